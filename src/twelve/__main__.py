@@ -1,0 +1,7 @@
+"""Command line: `python -m twelve trace` walks the twelve numbers from ids to logits."""
+
+import sys
+
+from twelve.lab.cli import main
+
+sys.exit(main())

@@ -1,0 +1,70 @@
+"""Scaled dot-product attention: each query takes a weighted average of the values.
+
+Step 04 | notebooks/04_attention.ipynb | tests/test_attention.py
+"""
+
+import math
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from twelve._checks import check_dropout, check_mask, check_same
+
+
+def scaled_dot_product_attention(
+    query: Float[Tensor, "*batch query d_k"],
+    key: Float[Tensor, "*batch key d_k"],
+    value: Float[Tensor, "*batch key d_v"],
+    attn_mask: Bool[Tensor, "*#batch #query #key"] | None = None,
+    dropout_p: float = 0.0,
+) -> Float[Tensor, "*batch query d_v"]:
+    """Average the values, weighted by how well each query matches each key.
+
+        Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
+
+    Args:
+        query: What each position is looking for.
+        key: What each position can be found by.
+        value: What each position hands over once found.
+        attn_mask: True where a query may attend. A query that may attend nowhere gets zeros.
+        dropout_p: Probability of dropping a weight. Applied whenever it is above 0, as in torch:
+            a module passes 0 in eval mode.
+
+    Returns:
+        One blended value for each query.
+
+    Raises:
+        ValueError: If query and key differ in d_k, key and value in length, the mask is not
+            boolean or does not broadcast to (*batch, query, key), or dropout_p lies outside
+            [0, 1).
+
+    Source:
+        Vaswani et al. (2017), section 3.2.1, equation 1. Signature and mask sense of
+        torch.nn.functional.scaled_dot_product_attention, which can replace it.
+    """
+    owner = "scaled_dot_product_attention"
+    check_dropout(owner, dropout_p)
+    check_same(owner, "d_k", query=query.size(-1), key=key.size(-1))
+    check_same(owner, "the number of keys", key=key.size(-2), value=value.size(-2))
+
+    # A dot product of d_k unit-variance terms has variance d_k: dividing by its standard
+    # deviation keeps softmax out of the flat region where gradients vanish.
+    d_k = query.size(-1)
+    scores: Float[Tensor, "*batch query key"] = query @ key.transpose(-2, -1) / math.sqrt(d_k)
+    if attn_mask is None:
+        weights: Float[Tensor, "*batch query key"] = scores.softmax(-1)
+    else:
+        check_mask(owner, attn_mask, scores.shape)
+        hidden = ~attn_mask
+        masked_scores: Float[Tensor, "*batch query key"] = scores.masked_fill(hidden, -math.inf)
+        # A row of nothing but -inf would be 0/0 in softmax, and its NaN would reach every
+        # gradient. Such a row passes softmax as zeros and has its weights cleared after it.
+        empty = hidden.all(-1, keepdim=True)
+        weights: Float[Tensor, "*batch query key"] = (
+            masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        )
+
+    kept = F.dropout(weights, dropout_p, training=dropout_p > 0.0)
+    context: Float[Tensor, "*batch query d_v"] = kept @ value
+    return context

@@ -1,0 +1,156 @@
+"""Decoder: layers in which target positions look back at themselves and across at the source.
+
+Step 11 | notebooks/11_decoder.ipynb | tests/test_decoder.py
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from twelve._checks import check_axis, check_positive, check_same
+from twelve.feed_forward import FeedForward
+from twelve.multi_head_attention import MultiHeadAttention
+from twelve.normalization import LayerNorm
+from twelve.residual import Residual
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, cross-attention, feed-forward, each inside a residual connection.
+
+    Args:
+        d_model: Features of each position.
+        num_heads: Heads of both attentions.
+        d_ff: Features inside the feed-forward layer; 4 · d_model if not given.
+        d_k: Features of a query and a key in each head; d_model / num_heads if not given.
+        d_v: Features of a value in each head; d_model / num_heads if not given.
+        dropout: Probability used at every dropout of the layer.
+        norm_first: Pre-norm if true, post-norm if false.
+        activation: "relu" or "gelu".
+        bias: Whether the projections of the attentions add a bias.
+        fused: Whether attention and norm call torch's fused kernels.
+
+    Raises:
+        ValueError: If one of its parts refuses its sizes.
+
+    Source:
+        Vaswani et al. (2017), section 3.1 and the right half of figure 1.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int | None = None,
+        *,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        dropout: float = 0.0,
+        norm_first: bool = True,
+        activation: str = "relu",
+        bias: bool = False,
+        fused: bool = False,
+    ) -> None:
+        super().__init__()
+        heads = {"d_k": d_k, "d_v": d_v, "bias": bias, "dropout": dropout, "fused": fused}
+        self.self_attention = MultiHeadAttention(d_model, num_heads, **heads)
+        self.cross_attention = MultiHeadAttention(d_model, num_heads, **heads)
+        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
+        wrapper = {"norm_first": norm_first, "dropout": dropout, "fused": fused}
+        self.self_attention_residual = Residual(d_model, **wrapper)
+        self.cross_attention_residual = Residual(d_model, **wrapper)
+        self.feed_forward_residual = Residual(d_model, **wrapper)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt d_model"],
+        memory: Float[Tensor, "batch src d_model"],
+        *,
+        tgt_mask: Bool[Tensor, "#batch #head #tgt #tgt"] | None = None,
+        src_mask: Bool[Tensor, "#batch #head #tgt #src"] | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Look back at the target so far, across at the source, then think alone.
+
+        Args:
+            x: The target sentence so far.
+            memory: The encoder's output. In cross-attention it gives both keys and values.
+            tgt_mask: True where a target position may be looked at.
+            src_mask: True where a source position may be looked at.
+
+        Returns:
+            The same target positions, each with what it gathered.
+        """
+        x = self.self_attention_residual(
+            x, lambda query: self.self_attention(query, query, query, tgt_mask)
+        )
+        x = self.cross_attention_residual(
+            x, lambda query: self.cross_attention(query, memory, memory, src_mask)
+        )
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers, and after pre-norm layers one last norm.
+
+    Args:
+        d_model: Features of each position.
+        num_heads: Heads of each attention.
+        d_ff: Features inside each feed-forward layer; 4 · d_model if not given.
+        num_layers: Layers, each built fresh.
+        norm_first: Pre-norm if true, post-norm if false.
+        fused: Whether attention and norm call torch's fused kernels.
+        **layer: Further keywords of DecoderLayer.
+
+    Raises:
+        ValueError: If num_layers is below 1, or a layer refuses its sizes.
+
+    Source:
+        Vaswani et al. (2017), section 3.1. The final norm of pre-norm as in Encoder.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int | None = None,
+        *,
+        num_layers: int = 6,
+        norm_first: bool = True,
+        fused: bool = False,
+        **layer: object,
+    ) -> None:
+        super().__init__()
+        check_positive("Decoder", num_layers=num_layers)
+        self.d_model = d_model
+        self.layers = nn.ModuleList(
+            DecoderLayer(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)
+            for _ in range(num_layers)
+        )
+        self.norm = LayerNorm(d_model, fused=fused) if norm_first else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt d_model"],
+        memory: Float[Tensor, "batch src d_model"],
+        *,
+        tgt_mask: Bool[Tensor, "#batch #head #tgt #tgt"] | None = None,
+        src_mask: Bool[Tensor, "#batch #head #tgt #src"] | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Pass the target sentence through every layer, each with the same memory.
+
+        Args:
+            x: Embedded target tokens with their positions.
+            memory: The encoder's output.
+            tgt_mask: True where a target position may be looked at; causal in training.
+            src_mask: True where a source position may be looked at; the encoder's own mask.
+
+        Returns:
+            One vector for each target position, ready to be compared with the vocabulary.
+
+        Raises:
+            ValueError: If d_model or the batch of x and memory disagree.
+        """
+        check_axis("Decoder", "x", x, "d_model", self.d_model, rank=3)
+        check_axis("Decoder", "memory", memory, "d_model", self.d_model, rank=3)
+        check_same("Decoder", "batch", x=x.size(0), memory=memory.size(0))
+        for layer in self.layers:
+            x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
+        return x if self.norm is None else self.norm(x)

@@ -1,0 +1,108 @@
+"""Token embedding: each id is replaced by its row of a table.
+
+Step 02 | notebooks/02_embedding.ipynb | tests/test_embedding.py
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from twelve._checks import check_positive
+
+
+class TokenEmbedding(nn.Module):
+    """Replace each token id by its row of a learned table.
+
+        vectors[batch, seq] = table[ids[batch, seq]]
+
+    Args:
+        vocab_size: Rows of the table: how many ids exist.
+        d_model: Features of each row.
+        padding_idx: Id whose row starts at zero and is never trained.
+        scale: Whether to multiply the vectors by √d_model.
+
+    Raises:
+        ValueError: If a size is below 1, or padding_idx is not an id of the table.
+
+    Source:
+        Vaswani et al. (2017), section 3.4. The paper scales by √d_model; here that is a choice,
+        off unless asked for.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        *,
+        padding_idx: int | None = None,
+        scale: bool = False,
+    ) -> None:
+        super().__init__()
+        check_positive("TokenEmbedding", vocab_size=vocab_size, d_model=d_model)
+        if padding_idx is not None and not 0 <= padding_idx < vocab_size:
+            raise ValueError(
+                f"TokenEmbedding: padding_idx must be an id from 0 to {vocab_size - 1} "
+                f"(vocab_size={vocab_size}), got {padding_idx}"
+            )
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.padding_idx = padding_idx
+        self.scale = scale
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        self.reset_parameters()
+
+    def reset_parameters(self, std: float = 1.0) -> None:
+        """Draw the table from a normal distribution and set the padding row to zero."""
+        nn.init.normal_(self.weight, std=std)
+        if self.padding_idx is not None:
+            with torch.no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    def forward(self, ids: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_model"]:
+        """Look up one row for each id.
+
+        Args:
+            ids: Token ids of an integer type, from 0 to vocab_size - 1.
+
+        Returns:
+            The row of each id, unchanged or times √d_model.
+
+        Raises:
+            ValueError: If the ids are of another type, or one lies outside the table. The range
+                is read on the CPU only: on a CUDA device a look at the values would force a
+                synchronisation, and an id out of range ends in a device-side assert.
+        """
+        self._check(ids)
+        vectors: Float[Tensor, "batch seq d_model"] = F.embedding(
+            ids, self.weight, padding_idx=self.padding_idx
+        )
+        if not self.scale:
+            return vectors
+        scaled: Float[Tensor, "batch seq d_model"] = vectors * math.sqrt(self.d_model)
+        return scaled
+
+    def _check(self, ids: Tensor) -> None:
+        if ids.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"TokenEmbedding: ids must be int64 or int32 token ids, got {ids.dtype} "
+                f"in shape {tuple(ids.shape)}"
+            )
+        if ids.device.type != "cpu" or torch.compiler.is_compiling() or ids.numel() == 0:
+            return
+        smallest, largest = int(ids.min()), int(ids.max())
+        if smallest < 0 or largest >= self.vocab_size:
+            culprit = smallest if smallest < 0 else largest
+            raise ValueError(
+                f"TokenEmbedding: ids must lie from 0 to {self.vocab_size - 1} "
+                f"(vocab_size={self.vocab_size}), got {culprit}"
+            )
+
+    def extra_repr(self) -> str:
+        """Show the sizes in print(model)."""
+        return (
+            f"vocab_size={self.vocab_size}, d_model={self.d_model}, "
+            f"padding_idx={self.padding_idx}, scale={self.scale}"
+        )

@@ -1,0 +1,65 @@
+"""Linear layer: every feature vector is multiplied by one matrix.
+
+Step 01 | notebooks/01_linear.ipynb | tests/test_linear.py
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from twelve._checks import check_axis, check_positive
+
+
+class Linear(nn.Module):
+    """Map each vector on the last axis from d_in to d_out features.
+
+        y = x Wᵀ + b
+
+    Args:
+        d_in: Features that come in.
+        d_out: Features that go out.
+        bias: Whether to add b.
+
+    Raises:
+        ValueError: If a size is below 1.
+
+    Source:
+        Layout and meaning of torch.nn.Linear: the weight is stored as (d_out, d_in), so that one
+        row holds what one output feature looks for. On paper the same layer is x W with W of
+        (d_in, d_out). Weights start from Glorot and Bengio (2010), biases from zero.
+    """
+
+    def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
+        super().__init__()
+        check_positive("Linear", d_in=d_in, d_out=d_out)
+        self.d_in = d_in
+        self.d_out = d_out
+        self.weight = nn.Parameter(torch.empty(d_out, d_in))
+        self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight from Glorot's uniform distribution and set the bias to zero."""
+        nn.init.xavier_uniform_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
+        """Multiply every vector on the last axis by the same matrix.
+
+        Args:
+            x: Vectors of d_in features, under any number of leading axes.
+
+        Returns:
+            One vector of d_out features for each that came in.
+
+        Raises:
+            ValueError: If the last axis is not d_in.
+        """
+        check_axis("Linear", "x", x, "d_in", self.d_in)
+        product = x @ self.weight.T
+        return product if self.bias is None else product + self.bias
+
+    def extra_repr(self) -> str:
+        """Show the sizes in print(model)."""
+        return f"d_in={self.d_in}, d_out={self.d_out}, bias={self.bias is not None}"

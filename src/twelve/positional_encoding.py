@@ -1,0 +1,155 @@
+"""Positional encoding: each position adds its own pattern, so that order is not lost.
+
+Step 03 | notebooks/03_positional_encoding.ipynb | tests/test_positional_encoding.py
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from twelve._checks import check_axis, check_dropout, check_positive
+
+
+def sinusoid(max_len: int, d_model: int) -> Float[Tensor, "max_len d_model"]:
+    """Tabulate one row of sines and cosines for each position.
+
+        PE[pos, 2i]   = sin(pos / 10000^(2i / d_model))
+        PE[pos, 2i+1] = cos(pos / 10000^(2i / d_model))
+
+    Args:
+        max_len: Number of positions.
+        d_model: Features of each row. When it is odd, the last sine has no cosine.
+
+    Returns:
+        The table, computed in float64 and given in torch's default dtype.
+
+    Raises:
+        ValueError: If a size is below 1.
+
+    Source:
+        Vaswani et al. (2017), section 3.5. Odd d_model is not in the paper.
+    """
+    check_positive("sinusoid", max_len=max_len, d_model=d_model)
+    position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)
+    # 10000^(-2i/d) written as exp(-2i·ln(10000)/d): one multiplication instead of a power each.
+    even_feature = torch.arange(0, d_model, 2, dtype=torch.float64)
+    frequency = torch.exp(-even_feature * math.log(10000.0) / d_model)
+    angles: Float[Tensor, "max_len pair"] = position * frequency
+
+    table = torch.empty(max_len, d_model, dtype=torch.float64)
+    table[:, 0::2] = torch.sin(angles)
+    table[:, 1::2] = torch.cos(angles[:, : d_model // 2])
+    return table.to(torch.get_default_dtype())
+
+
+def _check_length(owner: str, x: Tensor, max_len: int) -> None:
+    if x.size(1) > max_len:
+        raise ValueError(
+            f"{owner}: the sequence is longer than max_len={max_len}: "
+            f"got {x.size(1)} positions in shape {tuple(x.shape)}"
+        )
+
+
+class PositionalEncoding(nn.Module):
+    """Add the sinusoid row of its position to each vector.
+
+        encoded[batch, seq] = x[batch, seq] + PE[seq]
+
+    Args:
+        d_model: Features of each vector.
+        max_len: Longest sentence that can be encoded.
+        dropout: Probability of dropping a feature of the sum.
+
+    Raises:
+        ValueError: If a size is below 1, or dropout lies outside [0, 1).
+
+    Source:
+        Vaswani et al. (2017), sections 3.5 and 5.4. The table is a buffer: it moves with the
+        module and is saved with it, and no optimiser changes it.
+    """
+
+    table: Tensor
+
+    def __init__(self, d_model: int, *, max_len: int = 5000, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_positive("PositionalEncoding", d_model=d_model, max_len=max_len)
+        check_dropout("PositionalEncoding", dropout)
+        self.d_model = d_model
+        self.max_len = max_len
+        self.register_buffer("table", sinusoid(max_len, d_model))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
+        """Add to each vector the row of its position.
+
+        Args:
+            x: Vectors in sentence order: the position is the place on the second axis.
+
+        Returns:
+            The sums, dropped out while training.
+
+        Raises:
+            ValueError: If d_model differs, or the sentence is longer than max_len.
+        """
+        check_axis("PositionalEncoding", "x", x, "d_model", self.d_model, rank=3)
+        _check_length("PositionalEncoding", x, self.max_len)
+        # size(1) is the sentence length; size(0) is the batch and gives the right numbers
+        # only as long as the two are equal.
+        positions: Float[Tensor, "seq d_model"] = self.table[: x.size(1)]
+        encoded: Float[Tensor, "batch seq d_model"] = x + positions
+        return self.dropout(encoded)
+
+    def extra_repr(self) -> str:
+        """Show the sizes in print(model)."""
+        return f"d_model={self.d_model}, max_len={self.max_len}"
+
+
+class LearnedPositionalEncoding(nn.Module):
+    """Add a trained row of its position to each vector.
+
+    Args:
+        d_model: Features of each vector.
+        max_len: Longest sentence: a position beyond it has no row.
+        dropout: Probability of dropping a feature of the sum.
+
+    Raises:
+        ValueError: If a size is below 1, or dropout lies outside [0, 1).
+
+    Source:
+        Gehring et al. (2017), named by Vaswani et al. (2017), section 3.5, as the alternative;
+        used by BERT and GPT-2, from where the initial standard deviation of 0.02 is taken.
+    """
+
+    def __init__(self, d_model: int, *, max_len: int = 5000, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_positive("LearnedPositionalEncoding", d_model=d_model, max_len=max_len)
+        check_dropout("LearnedPositionalEncoding", dropout)
+        self.d_model = d_model
+        self.max_len = max_len
+        self.weight = nn.Parameter(torch.empty(max_len, d_model))
+        self.dropout = nn.Dropout(dropout)
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
+        """Add to each vector the trained row of its position.
+
+        Args:
+            x: Vectors in sentence order.
+
+        Returns:
+            The sums, dropped out while training.
+
+        Raises:
+            ValueError: If d_model differs, or the sentence is longer than max_len.
+        """
+        check_axis("LearnedPositionalEncoding", "x", x, "d_model", self.d_model, rank=3)
+        _check_length("LearnedPositionalEncoding", x, self.max_len)
+        positions: Float[Tensor, "seq d_model"] = self.weight[: x.size(1)]
+        encoded: Float[Tensor, "batch seq d_model"] = x + positions
+        return self.dropout(encoded)
+
+    def extra_repr(self) -> str:
+        """Show the sizes in print(model)."""
+        return f"d_model={self.d_model}, max_len={self.max_len}"

@@ -1,0 +1,81 @@
+"""Residual connection: a sublayer adds to what it was given and never replaces it.
+
+Step 08 | notebooks/08_residual.ipynb | tests/test_residual.py
+"""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from twelve._checks import check_axis, check_dropout
+from twelve.normalization import LayerNorm
+
+
+class Residual(nn.Module):
+    """Wrap a sublayer in a residual sum and a norm.
+
+        pre-norm:   x + sublayer(norm(x))
+        post-norm:  norm(x + sublayer(x))
+
+    Args:
+        d_model: Features of each vector.
+        norm_first: Pre-norm if true, the paper's post-norm if false.
+        dropout: Probability of dropping a feature of what the sublayer adds.
+        fused: Whether the norm calls torch's fused kernel.
+
+    Raises:
+        ValueError: If d_model is below 1 or dropout lies outside [0, 1).
+
+    Source:
+        Vaswani et al. (2017), sections 3.1 and 5.4 for post-norm; Xiong et al. (2020) for
+        pre-norm.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        norm_first: bool = True,
+        dropout: float = 0.0,
+        fused: bool = False,
+    ) -> None:
+        super().__init__()
+        check_dropout("Residual", dropout)
+        self.d_model = d_model
+        self.norm_first = norm_first
+        self.norm = LayerNorm(d_model, fused=fused)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch seq d_model"],
+        sublayer: Callable[[Tensor], Tensor],
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Add what the sublayer answers to what it was asked.
+
+        Args:
+            x: The residual stream.
+            sublayer: A function or module of one tensor that keeps its shape. Attention takes
+                three: wrap it, `lambda normed: attention(normed, normed, normed, mask)`.
+
+        Returns:
+            The stream with the sublayer's answer added.
+
+        Raises:
+            ValueError: If d_model differs, or the sublayer changes the shape.
+        """
+        check_axis("Residual", "x", x, "d_model", self.d_model, rank=3)
+        # The norm has a name of its own: `x = self.norm(x)` would overwrite the identity path.
+        update = self.dropout(sublayer(self.norm(x) if self.norm_first else x))
+        if update.shape != x.shape:
+            raise ValueError(
+                f"Residual: the sublayer must keep the shape {tuple(x.shape)}, "
+                f"it returned {tuple(update.shape)}"
+            )
+        added: Float[Tensor, "batch seq d_model"] = x + update
+        return added if self.norm_first else self.norm(added)
+
+    def extra_repr(self) -> str:
+        """Show the sizes in print(model)."""
+        return f"d_model={self.d_model}, norm_first={self.norm_first}"
