@@ -1,0 +1,166 @@
+"""Axis names: bound to sizes within a call, followed from call to call, checked everywhere."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# One model, one value: these keep their size through the whole run. A query axis may be the
+# target in one attention and the source in the next; these may not.
+GLOBAL_AXES = ("batch", "d_model")
+# Stands for "whichever sentence this is": takes the name that the caller knows the axis by.
+GENERIC_AXES = ("seq",)
+
+
+class AxisError(ValueError):
+    """Two tensors disagree about the size of an axis, or a tensor has other axes than it says."""
+
+
+@dataclass
+class Binding:
+    """A size, and the tensor that first had it."""
+
+    size: int
+    tensor: str
+
+
+@dataclass
+class Scope:
+    """The axis names of one call.
+
+    Args:
+        globally: The axes that one size for the whole run, shared by all scopes.
+    """
+
+    globally: dict[str, Binding]
+    sizes: dict[str, Binding] = field(default_factory=dict)
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    group_sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    products: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def bind(
+        self, tensor: str, axes: str, shape: tuple[int, ...], known: tuple[str, ...] | None = None
+    ) -> tuple[str, ...]:
+        """Check a tensor against its annotation, and name its axes.
+
+        Args:
+            tensor: Name of the tensor, for the message.
+            axes: The annotation, such as "*batch query key".
+            shape: The sizes it really has.
+            known: The names under which the caller knows the same axes.
+
+        Returns:
+            One name for each axis.
+
+        Raises:
+            AxisError: If the number of axes differs, or a name already has another size.
+        """
+        tokens = axes.split()
+        starred = [i for i, token in enumerate(tokens) if token.startswith(("*", "..."))]
+        extra = len(shape) - len(tokens)
+        if extra < -len(starred) or (extra and not starred):
+            raise AxisError(
+                f"{tensor} is annotated ({', '.join(tokens)}) but has the shape {tuple(shape)}: "
+                f"{len(tokens)} axes are named, {len(shape)} are there"
+            )
+        names: list[str] = []
+        for i, token in enumerate(tokens):
+            start = len(names)
+            if starred and i == starred[0]:
+                stop = start + extra + 1
+                inherited = None if known is None else known[start:stop]
+                names += self._bind_group(tensor, token, shape[start:stop], inherited)
+            else:
+                inherited = None if known is None else known[start]
+                names.append(self._bind_one(tensor, token, shape[start], inherited))
+        return tuple(names)
+
+    def _bind_group(
+        self, tensor: str, token: str, sizes: tuple[int, ...], known: tuple[str, ...] | None
+    ) -> tuple[str, ...]:
+        name = token.replace("#", "").strip("*")
+        numbered = (
+            (name,)[: len(sizes)]
+            if len(sizes) < 2
+            else tuple(f"{name}_{i}" for i in range(len(sizes)))
+        )
+        if "#" in token or name == "...":
+            return tuple(self.groups.get(name, numbered))[-len(sizes) :] if sizes else ()
+        if name not in self.group_sizes:
+            self.groups[name] = known if known is not None else numbered
+            self.group_sizes[name] = sizes
+        elif self.group_sizes[name] != sizes:
+            raise AxisError(
+                f"{tensor} has {name} = {sizes}, but an earlier tensor of the same call has "
+                f"{name} = {self.group_sizes[name]}"
+            )
+        for axis, size in zip(self.groups[name], sizes, strict=True):
+            self._check_global(tensor, axis, size)
+        return self.groups[name]
+
+    def _bind_one(self, tensor: str, token: str, size: int, known: str | None) -> str:
+        broadcast = token.startswith("#")
+        name = token.removeprefix("#").split("=")[-1]
+        if name.isdigit():
+            if size != int(name):
+                raise AxisError(f"{tensor} should have size {name} on an axis, got {size}")
+            return name
+        if name == "_":
+            return known or "_"
+        if not name.isidentifier():
+            self.products.append((name, size, tensor))
+            return name
+        if name in GENERIC_AXES and known is not None and name not in self.groups:
+            self.groups[name] = (known,)
+        if not (broadcast and size == 1):
+            self._check_local(tensor, name, size)
+        shown = self.groups[name][0] if name in self.groups else name
+        if not (broadcast and size == 1):
+            self._check_global(tensor, shown, size)
+        return shown
+
+    def _check_local(self, tensor: str, name: str, size: int) -> None:
+        first = self.sizes.setdefault(name, Binding(size, tensor))
+        if first.size != size:
+            raise AxisError(
+                f"{tensor} has {name}={size}, but {first.tensor} has {name}={first.size}"
+            )
+
+    def _check_global(self, tensor: str, name: str, size: int) -> None:
+        if name not in GLOBAL_AXES:
+            return
+        first = self.globally.setdefault(name, Binding(size, tensor))
+        if first.size != size:
+            raise AxisError(
+                f"{tensor} has {name}={size}, but {first.tensor} has {name}={first.size}: "
+                f"{name} keeps one size through the whole run"
+            )
+
+    def close(self) -> None:
+        """Check the products, such as head*d_k, whose factors are known by the end of the call.
+
+        Raises:
+            AxisError: If a product of axes has another size than its factors give.
+        """
+        for product, size, tensor in self.products:
+            factors = re.findall(r"[A-Za-z_]\w*|\d+", product)
+            if "*".join(factors) != product:
+                raise AxisError(f"{tensor}: cannot read the axis {product!r}; write it as a*b")
+            sizes = _sizes(factors, self.sizes)
+            if sizes is not None and _product(sizes) != size:
+                parts = " * ".join(f"{name}={n}" for name, n in zip(factors, sizes, strict=True))
+                raise AxisError(
+                    f"{tensor} has {product}={size}, but {parts} gives {_product(sizes)}"
+                )
+
+
+def _sizes(factors: list[str], known: Mapping[str, Binding]) -> list[int] | None:
+    if any(not factor.isdigit() and factor not in known for factor in factors):
+        return None
+    return [int(factor) if factor.isdigit() else known[factor].size for factor in factors]
+
+
+def _product(sizes: list[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
