@@ -1,0 +1,30 @@
+"""Figures, one call each, every one with alt text and its numbers in print.
+
+Nothing here imports matplotlib until a figure is drawn.
+"""
+
+from twelve.lab.draw.course import strip
+from twelve.lab.draw.drawing import Drawing
+from twelve.lab.draw.journey import walk
+from twelve.lab.draw.plan import plan
+from twelve.lab.draw.products import matmul
+from twelve.lab.draw.storage import memory
+from twelve.lab.draw.tensors import attention, influence, mask, tensor
+from twelve.lab.draw.waves import positions, rotation
+from twelve.lab.draw.words import lookup
+
+__all__ = [
+    "Drawing",
+    "attention",
+    "influence",
+    "lookup",
+    "mask",
+    "matmul",
+    "memory",
+    "plan",
+    "positions",
+    "rotation",
+    "strip",
+    "tensor",
+    "walk",
+]

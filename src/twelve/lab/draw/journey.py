@@ -1,0 +1,182 @@
+"""The picture of the whole course: twelve numbers on their way from words to words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from twelve.lab.draw.canvas import Canvas
+from twelve.lab.draw.drawing import Drawing
+from twelve.lab.draw.grid import LINE, Grid, bare
+from twelve.lab.draw.panels import signed_paint
+from twelve.lab.format import format_tensor
+from twelve.lab.show import largest_magnitude
+from twelve.lab.table import Table, as_plain_tensor
+
+SIZE = 12
+CELL = 0.33
+ARROW = 0.88
+SOURCE = {
+    "src_embedding.vectors": "02\nlook up",
+    "src_input": "03\n+ position",
+    "memory": "04 to 10\nencoder",
+}
+TARGET = {
+    "tgt_input": "02, 03\nlikewise",
+    "decoder_output": "11\ndecoder",
+    "logits": "12\nto words",
+}
+
+
+class Station(NamedTuple):
+    """A tensor on the way, and the room it takes."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    grids: list[Grid]
+
+    @property
+    def middle(self) -> float:
+        """Return the height at which arrows come and go."""
+        return (self.top + self.bottom) / 2
+
+
+def walk(
+    trace: Mapping[str, Any],
+    *,
+    src: Any = None,
+    tgt: Any = None,
+    vocabulary: Sequence[str] | None = None,
+    title: str = "Twelve numbers walk through a Transformer, and you can check every one",
+    alt: str | None = None,
+) -> Drawing:
+    """Draw a run of the running example from ids to predicted words, 12 inches wide.
+
+    Args:
+        trace: The run; its entries have a value and axes.
+        src: Source ids, (batch, src); those of the example if not given.
+        tgt: Target ids, (batch, tgt), likewise.
+        vocabulary: The word of each id, likewise.
+        title: The claim of the figure.
+        alt: What to say to a reader who does not see it.
+
+    Returns:
+        Seven tensors with two decimals each; the summary has four.
+    """
+    if src is None or tgt is None or vocabulary is None:
+        from twelve.lab import example
+
+        src, tgt = example.src if src is None else src, example.tgt if tgt is None else tgt
+        vocabulary = vocabulary or example.vocabulary
+    canvas = Canvas()
+    upper = _draw_line(canvas, trace, SOURCE, src, "src", vocabulary, 0.0)
+    lower = _draw_line(canvas, trace, TARGET, tgt, "tgt", vocabulary, canvas.bottom + 0.85)
+    _hand_over(canvas, upper[-1], lower)
+    best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
+    _draw_prediction(canvas, lower[-1], best, vocabulary)
+
+    words = {axis: _words(ids, vocabulary) for axis, ids in (("src", src), ("tgt", tgt))}
+    names = [*SOURCE, *TARGET]
+    summary = [
+        f"{name} " + format_tensor(trace[name], labels={**words, "vocab": list(vocabulary)})
+        for name in names
+    ]
+    said = [" ".join(vocabulary[token] for token in sentence) for sentence in best]
+    summary.append("highest logit at each position: " + "; ".join(said))
+    alt = alt or (
+        f"{title}. The source ids become vectors, positions are added, the encoder makes the "
+        "memory; the target ids go the same way into the decoder, which reads the memory, and "
+        f"come out as logits. The highest logits say: {'; '.join(said)}."
+    )
+    return canvas.finish(title, alt, "\n".join(summary))
+
+
+def _words(ids: Any, vocabulary: Sequence[str]) -> list[list[str]]:
+    return [[vocabulary[token] for token in sentence] for sentence in as_plain_tensor(ids).tolist()]
+
+
+def _draw_line(
+    canvas: Canvas,
+    trace: Mapping[str, Any],
+    stations: Mapping[str, str],
+    ids: Any,
+    axis: str,
+    vocabulary: Sequence[str],
+    y: float,
+) -> list[Station]:
+    """Draw the ids, then one tensor after the other, with an arrow before each."""
+    ids = as_plain_tensor(ids)
+    head_room = 0.62 if "logits" in stations else 0.4  # the logits have a word on each column
+    words = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: _words(ids, vocabulary)})
+    drawn = [_draw_station(canvas, words, f"{axis} ids", 0.0, y, head_room, named=True)]
+    for name, how in stations.items():
+        x = drawn[-1].right + ARROW
+        labels = {"vocab": list(vocabulary)}
+        table = Table.of(trace[name].value, trace[name].axes, labels)
+        drawn.append(_draw_station(canvas, table, name, x, y, head_room, named=False))
+        _draw_arrow(canvas, drawn[-2].right, drawn[-1].left, drawn[-1].middle, how)
+    return drawn
+
+
+def _draw_station(
+    canvas: Canvas, table: Table, name: str, x: float, y: float, head_room: float, *, named: bool
+) -> Station:
+    """Draw the sentences of one tensor one above the other, in the bracket of the batch."""
+    paint = signed_paint(largest_magnitude(table), decimals=2)
+    sizes = ", ".join(str(size) for size in table.values.shape if not (named and size == 1))
+    canvas.text(x, y, name, size=SIZE, align="left", bold=True)
+    canvas.text(x, y + LINE * 1.05, f"({sizes})", size=10, align="left")
+    left, top = x + 0.14, y + LINE * 1.6 + head_room
+    grids = []
+    for number, block in enumerate(table.blocks(elide=False)):
+        if not named:
+            keep = block.column_names if table.axes[-1] == "vocab" else [""] * len(block.rows[0])
+            head = "" if number else block.column_axis
+            shown = keep if not number else [""] * len(keep)
+            block = replace(bare(block), column_axis=head, column_names=shown)
+        grid = Grid(canvas, block, paint, size=SIZE if named else 11.5, cell_height=CELL)
+        grid.cell_width = max([grid.cell_width, *(other.cell_width for other in grids)])
+        grids.append(grid)
+    margin = max(grid.margin_left for grid in grids)
+    for grid in grids:
+        grid.names_width = max(other.names_width for other in grids)
+        grid.draw_cells_at(left + margin, top)
+        top = grid.bottom + 0.16
+    start, end = grids[0].top, grids[-1].bottom
+    right = grids[-1].right + 0.14
+    for at, side in ((x, "left"), (right, "right")):
+        canvas.bracket("batch", (at, start), (at, end), side)
+    return Station(x, right, start, end, grids)
+
+
+def _draw_arrow(canvas: Canvas, left: float, right: float, y: float, how: str) -> None:
+    canvas.arrow((left + 0.07, y), (right - 0.07, y), width=2)
+    canvas.text((left + right) / 2, y - 0.3, how, size=10)
+
+
+def _hand_over(canvas: Canvas, memory: Station, lower: Sequence[Station]) -> None:
+    """Lead the memory down to the arrow of the decoder."""
+    source = (memory.left + memory.right) / 2
+    target = (lower[1].right + lower[2].left) / 2
+    turn = memory.bottom + 0.32
+    canvas.line([(source, memory.bottom + 0.05), (source, turn), (target, turn)], width=2)
+    canvas.arrow((target, turn - 0.01), (target, lower[2].middle - 0.62), width=2)
+    words = "cross-attention looks at the memory"
+    canvas.text((source + target) / 2, turn - 0.14, words, size=10)
+
+
+def _draw_prediction(
+    canvas: Canvas, logits: Station, best: list[list[int]], vocabulary: Sequence[str]
+) -> None:
+    """Frame the highest logit of each position and write its word."""
+    x = logits.right + 0.5
+    for grid, sentence in zip(logits.grids, best, strict=True):
+        for position, token in enumerate(sentence):
+            grid.frame(position, token)
+            y = grid.row_middle(position)
+            canvas.arrow((logits.right + 0.07, y), (x - 0.05, y))
+            canvas.text(x, y, vocabulary[token], size=SIZE, align="left", bold=True)
+    canvas.text(x, logits.top - LINE * 0.6, "says", size=SIZE, align="left", bold=True)

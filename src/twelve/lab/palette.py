@@ -1,0 +1,109 @@
+"""One colour and one line style for each axis, the same in every figure, table and page.
+
+Fill shows a value, a bracket shows an axis, text is always near-black: orange and sky reach only
+2.3:1 on white, so colour is never text and never the only sign.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+INK = "#222222"
+PAPER = "#ffffff"
+QUIET = "#8a8a8a"  # frames and hatching
+SHADE = "#f2f2f2"  # what is hidden or not in question
+SPOTLIGHT = "#fff3c4"  # what the reader should look at, always beside a thick frame
+
+
+class AxisStyle(NamedTuple):
+    """How the bracket of an axis is drawn."""
+
+    colour: str
+    line: str  # solid, dashed, dotted, dashdot or double
+    width: float  # points
+
+    @property
+    def css(self) -> str:
+        """Write the style as a CSS border, which knows no dash-dot: dashed and thin stands in."""
+        line, width = ("dashed", 1.0) if self.line == "dashdot" else (self.line, self.width)
+        return f"{max(width, 3) if line == 'double' else width:g}px {line} {self.colour}"
+
+
+_BATCH = AxisStyle("#CC79A7", "dotted", 3)
+_ASKS = AxisStyle("#0072B2", "solid", 3)
+_LOOKED_AT = AxisStyle("#56B4E9", "solid", 1.5)
+_D_MODEL = AxisStyle("#E69F00", "solid", 3)
+_D_HEAD = AxisStyle("#D55E00", "dashed", 2)
+_HEAD = AxisStyle("#009E73", "double", 4)
+_WIDE = AxisStyle("#000000", "dashdot", 2)
+NEUTRAL = AxisStyle("#8a8a8a", "solid", 1)
+
+AXIS_STYLES = {
+    "batch": _BATCH,
+    "tgt": _ASKS,
+    "query": _ASKS,
+    "src": _LOOKED_AT,
+    "key": _LOOKED_AT,
+    "d_model": _D_MODEL,
+    "d_k": _D_HEAD,
+    "d_v": _D_HEAD,
+    "head": _HEAD,
+    "d_ff": _WIDE,
+    "vocab": _WIDE,
+}
+
+# The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
+_NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
+_POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))
+_GREYS = ((0.0, (255, 255, 255)), (1.0, (150, 150, 150)))
+
+
+def axis_style(name: str) -> AxisStyle:
+    """Find the style of an axis.
+
+    Args:
+        name: An axis of the course; a product such as "head*d_k" takes its last factor's style,
+            and any other name a neutral grey.
+    """
+    return AXIS_STYLES.get(name.split("*")[-1].strip(), NEUTRAL)
+
+
+def signed_fill(value: float, limit: float) -> str:
+    """Shade a signed value: red above zero, blue below, white at zero and for nan and inf.
+
+    Args:
+        value: What the cell holds.
+        limit: The magnitude that gets the strongest shade, the same on both sides of zero.
+    """
+    if not math.isfinite(value) or limit <= 0:
+        return PAPER
+    return _blend(_POSITIVE if value > 0 else _NEGATIVE, abs(value) / limit)
+
+
+def weight_fill(value: float) -> str:
+    """Shade an attention weight from white at 0 to grey at 1."""
+    return _blend(_GREYS, value) if math.isfinite(value) else PAPER
+
+
+def contrast(one: str, other: str) -> float:
+    """Compute the WCAG contrast ratio of two colours, from 1 to 21."""
+    low, high = sorted(map(_luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _blend(scale: tuple, position: float) -> str:
+    position = min(max(position, 0.0), 1.0)
+    for (start, low), (end, high) in pairwise(scale):
+        if position <= end:
+            share = (position - start) / (end - start)
+            mixed = [round(a + (b - a) * share) for a, b in zip(low, high, strict=True)]
+            return "#{:02x}{:02x}{:02x}".format(*mixed)
+    raise AssertionError("unreachable: the scale ends at 1")
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

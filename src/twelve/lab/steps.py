@@ -1,0 +1,141 @@
+"""The steps of the course, in reading order: the one list that pages, figures and tests share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One notebook and, where there is one, its module and test of the same stem."""
+
+    number: str
+    stem: str
+    title: str
+    question: str
+    contract: str
+
+    @property
+    def notebook(self) -> str:
+        """Name the notebook of the step, as a path from the root of the project."""
+        return f"notebooks/{self.number}_{self.stem}.ipynb"
+
+
+STEPS = (
+    Step(
+        "00", "start_here", "start here",
+        "What happens to twelve numbers on their way through a Transformer?",
+        "ids (batch, src) and (batch, tgt) -> logits (batch, tgt, vocab)",
+    ),
+    Step(
+        "01", "linear", "linear",
+        "How does a layer mix the features of a token?",
+        "x (batch, seq, d_in) -> (batch, seq, d_out)",
+    ),
+    Step(
+        "02", "embedding", "embedding",
+        "How does a word become numbers?",
+        "ids (batch, seq) -> (batch, seq, d_model)",
+    ),
+    Step(
+        "03", "positional_encoding", "positional encoding",
+        "How does a token know where it stands?",
+        "(batch, seq, d_model) -> (batch, seq, d_model)",
+    ),
+    Step(
+        "04", "attention", "attention",
+        "How does a token collect what it needs from the others?",
+        "query (batch, query, d_k), key (batch, key, d_k), value (batch, key, d_v) "
+        "-> (batch, query, d_v)",
+    ),
+    Step(
+        "05", "masks", "masks",
+        "How do we keep a token from looking where it must not?",
+        "ids (batch, key) -> mask (batch, 1, query, key)",
+    ),
+    Step(
+        "06", "multi_head_attention", "multi-head attention",
+        "How does a token ask several questions at once?",
+        "(batch, query, d_model), (batch, key, d_model) -> (batch, query, d_model)",
+    ),
+    Step(
+        "07", "normalization", "normalization",
+        "How do numbers stay in range through many layers?",
+        "(batch, seq, d_model) -> (batch, seq, d_model)",
+    ),
+    Step(
+        "08", "residual", "residual",
+        "How does a deep stack keep its input and its gradients?",
+        "(batch, seq, d_model) -> (batch, seq, d_model)",
+    ),
+    Step(
+        "09", "feed_forward", "feed-forward",
+        "What does each token work out on its own?",
+        "(batch, seq, d_model) -> (batch, seq, d_ff) -> (batch, seq, d_model)",
+    ),
+    Step(
+        "10", "encoder", "encoder",
+        "How do the parts become a reader of the source sentence?",
+        "(batch, src, d_model) -> memory (batch, src, d_model)",
+    ),
+    Step(
+        "11", "decoder", "decoder",
+        "How does the writer use what it has written and what it has read?",
+        "(batch, tgt, d_model), memory (batch, src, d_model) -> (batch, tgt, d_model)",
+    ),
+    Step(
+        "12", "transformer", "transformer",
+        "How do all the parts fit together?",
+        "ids (batch, src) and (batch, tgt) -> logits (batch, tgt, vocab)",
+    ),
+    Step(
+        "13", "training", "training",
+        "How do the weights learn?",
+        "logits (batch, tgt, vocab), labels (batch, tgt) -> loss",
+    ),
+    Step(
+        "14", "generation", "generation",
+        "How does the model write a sentence, word by word?",
+        "ids (batch, src) -> ids (batch, tgt)",
+    ),
+    Step(
+        "15", "same_as_pytorch", "same as PyTorch",
+        "Are these the layers that PyTorch ships?",
+        "weights of twelve <-> weights of torch.nn",
+    ),
+    Step(
+        "a1", "containers", "containers",
+        "What do Sequential, ModuleList and ModuleDict keep track of?",
+        "modules -> one module",
+    ),
+    Step(
+        "a2", "saving_and_devices", "saving and devices",
+        "How do weights get to a file, to a GPU and back?",
+        "model -> file -> the same model",
+    ),
+)  # fmt: skip
+
+
+def find_step(number: str | int) -> Step:
+    """Look up a step by its number.
+
+    Args:
+        number: As in the file names: "04" (or 4), "a1".
+
+    Raises:
+        ValueError: There is no such step.
+    """
+    wanted = f"{number:02d}" if isinstance(number, int) else str(number)
+    for step in STEPS:
+        if wanted in (step.number, step.stem):
+            return step
+    numbers = ", ".join(step.number for step in STEPS)
+    raise ValueError(f"step {number!r} is not one of {numbers}")
+
+
+def step_of(stem: str) -> str:
+    """Give the number of the step that a module belongs to, "" where it belongs to none.
+
+    Args:
+        stem: File name of the module without its ending.
+    """
+    return next((step.number for step in STEPS if step.stem == stem), "")

@@ -1,0 +1,183 @@
+"""A tensor laid out for reading: matrices with named axes, named rows and named columns.
+
+The text form, the HTML form and the figures all start from here, so that they agree on what an
+index is called.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Labels = Mapping[str, Sequence[Any]]
+Value = float | int | bool | None  # None stands for elements left out
+
+MAX_SHOWN = 12  # a longer axis shows its two ends
+EDGE = 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """One matrix of a tensor: its last two axes, at one index of the leading ones."""
+
+    index: tuple[int, ...]
+    names: list[str]  # one for each leading axis: ["batch 0", "head 1"]
+    row_axis: str
+    column_axis: str
+    row_names: list[str]
+    column_names: list[str]
+    rows: list[list[Value]]
+
+    @property
+    def title(self) -> str:
+        """Name the block, as "batch 0, head 1"."""
+        return ", ".join(filter(None, self.names))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A tensor on the CPU in a printable type, with names for its axes and indices."""
+
+    values: Tensor
+    axes: tuple[str, ...]
+    labels: Labels = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, x: Any, axes: Any = None, labels: Labels | None = None) -> Table:
+        """Accept a tensor or nested list with its axes, or a trace entry, which brings its own.
+
+        Args:
+            x: The numbers.
+            axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
+            labels: Names to show instead of indices: axis -> one name per index, or axis -> one
+                such list per sentence where the tensor has a batch axis.
+
+        Raises:
+            ValueError: The number of axes differs from the rank, an axis called "1" has another
+                size, or labels do not fit their axis.
+        """
+        if hasattr(x, "value") and hasattr(x, "axes"):
+            x, axes = x.value, x.axes if axes is None else axes
+        if axes is None:
+            raise ValueError("axes is missing: name every axis, as in 'batch src d_model'")
+        values = as_plain_tensor(x)
+        names = tuple(axes.split()) if isinstance(axes, str) else tuple(axes)
+        if len(names) != values.ndim:
+            raise ValueError(
+                f"axes '{' '.join(names)}' has {len(names)} names, "
+                f"but x has {values.ndim} axes of sizes {tuple(values.shape)}"
+            )
+        table = cls(values, names, dict(labels or {}))
+        for name, size in zip(names, values.shape, strict=True):
+            if name.isdigit() and int(name) != size:
+                raise ValueError(f"axis '{name}' of '{' '.join(names)}' has size {size}")
+        table._check_labels()
+        return table
+
+    @property
+    def sizes(self) -> str:
+        """Name the axes with their sizes, as "(batch=2, src=2, d_model=3)"."""
+        pairs = zip(self.axes, self.values.shape, strict=True)
+        inside = ", ".join(name if name.isdigit() else f"{name}={size}" for name, size in pairs)
+        return f"({inside or 'scalar'})"
+
+    @property
+    def legend(self) -> str:
+        """Say how False is written, for a mask."""
+        return "  · = False" if self.values.dtype == torch.bool and self.axes else ""
+
+    @property
+    def compact(self) -> Table:
+        """Drop the leading axes of size 1 that have no name."""
+        rank = len(self.axes)
+        named = [p for p in range(rank) if p >= rank - 2 or not self.axes[p].isdigit()]
+        sizes = [self.values.shape[p] for p in named]
+        return Table(self.values.reshape(sizes), tuple(self.axes[p] for p in named), self.labels)
+
+    def names_along(self, position: int, index: Sequence[int | None] = ()) -> list[str]:
+        """List the names of the indices of one axis, for the block at `index`."""
+        axis, size = self.axes[position], self.values.shape[position]
+        if axis.isdigit():
+            return [""] * size
+        names = self.labels.get(axis)
+        if names is not None and is_nested(names):
+            names = names[index[self.axes.index("batch")] or 0]
+        return [str(name) for name in (range(size) if names is None else names)]
+
+    def blocks(self, *, elide: bool = True) -> Iterator[Block]:
+        """Go through the matrices of the tensor; what has no rows is one nameless row."""
+        keep = _two_ends if elide else range
+        for index in itertools.product(*map(keep, self.values.shape[:-2])):
+            yield self._block(index, keep)
+
+    def _block(self, index: tuple, keep: Any) -> Block:
+        axes = ("", "", *self.axes)[-2:]
+        is_gap = None in index
+        matrix = self.values[index] if index and not is_gap else self.values
+        matrix = matrix.reshape(1, -1) if matrix.ndim < 2 else matrix
+        rows = [None] if is_gap else keep(matrix.shape[-2])
+        columns = list(keep(matrix.shape[-1]))
+        rank = len(self.axes)
+        row_names = self.names_along(rank - 2, index) if rank > 1 else [""]
+        column_names = self.names_along(rank - 1, index) if rank else [""]
+        leading = [self.names_along(p, index) for p in range(len(index))]
+        return Block(
+            index=index,
+            names=[
+                f"{axis_word(axis)} {'…' if i is None else names[i]}".strip()
+                for axis, names, i in zip(self.axes[: len(index)], leading, index, strict=True)
+            ],
+            row_axis=axis_word(axes[0]),
+            column_axis=axis_word(axes[1]),
+            row_names=["…" if i is None else row_names[i] for i in rows],
+            column_names=["…" if j is None else column_names[j] for j in columns],
+            rows=[[None if None in (i, j) else matrix[i, j].item() for j in columns] for i in rows],
+        )
+
+    def _check_labels(self) -> None:
+        sizes = dict(zip(self.axes, self.values.shape, strict=True))
+        for axis in sizes.keys() & self.labels.keys():
+            names = self.labels[axis]
+            groups = names if is_nested(names) else [names]
+            if is_nested(names) and len(groups) != sizes.get("batch"):
+                raise ValueError(
+                    f"labels['{axis}'] has {len(groups)} lists, one for each sentence, but "
+                    + (f"batch={sizes['batch']}" if "batch" in sizes else "there is no batch axis")
+                )
+            for group in groups:
+                if len(group) != sizes[axis]:
+                    raise ValueError(
+                        f"labels['{axis}'] has {len(group)} names, "
+                        f"but axis {axis} has size {sizes[axis]}"
+                    )
+
+
+def as_plain_tensor(x: Any) -> Tensor:
+    """Bring numbers to the CPU as bool, int64 or float64, apart from any gradient graph."""
+    if not isinstance(x, Tensor):
+        x = torch.tensor(x, dtype=torch.float64 if torch.tensor(x).is_floating_point() else None)
+    if x.is_complex():
+        raise ValueError(f"x must hold real numbers, not {x.dtype}")
+    x = x.detach().cpu()
+    return x.double() if x.is_floating_point() else x if x.dtype == torch.bool else x.long()
+
+
+def axis_word(axis: str) -> str:
+    """Give the name under which an axis is shown: none for an axis of size 1 called "1"."""
+    return "" if axis.isdigit() else axis
+
+
+def is_nested(names: Sequence[Any]) -> bool:
+    """Tell whether labels come as one list per sentence."""
+    return len(names) > 0 and not isinstance(names[0], str) and isinstance(names[0], Sequence)
+
+
+def _two_ends(size: int) -> list[int | None]:
+    if size <= MAX_SHOWN:
+        return list(range(size))
+    return [*range(EDGE), None, *range(size - EDGE, size)]

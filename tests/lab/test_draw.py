@@ -1,0 +1,244 @@
+"""Figures: what each shows, that it can be read, and what it refuses."""
+
+import io
+import itertools
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+from matplotlib.text import Text
+from PIL import Image
+
+from twelve.lab import draw
+from twelve.lab.format import format_number
+from twelve.lab.palette import INK
+
+TWELVE = torch.tensor(
+    [
+        [[0, 1, 0], [1.661471, 0.690302, 0.362154]],
+        [[0.7, 1.2, 0.4], [1.441471, 0.840302, 0.502154]],
+    ],
+    dtype=torch.float64,
+)
+WORDS = [["<pad>", "cat"], ["dog", "fish"]]
+VOCABULARY = ("<pad>", "cat", "dog", "fish")
+TABLE = torch.tensor([[0, 0, 0], [0.82, 0.15, 0.36], [0.7, 0.2, 0.4], [0.6, 0.3, 0.5]])
+SCORES = torch.linspace(-2, 2, 24, dtype=torch.float64).view(2, 3, 2, 2)
+HIDDEN = SCORES.masked_fill(torch.tensor([True, False]), -torch.inf)
+WEIGHTS = SCORES.square().softmax(-1)
+HEADS = "batch head query key"
+TITLE = "A claim about numbers"
+
+
+def entry(x: torch.Tensor, axes: str) -> SimpleNamespace:
+    return SimpleNamespace(value=x, axes=tuple(axes.split()))
+
+
+def waves(length: int, width: int) -> torch.Tensor:
+    position = torch.arange(length).unsqueeze(1)
+    angle = position * 10_000 ** (-torch.arange(0, width, 2) / width)
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]
+
+
+WALK = {
+    "src_embedding.vectors": entry(TWELVE, "batch src d_model"),
+    "src_input": entry(TWELVE, "batch src d_model"),
+    "memory": entry(-TWELVE, "batch src d_model"),
+    "tgt_input": entry(TWELVE, "batch tgt d_model"),
+    "decoder_output": entry(TWELVE, "batch tgt d_model"),
+    "logits": entry(torch.eye(4).view(2, 2, 4) - 0.25, "batch tgt vocab"),
+}
+IDS = torch.tensor([[0, 1], [2, 3]])
+FIGURES = {
+    "tensor": lambda: draw.tensor(
+        TWELVE, "batch src d_model", title=TITLE, labels={"src": WORDS}
+    ),
+    "tensor of an entry": lambda: draw.tensor(entry(TWELVE[0], "src d_model"), title=TITLE),
+    "masked scores": lambda: draw.tensor(HIDDEN, HEADS, title=TITLE),
+    "wide tensor": lambda: draw.tensor(
+        torch.linspace(-1, 1, 192).view(2, 4, 24), "batch tgt d_model", title=TITLE
+    ),
+    "attention": lambda: draw.attention(
+        WEIGHTS, HEADS, title=TITLE, row_labels=WORDS, column_labels=WORDS
+    ),
+    "companion": lambda: draw.attention(torch.full((2, 3, 4, 5), 0.2), HEADS, title=TITLE),
+    "mask": lambda: draw.mask(torch.ones(4, 4).tril().bool(), "query key", title=TITLE),
+    "influence": lambda: draw.influence(torch.ones(4, 4).tril(), WORDS, WORDS, title=TITLE),
+    "matmul": lambda: draw.matmul(
+        TWELVE[1], TABLE[1:], axes="src d_model head*d_k", title=TITLE, highlight=(1, 2)
+    ),
+    "memory": lambda: draw.memory(
+        TWELVE, TWELVE.transpose(1, 2), TWELVE.transpose(1, 2).contiguous(),
+        axes=["batch src d_model", "batch d_model src", "batch d_model src"], title=TITLE,
+    ),
+    "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
+    "few positions": lambda: draw.positions(waves(2, 3), title=TITLE),
+    "many positions": lambda: draw.positions(waves(50, 24), title=TITLE),
+    "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
+    "strip": lambda: draw.strip(6),
+    "walk": lambda: draw.walk(WALK, src=IDS, tgt=IDS, vocabulary=VOCABULARY, title=TITLE),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=FIGURES)
+def figure(request):
+    torch.set_default_dtype(torch.float64)
+    return request.param, FIGURES[request.param]()
+
+
+def test_a_figure_is_a_small_png_of_projectable_width(figure):
+    name, drawing = figure
+    png = drawing.png()
+    size = Image.open(io.BytesIO(png)).size
+    assert len(png) < 60_000
+    assert size[0] <= (1230 if name == "walk" else 940)
+
+
+def test_a_figure_says_what_it_shows(figure):
+    name, drawing = figure
+    assert repr(drawing) == drawing.alt
+    assert drawing.alt.startswith("Where we are" if name == "strip" else TITLE)
+    assert drawing.alt.endswith(".") and len(drawing.alt) > len(TITLE) + 20
+    assert drawing.text().splitlines()[-1] == drawing.summary.splitlines()[-1]
+
+
+def test_all_text_is_large_near_black_inside_and_apart(figure):
+    _, drawing = figure
+    renderer = drawing.figure.canvas.get_renderer()
+    texts = [t for t in drawing.figure.findobj(Text) if t.get_text() and t.get_visible()]
+    texts = [t for t in texts if t.axes is None or t in t.axes.texts]
+    boxes = [Text.get_window_extent(t, renderer) for t in texts]
+    for text, box in zip(texts, boxes, strict=True):
+        assert text.get_fontsize() >= 9 and text.get_color() == INK
+        assert drawing.figure.bbox.padded(1).containsx(box.x0), text.get_text()
+        assert drawing.figure.bbox.padded(1).containsx(box.x1), text.get_text()
+        assert drawing.figure.bbox.padded(1).containsy(box.y0), text.get_text()
+        assert drawing.figure.bbox.padded(1).containsy(box.y1), text.get_text()
+    for (a, one), (b, other) in itertools.combinations(zip(texts, boxes, strict=True), 2):
+        apart = not one.padded(-1.5).overlaps(other.padded(-1.5))
+        assert apart, (a.get_text(), b.get_text())
+
+
+@pytest.mark.parametrize("name", ["tensor", "masked scores", "attention", "matmul", "memory"])
+def test_every_number_in_a_cell_is_in_the_summary(name):
+    drawing = FIGURES[name]()
+    written = {text.get_text() for text in drawing.figure.axes[0].texts}
+    numbers = {n for text in written for n in re.findall(r"^-?\d\.\d{4}|-inf", text)}
+    assert len(numbers) > 5
+    assert numbers <= set(re.findall(r"-?\d\.\d{4}|-inf", drawing.summary))
+
+
+def test_the_tensor_shows_its_twelve_numbers_and_words():
+    drawing = FIGURES["tensor"]()
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    for value in TWELVE.flatten().tolist():
+        assert format_number(value) in written
+    assert {"<pad>", "cat", "dog", "fish", "batch 0", "batch 1", "d_model"} <= set(written)
+
+
+def test_a_mask_has_a_tick_for_each_true_and_no_other():
+    written = [text.get_text() for text in FIGURES["mask"]().figure.axes[0].texts]
+    assert written.count("✓") == 10 + 1  # ten in the mask, one in the legend
+
+
+def test_matmul_writes_out_the_highlighted_sum():
+    drawing = draw.matmul([[1.0, 2.0]], [[3.0], [-4.0]], title=TITLE, names=("a", "b", "ab"))
+    assert drawing.summary.endswith("ab[0, 0] = 1.0000·3.0000 + 2.0000·(-4.0000) = -5.0000")
+
+
+def test_memory_tells_a_view_from_a_copy():
+    x = torch.arange(6).view(2, 3)
+    view = draw.memory(x, x.T, axes=["a b", "b a"], title=TITLE, names=["x", "x.T"])
+    assert view.summary == (
+        "storage: 0 1 2 3 4 5\n"
+        "x (a=2, b=3): strides a 3, b 1; row by row: @0 @1 @2 @3 @4 @5\n"
+        "x.T (b=3, a=2): strides b 1, a 3; row by row: @0 @3 @1 @4 @2 @5"
+    )
+    copy = draw.memory(x, x.T.contiguous(), axes=["a b", "b a"], title=TITLE)
+    assert "storage B: 0 3 1 4 2 5" in copy.summary
+
+
+def test_memory_starts_a_slice_where_it_starts():
+    drawing = draw.memory(torch.arange(6)[2:5], axes="src", title=TITLE)
+    assert drawing.summary.endswith("row by row: @2 @3 @4")
+
+
+def test_lookup_gives_each_id_its_row():
+    drawing = draw.lookup([[3, 1], [0, 0]], TABLE, title=TITLE, vocabulary=VOCABULARY)
+    assert "batch 0  src fish   0.6000  0.3000  0.5000" in drawing.summary
+    assert "src cat    0.8200  0.1500  0.3600" in drawing.summary
+    assert "id 3 (fish) picks row 3" in drawing.alt
+
+
+def test_rotation_prints_the_angles():
+    assert draw.rotation(waves(3, 2), title=TITLE).summary.endswith(": 0.0 57.3 114.6")
+
+
+def test_influence_takes_what_the_instrument_found():
+    found = SimpleNamespace(
+        grid=torch.eye(2).bool(), outputs=("out 0", "out 1"), tokens=("src 0", "src 1")
+    )
+    drawing = draw.influence(found, title=TITLE)
+    assert "out 0   True      ·" in drawing.summary
+
+
+def test_the_strip_gives_the_question_and_the_shapes():
+    assert draw.strip(2).summary == (
+        "How does a word become numbers?\nids (batch, seq) -> (batch, seq, d_model)"
+    )
+
+
+def test_the_walk_ends_in_words():
+    drawing = FIGURES["walk"]()
+    assert drawing.summary.endswith("highest logit at each position: <pad> cat; dog fish")
+
+
+def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers(monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr(
+        "IPython.display.display", lambda *args, **options: shown.append((args, options))
+    )
+    drawing = FIGURES["tensor"]()
+    drawing._ipython_display_()
+    (((data,), options),) = shown
+    assert data["image/png"].startswith(b"\x89PNG") and data["text/plain"] == drawing.alt
+    assert options == {"metadata": {"image/png": {"alt": drawing.alt}}, "raw": True}
+    assert capsys.readouterr().out == drawing.text() + "\n"
+
+
+def test_save_writes_the_same_bytes(tmp_path):
+    drawing = draw.strip(0)
+    again = draw.strip(0)
+    again.save(tmp_path / "strip.png")
+    assert (tmp_path / "strip.png").read_bytes() == drawing.png()
+
+
+def test_a_dollar_sign_is_only_a_dollar_sign():
+    drawing = draw.tensor([1.0], "src", title="$x_1$", labels={"src": [r"$\no_such_symbol$"]})
+    assert drawing.png()
+
+
+def test_errors_name_the_argument_and_the_numbers():
+    with pytest.raises(ValueError, match="'src d_model' has 2 names"):
+        draw.tensor(TWELVE, "src d_model", title=TITLE)
+    with pytest.raises(ValueError, match=r"a \(2, 3\) and b \(2, 3\)"):
+        draw.matmul(TWELVE[0], TWELVE[0], title=TITLE)
+    with pytest.raises(ValueError, match="is not a @ b"):
+        draw.matmul([[1.0]], [[2.0]], [[3.0]], title=TITLE)
+    with pytest.raises(ValueError, match="must name three axes"):
+        draw.matmul([[1.0]], [[2.0]], axes="a b", title=TITLE)
+    with pytest.raises(ValueError, match="more than the 48"):
+        draw.memory(torch.zeros(7, 7), axes="a b", title=TITLE)
+    with pytest.raises(ValueError, match="1 tensors, but 2 axes"):
+        draw.memory(torch.zeros(2), axes=["a", "b"], title=TITLE)
+    with pytest.raises(ValueError, match="are not the rows of table"):
+        draw.lookup(IDS, TABLE, TWELVE + 1, title=TITLE, vocabulary=VOCABULARY)
+    with pytest.raises(ValueError, match="no pair of columns"):
+        draw.rotation(waves(3, 1), title=TITLE)
+    with pytest.raises(ValueError, match="3 labels do not make batch=2"):
+        draw.influence(torch.eye(3), [0, 1, 2], [0, 1, 2], title=TITLE)
+    with pytest.raises(ValueError, match="step 77"):
+        draw.strip(77)
