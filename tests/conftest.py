@@ -1,10 +1,12 @@
 """Shared by all tests: shapes are checked at run time, and every size differs from every other."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 import torch
 from jaxtyping import install_import_hook
+from torch import Tensor, nn
 
 # Before the first import of the layers: every signature is checked on every call.
 STEPS = (
@@ -12,6 +14,13 @@ STEPS = (
     "normalization", "residual", "feed_forward", "encoder", "decoder", "transformer",
 )  # fmt: skip
 _hook = install_import_hook([f"twelve.{step}" for step in STEPS], "beartype.beartype")
+
+# What torch.nn calls the parts of our layers.
+TORCH_NAMES = {
+    "self_attention_residual.norm": "norm1", "cross_attention_residual.norm": "norm2",
+    "self_attention": "self_attn", "cross_attention": "multihead_attn", "w_o": "out_proj",
+    "feed_forward.up": "linear1", "feed_forward.down": "linear2",
+}  # fmt: skip
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -21,8 +30,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _float64():
-    """Compute in float64, so that the default tolerances mean something."""
+    """Compute in float64, so that the default tolerances mean something, and always alike."""
     torch.set_default_dtype(torch.float64)
+    torch.manual_seed(12)
     yield
     torch.set_default_dtype(torch.float32)
 
@@ -40,3 +50,43 @@ def sizes() -> SimpleNamespace:
 def seeded() -> torch.Generator:
     """Give numbers that look random and are the same every time."""
     return torch.Generator().manual_seed(12)
+
+
+@pytest.fixture
+def draw(seeded: torch.Generator) -> Callable[..., Tensor]:
+    """Draw normal numbers of a shape: `draw(batch, src, d_model)`."""
+    return lambda *shape: torch.randn(shape, generator=seeded)
+
+
+@pytest.fixture
+def noisy(seeded: torch.Generator) -> Callable[[nn.Module], nn.Module]:
+    """Give a module noise for weights, so that no bias is 0 and no scale is 1 by chance."""
+
+    def fill(module: nn.Module) -> nn.Module:
+        with torch.no_grad():
+            for parameter in module.parameters():
+                width = parameter.size(-1) if parameter.ndim > 1 else 1
+                parameter.copy_(torch.randn(parameter.shape, generator=seeded) / width**0.5)
+        return module
+
+    return fill
+
+
+@pytest.fixture
+def torch_state() -> Callable[[nn.Module], dict[str, Tensor]]:
+    """Give the weights of one of our layers under the names of its counterpart in torch.nn."""
+
+    def convert(layer: nn.Module) -> dict[str, Tensor]:
+        ours, theirs = layer.state_dict(), {}
+        for name, value in ours.items():
+            block = name.split("feed_forward_residual")[0]
+            last = "norm3" if f"{block}cross_attention.w_q.weight" in ours else "norm2"
+            for part, counterpart in TORCH_NAMES.items():
+                name = name.replace(part, counterpart)
+            theirs[name.replace("feed_forward_residual.norm", last)] = value
+        for name in [name for name in theirs if "w_q." in name]:
+            thirds = [theirs.pop(name.replace("w_q", matrix)) for matrix in ("w_q", "w_k", "w_v")]
+            theirs[name.replace("w_q.", "in_proj_")] = torch.cat(thirds)
+        return theirs
+
+    return convert

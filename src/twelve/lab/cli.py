@@ -11,7 +11,7 @@ from twelve.lab import example
 from twelve.lab.device import device
 from twelve.lab.walk import walk_text
 
-NEXT = "Go on: make lab opens the first notebook; python -m twelve trace --help lists the switches."
+NEXT = "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,95 @@
+# Every target works from a bare clone: what it needs is installed into .venv first.
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/installed
+
+# What pip installs. The weekly check asks for the newest releases instead.
+PACKAGES := -r requirements.txt
+
+# The Python that makes .venv. Where none is named, the first one that fits: the pinned packages
+# come ready-made for 3.11 to 3.14.
+PYTHON :=
+CANDIDATES := $(or $(PYTHON),python3 python python3.13 python3.12 python3.11 python3.14)
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+VERSION := import sys; print(sys.version.split()[0])
+
+# Leaves with the first Python that fits, or says which ones there are.
+define MAKE_VENV
+  for python in $(CANDIDATES); do \
+    if $$python -c '$(FITS)' 2>/dev/null; then \
+      $$python -c 'import ensurepip, venv' 2>/dev/null && exec $$python -m venv --clear $(VENV); \
+      echo "$$python lacks the module venv (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; \
+    fi; \
+    version=$$($$python -c '$(VERSION)' 2>/dev/null) && found="$${found:+$$found,} $$python is $$version"; \
+  done; \
+  echo "Python 3.11 to 3.14 is needed, but$${found:- none was found}: install one, or name the one" \
+    "to take, as in: make PYTHON=python3.12 install" >&2; exit 1
+endef
+
+# Fails where the installation was cut short, the folder was moved or its Python was removed.
+SOUND := import os, pip; from importlib.util import find_spec; \
+  assert os.path.samefile(find_spec("twelve").origin, "src/twelve/__init__.py")
+STATE := $(shell $(RUN) -c '$(SOUND)' 2>/dev/null && echo sound)
+
+# Where there is no screen, JupyterLab prints its address. In a container root may be the only user.
+SCREEN := $(if $(filter Linux,$(shell uname)),$(DISPLAY)$(WAYLAND_DISPLAY),yes)
+LAB := $(RUN) -m jupyterlab $(if $(CI)$(SSH_CONNECTION),--no-browser,$(if $(SCREEN),,--no-browser)) \
+  $(if $(filter 0,$(shell id -u)),--allow-root)
+
+# Two processes of one thread each: on tensors this small, more threads only cost time.
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
+
+.PHONY: help trace lab test lint install notebooks figures lock clean FORCE
+
+help: ## print this list
+	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'Each one installs into .venv what it needs. `make PYTHON=python3.12 install` names the Python.'
+
+trace: install ## walk from token ids to logits in the terminal; ARGS="--heads 1" passes options
+	@$(RUN) -m twelve trace $(ARGS)
+
+lab: install ## open the first notebook in JupyterLab
+	$(LAB) notebooks/00_start_here.ipynb
+
+test: install ## run the tests, then compare every notebook with its stored outputs
+	$(PYTEST) tests
+	$(PYTEST) -p tests.nbval_guard --nbval --nbval-current-env --nbval-cell-timeout=120 notebooks
+
+lint: install ## check the style of the code and of the notebooks
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+
+install: $(INSTALLED) ## make .venv and install what requirements.txt pins
+
+notebooks: install ## run every notebook again and store its outputs
+	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py notebooks/*.ipynb
+
+figures: install ## draw the picture of the README again
+	$(RUN) -m twelve picture docs/walk.png
+
+lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
+	$(RUN) -m venv build/lock
+	build/lock/bin/python -m pip install --upgrade uv
+	grep -v '^-e' requirements.txt > build/lock/pins.txt
+	build/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	  --fork-strategy fewest --no-annotate --no-header --quiet $(UPGRADE) -o build/lock/pins.txt
+	grep '^#' requirements.txt > build/lock/requirements.txt
+	sed -E '/^(cuda|nvidia|triton)/d; s/[+]cpu//' build/lock/pins.txt >> build/lock/requirements.txt
+	echo '-e .' >> build/lock/requirements.txt
+	mv build/lock/requirements.txt requirements.txt
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) build src/twelve.egg-info
+
+# Only the last line marks the installation as finished: a broken one starts again.
+$(INSTALLED): requirements.txt pyproject.toml $(if $(STATE),,FORCE)
+	@rm -f $@
+	@$(RUN) -c 'import pip; $(FITS)' 2>/dev/null || { $(MAKE_VENV); }
+	@echo 'Installing into $(VENV). The first time takes minutes: PyTorch alone is some hundreds of MB,'
+	@echo 'and on Linux its CUDA packages can add some GB.'
+	$(RUN) -m pip install $(PACKAGES)
+	@touch $@
