@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.text import Text
 from PIL import Image
 
-from twelve.lab import draw
+from twelve.lab import Trace, draw, example
 from twelve.lab.format import format_number
 from twelve.lab.palette import INK
 
@@ -79,7 +79,8 @@ FIGURES = {
     "many positions": lambda: draw.positions(waves(50, 24), title=TITLE),
     "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
     "strip": lambda: draw.strip(6),
-    "walk": lambda: draw.walk(WALK, src=IDS, tgt=IDS, vocabulary=VOCABULARY, title=TITLE),
+    "walk": lambda: draw.walk(WALK, title=TITLE),
+    "plan": lambda: draw.plan(example.trace(on="cpu"), title=TITLE),
 }  # fmt: skip
 
 
@@ -196,17 +197,19 @@ def test_the_walk_ends_in_words():
     assert drawing.summary.endswith("highest logit at each position: <pad> cat; dog fish")
 
 
-def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers(monkeypatch, capsys):
+def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers_folded(monkeypatch):
     shown = []
     monkeypatch.setattr(
         "IPython.display.display", lambda *args, **options: shown.append((args, options))
     )
     drawing = FIGURES["tensor"]()
     drawing._ipython_display_()
-    (((data,), options),) = shown
+    ((data,), options), ((folded,), _) = shown
     assert data["image/png"].startswith(b"\x89PNG") and data["text/plain"] == drawing.alt
     assert options == {"metadata": {"image/png": {"alt": drawing.alt}}, "raw": True}
-    assert capsys.readouterr().out == drawing.text() + "\n"
+    assert folded["text/plain"] == drawing.text()
+    assert folded["text/html"].startswith("<details><summary>")
+    assert "0.8200" in folded["text/html"] or "1.6615" in folded["text/html"]
 
 
 def test_save_writes_the_same_bytes(tmp_path):
@@ -242,3 +245,19 @@ def test_errors_name_the_argument_and_the_numbers():
         draw.influence(torch.eye(3), [0, 1, 2], [0, 1, 2], title=TITLE)
     with pytest.raises(ValueError, match="step 77"):
         draw.strip(77)
+
+
+def test_the_plan_shows_the_sizes_of_the_run_and_counts_the_layers():
+    companion = example.companion
+    model = companion.model()
+    with Trace(model) as trace:
+        model(companion.src, companion.tgt)
+    drawing = draw.plan(trace, title=TITLE)
+    assert "06 norm, cross-attention         (2, 4, 24)    decoder.layers.0" in drawing.summary
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert {"encoder: 2 layers", "decoder: 2 layers", "(2, 5, 24)", "(2, 4, 13)"} <= set(written)
+
+
+def test_the_plan_needs_a_run_of_the_whole_model():
+    with pytest.raises(KeyError, match="src_embedding"):
+        draw.plan({}, title=TITLE)

@@ -197,6 +197,6 @@ def test_source_shows_the_code_without_its_docstrings():
     whole = source(twelve.scaled_dot_product_attention)
     assert "# A dot product of d_k unit-variance terms" in repr(whole)
     assert "Args:" not in repr(whole)
-    assert whole._repr_markdown_().startswith("```python\ndef scaled_dot")
+    assert "-&gt; Float[Tensor, &quot;*batch query d_v&quot;]:" in whole._repr_html_()
     for line in repr(source(twelve.LayerNorm)).splitlines():
         assert line in inspect.getsource(twelve.LayerNorm)

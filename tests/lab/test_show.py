@@ -163,3 +163,8 @@ def test_loading_the_lab_does_not_load_matplotlib():
         "twelve.lab.draw.strip('04').png(); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_words_of_each_sentence_cannot_name_the_columns_where_sentences_are_the_rows():
+    text = repr(show(torch.ones(2, 2), "batch tgt", labels={"tgt": [["a", "b"], ["c", "d"]]}))
+    assert text.splitlines()[1].split() == ["tgt", "0", "1"]

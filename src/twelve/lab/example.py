@@ -28,10 +28,10 @@ labels = torch.tensor([[1, -100], [3, 2]])
 src_mask = padding_mask(src)
 tgt_mask = causal_mask(2)
 embedding_rows = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
-# Words instead of indices, for show and draw.
+# Words instead of indices, for show and draw. In the target, id 0 opens the sentence.
 words = {
     "src": [[vocabulary[token] for token in sentence] for sentence in src.tolist()],
-    "tgt": [[vocabulary[token] for token in sentence] for sentence in tgt.tolist()],
+    "tgt": [[vocabulary[token] if token else "<start>" for token in line] for line in tgt.tolist()],
     "vocab": list(vocabulary),
 }
 
@@ -173,11 +173,12 @@ class _Companion:
     sizes = SIZES
 
     def __init__(self) -> None:
-        draw = torch.Generator().manual_seed(12)
-        self.src = torch.randint(1, SIZES.src_vocab, (SIZES.batch, SIZES.src), generator=draw)
+        # On the CPU whatever the default device, so that every machine draws the same.
+        draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
+        self.src = torch.randint(1, SIZES.src_vocab, (SIZES.batch, SIZES.src), **draw)
         self.src[0, 3:] = 0  # the first sentence is shorter and padded on the right
-        self.tgt = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), generator=draw)
-        self.labels = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), generator=draw)
+        self.tgt = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
+        self.labels = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
         self.src_mask: Tensor = padding_mask(self.src)
         self.tgt_mask: Tensor = causal_mask(SIZES.tgt)
 
@@ -208,10 +209,10 @@ class _Companion:
                 norm_first=norm_first, activation=activation, tie_weights=tie_weights,
                 scale_embedding=scale_embedding, max_len=32, fused=fused,
             )  # fmt: skip
-        draw = torch.Generator().manual_seed(12)
+        draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
         with torch.no_grad():
             for parameter in built.parameters():
-                noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+                noise = torch.randn(parameter.shape, dtype=torch.float64, **draw)
                 parameter.copy_(noise * parameter.size(-1) ** -0.5)
         return built.eval()
 

@@ -51,8 +51,11 @@ def shadow(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) -> T
         layer = build(**sizes)
     finally:
         torch.set_default_dtype(before)
-    seeded = torch.Generator().manual_seed(12)
-    arguments = [_input(axes, seeded) if isinstance(axes, str) else axes for axes in inputs]
+    seeded = torch.Generator("cpu").manual_seed(12)
+    where = _device(layer)
+    arguments = [
+        _input(axes, seeded).to(where) if isinstance(axes, str) else axes for axes in inputs
+    ]
     with Trace(layer if isinstance(layer, nn.Module) else None) as trace:
         layer(*arguments)
     return trace
@@ -71,9 +74,15 @@ def _size(name: str, parameter: inspect.Parameter) -> int:
     return _ARGUMENTS[name]
 
 
+def _device(layer: object) -> torch.device:
+    weights = layer.parameters() if isinstance(layer, nn.Module) else iter(())
+    first = next(weights, None)
+    return torch.get_default_device() if first is None else first.device
+
+
 def _input(axes: str, seeded: torch.Generator) -> Tensor:
     unknown = [name for name in axes.split() if name not in _AXES]
     if unknown:
         raise ValueError(f"shadow: no size for axis {unknown[0]!r}; known are {', '.join(_AXES)}")
     shape = [_AXES[name] for name in axes.split()]
-    return torch.randn(shape, generator=seeded, dtype=torch.float64)
+    return torch.randn(shape, generator=seeded, dtype=torch.float64, device="cpu")

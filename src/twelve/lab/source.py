@@ -1,6 +1,7 @@
 """The source of a layer as it stands in the package, without its docstrings."""
 
 import ast
+import html
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """A piece of source text: printed as it is, highlighted in a notebook.
+    """A piece of source text, printed as it is.
 
     Args:
         text: The lines.
@@ -20,8 +21,8 @@ class Source:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_markdown_(self) -> str:
-        return f"```python\n{self.text}\n```"
+    def _repr_html_(self) -> str:
+        return f'<pre style="font-family:monospace">{html.escape(self.text)}</pre>'
 
 
 def source(thing: type | Callable[..., object]) -> Source:

@@ -106,7 +106,9 @@ class Table:
             return [""] * size
         names = self.labels.get(axis)
         if names is not None and is_nested(names):
-            names = names[index[self.axes.index("batch")] or 0]
+            place = self.axes.index("batch")
+            # Where the sentences are the rows, one heading cannot name the words of them all.
+            names = names[index[place] or 0] if place < len(index) else None
         return [str(name) for name in (range(size) if names is None else names)]
 
     def blocks(self, *, elide: bool = True) -> Iterator[Block]:

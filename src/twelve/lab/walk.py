@@ -60,13 +60,15 @@ def _heading(config: dict[str, object]) -> str:
 
 
 def _ids() -> str:
-    def sentences(ids: torch.Tensor) -> str:
-        return "   ".join(
-            " ".join(f"{token} {example.vocabulary[token]}" for token in sentence)
-            for sentence in ids.tolist()
+    lines = []
+    for name, ids, axis in (("source", example.src, "src"), ("target", example.tgt, "tgt")):
+        words = example.words[axis]
+        sentences = (
+            " ".join(f"{token} {word}" for token, word in zip(row, line, strict=True))
+            for row, line in zip(ids.tolist(), words, strict=True)
         )
-
-    return f"  source ids  {sentences(example.src)}\n  target ids  {sentences(example.tgt)}"
+        lines.append(f"  {name} ids  " + "   ".join(sentences))
+    return "\n".join(lines)
 
 
 def _indented(values: torch.Tensor, axes: str) -> str:

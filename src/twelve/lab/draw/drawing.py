@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import textwrap
 from pathlib import Path
@@ -14,10 +15,10 @@ DPI = 100
 
 
 class Drawing:
-    """A figure that a notebook shows once, followed by its alt text and its numbers in words.
+    """A figure that a notebook shows once, followed by its alt text and its numbers, folded.
 
-    The picture cannot be compared by machine and is silent to a screen reader; the printed text
-    is neither.
+    The picture cannot be compared by machine and is silent to a screen reader; the text below it
+    is neither, and it is folded away for whoever sees the picture.
 
     Attributes:
         figure: The matplotlib figure, unknown to pyplot: nothing to close, no second display.
@@ -64,4 +65,9 @@ class Drawing:
             metadata={"image/png": {"alt": self.alt}},
             raw=True,
         )
-        print(self.text())
+        text = self.text()
+        folded = (
+            "<details><summary>the figure in words and numbers</summary>"
+            f'<pre style="font-family:monospace">{html.escape(text)}</pre></details>'
+        )
+        display({"text/html": folded, "text/plain": text}, raw=True)

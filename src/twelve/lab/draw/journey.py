@@ -47,44 +47,32 @@ class Station(NamedTuple):
 def walk(
     trace: Mapping[str, Any],
     *,
-    src: Any = None,
-    tgt: Any = None,
-    vocabulary: Sequence[str] | None = None,
-    title: str = "Twelve numbers walk through a Transformer, and you can check every one",
+    title: str = "Twelve numbers on each side walk through a Transformer",
     alt: str | None = None,
 ) -> Drawing:
     """Draw a run of the running example from ids to predicted words, 12 inches wide.
 
     Args:
         trace: The run; its entries have a value and axes.
-        src: Source ids, (batch, src); those of the example if not given.
-        tgt: Target ids, (batch, tgt), likewise.
-        vocabulary: The word of each id, likewise.
         title: The claim of the figure.
         alt: What to say to a reader who does not see it.
 
     Returns:
         Seven tensors with two decimals each; the summary has four.
     """
-    if src is None or tgt is None or vocabulary is None:
-        from twelve.lab import example
+    from twelve.lab import example
 
-        src, tgt = example.src if src is None else src, example.tgt if tgt is None else tgt
-        vocabulary = vocabulary or example.vocabulary
     canvas = Canvas()
-    upper = _draw_line(canvas, trace, SOURCE, src, "src", vocabulary, 0.0)
-    lower = _draw_line(canvas, trace, TARGET, tgt, "tgt", vocabulary, canvas.bottom + 0.85)
+    upper = _draw_line(canvas, trace, SOURCE, "src ids", "src", 0.0)
+    lower = _draw_line(canvas, trace, TARGET, "tgt ids", "tgt", canvas.bottom + 0.85)
     _hand_over(canvas, upper[-1], lower)
     best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
-    _draw_prediction(canvas, lower[-1], best, vocabulary)
+    _draw_prediction(canvas, lower[-1], best, example.vocabulary)
 
-    words = {axis: _words(ids, vocabulary) for axis, ids in (("src", src), ("tgt", tgt))}
-    names = [*SOURCE, *TARGET]
     summary = [
-        f"{name} " + format_tensor(trace[name], labels={**words, "vocab": list(vocabulary)})
-        for name in names
+        f"{name} " + format_tensor(trace[name], labels=example.words) for name in (*SOURCE, *TARGET)
     ]
-    said = [" ".join(vocabulary[token] for token in sentence) for sentence in best]
+    said = [" ".join(example.vocabulary[token] for token in sentence) for sentence in best]
     summary.append("highest logit at each position: " + "; ".join(said))
     alt = alt or (
         f"{title}. The source ids become vectors, positions are added, the encoder makes the "
@@ -94,28 +82,24 @@ def walk(
     return canvas.finish(title, alt, "\n".join(summary))
 
 
-def _words(ids: Any, vocabulary: Sequence[str]) -> list[list[str]]:
-    return [[vocabulary[token] for token in sentence] for sentence in as_plain_tensor(ids).tolist()]
-
-
 def _draw_line(
     canvas: Canvas,
     trace: Mapping[str, Any],
     stations: Mapping[str, str],
-    ids: Any,
+    title: str,
     axis: str,
-    vocabulary: Sequence[str],
     y: float,
 ) -> list[Station]:
     """Draw the ids, then one tensor after the other, with an arrow before each."""
-    ids = as_plain_tensor(ids)
+    from twelve.lab import example
+
+    ids = as_plain_tensor({"src": example.src, "tgt": example.tgt}[axis])
     head_room = 0.62 if "logits" in stations else 0.4  # the logits have a word on each column
-    words = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: _words(ids, vocabulary)})
-    drawn = [_draw_station(canvas, words, f"{axis} ids", 0.0, y, head_room, named=True)]
+    words = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: example.words[axis]})
+    drawn = [_draw_station(canvas, words, title, 0.0, y, head_room, named=True)]
     for name, how in stations.items():
         x = drawn[-1].right + ARROW
-        labels = {"vocab": list(vocabulary)}
-        table = Table.of(trace[name].value, trace[name].axes, labels)
+        table = Table.of(trace[name].value, trace[name].axes, {"vocab": example.vocabulary})
         drawn.append(_draw_station(canvas, table, name, x, y, head_room, named=False))
         _draw_arrow(canvas, drawn[-2].right, drawn[-1].left, drawn[-1].middle, how)
     return drawn

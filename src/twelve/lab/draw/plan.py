@@ -41,7 +41,7 @@ ENCODER = (
 DECODER = (
     Part("02", "target embedding", "tgt_embedding.vectors"),
     Part("03", "+ positions", "tgt_input"),
-    *_sublayer("decoder.layers.0.self_attention", "06", "norm, masked self-attention"),
+    *_sublayer("decoder.layers.0.self_attention", "06", "norm, causal self-attention"),
     *_sublayer("decoder.layers.0.cross_attention", "06", "norm, cross-attention"),
     *_sublayer("decoder.layers.0.feed_forward", "09", "norm, feed-forward"),
     Part("07", "last norm", "decoder_output"),
@@ -65,12 +65,13 @@ def plan(trace: Mapping[str, Traced], *, title: str) -> Drawing:
     """
     canvas = Canvas()
     for name, column, x in (("src ids", ENCODER, ENCODER_X), ("tgt ids", DECODER, DECODER_X)):
-        _shade(canvas, column, x, _layers(trace, column))
+        _shade(canvas, column, x, trace)
         canvas.text(x + WIDTH / 2, -GAP - 0.1, name, size=11, bold=True)
         canvas.arrow((x + WIDTH / 2, -GAP), (x + WIDTH / 2, 0))
         for place, part in enumerate(column):
             _draw_part(canvas, column, place, x, _size(trace[part.tensor]))
     _hand_over(canvas)
+    canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=11, bold=True)
     summary = "\n".join(
         f"{part.step} {part.words:<27}  {_size(trace[part.tensor]):<12}  {part.tensor}"
         for part in (*ENCODER, *DECODER)
@@ -94,18 +95,15 @@ def _in_layer(part: Part) -> bool:
     return ".layers." in part.tensor
 
 
-def _layers(trace: Mapping[str, Traced], column: tuple[Part, ...]) -> int:
-    """Count the layers of a stack by the names in the run."""
-    stack = next(part.tensor for part in column if _in_layer(part)).split(".")[0]
-    return len({name.split(".")[2] for name in trace if name.startswith(f"{stack}.layers.")})
-
-
-def _shade(canvas: Canvas, column: tuple[Part, ...], x: float, layers: int) -> None:
+def _shade(canvas: Canvas, column: tuple[Part, ...], x: float, trace: Mapping[str, Traced]) -> None:
+    """Lay a ground under the layers, and count them by the names in the run."""
     places = [place for place, part in enumerate(column) if _in_layer(part)]
+    stack = column[places[0]].tensor.split(".")[0]
+    layers = len({name.split(".")[2] for name in trace if name.startswith(f"{stack}.layers.")})
     top, bottom = _top(places[0]) - 0.16, _top(places[-1]) + HEIGHT + 0.24
     canvas.box(x - SIDE, top, WIDTH + 2 * SIDE, bottom - top, fill=SHADE, line=0)
-    words = "1 layer" if layers == 1 else f"{layers} layers"
-    canvas.text(x + WIDTH + SIDE - 0.08, bottom - 0.12, words, size=9.5, align="right")
+    words = f"{stack}: {layers} layer{'s' if layers > 1 else ''}"
+    canvas.text(x - SIDE + 0.08, bottom - 0.12, words, size=9.5, align="left")
 
 
 def _draw_part(canvas: Canvas, column: tuple[Part, ...], place: int, x: float, size: str) -> None:

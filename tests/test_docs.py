@@ -1,0 +1,153 @@
+"""The reference pages: every target exists, every name is explained."""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.notebook_rules import headings
+from twelve.lab.palette import AXIS_STYLES
+from twelve.lab.steps import STEPS
+from twelve.lab.tap import PACKAGE, _read
+
+ROOT = Path(__file__).parent.parent
+COVERAGE = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MODULES = sorted(PACKAGE.glob("*.py"))
+# Names the field uses for what has one name here.
+BANNED = {
+    "n_heads", "nh", "n_embd", "hidden", "trg", "attn", "energy", "linears", "x1", "x2", "nhead",
+    "num_hiddens", "seq_len", "emb", "enc_out", "dec_out",
+}  # fmt: skip
+
+
+def rows(text, columns):
+    """Return the rows of a page's tables that have this many columns, without their heads."""
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|") and not re.match(r"\|[-| :]+\|$", line)
+    ]
+    return [row for row in cells if len(row) == columns]
+
+
+COVERED = [row for row in rows(COVERAGE, 4) if re.fullmatch(r"[A-P]\d\d", row[0])]
+
+
+def link(cell):
+    """Split a cell such as [03](../notebooks/03_positional_encoding.ipynb) into text and path."""
+    found = re.fullmatch(r"\[(.+)\]\((.+)\)", cell)
+    assert found, f"{cell!r} is no link"
+    return found[1], ROOT / "docs" / found[2]
+
+
+@pytest.mark.parametrize("row", COVERED, ids=lambda row: row[0])
+def test_a_row_of_the_notes_leads_to_a_heading_that_exists(row):
+    number, path = link(row[2])
+    assert path.exists(), path
+    assert path.name.startswith(number)
+    assert row[3] in headings(nbformat.read(path, as_version=4)), row
+
+
+def test_no_row_of_the_notes_is_entered_twice_and_the_count_is_true():
+    ids = [row[0] for row in COVERED]
+    assert len(ids) == len(set(ids))
+    assert f"{len(ids)} of 233 rows" in COVERAGE
+    assert all(row[1] for row in COVERED)
+
+
+def test_every_row_of_embedding_positions_and_attention_is_covered():
+    ids = {row[0] for row in COVERED}
+    wanted = [f"C{n:02d}" for n in range(1, 17)]
+    wanted += [f"D{n:02d}" for n in range(1, 32)] + [f"E{n:02d}" for n in range(1, 25)]
+    assert [row for row in wanted if row not in ids] == []
+
+
+def _annotations(path):
+    for entries in _read(str(path), path.read_text(encoding="utf-8")).values():
+        for _, _, notes in entries:
+            yield from notes.parameters.values()
+            yield from (assignment.axes for assignment in notes.assignments)
+
+
+def test_every_axis_of_the_layers_is_in_the_glossary():
+    explained = set(re.findall(r"`([^`]+)`", GLOSSARY))
+    axes = {
+        token.lstrip("*#")
+        for path in MODULES
+        for annotation in _annotations(path)
+        for product in annotation.split()
+        for token in product.strip("*#").split("*")
+        if not token.lstrip("*#").isdigit()
+    }
+    assert {"batch", "query", "d_ff"} <= axes
+    assert axes - explained == set()
+    assert set(AXIS_STYLES) - explained == set()
+
+
+def test_every_name_of_the_public_api_is_in_the_glossary():
+    import twelve
+
+    assert [name for name in twelve.__all__ if f"`{name}`" not in GLOSSARY] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_the_layers_use_no_name_that_the_glossary_replaces(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    # `hidden` is a mask that says what is hidden; the field uses it for a vector.
+    assert names & (BANNED - {"hidden"}) == set()
+
+
+def test_the_readme_names_every_notebook_that_exists_and_no_other():
+    linked = set(re.findall(r"\(notebooks/(\w+)\.ipynb\)", README))
+    present = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert linked == present
+
+
+def test_the_readme_asks_the_questions_of_the_steps():
+    for step in STEPS:
+        if (ROOT / step.notebook).exists():
+            assert step.question in README
+
+
+def test_every_file_that_the_pages_link_to_exists():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_map_of_the_readme_names_only_what_is_there():
+    tree = README.partition("```text")[2].partition("```")[0]
+    paths = [line.split()[0] for line in tree.splitlines() if line.strip()]
+    assert len(paths) > 8
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def test_the_examples_of_the_readme_run_and_print_what_it_shows(capsys):
+    blocks = re.findall(r"```python\n(.+?)```", README, re.S)
+    programs = [block for block in blocks if "import" in block]
+    assert len(programs) == 2
+    names = {}
+    for program in programs:
+        exec(program, names)
+    shown = re.search(r"```\n(encoder\..+?)```", README, re.S)[1]
+    assert capsys.readouterr().out == shown
+    assert names["logits"].shape == (8, 16, 1000)
+    line = re.search(r"```python\n(scores: .+?)\n```", README, re.S)[1]
+    assert line in (PACKAGE / "attention.py").read_text(encoding="utf-8")
+
+
+def test_the_picture_of_the_readme_shows_the_numbers_of_today(tmp_path):
+    from twelve.lab import draw, example
+
+    path = tmp_path / "walk.png"
+    draw.walk(example.trace(on="cpu")).save(path)
+    assert path.read_bytes() == (ROOT / "docs" / "walk.png").read_bytes()
