@@ -98,7 +98,8 @@ def _blend(scale: tuple, position: float) -> str:
     for (start, low), (end, high) in pairwise(scale):
         if position <= end:
             share = (position - start) / (end - start)
-            mixed = [round(a + (b - a) * share) for a, b in zip(low, high, strict=True)]
+            # Pushed off the ties, so that the last bits of a value cannot change its shade.
+            mixed = [round(a + (b - a) * share + 1e-6) for a, b in zip(low, high, strict=True)]
             return "#{:02x}{:02x}{:02x}".format(*mixed)
     raise AssertionError("unreachable: the scale ends at 1")
 
