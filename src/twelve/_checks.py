@@ -51,7 +51,9 @@ def check_axis(
 
 def check_same(owner: str, axis: str, **sizes: int) -> None:
     """Refuse arguments that disagree about the size of one axis."""
-    if len(set(sizes.values())) > 1:
+    first, *others = sizes.values()
+    # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
+    if any(other != first for other in others):
         listed = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
 
