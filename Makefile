@@ -53,7 +53,7 @@ trace: install ## walk from token ids to logits in the terminal; ARGS="--heads 1
 	@$(RUN) -m twelve trace $(ARGS)
 
 lab: install ## open the first notebook in JupyterLab
-	$(LAB) notebooks/00_start_here.ipynb
+	$(LAB) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 test: install ## run the tests, then compare every notebook with its stored outputs
 	$(PYTEST) tests
