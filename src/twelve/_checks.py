@@ -26,9 +26,9 @@ def check_eps(owner: str, eps: float) -> None:
 
 
 def check_axis(
-    owner: str, argument: str, x: Tensor, axis: str, size: int, *, rank: int = 1
+    owner: str, argument: str, x: Tensor, axis: str, size: int, *, rank: int | None = None
 ) -> None:
-    """Refuse a tensor with too few axes or another last axis than the layer was built for.
+    """Refuse a tensor of another rank or another last axis than the layer was built for.
 
     Args:
         owner: Class name for the message.
@@ -36,12 +36,11 @@ def check_axis(
         x: The tensor to check.
         axis: Name of the last axis.
         size: Its required size.
-        rank: Least number of axes.
+        rank: Required number of axes; any from 1 on if not given.
     """
-    if x.ndim < rank:
-        raise ValueError(
-            f"{owner}: {argument} must have at least {rank} axes, got shape {tuple(x.shape)}"
-        )
+    if x.ndim != rank if rank is not None else x.ndim < 1:
+        wanted = "an axis" if rank is None else f"{rank} axes"
+        raise ValueError(f"{owner}: {argument} must have {wanted}, got shape {tuple(x.shape)}")
     if x.size(-1) != size:
         raise ValueError(
             f"{owner}: the last axis of {argument} must be {axis}={size}, "
@@ -49,12 +48,13 @@ def check_axis(
         )
 
 
-def check_same(owner: str, axis: str, **sizes: int) -> None:
+def check_same(owner: str, axis: str, **sizes: int | tuple[int, ...]) -> None:
     """Refuse arguments that disagree about the size of one axis."""
     first, *others = sizes.values()
     # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
     if any(other != first for other in others):
-        listed = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in sizes.items()}
+        listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
         raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
 
 

@@ -35,9 +35,9 @@ def scaled_dot_product_attention(
         One blended value for each query.
 
     Raises:
-        ValueError: If query and key differ in d_k, key and value in length, the mask is not
-            boolean or does not broadcast to (*batch, query, key), or dropout_p lies outside
-            [0, 1).
+        ValueError: If the leading axes differ, query and key in d_k, key and value in length, the
+            mask is not boolean or does not broadcast to (*batch, query, key), or dropout_p lies
+            outside [0, 1).
 
     Source:
         Vaswani et al. (2017), section 3.2.1, equation 1. Signature and mask sense of
@@ -45,6 +45,8 @@ def scaled_dot_product_attention(
     """
     owner = "scaled_dot_product_attention"
     check_dropout(owner, dropout_p)
+    batches = {"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]}
+    check_same(owner, "the batch", **batches)
     check_same(owner, "d_k", query=query.size(-1), key=key.size(-1))
     check_same(owner, "the number of keys", key=key.size(-2), value=value.size(-2))
 

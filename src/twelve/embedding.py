@@ -71,9 +71,9 @@ class TokenEmbedding(nn.Module):
             The row of each id, unchanged or times √d_model.
 
         Raises:
-            ValueError: If the ids are of another type, or one lies outside the table. The range
-                is read on the CPU only: on a CUDA device a look at the values would force a
-                synchronisation, and an id out of range ends in a device-side assert.
+            ValueError: If the ids are of another type or rank, or one lies outside the table. The
+                range is read on the CPU only: on a CUDA device a look at the values would force
+                a synchronisation, and an id out of range ends in a device-side assert.
         """
         self._check(ids)
         vectors: Float[Tensor, "batch seq d_model"] = F.embedding(
@@ -89,6 +89,10 @@ class TokenEmbedding(nn.Module):
             raise ValueError(
                 f"TokenEmbedding: ids must be int64 or int32 token ids, got {ids.dtype} "
                 f"in shape {tuple(ids.shape)}"
+            )
+        if ids.ndim != 2:
+            raise ValueError(
+                f"TokenEmbedding: ids must have the axes (batch, seq), got shape {tuple(ids.shape)}"
             )
         if ids.device.type != "cpu" or torch.compiler.is_compiling() or ids.numel() == 0:
             return
