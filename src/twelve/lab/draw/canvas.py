@@ -183,8 +183,8 @@ class Canvas:
             self.line(inner, colour=style.colour, width=width)
 
     def wrap(self, text: str, size: float = 10, *, bold: bool = False) -> str:
-        """Break text into lines no wider than the drawing, or than 5 inches if that is narrower."""
-        room = max(self._right - self._left, 5.0)
+        """Break text into lines no wider than the drawing, or than 6.5 inches if it is narrow."""
+        room = max(self._right - self._left, 6.5)
         lines = [""]
         for word in text.split():
             longer = f"{lines[-1]} {word}".strip()

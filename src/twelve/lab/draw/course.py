@@ -37,7 +37,9 @@ def strip(step: str | int) -> Drawing:
         )  # fmt: skip
         mark = "▶ " if lit else ""
         canvas.text(x + WIDTH / 2, y + 0.13, mark + other.number, size=10, bold=lit)
-        title = "\n".join(textwrap.wrap(other.title, 13))
+        # A word wider than its box is broken where it may be hyphenated.
+        title = other.title.replace("normalization", "normal-ization")
+        title = "\n".join(textwrap.wrap(title, 11))
         canvas.text(x + WIDTH / 2, y + 0.37, title, size=9, bold=lit)
     name = f"{here.number} {here.title}"
     alt = f"Where we are: step {name}, lit in the strip of all {len(STEPS)} steps."

@@ -57,19 +57,21 @@ def plan(trace: Mapping[str, Traced], *, title: str) -> Drawing:
         title: The claim of the figure.
 
     Returns:
-        Two columns, read from top to bottom; the layers stand on a shaded ground, and a line on
-        the left of each sublayer carries past it what went in.
+        Two columns, read from top to bottom; the layers stand on a shaded ground, and a line
+        around each sublayer carries past it what went in.
 
     Raises:
         KeyError: A tensor of the plan is not in the trace.
     """
     canvas = Canvas()
     for name, column, x in (("src ids", ENCODER, ENCODER_X), ("tgt ids", DECODER, DECODER_X)):
-        _shade(canvas, column, x, trace)
+        # Each stack has its bypass on its outer side, where the memory's arrow does not cross it.
+        side = -1 if column is ENCODER else 1
+        _shade(canvas, column, x, side, trace)
         canvas.text(x + WIDTH / 2, -GAP - 0.1, name, size=11, bold=True)
         canvas.arrow((x + WIDTH / 2, -GAP), (x + WIDTH / 2, 0))
         for place, part in enumerate(column):
-            _draw_part(canvas, column, place, x, _size(trace[part.tensor]))
+            _draw_part(canvas, column, place, x, side, _size(trace[part.tensor]))
     _hand_over(canvas)
     canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=11, bold=True)
     summary = "\n".join(
@@ -95,7 +97,9 @@ def _in_layer(part: Part) -> bool:
     return ".layers." in part.tensor
 
 
-def _shade(canvas: Canvas, column: tuple[Part, ...], x: float, trace: Mapping[str, Traced]) -> None:
+def _shade(
+    canvas: Canvas, column: tuple[Part, ...], x: float, side: int, trace: Mapping[str, Traced]
+) -> None:
     """Lay a ground under the layers, and count them by the names in the run."""
     places = [place for place, part in enumerate(column) if _in_layer(part)]
     stack = column[places[0]].tensor.split(".")[0]
@@ -103,22 +107,27 @@ def _shade(canvas: Canvas, column: tuple[Part, ...], x: float, trace: Mapping[st
     top, bottom = _top(places[0]) - 0.16, _top(places[-1]) + HEIGHT + 0.24
     canvas.box(x - SIDE, top, WIDTH + 2 * SIDE, bottom - top, fill=SHADE, line=0)
     words = f"{stack}: {layers} layer{'s' if layers > 1 else ''}"
-    canvas.text(x - SIDE + 0.08, bottom - 0.12, words, size=9.5, align="left")
+    edge = x + WIDTH / 2 + side * (WIDTH / 2 + SIDE - 0.08)
+    align = "left" if side < 0 else "right"
+    canvas.text(edge, bottom - 0.12, words, size=9.5, align=align)
 
 
-def _draw_part(canvas: Canvas, column: tuple[Part, ...], place: int, x: float, size: str) -> None:
+def _draw_part(
+    canvas: Canvas, column: tuple[Part, ...], place: int, x: float, side: int, size: str
+) -> None:
     part, top, middle = column[place], _top(place), x + WIDTH / 2
     lit = _in_layer(part) and "norm" in part.words
     canvas.box(x, top, WIDTH, HEIGHT, fill=SPOTLIGHT if lit else PAPER, edge=INK, line=1.0)
     canvas.text(middle, top + HEIGHT / 2, f"{part.step}  {part.words}", size=10)
-    end = top + HEIGHT + GAP
-    canvas.arrow((middle, top + HEIGHT), (middle, end))
-    canvas.text(middle + 0.1, top + HEIGHT + GAP / 2 - 0.03, size, size=9.5, align="left")
+    canvas.arrow((middle, top + HEIGHT), (middle, top + HEIGHT + GAP))
+    align = "left" if side < 0 else "right"
+    canvas.text(middle - side * 0.1, top + HEIGHT + GAP / 2 - 0.03, size, size=9.5, align=align)
     if lit:
-        around = x - SIDE / 2
+        edge = middle + side * WIDTH / 2
+        around = edge + side * SIDE / 2
         start, back = top - GAP / 2, _top(place + 1) + HEIGHT / 2
         canvas.line([(middle, start), (around, start), (around, back)], width=1.2)
-        canvas.arrow((around, back), (x, back))
+        canvas.arrow((around, back), (edge, back))
 
 
 def _hand_over(canvas: Canvas) -> None:
