@@ -58,7 +58,8 @@ def text_of(output: NotebookNode) -> str:
 def problems(notebook: NotebookNode, path: Path) -> list[str]:
     """Apply every rule."""
     found: list[str] = []
-    for rule in (_ran, _outputs, _texts, _sources, _figures, _metadata, _sizes, _words, _sections):
+    for rule in (_ran, _outputs, _texts, _sources, _figures, _metadata, _sizes, _words, _numbers,
+                 _sections):  # fmt: skip
         found += rule(notebook, path)
     return found
 
@@ -168,6 +169,16 @@ def _words(notebook: NotebookNode, path: Path) -> Iterator[str]:
             yield f"a link leads to {target}, which is not in the project"
     if text.count("<details>") != text.count("</details>"):
         yield "a <details> is not closed"
+
+
+def _numbers(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Find numbers of the prose that no cell prints, computes or asserts."""
+    seen = "\n".join(
+        text for cell in code_cells(notebook) for text in (cell.source, *map(text_of, cell.outputs))
+    )
+    for number in re.findall(r"(?<![\d.])\d+\.\d{3,}(?!\d)", prose(notebook)):
+        if number not in seen:
+            yield f"the prose says {number}, which is in no cell and in no output"
 
 
 def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:

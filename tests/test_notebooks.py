@@ -109,6 +109,7 @@ def stores(kind, **fields):
         (output("/home/somebody/file"), "which another machine would not"),
         (prose("word " * 2700), "words of prose, at most"),
         (prose("This is simply so."), "the prose says 'simply'"),
+        (prose("The sum is 0.1234."), "the prose says 0.1234, which is in no cell"),
         (prose("![figure](figure.png)"), "the prose holds an image"),
         (prose("[next](05_nowhere.ipynb)"), "a link leads to 05_nowhere.ipynb"),
         (prose("<details>"), "a <details> is not closed"),
