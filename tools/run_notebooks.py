@@ -34,6 +34,8 @@ def run(path: Path) -> None:
         # The kernel sends a stream in pieces, cut by the clock.
         coalesce_streams=True,
         record_timing=False,
+        # The kernel would log that its loopback connection is not encrypted.
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute()

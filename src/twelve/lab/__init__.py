@@ -8,7 +8,8 @@ from twelve.lab.influence import Influence, influence
 from twelve.lab.shadow import shadow
 from twelve.lab.show import show
 from twelve.lab.source import source
-from twelve.lab.trace import Trace, Traced
+from twelve.lab.trace import Trace
+from twelve.lab.traced import Traced
 
 __all__ = [
     "AxisError",

@@ -12,7 +12,7 @@ from torch import Tensor
 from twelve.lab.format import format_number
 
 if TYPE_CHECKING:
-    from twelve.lab.trace import Traced
+    from twelve.lab.traced import Traced
 
 
 @dataclass(frozen=True)

@@ -83,34 +83,21 @@ def model(
 
 def trace(
     *,
-    num_heads: int = 3,
-    norm_first: bool = True,
-    activation: str = "relu",
-    tie_weights: bool = False,
-    scale_embedding: bool = False,
-    fused: bool = False,
     padding: bool = True,
     grad: bool = False,
     on: torch.device | str | None = None,
+    **switches: object,
 ) -> Trace:
     """Walk the twelve numbers through the model and keep every tensor.
 
     Args:
-        num_heads: As in `model`.
-        norm_first: As in `model`.
-        activation: As in `model`.
-        tie_weights: As in `model`.
-        scale_embedding: As in `model`.
-        fused: As in `model`.
         padding: Whether the source padding mask is used.
         grad: Whether gradients can be read after a backward pass.
         on: Device; `lab.device()` if not given.
+        **switches: Keywords of `model`, such as num_heads=1 or activation="gelu".
     """
     where = device() if on is None else on
-    built = model(
-        num_heads=num_heads, norm_first=norm_first, activation=activation,
-        tie_weights=tie_weights, scale_embedding=scale_embedding, fused=fused,
-    ).to(where)  # fmt: skip
+    built = model(**switches).to(where)
     with Trace(built, grad=grad) as traced:
         built(
             src.to(where),

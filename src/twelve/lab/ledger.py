@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from twelve.lab.trace import Traced
+    from twelve.lab.traced import Traced
 
 _CELL = "text-align:left;padding:2px 12px 2px 0;color:#222222;background:#ffffff;"
 

@@ -10,7 +10,7 @@ from twelve.lab.draw.drawing import Drawing
 from twelve.lab.palette import INK, PAPER, SHADE, SPOTLIGHT
 
 if TYPE_CHECKING:
-    from twelve.lab.trace import Traced
+    from twelve.lab.traced import Traced
 
 WIDTH, HEIGHT, GAP, SIDE = 2.5, 0.34, 0.3, 0.44
 ENCODER_X, DECODER_X = 0.0, 4.2
