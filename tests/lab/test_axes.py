@@ -29,6 +29,25 @@ def test_seq_takes_the_callers_name_and_query_keeps_its_own(scope):
     assert Scope({}).bind("q", "batch query d_model", (2, 4, 3), known)[1] == "query"
 
 
+def test_seq_keeps_the_name_that_it_had_first_in_a_call(scope):
+    scope.bind("x", "batch seq d_model", (2, 4, 3), ("batch", "tgt", "d_model"))
+    names = scope.bind("y", "batch seq d_model", (2, 4, 3), ("batch", "src", "d_model"))
+    assert names == ("batch", "tgt", "d_model")
+
+
+def test_a_broadcast_group_lines_up_with_the_last_axes_of_the_group(scope):
+    scope.bind("query", "*batch query d", (2, 3, 4, 5), ("batch", "head", "tgt", "d_k"))
+    assert scope.bind("mask", "*#batch #query", (3, 4)) == ("head", "query")
+    assert scope.bind("mask", "*#batch #query", (4,)) == ("query",)
+
+
+def test_axes_without_a_name_may_differ_from_tensor_to_tensor(scope):
+    scope.bind("x", "... d", (2, 4, 3))
+    assert scope.bind("y", "... d", (5, 3))[-1] == "d"
+    assert scope.bind("z", "_ d", (2, 3), ("batch", "d_model")) == ("batch", "d")
+    assert Scope({}).bind("z", "_ _", (2, 4)) == ("_", "_")
+
+
 def test_one_name_with_two_sizes_names_both_tensors(scope):
     scope.bind("first", "batch query", (2, 4))
     with pytest.raises(AxisError, match=r"second has query=5, but first has query=4"):
@@ -51,6 +70,8 @@ def test_the_wrong_number_of_axes_is_refused(scope):
 def test_a_fixed_size_is_checked(scope):
     with pytest.raises(AxisError, match="should have size 1 on an axis, got 3"):
         scope.bind("mean", "batch 1", (2, 3))
+    with pytest.raises(AxisError, match="should have size 3 on an axis, got 4"):
+        scope.bind("colour", "batch rgb=3", (2, 4))
 
 
 def test_a_broadcast_axis_may_be_one_or_the_size(scope):
@@ -66,6 +87,18 @@ def test_batch_and_d_model_keep_one_size_through_the_run_and_query_does_not():
     Scope(shared).bind("b", "batch query d_model", (2, 5, 3))
     with pytest.raises(AxisError, match="c has batch=7, but a has batch=2: batch keeps one size"):
         Scope(shared).bind("c", "batch query d_model", (7, 4, 3))
+    with pytest.raises(AxisError, match="c has d_model=8, but a has d_model=3: d_model keeps"):
+        Scope(shared).bind("c", "batch query d_model", (2, 4, 8))
+
+
+def test_an_axis_of_a_group_and_of_a_mask_keeps_that_size_too():
+    shared = {}
+    Scope(shared).bind("a", "*batch d_model", (2, 4, 3), ("batch", "src", "d_model"))
+    with pytest.raises(AxisError, match="b has batch=7, but a has batch=2"):
+        Scope(shared).bind("b", "*batch d_ff", (7, 9))
+    with pytest.raises(AxisError, match="mask has batch=7, but a has batch=2"):
+        Scope(shared).bind("mask", "#batch #query", (7, 4))
+    assert Scope(shared).bind("mask", "#batch #query", (1, 4)) == ("batch", "query")
 
 
 def test_a_product_is_checked_when_its_factors_are_known(scope):
@@ -74,6 +107,14 @@ def test_a_product_is_checked_when_its_factors_are_known(scope):
     scope.close()
     scope.bind("merged", "query head*d_k", (4, 5))
     with pytest.raises(AxisError, match=r"merged has head\*d_k=5, but head=3 \* d_k=2 gives 6"):
+        scope.close()
+
+
+def test_a_product_may_hold_a_number_and_waits_for_a_factor_that_is_not_known(scope):
+    scope.bind("pairs", "query 2*half", (4, 6))
+    scope.close()
+    scope.bind("half", "query half", (4, 2))
+    with pytest.raises(AxisError, match=r"pairs has 2\*half=6, but .* gives 4"):
         scope.close()
 
 

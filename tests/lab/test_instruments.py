@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,27 @@ from twelve.lab import AxisError, device, example, expect, influence, shadow, so
 from twelve.lab.format import rounding_margin
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
+
+
+class Summer:
+    """Two tables of different sizes; a target position sums the source and its own past."""
+
+    src_embedding = SimpleNamespace(vocab_size=3)
+    tgt_embedding = SimpleNamespace(vocab_size=4)
+
+    def __init__(self):
+        self.tried = set()
+
+    def __call__(self, src, tgt):
+        self.tried |= {*tgt.flatten().tolist()}
+        return (src.sum(1, keepdim=True) + tgt.cumsum(1)).double().unsqueeze(-1)
+
+
+class Keeper(nn.Module):
+    """Computes nothing and keeps what it was given."""
+
+    def forward(self, *inputs):
+        self.inputs = inputs
 
 
 def grid(*rows):
@@ -53,6 +75,57 @@ def test_sequence_first_positions_mix_batch_and_sequence_up():
     assert torch.equal(found.grid, grid("x...", ".x..", "x.x.", ".x.x"))
 
 
+def test_sentences_of_unequal_length_have_rows_and_columns_of_their_own():
+    short, long = torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 3, dtype=torch.int64)
+    found = influence(Summer(), short, long, of="src")
+    assert torch.equal(found.grid, grid("xx", "xx", "xx"))
+    assert found.outputs == ("out 0,0", "out 0,1", "out 0,2")
+    assert found.tokens == ("src 0,0", "src 0,1")
+    found = influence(Summer(), short, long, of="tgt")
+    assert torch.equal(found.grid, grid("x..", "xx.", "xxx"))
+    assert found.tokens == ("tgt 0,0", "tgt 0,1", "tgt 0,2")
+
+
+def test_the_ids_that_are_tried_are_those_of_the_table_that_is_asked_about():
+    model = Summer()
+    influence(model, torch.tensor([[1]]), torch.tensor([[1]]), of="tgt")
+    assert model.tried == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("special", [0, 3])
+def test_every_id_is_tried_the_first_and_the_last_too(special):
+    found = influence(
+        lambda ids: (ids == special).double().unsqueeze(-1), torch.tensor([[1, 2]]), vocab_size=4
+    )
+    assert torch.equal(found.grid, grid("x.", ".x"))
+
+
+def test_a_move_beyond_the_tolerance_counts_in_any_feature():
+    def small(ids):
+        return torch.stack([torch.zeros(ids.shape), 1e-6 * ids], dim=-1)
+
+    ids = torch.tensor([[1]])
+    assert influence(small, ids, vocab_size=2).grid.all()
+    assert not influence(small, ids, vocab_size=2, tolerance=1e-5).grid.any()
+
+
+@pytest.mark.parametrize("same", [torch.nan, torch.inf])
+def test_an_output_that_is_no_number_and_stays_so_has_not_moved(same):
+    found = influence(lambda ids: torch.full((*ids.shape, 1), same), example.src, vocab_size=4)
+    assert not found.grid.any()
+
+
+def test_influence_computes_no_gradient():
+    asked = []
+
+    def model(ids):
+        asked.append(torch.is_grad_enabled())
+        return ids.double().unsqueeze(-1)
+
+    influence(model, example.src, vocab_size=2)
+    assert set(asked) == {False}
+
+
 def test_influence_refuses_what_it_cannot_answer():
     with pytest.raises(ValueError, match="of must be"):
         influence(example.model(), example.src, of="tgt")
@@ -60,6 +133,8 @@ def test_influence_refuses_what_it_cannot_answer():
         influence(lambda ids: ids, example.src)
     with pytest.raises(ValueError, match=r"must be \(batch, position, \.\.\.\), got \(2, 2\)"):
         influence(lambda ids: ids.double(), example.src, vocab_size=4)
+    with pytest.raises(ValueError, match=r"got \(3, 2, 1\) for a batch of 2"):
+        influence(lambda ids: torch.zeros(3, 2, 1), example.src, vocab_size=4)
 
 
 def test_a_shadow_run_passes_what_is_right():
@@ -85,6 +160,57 @@ def test_a_shadow_run_finds_the_split_that_is_silent_at_223():
 
     with pytest.raises(AxisError, match=r"has seq=3, but .* has seq=5"):
         shadow(lambda num_heads: Split(num_heads), "batch src d_model")
+
+
+def test_a_shadow_run_fills_parameters_by_name_and_leaves_defaults_alone():
+    layer = Keeper()
+
+    def build(
+        d_model, num_heads, d_k, d_v, d_ff, vocab_size, src_vocab_size, tgt_vocab_size,
+        num_layers, max_len, d_in, d_out, batch=7,
+    ):  # fmt: skip
+        layer.sizes = locals()
+        return layer
+
+    shadow(build)
+    assert {name: size for name, size in layer.sizes.items() if name != "layer"} == {
+        "d_model": 24, "num_heads": 3, "d_k": 8, "d_v": 6, "d_ff": 96, "vocab_size": 11,
+        "src_vocab_size": 11, "tgt_vocab_size": 13, "num_layers": 2, "max_len": 32, "d_in": 24,
+        "d_out": 96, "batch": 7,
+    }  # fmt: skip
+
+
+def test_a_shadow_run_fills_inputs_by_axis_the_same_every_time():
+    axes = ("batch head query key", "tgt src seq", "d_k d_v", "d_model d_ff vocab")
+    first, second = Keeper(), Keeper()
+    shadow(lambda: first, *axes)
+    shadow(lambda: second, *axes)
+    shapes = [tuple(found.shape) for found in first.inputs]
+    assert shapes == [(2, 3, 4, 5), (4, 5, 5), (8, 6), (24, 96, 13)]
+    pairs = zip(first.inputs, second.inputs, strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_a_shadow_run_hands_a_tensor_over_as_it_is():
+    layer, ids = Keeper(), torch.tensor([[1, 2]])
+    shadow(lambda: layer, ids)
+    assert layer.inputs[0] is ids
+
+
+def test_a_shadow_run_goes_where_the_weights_are():
+    layer = Keeper()
+    layer.weight = nn.Parameter(torch.empty(1, device="meta"))
+    shadow(lambda: layer, "batch d_model")
+    assert layer.inputs[0].device.type == "meta"
+
+
+def test_a_shadow_run_computes_in_float64_and_leaves_the_default_as_it_was():
+    torch.set_default_dtype(torch.float32)
+    trace = shadow(lambda d_model: twelve.FeedForward(d_model), "batch src d_model")
+    assert trace["activated"].value.dtype == torch.float64
+    with pytest.raises(ZeroDivisionError):
+        shadow(lambda: 1 // 0)
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_shadow_refuses_sizes_it_does_not_know():
@@ -114,6 +240,28 @@ def test_a_device_that_cannot_serve_is_named(monkeypatch, value, message):
 def test_the_variable_names_the_device(monkeypatch):
     monkeypatch.setenv("TWELVE_DEVICE", "cpu")
     assert device() == torch.device("cpu")
+
+
+def test_blanks_around_the_name_do_not_count(monkeypatch):
+    monkeypatch.setenv("TWELVE_DEVICE", " cpu ")
+    assert device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("present", "expected"), [(True, "cuda"), (False, "cpu")])
+def test_without_a_name_it_is_cuda_where_there_is_one(monkeypatch, present, expected):
+    monkeypatch.setenv("TWELVE_DEVICE", " ")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: present)
+    assert device() == torch.device(expected)
+
+
+def test_a_cuda_device_must_be_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert device("cuda:0") == torch.device("cuda:0")
+    with pytest.raises(ValueError, match="device='cuda:1', but 1 CUDA devices are present"):
+        device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match="device='cuda', but 0 CUDA devices are present"):
+        device("cuda")
 
 
 def test_the_example_starts_from_these_twelve_numbers():

@@ -1,17 +1,20 @@
 """The trace of a run: names, axes, values, gradients, and no cost while it is off."""
 
+import dataclasses
 import gc
 import json
+import math
 import weakref
 
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import twelve
 from twelve.lab import AxisError, Trace, example
+from twelve.lab.ledger import ledger_html, plain
 from twelve.lab.steps import STEPS
 
 
@@ -30,6 +33,30 @@ class LearnerAttention(nn.Module):
         return blended
 
 
+def halve(x):
+    halved: Float[Tensor, "batch n"] = x / 2
+    return halved
+
+
+class Halver(nn.Module):
+    """A forward without an annotation of its own, and a method beside it."""
+
+    def forward(layer, x):
+        return halve(halve(x))
+
+    def double(self, x):
+        doubled: Float[Tensor, "batch n"] = 2 * x
+        return doubled
+
+
+class Turned(nn.Module):
+    """A forward that takes its axes for each other."""
+
+    def forward(self, x: Float[Tensor, "row column"]):
+        turned: Float[Tensor, "column row"] = x
+        return turned
+
+
 class Ops(TorchDispatchMode):
     """List the operations that run."""
 
@@ -40,6 +67,24 @@ class Ops(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.append(str(func))
         return func(*args, **(kwargs or {}))
+
+
+def run_cell(path, code):
+    """Run the code of a notebook cell and return its names."""
+    path.write_text(code)
+    names = {"torch": torch, "Float": Float, "Tensor": Tensor, "Trace": Trace}
+    exec(compile(code, str(path), "exec"), names)
+    return names
+
+
+def traced_scores(*rows):
+    def scores(x):
+        filled: Float[Tensor, "query key"] = x
+        return filled
+
+    with Trace() as traced:
+        scores(torch.tensor(rows))
+    return traced
 
 
 def run(model):
@@ -140,7 +185,65 @@ def test_a_forward_that_calls_the_one_it_overrides_is_one_call():
     module = Louder(3)
     with Trace(module) as traced:
         module(torch.ones(2, 5, 3))
-    assert list(traced) == ["asked", "matches", "blended", "blended#2", "louder"]
+    names = ["asked", "matches", "blended", "blended#2", "louder"]
+    assert list(traced) == names
+    with Trace() as traced:
+        module(torch.ones(2, 5, 3))
+    assert list(traced) == [f"Louder.{name}" for name in names]
+
+
+def test_a_second_run_of_the_model_or_of_a_function_is_told_from_the_first():
+    module = LearnerAttention(3)
+    with Trace(module) as traced:
+        for _ in range(2):
+            module(torch.ones(2, 5, 3))
+            halve(torch.ones(2, 3))
+    assert list(traced) == [
+        "asked", "matches", "blended", "blended#2", "halve.halved",
+        "asked#2", "matches#2", "blended#3", "blended#4", "halve#2.halved",
+    ]  # fmt: skip
+
+
+def test_a_module_that_calls_itself_through_another_is_called_twice():
+    class Relay(nn.Module):
+        def forward(self, x, outer):
+            return outer(x, self)
+
+    class Outer(nn.Module):
+        def forward(self, x, relay=None):
+            seen: Float[Tensor, "batch n"] = x
+            return seen if relay is not None else Relay()(seen, self)
+
+    with Trace() as traced:
+        Outer()(torch.ones(2, 3))
+    assert list(traced) == ["Outer.seen", "Outer#2.seen"]
+
+
+def test_a_module_that_holds_the_traced_one_does_not_rename_it():
+    class Around(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.inside = inside
+
+        def forward(self, x):
+            return self.inside(x)
+
+    model = nn.Sequential(Halver())
+    with Trace(model) as traced:
+        Around(model)(torch.ones(2, 3))
+    assert list(traced) == ["0.halved", "0.halved#2"]
+
+
+def test_modules_that_are_gone_do_not_lend_their_names_to_later_ones():
+    class Other(Halver):
+        pass
+
+    with Trace() as traced:
+        for _ in range(5):
+            Halver()(torch.ones(2, 3))
+            Other()(torch.ones(2, 3))
+    assert sum(name.startswith("Halver") for name in traced) == 10
+    assert sum(name.startswith("Other") for name in traced) == 10
 
 
 def test_a_function_called_inside_a_module_files_its_tensors_under_the_module():
@@ -149,6 +252,57 @@ def test_a_function_called_inside_a_module_files_its_tensors_under_the_module():
         layer(*(torch.ones(2, 5, 6),) * 3)
     assert "scores" in traced
     assert traced["scores"].axes == ("batch", "head", "query", "key")
+
+
+def test_a_forward_without_annotations_names_what_it_calls():
+    model = nn.Sequential(Halver())
+    with Trace(model) as traced:
+        model(torch.ones(2, 3))
+        model[0].double(model[0].double(torch.ones(2, 3)))
+    assert list(traced) == ["0.halved", "0.halved#2", "0.doubled", "0.doubled#2"]
+
+
+def test_the_top_level_of_a_cell_is_traced_without_a_prefix(tmp_path):
+    line = 'x: Float[Tensor, "rows"] = torch.ones(2)\n'
+    cell = run_cell(tmp_path / "cell.py", f"with Trace() as trace:\n    {line}")
+    assert list(cell["trace"]) == ["x"]
+    with Trace() as traced:
+        run_cell(tmp_path / "other.py", line)
+    assert list(traced) == ["x"]
+
+
+def test_a_learners_file_is_no_step_whatever_its_name(tmp_path):
+    function = 'def f():\n    x: Float[Tensor, "rows"] = torch.ones(2)\n'
+    f = run_cell(tmp_path / "attention.py", function)["f"]
+    with Trace() as traced:
+        f()
+    assert traced["f.x"].step == ""
+
+
+def test_what_is_no_tensor_and_what_takes_no_argument_are_passed_over():
+    def counts():
+        count: Float[Tensor, "rows n"] = 3
+        return (lambda: 2)() + count
+
+    with Trace() as traced:
+        assert counts() == 5
+    assert not traced
+
+
+def test_a_tensor_that_is_gone_does_not_lend_its_axes_to_a_later_one():
+    def lends():
+        lent: Float[Tensor, "batch tgt"] = torch.ones(2, 3)
+        return lent.shape
+
+    def asks(x: Float[Tensor, "batch seq"]):
+        asked: Float[Tensor, "batch seq"] = x
+        return asked
+
+    with Trace() as traced:
+        for _ in range(5):
+            lends()
+            asks(torch.ones(2, 3))
+    assert {entry.axes for name, entry in traced.items() if "asked" in name} == {("batch", "seq")}
 
 
 def test_two_sizes_under_one_name_raise_and_name_both_tensors():
@@ -163,6 +317,38 @@ def test_two_sizes_under_one_name_raise_and_name_both_tensors():
         Trace(),
     ):
         confused(torch.ones(2, 5, 3))
+
+
+def test_a_product_of_axes_is_checked_at_the_end_of_its_call():
+    def merged(x: Float[Tensor, "batch head d_k"]):
+        flat: Float[Tensor, "batch head*d_k"] = x.sum(-1)
+        return flat
+
+    with pytest.raises(AxisError, match=r"merged\.flat has head\*d_k=3, but .* gives 12"), Trace():
+        merged(torch.ones(2, 3, 4))
+
+
+def test_the_batch_keeps_its_size_from_call_to_call():
+    with pytest.raises(AxisError, match=r"halve#2\.halved has batch=5, but halve\.halved has"):
+        with Trace():
+            halve(torch.ones(2, 3))
+            halve(torch.ones(5, 3))
+
+
+def test_an_argument_of_the_model_itself_is_named_by_its_class():
+    module = Turned()
+    message = "turned has column=2, but Turned argument x has column=3"
+    with pytest.raises(AxisError, match=message), Trace(module):
+        module(torch.ones(2, 3))
+
+
+def test_after_an_axis_error_a_trace_can_be_taken_up_again():
+    trace = Trace()
+    with pytest.raises(AxisError), trace:
+        Turned()(torch.ones(2, 3))
+    with trace:
+        halve(torch.ones(2, 3))
+    assert list(trace) == ["halve.halved"]
 
 
 def test_after_an_error_tracing_is_off():
@@ -208,6 +394,33 @@ def test_on_it_does_not_keep_the_graph_alive_unless_gradients_are_asked_for():
         _ = traced["logits"].grad
 
 
+def test_a_trace_keeps_nothing_of_the_run_but_copies():
+    def runs():
+        module = LearnerAttention(3)
+        beside = torch.ones(2)
+        with Trace() as traced:
+            asked = weakref.ref(module(torch.ones(2, 5, 3)))
+            gone = asked() is None
+        return traced, gone, weakref.ref(module), weakref.ref(beside)
+
+    traced, gone, module, beside = runs()
+    gc.collect()
+    assert len(traced) == 4
+    assert gone
+    assert module() is None
+    assert beside() is None
+
+
+def test_without_grad_no_gradient_is_retained():
+    weight = torch.ones(2, 3, requires_grad=True)
+    with Trace():
+        halved = halve(weight)
+    assert not halved.retains_grad
+    with Trace(grad=True):
+        halved = halve(weight)
+    assert halved.retains_grad
+
+
 def test_gradients_are_those_of_autograd():
     traced = example.trace(grad=True, on="cpu")
     logits = traced["logits"].tensor
@@ -225,6 +438,14 @@ def test_a_wrong_name_is_answered_with_the_nearest(trace):
         trace["encoder.layers.0.self_attention.score"]
     with pytest.raises(KeyError, match=r"near to it: .*self_attention\.scores"):
         trace["scores"]
+    # A name that is nearly right comes before one that ends alike.
+    with pytest.raises(KeyError, match=r"near to it: decoder\.layers\.0\.cross_attention\.weights"):
+        trace["decoder.layers.0.cros_attention.weights"]
+    with pytest.raises(KeyError, match=r"near to it: \w+"):
+        trace["???"]
+    with pytest.raises(KeyError) as error:
+        trace["mean"]
+    assert error.value.args[0].count(", ") == 2
     with pytest.raises(KeyError, match="holds none"):
         Trace()["logits"]
 
@@ -234,7 +455,9 @@ def test_diff_names_the_first_tensor_at_which_two_runs_part(trace):
     gelu = trace.diff(example.trace(activation="gelu", on="cpu"))
     assert gelu.name == "encoder.layers.0.feed_forward.activated"
     assert gelu.index == (0, 0, 0)
-    assert "0.0000 here, -0.1466 there" in repr(gelu)
+    assert "first at [batch 0, src 0, d_ff 0]: 0.0000 here, -0.1466 there" in repr(gelu)
+    assert gelu.compared == list(trace).index(gelu.name)
+    assert repr(gelu).startswith(f"{gelu.compared} tensors agree, then the runs part at encoder")
     unmasked = trace.diff(example.trace(padding=False, on="cpu"))
     assert unmasked.name == "encoder.layers.0.self_attention.masked_scores"
     heads = trace.diff(example.trace(num_heads=1, on="cpu"))
@@ -244,21 +467,46 @@ def test_diff_names_the_first_tensor_at_which_two_runs_part(trace):
 def test_diff_sees_a_tensor_that_only_the_other_run_has(trace):
     bigger = example.trace(on="cpu")
     bigger._entries["extra"] = bigger["logits"]
-    assert trace.diff(bigger).name == "extra"
+    found = trace.diff(bigger)
+    assert (found.name, found.compared) == ("extra", 86)
+    assert found.reason == "only the other run has a tensor of this name"
+    assert bigger.diff(trace).reason == "the other run has no tensor of this name"
+    assert repr(trace.diff(trace)) == "the two runs agree in all 86 tensors"
+
+
+def test_a_difference_as_large_as_the_tolerance_counts_as_equal():
+    one, other = traced_scores([1.0, 2.0]), traced_scores([1.5, 2.0])
+    assert not one.diff(other, tolerance=0.5)
+    assert one.diff(other, tolerance=0.25).index == (0, 0)
+
+
+def test_a_difference_names_its_first_place_and_its_largest_size():
+    found = traced_scores([1.0, 1.0, 1.0]).diff(traced_scores([1.0, 0.5, 4.0]))
+    assert found.index == (0, 1)
+    assert found.largest == 3.0
+    assert "first at [query 0, key 1]: 1.0000 here, 0.5000 there; largest" in found.reason
+
+
+def test_masks_are_compared_like_numbers():
+    def masks(x):
+        mask: Bool[Tensor, "query key"] = x
+        return mask
+
+    runs = []
+    for row in ([True, False], [True, True]):
+        with Trace() as traced:
+            masks(torch.tensor([row]))
+        runs.append(traced)
+    assert runs[0].diff(runs[1]).index == (0, 1)
+    assert not runs[0].diff(runs[0])
 
 
 def test_infinities_are_equal_to_themselves_and_differ_from_numbers():
-    def scores(x):
-        filled: Float[Tensor, "query key"] = x
-        return filled
-
-    runs = []
-    for values in ([1.0, -torch.inf], [1.0, -torch.inf], [1.0, -1e9], [1.0, torch.nan]):
-        with Trace() as traced:
-            scores(torch.tensor([values]))
-        runs.append(traced)
+    rows = ([1.0, -torch.inf], [1.0, -torch.inf], [1.0, -1e9], [1.0, torch.nan])
+    runs = [traced_scores(row) for row in rows]
     assert not runs[0].diff(runs[1])
     assert runs[0].diff(runs[2]).index == (0, 1)
+    assert runs[0].diff(runs[2]).largest == torch.inf
     assert runs[0].diff(runs[3]).largest == torch.inf
     assert not runs[3].diff(runs[3])
 
@@ -270,9 +518,25 @@ def test_the_ledger_names_every_tensor_with_its_axes(trace):
     assert "batch 2, head 3, query 2, d_v 1" in ledger
     assert "86 tensors" in ledger
     assert repr(Trace()) == "Trace: no tensor yet"
+    lines = [line.split() for line in ledger.splitlines()]
+    assert "07 encoder.norm.mean batch 2, src 2, 1".split() in lines
     page = trace._repr_html_()
+    assert "<caption>86 tensors</caption>" in page
     assert page.count("<tr>") == 87
     assert "id=" not in page
+
+
+def test_the_ledger_of_a_learners_own_code_names_no_step():
+    with Trace() as traced:
+        halve(torch.ones(2, 3))
+    assert repr(traced).splitlines() == [
+        "step  name          axes = sizes",
+        "      halve.halved  batch 2, n 3",
+        "1 tensors",
+    ]
+    page = ledger_html({"entry": dataclasses.replace(traced["halve.halved"], name="<b>")})
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
 
 
 def test_every_step_of_the_ledger_is_a_step_of_the_course(trace):
@@ -289,6 +553,12 @@ def test_the_plain_form_is_exact_json_with_infinities_as_strings(trace):
     assert masked["values"][0][0][0][0] == "-inf"
     logits = torch.tensor(steps[-1]["values"])
     assert torch.equal(logits, trace["logits"].value)
+
+
+def test_what_json_has_no_number_for_is_a_string():
+    values = plain(torch.tensor([[math.nan, math.inf], [-math.inf, 0.1]]))
+    assert values == [["nan", "inf"], ["-inf", 0.1]]
+    assert plain(torch.tensor([True, False])) == [True, False]
 
 
 def test_an_entry_shows_its_numbers_with_named_axes(trace):

@@ -1,13 +1,17 @@
 """The watch on annotated assignments, on statements of every form."""
 
+import inspect
 import sys
+import sysconfig
 import textwrap
 
 import pytest
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from twelve.lab.tap import annotated
+import twelve
+from twelve.lab.tap import NOTHING, Annotated, annotated, is_watched
 from twelve.lab.watch import Watch
 
 
@@ -50,6 +54,20 @@ def watched(tmp_path, body, *, outer=None):
     return recorder.seen
 
 
+def defined(tmp_path, body) -> dict:
+    """Run a source file, whose annotations stay text, and return its names."""
+    path = tmp_path / "code.py"
+    path.write_text("from __future__ import annotations\n" + textwrap.dedent(body))
+    names = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    return names
+
+
+def notes_of(tmp_path, body) -> Annotated:
+    """Read the annotations of `main` of a source file."""
+    return annotated(defined(tmp_path, body)["main"].__code__)
+
+
 def test_a_statement_over_several_lines_is_seen_once_and_finished(tmp_path):
     seen = watched(
         tmp_path,
@@ -80,6 +98,61 @@ def test_every_turn_of_a_loop_is_seen(tmp_path):
         """,
     )
     assert seen == [("y", 0), ("y", 10), ("y", 20), ("z", 1), ("z", 2)]
+
+
+def test_a_statement_over_several_lines_is_seen_once_in_every_turn(tmp_path):
+    seen = watched(
+        tmp_path,
+        """
+        def add(a, b):
+            return a + b
+        def main():
+            for i in range(3):
+                y: Float[T, "a"] = add(i,
+                    10)
+        """,
+    )
+    assert seen == [("y", 10), ("y", 11), ("y", 12)]
+
+
+def test_binding_the_same_object_again_counts(tmp_path):
+    seen = watched(
+        tmp_path,
+        """
+        def main():
+            for _ in range(2):
+                same: Float[T, "a"] = None
+        """,
+    )
+    assert seen == [("same", None), ("same", None)]
+
+
+def test_a_variable_that_is_gone_by_the_end_of_its_line_is_not_seen(tmp_path):
+    seen = watched(
+        tmp_path,
+        """
+        def main():
+            gone: Float[T, "a"] = 1; del gone
+        """,
+    )
+    assert seen == []
+
+
+def test_an_exception_that_the_statement_itself_takes_up_hides_nothing(tmp_path):
+    seen = watched(
+        tmp_path,
+        """
+        def silent():
+            return 7
+            yield
+        def work():
+            answer: Float[T, "a"] = yield from silent()
+        def main():
+            list(work())
+            items: Float[T, "a"] = [n for n in (k for k in range(2))]
+        """,
+    )
+    assert seen == [("answer", 7), ("items", [0, 1])]
 
 
 def test_a_statement_that_raised_is_not_seen(tmp_path):
@@ -155,6 +228,21 @@ def test_an_outer_trace_function_is_put_back():
         sys.settrace(before)
 
 
+def test_the_frame_of_the_with_block_gets_its_own_trace_function_back():
+    def debugger(frame, event, argument):
+        return debugger
+
+    here = sys._getframe()
+    before, here.f_trace = here.f_trace, debugger
+    try:
+        watch = Watch(Recorder())
+        watch.start(here)
+        watch.stop()
+        assert here.f_trace is debugger
+    finally:
+        here.f_trace = before
+
+
 def test_cells_that_differ_in_an_annotation_alone_are_told_apart(tmp_path):
     for number, axes in enumerate(("first", "other")):
         path = tmp_path / f"cell{number}.py"
@@ -181,7 +269,111 @@ def test_optional_and_qualified_annotations_are_read_and_others_are_not(tmp_path
     assert notes.assignments == ()
 
 
-def test_installed_libraries_are_left_alone():
-    import torch
+def test_every_kind_of_annotation_is_read(tmp_path):
+    kinds = "Float Int Bool Num Real Inexact Integer Shaped Complex".split()
+    body = "".join(f"    {kind.lower()}_: {kind}[T, 'n'] = 1\n" for kind in kinds)
+    found = notes_of(tmp_path, f"def main():\n{body}").assignments
+    assert [assignment.name for assignment in found] == [f"{kind.lower()}_" for kind in kinds]
 
-    assert annotated(torch.nn.Linear.forward.__code__).parameters == {}
+
+def test_every_parameter_that_can_be_given_by_place_or_by_name_is_read(tmp_path):
+    notes = notes_of(
+        tmp_path,
+        """
+        def main(a: Float[T, "x"], /, b: Float[T, "y"], *, c: Float[T, "z"]):
+            pass
+        """,
+    )
+    assert notes.parameters == {"a": "x", "b": "y", "c": "z"}
+
+
+def test_only_a_variable_that_its_statement_binds_counts(tmp_path):
+    notes = notes_of(
+        tmp_path,
+        """
+        def main(thing):
+            thing.part: Float[T, "a"] = 1
+            later: Float[T, "a"]
+            later = 2
+        """,
+    )
+    assert notes == NOTHING
+
+
+def test_what_is_inside_a_function_or_a_class_is_not_of_the_function_around_it(tmp_path):
+    notes = notes_of(
+        tmp_path,
+        """
+        def main():
+            own: Float[T, "a"] = 1
+            def inner(): deep: Float[T, "a"] = 2
+            async def later(): late: Float[T, "a"] = 3
+            class Inside:
+                field: Float[T, "a"] = 4
+        """,
+    )
+    assert [assignment.name for assignment in notes.assignments] == ["own"]
+
+
+def test_a_function_is_found_wherever_it_is_defined(tmp_path):
+    names = defined(
+        tmp_path,
+        """
+        import functools
+        @functools.cache
+        @functools.cache
+        def decorated():
+            x: Float[T, "decorated"] = 1
+        if True:
+            def branch():
+                x: Float[T, "branch"] = 1
+        class Outer:
+            class Inner:
+                def method(self):
+                    x: Float[T, "method"] = 1
+        def make():
+            class Local:
+                def method(self):
+                    x: Float[T, "local"] = 1
+            return Local.method
+        """,
+    )
+    functions = [names["decorated"], names["branch"], names["Outer"].Inner.method, names["make"]()]
+    notes = [annotated(inspect.unwrap(function).__code__) for function in functions]
+    axes = [note.assignments[0].axes for note in notes]
+    assert axes == ["decorated", "branch", "method", "local"]
+
+
+def test_two_functions_of_one_name_are_told_apart(tmp_path):
+    names = defined(
+        tmp_path,
+        """
+        def main():
+            x: Float[T, "first"] = 1
+        former = main
+        def main():
+            x: Float[T, "other"] = 1
+        """,
+    )
+    axes = [annotated(names[name].__code__).assignments[0].axes for name in ("former", "main")]
+    assert axes == ["first", "other"]
+
+
+def test_the_code_of_a_cell_with_a_magic_is_left_alone(tmp_path):
+    path = tmp_path / "cell.py"
+    path.write_text('%matplotlib inline\nx: Float[T, "a"] = 1\n')
+    assert annotated(compile("x = 1", str(path), "exec")) == NOTHING
+
+
+def test_the_layers_and_the_learners_code_are_watched_and_nothing_else():
+    assert is_watched(__file__)
+    assert is_watched(inspect.getfile(twelve.Linear))
+    for name in (inspect.getfile(Watch), textwrap.__file__, torch.__file__, "<string>"):
+        assert not is_watched(name), name
+
+
+def test_annotations_of_an_installed_library_are_not_read(tmp_path, monkeypatch):
+    code = 'def main(a: Float[T, "x"]):\n    b: Float[T, "x"] = a\n'
+    paths = sysconfig.get_paths() | {"purelib": str(tmp_path)}
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+    assert notes_of(tmp_path, code) == NOTHING
