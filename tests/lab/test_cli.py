@@ -1,13 +1,20 @@
 """The commands of `python -m twelve`."""
 
+import itertools
 import json
+import os
 import re
+import runpy
+import sys
 
 import pytest
 import torch
 
 from twelve.lab import example
 from twelve.lab.cli import main
+from twelve.lab.ledger import axes_and_sizes
+from twelve.lab.steps import find_step
+from twelve.lab.walk import STATIONS
 
 
 def printed(capsys, *arguments):
@@ -28,20 +35,53 @@ def test_trace_names_every_tensor_and_ends_with_the_predicted_words(capsys):
     assert text.strip().splitlines()[-1].startswith("Go on: make lab")
 
 
+def test_trace_begins_with_its_switches_and_the_ids_in_words(capsys):
+    text = printed(capsys, "trace", "--device", "cpu")
+    assert text.splitlines()[:6] == [
+        "Twelve numbers, from token ids to logits",
+        "3 heads, pre-norm, relu, with source padding mask, untied output, unscaled embedding",
+        "",
+        "  source ids  0 <pad> 1 cat   2 dog 3 fish",
+        "  target ids  0 <start> 1 cat   0 <start> 3 fish",
+        "",
+    ]
+
+
+def test_every_change_of_step_has_a_heading(capsys):
+    text = printed(capsys, "trace", "--device", "cpu")
+    steps = [entry.step for entry in example.trace(on="cpu").values()]
+    headings = [f"{step} {find_step(step).title}" for step, _ in itertools.groupby(steps)]
+    assert re.findall(r"^\d\d .+$", text, re.MULTILINE) == headings
+    assert headings[:3] == ["02 embedding", "03 positional encoding", "12 transformer"]
+
+
+def test_every_station_says_what_happens_there_and_shows_its_numbers(capsys):
+    text = printed(capsys, "trace", "--device", "cpu")
+    trace = example.trace(on="cpu")
+    for name, sentence in STATIONS.items():
+        head = f"  {name}  ({axes_and_sizes(trace[name])})\n    {sentence}\n"
+        assert head in text, name
+        assert re.match(r" +(d_model|vocab) ", text.split(head)[1]), name
+    assert "  src_input  (batch 2, src 2, d_model 3)\n" in text
+    assert "    batch 0  src <pad>  0.0000  1.0000  0.0000\n             src cat    1.6615" in text
+    assert "vocab   <pad>     cat     dog    fish\n    batch 0  tgt <start>  0.0609" in text
+
+
 @pytest.mark.parametrize(
-    ("arguments", "loss"),
+    ("arguments", "words", "loss"),
     [
-        (["--heads", "1"], 1.062053),
-        (["--heads", "2"], 0.925075),
-        (["--norm", "post"], 1.404333),
-        (["--activation", "gelu"], 1.022050),
-        (["--no-padding-mask"], 0.902306),
-        (["--tie-weights"], 1.451602),
-        (["--scale-embedding"], 0.865991),
+        (["--heads", "1"], "1 head, pre-norm", 1.062053),
+        (["--heads", "2"], "2 heads, pre-norm", 0.925075),
+        (["--norm", "post"], ", post-norm, ", 1.404333),
+        (["--activation", "gelu"], ", gelu, ", 1.022050),
+        (["--no-padding-mask"], "without source padding mask", 0.902306),
+        (["--tie-weights"], ", tied output", 1.451602),
+        (["--scale-embedding"], ", scaled embedding", 0.865991),
     ],
 )
-def test_every_switch_reaches_the_model(capsys, arguments, loss):
+def test_every_switch_reaches_the_model_and_the_heading(capsys, arguments, words, loss):
     text = printed(capsys, "trace", "--device", "cpu", *arguments)
+    assert words in text.splitlines()[1]
     assert f"{loss:.6f}" in text
 
 
@@ -55,7 +95,9 @@ def test_values_prints_the_numbers_of_every_tensor(capsys):
 
 def test_json_holds_the_configuration_and_every_tensor_in_full_precision(capsys, tmp_path):
     path = tmp_path / "walk.json"
-    printed(capsys, "trace", "--device", "cpu", "--heads", "1", "--json", str(path))
+    text = printed(capsys, "trace", "--device", "cpu", "--heads", "1", "--json", str(path))
+    assert f"\n86 tensors in full precision: {path}\n" in text
+    assert path.read_text().endswith("}\n")
     content = json.loads(path.read_text())
     assert content["config"] == {
         "num_heads": 1, "norm_first": True, "activation": "relu", "tie_weights": False,
@@ -89,11 +131,39 @@ def test_what_goes_wrong_is_said_in_one_line(capsys, arguments, message):
     assert len(captured.err.strip().splitlines()) == 1
 
 
-def test_an_unknown_switch_is_refused(capsys):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trace", "--heads", "4"], "invalid choice"),
+        (["trace", "--no-padding"], "unrecognized arguments: --no-padding"),
+        ([], "arguments are required: COMMAND"),
+    ],
+)
+def test_what_is_not_a_command_or_a_switch_is_refused(capsys, arguments, message):
     with pytest.raises(SystemExit) as stop:
-        main(["trace", "--heads", "4"])
+        main(arguments)
     assert stop.value.code == 2
-    assert "invalid choice" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+
+
+def test_the_shell_is_told_that_something_went_wrong(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["twelve", "trace", "--device", "toaster"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("twelve", run_name="__main__")
+    assert stop.value.code == 1
+    assert "device='toaster' is no device" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch):
+    class Closed:
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert main(["trace", "--device", "cpu"]) == 0
+    # What is still to be printed goes nowhere, so that leaving raises nothing either.
+    with sys.stdout as nowhere:
+        assert nowhere.name == os.devnull
 
 
 def test_picture_draws_a_png(capsys, tmp_path):

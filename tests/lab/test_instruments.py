@@ -18,6 +18,29 @@ from twelve.lab.format import rounding_margin
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
 
 
+class Documented:
+    """Something with docstrings to leave out."""
+
+    size = 3
+
+    def first(self):
+        """Do one thing.
+
+        At length.
+        """
+
+        def inner():
+            """Help."""
+            return self.size
+
+        # The comment stays.
+        return inner()
+
+    def second(self):
+        """Do another."""
+        return 2
+
+
 class Summer:
     """Two tables of different sizes; a target position sums the source and its own past."""
 
@@ -289,6 +312,35 @@ def test_the_example_holds_no_random_number():
     assert not one.training
 
 
+def test_the_example_has_words_for_its_ids():
+    assert example.words == {
+        "src": [["<pad>", "cat"], ["dog", "fish"]],
+        "tgt": [["<start>", "cat"], ["<start>", "fish"]],
+        "vocab": ["<pad>", "cat", "dog", "fish"],
+    }
+
+
+def test_the_example_takes_longer_sentences_than_its_own():
+    ids = torch.ones(1, 8, dtype=torch.int64)
+    assert example.model()(ids, ids).shape == (1, 8, 4)
+
+
+def test_building_leaves_the_default_dtype_as_it_was():
+    torch.set_default_dtype(torch.float32)
+    for build in (example.model, example.companion.model):
+        assert next(build().parameters()).dtype == torch.float64
+    with pytest.raises(ValueError, match="activation"):
+        example.model(activation="tanh")
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_the_walk_runs_where_it_is_told_and_else_where_the_variable_says(monkeypatch):
+    monkeypatch.setenv("TWELVE_DEVICE", "toaster")
+    assert example.trace(on="meta")["logits"].value.device.type == "meta"
+    with pytest.raises(ValueError, match="TWELVE_DEVICE='toaster' is no device"):
+        example.trace()
+
+
 def test_the_example_refuses_other_numbers_of_heads():
     with pytest.raises(ValueError, match="num_heads must be 1, 2 or 3, got 4"):
         example.model(num_heads=4)
@@ -307,6 +359,26 @@ def test_the_companion_is_the_same_every_time_and_its_sizes_all_differ():
         one.encoder.layers[1].self_attention.w_q.weight,
     )
     assert companion.src_mask.tolist()[0][0][0] == [True, True, True, False, False]
+    assert not one.training
+    again = type(companion)()
+    for name in ("src", "tgt", "labels", "src_mask", "tgt_mask"):
+        assert torch.equal(getattr(again, name), getattr(companion, name))
+
+
+def test_the_switches_of_the_companion_reach_its_model():
+    model = example.companion.model(num_heads=2, fused=True)
+    attention = model.decoder.layers[1].cross_attention
+    assert (attention.num_heads, attention.fused, model.encoder.norm.fused) == (2, True, True)
+
+
+def test_the_ids_of_the_companion_hold_no_padding_but_that_of_the_first_sentence():
+    companion, sizes = example.companion, example.companion.sizes
+    assert (companion.src == 0).nonzero().tolist() == [[0, 3], [0, 4]]
+    assert companion.tgt.shape == companion.labels.shape == (sizes.batch, sizes.tgt)
+    for ids in (companion.tgt, companion.labels):
+        assert ids.min() > 0
+        # Beyond the source's vocabulary, so that neither table can stand in for the other.
+        assert sizes.src_vocab <= ids.max() < sizes.tgt_vocab
 
 
 def test_no_traced_value_lies_near_a_rounding_boundary():
@@ -330,6 +402,14 @@ def test_expect_prints_the_error_that_came(capsys):
     assert capsys.readouterr().out == "ValueError: x has 3 rows\n"
 
 
+def test_expect_names_the_kind_that_came_and_needs_no_message(capsys):
+    with expect(LookupError):
+        raise KeyError
+    with expect(ValueError):
+        raise ValueError("\n  the second line\n")
+    assert capsys.readouterr().out == "KeyError\nValueError: the second line\n"
+
+
 def test_expect_fails_where_nothing_is_raised_and_lets_other_errors_through():
     with pytest.raises(AssertionError, match="expected to raise ValueError"), expect(ValueError):
         pass
@@ -348,3 +428,21 @@ def test_source_shows_the_code_without_its_docstrings():
     assert "-&gt; Float[Tensor, &quot;*batch query d_v&quot;]:" in whole._repr_html_()
     for line in repr(source(twelve.LayerNorm)).splitlines():
         assert line in inspect.getsource(twelve.LayerNorm)
+
+
+def test_source_leaves_out_docstrings_and_nothing_else():
+    lines = [
+        "class Documented:",
+        "    size = 3",
+        "",
+        "    def first(self):",
+        "        def inner():",
+        "            return self.size",
+        "",
+        "        # The comment stays.",
+        "        return inner()",
+        "",
+        "    def second(self):",
+        "        return 2",
+    ]
+    assert repr(source(Documented)).splitlines() == lines
