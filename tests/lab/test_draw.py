@@ -78,6 +78,27 @@ FIGURES = {
     "few positions": lambda: draw.positions(waves(2, 3), title=TITLE),
     "many positions": lambda: draw.positions(waves(50, 24), title=TITLE),
     "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
+    "curves": lambda: draw.curves(
+        {"rises": [0.0, 1.0, 2.0], "stays": [1.0, 1.0, 1.0], "ends there too": [2.0, 0.0, 2.0]},
+        title=TITLE, x_label="layers", y_label="norm",
+    ),
+    "curves by powers of ten": lambda: draw.curves(
+        {f"halved by {n}": 2.0 ** -(n * torch.arange(65)) for n in range(1, 7)},
+        title=TITLE, log=True,
+    ),
+    "groups": lambda: draw.groups(
+        TWELVE, "batch src d_model", {"LayerNorm": "d_model", "BatchNorm": "batch src"},
+        title=TITLE, labels={"src": WORDS},
+    ),
+    "groups of a class": lambda: draw.groups(
+        torch.arange(45).view(3, 5, 3), "class student subject", {"LayerNorm": "subject"},
+        title=TITLE,
+    ),
+    "bars": lambda: draw.bars(
+        {"separate": {"table": 512_000, "layers": 44_103_680, "output": 512_000},
+         "tied": {"table": 512_000, "layers": 44_103_680}},
+        title=TITLE, unit="parameters",
+    ),
     "strip": lambda: draw.strip(6),
     "walk": lambda: draw.walk(WALK, title=TITLE),
     "plan": lambda: draw.plan(example.trace(on="cpu"), title=TITLE),
@@ -174,6 +195,56 @@ def test_lookup_gives_each_id_its_row():
     assert "id 3 (fish) picks row 3" in drawing.alt
 
 
+def test_curves_print_their_values_and_name_each_end():
+    drawing = draw.curves(
+        {"up": [0.0, 0.5], "down": [1.0, -0.25]}, x=[10, 20], title=TITLE, x_label="steps"
+    )
+    assert drawing.summary.splitlines() == [
+        "steps       10       20",
+        "up      0.0000   0.5000",
+        "down    1.0000  -0.2500",
+    ]
+    assert {"up", "down"} <= {text.get_text() for text in drawing.figure.axes[0].texts}
+
+
+def test_a_logarithmic_axis_counts_powers_of_ten():
+    drawing = draw.curves({"falls": 10.0 ** -torch.arange(9)}, title=TITLE, log=True)
+    written = {text.get_text() for text in drawing.figure.axes[0].texts}
+    assert {"10⁰", "10⁻⁸"} <= written
+    assert drawing.summary.splitlines()[1].split()[1::8] == ["1.0e+00", "1.0e-08"]
+
+
+def test_groups_give_the_mean_of_every_letter():
+    drawing = draw.groups(
+        [[1, 2, 3], [4, 5, 6], [7, 8, 9], [2, 3, 4]], "token feature",
+        {"LayerNorm": "feature", "BatchNorm": "token"}, title=TITLE,
+    )  # fmt: skip
+    assert drawing.summary.splitlines() == [
+        "LayerNorm: averages over feature; means: A 2.0000, B 5.0000, C 8.0000, D 3.0000",
+        "BatchNorm: averages over token; means: A 3.5000, B 4.5000, C 5.5000",
+    ]
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert written.count("A  1") == 2 and "D  4" in written and "C  4" in written
+    assert {"A  3.5000", "D  3"} <= set(written)
+
+
+def test_groups_span_several_axes():
+    drawing = draw.groups(TWELVE, "batch src d_model", {"both": "batch src"}, title=TITLE)
+    means = TWELVE.mean((0, 1)).tolist()
+    assert drawing.summary.endswith(
+        "means: " + ", ".join(f"{a} {format_number(m)}" for a, m in zip("ABC", means, strict=True))
+    )
+
+
+def test_bars_are_as_long_as_their_parts_and_give_the_total():
+    drawing = draw.bars({"a": {"x": 3, "y": 1}, "b": {"x": 2}}, title=TITLE, unit="numbers")
+    assert drawing.summary == "a: x 3, y 1; total 4 numbers\nb: x 2; total 2 numbers"
+    widths = [p.get_width() for p in drawing.figure.axes[0].patches if p.get_height() > 0.3]
+    assert widths[1] * 3 == pytest.approx(widths[0]) and widths[2] == pytest.approx(widths[1] * 2)
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert {"A 3", "B 1", "A 2", "4", "2"} <= set(written)
+
+
 def test_rotation_prints_the_angles():
     assert draw.rotation(waves(3, 2), title=TITLE).summary.endswith(": 0.0 57.3 114.6")
 
@@ -243,6 +314,26 @@ def test_errors_name_the_argument_and_the_numbers():
         draw.memory(torch.zeros(2), axes=["a", "b"], title=TITLE)
     with pytest.raises(ValueError, match="are not the rows of table"):
         draw.lookup(IDS, TABLE, TWELVE + 1, title=TITLE, vocabulary=VOCABULARY)
+    with pytest.raises(ValueError, match="1 to 6 curves, got 0"):
+        draw.curves({}, title=TITLE)
+    with pytest.raises(ValueError, match="'a' has 2 values for 3 places"):
+        draw.curves({"a": [1.0, 2.0]}, x=[1, 2, 3], title=TITLE)
+    with pytest.raises(ValueError, match="'a' is nan at 1, which is not finite"):
+        draw.curves({"a": [1.0, float("nan")]}, title=TITLE)
+    with pytest.raises(ValueError, match=r"'a' is 0\.0 at 1, which is not above zero"):
+        draw.curves({"a": [1.0, 0.0]}, title=TITLE, log=True)
+    with pytest.raises(ValueError, match="at least one method"):
+        draw.groups(TWELVE, "batch src d_model", title=TITLE)
+    with pytest.raises(ValueError, match="over 'seq', which is not in"):
+        draw.groups(TWELVE, "batch src d_model", {"a": "seq"}, title=TITLE)
+    with pytest.raises(ValueError, match="more than 26 means"):
+        draw.groups(torch.zeros(27, 2), "seq d_model", {"a": "d_model"}, title=TITLE)
+    with pytest.raises(ValueError, match="too large to be drawn"):
+        draw.groups(torch.zeros(2, 13), "seq d_model", {"a": "d_model"}, title=TITLE)
+    with pytest.raises(ValueError, match="part 'x' of bar 'a' is -1"):
+        draw.bars({"a": {"x": -1}}, title=TITLE)
+    with pytest.raises(ValueError, match="at least one part"):
+        draw.bars({}, title=TITLE)
     with pytest.raises(ValueError, match="no pair of columns"):
         draw.rotation(waves(3, 1), title=TITLE)
     with pytest.raises(ValueError, match="3 labels do not make batch=2"):

@@ -3,6 +3,8 @@
 Nothing here imports matplotlib until a figure is drawn.
 """
 
+from twelve.lab.draw.averages import groups
+from twelve.lab.draw.charts import bars, curves
 from twelve.lab.draw.course import strip
 from twelve.lab.draw.drawing import Drawing
 from twelve.lab.draw.journey import walk
@@ -16,6 +18,9 @@ from twelve.lab.draw.words import lookup
 __all__ = [
     "Drawing",
     "attention",
+    "bars",
+    "curves",
+    "groups",
     "influence",
     "lookup",
     "mask",

@@ -18,15 +18,21 @@ BETWEEN = 0.14
 
 
 def draw_panels(
-    canvas: Canvas, table: Table, paint: Paint, *, notes: Mapping[str, str] | None = None
+    canvas: Canvas,
+    table: Table,
+    paint: Paint,
+    *,
+    notes: Mapping[str, str] | None = None,
+    top: float = 0.0,
 ) -> list[Grid]:
     """Draw every matrix of a tensor, those of one outer index on one line, each in its brackets.
 
     Args:
-        canvas: Where to draw, from (0, 0) down.
+        canvas: Where to draw.
         table: The tensor and its names.
         paint: How one value becomes a cell.
         notes: axis -> words to add to its name.
+        top: The upper edge; the left one is 0.
 
     Returns:
         The matrices, in order.
@@ -42,7 +48,7 @@ def draw_panels(
         for grid in grids:
             setattr(grid, name, widest)
     inner, outer = ("", "", *table.axes[:-2])[:-3:-1]
-    y = 0.0
+    y = top
     for _, group in groupby(grids, key=lambda grid: grid.block.index[:-1]):
         y = _draw_group(canvas, list(group), y, inner, outer) + BETWEEN
     return grids
