@@ -115,6 +115,43 @@ def test_a_statement_over_several_lines_is_seen_once_in_every_turn(tmp_path):
     assert seen == [("y", 10), ("y", 11), ("y", 12)]
 
 
+def test_a_loop_in_one_line_is_seen_once_in_every_turn(tmp_path):
+    seen = watched(
+        tmp_path,
+        """
+        def main():
+            for n in range(3): x: Float[T, "a"] = [n]
+            done = True
+        """,
+    )
+    assert seen == [("x", [0]), ("x", [1]), ("x", [2])]
+
+
+def test_two_statements_in_one_line_are_both_seen(tmp_path):
+    seen = watched(
+        tmp_path,
+        """
+        def main():
+            x: Float[T, "a"] = [1]; y: Float[T, "a"] = [*x, 2]
+            z: Float[T, "a"] = [3]; hidden = 4
+        """,
+    )
+    assert seen == [("x", [1]), ("y", [1, 2]), ("z", [3])]
+
+
+def test_a_comprehension_in_a_name_bound_before_is_seen_once(tmp_path):
+    seen = watched(
+        tmp_path,
+        """
+        def main():
+            x: Float[T, "a"] = [1, 2]
+            x: Float[T, "a"] = [n + 1 for n in x]
+            x: Float[T, "a"] = sum(n for n in x)
+        """,
+    )
+    assert seen == [("x", [1, 2]), ("x", [2, 3]), ("x", 5)]
+
+
 def test_binding_the_same_object_again_counts(tmp_path):
     seen = watched(
         tmp_path,
@@ -232,13 +269,19 @@ def test_the_frame_of_the_with_block_gets_its_own_trace_function_back():
     def debugger(frame, event, argument):
         return debugger
 
+    class Open(Recorder):
+        def open_call(self, frame, notes):
+            return "a call without an annotated assignment, whose lines need no event"
+
     here = sys._getframe()
     before, here.f_trace = here.f_trace, debugger
     try:
-        watch = Watch(Recorder())
+        watch = Watch(Open())
         watch.start(here)
+        assert not here.f_trace_lines
         watch.stop()
         assert here.f_trace is debugger
+        assert here.f_trace_lines
     finally:
         here.f_trace = before
 

@@ -38,9 +38,9 @@ class Annotated:
     parameters: dict[str, str] = field(default_factory=dict)
     assignments: tuple[Assignment, ...] = ()
 
-    def at(self, line: int) -> Assignment | None:
-        """Return the annotated assignment that a line belongs to."""
-        return next((found for found in self.assignments if found.holds(line)), None)
+    def at(self, line: int) -> tuple[Assignment, ...]:
+        """Return the annotated assignments that a line belongs to: one, but for semicolons."""
+        return tuple(found for found in self.assignments if found.holds(line))
 
 
 NOTHING = Annotated()

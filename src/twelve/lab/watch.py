@@ -26,11 +26,15 @@ class Listener(Protocol):
 
 @dataclass
 class _Statement:
-    """A statement that has begun: finished once a line outside it is reached."""
+    """A line that has begun to assign: finished once a line outside its statement is reached.
 
-    assignment: Assignment
-    before: object
-    raised: bool = False
+    Doubtful is a line that raised, or that was reached again from itself: a loop in one line or a
+    comprehension, whose last turn binds nothing.
+    """
+
+    assignments: tuple[Assignment, ...]
+    before: dict[str, object]
+    doubtful: bool = False
 
 
 class Watch:
@@ -48,11 +52,13 @@ class Watch:
         self._outer: Any = None
         self.here: FrameType | None = None
         self._outer_local: Any = None
+        self._outer_lines = True
 
     def start(self, here: FrameType) -> None:
         """Begin, with the frame that holds the `with` statement: its own lines count too."""
         self._outer = sys.gettrace()
         self.here, self._outer_local = here, here.f_trace
+        self._outer_lines = here.f_trace_lines
         sys.settrace(self._on_call)
         here.f_trace = self._follow(here)
 
@@ -61,6 +67,7 @@ class Watch:
         sys.settrace(self._outer)
         if self.here is not None:
             self.here.f_trace = self._outer_local
+            self.here.f_trace_lines = self._outer_lines
         self.here = self._outer = self._outer_local = None
 
     def _on_call(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
@@ -80,24 +87,33 @@ class Watch:
             statement, running = running, None
             if statement is None:
                 return
-            value = frame.f_locals.get(statement.assignment.name, _UNBOUND)
-            # After an exception the variable counts only if it was bound all the same: the
-            # exception may have been a StopIteration inside a comprehension.
-            if value is _UNBOUND or (statement.raised and value is statement.before):
-                return
-            self.listener.record(call, statement.assignment, value)
+            for assignment in statement.assignments:
+                value = frame.f_locals.get(assignment.name, _UNBOUND)
+                # In doubt the variable counts only if it was bound all the same: the exception may
+                # have been a StopIteration inside a comprehension.
+                unchanged = value is statement.before[assignment.name]
+                if value is not _UNBOUND and not (statement.doubtful and unchanged):
+                    self.listener.record(call, assignment, value)
+
+        def begin(frame: FrameType, found: tuple[Assignment, ...], doubtful: bool) -> None:
+            nonlocal running
+            before = {each.name: frame.f_locals.get(each.name, _UNBOUND) for each in found}
+            running = _Statement(found, before, doubtful)
 
         def local(frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
             nonlocal running
             if event == "exception" and running is not None:
-                running.raised = True
+                running.doubtful = True
             elif event == "line":
                 found = notes.at(frame.f_lineno)
-                again = found is not None and found.first_line == found.last_line
-                if running is not None and (found is not running.assignment or again):
+                same = running is not None and found == running.assignments
+                again = same and all(each.first_line == each.last_line for each in found)
+                if running is not None and again:
+                    running.doubtful = True
+                if not same or again:
                     finish(frame)
-                if found is not None and running is None:
-                    running = _Statement(found, frame.f_locals.get(found.name, _UNBOUND))
+                if found and running is None:
+                    begin(frame, found, again)
             elif event == "return":
                 finish(frame)
                 self.listener.close_call(call)
