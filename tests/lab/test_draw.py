@@ -102,6 +102,9 @@ FIGURES = {
     "strip": lambda: draw.strip(6),
     "walk": lambda: draw.walk(WALK, title=TITLE),
     "plan": lambda: draw.plan(example.trace(on="cpu"), title=TITLE),
+    "plan of one matrix": lambda: draw.plan(
+        example.trace(on="cpu", tie_weights=True), title=TITLE, shared=True, tied=True
+    ),
 }  # fmt: skip
 
 
@@ -355,6 +358,14 @@ def test_the_plan_shows_the_sizes_of_the_run_and_counts_the_layers():
     )  # fmt: skip
     written = [text.get_text() for text in drawing.figure.axes[0].texts]
     assert {"encoder: 2 layers", "decoder: 2 layers", "(2, 5, 24)", "(2, 4, 13)"} <= set(written)
+
+
+def test_the_plan_joins_what_is_one_matrix_only_where_it_is():
+    separate, joined = FIGURES["plan"](), FIGURES["plan of one matrix"]()
+    words = {text.get_text() for text in joined.figure.axes[0].texts}
+    assert {"one table", "one matrix"} <= words
+    assert not {"one table", "one matrix"} & {t.get_text() for t in separate.figure.axes[0].texts}
+    assert "one table" in joined.alt and "one matrix" in joined.alt and "one" not in separate.alt
 
 
 def test_the_plan_needs_a_run_of_the_whole_model():

@@ -49,12 +49,16 @@ DECODER = (
 )
 
 
-def plan(trace: Mapping[str, Traced], *, title: str) -> Drawing:
+def plan(
+    trace: Mapping[str, Traced], *, title: str, shared: bool = False, tied: bool = False
+) -> Drawing:
     """Draw encoder and decoder side by side, every box with what left it in a run.
 
     Args:
         trace: A run of a pre-norm Transformer.
         title: The claim of the figure.
+        shared: Whether to join the two embeddings by a dashed line: one table for both.
+        tied: Whether to join target embedding and output projection: one matrix for both.
 
     Returns:
         Two columns, read from top to bottom; the layers stand on a shaded ground, and a line
@@ -73,6 +77,10 @@ def plan(trace: Mapping[str, Traced], *, title: str) -> Drawing:
         for place, part in enumerate(column):
             _draw_part(canvas, column, place, x, side, _size(trace[part.tensor]))
     _hand_over(canvas)
+    if shared:
+        _join_tables(canvas)
+    if tied:
+        _join_output(canvas)
     canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=11, bold=True)
     summary = "\n".join(
         f"{part.step} {part.words:<27}  {_size(trace[part.tensor]):<12}  {part.tensor}"
@@ -81,6 +89,9 @@ def plan(trace: Mapping[str, Traced], *, title: str) -> Drawing:
     alt = (
         f"{title}. Plan of the model: the encoder's boxes on the left, the decoder's on the right, "
         "an arrow from the memory to the decoder's cross-attention."
+        + " A dashed line joins the two embeddings, which are one table." * shared
+        + " A dashed line joins target embedding and output projection, which are one matrix."
+        * tied
     )
     return canvas.finish(title, alt, summary)
 
@@ -140,3 +151,21 @@ def _hand_over(canvas: Canvas) -> None:
     canvas.line([(start, below), (between, below), (between, height)], width=1.6)
     canvas.arrow((between, height), (DECODER_X, height), width=1.6)
     canvas.text(between - 0.08, below + 0.14, "key and value", size=9.5, align="right")
+
+
+def _join_tables(canvas: Canvas) -> None:
+    """Draw that both embeddings read one table."""
+    height = HEIGHT / 2
+    canvas.line([(ENCODER_X + WIDTH, height), (DECODER_X, height)], width=1.6, style="dashed")
+    middle = (ENCODER_X + WIDTH + DECODER_X) / 2
+    canvas.text(middle, height, "one table", size=9.5, paper=True)
+
+
+def _join_output(canvas: Canvas) -> None:
+    """Draw that the output projection multiplies by the target's table."""
+    edge, around = DECODER_X + WIDTH, DECODER_X + WIDTH + SIDE + 0.28
+    first, last = HEIGHT / 2, _top(len(DECODER) - 1) + HEIGHT / 2
+    corners = [(edge, first), (around, first), (around, last), (edge, last)]
+    canvas.line(corners, width=1.6, style="dashed")
+    middle = (_top(0) + HEIGHT + _top(1)) / 2
+    canvas.text(around, middle, "one matrix", size=9.5, paper=True)
