@@ -40,7 +40,7 @@ LAB := $(RUN) -m jupyterlab $(if $(CI)$(SSH_CONNECTION),--no-browser,$(if $(SCRE
 # Two processes of one thread each: on tensors this small, more threads only cost time.
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
 
-.PHONY: help trace lab test lint install notebooks figures lock clean FORCE
+.PHONY: help trace lab test lint install notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -70,6 +70,9 @@ notebooks: install ## run every notebook again and store its outputs
 
 figures: install ## draw the picture of the README again
 	$(RUN) -m twelve picture docs/walk.png
+
+catalogue: install ## write the names of the trace into docs/glossary.md again
+	$(RUN) tools/write_catalogue.py
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
 	$(RUN) -m venv build/lock

@@ -8,6 +8,8 @@ import nbformat
 import pytest
 
 from tests.notebook_rules import headings
+from tools import write_catalogue
+from twelve.lab import example
 from twelve.lab.palette import AXIS_STYLES
 from twelve.lab.steps import STEPS
 from twelve.lab.tap import PACKAGE, _read
@@ -15,6 +17,7 @@ from twelve.lab.tap import PACKAGE, _read
 ROOT = Path(__file__).parent.parent
 COVERAGE = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+NAMES, _, CATALOGUE = GLOSSARY.partition(write_catalogue.HEADING)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MODULES = sorted(PACKAGE.glob("*.py"))
 # Names the field uses for what has one name here.
@@ -59,11 +62,17 @@ def test_no_row_of_the_notes_is_entered_twice_and_the_count_is_true():
     assert all(row[1] for row in COVERED)
 
 
-def test_every_row_of_embedding_positions_and_attention_is_covered():
-    ids = {row[0] for row in COVERED}
-    wanted = [f"C{n:02d}" for n in range(1, 17)]
-    wanted += [f"D{n:02d}" for n in range(1, 32)] + [f"E{n:02d}" for n in range(1, 25)]
-    assert [row for row in wanted if row not in ids] == []
+def test_every_row_of_the_notes_is_covered():
+    sizes = (18, 18, 16, 31, 24, 20, 4, 15, 17, 11, 8, 5, 5, 18, 18, 5)
+    letters = zip("ABCDEFGHIJKLMNOP", sizes, strict=True)
+    wanted = [f"{letter}{n:02d}" for letter, size in letters for n in range(1, size + 1)]
+    assert len(wanted) == 233
+    assert [row[0] for row in COVERED] == wanted
+
+
+def test_a_reader_reaches_every_row_from_the_readme_in_two_clicks():
+    assert "](docs/coverage.md)" in README
+    assert all(link(row[2])[1].suffix == ".ipynb" for row in COVERED)
 
 
 def _annotations(path):
@@ -74,7 +83,7 @@ def _annotations(path):
 
 
 def test_every_axis_of_the_layers_is_in_the_glossary():
-    explained = set(re.findall(r"`([^`]+)`", GLOSSARY))
+    explained = set(re.findall(r"`([^`]+)`", NAMES))
     axes = {
         token.lstrip("*#")
         for path in MODULES
@@ -88,10 +97,24 @@ def test_every_axis_of_the_layers_is_in_the_glossary():
     assert set(AXIS_STYLES) - explained == set()
 
 
+def test_the_catalogue_is_what_a_run_gives_today():
+    assert write_catalogue.page(GLOSSARY) == GLOSSARY
+
+
+def test_the_catalogue_holds_every_tensor_of_the_main_run_with_its_axes():
+    for name, entry in example.trace(on="cpu").items():
+        assert f"| `{name}` | `{' '.join(entry.axes)}` | " in CATALOGUE
+
+
+def test_a_page_without_a_place_for_the_catalogue_is_an_error():
+    with pytest.raises(ValueError, match="has no heading '## Catalogue of the trace'"):
+        write_catalogue.page("# Glossary")
+
+
 def test_every_name_of_the_public_api_is_in_the_glossary():
     import twelve
 
-    assert [name for name in twelve.__all__ if f"`{name}`" not in GLOSSARY] == []
+    assert [name for name in twelve.__all__ if f"`{name}`" not in NAMES] == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
@@ -119,7 +142,8 @@ def test_the_readme_asks_the_questions_of_the_steps():
 def test_every_file_that_the_pages_link_to_exists():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     for page in pages:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        text = re.sub(r"`[^`\n]+`", "", page.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
