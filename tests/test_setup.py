@@ -166,7 +166,7 @@ def test_what_the_code_imports_is_declared(pattern, extras):
     asked = [*PROJECT["dependencies"], *chain(*(EXTRAS[extra] for extra in extras))]
     declared = {Requirement(line).name for line in asked}
     known = {IMPORTED_AS.get(name, name) for name in declared} | sys.stdlib_module_names
-    own = {"twelve", "tests", *(path.stem for path in (ROOT / "tests").glob("*.py"))}
+    own = {"twelve", "tests", "tools", *(path.stem for path in (ROOT / "tests").glob("*.py"))}
     for path in ROOT.glob(pattern):
         foreign = imported(path) - known - own
         assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"
