@@ -13,8 +13,7 @@ import torch
 from twelve.lab import example
 from twelve.lab.cli import main
 from twelve.lab.ledger import axes_and_sizes
-from twelve.lab.steps import find_step
-from twelve.lab.walk import STATIONS
+from twelve.lab.steps import STATIONS, find_step
 
 
 def printed(capsys, *arguments):
@@ -170,3 +169,27 @@ def test_picture_draws_a_png(capsys, tmp_path):
     path = tmp_path / "walk.png"
     assert str(path) in printed(capsys, "picture", str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_explain_writes_the_arithmetic_of_one_number(capsys):
+    text = printed(capsys, "explain", "memory", "1", "1", "0", "--device", "cpu")
+    trace = example.trace(on="cpu")
+    assert text == trace["memory"].explain(1, 1, 0).text + "\n"
+    deep = printed(capsys, "explain", "src_input", "0", "1", "0", "--depth", "3", "--device", "cpu")
+    assert "= src_embedding.weight[1, 0] + positional_encoding.table[1, 0]" in deep
+    assert deep.endswith("= 0.8200 + 0.8415\n  = 1.6615\n")
+
+
+def test_explain_takes_the_switches_of_the_trace(capsys):
+    name = "encoder.layers.0.self_attention.scores"
+    text = printed(capsys, "explain", name, "1", "0", "1", "0", "--heads", "1", "--device", "cpu")
+    assert "/ sqrt(3)" in text
+
+
+def test_explain_suggests_names_and_says_what_an_index_needs(capsys):
+    assert main(["explain", "memroy", "0"]) == 1
+    assert "twelve: no tensor is named 'memroy' in this trace; near to it: memory" in (
+        capsys.readouterr().err
+    )
+    assert main(["explain", "memory", "0"]) == 1
+    assert "memory has 3 axes (batch 2, src 2, d_model 3)" in capsys.readouterr().err

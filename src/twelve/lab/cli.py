@@ -45,6 +45,41 @@ def _parser() -> argparse.ArgumentParser:
         "trace", help="walk the twelve numbers from ids to logits", allow_abbrev=False
     )
     trace.set_defaults(run=_trace)
+    _add_switches(trace)
+    trace.add_argument("--values", action="store_true", help="print every tensor's numbers")
+    trace.add_argument("--json", type=Path, metavar="FILE",
+                       help="also write every tensor in full precision")  # fmt: skip
+
+    explain = commands.add_parser(
+        "explain", help="write the arithmetic that made one number", allow_abbrev=False
+    )
+    explain.set_defaults(run=_explain)
+    explain.add_argument("name", help="of the tensor, as `trace` prints it")
+    explain.add_argument("index", type=int, nargs="*", metavar="I", help="one for each axis")
+    explain.add_argument("--depth", type=int, default=1, metavar="N",
+                         help="unfold the operands N - 1 times (default 1)")  # fmt: skip
+    _add_switches(explain)
+
+    explorer = commands.add_parser(
+        "explorer", help="write a page in which every number can be clicked"
+    )
+    explorer.set_defaults(run=_explorer)
+    explorer.add_argument("file", type=Path)
+
+    sheet = commands.add_parser(
+        "sheet", help="write a live spreadsheet of the walk", allow_abbrev=False
+    )
+    sheet.set_defaults(run=_sheet)
+    sheet.add_argument("file", type=Path)
+    _add_switches(sheet)
+
+    picture = commands.add_parser("picture", help="draw the walk as a PNG")
+    picture.set_defaults(run=_picture)
+    picture.add_argument("file", type=Path)
+    return parser
+
+
+def _add_switches(trace: argparse.ArgumentParser) -> None:
     trace.add_argument("--heads", type=int, choices=(1, 2, 3), default=3,
                        help="heads of each attention: widths 3, 2 or 1 (default 3)")  # fmt: skip
     trace.add_argument("--norm", choices=("pre", "post"), default="pre",
@@ -56,19 +91,11 @@ def _parser() -> argparse.ArgumentParser:
                        help="use the target table as output projection")  # fmt: skip
     trace.add_argument("--scale-embedding", action="store_true",
                        help="multiply the embeddings by the root of d_model")  # fmt: skip
-    trace.add_argument("--values", action="store_true", help="print every tensor's numbers")
     trace.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
-    trace.add_argument("--json", type=Path, metavar="FILE",
-                       help="also write every tensor in full precision")  # fmt: skip
-
-    picture = commands.add_parser("picture", help="draw the walk as a PNG")
-    picture.set_defaults(run=_picture)
-    picture.add_argument("file", type=Path)
-    return parser
 
 
-def _trace(options: argparse.Namespace) -> int:
-    config = {
+def _config(options: argparse.Namespace) -> dict[str, object]:
+    return {
         "num_heads": options.heads,
         "norm_first": options.norm == "pre",
         "activation": options.activation,
@@ -76,6 +103,10 @@ def _trace(options: argparse.Namespace) -> int:
         "scale_embedding": options.scale_embedding,
         "padding": not options.no_padding_mask,
     }
+
+
+def _trace(options: argparse.Namespace) -> int:
+    config = _config(options)
     trace = example.trace(**config, on=device(options.device))
     print(walk_text(trace, config, every_value=options.values))
     if options.json:
@@ -83,6 +114,35 @@ def _trace(options: argparse.Namespace) -> int:
         options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         print(f"\n{len(trace)} tensors in full precision: {options.json}")
     print(f"\n{NEXT}")
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    trace = example.trace(**_config(options), on=device(options.device))
+    if options.name not in trace:
+        raise ValueError(trace.missing(options.name))
+    print(trace[options.name].explain(*options.index, depth=options.depth))
+    return 0
+
+
+def _explorer(options: argparse.Namespace) -> int:
+    from twelve.lab.explorer import write_explorer
+
+    if options.file.suffix not in (".html", ".htm"):
+        raise ValueError(
+            f"the explorer is a page; give a name that ends in .html, not {options.file}"
+        )
+    traces = {
+        title: example.trace(on="cpu", **switches)
+        for title, switches in example.CONFIGURATIONS.items()
+    }
+    print(f"written: {write_explorer(options.file, traces, example.words)}")
+    return 0
+
+
+def _sheet(options: argparse.Namespace) -> int:
+    trace = example.trace(**_config(options), on=device(options.device))
+    print(f"written: {trace.to_excel(options.file, example.words)}")
     return 0
 
 

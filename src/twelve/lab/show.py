@@ -23,6 +23,7 @@ _TABLE = (
 _CAPTION = f"color:{INK};caption-side:top;text-align:left;padding:0 0 2px;white-space:nowrap"
 # Every cell brings its own paper: notebook themes stripe the rows of a table.
 _CELL = "background:{};padding:2px 8px;min-width:{}ch"
+_FRAME = f";box-shadow:inset 0 0 0 2px {INK}"
 _NAME = f"background:{PAPER};padding:2px 8px;font-weight:normal"
 _HATCHED = "repeating-linear-gradient(45deg,#ffffff 0 4px,#cccccc 4px 5px)"
 
@@ -115,16 +116,17 @@ class Shown:
                 f"{escape(block.row_axis)}</th>"
             )
         name = f'<th scope="row" style="{_NAME};text-align:left">{escape(block.row_names[i])}</th>'
-        cells = "".join(self._cell(value) for value in block.rows[i])
+        lit = block.lit[i] if block.lit else [False] * len(block.rows[i])
+        cells = "".join(map(self._cell, block.rows[i], lit))
         return f"<tr>{axis}{name}{cells}</tr>"
 
-    def _cell(self, value: Value) -> str:
+    def _cell(self, value: Value, lit: bool) -> str:
         fill = PAPER
         if isinstance(value, float):
             fill = signed_fill(value, self._limit) if math.isfinite(value) else _HATCHED
-        return (
-            f'<td style="{_CELL.format(fill, self._width)}">{cell_text(value, self.decimals)}</td>'
-        )
+        style = _CELL.format(fill, self._width) + (_FRAME if lit else "")
+        text = cell_text(value, self.decimals)
+        return f'<td style="{style}">{f"<strong>{text}</strong>" if lit else text}</td>'
 
 
 def show(

@@ -32,6 +32,7 @@ class Block:
     row_names: list[str]
     column_names: list[str]
     rows: list[list[Value]]
+    lit: list[list[bool]] | None = None
 
     @property
     def title(self) -> str:
@@ -46,6 +47,7 @@ class Table:
     values: Tensor
     axes: tuple[str, ...]
     labels: Labels = field(default_factory=dict)
+    lit: Tensor | None = None  # True where an element is to be pointed at
 
     @classmethod
     def of(cls, x: Any, axes: Any = None, labels: Labels | None = None) -> Table:
@@ -97,7 +99,9 @@ class Table:
         rank = len(self.axes)
         named = [p for p in range(rank) if p >= rank - 2 or not self.axes[p].isdigit()]
         sizes = [self.values.shape[p] for p in named]
-        return Table(self.values.reshape(sizes), tuple(self.axes[p] for p in named), self.labels)
+        lit = None if self.lit is None else self.lit.reshape(sizes)
+        axes = tuple(self.axes[p] for p in named)
+        return Table(self.values.reshape(sizes), axes, self.labels, lit)
 
     def names_along(self, position: int, index: Sequence[int | None] = ()) -> list[str]:
         """List the names of the indices of one axis, for the block at `index`."""
@@ -122,6 +126,7 @@ class Table:
         is_gap = None in index
         matrix = self.values[index] if index and not is_gap else self.values
         matrix = matrix.reshape(1, -1) if matrix.ndim < 2 else matrix
+        lit = None if self.lit is None or is_gap else self.lit[index].reshape(matrix.shape)
         rows = [None] if is_gap else keep(matrix.shape[-2])
         columns = list(keep(matrix.shape[-1]))
         rank = len(self.axes)
@@ -139,6 +144,9 @@ class Table:
             row_names=["…" if i is None else row_names[i] for i in rows],
             column_names=["…" if j is None else column_names[j] for j in columns],
             rows=[[None if None in (i, j) else matrix[i, j].item() for j in columns] for i in rows],
+            lit=None
+            if lit is None
+            else [[None not in (i, j) and bool(lit[i, j]) for j in columns] for i in rows],
         )
 
     def _check_labels(self) -> None:

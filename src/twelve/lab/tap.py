@@ -19,12 +19,13 @@ _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 @dataclass(frozen=True)
 class Assignment:
-    """One annotated assignment: where it stands, the variable it binds and its axes."""
+    """One annotated assignment: where it stands, the variable it binds, its axes and its code."""
 
     name: str
     axes: str
     first_line: int
     last_line: int
+    code: str = ""
 
     def holds(self, line: int) -> bool:
         """Tell whether a line belongs to the statement."""
@@ -127,7 +128,8 @@ def _assignments(scope: ast.AST) -> tuple[Assignment, ...]:
             axes = _axes(node.annotation)
             if axes is not None:
                 last = node.end_lineno or node.lineno
-                found.append(Assignment(node.target.id, axes, node.lineno, last))
+                code = ast.unparse(node.value)
+                found.append(Assignment(node.target.id, axes, node.lineno, last, code))
         waiting.extend(ast.iter_child_nodes(node))
     return tuple(found)
 

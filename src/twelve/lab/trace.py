@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
@@ -14,8 +15,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from twelve.lab.axes import Binding, Scope
 from twelve.lab.diff import Difference, difference
+from twelve.lab.explain.graph import Graph
+from twelve.lab.explain.record import Record
 from twelve.lab.ledger import ledger_html, ledger_text, plain
 from twelve.lab.steps import step_of
+from twelve.lab.table import Labels
 from twelve.lab.tap import PACKAGE, Annotated, Assignment
 from twelve.lab.traced import Traced
 from twelve.lab.watch import Watch
@@ -47,13 +51,18 @@ class Trace(Mapping[str, Traced]):
             class or the function that was called.
         grad: Whether to keep the tensors themselves, so that `.grad` can be read after
             `backward()`. It keeps the graph of the run alive.
+        explain: Whether to keep every operation, so that any number can be explained. It keeps
+            each intermediate value of the run; switch it off for a large model.
 
     Raises:
         AxisError: While running, when one axis name stands for two sizes.
     """
 
-    def __init__(self, model: nn.Module | None = None, *, grad: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module | None = None, *, grad: bool = False, explain: bool = True
+    ) -> None:
         self.grad = grad
+        self.graph = Graph(Record()) if explain else None
         self._entries: dict[str, Traced] = {}
         self._paths: dict[int, str] = {}
         self._roots: list[nn.Module] = []
@@ -66,6 +75,8 @@ class Trace(Mapping[str, Traced]):
             self._adopt(model, "")
 
     def __enter__(self) -> "Trace":
+        if self.graph is not None:
+            self.graph.record.__enter__()
         self._watch.start(sys._getframe(1))
         return self
 
@@ -76,6 +87,9 @@ class Trace(Mapping[str, Traced]):
         traceback: TracebackType | None,
     ) -> None:
         self._watch.stop()
+        if self.graph is not None:
+            self.graph.record.__exit__(kind, error, traceback)
+            self.graph.record.close()
         self._stack.clear()
         self._known.clear()
         self._roots.clear()
@@ -99,6 +113,8 @@ class Trace(Mapping[str, Traced]):
                 label = f"{prefix or type(owner).__name__} argument {name}"
                 names = call.scope.bind(label, axes, tuple(value.shape), self._axes_of(value))
                 self._remember(value, names)
+                if self.graph is not None:
+                    self.graph.record.label(value, ".".join(filter(None, (prefix, name))), names)
         return call
 
     def record(self, call: _Call, assignment: Assignment, value: object) -> None:
@@ -114,7 +130,10 @@ class Trace(Mapping[str, Traced]):
         with _disable_current_modes():
             copy = value.detach().clone()
         kept = value if self.grad else None
-        self._entries[name] = Traced(name, axes, copy, _step(call.code), kept)
+        step = _step(call.code)
+        self._entries[name] = Traced(name, axes, copy, step, kept, assignment.code, self)
+        if self.graph is not None:
+            self.graph.record.name(value, name, axes)
 
     def close_call(self, call: _Call) -> None:
         """Check what can only be checked once all of a call's axes are known."""
@@ -152,6 +171,9 @@ class Trace(Mapping[str, Traced]):
         self._roots.append(module)  # alive as long as its id is used
         for name, part in module.named_modules():
             self._paths.setdefault(id(part), ".".join(piece for piece in (root, name) if piece))
+        if self.graph is not None:
+            for name, weight in chain(module.named_parameters(), module.named_buffers()):
+                self.graph.record.label(weight, ".".join(piece for piece in (root, name) if piece))
 
     def _remember(self, tensor: Tensor, axes: tuple[str, ...]) -> None:
         self._known[id(tensor)] = (weakref.ref(tensor), axes)
@@ -162,7 +184,7 @@ class Trace(Mapping[str, Traced]):
 
     def __getitem__(self, name: str) -> Traced:
         if name not in self._entries:
-            raise KeyError(f"no tensor is named {name!r} in this trace{self._near(name)}")
+            raise KeyError(self.missing(name))
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -170,6 +192,14 @@ class Trace(Mapping[str, Traced]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def missing(self, name: str) -> str:
+        """Say that there is no such tensor, and which names are near.
+
+        Args:
+            name: The name that was asked for.
+        """
+        return f"no tensor is named {name!r} in this trace{self._near(name)}"
 
     def _near(self, name: str) -> str:
         if not self._entries:
@@ -196,6 +226,43 @@ class Trace(Mapping[str, Traced]):
             }
             for entry in self.values()
         ]
+
+    def explorer(self, path: str | Path, labels: Labels | None = None) -> Path:
+        """Write a page in which every number of the run can be clicked and explains itself.
+
+        Args:
+            path: The file, which a browser opens without a network.
+            labels: Names to show instead of indices, as `show` takes them.
+
+        Returns:
+            The file.
+
+        Raises:
+            ValueError: The run was traced with explain=False or is empty, an operation has no
+                formula yet, or the page would be larger than 2 MB.
+        """
+        from twelve.lab.explorer import write_explorer
+
+        return write_explorer(path, {"the run": self}, labels)
+
+    def to_excel(self, path: str | Path, labels: Labels | None = None) -> Path:
+        """Write the run as a live spreadsheet: inputs in yellow, every other number a formula.
+
+        Args:
+            path: The file, which ends in .xlsx.
+            labels: Names to show instead of indices, as `show` takes them.
+
+        Returns:
+            The file.
+
+        Raises:
+            ValueError: The run was traced with explain=False or is empty, an operation has no
+                formula, a formula is too long, openpyxl is missing, or the name does not end in
+                .xlsx.
+        """
+        from twelve.lab.sheet import write_sheet
+
+        return write_sheet(path, self, labels)
 
     def diff(self, other: "Trace", *, tolerance: float = 1e-9) -> Difference:
         """Find the first tensor at which two runs part.

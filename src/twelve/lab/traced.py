@@ -1,11 +1,18 @@
 """One tensor of a run: its name, its axes, its numbers and its gradient."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from twelve.lab.format import format_tensor
 from twelve.lab.show import show
+
+if TYPE_CHECKING:
+    from twelve.lab.explain import Explanation, GradientExplanation
+    from twelve.lab.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +25,8 @@ class Traced:
         value: The numbers at the moment of the assignment, on the device of the run.
         step: Number of the step whose module made it, "" for a learner's own code.
         tensor: The tensor itself, kept only where gradients were asked for.
+        code: The right-hand side of the assignment that made it.
+        trace: The run that it is part of.
     """
 
     name: str
@@ -25,6 +34,8 @@ class Traced:
     value: Tensor
     step: str
     tensor: Tensor | None = None
+    code: str = ""
+    trace: Trace | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,6 +58,41 @@ class Traced:
         if self.tensor.grad is None:
             raise ValueError(f"{self.name}: no gradient yet; call backward() on a result")
         return self.tensor.grad
+
+    def explain(self, *index: int, depth: int = 1) -> Explanation:
+        """Write the arithmetic that made one number, from the operations that ran.
+
+        Args:
+            *index: One position for each axis; negative ones count from the end.
+            depth: 1 stops at the nearest named tensors, 2 unfolds those once, and so on towards
+                embedding rows, positions and weights.
+
+        Returns:
+            The explanation: `.text`, `.value`, `.expression` and `.inputs`.
+
+        Raises:
+            ValueError: If the index does not fit, depth is below 1, the run was traced with
+                explain=False, an operation has no formula yet, or the arithmetic is too long.
+        """
+        from twelve.lab.explain import explain
+
+        return explain(self, index, depth)
+
+    def explain_grad(self, *index: int) -> GradientExplanation:
+        """Split the gradient of one number by the later numbers through which it came.
+
+        Args:
+            *index: One position for each axis; negative ones count from the end.
+
+        Returns:
+            The explanation: `.text`, `.value`, `.parts` and `.total`.
+
+        Raises:
+            ValueError: As for `explain`, and where there is no gradient.
+        """
+        from twelve.lab.explain import explain_grad
+
+        return explain_grad(self, index)
 
     def __repr__(self) -> str:
         return f"{self.name}\n{format_tensor(self.value, ' '.join(self.axes))}"

@@ -1,0 +1,308 @@
+"""Keep, of every operation of a run, which elements went in and which came out.
+
+Every element of every tensor gets a number, its cell. An operation that only moves data is run a
+second time on tensors of cells; any other operation makes new cells and is kept with its arguments.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+# Data movement: the output holds elements of the input, unchanged.
+MOVES = frozenset(
+    "view _unsafe_view reshape _reshape_alias permute transpose t expand unsqueeze squeeze slice "
+    "select as_strided unfold diagonal alias detach clone contiguous flip roll repeat "
+    "lift_fresh index_select gather take cat stack split split_with_sizes unbind "
+    "narrow index tril triu constant_pad_nd movedim repeat_interleave _to_copy view_as chunk "
+    "unsafe_split masked_select expand_as".split()
+)
+# Of these only the first tensor is moved; the others say where to.
+LOOKUPS = frozenset("index_select gather take index masked_select".split())
+# Tensors made from nothing, or at random: their elements have no arithmetic.
+GIVEN = frozenset(
+    "empty zeros ones full arange scalar_tensor rand randn randint randperm linspace eye "
+    "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones "
+    "new_full empty_strided new_empty_strided bernoulli multinomial normal uniform exponential "
+    "tril_indices triu_indices".split()
+)
+
+
+def _is_plain(part: Any) -> bool:
+    """Tell whether a part of a call is a tensor whose numbers can be read, or no tensor at all."""
+    is_tensor = isinstance(part, Tensor)
+    return not is_tensor or not (part.is_meta or part.is_complex() or part.layout != torch.strided)
+
+
+def _on_cpu(part: Any) -> Any:
+    return part.cpu() if isinstance(part, Tensor) else part
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A tensor as an argument of an operation: the cell of each of its elements."""
+
+    of: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation that ran: its name and arguments, tensors replaced by their cells."""
+
+    name: str
+    overload: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    shape: torch.Size
+    output: int = 0
+
+
+@dataclass(eq=False)
+class Block:
+    """The elements of one tensor: a run of cells with their values and where they come from.
+
+    Attributes:
+        start: The first cell.
+        values: One per cell, flat, on the CPU.
+        made: The operation that computed them.
+        copies: The cells that they repeat, for a tensor that got a name of its own.
+        name: In the trace, or of a parameter; "" for what has none.
+        axes: One name for each axis; empty where the axes have no names.
+        shape: Sizes.
+    """
+
+    start: int
+    values: Tensor
+    shape: torch.Size
+    made: Operation | None = None
+    copies: Tensor | None = None
+    name: str = ""
+    axes: tuple[str, ...] = ()
+
+    @cached_property
+    def numbers(self) -> list[float]:
+        """Give the values as plain numbers."""
+        return self.values.tolist()
+
+    def index(self, cell: int) -> tuple[int, ...]:
+        """Give the index of a cell in its tensor."""
+        return index_of(cell - self.start, self.shape)
+
+
+def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Turn a place, counted row by row, into an index."""
+    index = []
+    for size in reversed(shape):
+        place, rest = divmod(place, size)
+        index.append(rest)
+    return tuple(reversed(index))
+
+
+@dataclass(eq=False)
+class Record(TorchDispatchMode):
+    """All operations of a run, element by element."""
+
+    blocks: list[Block] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    named: dict[str, Block] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start empty."""
+        super().__init__()
+        self._next = 0
+        # By the id of the tensor, which stands beside them: an id may be used again.
+        self._cells: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
+        self._labels: dict[int, tuple[weakref.ref[Tensor], str, tuple[str, ...]]] = {}
+
+    def label(self, tensor: Tensor, name: str, axes: tuple[str, ...] = ()) -> None:
+        """Give a name to a tensor that the run is given, such as a weight."""
+        known = self._labels.get(id(tensor))
+        if known is None or known[0]() is not tensor:
+            self._labels[id(tensor)] = (weakref.ref(tensor), name, axes)
+
+    def name(self, tensor: Tensor, name: str, axes: tuple[str, ...]) -> None:
+        """Give a tensor its name in the trace; from now on its elements go by this name."""
+        if not _is_plain(tensor):
+            return
+        with _disable_current_modes():
+            cells = self.cells(tensor)
+            first = self.block(int(cells.flatten()[0])) if cells.numel() else None
+            fresh = (
+                first is not None
+                and not first.name
+                and first.made is not None
+                and first.shape == tensor.shape
+                and torch.equal(
+                    cells.flatten(),
+                    torch.arange(first.start, first.start + first.values.numel(), device="cpu"),
+                )
+            )
+            if not fresh:
+                first = self._allocate(tensor, copies=cells)
+            first.name, first.axes = name, axes
+            self.named[name] = first
+
+    def close(self) -> None:
+        """Let go of the tensors of the run."""
+        self._cells.clear()
+        self._labels.clear()
+
+    def block(self, cell: int) -> Block:
+        """Find the tensor that a cell belongs to."""
+        return self.blocks[bisect_right(self.starts, cell) - 1]
+
+    def value(self, cell: int) -> float:
+        """Give the number in a cell."""
+        block = self.block(cell)
+        return block.numbers[cell - block.start]
+
+    def cells(self, tensor: Tensor) -> Tensor:
+        """Give the cell of every element of a tensor."""
+        known = self._cells.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        block = self._allocate(tensor)
+        owner, name, axes = self._labels.get(id(tensor), (lambda: None, "", ()))
+        if owner() is tensor:
+            block.name, block.axes = name, axes
+            self.named.setdefault(name, block)
+        return self._cells[id(tensor)][1]
+
+    def _assign(self, tensor: Tensor, cells: Tensor) -> None:
+        self._cells[id(tensor)] = (weakref.ref(tensor), cells)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and keep what it did."""
+        kwargs = kwargs or {}
+        if not all(map(_is_plain, tree_leaves((args, kwargs)))):
+            return func(*args, **kwargs)
+        with _disable_current_modes():
+            name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
+            changes = func._schema.is_mutable and name.endswith("_")
+            before = tree_map(self._argument, (args, kwargs))
+        result = func(*args, **kwargs)
+        if not all(map(_is_plain, tree_leaves(result))):
+            return result
+        with _disable_current_modes():
+            if changes:
+                self._change(name.removesuffix("_"), overload, args[0], before)
+            else:
+                self._keep(func, name, overload, args, kwargs, before, result)
+        return result
+
+    def _argument(self, part: Any) -> Any:
+        return Cells(self.cells(part)) if isinstance(part, Tensor) else part
+
+    def _keep(self, func, name, overload, args, kwargs, before, result) -> None:
+        outputs = result if isinstance(result, tuple | list) else (result,)
+        if name in MOVES:
+            try:
+                moved = self._move(func, name, args, kwargs, result)
+            except (RuntimeError, TypeError, IndexError, NotImplementedError):
+                moved = None  # a form of the operation that cells cannot follow
+        if name in MOVES and moved is not None:
+            moved = moved if isinstance(moved, tuple | list) else (moved,)
+            for output, cells in zip(outputs, moved, strict=True):
+                self._assign(output, cells)
+            return
+        for place, output in enumerate(outputs):
+            if not isinstance(output, Tensor) or any(output is part for part in args):
+                continue
+            made = None
+            if name not in GIVEN:
+                made = Operation(name, overload, *before, output.shape, place)
+            self._allocate(output, made=made)
+
+    def _move(self, func, name, args, kwargs, result) -> Any:
+        """Run the operation on cells; the indices among its arguments stay what they are."""
+        if name in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
+            # The cells lie row by row, the tensor perhaps not: what counts is the order.
+            return self.cells(args[0]).reshape(result.shape)
+        if name == "as_strided":
+            return self._in_storage(args[0]).as_strided(*args[1:], **kwargs)
+
+        def swap(part: Any) -> Any:
+            return self.cells(part) if isinstance(part, Tensor) else part
+
+        if name not in LOOKUPS:
+            if name == "_to_copy":
+                return self.cells(args[0]).clone()
+            if name in ("tril", "triu", "constant_pad_nd"):
+                zero = self._constant(args[2] if name[0] == "c" and len(args) > 2 else 0.0)
+                shifted = self.cells(args[0]) - zero
+                return func(shifted, *args[1:2], **kwargs) + zero
+            return func(*tree_map(swap, args), **tree_map(swap, kwargs))
+        # The indices stay what they are.
+        return func(swap(args[0]), *tree_map(_on_cpu, args[1:]), **tree_map(_on_cpu, kwargs))
+
+    def _change(self, name: str, overload: str, target: Tensor, before: Any) -> None:
+        """Write new cells into a tensor that was changed in place, and into all its views."""
+        (arguments, kwargs), old = before, before[0][0].of
+        if name in ("copy", "fill", "masked_fill", "zero"):
+            number = 0.0 if name == "zero" else arguments[1 + (name == "masked_fill")]
+            is_tensor = isinstance(number, Cells)
+            source = number.of if is_tensor else torch.tensor(self._constant(number), device="cpu")
+            mask = self._values(arguments[1].of).bool() if name == "masked_fill" else True
+            fresh = torch.where(torch.as_tensor(mask, device="cpu"), source, old).expand(old.shape)
+        else:
+            block = self._allocate(target)
+            if name not in GIVEN:
+                block.made = Operation(name, overload, arguments, kwargs, target.shape)
+            fresh = self._cells[id(target)][1]
+        self._assign(target, fresh)
+        self._spread(target, fresh)
+
+    def _spread(self, target: Tensor, fresh: Tensor) -> None:
+        storage = target.untyped_storage()
+        written = self._in_storage(target, fresh)
+        for known, cells in list(self._cells.values()):
+            tensor = known()
+            if tensor is None or tensor is target:
+                continue
+            same = tensor.untyped_storage()._cdata == storage._cdata
+            if same and tensor.element_size() == target.element_size():
+                new = written.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+                self._assign(tensor, torch.where(new >= 0, new, cells))
+
+    def _in_storage(self, tensor: Tensor, cells: Tensor | None = None) -> Tensor:
+        """Lay the cells of a tensor out as its storage is, -1 where the tensor has no element."""
+        length = tensor.untyped_storage().nbytes() // tensor.element_size()
+        written = torch.full((length,), -1, device="cpu")
+        laid = written.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        laid.copy_(self.cells(tensor) if cells is None else cells)
+        return written
+
+    def _values(self, cells: Tensor) -> Tensor:
+        return torch.tensor(
+            [self.value(cell) for cell in cells.flatten().tolist()], device="cpu"
+        ).view(cells.shape)
+
+    def _constant(self, number: Any) -> int:
+        block = self._add(
+            torch.tensor([float(number)], dtype=torch.float64, device="cpu"), torch.Size(())
+        )
+        return block.start
+
+    def _allocate(self, tensor: Tensor, *, made=None, copies=None) -> Block:
+        block = self._add(tensor.detach().cpu().flatten().clone(), tensor.shape)
+        block.made, block.copies = made, copies
+        count = block.values.numel()
+        cells = torch.arange(block.start, block.start + count, device="cpu").view(tensor.shape)
+        self._assign(tensor, cells)
+        return block
+
+    def _add(self, values: Tensor, shape: torch.Size) -> Block:
+        block = Block(self._next, values, shape)
+        self.blocks.append(block)
+        self.starts.append(self._next)
+        self._next += values.numel()
+        return block
