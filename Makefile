@@ -40,7 +40,7 @@ LAB := $(RUN) -m jupyterlab $(if $(CI)$(SSH_CONNECTION),--no-browser,$(if $(SCRE
 # Two processes of one thread each: on tensors this small, more threads only cost time.
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
 
-.PHONY: help trace lab test lint install notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab test lint install explorer sheet notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -64,6 +64,12 @@ lint: install ## check the style of the code and of the notebooks
 	$(RUN) -m ruff format --check
 
 install: $(INSTALLED) ## make .venv and install what requirements.txt pins
+
+explorer: install ## write build/explorer.html, in which every number explains itself
+	@$(RUN) -m twelve explorer build/explorer.html
+
+sheet: install ## write build/walk.xlsx, a live spreadsheet; ARGS="--heads 1" passes options
+	@$(RUN) -m twelve sheet build/walk.xlsx $(ARGS)
 
 notebooks: install ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py notebooks/*.ipynb

@@ -157,8 +157,8 @@ def test_make_alone_lists_every_public_target():
     ("pattern", "extras"),
     [
         ("src/twelve/*.py", []),
-        ("src/twelve/lab/**/*.py", ["learner"]),
-        ("tests/**/*.py", ["learner", "developer"]),
+        ("src/twelve/lab/**/*.py", ["learner", "sheet"]),
+        ("tests/**/*.py", ["learner", "sheet", "developer"]),
         ("tools/*.py", ["learner", "developer"]),
     ],
 )

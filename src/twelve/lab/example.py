@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,20 @@ words = {
     "src": [[vocabulary[token] for token in sentence] for sentence in src.tolist()],
     "tgt": [[vocabulary[token] if token else "<start>" for token in line] for line in tgt.tolist()],
     "vocab": list(vocabulary),
+}
+
+
+# The runs that the course compares: a title and the switches of `trace`.
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "3 heads of width 1, pre-norm, ReLU": {},
+    "1 head of width 3": {"num_heads": 1},
+    "2 heads of width 2": {"num_heads": 2},
+    "post-norm": {"norm_first": False},
+    "GELU": {"activation": "gelu"},
+    "no padding mask": {"padding": False},
+    "tied output": {"tie_weights": True},
+    "scaled embedding": {"scale_embedding": True},
+    "fused kernels": {"fused": True},
 }
 
 
