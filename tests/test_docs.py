@@ -157,13 +157,13 @@ def test_the_map_of_the_readme_names_only_what_is_there():
 
 def test_the_examples_of_the_readme_run_and_print_what_it_shows(capsys):
     blocks = re.findall(r"```python\n(.+?)```", README, re.S)
-    programs = [block for block in blocks if "import" in block]
-    assert len(programs) == 2
+    programs = [block for block in blocks if "import" in block or ".explain(" in block]
+    assert len(programs) == 3
     names = {}
     for program in programs:
         exec(program, names)
-    shown = re.search(r"```\n(encoder\..+?)```", README, re.S)[1]
-    assert capsys.readouterr().out == shown
+    shown = re.findall(r"```\n(encoder\..+?)```", README, re.S)
+    assert len(shown) == 2 and capsys.readouterr().out == "".join(shown)
     assert names["logits"].shape == (8, 16, 1000)
     line = re.search(r"```python\n(scores: .+?)\n```", README, re.S)[1]
     assert line in (PACKAGE / "attention.py").read_text(encoding="utf-8")

@@ -3,14 +3,10 @@
 Usage: python tools/write_catalogue.py
 """
 
-import ast
-import linecache
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
 from twelve.lab import Trace, example
@@ -19,27 +15,6 @@ from twelve.lab.steps import find_step
 GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 HEADING = "## Catalogue of the trace"
 HEAD = "| name | axes | line of code | notebook |\n|---|---|---|---|\n"
-
-
-class CatalogueTrace(Trace):
-    """A trace that also keeps the line of code of each tensor."""
-
-    def __init__(self, model: nn.Module | None = None) -> None:
-        """Start empty."""
-        super().__init__(model)
-        self.formulas: dict[str, str] = {}
-        self.written: dict[str, str] = {}
-
-    def record(self, call, assignment, value) -> None:
-        """Keep the tensor, the code that computed it and the axes as they are written."""
-        known = set(self)
-        super().record(call, assignment, value)
-        lines = linecache.getlines(call.code.co_filename)
-        code = textwrap.dedent("".join(lines[assignment.first_line - 1 : assignment.last_line]))
-        statement = ast.parse(code).body[0]
-        for name in set(self) - known:
-            self.formulas[name] = ast.unparse(statement.value)
-            self.written[name] = assignment.axes
 
 
 def catalogue() -> str:
@@ -54,7 +29,7 @@ def catalogue() -> str:
     switches = ({"norm_first": False}, {"scale_embedding": True}, {"tie_weights": True},
                 {"activation": "gelu"}, {"num_heads": 1})  # fmt: skip
     for switch in switches:
-        for name, row in _entries(_run(**switch), {}):
+        for name, row in _entries(_run(**switch)):
             if name not in main:
                 added[name] = row
     tables.append("What a switch adds:\n\n" + HEAD + "".join(added.values()))
@@ -78,9 +53,9 @@ def page(text: str) -> str:
     )
 
 
-def _run(**switches: object) -> CatalogueTrace:
+def _run(**switches: object) -> Trace:
     model = example.model(**switches)
-    with CatalogueTrace(model) as trace:
+    with Trace(model) as trace:
         model(example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask)
     return trace
 
@@ -90,24 +65,24 @@ def _beside() -> str:
     layers = (LearnedPositionalEncoding(3, max_len=4), RMSNorm(3), SwiGLU(3, 4))
     rows = ""
     for layer in layers:
-        with CatalogueTrace() as trace:
+        with Trace() as trace:
             layer.to(torch.float64)(x)
-        rows += _rows(trace, trace.written)
+        rows += _rows(trace)
     return rows
 
 
-def _rows(trace: CatalogueTrace, axes: Mapping[str, str] | None = None) -> str:
-    return "".join(row for _, row in _entries(trace, axes or {}))
+def _rows(trace: Trace) -> str:
+    return "".join(row for _, row in _entries(trace))
 
 
-def _entries(trace: CatalogueTrace, axes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Write a row for each tensor; `axes` replaces those of the run."""
+def _entries(trace: Trace) -> Iterator[tuple[str, str]]:
     for name, entry in trace.items():
-        formula = trace.formulas[name].replace("|", "\\|")
+        formula = entry.code.replace("|", "\\|")
+        axes = " ".join(entry.axes).replace("batch_0 batch_1", "*batch")
         link = f"[{entry.step}](../{find_step(entry.step).notebook})"
         yield (
             name,
-            f"| `{name}` | `{axes.get(name, ' '.join(entry.axes))}` | `{formula}` | {link} |\n",
+            f"| `{name}` | `{axes}` | `{formula}` | {link} |\n",
         )
 
 

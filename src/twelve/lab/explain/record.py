@@ -180,6 +180,11 @@ class Record(TorchDispatchMode):
     def _assign(self, tensor: Tensor, cells: Tensor) -> None:
         self._cells[id(tensor)] = (weakref.ref(tensor), cells)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise the first operation imports the whole compiler, for more than a second.
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and keep what it did."""
         kwargs = kwargs or {}
