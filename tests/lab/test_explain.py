@@ -331,3 +331,9 @@ def test_dropout_in_training_is_explained():
         y: Float[Tensor, " n"] = layer(torch.arange(1.0, 9.0, dtype=torch.float64))
     assert 0 < (y == 0).sum() < 8
     assert check_all(trace)[0] == 8
+
+
+def test_of_a_large_operand_only_the_used_matrices_are_drawn():
+    trace = example.trace(on="cpu")
+    html = trace["encoder.layers.0.self_attention.weights"].explain(1, 2, 1, 0)._repr_html_()
+    assert html.count("<table") == 1 and "batch 1, head 2" in html

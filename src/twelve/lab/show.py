@@ -48,7 +48,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Write the tensor as tables: no ids, no scripts, nothing from outside."""
-        blocks = list(self.table.compact.blocks())
+        blocks = [block for block in self.table.compact.blocks() if block.is_of_interest]
         heading = self._heading()
         if len(self.table.compact.axes) <= 2:
             return f'<div style="{_PAGE}">{self._matrix(blocks[0], heading)}</div>'

@@ -35,6 +35,11 @@ class Block:
     lit: list[list[bool]] | None = None
 
     @property
+    def is_of_interest(self) -> bool:
+        """Tell whether it holds an element that is pointed at, where any is."""
+        return self.lit is None or any(map(any, self.lit))
+
+    @property
     def title(self) -> str:
         """Name the block, as "batch 0, head 1"."""
         return ", ".join(filter(None, self.names))

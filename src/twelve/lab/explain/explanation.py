@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from twelve.lab.explain.graph import Graph
     from twelve.lab.explain.record import Block
 
+_PRE = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:monospace"
 SUMMANDS = 4  # of a longer sum, the first three and the last are written
 WORDS = {"*": "·", "**": "^", "neg": "-"}
 Write = Callable[[Expression], str]
@@ -107,9 +108,9 @@ class Explanation:
         return self.text
 
     def _repr_html_(self) -> str:
-        """Draw the text, and below it each operand's tensor with the used elements framed."""
+        """Draw the text, and below it the used matrices of each operand, what was used framed."""
         tables = "".join(self._drawn(block, cells) for block, cells in self._used().items())
-        text = f'<pre style="white-space:pre-wrap">{html.escape(self.text)}</pre>'
+        text = f'<pre style="{_PRE}">{html.escape(self.text)}</pre>'
         return f"<div>{text}{tables}</div>"
 
     @property
