@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
 from twelve.lab import Trace, example
 from twelve.lab.explain.formulas import FORMULAS
+from twelve.lab.format import format_number
 
 CONFIGURATIONS = [
     {**switch, "padding": padding}
@@ -337,3 +338,25 @@ def test_of_a_large_operand_only_the_used_matrices_are_drawn():
     trace = example.trace(on="cpu")
     html = trace["encoder.layers.0.self_attention.weights"].explain(1, 2, 1, 0)._repr_html_()
     assert html.count("<table") == 1 and "batch 1, head 2" in html
+
+
+def test_numbers_that_were_changed_out_of_sight_are_not_explained_wrongly():
+    with Trace() as trace:
+        x = torch.ones(3, dtype=torch.float64) * 2
+        x.numpy()[0] = 9.0
+        y: Float[Tensor, " n"] = x + 1
+    assert y.tolist() == [10, 3, 3]
+    assert trace["y"].explain(1).value == 3
+    with pytest.raises(ValueError, match=r"y\[n 0\]: .* gives 3.0, but the run holds 10.0"):
+        trace["y"].explain(0)
+
+
+def test_single_precision_and_infinities_are_explained():
+    with Trace() as trace:
+        x = torch.tensor([0.1, 1e3, 0.0], dtype=torch.float32)
+        y: Float[Tensor, " n"] = (x * 3.7 + 1).log() * x.exp()
+        z: Float[Tensor, " n"] = 1 / x
+    assert y.dtype == torch.float32 and z[2].isinf() and y[1].isinf()
+    for index in range(3):
+        assert trace["y"].explain(index).text.endswith(format_number(y[index].item()))
+        assert trace["z"].explain(index).text.endswith(format_number(z[index].item()))

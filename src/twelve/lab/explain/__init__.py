@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from twelve.lab.explain.graph import Graph
     from twelve.lab.traced import Traced
 
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.int64: 0.0, torch.bool: 0.0}
+
 __all__ = ["Explanation", "GradientExplanation", "explain", "explain_grad"]
 
 
@@ -23,11 +26,16 @@ def explain(entry: Traced, index: tuple[int, ...], depth: int = 1) -> Explanatio
         entry: The tensor.
         index: One position for each of its axes.
         depth: How far to unfold.
+
+    Raises:
+        ValueError: As for `Traced.explain`; and the arithmetic does not give the number.
     """
     if depth < 1:
         raise ValueError(f"depth must be at least 1, got {depth}")
     graph = _graph(entry)
-    return Explanation(graph, _cell(graph, entry, index), depth, entry.code)
+    explanation = Explanation(graph, _cell(graph, entry, index), depth, entry.code)
+    _check(explanation, entry.value.dtype)
+    return explanation
 
 
 def explain_grad(entry: Traced, index: tuple[int, ...]) -> GradientExplanation:
@@ -49,6 +57,22 @@ def explain_grad(entry: Traced, index: tuple[int, ...]) -> GradientExplanation:
         return tensor.grad.flatten()[later - block.start].item()
 
     return GradientExplanation(graph, cell, value, arrived)
+
+
+def _check(explanation: Explanation, dtype: torch.dtype) -> None:
+    """Hold the arithmetic against the number of the run: it must never explain another one."""
+    value = explanation.value
+    try:
+        result = eval(explanation.expression, {"math": math})
+    except (OverflowError, ZeroDivisionError, ValueError):  # where torch gives inf or nan
+        result = math.nan if math.isfinite(value) else value
+    scale = max(1.0, abs(value), *(abs(operand.value) for operand in explanation.inputs))
+    tolerance = TOLERANCES.get(dtype, 0.05) * (scale if math.isfinite(scale) else 1.0)
+    if result != value and not abs(result - value) <= tolerance and not math.isnan(value):
+        raise ValueError(
+            f"{explanation.target}: the arithmetic that the trace saw gives {result}, but the run "
+            f"holds {value}: its numbers were changed out of sight, as by numpy or another thread"
+        )
 
 
 def _graph(entry: Traced) -> Graph:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 # Data movement: the output holds elements of the input, unchanged.
 MOVES = frozenset(
@@ -37,14 +37,41 @@ GIVEN = frozenset(
 )
 
 
-def _is_plain(part: Any) -> bool:
-    """Tell whether a part of a call is a tensor whose numbers can be read, or no tensor at all."""
-    is_tensor = isinstance(part, Tensor)
-    return not is_tensor or not (part.is_meta or part.is_complex() or part.layout != torch.strided)
+def _map(change: Callable[[Tensor], Any], part: Any) -> Any:
+    """Change the tensors among the arguments of an operation; it knows no deeper structure."""
+    if isinstance(part, Tensor):
+        return change(part)
+    if isinstance(part, tuple | list):
+        changed = [_map(change, each) for each in part]
+        return changed if isinstance(part, list) else tuple(changed)
+    if isinstance(part, dict):
+        return {key: _map(change, each) for key, each in part.items()}
+    return part
 
 
-def _on_cpu(part: Any) -> Any:
-    return part.cpu() if isinstance(part, Tensor) else part
+def _tensors(part: Any) -> Iterator[Tensor]:
+    """Go through the tensors among the arguments or the results of an operation."""
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, tuple | list):
+        for each in part:
+            yield from _tensors(each)
+    elif isinstance(part, dict):
+        yield from _tensors(list(part.values()))
+
+
+def _alone() -> AbstractContextManager[Any]:
+    """Keep the record's own tensors away from other modes, such as a learner's."""
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Tell whether the numbers of a tensor can be read."""
+    return not (tensor.is_meta or tensor.is_complex() or tensor.layout != torch.strided)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.cpu()
 
 
 @dataclass(frozen=True)
@@ -133,7 +160,7 @@ class Record(TorchDispatchMode):
         """Give a tensor its name in the trace; from now on its elements go by this name."""
         if not _is_plain(tensor):
             return
-        with _disable_current_modes():
+        with _alone():
             cells = self.cells(tensor)
             first = self.block(int(cells.flatten()[0])) if cells.numel() else None
             fresh = (
@@ -188,24 +215,24 @@ class Record(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and keep what it did."""
         kwargs = kwargs or {}
-        if not all(map(_is_plain, tree_leaves((args, kwargs)))):
+        if not all(map(_is_plain, _tensors((args, kwargs)))):
             return func(*args, **kwargs)
-        with _disable_current_modes():
+        with _alone():
             name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
             changes = func._schema.is_mutable and name.endswith("_")
-            before = tree_map(self._argument, (args, kwargs))
+            before = _map(self._argument, (args, kwargs))
         result = func(*args, **kwargs)
-        if not all(map(_is_plain, tree_leaves(result))):
+        if not all(map(_is_plain, _tensors(result))):
             return result
-        with _disable_current_modes():
+        with _alone():
             if changes:
                 self._change(name.removesuffix("_"), overload, args[0], before)
             else:
                 self._keep(func, name, overload, args, kwargs, before, result)
         return result
 
-    def _argument(self, part: Any) -> Any:
-        return Cells(self.cells(part)) if isinstance(part, Tensor) else part
+    def _argument(self, tensor: Tensor) -> Cells:
+        return Cells(self.cells(tensor))
 
     def _keep(self, func, name, overload, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
@@ -234,10 +261,6 @@ class Record(TorchDispatchMode):
             return self.cells(args[0]).reshape(result.shape)
         if name == "as_strided":
             return self._in_storage(args[0]).as_strided(*args[1:], **kwargs)
-
-        def swap(part: Any) -> Any:
-            return self.cells(part) if isinstance(part, Tensor) else part
-
         if name not in LOOKUPS:
             if name == "_to_copy":
                 return self.cells(args[0]).clone()
@@ -245,9 +268,9 @@ class Record(TorchDispatchMode):
                 zero = self._constant(args[2] if name[0] == "c" and len(args) > 2 else 0.0)
                 shifted = self.cells(args[0]) - zero
                 return func(shifted, *args[1:2], **kwargs) + zero
-            return func(*tree_map(swap, args), **tree_map(swap, kwargs))
+            return func(*_map(self.cells, args), **_map(self.cells, kwargs))
         # The indices stay what they are.
-        return func(swap(args[0]), *tree_map(_on_cpu, args[1:]), **tree_map(_on_cpu, kwargs))
+        return func(self.cells(args[0]), *_map(_on_cpu, args[1:]), **_map(_on_cpu, kwargs))
 
     def _change(self, name: str, overload: str, target: Tensor, before: Any) -> None:
         """Write new cells into a tensor that was changed in place, and into all its views."""
