@@ -311,12 +311,12 @@ def test_errors_say_what_is_wrong_and_what_to_do():
 
 def test_an_unknown_operation_is_named_and_can_be_taught(monkeypatch):
     with Trace() as trace:
-        y: Float[Tensor, " n"] = F.softplus(torch.tensor([0.5, -1.0], dtype=torch.float64))
-    with pytest.raises(ValueError, match="no formula for the operation aten::softplus; add one"):
+        y: Float[Tensor, " n"] = F.softsign(torch.tensor([0.5, -1.0], dtype=torch.float64)).lgamma()
+    with pytest.raises(ValueError, match="no formula for the operation aten::lgamma; add one"):
         trace["y"].explain(0)
     from twelve.lab.explain.expression import call
 
-    monkeypatch.setitem(FORMULAS, "softplus", lambda at: call("log1p", call("exp", at(0))))
+    monkeypatch.setitem(FORMULAS, "lgamma", lambda at: call("lgamma", at(0)))
     assert y.shape == (2,) and check_all(trace)[0] == 2
 
 
@@ -360,3 +360,47 @@ def test_single_precision_and_infinities_are_explained():
     for index in range(3):
         assert trace["y"].explain(index).text.endswith(format_number(y[index].item()))
         assert trace["z"].explain(index).text.endswith(format_number(z[index].item()))
+
+
+def test_numbers_put_in_by_index_are_explained():
+    x = torch.arange(12.0, dtype=torch.float64).view(3, 4)
+    with Trace() as trace:
+        y = x + 0.5
+        y[torch.tensor([0, 2])] = x[1] * 10
+        y[x > 10] = -1.0
+        y[:, torch.tensor([1])] = 7.0
+        put: Float[Tensor, "a b"] = y
+        copied: Float[Tensor, "a b"] = x.index_copy(0, torch.tensor([1]), x[:1] * 2)
+        spread: Float[Tensor, "a b"] = x.scatter(1, torch.tensor([[1], [0], [3]]), x[:, :1] - 4)
+    assert put[0, 0] == 40 and put[2, 3] == -1 and (put[:, 1] == 7).all()
+    assert copied[1, 3] == 6 and spread[2, 3] == 4
+    assert check_all(trace) == (36, 36)
+
+
+def test_conversions_are_explained_with_the_number_they_give():
+    x = torch.tensor([1.75, -2.5, 0.1], dtype=torch.float64)
+    with Trace() as trace:
+        whole: Float[Tensor, " n"] = (x * 3).long()
+        half: Float[Tensor, " n"] = (x * 3).float()
+        wide: Float[Tensor, " n"] = (x.float() * 3).double()
+    assert whole.tolist() == [5, -7, 0]
+    for name, tensor in (("whole", whole), ("half", half), ("wide", wide)):
+        for index in range(3):
+            explanation = trace[name].explain(index)
+            assert explanation.value == tensor[index].item()
+            assert calculate(explanation) == pytest.approx(explanation.value, abs=1e-6)
+    assert "trunc(" in trace["whole"].explain(0).text
+
+
+def test_more_functions_are_explained():
+    x = torch.tensor([[0.3, -0.7, 30.0], [-900.0, 0.5, 1.5]], dtype=torch.float64)
+    with Trace() as trace:
+        bends: Float[Tensor, "a b"] = F.softplus(x) + F.leaky_relu(x) + F.softplus(x, beta=2.0)
+        gates: Float[Tensor, "a b"] = x.sigmoid() + F.silu(x)
+        sums: Float[Tensor, "a b"] = x.cumsum(1) + x.prod(1, keepdim=True)
+        sizes: Float[Tensor, " a"] = x.norm(dim=1)
+        unit: Float[Tensor, "a b"] = F.normalize(x, dim=1)
+        held: Float[Tensor, "a b"] = x.clamp(-1, 1) + x.clamp(max=0) + x.clamp(x[0], x[0] + 1)
+        rest: Float[Tensor, "a b"] = x.abs().log2() + x.floor() + x.tanh() + x.atan()
+    assert all(torch.isfinite(t).all() for t in (bends, gates, sums, sizes, unit, held, rest))
+    assert check_all(trace)[0] == 38

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from twelve.lab.explain.graph import Graph
     from twelve.lab.traced import Traced
 
-TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.int64: 0.0, torch.bool: 0.0}
+TOLERANCES = {
+    torch.float64: 1e-9, torch.float32: 1e-4, torch.bool: 0.0, torch.uint8: 0.0, torch.int8: 0.0,
+    torch.int16: 0.0, torch.int32: 0.0, torch.int64: 0.0,
+}  # fmt: skip
 
 __all__ = ["Explanation", "GradientExplanation", "explain", "explain_grad"]
 
@@ -34,7 +37,7 @@ def explain(entry: Traced, index: tuple[int, ...], depth: int = 1) -> Explanatio
         raise ValueError(f"depth must be at least 1, got {depth}")
     graph = _graph(entry)
     explanation = Explanation(graph, _cell(graph, entry, index), depth, entry.code)
-    _check(explanation, entry.value.dtype)
+    _check(explanation, graph.record.dtypes)
     return explanation
 
 
@@ -59,15 +62,17 @@ def explain_grad(entry: Traced, index: tuple[int, ...]) -> GradientExplanation:
     return GradientExplanation(graph, cell, value, arrived)
 
 
-def _check(explanation: Explanation, dtype: torch.dtype) -> None:
+def _check(explanation: Explanation, dtypes: set[torch.dtype]) -> None:
     """Hold the arithmetic against the number of the run: it must never explain another one."""
     value = explanation.value
     try:
         result = eval(explanation.expression, {"math": math})
-    except (OverflowError, ZeroDivisionError, ValueError):  # where torch gives inf or nan
-        result = math.nan if math.isfinite(value) else value
+    except (OverflowError, ZeroDivisionError, ValueError):
+        return  # where torch gives inf or nan and goes on, Python stops
     scale = max(1.0, abs(value), *(abs(operand.value) for operand in explanation.inputs))
-    tolerance = TOLERANCES.get(dtype, 0.05) * (scale if math.isfinite(scale) else 1.0)
+    # Python reckons in double precision; the run may have rounded to less on its way.
+    coarsest = max(TOLERANCES.get(dtype, 0.05) for dtype in dtypes)
+    tolerance = coarsest * (scale if math.isfinite(scale) else 1.0)
     if result != value and not abs(result - value) <= tolerance and not math.isnan(value):
         raise ValueError(
             f"{explanation.target}: the arithmetic that the trace saw gives {result}, but the run "

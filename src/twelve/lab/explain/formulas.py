@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from twelve.lab.explain.expression import (
@@ -181,7 +182,10 @@ def _rsqrt(at: Element) -> Expression:
     return divide(Number(1), call("sqrt", at(0)))
 
 
-for _name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "log1p", "expm1", "abs", "tan"):
+for _name in (
+    "abs acos asin atan ceil cos cosh erf erfc exp exp2 expm1 floor log log10 log1p log2 sin sinh "
+    "sqrt tan tanh trunc"
+).split():
     FORMULAS[_name] = lambda at, name=_name: call(name, at(0))
 FORMULAS["maximum"] = lambda at: call("max", at(0), at(1))
 FORMULAS["minimum"] = lambda at: call("min", at(0), at(1))
@@ -194,27 +198,68 @@ def _relu(at: Element) -> Expression:
 
 @formula("clamp", "clamp_min", "clamp_max")
 def _clamp(at: Element) -> Expression:
-    low, high = at.argument(1, at.keyword("min")), at.argument(2, at.keyword("max"))
-    if at.operation.name == "clamp_max":
-        low, high = None, at.argument(1)
+    name = at.operation.name
+    low = None if name == "clamp_max" else _bound(at, 1, "min")
+    high = None if name == "clamp_min" else _bound(at, 1 + (name == "clamp"), "max")
     result = at(0)
     if low is not None:
-        result = call("max", Number(float(low)), result)
-    return result if high is None else call("min", Number(float(high)), result)
+        result = call("max", low, result)
+    return result if high is None else call("min", high, result)
+
+
+def _bound(at: Element, position: int, keyword: str) -> Expression | None:
+    bound = at.argument(position, at.keyword(keyword))
+    if bound is None:
+        return None
+    return at(position) if isinstance(bound, Cells) else Number(float(bound))
 
 
 @formula("sigmoid")
 def _sigmoid(at: Element) -> Expression:
-    return _logistic(at(0))
+    return _logistic(at)
 
 
 @formula("silu")
 def _silu(at: Element) -> Expression:
-    return multiply(at(0), _logistic(at(0)))
+    return multiply(at(0), _logistic(at))
 
 
-def _logistic(x: Expression) -> Expression:
+def _logistic(at: Element) -> Expression:
+    """Write it so that e is never raised to a large number."""
+    x = at(0)
+    if isinstance(x, Leaf) and at.value(x.cell) < 0:
+        return divide(call("exp", x), add(Number(1), call("exp", x)))
     return divide(Number(1), add(Number(1), call("exp", Apply("neg", (x,)))))
+
+
+@formula("softplus")
+def _softplus(at: Element) -> Expression:
+    beta = float(at.argument(1, at.keyword("beta", 1)))
+    scaled = at(0) if beta == 1 else multiply(Number(beta), at(0))
+    soft = call("log1p", call("exp", scaled))
+    x = at(0)
+    if isinstance(x, Leaf) and at.value(x.cell) * beta > at.argument(2, 20):
+        return x
+    return soft if beta == 1 else divide(soft, Number(beta))
+
+
+@formula("leaky_relu")
+def _leaky_relu(at: Element) -> Expression:
+    slope = float(at.argument(1, 0.01))
+    return add(
+        call("max", Number(0.0), at(0)), multiply(Number(slope), call("min", Number(0.0), at(0)))
+    )
+
+
+@formula("_to_copy")
+def _convert(at: Element) -> Expression:
+    """Write a conversion: whole numbers lose what stands behind the point."""
+    dtype = at.keyword("dtype")
+    if dtype is None or dtype.is_floating_point:
+        return at(0)
+    if dtype == torch.bool:
+        raise ValueError("no formula for the operation aten::_to_copy to bool")
+    return call("trunc", at(0))
 
 
 @formula("gelu")
@@ -302,6 +347,31 @@ def _masked_fill(at: Element) -> Expression:
 @formula("where")
 def _where(at: Element) -> Expression:
     return at(1) if at.truth(0) else at(2)
+
+
+@formula("cumsum")
+def _cumsum(at: Element) -> Expression:
+    dim = at.argument(1) % len(at.index)
+    places = (*at.index[:dim], slice(at.index[dim] + 1), *at.index[dim + 1 :])
+    return _sum(at.cells(0)[places].tolist())
+
+
+@formula("prod")
+def _prod(at: Element) -> Expression:
+    first, *rest = map(Leaf, _reduced(at))
+    result: Expression = first
+    for factor in rest:
+        result = multiply(result, factor)
+    return result
+
+
+@formula("linalg_vector_norm")
+def _norm(at: Element) -> Expression:
+    """Write the length of a vector."""
+    if at.argument(1, 2) != 2:
+        raise ValueError("no formula for the operation aten::linalg_vector_norm but of order 2")
+    cells = at.line(at.argument(2), at.argument(3, at.keyword("keepdim", False)))
+    return call("sqrt", Total(tuple(power(Leaf(cell), 2) for cell in cells)))
 
 
 @formula("amax", "amin")

@@ -59,6 +59,18 @@ def _apply(tree: Apply, parts: list[tuple[float, float]]) -> tuple[float, float]
 
 
 _SLOPES = {
+    "acos": lambda a: -1 / math.sqrt(1 - a * a),
+    "asin": lambda a: 1 / math.sqrt(1 - a * a),
+    "atan": lambda a: 1 / (1 + a * a),
+    "ceil": lambda a: 0.0,
+    "cosh": math.sinh,
+    "erfc": lambda a: -2 / math.sqrt(math.pi) * math.exp(-a * a),
+    "exp2": lambda a: math.log(2) * 2**a,
+    "floor": lambda a: 0.0,
+    "log10": lambda a: 1 / (a * math.log(10)),
+    "log2": lambda a: 1 / (a * math.log(2)),
+    "sinh": math.cosh,
+    "trunc": lambda a: 0.0,
     "exp": math.exp,
     "expm1": math.exp,
     "log": lambda a: 1 / a,

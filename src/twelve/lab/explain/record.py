@@ -26,8 +26,12 @@ MOVES = frozenset(
     "narrow index tril triu constant_pad_nd movedim repeat_interleave _to_copy view_as chunk "
     "unsafe_split masked_select expand_as".split()
 )
-# Of these only the first tensor is moved; the others say where to.
-LOOKUPS = frozenset("index_select gather take index masked_select".split())
+# Of these only some arguments are moved; the others say where to.
+LOOKUPS = {
+    "index_select": (0,), "gather": (0,), "take": (0,), "index": (0,), "masked_select": (0,),
+    "index_put": (0, 2), "scatter": (0, 3), "index_copy": (0, 3), "masked_scatter": (0, 2),
+    "slice_scatter": (0, 1), "select_scatter": (0, 1),
+}  # fmt: skip
 # Tensors made from nothing, or at random: their elements have no arithmetic.
 GIVEN = frozenset(
     "empty zeros ones full arange scalar_tensor rand randn randint randperm linspace eye "
@@ -58,6 +62,13 @@ def _tensors(part: Any) -> Iterator[Tensor]:
             yield from _tensors(each)
     elif isinstance(part, dict):
         yield from _tensors(list(part.values()))
+
+
+def _map_cells(part: Any, moved: bool, values: Callable[[Tensor], Tensor]) -> Any:
+    """Turn a recorded argument into cells where it is moved, else into its numbers."""
+    if isinstance(part, Cells):
+        return part.of if moved else values(part.of)
+    return [_map_cells(each, moved, values) for each in part] if isinstance(part, list) else part
 
 
 def _alone() -> AbstractContextManager[Any]:
@@ -141,6 +152,7 @@ class Record(TorchDispatchMode):
     blocks: list[Block] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     named: dict[str, Block] = field(default_factory=dict)
+    dtypes: set[torch.dtype] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Start empty."""
@@ -168,6 +180,7 @@ class Record(TorchDispatchMode):
                 and not first.name
                 and first.made is not None
                 and first.shape == tensor.shape
+                and first.values.dtype == tensor.dtype
                 and torch.equal(
                     cells.flatten(),
                     torch.arange(first.start, first.start + first.values.numel(), device="cpu"),
@@ -236,12 +249,13 @@ class Record(TorchDispatchMode):
 
     def _keep(self, func, name, overload, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
-        if name in MOVES:
+        moves = (name in MOVES or name in LOOKUPS) and overload != "dtype"
+        if moves:
             try:
                 moved = self._move(func, name, args, kwargs, result)
             except (RuntimeError, TypeError, IndexError, NotImplementedError):
                 moved = None  # a form of the operation that cells cannot follow
-        if name in MOVES and moved is not None:
+        if moves and moved is not None:
             moved = moved if isinstance(moved, tuple | list) else (moved,)
             for output, cells in zip(outputs, moved, strict=True):
                 self._assign(output, cells)
@@ -263,14 +277,24 @@ class Record(TorchDispatchMode):
             return self._in_storage(args[0]).as_strided(*args[1:], **kwargs)
         if name not in LOOKUPS:
             if name == "_to_copy":
+                if not torch.equal(args[0].cpu().double(), result.cpu().double()):
+                    raise TypeError("the conversion changes numbers")
                 return self.cells(args[0]).clone()
             if name in ("tril", "triu", "constant_pad_nd"):
                 zero = self._constant(args[2] if name[0] == "c" and len(args) > 2 else 0.0)
                 shifted = self.cells(args[0]) - zero
                 return func(shifted, *args[1:2], **kwargs) + zero
             return func(*_map(self.cells, args), **_map(self.cells, kwargs))
-        # The indices stay what they are.
-        return func(self.cells(args[0]), *_map(_on_cpu, args[1:]), **_map(_on_cpu, kwargs))
+        return func(*self._placed(name, args), **_map(_on_cpu, kwargs))
+
+    def _placed(self, name: str, args: Any) -> list[Any]:
+        """Replace what is moved by its cells, and leave the indices what they are."""
+        if name == "index_put" and len(args) > 3 and args[3]:
+            raise TypeError("values are added, not put")
+        moved = LOOKUPS[name]
+        return [
+            _map(self.cells if place in moved else _on_cpu, part) for place, part in enumerate(args)
+        ]
 
     def _change(self, name: str, overload: str, target: Tensor, before: Any) -> None:
         """Write new cells into a tensor that was changed in place, and into all its views."""
@@ -281,6 +305,13 @@ class Record(TorchDispatchMode):
             source = number.of if is_tensor else torch.tensor(self._constant(number), device="cpu")
             mask = self._values(arguments[1].of).bool() if name == "masked_fill" else True
             fresh = torch.where(torch.as_tensor(mask, device="cpu"), source, old).expand(old.shape)
+        elif name in LOOKUPS and not (name == "index_put" and arguments[3:4] == (True,)):
+            # The indices are read from the record: the target itself may have been one of them.
+            parts = [
+                _map_cells(part, place in LOOKUPS[name], self._values)
+                for place, part in enumerate(arguments)
+            ]
+            fresh = getattr(torch.ops.aten, name)(*parts, **kwargs)
         else:
             block = self._allocate(target)
             if name not in GIVEN:
@@ -330,6 +361,7 @@ class Record(TorchDispatchMode):
 
     def _add(self, values: Tensor, shape: torch.Size) -> Block:
         block = Block(self._next, values, shape)
+        self.dtypes.add(values.dtype)
         self.blocks.append(block)
         self.starts.append(self._next)
         self._next += values.numel()
