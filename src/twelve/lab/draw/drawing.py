@@ -48,12 +48,13 @@ class Drawing:
         info = PngInfo()
         if described:
             info.add_itxt("Description", self.text())
-        full = io.BytesIO()
-        self.figure.savefig(full, format="png", dpi=DPI, facecolor="white")
+        canvas = self.figure.canvas
+        canvas.draw()
+        full = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
         # A palette of 256 colours looks the same and takes a third of the space in a notebook.
         small = io.BytesIO()
-        Image.open(full).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-            small, format="png", optimize=True, pnginfo=info
+        full.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+            small, format="png", pnginfo=info
         )
         return small.getvalue()
 
