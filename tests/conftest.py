@@ -1,8 +1,9 @@
 """Shared by all tests: shapes are checked at run time, and every size differs from every other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
+import jaxtyping
 import pytest
 import torch
 from jaxtyping import install_import_hook
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 STEPS = (
     "linear", "embedding", "positional_encoding", "attention", "masks", "multi_head_attention",
     "normalization", "residual", "feed_forward", "encoder", "decoder", "transformer",
+    "training", "generation", "same_as_pytorch",
 )  # fmt: skip
 _hook = install_import_hook([f"twelve.{step}" for step in STEPS], "beartype.beartype")
 
@@ -35,6 +37,14 @@ def _float64():
     torch.manual_seed(12)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Switch the checker above off: at bad input it would speak before the layers do."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

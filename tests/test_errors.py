@@ -1,8 +1,7 @@
 """Bad input of every kind: one ValueError each, with the argument's name and the numbers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import jaxtyping
 import pytest
 import torch
 
@@ -28,13 +27,7 @@ from twelve import (
     sinusoid,
 )
 
-
-@pytest.fixture(autouse=True)
-def _what_a_reader_gets() -> Iterator[None]:
-    """Switch the checker of conftest off: it would speak before the layers do."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def x(*shape: int) -> torch.Tensor:

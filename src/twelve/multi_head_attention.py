@@ -3,6 +3,8 @@
 Step 06 | notebooks/06_multi_head_attention.ipynb | tests/test_multi_head_attention.py
 """
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float
@@ -73,7 +75,9 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "batch query d_model"],
         key: Float[Tensor, "batch key d_model"],
         value: Float[Tensor, "batch key d_model"],
-        mask: Bool[Tensor, "#batch #head #query #key"] | None = None,
+        mask: Bool[Tensor, "#batch #head #query _key"] | None = None,
+        *,
+        cache: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Project, split into heads, attend in each, merge, project.
 
@@ -82,6 +86,8 @@ class MultiHeadAttention(nn.Module):
             key: The positions that are looked at, as they can be found.
             value: The same positions, as they are handed over.
             mask: True where a query may attend; broadcast to (batch, head, query, key).
+            cache: Takes the key and value heads of these positions and gives back those of all
+                positions so far, which the queries then attend to and the mask must cover.
 
         Returns:
             One vector of d_model features for each query.
@@ -90,7 +96,7 @@ class MultiHeadAttention(nn.Module):
             ValueError: If d_model, the batch or the number of keys disagree, or the mask is not
                 boolean, has not four axes or does not broadcast.
         """
-        self._check(query, key, value, mask)
+        self._check(query, key, value)
         projected_query: Float[Tensor, "batch query head*d_k"] = self.w_q(query)
         projected_key: Float[Tensor, "batch key head*d_k"] = self.w_k(key)
         projected_value: Float[Tensor, "batch key head*d_v"] = self.w_v(value)
@@ -98,6 +104,10 @@ class MultiHeadAttention(nn.Module):
         query_heads: Float[Tensor, "batch head query d_k"] = self._split(projected_query)
         key_heads: Float[Tensor, "batch head key d_k"] = self._split(projected_key)
         value_heads: Float[Tensor, "batch head key d_v"] = self._split(projected_value)
+
+        if cache is not None:
+            key_heads, value_heads = cache(key_heads, value_heads)
+        self._check_mask(mask, query_heads, key_heads)
 
         blended = self._attend(query_heads, key_heads, value_heads, mask)
         merged: Float[Tensor, "batch query head*d_v"] = rearrange(
@@ -116,14 +126,18 @@ class MultiHeadAttention(nn.Module):
         attend = F.scaled_dot_product_attention if self.fused else scaled_dot_product_attention
         return attend(query, key, value, mask, dropout_p)
 
-    def _check(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         owner = "MultiHeadAttention"
-        for name, x in (("query", query), ("key", key), ("value", value)):
-            check_axis(owner, name, x, "d_model", self.d_model, rank=3)
+        projections = {"query": self.w_q, "key": self.w_k, "value": self.w_v}
+        for (name, projection), x in zip(projections.items(), (query, key, value), strict=True):
+            check_axis(owner, name, x, "d_model", projection.d_in, rank=3)
         check_same(owner, "batch", query=query.size(0), key=key.size(0), value=value.size(0))
         check_same(owner, "the number of keys", key=key.size(1), value=value.size(1))
+
+    def _check_mask(self, mask: Tensor | None, query_heads: Tensor, key_heads: Tensor) -> None:
         if mask is None:
             return
+        owner = "MultiHeadAttention"
         if mask.ndim != 4:
             # Three axes would broadcast against (head, query, key): where batch and heads are
             # equal in number, each head would silently get another sentence's mask.
@@ -131,7 +145,7 @@ class MultiHeadAttention(nn.Module):
                 f"{owner}: the mask must have the four axes (batch, head, query, key), 1 where it "
                 f"is shared, got shape {tuple(mask.shape)}"
             )
-        check_mask(owner, mask, (query.size(0), self.num_heads, query.size(1), key.size(1)))
+        check_mask(owner, mask, (*query_heads.shape[:3], key_heads.size(2)))
 
     def extra_repr(self) -> str:
         """Show the sizes in print(model)."""

@@ -48,6 +48,11 @@ def test_axes_without_a_name_may_differ_from_tensor_to_tensor(scope):
     assert Scope({}).bind("z", "_ _", (2, 4)) == ("_", "_")
 
 
+def test_an_underscore_before_a_name_leaves_the_size_open_and_keeps_the_name(scope):
+    scope.bind("key", "batch key d_model", (2, 1, 3))
+    assert scope.bind("mask", "#batch _key", (2, 5), ("batch", "src")) == ("batch", "key")
+
+
 def test_one_name_with_two_sizes_names_both_tensors(scope):
     scope.bind("first", "batch query", (2, 4))
     with pytest.raises(AxisError, match=r"second has query=5, but first has query=4"):

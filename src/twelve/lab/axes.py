@@ -104,8 +104,8 @@ class Scope:
             if size != int(name):
                 raise AxisError(f"{tensor} should have size {name} on an axis, got {size}")
             return name
-        if name == "_":
-            return known or "_"
+        if name.startswith("_"):  # jaxtyping's sign for an axis that is not checked
+            return name.lstrip("_") or known or "_"
         if not name.isidentifier():
             self.products.append((name, size, tensor))
             return name

@@ -1,0 +1,358 @@
+"""Generation: the model writes a sentence, one token after the other.
+
+Step 14 | notebooks/14_generation.ipynb | tests/test_generation.py
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from twelve._checks import check_positive
+from twelve.decoder import DecoderLayer
+from twelve.masks import causal_mask
+from twelve.multi_head_attention import MultiHeadAttention
+from twelve.transformer import Transformer
+
+
+class KeyValueCache:
+    """Keep the keys and values of one attention, in memory that is set aside once.
+
+    Call it with the heads of the new positions: it stores them behind the earlier ones and gives
+    back all of them. `MultiHeadAttention.forward` takes it as `cache`.
+
+    Args:
+        attention: The attention whose sizes, precision and device it takes.
+        batch: Sentences that are written at once.
+        max_len: Positions there is room for.
+
+    Raises:
+        ValueError: If a size is below 1.
+    """
+
+    def __init__(self, attention: MultiHeadAttention, batch: int, max_len: int) -> None:
+        check_positive("KeyValueCache", batch=batch, max_len=max_len)
+        room = (batch, attention.num_heads, max_len)
+        like = attention.w_k.weight
+        self.keys = like.new_zeros(*room, attention.d_k)
+        self.values = like.new_zeros(*room, attention.d_v)
+        self.length = 0
+
+    def __call__(
+        self,
+        key_heads: Float[Tensor, "batch head new d_k"],
+        value_heads: Float[Tensor, "batch head new d_v"],
+    ) -> tuple[Float[Tensor, "batch head key d_k"], Float[Tensor, "batch head key d_v"]]:
+        """Add the new positions and give back all so far.
+
+        Args:
+            key_heads: Keys of the new positions; none of them is also an answer.
+            value_heads: Values of the same positions.
+
+        Returns:
+            Keys and values of every position so far, as views of the cache.
+
+        Raises:
+            ValueError: If there is no room left.
+        """
+        start, stop = self.length, self.length + key_heads.size(2)
+        if stop > self.keys.size(2):
+            raise ValueError(
+                f"KeyValueCache: there is room for {self.keys.size(2)} positions, {start} are "
+                f"taken and {stop - start} more were given"
+            )
+        self.keys[:, :, start:stop] = key_heads
+        self.values[:, :, start:stop] = value_heads
+        self.length = stop
+        return self.keys[:, :, :stop], self.values[:, :, :stop]
+
+    @property
+    def nbytes(self) -> int:
+        """Count the bytes that are set aside."""
+        return self.keys.nbytes + self.values.nbytes
+
+
+class CachedDecoder:
+    """Decode the target a few positions at a time and compute no key or value twice.
+
+    Each step gives the logits that one pass over the whole target gives at the same positions.
+
+    Args:
+        model: The Transformer, in eval mode.
+        memory: The encoder's output.
+        max_len: Longest target.
+        src_mask: True where a source position may be looked at.
+
+    Raises:
+        ValueError: If the model is in training mode, or max_len is below 1 or above its table of
+            positions.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        memory: Float[Tensor, "batch src d_model"],
+        *,
+        max_len: int,
+        src_mask: Tensor | None = None,
+    ) -> None:
+        _check_model("CachedDecoder", model, max_len)
+        self.model = model
+        self.memory = memory
+        self.src_mask = src_mask
+        self.length = 0
+        batch, src, _ = memory.shape
+        layers = model.decoder.layers
+        self.self_caches = [KeyValueCache(at.self_attention, batch, max_len) for at in layers]
+        self.cross_caches = [KeyValueCache(at.cross_attention, batch, src) for at in layers]
+
+    def step(self, tgt: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab"]:
+        """Score every word as the one that follows each new position.
+
+        Args:
+            tgt: The ids of the new positions, which follow those of earlier steps.
+
+        Returns:
+            Their logits.
+
+        Raises:
+            ValueError: If no position is given, or more than max_len come together.
+        """
+        new = tgt.size(1)
+        check_positive("CachedDecoder", new=new)
+        # A new position knows its place: the rows of the table start where the last step ended.
+        rows = self.model.positional_encoding.table[self.length : self.length + new]
+        tgt_input: Float[Tensor, "batch new d_model"] = self.model.tgt_embedding(tgt) + rows
+        # A single new position is the last one, and the last one may look at everything.
+        mask = causal_mask(new, self.length + new, device=tgt.device) if new > 1 else None
+        # Only the first step has memory to add; later ones find all of it in the cache.
+        memory = self.memory if self.length == 0 else self.memory[:, :0]
+
+        x = tgt_input
+        for layer, own, across in zip(
+            self.model.decoder.layers, self.self_caches, self.cross_caches, strict=True
+        ):
+            x = self._pass(layer, x, mask, own, memory, across)
+        norm = self.model.decoder.norm
+        decoder_output: Float[Tensor, "batch new d_model"] = x if norm is None else norm(x)
+        logits: Float[Tensor, "batch new vocab"] = self.model.output_projection(decoder_output)
+        self.length += new
+        return logits
+
+    def _pass(
+        self,
+        layer: DecoderLayer,
+        x: Tensor,
+        mask: Tensor | None,
+        own: KeyValueCache,
+        memory: Tensor,
+        across: KeyValueCache,
+    ) -> Tensor:
+        """Do what the layer's forward does, each attention with its cache."""
+        x = layer.self_attention_residual(
+            x, lambda query: layer.self_attention(query, query, query, mask, cache=own)
+        )
+        x = layer.cross_attention_residual(
+            x,
+            lambda query: layer.cross_attention(query, memory, memory, self.src_mask, cache=across),
+        )
+        return layer.feed_forward_residual(x, layer.feed_forward)
+
+    @property
+    def nbytes(self) -> int:
+        """Count the bytes of all its caches."""
+        return sum(cache.nbytes for cache in (*self.self_caches, *self.cross_caches))
+
+
+@torch.no_grad()
+def greedy_decode(
+    model: Transformer,
+    src: Int[Tensor, "batch src"],
+    *,
+    start_id: int,
+    end_id: int | None = None,
+    max_len: int,
+    pad_id: int = 0,
+    src_mask: Tensor | None = None,
+    cache: bool = True,
+) -> Int[Tensor, "batch tgt"]:
+    """Write each sentence by taking, again and again, the word with the highest score.
+
+    Args:
+        model: The Transformer, in eval mode.
+        src: Source token ids.
+        start_id: The id that every sentence starts with.
+        end_id: The id after which a sentence has ended; none ends early if not given.
+        max_len: Longest sentence, the start counted.
+        pad_id: Fills up the sentences that end before the longest one.
+        src_mask: True where a source position may be looked at; usually `padding_mask(src)`.
+        cache: Whether to keep keys and values from step to step. Without, each step runs the
+            whole sentence so far once more: the same ids for more work.
+
+    Returns:
+        The ids, start included, up to the last end or max_len.
+
+    Raises:
+        ValueError: If the source is empty, an id lies outside the vocabulary, max_len is below 2
+            or above the model's table of positions, or the model is in training mode.
+
+    Source:
+        Vaswani et al. (2017), section 3: "auto-regressive"; the paper writes by beam search.
+    """
+    owner = "greedy_decode"
+    _check(owner, model, src, max_len, start_id=start_id, end_id=end_id, pad_id=pad_id)
+    follow = _follower(model, src, max_len, src_mask, cache)
+    return _write(src, follow, lambda logits: logits.argmax(-1), start_id, end_id, max_len, pad_id)
+
+
+@torch.no_grad()
+def sample(
+    model: Transformer,
+    src: Int[Tensor, "batch src"],
+    *,
+    start_id: int,
+    seed: int,
+    end_id: int | None = None,
+    max_len: int,
+    pad_id: int = 0,
+    src_mask: Tensor | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    cache: bool = True,
+) -> Int[Tensor, "batch tgt"]:
+    """Write each sentence by drawing every word with the probability that the model gives it.
+
+    Args:
+        model: The Transformer, in eval mode.
+        src: Source token ids.
+        start_id: The id that every sentence starts with.
+        seed: The same seed draws the same sentences, on every device.
+        end_id: The id after which a sentence has ended; none ends early if not given.
+        max_len: Longest sentence, the start counted.
+        pad_id: Fills up the sentences that end before the longest one.
+        src_mask: True where a source position may be looked at; usually `padding_mask(src)`.
+        temperature: Divides the logits: below 1 the likely words win more often, above 1 less.
+        top_k: How many words may be drawn; all if not given.
+        cache: Whether to keep keys and values from step to step.
+
+    Returns:
+        The ids, start included, up to the last end or max_len.
+
+    Raises:
+        ValueError: As in `greedy_decode`, or if the temperature is not above 0, or top_k is not
+            between 1 and the size of the vocabulary.
+    """
+    owner = "sample"
+    _check(owner, model, src, max_len, start_id=start_id, end_id=end_id, pad_id=pad_id)
+    if not 0.0 < temperature < math.inf:
+        raise ValueError(f"{owner}: temperature must be above 0 and finite, got {temperature!r}")
+    vocab_size = model.output_projection.d_out
+    if top_k is not None:
+        check_positive(owner, top_k=top_k)
+        if top_k > vocab_size:
+            raise ValueError(
+                f"{owner}: top_k={top_k} is more than the {vocab_size} words there are"
+            )
+    generator = torch.Generator("cpu").manual_seed(seed)
+
+    def draw(logits: Tensor) -> Tensor:
+        probabilities = next_token_probabilities(logits, temperature=temperature, top_k=top_k)
+        # On the CPU, where one seed gives one sequence of draws whatever the device.
+        drawn = torch.multinomial(probabilities.cpu(), 1, generator=generator)
+        return drawn.squeeze(-1).to(logits.device)
+
+    follow = _follower(model, src, max_len, src_mask, cache)
+    return _write(src, follow, draw, start_id, end_id, max_len, pad_id)
+
+
+def next_token_probabilities(
+    logits: Float[Tensor, "*batch vocab"], *, temperature: float = 1.0, top_k: int | None = None
+) -> Float[Tensor, "*batch vocab"]:
+    """Turn scores into the probabilities that `sample` draws from.
+
+    Args:
+        logits: Scores of every word.
+        temperature: Divides the logits.
+        top_k: How many words keep a probability; all if not given.
+
+    Returns:
+        Probabilities that sum to 1; zero outside the best top_k.
+    """
+    scaled: Float[Tensor, "*batch vocab"] = logits / temperature
+    if top_k is not None:
+        best = scaled.topk(top_k, dim=-1)
+        nothing = torch.full_like(scaled, -math.inf)
+        scaled = nothing.scatter(-1, best.indices, best.values)
+    probabilities: Float[Tensor, "*batch vocab"] = scaled.softmax(-1)
+    return probabilities
+
+
+def _follower(
+    model: Transformer, src: Tensor, max_len: int, src_mask: Tensor | None, cache: bool
+) -> Callable[[Tensor], Tensor]:
+    """Return a function from the target so far to the logits of what follows it."""
+    memory = model.encode(src, src_mask=src_mask)
+    if cache:
+        decoder = CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask)
+        return lambda tgt: decoder.step(tgt[:, -1:])[:, -1]
+
+    def run_again(tgt: Tensor) -> Tensor:
+        tgt_mask = causal_mask(tgt.size(1), device=tgt.device)
+        return model.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=src_mask)[:, -1]
+
+    return run_again
+
+
+def _write(
+    src: Tensor,
+    follow: Callable[[Tensor], Tensor],
+    choose: Callable[[Tensor], Tensor],
+    start_id: int,
+    end_id: int | None,
+    max_len: int,
+    pad_id: int,
+) -> Tensor:
+    tgt = src.new_full((src.size(0), max_len), start_id)
+    ended = torch.zeros_like(tgt[:, 0], dtype=torch.bool)
+    for position in range(1, max_len):
+        chosen = choose(follow(tgt[:, :position])).masked_fill(ended, pad_id)
+        tgt[:, position] = chosen
+        if end_id is not None:
+            ended |= chosen == end_id
+            if ended.all():
+                return tgt[:, : position + 1]
+    return tgt
+
+
+def _check_model(owner: str, model: Transformer, max_len: int) -> None:
+    check_positive(owner, max_len=max_len)
+    if model.training:
+        raise ValueError(
+            f"{owner}: the model is in training mode, where dropout would change what it writes; "
+            "call model.eval() first"
+        )
+    table = model.positional_encoding.max_len
+    if max_len > table:
+        raise ValueError(
+            f"{owner}: max_len={max_len} is above the {table} positions of the model's table"
+        )
+
+
+def _check(owner: str, model: Transformer, src: Tensor, max_len: int, **ids: int | None) -> None:
+    _check_model(owner, model, max_len)
+    if max_len < 2:
+        raise ValueError(f"{owner}: max_len={max_len} leaves no room for a word after the start")
+    if src.ndim != 2 or not src.numel():
+        raise ValueError(
+            f"{owner}: src must be of shape (batch, src) with at least one sentence of one token, "
+            f"got {tuple(src.shape)}"
+        )
+    vocab_size = model.output_projection.d_out
+    for name, token in ids.items():
+        if token is not None and not 0 <= token < vocab_size:
+            raise ValueError(
+                f"{owner}: {name}={token} is no id of the target vocabulary, which has "
+                f"0 to {vocab_size - 1}"
+            )
