@@ -40,7 +40,13 @@ LAB := $(RUN) -m jupyterlab $(if $(CI)$(SSH_CONNECTION),--no-browser,$(if $(SCRE
 # Two processes of one thread each: on tensors this small, more threads only cost time.
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
 
-.PHONY: help trace lab test lint install explorer sheet notebooks figures catalogue lock clean FORCE
+# What requirements.txt does not hold stays out of the way of whoever only reads and runs.
+EXTRA := $(RUN) -m pip install --quiet -c constraints.txt -e
+
+COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
+  --fork-strategy fewest --no-annotate --no-header --quiet
+
+.PHONY: help trace lab test lint install explorer sheet compare bench notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -71,6 +77,14 @@ explorer: install ## write build/explorer.html, in which every number explains i
 sheet: install ## write build/walk.xlsx, a live spreadsheet; ARGS="--heads 1" passes options
 	@$(RUN) -m twelve sheet build/walk.xlsx $(ARGS)
 
+compare: install ## install Hugging Face Transformers and run the tests against its models
+	$(EXTRA) '.[bench]'
+	$(PYTEST) tests/test_same_as_hugging_face.py
+
+bench: install ## measure speed and memory against other implementations, into docs/benchmarks.md
+	$(EXTRA) '.[bench]'
+	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
+
 notebooks: install ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py notebooks/*.ipynb
 
@@ -83,13 +97,16 @@ catalogue: install ## write the names of the trace into docs/glossary.md again
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
 	$(RUN) -m venv build/lock
 	build/lock/bin/python -m pip install --upgrade uv
-	grep -v '^-e' requirements.txt > build/lock/pins.txt
-	build/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-	  --fork-strategy fewest --no-annotate --no-header --quiet $(UPGRADE) -o build/lock/pins.txt
-	grep '^#' requirements.txt > build/lock/requirements.txt
-	sed -E '/^(cuda|nvidia|triton)/d; s/[+]cpu//' build/lock/pins.txt >> build/lock/requirements.txt
+	grep -v '^-e' requirements.txt > build/lock/requirements.pins
+	grep -v '^-e' constraints.txt > build/lock/constraints.pins
+	$(COMPILE) $(UPGRADE) --extra developer -o build/lock/requirements.pins
+	$(COMPILE) $(UPGRADE) --all-extras -c build/lock/requirements.pins -o build/lock/constraints.pins
+	for file in requirements constraints; do \
+	  grep '^#' $$file.txt > build/lock/$$file.txt; \
+	  sed -E '/^(cuda|nvidia|triton)/d; s/[+]cpu//' build/lock/$$file.pins >> build/lock/$$file.txt; \
+	done
 	echo '-e .' >> build/lock/requirements.txt
-	mv build/lock/requirements.txt requirements.txt
+	mv build/lock/requirements.txt build/lock/constraints.txt .
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build src/twelve.egg-info

@@ -85,12 +85,12 @@ def _annotations(path):
 def test_every_axis_of_the_layers_is_in_the_glossary():
     explained = set(re.findall(r"`([^`]+)`", NAMES))
     axes = {
-        token.lstrip("*#")
+        token.lstrip("*#_")
         for path in MODULES
         for annotation in _annotations(path)
         for product in annotation.split()
         for token in product.strip("*#").split("*")
-        if not token.lstrip("*#").isdigit()
+        if not token.lstrip("*#").isdigit() and token != "..."
     }
     assert {"batch", "query", "d_ff"} <= axes
     assert axes - explained == set()

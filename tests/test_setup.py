@@ -20,13 +20,16 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 REQUIREMENTS = (ROOT / "requirements.txt").read_text().splitlines()
+CONSTRAINTS = (ROOT / "constraints.txt").read_text().splitlines()
 PINS = [Requirement(line) for line in REQUIREMENTS if line and line[0] not in "#-"]
+ALL_PINS = [Requirement(line) for line in CONSTRAINTS if line and line[0] != "#"]
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 PYTHONS = ("3.11.0", "3.12.0", "3.13.0", "3.14.0")
 SYSTEMS = (("linux", "Linux", "posix"), ("darwin", "Darwin", "posix"), ("win32", "Windows", "nt"))
+DEFAULT = ("learner", "sheet", "developer")
 CUDA = re.compile(r"cuda|nvidia|triton")
-IMPORTED_AS = {"ipython": "IPython", "pillow": "PIL"}
+IMPORTED_AS = {"ipython": "IPython", "pillow": "PIL", "x-transformers": "x_transformers"}
 
 
 def machines():
@@ -45,25 +48,25 @@ def machines():
     ]
 
 
-def direct():
-    """List what the project asks for, with every extra."""
-    asked = chain(PROJECT["dependencies"], *EXTRAS.values())
+def direct(extras=DEFAULT):
+    """List what the project asks for, with the extras that requirements.txt serves, or others."""
+    asked = chain(PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras))
     requirements = [Requirement(line) for line in asked]
     return [requirement for requirement in requirements if requirement.name != PROJECT["name"]]
 
 
-def pinned(machine):
+def pinned(machine, pins=PINS):
     """List the pins that apply on a machine, by name."""
     return {
         canonicalize_name(pin.name): pin
-        for pin in PINS
+        for pin in pins
         if pin.marker is None or pin.marker.evaluate(machine)
     }
 
 
 def installed():
     """List what is installed here in the version that is pinned: a newer one may need more."""
-    versions = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in PINS}
+    versions = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in ALL_PINS}
     found = {canonicalize_name(package.name): package for package in distributions()}
     return {
         name: package
@@ -72,9 +75,9 @@ def installed():
     }
 
 
-def needed(machine):
+def needed(machine, extras=DEFAULT):
     """Follow the direct dependencies through the metadata of what is installed here."""
-    packages, waiting, seen = installed(), direct(), set()
+    packages, waiting, seen = installed(), direct(extras), set()
     while waiting:
         requirement = waiting.pop()
         name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras or {""})
@@ -100,7 +103,7 @@ def imported(path):
 
 
 def test_every_requirement_is_one_exact_version():
-    for pin in PINS:
+    for pin in (*PINS, *ALL_PINS):
         assert re.fullmatch(r"==[\w.]+", str(pin.specifier)), pin
 
 
@@ -109,13 +112,14 @@ def test_requirements_install_the_package_itself():
 
 
 def test_no_cuda_package_is_listed():
-    assert [pin.name for pin in PINS if CUDA.match(pin.name)] == []
+    assert [pin.name for pin in (*PINS, *ALL_PINS) if CUDA.match(pin.name)] == []
 
 
-@pytest.mark.parametrize("requirement", direct(), ids=str)
+@pytest.mark.parametrize("requirement", direct(EXTRAS), ids=str)
 def test_a_direct_dependency_is_pinned_within_its_bound(requirement):
+    pins = PINS if requirement in direct() else ALL_PINS
     for machine in machines():
-        version = str(pinned(machine)[canonicalize_name(requirement.name)].specifier)
+        version = str(pinned(machine, pins)[canonicalize_name(requirement.name)].specifier)
         assert requirement.specifier.contains(version.removeprefix("==")), version
 
 
@@ -126,6 +130,14 @@ def test_a_direct_dependency_is_pinned_within_its_bound(requirement):
 )
 def test_nothing_transitive_is_left_unpinned(machine):
     assert needed(machine) - set(pinned(machine)) == set()
+    assert needed(machine, EXTRAS) - set(pinned(machine, ALL_PINS)) == set()
+
+
+def test_what_every_installation_holds_has_one_version_with_and_without_the_other_extras():
+    everything = {pin.name: pin.specifier for pin in ALL_PINS}
+    assert {pin.name: everything[pin.name] for pin in PINS} == {
+        pin.name: pin.specifier for pin in PINS
+    }
 
 
 def test_every_pin_accepts_the_oldest_python():
@@ -158,15 +170,22 @@ def test_make_alone_lists_every_public_target():
     [
         ("src/twelve/*.py", []),
         ("src/twelve/lab/**/*.py", ["learner", "sheet"]),
-        ("tests/**/*.py", ["learner", "sheet", "developer"]),
+        ("tests/**/*.py", ["learner", "sheet", "developer", "bench"]),
         ("tools/*.py", ["learner", "developer"]),
+        ("benchmarks/*.py", ["bench"]),
     ],
 )
 def test_what_the_code_imports_is_declared(pattern, extras):
     asked = [*PROJECT["dependencies"], *chain(*(EXTRAS[extra] for extra in extras))]
     declared = {Requirement(line).name for line in asked}
     known = {IMPORTED_AS.get(name, name) for name in declared} | sys.stdlib_module_names
-    own = {"twelve", "tests", "tools", *(path.stem for path in (ROOT / "tests").glob("*.py"))}
+    own = {
+        "twelve",
+        "tests",
+        "tools",
+        "benchmarks",
+        *(path.stem for path in (ROOT / "tests").glob("*.py")),
+    }
     for path in ROOT.glob(pattern):
         foreign = imported(path) - known - own
         assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"

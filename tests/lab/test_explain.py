@@ -8,13 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
 from twelve.lab import Trace, example
 from twelve.lab.explain.formulas import FORMULAS
 from twelve.lab.format import format_number
+from twelve.training import cross_entropy
 
 CONFIGURATIONS = [
     {**switch, "padding": padding}
@@ -210,6 +211,42 @@ def test_the_loss_is_explained_and_ignored_labels_do_not_count():
     assert [calculate(trace["single"].explain(i)) for i in range(4)] == pytest.approx(
         single.tolist(), abs=1e-12
     )
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_packages_own_loss_is_explained_forwards_and_backwards(label_smoothing):
+    model = example.model()
+    with Trace(model, grad=True) as trace:
+        logits = model(
+            example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask
+        )
+        loss = cross_entropy(logits, example.labels, label_smoothing=label_smoothing)
+    loss.backward()
+    for depth in (1, 2, 3):
+        written = trace["cross_entropy.loss"].explain(depth=depth)
+        assert calculate(written) == pytest.approx(loss.item(), abs=1e-12)
+    assert "(True + False + True + True)" in str(trace["cross_entropy.loss"].explain())
+    for name in ("logits", "tgt_embedding.vectors"):
+        for index in itertools.product(*map(range, trace[name].shape)):
+            gradient = trace[name].explain_grad(*index)
+            assert gradient.total == pytest.approx(gradient.value, abs=1e-12)
+
+
+def test_comparisons_and_truth_are_explained():
+    with Trace() as trace:
+        x: Float[Tensor, " seq"] = torch.tensor([1.0, -2.0, 3.0])
+        y: Float[Tensor, " seq"] = torch.tensor([1.0, 2.0, 0.5])
+        above: Bool[Tensor, " seq"] = x > y
+        other: Bool[Tensor, " seq"] = (x != y) & ~above | (x + 1 <= 2 * y - 3)
+        odd: Bool[Tensor, " seq"] = (x < y) == (y >= 2)
+        chosen: Float[Tensor, " seq"] = above * x + (odd == other) * y
+    assert str(trace["above"].explain(2)).endswith("= 3.0000 > 0.5000\n  = True")
+    for name in ("above", "other", "odd", "chosen"):
+        for place in range(3):
+            for depth in (1, 2, 5):
+                written = trace[name].explain(place, depth=depth)
+                assert calculate(written) == trace[name].value[place], (name, place, depth)
+    assert chosen.tolist() == [0.0, 2.0, 3.0]
 
 
 def test_huge_scores_do_not_overflow():

@@ -14,6 +14,8 @@ import torch
 
 from twelve.lab.explain.expression import (
     LEVEL,
+    TIGHT_LEFT,
+    TIGHT_RIGHT,
     Dot,
     Expression,
     Leaf,
@@ -152,9 +154,9 @@ class Explanation:
             text = f"-{self._write(tree.parts[0], leaf, level)}"
         else:
             left, right = tree.parts
-            first = self._write(left, leaf, level + (tree.name == "**"))
+            first = self._write(left, leaf, level + (tree.name in TIGHT_LEFT))
             # A negative number after a sign stands in brackets, whatever binds tighter.
-            second = self._write(right, leaf, max(2, level + (tree.name in ("-", "/", "**"))))
+            second = self._write(right, leaf, max(2, level + (tree.name in TIGHT_RIGHT)))
             sign = WORDS.get(tree.name, f" {tree.name} ")
             text = f"{first}{sign}{second}"
         return f"({text})" if level < outer else text

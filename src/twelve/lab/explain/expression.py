@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-LEVEL = {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+LEVEL = dict.fromkeys(COMPARISONS, 0) | {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
+# The side of an operator that binds one level tighter than the operator itself.
+TIGHT_LEFT = ("**", *COMPARISONS)
+TIGHT_RIGHT = ("-", "/", "**", *COMPARISONS)
 _ATOM = 9
 
 
@@ -26,7 +30,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An operation on parts: + - * / ** neg, or the name of a function."""
+    """An operation on parts: + - * / ** neg, a comparison, or the name of a function."""
 
     name: str
     parts: tuple[Expression, ...]
@@ -143,9 +147,8 @@ def _python(tree: Expression, value: Callable[[int], float], outer: int) -> str:
         text = f"-{_python(tree.parts[0], value, level)}"
     else:
         left, right = tree.parts
-        # The right side of - and / binds one level tighter; so does the left side of **.
-        first = _python(left, value, level + (tree.name == "**"))
-        second = _python(right, value, level + (tree.name in ("-", "/", "**")))
+        first = _python(left, value, level + (tree.name in TIGHT_LEFT))
+        second = _python(right, value, level + (tree.name in TIGHT_RIGHT))
         text = f"{first} {tree.name} {second}"
     return f"({text})" if level < outer else text
 

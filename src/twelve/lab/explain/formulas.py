@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from twelve.lab.explain.expression import (
+    COMPARISONS,
     Apply,
     Dot,
     Expression,
@@ -187,6 +188,12 @@ for _name in (
     "sqrt tan tanh trunc"
 ).split():
     FORMULAS[_name] = lambda at, name=_name: call(name, at(0))
+for _name, _sign in zip(("eq", "ne", "lt", "le", "gt", "ge"), COMPARISONS, strict=True):
+    FORMULAS[_name] = lambda at, sign=_sign: Apply(sign, (at(0), at(1)))
+# Truth as a number: 1 for True, 0 for False.
+FORMULAS["logical_not"] = FORMULAS["bitwise_not"] = lambda at: subtract(Number(1), at(0))
+FORMULAS["logical_and"] = FORMULAS["bitwise_and"] = lambda at: multiply(at(0), at(1))
+FORMULAS["logical_or"] = FORMULAS["bitwise_or"] = lambda at: call("max", at(0), at(1))
 FORMULAS["maximum"] = lambda at: call("max", at(0), at(1))
 FORMULAS["minimum"] = lambda at: call("min", at(0), at(1))
 

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING
 
 from twelve.lab.explain.explanation import Element
-from twelve.lab.explain.expression import Apply, Dot, Expression, Leaf, Number, Total, terms
+from twelve.lab.explain.expression import (
+    COMPARISONS,
+    Apply,
+    Dot,
+    Expression,
+    Leaf,
+    Number,
+    Total,
+    terms,
+)
 from twelve.lab.format import format_number
 
 if TYPE_CHECKING:
@@ -54,10 +64,19 @@ def _apply(tree: Apply, parts: list[tuple[float, float]]) -> tuple[float, float]
             return next(pair for pair in parts if pair[0] == best)
         case "abs":
             return abs(a), math.copysign(da, da * a) if a else 0.0
+    if tree.name in COMPARISONS:
+        return float(_COMPARE[tree.name](a, b)), 0.0
     slope = _SLOPES[tree.name]
     return getattr(math, tree.name)(a), slope(a) * da if da else 0.0
 
 
+_COMPARE = dict(
+    zip(
+        COMPARISONS,
+        (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        strict=True,
+    )
+)
 _SLOPES = {
     "acos": lambda a: -1 / math.sqrt(1 - a * a),
     "asin": lambda a: 1 / math.sqrt(1 - a * a),
