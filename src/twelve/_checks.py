@@ -52,10 +52,11 @@ def check_same(owner: str, axis: str, **sizes: int | tuple[int, ...]) -> None:
     """Refuse arguments that disagree about the size of one axis."""
     first, *others = sizes.values()
     # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
-    if any(other != first for other in others):
-        plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in sizes.items()}
-        listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
-        raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
+    for other in others:
+        if other != first:
+            plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in sizes.items()}
+            listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
+            raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
 
 
 def check_choice(owner: str, argument: str, value: str, choices: Sequence[str]) -> None:

@@ -71,14 +71,16 @@ class TokenEmbedding(nn.Module):
             The row of each id, unchanged or times √d_model.
 
         Raises:
-            ValueError: If the ids are of another type or rank, or one lies outside the table. The
-                range is read on the CPU only: on a CUDA device a look at the values would force
-                a synchronisation, and an id out of range ends in a device-side assert.
+            ValueError: If the ids are of another type or rank, or one lies outside the table. On a
+                CUDA device an id out of range ends in a device-side assert instead.
         """
         self._check(ids)
-        vectors: Float[Tensor, "batch seq d_model"] = F.embedding(
-            ids, self.weight, padding_idx=self.padding_idx
-        )
+        try:
+            vectors: Float[Tensor, "batch seq d_model"] = F.embedding(
+                ids, self.weight, padding_idx=self.padding_idx
+            )
+        except IndexError:
+            raise ValueError(self._outside(ids)) from None
         if not self.scale:
             return vectors
         scaled: Float[Tensor, "batch seq d_model"] = vectors * math.sqrt(self.d_model)
@@ -94,15 +96,14 @@ class TokenEmbedding(nn.Module):
             raise ValueError(
                 f"TokenEmbedding: ids must have the axes (batch, seq), got shape {tuple(ids.shape)}"
             )
-        if ids.device.type != "cpu" or torch.compiler.is_compiling() or ids.numel() == 0:
-            return
+
+    def _outside(self, ids: Tensor) -> str:
+        """Name the id that the table has no row for."""
         smallest, largest = int(ids.min()), int(ids.max())
-        if smallest < 0 or largest >= self.vocab_size:
-            culprit = smallest if smallest < 0 else largest
-            raise ValueError(
-                f"TokenEmbedding: ids must lie from 0 to {self.vocab_size - 1} "
-                f"(vocab_size={self.vocab_size}), got {culprit}"
-            )
+        return (
+            f"TokenEmbedding: ids must lie from 0 to {self.vocab_size - 1} "
+            f"(vocab_size={self.vocab_size}), got {smallest if smallest < 0 else largest}"
+        )
 
     def extra_repr(self) -> str:
         """Show the sizes in print(model)."""

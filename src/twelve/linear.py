@@ -4,6 +4,7 @@ Step 01 | notebooks/01_linear.ipynb | tests/test_linear.py
 """
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -57,8 +58,8 @@ class Linear(nn.Module):
             ValueError: If the last axis is not d_in.
         """
         check_axis("Linear", "x", x, "d_in", self.d_in)
-        product = x @ self.weight.T
-        return product if self.bias is None else product + self.bias
+        # x Wᵀ + b in one call
+        return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """Show the sizes in print(model)."""

@@ -56,7 +56,7 @@ class LayerNorm(nn.Module):
         if self.fused:
             return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
         mean: Float[Tensor, "*batch 1"] = x.mean(-1, keepdim=True)
-        variance: Float[Tensor, "*batch 1"] = x.var(-1, unbiased=False, keepdim=True)
+        variance: Float[Tensor, "*batch 1"] = (x - mean).square().mean(-1, keepdim=True)
         normalized: Float[Tensor, "*batch d_model"] = (x - mean) / torch.sqrt(variance + self.eps)
         output: Float[Tensor, "*batch d_model"] = normalized * self.weight + self.bias
         return output
