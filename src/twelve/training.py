@@ -1,0 +1,292 @@
+"""Training: the weights move until the right word is no longer a surprise.
+
+Step 13 | notebooks/13_training.ipynb | tests/test_training.py
+"""
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from twelve._checkpoint import resume, save
+from twelve._checks import check_axis, check_positive, check_same
+from twelve.transformer import Transformer
+
+IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
+
+
+class Batch(NamedTuple):
+    """What one step learns from; tgt is the decoder's input and labels what it should answer."""
+
+    src: Int[Tensor, "batch src"]
+    tgt: Int[Tensor, "batch tgt"]
+    labels: Int[Tensor, "batch tgt"]
+    src_mask: Bool[Tensor, "#batch #head #query #src"] | None = None
+    tgt_mask: Bool[Tensor, "#batch #head #tgt #tgt"] | None = None
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Move every tensor to a device."""
+        return Batch(*(None if part is None else part.to(device) for part in self))
+
+
+def shift(
+    target: Int[Tensor, "batch tgt"], *, start_id: int = 0, pad_id: int = 0
+) -> tuple[Int[Tensor, "batch tgt"], Int[Tensor, "batch tgt"]]:
+    """Make the decoder's input and its labels from the sentences it should write.
+
+    Each position is given the word before and asked for the word itself.
+
+    Args:
+        target: The sentences, without a start token, padded on the right.
+        start_id: The id that opens every input.
+        pad_id: The id that only fills up a sentence: no label.
+
+    Returns:
+        tgt: start_id, then every word but the last.
+        labels: every word, IGNORED where there is only padding.
+
+    Raises:
+        ValueError: If target is not (batch, tgt) with at least one position, or not of an integer
+            type.
+    """
+    if target.ndim != 2 or target.size(1) == 0 or target.is_floating_point():
+        raise ValueError(
+            "shift: target must hold integer ids of shape (batch, tgt), at least one for each "
+            f"sentence, got {target.dtype} in shape {tuple(target.shape)}"
+        )
+    start = torch.full_like(target[:, :1], start_id)
+    tgt: Int[Tensor, "batch tgt"] = torch.cat([start, target[:, :-1]], dim=1)
+    labels: Int[Tensor, "batch tgt"] = target.masked_fill(target == pad_id, IGNORED)
+    return tgt, labels
+
+
+def cross_entropy(
+    logits: Float[Tensor, "batch tgt vocab"],
+    labels: Int[Tensor, "batch tgt"],
+    *,
+    label_smoothing: float = 0.0,
+    ignored: int = IGNORED,
+) -> Float[Tensor, ""]:
+    """Measure how surprising the right words are to the model, on average.
+
+        loss = mean over the counted labels of −ln softmax(logits)[label]
+
+    Args:
+        logits: One score for each word of the vocabulary at each position.
+        labels: The id of the right word at each position.
+        label_smoothing: The share ε of the right word's probability that the whole vocabulary
+            gets in equal parts: the loss becomes (1 − ε) times the above plus ε times the mean
+            surprise over all words.
+        ignored: The label that does not count.
+
+    Returns:
+        One number: 0 for certainty that is right, ln(vocab) for a blind guess.
+
+    Raises:
+        ValueError: If the shapes disagree, the labels are not int64, label_smoothing lies outside
+            [0, 1], a label is no id, or none counts. The labels' values are read on the CPU only:
+            on a CUDA device a look at them would force a synchronisation; there a loss without a
+            label is NaN, as in torch.
+
+    Source:
+        Vaswani et al. (2017), section 5.4, for label smoothing, from Szegedy et al. (2016). Equal
+        to torch.nn.functional.cross_entropy on flattened logits and labels.
+    """
+    _check_loss(logits, labels, label_smoothing, ignored)
+    counted: Bool[Tensor, "batch tgt"] = labels != ignored
+    # An ignored label is no id: any word may stand in for it, since it is not counted.
+    words = labels.masked_fill(~counted, 0).unsqueeze(-1)
+
+    log_probabilities: Float[Tensor, "batch tgt vocab"] = logits.log_softmax(-1)
+    losses: Float[Tensor, "batch tgt"] = -log_probabilities.gather(-1, words).squeeze(-1)
+    if label_smoothing > 0.0:
+        over_all_words: Float[Tensor, "batch tgt"] = -log_probabilities.mean(-1)
+        losses = (1.0 - label_smoothing) * losses + label_smoothing * over_all_words
+
+    counted_losses: Float[Tensor, "batch tgt"] = losses.masked_fill(~counted, 0.0)
+    loss: Float[Tensor, ""] = counted_losses.sum() / counted.sum()
+    return loss
+
+
+def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
+    """Say which part of the learning rate a step uses.
+
+        factor = min((step + 1) / warmup, (steps − step) / (steps − warmup), 1)
+
+    Args:
+        step: The step, counted from 0.
+        warmup: Steps over which the factor rises to 1; 0 begins at 1.
+        steps: The step after the last, at which the factor would reach 0.
+
+    Returns:
+        The factor, above 0 and at most 1.
+
+    Raises:
+        ValueError: If warmup does not lie from 0 to steps − 1, or step does not either.
+
+    Source:
+        Warm-up as in Vaswani et al. (2017), section 5.3, equation 3; the paper then decays with
+        1/√step, which never reaches 0.
+    """
+    if not 0 <= warmup < steps or not 0 <= step < steps:
+        raise ValueError(
+            f"warmup_then_linear: warmup and step must lie from 0 to steps - 1 = {steps - 1}, got "
+            f"warmup={warmup}, step={step}"
+        )
+    rise = (step + 1) / max(warmup, 1)
+    fall = (steps - step) / (steps - warmup)
+    return min(rise, fall, 1.0)
+
+
+def train(
+    model: Transformer,
+    batch: Callable[[int], Batch],
+    *,
+    steps: int,
+    lr: float = 3e-3,
+    betas: tuple[float, float] = (0.9, 0.98),
+    warmup: int = 50,
+    clip: float = 1.0,
+    label_smoothing: float = 0.0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    save_every: int = 100,
+    progress: bool | None = None,
+    after_step: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """Let the model learn: predict, measure, trace the loss back, move the weights; again.
+
+    Args:
+        model: Trained in place, on the device it is on; its mode (train or eval) is given back.
+        batch: Makes the batch of a step, counted from 0. Resuming repeats a run only if the same
+            step always gets the same batch.
+        steps: How many steps the whole run takes, those before a resumption included.
+        lr: The largest learning rate, which warm-up leads up to.
+        betas: Adam's memory of the gradient and of its square.
+        warmup: Steps until the learning rate is reached; see warmup_then_linear.
+        clip: Longest gradient, as one vector over all weights; math.inf does not clip.
+        label_smoothing: See cross_entropy.
+        checkpoint: A file to resume from if it is there, and to write every `save_every` steps
+            and at the end. It is written aside and renamed, so that a kill never leaves half of
+            one. Resumed on one thread, a run gives the losses and weights it would have given
+            uninterrupted, to the bit; torch's random state is put back for that.
+        save_every: Steps from one checkpoint to the next.
+        progress: Whether to show a bar; if not given, only in a terminal and not under CI.
+        after_step: Called with the number of steps done so far and the last loss.
+
+    Returns:
+        The loss of every step, those before a resumption included.
+
+    Raises:
+        ValueError: If a setting is out of range, or the checkpoint is damaged, of another model or
+            of other settings.
+        FloatingPointError: If a loss or a gradient is not finite. The weights are still those of
+            the step before, and so is the checkpoint's last state.
+
+    Source:
+        Vaswani et al. (2017), section 5.3, whose β₂ = 0.98 is kept. Clipping: Pascanu et al.
+        (2013).
+    """
+    settings = {
+        "steps": steps, "lr": lr, "betas": tuple(betas), "warmup": warmup, "clip": clip,
+        "label_smoothing": label_smoothing,
+    }  # fmt: skip
+    _check_settings(settings, save_every)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=lr, betas=betas)
+    device, mode = parameters[0].device, model.training
+    path = None if checkpoint is None else Path(checkpoint)
+    losses = [] if path is None else resume(path, model, optimizer, settings)
+
+    try:
+        for step in _steps(len(losses), steps, progress):
+            model.train()
+            src, tgt, labels, src_mask, tgt_mask = batch(step).to(device)
+            logits = model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)
+            loss = cross_entropy(logits, labels, label_smoothing=label_smoothing)
+
+            optimizer.zero_grad()
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(parameters, clip)
+            rate = lr * warmup_then_linear(step, warmup=warmup, steps=steps)
+            _check_finite(step, loss.item(), norm.item(), rate, losses, labels)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+
+            losses.append(loss.item())
+            if after_step is not None:
+                after_step(step + 1, losses[-1])
+            if path is not None and ((step + 1) % save_every == 0 or step + 1 == steps):
+                save(path, model, optimizer, settings, losses)
+    finally:
+        model.train(mode)
+    return losses
+
+
+def _steps(first: int, steps: int, progress: bool | None) -> Iterator[int]:
+    """Count the steps that are left, with a bar where someone is watching."""
+    from tqdm import tqdm
+
+    shown = sys.stderr.isatty() and not os.environ.get("CI") if progress is None else progress
+    look = {"desc": "training", "unit": "step", "disable": not shown}
+    yield from tqdm(range(first, steps), initial=first, total=steps, **look)
+
+
+def _check_settings(settings: dict[str, Any], save_every: int) -> None:
+    check_positive("train", steps=settings["steps"], save_every=save_every)
+    if not 0 <= settings["warmup"] < settings["steps"]:
+        raise ValueError(
+            f"train: warmup must lie from 0 to steps - 1 = {settings['steps'] - 1}, got "
+            f"{settings['warmup']}"
+        )
+    if not 0.0 < settings["lr"] < math.inf:
+        raise ValueError(f"train: lr must be above 0 and finite, got {settings['lr']}")
+    if not settings["clip"] > 0.0:
+        raise ValueError(f"train: clip must be above 0, got {settings['clip']}")
+
+
+def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored: int) -> None:
+    owner = "cross_entropy"
+    check_axis(owner, "logits", logits, "vocab", logits.shape[-1] if logits.ndim else 0, rank=3)
+    check_same(owner, "(batch, tgt)", logits=logits.shape[:2], labels=labels.shape)
+    if labels.dtype != torch.int64:
+        raise ValueError(f"{owner}: labels must be int64 ids, got {labels.dtype}")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"{owner}: label_smoothing must lie from 0 to 1, got {label_smoothing}")
+    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    counted = labels[labels != ignored]
+    if counted.numel() == 0:
+        raise ValueError(
+            f"{owner}: every label is ignored ({ignored}) in shape {tuple(labels.shape)}: there "
+            "is nothing to average"
+        )
+    smallest, largest = int(counted.min()), int(counted.max())
+    if smallest < 0 or largest >= logits.size(-1):
+        culprit = smallest if smallest < 0 else largest
+        raise ValueError(
+            f"{owner}: a label must be an id from 0 to {logits.size(-1) - 1} or {ignored}, got "
+            f"{culprit}"
+        )
+
+
+def _check_finite(
+    step: int, loss: float, norm: float, rate: float, losses: list[float], labels: Tensor
+) -> None:
+    """Stop before a step that would spoil the weights."""
+    if math.isfinite(loss) and math.isfinite(norm):
+        return
+    cause = f"The learning rate of {rate:.3g} may be too high: lower lr or raise warmup"
+    if not (labels != IGNORED).any():
+        cause = "Every label of this batch is ignored"
+    last = f"{losses[-1]:.6f} at step {len(losses) - 1}" if losses else "none"
+    raise FloatingPointError(
+        f"train: at step {step} the loss is {loss} and the length of the gradient {norm}; last "
+        f"finite loss: {last}. {cause}. The weights were not touched"
+    )

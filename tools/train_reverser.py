@@ -1,0 +1,37 @@
+"""Trains the model that reverses digits and writes its weights: src/twelve/lab/reverser.pt.
+
+Usage: python tools/train_reverser.py
+"""
+
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+
+from twelve.lab import reversal
+from twelve.training import train
+
+STEPS = 1200
+WEIGHTS = Path(str(files("twelve.lab"))) / "reverser.pt"
+
+
+def write(path: Path) -> None:
+    """Train, and store in half precision what was learned.
+
+    Args:
+        path: The file.
+    """
+    model = reversal.model()
+    train(model, reversal.batch, steps=STEPS, lr=1e-2, progress=True)
+    weights = {name: weight.detach().half().cpu() for name, weight in model.named_parameters()}
+    torch.save(weights, path)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    write(WEIGHTS)
+    held_out = reversal.held_out()
+    correct = reversal.exact(reversal.trained(), held_out)
+    print(
+        f"{WEIGHTS.name}: {WEIGHTS.stat().st_size:,} bytes, {correct} of {len(held_out.src)} right"
+    )
