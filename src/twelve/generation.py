@@ -63,9 +63,10 @@ class KeyValueCache:
                 f"KeyValueCache: there is room for {self.keys.size(2)} positions, {start} are "
                 f"taken and {stop - start} more were given"
             )
-        self.keys[:, :, start:stop] = key_heads
-        self.values[:, :, start:stop] = value_heads
-        self.length = stop
+        if stop > start:
+            self.keys[:, :, start:stop] = key_heads
+            self.values[:, :, start:stop] = value_heads
+            self.length = stop
         return self.keys[:, :, :stop], self.values[:, :, :stop]
 
     @property

@@ -110,9 +110,7 @@ class MultiHeadAttention(nn.Module):
         self._check_mask(mask, query_heads, key_heads)
 
         blended = self._attend(query_heads, key_heads, value_heads, mask)
-        merged: Float[Tensor, "batch query head*d_v"] = rearrange(
-            blended, "batch head query d_v -> batch query (head d_v)"
-        )
+        merged: Float[Tensor, "batch query head*d_v"] = self._merge(blended)
         output: Float[Tensor, "batch query d_model"] = self.w_o(merged)
         return output
 
@@ -123,6 +121,11 @@ class MultiHeadAttention(nn.Module):
         return rearrange(
             projected, "batch seq (head d_k) -> batch head seq d_k", head=self.num_heads
         )
+
+    def _merge(self, blended: Tensor) -> Tensor:
+        if self.fused:
+            return blended.transpose(1, 2).flatten(2)
+        return rearrange(blended, "batch head query d_v -> batch query (head d_v)")
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         dropout_p = self.dropout if self.training else 0.0
