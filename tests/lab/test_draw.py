@@ -210,6 +210,24 @@ def test_curves_print_their_values_and_name_each_end():
     assert {"up", "down"} <= {text.get_text() for text in drawing.figure.axes[0].texts}
 
 
+def test_the_panels_of_attention_can_have_names():
+    weights, names = torch.eye(2).repeat(2, 1, 1), {"stage": ["untrained", "trained"]}
+    drawing = draw.attention(weights, "stage query key", title=TITLE, labels=names)
+    written = {text.get_text() for text in drawing.figure.axes[0].texts}
+    assert {"stage untrained", "stage trained"} <= written
+    assert "stage trained" in drawing.summary
+
+
+def test_words_can_stand_for_numbers_that_differ_between_machines():
+    words = "the last loss is below 0.1"
+    for drawing in (
+        draw.curves({"loss": [1.0, 0.0521]}, title=TITLE, summary=words),
+        draw.attention(torch.eye(2), "query key", title=TITLE, summary=words),
+    ):
+        assert drawing.summary == words
+        assert "0.0521" not in drawing.text()
+
+
 def test_a_logarithmic_axis_counts_powers_of_ten():
     drawing = draw.curves({"falls": 10.0 ** -torch.arange(9)}, title=TITLE, log=True)
     written = {text.get_text() for text in drawing.figure.axes[0].texts}

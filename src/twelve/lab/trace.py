@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -130,7 +131,7 @@ class Trace(Mapping[str, Traced]):
         with _disable_current_modes():
             copy = value.detach().clone()
         kept = value if self.grad else None
-        step = _step(call.code)
+        step = _step(call.code.co_filename)
         self._entries[name] = Traced(name, axes, copy, step, kept, assignment.code, self)
         if self.graph is not None:
             self.graph.record.name(value, name, axes)
@@ -292,6 +293,7 @@ def _owner(frame: FrameType) -> nn.Module | None:
     return first if isinstance(first, nn.Module) else None
 
 
-def _step(code: CodeType) -> str:
-    path = Path(code.co_filename)
+@cache
+def _step(filename: str) -> str:
+    path = Path(filename)
     return step_of(path.stem) if path.parent == PACKAGE else ""

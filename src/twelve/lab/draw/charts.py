@@ -34,6 +34,7 @@ def curves(
     x_label: str = "",
     y_label: str = "",
     log: bool = False,
+    summary: str | None = None,
     alt: str | None = None,
 ) -> Drawing:
     """Draw curves over a common x, each in its own dashes with its name at its end.
@@ -45,6 +46,7 @@ def curves(
         x_label: What x counts.
         y_label: What the values are.
         log: Whether the y axis counts powers of ten.
+        summary: What to write in place of the values, where they differ between machines.
         alt: What to say to a reader who does not see it.
 
     Raises:
@@ -73,7 +75,9 @@ def curves(
         f"{title}. {len(values)} curve{'s' * (len(values) > 1)} over "
         f"{x_label or 'x'} from {places[0]:g} to {places[-1]:g}: {', '.join(values)}."
     )
-    return canvas.finish(title, alt, _values_at(places, values, x_label or "x", log=log))
+    if summary is None:
+        summary = _values_at(places, values, x_label or "x", log=log)
+    return canvas.finish(title, alt, summary)
 
 
 def bars(

@@ -52,6 +52,8 @@ def attention(
     title: str,
     row_labels: Sequence[Any] | None = None,
     column_labels: Sequence[Any] | None = None,
+    labels: Labels | None = None,
+    summary: str | None = None,
     alt: str | None = None,
 ) -> Drawing:
     """Draw attention weights: rows ask, columns are looked at, darker is more.
@@ -62,19 +64,21 @@ def attention(
         title: The claim of the figure.
         row_labels: The tokens that ask: one list, or one list per sentence.
         column_labels: The tokens that are looked at, likewise.
+        labels: Names for the indices of the leading axes: axis -> one per index.
+        summary: What to write in place of all the numbers, where they differ between machines.
         alt: What to say to a reader who does not see it.
 
     Returns:
         One panel for each head and sentence, white at 0, grey at 1.
     """
-    table = _with_sides(weights, axes, row_labels, column_labels)
+    table = _with_sides(weights, axes, row_labels, column_labels, labels)
     canvas = Canvas()
     draw_panels(canvas, table, weight_paint, notes=ATTENTION_NOTES)
     alt = alt or (
         f"{title}. Attention weights {table.sizes}, drawn as {_count(table)}: rows ask, columns "
         "are looked at, from white at 0 to grey at 1."
     )
-    return canvas.finish(title, alt, _summary(table))
+    return canvas.finish(title, alt, _summary(table) if summary is None else summary)
 
 
 def mask(
@@ -153,11 +157,17 @@ def _dot(moved: bool | None) -> Cell:
     return Cell("●" if moved else "", SPOTLIGHT if moved else PAPER)
 
 
-def _with_sides(x: Any, axes: Any, rows: Sequence[Any] | None, columns: Sequence[Any] | None):
+def _with_sides(
+    x: Any,
+    axes: Any,
+    rows: Sequence[Any] | None,
+    columns: Sequence[Any] | None,
+    leading: Labels | None = None,
+) -> Table:
     table = Table.of(x, axes)
     sides = zip(table.axes[-2:], (rows, columns), strict=True)
     labels = {axis: names for axis, names in sides if names is not None}
-    return Table.of(table.values, table.axes, labels)
+    return Table.of(table.values, table.axes, {**(leading or {}), **labels})
 
 
 def _sentences(names: Sequence[Any], batch: int) -> list[list[Any]]:
