@@ -6,10 +6,13 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
+from torch import nn
 
 from tests.notebook_rules import headings
 from tools import write_catalogue
-from twelve.lab import example
+from twelve import padding_mask
+from twelve.lab import example, reversal
 from twelve.lab.palette import AXIS_STYLES
 from twelve.lab.steps import STEPS
 from twelve.lab.tap import PACKAGE, _read
@@ -158,15 +161,26 @@ def test_the_map_of_the_readme_names_only_what_is_there():
 def test_the_examples_of_the_readme_run_and_print_what_it_shows(capsys):
     blocks = re.findall(r"```python\n(.+?)```", README, re.S)
     programs = [block for block in blocks if "import" in block or ".explain(" in block]
-    assert len(programs) == 3
+    assert len(programs) == 4
     names = {}
-    for program in programs:
+    for program in programs[:3]:
         exec(program, names)
     shown = re.findall(r"```\n(encoder\..+?)```", README, re.S)
     assert len(shown) == 2 and capsys.readouterr().out == "".join(shown)
     assert names["logits"].shape == (8, 16, 1000)
     line = re.search(r"```python\n(scores: .+?)\n```", README, re.S)[1]
     assert line in (PACKAGE / "attention.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_model_of_the_readme_learns_to_write_what_it_shows(capsys):
+    block = re.search(r"```python\n(from twelve\.generation .+?)```\n\n```\n(.+?)```", README, re.S)
+    torch.set_default_dtype(torch.float32)
+    names = {"padding_mask": padding_mask}
+    exec(block[1], names)
+    assert capsys.readouterr().out == block[2]
+    assert reversal.exact(names["model"], reversal.held_out()) == 512
+    assert type(names["theirs"]) is nn.Transformer
 
 
 def test_the_picture_of_the_readme_shows_the_numbers_of_today():
