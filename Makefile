@@ -46,7 +46,7 @@ EXTRA := $(RUN) -m pip install --quiet -c constraints.txt -e
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab test lint install explorer sheet compare bench notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab test lint install explorer sheet compare bench mutants notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -84,6 +84,9 @@ compare: install ## install Hugging Face Transformers and run the tests against 
 bench: install ## measure speed and memory against other implementations, into docs/benchmarks.md
 	$(EXTRA) '.[bench]'
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
+
+mutants: install ## plant every classic mistake in a copy of the package, into docs/mistakes.md
+	OMP_NUM_THREADS=1 $(RUN) tools/plant_mistakes.py
 
 notebooks: install ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py notebooks/*.ipynb

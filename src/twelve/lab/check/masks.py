@@ -1,0 +1,362 @@
+"""Step 05: what masks and their use invite."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from twelve.lab import example
+from twelve.lab.check.attention import WRONG_SCORES, scores
+from twelve.lab.check.numbers import companion_heads, seeded, twelve_heads
+from twelve.lab.check.table import Cases, Mistake, Plant, Target
+
+
+def _padding_mask(ids: Tensor) -> Tensor:
+    return (ids != 0)[:, None, None, :]
+
+
+def _padding_mask_cases() -> Cases:
+    return {
+        "twelve numbers": (example.src.clone(),),
+        "one sentence": (torch.tensor([[3, 0, 0, 0]]),),
+        "all sizes differ": (example.companion.src.clone(),),
+    }
+
+
+def _mask_of_padding(ids: Tensor) -> Tensor:
+    return (ids == 0)[:, None, None, :]
+
+
+def _mask_query_axis(ids: Tensor) -> Tensor:
+    return (ids != 0)[:, None, :, None]
+
+
+def _mask_not_expanded(ids: Tensor) -> Tensor:
+    return ids != 0
+
+
+def _mask_head_axis(ids: Tensor) -> Tensor:
+    return (ids != 0)[:, None, :]
+
+
+def _causal_mask(length: int) -> Tensor:
+    return torch.ones(length, length).tril().bool()[None, None]
+
+
+def _causal_mask_cases() -> Cases:
+    return {"twelve numbers": (2,), "one word": (1,), "four words": (4,)}
+
+
+def _causal_triu(length: int) -> Tensor:
+    return torch.ones(length, length).triu().bool()[None, None]
+
+
+def _causal_diagonal(length: int) -> Tensor:
+    return torch.ones(length, length).tril(-1).bool()[None, None]
+
+
+def _mask_of_future(length: int) -> Tensor:
+    return torch.ones(length, length).triu(1).bool()[None, None]
+
+
+def _mask_of_new(query_len: int, key_len: int, *, move: int = 0) -> Tensor:
+    diagonal = key_len - query_len + move
+    return torch.ones(query_len, key_len).tril(diagonal).bool()[None, None]
+
+
+def _mask_of_new_cases() -> Cases:
+    return {"as many queries as keys": (2, 2), "one new word": (1, 4), "all sizes differ": (3, 5)}
+
+
+def _causal_corner(query_len: int, key_len: int) -> Tensor:
+    return torch.ones(query_len, key_len).tril().bool()[None, None]
+
+
+def masked_weights(scores: Tensor, mask: Tensor) -> Tensor:
+    """Share out the attention rightly: nothing to hidden keys, and nothing at all in an empty row.
+
+    Args:
+        scores: Before softmax.
+        mask: True where a query may attend.
+    """
+    empty = ~mask.any(-1, keepdim=True)
+    hidden = scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0.0)
+    return hidden.softmax(-1).masked_fill(empty, 0.0)
+
+
+def _masked_weights_cases() -> Cases:
+    one, draw = twelve_heads(1), seeded()
+    twelve, causal = scores(one.query, one.key), example.tgt_mask.clone()
+    return {
+        "padding": (twelve, example.src_mask.clone()),
+        "causal": (twelve, causal),
+        "a row with nothing to attend to": (twelve, example.src_mask & causal),
+        "all sizes differ": (draw(2, 3, 4, 5), example.companion.src_mask.clone()),
+    }
+
+
+def _mask_inverted(scores: Tensor, mask: Tensor) -> Tensor:
+    return masked_weights(scores, ~mask)
+
+
+def _mask_multiplied(scores: Tensor, mask: Tensor) -> Tensor:
+    return (scores * mask).softmax(-1)
+
+
+def _mask_after_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.softmax(-1) * mask
+
+
+def _mask_finite(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, -1e9).softmax(-1)
+
+
+def _mask_empty_row(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, -math.inf).softmax(-1)
+
+
+def _softmax_queries(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, -math.inf).softmax(-2)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    *,
+    scores: Callable[..., Tensor] = scores,
+    weights: Callable[..., Tensor] = masked_weights,
+    dim: int = -1,
+) -> Tensor:
+    """Average the values under a mask, with a slot for each mistake.
+
+    Args:
+        query: What each position is looking for.
+        key: What each position can be found by.
+        value: What each position hands over.
+        attn_mask: True where a query may attend.
+        scores: How queries and keys are scored.
+        weights: How scores become shares under a mask.
+        dim: The axis of softmax where there is no mask.
+    """
+    found = scores(query, key)
+    return (found.softmax(dim) if attn_mask is None else weights(found, attn_mask)) @ value
+
+
+def _attend_cases() -> Cases:
+    one, three, longer = twelve_heads(1), twelve_heads(3), companion_heads()
+    both = example.src_mask & example.tgt_mask
+    return {
+        "1 head": (one.query, one.key, one.value, None),
+        "3 heads, a row with nothing to attend to": (three.query, three.key, three.value, both),
+        "all sizes differ": (*longer, None),
+        "all sizes differ, padding": (*longer, example.companion.src_mask.clone()),
+    }
+
+
+def _padded_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ids: Tensor,
+    *,
+    mask: Callable[[Tensor], Tensor] = _padding_mask,
+    weights: Callable[..., Tensor] = masked_weights,
+) -> Tensor:
+    return attend(query, key, value, mask(ids), weights=weights)
+
+
+def _padded_attention_cases() -> Cases:
+    twelve = {f"{n} head{'s' * (n > 1)}": twelve_heads(n) for n in (1, 2, 3)}
+    longer = example.companion.src
+    return {
+        **{name: (at.query, at.key, at.value, example.src.clone()) for name, at in twelve.items()},
+        "nothing but padding": (*companion_heads(), longer * torch.tensor([[0], [1]])),
+        "as many queries as keys": (*companion_heads(example.SIZES.src), longer.clone()),
+        "all sizes differ": (*companion_heads(), longer.clone()),
+    }
+
+
+_WRONG_WEIGHTS = {
+    "mask-inverted": _mask_inverted,
+    "mask-multiplied": _mask_multiplied,
+    "mask-after-softmax": _mask_after_softmax,
+    "mask-finite": _mask_finite,
+    "mask-empty-row": _mask_empty_row,
+}
+
+TARGETS = (
+    Target(
+        name="padding_mask",
+        contract="ids (batch, key) -> (batch, 1, 1, key), True = may attend",
+        right=_padding_mask,
+        cases=_padding_mask_cases,
+        also={
+            "mask-inverted": _mask_of_padding,
+            "mask-query-axis": _mask_query_axis,
+            "mask-not-expanded": _mask_not_expanded,
+            "mask-head-axis": _mask_head_axis,
+        },
+    ),
+    Target(
+        name="causal_mask",
+        contract="length -> (1, 1, length, length), True = may attend",
+        right=_causal_mask,
+        cases=_causal_mask_cases,
+        also={"mask-inverted": _mask_of_future},
+    ),
+    Target(
+        name="mask_of_new",
+        contract="query_len, key_len -> (1, 1, query, key), True = may attend; the queries are "
+        "the last of the keys",
+        right=_mask_of_new,
+        cases=_mask_of_new_cases,
+        also={
+            "causal-diagonal": partial(_mask_of_new, move=-1),
+            "mask-inverted": lambda query_len, key_len: ~_mask_of_new(query_len, key_len),
+        },
+    ),
+    Target(
+        name="masked_weights",
+        contract="scores (batch, head, query, key), mask that broadcasts to them -> (batch, head, "
+        "query, key), a row with nothing to attend to is zero",
+        right=masked_weights,
+        cases=_masked_weights_cases,
+    ),
+    Target(
+        name="scaled_dot_product_attention",
+        contract="query (batch, head, query, d_k), key (batch, head, key, d_k), value (batch, "
+        "head, key, d_v), mask or None -> (batch, head, query, d_v)",
+        right=attend,
+        cases=_attend_cases,
+        also={
+            "softmax-queries": partial(attend, weights=_softmax_queries, dim=-2),
+            **{id: partial(attend, scores=wrong) for id, wrong in WRONG_SCORES.items()},
+            **{id: partial(attend, weights=wrong) for id, wrong in _WRONG_WEIGHTS.items()},
+        },
+    ),
+    Target(
+        name="padded_attention",
+        contract="query (batch, head, query, d_k), key (batch, head, key, d_k), value (batch, "
+        "head, key, d_v), ids of the keys (batch, key) -> (batch, head, query, d_v)",
+        right=_padded_attention,
+        cases=_padded_attention_cases,
+        also={id: partial(_padded_attention, weights=at) for id, at in _WRONG_WEIGHTS.items()},
+    ),
+)
+
+_TRIANGLE = "allowed.tril(diagonal=key_len - query_len)"
+_HIDE = "scores.masked_fill(hidden, -math.inf)"
+_SHARE = "masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)"
+
+
+def _handed_on(mask: str) -> Plant:
+    """Spoil the mask where the heads get it: padding_mask itself has its axes checked."""
+    call = "return attend(query, key, value, {mask}, dropout_p)"
+    return Plant("multi_head_attention", call.format(mask="mask"), call.format(mask=mask))
+
+
+MISTAKES = (
+    Mistake(
+        id="mask-inverted",
+        sentence='You hid what the mask allows: here True means "may attend", so hide where the '
+        "mask is False.",
+        step="05",
+        target="masked_weights",
+        wrong=_mask_inverted,
+        plant=Plant("attention", "hidden = ~attn_mask\n", "hidden = attn_mask\n"),
+    ),
+    Mistake(
+        id="mask-multiplied",
+        sentence="You multiplied the scores by the mask, and a score of 0 still gets a share: set "
+        "hidden scores to minus infinity before softmax.",
+        step="05",
+        target="masked_weights",
+        wrong=_mask_multiplied,
+        plant=Plant("attention", _HIDE, "scores * attn_mask"),
+    ),
+    Mistake(
+        id="mask-after-softmax",
+        sentence="You hid the weights after softmax, so the rows no longer sum to 1: hide the "
+        "scores before it.",
+        step="05",
+        target="masked_weights",
+        wrong=_mask_after_softmax,
+        plant=Plant("attention", _SHARE, "scores.softmax(-1) * attn_mask"),
+    ),
+    Mistake(
+        id="mask-finite",
+        sentence="You hid with a large negative number, so a query with nothing to attend to "
+        "shares itself out evenly: use minus infinity, and zeros for such a row.",
+        step="05",
+        target="masked_weights",
+        wrong=_mask_finite,
+        plant=Plant("attention", _SHARE, "scores.masked_fill(hidden, -1e9).softmax(-1)"),
+    ),
+    Mistake(
+        id="mask-empty-row",
+        sentence="A query with nothing to attend to became nan, the 0/0 of softmax over nothing "
+        "but minus infinity: give such a row zeros.",
+        step="05",
+        target="masked_weights",
+        wrong=_mask_empty_row,
+        plant=Plant("attention", _SHARE, "masked_scores.softmax(-1)"),
+    ),
+    Mistake(
+        id="mask-query-axis",
+        sentence="Your padding mask lies on the query axis and silences the padding instead of "
+        "hiding it: lay it on the key axis, (batch, 1, 1, key).",
+        step="05",
+        target="padded_attention",
+        wrong=partial(_padded_attention, mask=_mask_query_axis),
+        plant=_handed_on("None if mask is None else mask.mT"),
+    ),
+    Mistake(
+        id="mask-not-expanded",
+        sentence="You used the padding mask as (batch, key), and the scores read it as (query, "
+        "key): give it the axes of the heads and the queries, (batch, 1, 1, key).",
+        step="05",
+        target="padded_attention",
+        wrong=partial(_padded_attention, mask=_mask_not_expanded),
+        plant=_handed_on("None if mask is None else mask[:, 0, 0]"),
+    ),
+    Mistake(
+        id="mask-head-axis",
+        sentence="Your mask has three axes, so its sentences meet the heads: give it four, "
+        "(batch, 1, 1, key).",
+        step="05",
+        target="padded_attention",
+        wrong=partial(_padded_attention, mask=_mask_head_axis),
+        plant=_handed_on("None if mask is None else mask[:, 0]"),
+    ),
+    Mistake(
+        id="causal-triu",
+        sentence="You kept the upper triangle, which shows the future and hides the past: keep "
+        "the lower one.",
+        step="05",
+        target="causal_mask",
+        wrong=_causal_triu,
+        plant=Plant("masks", _TRIANGLE, "allowed.triu(diagonal=key_len - query_len)"),
+    ),
+    Mistake(
+        id="causal-diagonal",
+        sentence="You hid the diagonal too, so no word may look at itself and the first has "
+        "nothing to look at: keep the diagonal.",
+        step="05",
+        target="causal_mask",
+        wrong=_causal_diagonal,
+        plant=Plant("masks", _TRIANGLE, "allowed.tril(diagonal=key_len - query_len - 1)"),
+    ),
+    Mistake(
+        id="causal-corner",
+        sentence="Your triangle starts in the first column, so one new word sees the first word "
+        "alone: the queries are the last of the keys, so end it in the last column.",
+        step="14",
+        target="mask_of_new",
+        wrong=_causal_corner,
+        plant=Plant("masks", _TRIANGLE, "allowed.tril()"),
+    ),
+)

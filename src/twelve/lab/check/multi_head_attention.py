@@ -1,0 +1,214 @@
+"""Step 06: what splitting into heads and merging them invites."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from einops import rearrange
+from torch import Tensor
+
+from twelve.lab import example
+from twelve.lab.check.attention import WRONG_SCORES
+from twelve.lab.check.masks import attend
+from twelve.lab.check.numbers import companion_heads, seeded, twelve_heads, vectors
+from twelve.lab.check.table import Cases, Mistake, Plant, Target
+
+
+def _split(projected: Tensor, num_heads: int) -> Tensor:
+    return rearrange(projected, "batch seq (head d_k) -> batch head seq d_k", head=num_heads)
+
+
+def _split_cases() -> Cases:
+    two = twelve_heads(2)
+    return {
+        "1 head": (vectors(), 1),
+        "3 heads": (vectors(), 3),
+        "2 heads": (two.x @ two.w_q.T, 2),
+        "all sizes differ": (seeded()(2, 5, 24), 3),
+    }
+
+
+def _split_view(projected: Tensor, num_heads: int) -> Tensor:
+    batch, seq, features = projected.shape
+    return projected.view(batch, num_heads, seq, features // num_heads)
+
+
+def _split_interleaved(projected: Tensor, num_heads: int) -> Tensor:
+    return rearrange(projected, "batch seq (d_k head) -> batch head seq d_k", head=num_heads)
+
+
+def _merge(heads: Tensor) -> Tensor:
+    return rearrange(heads, "batch head query d_v -> batch query (head d_v)")
+
+
+def _merge_cases() -> Cases:
+    heads = {"1 head": 1, "3 heads": 3, "2 heads": 2}
+    return {
+        **{name: (twelve_heads(number).value,) for name, number in heads.items()},
+        "all sizes differ": (companion_heads(example.SIZES.tgt)[0],),
+    }
+
+
+def _merge_no_transpose(heads: Tensor) -> Tensor:
+    batch, head, query, d_v = heads.shape
+    return heads.reshape(batch, query, head * d_v)
+
+
+def _multi_head_attention(
+    query: Tensor,
+    memory: Tensor,
+    w_q: Tensor,
+    w_k: Tensor,
+    w_v: Tensor,
+    w_o: Tensor,
+    num_heads: int,
+    *,
+    split: Callable[[Tensor, int], Tensor] = _split,
+    merge: Callable[[Tensor], Tensor] = _merge,
+    attend: Callable[..., Tensor] = attend,
+) -> Tensor:
+    projected = (query @ w_q.T, memory @ w_k.T, memory @ w_v.T)
+    heads = (split(features, num_heads) for features in projected)
+    return merge(attend(*heads)) @ w_o.T
+
+
+def _multi_head_attention_cases() -> Cases:
+    twelve = {"1 head": twelve_heads(1), "3 heads": twelve_heads(3), "2 heads": twelve_heads(2)}
+    draw, sizes = seeded(), example.SIZES
+    keys, values = sizes.num_heads * sizes.d_k, sizes.num_heads * sizes.d_v
+    return {
+        **{
+            name: (at.x, at.x.clone(), at.w_q, at.w_k, at.w_v, at.w_o, at.query.size(1))
+            for name, at in twelve.items()
+        },
+        "all sizes differ": (
+            draw(sizes.batch, sizes.tgt, sizes.d_model),
+            draw(sizes.batch, sizes.src, sizes.d_model),
+            *(draw(width, sizes.d_model) / 5 for width in (keys, keys, values)),
+            draw(sizes.d_model, values) / 5,
+            sizes.num_heads,
+        ),
+    }
+
+
+def _scale_d_model(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
+    def scores(query_heads: Tensor, key_heads: Tensor) -> Tensor:
+        return query_heads @ key_heads.transpose(-2, -1) / math.sqrt(query.size(-1))
+
+    return _multi_head_attention(query, memory, *rest, attend=partial(attend, scores=scores))
+
+
+def _heads_are_features(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
+    return _multi_head_attention(query, memory, *rest[:-1], query.size(-1))
+
+
+TARGETS = (
+    Target(
+        name="split_heads",
+        contract="projected (batch, seq, head*d_k), num_heads -> (batch, head, seq, d_k)",
+        right=_split,
+        cases=_split_cases,
+    ),
+    Target(
+        name="merge_heads",
+        contract="heads (batch, head, query, d_v) -> (batch, query, head*d_v)",
+        right=_merge,
+        cases=_merge_cases,
+    ),
+    Target(
+        name="multi_head_attention",
+        contract="query (batch, query, d_model), memory (batch, key, d_model), w_q and w_k "
+        "(head*d_k, d_model), w_v (head*d_v, d_model), w_o (d_model, head*d_v), num_heads -> "
+        "(batch, query, d_model)",
+        right=_multi_head_attention,
+        cases=_multi_head_attention_cases,
+        also={
+            "split-view": partial(_multi_head_attention, split=_split_view),
+            "split-interleaved": partial(_multi_head_attention, split=_split_interleaved),
+            "merge-no-transpose": partial(_multi_head_attention, merge=_merge_no_transpose),
+            "softmax-queries": partial(_multi_head_attention, attend=partial(attend, dim=-2)),
+            **{
+                id: partial(_multi_head_attention, attend=partial(attend, scores=wrong))
+                for id, wrong in WRONG_SCORES.items()
+            },
+        },
+    ),
+)
+
+_PATTERN = '"batch seq (head d_k) -> batch head seq d_k"'
+
+MISTAKES = (
+    Mistake(
+        id="split-view",
+        sentence="You cut the heads with view alone, so a head gets slices of one word instead of "
+        "a slice of every word: view as (batch, seq, head, d_k), then transpose seq and head.",
+        step="06",
+        target="split_heads",
+        wrong=_split_view,
+        plant=Plant(
+            "multi_head_attention",
+            f"rearrange(\n            projected, {_PATTERN}, head=self.num_heads\n        )",
+            "projected.reshape(\n"
+            "            projected.size(0), self.num_heads, projected.size(1), -1\n"
+            "        )",
+        ),
+    ),
+    Mistake(
+        id="split-interleaved",
+        sentence="You dealt the features to the heads in turn, like cards: each head takes "
+        "neighbouring features, so cut the last axis as (head, d_k) and not as (d_k, head).",
+        step="06",
+        target="split_heads",
+        wrong=_split_interleaved,
+        plant=Plant(
+            "multi_head_attention", _PATTERN, '"batch seq (d_k head) -> batch head seq d_k"'
+        ),
+    ),
+    Mistake(
+        id="merge-no-transpose",
+        sentence="You merged the heads with reshape alone, so a word gets what was answered to "
+        "another: transpose head and query back first, then merge head and d_v.",
+        step="06",
+        target="merge_heads",
+        wrong=_merge_no_transpose,
+        plant=Plant(
+            "multi_head_attention",
+            'rearrange(blended, "batch head query d_v -> batch query (head d_v)")',
+            "blended.reshape(blended.size(0), blended.size(2), -1)",
+        ),
+    ),
+    Mistake(
+        id="softmax-heads",
+        sentence="Your softmax runs over the heads, which then compete for each pair of words: "
+        "run it over the keys, the last axis.",
+        step="06",
+        target="multi_head_attention",
+        wrong=partial(_multi_head_attention, attend=partial(attend, dim=1)),
+        plant=Plant(
+            "attention",
+            "= scores.softmax(-1)\n",
+            "= scores.softmax(1 if scores.ndim == 4 else -1)\n",
+        ),
+    ),
+    Mistake(
+        id="scale-d_model",
+        sentence="You divided the scores by the square root of d_model: each head scores with "
+        "d_k features, so divide by the square root of d_k.",
+        step="06",
+        target="multi_head_attention",
+        wrong=_scale_d_model,
+        plant=Plant(
+            "multi_head_attention",
+            "return attend(query, key, value, mask, dropout_p)",
+            "return attend(query * (self.d_k / self.d_model) ** 0.5, key, value, mask, dropout_p)",
+        ),
+    ),
+    Mistake(
+        id="heads-are-features",
+        sentence="You cut into as many heads as there are features: cut into num_heads.",
+        step="12",
+        target="multi_head_attention",
+        wrong=_heads_are_features,
+        plant=Plant("multi_head_attention", "head=self.num_heads\n", "head=self.d_model\n"),
+    ),
+)
