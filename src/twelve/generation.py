@@ -106,8 +106,8 @@ class CachedDecoder:
         self.length = 0
         batch, src, _ = memory.shape
         layers = model.decoder.layers
-        self.self_caches = [KeyValueCache(at.self_attention, batch, max_len) for at in layers]
-        self.cross_caches = [KeyValueCache(at.cross_attention, batch, src) for at in layers]
+        self.self_caches = [KeyValueCache(one.self_attention, batch, max_len) for one in layers]
+        self.cross_caches = [KeyValueCache(one.cross_attention, batch, src) for one in layers]
 
     def step(self, tgt: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab"]:
         """Score every word as the one that follows each new position.
