@@ -271,7 +271,7 @@ MISTAKES = (
     ),
     Mistake(
         id="mask-multiplied",
-        sentence="You multiplied the scores by the mask, and a score of 0 still gets a share: set "
+        sentence="Your hidden scores became 0, and a score of 0 still gets a share: set "
         "hidden scores to minus infinity before softmax.",
         step="05",
         target="masked_weights",
