@@ -1,7 +1,10 @@
 """The checker: every known mistake named, every layer by a small wrong function, no false alarm."""
 
+import dataclasses
 import math
 import re
+import sys
+import warnings
 
 import pytest
 import torch
@@ -14,15 +17,21 @@ from twelve.lab.check import (
     EXERCISES,
     MISTAKES,
     TARGETS,
+    Question,
+    Target,
     Verdict,
     WrongAnswer,
     check,
     diagnose,
     wrong_versions,
 )
+from twelve.lab.check.targets import STEPS
 from twelve.lab.steps import find_step
 
-KNOWN = [(id, mistake) for id, at in EXERCISES.items() for mistake in wrong_versions(at.name)]
+TASKS = {id: at for id, at in EXERCISES.items() if isinstance(at, Target)}
+QUESTIONS = {id: at for id, at in EXERCISES.items() if isinstance(at, Question)}
+KNOWN = [(id, mistake) for id, at in TASKS.items() for mistake in wrong_versions(at.name)]
+MISLED = [(id, mistake) for id, at in QUESTIONS.items() for mistake in at.wrong]
 
 
 def found(id, function, kind, *words) -> Verdict:
@@ -41,10 +50,11 @@ def split(projected, num_heads):
 
 
 def test_every_task_is_an_exercise_of_the_notebook_that_its_file_belongs_to():
-    assert list(EXERCISES.values()) == list(TARGETS.values())
+    assert list(TASKS.values()) == list(TARGETS.values())
     assert EXERCISES["06-split-heads"] is TARGETS["split_heads"]
-    for id, target in EXERCISES.items():
+    for id, target in TASKS.items():
         assert find_step(id[:2]).stem == target.right.__module__.rpartition(".")[2]
+    assert len(EXERCISES) == len(TASKS) + sum(len(step.QUESTIONS) for step in STEPS)
 
 
 @pytest.mark.parametrize("run", [check, diagnose])
@@ -68,15 +78,51 @@ def test_every_wrong_version_is_named(id, mistake):
 
 @pytest.mark.parametrize("id", [id for id in MISTAKES if MISTAKES[id].variants])
 def test_every_variant_is_named(id):
-    exercise = next(name for name, at in EXERCISES.items() if at.name == MISTAKES[id].target)
+    exercise = next(name for name, at in TASKS.items() if at.name == MISTAKES[id].target)
     for variant in MISTAKES[id].variants:
         assert diagnose(exercise, variant).mistake == id
 
 
-@pytest.mark.parametrize("id", EXERCISES)
+SLIPS = [(id, sentence) for id, at in EXERCISES.items() for sentence in at.slips]
+
+
+@pytest.mark.parametrize(("id", "sentence"), SLIPS)
+def test_a_slip_is_answered_by_its_sentence(id, sentence):
+    at = EXERCISES[id]
+    wrong = at.slips[sentence]
+    verdict = diagnose(id, wrong() if isinstance(at, Question) else wrong)
+    assert (verdict.kind, verdict.mistake, verdict.message) == ("slip", None, sentence)
+    assert re.fullmatch(r"[A-Z\"].*[^.][.?]", sentence)
+    assert len(sentence) <= 200
+
+
+HALVES = [(id, mistake) for id, at in TASKS.items() for mistake in at.halves]
+
+
+@pytest.mark.parametrize(("id", "mistake"), HALVES)
+def test_a_mistake_that_is_half_made_is_named(id, mistake):
+    assert mistake in EXERCISES[id].also
+    for wrong in EXERCISES[id].halves[mistake]:
+        assert diagnose(id, wrong).mistake == mistake
+
+
+@pytest.mark.parametrize("id", TASKS)
 def test_every_right_answer_is_right(id):
     verdict = found(id, EXERCISES[id].right, "ok")
-    assert verdict.note == ""
+    assert verdict.note == "" or EXERCISES[id].avoid
+
+
+@pytest.mark.parametrize("id", QUESTIONS)
+def test_every_right_prediction_is_right(id):
+    found(id, EXERCISES[id].right(), "ok")
+
+
+@pytest.mark.parametrize(("id", "mistake"), MISLED)
+def test_every_prediction_that_follows_a_mistake_is_named(id, mistake):
+    verdict = diagnose(id, EXERCISES[id].wrong[mistake]())
+    assert (verdict.ok, verdict.kind, verdict.mistake) == (False, "mistake", mistake)
+    said = f"This is what comes out of a classic mistake: {MISTAKES[mistake].sentence}"
+    assert verdict.message.startswith(said)
 
 
 def scaled_first(query, key):
@@ -95,6 +141,26 @@ def in_float32(query, key, value):
 
 def in_half(x, weight, bias):
     return F.linear(x.half(), weight.half(), bias.half())
+
+
+def test_what_a_task_asks_to_do_without_is_a_note(monkeypatch):
+    target = dataclasses.replace(EXERCISES["01-linear"], avoid=("@", "einsum", "linear"))
+    monkeypatch.setitem(EXERCISES, "01-linear", target)
+
+    def inside(x, w, b):
+        return [F.linear(one, w) @ torch.eye(len(w)) + b for one in x]
+
+    def without(x, w, b):
+        """Do it without einsum and @."""
+        return (x.unsqueeze(2) * w).sum(-1) + b
+
+    nested = found("01-linear", lambda *given: torch.stack(inside(*given)), "ok")
+    assert nested.note == ""
+    direct = found("01-linear", lambda x, w, b: torch.einsum("bsi,oi->bso", x, w) + b, "ok")
+    assert direct.note == "A note: the task asks to do without einsum."
+    both = found("01-linear", lambda x, w, b: [(F.linear(x, w) @ torch.eye(len(w)) + b)][0], "ok")
+    assert both.note == "A note: the task asks to do without @ and linear."
+    assert found("01-linear", without, "ok").note == ""
 
 
 def transposed_in_memory(x):
@@ -177,6 +243,24 @@ def test_a_blank_is_not_started(function):
     found("06-split-heads", function, "not started", "Not started yet")
 
 
+def test_an_error_of_torch_that_speaks_of_an_ellipsis_is_no_blank():
+    def one_letter_too_few(x, weight, bias):
+        return torch.einsum("sd,fd->sf", x, weight) + bias
+
+    found("01-linear", one_letter_too_few, "call", "no ellipsis was given")
+
+
+def test_an_error_comes_with_the_sizes_that_went_in():
+    found("07-rms-norm", lambda x, w: x @ x, "call", "(x (2, 2, 3), w (3)), line ")
+
+
+def test_of_an_error_of_einops_the_reason_is_shown():
+    def split(x, n):
+        return rearrange(x, "b s (h d) -> b h s d", heads=n)
+
+    found("06-split-heads", split, "call", "fails: EinopsError: ", "heads")
+
+
 def raises_at_once(projected, num_heads):
     return torch.bmm(projected, num_heads)
 
@@ -226,7 +310,7 @@ def test_a_function_of_other_arguments_cannot_be_called():
         (
             "05-causal-mask",
             lambda n: torch.ones(1, 1, n, n).tril(),
-            "True and False are due, and yours holds real numbers (torch.float64)",
+            "The answer should hold True and False, and yours holds real numbers (torch.float64)",
         ),
     ],
 )
@@ -310,8 +394,8 @@ def test_unknown_wrong_numbers_are_located():
         answer = x @ weight.T + bias
         return torch.cat([answer[:-1], answer[-1:] + torch.eye(answer.size(-1))[-1]])
 
-    verdict = found("01-linear", one_off, "numbers", "10 of 12 numbers are right")
-    place = r"first, the answer at \[batch 1, seq 0, d_out 2\] is (\S+), and (\S+) is due\."
+    verdict = found("01-linear", one_off, "numbers", "10 of the 12 numbers of the answer are right")
+    place = r"the first other one, at \[batch 1, seq 0, d_out 2\], is (\S+), and (\S+) is due\."
     got, due = re.search(place, verdict.message).groups()
     assert float(got) - float(due) == pytest.approx(1)
 
@@ -328,11 +412,71 @@ def test_rows_that_must_sum_to_one_are_told():
     found("04-attention-weights", lambda s: (-s).softmax(-1), "numbers", "Your rows do sum to 1")
 
 
+def test_rows_that_sum_to_one_by_accident_are_no_rule():
+    def one_place_too_late(new, length, table, positions):
+        return table[new] + positions[length + 1 : length + 1 + new.size(1)]
+
+    verdict = found("14-embed-step", one_place_too_late, "numbers")
+    assert "sum to 1" not in verdict.message
+
+
+def hears_all(x, memory, layers, norm, tgt_mask, src_mask):
+    for layer in layers:
+        x = layer(x.mean(1, keepdim=True).expand_as(x), memory, tgt_mask, src_mask)
+    return norm(x)
+
+
+def negative(x, memory, layers, norm, tgt_mask, src_mask):
+    return -TARGETS["decoder"].right(x, memory, layers, norm, tgt_mask, src_mask)
+
+
+def says_the_last(parts, src, tgt, src_mask, tgt_mask):
+    logits = TARGETS["transformer"].right(parts, src, tgt, src_mask, tgt_mask)
+    return logits + F.one_hot(tgt[:, -1:], logits.size(-1))
+
+
+UNREAD = "Your answer does not depend on"
+
+
+def test_an_argument_that_is_not_read_is_named():
+    found("01-linear", lambda x, w, b: x @ w.T, "numbers", f'{UNREAD} "b".')
+    said = found("04-attention", lambda q, k, v: v[:, :1] + q[..., :1], "numbers").message
+    assert f'{UNREAD} "k".' in said
+    assert UNREAD not in found("01-linear", lambda x, w, b: x @ w.T - b, "numbers").message
+
+
+LEAK = "The first words change with the last one of"
+
+
+def test_an_answer_that_hears_the_future_is_told_so():
+    found("11-decoder", hears_all, "numbers", f'{LEAK} "x"; they must not.')
+    found("12-transformer", says_the_last, "numbers", f'{LEAK} "tgt"; they must not.')
+    assert LEAK not in found("11-decoder", negative, "numbers").message
+
+
+def test_words_that_may_be_heard_are_no_leak():
+    right = TARGETS["encoder"].right
+    assert LEAK not in found("10-encoder", lambda *given: -right(*given), "numbers").message
+
+
+def test_a_matrix_of_weights_holds_no_words():
+    def leaky(x, w_up, b_up, w_down, b_down):
+        return F.leaky_relu(x @ w_up.T + b_up) @ w_down.T + b_down
+
+    assert LEAK not in found("09-feed-forward", leaky, "numbers").message
+
+
 def test_a_mask_that_shows_too_much_is_counted():
     def everything(n):
         return torch.ones(1, 1, n, n, dtype=torch.bool)
 
-    found("05-causal-mask", everything, "numbers", "[0, 0, 0, 1] is True", "In all, 1 too many")
+    found(
+        "05-causal-mask",
+        everything,
+        "numbers",
+        "at [0, 0, 0, 1], is True, and False is due",
+        "In all, 1 too many",
+    )
 
 
 def cut_by_detach(query, key):
@@ -446,6 +590,27 @@ def test_what_a_function_prints_is_shown_once_for_each_case(capsys):
     assert capsys.readouterr().out == "here\n" * len(TARGETS["split_heads"].cases())
 
 
+def warns(projected, num_heads):
+    warnings.warn("softmax without dim", UserWarning, stacklevel=1)
+    return split(projected, num_heads)
+
+
+def talks_aside(projected, num_heads):
+    print("here", file=sys.stderr)
+    return projected
+
+
+def test_what_a_function_says_on_stderr_is_a_note(capsys):
+    check("06-split-heads", warns)
+    with pytest.raises(WrongAnswer):
+        check("06-split-heads", talks_aside)
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[1] == "A note: your code also says: UserWarning: softmax without dim"
+    assert lines[3:] == ["A note: your code also says: here"]
+    assert err == ""
+
+
 @pytest.mark.parametrize("function", [split, raises_at_once])
 def test_one_thread_runs_and_the_number_is_restored(function):
     before, seen = torch.get_num_threads(), []
@@ -467,3 +632,13 @@ def test_the_default_type_is_restored():
     before = torch.get_default_dtype()
     diagnose("03-sinusoid", raises_at_once)
     assert torch.get_default_dtype() == before
+
+
+def test_answers_run_on_the_cpu_wherever_the_notebook_keeps_its_tensors():
+    torch.set_default_device("meta")
+    try:
+        verdict = diagnose("05-causal-mask", at_or_before)
+        assert torch.empty(0).device.type == "meta"
+    finally:
+        torch.set_default_device(None)
+    assert verdict.ok, verdict

@@ -62,7 +62,7 @@ INVISIBLE = {
     "pe-batch-index": {"twelve numbers"},
     "dropout-twice": {"eval mode"},
     "ln-eps-tiny": {"twelve numbers", "a square of numbers", "all sizes differ"},
-    "rms-eps-outside": {"twelve numbers", "all sizes differ"},
+    "rms-eps-outside": {"twelve numbers", "a square of numbers", "all sizes differ"},
     "norm-bypassed": {"a sublayer that adds nothing"},
     "padding-mask-missing": {"no padding"},
     "causal-missing": {"one word"},
@@ -187,10 +187,28 @@ def embed(ids, table, pad_id=None):
     return functional_call(layer, {"weight": table}, ids)
 
 
+class ScaledEmbedding(twelve.TokenEmbedding):
+    """The layer with its switch on."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__(vocab_size, d_model, scale=True)
+
+
 def add_positions(x, table, dropout=None):
     layer = twelve.PositionalEncoding(x.size(-1), max_len=len(table))
     layer.dropout = Called(dropout or torch.clone)
     return functional_call(layer, {"table": table}, x)
+
+
+class StartedEncoding(twelve.PositionalEncoding):
+    """The layer on a sentence whose beginning is there already."""
+
+    def __init__(self, d_model, max_len):
+        super().__init__(d_model, max_len=max_len)
+
+    def forward(self, x, start):
+        before = torch.zeros(x.size(0), start, x.size(-1))
+        return super().forward(torch.cat([before, x], dim=1))[:, start:]
 
 
 def traced_scores(query, key):
@@ -241,6 +259,12 @@ def residual(x, sublayer, norm):
     return wrapper(x, sublayer)
 
 
+def residual_stack(x, sublayers, norms, last_norm):
+    for sublayer, norm in zip(sublayers, norms, strict=True):
+        x = residual(x, sublayer, norm)
+    return last_norm(x)
+
+
 def feed_forward(x, w_up, b_up, w_down, b_down):
     given = {"up.weight": w_up, "up.bias": b_up, "down.weight": w_down, "down.bias": b_down}
     return functional_call(twelve.FeedForward(*w_up.T.shape), given, x)
@@ -267,6 +291,22 @@ def encoder(x, layers, norm, src_mask):
     return whole(x, src_mask=src_mask)
 
 
+class EncoderLayer(nn.Module):
+    """A layer of the package, its parts under the names of the exercise."""
+
+    def __init__(self, *sizes):
+        super().__init__()
+        whole = twelve.EncoderLayer(*sizes)
+        self.look, self.think = whole.self_attention, whole.feed_forward
+        self.norm1, self.norm2 = (
+            whole.self_attention_residual.norm, whole.feed_forward_residual.norm,
+        )  # fmt: skip
+        self.whole = [whole]
+
+    def forward(self, x, src_mask):
+        return self.whole[0](x, src_mask=src_mask)
+
+
 def decoder(x, memory, layers, norm, tgt_mask, src_mask):
     def part(layer):
         return Called(lambda x, memory, *, tgt_mask, src_mask: layer(x, memory, tgt_mask, src_mask))
@@ -274,6 +314,15 @@ def decoder(x, memory, layers, norm, tgt_mask, src_mask):
     whole = twelve.Decoder(x.size(-1), 1, num_layers=1)
     whole.layers, whole.norm = nn.ModuleList(part(layer) for layer in layers), norm
     return whole(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
+
+
+def decoder_layer(x, memory, back, across, think, norms, tgt_mask, src_mask):
+    layer = twelve.DecoderLayer(x.size(-1), 1)
+    layer.self_attention, layer.cross_attention, layer.feed_forward = back, across, think
+    wrappers = [part for part in layer.children() if isinstance(part, twelve.Residual)]
+    for wrapper, norm in zip(wrappers, norms, strict=True):
+        wrapper.norm = norm
+    return layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
 
 
 def cross_attention(x, memory, attention, src_mask, tgt_mask):
@@ -290,13 +339,23 @@ def transformer(parts, src, tgt, src_mask, tgt_mask):
     return parts(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)
 
 
+def tied_logits(x, table):
+    sizes = {"d_model": x.size(-1), "num_heads": 1, "num_layers": 1}
+    model = twelve.Transformer(4, len(table), **sizes, tie_weights=True)
+    assert model.output_projection.weight is model.tgt_embedding.weight
+    return functional_call(model.output_projection, {"weight": table}, x)
+
+
 PACKAGE = {
     "linear": linear,
+    "linear_layer": twelve.Linear,
     "embed": embed,
     "padding_row": embed,
+    "scaled_embedding": ScaledEmbedding,
     "sinusoid": twelve.sinusoid,
     "positional_encoding": add_positions,
     "positions_dropped": add_positions,
+    "positional_layer": StartedEncoding,
     "attention_scores": traced_scores,
     "attention_weights": weights,
     "attention": twelve.scaled_dot_product_attention,
@@ -312,13 +371,17 @@ PACKAGE = {
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "residual": residual,
+    "residual_stack": residual_stack,
     "feed_forward": feed_forward,
     "swiglu": swiglu,
     "stack": stack,
     "encoder": encoder,
+    "encoder_layer": EncoderLayer,
     "cross_attention": cross_attention,
     "decoder": decoder,
+    "decoder_layer": decoder_layer,
     "transformer": transformer,
+    "tied_logits": tied_logits,
     "shift": training.shift,
     "loss": training.cross_entropy,
 }
@@ -372,7 +435,7 @@ def test_words_that_are_embedded_one_by_one_equal_one_pass():
 def test_a_gradient_reaches_every_argument_of_the_right_answer(name):
     for case, given in TARGETS[name].cases().items():
         given = trainable(given)
-        answer = TARGETS[name].observe(TARGETS[name].right(*given))
+        answer = TARGETS[name].observe(TARGETS[name].run(TARGETS[name].right, given))
         for slope in gradients(answer, given):
             assert slope is not None, case
             assert slope.isfinite().all(), case

@@ -73,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     sheet.add_argument("file", type=Path)
     _add_switches(sheet)
 
+    progress = commands.add_parser("progress", help="say which exercises are solved")
+    progress.set_defaults(run=_progress)
+    progress.add_argument(
+        "paths", type=Path, nargs="*", default=[Path("build/student")], metavar="PATH",
+        help="a progress.json or its folder; several make a class (default build/student)",
+    )  # fmt: skip
+
     picture = commands.add_parser("picture", help="draw the walk as a PNG")
     picture.set_defaults(run=_picture)
     picture.add_argument("file", type=Path)
@@ -143,6 +150,13 @@ def _explorer(options: argparse.Namespace) -> int:
 def _sheet(options: argparse.Namespace) -> int:
     trace = example.trace(**_config(options), on=device(options.device))
     print(f"written: {trace.to_excel(options.file, example.words)}")
+    return 0
+
+
+def _progress(options: argparse.Namespace) -> int:
+    from twelve.lab.check.progress import report  # the checker draws the cases of every task
+
+    print(report(options.paths))
     return 0
 
 

@@ -7,14 +7,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from twelve.lab.check.compare import Outcome, outcomes
-from twelve.lab.check.table import Target
+from twelve.lab.check.table import Target, by_position
 
 # What an empty body is compiled to: ellipsis, pass, a docstring, and the None that it returns.
 _IDLE = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP"}
@@ -66,11 +66,11 @@ def attempts(
     def record(*given: Any) -> Any:
         before = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in given)
         calls.append((before, False, None, None))
-        answer = function(*given)
+        answer = target.run(function, given)
         calls[-1] = (before, True, answer, _changed(before, given))
         return answer
 
-    found = outcomes(replace(target, by_gradient=by_gradient), record)
+    found = outcomes(replace(target, by_gradient=by_gradient, run=by_position), record)
     return [
         Attempt(case, given, returned, answer, found[case], changed)
         for case, (given, returned, answer, changed) in zip(found, calls, strict=True)
@@ -86,7 +86,8 @@ def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:
     if not attempt.returned:
         if isinstance(attempt.error, NotImplementedError):
             return _raised_by_hand(attempt.error)
-        return re.search(r"\bellipsis\b", str(attempt.error)) is not None
+        left = any(one is ... for one in _consts(function))
+        return left and re.search(r"\bellipsis\b", str(attempt.error)) is not None
     parts = attempt.answer if isinstance(attempt.answer, tuple | list) else (attempt.answer,)
     return any(one is ... for one in parts) or (attempt.answer is None and _is_empty(function))
 
@@ -105,9 +106,34 @@ def learners_line(error: Exception) -> str:
 
 
 def constants(function: Callable[..., Any]) -> Iterator[float]:
-    """List the numbers that stand in the text of a function."""
-    if isinstance(function, FunctionType):
-        yield from (one for one in function.__code__.co_consts if isinstance(one, int | float))
+    """List the numbers that stand in the text of a function, or of the forward of a class."""
+    yield from (one for one in _consts(function) if isinstance(one, int | float))
+
+
+def _consts(function: Callable[..., Any]) -> tuple[Any, ...]:
+    code = getattr(_body(function), "__code__", None)
+    return code.co_consts if isinstance(code, CodeType) else ()
+
+
+def names(function: Callable[..., Any]) -> set[str]:
+    """List the names and the signs, such as "@", that stand in the text of a function."""
+    found: set[str] = set()
+    waiting = [getattr(_body(function), "__code__", None)]
+    while waiting:
+        code = waiting.pop()
+        if not isinstance(code, CodeType):
+            continue
+        found.update(code.co_names)
+        found.update(
+            step.argrepr for step in dis.get_instructions(code) if step.opname == "BINARY_OP"
+        )
+        waiting += code.co_consts
+    return found
+
+
+def _body(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """Find what a learner writes: of a layer, how it runs."""
+    return getattr(answer, "forward", answer) if isinstance(answer, type) else answer
 
 
 def _changed(before: tuple[Any, ...], after: tuple[Any, ...]) -> int | None:
@@ -118,6 +144,7 @@ def _changed(before: tuple[Any, ...], after: tuple[Any, ...]) -> int | None:
 
 
 def _is_empty(function: Callable[..., Any]) -> bool:
+    function = _body(function)
     if not isinstance(function, FunctionType):
         return False
     steps = list(dis.get_instructions(function))

@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from twelve.lab import example
 from twelve.lab.check.numbers import seeded, twelve_heads
-from twelve.lab.check.table import Cases, Mistake, Plant, Target
+from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
 
 
 def scores(query: Tensor, key: Tensor) -> Tensor:
@@ -94,6 +95,58 @@ WRONG_SCORES = {
     "scale-multiplied": _scale_multiplied,
     "scale-length": _scale_length,
 }
+
+
+def _weights_shape(*, scores: Callable[..., Tensor] = scores) -> tuple[int, ...]:
+    draw = seeded()
+    return tuple(_weights(scores(draw(3, 7, 16), draw(3, 9, 16))).shape)
+
+
+def _key_zeroed(
+    *, scores: Callable[..., Tensor] = scores, weights: Callable[..., Tensor] = _weights
+) -> list[float]:
+    one = twelve_heads(1)
+    query, key = one.query[1, 0], one.key[1, 0].clone()
+    key[1] = 0
+    return weights(scores(query, key))[0].tolist()
+
+
+def _keys_reversed() -> frozenset[str]:
+    one = twelve_heads(1)
+
+    def steps(key: Tensor, value: Tensor) -> dict[str, Tensor]:
+        found = scores(one.query, key)
+        context = _attention(one.query, key, value)
+        return {"scores": found, "weights": _weights(found), "context": context}
+
+    before, after = steps(one.key, one.value), steps(one.key.flip(2), one.value.flip(2))
+    return frozenset(name for name in before if not torch.allclose(before[name], after[name]))
+
+
+QUESTIONS = (
+    Question(
+        name="weights_shape",
+        contract="7 words ask 9 words, in 3 pairs of sentences -> (batch, query, key)",
+        right=_weights_shape,
+        wrong={"qk-swapped": partial(_weights_shape, scores=_qk_swapped)},
+    ),
+    Question(
+        name="key_zeroed",
+        contract="the weights of dog where the key of fish is zero, for dog and for fish",
+        right=_key_zeroed,
+        wrong={
+            "softmax-queries": partial(_key_zeroed, weights=_softmax_queries),
+            **{id: partial(_key_zeroed, scores=wrong) for id, wrong in WRONG_SCORES.items()},
+        },
+        decimals=3,
+    ),
+    Question(
+        name="keys_reversed",
+        contract="what changes where keys and values stand in reversed order",
+        right=_keys_reversed,
+        options=("scores", "weights", "context"),
+    ),
+)
 
 TARGETS = (
     Target(

@@ -20,6 +20,18 @@ class Outcome:
     error: Exception | None = None
 
 
+@contextmanager
+def exact_on_cpu() -> Iterator[None]:
+    """Let what is made of nothing, such as a table of sines, be of the kind that the cases are."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def outcomes(target: Target, function: Callable[..., Any]) -> dict[str, Outcome]:
     """Run a function on every case of a task.
 
@@ -31,7 +43,7 @@ def outcomes(target: Target, function: Callable[..., Any]) -> dict[str, Outcome]
         What came out, by the name of the case. An error is an outcome too: many a mistake shows
         by raising where all sizes differ.
     """
-    with _float64():
+    with exact_on_cpu():
         cases = target.cases()
         return {name: _outcome(target, function, given) for name, given in cases.items()}
 
@@ -71,7 +83,7 @@ def trainable(given: tuple[Any, ...]) -> tuple[Any, ...]:
 def _outcome(target: Target, function: Callable[..., Any], given: tuple[Any, ...]) -> Outcome:
     given = trainable(given) if target.by_gradient else given
     try:
-        values = target.observe(function(*given))
+        values = target.observe(target.run(function, given))
         slopes = gradients(values, given) if target.by_gradient else ()
     # Whatever a wrong function raises belongs to what is known about it.
     except Exception as error:
@@ -90,14 +102,3 @@ def _equal(one: Tensor | None, other: Tensor | None, tolerance: float) -> bool:
 
 def _waves(like: Tensor) -> Tensor:
     return torch.arange(like.numel(), dtype=like.dtype).cos().view(like.shape)
-
-
-@contextmanager
-def _float64() -> Iterator[None]:
-    """Let what a function makes of nothing, such as a table of sines, be as exact as the cases."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

@@ -3,29 +3,24 @@
 import difflib
 import io
 import os
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from twelve.lab.check import layers
-from twelve.lab.check.attempt import attempts, constants
-from twelve.lab.check.compare import agree, outcomes
+from twelve.lab.check import layers, prediction
+from twelve.lab.check.attempt import attempts, constants, names
+from twelve.lab.check.compare import agree, exact_on_cpu, outcomes
 from twelve.lab.check.gradient import gradient
 from twelve.lab.check.layers import Sitting
-from twelve.lab.check.mistakes import MISTAKES, suspects
-from twelve.lab.check.table import Target
-from twelve.lab.check.targets import STEPS
-from twelve.lab.steps import find_step, step_of
-
-# Each task under the number of the notebook whose stem its file has.
-EXERCISES: dict[str, Target] = {
-    f"{step_of(step.__name__.rpartition('.')[2])}-{target.name.replace('_', '-')}": target
-    for step in STEPS
-    for target in step.TARGETS
-}
+from twelve.lab.check.mistakes import MISTAKES, slips, suspects
+from twelve.lab.check.progress import note
+from twelve.lab.check.table import Question, Target
+from twelve.lab.check.targets import EXERCISES
+from twelve.lab.steps import find_step
 
 # Asked in turn, after "not started" and before "gradient", which takes runs of its own.
 _LAYERS = {
@@ -47,10 +42,10 @@ class Verdict:
     Args:
         ok: Whether it is right.
         kind: "ok", "not started", "call", "type", "rank", "axes swapped", "shape", "input
-            changed", "nan or inf", "mistake", "numbers" or "gradient".
+            changed", "nan or inf", "mistake", "slip", "numbers" or "gradient".
         mistake: Id of the mistake, where it is a known one.
         message: One or two sentences for the learner.
-        note: What could be nicer about an answer that is right.
+        note: What could be nicer about an answer that is right, and what it warned of.
     """
 
     ok: bool
@@ -67,8 +62,8 @@ class WrongAnswer(Exception):
         return [str(self)]
 
 
-def exercise(id: str) -> Target:
-    """Look up the task of an exercise.
+def exercise(id: str) -> Target | Question:
+    """Look up the task or the question of an exercise.
 
     Args:
         id: As "06-split-heads": the number of the notebook, and the name of the task.
@@ -82,50 +77,75 @@ def exercise(id: str) -> Target:
     raise ValueError(f"id={id!r} is no exercise; the nearest are {', '.join(near)}")
 
 
-def diagnose(id: str, function: Callable[..., Any]) -> Verdict:
+def diagnose(id: str, answer: Any) -> Verdict:
     """Say whether an answer is right, and if not, what to put right first.
 
         diagnose("06-split-heads", split).message
 
     Args:
         id: The exercise.
-        function: The answer.
+        answer: A function, or a class, to a task; what is predicted, to a question.
 
     Raises:
         ValueError: If there is no such exercise.
     """
-    target = exercise(id)
-    if function is ... or function is None:
-        return _fault("not started", "Not started yet: write the function, then run the cell.")
-    if not callable(function):
-        given = type(function).__name__
-        return _fault("type", f"A {given} was handed in: hand in the function itself, without ().")
-    with _one_thread():
-        return _verdict(target, function)
+    asked = exercise(id)
+    with _one_thread(), _listening() as heard:
+        run = _predicted if isinstance(asked, Question) else _tried
+        verdict = run(asked, answer)
+    if not heard:
+        return verdict
+    return replace(verdict, note=f"{verdict.note} A note: your code also says: {heard[0]}".strip())
 
 
-def check(id: str, function: Callable[..., Any]) -> None:
-    """Print what `diagnose` says.
+def check(id: str, answer: Any) -> None:
+    """Print what `diagnose` says, and note it where a progress.json is kept.
 
         check("06-split-heads", split)
 
     Args:
         id: The exercise.
-        function: The answer.
+        answer: As for `diagnose`.
 
     Raises:
         WrongAnswer: If it is wrong. One that is not started is only told so, unless the variable
             TWELVE_STRICT is 1, as for grading.
         ValueError: If there is no such exercise.
     """
-    verdict = diagnose(id, function)
+    verdict = diagnose(id, answer)
+    note(id, verdict.kind, verdict.mistake)
     if verdict.ok:
-        print(f"✓ {id}: right. {verdict.message} {verdict.note}".rstrip())
+        print("\n".join(filter(None, [f"✓ {id}: right. {verdict.message}", verdict.note])))
         return
     blank = verdict.kind == "not started"
-    print(f"{'○' if blank else '✗'} {id}: {'' if blank else 'not yet right. '}{verdict.message}")
+    opening = f"{'○' if blank else '✗'} {id}: {'' if blank else 'not yet right. '}"
+    print("\n".join(filter(None, [f"{opening}{verdict.message}", verdict.note])))
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
         raise WrongAnswer(f"{id} is not yet right ({verdict.mistake or verdict.kind}).") from None
+
+
+def _predicted(question: Question, given: Any) -> Verdict:
+    if prediction.not_started(given):
+        blank = "Not started yet: put your answer in place of the dots, then run the cell again."
+        return _fault("not started", blank)
+    with exact_on_cpu():
+        found = prediction.fault(question, given)
+        if found is None:
+            return Verdict(True, "ok", None, prediction.praise(question))
+        named = prediction.suspects(question, given)
+    if len(named) != 1:
+        answers = prediction.slips(question, given)
+        return _fault("slip", answers[0]) if len(answers) == 1 else _fault(*found)
+    return _mistake(named[0], "This is what comes out of a classic mistake: ")
+
+
+def _tried(target: Target, function: Any) -> Verdict:
+    if function is ... or function is None:
+        return _fault("not started", "Not started yet: write the function, then run the cell.")
+    if not callable(function):
+        given = type(function).__name__
+        return _fault("type", f"A {given} was handed in: hand in the function itself, without ().")
+    return _verdict(target, function)
 
 
 def _verdict(target: Target, function: Callable[..., Any]) -> Verdict:
@@ -149,26 +169,31 @@ def _verdict(target: Target, function: Callable[..., Any]) -> Verdict:
 def _named(sitting: Sitting, kind: str, message: str) -> Verdict:
     """Name the mistake if exactly one gives all of this, and else say what was seen."""
     # Whatever numbers come with it, a changed argument is to be put right first.
-    found = [] if kind == "input changed" else _suspects(sitting)
-    if len(found) != 1:
+    if kind == "input changed" or not _can_be_told(sitting):
         return _fault(kind, message)
-    mistake = MISTAKES[found[0]]
+    with redirect_stdout(io.StringIO()):
+        found = suspects(sitting.target.name, sitting.function)
+        answers = slips(sitting.target.name, sitting.function)
+    if len(found) == 1:
+        return _mistake(found[0])
+    return _fault("slip", answers[0]) if len(answers) == 1 else _fault(kind, message)
+
+
+def _mistake(id: str, opening: str = "") -> Verdict:
+    mistake = MISTAKES[id]
     step = find_step(mistake.step)
-    said = f"{mistake.sentence} Notebook {step.number} ({step.title}) shows it."
+    said = f"{opening}{mistake.sentence} Notebook {step.number} ({step.title}) shows it."
     return Verdict(False, "mistake", mistake.id, said)
 
 
-def _suspects(sitting: Sitting) -> list[str]:
-    """Ask which mistakes give the same, unless there is nothing to tell them by."""
+def _can_be_told(sitting: Sitting) -> bool:
+    """Say whether there is something to tell a mistake by: errors alone give none away."""
     target, function, mine, _ = sitting
     if not all(layers.is_plain(x) for one in mine for x in one.values):
-        return []
+        return False
     with redirect_stdout(io.StringIO()):
         found, due = outcomes(target, function), outcomes(target, target.right)
-        # Errors alone give no mistake away: wrong numbers must come out of one case at least.
-        if all(one.error is not None or agree(one, due[case]) for case, one in found.items()):
-            return []
-        return suspects(target.name, function)
+    return not all(one.error is not None or agree(one, due[case]) for case, one in found.items())
 
 
 def _fault(kind: str, message: str) -> Verdict:
@@ -176,12 +201,35 @@ def _fault(kind: str, message: str) -> Verdict:
 
 
 def _note(sitting: Sitting) -> str:
+    used = [one for one in sitting.target.avoid if one in names(sitting.function)]
+    if used:
+        return f"A note: the task asks to do without {' and '.join(used)}."
     if any(abs(one) >= 1e4 and float(one) < 0 for one in constants(sitting.function)):
         return "A note: -math.inf hides for certain, where a large number can overflow in half."
     for _, one, other, _, _ in sitting.pairs():
         if one.dtype != other.dtype:
             return f"A note: the answer is {one.dtype} where the cases are {other.dtype}."
     return ""
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Keep warnings and stderr off the page: a grader takes all that is written there for a fault.
+
+    Yields:
+        What was said, filled in at the end.
+    """
+    heard: list[str] = []
+    aside = io.StringIO()
+    with warnings.catch_warnings(record=True) as warned, redirect_stderr(aside):
+        warnings.simplefilter("default")
+        yield heard
+    said = [f"{one.category.__name__}: {one.message}" for one in warned]
+    # torch names a line of its own source.
+    heard += [
+        line.partition(" (Triggered internally")[0] for one in said for line in one.splitlines()
+    ]
+    heard += aside.getvalue().splitlines()
 
 
 @contextmanager

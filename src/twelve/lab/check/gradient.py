@@ -8,6 +8,7 @@ from torch import Tensor
 
 from twelve.lab.check.attempt import Attempt
 from twelve.lab.check.layers import Sitting
+from twelve.lab.check.words import apart
 
 _CUT = "look for detach, .data, .item(), torch.tensor(...) or torch.no_grad()."
 
@@ -26,7 +27,8 @@ def gradient(at: Sitting) -> str | None:
             if not one.isfinite().all() and other.isfinite().all():
                 return (
                     f'The numbers are right, but with the case "{mine.case}" the gradient of '
-                    f"{name} is nan: repair what goes into softmax, not what comes out of it."
+                    f"{name} is nan: repair what goes into softmax or a division, not what comes "
+                    "out of it."
                 )
     # Where relu meets an exact 0, two right answers may differ: the drawn numbers avoid it.
     largest = max(at.due, key=lambda one: sum(x.numel() for x in one.values)).case
@@ -34,7 +36,8 @@ def gradient(at: Sitting) -> str | None:
         for name, one, other in _slopes(at, mine, due):
             counts = mine.case == largest or at.target.by_gradient
             if counts and not _same(one, other, mine):
-                return f"The numbers are right, but the gradient of {name} is not: {_CUT}"
+                where = _first(one, other)
+                return f"The numbers are right, but the gradient of {name} is not: {where}"
     return None
 
 
@@ -51,6 +54,14 @@ def _slopes(at: Sitting, mine: Attempt, due: Attempt) -> Iterator[tuple[str, Ten
         pair = (mine.outcome.gradients[place] if whole else None, due.outcome.gradients[place])
         filled = (torch.zeros_like(one) if slope is None else slope for slope in pair)
         yield at.argument(index), *filled
+
+
+def _first(one: Tensor, other: Tensor) -> str:
+    """Show the first number of a gradient that is not the one that is due."""
+    scale = max(1.0, other.abs().max().item())
+    place = ((one - other).abs() > 1e-3 * scale).nonzero()[0].tolist()
+    got, due = apart(one[tuple(place)].item(), other[tuple(place)].item())
+    return f"at [{', '.join(map(str, place))}] it is {got}, and {due} is due."
 
 
 def _same(one: Tensor, other: Tensor, mine: Attempt) -> bool:

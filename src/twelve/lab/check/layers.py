@@ -5,14 +5,18 @@ thing to put right: whoever returns nothing need not hear about numbers.
 """
 
 import inspect
+import io
 import math
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from twelve.lab.check.attempt import Attempt, is_blank, learners_line
+from twelve.lab.check.built import Misbuilt
+from twelve.lab.check.probes import leak, unread
 from twelve.lab.check.table import Target, as_tensors
 from twelve.lab.check.words import (
     a_or_an,
@@ -62,6 +66,11 @@ class Sitting(NamedTuple):
         # What is written in C cannot always be asked.
         except (TypeError, ValueError):
             names = []
+        # A class is built before it is called.
+        if isinstance(self.function, type):
+            x = self.due[0].given[index]
+            words = isinstance(x, Tensor) and x.ndim == 2 + x.is_floating_point()
+            return "the input" if words else "a parameter"
         if any(one.kind is one.VAR_POSITIONAL for one in names[: index + 1]) or not names[index:]:
             return f"number {index + 1}"
         return f'"{names[index].name}"'
@@ -79,13 +88,27 @@ def call(at: Sitting) -> str | None:
     for one in at.mine:
         if one.returned:
             continue
+        if isinstance(one.error, Misbuilt):
+            return str(one.error)
         lines = str(one.error).strip().splitlines()
-        said = f"{type(one.error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+        # einops repeats the call, and says at the end what is wrong with it.
+        told = lines[-1 if type(one.error).__name__ == "EinopsError" else 0] if lines else ""
+        said = f"{type(one.error).__name__}: {told.strip()}".rstrip(": ")
         where = learners_line(one.error)
         if where:
-            return f'With the case "{one.case}", {where}, fails: {said}'
+            return f'With the case "{one.case}"{_sizes_in(at, one)}, {where}, fails: {said}'
         return f"It cannot be called with {at.target.contract.partition(' -> ')[0]}: {said}"
     return None
+
+
+def _sizes_in(at: Sitting, one: Attempt) -> str:
+    """List the sizes that go in, for whoever reads of a size that does not fit."""
+    sizes = [
+        f"{at.argument(index).strip(chr(34))} {sizes_of(x)}"
+        for index, x in enumerate(one.given)
+        if isinstance(x, Tensor)
+    ]
+    return f" ({', '.join(sizes)})" if sizes and not isinstance(at.function, type) else ""
 
 
 def type_(at: Sitting) -> str | None:
@@ -108,7 +131,8 @@ def type_(at: Sitting) -> str | None:
     for _, one, other, name, _ in at.pairs():
         if kind_of(one) != kind_of(other):
             return (
-                f"Of {name} {kind_of(other)} are due, and yours holds {kind_of(one)} ({one.dtype})."
+                f"{name[0].upper()}{name[1:]} should hold {kind_of(other)}, and yours holds "
+                f"{kind_of(one)} ({one.dtype})."
             )
     return None
 
@@ -144,7 +168,8 @@ def shape(at: Sitting) -> str | None:
     for mine, one, other, name, axes in at.pairs():
         for axis, (size, wanted) in enumerate(zip(one.shape, other.shape, strict=True)):
             if size != wanted:
-                called = f"axis {axis} ({axes[axis]})" if axes else f"axis {axis}"
+                has_name = axes and axes[axis] != "1"
+                called = f"axis {axis} ({axes[axis]})" if has_name else f"axis {axis}"
                 return (
                     f'With the case "{mine.case}", {called} of {name} has size {size}, and '
                     f"{wanted} is due: {sizes_of(one)} in place of {sizes_of(other)}."
@@ -184,12 +209,21 @@ def numbers(at: Sitting) -> str | None:
         place = (~right).nonzero()[0].tolist()
         got, due = apart(one[tuple(place)].item(), other[tuple(place)].item())
         good = int(right.sum())
-        share = f"{good} of {right.numel()} numbers {'is' if good == 1 else 'are'} right"
-        where = f" at {place_of(place, axes)}" if place else ""
-        first = f"{name}{where} is {got}, and {due} is due"
-        start = f'With the case "{mine.case}", ' + (f"{share}; first, " if place else "")
-        return f"{start}{first}.{_hint(one, other)}"
+        verb = "is" if good == 1 else "are"
+        share = f"{good} of the {right.numel()} numbers of {name} {verb} right"
+        first = f"the first other one, at {place_of(place, axes)}, is" if place else f"{name} is"
+        start = f'With the case "{mine.case}", ' + (f"{share}; " if place else "")
+        hints = _hint(one, other, rows_sum_to_one(at)) + _probed(at)
+        return f"{start}{first} {got}, and {due} is due.{hints}"
     return None
+
+
+def rows_sum_to_one(at: Sitting) -> bool:
+    """Say whether all rows of all right answers do, and so none of them by accident."""
+    answers = [other for _, _, other, _, _ in at.pairs()]
+    return all(x.is_floating_point() and x.ndim > 0 and x.size(-1) > 1 for x in answers) and all(
+        _sum_to_one(x) for x in answers
+    )
 
 
 def is_plain(x: Tensor) -> bool:
@@ -227,17 +261,31 @@ def _other_type(answer: Any, due: Any) -> str | None:
     return None
 
 
-def _hint(one: Tensor, other: Tensor) -> str:
+def _hint(one: Tensor, other: Tensor, rows_sum_to_one: bool) -> str:
     if other.dtype == torch.bool:
         shown, hidden = int((one & ~other).sum()), int((other & ~one).sum())
         return f" In all, {shown} too many are True, and {hidden} too few."
-    if not other.is_floating_point() or not other.ndim or other.size(-1) == 1:
+    if not rows_sum_to_one:
         return ""
-    sums = torch.ones(other.shape[:-1], dtype=torch.double)
-    if close(other.double().sum(-1), sums).all():
-        kept = close(one.sum(-1), sums.to(one.dtype)).all()
-        return " Your rows do sum to 1." if kept else " Each row must sum to 1; yours do not."
+    kept = _sum_to_one(one)
+    return " Your rows do sum to 1." if kept else " Each row must sum to 1; yours do not."
+
+
+def _probed(at: Sitting) -> str:
+    # What the function prints has been seen once.
+    with redirect_stdout(io.StringIO()):
+        index = unread(at.target, at.function)
+        heard = leak(at.target, at.function) if index is None else None
+    if index is not None:
+        return f" Your answer does not depend on {at.argument(index)}."
+    if heard is not None:
+        return f" The first words change with the last one of {at.argument(heard)}; they must not."
     return ""
+
+
+def _sum_to_one(x: Tensor) -> bool:
+    """Say whether each row sums to 1, or is empty because there was nothing to share."""
+    return bool((close(x.sum(-1), torch.ones_like(x[..., 0])) | (x == 0).all(-1)).all())
 
 
 def _cause(one: Tensor, mine: Attempt) -> str:
@@ -247,7 +295,10 @@ def _cause(one: Tensor, mine: Attempt) -> str:
         masks = [x for x in mine.given if isinstance(x, Tensor) and x.dtype == torch.bool]
         if whole and (masks or "nothing but padding" in mine.case):
             return "most likely softmax met a row of nothing but -inf, which has no shares to give"
-        return "most likely 0 was divided by 0, or inf taken from inf"
+        return (
+            "most likely 0 was divided by 0, inf taken from inf, or the root of a negative "
+            "number was taken"
+        )
     if (one == -math.inf).any():
         return "most likely the log of 0, or a score that was hidden and never went into softmax"
     return "most likely a division by 0, or an exponential that grew too large"

@@ -10,7 +10,7 @@ from torch import Tensor
 from twelve.lab import example
 from twelve.lab.check.attention import WRONG_SCORES, scores
 from twelve.lab.check.numbers import companion_heads, seeded, twelve_heads
-from twelve.lab.check.table import Cases, Mistake, Plant, Target
+from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
 
 
 def _padding_mask(ids: Tensor) -> Tensor:
@@ -101,6 +101,10 @@ def _mask_inverted(scores: Tensor, mask: Tensor) -> Tensor:
     return masked_weights(scores, ~mask)
 
 
+def _mask_inverted_nan(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(mask, -math.inf).softmax(-1)
+
+
 def _mask_multiplied(scores: Tensor, mask: Tensor) -> Tensor:
     return (scores * mask).softmax(-1)
 
@@ -188,18 +192,73 @@ _WRONG_WEIGHTS = {
     "mask-empty-row": _mask_empty_row,
 }
 
+_WRONG_PADDING = {
+    "mask-inverted": _mask_of_padding,
+    "mask-query-axis": _mask_query_axis,
+    "mask-not-expanded": _mask_not_expanded,
+    "mask-head-axis": _mask_head_axis,
+}
+
+
+def _mask_shape(*, mask: Callable[[Tensor], Tensor] = _padding_mask) -> tuple[int, ...]:
+    return tuple(mask(torch.ones(3, 7, dtype=torch.long)).shape)
+
+
+def _keys_seen(
+    *,
+    padding: Callable[[Tensor], Tensor] = _padding_mask,
+    causal: Callable[[int], Tensor] = _causal_mask,
+    seen: bool = True,
+) -> list[int]:
+    both = padding(torch.tensor([[0, 0, 2, 3, 1]])) & causal(5)
+    return (both == seen).sum(-1).flatten().tolist()
+
+
+def _loudest_hidden(*, weights: Callable[..., Tensor] = masked_weights) -> list[float]:
+    mask = torch.tensor([[True, False, True]])
+    return weights(torch.tensor([[1.0, 5.0, 1.0]], dtype=torch.float64), mask)[0].tolist()
+
+
+QUESTIONS = (
+    Question(
+        name="mask_shape",
+        contract="padding_mask of 3 sentences of 7 ids -> (batch, head, query, key)",
+        right=_mask_shape,
+        wrong={
+            id: partial(_mask_shape, mask=_WRONG_PADDING[id])
+            for id in ("mask-query-axis", "mask-not-expanded", "mask-head-axis")
+        },
+    ),
+    Question(
+        name="keys_seen",
+        contract="how many keys each of five queries may see, the first two being padding",
+        right=_keys_seen,
+        wrong={
+            "mask-inverted": partial(_keys_seen, seen=False),
+            "mask-query-axis": partial(_keys_seen, padding=_mask_query_axis),
+            "causal-triu": partial(_keys_seen, causal=_causal_triu),
+            "causal-diagonal": partial(_keys_seen, causal=_causal_diagonal),
+        },
+    ),
+    Question(
+        name="loudest_hidden",
+        contract="the weights of three keys with the scores 1, 5, 1, the second hidden",
+        right=_loudest_hidden,
+        wrong={
+            id: partial(_loudest_hidden, weights=_WRONG_WEIGHTS[id])
+            for id in ("mask-inverted", "mask-multiplied", "mask-after-softmax")
+        },
+        decimals=3,
+    ),
+)
+
 TARGETS = (
     Target(
         name="padding_mask",
-        contract="ids (batch, key) -> (batch, 1, 1, key), True = may attend",
+        contract="ids (batch, key), 0 is padding -> (batch, 1, 1, key), True = may attend",
         right=_padding_mask,
         cases=_padding_mask_cases,
-        also={
-            "mask-inverted": _mask_of_padding,
-            "mask-query-axis": _mask_query_axis,
-            "mask-not-expanded": _mask_not_expanded,
-            "mask-head-axis": _mask_head_axis,
-        },
+        also=_WRONG_PADDING,
     ),
     Target(
         name="causal_mask",
@@ -211,7 +270,7 @@ TARGETS = (
     Target(
         name="mask_of_new",
         contract="query_len, key_len -> (1, 1, query, key), True = may attend; the queries are "
-        "the last of the keys",
+        "the last query_len places",
         right=_mask_of_new,
         cases=_mask_of_new_cases,
         also={
@@ -241,7 +300,7 @@ TARGETS = (
     Target(
         name="padded_attention",
         contract="query (batch, head, query, d_k), key (batch, head, key, d_k), value (batch, "
-        "head, key, d_v), ids of the keys (batch, key) -> (batch, head, query, d_v)",
+        "head, key, d_v), ids of the keys (batch, key), 0 is padding -> (batch, head, query, d_v)",
         right=_padded_attention,
         cases=_padded_attention_cases,
         also={id: partial(_padded_attention, weights=at) for id, at in _WRONG_WEIGHTS.items()},
@@ -268,6 +327,7 @@ MISTAKES = (
         target="masked_weights",
         wrong=_mask_inverted,
         plant=Plant("attention", "hidden = ~attn_mask\n", "hidden = attn_mask\n"),
+        variants=(_mask_inverted_nan,),
     ),
     Mistake(
         id="mask-multiplied",

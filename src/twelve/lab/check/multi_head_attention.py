@@ -11,7 +11,7 @@ from twelve.lab import example
 from twelve.lab.check.attention import WRONG_SCORES
 from twelve.lab.check.masks import attend
 from twelve.lab.check.numbers import companion_heads, seeded, twelve_heads, vectors
-from twelve.lab.check.table import Cases, Mistake, Plant, Target
+from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
 
 
 def _split(projected: Tensor, num_heads: int) -> Tensor:
@@ -102,6 +102,34 @@ def _heads_are_features(query: Tensor, memory: Tensor, *rest: Tensor | int) -> T
     return _multi_head_attention(query, memory, *rest[:-1], query.size(-1))
 
 
+def _scores_shape(*, swapped: bool = False) -> tuple[int, ...]:
+    query, key, _ = companion_heads()
+    asks, looked_at = (key, query) if swapped else (query, key)
+    return tuple((asks @ looked_at.mT).shape)
+
+
+def _values_zeroed() -> list[float]:
+    at = twelve_heads(3)
+    values = at.w_v.clone()
+    values[1] = 0
+    return _multi_head_attention(at.x, at.x, at.w_q, at.w_k, values, at.w_o, 3)[1, 0].tolist()
+
+
+QUESTIONS = (
+    Question(
+        name="scores_shape",
+        contract="the scores at the companion's sizes -> (batch, head, query, key)",
+        right=_scores_shape,
+        wrong={"qk-swapped": partial(_scores_shape, swapped=True)},
+    ),
+    Question(
+        name="values_zeroed",
+        contract="the output of dog, three numbers, where the values of head 1 are zero",
+        right=_values_zeroed,
+        decimals=3,
+    ),
+)
+
 TARGETS = (
     Target(
         name="split_heads",
@@ -127,6 +155,9 @@ TARGETS = (
             "split-interleaved": partial(_multi_head_attention, split=_split_interleaved),
             "merge-no-transpose": partial(_multi_head_attention, merge=_merge_no_transpose),
             "softmax-queries": partial(_multi_head_attention, attend=partial(attend, dim=-2)),
+            "cross-memory-unused": lambda query, memory, *rest: _multi_head_attention(
+                query, query, *rest
+            ),
             **{
                 id: partial(_multi_head_attention, attend=partial(attend, scores=wrong))
                 for id, wrong in WRONG_SCORES.items()

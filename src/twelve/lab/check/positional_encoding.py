@@ -1,13 +1,16 @@
 """Step 03: what the table of positions and its sum invite."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from twelve.lab import example
+from twelve.lab.check.built import Misbuilt, build
 from twelve.lab.check.numbers import seeded
-from twelve.lab.check.table import Cases, Mistake, Plant, Target
+from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
 
 
 def _angles(max_len: int, d_model: int, sign: float = -1.0) -> Tensor:
@@ -89,6 +92,107 @@ def _dropout_twice(x: Tensor, table: Tensor, dropout: Callable[[Tensor], Tensor]
     return dropout(dropout(x + table[: x.size(1)]))
 
 
+def _from_start(x: Tensor, table: Tensor, start: int) -> Tensor:
+    return x + table[start : start + x.size(1)]
+
+
+class _PositionalLayer(nn.Module):
+    make, add = staticmethod(_sinusoid), staticmethod(_from_start)
+
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__()
+        self.register_buffer("table", self.make(max_len, d_model))
+
+    def forward(self, x: Tensor, start: int) -> Tensor:
+        return self.add(x, self.table, start)
+
+
+class _LayerPositiveExponent(_PositionalLayer):
+    make = staticmethod(_pe_positive_exponent)
+
+
+class _LayerSinCosHalves(_PositionalLayer):
+    make = staticmethod(_pe_sin_cos_halves)
+
+
+class _LayerBatchIndex(_PositionalLayer):
+    add = staticmethod(lambda x, table, start: x + table[start : start + x.size(0)])
+
+
+class _LayerSequenceFirst(_PositionalLayer):
+    add = staticmethod(lambda x, table, start: x + table[start : start + x.size(0)].unsqueeze(1))
+
+
+class _LayerPositionZero(_PositionalLayer):
+    add = staticmethod(lambda x, table, start: x + table[: x.size(1)])
+
+
+def _positional_layer_cases() -> Cases:
+    given, draw = _positional_encoding_cases(), seeded()
+    return {
+        "twelve numbers": (given["twelve numbers"][0], 8, 0),
+        "all sizes differ": (given["all sizes differ"][0], 32, 0),
+        "all sizes differ, start 7": (draw(2, 5, 24), 32, 7),
+        "one new word, start 3": (draw(2, 1, 24), 32, 3),
+    }
+
+
+def _run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    x, max_len, start = given
+    layer = build(answer, (x.size(-1), max_len), {"table": torch.Size((max_len, x.size(-1)))})
+    if layer is ...:
+        return ...
+    if list(layer.parameters()):
+        raise Misbuilt("table is a parameter, which training would move: a buffer is due.")
+    return layer(x, start)
+
+
+def _rows_shape(
+    rows: Callable[[Tensor, Tensor], Tensor] = lambda x, table: table[: x.size(1)],
+) -> tuple[int, ...]:
+    sizes = example.SIZES
+    x = torch.zeros(sizes.batch, sizes.src, sizes.d_model)
+    return tuple(rows(x, torch.zeros(32, sizes.d_model)).shape)
+
+
+def _fish_at_four(table: Callable[[int, int], Tensor] = _sinusoid) -> float:
+    return example.embedding_rows[3][2] + table(5, 3)[4, 2].item()
+
+
+def _far_apart(table: Callable[[int, int], Tensor] = _sinusoid) -> float:
+    rows = table(44, 16)
+    return (rows[40] @ rows[43]).item()
+
+
+QUESTIONS = (
+    Question(
+        name="rows_shape",
+        contract="the rows of the table that are added -> (seq, d_model)",
+        right=_rows_shape,
+        wrong={
+            "pe-batch-index": partial(_rows_shape, lambda x, table: table[: x.size(0)]),
+            "pe-sequence-first": partial(
+                _rows_shape, lambda x, table: table[: x.size(0)].unsqueeze(1)
+            ),
+        },
+    ),
+    Question(
+        name="fish_at_four",
+        contract="feature 2 of fish at position 4, d_model 3",
+        right=_fish_at_four,
+        wrong={
+            "pe-positive-exponent": partial(_fish_at_four, _pe_positive_exponent),
+            "pe-sin-cos-halves": partial(_fish_at_four, _pe_sin_cos_halves),
+        },
+    ),
+    Question(
+        name="far_apart",
+        contract="the dot product of rows 40 and 43, d_model 16",
+        right=_far_apart,
+        wrong={"pe-positive-exponent": partial(_far_apart, _pe_positive_exponent)},
+    ),
+)
+
 TARGETS = (
     Target(
         name="sinusoid",
@@ -104,10 +208,24 @@ TARGETS = (
     ),
     Target(
         name="positions_dropped",
-        contract="x (batch, seq, d_model), table (max_len, d_model), dropout, a function that "
-        "keeps the shape -> (batch, seq, d_model)",
+        contract="x (batch, seq, d_model), table (max_len, d_model), dropout -> "
+        "(batch, seq, d_model)",
         right=_positions_dropped,
         cases=_positions_dropped_cases,
+    ),
+    Target(
+        name="positional_layer",
+        contract="Layer(d_model, max_len), x (batch, seq, d_model), start -> (batch, seq, d_model)",
+        right=_PositionalLayer,
+        cases=_positional_layer_cases,
+        also={
+            "pe-positive-exponent": _LayerPositiveExponent,
+            "pe-sin-cos-halves": _LayerSinCosHalves,
+            "pe-batch-index": _LayerBatchIndex,
+            "pe-sequence-first": _LayerSequenceFirst,
+            "decode-position-zero": _LayerPositionZero,
+        },
+        run=_run_positional_layer,
     ),
 )
 

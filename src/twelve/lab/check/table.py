@@ -1,4 +1,4 @@
-"""What a row of the two tables holds: a task of the course, and a mistake that it invites."""
+"""What a row of the tables holds: a task, a question, and a mistake that they invite."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +23,11 @@ def as_tensors(answer: Any) -> tuple[Tensor, ...]:
     return tuple(answers)
 
 
+def by_position(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """Call what was handed in with the arguments of a case."""
+    return answer(*given)
+
+
 @dataclass(frozen=True)
 class Target:
     """One small task, with the answer and the cases that tell its mistakes apart.
@@ -34,8 +39,12 @@ class Target:
         cases: Draws the arguments, in float64 and afresh on every call, so that a function that
             changes its input spoils no other run.
         also: Wrong answers by mistakes that have a smaller task of their own.
+        halves: More wrong answers by these, as where a mistake is made in one of two places.
+        slips: Wrong answers that are no classic, each under the sentence that answers it.
+        avoid: Names and signs that the task asks to do without, as "einsum" or "@".
         observe: What is compared of an answer that is no tensor.
         by_gradient: Whether the gradients of the arguments belong to the answer.
+        run: How an answer is called with the arguments of a case: a class is built first.
     """
 
     name: str
@@ -43,8 +52,39 @@ class Target:
     right: Callable[..., Any]
     cases: Callable[[], Cases]
     also: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    halves: Mapping[str, tuple[Callable[..., Any], ...]] = field(default_factory=dict)
+    slips: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    avoid: tuple[str, ...] = ()
     observe: Callable[[Any], tuple[Tensor, ...]] = as_tensors
     by_gradient: bool = False
+    run: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = by_position
+
+
+# A shape, a number, a table of numbers, or some of the words that are offered.
+Prediction = tuple[int, ...] | int | float | list[Any] | frozenset[str]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to predict before it is computed.
+
+    Args:
+        name: How the exercise is called.
+        contract: What is asked for, in words; of a shape, the axes behind an arrow.
+        right: Computes the answer: a tuple of sizes is a shape, a list holds numbers.
+        wrong: Computes what the known mistakes lead to, by id.
+        options: The words to choose from, where the answer is a set of words.
+        decimals: How exact a number has to be.
+        slips: Computes what other confusions lead to, by the sentence that answers them.
+    """
+
+    name: str
+    contract: str
+    right: Callable[[], Prediction]
+    wrong: Mapping[str, Callable[[], Prediction]] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    decimals: int = 4
+    slips: Mapping[str, Callable[[], Prediction]] = field(default_factory=dict)
 
 
 class Plant(NamedTuple):

@@ -1,4 +1,4 @@
-"""The tasks of all steps by name, in the order of the course."""
+"""The tasks and questions of all steps, in the order of the course."""
 
 from twelve.lab.check import (
     attention,
@@ -16,7 +16,8 @@ from twelve.lab.check import (
     training,
     transformer,
 )
-from twelve.lab.check.table import Target
+from twelve.lab.check.table import Question, Target
+from twelve.lab.steps import step_of
 
 STEPS = (
     linear, embedding, positional_encoding, attention, masks, multi_head_attention, normalization,
@@ -24,3 +25,16 @@ STEPS = (
 )  # fmt: skip
 
 TARGETS: dict[str, Target] = {target.name: target for step in STEPS for target in step.TARGETS}
+
+
+def _exercises() -> dict[str, Target | Question]:
+    """Put each exercise under the number of the notebook whose stem its file has."""
+    found: dict[str, Target | Question] = {}
+    for module in STEPS:
+        number = step_of(module.__name__.rpartition(".")[2])
+        for one in (*module.QUESTIONS, *module.TARGETS):
+            found[f"{number}-{one.name.replace('_', '-')}"] = one
+    return found
+
+
+EXERCISES = _exercises()

@@ -1,12 +1,15 @@
 """Step 13: what labels and the loss invite."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from twelve.lab import example
 from twelve.lab.check.numbers import seeded
-from twelve.lab.check.table import Cases, Mistake, Plant, Target
+from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
+from twelve.training import cross_entropy
 
 _Two = tuple[Tensor, Tensor]
 _Three = tuple[Tensor, Tensor, Tensor]
@@ -72,6 +75,21 @@ def _softmax_before_loss(logits: Tensor, labels: Tensor) -> Tensor:
 def _logits_flattened_wrong(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.transpose(0, 1).flatten(0, 1), labels.flatten())
 
+
+def _first_losses() -> list[float]:
+    knows_nothing = torch.zeros(1, 1, 37_000, dtype=torch.float64, device="cpu")
+    label = torch.zeros(1, 1, dtype=torch.int64, device="cpu")
+    return [cross_entropy(knows_nothing, label).item(), -math.log(0.5)]
+
+
+QUESTIONS = (
+    Question(
+        name="first_losses",
+        contract="the loss of a model that knows nothing, and where each label gets 0.5",
+        right=_first_losses,
+        decimals=2,
+    ),
+)
 
 TARGETS = (
     Target(

@@ -25,11 +25,17 @@ def kind_of(x: Tensor) -> str:
 
 def axes_of(target: Target, index: int, due: Tensor) -> tuple[str, ...]:
     """Read the axes of an answer from the contract; none where it does not list them."""
-    groups = re.findall(r"\(([^()]*)\)", target.contract.rpartition("->")[2])
-    names = tuple(groups[index].split(", ")) if index < len(groups) else ()
+    names = axes_named(target.contract, index)
     if names[:1] == ("*batch",):
         names = (*("batch", "seq")[: due.ndim - len(names) + 1], *names[1:])
     return names if len(names) == due.ndim else ()
+
+
+def axes_named(contract: str, index: int = 0) -> tuple[str, ...]:
+    """Read the axes of one answer from behind the arrow of a contract; none where none stand."""
+    before, _, answer = contract.rpartition("->")
+    groups = re.findall(r"\(([^()]*)\)", answer) if before else []
+    return tuple(groups[index].split(", ")) if index < len(groups) else ()
 
 
 def named(axes: tuple[str, ...], sizes: torch.Size) -> str:
