@@ -54,6 +54,11 @@ def test_a_good_notebook_has_no_problem(good):
     assert problems(good, PATH) == []
 
 
+def test_the_words_of_the_exercises_do_not_count(good):
+    good.cells[ANATOMY.index("Exercises") + 1].source += "\n\n" + "word " * 2700
+    assert problems(good, PATH) == []
+
+
 def _code(notebook, number):
     return [cell for cell in notebook.cells if cell.cell_type == "code"][number - 1]
 
