@@ -43,10 +43,16 @@ PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
 # What requirements.txt does not hold stays out of the way of whoever only reads and runs.
 EXTRA := $(RUN) -m pip install --quiet -c constraints.txt -e
 
+# Fresh ones: in build/student somebody may have answered, and not all of it right.
+UNANSWERED := build/unanswered
+
+# Where a folder has this file, people work in it.
+OURS := .written.json
+
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab test lint install explorer sheet compare bench mutants notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab test lint install explorer sheet student course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -77,9 +83,24 @@ explorer: install ## write build/explorer.html, in which every number explains i
 sheet: install ## write build/walk.xlsx, a live spreadsheet; ARGS="--heads 1" passes options
 	@$(RUN) -m twelve sheet build/walk.xlsx $(ARGS)
 
+student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
+	@$(RUN) -m tools.write_student $(STUDENT)
+
+course: install ## install nbgrader and write a course for it; COURSE=folder, else build/course
+	$(EXTRA) '.[teach]'
+	@$(RUN) -m tools.write_course $(COURSE)
+
 compare: install ## install Hugging Face Transformers and run the tests against its models
 	$(EXTRA) '.[bench]'
 	$(PYTEST) tests/test_same_as_hugging_face.py
+
+classroom: install ## install nbgrader, run the student notebooks, and grade all, half and no answers
+	$(EXTRA) '.[teach]'
+	rm -rf $(UNANSWERED)
+	$(RUN) -m tools.write_student $(UNANSWERED)
+	$(PYTEST) -p tests.nbval_guard --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(UNANSWERED)
+	rm -rf $(UNANSWERED)
+	$(PYTEST) tests/test_classroom.py
 
 bench: install ## measure speed and memory against other implementations, into docs/benchmarks.md
 	$(EXTRA) '.[bench]'
@@ -111,8 +132,14 @@ lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every
 	echo '-e .' >> build/lock/requirements.txt
 	mv build/lock/requirements.txt build/lock/constraints.txt .
 
-clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) build src/twelve.egg-info
+clean: ## remove .venv and what was built; folders with answers or a course stay
+	rm -rf $(VENV) src/twelve.egg-info
+	@for path in build/* build/.[!.]*; do \
+	  if [ -e "$$path/$(OURS)" ]; then \
+	    echo "kept $$path: answers or a course may be in it; rm -rf '$$path' removes it"; \
+	  else rm -rf "$$path"; fi; \
+	done
+	@rmdir build 2>/dev/null || true
 
 # Only the last line marks the installation as finished: a broken one starts again.
 $(INSTALLED): requirements.txt pyproject.toml $(if $(STATE),,FORCE)

@@ -45,16 +45,32 @@ def store(folder, *changes):
         nbformat.write(notebook, folder / f"{change.__name__}.ipynb")
 
 
-def test_what_nbval_alone_finds_green_is_red(tmp_path):
-    store(tmp_path, cleared, skipped, ignored, only_prose, untouched)
-    guarded = ["-p", "tests.nbval_guard", "--nbval", "--nbval-current-env", str(tmp_path)]
-    done = subprocess.run(
+def run_guarded(folder, mode):
+    guarded = ["-p", "tests.nbval_guard", mode, "--nbval-current-env", str(folder)]
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *guarded],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_where_nothing_is_compared_cleared_cells_pass_and_skipped_ones_do_not(tmp_path):
+    store(tmp_path, cleared)
+    done = run_guarded(tmp_path, "--nbval-lax")
+    assert "1 notebooks, 2 code cells, 2 passed, none skipped" in done.stdout
+    assert done.returncode == 0
+    store(tmp_path, skipped)
+    done = run_guarded(tmp_path, "--nbval-lax")
+    assert "skipped.ipynb: 2 code cells, 1 passed" in done.stdout
+    assert "cleared.ipynb:" not in done.stdout
+    assert done.returncode == 1
+
+
+def test_what_nbval_alone_finds_green_is_red(tmp_path):
+    store(tmp_path, cleared, skipped, ignored, only_prose, untouched)
+    done = run_guarded(tmp_path, "--nbval")
     assert " 7 passed, 1 skipped in " in done.stdout
     assert done.returncode == 1
     for fault in (

@@ -170,7 +170,7 @@ def test_make_alone_lists_every_public_target():
     [
         ("src/twelve/*.py", []),
         ("src/twelve/lab/**/*.py", ["learner", "sheet"]),
-        ("tests/**/*.py", ["learner", "sheet", "developer", "bench"]),
+        ("tests/**/*.py", ["learner", "sheet", "developer", "bench", "teach"]),
         ("tools/*.py", ["learner", "developer"]),
         ("benchmarks/*.py", ["bench"]),
     ],
