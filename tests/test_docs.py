@@ -161,7 +161,7 @@ def test_the_map_of_the_readme_names_only_what_is_there():
 def test_the_examples_of_the_readme_run_and_print_what_it_shows(capsys):
     blocks = re.findall(r"```python\n(.+?)```", README, re.S)
     programs = [block for block in blocks if "import" in block or ".explain(" in block]
-    assert len(programs) == 4
+    assert len(programs) == 5
     names = {}
     for program in programs[:3]:
         exec(program, names)
@@ -181,6 +181,12 @@ def test_the_model_of_the_readme_learns_to_write_what_it_shows(capsys):
     assert capsys.readouterr().out == block[2]
     assert reversal.exact(names["model"], reversal.held_out()) == 512
     assert type(names["theirs"]) is nn.Transformer
+
+
+def test_the_mistake_of_the_readme_is_named_as_it_shows(capsys):
+    block = re.search(r"```python\n(from twelve\.lab\.check .+?)```\n\n```\n(.+?)```", README, re.S)
+    exec(block[1], {})
+    assert capsys.readouterr().out == block[2]
 
 
 def test_the_picture_of_the_readme_shows_the_numbers_of_today():
