@@ -53,6 +53,12 @@ class Deep(Blank):
         return self.attention(x)
 
 
+class Twin(Deep):
+    def __init__(self, rows, columns):
+        super().__init__(rows, columns)
+        self.attention = self.other = nn.Linear(columns, rows, bias=False)
+
+
 class Plain:
     def __init__(self, rows, columns):
         self.weight = WEIGHT
@@ -99,6 +105,7 @@ def test_a_layer_that_is_built_already_is_refused():
         (Scale, ("w", "bias"), r"^Scale\(4, 3\) registers weight where w and bias is due\.$"),
         (Scale, (), r"^Scale\(4, 3\) registers weight, which is not due\.$"),
         (Deep, ("attend.weight", "attend.bias"), r"registers attention where attend is due\.$"),
+        (Twin, ("attention.weight", "other.weight"), r"^In Twin\(4, 3\), other is no layer of its"),
         (Deep, ("attention.w", "attention.bias"), r"attention.weight where attention.w is due\.$"),
     ],
 )

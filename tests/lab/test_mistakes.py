@@ -690,6 +690,28 @@ def test_small_numbers_alone_show_where_eps_stands(id, name):
         assert torch.allclose(right, wrong, rtol=1e-3, atol=1e-3) is equal
 
 
+@pytest.mark.parametrize(("start", "first"), [(torch.ones, None), (torch.zeros, "0.0000")])
+def test_a_fresh_norm_must_start_at_one(start, first):
+    class Started(nn.Module):
+        def __init__(self, d_model):
+            super().__init__()
+            self.weight = nn.Parameter(start(d_model))
+
+        def forward(self, x):
+            return TARGETS["rms_norm"].right(x, self.weight)
+
+    for outcome in outcomes(TARGETS["rms_norm"], Started).values():
+        said = f"A number of your fresh weight is {first}: it must start at 1"
+        assert outcome.error is None if first is None else said in str(outcome.error)
+
+
+def test_no_two_norms_of_a_stack_are_alike():
+    for _, _, norms, last in TARGETS["residual_stack"].cases().values():
+        learned = [torch.cat([norm.weight, norm.bias]) for norm in (*norms, last)]
+        assert not any(torch.equal(one, other) for one, other in combinations(learned, 2))
+        assert not any((one[: len(one) // 2] == 1).any() for one in learned)
+
+
 def test_a_layer_that_is_not_square_refuses_a_weight_as_it_is_stored():
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         MISTAKES["weights-transposed"].wrong(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4))

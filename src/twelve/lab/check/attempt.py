@@ -19,6 +19,9 @@ from twelve.lab.check.table import Target, by_position
 # What an empty body is compiled to: ellipsis, pass, a docstring, and the None that it returns.
 _IDLE = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP"}
 
+# What a loop and a slice are compiled to.
+_KINDS = {"FOR_ITER": "a loop", "SLICE": "a slice"}
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -116,7 +119,7 @@ def _consts(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def names(function: Callable[..., Any]) -> set[str]:
-    """List the names and the signs, such as "@", that stand in the text of a function."""
+    """List what stands in the text of a function: names, signs such as "@", loops and slices."""
     found: set[str] = set()
     waiting = [getattr(_body(function), "__code__", None)]
     while waiting:
@@ -124,9 +127,10 @@ def names(function: Callable[..., Any]) -> set[str]:
         if not isinstance(code, CodeType):
             continue
         found.update(code.co_names)
-        found.update(
-            step.argrepr for step in dis.get_instructions(code) if step.opname == "BINARY_OP"
-        )
+        for step in dis.get_instructions(code):
+            if step.opname == "BINARY_OP":
+                found.add(step.argrepr)
+            found.update(name for kind, name in _KINDS.items() if kind in step.opname)
         waiting += code.co_consts
     return found
 

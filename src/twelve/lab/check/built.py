@@ -45,6 +45,9 @@ def build(
     if set(registered) != set(shapes):
         built = f"{answer.__name__}({', '.join(map(repr, sizes))})"
         missing, other = _apart(shapes, registered), _apart(registered, shapes)
+        twice = dict(layer.named_parameters(remove_duplicate=False)).keys() - registered.keys()
+        if twice & shapes.keys():
+            raise Misbuilt(f"In {built}, {missing} is no layer of its own: build one for each.")
         if not other:
             raise Misbuilt(
                 f"{built} does not register {missing}: what is assigned to self must be an "

@@ -1,14 +1,15 @@
 """Step 11: what looking back and looking across invite."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from twelve.attention import scaled_dot_product_attention
 from twelve.lab import example
-from twelve.lab.check import residual
+from twelve.lab.check import multi_head_attention, residual
 from twelve.lab.check.numbers import seeded, vectors
 from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
 from twelve.masks import causal_mask, padding_mask
@@ -17,6 +18,9 @@ from twelve.multi_head_attention import MultiHeadAttention
 _Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 _Layer = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 _Mask = Tensor | None
+_RIGHT = {task.name: task.right for task in multi_head_attention.TARGETS + residual.TARGETS}
+_HEADS = {mistake.id: mistake.wrong for mistake in multi_head_attention.MISTAKES}
+_SUMS = {mistake.id: mistake.wrong for mistake in residual.MISTAKES if mistake.target == "residual"}
 
 
 def _cross_attention(
@@ -69,6 +73,25 @@ def _looks_at_itself_unmasked(
     return attention(x, x, x, None)
 
 
+def _from_the_matrices(
+    x: Tensor,
+    memory: Tensor,
+    attention: MultiHeadAttention,
+    src_mask: _Mask,
+    tgt_mask: _Mask,
+    *,
+    split: Callable[[Tensor, int], Tensor] = _RIGHT["split_heads"],
+    merge: Callable[[Tensor], Tensor] = _RIGHT["merge_heads"],
+    scaled_before: bool = False,
+    mixed: bool = True,
+) -> Tensor:
+    read = (attention.w_q(x), attention.w_k(memory), attention.w_v(memory))
+    query, key, value = (split(one, attention.num_heads) for one in read)
+    query = query / query.size(-1) ** 0.5 if scaled_before else query
+    merged = merge(scaled_dot_product_attention(query, key, value, src_mask))
+    return attention.w_o(merged) if mixed else merged
+
+
 def _target_mask(tgt: Tensor) -> Tensor:
     return causal_mask(tgt.size(1))
 
@@ -101,14 +124,17 @@ def _decoder(
 def _decoder_cases() -> Cases:
     twelve, larger = example.model(), example.companion.model()
     memory, draw = twelve.encoder(vectors()).detach(), seeded()
-    x, other = draw(2, 4, 24), draw(2, 5, 24)
+    x, other, longer = draw(2, 4, 24), draw(2, 5, 24), draw(2, 5, 24)
     few = (example.tgt_mask.clone(), example.src_mask.clone())
     many = (example.companion.tgt_mask.clone(), example.companion.src_mask.clone())
     return {
         "twelve numbers": (vectors(example.tgt), memory, *_layers(twelve), *few),
         "one word": (x[:, :1].clone(), other, *_layers(larger), many[0][..., :1, :1], many[1]),
+        "as many words on both sides": (
+            longer, other.clone(), *_layers(larger), causal_mask(5), many[1].clone(),
+        ),
         "all sizes differ": (x, other.clone(), *_layers(larger), *many),
-    }
+    }  # fmt: skip
 
 
 def _layers(model) -> tuple[list[_Layer], Callable[[Tensor], Tensor]]:
@@ -160,10 +186,48 @@ def _norm_never_applied(
     return x
 
 
-def _pre_norm(
-    x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]
+def _stack_that_adds(
+    x: Tensor,
+    memory: Tensor,
+    layers: Sequence[_Layer],
+    norm: Callable[[Tensor], Tensor],
+    tgt_mask: _Mask,
+    src_mask: _Mask,
 ) -> Tensor:
-    return x + sublayer(norm(x))
+    for layer in layers:
+        x = x + layer(x, memory, tgt_mask, src_mask)
+    return norm(x)
+
+
+def _norm_after_each(
+    x: Tensor,
+    memory: Tensor,
+    layers: Sequence[_Layer],
+    norm: Callable[[Tensor], Tensor],
+    tgt_mask: _Mask,
+    src_mask: _Mask,
+    *,
+    also_last: bool,
+) -> Tensor:
+    for layer in layers:
+        x = norm(layer(x, memory, tgt_mask, src_mask))
+    return norm(x) if also_last else x
+
+
+def _memory_flows(
+    x: Tensor,
+    memory: Tensor,
+    layers: Sequence[_Layer],
+    norm: Callable[[Tensor], Tensor],
+    tgt_mask: _Mask,
+    src_mask: _Mask,
+    *,
+    from_the_start: bool,
+) -> Tensor:
+    for layer in layers:
+        memory = x if from_the_start else memory
+        x = memory = layer(x, memory, tgt_mask, src_mask)
+    return norm(x)
 
 
 def _decoder_layer(
@@ -176,12 +240,32 @@ def _decoder_layer(
     tgt_mask: _Mask,
     src_mask: _Mask,
     *,
-    add: Callable[..., Tensor] = _pre_norm,
+    adds: Sequence[Callable[..., Tensor]] = (_RIGHT["residual"],) * 3,
     look_across: Callable[..., Tensor] = _cross_attention,
+    order: Sequence[int] = (0, 1, 2),
 ) -> Tensor:
-    x = add(x, lambda query: back(query, query, query, tgt_mask), norms[0])
-    x = add(x, lambda query: look_across(query, memory, across, src_mask, None), norms[1])
-    return add(x, think, norms[2])
+    sublayers = (
+        lambda query: back(query, query, query, tgt_mask),
+        lambda query: look_across(query, memory, across, src_mask, tgt_mask),
+        think,
+    )
+    for place in order:
+        x = adds[place](x, sublayers[place], norms[place])
+    return x
+
+
+def _sums_from_the_start(
+    x: Tensor, memory: Tensor, back: _Attention, across: _Attention, *rest: Any
+) -> Tensor:
+    think, norms, _, _ = rest
+    return x + think(norms[2](x))
+
+
+def _memory_normed(
+    x: Tensor, memory: Tensor, back: _Attention, across: _Attention, *rest: Any
+) -> Tensor:
+    norm = rest[1][1]
+    return _decoder_layer(x, norm(memory), back, across, *rest)
 
 
 def _decoder_layer_cases() -> Cases:
@@ -206,6 +290,16 @@ def _decoder_layer_cases() -> Cases:
     }
 
 
+def _layer_with(change: Callable[..., tuple[Any, ...]]) -> Callable[..., Tensor]:
+    """Let a layer run on other norms or masks than those that it is given."""
+
+    def run(*given: Any) -> Tensor:
+        *rest, norms, tgt_mask, src_mask = given
+        return _decoder_layer(*rest, *change(norms, tgt_mask, src_mask))
+
+    return run
+
+
 def _layer_without(*hidden: str) -> Callable[..., Tensor]:
     def run(*given: Any) -> Tensor:
         *rest, tgt_mask, src_mask = given
@@ -215,6 +309,20 @@ def _layer_without(*hidden: str) -> Callable[..., Tensor]:
     return run
 
 
+def _norm_behind(
+    x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]
+) -> Tensor:
+    return x + norm(sublayer(x))
+
+
+def _added_once(add: Callable[..., Tensor]) -> Iterator[Callable[..., Tensor]]:
+    """Make a mistake at one of the three sums."""
+    for place in range(3):
+        adds = [_RIGHT["residual"]] * 3
+        adds[place] = add
+        yield partial(_decoder_layer, adds=adds)
+
+
 def _value_shape(*, of_memory: bool = True) -> tuple[int, ...]:
     with torch.device("meta"):
         attention = MultiHeadAttention(20, 4)
@@ -222,29 +330,40 @@ def _value_shape(*, of_memory: bool = True) -> tuple[int, ...]:
         return tuple(attention.w_v(looked_at).unflatten(-1, (4, -1)).transpose(1, 2).shape)
 
 
-def _dots(*, causal: bool = True, padding: bool = True) -> int:
+def _dots(
+    *,
+    causal: bool = True,
+    padding: bool = True,
+    diagonal: bool = True,
+    batches: Sequence[int] = (0, 1),
+    halves: Sequence[int] = (0, 1),
+) -> int:
     sizes, masks = example.SIZES, (example.companion.tgt_mask, example.companion.src_mask)
     widths = (sizes.tgt, sizes.src)
-    shown = (
+    shown = [
         (mask if used else torch.ones_like(mask)).expand(sizes.batch, 1, sizes.tgt, width)
         for mask, used, width in zip(masks, (causal, padding), widths, strict=True)
-    )
-    return sum(int(one.sum()) for one in shown)
+    ]
+    if not diagonal:
+        shown[0] = shown[0].tril(-1)
+    return sum(int(shown[half][batch].sum()) for half in halves for batch in batches)
 
 
-def _stays(look: Callable[..., Tensor] = _cross_attention) -> frozenset[str]:
+def _stays(*, both_sentences: bool = True) -> frozenset[str]:
     x, memory, attention, *masks = _cross_attention_cases()["twelve numbers"]
+    first = 0 if both_sentences else 1
+    x, memory, masks = x[first:], memory[first:], [mask[first:] for mask in masks]
     src_mask, turned = masks[0], masks[0].flip(-1)
     changed = {
         "memory": (memory.flip(1), src_mask),
         "mask": (memory, turned),
         "both": (memory.flip(1), turned),
     }
-    before = look(x, memory, attention, *masks)
+    before = attention(x, memory, memory, src_mask)
     return frozenset(
         name
         for name, (read, mask) in changed.items()
-        if torch.allclose(look(x, read, attention, mask, masks[1]), before)
+        if torch.allclose(attention(x, read, read, mask), before)
     )
 
 
@@ -259,17 +378,53 @@ QUESTIONS = (
         name="dots",
         contract="how many dots the map of the companion's decoder has",
         right=_dots,
-        wrong={
-            "causal-missing": partial(_dots, causal=False),
-            "padding-mask-missing": partial(_dots, padding=False),
+        slips={
+            "You counted the target half as a block: may the first place hear the second?": partial(
+                _dots, causal=False
+            ),
+            "You counted padding too: in batch 0 two columns of the block are empty.": partial(
+                _dots, padding=False
+            ),
+            "You counted all of both halves: what do the two masks hide?": partial(
+                _dots, causal=False, padding=False
+            ),
+            "Either the diagonal is missing, or padding was taken off both sentences: only batch 0 "
+            "has any, and a place hears itself.": partial(_dots, diagonal=False),
+            "That is batch 0 alone: the map shows both sentences.": partial(_dots, batches=(0,)),
+            "That is batch 1 alone: the map shows both sentences.": partial(_dots, batches=(1,)),
+            "That is the source half alone: the places look back at themselves, too.": partial(
+                _dots, halves=(1,)
+            ),
+            "That is the target half alone: the places look across at the source, too.": partial(
+                _dots, halves=(0,)
+            ),
         },
     ),
     Question(
         name="stays",
         contract="what can be turned round while the answer stays",
         right=_stays,
-        wrong={"cross-memory-unused": partial(_stays, _cross_memory_unused)},
         options=("memory", "mask", "both"),
+        slips={
+            "In a sentence without padding the mask hides nothing. What of batch 0?": partial(
+                _stays, both_sentences=False
+            ),
+            "The mask has stayed where it was: which place does it hide now?": (
+                lambda: _stays(both_sentences=False) - {"mask", "both"}
+            ),
+            "With the memory alone turned, which place does the mask hide?": lambda: (
+                _stays(both_sentences=False) - {"mask"}
+            ),
+            "The memory has stayed where it was: which of its places is hidden now?": (
+                lambda: _stays(both_sentences=False) - {"memory", "both"}
+            ),
+            "With the mask alone turned, which place is hidden?": (
+                lambda: _stays(both_sentences=False) - {"memory"}
+            ),
+            "Each key takes its value along: what would have to come along as well?": (
+                lambda: _stays() - {"both"}
+            ),
+        },
     ),
 )
 
@@ -281,7 +436,36 @@ TARGETS = (
         right=_cross_attention,
         cases=_cross_attention_cases,
         also={
-            "padding-mask-missing": lambda x, memory, attention, *_: attention(x, memory, memory)
+            "padding-mask-missing": lambda x, memory, attention, *_: attention(x, memory, memory),
+            **{
+                id: partial(_from_the_matrices, split=_HEADS[id])
+                for id in ("split-view", "split-interleaved")
+            },
+            "merge-no-transpose": partial(_from_the_matrices, merge=_HEADS["merge-no-transpose"]),
+        },
+        slips={
+            "Your mask hides what may be seen: here True means may attend.": (
+                lambda x, memory, attention, src_mask, _: attention(x, memory, memory, ~src_mask)
+            ),
+            "Your mask says what is hidden: here True means may attend.": (
+                lambda x, memory, attention, src_mask, _: attention(
+                    x, memory, memory, None if src_mask is None else ~src_mask
+                )
+            ),
+            "The memory asks here and the target answers: it is the target that asks.": (
+                lambda x, memory, attention, src_mask, tgt_mask: attention(memory, x, x, tgt_mask)
+            ),
+            "Queries are made of x here, and keys of the memory.": (
+                lambda x, memory, attention, src_mask, _: attention(memory, x, x, src_mask)
+            ),
+            "You added x: the sum stands around the attention and is not asked for.": (
+                lambda x, memory, attention, src_mask, _: x + attention(x, memory, memory, src_mask)
+            ),
+            "You divide the queries by the root of d_k, and F.scaled_dot_product_attention divides "
+            "by it once more.": partial(_from_the_matrices, scaled_before=True),
+            "The heads are put side by side and not mixed: w_o is never called.": partial(
+                _from_the_matrices, mixed=False
+            ),
         },
     ),
     Target(
@@ -293,6 +477,18 @@ TARGETS = (
             "causal-triu": lambda tgt: _target_mask(tgt).mT,
             "causal-diagonal": lambda tgt: _target_mask(tgt).tril(-1),
         },
+        slips={
+            "Your mask says what is hidden: here True means may attend.": (
+                lambda tgt: ~_target_mask(tgt)
+            ),
+            "You hid padding as well: here only the order of the places counts.": lambda tgt: (
+                _target_mask(tgt) & padding_mask(tgt)
+            ),
+            "You made a mask for each sentence: they would be alike, so axis 0 has size 1.": (
+                lambda tgt: _target_mask(tgt).expand(len(tgt), -1, -1, -1)
+            ),
+        },
+        avoid=("causal_mask", "tril", "triu"),
     ),
     Target(
         name="decoder",
@@ -305,6 +501,39 @@ TARGETS = (
             "padding-mask-missing": _padding_mask_missing,
             "norm-never-applied": _norm_never_applied,
         },
+        slips={
+            "The norm runs after every layer: call it once, on what leaves the last one.": partial(
+                _norm_after_each, also_last=False
+            ),
+            "The norm runs after every layer, and once more: once, behind the last one, is due.": (
+                partial(_norm_after_each, also_last=True)
+            ),
+            "The norm comes in front of the layers, and is due behind them.": (
+                lambda x, memory, layers, norm, *masks: _norm_never_applied(
+                    norm(x), memory, layers, norm, *masks
+                )
+            ),
+            "The two masks have changed places: a layer takes tgt_mask first.": (
+                lambda *given: _decoder(*given[:4], given[5], given[4])
+            ),
+            "No layer gets a mask.": lambda *given: _decoder(*given[:4], None, None),
+            "The next layer is given what the last one left as its memory, too: the memory is the "
+            "same for all of them.": partial(_memory_flows, from_the_start=False),
+            "The stream stands in place of the memory: what was read is never heard.": partial(
+                _memory_flows, from_the_start=True
+            ),
+            "Each layer reads the x that came in, so only one of them counts: it must read what "
+            "the one before it left.": (
+                lambda x, memory, layers, norm, *masks: norm(layers[-1](x, memory, *masks))
+            ),
+            "The layers run from the last to the first: turn their order round.": (
+                lambda x, memory, layers, *rest: _decoder(x, memory, layers[::-1], *rest)
+            ),
+            "You add x to what a layer gives: the sums stand inside the layers already.": (
+                _stack_that_adds
+            ),
+        },
+        avoid=("a loop",),
     ),
     Target(
         name="decoder_layer",
@@ -317,11 +546,60 @@ TARGETS = (
             "cross-memory-unused": partial(_decoder_layer, look_across=_cross_memory_unused),
             "causal-missing": _layer_without("tgt_mask"),
             "padding-mask-missing": _layer_without("src_mask"),
-            **{
-                mistake.id: partial(_decoder_layer, add=mistake.wrong)
-                for mistake in residual.MISTAKES
-                if mistake.target == "residual"
-            },
+            **{id: partial(_decoder_layer, adds=(add,) * 3) for id, add in _SUMS.items()},
+        },
+        halves={
+            "cross-memory-unused": tuple(
+                partial(_decoder_layer, look_across=look)
+                for look in (_looks_at_itself, _looks_at_itself_unmasked)
+            ),
+            **{id: tuple(_added_once(add)) for id, add in _SUMS.items()},
+        },
+        slips={
+            "The order is back, across, think: yours looks across before it looks back.": partial(
+                _decoder_layer, order=(1, 0, 2)
+            ),
+            "You look across before you look back, and each with the norm of the other.": (
+                lambda x, memory, back, across, think, norms, *masks: _decoder_layer(
+                    x,
+                    memory,
+                    back,
+                    across,
+                    think,
+                    [norms[1], norms[0], norms[2]],
+                    *masks,
+                    order=(1, 0, 2),
+                )
+            ),
+            "The norms stand behind the sublayers, and are due in front of them.": partial(
+                _decoder_layer, adds=(_norm_behind,) * 3
+            ),
+            "You never call across, so what was read is not heard.": partial(
+                _decoder_layer, order=(0, 2)
+            ),
+            "The two masks have changed places: looking back goes with tgt_mask, looking across "
+            "with src_mask.": _layer_with(
+                lambda norms, tgt_mask, src_mask: (norms, src_mask, tgt_mask)
+            ),
+            "Looking across gets the mask of the target, but it looks at the source.": partial(
+                _decoder_layer, look_across=_cross_mask_target
+            ),
+            "The memory asks in your across: it is the target that asks.": (
+                partial(
+                    _decoder_layer,
+                    look_across=lambda x, memory, across, src_mask, _: across(
+                        memory, x, x, src_mask
+                    ),
+                )
+            ),
+            "The memory goes through one of your norms: it comes normed and stays as it is.": (
+                _memory_normed
+            ),
+            "One norm serves all three sublayers: each has its own.": _layer_with(
+                lambda norms, *masks: ([norms[0]] * 3, *masks)
+            ),
+            "Only the last sum is left, since each starts from the x that came in: it must start "
+            "from what the one before it left.": _sums_from_the_start,
         },
     ),
 )

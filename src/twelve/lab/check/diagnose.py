@@ -93,6 +93,8 @@ def diagnose(id: str, answer: Any) -> Verdict:
     with _one_thread(), _listening() as heard:
         run = _predicted if isinstance(asked, Question) else _tried
         verdict = run(asked, answer)
+    if verdict.mistake:
+        verdict = replace(verdict, message=verdict.message + _shown_in(verdict.mistake, id))
     if not heard:
         return verdict
     return replace(verdict, note=f"{verdict.note} A note: your code also says: {heard[0]}".strip())
@@ -180,10 +182,13 @@ def _named(sitting: Sitting, kind: str, message: str) -> Verdict:
 
 
 def _mistake(id: str, opening: str = "") -> Verdict:
-    mistake = MISTAKES[id]
-    step = find_step(mistake.step)
-    said = f"{opening}{mistake.sentence} Notebook {step.number} ({step.title}) shows it."
-    return Verdict(False, "mistake", mistake.id, said)
+    return Verdict(False, "mistake", id, f"{opening}{MISTAKES[id].sentence}")
+
+
+def _shown_in(mistake: str, id: str) -> str:
+    """Name the notebook that shows a mistake, unless it is still ahead."""
+    step = find_step(MISTAKES[mistake].step)
+    return f" Notebook {step.number} ({step.title}) shows it." if step.number <= id[:2] else ""
 
 
 def _can_be_told(sitting: Sitting) -> bool:

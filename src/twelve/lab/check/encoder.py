@@ -96,6 +96,42 @@ def _norm_never_applied(
     return x
 
 
+def _norm_after_each(
+    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
+) -> Tensor:
+    for layer in layers:
+        x = norm(layer(x, src_mask))
+    return x
+
+
+def _norm_again(
+    x: Tensor,
+    layers: Sequence[_Masked],
+    norm: Callable[[Tensor], Tensor],
+    src_mask: Tensor | None,
+    *,
+    also_below: bool,
+) -> Tensor:
+    x = _encoder(x, layers, norm, src_mask)
+    for _ in layers[0 if also_below else 1 :]:
+        x = norm(x)
+    return x
+
+
+def _norm_first(
+    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
+) -> Tensor:
+    return _norm_never_applied(norm(x), layers, norm, src_mask)
+
+
+def _stack_that_adds(
+    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
+) -> Tensor:
+    for layer in layers:
+        x = x + layer(x, src_mask)
+    return norm(x)
+
+
 def _padding_mask_missing(
     x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
 ) -> Tensor:
@@ -120,22 +156,55 @@ class _EncoderLayer(nn.Module):
         self.norm1, self.norm2 = LayerNorm(d_model), LayerNorm(d_model)
 
     def forward(self, x: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        x = self.add(x, lambda normed: self.look(normed, normed, normed, src_mask), self.norm1)
-        return self.add(x, self.think, self.norm2)
+        x = self.looked(x, src_mask)
+        return x + self.think(self.norm2(x))
 
-    def add(
-        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        return x + sublayer(norm(x))
-
-
-class _LayerWithoutMask(_EncoderLayer):
-    def forward(self, x: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        return super().forward(x)
+    def looked(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
+        normed = self.norm1(x)
+        return x + self.look(normed, normed, normed, src_mask)
 
 
-def _layer_that_adds(add: Callable[..., Tensor]) -> type[_EncoderLayer]:
-    return type("_LayerThatAdds", (_EncoderLayer,), {"add": staticmethod(add)})
+_Add = Callable[[Tensor, Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]], Tensor]
+
+
+def _layer_that_runs(forward: Callable[..., Tensor]) -> type[_EncoderLayer]:
+    return type("_LayerThatRuns", (_EncoderLayer,), {"forward": forward})
+
+
+def _norm_behind(
+    x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]
+) -> Tensor:
+    return x + norm(sublayer(x))
+
+
+def _layer_that_adds(first: _Add, second: _Add) -> type[_EncoderLayer]:
+    def forward(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None = None) -> Tensor:
+        x = first(x, lambda read: self.look(read, read, read, src_mask), self.norm1)
+        return second(x, self.think, self.norm2)
+
+    return _layer_that_runs(forward)
+
+
+def _one_norm(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    x = self.looked(x, src_mask)
+    return x + self.think(self.norm1(x))
+
+
+def _sum_from_the_start(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    return x + self.think(self.norm2(self.looked(x, src_mask)))
+
+
+def _both_read_the_start(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    return self.looked(x, src_mask) + self.think(self.norm2(x))
+
+
+def _query_normed(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    x = x + self.look(self.norm1(x), x, x, src_mask)
+    return x + self.think(self.norm2(x))
+
+
+def _think_first(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    return self.looked(x + self.think(self.norm2(x)), src_mask)
 
 
 def _encoder_layer_cases() -> Cases:
@@ -164,13 +233,17 @@ def _memory_shape() -> tuple[int, ...]:
 
 
 def _without_thinking(
-    add: Callable[[Tensor, Tensor], Tensor] = torch.add, *, last_norm: bool = True
+    add: Callable[[Tensor, Tensor], Tensor] = torch.add, *, last_norm: bool = True, word: int = 1
 ) -> list[float]:
     encoder = example.model().encoder.requires_grad_(False)
     layer = encoder.layers[0]
     x = layer.self_attention_residual(vectors(), lambda q: layer.self_attention(q, q, q))
     y = add(x, torch.zeros_like(x))
-    return (encoder.norm(y) if last_norm else y)[1, 1].tolist()
+    return (encoder.norm(y) if last_norm else y)[1, word].tolist()
+
+
+def _on_the_road(stage: str) -> list[float]:
+    return example.trace()[stage].value[1, 1].tolist()
 
 
 def _who_hears(mask: Tensor) -> frozenset[str]:
@@ -178,6 +251,9 @@ def _who_hears(mask: Tensor) -> frozenset[str]:
     names = [word for line in example.words["src"] for word in line]
     return frozenset(names[row] for row, column in grid.nonzero().tolist() if row != column)
 
+
+_SUMS = {mistake.id: mistake.wrong for mistake in residual.MISTAKES if mistake.target == "residual"}
+_sum = next(target.right for target in residual.TARGETS if target.name == "residual")
 
 QUESTIONS = (
     Question(
@@ -194,16 +270,39 @@ QUESTIONS = (
             "residual-missing": partial(_without_thinking, lambda x, answer: answer),
         },
         decimals=3,
+        slips={
+            "That is fish in the memory as it was, with its thinking.": partial(
+                _on_the_road, "memory"
+            ),
+            "That is the norm in front of the look: what does the last norm read now?": partial(
+                _on_the_road, "encoder.layers.0.self_attention_residual.norm.output"
+            ),
+            "These are the numbers of dog.": partial(_without_thinking, word=0),
+        },
     ),
     Question(
         name="who_hears",
         contract="the words that hear another word, under padding mask and causal mask",
         right=lambda: _who_hears(example.src_mask & causal_mask(2)),
-        wrong={
-            "padding-mask-missing": lambda: _who_hears(causal_mask(2)),
-            "causal-triu": lambda: _who_hears(example.src_mask & causal_mask(2).mT),
-        },
+        wrong={"causal-triu": lambda: _who_hears(example.src_mask & causal_mask(2).mT)},
         options=tuple(example.vocabulary),
+        slips={
+            'You let "cat" hear "<pad>", which the padding mask hides from every look.': (
+                lambda: _who_hears(causal_mask(2))
+            ),
+            "That is the map under the padding mask alone: now later places are hidden as well.": (
+                lambda: _who_hears(example.src_mask)
+            ),
+            '"dog" stands in front of "fish": what does the causal mask say to that?': (
+                lambda: _who_hears(example.src_mask) - {"<pad>"}
+            ),
+            '"<pad>" stands first in its sentence: which places may it look at?': (
+                lambda: _who_hears(example.src_mask) - {"dog"}
+            ),
+            "Not nobody: in one of the two sentences a real word has a real word before it.": (
+                lambda: _who_hears(causal_mask(2) & causal_mask(2).mT)
+            ),
+        },
     ),
 )
 
@@ -215,6 +314,17 @@ TARGETS = (
         right=_stack,
         cases=_stack_cases,
         observe=_look_into,
+        slips={
+            "Your stack holds one layer less than asked for.": (
+                lambda make, num_layers: _stack(make, num_layers - 1)
+            ),
+            "Your stack holds one layer, however many are asked for.": lambda make, _: _stack(
+                make, 1
+            ),
+            "Your stack holds one layer more than asked for.": (
+                lambda make, num_layers: _stack(make, num_layers + 1)
+            ),
+        },
     ),
     Target(
         name="encoder",
@@ -222,6 +332,32 @@ TARGETS = (
         "src_mask -> (batch, src, d_model)",
         right=_encoder,
         cases=_encoder_cases,
+        slips={
+            "The norm runs after every layer: call it once, on what leaves the last one.": (
+                _norm_after_each
+            ),
+            "The last norm runs at every level of your calls: which one has no layer left?": (
+                partial(_norm_again, also_below=True)
+            ),
+            "The norm runs once for each layer: call it only where no layer is left.": (
+                partial(_norm_again, also_below=False)
+            ),
+            "The norm stands in front of your stack, and is due behind it.": _norm_first,
+            "Each layer reads the x that came in, so only one of them counts: it must read what "
+            "the one before it left.": (
+                lambda x, layers, norm, src_mask: norm(layers[-1](x, src_mask))
+            ),
+            "Only the first layer runs: what happens to the rest of the list?": (
+                lambda x, layers, norm, src_mask: norm(layers[0](x, src_mask))
+            ),
+            "The layers run from the last to the first: turn their order round.": (
+                lambda x, layers, norm, src_mask: _encoder(x, layers[::-1], norm, src_mask)
+            ),
+            "You add x to what a layer gives: the sums stand inside the layers already.": (
+                _stack_that_adds
+            ),
+        },
+        avoid=("a loop",),
     ),
     Target(
         name="encoder_layer",
@@ -230,12 +366,30 @@ TARGETS = (
         right=_EncoderLayer,
         cases=_encoder_layer_cases,
         also={
-            "padding-mask-missing": _LayerWithoutMask,
-            **{
-                mistake.id: _layer_that_adds(mistake.wrong)
-                for mistake in residual.MISTAKES
-                if mistake.target == "residual"
-            },
+            "padding-mask-missing": _layer_that_runs(
+                lambda self, x, src_mask: _EncoderLayer.forward(self, x)
+            ),
+            **{id: _layer_that_adds(add, add) for id, add in _SUMS.items()},
+        },
+        halves={
+            id: (_layer_that_adds(add, _sum), _layer_that_adds(_sum, add))
+            for id, add in _SUMS.items()
+        },
+        slips={
+            "The second sum starts from the x that came in, so what look has added is lost: start "
+            "from what look has left.": _layer_that_runs(_sum_from_the_start),
+            "What thinks is given the x that came in: give it what look has left.": (
+                _layer_that_runs(_both_read_the_start)
+            ),
+            "You use norm1 twice and never norm2: each sublayer has a norm of its own.": (
+                _layer_that_runs(_one_norm)
+            ),
+            "Only the query has gone through the norm: keys and values are read from the normed x "
+            "as well.": _layer_that_runs(_query_normed),
+            "Your layer thinks before it looks.": _layer_that_runs(_think_first),
+            "The norms stand behind the sublayers, and are due in front of them.": (
+                _layer_that_adds(_norm_behind, _norm_behind)
+            ),
         },
         run=_run_encoder_layer,
     ),
@@ -261,7 +415,8 @@ MISTAKES = (
     ),
     Mistake(
         id="padding-mask-missing",
-        sentence="The layers do not get the mask, so words hear the padding: hand it to each.",
+        sentence="Somewhere the padding of the source is not hidden, so words hear it: hand "
+        "src_mask to every look at the source.",
         step="10",
         target="encoder",
         wrong=_padding_mask_missing,
@@ -300,7 +455,7 @@ MISTAKES = (
     Mistake(
         id="layers-in-list",
         sentence="A plain list hides its layers from the optimiser, which would train none of "
-        "them: put them into nn.ModuleList.",
+        "them: put them into nn.ModuleList or nn.Sequential.",
         step="a1",
         target="stack",
         wrong=_layers_in_list,

@@ -13,8 +13,16 @@ from twelve.lab.check.numbers import seeded, vectors
 from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
 
 
-def _feed_forward(x: Tensor, w_up: Tensor, b_up: Tensor, w_down: Tensor, b_down: Tensor) -> Tensor:
-    return F.relu(x @ w_up.T + b_up) @ w_down.T + b_down
+def _feed_forward(
+    x: Tensor,
+    w_up: Tensor,
+    b_up: Tensor,
+    w_down: Tensor,
+    b_down: Tensor,
+    *,
+    bend: Callable[[Tensor], Tensor] = F.relu,
+) -> Tensor:
+    return bend(x @ w_up.T + b_up) @ w_down.T + b_down
 
 
 def _feed_forward_cases() -> Cases:
@@ -47,8 +55,21 @@ def _activation_late(
     return F.relu(_activation_forgotten(x, w_up, b_up, w_down, b_down))
 
 
-def _swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
-    return (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
+def _bias_behind_the_bend(
+    x: Tensor, w_up: Tensor, b_up: Tensor, w_down: Tensor, b_down: Tensor
+) -> Tensor:
+    return (F.relu(x @ w_up.T) + b_up) @ w_down.T + b_down
+
+
+def _swiglu(
+    x: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    down: Tensor,
+    *,
+    bend: Callable[[Tensor], Tensor] = F.silu,
+) -> Tensor:
+    return (bend(x @ gate.T) * (x @ up.T)) @ down.T
 
 
 def _swiglu_cases() -> Cases:
@@ -69,10 +90,12 @@ def _hidden_shape() -> tuple[int, ...]:
     return tuple(FeedForward(width).up(torch.zeros(2, 7, 5, width)).shape)
 
 
-def _edge(feed_forward: Callable[..., Tensor] = _feed_forward) -> list[float]:
-    as_numbers = partial(torch.tensor, dtype=torch.float64, device="cpu")
-    ask, report = as_numbers([[1.0, -1], [-1, 1]]), as_numbers([[1.0, 1], [1, -1]])
-    return feed_forward(as_numbers([0.2, 0.9]), ask.T, 0 * ask[0], report.T, 0 * ask[0]).tolist()
+def _edge(
+    feed_forward: Callable[..., Tensor] = _feed_forward, pixels: tuple[float, float] = (0.2, 0.9)
+) -> list[float]:
+    ask, report = torch.tensor([[1.0, -1], [-1, 1]]), torch.tensor([[1.0, 1], [1, -1]])
+    x, none = torch.tensor(pixels), torch.zeros(2)
+    return feed_forward(x, ask.T, none, report.T, none).tolist()
 
 
 def _reordered() -> frozenset[str]:
@@ -95,6 +118,16 @@ QUESTIONS = (
         name="hidden_shape",
         contract="pictures, between the two layers -> (picture, row, column, d_ff)",
         right=_hidden_shape,
+        slips={
+            "That is what the whole layer gives back: it is asked for in the middle, between "
+            "expanding and contracting.": lambda: (*_hidden_shape()[:3], example.SIZES.d_model),
+            "A linear layer needs no flattening: it leaves all axes but the last as they "
+            "are.": lambda: (2, 7 * 5, _hidden_shape()[3]),
+            "The middle is four times as wide as d_model, not 4 wide.": lambda: (
+                *_hidden_shape()[:3],
+                4,
+            ),
+        },
     ),
     Question(
         name="edge",
@@ -102,15 +135,33 @@ QUESTIONS = (
         right=_edge,
         wrong={
             "activation-forgotten": partial(_edge, _activation_forgotten),
-            "activation-twice": partial(_edge, _activation_twice),
         },
         decimals=2,
+        slips={
+            "You bent the direction too. Nothing bends the two reports: unit 0 minus unit 1 may "
+            "be below zero.": partial(_edge, _activation_twice),
+            "The direction has the wrong sign: which of the two units fires here?": partial(
+                _edge, pixels=(0.9, 0.2)
+            ),
+            "You took the two pixels for what the units report: each unit first asks for a "
+            "difference.": lambda: [0.2 + 0.9, 0.2 - 0.9],
+        },
     ),
     Question(
         name="reordered",
         contract="what changes where the units get another order",
         right=_reordered,
         options=("pre_activation", "activated", "output"),
+        slips={
+            "The bend takes each number where it stands: what comes out, if what goes in has "
+            "another order?": lambda: frozenset({"pre_activation"}),
+            "The bend takes each number where it stands: can it give another order to what had "
+            "kept its own?": lambda: frozenset({"activated"}),
+            "The output adds up what the units report: does a sum ask in which order they "
+            "stand?": lambda: frozenset({"pre_activation", "activated", "output"}),
+            "Which of the three hold one number for each unit, and which adds up all "
+            "units?": lambda: frozenset({"output"}),
+        },
     ),
 )
 
@@ -121,6 +172,20 @@ TARGETS = (
         "d_ff), b_down (d_model) -> (batch, seq, d_model), with ReLU",
         right=_feed_forward,
         cases=_feed_forward_cases,
+        slips={
+            "The bias b_up comes before the bend: it decides from where on a unit "
+            "fires.": _bias_behind_the_bend,
+            "You added x: the residual sum stands around this layer.": lambda x, *given: (
+                x + _feed_forward(x, *given)
+            ),
+            "You bent what goes in: ReLU stands between the two matrices.": lambda x, *given: (
+                _activation_forgotten(F.relu(x), *given)
+            ),
+            "This is GELU, and ReLU is due.": partial(_feed_forward, bend=F.gelu),
+            "This is SiLU, and ReLU is due.": partial(_feed_forward, bend=F.silu),
+            "Your bend lets a part of what is below zero through: ReLU lets nothing "
+            "through.": partial(_feed_forward, bend=F.leaky_relu),
+        },
     ),
     Target(
         name="swiglu",
@@ -128,6 +193,25 @@ TARGETS = (
         "(batch, seq, d_model)",
         right=_swiglu,
         cases=_swiglu_cases,
+        slips={
+            "You let the sigmoid of the gate pass alone: SiLU is z times its sigmoid.": partial(
+                _swiglu, bend=torch.sigmoid
+            ),
+            "The gate is not bent, and without SiLU the layer has no gate.": partial(
+                _swiglu, bend=torch.clone
+            ),
+            "You bent both halves: up stays as it is.": lambda x, gate, up, down: (
+                (F.silu(x @ gate.T) * F.silu(x @ up.T)) @ down.T
+            ),
+            "You bent the product: bend the gate alone, and multiply it by "
+            "up.": lambda x, gate, up, down: F.silu((x @ gate.T) * (x @ up.T)) @ down.T,
+            "You added the two halves: a gate multiplies.": lambda x, gate, up, down: (
+                (F.silu(x @ gate.T) + x @ up.T) @ down.T
+            ),
+            "This gate is GELU: z times its sigmoid is due.": partial(_swiglu, bend=F.gelu),
+            "This gate is ReLU: z times its sigmoid is due.": partial(_swiglu, bend=F.relu),
+        },
+        avoid=("silu", "SiLU"),
     ),
 )
 

@@ -8,13 +8,24 @@ import torch
 from torch import Tensor
 
 from twelve.lab import example
-from twelve.lab.check.attention import WRONG_SCORES, scores
+from twelve.lab.check.attention import (
+    SCALED_BY_VALUE,
+    SCORE_SLIPS,
+    WRONG_SCORES,
+    over_root_of,
+    scores,
+)
 from twelve.lab.check.numbers import companion_heads, seeded, twelve_heads
 from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
 
 
 def _padding_mask(ids: Tensor) -> Tensor:
     return (ids != 0)[:, None, None, :]
+
+
+def _up_to_the_longest(ids: Tensor) -> Tensor:
+    places = torch.arange(ids.size(1)).expand_as(ids)
+    return (places < (ids != 0).sum(1).max())[:, None, None, :]
 
 
 def _padding_mask_cases() -> Cases:
@@ -121,6 +132,22 @@ def _mask_empty_row(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask, -math.inf).softmax(-1)
 
 
+def _where_seen(weights: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let a row with nothing to attend to be zero, whatever the other rows are."""
+    return lambda scores, mask: weights(scores, mask) * mask.any(-1, keepdim=True)
+
+
+def _shares(
+    scores: Tensor,
+    mask: Tensor,
+    *,
+    dim: int = -1,
+    repair: Callable[[Tensor], Tensor] = lambda sums: sums.masked_fill(sums == 0, 1),
+) -> Tensor:
+    powers = scores.exp() * mask
+    return powers / repair(powers.sum(dim, keepdim=True))
+
+
 def _softmax_queries(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask, -math.inf).softmax(-2)
 
@@ -148,6 +175,23 @@ def attend(
     """
     found = scores(query, key)
     return (found.softmax(dim) if attn_mask is None else weights(found, attn_mask)) @ value
+
+
+def _scaled_by_value(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    return attend(query, key, value, mask, scores=over_root_of(lambda *_: value.size(-1)))
+
+
+def _unshared(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    return scores(query, key) @ value if mask is None else attend(query, key, value, mask)
+
+
+def _triangle_instead(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    corner = _causal_corner(query.size(-2), key.size(-2))
+    return attend(query, key, value, None if mask is None else corner)
+
+
+def _keys_reshaped(query: Tensor, key: Tensor) -> Tensor:
+    return query @ key.reshape(key.mT.shape) / math.sqrt(key.size(-1))
 
 
 def _attend_cases() -> Cases:
@@ -200,6 +244,10 @@ _WRONG_PADDING = {
 }
 
 
+def _filling(num_heads: int, query_len: int) -> Callable[[Tensor], Tensor]:
+    return lambda ids: _padding_mask(ids).expand(-1, num_heads, query_len, -1)
+
+
 def _mask_shape(*, mask: Callable[[Tensor], Tensor] = _padding_mask) -> tuple[int, ...]:
     return tuple(mask(torch.ones(3, 7, dtype=torch.long)).shape)
 
@@ -228,6 +276,16 @@ QUESTIONS = (
             id: partial(_mask_shape, mask=_WRONG_PADDING[id])
             for id in ("mask-query-axis", "mask-not-expanded", "mask-head-axis")
         },
+        slips={
+            "That is the shape of the scores: do the ids know how many heads there are, or how "
+            "many words ask?": partial(_mask_shape, mask=_filling(2, 5)),
+            "The mask is made of the ids alone: do they know how many words ask?": (
+                partial(_mask_shape, mask=_filling(1, 5))
+            ),
+            "The mask is made of the ids alone: do they know how many heads there are?": (
+                partial(_mask_shape, mask=_filling(2, 1))
+            ),
+        },
     ),
     Question(
         name="keys_seen",
@@ -239,6 +297,17 @@ QUESTIONS = (
             "causal-triu": partial(_keys_seen, causal=_causal_triu),
             "causal-diagonal": partial(_keys_seen, causal=_causal_diagonal),
         },
+        slips={
+            "That is the triangle alone: padding may not be looked at either.": partial(
+                _keys_seen, padding=lambda ids: torch.ones(1, 1, 1, 5).bool()
+            ),
+            "That is the padding mask alone: no word may look at what comes after it.": partial(
+                _keys_seen, causal=lambda length: torch.ones(1, 1, length, length).bool()
+            ),
+            "You let padding look at padding: a hidden key is hidden from all.": partial(
+                _keys_seen, padding=lambda ids: _padding_mask(ids) | (ids == 0)[:, None, :, None]
+            ),
+        },
     ),
     Question(
         name="loudest_hidden",
@@ -249,6 +318,17 @@ QUESTIONS = (
             for id in ("mask-inverted", "mask-multiplied", "mask-after-softmax")
         },
         decimals=3,
+        slips={
+            "These are the weights where nothing is hidden: the loudest key may not be heard.": (
+                partial(_loudest_hidden, weights=lambda scores, mask: scores.softmax(-1))
+            ),
+            "What a query gives away must sum to 1.": partial(
+                _loudest_hidden, weights=lambda scores, mask: mask.double()
+            ),
+            "A hidden key gets no share at all.": partial(
+                _loudest_hidden, weights=lambda scores, mask: (scores * 0).softmax(-1)
+            ),
+        },
     ),
 )
 
@@ -259,6 +339,18 @@ TARGETS = (
         right=_padding_mask,
         cases=_padding_mask_cases,
         also=_WRONG_PADDING,
+        slips={
+            "You hide word 1 as well: padding is id 0 and no other.": lambda ids: (ids > 1)[
+                :, None, None, :
+            ],
+            "Your sentences all end where the longest one ends: each has its own padding.": (
+                _up_to_the_longest
+            ),
+            "Your mask allows every key: which ids are padding?": lambda ids: _padding_mask(
+                torch.ones_like(ids)
+            ),
+        },
+        avoid=("a slice",),
     ),
     Target(
         name="causal_mask",
@@ -266,6 +358,15 @@ TARGETS = (
         right=_causal_mask,
         cases=_causal_mask_cases,
         also={"mask-inverted": _mask_of_future},
+        slips={
+            "One word of the future can be seen: a query sees its own place and none behind it.": (
+                lambda length: torch.ones(length, length).tril(1).bool()[None, None]
+            ),
+            "Each word sees itself alone: it may see all words before it, too.": (
+                lambda length: torch.eye(length).bool()[None, None]
+            ),
+        },
+        avoid=("tril", "triu", "tril_", "triu_", "tril_indices", "triu_indices"),
     ),
     Target(
         name="mask_of_new",
@@ -277,6 +378,11 @@ TARGETS = (
             "causal-diagonal": partial(_mask_of_new, move=-1),
             "mask-inverted": lambda query_len, key_len: ~_mask_of_new(query_len, key_len),
         },
+        slips={
+            "Your new words see each other's future: each sees itself and what stands before it.": (
+                lambda query_len, key_len: torch.ones(1, 1, query_len, key_len).bool()
+            ),
+        },
     ),
     Target(
         name="masked_weights",
@@ -284,6 +390,26 @@ TARGETS = (
         "query, key), a row with nothing to attend to is zero",
         right=masked_weights,
         cases=_masked_weights_cases,
+        slips={
+            "Hidden scores became 0, or nearly, and e to that is 1: a hidden key needs a "
+            "numerator of 0.": _where_seen(lambda scores, mask: (scores * mask).softmax(-1)),
+            "You added the mask to the scores, True as 1: a hidden key still has a share.": (
+                _where_seen(lambda scores, mask: (scores + mask).softmax(-1))
+            ),
+            "Your columns sum to 1: the sum runs over the keys of one query, along its row.": (
+                lambda scores, mask: _shares(scores, mask, dim=-2)
+            ),
+            "These are the numerators: each must still be divided by the sum of its row.": (
+                lambda scores, mask: scores.exp() * mask
+            ),
+            "You changed sums that are not 0, too: only a row with nothing to attend to needs "
+            "help.": lambda scores, mask: _shares(scores, mask, repair=lambda sums: sums + 1),
+            "Your sums below 1 became 1: only a sum of 0 needs help.": (
+                lambda scores, mask: _shares(scores, mask, repair=lambda sums: sums.clamp(min=1))
+            ),
+        },
+        # A name for infinity, whether of math or of torch.
+        avoid=("inf",),
     ),
     Target(
         name="scaled_dot_product_attention",
@@ -296,6 +422,21 @@ TARGETS = (
             **{id: partial(attend, scores=wrong) for id, wrong in WRONG_SCORES.items()},
             **{id: partial(attend, weights=wrong) for id, wrong in _WRONG_WEIGHTS.items()},
         },
+        slips={
+            **{said: partial(attend, scores=wrong) for said, wrong in SCORE_SLIPS.items()},
+            SCALED_BY_VALUE: _scaled_by_value,
+            "Without a mask you blend by the scores themselves: there, too, they must become "
+            "shares first.": _unshared,
+            "You never use the mask: a query may not look where it is False.": (
+                lambda query, key, value, mask: attend(query, key, value)
+            ),
+            "Where there is a mask you draw a triangle: use the mask that is given.": (
+                _triangle_instead
+            ),
+            "You reshaped the keys, which deals their numbers out anew: exchange their last two "
+            "axes.": partial(attend, scores=_keys_reshaped),
+        },
+        avoid=("scaled_dot_product_attention",),
     ),
     Target(
         name="padded_attention",
@@ -304,6 +445,17 @@ TARGETS = (
         right=_padded_attention,
         cases=_padded_attention_cases,
         also={id: partial(_padded_attention, weights=at) for id, at in _WRONG_WEIGHTS.items()},
+        slips={
+            "Padding is heard, as if nothing were hidden: each sentence has to lose its own.": (
+                lambda query, key, value, ids: attend(query, key, value)
+            ),
+            "You hid word 1: padding is id 0.": partial(
+                _padded_attention, mask=lambda ids: (ids != 1)[:, None, None, :]
+            ),
+            "Your mask lies on those who ask: padding must not be looked at.": partial(
+                _padded_attention, mask=_mask_query_axis, weights=_mask_finite
+            ),
+        },
     ),
 )
 
@@ -331,8 +483,8 @@ MISTAKES = (
     ),
     Mistake(
         id="mask-multiplied",
-        sentence="Your hidden scores became 0, and a score of 0 still gets a share: set "
-        "hidden scores to minus infinity before softmax.",
+        sentence="Your hidden scores became 0, and e^0 is 1, so a hidden key still gets a "
+        "share: it needs a numerator of 0, which a score of minus infinity gives.",
         step="05",
         target="masked_weights",
         wrong=_mask_multiplied,
@@ -340,8 +492,8 @@ MISTAKES = (
     ),
     Mistake(
         id="mask-after-softmax",
-        sentence="You hid the weights after softmax, so the rows no longer sum to 1: hide the "
-        "scores before it.",
+        sentence="You hid the weights when they were shared out, so the rows no longer sum to "
+        "1: hide before, so that hidden keys are left out of the sum too.",
         step="05",
         target="masked_weights",
         wrong=_mask_after_softmax,
@@ -358,8 +510,8 @@ MISTAKES = (
     ),
     Mistake(
         id="mask-empty-row",
-        sentence="A query with nothing to attend to became nan, the 0/0 of softmax over nothing "
-        "but minus infinity: give such a row zeros.",
+        sentence="A query with nothing to attend to became nan, for its numerators and their "
+        "sum are all 0, and 0/0 is nan: give such a row zeros.",
         step="05",
         target="masked_weights",
         wrong=_mask_empty_row,
@@ -368,7 +520,7 @@ MISTAKES = (
     Mistake(
         id="mask-query-axis",
         sentence="Your padding mask lies on the query axis and silences the padding instead of "
-        "hiding it: lay it on the key axis, (batch, 1, 1, key).",
+        "hiding it: lay it on the axis that is looked at.",
         step="05",
         target="padded_attention",
         wrong=partial(_padded_attention, mask=_mask_query_axis),
@@ -377,7 +529,7 @@ MISTAKES = (
     Mistake(
         id="mask-not-expanded",
         sentence="You used the padding mask as (batch, key), and the scores read it as (query, "
-        "key): give it the axes of the heads and the queries, (batch, 1, 1, key).",
+        "key): give it an axis for the heads and one for the queries.",
         step="05",
         target="padded_attention",
         wrong=partial(_padded_attention, mask=_mask_not_expanded),
@@ -385,8 +537,8 @@ MISTAKES = (
     ),
     Mistake(
         id="mask-head-axis",
-        sentence="Your mask has three axes, so its sentences meet the heads: give it four, "
-        "(batch, 1, 1, key).",
+        sentence="Your mask has three axes, so its sentences meet the heads: give it four, like "
+        "the scores.",
         step="05",
         target="padded_attention",
         wrong=partial(_padded_attention, mask=_mask_head_axis),
@@ -412,8 +564,9 @@ MISTAKES = (
     ),
     Mistake(
         id="causal-corner",
-        sentence="Your triangle starts in the first column, so one new word sees the first word "
-        "alone: the queries are the last of the keys, so end it in the last column.",
+        sentence="You took the new words for the first places, so one new word sees the first "
+        "word alone: they are the last, so the last of them sees everything (as in 05, A flag or a "
+        "mask).",
         step="14",
         target="mask_of_new",
         wrong=_causal_corner,

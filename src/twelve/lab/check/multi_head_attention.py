@@ -4,11 +4,18 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from einops import rearrange
 from torch import Tensor
 
 from twelve.lab import example
-from twelve.lab.check.attention import WRONG_SCORES
+from twelve.lab.check.attention import (
+    SCALED_BY_VALUE,
+    SCORE_SLIPS,
+    WRONG_SCORES,
+    over_root_of,
+    scores,
+)
 from twelve.lab.check.masks import attend
 from twelve.lab.check.numbers import companion_heads, seeded, twelve_heads, vectors
 from twelve.lab.check.table import Cases, Mistake, Plant, Question, Target
@@ -98,6 +105,31 @@ def _scale_d_model(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor
     return _multi_head_attention(query, memory, *rest, attend=partial(attend, scores=scores))
 
 
+def _scale_before_split(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
+    wide = over_root_of(lambda query_heads, _: query_heads.size(1) * query_heads.size(-1))
+    return _multi_head_attention(query, memory, *rest, attend=partial(attend, scores=wide))
+
+
+def _scaled_by_value(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return attend(query, key, value, scores=over_root_of(lambda *_: value.size(-1)))
+
+
+def _heads_meet(query: Tensor, key: Tensor) -> Tensor:
+    return scores(query, key.sum(1, keepdim=True))
+
+
+def _as_stored(*transposed: str) -> Callable[..., Tensor]:
+    """Undo the transposing of some matrices, so that they are multiplied as they are stored."""
+
+    def wrong(query: Tensor, memory: Tensor, *given: Tensor | int) -> Tensor:
+        *matrices, num_heads = given
+        named = dict(zip(("w_q", "w_k", "w_v", "w_o"), matrices, strict=True))
+        turned = (w.T if name in transposed else w for name, w in named.items())
+        return _multi_head_attention(query, memory, *turned, num_heads)
+
+    return wrong
+
+
 def _heads_are_features(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
     return _multi_head_attention(query, memory, *rest[:-1], query.size(-1))
 
@@ -108,10 +140,10 @@ def _scores_shape(*, swapped: bool = False) -> tuple[int, ...]:
     return tuple((asks @ looked_at.mT).shape)
 
 
-def _values_zeroed() -> list[float]:
+def _values_zeroed(*zeroed: int) -> list[float]:
     at = twelve_heads(3)
     values = at.w_v.clone()
-    values[1] = 0
+    values[list(zeroed)] = 0
     return _multi_head_attention(at.x, at.x, at.w_q, at.w_k, values, at.w_o, 3)[1, 0].tolist()
 
 
@@ -121,12 +153,35 @@ QUESTIONS = (
         contract="the scores at the companion's sizes -> (batch, head, query, key)",
         right=_scores_shape,
         wrong={"qk-swapped": partial(_scores_shape, swapped=True)},
+        slips={
+            "That is the shape of the context: the values come after the scores.": (
+                lambda: tuple(attend(*companion_heads()).shape)
+            ),
+            "That is the shape of the queries, split into heads: whom does each of them score?": (
+                lambda: tuple(companion_heads()[0].shape)
+            ),
+            "In cross-attention the target does not look at itself: who is looked at?": (
+                lambda: tuple((companion_heads()[0] @ companion_heads()[0].mT).shape)
+            ),
+        },
     ),
     Question(
         name="values_zeroed",
         contract="the output of dog, three numbers, where the values of head 1 are zero",
-        right=_values_zeroed,
+        right=partial(_values_zeroed, 1),
         decimals=3,
+        slips={
+            "That is the output as it was: head 1 still answers.": _values_zeroed,
+            "You left out head 0: heads are counted from 0, so head 1 is the second of them.": (
+                partial(_values_zeroed, 0)
+            ),
+            "You left out head 2: heads are counted from 0, so head 1 is the second of them.": (
+                partial(_values_zeroed, 2)
+            ),
+            "That is the part of head 1 alone: it is the one that says nothing now.": (
+                partial(_values_zeroed, 0, 2)
+            ),
+        },
     ),
 )
 
@@ -136,12 +191,30 @@ TARGETS = (
         contract="projected (batch, seq, head*d_k), num_heads -> (batch, head, seq, d_k)",
         right=_split,
         cases=_split_cases,
+        slips={
+            "Your pieces are as wide as there are heads: num_heads is how many pieces there are, "
+            "not how wide one is.": lambda projected, num_heads: rearrange(
+                projected, "batch seq (head d_k) -> batch head seq d_k", d_k=num_heads
+            ),
+        },
     ),
     Target(
         name="merge_heads",
         contract="heads (batch, head, query, d_v) -> (batch, query, head*d_v)",
         right=_merge,
         cases=_merge_cases,
+        slips={
+            "You dealt out the features of the heads in turn, like cards: each head keeps its "
+            "features together, (head d_v) and not (d_v head).": lambda heads: rearrange(
+                heads, "batch head query d_v -> batch query (d_v head)"
+            ),
+            "Your heads stand in reversed order: head 0 comes first.": (
+                lambda heads: _merge(heads.flip(1))
+            ),
+            "You averaged the heads: put them side by side instead.": lambda heads: heads.mean(1),
+            "You added the heads up: put them side by side instead.": lambda heads: heads.sum(1),
+        },
+        avoid=("rearrange", "shape"),
     ),
     Target(
         name="multi_head_attention",
@@ -162,6 +235,35 @@ TARGETS = (
                 id: partial(_multi_head_attention, attend=partial(attend, scores=wrong))
                 for id, wrong in WRONG_SCORES.items()
             },
+        },
+        slips={
+            **{
+                said: partial(_multi_head_attention, attend=partial(attend, scores=wrong))
+                for said, wrong in SCORE_SLIPS.items()
+            },
+            SCALED_BY_VALUE: partial(_multi_head_attention, attend=_scaled_by_value),
+            "You divided by the root of head*d_k, the width before the split: a head scores with "
+            "d_k features.": _scale_before_split,
+            "Each head meets the keys of all heads: the queries of a head score the keys of the "
+            "same head.": partial(
+                _multi_head_attention, attend=partial(attend, scores=_heads_meet)
+            ),
+            "The heads stand side by side and are not mixed yet: w_o is still to come.": (
+                lambda *given: _multi_head_attention(
+                    *given[:5], torch.eye(len(given[4])), given[-1]
+                )
+            ),
+            "Your values are made by the matrix of the keys: they have one of their own.": (
+                lambda query, memory, w_q, w_k, w_v, *rest: _multi_head_attention(
+                    query, memory, w_q, w_k, w_k, *rest
+                )
+            ),
+            "In your product w_o stands as it is stored, (out, in): transpose it like the "
+            "others.": _as_stored("w_o"),
+            "In your products w_q, w_k and w_v stand as they are stored, (out, in): transpose "
+            "them.": _as_stored("w_q", "w_k", "w_v"),
+            "The four matrices stand in your products as they are stored, (out, in): transpose "
+            "them.": _as_stored("w_q", "w_k", "w_v", "w_o"),
         },
     ),
 )

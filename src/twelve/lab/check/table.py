@@ -41,7 +41,7 @@ class Target:
         also: Wrong answers by mistakes that have a smaller task of their own.
         halves: More wrong answers by these, as where a mistake is made in one of two places.
         slips: Wrong answers that are no classic, each under the sentence that answers it.
-        avoid: Names and signs that the task asks to do without, as "einsum" or "@".
+        avoid: What the task asks to do without: names, signs such as "@", "a loop", "a slice".
         observe: What is compared of an answer that is no tensor.
         by_gradient: Whether the gradients of the arguments belong to the answer.
         run: How an answer is called with the arguments of a case: a class is built first.
