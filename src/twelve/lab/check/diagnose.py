@@ -3,6 +3,7 @@
 import difflib
 import io
 import os
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -117,13 +118,19 @@ def check(id: str, answer: Any) -> None:
     verdict = diagnose(id, answer)
     note(id, verdict.kind, verdict.mistake)
     if verdict.ok:
-        print("\n".join(filter(None, [f"✓ {id}: right. {verdict.message}", verdict.note])))
+        _say(f"✓ {id}: right. {verdict.message}", verdict.note)
         return
     blank = verdict.kind == "not started"
     opening = f"{'○' if blank else '✗'} {id}: {'' if blank else 'not yet right. '}"
-    print("\n".join(filter(None, [f"{opening}{verdict.message}", verdict.note])))
+    _say(f"{opening}{verdict.message}", verdict.note)
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
         raise WrongAnswer(f"{id} is not yet right ({verdict.mistake or verdict.kind}).") from None
+
+
+def _say(*texts: str) -> None:
+    """Print in lines of a page's width: a notebook breaks longer ones within words."""
+    for text in filter(None, texts):
+        print(textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False))
 
 
 def _predicted(question: Question, given: Any) -> Verdict:
