@@ -25,6 +25,7 @@ from twelve.lab.check import (
     diagnose,
     wrong_versions,
 )
+from twelve.lab.check.probes import leak
 from twelve.lab.check.targets import STEPS
 from twelve.lab.steps import find_step
 
@@ -162,6 +163,17 @@ def test_what_a_task_asks_to_do_without_is_a_note(monkeypatch):
     both = found("01-linear", lambda x, w, b: [(F.linear(x, w) @ torch.eye(len(w)) + b)][0], "ok")
     assert both.note == "A note: the task asks to do without @ and linear."
     assert found("01-linear", without, "ok").note == ""
+
+
+def test_the_forward_of_a_class_is_what_is_looked_at(monkeypatch):
+    target = dataclasses.replace(EXERCISES["01-linear-layer"], avoid=("linear",))
+    monkeypatch.setitem(EXERCISES, "01-linear-layer", target)
+
+    class Plain(target.right):
+        def forward(self, x):
+            return F.linear(x, self.weight, self.bias)
+
+    assert found("01-linear-layer", Plain, "ok").note.endswith("without linear.")
 
 
 def test_a_loop_and_a_slice_can_be_asked_to_be_done_without(monkeypatch):
@@ -478,6 +490,26 @@ def test_a_matrix_of_weights_holds_no_words():
         return F.leaky_relu(x @ w_up.T + b_up, 0.3) @ w_down.T + b_down
 
     assert LEAK not in found("09-feed-forward", leaky, "numbers").message
+
+
+def test_what_is_drawn_is_no_leak():
+    def drawn(x, table, dropout):
+        return F.dropout(x + table[: x.size(1)], 0.5)
+
+    assert LEAK not in found("03-positions-dropped", drawn, "numbers").message
+
+
+def test_an_axis_of_features_holds_no_words():
+    turned = Target(
+        name="turned",
+        contract="x (batch, seq, d_model) -> (batch, d_model, seq)",
+        right=lambda x: 0 * x.mT,
+        cases=lambda: {"one": (torch.arange(24.0, dtype=torch.float64).view(2, 4, 3),)},
+    )
+    assert leak(turned, lambda x: x.mT) is None
+    kept = dataclasses.replace(turned, contract="x (batch, seq, d_model) -> (batch, seq, d_model)",
+                               right=lambda x: 0 * x)  # fmt: skip
+    assert leak(kept, lambda x: x + x.sum(1, keepdim=True)) == 0
 
 
 def test_a_mask_that_shows_too_much_is_counted():
