@@ -394,6 +394,15 @@ def test_a_changed_argument_is_named_even_where_the_numbers_are_right():
     found("03-positional-encoding", adds, "input changed", "its argument number 1")
 
 
+def test_a_changed_argument_comes_before_a_mistake():
+    def view_and_clear(projected, num_heads):
+        answer = MISTAKES["split-view"].wrong(projected.clone(), num_heads)
+        projected.zero_()
+        return answer
+
+    found("06-split-heads", view_and_clear, "input changed", '"projected"')
+
+
 @pytest.mark.parametrize(
     ("id", "function", "said"),
     [
@@ -638,7 +647,8 @@ def test_what_a_function_prints_is_shown_once_for_each_case(capsys):
 
 
 def warns(projected, num_heads):
-    warnings.warn("softmax without dim", UserWarning, stacklevel=1)
+    said = "softmax without dim (Triggered internally at file.cpp:1.)"
+    warnings.warn(said, UserWarning, stacklevel=1)
     return split(projected, num_heads)
 
 
