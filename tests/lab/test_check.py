@@ -25,6 +25,7 @@ from twelve.lab.check import (
     diagnose,
     wrong_versions,
 )
+from twelve.lab.check.compare import exact_on_cpu
 from twelve.lab.check.probes import leak
 from twelve.lab.check.targets import STEPS
 from twelve.lab.steps import find_step
@@ -699,3 +700,18 @@ def test_answers_run_on_the_cpu_wherever_the_notebook_keeps_its_tensors():
     finally:
         torch.set_default_device(None)
     assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("id", QUESTIONS)
+def test_predictions_are_checked_on_the_cpu_too(id):
+    question = EXERCISES[id]
+    with exact_on_cpu():
+        due = {"ok": question.right(), "slip": None, "mistake": None}
+        due["slip"] = next((slip() for slip in question.slips.values()), None)
+        due["mistake"] = next((wrong() for wrong in question.wrong.values()), None)
+    torch.set_default_device("meta")
+    try:
+        kinds = {kind: diagnose(id, given).kind for kind, given in due.items() if given is not None}
+    finally:
+        torch.set_default_device(None)
+    assert kinds == {kind: kind for kind in kinds}

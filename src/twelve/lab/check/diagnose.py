@@ -142,10 +142,10 @@ def _predicted(question: Question, given: Any) -> Verdict:
         if found is None:
             return Verdict(True, "ok", None, prediction.praise(question))
         named = prediction.suspects(question, given)
-    if len(named) != 1:
         answers = prediction.slips(question, given)
-        return _fault("slip", answers[0]) if len(answers) == 1 else _fault(*found)
-    return _mistake(named[0], "This is what comes out of a classic mistake: ")
+    if len(named) == 1:
+        return _mistake(named[0], "This is what comes out of a classic mistake: ")
+    return _fault("slip", answers[0]) if len(answers) == 1 else _fault(*found)
 
 
 def _tried(target: Target, function: Any) -> Verdict:
