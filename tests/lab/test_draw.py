@@ -13,6 +13,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from twelve.lab import Trace, draw, example
+from twelve.lab.draw.canvas import SMALL_SIZE
+from twelve.lab.draw.prose import LONGEST
 from twelve.lab.format import format_number
 from twelve.lab.palette import INK
 
@@ -66,13 +68,28 @@ FIGURES = {
     ),
     "companion": lambda: draw.attention(torch.full((2, 3, 4, 5), 0.2), HEADS, title=TITLE),
     "mask": lambda: draw.mask(torch.ones(4, 4).tril().bool(), "query key", title=TITLE),
+    "masks of two senses": lambda: draw.mask(
+        torch.eye(2).repeat(2, 1, 1), "sense query key", title=TITLE,
+        labels={"sense": ["ours", "theirs"]}, true="one or the other", false="the opposite",
+    ),
+    "tensor of booleans": lambda: draw.tensor(torch.eye(3).bool(), "query key", title=TITLE),
     "influence": lambda: draw.influence(torch.ones(4, 4).tril(), WORDS, WORDS, title=TITLE),
+    "influence in three ways": lambda: draw.influence(
+        torch.ones(4, 4).tril().repeat(3, 2),
+        [[f"{way}: batch {i} {word}" for word in WORDS[i]]
+         for way in ("right", "no mask", "one sentence") for i in (0, 1)],
+        [[f"{side} {word}" for word in line] for side in ("tgt", "src") for line in WORDS],
+        title=TITLE,
+    ),
     "matmul": lambda: draw.matmul(
         TWELVE[1], TABLE[1:], axes="src d_model head*d_k", title=TITLE, highlight=(1, 2)
     ),
     "memory": lambda: draw.memory(
         TWELVE, TWELVE.transpose(1, 2), TWELVE.transpose(1, 2).contiguous(),
         axes=["batch src d_model", "batch d_model src", "batch d_model src"], title=TITLE,
+    ),
+    "memory of a slice": lambda: draw.memory(
+        torch.arange(15)[2:5], axes="src", title=TITLE
     ),
     "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
     "few positions": lambda: draw.positions(waves(2, 3), title=TITLE),
@@ -98,6 +115,9 @@ FIGURES = {
         {"separate": {"table": 512_000, "layers": 44_103_680, "output": 512_000},
          "tied": {"table": 512_000, "layers": 44_103_680}},
         title=TITLE, unit="parameters",
+    ),
+    "bars with short parts": lambda: draw.bars(
+        {"model": {"weights": 252, "positions": 24, "a count": 3, "steps (38)": 38}}, title=TITLE
     ),
     "strip": lambda: draw.strip(6),
     "walk": lambda: draw.walk(WALK, title=TITLE),
@@ -126,7 +146,7 @@ def test_a_figure_says_what_it_shows(figure):
     name, drawing = figure
     assert repr(drawing) == drawing.alt
     assert drawing.alt.startswith("Where we are" if name == "strip" else TITLE)
-    assert drawing.alt.endswith(".") and len(drawing.alt) > len(TITLE) + 20
+    assert drawing.alt.endswith(".") and len(TITLE) + 20 < len(drawing.alt) <= LONGEST
     assert drawing.text().splitlines()[-1] == drawing.summary.splitlines()[-1]
 
 
@@ -137,7 +157,7 @@ def test_all_text_is_large_near_black_inside_and_apart(figure):
     texts = [t for t in texts if t.axes is None or t in t.axes.texts]
     boxes = [Text.get_window_extent(t, renderer) for t in texts]
     for text, box in zip(texts, boxes, strict=True):
-        assert text.get_fontsize() >= 9 and text.get_color() == INK
+        assert text.get_fontsize() >= SMALL_SIZE and text.get_color() == INK
         assert drawing.figure.bbox.padded(1).containsx(box.x0), text.get_text()
         assert drawing.figure.bbox.padded(1).containsx(box.x1), text.get_text()
         assert drawing.figure.bbox.padded(1).containsy(box.y0), text.get_text()
@@ -145,6 +165,189 @@ def test_all_text_is_large_near_black_inside_and_apart(figure):
     for (a, one), (b, other) in itertools.combinations(zip(texts, boxes, strict=True), 2):
         apart = not one.padded(-1.5).overlaps(other.padded(-1.5))
         assert apart, (a.get_text(), b.get_text())
+
+
+# The summary of a large table shows its corners alone.
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "many positions"])
+def test_every_number_of_the_alt_text_is_in_the_summary(name):
+    drawing = FIGURES[name]()
+    told = set(re.findall(r"-?\d\.\d{4}", drawing.alt))
+    assert told <= set(re.findall(r"-?\d\.\d{4}", drawing.summary))
+
+
+PAIRS = torch.tensor([[[0, 1], [0.5, 0.5]], [[0.4, 0.6], [0.6, 0.4]]])
+SPLIT = torch.zeros(4, 4)
+SPLIT[0, 0] = SPLIT[1, 0] = SPLIT[1, 1] = SPLIT[2:, 2:] = 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: draw.attention(
+                PAIRS, "batch query key", title=TITLE, row_labels=WORDS, column_labels=WORDS
+            ),
+            "Batch 0: <pad> only at cat (1.0000); cat at all alike (0.5000 each). "
+            "Batch 1: dog at fish (0.6000); fish at dog (0.6000).",
+        ),
+        (
+            lambda: draw.attention([[0.4, 0.4, 0.2]], "query key", title=TITLE),
+            "Query 0 at key 0 and key 1 (0.4000 each).",
+        ),
+        (
+            lambda: draw.attention([[0.0, 0.0], [0.0, 0.0]], "query key", title=TITLE),
+            "Query 0 and query 1 at nothing.",
+        ),
+        (
+            lambda: draw.attention(torch.eye(24), "query key", title=TITLE),
+            "The largest weights go from 1.0000 to 1.0000.",
+        ),
+        (lambda: draw.mask(torch.eye(3), "query key", title=TITLE), "Ticks on the diagonal."),
+        (lambda: draw.mask(torch.ones(2, 3), "query key", title=TITLE), "All ticked."),
+        (lambda: draw.mask(torch.zeros(2, 2), "query key", title=TITLE), "No tick."),
+        (
+            lambda: draw.mask(torch.ones(3, 3).tril(), "query key", title=TITLE),
+            "Ticks in the lower triangle, with the diagonal.",
+        ),
+        (
+            lambda: draw.mask(torch.ones(3, 3).triu(), "query key", title=TITLE),
+            "Ticks in the upper triangle, with the diagonal.",
+        ),
+        (
+            lambda: draw.mask([[1, 0], [1, 0]], "query key", title=TITLE),
+            "Ticks in every row at key 0.",
+        ),
+        (
+            lambda: draw.mask([[0, 0], [1, 1], [0, 1], [0, 1]], "query key", title=TITLE),
+            "Query 0 nowhere; query 1 everywhere; query 2 and query 3 at key 1.",
+        ),
+        (
+            lambda: draw.mask(torch.eye(9).repeat(9, 1, 1).roll(1, -1), "way query key",
+                              title=TITLE),
+            "81 ticks in 729 cells.",
+        ),
+        (
+            lambda: draw.tensor(TWELVE, "batch src d_model", title=TITLE, labels={"src": WORDS}),
+            "Batch 0: <pad> 0.0000, 1.0000, 0.0000; cat 1.6615, 0.6903, 0.3622. Batch 1: dog",
+        ),
+        (
+            lambda: draw.tensor(torch.arange(-2.0, 28).view(3, 10), "src d_ff", title=TITLE),
+            "red above zero and blue below. 30 numbers from -2.0000 (src 0, d_ff 0) to 27.0000 "
+            "(src 2, d_ff 9), 2 below zero, 1 zero.",
+        ),
+        (
+            lambda: draw.tensor([[-torch.inf] + [3.0] * 24], "query key", title=TITLE),
+            "25 numbers, all 3.0000, 1 not finite.",
+        ),
+        (
+            lambda: draw.tensor(torch.ones(5, 5), "src d_ff", title=TITLE),
+            "25 numbers, all 1.0000.",
+        ),
+        (
+            lambda: draw.influence(SPLIT, WORDS, WORDS, title=TITLE),
+            "Nothing between sentences, in sentence 0 a lower triangle, in sentence 1 a full block",
+        ),
+        (
+            lambda: draw.influence(torch.eye(4), WORDS, WORDS, title=TITLE),
+            "The diagonal alone in each sentence, nothing between sentences.",
+        ),
+        (
+            lambda: draw.influence(torch.ones(4, 4).tril(), WORDS, WORDS, title=TITLE),
+            "a token is replaced. A lower triangle.",
+        ),
+        (
+            lambda: draw.influence(torch.eye(4).flip(0), WORDS, WORDS, title=TITLE),
+            "Batch 0 <pad> moved by batch 1 fish; batch 0 cat moved by batch 1 dog; batch 1 dog",
+        ),
+        (
+            lambda: draw.influence(torch.ones(4, 4).triu(), WORDS, WORDS, title=TITLE),
+            "a token is replaced. An upper triangle.",
+        ),
+        (
+            lambda: draw.influence(torch.eye(4).roll(1, 1).triu(), WORDS, WORDS, title=TITLE),
+            "batch 0 cat moved by batch 1 dog; batch 1 dog moved by batch 1 fish; batch 1 fish "
+            "moved by none.",
+        ),
+        (lambda: draw.influence(torch.zeros(2, 2), title=TITLE), "replaced. No dot."),
+        (
+            lambda: draw.influence(torch.ones(4, 4).tril().roll(1, 0).repeat(5, 5), title=TITLE),
+            "a dot where an output moves when a token is replaced, 250 in all.",
+        ),
+        (
+            lambda: draw.influence(
+                torch.cat([torch.eye(4), torch.zeros(4, 4)]),
+                [[f"{way}: batch {i} {word}" for word in WORDS[i]]
+                 for way in ("right", "wrong") for i in (0, 1)],
+                WORDS,
+                title=TITLE,
+            ),
+            "Right: the diagonal alone in each sentence, nothing between sentences. Wrong: no dot.",
+        ),
+        (
+            lambda: draw.curves({"a": [0, 9, -5, 4], "b": [1, 1, 1, 1]}, title=TITLE, x_label="n"),
+            "2 curves, over n from 0 to 3: a rises from 0.0000 to 4.0000, with its peak 9.0000 at "
+            "1 and its lowest point -5.0000 at 2; b stays at 1.0000.",
+        ),
+        (
+            lambda: draw.curves(
+                {"c": [1e4, 1e-3], "d": [2, 2.1], "e": [3, 1e-9]}, title=TITLE, y_label="size",
+                log=True,
+            ),
+            "size on a logarithmic axis over x from 0 to 1: c falls from 10,000 to 0.001; "
+            "d stays near 2; e falls from 3 to 1e-09.",
+        ),
+        (
+            lambda: draw.bars({"a": {"x": 3}, "b": {}}, title=TITLE, unit="rows"),
+            "2 bars to one scale. a: x = 3; total 3 rows. b: total 0 rows.",
+        ),
+        (
+            lambda: draw.bars({f"bar {i}": {"x" * 90: 3} for i in range(9)}, title=TITLE),
+            "9 bars to one scale. bar 0: 3. bar 1: 3.",
+        ),
+        (
+            lambda: draw.matmul([[1.0, 2.0]], [[3.0], [-4.0]], title=TITLE, names=("a", "b", "ab")),
+            "left a (row=1, inner=2), above b (inner=2, column=1), where rows meet columns ab "
+            "(row=1, column=1). Framed: the row of row 0 in a, the column of column 0 in b, and "
+            "their product, -5.0000.",
+        ),
+        (
+            lambda: FIGURES["matmul"](),
+            "the row of src 1 in A, the column of head*d_k 2 in B, and their product, 1.1061.",
+        ),
+        (
+            lambda: draw.matmul([[1.0]], [[3.0]], title=TITLE, highlight=None),
+            "where rows meet columns A B (row=1, column=1).",
+        ),
+        (
+            lambda: draw.memory(torch.arange(6).view(2, 3).T, axes="b a", title=TITLE),
+            "Storage: 6 numbers, read by x: 0 1 2 3 4 5. x (b=3, a=2): strides b 1, a 3, not in "
+            "storage order.",
+        ),
+        (
+            lambda: FIGURES["memory"](),
+            "Storage A: 12 numbers, read by x and y: 0.0000 1.0000 0.0000 1.6615 0.6903",
+        ),
+        (
+            lambda: FIGURES["rotation"](),
+            "3 unit circles with positions 0 to 7 as points: columns 0 and 1 turn 57.3° a step",
+        ),
+        (
+            lambda: draw.rotation(waves(8, 2)[3:], title=TITLE),
+            "1 unit circle with positions 0 to 4 as points: columns 0 and 1 turn 57.3° a step.",
+        ),
+        (lambda: FIGURES["many positions"](), "column 0 goes from 0.0000 to -0.9538 and crosses"),
+        (lambda: draw.strip(6), "after 05 masks and before 07 normalization."),
+        (lambda: draw.strip("a2"), "in the part “appendices”, after a1 containers."),
+        (lambda: FIGURES["plan"](), "last norm; output projection (2, 2, 4). An arrow leads"),
+        (lambda: FIGURES["walk"](), "The highest logits say: <pad> cat; dog fish."),
+    ],
+)  # fmt: skip
+def test_the_alt_text_says_what_the_data_say(call, words):
+    assert words in call().alt
+
+
+def test_a_caller_may_write_the_alt_text():
+    assert draw.tensor(TWELVE, "a b c", title=TITLE, alt="Other words.").alt == "Other words."
 
 
 @pytest.mark.parametrize("name", ["tensor", "masked scores", "attention", "matmul", "memory"])
@@ -214,7 +417,7 @@ def test_the_panels_of_attention_can_have_names():
     weights, names = torch.eye(2).repeat(2, 1, 1), {"stage": ["untrained", "trained"]}
     drawing = draw.attention(weights, "stage query key", title=TITLE, labels=names)
     written = {text.get_text() for text in drawing.figure.axes[0].texts}
-    assert {"stage untrained", "stage trained"} <= written
+    assert {"stage: untrained", "stage: trained"} <= written
     assert "stage trained" in drawing.summary
 
 
@@ -259,11 +462,34 @@ def test_groups_span_several_axes():
 
 def test_bars_are_as_long_as_their_parts_and_give_the_total():
     drawing = draw.bars({"a": {"x": 3, "y": 1}, "b": {"x": 2}}, title=TITLE, unit="numbers")
-    assert drawing.summary == "a: x 3, y 1; total 4 numbers\nb: x 2; total 2 numbers"
+    assert drawing.summary == "a: x = 3, y = 1; total 4 numbers\nb: x = 2; total 2 numbers"
     widths = [p.get_width() for p in drawing.figure.axes[0].patches if p.get_height() > 0.3]
     assert widths[1] * 3 == pytest.approx(widths[0]) and widths[2] == pytest.approx(widths[1] * 2)
     written = [text.get_text() for text in drawing.figure.axes[0].texts]
-    assert {"A 3", "B 1", "A 2", "4", "2"} <= set(written)
+    assert {"x: 3", "y: 1", "x: 2", "4", "2"} <= set(written)
+
+
+def test_a_part_too_short_for_its_name_has_it_below_the_bar():
+    drawing = FIGURES["bars with short parts"]()
+    heights = {text.get_text(): text.get_position()[1] for text in drawing.figure.axes[0].texts}
+    assert heights["positions: 24"] == heights["a count: 3"] > heights["weights\n252"]
+    assert "steps\n(38)\n38" in heights
+
+
+def test_the_largest_weight_of_each_row_is_bold_where_one_is():
+    drawing = draw.attention([[0.2, 0.8], [0.5, 0.5]], "query key", title=TITLE)
+    bold = [t.get_text() for t in drawing.figure.axes[0].texts if t.get_weight() == "bold"]
+    assert bold == ["0.8000", TITLE]
+
+
+def test_a_mask_says_what_true_means_in_its_sense():
+    ours = FIGURES["mask"]()
+    theirs = draw.mask(torch.eye(2), "query key", title=TITLE, true="hidden", false="may attend")
+    assert "True: may attend" in {text.get_text() for text in ours.figure.axes[0].texts}
+    assert {"True: hidden", "False: may attend"} <= {
+        text.get_text() for text in theirs.figure.axes[0].texts
+    }
+    assert "a tick for True: may attend, a cross for False: hidden" in ours.alt
 
 
 def test_rotation_prints_the_angles():
@@ -276,6 +502,22 @@ def test_influence_takes_what_the_instrument_found():
     )
     drawing = draw.influence(found, title=TITLE)
     assert "out 0   True      ·" in drawing.summary
+
+
+def test_what_the_labels_of_a_map_and_of_a_sentence_share_is_written_once():
+    drawing = FIGURES["influence in three ways"]()
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert [written.count(word) for word in ("tgt", "src", "no mask", "batch 0")] == [1, 1, 1, 3]
+    assert written.count("<pad>") == 2 + 3
+    assert "no mask: batch 0 <pad>" in drawing.summary
+
+
+def test_a_gap_parts_the_maps_and_none_the_sentences():
+    drawing = FIGURES["influence in three ways"]()
+    frames = [p for p in drawing.figure.axes[0].patches if p.get_linewidth() == 2.4]
+    tops = [frame.get_y() for frame in frames]
+    assert len(frames) == 3
+    assert tops[1] > tops[0] + frames[0].get_height() + 0.1
 
 
 def test_the_strip_gives_the_question_and_the_shapes():
@@ -299,7 +541,7 @@ def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers_folded(monkey
     ((data,), options), ((folded,), _) = shown
     assert data["image/png"].startswith(b"\x89PNG") and data["text/plain"] == drawing.alt
     assert options == {"metadata": {"image/png": {"alt": drawing.alt}}, "raw": True}
-    assert folded["text/plain"] == drawing.text()
+    assert folded["text/plain"] == drawing.summary
     assert folded["text/html"].startswith("<details><summary>")
     assert "0.8200" in folded["text/html"] or "1.6615" in folded["text/html"]
 
@@ -313,6 +555,18 @@ def test_a_saved_figure_looks_the_same_every_time_and_says_what_it_shows(tmp_pat
     shown = Image.open(io.BytesIO(drawing.png()))
     assert "Description" not in shown.text
     assert saved.convert("RGB").tobytes() == shown.convert("RGB").tobytes()
+
+
+def test_the_png_keeps_every_area_and_moves_edges_by_a_sixteenth_at_most():
+    drawing = FIGURES["tensor"]()
+    shown = Image.open(io.BytesIO(drawing.png())).convert("RGB").tobytes()
+    shown = torch.frombuffer(bytearray(shown), dtype=torch.uint8).view(-1, 3).int()
+    drawn = bytearray(drawing.figure.canvas.buffer_rgba())
+    drawn = torch.frombuffer(drawn, dtype=torch.uint8).view(-1, 4)[:, :3].int()
+    moved = (shown - drawn).abs().amax(1)
+    colours, places, times = drawn.unique(dim=0, return_inverse=True, return_counts=True)
+    assert len(colours) > 256
+    assert moved[times[places] > 150].max() == 0 and 0 < moved.max() <= 16
 
 
 def test_a_dollar_sign_is_only_a_dollar_sign():

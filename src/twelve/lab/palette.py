@@ -54,6 +54,14 @@ AXIS_STYLES = {
     "vocab": _WIDE,
 }
 
+# The parts of a whole, told apart by their names; each carries near-black text.
+PART_FILLS = ("#fddbc7", "#d1e5f0", "#e3e3e3", "#fff3c4", "#d8efd3", "#eadcf2", PAPER)
+# Curves, told apart by their dashes and the name at their end; each reaches 3:1 on white.
+CURVE_STYLES = (
+    ("#000000", "solid"), ("#D55E00", "dashed"), ("#0072B2", "dotted"), ("#007a59", "dashdot"),
+    ("#9c4a7c", "longdash"), ("#6b6b6b", "dashdotdot"),
+)  # fmt: skip
+
 # The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
 _NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
 _POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))

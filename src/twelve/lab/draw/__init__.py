@@ -10,8 +10,9 @@ from twelve.lab.draw.drawing import Drawing
 from twelve.lab.draw.journey import walk
 from twelve.lab.draw.plan import plan
 from twelve.lab.draw.products import matmul
+from twelve.lab.draw.reach import influence
 from twelve.lab.draw.storage import memory
-from twelve.lab.draw.tensors import attention, influence, mask, tensor
+from twelve.lab.draw.tensors import attention, mask, tensor
 from twelve.lab.draw.waves import positions, rotation
 from twelve.lab.draw.words import lookup
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from twelve.lab.draw.canvas import Canvas
-from twelve.lab.draw.charts import FILLS
 from twelve.lab.draw.drawing import Drawing
 from twelve.lab.draw.grid import LINE, Cell, Grid
 from twelve.lab.draw.panels import draw_panels
+from twelve.lab.draw.prose import plural, tell
 from twelve.lab.format import cell_text, format_number
-from twelve.lab.palette import PAPER
+from twelve.lab.palette import PAPER, PART_FILLS
 from twelve.lab.table import MAX_SHOWN, Block, Labels, Table, Value
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -49,18 +49,23 @@ def groups(
     """
     table = Table.of(x, axes, labels)
     _check(table, averaged or {})
-    canvas, summary = Canvas(), []
+    canvas, summary, counts = Canvas(), [], []
     y = 0.0
     for name, over in (averaged or {}).items():
         letters, means = _group(table, over.split())
         heading = f"{name}: averages over {' and '.join(over.split())}"
-        canvas.text(0.0, y + LINE / 2, heading, size=11, align="left", bold=True)
+        canvas.text(0.0, y + LINE / 2, heading, size=12, align="left", bold=True)
         order = iter(letters.flatten().tolist())
         draw_panels(canvas, table, lambda value, order=order: _cell(value, next(order)),
                     top=y + LINE * 1.5)  # fmt: skip
         y = _draw_means(canvas, means, canvas.bottom + 0.16) + 0.3
         summary.append(f"{heading}; means: {_list(means)}")
-    alt = alt or f"{title}. Tensor {table.sizes}; " + "; ".join(summary) + "."
+        counts.append(f"{heading}; {len(means)} {plural('mean', len(means))}")
+    alt = alt or tell(
+        title,
+        f"Tensor {table.sizes}, cells of one mean share a letter. {'. '.join(summary)}",
+        f"Tensor {table.sizes}, cells of one mean share a letter. {'. '.join(counts)}",
+    )
     return canvas.finish(title, alt, "\n".join(summary))
 
 
@@ -92,7 +97,7 @@ def _cell(value: Value, group: int) -> Cell:
 
 
 def _shade(group: int) -> str:
-    shades = [fill for fill in FILLS if fill != PAPER]
+    shades = [fill for fill in PART_FILLS if fill != PAPER]
     return shades[group % len(shades)]
 
 
@@ -103,7 +108,7 @@ def _draw_means(canvas: Canvas, means: Tensor, y: float) -> float:
         part = means[start : start + PER_LINE].tolist()
         numbers: Iterator[int] = iter(range(start, start + len(part)))
         block = Block((), [], "", "", ["" if row else "mean"], [""] * len(part), [part])
-        grids.append(Grid(canvas, block, lambda value, n=numbers: _cell(value, next(n)), size=9))
+        grids.append(Grid(canvas, block, lambda value, n=numbers: _cell(value, next(n))))
     widest = max(grid.cell_width for grid in grids)
     for grid in grids:
         grid.cell_width = widest

@@ -13,14 +13,20 @@ from twelve.lab.palette import INK, PAPER, QUIET, axis_style
 
 FONT = "DejaVu Sans"
 MARGIN = 0.12
-TITLE_SIZE = 13
+BELOW_TITLE = 0.16
+# Points. At 100 dpi the smallest has letters 8 pixels high without their ends: 4 at half the size.
+TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 14, 11, 10.5
 TICK = 0.06  # the short ends of a bracket
 DASHES = {
     "solid": "-",
     "dashed": (0, (4, 2)),
     "dotted": (0, (1, 1.2)),
     "dashdot": (0, (5, 2, 1, 2)),
+    "longdash": (0, (9, 3)),
+    "dashdotdot": (0, (5, 1.5, 1, 1.5, 1, 1.5)),
 }
+
+_TOWARD_CELLS = {"left": (1, 0), "right": (-1, 0), "top": (0, 1), "bottom": (0, -1)}
 
 Point = tuple[float, float]
 
@@ -51,7 +57,7 @@ class Canvas:
         """Return the lower edge of what has been drawn."""
         return self._bottom
 
-    def width_of(self, text: str, size: float = 10, *, bold: bool = False) -> float:
+    def width_of(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
         """Measure a line of text in inches."""
         from matplotlib.font_manager import FontProperties
 
@@ -66,7 +72,7 @@ class Canvas:
         y: float,
         text: str,
         *,
-        size: float = 10,
+        size: float = TEXT_SIZE,
         align: str = "center",
         bold: bool = False,
         paper: bool = False,
@@ -139,9 +145,9 @@ class Canvas:
         for point in points:
             self._grow(point, point)
 
-    def dot(self, x: float, y: float) -> None:
-        """Draw a dot."""
-        self._axes.plot([x], [y], marker="o", markersize=6, color=INK, zorder=3)
+    def dot(self, x: float, y: float, *, size: float = 6) -> None:
+        """Draw a dot, its size in points."""
+        self._axes.plot([x], [y], marker="o", markersize=size, color=INK, zorder=3)
 
     def arrow(self, start: Point, end: Point, *, width: float = 1.2) -> None:
         """Draw a straight arrow."""
@@ -169,10 +175,10 @@ class Canvas:
             axis: Whose colour and line to use.
             start: One end.
             end: The other end.
-            side: Where the bracket stands: "left", "right" or "top" of the cells.
+            side: Where the bracket stands: "left", "right", "top" or "bottom" of the cells.
         """
         style = axis_style(axis)
-        dx, dy = {"left": (1, 0), "right": (-1, 0), "top": (0, 1)}[side]
+        dx, dy = _TOWARD_CELLS[side]
         is_double = style.line == "double"
         width = 1.2 if is_double else style.width
         dashes = "solid" if is_double else style.line
@@ -182,7 +188,7 @@ class Canvas:
             inner = [(p[0] + dx * 0.04, p[1] + dy * 0.04) for p in (start, end)]
             self.line(inner, colour=style.colour, width=width)
 
-    def wrap(self, text: str, size: float = 10, *, bold: bool = False) -> str:
+    def wrap(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> str:
         """Break text into lines no wider than the drawing, or than 6.5 inches if it is narrow."""
         room = max(self._right - self._left, 6.5)
         lines = [""]
@@ -198,7 +204,7 @@ class Canvas:
         """Write the title on top, cut the sheet to size and hand over the drawing."""
         text = self.wrap(title, TITLE_SIZE, bold=True)
         height = (text.count("\n") + 1) * TITLE_SIZE / 72 * 1.25
-        top = self._top - height / 2 - MARGIN
+        top = self._top - height / 2 - BELOW_TITLE
         self.text(self._left, top, text, size=TITLE_SIZE, align="left", bold=True)
 
         left, right = self._left - MARGIN, self._right + MARGIN

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from twelve.lab.draw.canvas import Canvas
+from twelve.lab.draw.canvas import TEXT_SIZE, Canvas
 from twelve.lab.palette import INK, PAPER
 from twelve.lab.table import Block, Value
 
-LINE = 0.21  # the height of a line of names
+LINE = 0.23  # the height of a line of names
 GAP = 0.1
 
 
@@ -21,6 +21,7 @@ class Cell(NamedTuple):
     fill: str = PAPER
     hatched: bool = False
     bold: bool = False
+    larger: float = 0.0  # points more than the other cells
 
 
 Paint = Callable[[Value], Cell]
@@ -37,6 +38,17 @@ def bare(block: Block) -> Block:
     )
 
 
+def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
+    """Make the largest number of a row bold, where one stands out as printed."""
+    numbers = [value for value in values if isinstance(value, float)]
+    texts = [cell.text for cell in cells]
+    if not numbers:
+        return cells
+    largest = texts[values.index(max(numbers))]
+    is_alone = texts.count(largest) == 1
+    return [cell._replace(bold=is_alone and cell.text == largest) for cell in cells]
+
+
 class Grid:
     """One matrix: to the left its row axis, on top its column axis, then the cells."""
 
@@ -47,9 +59,11 @@ class Grid:
         paint: Paint,
         *,
         notes: Mapping[str, str] | None = None,
-        size: float = 10,
+        size: float = TEXT_SIZE,
         title: str = "",
-        cell_height: float = 0.3,
+        cell_height: float = 0.33,
+        named: bool = True,
+        bold_largest: bool = False,
     ):
         """Measure the matrix; `draw` puts it on the canvas.
 
@@ -61,16 +75,24 @@ class Grid:
             size: Of the numbers, in points.
             title: Written above the matrix.
             cell_height: In inches.
+            named: Whether the row axis shows its name; its bracket stays in any case.
+            bold_largest: Whether the largest number of each row is bold.
         """
         self.canvas, self.block, self.size, self.title = canvas, block, size, title
         self.cells = [[paint(value) for value in row] for row in block.rows]
+        if bold_largest:
+            pairs = zip(self.cells, block.rows, strict=True)
+            self.cells = [_with_bold_largest(cells, values) for cells, values in pairs]
         notes = notes or {}
-        self.row_axis = "\n".join(filter(None, (block.row_axis, notes.get(block.row_axis))))
+        row_axis = "\n".join(filter(None, (block.row_axis, notes.get(block.row_axis))))
+        self.row_axis = row_axis if named else ""
         self.column_axis = " ".join(filter(None, (block.column_axis, notes.get(block.column_axis))))
         self.row_names, self.column_names = block.row_names, block.column_names
         self.cell_height = cell_height
-        texts = [*self.column_names, *(cell.text for row in self.cells for cell in row)]
-        self.cell_width = max(0.36, *(canvas.width_of(t, size) + 0.12 for t in texts))
+        cells = [Cell(name) for name in self.column_names] + [c for row in self.cells for c in row]
+        widths = [canvas.width_of(cell.text, size, bold=cell.bold) for cell in cells]
+        self.cell_width = max(0.38, max(widths) + (0.12 if size >= TEXT_SIZE else 0.06))
+        self.title_width = canvas.width_of(title, size, bold=True) if title else 0.0
         self.names_width = max(canvas.width_of(name, size) for name in self.row_names)
         self.margin_top = (
             LINE * bool(title)
@@ -83,7 +105,7 @@ class Grid:
     def margin_left(self) -> float:
         """Return the width of the names to the left of the cells."""
         axis = self.canvas.width_of(self.row_axis, self.size) + 0.08 if self.row_axis else 0.0
-        return axis + (self._bracket_gap if self.row_axis or self.names_width else 0.0)
+        return axis + (self._bracket_gap if self.block.row_axis or self.names_width else 0.0)
 
     @property
     def _bracket_gap(self) -> float:
@@ -98,9 +120,8 @@ class Grid:
     @property
     def width(self) -> float:
         """Return the width with everything to the left of the cells, and under the title."""
-        title = self.canvas.width_of(self.title, self.size, bold=True) if self.title else 0.0
         head = self.canvas.width_of(self.column_axis, self.size) if self.column_axis else 0.0
-        return max(self.margin_left + max(self.cells_width, head), title)
+        return max(self.margin_left + max(self.cells_width, head), self.title_width)
 
     @property
     def height(self) -> float:
@@ -153,14 +174,15 @@ class Grid:
             x, y, self.cell_width, self.cell_height, fill=cell.fill, hatched=cell.hatched
         )
         middle = self.centre(i, j)
-        self.canvas.text(*middle, cell.text, size=self.size, bold=cell.bold, paper=cell.hatched)
+        size = self.size + cell.larger
+        self.canvas.text(*middle, cell.text, size=size, bold=cell.bold, paper=cell.hatched)
 
     def _draw_row_axis(self) -> None:
         for i, name in enumerate(self.row_names):
             self.canvas.text(
                 self.left - GAP, self.row_middle(i), name, size=self.size, align="right"
             )
-        if self.row_axis:
+        if self.block.row_axis:
             x = self.left - self._bracket_gap
             self.canvas.bracket(self.block.row_axis, (x, self.top), (x, self.bottom), "left")
             middle = (self.top + self.bottom) / 2

@@ -10,16 +10,19 @@ from twelve.lab.draw.canvas import Canvas
 from twelve.lab.draw.drawing import Drawing
 from twelve.lab.draw.grid import LINE, Grid, bare
 from twelve.lab.draw.panels import signed_paint
+from twelve.lab.draw.prose import tell
 from twelve.lab.format import format_tensor
 from twelve.lab.show import largest_magnitude
 from twelve.lab.table import Table, as_plain_tensor
 
 SIZE = 12
-CELL = 0.33
-ARROW = 0.88
+CELL, CELL_WIDTH = 0.33, 0.54
+IDS = 1.22  # the room for the words before the ids, so that both lines of stations are flush
+SIDE = 0.12  # from the bracket of the batch to what stands in it
+ARROW = 0.81
 SOURCE = {
     "src_embedding.vectors": "02\nlook up",
-    "src_input": "03\n+ position",
+    "src_input": "03, add\nposition",
     "memory": "04 to 10\nencoder",
 }
 TARGET = {
@@ -74,10 +77,14 @@ def walk(
     ]
     said = [" ".join(example.vocabulary[token] for token in sentence) for sentence in best]
     summary.append("highest logit at each position: " + "; ".join(said))
-    alt = alt or (
-        f"{title}. The source ids become vectors, positions are added, the encoder makes the "
-        "memory; the target ids go the same way into the decoder, which reads the memory, and "
-        f"come out as logits. The highest logits say: {'; '.join(said)}."
+    sizes = {name: tuple(as_plain_tensor(trace[name].value).shape) for name in (*SOURCE, *TARGET)}
+    upper_line, lower_line = (
+        ", ".join(f"{name} {sizes[name]}" for name in stations) for stations in (SOURCE, TARGET)
+    )
+    alt = alt or tell(
+        title,
+        f"Above, source ids become {upper_line}; below, target ids become {lower_line}. An arrow "
+        f"leads from the memory into the decoder. The highest logits say: {'; '.join(said)}",
     )
     return canvas.finish(title, alt, "\n".join(summary))
 
@@ -112,8 +119,8 @@ def _draw_station(
     paint = signed_paint(largest_magnitude(table), decimals=2)
     sizes = ", ".join(str(size) for size in table.values.shape if not (named and size == 1))
     canvas.text(x, y, name, size=SIZE, align="left", bold=True)
-    canvas.text(x, y + LINE * 1.05, f"({sizes})", size=10, align="left")
-    left, top = x + 0.14, y + LINE * 1.6 + head_room
+    canvas.text(x, y + LINE * 1.05, f"({sizes})", align="left")
+    left, top = x + SIDE, y + LINE * 1.6 + head_room
     grids = []
     for number, block in enumerate(table.blocks(elide=False)):
         if not named:
@@ -122,23 +129,28 @@ def _draw_station(
             shown = keep if not number else [""] * len(keep)
             block = replace(bare(block), column_axis=head, column_names=shown)
         grid = Grid(canvas, block, paint, size=SIZE if named else 11.5, cell_height=CELL)
-        grid.cell_width = max([grid.cell_width, *(other.cell_width for other in grids)])
+        if not named:
+            grid.cell_width = max(grid.cell_width, CELL_WIDTH)
         grids.append(grid)
-    margin = max(grid.margin_left for grid in grids)
+    for grid in grids:
+        grid.cell_width = max(other.cell_width for other in grids)
+    margin = max(IDS * named, *(grid.margin_left for grid in grids))
     for grid in grids:
         grid.names_width = max(other.names_width for other in grids)
         grid.draw_cells_at(left + margin, top)
         top = grid.bottom + 0.16
     start, end = grids[0].top, grids[-1].bottom
-    right = grids[-1].right + 0.14
+    right = grids[-1].right + SIDE
     for at, side in ((x, "left"), (right, "right")):
         canvas.bracket("batch", (at, start), (at, end), side)
+    if named:
+        canvas.text(x, start - LINE / 2, "batch", align="left")
     return Station(x, right, start, end, grids)
 
 
 def _draw_arrow(canvas: Canvas, left: float, right: float, y: float, how: str) -> None:
     canvas.arrow((left + 0.07, y), (right - 0.07, y), width=2)
-    canvas.text((left + right) / 2, y - 0.3, how, size=10)
+    canvas.text((left + right) / 2, y - 0.3, how)
 
 
 def _hand_over(canvas: Canvas, memory: Station, lower: Sequence[Station]) -> None:
@@ -149,14 +161,14 @@ def _hand_over(canvas: Canvas, memory: Station, lower: Sequence[Station]) -> Non
     canvas.line([(source, memory.bottom + 0.05), (source, turn), (target, turn)], width=2)
     canvas.arrow((target, turn - 0.01), (target, lower[2].middle - 0.62), width=2)
     words = "cross-attention looks at the memory"
-    canvas.text((source + target) / 2, turn - 0.14, words, size=10)
+    canvas.text((source + target) / 2, turn - 0.14, words)
 
 
 def _draw_prediction(
     canvas: Canvas, logits: Station, best: list[list[int]], vocabulary: Sequence[str]
 ) -> None:
     """Frame the highest logit of each position and write its word."""
-    x = logits.right + 0.5
+    x = logits.right + 0.46
     for grid, sentence in zip(logits.grids, best, strict=True):
         for position, token in enumerate(sentence):
             grid.frame(position, token)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from twelve.lab.draw.canvas import Canvas
+from twelve.lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve.lab.draw.drawing import Drawing
+from twelve.lab.draw.prose import tell
 from twelve.lab.palette import INK, PAPER, SHADE, SPOTLIGHT
 
 if TYPE_CHECKING:
     from twelve.lab.traced import Traced
 
-WIDTH, HEIGHT, GAP, SIDE = 2.5, 0.34, 0.3, 0.44
-ENCODER_X, DECODER_X = 0.0, 4.2
+WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.36, 0.3, 0.44
+ENCODER_X, DECODER_X = 0.0, 4.55
+NUMBER = 0.24  # from the edge of a box to the middle of its step's number
 
 
 class Part(NamedTuple):
@@ -72,7 +74,7 @@ def plan(
         # Each stack has its bypass on its outer side, where the memory's arrow does not cross it.
         side = -1 if column is ENCODER else 1
         _shade(canvas, column, x, side, trace)
-        canvas.text(x + WIDTH / 2, -GAP - 0.1, name, size=11, bold=True)
+        canvas.text(x + WIDTH / 2, -GAP - 0.1, name, size=12, bold=True)
         canvas.arrow((x + WIDTH / 2, -GAP), (x + WIDTH / 2, 0))
         for place, part in enumerate(column):
             _draw_part(canvas, column, place, x, side, _size(trace[part.tensor]))
@@ -81,19 +83,35 @@ def plan(
         _join_tables(canvas)
     if tied:
         _join_output(canvas)
-    canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=11, bold=True)
+    canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=12, bold=True)
     summary = "\n".join(
         f"{part.step} {part.words:<27}  {_size(trace[part.tensor]):<12}  {part.tensor}"
         for part in (*ENCODER, *DECODER)
     )
-    alt = (
-        f"{title}. Plan of the model: the encoder's boxes on the left, the decoder's on the right, "
-        "an arrow from the memory to the decoder's cross-attention."
-        + " A dashed line joins the two embeddings, which are one table." * shared
-        + " A dashed line joins target embedding and output projection, which are one matrix."
-        * tied
+    lines = ["the two embeddings, which are one table"] * shared
+    lines += ["target embedding and output projection, which are one matrix"] * tied
+    joined = "An arrow leads from the memory to cross-attention"
+    joined += f". A dashed line joins {'; another joins '.join(lines)}" if lines else ""
+    stacks = [_steps_in_words(column, trace) for column in (ENCODER, DECODER)]
+    ends = [_size(trace[name]) for name in ("memory", "logits")]
+    alt = tell(
+        title,
+        f"Encoder on the left, downwards: {stacks[0]}. Decoder on the right: {stacks[1]}. {joined}",
+        f"Encoder on the left, {len(ENCODER)} boxes from source embedding to memory {ends[0]}; "
+        f"decoder on the right, {len(DECODER)} boxes from target embedding to logits {ends[1]}. "
+        f"{joined}",
     )
     return canvas.finish(title, alt, summary)
+
+
+def _steps_in_words(column: tuple[Part, ...], trace: Mapping[str, Traced]) -> str:
+    """List the boxes of a stack, with a size where it is another than before."""
+    words, before = [], ""
+    for part in column:
+        size = _size(trace[part.tensor])
+        words.append(part.words + f" {size}" * (size != before))
+        before = size
+    return "; ".join(words)
 
 
 def _top(place: int) -> float:
@@ -120,7 +138,7 @@ def _shade(
     words = f"{stack}: {layers} layer{'s' if layers > 1 else ''}"
     edge = x + WIDTH / 2 + side * (WIDTH / 2 + SIDE - 0.08)
     align = "left" if side < 0 else "right"
-    canvas.text(edge, bottom - 0.12, words, size=9.5, align=align)
+    canvas.text(edge, bottom - 0.12, words, size=SMALL_SIZE, align=align)
 
 
 def _draw_part(
@@ -129,10 +147,12 @@ def _draw_part(
     part, top, middle = column[place], _top(place), x + WIDTH / 2
     lit = _in_layer(part) and "norm" in part.words
     canvas.box(x, top, WIDTH, HEIGHT, fill=SPOTLIGHT if lit else PAPER, edge=INK, line=1.0)
-    canvas.text(middle, top + HEIGHT / 2, f"{part.step}  {part.words}", size=10)
+    canvas.text(x + NUMBER, top + HEIGHT / 2, part.step, bold=True)
+    canvas.text(x + NUMBER * 2, top + HEIGHT / 2, part.words, align="left")
     canvas.arrow((middle, top + HEIGHT), (middle, top + HEIGHT + GAP))
     align = "left" if side < 0 else "right"
-    canvas.text(middle - side * 0.1, top + HEIGHT + GAP / 2 - 0.03, size, size=9.5, align=align)
+    height = top + HEIGHT + GAP / 2 - 0.03
+    canvas.text(middle - side * 0.1, height, size, size=SMALL_SIZE, align=align)
     if lit:
         edge = middle + side * WIDTH / 2
         around = edge + side * SIDE / 2
@@ -150,7 +170,7 @@ def _hand_over(canvas: Canvas) -> None:
     start = ENCODER_X + WIDTH / 2
     canvas.line([(start, below), (between, below), (between, height)], width=1.6)
     canvas.arrow((between, height), (DECODER_X, height), width=1.6)
-    canvas.text(between - 0.08, below + 0.14, "key and value", size=9.5, align="right")
+    canvas.text(between - 0.08, below + 0.14, "key and value", size=SMALL_SIZE, align="right")
 
 
 def _join_tables(canvas: Canvas) -> None:
@@ -158,7 +178,7 @@ def _join_tables(canvas: Canvas) -> None:
     height = HEIGHT / 2
     canvas.line([(ENCODER_X + WIDTH, height), (DECODER_X, height)], width=1.6, style="dashed")
     middle = (ENCODER_X + WIDTH + DECODER_X) / 2
-    canvas.text(middle, height, "one table", size=9.5, paper=True)
+    canvas.text(middle, height, "one table", size=SMALL_SIZE, paper=True)
 
 
 def _join_output(canvas: Canvas) -> None:
@@ -168,4 +188,4 @@ def _join_output(canvas: Canvas) -> None:
     corners = [(edge, first), (around, first), (around, last), (edge, last)]
     canvas.line(corners, width=1.6, style="dashed")
     middle = (_top(0) + HEIGHT + _top(1)) / 2
-    canvas.text(around, middle, "one matrix", size=9.5, paper=True)
+    canvas.text(around, middle, "one matrix", size=SMALL_SIZE, paper=True)

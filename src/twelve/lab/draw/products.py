@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve.lab.draw.canvas import Canvas
+from twelve.lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
 from twelve.lab.draw.drawing import Drawing
 from twelve.lab.draw.grid import LINE, Grid, bare
-from twelve.lab.draw.panels import signed_paint
+from twelve.lab.draw.panels import signed_paint, weight_paint
+from twelve.lab.draw.prose import named, tell
 from twelve.lab.format import format_number, format_tensor
 from twelve.lab.show import largest_magnitude
 from twelve.lab.table import Labels, Table, as_plain_tensor
 
-SPREAD = 0.3
+SPREAD = 0.36  # between the matrices: room for an arrow
 
 
 def matmul(
@@ -64,11 +65,28 @@ def matmul(
     ]
     if highlight is not None:
         summary.append(_write_out(canvas, grids, names[2], a, b, product, highlight))
-    alt = alt or (
-        f"{title}. {names[0]} {tables[0].sizes} stands left of the product, {names[1]} "
-        f"{tables[1].sizes} above it: each element of {names[2]} is where a row meets a column."
-    )
+    left, above, below = (f"{n} {t.sizes}" for n, t in zip(names, tables, strict=True))
+    where = f"A matrix product: left {left}, above {above}, where rows meet columns {below}"
+    alt = alt or tell(title, _framed(where, tables, names, highlight))
     return canvas.finish(title, alt, "\n".join(summary))
+
+
+def _framed(
+    where: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int] | None
+) -> str:
+    """Add which row, which column and which product carry a frame."""
+    if highlight is None:
+        return where
+    product = tables[2]
+    row, column = (
+        named(axis, product.names_along(side)[place])
+        for side, (axis, place) in enumerate(zip(product.axes, highlight, strict=True))
+    )
+    value = format_number(product.values[highlight].item())
+    return (
+        f"{where}. Framed: the row of {row} in {names[0]}, the column of {column} in {names[1]}, "
+        f"and their product, {value}"
+    )
 
 
 def _checked_product(a: Tensor, b: Tensor, product: Any) -> Tensor:
@@ -86,11 +104,24 @@ def _checked_product(a: Tensor, b: Tensor, product: Any) -> Tensor:
     return product
 
 
+def _is_shares(table: Table) -> bool:
+    """Tell whether each row holds the shares of one query, as attention weights do."""
+    values = table.values.double()
+    sums = values.sum(-1)
+    return (
+        table.axes == ("query", "key")
+        and bool((values >= 0).all())
+        and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
+    )
+
+
 def _place(canvas: Canvas, tables: Sequence[Table], names: Sequence[str]) -> list[Grid]:
     """Draw A lower left, B upper right, and the product where they meet."""
     blocks = [next(table.blocks(elide=False)) for table in tables]
-    paints = [signed_paint(largest_magnitude(table)) for table in tables]
-    size = 9 if len(blocks[0].column_names) + len(blocks[1].column_names) > 10 else 10
+    paints = [weight_paint if _is_shares(table) else signed_paint(largest_magnitude(table))
+              for table in tables]  # fmt: skip
+    columns = len(blocks[0].column_names) + len(blocks[1].column_names)
+    size = SMALL_SIZE if columns > 10 else TEXT_SIZE
     left = Grid(canvas, blocks[0], paints[0], size=size)
     above = Grid(canvas, blocks[1], paints[1], size=size, title=names[1])
     result = Grid(canvas, bare(blocks[2]), paints[2], size=size)
@@ -122,6 +153,9 @@ def _write_out(
     left.frame(i, 0, columns=a.shape[1])
     above.frame(0, j, rows=b.shape[0])
     result.frame(i, j)
+    y, x = left.row_middle(i), above.centre(0, j)[0]
+    canvas.arrow((left.right + 0.04, y), (result.left - 0.04, y), width=2)
+    canvas.arrow((x, above.bottom + 0.04), (x, result.top - 0.04), width=2)
     terms = " + ".join(
         f"{_in_brackets(x)}·{_in_brackets(y)}"
         for x, y in zip(a[i].tolist(), b[:, j].tolist(), strict=True)

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from twelve.lab.draw.canvas import Canvas
+from twelve.lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve.lab.draw.drawing import Drawing
-from twelve.lab.draw.grid import LINE, Cell, Grid
-from twelve.lab.draw.panels import MAX_WIDTH
+from twelve.lab.draw.grid import LINE, Cell
+from twelve.lab.draw.panels import MAX_WIDTH, SIDE, draw_panels
+from twelve.lab.draw.prose import capital, listed, tell
 from twelve.lab.format import cell_text
 from twelve.lab.palette import signed_fill
-from twelve.lab.table import Table, as_plain_tensor
+from twelve.lab.table import Table, Value, as_plain_tensor
 
 PER_LINE = 12  # storage cells on one line
 LARGEST = 48
-SPREAD = 0.45
+ROOM = 0.28  # the height of one stride
+SPREAD = 0.4  # between two tensors
 
 
 def memory(
@@ -37,9 +39,9 @@ def memory(
         alt: What to say to a reader who does not see it.
 
     Returns:
-        Each storage as a line of numbered cells. Below it every tensor that reads it: under each
-        number the storage cell it comes from, and for each axis the stride, which is how many
-        storage cells one step along the axis takes.
+        Each storage as a line of numbered cells, under it for each axis one step as long as its
+        stride, which is how many cells the step takes. Below them every tensor that reads the
+        storage, and under each of its numbers the cell it comes from.
 
     Raises:
         ValueError: A tensor is too large to draw, or axes or names do not fit the tensors.
@@ -54,18 +56,20 @@ def memory(
         shared.setdefault(view.address, []).append(view)
 
     canvas = Canvas()
-    summary = []
+    summary, holds, lines = [], [], []
     y = 0.0
     for number, members in enumerate(shared.values()):
         label = "storage" if len(shared) == 1 else f"storage {'ABCD'[number]}"
         summary.append(f"{label}: " + " ".join(map(cell_text, members[0].storage)))
-        y = _draw_storage(canvas, members[0], label, y) + 0.25
-        y = _draw_views(canvas, members, y) + 0.35
+        y = _draw_storage(canvas, members, label, y) + 0.2
+        y = _draw_views(canvas, members, y) + 0.2
         summary += [view.describe() for view in members]
-    alt = alt or " ".join(
-        [f"{title}.", f"{len(shared)} storage line{'s' * (len(shared) > 1)}."]
-        + [f"{view.name} {view.table.sizes}: {view.strides}." for view in views]
-    )
+        readers = listed(view.name for view in members)
+        lines.append(f"{capital(label)}: {len(members[0].storage)} numbers, read by {readers}")
+        holds.append(" ".join(map(cell_text, members[0].storage)))
+    told = [f"{view.name} {view.table.sizes}: {view.strides}, {view.order}" for view in views]
+    full = [f"{line}: {held}" for line, held in zip(lines, holds, strict=True)]
+    alt = alt or tell(title, ". ".join([*full, *told]), ". ".join([*lines, *told]))
     return canvas.finish(title, alt, "\n".join(summary))
 
 
@@ -78,19 +82,22 @@ class View:
         length = x.untyped_storage().nbytes() // x.element_size()
         if max(length, x.numel()) > LARGEST:
             raise ValueError(f"{name} reads {length} numbers, more than the {LARGEST} that fit")
+        self.start = x.storage_offset()
         self.address = x.untyped_storage().data_ptr()
         flat = torch.as_strided(x.detach(), (length,), (1,), 0)
         self.storage: list[float] = as_plain_tensor(flat).tolist()
         places = torch.as_strided(torch.arange(length), x.shape, x.stride(), x.storage_offset())
         self.places: list[int] = places.flatten().tolist()
         self.table = Table.of(places, axes)
-        steps = zip(self.table.axes, x.stride(), strict=True)
-        self.strides = "strides " + ", ".join(f"{axis} {step}" for axis, step in steps)
+        self.steps = list(zip(self.table.axes, x.stride(), strict=True))
+        self.strides = "strides " + ", ".join(f"{axis} {step}" for axis, step in self.steps)
         self.order = "in storage order" if x.is_contiguous() else "not in storage order"
 
-    def cell(self, place: int) -> Cell:
+    def cell(self, place: Value) -> Cell:
         """Show the number at one storage cell, and which cell that is."""
-        value = self.storage[place]
+        if place is None:
+            return Cell(cell_text(place))
+        value = self.storage[int(place)]
         return Cell(f"{cell_text(value)}\n@{place}", self.fill(value))
 
     def fill(self, value: float) -> str:
@@ -103,42 +110,67 @@ class View:
         return f"{self.name} {self.table.sizes}: {self.strides}; row by row: {places}"
 
 
-def _draw_storage(canvas: Canvas, view: View, label: str, y: float) -> float:
-    canvas.text(0.0, y, label, align="left", bold=True)
+def _draw_storage(canvas: Canvas, views: list[View], label: str, y: float) -> float:
+    """Draw one storage as a line of cells, and below it the strides of its tensors."""
+    canvas.text(0.0, y, label, size=12, align="left", bold=True)
+    view = views[0]
     texts = [cell_text(value) for value in view.storage]
-    width = max(0.42, *(canvas.width_of(text) + 0.12 for text in texts))
+    width = max(0.46, *(canvas.width_of(text) + 0.12 for text in texts))
     y += LINE * 0.7
     for start in range(0, len(texts), PER_LINE):
         for column, place in enumerate(range(start, min(start + PER_LINE, len(texts)))):
             x = column * width
-            canvas.box(x, y, width, 0.3, fill=view.fill(view.storage[place]))
-            canvas.text(x + width / 2, y + 0.15, texts[place])
-            canvas.text(x + width / 2, y + 0.3 + LINE / 2, f"@{place}", size=9)
-        y += 0.3 + LINE
+            canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[place]))
+            canvas.text(x + width / 2, y + 0.165, texts[place])
+            canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{place}", size=SMALL_SIZE)
+        y += 0.33 + LINE
+    return _draw_steps(canvas, views, width, y + 0.16)
+
+
+def _draw_steps(canvas: Canvas, views: list[View], width: float, y: float) -> float:
+    """Draw one step along each axis as a bracket from the cell it leaves to the cell it reaches.
+
+    An axis that has the same stride in every view is drawn once.
+    """
+    steps: dict[tuple[str, int], list[View]] = {}
+    for view in views:
+        for step in view.steps:
+            steps.setdefault(step, []).append(view)
+    for axis, step in sorted(steps, key=lambda key: key[1]):
+        view, line = steps[axis, step][0], PER_LINE * width
+        is_ambiguous = sum(other == axis for other, _ in steps) > 1
+        words = f"one step along {axis}: {step} cell{'s' * (step != 1)}"
+        words += f", in {view.name}" * is_ambiguous
+        start = (view.start % PER_LINE + 0.5) * width
+        end = start + step * width
+        if step and end < line:
+            canvas.bracket(axis, (start, y), (end, y), "bottom")
+            canvas.arrow((end, y), (end, y - 0.13), width=1.0)
+        else:
+            end = start
+        canvas.text(end + 0.12, y - 0.02, words, align="left")
+        y += ROOM
     return y
 
 
 def _draw_views(canvas: Canvas, views: list[View], y: float) -> float:
-    """Draw the tensors that read one storage side by side; return the lowest edge."""
+    """Draw the tensors that read one storage, side by side where they fit; return the bottom."""
     x, lowest = 0.0, y
     for view in views:
-        grids = [
-            Grid(canvas, block, view.cell, title=block.title, cell_height=0.44)
-            for block in view.table.blocks(elide=False)
-        ]
-        lines = [view.table.sizes, view.strides, view.order]
-        width = max(
-            canvas.width_of(view.name, bold=True),
-            *(canvas.width_of(line) for line in lines),
-            *(grid.width for grid in grids),
-        )
+        width = _draw_view(Canvas(), view, 0.0, 0.0)[0]
         if x and x + width > MAX_WIDTH:
-            x, y = 0.0, lowest + 0.3
-        canvas.text(x, y + LINE / 2, view.name, align="left", bold=True)
-        canvas.text(x, y + LINE * 2.45, "\n".join(lines), align="left")
-        below = y + LINE * 4.2
-        for grid in grids:
-            grid.draw(x, below)
-            below = grid.bottom + 0.12
-        x, lowest = x + width + SPREAD, max(lowest, below)
+            x, y = 0.0, lowest
+        right, bottom = _draw_view(canvas, view, x, y)
+        x, lowest = right + SPREAD, max(lowest, bottom + 0.3)
     return lowest
+
+
+def _draw_view(canvas: Canvas, view: View, x: float, y: float) -> tuple[float, float]:
+    """Draw one tensor with its upper left corner at (x, y); return its lower right one."""
+    words = f"{view.table.sizes}, {view.order}"
+    canvas.text(x, y, view.name, size=12, align="left", bold=True)
+    canvas.text(x, y + LINE, words, align="left")
+    top = y + LINE * 1.9
+    grids = draw_panels(canvas, view.table, view.cell, left=x, top=top, cell_height=0.48)
+    right = max(x + canvas.width_of(words), *(grid.right + SIDE for grid in grids))
+    return right, max(grid.bottom for grid in grids)

@@ -1,19 +1,25 @@
-"""Figures of one tensor: any tensor, attention weights, a mask, an influence map."""
+"""Figures of one tensor: any tensor, attention weights, a mask."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain
 from typing import Any
 
-from twelve.lab.draw.canvas import Canvas
+import torch
+
+from twelve.lab.draw.canvas import TEXT_SIZE, Canvas
 from twelve.lab.draw.drawing import Drawing
-from twelve.lab.draw.grid import Cell, Grid
 from twelve.lab.draw.panels import draw_panels, mask_paint, signed_paint, weight_paint
+from twelve.lab.draw.prose import (
+    attention_in_words,
+    in_their_words,
+    mask_in_words,
+    tell,
+    tensor_in_words,
+)
 from twelve.lab.format import format_tensor
-from twelve.lab.palette import INK, PAPER, SHADE, SPOTLIGHT
 from twelve.lab.show import largest_magnitude
-from twelve.lab.table import Labels, Table, as_plain_tensor, is_nested
+from twelve.lab.table import Labels, Table
 
 ATTENTION_NOTES = {"query": "asks", "key": "is looked at"}
 
@@ -41,7 +47,9 @@ def tensor(
     table = Table.of(x, axes, labels)
     canvas = Canvas()
     draw_panels(canvas, table, signed_paint(largest_magnitude(table)))
-    alt = alt or f"{title}. Tensor {table.sizes}, drawn as {_count(table)}."
+    if table.values.dtype == torch.bool:
+        _legend(canvas, "True", "False")
+    alt = alt or tell(title, *tensor_in_words(table))
     return canvas.finish(title, alt, _summary(table))
 
 
@@ -65,19 +73,23 @@ def attention(
         row_labels: The tokens that ask: one list, or one list per sentence.
         column_labels: The tokens that are looked at, likewise.
         labels: Names for the indices of the leading axes: axis -> one per index.
-        summary: What to write in place of all the numbers, where they differ between machines.
+        summary: What to write in place of all the numbers, where they differ between machines;
+            the alt text says it too.
         alt: What to say to a reader who does not see it.
 
     Returns:
-        One panel for each head and sentence, white at 0, grey at 1.
+        One panel for each head and sentence, white at 0, grey at 1, the largest weight of each
+        row in bold.
     """
     table = _with_sides(weights, axes, row_labels, column_labels, labels)
     canvas = Canvas()
-    draw_panels(canvas, table, weight_paint, notes=ATTENTION_NOTES)
-    alt = alt or (
-        f"{title}. Attention weights {table.sizes}, drawn as {_count(table)}: rows ask, columns "
-        "are looked at, from white at 0 to grey at 1."
-    )
+    draw_panels(canvas, table, weight_paint, notes=ATTENTION_NOTES, bold_largest=True)
+    if summary is not None:
+        words = in_their_words(f"Attention weights {table.sizes}, rows ask, columns are looked at",
+                               summary)  # fmt: skip
+    else:
+        words = attention_in_words(table)
+    alt = alt or tell(title, *words)
     return canvas.finish(title, alt, _summary(table) if summary is None else summary)
 
 
@@ -88,9 +100,12 @@ def mask(
     title: str,
     row_labels: Sequence[Any] | None = None,
     column_labels: Sequence[Any] | None = None,
+    labels: Labels | None = None,
+    true: str = "may attend",
+    false: str = "hidden",
     alt: str | None = None,
 ) -> Drawing:
-    """Draw a mask: a tick where a query may attend, a cross where the key is hidden.
+    """Draw a mask: a tick where it is True, a cross where it is False, and what the two mean.
 
     Args:
         mask: A boolean tensor with its axes "... query key", or a trace entry.
@@ -98,63 +113,18 @@ def mask(
         title: The claim of the figure.
         row_labels: The tokens that ask: one list, or one list per sentence.
         column_labels: The tokens that are looked at, likewise.
+        labels: Names for the indices of the leading axes: axis -> one per index.
+        true: What True says to a query about a key, in this mask's sense.
+        false: What False says.
         alt: What to say to a reader who does not see it.
     """
-    table = _with_sides(mask, axes, row_labels, column_labels)
+    table = _with_sides(mask, axes, row_labels, column_labels, labels)
     table = Table(table.values.bool(), table.axes, table.labels)
     canvas = Canvas()
     draw_panels(canvas, table, mask_paint, notes=ATTENTION_NOTES)
-    _legend(canvas, "may attend (True)", "hidden (False)")
-    alt = alt or (
-        f"{title}. Mask {table.sizes}, drawn as {_count(table)}: a tick where the row may "
-        "attend to the column, a cross where the column is hidden."
-    )
+    _legend(canvas, f"True: {true}", f"False: {false}")
+    alt = alt or tell(title, *mask_in_words(table, true, false))
     return canvas.finish(title, alt, _summary(table))
-
-
-def influence(
-    grid: Any,
-    row_labels: Sequence[Any] | None = None,
-    column_labels: Sequence[Any] | None = None,
-    *,
-    title: str,
-    batch: int = 2,
-    alt: str | None = None,
-) -> Drawing:
-    """Draw which outputs (rows) move when an input token (column) is replaced.
-
-    Args:
-        grid: What `lab.influence` found, or booleans with one row per output position of every
-            sentence and one column per input token.
-        row_labels: The output positions: one list, or one list per sentence.
-        column_labels: The input tokens, likewise.
-        title: The claim of the figure.
-        batch: How many sentences of equal length, where the labels are one flat list.
-        alt: What to say to a reader who does not see it.
-
-    Returns:
-        A dot where the output moves; thick lines part the sentences.
-    """
-    rows = getattr(grid, "outputs", None) if row_labels is None else row_labels
-    columns = getattr(grid, "tokens", None) if column_labels is None else column_labels
-    grid = as_plain_tensor(getattr(grid, "grid", grid))
-    sides = [
-        _sentences(range(size) if names is None else names, batch)
-        for names, size in zip((rows, columns), grid.shape, strict=True)
-    ]
-    labels = {"output": list(chain(*sides[0])), "token": list(chain(*sides[1]))}
-    table = Table.of(grid, "output token", labels)
-    table = Table(table.values.bool(), table.axes, table.labels)
-    canvas = Canvas()
-    notes = {"output": "moves", "token": "is replaced"}
-    drawn = Grid(canvas, next(table.blocks(elide=False)), _dot, notes=notes).draw(0, 0)
-    _part_sentences(canvas, drawn, [list(map(len, side)) for side in sides])
-    alt = alt or f"{title}. Influence map {table.sizes}: a dot where an output depends on a token."
-    return canvas.finish(title, alt, _summary(table))
-
-
-def _dot(moved: bool | None) -> Cell:
-    return Cell("●" if moved else "", SPOTLIGHT if moved else PAPER)
 
 
 def _with_sides(
@@ -170,42 +140,14 @@ def _with_sides(
     return Table.of(table.values, table.axes, {**(leading or {}), **labels})
 
 
-def _sentences(names: Sequence[Any], batch: int) -> list[list[Any]]:
-    """Group labels by sentence."""
-    if is_nested(names):
-        return [list(sentence) for sentence in names]
-    length, rest = divmod(len(names), batch)
-    if rest:
-        raise ValueError(f"{len(names)} labels do not make batch={batch} sentences of equal length")
-    return [list(names[i * length : (i + 1) * length]) for i in range(batch)]
-
-
-def _part_sentences(canvas: Canvas, grid: Grid, lengths: list[list[int]]) -> None:
-    for end in accumulate(lengths[0]):
-        y = grid.top + end * grid.cell_height
-        canvas.line([(grid.left, y), (grid.right, y)], width=2.4)
-    for end in accumulate(lengths[1]):
-        x = grid.left + end * grid.cell_width
-        canvas.line([(x, grid.top), (x, grid.bottom)], width=2.4)
-    canvas.box(
-        grid.left, grid.top, grid.right - grid.left, grid.bottom - grid.top, fill="none", edge=INK,
-        line=2.4,
-    )  # fmt: skip
-
-
-def _legend(canvas: Canvas, allowed: str, hidden: str) -> None:
-    y = canvas.bottom + 0.28
-    canvas.box(0.0, y - 0.1, 0.25, 0.2)
-    canvas.text(0.125, y, "✓")
-    canvas.text(0.33, y, allowed, align="left")
-    x = 0.33 + canvas.width_of(allowed) + 0.3
-    canvas.box(x, y - 0.1, 0.25, 0.2, fill=SHADE, hatched=True)
-    canvas.text(x + 0.33, y, hidden, align="left")
-
-
-def _count(table: Table) -> str:
-    panels = len(list(table.compact.blocks()))
-    return "one matrix" if panels == 1 else f"{panels} matrices"
+def _legend(canvas: Canvas, true: str, false: str) -> None:
+    """Say below the matrices what a tick and a cross mean."""
+    y, x = canvas.bottom + 0.3, 0.0
+    for cell, words in ((mask_paint(True), true), (mask_paint(False), false)):
+        canvas.box(x, y - 0.13, 0.38, 0.26, fill=cell.fill, hatched=cell.hatched)
+        canvas.text(x + 0.19, y, cell.text, size=TEXT_SIZE + cell.larger, bold=cell.bold)
+        canvas.text(x + 0.47, y, words, align="left")
+        x += 0.47 + canvas.width_of(words) + 0.35
 
 
 def _summary(table: Table) -> str:

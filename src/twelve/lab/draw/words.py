@@ -13,12 +13,14 @@ from twelve.lab.draw.canvas import Canvas
 from twelve.lab.draw.drawing import Drawing
 from twelve.lab.draw.grid import LINE, Cell, Grid
 from twelve.lab.draw.panels import signed_paint
-from twelve.lab.format import format_tensor
+from twelve.lab.draw.prose import tell
+from twelve.lab.format import cell_text, format_tensor
 from twelve.lab.show import largest_magnitude
 from twelve.lab.table import Table, as_plain_tensor
 
-REACH = 0.95  # the room for the lines between two columns
+REACH = 1.0  # the room for the lines between two columns
 APART = 0.35  # between the sentences
+NAMES = 0.2  # from the names of the rows to the table, with the bracket between them
 
 
 def lookup(
@@ -59,20 +61,24 @@ def lookup(
 
     canvas = Canvas()
     asked, middle, picked = _place(canvas, ids, rows, result)
+    names = _name_rows(canvas, middle, rows)
     for place, token in enumerate(ids.flatten().tolist()):
         sentence, position = divmod(place, ids.shape[1])
         start, end = asked[sentence], picked[sentence]
         height = middle.row_middle(token)
         canvas.arrow(
             (start.right + 0.03, start.row_middle(position)),
-            (middle.left - middle.margin_left - 0.1, height),
+            (middle.left - names - 0.06, height),
         )
         canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, end.row_middle(position)))
-    alt = alt or (
-        f"{title}. " + "; ".join(
-            f"id {i} ({vocabulary[i]}) picks row {i} of the table" for i in ids.flatten().tolist()
-        ) + "."
-    )  # fmt: skip
+    picks = [f"id {i} ({vocabulary[i]}) picks row {i}" for i in ids.flatten().tolist()]
+    copied = [
+        f"{pick}, {' '.join(map(cell_text, table[i].tolist()))}"
+        for pick, i in zip(picks, ids.flatten().tolist(), strict=True)
+    ]
+    head = f"Arrows lead from ids {tuple(ids.shape)} to rows of a table of {len(table)} and on"
+    versions = [f"{head}: {'; '.join(picked)}" for picked in (copied, picks)]
+    alt = alt or tell(title, *versions, f"{head} to vectors {tuple(vectors.shape)}")
     summary = [
         "ids " + format_tensor(ids, "batch src"),
         "table " + format_tensor(table, "vocab d_model", labels=rows.labels),
@@ -101,26 +107,35 @@ def _place(
              title=f"vectors, {block.title}")
         for block in blocks
     ]  # fmt: skip
-    block = replace(next(rows.blocks(elide=False)), row_axis="")
+    block = next(rows.blocks(elide=False))
+    block = replace(block, row_axis="", row_names=[""] * len(block.rows))
     middle = Grid(canvas, block, paint, title="embedding table")
     for grid in asked:
         grid.names_width = max(other.names_width for other in asked)
 
     ids_left = max(grid.margin_left for grid in asked)
     table_left = ids_left + max(grid.cell_width for grid in asked) + REACH + middle.margin_left
+    table_left += max(canvas.width_of(name) for name in rows.labels["vocab"]) + NAMES
     vectors_left = table_left + middle.cells_width + REACH
     y = 0.0
     for left, right in zip(asked, picked, strict=True):
         top = y + right.margin_top
         left.draw_cells_at(ids_left, top)
-        canvas.text(0.0, y + LINE / 2, left.title, align="left", bold=True)
+        canvas.text(0.0, top - LINE * 0.8, left.title, align="left", bold=True)
         right.draw_cells_at(vectors_left, top)
         canvas.text(vectors_left, y + LINE / 2, right.title, align="left", bold=True)
         y = right.bottom + APART
     top = max(0.0, (y - APART - middle.height) / 2)
     middle.draw(table_left - middle.margin_left, top)
-    # The arrows end at the rows, so the name of their axis stands above its bracket.
-    x = table_left - middle.margin_left - 0.07
-    canvas.bracket("vocab", (x, middle.top), (x, middle.bottom), "left")
-    canvas.text(x, middle.top - LINE / 2, "vocab")
     return asked, middle, picked
+
+
+def _name_rows(canvas: Canvas, table: Grid, rows: Table) -> float:
+    """Write the names of the rows outside the bracket, for arrows to end at; return their width."""
+    x = table.left - NAMES / 2
+    canvas.bracket("vocab", (x, table.top), (x, table.bottom), "left")
+    names = rows.labels["vocab"]
+    for i, name in enumerate(names):
+        canvas.text(table.left - NAMES, table.row_middle(i), name, align="right")
+    canvas.text(table.left - NAMES, table.top - LINE / 2, "vocab", align="right")
+    return NAMES + max(canvas.width_of(name) for name in names)
