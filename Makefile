@@ -32,11 +32,6 @@ SOUND := import os, pip; from importlib.util import find_spec; \
   assert os.path.samefile(find_spec("twelve").origin, "src/twelve/__init__.py")
 STATE := $(shell $(RUN) -c '$(SOUND)' 2>/dev/null && echo sound)
 
-# Where there is no screen, JupyterLab prints its address. In a container root may be the only user.
-SCREEN := $(if $(filter Linux,$(shell uname)),$(DISPLAY)$(WAYLAND_DISPLAY),yes)
-LAB := $(RUN) -m jupyterlab $(if $(CI)$(SSH_CONNECTION),--no-browser,$(if $(SCREEN),,--no-browser)) \
-  $(if $(filter 0,$(shell id -u)),--allow-root)
-
 # Two processes of one thread each: on tensors this small, more threads only cost time.
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
 
@@ -46,29 +41,32 @@ EXTRA := $(RUN) -m pip install --quiet -c constraints.txt -e
 # Fresh ones: in build/student somebody may have answered, and not all of it right.
 UNANSWERED := build/unanswered
 
+# What the pages and the slides load, from their own folder: MathJax, reveal.js.
+PAGES := node_modules/.package-lock.json
+
 # Where a folder has this file, people work in it.
 OURS := .written.json
 
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab test lint install explorer sheet student course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab test lint install explorer sheet book pdf slides browser-test student course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Each one installs into .venv what it needs. `make PYTHON=python3.12 install` names the Python.'
 
 trace: install ## walk from token ids to logits in the terminal; ARGS="--heads 1" passes options
 	@$(RUN) -m twelve trace $(ARGS)
 
-lab: install ## open the first notebook in JupyterLab
-	$(LAB) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+lab: install ## open the first notebook in JupyterLab; ARGS="--port 9000" passes options
+	@$(RUN) -m tools.open_lab $(ARGS)
 
 test: install ## run the tests, then compare every notebook with its stored outputs
-	$(PYTEST) tests
+	$(PYTEST) tests --ignore=tests/browser
 	$(PYTEST) -p tests.nbval_guard --nbval --nbval-current-env --nbval-cell-timeout=120 notebooks
 
 lint: install ## check the style of the code and of the notebooks
@@ -82,6 +80,21 @@ explorer: install ## write build/explorer.html, in which every number explains i
 
 sheet: install ## write build/walk.xlsx, a live spreadsheet; ARGS="--heads 1" passes options
 	@$(RUN) -m twelve sheet build/walk.xlsx $(ARGS)
+
+book: install $(PAGES) ## write the course as pages into build/book, to be read without a network
+	$(EXTRA) '.[book]'
+	@$(RUN) -m tools.write_book
+
+pdf: install $(PAGES) ## print the course into build/twelve-numbers.pdf
+	$(EXTRA) '.[book]'
+	@$(RUN) -m tools.write_pdf
+
+slides: install $(PAGES) ## write a deck of slides for each notebook into build/slides
+	$(EXTRA) '.[book]'
+	@$(RUN) -m tools.write_slides
+
+browser-test: install book slides pdf ## open the pages, the slides and every notebook in a real browser
+	$(PYTEST) tests/browser
 
 student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
 	@$(RUN) -m tools.write_student $(STUDENT)
@@ -133,7 +146,7 @@ lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every
 	mv build/lock/requirements.txt build/lock/constraints.txt .
 
 clean: ## remove .venv and what was built; folders with answers or a course stay
-	rm -rf $(VENV) src/twelve.egg-info
+	rm -rf $(VENV) node_modules src/twelve.egg-info
 	@for path in build/* build/.[!.]*; do \
 	  if [ -e "$$path/$(OURS)" ]; then \
 	    echo "kept $$path: answers or a course may be in it; rm -rf '$$path' removes it"; \
@@ -141,11 +154,17 @@ clean: ## remove .venv and what was built; folders with answers or a course stay
 	done
 	@rmdir build 2>/dev/null || true
 
+$(PAGES): package.json package-lock.json
+	@command -v npm > /dev/null || { echo 'npm is needed, and is not installed (Debian, Ubuntu:' \
+	  'apt install npm).' >&2; exit 1; }
+	npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 # Only the last line marks the installation as finished: a broken one starts again.
 $(INSTALLED): requirements.txt pyproject.toml $(if $(STATE),,FORCE)
 	@rm -f $@
+	@echo 'Setting up in $(VENV), once. It takes minutes: PyTorch alone is some hundreds of MB, on Linux'
+	@echo 'some GB with CUDA.'
 	@$(RUN) -c 'import pip; $(FITS)' 2>/dev/null || { $(MAKE_VENV); }
-	@echo 'Installing into $(VENV). The first time takes minutes: PyTorch alone is some hundreds of MB,'
-	@echo 'and on Linux its CUDA packages can add some GB.'
-	$(RUN) -m pip install $(PACKAGES)
+	@$(RUN) tools/install.py $(PACKAGES)
 	@touch $@

@@ -36,7 +36,7 @@ def scaled_dot_product_attention(
 
     Raises:
         ValueError: If the leading axes differ, query and key in d_k, key and value in length, the
-            mask is not boolean or does not broadcast to (*batch, query, key), or dropout_p lies
+            mask is not boolean or does not broadcast to `(*batch, query, key)`, or dropout_p lies
             outside [0, 1).
 
     Source:

@@ -46,8 +46,8 @@ def influence(
     that no position sees a later one.
 
     Args:
-        model: Called as model(src, tgt, **masks), or model(src, **masks) where tgt is not given.
-            It must return (batch, position, ...).
+        model: Called as `model(src, tgt, **masks)`, or `model(src, **masks)` where tgt is not
+            given. It must return (batch, position, ...).
         src: Source ids, (batch, src).
         tgt: Target ids, (batch, tgt).
         of: Whose tokens are changed: "src" or "tgt".

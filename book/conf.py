@@ -1,0 +1,132 @@
+"""Sphinx: how the staged pages of the course become a site, or one page to be printed."""
+
+import re
+
+from docutils import nodes
+from sphinx import addnodes
+
+project = "Twelve Numbers"
+language = "en"
+root_doc = "index"
+exclude_patterns = ["downloads", "extra", "src", "static"]
+needs_sphinx = "9.0"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+]
+
+# The notebooks are stored with their outputs: what is shown here is what was compared.
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_number_source_lines = False
+myst_enable_extensions = ["attrs_inline", "dollarmath"]
+myst_heading_anchors = 6
+myst_links_external_new_tab = False
+suppress_warnings: list[str] = []
+
+mathjax_path = "mathjax.js"
+# An equation is read out as MathML; the menu of MathJax would make each one a stop of the tab key.
+mathjax3_config = {"options": {"enableMenu": False}}
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 80
+python_use_unqualified_type_names = True
+add_module_names = False
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Source"]
+napoleon_use_rtype = False
+# Docstrings mark code with one pair of backticks, as Markdown does.
+default_role = "code"
+
+html_theme = "sphinx_book_theme"
+html_title = "Twelve Numbers"
+html_favicon = "static/icon.svg"
+html_static_path = ["static"]
+html_extra_path = ["extra"]
+html_css_files = ["book.css"]
+html_use_index = False
+html_domain_indices = False
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_context = {"default_mode": "auto"}
+html_theme_options = {
+    "home_page_in_toc": True,
+    "navbar_persistent": [],
+    "footer_content_items": ["extra-footer.html"],
+    "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
+    "secondary_sidebar_items": {"**": ["page-toc.html"], "explorer": []},
+    "navigation_with_keys": True,
+    "show_navbar_depth": 1,
+    "show_toc_level": 2,
+    "max_navbar_depth": 1,
+    "use_download_button": False,
+    "use_source_button": False,
+    "use_edit_page_button": False,
+    "use_issues_button": False,
+    "use_repository_button": False,
+}
+
+# `Float[Tensor, 'batch seq']` stands for itself; where it comes from is said once.
+_ANNOTATION = re.compile(r"\b(?:jaxtyping|torch|collections\.abc|pathlib|nbformat)\.(?=[A-Z])")
+_PARAMETERS = re.compile(r'<dl>\s*((?:<dd><em class="sig-param">.*?</dd>\s*)+)</dl>', re.DOTALL)
+_PLACES = re.compile(r"Step \w\w \| .+\.ipynb \| tests/\w+\.py")
+
+
+def _readable(app, what, name, obj, options, signature, returned):
+    """Write annotations as the source does."""
+    return tuple(text and _ANNOTATION.sub("", text) for text in (signature, returned))
+
+
+def _as_written(app, what, name, obj, options, lines):
+    """Show indented lines, which are equations and code, letter by letter.
+
+    The line in which a module names its notebook and its test goes: the page links to both.
+    """
+    shown = []
+    for line in lines:
+        before = next(filter(str.strip, reversed(shown)), "    ")
+        if line.startswith("    ") and shown[-1:] == [""] and not before.startswith(" "):
+            shown += ["::", ""]
+        if not _PLACES.fullmatch(line):
+            shown.append(line)
+    lines[:] = shown
+
+
+def _apart(app, tree, docname):
+    """Give each chapter of the one page anchors of its own: "The layer" stands in all of them."""
+    if app.builder.name != "singlehtml":
+        return
+    for chapter in tree.findall(addnodes.start_of_file):
+        own = chapter["docname"].replace("/", "-")
+        for node in chapter.findall(nodes.Element):
+            node["ids"] = [f"{own}-{name}" for name in node["ids"]]
+            if "refid" in node:
+                node["refid"] = f"{own}-{node['refid']}"
+    for link in tree.findall(nodes.reference):
+        if found := re.search(r"#document-([^#]+)#(.+)", link.get("refuri", "")):
+            link["refuri"] = f"#{found[1].replace('/', '-')}-{found[2]}"
+
+
+def _named(app, page, template, context, tree):
+    """Let what opens bear the words that stand on it, and make parameters no list of terms."""
+    body = context.get("body", "").replace(' aria-label="Toggle hidden content"', "")
+    context["body"] = _PARAMETERS.sub(_as_lines, body)
+
+
+def _as_lines(parameters):
+    lines = parameters[1].replace("<dd>", '<span class="parameter">')
+    return lines.replace("</dd>", "</span>")
+
+
+def setup(app):
+    """Join the two above to autodoc, before napoleon reads the sections, and the others."""
+    app.connect("doctree-resolved", _apart)
+    app.connect("html-page-context", _named)
+    app.connect("autodoc-process-signature", _readable)
+    app.connect("autodoc-process-docstring", _as_written, priority=100)

@@ -1,0 +1,46 @@
+"""The browser on this machine, driven without a window: it prints the pages and tests them."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+# What a browser would ask for by itself, and what its sandbox cannot do for root.
+ARGUMENTS = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+AS_ROOT = ["--no-sandbox"]
+
+
+def find() -> str | None:
+    """Find Chromium or Chrome.
+
+    Returns:
+        Where it is, or None.
+    """
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Start the browser, and stop it at the end.
+
+    Raises:
+        FileNotFoundError: If there is none on this machine.
+    """
+    program = find()
+    if program is None:
+        raise FileNotFoundError(
+            f"none of {', '.join(NAMES)} was found: install one (Debian, Ubuntu: apt install "
+            "chromium)"
+        )
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=[*ARGUMENTS, *(AS_ROOT if root else [])]
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()

@@ -1,0 +1,314 @@
+"""Writes the course as pages: README, docs, notebooks, reference and explorer.
+
+Usage: python -m tools.write_book [FOLDER]
+
+FOLDER is build/book if none is named. The pages ask no other machine for anything.
+"""
+
+import argparse
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
+
+import nbformat
+from myst_parser.mdit_to_docutils.base import default_slugify
+
+from tools import write_student
+from twelve.lab import cli
+from twelve.lab.steps import STEPS, Step
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = Path("build/book")
+# The sources as Sphinx reads them, what it remembers of them, and the pages until all are written.
+WORKSHOP = Path("build/book-workshop")
+MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
+# Code holds no links, whatever it looks like.
+LINK = re.compile(
+    r"```.*?```|`[^`\n]+`|\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#\s]+)(?=[)#])", re.DOTALL
+)
+# A row of a table that ends in a link to a notebook and the heading that it means.
+ROW = re.compile(r"\]\((?P<notebook>[\w./]+\.ipynb)\) \| (?P<heading>[^|\n]+?) \|$", re.M)
+
+# What the reference describes beside the modules of the steps.
+INSTRUMENTS = {
+    "lab": ("twelve.lab", "Instruments: watch, explain and try"),
+    "lab_draw": ("twelve.lab.draw", "Instruments: draw"),
+    "lab_check": ("twelve.lab.check", "Instruments: check an answer"),
+}
+REFERENCE = """# Reference
+
+Every public name, from its docstring, and the source of every layer. Sizes stand in the signatures:
+`Float[Tensor, "batch seq"]` is a tensor of floats with the axes batch and seq.
+
+```{{toctree}}
+{names}
+```
+"""
+MODULE = """# {step.stem}
+
+The notebook: [{step.number} {step.title}](../{step.notebook}).
+
+```{{eval-rst}}
+.. automodule:: twelve.{step.stem}
+   :members:
+   :special-members: __call__
+```
+
+## The source
+
+```{{literalinclude}} ../src/twelve/{step.stem}.py
+:language: python
+:linenos:
+```
+"""
+INSTRUMENT = """# {title}
+
+```{{eval-rst}}
+.. automodule:: {module}
+   :members:
+   :imported-members:
+```
+"""
+CHAPTERS = {
+    "The course": [step.notebook.removesuffix(".ipynb") for step in STEPS],
+    "To play with": ["explorer"],
+    "To look up": [
+        "docs/glossary", "docs/mistakes", "Coverage <docs/coverage>", "docs/troubleshooting",
+        "reference/index",
+    ],
+    "To teach": ["docs/teaching"],
+    "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING"],
+}  # fmt: skip
+STUDENTS = "students.zip"
+# Whoever reads without running passes over the imports.
+IMPORTS = {
+    "tags": ["hide-input"],
+    "mystnb": {"code_prompt_show": "Show the imports", "code_prompt_hide": "Hide the imports"},
+}
+
+
+def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
+    """Lay out what Sphinx reads: the pages under the paths that they have in the project.
+
+    Args:
+        folder: Where to; what was there is removed.
+        root: The project.
+        bound: Whether all pages become one, each a chapter.
+
+    Raises:
+        ValueError: If a page leads to what is no file of the project.
+        OSError: If something cannot be read or written.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(root / "book", folder)
+    for path, text in pages(root, bound=bound):
+        _put(folder / path, text.encode())
+    shutil.copytree(root / "src" / "twelve", folder / "src" / "twelve")
+    for picture in (root / "docs").glob("*.png"):
+        _put(folder / "docs" / picture.name, picture.read_bytes())
+    _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
+    for name, content in downloads(root).items():
+        _put(folder / "downloads" / name, content)
+    with redirect_stdout(io.StringIO()):
+        failed = cli.main(["explorer", str(folder / "extra" / "walk.html")])
+    if failed:
+        raise ValueError("the explorer could not be written: see above")
+
+
+def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
+    """Give every page that Sphinx reads, by its path.
+
+    Args:
+        root: The project.
+        bound: Whether all pages become one, each a chapter: then README is one beside the others.
+
+    Raises:
+        ValueError: If a page leads to what is no file of the project.
+    """
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    readme = _relinked(readme, "README.md", root)
+    if bound:
+        chapters = {"First": ["course"], **CHAPTERS}
+        names = [name.split("<")[-1].rstrip(">") for part in chapters.values() for name in part]
+        listed = [f"- [](/{name})" for name in names]
+        yield "index.md", "# Twelve Numbers\n\n" + "\n".join(listed) + _chapters(chapters)
+        yield "course.md", readme.replace("# Twelve Numbers", "# The course", 1)
+    else:
+        yield "index.md", readme + _chapters(CHAPTERS)
+    for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
+        name = path.relative_to(root).as_posix()
+        text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
+        yield name, _relinked(text, name, root)
+    for step in STEPS:
+        notebook = nbformat.read(root / step.notebook, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = _relinked(cell.source, step.notebook, root)
+        notebook.cells[0].source += "\n\n" + _along(step, root)
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        code[0].metadata |= IMPORTS
+        for cell in code:
+            for output in cell.outputs:
+                if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
+                    cell.metadata["mystnb"] = {"image": {"alt": alt}}
+        yield step.notebook, nbformat.writes(notebook)
+    yield from _reference()
+
+
+def downloads(root: Path) -> dict[str, bytes]:
+    """Give what a reader can take along: each notebook, with and without solutions, and the rest.
+
+    Args:
+        root: The project.
+
+    Returns:
+        By the path under `downloads`.
+
+    Raises:
+        ValueError: As for `write_student.contents`.
+    """
+    student = write_student.contents(root / "notebooks")
+    files = {f"student/{name}": text for name, text in student.items() if name.endswith(".ipynb")}
+    files[STUDENTS] = _zipped(student)
+    for step in STEPS:
+        files[step.notebook] = (root / step.notebook).read_bytes()
+    files["LICENSE"] = (root / "LICENSE").read_bytes()
+    return files
+
+
+def write(folder: Path, builder: str = "html") -> None:
+    """Have Sphinx write the pages; a warning is an error.
+
+    Args:
+        folder: Where to; what was there is removed once the pages are written.
+        builder: "html" for a site, "singlehtml" for one page.
+
+    Raises:
+        ValueError: If something is missing, or Sphinx complains.
+        OSError: If something cannot be read or written.
+    """
+    write_student.apart(folder, ROOT / "notebooks")
+    if not (ROOT / MATHJAX).exists():
+        raise ValueError(f"{MATHJAX} is missing: make installs it (make book)")
+    shutil.rmtree(WORKSHOP, ignore_errors=True)
+    staged, pages_ = WORKSHOP / "source", WORKSHOP / builder
+    stage(staged, bound=builder == "singlehtml")
+    command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", builder]
+    done = subprocess.run([sys.executable, *command, "-d", WORKSHOP / "read", staged, pages_])
+    if done.returncode:
+        raise ValueError(f"Sphinx ended with {done.returncode}: see above")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.move(pages_, folder)
+    shutil.rmtree(WORKSHOP)
+
+
+def _chapters(chapters: dict[str, list[str]]) -> str:
+    trees = [
+        f"```{{toctree}}\n:caption: {caption}\n:hidden:\n\n" + "\n".join(names) + "\n```"
+        for caption, names in chapters.items()
+    ]
+    return "\n\n" + "\n\n".join(trees) + "\n"
+
+
+def _along(step: Step, root: Path) -> str:
+    """Write the line under the title of a notebook: what can be taken along, and its module."""
+    name = Path(step.notebook).name
+    links = [
+        f"{{download}}`the notebook <../downloads/notebooks/{name}>`",
+        f"{{download}}`without solutions <../downloads/student/{name}>`",
+        f"{{download}}`all without solutions <../downloads/{STUDENTS}>`",
+    ]
+    line = f"To take along: {', '.join(links)}."
+    if (root / "src" / "twelve" / f"{step.stem}.py").exists():
+        line += f" The module: [{step.stem}.py](../reference/{step.stem}.md)."
+    return f"```{{only}} builder_html\n{line}\n```"
+
+
+def _reference() -> Iterator[tuple[str, str]]:
+    """Give a page for each module and each room of the instruments."""
+    modules = [step for step in STEPS if (ROOT / "src" / "twelve" / f"{step.stem}.py").exists()]
+    names = [step.stem for step in modules] + list(INSTRUMENTS)
+    yield "reference/index.md", REFERENCE.format(names="\n".join(names))
+    for step in modules:
+        yield f"reference/{step.stem}.md", MODULE.format(step=step)
+    for name, (module, title) in INSTRUMENTS.items():
+        yield f"reference/{name}.md", INSTRUMENT.format(title=title, module=module)
+
+
+def _to_heading(row: re.Match[str]) -> str:
+    """Lead a row to the heading that it names, not to the top of its notebook."""
+    anchor = default_slugify(row["heading"])
+    return f"]({row['notebook']}#{anchor}) | {row['heading']} |"
+
+
+def _relinked(text: str, name: str, root: Path) -> str:
+    """Turn the links of a page to where their targets stand in the book.
+
+    Where the text of a link is a heading of the notebook that it leads to, it leads to the heading.
+    """
+
+    def turn(found: re.Match[str]) -> str:
+        target = found["target"]
+        if target is None or re.match(r"[a-z]+:", target):
+            return found[0]
+        path = os.path.normpath(os.path.join(os.path.dirname(name), target))
+        if not (root / path).is_file():
+            raise ValueError(f"{name}: a link leads to {target}, which is no file of the project")
+        place = os.path.relpath(_place(path), os.path.dirname(name) or ".").replace(os.sep, "/")
+        anchor = default_slugify(found["text"])
+        if path.endswith(".ipynb") and anchor in _anchors(root / path):
+            place += f"#{anchor}"
+        return f"[{found['text']}]({place}"
+
+    return LINK.sub(turn, text)
+
+
+@cache
+def _anchors(notebook: Path) -> set[str]:
+    """List the headings of a notebook as they stand in addresses."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return set(map(default_slugify, re.findall(r"^#+ (.+)$", text, re.MULTILINE)))
+
+
+def _place(path: str) -> str:
+    """Find where a file of the project stands in the book."""
+    module = re.fullmatch(r"src/twelve/([a-z]\w*)\.py", path)
+    if path == "README.md":
+        return "index.md"
+    if module:
+        return f"reference/{module[1]}.md"
+    return path if path.startswith(("docs/", "notebooks/", "CONTRIBUTING")) else f"downloads/{path}"
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    """Pack files so that the same files give the same bytes."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(f"twelve-numbers/{name}"), content)
+    return packed.getvalue()
+
+
+def _put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=BOOK, metavar="FOLDER")
+    place = parser.parse_args().folder
+    try:
+        write(place)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(f"written: {place / 'index.html'}")
