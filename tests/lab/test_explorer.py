@@ -3,10 +3,8 @@
 import base64
 import json
 import math
-import os
 import random
 import re
-import shutil
 import zlib
 
 import pytest
@@ -18,9 +16,6 @@ from twelve.lab.cli import main
 from twelve.lab.explorer import write_explorer
 from twelve.lab.format import cell_text, format_number
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 CLICKS = 200
 
 
@@ -101,14 +96,13 @@ def test_errors_say_what_is_wrong(tmp_path, monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def browser():
     """A real browser without a screen; it is closed at the end."""
-    if BROWSER is None:
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    from tools import browser as real
+
+    if real.find() is None:
         pytest.skip("no chromium or chrome on this machine: the page was not tried in a browser")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        running = playwright.chromium.launch(executable_path=BROWSER, args=arguments)
+    with real.launched() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture
