@@ -19,7 +19,8 @@ from twelve.lab.table import Table, Value, as_plain_tensor
 PER_LINE = 12  # storage cells on one line
 LARGEST = 48
 ROOM = 0.28  # the height of one stride
-SPREAD = 0.4  # between two tensors
+SPREAD = 0.4  # between two tensors; between two storages it is twice that
+WIDEST = 12.5  # inches, for storages side by side
 
 
 def memory(
@@ -41,7 +42,8 @@ def memory(
     Returns:
         Each storage as a line of numbered cells, under it for each axis one step as long as its
         stride, which is how many cells the step takes. Below them every tensor that reads the
-        storage, and under each of its numbers the cell it comes from.
+        storage, and under each of its numbers the cell it comes from. Storages stand side by side
+        where they fit.
 
     Raises:
         ValueError: A tensor is too large to draw, or axes or names do not fit the tensors.
@@ -57,12 +59,14 @@ def memory(
 
     canvas = Canvas()
     summary, holds, lines = [], [], []
-    y = 0.0
+    x = y = 0.0
     for number, members in enumerate(shared.values()):
         label = "storage" if len(shared) == 1 else f"storage {'ABCD'[number]}"
         summary.append(f"{label}: " + " ".join(map(cell_text, members[0].storage)))
-        y = _draw_storage(canvas, members, label, y) + 0.2
-        y = _draw_views(canvas, members, y) + 0.2
+        width = _draw_storage(Canvas(), members, label, 0.0, 0.0)
+        if x and x + width > WIDEST:
+            x, y = 0.0, canvas.bottom + 2 * SPREAD
+        x = _draw_storage(canvas, members, label, x, y) + 2 * SPREAD
         summary += [view.describe() for view in members]
         readers = listed(view.name for view in members)
         lines.append(f"{capital(label)}: {len(members[0].storage)} numbers, read by {readers}")
@@ -110,38 +114,39 @@ class View:
         return f"{self.name} {self.table.sizes}: {self.strides}; row by row: {places}"
 
 
-def _draw_storage(canvas: Canvas, views: list[View], label: str, y: float) -> float:
-    """Draw one storage as a line of cells, and below it the strides of its tensors."""
-    canvas.text(0.0, y, label, size=12, align="left", bold=True)
+def _draw_storage(canvas: Canvas, views: list[View], label: str, left: float, y: float) -> float:
+    """Draw one storage with its strides and its tensors; return the right edge of them all."""
+    canvas.text(left, y, label, size=12, align="left", bold=True)
     view = views[0]
     texts = [cell_text(value) for value in view.storage]
     width = max(0.46, *(canvas.width_of(text) + 0.12 for text in texts))
     y += LINE * 0.7
     for start in range(0, len(texts), PER_LINE):
         for column, place in enumerate(range(start, min(start + PER_LINE, len(texts)))):
-            x = column * width
+            x = left + column * width
             canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[place]))
             canvas.text(x + width / 2, y + 0.165, texts[place])
             canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{place}", size=SMALL_SIZE)
         y += 0.33 + LINE
-    return _draw_steps(canvas, views, width, y + 0.16)
+    y = _draw_steps(canvas, views, width, left, y + 0.16) + 0.2
+    return max(left + min(len(texts), PER_LINE) * width, _draw_views(canvas, views, left, y))
 
 
-def _draw_steps(canvas: Canvas, views: list[View], width: float, y: float) -> float:
+def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y: float) -> float:
     """Draw one step along each axis as a bracket from the cell it leaves to the cell it reaches.
 
-    An axis that has the same stride in every view is drawn once.
+    An axis that has the same stride in every view is drawn once. Return the lower edge.
     """
     steps: dict[tuple[str, int], list[View]] = {}
     for view in views:
         for step in view.steps:
             steps.setdefault(step, []).append(view)
     for axis, step in sorted(steps, key=lambda key: key[1]):
-        view, line = steps[axis, step][0], PER_LINE * width
+        view, line = steps[axis, step][0], left + PER_LINE * width
         is_ambiguous = sum(other == axis for other, _ in steps) > 1
         words = f"one step along {axis}: {step} cell{'s' * (step != 1)}"
         words += f", in {view.name}" * is_ambiguous
-        start = (view.start % PER_LINE + 0.5) * width
+        start = left + (view.start % PER_LINE + 0.5) * width
         end = start + step * width
         if step and end < line:
             canvas.bracket(axis, (start, y), (end, y), "bottom")
@@ -153,16 +158,16 @@ def _draw_steps(canvas: Canvas, views: list[View], width: float, y: float) -> fl
     return y
 
 
-def _draw_views(canvas: Canvas, views: list[View], y: float) -> float:
-    """Draw the tensors that read one storage, side by side where they fit; return the bottom."""
-    x, lowest = 0.0, y
+def _draw_views(canvas: Canvas, views: list[View], left: float, y: float) -> float:
+    """Draw the tensors that read one storage, side by side where they fit; return the right."""
+    x, lowest, rightmost = left, y, left
     for view in views:
         width = _draw_view(Canvas(), view, 0.0, 0.0)[0]
-        if x and x + width > MAX_WIDTH:
-            x, y = 0.0, lowest
+        if x > left and x + width - left > MAX_WIDTH:
+            x, y = left, lowest
         right, bottom = _draw_view(canvas, view, x, y)
-        x, lowest = right + SPREAD, max(lowest, bottom + 0.3)
-    return lowest
+        x, lowest, rightmost = right + SPREAD, max(lowest, bottom + 0.3), max(rightmost, right)
+    return rightmost
 
 
 def _draw_view(canvas: Canvas, view: View, x: float, y: float) -> tuple[float, float]:
