@@ -37,6 +37,15 @@ LINK = re.compile(
 # A row of a table that ends in a link to a notebook and the heading that it means.
 ROW = re.compile(r"\]\((?P<notebook>[\w./]+\.ipynb)\) \| (?P<heading>[^|\n]+?) \|$", re.M)
 
+SOLUTION = {
+    "tags": ["hide-input"],
+    "mystnb": {"code_prompt_show": "A solution", "code_prompt_hide": "Hide the solution"},
+}
+CHECKED = {
+    "tags": ["hide-output"],
+    "mystnb": {"code_prompt_show": "What the check says", "code_prompt_hide": "Hide what it says"},
+}
+
 # What the reference describes beside the modules of the steps.
 INSTRUMENTS = {
     "lab": ("twelve.lab", "Instruments: watch, explain and try"),
@@ -49,6 +58,8 @@ Every public name, from its docstring, and the source of every layer. Sizes stan
 `Float[Tensor, "batch seq"]` is a tensor of floats with the axes batch and seq.
 
 ```{{toctree}}
+:maxdepth: 1
+
 {names}
 ```
 """
@@ -88,10 +99,11 @@ CHAPTERS = {
     "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING"],
 }  # fmt: skip
 STUDENTS = "students.zip"
+READ_HERE = f"Read on here: [00 Start here]({STEPS[0].notebook})."
 # Whoever reads without running passes over the imports.
 IMPORTS = {
     "tags": ["hide-input"],
-    "mystnb": {"code_prompt_show": "Show the imports", "code_prompt_hide": "Hide the imports"},
+    "mystnb": {"code_prompt_show": "The imports", "code_prompt_hide": "Hide the imports"},
 }
 
 
@@ -142,7 +154,8 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         yield "index.md", "# Twelve Numbers\n\n" + "\n".join(listed) + _chapters(chapters)
         yield "course.md", readme.replace("# Twelve Numbers", "# The course", 1)
     else:
-        yield "index.md", readme + _chapters(CHAPTERS)
+        start = readme.replace("\n\n![", f"\n\n{READ_HERE}\n\n![", 1)
+        yield "index.md", start + _chapters(CHAPTERS)
     for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
@@ -156,6 +169,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         code[0].metadata |= IMPORTS
         for cell in code:
+            _fold_answer(cell)
             for output in cell.outputs:
                 if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
                     cell.metadata["mystnb"] = {"image": {"alt": alt}}
@@ -210,6 +224,18 @@ def write(folder: Path, builder: str = "html") -> None:
     shutil.rmtree(WORKSHOP)
 
 
+def _fold_answer(cell: nbformat.NotebookNode) -> None:
+    """Keep the solution of an exercise, and what the check says to it, out of sight at first."""
+    role = cell.metadata.get("nbgrader", {})
+    if role.get("solution"):
+        lines = cell.source.splitlines()
+        marks = (write_student.BEGIN, write_student.END)
+        cell.source = "\n".join(line for line in lines if not any(mark in line for mark in marks))
+        cell.metadata |= SOLUTION
+    elif role.get("grade"):
+        cell.metadata |= CHECKED
+
+
 def _chapters(chapters: dict[str, list[str]]) -> str:
     trees = [
         f"```{{toctree}}\n:caption: {caption}\n:hidden:\n\n" + "\n".join(names) + "\n```"
@@ -224,7 +250,7 @@ def _along(step: Step, root: Path) -> str:
     links = [
         f"{{download}}`the notebook <../downloads/notebooks/{name}>`",
         f"{{download}}`without solutions <../downloads/student/{name}>`",
-        f"{{download}}`all without solutions <../downloads/{STUDENTS}>`",
+        f"{{download}}`all of them without solutions, zipped <../downloads/{STUDENTS}>`",
     ]
     line = f"To take along: {', '.join(links)}."
     if (root / "src" / "twelve" / f"{step.stem}.py").exists():

@@ -28,6 +28,11 @@ FOOTER = (
 PATIENCE = 600_000  # milliseconds; hundreds of equations are typeset before the first page
 # What lies beside the pages does not come along.
 UNLINKED = "document.querySelectorAll('a.download').forEach((a) => a.removeAttribute('href'))"
+# On paper nothing can be opened: answers and hints are, and what a figure says in words goes.
+UNFOLDED = """document.querySelectorAll("details").forEach((folded) => {
+  if (/the figure in words/.test(folded.querySelector("summary").textContent)) folded.remove();
+  else folded.open = true;
+})"""
 # What is printed of the headings, without the sign that links to each.
 HEADINGS = """() => [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
   .filter((heading) => heading.offsetParent)
@@ -71,6 +76,7 @@ def _print(page: Page, file: Path) -> list[str]:
     if not page.locator("mjx-container svg").count():
         raise ValueError("no equation was typeset: the PDF would show TeX")
     page.evaluate(UNLINKED)
+    page.evaluate(UNFOLDED)
     page.emulate_media(media="print")
     page.pdf(
         path=file, format="A4", margin=MARGINS, outline=True, tagged=True, scale=SCALE,

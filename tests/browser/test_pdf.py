@@ -10,6 +10,9 @@ from tests.browser.conftest import ROOT
 from tools import write_pdf
 from twelve.lab.steps import STEPS
 
+# The width of what is printed, 180 mm, in the pixels of the page.
+PAPER = round(180 / 25.4 * 96 / write_pdf.SCALE)
+
 
 @pytest.fixture(scope="module")
 def pdf():
@@ -56,7 +59,7 @@ def test_the_bookmarks_of_a_notebook_are_its_headings(chapters):
     assert sections[0] == "Where we are"
     assert "Recap and next" in sections
     steps = next(section for section in masks.children if section.title == "Step by step")
-    assert "A row with nothing to see" in [step.title for step in steps.children]
+    assert "A fully masked row" in [step.title for step in steps.children]
 
 
 def test_every_link_leads_into_the_file_or_to_an_address(pdf):
@@ -85,6 +88,26 @@ def test_a_screen_reader_is_told_the_language_and_the_headings(pdf):
     assert str(pdf.Root.Lang) == "en"
     assert bool(pdf.Root.MarkInfo.Marked)
     assert str(pdf.docinfo.Title) == "Twelve Numbers"
+
+
+def test_nothing_is_cut_at_the_edge_of_the_paper(browser):
+    page = browser.new_page(viewport={"width": PAPER, "height": 1100})
+    page.set_default_timeout(write_pdf.PATIENCE)
+    page.goto((ROOT / write_pdf.ONE_PAGE / "index.html").as_uri())
+    page.evaluate("MathJax.startup.promise.then(() => true)")
+    page.emulate_media(media="print")
+    cut = page.eval_on_selector_all(
+        "main pre, main table",
+        "all => all.filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => e.textContent.slice(0, 60))",
+    )
+    over = "(e) => e.firstElementChild.getBoundingClientRect().width > e.clientWidth + 1"
+    equations = 'mjx-container[display="true"]'
+    assert page.locator(equations).count() > 40
+    too_wide = f"all => all.filter({over}).length"
+    assert page.eval_on_selector_all(equations, too_wide) == 0
+    page.close()
+    assert cut == []
 
 
 def test_a_folder_is_no_file(tmp_path):
