@@ -4,6 +4,7 @@ import html
 import re
 import struct
 from base64 import b64encode
+from itertools import groupby
 from pathlib import Path
 
 import nbformat
@@ -168,9 +169,123 @@ def test_what_is_said_to_a_section_is_said_to_its_first_part():
     assert (slide.heading, said(slide)) == ("How", ["Kept."])
 
 
-def test_a_slide_to_which_nothing_is_said_keeps_the_last_words():
-    first, second = slides(md(f"## Why\n\nOne.\n\nTwo.\n\n{LOOK}"), code("slide"))
-    assert (said(first), said(second)) == (["One.", "Two."], ["Two."])
+def test_a_slide_to_which_nothing_is_said_keeps_the_last_words_once():
+    first, second, third = slides(
+        md(f"## Why\n\nOne.\n\nTwo.\n\n{LOOK}"), code("slide"), code("slide")
+    )
+    assert (said(first), said(second), said(third)) == (["One.", "Two."], ["Two."], ["Why"])
+
+
+def test_a_list_to_which_nothing_is_said_is_read():
+    _, second = slides(md(f"## Why\n\nOne.\n\n{LOOK}\n\n- a\n- b"))
+    assert [note.split() for note in said(second)] == [["a", "b"]]
+
+
+@pytest.mark.parametrize("look", ["$$ a $$", code("subslide", printed("1")), code("slide")])
+def test_what_says_little_alone_has_the_words_that_led_to_it(look):
+    text = "## Why\n\nGone.\n\nWe count."
+    cells = [md(f"{text}\n\n{look}")] if isinstance(look, str) else [md(text), look]
+    [slide] = slides(*cells)
+    assert (len(slide.shown), slide.shown[0].kind) == (2, "text")
+    assert text_of(slide.shown[0].html) == "We count."
+    assert said(slide) == ["Gone.", "We count."]
+
+
+def test_the_words_that_led_to_a_second_equation_are_those_between_the_two():
+    _, second = slides(md("## Why\n\n$$ a $$\n\nThe other.\n\n$$ b $$"))
+    assert (kinds(second), text_of(second.shown[0].html)) == (["text", "math"], "The other.")
+
+
+def test_words_lead_to_one_thing_and_stand_above_nothing_that_came_before():
+    one, two = (code("subslide", printed(text)) for text in "12")
+    first, second = slides(md("## Why\n\nWe count."), one, two)
+    assert (kinds(first), kinds(second)) == (["text", "printed"], ["printed"])
+    step = code("fragment", printed("2"))
+    [slide] = slides(md("## Why"), one, md("We count."), step)
+    assert kinds(slide) == ["printed", "+printed"]
+
+
+def test_a_table_has_words_where_they_lead_to_it():
+    [told], [alone] = slides(md(f"## Why\n\nThese:\n\n{LOOK}")), slides(
+        md(f"## Why\n\nTwo of them.\n\n{LOOK}")
+    )  # fmt: skip
+    assert (kinds(told), kinds(alone)) == (["text", "table"], ["table"])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[md("## Why\n\nWe count."), code("subslide", picture(800, 300))],
+     [md("## Why\n\nWe count."), code("subslide", printed("1")), md("**Notice** it.")],
+     [md("## Why\n\n(In passing.)"), code("subslide", printed("1"))],
+     [md("Of the title.\n\n## Why"), code("subslide", printed("1"))]],
+)  # fmt: skip
+def test_a_figure_a_slide_with_a_point_and_words_in_passing_get_no_words(cells):
+    [slide] = slides(*cells)
+    assert "text" not in "".join(kinds(slide))
+
+
+def test_a_question_without_a_point_has_the_words_after_its_answer_as_a_step():
+    [slide] = slides(
+        md("## Why\n\nBefore.\n\n**Predict**: which?"), code("subslide", printed("1")),
+        md("After.\n\nLater."),
+    )  # fmt: skip
+    assert (kinds(slide), text_of(slide.shown[1].html)) == (["+printed", "+text"], "After.")
+
+
+def test_long_words_are_shown_in_their_first_sentences_or_where_they_lead():
+    long = "And on, " * 30 + "to an end"
+    [first] = slides(md(f"## Why\n\nWe count. {long}."), code("subslide", printed("1")))
+    assert text_of(first.shown[0].html) == "We count."
+    [last] = slides(md(f"## Why\n\n{long}. We count:"), code("subslide", printed("1")))
+    assert text_of(last.shown[0].html) == "We count:"
+
+
+@pytest.mark.parametrize(
+    "pointing",
+    ["The first cell asks.", "It needs more (below).", "As in the figure above, it moves.",
+     "Below, we count.", "Its columns stand there, below.", "It stands at the end of this section.",
+     "It is the row, shown at the top, of x.", "The large one, above as columns 0, 1."],
+)  # fmt: skip
+def test_what_points_elsewhere_on_the_page_is_spoken_and_not_shown(pointing):
+    shown = code("subslide", printed("1"))
+    [slide] = slides(md(f"## Why\n\nWe count. {pointing}"), shown)
+    assert text_of(slide.shown[0].html) == "We count."
+    assert said(slide) == [f"We count. {pointing}"]
+    [slide] = slides(md("## Why"), shown, md(f"**Notice** it. {pointing}"))
+    assert text_of(slide.shown[1].html) == "Notice it."
+    [slide] = slides(md(f"## Why\n\n- one\n- {pointing}"))
+    assert text_of(slide.shown[0].html).split() == ["one"]
+    [slide] = slides(md(f"## Why\n\n- {pointing}\n- {pointing}"), shown)
+    assert (kinds(slide), pointing in said(slide)[0]) == (["printed"], True)
+
+
+def test_a_point_that_begins_with_what_is_elsewhere_is_spoken_alone():
+    point = "**Notice** that it is the figure above. It moves."
+    [slide] = slides(md("## Why"), code("subslide", printed("1")), md(point))
+    assert (kinds(slide), said(slide)) == (["printed"], [point.replace("*", "")])
+
+
+def test_what_is_higher_or_deeper_in_what_is_shown_does_not_point_elsewhere():
+    [slide] = slides(md("## Why\n\n- Above it we learn, below it we leak.\n- The sum below it."))
+    assert text_of(slide.shown[0].html).split()[-4:] == ["The", "sum", "below", "it."]
+    assert "Above it" in text_of(slide.shown[0].html)
+
+
+def test_what_a_section_of_exercises_says_to_all_of_them_is_left_out():
+    task = md("### 1. Predict\n\nHow many?", "fragment")
+    [slide] = slides(md("## Exercises\n\nIn the notebook, run it."), task)
+    assert (slide.heading, said(slide)) == ("Predict", ["How many?"])
+    [slide] = slides(md("## Exercises\n\n**1.** How many?"))
+    assert kinds(slide) == ["point"]
+
+
+def test_a_last_sentence_that_ends_in_a_colon_goes_with_the_code_that_is_left_out():
+    skipped, shown = code("skip", printed("1")), code("subslide", printed("2"))
+    for text in ("We count. By a loop:", "We count.\n\nBy a loop:"):
+        [slide] = slides(md("## Why"), shown, md(text), skipped)
+        assert said(slide) == ["We count."]
+    [slide] = slides(md("## Why\n\nBy a loop:"), shown)
+    assert said(slide) == ["By a loop:"]
 
 
 def test_hints_are_left_out():
@@ -319,6 +434,18 @@ def test_every_slide_has_something_to_see_and_something_to_say(course, rendered)
         page = words_of(text_of(rendered[deck.file]))
         spoken = [words_of(note) for slide in deck.slides for note in said(slide)]
         assert [note for note in spoken if note not in page] == []
+
+
+def test_no_words_are_said_to_more_than_two_slides(course):
+    for deck in course:
+        last = [said(slide)[-1] for slide in deck.slides]
+        assert [words for words, same in groupby(last) if len(list(same)) > 2] == [], deck.file
+
+
+def test_how_exercises_are_checked_in_the_notebook_reaches_no_deck(rendered):
+    told = "runs your answer on cases of its own"
+    assert any(told in path.read_text(encoding="utf-8") for path in PATHS)
+    assert [name for name, page in rendered.items() if told in text_of(page)] == []
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.stem)

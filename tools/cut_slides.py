@@ -14,10 +14,16 @@ In Markdown, for `slide` and `subslide` alike:
     A paragraph that begins in italics, as *The misconception.*, and all that follows it in its cell
     are spoken.
     What stands before the first heading or question comments on the code before, and a question is
-    answered by the code after it: where that is skipped, so is the comment, or the question.
-    Nothing is said to a heading under which nothing is shown. Hints (`<details>`) are left out.
-    A slide to which nothing is said keeps the last words before it, or tells the alt text of its
-    figure.
+    answered by the code after it: where that is skipped, so is the comment, or the question. So
+    is a last sentence that ends in a colon.
+    Nothing is said to a heading under which nothing is shown. Hints (`<details>`) are left out, and
+    so is what a section of exercises says to all of them.
+    A slide with an output or an equation and no words to it shows the words that led to it; a
+    question, those that follow its answer. So does other text that words ending in a colon lead to.
+    A sentence, or a line of a list or a table, that points elsewhere on the page, as (below), is
+    spoken and not shown.
+    A slide to which nothing is said tells the alt text of its figure or reads its list; else it
+    keeps the last words before it, once, and then tells its heading.
 
 In code:
     `slide` opens a slide with the code and its output, `subslide` one with the output alone. They
@@ -39,7 +45,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from nbconvert.filters.highlight import Highlight2HTML
@@ -69,6 +75,16 @@ KINDS = {
 }
 WORDS = ("point", "text")
 LOOKS = ("math", "table", "list", "fence")
+# What says little alone, and what does where words that end in a colon lead to it.
+BARE, LED = ("math", "printed", "html", "run"), ("table", "fence", "code")
+# A section whose first words are about working in the notebook.
+EXERCISES = "Exercises"
+# What points at a part of the page that may not be on the slide.
+POINTING = re.compile(
+    r"\b(first|second|third|last) cell\b|\(below\)|, below[.:]|\bBelow\b"
+    r"|\b(as|figure|last) above\b|\babove as\b|\bshown at the top\b|\bend of this section\b"
+    r"|^Step \d+\.$"
+)
 SENTENCE = re.compile(r"(?:(?<=[.?!])|(?<=[.?!][\"*])|(?<=[.?!]\*\*))\s+(?=[\"*A-Z\d])")
 CLOSED = re.compile(r"`[^`\n]+`|\$[^$\n]+\$|\([^()\n]*\)")
 # Code holds no links, whatever it looks like.
@@ -106,12 +122,16 @@ class Slide:
         question: Whether what follows is an answer.
         shown: From top to bottom.
         notes: Pieces of HTML.
+        lead: The words that led to what is shown, as Markdown; may be empty.
+        answer: The first words after what is shown, as Markdown; may be empty.
     """
 
     heading: str
     kicker: str
     cell: str
     question: bool = False
+    lead: str = ""
+    answer: str = ""
     shown: list[Piece] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -124,6 +144,16 @@ class Slide:
     def words(self) -> list[Piece]:
         """What is there to be read."""
         return [piece for piece in self.shown if piece.kind in WORDS]
+
+    def caption(self) -> None:
+        """Put words to what says little alone."""
+        kinds = {piece.kind for piece in self.shown}
+        words = self.answer if self.question else self.lead
+        if not (kinds <= {*BARE} or (kinds <= {*BARE, *LED} and words.endswith(":"))):
+            return
+        if text := _caption(words):
+            place = len(self.shown) if self.question else 0
+            self.shown.insert(place, Piece("text", markdown(text), step=self.question))
 
     @property
     def halves(self) -> bool:
@@ -187,7 +217,9 @@ class _Deck:
         self.section = self.topic = ""
         # A skipped heading stands over what comes next, and no slide bears it yet.
         self.stale = False
-        self.held: list[str] = []
+        self.held = ""
+        # The last words, until something is shown.
+        self.lead = ""
         # How deep the heading stands that opened the last slide; beyond all headings if none did.
         self.level = 9
 
@@ -211,12 +243,16 @@ class _Deck:
 
     def finished(self) -> list[Slide]:
         """Give the slides, each with something to say."""
-        self.speak(None)
+        self.release()
         last: list[str] = []
         for slide in self.slides:
             alts = [f"<p>{html.escape(piece.alt)}</p>" for piece in slide.looks if piece.alt]
-            slide.notes = slide.notes or alts or last
-            last = slide.notes[-1:]
+            lists = [piece.html for piece in slide.looks if piece.kind == "list"]
+            own = slide.notes or alts or lists
+            slide.notes = own or last or [f"<p>{slide.heading}</p>"]
+            last = own[-1:]
+        for slide in self.slides[1:]:
+            slide.caption()
         return self.slides
 
     def name(self, block: str) -> int:
@@ -226,19 +262,30 @@ class _Deck:
             self.section, self.topic = inline(title), ""
         elif len(level) > 2:
             self.topic = inline(title)
-        self.stale = True
+        self.stale, self.lead = True, ""
         return len(level)
 
-    def speak(self, piece: str | None) -> None:
+    @property
+    def _in_exercises(self) -> bool:
+        return self.section == EXERCISES and not self.topic
+
+    def release(self) -> None:
+        """Say what was held back."""
+        if self.held:
+            self.slide.notes.append(markdown(self.held))
+        self.held = ""
+
+    def speak(self, piece: str) -> None:
         """Say what was held back, and a piece."""
-        self.slide.notes += self.held
-        self.held = []
-        if piece:
-            self.slide.notes.append(piece)
+        self.release()
+        self.slide.notes.append(piece)
 
     def show(self, piece: Piece) -> None:
         """Put a piece on the slide; the first one under a heading needs no step."""
         waits = piece.step and bool(self.slide.shown or self.slide.question)
+        if not self.slide.shown:
+            self.slide.lead = self.lead
+        self.lead = ""
         self.slide.shown.append(piece._replace(step=waits))
 
     def room(self, cell: str) -> None:
@@ -256,12 +303,17 @@ class _Deck:
             after: Whether the cell after, which may answer it, is left out.
         """
         comments, aside, last = True, False, ""
-        for kind, block in blocks(cell.source):
+        parts = list(blocks(cell.source))
+        for place, (kind, block) in enumerate(parts, 1):
+            if after and kind == "text" and block.endswith(":") and place == len(parts):
+                block = block[: max(_ends(block), default=0)]
             comments = comments and kind not in ("heading", "predict")
             aside = aside or (kind == "aside" and chosen in OPENING)
             if kind == "heading":
                 self._heading(block, cell.id, "notes" if aside else chosen)
             elif chosen == "skip" or (comments and before) or (kind == "predict" and after):
+                continue
+            elif not block or (kind == "text" and chosen in OPENING and self._in_exercises):
                 continue
             elif chosen == "notes":
                 self.speak(markdown(block))
@@ -284,21 +336,33 @@ class _Deck:
     def _block(self, kind: str, block: str, cell: str, chosen: str, joined: bool) -> None:
         """Show or say what is neither a heading nor a question."""
         opens = chosen in OPENING
-        if kind in LOOKS:
+        shown = _without_pointing(kind, block)
+        if kind in LOOKS and shown:
             if opens and not joined:
                 self.room(cell)
-            self.speak(None)
-            self.show(Piece(kind, markdown(block), chosen == "fragment" or self.slide.question))
-        elif kind == "point" or (kind != "spoken" and not opens):
+            self.release()
+            self.show(Piece(kind, markdown(shown), chosen == "fragment" or self.slide.question))
+        elif kind == "point" or (kind in ("text", *LOOKS) and not opens):
             self.speak(markdown(block))
-            point = _sentences(block) if kind == "point" else block
-            self.show(Piece(kind, markdown(point), step=chosen != "-"))
+            point = _sentences(shown) if kind == "point" else block
+            if point:
+                self.show(Piece(kind, markdown(point), step=chosen != "-"))
         else:
-            self.speak(None)
+            self.release()
+            if kind == "text":
+                self._lead(block)
             if kind == "text" and block.endswith(":"):
-                self.held = [markdown(block)]
+                self.held = block
             else:
                 self.speak(markdown(block))
+
+    def _lead(self, block: str) -> None:
+        """Remember words that may be shown; what stands in parentheses is said in passing."""
+        if block.startswith("("):
+            return
+        self.lead = block
+        if self.slide.shown:
+            self.slide.answer = self.slide.answer or block
 
     def code(self, cell: NotebookNode, chosen: str) -> None:
         """Take a code cell over."""
@@ -310,7 +374,7 @@ class _Deck:
             return
         if chosen in OPENING:
             self.room(cell.id)
-        self.speak(None)
+        self.release()
         step = chosen == "fragment" or self.slide.question
         outputs = [piece for output in cell.outputs for piece in _shown(output, cell.id, step)]
         drawn = any(piece.kind == "figure" for piece in outputs)
@@ -365,11 +429,45 @@ def _highlighted(code: str) -> str:
     return Highlight2HTML(pygments_lexer="python")(code)
 
 
-def _sentences(text: str) -> str:
-    """Keep the first sentence, and the next ones as long as all stay short."""
+def _ends(text: str) -> list[int]:
+    """Tell where the sentences end, except for the last one."""
     # Code, equations and what stands in parentheses may hold a point that ends nothing.
     masked = CLOSED.sub(lambda found: "X" * len(found[0]), text)
-    ends = [found.start() for found in SENTENCE.finditer(masked)]
+    return [found.start() for found in SENTENCE.finditer(masked)]
+
+
+def _without_pointing(kind: str, block: str) -> str:
+    """Take out what points elsewhere on the page.
+
+    Returns:
+        The block without such lines of a list or a table; a point and text up to the first such
+        sentence. May be empty.
+    """
+    if kind in ("list", "table"):
+        kept = [line for line in block.splitlines() if not POINTING.search(line)]
+        return "\n".join(kept)
+    if kind in WORDS:
+        around = [0, *_ends(block), len(block)]
+        sentences = [block[start:end] for start, end in pairwise(around)]
+        kept = takewhile(lambda sentence: not POINTING.search(sentence.strip()), sentences)
+        return "".join(kept)
+    return block
+
+
+def _caption(words: str) -> str:
+    """Shorten the words that lead to something; those that end in a colon end beside it."""
+    around = [0, *_ends(words), len(words)]
+    sentences = [words[start:end].strip() for start, end in pairwise(around)]
+    kept = [sentence for sentence in sentences if not POINTING.search(sentence)]
+    text = " ".join(kept)
+    if len(text) <= POINT:
+        return text
+    return kept[-1] if words.endswith(":") else _sentences(text)
+
+
+def _sentences(text: str) -> str:
+    """Keep the first sentence, and the next ones as long as all stay short."""
+    ends = _ends(text)
     # What ends in no point goes on in an equation or a figure, and says nothing without it.
     if not ends or re.search(r"[.?!][\"*)]*$", text):
         ends.append(len(text))

@@ -13,6 +13,16 @@ from twelve.lab.steps import STEPS
 FILES = [f"{Path(step.notebook).stem}.html" for step in STEPS]
 # The smallest type, in the pixels of a slide of 1280 by 720: of words, and of code and numbers.
 WORDS, NUMBERS = 18, 16
+# The smallest type in a picture, as it is stored (10.5 points at 100 dots an inch) and shown.
+STORED, SHOWN = 14.6, 13.9
+# Where a tall figure is shown smaller, and how large: the headings of its slides.
+SMALLER = {
+    "11_decoder.html": {
+        "Predict: which of the three calls still hear src cat, and which hear the future?": 12.5
+    },
+    "12_transformer.html": {"Separate, shared, tied": 12.9},
+    "13_training.html": {"A task to learn": 13.4},
+}
 
 READY = "window.Reveal?.isReady() && document.fonts.status === 'loaded'"
 WHERE = "({slide: Reveal.getIndices().h, more: Reveal.availableFragments().next})"
@@ -70,6 +80,12 @@ FAULTS = """([words, numbers]) =>
   if (!slide.querySelector("aside.notes")?.textContent.trim()) faults.push("no notes");
   return faults.map((fault) => `slide ${slide.id}: ${fault}`);
 })"""
+# How large a picture is shown, by the heading of its slide; the smallest where there are two.
+SHARES = """slides => Object.fromEntries(slides.flatMap((slide) =>
+  [...slide.querySelectorAll("img")].map((picture) => [
+    slide.querySelector("h1, h2").textContent,
+    picture.getBoundingClientRect().width / picture.naturalWidth,
+  ])).sort((one, other) => other[1] - one[1]))"""
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +149,19 @@ def test_axe_finds_nothing_serious_on_any_slide_and_all_can_be_printed(file, tab
     assert slides.count() == len(steps(cut[file]))
     assert tab.evaluate(FAULTS, [WORDS, NUMBERS]) == []
     assert grave(tab) == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_smallest_type_in_a_figure_can_be_read(file, tab, address, cut):
+    opened_for_print(tab, f"{address}/{file}")
+    shares = tab.locator(".pdf-page > section").evaluate_all(SHARES)
+    assert len(shares) == len(
+        {slide.heading for slide in cut[file].slides for piece in slide.looks if piece.alt}
+    )
+    sizes = {heading: STORED * share for heading, share in shares.items()}
+    smaller = SMALLER.get(file, {})
+    assert {heading for heading, size in sizes.items() if size < SHOWN} == {*smaller}
+    assert [heading for heading, floor in smaller.items() if sizes[heading] < floor] == []
 
 
 def test_axe_finds_nothing_serious_on_the_list_and_on_a_slide_with_its_controls(tab, address):
