@@ -28,6 +28,8 @@ LINE = re.compile(
     r"\.ipynb\?token=\w+)\n"
 )
 PNG = b"\x89PNG\r\n\x1a\n"
+# Whoever stops a kernel cancels what JupyterLab was still asking it.
+CANCELED = re.compile(r"Canceled future for \w+ message before replies were done")
 SECONDS = 1000
 
 
@@ -77,10 +79,14 @@ class Lab:
         self.page, self.folder, self.line = page, folder, line
         self.complaints, self.asked = [], []
         page.set_default_timeout(30 * SECONDS)
-        page.on("console", lambda message: self.complaints.append(message.text)
+        page.on("console", lambda message: self.complain(message.text)
                 if message.type in ("warning", "error") else None)  # fmt: skip
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("pageerror", lambda error: self.complain(str(error)))
         page.on("request", lambda request: self.asked.append(request.url))
+
+    def complain(self, text):
+        if not CANCELED.search(text):
+            self.complaints.append(text)
 
     def open(self, name):
         """Click twice on a notebook in the list of files; begin anew where another was left."""
