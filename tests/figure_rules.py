@@ -24,6 +24,7 @@ TEXT_CONTRAST, LINE_CONTRAST = 4.5, 3.0  # WCAG 2.2, 1.4.3 and 1.4.11
 SHORTEST = 40
 EMPTY_OPENING = re.compile(r"(a |an |the )?(figure|image|picture|plot|graph|chart|diagram)\b", re.I)
 COLOUR_WORD = re.compile(r"colou?r|fill|edge", re.I)
+COLOUR_NAME = re.compile(r"\b(red|blue|green|yellow|orange|purple|gr[ae]y|dark|pale)\b", re.I)
 
 
 def alt_problems(notebook: NotebookNode) -> Iterator[str]:
@@ -44,6 +45,9 @@ def alt_problems(notebook: NotebookNode) -> Iterator[str]:
             yield f"code cell {number}: the alt text has {len(alt)} characters, at most {LONGEST}"
         if EMPTY_OPENING.match(alt):
             yield f"code cell {number}: the alt text begins with {alt.split()[0]!r}"
+        claim = re.split(r"[.?!](?: |$)", alt)[0]
+        if told := COLOUR_NAME.search(claim):
+            yield f"code cell {number}: the claim is told by a colour, {told[0]!r}: {claim!r}"
         if not re.match(r"\W?[A-Z0-9]", alt) or not alt.endswith("."):
             yield f"code cell {number}: the alt text is no sentence: {alt!r}"
         if not re.search(r"[.:?!] \S+ \S+", alt):

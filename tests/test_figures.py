@@ -100,6 +100,7 @@ def test_a_good_alt_text_has_no_problem():
         (["Dog looks at fish: attention weights of two queries and two keys"], "no sentence"),
         (["dog looks at fish: attention weights of two queries and two keys."], "no sentence"),
         (["The encoder reads all of the source and the decoder writes."], "nothing more"),
+        (["What is too much is red. Tensor (row=2, vocab=4), one matrix."], "by a colour, 'red'"),
         ([ALT, ALT], "the same alt text"),
         ([f"{ALT} {'word ' * 120}."], "characters, at most 600"),
     ],
