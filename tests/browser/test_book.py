@@ -93,6 +93,8 @@ def test_a_page_is_whole_and_open_to_everybody(tab, site, page):
     assert tab.eval_on_selector_all(".bd-main table", headless) == []
     assert tab.locator("mjx-merror").count() == 0
     assert tab.locator(".math:not(:has(mjx-container svg))").count() == 0
+    cut = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
+    assert tab.eval_on_selector_all(".cell_input pre", cut) == []
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert tab.evaluate(wide) <= 0
     for theme in ("light", "dark"):
