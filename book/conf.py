@@ -49,6 +49,7 @@ html_favicon = "static/icon.svg"
 html_static_path = ["static"]
 html_extra_path = ["extra"]
 html_css_files = ["book.css"]
+html_js_files = ["found.js"]
 html_use_index = False
 html_domain_indices = False
 html_copy_source = False

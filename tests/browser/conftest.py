@@ -76,7 +76,9 @@ def tab(browser):
     tab.on("console", lambda message: complaints.append(message.text)
            if message.type in ("warning", "error") else None)  # fmt: skip
     tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+    # Whoever leaves a page aborts what it was still loading.
+    tab.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}")
+           if request.failure != "net::ERR_ABORTED" else None)  # fmt: skip
     tab.on("request", lambda request: outside.append(request.url)
            if not request.url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
            else None)  # fmt: skip

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT, grave, written
 from tools import write_book, write_student
@@ -124,6 +125,24 @@ def test_search_finds_a_phrase_and_leads_there(tab, site):
     place = next(link for link in searched(tab, "fully masked row") if "05_masks" in link)
     tab.goto(place)
     assert "fully masked row" in tab.inner_text("main")
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("mean of the squared distances", "07_normalization"),
+        ("equal scores share", "05_masks"),  # these words also stand apart, further up
+        ("even a perfect answer costs", "mistakes"),
+    ],
+)
+def test_search_leads_to_the_place(tab, site, words, page):
+    opened(tab, f"{site}/index.html")
+    searched(tab, words)
+    tab.locator(f'#search-results li a[href*="{page}"]').first.click()
+    tab.wait_for_url(f"**/{page}.html*")
+    place = tab.locator(":is(p, td, li)").get_by_text(words).first
+    expect(place).to_be_in_viewport()
+    assert tab.evaluate("scrollY") > 720
 
 
 def test_the_pages_work_from_a_disk(tab):

@@ -1,0 +1,21 @@
+// Whoever comes from the search is led to where the words stand: to the first piece of text that
+// holds them as one phrase, else most of them. Sphinx only marks the words.
+const words = (localStorage.getItem("sphinx_highlight_terms") || "").split(/\s+/).filter(Boolean);
+
+function score(piece) {
+  const text = piece.textContent.toLowerCase();
+  const held = words.filter((word) => text.includes(word)).length;
+  return text.includes(words.join(" ")) ? held + words.length : held;
+}
+
+addEventListener("load", async () => {
+  if (!words.length || location.hash) return;
+  await window.MathJax?.startup.promise; // equations that are still to be set would move the text
+  const pieces = [...document.querySelectorAll("article :is(h1, h2, h3, h4, p, li, td, dt, pre)")];
+  const scores = pieces.map(score);
+  const piece = pieces[scores.indexOf(Math.max(...scores))];
+  for (let fold = piece.closest("details"); fold; fold = fold.parentElement.closest("details")) {
+    fold.open = true;
+  }
+  piece.scrollIntoView({ block: "center" });
+});
