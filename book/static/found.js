@@ -1,6 +1,7 @@
 // Whoever comes from the search is led to where the words stand: to the first piece of text that
-// holds them as one phrase, else most of them. Sphinx only marks the words.
-const words = (localStorage.getItem("sphinx_highlight_terms") || "").split(/\s+/).filter(Boolean);
+// holds them as one phrase, else most of them. The page of the search leaves its words behind.
+const TERMS = "sphinx_highlight_terms";
+const words = (localStorage.getItem(TERMS) || "").split(/\s+/).filter(Boolean);
 
 function score(piece) {
   const text = piece.textContent.toLowerCase();
@@ -9,7 +10,9 @@ function score(piece) {
 }
 
 addEventListener("load", async () => {
-  if (!words.length || location.hash) return;
+  if (!words.length || document.getElementById("search-results")) return;
+  localStorage.removeItem(TERMS);
+  if (location.hash) return;
   await window.MathJax?.startup.promise; // equations that are still to be set would move the text
   const pieces = [...document.querySelectorAll("article :is(h1, h2, h3, h4, p, li, td, dt, pre)")];
   const scores = pieces.map(score);
@@ -17,5 +20,6 @@ addEventListener("load", async () => {
   for (let fold = piece.closest("details"); fold; fold = fold.parentElement.closest("details")) {
     fold.open = true;
   }
+  piece.classList.add("found");
   piece.scrollIntoView({ block: "center" });
 });

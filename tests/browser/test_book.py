@@ -140,9 +140,13 @@ def test_search_leads_to_the_place(tab, site, words, page):
     searched(tab, words)
     tab.locator(f'#search-results li a[href*="{page}"]').first.click()
     tab.wait_for_url(f"**/{page}.html*")
-    place = tab.locator(":is(p, td, li)").get_by_text(words).first
-    expect(place).to_be_in_viewport()
+    expect(tab.locator(".found")).to_be_in_viewport()
+    assert words in tab.inner_text(".found").lower()
     assert tab.evaluate("scrollY") > 720
+    tab.goto(f"{site}/notebooks/04_attention.html")  # which nobody has searched
+    tab.wait_for_load_state()
+    expect(tab.locator(".found")).to_have_count(0)
+    assert tab.evaluate("scrollY") == 0
 
 
 def test_the_pages_work_from_a_disk(tab):
