@@ -12,6 +12,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.text import Text
 from PIL import Image
 
+from tests.lab.test_draw_heads import FIGURES as OF_HEADS
 from twelve.lab import Trace, draw, example
 from twelve.lab.draw.canvas import SMALL_SIZE
 from twelve.lab.draw.prose import LONGEST
@@ -125,6 +126,20 @@ FIGURES = {
     "plan of one matrix": lambda: draw.plan(
         example.trace(on="cpu", tie_weights=True), title=TITLE, shared=True, tied=True
     ),
+    "stream": lambda: draw.stream(
+        example.trace(on="cpu"), "encoder.layers.0", title=TITLE, batch=1, position=0,
+        labels=example.words, last_norm=True,
+    ),
+    "stream with a memory": lambda: draw.stream(
+        example.trace(on="cpu"), "decoder.layers.0", title=TITLE, batch=1, position=1,
+        labels=example.words,
+    ),
+    "stream in both orders": lambda: draw.stream(
+        [example.trace(on="cpu", norm_first=order) for order in (True, False)],
+        "encoder.layers.0", title=TITLE, batch=1, position=0, labels=example.words,
+        sublayers={"self_attention": "attention"},
+    ),
+    **OF_HEADS,
 }  # fmt: skip
 
 
@@ -350,7 +365,9 @@ def test_a_caller_may_write_the_alt_text():
     assert draw.tensor(TWELVE, "a b c", title=TITLE, alt="Other words.").alt == "Other words."
 
 
-@pytest.mark.parametrize("name", ["tensor", "masked scores", "attention", "matmul", "memory"])
+@pytest.mark.parametrize(
+    "name", ["tensor", "masked scores", "attention", "matmul", "memory", "stream with a memory"]
+)
 def test_every_number_in_a_cell_is_in_the_summary(name):
     drawing = FIGURES[name]()
     written = {text.get_text() for text in drawing.figure.axes[0].texts}
