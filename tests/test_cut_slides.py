@@ -17,7 +17,19 @@ from tests.exercise_rules import exercises_of, solution_lines
 pytest.importorskip("nbconvert")
 
 from tools import write_slides
-from tools.cut_slides import EQUATION, POINT, TYPES, Slide, blocks, cut, markdown
+from tools.cut_slides import (
+    BESIDE,
+    EQUATION,
+    HIGH,
+    POINT,
+    SYMBOLS,
+    TYPES,
+    WORDS_WIDE,
+    Slide,
+    blocks,
+    cut,
+    markdown,
+)
 from twelve.lab.steps import STEPS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,7 +93,7 @@ def test_a_heading_opens_a_slide_and_a_paragraph_is_spoken():
     first, second = slides(
         md(f"## Why\n\nWe say this.\n\n{LOOK}\n\nAnd this.\n\n### How\n\n{LOOK}\n\nOr this.")
     )
-    assert (first.heading, first.kicker, kinds(first)) == ("Why", "", ["table"])
+    assert (first.heading, first.kicker, kinds(first)[0]) == ("Why", "", "table")
     assert said(first) == ["We say this.", "And this."]
     assert (second.heading, second.kicker, said(second)) == ("How", "Why", ["Or this."])
 
@@ -191,9 +203,37 @@ def test_what_says_little_alone_has_the_words_that_led_to_it(look):
     assert said(slide) == ["Gone.", "We count."]
 
 
-def test_the_words_that_led_to_a_second_equation_are_those_between_the_two():
-    _, second = slides(md("## Why\n\n$$ a $$\n\nThe other.\n\n$$ b $$"))
+def test_words_between_two_equations_stand_on_one_of_their_slides():
+    first, second = slides(md("## Why\n\nOne.\n\n$$ a $$\n\nThe other.\n\n$$ b $$"))
+    assert (kinds(first), text_of(first.shown[0].html)) == (["text", "math"], "One.")
     assert (kinds(second), text_of(second.shown[0].html)) == (["text", "math"], "The other.")
+    first, second = slides(md("## Why\n\n$$ a $$\n\nOf the one.\n\n$$ b $$\n\nOf both."))
+    assert (kinds(first), text_of(first.shown[1].html)) == (["math", "text"], "Of the one.")
+    assert (kinds(second), text_of(second.shown[1].html)) == (["math", "text"], "Of both.")
+
+
+@pytest.mark.parametrize("end", ["And what now?", "These:"])
+def test_words_that_comment_and_lead_on_are_shared_by_two_slides(end):
+    first, second = slides(md(f"## Why\n\n$$ a $$\n\nOf the one. {end}\n\n$$ b $$"))
+    assert (kinds(first), text_of(first.shown[1].html)) == (["math", "text"], "Of the one.")
+    assert (kinds(second), text_of(second.shown[0].html)) == (["text", "math"], end)
+
+
+def test_a_few_symbols_stand_with_their_one_equation():
+    rows = "".join(f"\n| {row} | 2 |" for row in range(SYMBOLS))
+    table = f"| symbol | size |\n|---|---|{rows}"
+    [slide] = slides(md(f"## Why\n\n$$ a $$\n\n{table}"))
+    assert kinds(slide) == ["math", "table"]
+    assert len(slides(md(f"## Why\n\n$$ a $$\n\n{table}\n| 9 | 9 |"))) == 2
+    assert len(slides(md(f"## Why\n\n$$ a $$\n\n$$ b $$\n\n{table}"))) == 2
+    assert len(slides(md(f"## Why\n\n$$ a $$\n\n{LOOK}"))) == 2
+
+
+def test_words_under_a_skipped_heading_are_no_comment_on_what_came_before():
+    first, second = slides(
+        md("## Why\n\n$$ a $$"), md("## How", "skip"), md("We count."), code("slide")
+    )
+    assert (kinds(first), kinds(second)) == (["math"], ["text", "run"])
 
 
 def test_words_lead_to_one_thing_and_stand_above_nothing_that_came_before():
@@ -202,14 +242,37 @@ def test_words_lead_to_one_thing_and_stand_above_nothing_that_came_before():
     assert (kinds(first), kinds(second)) == (["text", "printed"], ["printed"])
     step = code("fragment", printed("2"))
     [slide] = slides(md("## Why"), one, md("We count."), step)
-    assert kinds(slide) == ["printed", "+printed"]
+    assert kinds(slide) == ["printed", "text", "+printed"]
 
 
-def test_a_table_has_words_where_they_lead_to_it():
-    [told], [alone] = slides(md(f"## Why\n\nThese:\n\n{LOOK}")), slides(
-        md(f"## Why\n\nTwo of them.\n\n{LOOK}")
-    )  # fmt: skip
-    assert (kinds(told), kinds(alone)) == (["text", "table"], ["table"])
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [("These:", "Of both.", ["These:", "a b 1 2"]), ("Before.", "", ["Before.", "a b 1 2"]),
+     ("Before.", "After.", ["a b 1 2", "After."]), ("", "After. Now:", ["a b 1 2", "After."])],
+)  # fmt: skip
+def test_a_table_has_the_words_that_end_in_a_colon_or_those_behind_it(before, after, shown):
+    [slide] = slides(md(f"## Why\n\n{before}\n\n{LOOK}\n\n{after}"))
+    assert [" ".join(text_of(piece.html).split()) for piece in slide.shown] == shown
+
+
+def test_a_list_has_the_words_that_lead_to_it():
+    [told] = slides(md("## Why\n\nThese:\n\n- one\n- two"))
+    [alone] = slides(md("## Why\n\nTwo of them.\n\n- one\n- two"))
+    assert (kinds(told), kinds(alone)) == (["text", "list"], ["list"])
+
+
+def test_a_figure_beside_an_output_gets_words_and_alone_it_has_its_title():
+    text = md("## Why\n\nWe count.")
+    [alone] = slides(text, code("subslide", picture(8, 4)))
+    [beside] = slides(text, code("subslide", printed("1"), picture(8, 4)))
+    assert (kinds(alone), kinds(beside)) == (["figure"], ["text", "printed", "figure"])
+
+
+def test_words_to_a_question_that_is_left_out_lead_to_nothing():
+    skipped, shown = code("skip", printed("1")), code("subslide", printed("2"))
+    question = md("## Why\n\nGone.\n\n**Predict**: which?")
+    [slide] = slides(question, skipped, md("And why."), shown)
+    assert kinds(slide) == ["printed"]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +299,8 @@ def test_long_words_are_shown_in_their_first_sentences_or_where_they_lead():
     long = "And on, " * 30 + "to an end"
     [first] = slides(md(f"## Why\n\nWe count. {long}."), code("subslide", printed("1")))
     assert text_of(first.shown[0].html) == "We count."
+    [end] = slides(md(f"## Why\n\n{long}. We add. We count:"), code("subslide", printed("1")))
+    assert text_of(end.shown[0].html) == "We add. We count:"
     [last] = slides(md(f"## Why\n\n{long}. We count:"), code("subslide", printed("1")))
     assert text_of(last.shown[0].html) == "We count:"
 
@@ -244,7 +309,8 @@ def test_long_words_are_shown_in_their_first_sentences_or_where_they_lead():
     "pointing",
     ["The first cell asks.", "It needs more (below).", "As in the figure above, it moves.",
      "Below, we count.", "Its columns stand there, below.", "It stands at the end of this section.",
-     "It is the row, shown at the top, of x.", "The large one, above as columns 0, 1."],
+     "It is the row, shown at the top, of x.", "The large one, above as columns 0, 1.",
+     "That answers the question at the top."],
 )  # fmt: skip
 def test_what_points_elsewhere_on_the_page_is_spoken_and_not_shown(pointing):
     shown = code("subslide", printed("1"))
@@ -286,6 +352,19 @@ def test_a_last_sentence_that_ends_in_a_colon_goes_with_the_code_that_is_left_ou
         assert said(slide) == ["We count."]
     [slide] = slides(md("## Why\n\nBy a loop:"), shown)
     assert said(slide) == ["By a loop:"]
+
+
+@pytest.mark.parametrize(
+    "named", ["in the figure", "at the ends of both figures", "of the picture"]
+)
+def test_a_point_may_name_the_figure_only_where_it_stands_beside_it(named):
+    point = f"**Notice** the dot {named}."
+    [beside] = slides(md("## Why"), code("subslide", picture(8, 4)), md(point))
+    [alone] = slides(md("## Why"), code("subslide", printed("1")), md(point))
+    assert (kinds(beside), kinds(alone)) == (["figure", "+point"], ["printed"])
+    assert said(alone) == [text_of(markdown(point))]
+    [led] = slides(md(f"## Why\n\nWe count the dots {named}. We add."), code("slide"))
+    assert text_of(led.shown[0].html) == "We add."
 
 
 def test_hints_are_left_out():
@@ -400,6 +479,16 @@ def test_a_figure_stands_beside_words_where_it_is_not_wide(width, height, point,
     assert slide.halves is beside
 
 
+@pytest.mark.parametrize(
+    ("width", "height", "words"),
+    [(940, 640, WORDS_WIDE[0]), (880, 640, BESIDE - 880), (500, 400, WORDS_WIDE[1]),
+     (1000, 2 * HIGH, WORDS_WIDE[1])],
+)  # fmt: skip
+def test_words_beside_a_figure_leave_it_the_width_that_it_needs(width, height, words):
+    [slide] = slides(md("## Why"), code("subslide", picture(width, height)))
+    assert slide.words_width == words
+
+
 # Laws: the notebooks of the course
 
 
@@ -434,6 +523,16 @@ def test_every_slide_has_something_to_see_and_something_to_say(course, rendered)
         page = words_of(text_of(rendered[deck.file]))
         spoken = [words_of(note) for slide in deck.slides for note in said(slide)]
         assert [note for note in spoken if note not in page] == []
+
+
+def test_what_is_no_figure_and_no_list_has_words(course):
+    bare = [
+        f"{deck.file} {place}: {text_of(slide.heading)}"
+        for deck in course
+        for place, slide in enumerate(deck.slides[1:], 2)
+        if not slide.words and {piece.kind for piece in slide.looks} - {"figure", "list"}
+    ]
+    assert bare == []
 
 
 def test_no_words_are_said_to_more_than_two_slides(course):

@@ -18,10 +18,14 @@ In Markdown, for `slide` and `subslide` alike:
     is a last sentence that ends in a colon.
     Nothing is said to a heading under which nothing is shown. Hints (`<details>`) are left out, and
     so is what a section of exercises says to all of them.
-    A slide with an output or an equation and no words to it shows the words that led to it; a
-    question, those that follow its answer. So does other text that words ending in a colon lead to.
+    The symbols of an equation stand with it where they are few: a table right behind it.
+    A figure alone has its title to say what it shows. What else stands without words shows the
+    words that led to it, or else those that follow; a table those that follow, or else those that
+    led to it, unless they end in a colon; a question those that follow its answer. A list shows
+    words that end in a colon. The same words stand on one slide only: on the next one what is left
+    of them is the question or the colon in which they end.
     A sentence, or a line of a list or a table, that points elsewhere on the page, as (below), is
-    spoken and not shown.
+    spoken and not shown; so is a sentence about the figure where there is none.
     A slide to which nothing is said tells the alt text of its figure or reads its list; else it
     keeps the last words before it, once, and then tells its heading.
 
@@ -62,6 +66,11 @@ EQUATION = 100
 ZOOM = 1.8
 # How wide a figure may be for its height to stand beside words, and beside the heading alone.
 BESIDE_WORDS, BESIDE_HEADING = 1.8, 1.5
+# What a figure and the words beside it share, and how high it may be there; how wide the words are.
+BESIDE, HIGH = 1182, 704
+WORDS_WIDE = (276, 340)
+# How many symbols stand with their equation.
+SYMBOLS = 4
 # What a block begins with; the first that fits.
 KINDS = {
     "heading": r"#+ ",
@@ -75,16 +84,16 @@ KINDS = {
 }
 WORDS = ("point", "text")
 LOOKS = ("math", "table", "list", "fence")
-# What says little alone, and what does where words that end in a colon lead to it.
-BARE, LED = ("math", "printed", "html", "run"), ("table", "fence", "code")
 # A section whose first words are about working in the notebook.
 EXERCISES = "Exercises"
 # What points at a part of the page that may not be on the slide.
 POINTING = re.compile(
     r"\b(first|second|third|last) cell\b|\(below\)|, below[.:]|\bBelow\b"
-    r"|\b(as|figure|last) above\b|\babove as\b|\bshown at the top\b|\bend of this section\b"
-    r"|^Step \d+\.$"
+    r"|\b(as|figure|last) above\b|\babove as\b|\b(shown|question) at the top\b"
+    r"|\bend of this section\b|^Step \d+\.$"
 )
+# What points at a figure, which may stand on another slide.
+AT_FIGURE = re.compile(r"\b(the|both) (figures?|picture)\b")
 SENTENCE = re.compile(r"(?:(?<=[.?!])|(?<=[.?!][\"*])|(?<=[.?!]\*\*))\s+(?=[\"*A-Z\d])")
 CLOSED = re.compile(r"`[^`\n]+`|\$[^$\n]+\$|\([^()\n]*\)")
 # Code holds no links, whatever it looks like.
@@ -124,6 +133,7 @@ class Slide:
         notes: Pieces of HTML.
         lead: The words that led to what is shown, as Markdown; may be empty.
         answer: The first words after what is shown, as Markdown; may be empty.
+        place: Where these stand among what is shown.
     """
 
     heading: str
@@ -132,6 +142,7 @@ class Slide:
     question: bool = False
     lead: str = ""
     answer: str = ""
+    place: int = 0
     shown: list[Piece] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -145,15 +156,30 @@ class Slide:
         """What is there to be read."""
         return [piece for piece in self.shown if piece.kind in WORDS]
 
-    def caption(self) -> None:
-        """Put words to what says little alone."""
+    def caption(self, used: str) -> str:
+        """Put words to what stands without any.
+
+        Args:
+            used: What stands on the slide before.
+
+        Returns:
+            The Markdown from which the words were taken; may be empty.
+        """
         kinds = {piece.kind for piece in self.shown}
-        words = self.answer if self.question else self.lead
-        if not (kinds <= {*BARE} or (kinds <= {*BARE, *LED} and words.endswith(":"))):
-            return
-        if text := _caption(words):
-            place = len(self.shown) if self.question else 0
-            self.shown.insert(place, Piece("text", markdown(text), step=self.question))
+        told = kinds & {*WORDS} or kinds == {"figure"}
+        if told or (kinds == {"list"} and not self.lead.endswith(":")):
+            return ""
+        lead = _leading(self.lead) if self.lead == used else self.lead
+        first, second = (lead, True), (self.answer, False)
+        if "table" in kinds and not lead.endswith(":"):
+            first, second = second, first
+        for words, above in [(self.answer, False)] if self.question else [first, second]:
+            kept = words if above else words.removesuffix(_leading(words)).strip()
+            if text := _caption(kept, "figure" in kinds):
+                piece = Piece("text", markdown(text), step=self.question)
+                self.shown.insert(0 if above else self.place, piece)
+                return words
+        return ""
 
     @property
     def halves(self) -> bool:
@@ -162,6 +188,13 @@ class Slide:
             return False
         [figure] = self.looks
         return figure.width / figure.height < (BESIDE_WORDS if self.words else BESIDE_HEADING)
+
+    @property
+    def words_width(self) -> int:
+        """How wide the words beside a figure are, in dots: they leave it what it needs."""
+        [figure] = self.looks
+        needed = round(figure.width * min(1, HIGH / figure.height))
+        return min(max(BESIDE - needed, WORDS_WIDE[0]), WORDS_WIDE[1])
 
 
 def slide_type(cell: NotebookNode) -> str:
@@ -251,8 +284,9 @@ class _Deck:
             own = slide.notes or alts or lists
             slide.notes = own or last or [f"<p>{slide.heading}</p>"]
             last = own[-1:]
+        used = ""
         for slide in self.slides[1:]:
-            slide.caption()
+            used = slide.caption(used)
         return self.slides
 
     def name(self, block: str) -> int:
@@ -311,8 +345,10 @@ class _Deck:
             aside = aside or (kind == "aside" and chosen in OPENING)
             if kind == "heading":
                 self._heading(block, cell.id, "notes" if aside else chosen)
-            elif chosen == "skip" or (comments and before) or (kind == "predict" and after):
+            elif chosen == "skip" or (comments and before):
                 continue
+            elif kind == "predict" and after:
+                self.lead = ""
             elif not block or (kind == "text" and chosen in OPENING and self._in_exercises):
                 continue
             elif chosen == "notes":
@@ -322,9 +358,14 @@ class _Deck:
             else:
                 if kind == "point" and block.endswith(":") and not comments:
                     self.room(cell.id)
-                joined = kind == last == "math"
+                joined = last == "math" and (kind == "math" or self._takes(kind, block))
                 self._block("spoken" if aside else kind, block, cell.id, chosen, joined)
             last = kind
+
+    def _takes(self, kind: str, block: str) -> bool:
+        """Tell whether a table names the few symbols of the one equation of the slide."""
+        few = block.startswith("| symbol") and len(block.splitlines()) - 2 <= SYMBOLS
+        return kind == "table" and few and len(self.slide.looks) == 1
 
     def _heading(self, block: str, cell: str, chosen: str) -> None:
         level = self.name(block)
@@ -336,7 +377,8 @@ class _Deck:
     def _block(self, kind: str, block: str, cell: str, chosen: str, joined: bool) -> None:
         """Show or say what is neither a heading nor a question."""
         opens = chosen in OPENING
-        shown = _without_pointing(kind, block)
+        figure = any(piece.kind == "figure" for piece in self.slide.looks)
+        shown = _without_pointing(kind, block, figure)
         if kind in LOOKS and shown:
             if opens and not joined:
                 self.room(cell)
@@ -361,8 +403,8 @@ class _Deck:
         if block.startswith("("):
             return
         self.lead = block
-        if self.slide.shown:
-            self.slide.answer = self.slide.answer or block
+        if self.slide.shown and not self.slide.answer and not self.stale:
+            self.slide.answer, self.slide.place = block, len(self.slide.shown)
 
     def code(self, cell: NotebookNode, chosen: str) -> None:
         """Take a code cell over."""
@@ -436,8 +478,18 @@ def _ends(text: str) -> list[int]:
     return [found.start() for found in SENTENCE.finditer(masked)]
 
 
-def _without_pointing(kind: str, block: str) -> str:
+def _points(sentence: str, figure: bool) -> bool:
+    """Tell whether a sentence points at what does not stand on its slide."""
+    return bool(POINTING.search(sentence) or (not figure and AT_FIGURE.search(sentence)))
+
+
+def _without_pointing(kind: str, block: str, figure: bool) -> str:
     """Take out what points elsewhere on the page.
+
+    Args:
+        kind: What the block is.
+        block: Markdown.
+        figure: Whether a figure stands on its slide.
 
     Returns:
         The block without such lines of a list or a table; a point and text up to the first such
@@ -449,20 +501,29 @@ def _without_pointing(kind: str, block: str) -> str:
     if kind in WORDS:
         around = [0, *_ends(block), len(block)]
         sentences = [block[start:end] for start, end in pairwise(around)]
-        kept = takewhile(lambda sentence: not POINTING.search(sentence.strip()), sentences)
+        kept = takewhile(lambda sentence: not _points(sentence.strip(), figure), sentences)
         return "".join(kept)
     return block
 
 
-def _caption(words: str) -> str:
+def _leading(words: str) -> str:
+    """Give the question or the sentence with a colon in which words end, if they do."""
+    last = words[max(_ends(words), default=0) :]
+    return last.strip() if last.endswith((":", "?")) else ""
+
+
+def _caption(words: str, figure: bool) -> str:
     """Shorten the words that lead to something; those that end in a colon end beside it."""
     around = [0, *_ends(words), len(words)]
     sentences = [words[start:end].strip() for start, end in pairwise(around)]
-    kept = [sentence for sentence in sentences if not POINTING.search(sentence)]
+    kept = [sentence for sentence in sentences if not _points(sentence, figure)]
     text = " ".join(kept)
     if len(text) <= POINT:
         return text
-    return kept[-1] if words.endswith(":") else _sentences(text)
+    if not words.endswith(":"):
+        return _sentences(text)
+    ends = [" ".join(kept[start:]) for start in range(len(kept))]
+    return next((end for end in ends if len(end) <= POINT), kept[-1])
 
 
 def _sentences(text: str) -> str:
