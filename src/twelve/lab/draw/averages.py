@@ -57,8 +57,8 @@ def groups(
         canvas.text(0.0, y + LINE / 2, heading, size=12, align="left", bold=True)
         order = iter(letters.flatten().tolist())
         draw_panels(canvas, table, lambda value, order=order: _cell(value, next(order)),
-                    top=y + LINE * 1.5)  # fmt: skip
-        y = _draw_means(canvas, means, canvas.bottom + 0.16) + 0.3
+                    top=y + LINE * 1.3, cell_height=0.31)  # fmt: skip
+        y = _draw_means(canvas, means, canvas.bottom + 0.1) + 0.18
         summary.append(f"{heading}; means: {_list(means)}")
         counts.append(f"{heading}; {len(means)} {plural('mean', len(means))}")
     alt = alt or tell(

@@ -13,7 +13,7 @@ from twelve.lab.palette import INK, PAPER, SHADE, SPOTLIGHT
 if TYPE_CHECKING:
     from twelve.lab.traced import Traced
 
-WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.36, 0.3, 0.44
+WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.34, 0.26, 0.44
 ENCODER_X, DECODER_X = 0.0, 4.55
 NUMBER = 0.24  # from the edge of a box to the middle of its step's number
 

@@ -18,7 +18,7 @@ from twelve.lab.table import Table, Value, as_plain_tensor
 
 PER_LINE = 12  # storage cells on one line
 LARGEST = 48
-ROOM = 0.28  # the height of one stride
+ROOM = 0.23  # the height of one stride
 SPREAD = 0.4  # between two tensors; between two storages it is twice that
 WIDEST = 12.5  # inches, for storages side by side
 
@@ -128,7 +128,7 @@ def _draw_storage(canvas: Canvas, views: list[View], label: str, left: float, y:
             canvas.text(x + width / 2, y + 0.165, texts[place])
             canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{place}", size=SMALL_SIZE)
         y += 0.33 + LINE
-    y = _draw_steps(canvas, views, width, left, y + 0.16) + 0.2
+    y = _draw_steps(canvas, views, width, left, y + 0.14) + 0.12
     return max(left + min(len(texts), PER_LINE) * width, _draw_views(canvas, views, left, y))
 
 
@@ -166,7 +166,7 @@ def _draw_views(canvas: Canvas, views: list[View], left: float, y: float) -> flo
         if x > left and x + width - left > MAX_WIDTH:
             x, y = left, lowest
         right, bottom = _draw_view(canvas, view, x, y)
-        x, lowest, rightmost = right + SPREAD, max(lowest, bottom + 0.3), max(rightmost, right)
+        x, lowest, rightmost = right + SPREAD, max(lowest, bottom + 0.2), max(rightmost, right)
     return rightmost
 
 
@@ -175,7 +175,7 @@ def _draw_view(canvas: Canvas, view: View, x: float, y: float) -> tuple[float, f
     words = f"{view.table.sizes}, {view.order}"
     canvas.text(x, y, view.name, size=12, align="left", bold=True)
     canvas.text(x, y + LINE, words, align="left")
-    top = y + LINE * 1.9
-    grids = draw_panels(canvas, view.table, view.cell, left=x, top=top, cell_height=0.48)
+    top = y + LINE * 1.8
+    grids = draw_panels(canvas, view.table, view.cell, left=x, top=top, cell_height=0.41)
     right = max(x + canvas.width_of(words), *(grid.right + SIDE for grid in grids))
     return right, max(grid.bottom for grid in grids)
