@@ -125,8 +125,15 @@ def _as_lines(parameters):
     return lines.replace("</dd>", "</span>")
 
 
+def _on_paper(app):
+    """Dress the one page as a book."""
+    if app.builder.name == "singlehtml":
+        app.add_css_file("bound.css", priority=900)  # after book.css
+
+
 def setup(app):
     """Join the two above to autodoc, before napoleon reads the sections, and the others."""
+    app.connect("builder-inited", _on_paper)
     app.connect("doctree-resolved", _apart)
     app.connect("html-page-context", _named)
     app.connect("autodoc-process-signature", _readable)

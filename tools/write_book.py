@@ -98,6 +98,26 @@ CHAPTERS = {
     "To teach": ["docs/teaching"],
     "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING"],
 }  # fmt: skip
+# On paper a line of code is printed once: the source holds the docstrings too.
+BOUND_REFERENCE = """# Reference
+
+The source of every layer, with its docstrings, then the instruments. Sizes stand in the signatures:
+`Float[Tensor, "batch seq"]` is a tensor of floats with the axes batch and seq.
+
+```{{toctree}}
+:maxdepth: 1
+
+{names}
+```
+"""
+BOUND_MODULE = """# {step.stem}
+
+The notebook: [{step.number} {step.title}](../{step.notebook}).
+
+```{{literalinclude}} ../src/twelve/{step.stem}.py
+:language: python
+```
+"""
 STUDENTS = "students.zip"
 READ_HERE = f"Read on here: [00 Start here]({STEPS[0].notebook})."
 # Whoever reads without running passes over the imports.
@@ -148,11 +168,10 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     readme = (root / "README.md").read_text(encoding="utf-8")
     readme = _relinked(readme, "README.md", root)
     if bound:
-        chapters = {"First": ["course"], **CHAPTERS}
-        names = [name.split("<")[-1].rstrip(">") for part in chapters.values() for name in part]
-        listed = [f"- [](/{name})" for name in names]
-        yield "index.md", "# Twelve Numbers\n\n" + "\n".join(listed) + _chapters(chapters)
-        yield "course.md", readme.replace("# Twelve Numbers", "# The course", 1)
+        chapters = {**CHAPTERS, "The course": ["course", *CHAPTERS["The course"]]}
+        opening = "\n\n".join(readme.split("\n\n")[:2])
+        yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
+        yield "course.md", readme.replace("# Twelve Numbers", "# Overview", 1)
     else:
         start = readme.replace("\n\n![", f"\n\n{READ_HERE}\n\n![", 1)
         yield "index.md", start + _chapters(CHAPTERS)
@@ -174,7 +193,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
                 if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
                     cell.metadata["mystnb"] = {"image": {"alt": alt}}
         yield step.notebook, nbformat.writes(notebook)
-    yield from _reference()
+    yield from _reference(bound=bound)
 
 
 def downloads(root: Path) -> dict[str, bytes]:
@@ -244,6 +263,15 @@ def _chapters(chapters: dict[str, list[str]]) -> str:
     return "\n\n" + "\n\n".join(trees) + "\n"
 
 
+def _contents(chapters: dict[str, list[str]]) -> str:
+    """List the chapters by parts, each a link that bears its title."""
+    lines = []
+    for part, names in chapters.items():
+        lines.append(f"- {part}")
+        lines += [f"  - [](/{name.split('<')[-1].rstrip('>')})" for name in names]
+    return "\n".join(lines)
+
+
 def _along(step: Step, root: Path) -> str:
     """Write the line under the title of a notebook: what can be taken along, and its module."""
     name = Path(step.notebook).name
@@ -258,13 +286,14 @@ def _along(step: Step, root: Path) -> str:
     return f"```{{only}} builder_html\n{line}\n```"
 
 
-def _reference() -> Iterator[tuple[str, str]]:
+def _reference(*, bound: bool = False) -> Iterator[tuple[str, str]]:
     """Give a page for each module and each room of the instruments."""
+    index, page = (BOUND_REFERENCE, BOUND_MODULE) if bound else (REFERENCE, MODULE)
     modules = [step for step in STEPS if (ROOT / "src" / "twelve" / f"{step.stem}.py").exists()]
     names = [step.stem for step in modules] + list(INSTRUMENTS)
-    yield "reference/index.md", REFERENCE.format(names="\n".join(names))
+    yield "reference/index.md", index.format(names="\n".join(names))
     for step in modules:
-        yield f"reference/{step.stem}.md", MODULE.format(step=step)
+        yield f"reference/{step.stem}.md", page.format(step=step)
     for name, (module, title) in INSTRUMENTS.items():
         yield f"reference/{name}.md", INSTRUMENT.format(title=title, module=module)
 

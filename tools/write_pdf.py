@@ -1,4 +1,4 @@
-"""Prints the course as one PDF, with bookmarks.
+"""Prints the course as one PDF, with page numbers in its contents, running heads and bookmarks.
 
 Usage: python -m tools.write_pdf [FILE]
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pikepdf
+from pikepdf import Operator
 from playwright.sync_api import Page
 
 from tools import browser, write_book
@@ -19,38 +20,30 @@ from tools import browser, write_book
 PDF = Path("build/twelve-numbers.pdf")
 # The pages as one page, before it is printed.
 ONE_PAGE = Path("build/book-one-page")
-MARGINS = {"top": "16mm", "bottom": "18mm", "left": "15mm", "right": "15mm"}
+# Margins and running heads are in book/static/bound.css.
+BIND = Path(__file__).with_name("bind.js")
 SCALE = 0.8
-FOOTER = (
-    '<div style="font-size: 8px; width: 100%; text-align: center; font-family: sans-serif">'
-    '<span class="pageNumber"></span> / <span class="totalPages"></span></div>'
-)
 PATIENCE = 600_000  # milliseconds; hundreds of equations are typeset before the first page
-# What lies beside the pages does not come along.
-UNLINKED = "document.querySelectorAll('a.download').forEach((a) => a.removeAttribute('href'))"
-# On paper nothing can be opened: answers and hints are, and what a figure says in words goes.
-UNFOLDED = """document.querySelectorAll("details").forEach((folded) => {
-  if (/the figure in words/.test(folded.querySelector("summary").textContent)) folded.remove();
-  else folded.open = true;
-})"""
-# What is printed of the headings, without the sign that links to each.
-HEADINGS = """() => [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
-  .filter((heading) => heading.offsetParent)
-  .map((heading) => {
-    const copy = heading.cloneNode(true);
-    copy.querySelectorAll(".headerlink").forEach((link) => link.remove());
-    return copy.textContent.trim();
-  })"""
+LISTED = "[...document.querySelectorAll('.contents .page')].map((page) => page.dataset.of)"
+
+SHOWS_TEXT = Operator("BT"), Operator("ET")
+MARKED = {Operator("BMC"), Operator("BDC")}
+UNMARKED = Operator("EMC")
+DRAWS = {Operator(name) for name in ("m", "re")}
+PAINTS = {Operator(name) for name in ("f", "F", "f*", "S", "s", "B", "B*", "b", "b*", "n")}
 
 
 def write(file: Path) -> None:
     """Print the pages as Chromium shows them, the equations typeset.
 
+    It is printed twice: the first time shows on which page each line of the contents ends up.
+
     Args:
         file: Where to.
 
     Raises:
-        ValueError: If the pages cannot be written, or nothing on them was typeset.
+        ValueError: If the pages cannot be written, or nothing on them was typeset, or the page
+            numbers in the contents move what they number.
         OSError: If there is no browser, or something cannot be read or written.
     """
     if file.is_dir():
@@ -60,30 +53,69 @@ def write(file: Path) -> None:
     aside = file.with_name(f".{file.name}.new")
     with browser.launched() as running:
         page = running.new_page(color_scheme="light")
-        page.set_default_timeout(PATIENCE)
-        page.goto((ONE_PAGE / "index.html").resolve().as_uri())
-        headings = _print(page, aside)
+        headings = bind(page)
+        listed = page.evaluate(LISTED)
+        _print(page, aside, tagged=False)
+        with pikepdf.open(aside) as draft:
+            numbers = page_numbers(draft, listed)
+        page.evaluate("numberPages", numbers)
+        _print(page, aside, tagged=True)
     with pikepdf.open(aside, allow_overwriting_input=True) as pdf:
+        for name, number in page_numbers(pdf, listed).items():
+            if number != numbers[name]:
+                raise ValueError(f"{name} is on page {number}, the contents say {numbers[name]}")
         _name(pdf, headings)
+        for printed in pdf.pages:
+            _mark_artifacts(pdf, printed)
         # As small as a third: Chromium leaves the tags, which say what is a heading, unpacked.
         pdf.save(object_stream_mode=pikepdf.ObjectStreamMode.generate)
     os.replace(aside, file)
 
 
-def _print(page: Page, file: Path) -> list[str]:
-    """Print a page, and give its headings."""
+def bind(page: Page) -> list[str]:
+    """Open the one page as it is printed, but for the page numbers, and give its headings.
+
+    Args:
+        page: An empty tab.
+
+    Raises:
+        ValueError: If nothing was typeset.
+    """
+    page.set_default_timeout(PATIENCE)
+    page.goto((ONE_PAGE / "index.html").resolve().as_uri())
     page.evaluate("MathJax.startup.promise.then(() => true)")
     if not page.locator("mjx-container svg").count():
         raise ValueError("no equation was typeset: the PDF would show TeX")
-    page.evaluate(UNLINKED)
-    page.evaluate(UNFOLDED)
+    page.add_script_tag(path=BIND)
     page.emulate_media(media="print")
+    page.evaluate("bind()")
+    return page.evaluate("printedHeadings()")
+
+
+def page_numbers(pdf: pikepdf.Pdf, names: Sequence[str]) -> dict[str, int]:
+    """Number the pages, from 1, to which links lead.
+
+    Args:
+        pdf: A file printed by Chromium.
+        names: What the links name.
+
+    Raises:
+        ValueError: If a link leads nowhere.
+    """
+    places = {page.objgen: place for place, page in enumerate(pdf.pages, 1)}
+    numbers = {}
+    for name in names:
+        if f"/{name}" not in pdf.Root.Dests:
+            raise ValueError(f"the contents list {name}, and no page holds it")
+        numbers[name] = places[pdf.Root.Dests[f"/{name}"][0].objgen]
+    return numbers
+
+
+def _print(page: Page, file: Path, *, tagged: bool) -> None:
     page.pdf(
-        path=file, format="A4", margin=MARGINS, outline=True, tagged=True, scale=SCALE,
-        print_background=True, display_header_footer=True, header_template="<span></span>",
-        footer_template=FOOTER,
+        path=file, prefer_css_page_size=True, scale=SCALE, print_background=True,
+        outline=tagged, tagged=tagged,
     )  # fmt: skip
-    return page.evaluate(HEADINGS)
 
 
 def _name(pdf: pikepdf.Pdf, headings: Sequence[str]) -> None:
@@ -95,6 +127,29 @@ def _name(pdf: pikepdf.Pdf, headings: Sequence[str]) -> None:
         for bookmark, heading in zip(bookmarks, headings, strict=True):
             bookmark.title = heading
     pdf.docinfo["/Title"] = "Twelve Numbers"
+    pdf.Root.PageMode = pikepdf.Name.UseOutlines
+
+
+def _mark_artifacts(pdf: pikepdf.Pdf, page: pikepdf.Page) -> None:
+    """Mark what no tag holds as no part of the text: heads, page numbers and backgrounds.
+
+    Chromium leaves it unmarked, and a screen reader may read it out in the middle of a sentence.
+    """
+    begin = pikepdf.ContentStreamInstruction([pikepdf.Name.Artifact], Operator("BMC"))
+    end = pikepdf.ContentStreamInstruction([], UNMARKED)
+    shows, shown = SHOWS_TEXT
+    depth, open_, instructions = 0, False, []
+    for instruction in pikepdf.parse_content_stream(page):
+        operator = instruction.operator
+        if not depth and not open_ and (operator == shows or operator in DRAWS):
+            instructions.append(begin)
+            open_ = True
+        instructions.append(instruction)
+        if open_ and (operator == shown or operator in PAINTS):
+            instructions.append(end)
+            open_ = False
+        depth += (operator in MARKED) - (operator == UNMARKED)
+    page.Contents = pdf.make_stream(pikepdf.unparse_content_stream(instructions))
 
 
 def _in_order(bookmarks: Sequence[pikepdf.OutlineItem]) -> Iterator[pikepdf.OutlineItem]:
