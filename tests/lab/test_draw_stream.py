@@ -9,9 +9,12 @@ import torch
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.colors import to_hex
+
 from twelve.lab import Trace, draw, example
 from twelve.lab.draw import Drawing
 from twelve.lab.format import format_number
+from twelve.lab.palette import SHADE
 
 TITLE = "A claim about numbers"
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
@@ -224,6 +227,14 @@ def test_sublayers_out_of_order_are_refused(pre):
     swapped = {"feed_forward": "think", "self_attention": "look"}
     with pytest.raises(ValueError, match=r"feed_forward_residual\.added plus .*self_attention"):
         stream(pre, ENCODER, sublayers=swapped)
+
+
+def test_the_stream_ends_where_the_last_norm_begins(pre):
+    axes = stream(pre, ENCODER, last_norm=True).figure.axes[0]
+    place = {text.get_text(): text.get_position()[0] for text in axes.texts}
+    (ground,) = [box for box in axes.patches if to_hex(box.get_facecolor()) == SHADE]
+    end = ground.get_x() + ground.get_width()
+    assert place["y = a + feed forward"] < end < place["memory"] - 0.3
 
 
 def test_the_last_norm_must_read_the_end_of_the_road(pre, companion):

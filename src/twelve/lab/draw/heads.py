@@ -404,11 +404,11 @@ def _name_columns(sheet: _Sheet, y: float) -> None:
         sheet.canvas.text(x, y - 1.5 * LINE - 0.05, move, bold=True)
         sheet.canvas.text(x, y - 0.5 * LINE - 0.05, what, size=SMALL_SIZE)
     for name, matrix in (("key", "W_K"), ("value", "W_V")):
-        x, align = sheet.left[name] + sheet.cell / 2, "center"
+        x, align, source = sheet.left[name] + sheet.cell / 2, "center", f"by {matrix}"
         if not sheet.beside:
-            x, align = sheet.left[name] + ASIDE, "left"
+            x, align, source = sheet.left[name] + ASIDE, "left", f"each x by {matrix}"
         sheet.canvas.text(x, y - 1.5 * LINE - 0.05, name, align=align)
-        sheet.canvas.text(x, y - 0.5 * LINE - 0.05, f"by {matrix}", size=SMALL_SIZE, align=align)
+        sheet.canvas.text(x, y - 0.5 * LINE - 0.05, source, size=SMALL_SIZE, align=align)
 
 
 def _lead_in(sheet: _Sheet, asks: Grid, queries: Sequence[Grid]) -> None:

@@ -132,7 +132,10 @@ class _Painter:
             ends.append((labels[0], labels[1]))
         halves = [sum(map(canvas.width_of, pair)) / 2 for pair in ends]
         self.norm = max(NORM, max(halves, default=0.0) + PADDING - cell)
-        self.after = max(BAND, (canvas.width_of(labels[-1]) + PADDING - cell) / 2)
+        overhangs = [max(BAND, (canvas.width_of(text) + PADDING - cell) / 2) for text in labels]
+        self.after = overhangs[-1]
+        # The norm that ends the stack stands behind the stream, and so does what it gives.
+        self.beyond = self.norm + cell + overhangs[-1] - overhangs[0] if lane.last else 0.0
         self.top = self.box = 0.0
 
     @property
@@ -151,7 +154,7 @@ class _Painter:
         self.top = self.box + BOX + RISE + self.height + RISE
         left = x + self.start.margin_left
         ground = left - BAND, self.top - BAND
-        size = x + self.width - ground[0], self.height + 2 * BAND + LINE
+        size = x + self.width - self.beyond - ground[0], self.height + 2 * BAND + LINE
         self.canvas.box(*ground, *size, fill=SHADE, line=0)
         head = self.box - LINE / 2 - PADDING / 2
         self.canvas.text(x, head, self.lane.heading, size=12, align="left", bold=True)
