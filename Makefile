@@ -66,8 +66,8 @@ lab: install ## open the first notebook in JupyterLab; ARGS="--port 9000" passes
 	@$(RUN) -m tools.open_lab $(ARGS)
 
 test: install ## run the tests, then compare every notebook with its stored outputs
-	$(PYTEST) tests --ignore=tests/browser
-	$(PYTEST) -p tests.nbval_guard --nbval --nbval-current-env --nbval-cell-timeout=120 notebooks
+	$(PYTEST) tests --ignore=tests/products/browser
+	$(PYTEST) -p tests.course.nbval_guard --nbval --nbval-current-env --nbval-cell-timeout=120 notebooks
 
 lint: install ## check the style of the code and of the notebooks
 	$(RUN) -m ruff check
@@ -94,7 +94,7 @@ slides: install $(PAGES) ## write a deck of slides for each notebook into build/
 	@$(RUN) -m tools.write_slides
 
 browser-test: install book slides pdf ## open the pages, the slides and every notebook in a real browser
-	$(PYTEST) tests/browser
+	$(PYTEST) tests/products/browser
 
 student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
 	@$(RUN) -m tools.write_student $(STUDENT)
@@ -105,15 +105,15 @@ course: install ## install nbgrader and write a course for it; COURSE=folder, el
 
 compare: install ## install Hugging Face Transformers and run the tests against its models
 	$(EXTRA) '.[bench]'
-	$(PYTEST) tests/test_same_as_hugging_face.py
+	$(PYTEST) tests/products/test_same_as_hugging_face.py
 
 classroom: install ## install nbgrader, run the student notebooks, and grade all, half and no answers
 	$(EXTRA) '.[teach]'
 	rm -rf $(UNANSWERED)
 	$(RUN) -m tools.write_student $(UNANSWERED)
-	$(PYTEST) -p tests.nbval_guard --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(UNANSWERED)
+	$(PYTEST) -p tests.course.nbval_guard --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(UNANSWERED)
 	rm -rf $(UNANSWERED)
-	$(PYTEST) tests/test_classroom.py
+	$(PYTEST) tests/products/test_classroom.py
 
 bench: install ## measure speed and memory against other implementations, into docs/benchmarks.md
 	$(EXTRA) '.[bench]'

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.timing import Run, interleave, ratios
-from twelve.lab import Trace, example
+from twelve_lab import Trace, example
 
 
 class Operations(TorchDispatchMode):

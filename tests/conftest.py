@@ -1,4 +1,7 @@
-"""Shared by all tests: shapes are checked at run time, and every size differs from every other."""
+"""Shared by all tests: every size differs from every other.
+
+Shapes are checked on every call: pyproject.toml gives the layers to jaxtyping's own plugin.
+"""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -6,16 +9,7 @@ from types import SimpleNamespace
 import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
 from torch import Tensor, nn
-
-# Before the first import of the layers: every signature is checked on every call.
-STEPS = (
-    "linear", "embedding", "positional_encoding", "attention", "masks", "multi_head_attention",
-    "normalization", "residual", "feed_forward", "encoder", "decoder", "transformer",
-    "training", "generation", "same_as_pytorch",
-)  # fmt: skip
-_hook = install_import_hook([f"twelve.{step}" for step in STEPS], "beartype.beartype")
 
 # What torch.nn calls the parts of our layers.
 TORCH_NAMES = {

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 # The package itself is imported in functions only: a process that runs the tests must not have
 # seen it, so that it finds the copy.
 if TYPE_CHECKING:
-    from twelve.lab.check import Mistake, Plant
+    from twelve_lab.check import Mistake, Plant
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "mistakes.md"
@@ -75,7 +75,7 @@ def page(mistakes: list["Mistake"], noticed: dict[str, Run]) -> str:
     return (
         "# The classic mistakes\n\n"
         "Right shape, wrong numbers: each of these runs, or runs until all sizes differ. "
-        "`twelve.lab.check` holds each of them once, beside the right answer. `make mutants` "
+        "`twelve_lab.check` holds each of them once, beside the right answer. `make mutants` "
         "plants them in a copy of the package one after the other, runs the tests of the file, "
         "then those of the other steps, and writes this page. The last column says what the test "
         "saw: other numbers, axes that do not fit an annotation, or an error.\n\n"
@@ -94,7 +94,7 @@ def main(ids: list[str]) -> int:
     Returns:
         1 where one goes unnoticed or cannot be planted, else 0.
     """
-    from twelve.lab.check import MISTAKES
+    from twelve_lab.check import MISTAKES
 
     unknown = [id for id in ids if id not in MISTAKES]
     if unknown:
@@ -126,7 +126,7 @@ def main(ids: list[str]) -> int:
 
 
 def _row(mistake: "Mistake", run: Run) -> str:
-    from twelve.lab.steps import STEPS
+    from twelve_lab.course import STEPS
 
     step = next(step for step in STEPS if step.number == mistake.step)
     file = f"{mistake.plant.module}.py"
@@ -151,15 +151,16 @@ def _copy(folder: Path) -> Path:
 
 def _tests(module: str) -> tuple[list[str], list[str]]:
     """Name the tests of a module, and those of all other steps."""
-    from twelve.lab.steps import STEPS
+    from twelve_lab.course import STEPS
 
     stems = [step.stem for step in STEPS if (ROOT / "src/twelve" / f"{step.stem}.py").exists()]
-    return [f"tests/test_{module}.py"], [f"tests/test_{at}.py" for at in stems if at != module]
+    others = [f"tests/unit/test_{at}.py" for at in stems if at != module]
+    return [f"tests/unit/test_{module}.py"], others
 
 
 def _check_unplanted(copy: Path, modules: set[str]) -> float:
     """Refuse to begin where a test fails anyway: it would notice everything."""
-    run = _run(copy, sorted(f"tests/test_{module}.py" for module in modules))
+    run = _run(copy, sorted(f"tests/unit/test_{module}.py" for module in modules))
     if run.end != "all passed":
         raise SystemExit(f"without any mistake: {run.failed} {run.end}")
     return run.seconds

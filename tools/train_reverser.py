@@ -1,4 +1,4 @@
-"""Trains the model that reverses digits and writes its weights: src/twelve/lab/reverser.pt.
+"""Trains the model that reverses digits and writes its weights: src/twelve_lab/reverser.pt.
 
 Usage: python tools/train_reverser.py
 """
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from twelve.lab import reversal
 from twelve.training import train
+from twelve_lab import reversal
 
 STEPS = 1200
-WEIGHTS = Path(str(files("twelve.lab"))) / "reverser.pt"
+WEIGHTS = Path(str(files("twelve_lab"))) / "reverser.pt"
 
 
 def write(path: Path) -> None:

@@ -22,8 +22,8 @@ import nbformat
 from myst_parser.mdit_to_docutils.base import default_slugify
 
 from tools import write_student
-from twelve.lab import cli
-from twelve.lab.steps import STEPS, Step
+from twelve_lab import cli
+from twelve_lab.course import STEPS, Step
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
@@ -48,9 +48,9 @@ CHECKED = {
 
 # What the reference describes beside the modules of the steps.
 INSTRUMENTS = {
-    "lab": ("twelve.lab", "Instruments: watch, explain and try"),
-    "lab_draw": ("twelve.lab.draw", "Instruments: draw"),
-    "lab_check": ("twelve.lab.check", "Instruments: check an answer"),
+    "lab": ("twelve_lab", "Instruments: watch, explain and try"),
+    "lab_draw": ("twelve_lab.draw", "Instruments: draw"),
+    "lab_check": ("twelve_lab.check", "Instruments: check an answer"),
 }
 REFERENCE = """# Reference
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
-from twelve.lab import Trace, example
-from twelve.lab.steps import find_step
+from twelve_lab import Trace, example
+from twelve_lab.course import find_step
 
 GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 HEADING = "## Catalogue of the trace"

@@ -17,7 +17,7 @@ from nbconvert import HTMLExporter
 
 from tools.cut_slides import Slide, cut
 from tools.write_student import apart
-from twelve.lab.steps import STEPS, Step
+from twelve_lab.course import STEPS, Step
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"

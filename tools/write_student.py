@@ -203,7 +203,7 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
         OSError: If something cannot be read or written.
     """
     # The package loads torch, which whoever asks for a student version alone does not need.
-    from twelve.lab.check import progress
+    from twelve_lab.check import progress
 
     apart(folder, notebooks)
     files = contents(notebooks)

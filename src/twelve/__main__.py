@@ -2,6 +2,6 @@
 
 import sys
 
-from twelve.lab.cli import main
+from twelve_lab.cli import main
 
 sys.exit(main())

@@ -1,6 +1,6 @@
 """Scaled dot-product attention: each query takes a weighted average of the values.
 
-Step 04 | notebooks/04_attention.ipynb | tests/test_attention.py
+Step 04 | notebooks/04_attention.ipynb | tests/unit/test_attention.py
 """
 
 import math

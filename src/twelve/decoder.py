@@ -1,6 +1,6 @@
 """Decoder: layers in which target positions look back at themselves and across at the source.
 
-Step 11 | notebooks/11_decoder.ipynb | tests/test_decoder.py
+Step 11 | notebooks/11_decoder.ipynb | tests/unit/test_decoder.py
 """
 
 from jaxtyping import Bool, Float

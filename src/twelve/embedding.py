@@ -1,6 +1,6 @@
 """Token embedding: each id is replaced by its row of a table.
 
-Step 02 | notebooks/02_embedding.ipynb | tests/test_embedding.py
+Step 02 | notebooks/02_embedding.ipynb | tests/unit/test_embedding.py
 """
 
 import math

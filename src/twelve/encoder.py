@@ -1,6 +1,6 @@
 """Encoder: layers in which every source position looks at the whole source sentence.
 
-Step 10 | notebooks/10_encoder.ipynb | tests/test_encoder.py
+Step 10 | notebooks/10_encoder.ipynb | tests/unit/test_encoder.py
 """
 
 from jaxtyping import Bool, Float

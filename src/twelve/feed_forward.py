@@ -1,6 +1,6 @@
 """Feed-forward layer: two linear layers and a bend between them, at each position alone.
 
-Step 09 | notebooks/09_feed_forward.ipynb | tests/test_feed_forward.py
+Step 09 | notebooks/09_feed_forward.ipynb | tests/unit/test_feed_forward.py
 """
 
 import torch.nn.functional as F

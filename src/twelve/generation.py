@@ -1,6 +1,6 @@
 """Generation: the model writes a sentence, one token after the other.
 
-Step 14 | notebooks/14_generation.ipynb | tests/test_generation.py
+Step 14 | notebooks/14_generation.ipynb | tests/unit/test_generation.py
 """
 
 import math

@@ -1,6 +1,6 @@
 """Linear layer: every feature vector is multiplied by one matrix.
 
-Step 01 | notebooks/01_linear.ipynb | tests/test_linear.py
+Step 01 | notebooks/01_linear.ipynb | tests/unit/test_linear.py
 """
 
 import torch

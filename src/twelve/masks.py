@@ -1,6 +1,6 @@
 """Masks: which key each query may attend to. True = may attend.
 
-Step 05 | notebooks/05_masks.ipynb | tests/test_masks.py
+Step 05 | notebooks/05_masks.ipynb | tests/unit/test_masks.py
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Multi-head attention: several attentions side by side, each in its own slice of features.
 
-Step 06 | notebooks/06_multi_head_attention.ipynb | tests/test_multi_head_attention.py
+Step 06 | notebooks/06_multi_head_attention.ipynb | tests/unit/test_multi_head_attention.py
 """
 
 from collections.abc import Callable

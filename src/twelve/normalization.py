@@ -1,6 +1,6 @@
 """Normalisation: every vector is brought to one scale, by its own numbers alone.
 
-Step 07 | notebooks/07_normalization.ipynb | tests/test_normalization.py
+Step 07 | notebooks/07_normalization.ipynb | tests/unit/test_normalization.py
 """
 
 import torch

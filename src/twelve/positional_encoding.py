@@ -1,6 +1,6 @@
 """Positional encoding: each position adds its own pattern, so that order is not lost.
 
-Step 03 | notebooks/03_positional_encoding.ipynb | tests/test_positional_encoding.py
+Step 03 | notebooks/03_positional_encoding.ipynb | tests/unit/test_positional_encoding.py
 """
 
 import math

@@ -1,6 +1,6 @@
 """Residual connection: a sublayer adds to what it was given and never replaces it.
 
-Step 08 | notebooks/08_residual.ipynb | tests/test_residual.py
+Step 08 | notebooks/08_residual.ipynb | tests/unit/test_residual.py
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Same as torch: weights copied to and from torch.nn and Hugging Face, and the numbers kept.
 
-Step 15 | notebooks/15_same_as_pytorch.ipynb | tests/test_same_as_pytorch.py
+Step 15 | notebooks/15_same_as_pytorch.ipynb | tests/unit/test_same_as_pytorch.py
 """
 
 from collections.abc import Callable

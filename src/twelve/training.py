@@ -1,6 +1,6 @@
 """Training: the weights move until the right word is no longer a surprise.
 
-Step 13 | notebooks/13_training.ipynb | tests/test_training.py
+Step 13 | notebooks/13_training.ipynb | tests/unit/test_training.py
 """
 
 import math

@@ -1,6 +1,6 @@
 """Transformer: from token ids to logits.
 
-Step 12 | notebooks/12_transformer.ipynb | tests/test_transformer.py
+Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 """
 
 from jaxtyping import Bool, Float, Int

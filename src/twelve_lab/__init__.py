@@ -1,0 +1,26 @@
+"""The teaching instruments: everything that looks at the layers and that no layer needs."""
+
+from twelve_lab import example
+from twelve_lab.device import device
+from twelve_lab.show.expect import expect
+from twelve_lab.show.show import show
+from twelve_lab.show.source import source
+from twelve_lab.trace.axes import AxisError
+from twelve_lab.trace.check_axes import shadow
+from twelve_lab.trace.influence import Influence, influence
+from twelve_lab.trace.trace import Trace
+from twelve_lab.trace.traced import Traced
+
+__all__ = [
+    "AxisError",
+    "Influence",
+    "Trace",
+    "Traced",
+    "device",
+    "example",
+    "expect",
+    "influence",
+    "shadow",
+    "show",
+    "source",
+]

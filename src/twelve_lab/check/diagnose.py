@@ -1,0 +1,254 @@
+"""Say what is wrong with an answer, in the words of the mistake that gives the same numbers."""
+
+import difflib
+import io
+import os
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from twelve_lab.check import prediction, stages
+from twelve_lab.check.attempt import attempts, constants, names
+from twelve_lab.check.compare import agree, exact_on_cpu, outcomes
+from twelve_lab.check.declare import Question, Target
+from twelve_lab.check.gradients import gradient
+from twelve_lab.check.mistakes import MISTAKES, slips, suspects
+from twelve_lab.check.progress import note
+from twelve_lab.check.stages import Sitting
+from twelve_lab.check.tasks import EXERCISES
+from twelve_lab.course import find_step
+
+# Asked in turn, after "not started" and before "gradient", which takes runs of its own.
+_LAYERS = {
+    "call": stages.call,
+    "type": stages.type_,
+    "rank": stages.rank,
+    "axes swapped": stages.axes_swapped,
+    "shape": stages.shape,
+    "input changed": stages.input_changed,
+    "nan or inf": stages.nan_or_inf,
+    "numbers": stages.numbers,
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to be said about an answer.
+
+    Args:
+        ok: Whether it is right.
+        kind: "ok", "not started", "call", "type", "rank", "axes swapped", "shape", "input
+            changed", "nan or inf", "mistake", "slip", "numbers" or "gradient".
+        mistake: Id of the mistake, where it is a known one.
+        message: One or two sentences for the learner.
+        note: What could be nicer about an answer that is right, and what it warned of.
+    """
+
+    ok: bool
+    kind: str
+    mistake: str | None
+    message: str
+    note: str = ""
+
+
+class WrongAnswer(Exception):
+    """An answer that is not right: the message has been printed, so the traceback is one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+def exercise(id: str) -> Target | Question:
+    """Look up the task or the question of an exercise.
+
+    Args:
+        id: As "06-split-heads": the number of the notebook, and the name of the task.
+
+    Raises:
+        ValueError: If there is no such exercise.
+    """
+    if id in EXERCISES:
+        return EXERCISES[id]
+    near = difflib.get_close_matches(str(id), EXERCISES, n=3, cutoff=0.0)
+    raise ValueError(f"id={id!r} is no exercise; the nearest are {', '.join(near)}")
+
+
+def diagnose(id: str, answer: Any) -> Verdict:
+    """Say whether an answer is right, and if not, what to put right first.
+
+        diagnose("06-split-heads", split).message
+
+    Args:
+        id: The exercise.
+        answer: A function, or a class, to a task; what is predicted, to a question.
+
+    Raises:
+        ValueError: If there is no such exercise.
+    """
+    asked = exercise(id)
+    with _one_thread(), _listening() as heard:
+        run = _predicted if isinstance(asked, Question) else _tried
+        verdict = run(asked, answer)
+    if verdict.mistake:
+        verdict = replace(verdict, message=verdict.message + _shown_in(verdict.mistake, id))
+    if not heard:
+        return verdict
+    return replace(verdict, note=f"{verdict.note} A note: your code also says: {heard[0]}".strip())
+
+
+def check(id: str, answer: Any) -> None:
+    """Print what `diagnose` says, and note it where a progress.json is kept.
+
+        check("06-split-heads", split)
+
+    Args:
+        id: The exercise.
+        answer: As for `diagnose`.
+
+    Raises:
+        WrongAnswer: If it is wrong. One that is not started is only told so, unless the variable
+            TWELVE_STRICT is 1, as for grading.
+        ValueError: If there is no such exercise.
+    """
+    verdict = diagnose(id, answer)
+    note(id, verdict.kind, verdict.mistake)
+    if verdict.ok:
+        _say(f"✓ {id}: right. {verdict.message}", verdict.note)
+        return
+    blank = verdict.kind == "not started"
+    opening = f"{'○' if blank else '✗'} {id}: {'' if blank else 'not yet right. '}"
+    _say(f"{opening}{verdict.message}", verdict.note)
+    if not blank or os.environ.get("TWELVE_STRICT") == "1":
+        raise WrongAnswer(f"{id} is not yet right ({verdict.mistake or verdict.kind}).") from None
+
+
+def _say(*texts: str) -> None:
+    """Print in lines of a page's width: a notebook breaks longer ones within words."""
+    for text in filter(None, texts):
+        print(textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False))
+
+
+def _predicted(question: Question, given: Any) -> Verdict:
+    if prediction.not_started(given):
+        blank = "Not started yet: put your answer in place of the dots, then run the cell again."
+        return _fault("not started", blank)
+    with exact_on_cpu():
+        found = prediction.fault(question, given)
+        if found is None:
+            return Verdict(True, "ok", None, prediction.praise(question))
+        named = prediction.suspects(question, given)
+        answers = prediction.slips(question, given)
+    if len(named) == 1:
+        return _mistake(named[0], "This is what comes out of a classic mistake: ")
+    return _fault("slip", answers[0]) if len(answers) == 1 else _fault(*found)
+
+
+def _tried(target: Target, function: Any) -> Verdict:
+    if function is ... or function is None:
+        return _fault("not started", "Not started yet: write the function, then run the cell.")
+    if not callable(function):
+        given = type(function).__name__
+        return _fault("type", f"A {given} was handed in: hand in the function itself, without ().")
+    return _verdict(target, function)
+
+
+def _verdict(target: Target, function: Callable[..., Any]) -> Verdict:
+    sitting = Sitting(target, function, attempts(target, function), attempts(target, target.right))
+    blank = stages.not_started(sitting)
+    if blank:
+        return _fault("not started", blank)
+    for kind, layer in _LAYERS.items():
+        message = layer(sitting)
+        if message:
+            return _named(sitting, kind, message)
+    # What the function prints has been seen once.
+    with redirect_stdout(io.StringIO()):
+        runs = (attempts(target, one, by_gradient=True) for one in (function, target.right))
+        message = gradient(Sitting(target, function, *runs))
+    if message:
+        return _named(sitting, "gradient", message)
+    return Verdict(True, "ok", None, "Every case gives the numbers that are due.", _note(sitting))
+
+
+def _named(sitting: Sitting, kind: str, message: str) -> Verdict:
+    """Name the mistake if exactly one gives all of this, and else say what was seen."""
+    # Whatever numbers come with it, a changed argument is to be put right first.
+    if kind == "input changed" or not _can_be_told(sitting):
+        return _fault(kind, message)
+    with redirect_stdout(io.StringIO()):
+        found = suspects(sitting.target.name, sitting.function)
+        answers = slips(sitting.target.name, sitting.function)
+    if len(found) == 1:
+        return _mistake(found[0])
+    return _fault("slip", answers[0]) if len(answers) == 1 else _fault(kind, message)
+
+
+def _mistake(id: str, opening: str = "") -> Verdict:
+    return Verdict(False, "mistake", id, f"{opening}{MISTAKES[id].sentence}")
+
+
+def _shown_in(mistake: str, id: str) -> str:
+    """Name the notebook that shows a mistake, unless it is still ahead."""
+    step = find_step(MISTAKES[mistake].step)
+    return f" Notebook {step.number} ({step.title}) shows it." if step.number <= id[:2] else ""
+
+
+def _can_be_told(sitting: Sitting) -> bool:
+    """Say whether there is something to tell a mistake by: errors alone give none away."""
+    target, function, mine, _ = sitting
+    if not all(stages.is_plain(x) for one in mine for x in one.values):
+        return False
+    with redirect_stdout(io.StringIO()):
+        found, due = outcomes(target, function), outcomes(target, target.right)
+    return not all(one.error is not None or agree(one, due[case]) for case, one in found.items())
+
+
+def _fault(kind: str, message: str) -> Verdict:
+    return Verdict(False, kind, None, message)
+
+
+def _note(sitting: Sitting) -> str:
+    used = [one for one in sitting.target.avoid if one in names(sitting.function)]
+    if used:
+        return f"A note: the task asks to do without {' and '.join(used)}."
+    if any(abs(one) >= 1e4 and float(one) < 0 for one in constants(sitting.function)):
+        return "A note: -math.inf hides for certain, where a large number can overflow in half."
+    for _, one, other, _, _ in sitting.pairs():
+        if one.dtype != other.dtype:
+            return f"A note: the answer is {one.dtype} where the cases are {other.dtype}."
+    return ""
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Keep warnings and stderr off the page: a grader takes all that is written there for a fault.
+
+    Yields:
+        What was said, filled in at the end.
+    """
+    heard: list[str] = []
+    aside = io.StringIO()
+    with warnings.catch_warnings(record=True) as warned, redirect_stderr(aside):
+        warnings.simplefilter("default")
+        yield heard
+    said = [f"{one.category.__name__}: {one.message}" for one in warned]
+    # torch names a line of its own source.
+    heard += [
+        line.partition(" (Triggered internally")[0] for one in said for line in one.splitlines()
+    ]
+    heard += aside.getvalue().splitlines()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

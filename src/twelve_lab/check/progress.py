@@ -1,0 +1,183 @@
+"""What a learner has solved, kept beside the notebooks and nowhere else.
+
+Where the working directory holds a `progress.json`, each check is noted in it: whether the
+exercise is solved and since when, how many wrong answers came before, and which known mistakes
+were among them. `make student` begins one.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from twelve_lab.check.tasks import EXERCISES
+from twelve_lab.course import STEPS
+
+FILE = "progress.json"
+
+
+def begin(folder: Path) -> bool:
+    """Begin a progress.json, unless there is one.
+
+    Args:
+        folder: Where the notebooks are.
+
+    Returns:
+        Whether a new one was begun.
+    """
+    path = folder / FILE
+    if path.exists():
+        return False
+    _write(path, {"version": version("twelve"), "exercises": {}})
+    return True
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a progress.json.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it does not hold what `check` writes.
+        OSError: If it cannot be read.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = content["exercises"].values()
+        begun, sound = content["version"], all(map(_is_row, rows))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no progress of this course: {error!r}") from error
+    if not isinstance(begun, str) or not sound:
+        raise ValueError(f"{path} is no progress of this course: a row of it is not whole")
+    return content
+
+
+def note(id: str, kind: str, mistake: str | None) -> None:
+    """Note a check in the progress.json of the working directory, if there is one.
+
+    What keeps it from being noted is printed, and no reason to stop.
+
+    Args:
+        id: The exercise.
+        kind: Kind of the verdict: "ok", "not started", or what is wrong.
+        mistake: Id of the mistake, where it is a known one.
+    """
+    path = Path(FILE)
+    if kind == "not started" or not path.exists():
+        return
+    try:
+        # Two notebooks may be at work at the same time.
+        with FileLock(f".{FILE}.lock", timeout=5):
+            content = read(path)
+            row = content["exercises"].setdefault(
+                id, {"solved": None, "wrong answers": 0, "mistakes": []}
+            )
+            _update(row, kind == "ok", mistake)
+            _write(path, content)
+    except (OSError, ValueError, Timeout) as error:
+        print(f"(Not noted in {FILE}: {error})")
+
+
+def report(paths: Iterable[Path]) -> str:
+    """Write what was solved: in full for one learner, one line each for a class.
+
+    Args:
+        paths: The files, or the folders that hold them.
+
+    Raises:
+        ValueError: If a file is missing, or does not hold what `check` writes.
+        OSError: If one cannot be read.
+    """
+    files = [path / FILE if path.is_dir() else path for path in paths]
+    for path in files:
+        if not path.exists():
+            raise ValueError(f"there is no {path}: make student begins one in build/student")
+    found = {path: read(path) for path in files}
+    return _one(*found.values()) if len(found) == 1 else _class(found)
+
+
+def _one(content: dict[str, Any]) -> str:
+    rows = content["exercises"]
+    lines = [_of_version(content)]
+    for step in STEPS:
+        ids = [id for id in EXERCISES if id.startswith(step.number)]
+        if not ids:
+            continue
+        solved = sum(_is_solved(rows, id) for id in ids)
+        lines.append(f"\n{step.number} {step.title}: {solved} of {len(ids)}")
+        lines += [f"  {_line(id, rows[id])}" for id in ids if id in rows]
+    solved = sum(_is_solved(rows, id) for id in EXERCISES)
+    return "\n".join([*lines, f"\nSolved: {solved} of {len(EXERCISES)}", *_unknown(rows)])
+
+
+def _class(found: dict[Path, dict[str, Any]]) -> str:
+    width = max((len(str(path.parent)) for path in found), default=0)
+    lines, met = [], Counter()
+    for path, content in found.items():
+        rows = content["exercises"]
+        solved = sum(_is_solved(rows, id) for id in EXERCISES)
+        wrong = sum(row["wrong answers"] for row in rows.values())
+        lines.append(
+            f"{path.parent!s:{width}}  solved {solved:3} of {len(EXERCISES)}, {wrong:3} wrong "
+            f"answers; {_of_version(content)}"
+        )
+        met.update({mistake for row in rows.values() for mistake in row["mistakes"]})
+    lines.append("\nMistakes met, by the number of learners:")
+    lines += [
+        f"  {count:3}  {id}" for id, count in sorted(met.items(), key=lambda x: (-x[1], x[0]))
+    ]
+    return "\n".join(lines if met else lines[:-1])
+
+
+def _line(id: str, row: dict[str, Any]) -> str:
+    state = f"solved on {row['solved'][:10]}" if row["solved"] else "open"
+    wrong = f", after {row['wrong answers']} wrong" if row["wrong answers"] else ""
+    met = f": {', '.join(row['mistakes'])}" if row["mistakes"] else ""
+    return f"{id}  {state}{wrong}{met}"
+
+
+def _of_version(content: dict[str, Any]) -> str:
+    here = version("twelve")
+    other = "" if content["version"] == here else f", and this is {here}"
+    return f"begun with version {content['version']}{other}"
+
+
+def _unknown(rows: dict[str, Any]) -> list[str]:
+    other = [id for id in rows if id not in EXERCISES]
+    return [f"Of another version of the course: {', '.join(other)}"] if other else []
+
+
+def _update(row: dict[str, Any], right: bool, mistake: str | None) -> None:
+    if right:
+        row["solved"] = row["solved"] or datetime.now(UTC).isoformat(timespec="seconds")
+    # What is tried out after the right answer takes nothing away from it.
+    elif not row["solved"]:
+        row["wrong answers"] += 1
+        if mistake and mistake not in row["mistakes"]:
+            row["mistakes"].append(mistake)
+
+
+def _is_solved(rows: dict[str, Any], id: str) -> bool:
+    return id in rows and rows[id]["solved"] is not None
+
+
+def _is_row(row: Any) -> bool:
+    return (
+        isinstance(row["wrong answers"], int)
+        and isinstance(row["solved"], str | None)
+        and isinstance(row["mistakes"], list)
+    )
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Write aside, then put in place: a full disk leaves what was there."""
+    aside = path.with_name(f".{path.name}.new")
+    aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    os.replace(aside, path)

@@ -1,0 +1,170 @@
+"""The commands of `python -m twelve`."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from twelve_lab import example
+from twelve_lab.device import device
+from twelve_lab.show.walk import walk_text
+
+NEXT = "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: The words after `python -m twelve`; those of the shell if not given.
+
+    Returns:
+        Exit status: 0, or 1 after an error that was explained.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except BrokenPipeError:  # the reader, such as head or less, has seen enough
+        sys.stdout = open(os.devnull, "w")
+        return 0
+    except (ValueError, OSError) as error:
+        print(f"twelve: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m twelve",
+        description="The Transformer, layer by layer, on twelve numbers you can check by hand.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    trace = commands.add_parser(
+        "trace", help="walk the twelve numbers from ids to logits", allow_abbrev=False
+    )
+    trace.set_defaults(run=_trace)
+    _add_switches(trace)
+    trace.add_argument("--values", action="store_true", help="print every tensor's numbers")
+    trace.add_argument("--json", type=Path, metavar="FILE",
+                       help="also write every tensor in full precision")  # fmt: skip
+
+    explain = commands.add_parser(
+        "explain", help="write the arithmetic that made one number", allow_abbrev=False
+    )
+    explain.set_defaults(run=_explain)
+    explain.add_argument("name", help="of the tensor, as `trace` prints it")
+    explain.add_argument("index", type=int, nargs="*", metavar="I", help="one for each axis")
+    explain.add_argument("--depth", type=int, default=1, metavar="N",
+                         help="unfold the operands N - 1 times (default 1)")  # fmt: skip
+    _add_switches(explain)
+
+    explorer = commands.add_parser(
+        "explorer", help="write a page in which every number can be clicked"
+    )
+    explorer.set_defaults(run=_explorer)
+    explorer.add_argument("file", type=Path)
+
+    sheet = commands.add_parser(
+        "sheet", help="write a live spreadsheet of the walk", allow_abbrev=False
+    )
+    sheet.set_defaults(run=_sheet)
+    sheet.add_argument("file", type=Path)
+    _add_switches(sheet)
+
+    progress = commands.add_parser("progress", help="say which exercises are solved")
+    progress.set_defaults(run=_progress)
+    progress.add_argument(
+        "paths", type=Path, nargs="*", default=[Path("build/student")], metavar="PATH",
+        help="a progress.json or its folder; several make a class (default build/student)",
+    )  # fmt: skip
+
+    picture = commands.add_parser("picture", help="draw the walk as a PNG")
+    picture.set_defaults(run=_picture)
+    picture.add_argument("file", type=Path)
+    return parser
+
+
+def _add_switches(trace: argparse.ArgumentParser) -> None:
+    trace.add_argument("--heads", type=int, choices=(1, 2, 3), default=3,
+                       help="heads of each attention: widths 3, 2 or 1 (default 3)")  # fmt: skip
+    trace.add_argument("--norm", choices=("pre", "post"), default="pre",
+                       help="norm before or after each sublayer (default pre)")  # fmt: skip
+    trace.add_argument("--activation", choices=("relu", "gelu"), default="relu")
+    trace.add_argument("--no-padding-mask", action="store_true",
+                       help="let the source's padding be looked at")  # fmt: skip
+    trace.add_argument("--tie-weights", action="store_true",
+                       help="use the target table as output projection")  # fmt: skip
+    trace.add_argument("--scale-embedding", action="store_true",
+                       help="multiply the embeddings by the root of d_model")  # fmt: skip
+    trace.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
+
+
+def _config(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "num_heads": options.heads,
+        "norm_first": options.norm == "pre",
+        "activation": options.activation,
+        "tie_weights": options.tie_weights,
+        "scale_embedding": options.scale_embedding,
+        "padding": not options.no_padding_mask,
+    }
+
+
+def _trace(options: argparse.Namespace) -> int:
+    config = _config(options)
+    trace = example.trace(**config, on=device(options.device))
+    print(walk_text(trace, config, every_value=options.values))
+    if options.json:
+        content = {"config": config, "steps": trace.steps()}
+        options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        print(f"\n{len(trace)} tensors in full precision: {options.json}")
+    print(f"\n{NEXT}")
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    trace = example.trace(**_config(options), on=device(options.device))
+    if options.name not in trace:
+        raise ValueError(trace.missing(options.name))
+    print(trace[options.name].explain(*options.index, depth=options.depth))
+    return 0
+
+
+def _explorer(options: argparse.Namespace) -> int:
+    from twelve_lab.explorer import write_explorer
+
+    if options.file.suffix not in (".html", ".htm"):
+        raise ValueError(
+            f"the explorer is a page; give a name that ends in .html, not {options.file}"
+        )
+    traces = {
+        title: example.trace(on="cpu", **switches)
+        for title, switches in example.CONFIGURATIONS.items()
+    }
+    print(f"written: {write_explorer(options.file, traces, example.words)}")
+    return 0
+
+
+def _sheet(options: argparse.Namespace) -> int:
+    trace = example.trace(**_config(options), on=device(options.device))
+    print(f"written: {trace.to_excel(options.file, example.words)}")
+    return 0
+
+
+def _progress(options: argparse.Namespace) -> int:
+    from twelve_lab.check.progress import report  # the checker draws the cases of every task
+
+    print(report(options.paths))
+    return 0
+
+
+def _picture(options: argparse.Namespace) -> int:
+    from twelve_lab import draw  # matplotlib is needed here alone
+
+    if options.file.suffix != ".png":
+        raise ValueError(f"the picture is a PNG; give a name that ends in .png, not {options.file}")
+    draw.walk(example.trace(on="cpu")).save(options.file)
+    print(f"drawn: {options.file}")
+    return 0

@@ -1,0 +1,40 @@
+"""Figures, one call each, every one with alt text and its numbers in print.
+
+Nothing here imports matplotlib until a figure is drawn.
+"""
+
+from twelve_lab.draw.averages import groups
+from twelve_lab.draw.charts import bars, curves
+from twelve_lab.draw.dependency import influence
+from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.embedding_lookup import lookup
+from twelve_lab.draw.heads import heads
+from twelve_lab.draw.plan import plan
+from twelve_lab.draw.positions import positions, rotation
+from twelve_lab.draw.products import matmul
+from twelve_lab.draw.storage import memory
+from twelve_lab.draw.stream import stream
+from twelve_lab.draw.strip import strip
+from twelve_lab.draw.tensors import attention, mask, tensor
+from twelve_lab.draw.walk import walk
+
+__all__ = [
+    "Drawing",
+    "attention",
+    "bars",
+    "curves",
+    "groups",
+    "heads",
+    "influence",
+    "lookup",
+    "mask",
+    "matmul",
+    "memory",
+    "plan",
+    "positions",
+    "rotation",
+    "stream",
+    "strip",
+    "tensor",
+    "walk",
+]

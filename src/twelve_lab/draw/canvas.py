@@ -1,0 +1,219 @@
+"""A sheet of paper measured in inches, x to the right and y down, that grows with what is drawn.
+
+Text never scales with the picture, so lengths in inches and sizes in points stay in proportion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from twelve_lab.draw.drawing import DPI, Drawing
+from twelve_lab.show.palette import INK, PAPER, QUIET, axis_style
+
+FONT = "DejaVu Sans"
+MARGIN = 0.12
+BELOW_TITLE = 0.16
+# Points. At 100 dpi the smallest has letters 8 pixels high without their ends: 4 at half the size.
+TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 14, 11, 10.5
+TICK = 0.06  # the short ends of a bracket
+DASHES = {
+    "solid": "-",
+    "dashed": (0, (4, 2)),
+    "dotted": (0, (1, 1.2)),
+    "dashdot": (0, (5, 2, 1, 2)),
+    "longdash": (0, (9, 3)),
+    "dashdotdot": (0, (5, 1.5, 1, 1.5, 1, 1.5)),
+}
+
+_TOWARD_CELLS = {"left": (1, 0), "right": (-1, 0), "top": (0, 1), "bottom": (0, -1)}
+
+Point = tuple[float, float]
+
+
+class Canvas:
+    """Draw boxes, lines, brackets and text by their place in inches."""
+
+    def __init__(self) -> None:
+        """Start with an empty sheet."""
+        # Imported here, so that the lab loads without matplotlib.
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        self._figure = Figure(dpi=DPI)
+        FigureCanvasAgg(self._figure)
+        self._axes = self._figure.add_axes((0, 0, 1, 1))
+        self._axes.set_axis_off()
+        self._left = self._top = math.inf
+        self._right = self._bottom = -math.inf
+
+    @property
+    def right(self) -> float:
+        """Return the right edge of what has been drawn."""
+        return self._right
+
+    @property
+    def bottom(self) -> float:
+        """Return the lower edge of what has been drawn."""
+        return self._bottom
+
+    def width_of(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
+        """Measure a line of text in inches."""
+        from matplotlib.font_manager import FontProperties
+
+        font = FontProperties(family=FONT, size=size, weight="bold" if bold else "normal")
+        renderer = self._figure.canvas.get_renderer()
+        lines = text.split("\n")
+        return max(renderer.get_text_width_height_descent(s, font, False)[0] for s in lines) / DPI
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float = TEXT_SIZE,
+        align: str = "center",
+        bold: bool = False,
+        paper: bool = False,
+    ) -> None:
+        """Write text centred in height on y; `paper` clears the ground behind it."""
+        if not text:
+            return
+        self._axes.text(
+            x,
+            y,
+            text,
+            size=size,
+            family=FONT,
+            weight="bold" if bold else "normal",
+            color=INK,
+            ha=align,
+            va="center_baseline",
+            zorder=4,
+            parse_math=False,
+            linespacing=1.15,
+            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None,
+        )
+        width = self.width_of(text, size, bold=bold)
+        height = size / 72 * 1.25 * (text.count("\n") + 1)
+        start = x - width * {"left": 0, "center": 0.5, "right": 1}[align]
+        self._grow((start, y - height / 2), (start + width, y + height / 2))
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        fill: str = PAPER,
+        edge: str = QUIET,
+        line: float = 0.6,
+        hatched: bool = False,
+    ) -> None:
+        """Draw a rectangle by its upper left corner; `fill="none"` leaves a frame."""
+        from matplotlib.patches import Rectangle
+
+        front = 3 if fill == "none" else 1
+        patch = Rectangle((x, y), width, height, facecolor=fill, edgecolor=edge, linewidth=line)
+        patch.set_zorder(front)
+        self._axes.add_patch(patch)
+        if hatched:
+            self.line([(x, y), (x + width, y + height)], colour=QUIET, width=0.8)
+            self.line([(x + width, y), (x, y + height)], colour=QUIET, width=0.8)
+        self._grow((x, y), (x + width, y + height))
+
+    def line(
+        self,
+        points: Sequence[Point],
+        *,
+        colour: str = INK,
+        width: float = 1.0,
+        style: str = "solid",
+    ) -> None:
+        """Draw a line through points."""
+        self._axes.plot(
+            *zip(*points, strict=True),
+            color=colour,
+            linewidth=width,
+            linestyle=DASHES[style],
+            solid_capstyle="butt",
+            dash_capstyle="butt",
+            zorder=2,
+        )
+        for point in points:
+            self._grow(point, point)
+
+    def dot(self, x: float, y: float, *, size: float = 6) -> None:
+        """Draw a dot, its size in points."""
+        self._axes.plot([x], [y], marker="o", markersize=size, color=INK, zorder=3)
+
+    def arrow(self, start: Point, end: Point, *, width: float = 1.2) -> None:
+        """Draw a straight arrow."""
+        from matplotlib.patches import FancyArrowPatch
+
+        patch = FancyArrowPatch(
+            start,
+            end,
+            arrowstyle="-|>",
+            mutation_scale=11,
+            linewidth=width,
+            color=INK,
+            shrinkA=0,
+            shrinkB=0,
+            zorder=2,
+        )
+        self._axes.add_patch(patch)
+        self._grow(start, start)
+        self._grow(end, end)
+
+    def bracket(self, axis: str, start: Point, end: Point, side: str) -> None:
+        """Draw the bracket of an axis along a line, its ends turned toward the cells.
+
+        Args:
+            axis: Whose colour and line to use.
+            start: One end.
+            end: The other end.
+            side: Where the bracket stands: "left", "right", "top" or "bottom" of the cells.
+        """
+        style = axis_style(axis)
+        dx, dy = _TOWARD_CELLS[side]
+        is_double = style.line == "double"
+        width = 1.2 if is_double else style.width
+        dashes = "solid" if is_double else style.line
+        hooks = [(p[0] + dx * TICK, p[1] + dy * TICK) for p in (start, end)]
+        self.line([hooks[0], start, end, hooks[1]], colour=style.colour, width=width, style=dashes)
+        if is_double:
+            inner = [(p[0] + dx * 0.04, p[1] + dy * 0.04) for p in (start, end)]
+            self.line(inner, colour=style.colour, width=width)
+
+    def wrap(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> str:
+        """Break text into lines no wider than the drawing, or than 6.5 inches if it is narrow."""
+        room = max(self._right - self._left, 6.5)
+        lines = [""]
+        for word in text.split():
+            longer = f"{lines[-1]} {word}".strip()
+            if self.width_of(longer, size, bold=bold) > room and lines[-1]:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+        return "\n".join(lines)
+
+    def finish(self, title: str, alt: str, summary: str) -> Drawing:
+        """Write the title on top, cut the sheet to size and hand over the drawing."""
+        text = self.wrap(title, TITLE_SIZE, bold=True)
+        height = (text.count("\n") + 1) * TITLE_SIZE / 72 * 1.25
+        top = self._top - height / 2 - BELOW_TITLE
+        self.text(self._left, top, text, size=TITLE_SIZE, align="left", bold=True)
+
+        left, right = self._left - MARGIN, self._right + MARGIN
+        top, bottom = self._top - MARGIN, self._bottom + MARGIN
+        self._axes.set_xlim(left, right)
+        self._axes.set_ylim(bottom, top)
+        self._figure.set_size_inches(right - left, bottom - top)
+        return Drawing(self._figure, alt, summary)
+
+    def _grow(self, low: Point, high: Point) -> None:
+        self._left, self._top = min(self._left, low[0]), min(self._top, low[1])
+        self._right, self._bottom = max(self._right, high[0]), max(self._bottom, high[1])

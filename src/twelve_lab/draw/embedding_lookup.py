@@ -1,0 +1,141 @@
+"""Figure of the embedding: ids pick rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from twelve_lab.draw.canvas import Canvas
+from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.grid import LINE, Cell, Grid
+from twelve_lab.draw.panels import signed_paint
+from twelve_lab.draw.prose import tell
+from twelve_lab.show.format import cell_text, format_tensor
+from twelve_lab.show.show import largest_magnitude
+from twelve_lab.show.table import Table, as_plain_tensor
+
+REACH = 1.0  # the room for the lines between two columns
+APART = 0.35  # between the sentences
+NAMES = 0.2  # from the names of the rows to the table, with the bracket between them
+
+
+def lookup(
+    ids: Any,
+    table: Any,
+    vectors: Any = None,
+    *,
+    title: str,
+    vocabulary: Sequence[str],
+    alt: str | None = None,
+) -> Drawing:
+    """Draw how ids pick rows of the embedding table.
+
+    Args:
+        ids: The sentences, (batch, src).
+        table: The embedding table, (vocab, d_model).
+        vectors: What the lookup gave, (batch, src, d_model); computed if not given.
+        title: The claim of the figure.
+        vocabulary: The word of each row of the table.
+        alt: What to say to a reader who does not see it.
+
+    Raises:
+        ValueError: The vectors are not the rows that the ids name.
+    """
+    ids, table = as_plain_tensor(ids), as_plain_tensor(table)
+    expected = table[ids]
+    vectors = expected if vectors is None else as_plain_tensor(getattr(vectors, "value", vectors))
+    if vectors.shape != expected.shape or not torch.allclose(vectors, expected):
+        raise ValueError(
+            f"vectors {tuple(vectors.shape)} are not the rows of table {tuple(table.shape)} "
+            f"that ids {tuple(ids.shape)} name"
+        )
+    words = [[vocabulary[i] for i in sentence] for sentence in ids.tolist()]
+    rows = Table.of(
+        table, "vocab d_model", {"vocab": [f"{i} {word}" for i, word in enumerate(vocabulary)]}
+    )
+    result = Table.of(vectors, "batch src d_model", {"src": words})
+
+    canvas = Canvas()
+    asked, middle, picked = _place(canvas, ids, rows, result)
+    names = _name_rows(canvas, middle, rows)
+    for place, token in enumerate(ids.flatten().tolist()):
+        sentence, position = divmod(place, ids.shape[1])
+        start, end = asked[sentence], picked[sentence]
+        height = middle.row_middle(token)
+        canvas.arrow(
+            (start.right + 0.03, start.row_middle(position)),
+            (middle.left - names - 0.06, height),
+        )
+        canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, end.row_middle(position)))
+    picks = [f"id {i} ({vocabulary[i]}) picks row {i}" for i in ids.flatten().tolist()]
+    copied = [
+        f"{pick}, {' '.join(map(cell_text, table[i].tolist()))}"
+        for pick, i in zip(picks, ids.flatten().tolist(), strict=True)
+    ]
+    head = f"Arrows lead from ids {tuple(ids.shape)} to rows of a table of {len(table)} and on"
+    versions = [f"{head}: {'; '.join(picked)}" for picked in (copied, picks)]
+    alt = alt or tell(title, *versions, f"{head} to vectors {tuple(vectors.shape)}")
+    summary = [
+        "ids " + format_tensor(ids, "batch src"),
+        "table " + format_tensor(table, "vocab d_model", labels=rows.labels),
+        "vectors " + format_tensor(vectors, "batch src d_model", labels=result.labels),
+    ]
+    return canvas.finish(title, alt, "\n".join(summary))
+
+
+def _place(
+    canvas: Canvas, ids: Tensor, rows: Table, result: Table
+) -> tuple[list[Grid], Grid, list[Grid]]:
+    """Draw the ids to the left, the table in the middle, the vectors to the right."""
+    blocks = list(result.blocks(elide=False))
+    paint = signed_paint(largest_magnitude(rows))
+    asked = [
+        Grid(
+            canvas,
+            replace(block, column_axis="", column_names=[""], rows=[[i] for i in sentence]),
+            lambda token: Cell(str(token), bold=True),
+            title=f"ids, {block.title}",
+        )
+        for block, sentence in zip(blocks, ids.tolist(), strict=True)
+    ]
+    picked = [
+        Grid(canvas, replace(block, row_axis="", row_names=[""] * len(block.rows)), paint,
+             title=f"vectors, {block.title}")
+        for block in blocks
+    ]  # fmt: skip
+    block = next(rows.blocks(elide=False))
+    block = replace(block, row_axis="", row_names=[""] * len(block.rows))
+    middle = Grid(canvas, block, paint, title="embedding table")
+    for grid in asked:
+        grid.names_width = max(other.names_width for other in asked)
+
+    ids_left = max(grid.margin_left for grid in asked)
+    table_left = ids_left + max(grid.cell_width for grid in asked) + REACH + middle.margin_left
+    table_left += max(canvas.width_of(name) for name in rows.labels["vocab"]) + NAMES
+    vectors_left = table_left + middle.cells_width + REACH
+    y = 0.0
+    for left, right in zip(asked, picked, strict=True):
+        top = y + right.margin_top
+        left.draw_cells_at(ids_left, top)
+        canvas.text(0.0, top - LINE * 0.8, left.title, align="left", bold=True)
+        right.draw_cells_at(vectors_left, top)
+        canvas.text(vectors_left, y + LINE / 2, right.title, align="left", bold=True)
+        y = right.bottom + APART
+    top = max(0.0, (y - APART - middle.height) / 2)
+    middle.draw(table_left - middle.margin_left, top)
+    return asked, middle, picked
+
+
+def _name_rows(canvas: Canvas, table: Grid, rows: Table) -> float:
+    """Write the names of the rows outside the bracket, for arrows to end at; return their width."""
+    x = table.left - NAMES / 2
+    canvas.bracket("vocab", (x, table.top), (x, table.bottom), "left")
+    names = rows.labels["vocab"]
+    for i, name in enumerate(names):
+        canvas.text(table.left - NAMES, table.row_middle(i), name, align="right")
+    canvas.text(table.left - NAMES, table.top - LINE / 2, "vocab", align="right")
+    return NAMES + max(canvas.width_of(name) for name in names)

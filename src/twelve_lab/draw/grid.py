@@ -1,0 +1,203 @@
+"""Matrices on a canvas: cells that print their number, between the brackets of their axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from twelve_lab.draw.canvas import TEXT_SIZE, Canvas
+from twelve_lab.show.palette import INK, PAPER
+from twelve_lab.show.table import Block, Value
+
+LINE = 0.23  # the height of a line of names
+GAP = 0.1
+
+
+class Cell(NamedTuple):
+    """What one cell shows."""
+
+    text: str
+    fill: str = PAPER
+    hatched: bool = False
+    bold: bool = False
+    larger: float = 0.0  # points more than the other cells
+
+
+Paint = Callable[[Value], Cell]
+
+
+def bare(block: Block) -> Block:
+    """Drop the names around a matrix, for one that stands beside its named neighbour."""
+    return replace(
+        block,
+        row_axis="",
+        column_axis="",
+        row_names=[""] * len(block.row_names),
+        column_names=[""] * len(block.column_names),
+    )
+
+
+def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
+    """Make the largest number of a row bold, where one stands out as printed."""
+    numbers = [value for value in values if isinstance(value, float)]
+    texts = [cell.text for cell in cells]
+    if not numbers:
+        return cells
+    largest = texts[values.index(max(numbers))]
+    is_alone = texts.count(largest) == 1
+    return [cell._replace(bold=is_alone and cell.text == largest) for cell in cells]
+
+
+class Grid:
+    """One matrix: to the left its row axis, on top its column axis, then the cells."""
+
+    def __init__(
+        self,
+        canvas: Canvas,
+        block: Block,
+        paint: Paint,
+        *,
+        notes: Mapping[str, str] | None = None,
+        size: float = TEXT_SIZE,
+        title: str = "",
+        cell_height: float = 0.33,
+        named: bool = True,
+        bold_largest: bool = False,
+    ):
+        """Measure the matrix; `draw` puts it on the canvas.
+
+        Args:
+            canvas: Where it will stand.
+            block: The numbers and the names around them.
+            paint: How one value becomes a cell.
+            notes: axis -> words to add to its name, such as "asks".
+            size: Of the numbers, in points.
+            title: Written above the matrix.
+            cell_height: In inches.
+            named: Whether the row axis shows its name; its bracket stays in any case.
+            bold_largest: Whether the largest number of each row is bold.
+        """
+        self.canvas, self.block, self.size, self.title = canvas, block, size, title
+        self.cells = [[paint(value) for value in row] for row in block.rows]
+        if bold_largest:
+            pairs = zip(self.cells, block.rows, strict=True)
+            self.cells = [_with_bold_largest(cells, values) for cells, values in pairs]
+        notes = notes or {}
+        row_axis = "\n".join(filter(None, (block.row_axis, notes.get(block.row_axis))))
+        self.row_axis = row_axis if named else ""
+        self.column_axis = " ".join(filter(None, (block.column_axis, notes.get(block.column_axis))))
+        self.row_names, self.column_names = block.row_names, block.column_names
+        self.cell_height = cell_height
+        cells = [Cell(name) for name in self.column_names] + [c for row in self.cells for c in row]
+        widths = [canvas.width_of(cell.text, size, bold=cell.bold) for cell in cells]
+        self.cell_width = max(0.38, max(widths) + (0.12 if size >= TEXT_SIZE else 0.06))
+        self.title_width = canvas.width_of(title, size, bold=True) if title else 0.0
+        self.names_width = max(canvas.width_of(name, size) for name in self.row_names)
+        self.margin_top = (
+            LINE * bool(title)
+            + (LINE + GAP) * bool(self.column_axis)
+            + LINE * any(self.column_names)
+        )
+        self.left = self.top = 0.0
+
+    @property
+    def margin_left(self) -> float:
+        """Return the width of the names to the left of the cells."""
+        axis = self.canvas.width_of(self.row_axis, self.size) + 0.08 if self.row_axis else 0.0
+        return axis + (self._bracket_gap if self.block.row_axis or self.names_width else 0.0)
+
+    @property
+    def _bracket_gap(self) -> float:
+        """Return the distance from the row bracket to the cells, with the names between them."""
+        return GAP + (self.names_width + GAP if self.names_width else 0.0)
+
+    @property
+    def cells_width(self) -> float:
+        """Return the width of all columns."""
+        return self.cell_width * len(self.block.column_names)
+
+    @property
+    def width(self) -> float:
+        """Return the width with everything to the left of the cells, and under the title."""
+        head = self.canvas.width_of(self.column_axis, self.size) if self.column_axis else 0.0
+        return max(self.margin_left + max(self.cells_width, head), self.title_width)
+
+    @property
+    def height(self) -> float:
+        """Return the height with everything above the cells."""
+        return self.margin_top + self.cell_height * len(self.cells)
+
+    @property
+    def right(self) -> float:
+        """Return the right edge of the cells."""
+        return self.left + self.cells_width
+
+    @property
+    def bottom(self) -> float:
+        """Return the lower edge of the cells."""
+        return self.top + self.cell_height * len(self.cells)
+
+    def centre(self, i: int, j: int) -> tuple[float, float]:
+        """Return the middle of a cell."""
+        return self.left + (j + 0.5) * self.cell_width, self.row_middle(i)
+
+    def row_middle(self, i: int) -> float:
+        """Return the height of the middle of a row."""
+        return self.top + (i + 0.5) * self.cell_height
+
+    def draw(self, x: float, y: float) -> Grid:
+        """Draw with the upper left corner of everything at (x, y)."""
+        if self.title:
+            self.canvas.text(x, y + LINE / 2, self.title, size=self.size, align="left", bold=True)
+        return self.draw_cells_at(x + self.margin_left, y + self.margin_top)
+
+    def draw_cells_at(self, x: float, y: float) -> Grid:
+        """Draw with the upper left corner of the cells at (x, y)."""
+        self.left, self.top = x, y
+        for i, row in enumerate(self.cells):
+            for j, cell in enumerate(row):
+                self._draw_cell(i, j, cell)
+        self._draw_row_axis()
+        self._draw_column_axis()
+        return self
+
+    def frame(self, i: int, j: int, rows: int = 1, columns: int = 1) -> None:
+        """Put a thick frame around some cells."""
+        x, y = self.left + j * self.cell_width, self.top + i * self.cell_height
+        size = columns * self.cell_width, rows * self.cell_height
+        self.canvas.box(x, y, *size, fill="none", edge=INK, line=2.4)
+
+    def _draw_cell(self, i: int, j: int, cell: Cell) -> None:
+        x, y = self.left + j * self.cell_width, self.top + i * self.cell_height
+        self.canvas.box(
+            x, y, self.cell_width, self.cell_height, fill=cell.fill, hatched=cell.hatched
+        )
+        middle = self.centre(i, j)
+        size = self.size + cell.larger
+        self.canvas.text(*middle, cell.text, size=size, bold=cell.bold, paper=cell.hatched)
+
+    def _draw_row_axis(self) -> None:
+        for i, name in enumerate(self.row_names):
+            self.canvas.text(
+                self.left - GAP, self.row_middle(i), name, size=self.size, align="right"
+            )
+        if self.block.row_axis:
+            x = self.left - self._bracket_gap
+            self.canvas.bracket(self.block.row_axis, (x, self.top), (x, self.bottom), "left")
+            middle = (self.top + self.bottom) / 2
+            self.canvas.text(x - 0.08, middle, self.row_axis, size=self.size, align="right")
+
+    def _draw_column_axis(self) -> None:
+        y = self.top
+        if any(self.column_names):
+            for j, name in enumerate(self.column_names):
+                self.canvas.text(self.centre(0, j)[0], y - LINE / 2, name, size=self.size)
+            y -= LINE
+        if self.column_axis:
+            y -= 0.08
+            self.canvas.bracket(self.block.column_axis, (self.left, y), (self.right, y), "top")
+            x = (self.left + self.right) / 2
+            if self.canvas.width_of(self.column_axis, self.size) > self.cells_width:
+                x = self.left + self.canvas.width_of(self.column_axis, self.size) / 2
+            self.canvas.text(x, y - LINE / 2 - 0.03, self.column_axis, size=self.size)

@@ -1,0 +1,173 @@
+"""Figure of a matrix product in the classical layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
+from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.grid import LINE, Grid, bare
+from twelve_lab.draw.panels import signed_paint, weight_paint
+from twelve_lab.draw.prose import named, tell
+from twelve_lab.show.format import format_number, format_tensor
+from twelve_lab.show.show import largest_magnitude
+from twelve_lab.show.table import Labels, Table, as_plain_tensor
+
+SPREAD = 0.36  # between the matrices: room for an arrow
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    product: Any = None,
+    axes: str = "row inner column",
+    *,
+    title: str,
+    names: Sequence[str] = ("A", "B", "A B"),
+    highlight: tuple[int, int] | None = (0, 0),
+    labels: Labels | None = None,
+    alt: str | None = None,
+) -> Drawing:
+    """Draw a matrix product: A to the left, B above, each product where row and column cross.
+
+    Args:
+        a: The left matrix, (row, inner).
+        b: The right matrix, (inner, column).
+        product: Their product, if the reader has made it; computed otherwise.
+        axes: The names of the three axes, as "query d_k key".
+        title: The claim of the figure.
+        names: What the three matrices are called.
+        highlight: The element whose row and column are framed and whose sum is written out.
+        labels: axis -> names instead of indices.
+        alt: What to say to a reader who does not see it.
+
+    Raises:
+        ValueError: The sizes do not fit, the product is another one, or axes does not have three
+            names.
+    """
+    if len(axes.split()) != 3:
+        raise ValueError(f"axes '{axes}' must name three axes: row, inner, column")
+    row, inner, column = axes.split()
+    a, b = as_plain_tensor(a), as_plain_tensor(b)
+    product = _checked_product(a, b, product)
+    pairs = ((a, (row, inner)), (b, (inner, column)), (product, (row, column)))
+    tables = [Table.of(x, pair, labels) for x, pair in pairs]
+
+    canvas = Canvas()
+    grids = _place(canvas, tables, names)
+    summary = [
+        f"{name} {format_tensor(table.values, table.axes, labels=labels)}"
+        for name, table in zip(names, tables, strict=True)
+    ]
+    if highlight is not None:
+        summary.append(_write_out(canvas, grids, names[2], a, b, product, highlight))
+    left, above, below = (f"{n} {t.sizes}" for n, t in zip(names, tables, strict=True))
+    where = f"A matrix product: left {left}, above {above}, where rows meet columns {below}"
+    alt = alt or tell(title, _framed(where, tables, names, highlight))
+    return canvas.finish(title, alt, "\n".join(summary))
+
+
+def _framed(
+    where: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int] | None
+) -> str:
+    """Add which row, which column and which product carry a frame."""
+    if highlight is None:
+        return where
+    product = tables[2]
+    row, column = (
+        named(axis, product.names_along(side)[place])
+        for side, (axis, place) in enumerate(zip(product.axes, highlight, strict=True))
+    )
+    value = format_number(product.values[highlight].item())
+    return (
+        f"{where}. Framed: the row of {row} in {names[0]}, the column of {column} in {names[1]}, "
+        f"and their product, {value}"
+    )
+
+
+def _checked_product(a: Tensor, b: Tensor, product: Any) -> Tensor:
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"a {tuple(a.shape)} and b {tuple(b.shape)} must be matrices with "
+            "as many columns in a as rows in b"
+        )
+    expected = a @ b
+    if product is None:
+        return expected
+    product = as_plain_tensor(product)
+    if product.shape != expected.shape or not torch.allclose(product, expected, atol=1e-5):
+        raise ValueError(f"product {tuple(product.shape)} is not a @ b {tuple(expected.shape)}")
+    return product
+
+
+def _is_shares(table: Table) -> bool:
+    """Tell whether each row holds the shares of one query, as attention weights do."""
+    values = table.values.double()
+    sums = values.sum(-1)
+    return (
+        table.axes == ("query", "key")
+        and bool((values >= 0).all())
+        and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
+    )
+
+
+def _place(canvas: Canvas, tables: Sequence[Table], names: Sequence[str]) -> list[Grid]:
+    """Draw A lower left, B upper right, and the product where they meet."""
+    blocks = [next(table.blocks(elide=False)) for table in tables]
+    paints = [weight_paint if _is_shares(table) else signed_paint(largest_magnitude(table))
+              for table in tables]  # fmt: skip
+    columns = len(blocks[0].column_names) + len(blocks[1].column_names)
+    size = SMALL_SIZE if columns > 10 else TEXT_SIZE
+    left = Grid(canvas, blocks[0], paints[0], size=size)
+    above = Grid(canvas, blocks[1], paints[1], size=size, title=names[1])
+    result = Grid(canvas, bare(blocks[2]), paints[2], size=size)
+    result.cell_width = above.cell_width = max(result.cell_width, above.cell_width)
+
+    x = max(left.width + SPREAD, above.margin_left)
+    y = above.height + left.margin_top + SPREAD / 2
+    left.draw_cells_at(x - SPREAD - left.cells_width, y)
+    above.draw_cells_at(x, y - left.margin_top - SPREAD / 2 - above.height + above.margin_top)
+    canvas.text(x, above.top - above.margin_top + LINE / 2, names[1], align="left", bold=True)
+    result.draw_cells_at(x, y)
+    for grid, name in ((left, names[0]), (result, names[2])):
+        canvas.text(grid.left, grid.bottom + LINE * 0.7, name, align="left", bold=True)
+    return [left, above, result]
+
+
+def _write_out(
+    canvas: Canvas,
+    grids: list[Grid],
+    name: str,
+    a: Tensor,
+    b: Tensor,
+    product: Tensor,
+    highlight: tuple[int, int],
+) -> str:
+    """Frame one row, one column and their product, and write the sum below."""
+    i, j = highlight
+    left, above, result = grids
+    left.frame(i, 0, columns=a.shape[1])
+    above.frame(0, j, rows=b.shape[0])
+    result.frame(i, j)
+    y, x = left.row_middle(i), above.centre(0, j)[0]
+    canvas.arrow((left.right + 0.04, y), (result.left - 0.04, y), width=2)
+    canvas.arrow((x, above.bottom + 0.04), (x, result.top - 0.04), width=2)
+    terms = " + ".join(
+        f"{_in_brackets(x)}·{_in_brackets(y)}"
+        for x, y in zip(a[i].tolist(), b[:, j].tolist(), strict=True)
+    )
+    text = f"{name}[{i}, {j}] = {terms} = {format_number(product[i, j].item())}"
+    start = left.left - left.margin_left
+    lines = canvas.wrap(text)
+    y = result.bottom + LINE * (2.1 + 0.5 * lines.count("\n"))
+    canvas.text(start, y, lines, align="left")
+    return text
+
+
+def _in_brackets(value: float) -> str:
+    text = format_number(value)
+    return f"({text})" if text.startswith("-") else text

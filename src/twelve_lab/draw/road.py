@@ -1,0 +1,217 @@
+"""One token's road through a layer, found in a run: what is read, answered and added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from twelve_lab.draw.prose import listed, named
+from twelve_lab.show.format import cell_text
+from twelve_lab.show.table import Labels, Table, as_plain_tensor
+
+if TYPE_CHECKING:
+    from twelve_lab.trace.traced import Traced
+
+LETTERS = "abcdefghijklmnopqrstuvw"  # between x, which goes in, and y, which comes out
+MAX_LISTED = 3  # words that an attention sees
+# What a stack reads, and what its last norm gives.
+STACKS = {"encoder": ("src_input", "memory"), "decoder": ("tgt_input", "decoder_output")}
+ACROSS = "cross_attention"  # the sublayer that looks at the memory
+
+
+class Column(NamedTuple):
+    """The features of the token at one place, and the tensor that holds them."""
+
+    label: str
+    name: str
+    values: Tensor
+
+    @property
+    def text(self) -> str:
+        """Write the numbers in a row."""
+        return ", ".join(map(cell_text, self.values.tolist()))
+
+
+class Step(NamedTuple):
+    """One sublayer: what it reads, what it answers, and what becomes of the stream."""
+
+    words: str
+    looks: str  # which positions an attention sees; "" for other sublayers
+    reads: Column | None  # behind the norm; None where it reads the stream itself
+    answer: Column
+    sum: Column
+    equation: str
+    leaves: Column | None  # what a norm behind the sum gives
+    memory: Table | None
+
+    @property
+    def columns(self) -> list[Column]:
+        """List the columns in the order of the run."""
+        return [c for c in (self.reads, self.answer, self.sum, self.leaves) if c]
+
+
+class Lane(NamedTuple):
+    """The road of one token in one run."""
+
+    heading: str
+    start: Column
+    steps: list[Step]
+    last: Column | None  # what the last norm of the stack gives
+
+    @property
+    def columns(self) -> list[Column]:
+        """List the columns in the order of the run."""
+        between = [column for step in self.steps for column in step.columns]
+        return [self.start, *between, *([self.last] if self.last else [])]
+
+    @property
+    def order(self) -> str:
+        """Name the place of the norms."""
+        return "pre-norm" if self.steps[0].reads else "post-norm"
+
+    @property
+    def memory(self) -> Table | None:
+        """Find what the cross-attention looks at."""
+        return next((step.memory for step in self.steps if step.memory), None)
+
+
+class Road:
+    """Follows one token through one layer of one run."""
+
+    def __init__(
+        self, trace: Mapping[str, Traced], layer: str, batch: int, position: int, labels: Labels
+    ):
+        """Keep where to begin; `labels` has words for "src" and "tgt"."""
+        self.trace, self.layer, self.labels = trace, layer, labels
+        self.batch, self.position = batch, position
+
+    def follow(self, sublayers: Mapping[str, str] | None, last_norm: bool) -> Lane:
+        """Follow the token.
+
+        Args:
+            sublayers: Name of a sublayer -> its words; all of the layer, by their names, if None.
+            last_norm: Whether to go on through the norm that ends the stack.
+
+        Raises:
+            KeyError: A tensor of the road is not in the run.
+            ValueError: There is no such sentence or position, a sum of the run is none, or the
+                last norm reads something else.
+        """
+        stack = self.layer.split(".")[0]
+        if stack not in STACKS:
+            raise KeyError(f"stream: {self.layer!r} is in none of the stacks {', '.join(STACKS)}")
+        found = self._sublayers_of(self.layer)
+        words = {name: name.replace("_", " ") for name in found} if sublayers is None else sublayers
+        source = self._source(stack, found, next(iter(words), ""))
+        here = start = self._column("x", source)
+        steps: list[Step] = []
+        for number, (sublayer, word) in enumerate(words.items(), 1):
+            letter = "y" if number == len(words) else LETTERS[number - 1]
+            steps.append(self._step(sublayer, word, letter, here))
+            here = steps[-1].leaves or steps[-1].sum
+        last = self._last(stack, here) if last_norm else None
+        [word] = self._words(self.trace[source], [self.position])
+        return Lane(word, start, steps, last)
+
+    def _last(self, stack: str, read: Column) -> Column:
+        """Find what the norm gives that ends the stack; it must read the end of the road."""
+        name = STACKS[stack][1]
+        mean, drawn = self._column("", f"{stack}.norm.mean").values, read.values.mean()
+        if not torch.allclose(mean, drawn):
+            raise ValueError(
+                f"stream: the norm of {name} reads numbers of mean {cell_text(mean.item())}, "
+                f"but {read.name} ({read.text}) has mean {cell_text(drawn.item())}"
+            )
+        return self._column(name, name)
+
+    def _sublayers_of(self, layer: str) -> list[str]:
+        """List the sublayers that add to the stream in a layer, in the order of the run."""
+        start, end = f"{layer}.", "_residual.added"
+        sums = [name.removesuffix(end) for name in self.trace if name.endswith(end)]
+        found = [name.removeprefix(start) for name in sums if name.startswith(start)]
+        if not found or "." in found[0]:
+            known = dict.fromkeys(name.rpartition(".")[0] for name in sums)
+            raise KeyError(f"stream: no layer {layer!r}; the run has {', '.join(known) or 'none'}")
+        return found
+
+    def _source(self, stack: str, found: list[str], first: str) -> str:
+        """Name the tensor that the first sublayer of the figure is given."""
+        if first in found[1:]:
+            return self._leaving(f"{self.layer}.{found[found.index(first) - 1]}")
+        number = int(self.layer.split(".")[2])
+        if number == 0:
+            return STACKS[stack][0]
+        before = f"{stack}.layers.{number - 1}"
+        return self._leaving(f"{before}.{self._sublayers_of(before)[-1]}")
+
+    def _leaving(self, path: str) -> str:
+        """Name what the stream is behind a sublayer."""
+        return f"{path}_residual.{'added' if self._is_pre(path) else 'norm.output'}"
+
+    def _is_pre(self, path: str) -> bool:
+        """Tell whether the norm ran before the sublayer."""
+        norm, answer = f"{path}_residual.norm.output", f"{path}.output"
+        ran = [name for name in self.trace if name in (norm, answer)]
+        return ran == [norm, answer]
+
+    def _step(self, sublayer: str, words: str, letter: str, x: Column) -> Step:
+        path = f"{self.layer}.{sublayer}"
+        is_pre, term = self._is_pre(path), f"{x.label} + {words}"
+        normed = self._column("norm" if is_pre else letter, f"{path}_residual.norm.output")
+        answer = self._column("answer", f"{path}.output")
+        added = self._column(letter if is_pre else term, f"{path}_residual.added")
+        _check_sum(x, answer, added)
+        keys = self.trace["memory" if sublayer == ACROSS else x.name]
+        return Step(
+            words,
+            self._looks(path, keys),
+            normed if is_pre else None,
+            answer,
+            added,
+            f"{letter} = {term}" if is_pre else term,
+            None if is_pre else normed,
+            self._memory(keys) if sublayer == ACROSS else None,
+        )
+
+    def _looks(self, path: str, keys: Traced) -> str:
+        """Say which positions an attention sees: those to which any head gives weight."""
+        name = f"{path}.weights"
+        if name not in self.trace:
+            return ""
+        weights = as_plain_tensor(self.trace[name].value)[self.batch, :, self.position]
+        seen = (weights != 0).any(0).nonzero().flatten().tolist()
+        if len(seen) > MAX_LISTED:
+            return f"sees {len(seen)} of {weights.size(-1)} words"
+        return f"sees {listed(self._words(keys, seen)) if seen else 'nothing'}"
+
+    def _memory(self, entry: Traced) -> Table:
+        words = self._words(entry, range(entry.value.size(1)))
+        return Table.of(as_plain_tensor(entry.value)[self.batch].T, "d_model src", {"src": words})
+
+    def _column(self, label: str, name: str) -> Column:
+        values = as_plain_tensor(self.trace[name].value)
+        wanted = {"batch": self.batch, "position": self.position}
+        for (axis, at), size in zip(wanted.items(), values.shape, strict=False):
+            if not 0 <= at < size:
+                raise ValueError(f"stream: {axis} {at} is not one of the {size} of {name}")
+        return Column(label, name, values[self.batch, self.position])
+
+    def _words(self, entry: Traced, positions: Iterable[int]) -> list[str]:
+        names = Table.of(entry, labels=self.labels).names_along(1, (self.batch,))
+        return [named(entry.axes[1], names[position]) for position in positions]
+
+
+def _check_sum(x: Column, answer: Column, added: Column) -> None:
+    """Refuse a sum that is none, as in a run with dropout."""
+    due = x.values + answer.values
+    if torch.allclose(due, added.values):
+        return
+    worst = int((due - added.values).abs().argmax())
+    terms = [cell_text(column.values[worst].item()) for column in (x, answer, added)]
+    raise ValueError(
+        f"stream: {x.name} plus {answer.name} is not {added.name}: "
+        f"at d_model {worst}, {terms[0]} + ({terms[1]}) is not {terms[2]}"
+    )

@@ -1,0 +1,181 @@
+"""Figure of where numbers lie in memory: what a view leaves in place and what a copy moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
+from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.grid import LINE, Cell
+from twelve_lab.draw.panels import MAX_WIDTH, SIDE, draw_panels
+from twelve_lab.draw.prose import capital, listed, tell
+from twelve_lab.show.format import cell_text
+from twelve_lab.show.palette import signed_fill
+from twelve_lab.show.table import Table, Value, as_plain_tensor
+
+PER_LINE = 12  # storage cells on one line
+LARGEST = 48
+ROOM = 0.23  # the height of one stride
+SPREAD = 0.4  # between two tensors; between two storages it is twice that
+WIDEST = 12.5  # inches, for storages side by side
+
+
+def memory(
+    *tensors: Tensor,
+    axes: str | Sequence[str],
+    title: str,
+    names: Sequence[str] | None = None,
+    alt: str | None = None,
+) -> Drawing:
+    """Draw where the numbers of tensors lie in storage: a view moves nothing, a copy does.
+
+    Args:
+        tensors: One or more tensors, each at most 48 numbers.
+        axes: The axis names of each, as a list of strings, or one string for a single tensor.
+        title: The claim of the figure.
+        names: What each tensor is called.
+        alt: What to say to a reader who does not see it.
+
+    Returns:
+        Each storage as a line of numbered cells, under it for each axis one step as long as its
+        stride, which is how many cells the step takes. Below them every tensor that reads the
+        storage, and under each of its numbers the cell it comes from. Storages stand side by side
+        where they fit.
+
+    Raises:
+        ValueError: A tensor is too large to draw, or axes or names do not fit the tensors.
+    """
+    axes = [axes] if isinstance(axes, str) else list(axes)
+    names = list(names or ["x", "y", "z", "w"][: len(tensors)])
+    if not len(axes) == len(names) == len(tensors):
+        raise ValueError(f"{len(tensors)} tensors, but {len(axes)} axes and {len(names)} names")
+    views = [View(x, a, name) for x, a, name in zip(tensors, axes, names, strict=True)]
+    shared: dict[int, list[View]] = {}
+    for view in views:
+        shared.setdefault(view.address, []).append(view)
+
+    canvas = Canvas()
+    summary, holds, lines = [], [], []
+    x = y = 0.0
+    for number, members in enumerate(shared.values()):
+        label = "storage" if len(shared) == 1 else f"storage {'ABCD'[number]}"
+        summary.append(f"{label}: " + " ".join(map(cell_text, members[0].storage)))
+        width = _draw_storage(Canvas(), members, label, 0.0, 0.0)
+        if x and x + width > WIDEST:
+            x, y = 0.0, canvas.bottom + 2 * SPREAD
+        x = _draw_storage(canvas, members, label, x, y) + 2 * SPREAD
+        summary += [view.describe() for view in members]
+        readers = listed(view.name for view in members)
+        lines.append(f"{capital(label)}: {len(members[0].storage)} numbers, read by {readers}")
+        holds.append(" ".join(map(cell_text, members[0].storage)))
+    told = [f"{view.name} {view.table.sizes}: {view.strides}, {view.order}" for view in views]
+    full = [f"{line}: {held}" for line, held in zip(lines, holds, strict=True)]
+    alt = alt or tell(title, ". ".join([*full, *told]), ". ".join([*lines, *told]))
+    return canvas.finish(title, alt, "\n".join(summary))
+
+
+class View:
+    """A tensor as a way of reading a storage."""
+
+    def __init__(self, x: Tensor, axes: str, name: str):
+        """Look up the storage of x and where in it each element lies."""
+        self.name = name
+        length = x.untyped_storage().nbytes() // x.element_size()
+        if max(length, x.numel()) > LARGEST:
+            raise ValueError(f"{name} reads {length} numbers, more than the {LARGEST} that fit")
+        self.start = x.storage_offset()
+        self.address = x.untyped_storage().data_ptr()
+        flat = torch.as_strided(x.detach(), (length,), (1,), 0)
+        self.storage: list[float] = as_plain_tensor(flat).tolist()
+        places = torch.as_strided(torch.arange(length), x.shape, x.stride(), x.storage_offset())
+        self.places: list[int] = places.flatten().tolist()
+        self.table = Table.of(places, axes)
+        self.steps = list(zip(self.table.axes, x.stride(), strict=True))
+        self.strides = "strides " + ", ".join(f"{axis} {step}" for axis, step in self.steps)
+        self.order = "in storage order" if x.is_contiguous() else "not in storage order"
+
+    def cell(self, place: Value) -> Cell:
+        """Show the number at one storage cell, and which cell that is."""
+        if place is None:
+            return Cell(cell_text(place))
+        value = self.storage[int(place)]
+        return Cell(f"{cell_text(value)}\n@{place}", self.fill(value))
+
+    def fill(self, value: float) -> str:
+        """Shade a number by its sign and size, so that it can be recognised elsewhere."""
+        return signed_fill(float(value), max(abs(float(v)) for v in self.storage))
+
+    def describe(self) -> str:
+        """Tell in words how the storage is read."""
+        places = " ".join(f"@{place}" for place in self.places)
+        return f"{self.name} {self.table.sizes}: {self.strides}; row by row: {places}"
+
+
+def _draw_storage(canvas: Canvas, views: list[View], label: str, left: float, y: float) -> float:
+    """Draw one storage with its strides and its tensors; return the right edge of them all."""
+    canvas.text(left, y, label, size=12, align="left", bold=True)
+    view = views[0]
+    texts = [cell_text(value) for value in view.storage]
+    width = max(0.46, *(canvas.width_of(text) + 0.12 for text in texts))
+    y += LINE * 0.7
+    for start in range(0, len(texts), PER_LINE):
+        for column, place in enumerate(range(start, min(start + PER_LINE, len(texts)))):
+            x = left + column * width
+            canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[place]))
+            canvas.text(x + width / 2, y + 0.165, texts[place])
+            canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{place}", size=SMALL_SIZE)
+        y += 0.33 + LINE
+    y = _draw_steps(canvas, views, width, left, y + 0.14) + 0.12
+    return max(left + min(len(texts), PER_LINE) * width, _draw_views(canvas, views, left, y))
+
+
+def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y: float) -> float:
+    """Draw one step along each axis as a bracket from the cell it leaves to the cell it reaches.
+
+    An axis that has the same stride in every view is drawn once. Return the lower edge.
+    """
+    steps: dict[tuple[str, int], list[View]] = {}
+    for view in views:
+        for step in view.steps:
+            steps.setdefault(step, []).append(view)
+    for axis, step in sorted(steps, key=lambda key: key[1]):
+        view, line = steps[axis, step][0], left + PER_LINE * width
+        is_ambiguous = sum(other == axis for other, _ in steps) > 1
+        words = f"one step along {axis}: {step} cell{'s' * (step != 1)}"
+        words += f", in {view.name}" * is_ambiguous
+        start = left + (view.start % PER_LINE + 0.5) * width
+        end = start + step * width
+        if step and end < line:
+            canvas.bracket(axis, (start, y), (end, y), "bottom")
+            canvas.arrow((end, y), (end, y - 0.13), width=1.0)
+        else:
+            end = start
+        canvas.text(end + 0.12, y - 0.02, words, align="left")
+        y += ROOM
+    return y
+
+
+def _draw_views(canvas: Canvas, views: list[View], left: float, y: float) -> float:
+    """Draw the tensors that read one storage, side by side where they fit; return the right."""
+    x, lowest, rightmost = left, y, left
+    for view in views:
+        width = _draw_view(Canvas(), view, 0.0, 0.0)[0]
+        if x > left and x + width - left > MAX_WIDTH:
+            x, y = left, lowest
+        right, bottom = _draw_view(canvas, view, x, y)
+        x, lowest, rightmost = right + SPREAD, max(lowest, bottom + 0.2), max(rightmost, right)
+    return rightmost
+
+
+def _draw_view(canvas: Canvas, view: View, x: float, y: float) -> tuple[float, float]:
+    """Draw one tensor with its upper left corner at (x, y); return its lower right one."""
+    words = f"{view.table.sizes}, {view.order}"
+    canvas.text(x, y, view.name, size=12, align="left", bold=True)
+    canvas.text(x, y + LINE, words, align="left")
+    top = y + LINE * 1.8
+    grids = draw_panels(canvas, view.table, view.cell, left=x, top=top, cell_height=0.41)
+    right = max(x + canvas.width_of(words), *(grid.right + SIDE for grid in grids))
+    return right, max(grid.bottom for grid in grids)

@@ -1,0 +1,276 @@
+"""The residual stream: one token's road through a layer, with the numbers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
+from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.grid import LINE, Grid, Paint, bare
+from twelve_lab.draw.panels import MAX_WIDTH, signed_paint
+from twelve_lab.draw.prose import capital, tell
+from twelve_lab.draw.road import Column, Lane, Road, Step
+from twelve_lab.show.format import cell_text, format_tensor
+from twelve_lab.show.palette import INK, SHADE, SPOTLIGHT
+from twelve_lab.show.table import Labels, Table
+
+if TYPE_CHECKING:
+    from twelve_lab.trace.traced import Traced
+
+CELL = 0.3  # the height of a number
+RISE = 0.35  # the room for an arrow up or down
+BEFORE, AFTER = 0.3, 0.36  # from a column to the answer above the next sum, and from there on
+NORM = 0.6  # the room for an arrow along the stream, with its word
+BAND = 0.1  # from the columns of the stream to the edge of their ground
+BOX, PADDING = 0.5, 0.12
+PLUS, PLUS_SIZE = 0.13, 20  # half the width of the sign of a sum, and its points
+APART = 0.35  # between two lanes
+STREAM = 2.4  # how thick the stream is, in points
+
+
+def stream(
+    trace: Mapping[str, Traced] | Sequence[Mapping[str, Traced]],
+    layer: str,
+    *,
+    title: str,
+    batch: int,
+    position: int | Sequence[int],
+    sublayers: Mapping[str, str] | None = None,
+    last_norm: bool = False,
+    labels: Labels | None = None,
+    alt: str | None = None,
+) -> Drawing:
+    """Draw the road of a token through a layer: each sublayer reads the stream and adds to it.
+
+    Args:
+        trace: A run of a Transformer, or several.
+        layer: Its name in the run, as "encoder.layers.0".
+        title: The claim of the figure.
+        batch: The sentence.
+        position: The token, or several: each has a lane of its own, in each run.
+        sublayers: Name of a sublayer, as "self_attention" -> the words in its box; if not given,
+            all of the layer, by their names.
+        last_norm: Whether to go on through the norm that ends the stack.
+        labels: Words instead of indices, for "src" and "tgt".
+        alt: What to say to a reader who does not see it.
+
+    Returns:
+        The stream from left to right on a shaded ground, the sublayers above it. Under the words
+        of an attention stand the positions to which any of its heads gives weight.
+
+    Raises:
+        KeyError: A tensor of the road is not in the run.
+        ValueError: There is no such sentence or position, nothing is left to be drawn, a sum of
+            the run is not what went in plus the answer, or the last norm reads something else.
+    """
+    runs = [trace] if isinstance(trace, Mapping) else list(trace)
+    positions = [position] if isinstance(position, int) else list(position)
+    lanes = [
+        Road(run, layer, batch, place, labels or {}).follow(sublayers, last_norm)
+        for run in runs
+        for place in positions
+    ]
+    if not lanes or not lanes[0].steps:
+        raise ValueError(
+            f"stream: {len(runs)} runs, {len(positions)} positions and the sublayers "
+            f"{sublayers} leave nothing to be drawn"
+        )
+    if len(runs) > 1:
+        lanes = [lane._replace(heading=f"{lane.heading}, {lane.order}") for lane in lanes]
+    canvas = Canvas()
+    _draw_lanes(canvas, lanes)
+    summary = "\n".join(_in_numbers(lane, layer) for lane in lanes)
+    versions = [". ".join(_in_words(lane, detail) for lane in lanes) for detail in (2, 1, 0)]
+    return canvas.finish(title, alt or tell(title, *versions), summary)
+
+
+def _draw_lanes(canvas: Canvas, lanes: list[Lane]) -> None:
+    """Draw lane beside lane, on as many lines as they need."""
+    columns = [column for lane in lanes for column in lane.columns]
+    tables = [lane.memory for lane in lanes if lane.memory]
+    values = torch.cat([c.values for c in columns] + [table.values.flatten() for table in tables])
+    finite = values[torch.isfinite(values)].abs().tolist()
+    paint = signed_paint(max(finite, default=0.0))
+    cell = max(canvas.width_of(cell_text(value)) for value in values.tolist()) + PADDING
+    x = y = 0.0
+    for lane in lanes:
+        painter = _Painter(canvas, lane, paint, cell, is_first=x == 0)
+        if x and x + painter.width > MAX_WIDTH:
+            x, y = 0.0, canvas.bottom + APART
+            painter = _Painter(canvas, lane, paint, cell, is_first=True)
+        painter.draw(x, y)
+        x += painter.width + APART
+
+
+class _Painter:
+    """Draws one lane: below the stream, above it what reads from it and adds to it."""
+
+    def __init__(self, canvas: Canvas, lane: Lane, paint: Paint, cell: float, *, is_first: bool):
+        """Measure the lane; the first one of a line names the axis of the features."""
+        self.canvas, self.lane, self.paint, self.cell = canvas, lane, paint, cell
+        features = Table.of(lane.start.values.unsqueeze(-1), "d_model 1")
+        block = next(features.blocks())
+        if not is_first:
+            block = replace(block, row_names=[""] * len(block.rows))
+        self.start = Grid(canvas, block, paint, cell_height=CELL, named=is_first)
+        self.start.cell_width = cell
+        self.height = self.start.height
+        inside = [canvas.width_of(step.words, bold=True) for step in lane.steps]
+        inside += [canvas.width_of(step.looks, SMALL_SIZE) for step in lane.steps]
+        below = [canvas.width_of(step.equation) for step in lane.steps]
+        room = max(max(inside) + 2 * PADDING, max(below) + PADDING - AFTER)
+        self.before = max(BEFORE, room - 2 * cell)
+        # What stands below the last columns, and below those on both sides of a norm.
+        ends = [(step.equation, step.leaves.label) for step in lane.steps if step.leaves]
+        labels = [ends[-1][-1] if ends else lane.steps[-1].equation]
+        if lane.last:
+            labels.append(lane.last.label)
+            ends.append((labels[0], labels[1]))
+        halves = [sum(map(canvas.width_of, pair)) / 2 for pair in ends]
+        self.norm = max(NORM, max(halves, default=0.0) + PADDING - cell)
+        overhangs = [max(BAND, (canvas.width_of(text) + PADDING - cell) / 2) for text in labels]
+        self.after = overhangs[-1]
+        # The norm that ends the stack stands behind the stream, and so does what it gives.
+        self.beyond = self.norm + cell + overhangs[-1] - overhangs[0] if lane.last else 0.0
+        self.top = self.box = 0.0
+
+    @property
+    def width(self) -> float:
+        """Return the width of the lane."""
+        norms = sum(step.leaves is not None for step in self.lane.steps) + bool(self.lane.last)
+        pitch = 2 * self.cell + self.before + AFTER
+        columns = len(self.lane.steps) * pitch + self.cell + norms * (self.norm + self.cell)
+        return self.start.margin_left + columns + self.after
+
+    def draw(self, x: float, y: float) -> None:
+        """Draw with the upper left corner of everything at (x, y)."""
+        memory = self.lane.memory
+        over = self._memory_grid(memory).height + RISE if memory else LINE + PADDING
+        self.box = y + over
+        self.top = self.box + BOX + RISE + self.height + RISE
+        left = x + self.start.margin_left
+        ground = left - BAND, self.top - BAND
+        size = x + self.width - self.beyond - ground[0], self.height + 2 * BAND + LINE
+        self.canvas.box(*ground, *size, fill=SHADE, line=0)
+        head = self.box - LINE / 2 - PADDING / 2
+        self.canvas.text(x, head, self.lane.heading, size=12, align="left", bold=True)
+        self.start.draw_cells_at(left, self.top)
+        self._label(self.lane.start.label, left)
+        for step in self.lane.steps:
+            left = self._draw_step(step, left)
+        if self.lane.last:
+            self._draw_norm(self.lane.last, left)
+
+    def _draw_step(self, step: Step, left: float) -> float:
+        """Draw a sublayer between two columns of the stream; return the left edge of the last."""
+        canvas, middle = self.canvas, self.top + self.height / 2
+        side = self.top - RISE - self.height
+        reading, adding = left + self.cell / 2, left + self.cell * 1.5 + self.before
+        answer = adding - self.cell / 2
+
+        canvas.box(left, self.box, answer + self.cell - left, BOX, fill=SPOTLIGHT, edge=INK, line=1)
+        centre, box = (left + answer + self.cell) / 2, self.box + BOX / 2
+        shift = LINE / 2 if step.looks else 0.0
+        canvas.text(centre, box - shift, step.words, bold=True)
+        canvas.text(centre, box + shift, step.looks, size=SMALL_SIZE)
+        if step.memory:
+            self._draw_memory(step.memory, centre)
+
+        if step.reads:
+            canvas.arrow((reading, self.top), (reading, side + self.height))
+            height = self.top - BAND - LINE / 2 - 0.01
+            canvas.text(reading + 0.08, height, "norm", size=SMALL_SIZE, align="left")
+            self._draw_column(step.reads, left, side)
+            canvas.arrow((reading, side), (reading, self.box + BOX))
+        else:
+            canvas.arrow((reading, self.top), (reading, self.box + BOX))
+        canvas.arrow((adding, self.box + BOX), (adding, side))
+        words = self.box + BOX + RISE / 2 - 0.03
+        canvas.text(adding + 0.08, words, "answer", size=SMALL_SIZE, align="left")
+        self._draw_column(step.answer, answer, side)
+        canvas.arrow((adding, side + self.height), (adding, middle - PLUS))
+
+        canvas.line([(left + self.cell, middle), (adding - PLUS, middle)], width=STREAM)
+        canvas.text(adding, middle - 0.02, "\N{CIRCLED PLUS}", size=PLUS_SIZE)
+        after = answer + self.cell + AFTER
+        canvas.arrow((adding + PLUS, middle), (after, middle), width=STREAM)
+        self._draw_column(step.sum, after, self.top)
+        self._label(step.equation, after)
+        return self._draw_norm(step.leaves, after) if step.leaves else after
+
+    def _draw_norm(self, column: Column, left: float) -> float:
+        """Draw a norm that stands on the stream; return the left edge of what it gives."""
+        start, middle = left + self.cell, self.top + self.height / 2
+        end = start + self.norm
+        self.canvas.arrow((start, middle), (end, middle), width=STREAM)
+        self.canvas.text((start + end) / 2 - 0.04, middle - 0.16, "norm", size=SMALL_SIZE)
+        self._draw_column(column, end, self.top)
+        self._label(column.label, end)
+        return end
+
+    def _draw_memory(self, memory: Table, centre: float) -> None:
+        """Draw the memory above the sublayer that looks at it."""
+        canvas, grid = self.canvas, self._memory_grid(memory)
+        top = self.box - RISE - grid.height + grid.margin_top
+        grid.draw_cells_at(centre - grid.cells_width / 2, top)
+        middle = (grid.top + grid.bottom) / 2
+        canvas.text(grid.left - 0.2, middle, "memory", align="right", bold=True)
+        canvas.arrow((centre, grid.bottom), (centre, self.box))
+        words = "keys and values"
+        canvas.text(centre + 0.08, self.box - RISE / 2 - 0.03, words, size=SMALL_SIZE, align="left")
+
+    def _memory_grid(self, memory: Table) -> Grid:
+        block = next(memory.blocks())
+        block = replace(block, row_names=[""] * len(block.row_names))
+        grid = Grid(self.canvas, block, self.paint, cell_height=CELL, named=False)
+        grid.cell_width = max(self.cell, grid.cell_width)
+        return grid
+
+    def _draw_column(self, column: Column, x: float, y: float) -> None:
+        block = bare(next(Table.of(column.values.unsqueeze(-1), "d_model 1").blocks()))
+        grid = Grid(self.canvas, block, self.paint, cell_height=CELL)
+        grid.cell_width = self.cell
+        grid.draw_cells_at(x, y)
+
+    def _label(self, words: str, left: float) -> None:
+        """Name a column of the stream, below it."""
+        y = self.top + self.height + BAND + LINE / 2 - 0.04
+        self.canvas.text(left + self.cell / 2, y, words)
+
+
+def _in_numbers(lane: Lane, layer: str) -> str:
+    """Write the columns of a lane as rows, each with the name of its tensor."""
+    names = [f"{column.label}: {column.name.removeprefix(f'{layer}.')}" for column in lane.columns]
+    rows = torch.stack([column.values for column in lane.columns])
+    text = f"{lane.heading}, {layer} " + format_tensor(
+        rows, "stage d_model", labels={"stage": names}
+    )
+    if lane.memory is None:
+        return text
+    memory = format_tensor(lane.memory.values, lane.memory.axes, labels=lane.memory.labels)
+    return f"{text}\nmemory {memory}"
+
+
+def _in_words(lane: Lane, detail: int) -> str:
+    """Tell the road: with all numbers (2), without those behind a norm (1), or without any (0)."""
+
+    def numbers(column: Column, before: str = " ", at: int = 1) -> str:
+        return f"{before}{column.text}" if detail >= at else ""
+
+    parts = [f"{lane.start.label}{numbers(lane.start, ' is ')}"]
+    for step in lane.steps:
+        reads = numbers(step.reads, at=2) + " behind a norm" if step.reads else " without a norm"
+        sees = f" {step.looks}," if step.looks else ""
+        parts.append(f"{step.words}{sees} reads{reads} and answers{numbers(step.answer)}")
+        parts.append(f"{step.equation}{numbers(step.sum, ' is ')}")
+        if step.leaves:
+            parts.append(f"its norm {step.leaves.label}{numbers(step.leaves, ' is ')}")
+    if lane.last:
+        parts.append(f"a last norm gives {lane.last.label}{numbers(lane.last)}")
+    if lane.memory:
+        parts.append("the memory comes from above as keys and values")
+    return f"{capital(lane.heading)}, from left to right: {'; '.join(parts)}"

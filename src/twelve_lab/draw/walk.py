@@ -1,0 +1,178 @@
+"""The picture of the whole course: twelve numbers on their way from words to words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from twelve_lab.draw.canvas import Canvas
+from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.grid import LINE, Grid, bare
+from twelve_lab.draw.panels import signed_paint
+from twelve_lab.draw.prose import tell
+from twelve_lab.show.format import format_tensor
+from twelve_lab.show.show import largest_magnitude
+from twelve_lab.show.table import Table, as_plain_tensor
+
+SIZE = 12
+CELL, CELL_WIDTH = 0.33, 0.54
+IDS = 1.22  # the room for the words before the ids, so that both lines of stations are flush
+SIDE = 0.12  # from the bracket of the batch to what stands in it
+ARROW = 0.81
+SOURCE = {
+    "src_embedding.vectors": "02\nlook up",
+    "src_input": "03, add\nposition",
+    "memory": "04 to 10\nencoder",
+}
+TARGET = {
+    "tgt_input": "02, 03\nlikewise",
+    "decoder_output": "11\ndecoder",
+    "logits": "12\nto words",
+}
+
+
+class Station(NamedTuple):
+    """A tensor on the way, and the room it takes."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    grids: list[Grid]
+
+    @property
+    def middle(self) -> float:
+        """Return the height at which arrows come and go."""
+        return (self.top + self.bottom) / 2
+
+
+def walk(
+    trace: Mapping[str, Any],
+    *,
+    title: str = "Twelve numbers on each side walk through a Transformer",
+    alt: str | None = None,
+) -> Drawing:
+    """Draw a run of the running example from ids to predicted words, 12 inches wide.
+
+    Args:
+        trace: The run; its entries have a value and axes.
+        title: The claim of the figure.
+        alt: What to say to a reader who does not see it.
+
+    Returns:
+        Seven tensors with two decimals each; the summary has four.
+    """
+    from twelve_lab import example
+
+    canvas = Canvas()
+    upper = _draw_line(canvas, trace, SOURCE, "src ids", "src", 0.0)
+    lower = _draw_line(canvas, trace, TARGET, "tgt ids", "tgt", canvas.bottom + 0.85)
+    _hand_over(canvas, upper[-1], lower)
+    best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
+    _draw_prediction(canvas, lower[-1], best, example.vocabulary)
+
+    summary = [
+        f"{name} " + format_tensor(trace[name], labels=example.words) for name in (*SOURCE, *TARGET)
+    ]
+    said = [" ".join(example.vocabulary[token] for token in sentence) for sentence in best]
+    summary.append("highest logit at each position: " + "; ".join(said))
+    sizes = {name: tuple(as_plain_tensor(trace[name].value).shape) for name in (*SOURCE, *TARGET)}
+    upper_line, lower_line = (
+        ", ".join(f"{name} {sizes[name]}" for name in stations) for stations in (SOURCE, TARGET)
+    )
+    alt = alt or tell(
+        title,
+        f"Above, source ids become {upper_line}; below, target ids become {lower_line}. An arrow "
+        f"leads from the memory into the decoder. The highest logits say: {'; '.join(said)}",
+    )
+    return canvas.finish(title, alt, "\n".join(summary))
+
+
+def _draw_line(
+    canvas: Canvas,
+    trace: Mapping[str, Any],
+    stations: Mapping[str, str],
+    title: str,
+    axis: str,
+    y: float,
+) -> list[Station]:
+    """Draw the ids, then one tensor after the other, with an arrow before each."""
+    from twelve_lab import example
+
+    ids = as_plain_tensor({"src": example.src, "tgt": example.tgt}[axis])
+    head_room = 0.62 if "logits" in stations else 0.4  # the logits have a word on each column
+    words = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: example.words[axis]})
+    drawn = [_draw_station(canvas, words, title, 0.0, y, head_room, named=True)]
+    for name, how in stations.items():
+        x = drawn[-1].right + ARROW
+        table = Table.of(trace[name].value, trace[name].axes, {"vocab": example.vocabulary})
+        drawn.append(_draw_station(canvas, table, name, x, y, head_room, named=False))
+        _draw_arrow(canvas, drawn[-2].right, drawn[-1].left, drawn[-1].middle, how)
+    return drawn
+
+
+def _draw_station(
+    canvas: Canvas, table: Table, name: str, x: float, y: float, head_room: float, *, named: bool
+) -> Station:
+    """Draw the sentences of one tensor one above the other, in the bracket of the batch."""
+    paint = signed_paint(largest_magnitude(table), decimals=2)
+    sizes = ", ".join(str(size) for size in table.values.shape if not (named and size == 1))
+    canvas.text(x, y, name, size=SIZE, align="left", bold=True)
+    canvas.text(x, y + LINE * 1.05, f"({sizes})", align="left")
+    left, top = x + SIDE, y + LINE * 1.6 + head_room
+    grids = []
+    for number, block in enumerate(table.blocks(elide=False)):
+        if not named:
+            keep = block.column_names if table.axes[-1] == "vocab" else [""] * len(block.rows[0])
+            head = "" if number else block.column_axis
+            shown = keep if not number else [""] * len(keep)
+            block = replace(bare(block), column_axis=head, column_names=shown)
+        grid = Grid(canvas, block, paint, size=SIZE if named else 11.5, cell_height=CELL)
+        if not named:
+            grid.cell_width = max(grid.cell_width, CELL_WIDTH)
+        grids.append(grid)
+    for grid in grids:
+        grid.cell_width = max(other.cell_width for other in grids)
+    margin = max(IDS * named, *(grid.margin_left for grid in grids))
+    for grid in grids:
+        grid.names_width = max(other.names_width for other in grids)
+        grid.draw_cells_at(left + margin, top)
+        top = grid.bottom + 0.16
+    start, end = grids[0].top, grids[-1].bottom
+    right = grids[-1].right + SIDE
+    for at, side in ((x, "left"), (right, "right")):
+        canvas.bracket("batch", (at, start), (at, end), side)
+    if named:
+        canvas.text(x, start - LINE / 2, "batch", align="left")
+    return Station(x, right, start, end, grids)
+
+
+def _draw_arrow(canvas: Canvas, left: float, right: float, y: float, how: str) -> None:
+    canvas.arrow((left + 0.07, y), (right - 0.07, y), width=2)
+    canvas.text((left + right) / 2, y - 0.3, how)
+
+
+def _hand_over(canvas: Canvas, memory: Station, lower: Sequence[Station]) -> None:
+    """Lead the memory down to the arrow of the decoder."""
+    source = (memory.left + memory.right) / 2
+    target = (lower[1].right + lower[2].left) / 2
+    turn = memory.bottom + 0.32
+    canvas.line([(source, memory.bottom + 0.05), (source, turn), (target, turn)], width=2)
+    canvas.arrow((target, turn - 0.01), (target, lower[2].middle - 0.62), width=2)
+    words = "cross-attention looks at the memory"
+    canvas.text((source + target) / 2, turn - 0.14, words)
+
+
+def _draw_prediction(
+    canvas: Canvas, logits: Station, best: list[list[int]], vocabulary: Sequence[str]
+) -> None:
+    """Frame the highest logit of each position and write its word."""
+    x = logits.right + 0.46
+    for grid, sentence in zip(logits.grids, best, strict=True):
+        for position, token in enumerate(sentence):
+            grid.frame(position, token)
+            y = grid.row_middle(position)
+            canvas.arrow((logits.right + 0.07, y), (x - 0.05, y))
+            canvas.text(x, y, vocabulary[token], size=SIZE, align="left", bold=True)
+    canvas.text(x, logits.top - LINE * 0.6, "says", size=SIZE, align="left", bold=True)

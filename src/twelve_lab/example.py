@@ -1,0 +1,222 @@
+"""The running example: two sentences of two tokens with three features each, twelve numbers.
+
+Every weight is a short literal, so every number on the way can be redone by hand. Beside it stands
+the companion, whose sizes all differ: what (2, 2, 3) cannot show is proved there.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twelve.masks import causal_mask, padding_mask
+from twelve.multi_head_attention import MultiHeadAttention
+from twelve.transformer import Transformer
+from twelve_lab.device import device
+from twelve_lab.trace.trace import Trace
+
+vocabulary = ("<pad>", "cat", "dog", "fish")
+src = torch.tensor([[0, 1], [2, 3]])
+# The source reversed and shifted right; id 0 doubles as the start of the sentence, which is why a
+# mask for the target is never built from `tgt != 0`.
+tgt = torch.tensor([[0, 1], [0, 3]])
+labels = torch.tensor([[1, -100], [3, 2]])
+src_mask = padding_mask(src)
+tgt_mask = causal_mask(2)
+embedding_rows = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
+# Words instead of indices, for show and draw. In the target, id 0 opens the sentence.
+words = {
+    "src": [[vocabulary[token] for token in sentence] for sentence in src.tolist()],
+    "tgt": [[vocabulary[token] if token else "<start>" for token in line] for line in tgt.tolist()],
+    "vocab": list(vocabulary),
+}
+
+
+# The runs that the course compares: a title and the switches of `trace`.
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "3 heads of width 1, pre-norm, ReLU": {},
+    "1 head of width 3": {"num_heads": 1},
+    "2 heads of width 2": {"num_heads": 2},
+    "post-norm": {"norm_first": False},
+    "GELU": {"activation": "gelu"},
+    "no padding mask": {"padding": False},
+    "tied output": {"tie_weights": True},
+    "scaled embedding": {"scale_embedding": True},
+    "fused kernels": {"fused": True},
+}
+
+
+def weights() -> dict[str, dict[str, list]]:
+    """Read the weights of the example, in math layout: W is (in, out) and y = x W + b.
+
+    Returns:
+        For each block (enc_self, dec_self, dec_cross, enc_ffn, dec_ffn, out, h2) its matrices.
+    """
+    return json.loads((files("twelve_lab") / "weights.json").read_text())
+
+
+def model(
+    *,
+    num_heads: int = 3,
+    norm_first: bool = True,
+    activation: str = "relu",
+    tie_weights: bool = False,
+    scale_embedding: bool = False,
+    fused: bool = False,
+) -> Transformer:
+    """Build the Transformer with the weights of the example, in float64 and eval mode.
+
+    Args:
+        num_heads: 3 heads of width 1, 1 head of width 3, or 2 heads of width 2, for which all
+            three attentions use the block h2.
+        norm_first: Pre-norm if true, post-norm if false.
+        activation: "relu" or "gelu".
+        tie_weights: Whether the target table is also the output projection, without a bias.
+        scale_embedding: Whether to multiply the embeddings by √3.
+        fused: Whether to call torch's fused kernels.
+
+    Raises:
+        ValueError: If num_heads is not 1, 2 or 3, or the activation is unknown.
+    """
+    if num_heads not in (1, 2, 3):
+        raise ValueError(f"example.model: num_heads must be 1, 2 or 3, got {num_heads}")
+    width = 2 if num_heads == 2 else None
+    with _float64():
+        built = Transformer(
+            len(vocabulary), len(vocabulary), d_model=3, num_heads=num_heads, d_ff=4, num_layers=1,
+            d_k=width, d_v=width, norm_first=norm_first, activation=activation,
+            tie_weights=tie_weights, scale_embedding=scale_embedding, max_len=8, fused=fused,
+        )  # fmt: skip
+        _fill(built, weights(), "h2" if num_heads == 2 else None)
+    return built.eval()
+
+
+def trace(
+    *,
+    padding: bool = True,
+    grad: bool = False,
+    on: torch.device | str | None = None,
+    **switches: object,
+) -> Trace:
+    """Walk the twelve numbers through the model and keep every tensor.
+
+    Args:
+        padding: Whether the source padding mask is used.
+        grad: Whether gradients can be read after a backward pass.
+        on: Device; `lab.device()` if not given.
+        **switches: Keywords of `model`, such as num_heads=1 or activation="gelu".
+    """
+    where = device() if on is None else on
+    built = model(**switches).to(where)
+    with Trace(built, grad=grad) as traced:
+        built(
+            src.to(where),
+            tgt.to(where),
+            src_mask=src_mask.to(where) if padding else None,
+            tgt_mask=tgt_mask.to(where),
+        )
+    return traced
+
+
+@contextmanager
+def _float64() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _fill(built: Transformer, blocks: dict[str, dict[str, list]], shared: str | None) -> None:
+    encoder, decoder = built.encoder.layers[0], built.decoder.layers[0]
+    with torch.no_grad():
+        for table in (built.src_embedding, built.tgt_embedding):
+            table.weight.copy_(torch.tensor(embedding_rows))
+        _fill_attention(encoder.self_attention, blocks[shared or "enc_self"])
+        _fill_attention(decoder.self_attention, blocks[shared or "dec_self"])
+        _fill_attention(decoder.cross_attention, blocks[shared or "dec_cross"])
+        for ffn, block in (
+            (encoder.feed_forward, blocks["enc_ffn"]),
+            (decoder.feed_forward, blocks["dec_ffn"]),
+        ):
+            _fill_linear(ffn.up, block["W1"], block["b1"])
+            _fill_linear(ffn.down, block["W2"], block["b2"])
+        if built.output_projection.bias is not None:
+            _fill_linear(built.output_projection, blocks["out"]["W"], blocks["out"]["b"])
+
+
+def _fill_attention(attention: MultiHeadAttention, block: dict[str, list]) -> None:
+    for projection, name in (("w_q", "Wq"), ("w_k", "Wk"), ("w_v", "Wv"), ("w_o", "Wo")):
+        _fill_linear(getattr(attention, projection), block[name])
+
+
+def _fill_linear(layer: nn.Module, matrix: list, bias: list | None = None) -> None:
+    """Copy a matrix of math layout (in, out) into a layer that stores (out, in)."""
+    layer.weight.copy_(torch.tensor(matrix).T)
+    if bias is not None:
+        layer.bias.copy_(torch.tensor(bias))
+
+
+SIZES = SimpleNamespace(
+    batch=2, num_heads=3, tgt=4, src=5, d_v=6, d_k=8, src_vocab=11, tgt_vocab=13, d_model=24,
+    d_ff=96,
+)  # fmt: skip
+
+
+class _Companion:
+    """The same model at all-different sizes, two layers deep, with seeded weights."""
+
+    sizes = SIZES
+
+    def __init__(self) -> None:
+        # On the CPU whatever the default device, so that every machine draws the same.
+        draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
+        self.src = torch.randint(1, SIZES.src_vocab, (SIZES.batch, SIZES.src), **draw)
+        self.src[0, 3:] = 0  # the first sentence is shorter and padded on the right
+        self.tgt = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
+        self.labels = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
+        self.src_mask: Tensor = padding_mask(self.src)
+        self.tgt_mask: Tensor = causal_mask(SIZES.tgt)
+
+    def model(
+        self,
+        *,
+        num_heads: int = SIZES.num_heads,
+        norm_first: bool = True,
+        activation: str = "relu",
+        tie_weights: bool = False,
+        scale_embedding: bool = False,
+        fused: bool = False,
+    ) -> Transformer:
+        """Build the companion, in float64 and eval mode.
+
+        Args:
+            num_heads: Heads, each of width d_k = 8 and d_v = 6.
+            norm_first: Pre-norm if true, post-norm if false.
+            activation: "relu" or "gelu".
+            tie_weights: Whether the target table is also the output projection.
+            scale_embedding: Whether to multiply the embeddings by √24.
+            fused: Whether to call torch's fused kernels.
+        """
+        with _float64():
+            built = Transformer(
+                SIZES.src_vocab, SIZES.tgt_vocab, d_model=SIZES.d_model, num_heads=num_heads,
+                d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, d_v=SIZES.d_v,
+                norm_first=norm_first, activation=activation, tie_weights=tie_weights,
+                scale_embedding=scale_embedding, max_len=32, fused=fused,
+            )  # fmt: skip
+        draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
+        with torch.no_grad():
+            for parameter in built.parameters():
+                noise = torch.randn(parameter.shape, dtype=torch.float64, **draw)
+                parameter.copy_(noise * parameter.size(-1) ** -0.5)
+        return built.eval()
+
+
+companion = _Companion()

@@ -1,0 +1,1 @@
+"""The exercises, one file a step: tasks, questions, right answers, mistakes."""

@@ -1,0 +1,54 @@
+"""The numbers that the cases are made of: the twelve, and seeded ones of all-different sizes."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from twelve_lab import example
+
+
+def seeded(seed: int = 12) -> Callable[..., Tensor]:
+    """Return a function that draws normal numbers of a shape, the same ones on every machine."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+
+
+def vectors(ids: Tensor = example.src) -> Tensor:
+    """Embed two of our sentences and add their positions: the twelve numbers."""
+    model = example.model()
+    return model.positional_encoding(model.src_embedding(ids)).detach()
+
+
+def twelve_heads(num_heads: int) -> SimpleNamespace:
+    """Take the first self-attention of the encoder apart.
+
+    Args:
+        num_heads: 3 heads of width 1, 1 of width 3, or 2 of width 2.
+
+    Returns:
+        What it is given (x), its matrices (w_q, w_k, w_v, w_o), and the query, key and value of
+        each head, all as plain tensors.
+    """
+    layer = example.model(num_heads=num_heads).encoder.layers[0]
+    attention = layer.self_attention
+    x = layer.self_attention_residual.norm(vectors()).detach()
+    matrices = {
+        name: getattr(attention, name).weight.detach().clone()
+        for name in ("w_q", "w_k", "w_v", "w_o")
+    }
+    projected = {"query": "w_q", "key": "w_k", "value": "w_v"}
+    heads = {
+        name: (x @ matrices[matrix].T).unflatten(-1, (num_heads, -1)).transpose(1, 2).contiguous()
+        for name, matrix in projected.items()
+    }
+    return SimpleNamespace(x=x, **matrices, **heads)
+
+
+def companion_heads(query_len: int = example.SIZES.tgt) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw query, key and value of 3 heads; all sizes differ."""
+    sizes, draw = example.SIZES, seeded()
+    lead = (sizes.batch, sizes.num_heads)
+    query = draw(*lead, query_len, sizes.d_k)
+    return query, draw(*lead, sizes.src, sizes.d_k), draw(*lead, sizes.src, sizes.d_v)

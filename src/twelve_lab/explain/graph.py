@@ -1,0 +1,65 @@
+"""From an element to its arithmetic: stop at named tensors, or unfold them in turn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+
+from twelve_lab.explain.expression import Expression, Leaf, Number, leaves, replace
+from twelve_lab.explain.formulas import expression_of
+from twelve_lab.explain.record import Record
+
+MOST = 200_000
+
+
+class Graph:
+    """The elements of a finished run and what they were computed from."""
+
+    def __init__(self, record: Record) -> None:
+        """Read a record that is complete."""
+        self.record = record
+        self.shallow = cache(self._shallow)
+        self._after: dict[int, list[int]] | None = None
+
+    def _shallow(self, cell: int) -> Expression:
+        """Write the arithmetic of an element over the nearest elements that have a name."""
+        block = self.record.block(cell)
+        if block.copies is not None:
+            return self._named(int(block.copies.flatten()[cell - block.start]))
+        if block.made is None:
+            return Leaf(cell) if block.name else Number(self.record.value(cell))
+        tree = expression_of(block.made, cell - block.start, self.record.value)
+        return replace(tree, self._named)
+
+    def _named(self, cell: int) -> Expression:
+        return Leaf(cell) if self.record.block(cell).name else self.shallow(cell)
+
+    def unfold(self, cell: int, depth: int) -> Expression:
+        """Write the arithmetic of an element, its named operands unfolded depth - 1 times.
+
+        Raises:
+            ValueError: The arithmetic would be longer than fits into a reader's head or memory.
+        """
+        tree = self.shallow(cell)
+        for step in range(1, depth):
+            if not any(self.shallow(c) != Leaf(c) for c in leaves(tree)):
+                break
+            size = sum(sum(1 for _ in leaves(self.shallow(c))) for c in leaves(tree))
+            if size > MOST:
+                raise ValueError(
+                    f"depth={depth} takes {size:,} numbers from step {step + 1} on, more than "
+                    f"the {MOST:,} that are written out; explain with depth={step} or less"
+                )
+            tree = replace(tree, self.shallow)
+        return tree
+
+    def consumers(self, cell: int) -> list[int]:
+        """List the elements of named tensors whose arithmetic holds this one."""
+        if self._after is None:
+            self._after = defaultdict(list)
+            for block in self.record.named.values():
+                for later in range(block.start, block.start + block.values.numel()):
+                    for used in dict.fromkeys(leaves(self.shallow(later))):
+                        if used != later:
+                            self._after[used].append(later)
+        return self._after[cell]

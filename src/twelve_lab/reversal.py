@@ -1,0 +1,128 @@
+"""The task that a small Transformer learns in seconds: write a row of digits backwards.
+
+A digit's new place depends on how many digits follow it, so that nothing short of looking back at
+the source, at the mirrored place, will do. Sequences whose digits sum to a multiple of ten are held
+out: no batch for training ever contains one.
+"""
+
+from importlib.resources import as_file, files
+
+import torch
+from torch import Tensor
+
+from twelve.generation import greedy_decode
+from twelve.masks import causal_mask, padding_mask
+from twelve.training import IGNORED, Batch, shift
+from twelve.transformer import Transformer
+from twelve_lab.device import device
+
+PAD, START, END, ZERO = range(4)
+SHORTEST, LONGEST = 3, 10
+vocabulary = ("<pad>", "<start>", "<end>", *"0123456789")
+# Where the trained model looks at the mirrored place: this tensor of its trace, this head.
+MIRROR, MIRROR_HEAD = "decoder.layers.0.cross_attention.weights", 1
+
+
+def batch(step: int, *, seed: int = 0, size: int = 64) -> Batch:
+    """Draw the sequences of a training step.
+
+    Args:
+        step: The same step gives the same sequences, on every device.
+        seed: Another seed gives other sequences.
+        size: How many.
+
+    Returns:
+        Sequences of 3 to 10 digits, each length as often as any other; none is held out.
+    """
+    generator = torch.Generator("cpu").manual_seed(1_000_000 * seed + step)
+    remainders = torch.randint(1, 10, (size, 1), generator=generator, device="cpu")
+    return _batch(remainders, generator)
+
+
+def held_out(count: int = 512) -> Batch:
+    """Draw sequences that training never sees, the same ones every time.
+
+    Args:
+        count: How many.
+    """
+    generator = torch.Generator("cpu").manual_seed(0)
+    return _batch(torch.zeros(count, 1, dtype=torch.int64, device="cpu"), generator)
+
+
+def model(seed: int = 0, **sizes: object) -> Transformer:
+    """Build an untrained model for the task, on `lab.device()` and in eval mode.
+
+    Args:
+        seed: For its weights, which are the same on every device.
+        **sizes: Keywords of Transformer; d_model=32, num_heads=2, num_layers=1 and max_len=16 if
+            not given.
+    """
+    sizes = {"d_model": 32, "num_heads": 2, "num_layers": 1, "max_len": 16} | sizes
+    # What a notebook draws afterwards does not depend on whether it built a model before.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(seed)
+        built = Transformer(len(vocabulary), len(vocabulary), **sizes)
+    return built.to(device()).eval()
+
+
+def trained() -> Transformer:
+    """Build a model that has learned the task, in float64, on `lab.device()` and in eval mode.
+
+    Its weights were written by tools/train_reverser.py, in half precision to keep the file small.
+    """
+    built = model().double()
+    with as_file(files("twelve_lab") / "reverser.pt") as path:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+    # The file holds what was learned; the table of positions is computed.
+    built.load_state_dict(built.state_dict() | weights)
+    return built
+
+
+@torch.no_grad()
+def exact(model: Transformer, batch: Batch) -> int:
+    """Count the sequences that the model writes without a single mistake, end token included.
+
+    Args:
+        model: Writes on its own, by greedy decoding; its mode is given back.
+        batch: Whose labels are right.
+    """
+    mode, length = model.training, batch.labels.size(1)
+    model.eval()
+    written = greedy_decode(
+        model, batch.src, start_id=START, end_id=END, max_len=length + 1, pad_id=PAD,
+        src_mask=batch.src_mask,
+    )  # fmt: skip
+    model.train(mode)
+    # Once every sequence has ended, nothing more is written: the rest is padding.
+    padded = torch.full_like(batch.labels, PAD)
+    padded[:, : written.size(1) - 1] = written[:, 1:]
+    wanted = batch.labels.masked_fill(batch.labels == IGNORED, PAD)
+    return int((padded == wanted).all(1).sum())
+
+
+def words(ids: Tensor) -> list[list[str]]:
+    """Write ids as words, sentence by sentence, for `show` and for figures.
+
+    Args:
+        ids: Of shape (batch, seq), from 0 to 12; an ignored label is written as "-".
+    """
+    return [["-" if id_ == IGNORED else vocabulary[id_] for id_ in row] for row in ids.tolist()]
+
+
+def _batch(remainders: Tensor, generator: torch.Generator) -> Batch:
+    """Draw one sequence for each remainder that the sum of its digits leaves by ten."""
+    size = remainders.size(0)
+    draw = {"generator": generator, "device": "cpu"}
+    lengths = torch.randint(SHORTEST, LONGEST + 1, (size, 1), **draw)
+    places = torch.arange(LONGEST + 1, device="cpu")
+    digits = torch.randint(0, 10, (size, LONGEST), **draw)
+    digits = digits.masked_fill(places[:LONGEST] >= lengths, 0)
+    # The first digit is set so that the sum leaves the remainder; the others are free.
+    digits[:, :1] = (digits[:, :1] + remainders - digits.sum(1, keepdim=True)) % 10
+
+    src = (digits + ZERO).masked_fill(places[:LONGEST] >= lengths, PAD)
+    mirrored = src.gather(1, (lengths - 1 - places).clamp(min=0))
+    target = mirrored.masked_fill(places == lengths, END).masked_fill(places > lengths, PAD)
+    tgt, labels = shift(target, start_id=START, pad_id=PAD)
+    masks = {"src_mask": padding_mask(src), "tgt_mask": causal_mask(tgt.size(1), device="cpu")}
+    return Batch(src, tgt, labels, **masks).to(device())

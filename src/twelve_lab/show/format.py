@@ -1,0 +1,134 @@
+"""Numbers as text: the same characters on every machine, with every axis named.
+
+All displays of the lab print through this module, so that a stored notebook output can be
+compared character by character on CPU and GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from twelve_lab.show.table import Block, Labels, Table, Value, as_plain_tensor
+
+
+def format_number(value: float, decimals: int = 4) -> str:
+    """Write one number so that rounding noise in its last bits cannot change the text.
+
+    A tie, or a value that misses one by less than 1e-8 (at 4 decimals), is pushed away from zero.
+
+    Args:
+        value: A float, an int or a bool.
+        decimals: Digits after the point; ints and bools ignore it.
+
+    Returns:
+        The text, never `-0.0000`; `nan`, `inf` and `-inf` are spelled out.
+    """
+    if isinstance(value, bool | int):
+        return str(value)
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    text = f"{abs(value) + _push(decimals):.{decimals}f}"
+    return f"-{text}" if value < 0 and text.strip("0.") else text
+
+
+def rounding_margin(x: Any, decimals: int = 4) -> float:
+    """Measure how far the nearest value of a tensor is from changing its printed text.
+
+    The text changes where a magnitude passes a tie minus the push of `format_number`: exact short
+    decimals are far from there, and an exact tie is 1e-8 away (at 4 decimals).
+
+    Args:
+        x: A tensor or a nested list.
+        decimals: Digits after the point.
+
+    Returns:
+        The smallest distance; infinity where x holds no finite float.
+    """
+    values = as_plain_tensor(x)
+    if not values.is_floating_point() or not torch.isfinite(values).any():
+        return math.inf
+    steps = (values[torch.isfinite(values)].abs() + _push(decimals)) * 10**decimals - 0.5
+    # Below zero there is no boundary: the magnitude cannot go there.
+    return float((steps - steps.round().clamp(min=0)).abs().min()) / 10**decimals
+
+
+def format_tensor(
+    x: Any, axes: Any = None, *, labels: Labels | None = None, decimals: int = 4
+) -> str:
+    """Write a tensor with the names of its axes, one line for each row of its last axis.
+
+    Args:
+        x: A tensor on any device, a nested list, or a trace entry, which brings its axes.
+        axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
+        labels: Names to print instead of indices: axis -> one name per index, or axis -> one
+            such list per sentence where the tensor has a batch axis.
+        decimals: Digits after the point.
+
+    Returns:
+        A heading with names and sizes, then the numbers in columns of one width. An axis longer
+        than 12 shows its first and last four indices.
+
+    Raises:
+        ValueError: The number of axes differs from the rank, or labels do not fit their axis.
+    """
+    table = Table.of(x, axes, labels)
+    if not table.axes:
+        return f"{table.sizes}  {format_number(table.values.item(), decimals)}"
+    if table.values.numel() == 0:
+        return f"{table.sizes}  empty"
+    blocks = list(table.compact.blocks())
+    width = max(len(text) for b in blocks for text in _column_texts(b, decimals))
+    stubs = [stub for block in blocks for stub in _stubs(block)]
+    stub_widths = [max(map(len, column)) for column in zip(*stubs, strict=True)]
+    left_width = max(sum(stub_widths) + 2 * len(stub_widths) - 2, len(blocks[0].column_axis))
+
+    lines = [table.sizes + table.legend]
+    names_above: list[str] = []
+    stub_above: list[str] = []
+    for block in blocks:
+        if block.column_names != names_above and any(block.column_names):
+            lines.append(_line(block.column_axis.rjust(left_width), block.column_names, width))
+        for stub, row in zip(_stubs(block), block.rows, strict=True):
+            texts = _blank_repeats(stub, stub_above)
+            left = "  ".join(map(str.ljust, texts, stub_widths)).ljust(left_width)
+            lines.append(_line(left, [cell_text(value, decimals) for value in row], width))
+            stub_above = stub
+        names_above = block.column_names
+    return "\n".join(lines)
+
+
+def cell_text(value: Value, decimals: int = 4) -> str:
+    """Write one element of a tensor: a mask reads best as True and a dot, a gap as an ellipsis."""
+    if value is None:
+        return "…"
+    if isinstance(value, bool):
+        return "True" if value else "·"
+    return format_number(value, decimals)
+
+
+def _push(decimals: int) -> float:
+    return 10.0 ** -(decimals + 4)
+
+
+def _column_texts(block: Block, decimals: int) -> list[str]:
+    cells = [cell_text(value, decimals) for row in block.rows for value in row]
+    return [*block.column_names, *cells]
+
+
+def _stubs(block: Block) -> list[list[str]]:
+    """Write what stands to the left of each row: the block's names, then the row's."""
+    return [[*block.names, f"{block.row_axis} {name}".strip()] for name in block.row_names]
+
+
+def _blank_repeats(stub: list[str], above: list[str]) -> list[str]:
+    """Leave out the leading names that the line above has shown already."""
+    same = [left == right for left, right in zip(stub[:-1], above, strict=False)]
+    repeats = same.index(False) if False in same else len(same)
+    return [""] * repeats + stub[repeats:]
+
+
+def _line(left: str, texts: list[str], width: int) -> str:
+    return (left + "".join(f"  {text:>{width}}" for text in texts)).rstrip()

@@ -1,0 +1,166 @@
+"""Show a tensor as a textbook would: as text, and as tables in a notebook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from html import escape
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from twelve_lab.show.format import cell_text, format_tensor
+from twelve_lab.show.palette import INK, PAPER, axis_style, signed_fill
+from twelve_lab.show.table import Block, Labels, Table, Value
+
+_PAGE = f"background:{PAPER};color:{INK};padding:8px 10px;font-size:14px;overflow-x:auto"
+_PANELS = "display:flex;flex-wrap:wrap;width:fit-content;gap:8px 14px;margin-top:8px"
+_TABLE = (
+    f"border-collapse:collapse;margin:0;border:none;color:{INK};font-size:14px;text-align:right;"
+    "font-variant-numeric:tabular-nums"
+)
+_CAPTION = f"color:{INK};caption-side:top;text-align:left;padding:0 0 2px;white-space:nowrap"
+# Every cell brings its own paper: notebook themes stripe the rows of a table.
+_CELL = "background:{};padding:2px 8px;min-width:{}ch"
+_FRAME = f";box-shadow:inset 0 0 0 2px {INK}"
+_NAME = f"background:{PAPER};padding:2px 8px;font-weight:normal"
+_HATCHED = "repeating-linear-gradient(45deg,#ffffff 0 4px,#cccccc 4px 5px)"
+
+
+class Shown:
+    """A tensor ready to be displayed, in text (`repr`) and in HTML (in a notebook)."""
+
+    def __init__(self, table: Table, title: str | None = None, decimals: int = 4):
+        """Keep what to display; see `show`."""
+        self.table = table
+        self.title = title
+        self.decimals = decimals
+        self._limit = largest_magnitude(table) if table.axes else 0.0
+        self._width = max(map(len, self._texts()), default=1)
+
+    def __repr__(self) -> str:
+        """Write the tensor as text, under its title."""
+        text = format_tensor(
+            self.table.values, self.table.axes, labels=self.table.labels, decimals=self.decimals
+        )
+        return text if self.title is None else f"{self.title} {text}"
+
+    def _repr_html_(self) -> str:
+        """Write the tensor as tables: no ids, no scripts, nothing from outside."""
+        blocks = [block for block in self.table.compact.blocks() if block.is_of_interest]
+        heading = self._heading()
+        if len(self.table.compact.axes) <= 2:
+            return f'<div style="{_PAGE}">{self._matrix(blocks[0], heading)}</div>'
+        lines = []
+        for _, group in groupby(blocks, key=lambda block: block.index[:-1]):
+            panels = "".join(self._panel(block) for block in group)
+            lines.append(f'<div style="{_PANELS}{self._sides(-2)}">{panels}</div>')
+        return f'<div style="{_PAGE}"><div>{heading}</div>{"".join(lines)}</div>'
+
+    def _texts(self) -> Iterator[str]:
+        for block in self.table.compact.blocks():
+            yield from (cell_text(value, self.decimals) for row in block.rows for value in row)
+
+    def _heading(self) -> str:
+        sizes = zip(self.table.axes, self.table.values.shape, strict=True)
+        parts = [
+            "1"
+            if name.isdigit()
+            else f'<span style="border-bottom:{axis_style(name).css}">{escape(name)}={size}</span>'
+            for name, size in sizes
+        ]
+        title = f"<strong>{escape(self.title)}</strong> " if self.title else ""
+        return f"{title}({', '.join(parts) or 'scalar'}){self.table.legend}"
+
+    def _sides(self, axis: int) -> str:
+        """Write the left and right bracket of a leading axis, counted from the inside."""
+        leading = self.table.compact.axes[:-2]
+        if -axis > len(leading):
+            return ""
+        border = axis_style(leading[axis]).css
+        return f";border-left:{border};border-right:{border};padding:0 8px"
+
+    def _panel(self, block: Block) -> str:
+        return (
+            f'<div style="{self._sides(-1)[1:]}">{self._matrix(block, escape(block.title))}</div>'
+        )
+
+    def _matrix(self, block: Block, caption: str) -> str:
+        body = "".join(self._row(block, i) for i in range(len(block.rows)))
+        return (
+            f'<table style="{_TABLE}"><caption style="{_CAPTION}">{caption}</caption>'
+            f"<thead>{''.join(self._head(block))}</thead><tbody>{body}</tbody></table>"
+        )
+
+    def _head(self, block: Block) -> Iterator[str]:
+        corner = f'<td colspan="{1 + bool(block.row_axis)}" style="{_NAME}"></td>'
+        if block.column_axis:
+            style = f"{_NAME};text-align:center;border-bottom:{axis_style(block.column_axis).css}"
+            yield (
+                f'<tr>{corner}<th scope="colgroup" colspan="{len(block.column_names)}" '
+                f'style="{style}">{escape(block.column_axis)}</th></tr>'
+            )
+        names = "".join(
+            f'<th scope="col" style="{_NAME}">{escape(name)}</th>' for name in block.column_names
+        )
+        if any(block.column_names):
+            yield f"<tr>{corner}{names}</tr>"
+
+    def _row(self, block: Block, i: int) -> str:
+        axis = ""
+        if block.row_axis and i == 0:
+            style = f"{_NAME};border-right:{axis_style(block.row_axis).css}"
+            axis = (
+                f'<th scope="rowgroup" rowspan="{len(block.rows)}" style="{style}">'
+                f"{escape(block.row_axis)}</th>"
+            )
+        name = f'<th scope="row" style="{_NAME};text-align:left">{escape(block.row_names[i])}</th>'
+        lit = block.lit[i] if block.lit else [False] * len(block.rows[i])
+        cells = "".join(map(self._cell, block.rows[i], lit))
+        return f"<tr>{axis}{name}{cells}</tr>"
+
+    def _cell(self, value: Value, lit: bool) -> str:
+        fill = PAPER
+        if isinstance(value, float):
+            fill = signed_fill(value, self._limit) if math.isfinite(value) else _HATCHED
+        style = _CELL.format(fill, self._width) + (_FRAME if lit else "")
+        text = cell_text(value, self.decimals)
+        return f'<td style="{style}">{f"<strong>{text}</strong>" if lit else text}</td>'
+
+
+def show(
+    x: Any,
+    axes: Any = None,
+    *,
+    labels: Labels | None = None,
+    title: str | None = None,
+    decimals: int = 4,
+) -> Shown:
+    """Show a tensor with the names of its axes: `show(x, "batch src d_model")`.
+
+    Args:
+        x: A tensor on any device, a nested list, or a trace entry, which brings its axes.
+        axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
+        labels: Names to show instead of indices: axis -> one name per index, or axis -> one such
+            list per sentence where the tensor has a batch axis.
+        title: What the tensor is called; a trace entry brings its name.
+        decimals: Digits after the point.
+
+    Returns:
+        An object that prints as text and that a notebook renders as tables: red above zero, blue
+        below, brackets in the style of each axis.
+
+    Raises:
+        ValueError: The number of axes differs from the rank, or labels do not fit their axis.
+    """
+    if title is None and hasattr(x, "axes"):
+        title = getattr(x, "name", None)
+    return Shown(Table.of(x, axes, labels), title, decimals)
+
+
+def largest_magnitude(table: Table) -> float:
+    """Find the largest finite magnitude of a tensor of floats, 0 where there is none."""
+    values = table.values
+    finite = values[torch.isfinite(values)] if values.is_floating_point() else values[:0]
+    return float(finite.abs().max()) if values.is_floating_point() and finite.numel() else 0.0

@@ -1,0 +1,81 @@
+"""The ledger of a run: one line for each tensor, with its step, its name and its axes."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from twelve_lab.trace.traced import Traced
+
+_CELL = "text-align:left;padding:2px 12px 2px 0;color:#222222;background:#ffffff;"
+
+
+def ledger_text(entries: Mapping[str, Traced]) -> str:
+    """Write the ledger as text.
+
+    Args:
+        entries: The tensors of a run, in order.
+    """
+    if not entries:
+        return "Trace: no tensor yet"
+    rows = [("step", "name", "axes = sizes"), *map(_row, entries.values())]
+    width = max(len(name) for _, name, _ in rows)
+    lines = [f"{step:>4}  {name:<{width}}  {axes}".rstrip() for step, name, axes in rows]
+    return "\n".join([*lines, f"{len(entries)} tensors"])
+
+
+def ledger_html(entries: Mapping[str, Traced]) -> str:
+    """Write the ledger as an HTML table.
+
+    Args:
+        entries: The tensors of a run, in order.
+    """
+    head = "".join(
+        f'<th scope="col" style="{_CELL}">{word}</th>' for word in ("step", "name", "axes = sizes")
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td style="{_CELL}">{html.escape(text)}</td>' for text in _row(entry))
+        + "</tr>"
+        for entry in entries.values()
+    )
+    return (
+        f"<table><caption>{len(entries)} tensors</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def plain(values: Tensor) -> object:
+    """Turn a tensor into nested lists in full precision, with nan and infinities as strings.
+
+    Args:
+        values: Any tensor.
+    """
+    return _spell(values.detach().cpu().tolist())
+
+
+def axes_and_sizes(entry: Traced) -> str:
+    """Write the axes of a tensor with their sizes, as in "batch 2, src 2, d_model 3".
+
+    Args:
+        entry: A tensor of a run.
+    """
+    pairs = zip(entry.axes, entry.shape, strict=True)
+    return ", ".join(axis if axis.isdigit() else f"{axis} {size}" for axis, size in pairs)
+
+
+def _row(entry: Traced) -> tuple[str, str, str]:
+    return entry.step, entry.name, axes_and_sizes(entry)
+
+
+def _spell(value: object) -> object:
+    if isinstance(value, list):
+        return [_spell(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value

@@ -1,0 +1,1 @@
+"""Runs, watched: every annotated tensor by name, axes and value."""

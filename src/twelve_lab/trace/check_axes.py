@@ -1,0 +1,88 @@
+"""Shadow run: the same code once more at sizes that all differ, under the axis check."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twelve_lab.example import SIZES
+from twelve_lab.trace.trace import Trace
+
+_AXES = {
+    "batch": SIZES.batch, "head": SIZES.num_heads, "tgt": SIZES.tgt, "query": SIZES.tgt,
+    "src": SIZES.src, "key": SIZES.src, "seq": SIZES.src, "d_v": SIZES.d_v, "d_k": SIZES.d_k,
+    "d_model": SIZES.d_model, "d_ff": SIZES.d_ff, "vocab": SIZES.tgt_vocab,
+}  # fmt: skip
+_ARGUMENTS = {
+    **_AXES, "num_heads": SIZES.num_heads, "vocab_size": SIZES.src_vocab,
+    "src_vocab_size": SIZES.src_vocab, "tgt_vocab_size": SIZES.tgt_vocab, "num_layers": 2,
+    "max_len": 32, "d_in": SIZES.d_model, "d_out": SIZES.d_ff,
+}  # fmt: skip
+
+
+def shadow(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) -> Trace:
+    """Build a layer at the companion's sizes, run it, and check every axis on the way.
+
+    At (2, 2, 3) batch, positions and heads are easily confused, and nothing is raised. Here no two
+    sizes are equal.
+
+        shadow(lambda d_model, num_heads: MyAttention(d_model, num_heads),
+               "batch tgt d_model", "batch src d_model", "batch src d_model")
+
+    Args:
+        build: Returns the layer or function to run. Its parameters are filled by name with the
+            companion's sizes: d_model, num_heads, d_k, d_v, d_ff, vocab_size, max_len ...
+        *inputs: For each argument of the layer its axes, filled with seeded numbers, or a tensor
+            that is handed over as it is.
+
+    Returns:
+        The trace of the run.
+
+    Raises:
+        ValueError: If a parameter or an axis has no size in the companion.
+        AxisError: If one axis name stands for two sizes.
+    """
+    sizes = {name: _size(name, parameter) for name, parameter in _required(build)}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        layer = build(**sizes)
+    finally:
+        torch.set_default_dtype(before)
+    seeded = torch.Generator("cpu").manual_seed(12)
+    where = _device(layer)
+    arguments = [
+        _input(axes, seeded).to(where) if isinstance(axes, str) else axes for axes in inputs
+    ]
+    with Trace(layer if isinstance(layer, nn.Module) else None) as trace:
+        layer(*arguments)
+    return trace
+
+
+def _required(build: Callable[..., Any]) -> list[tuple[str, inspect.Parameter]]:
+    parameters = inspect.signature(build).parameters.items()
+    return [(name, found) for name, found in parameters if found.default is inspect.Parameter.empty]
+
+
+def _size(name: str, parameter: inspect.Parameter) -> int:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise ValueError(f"shadow: build must name its sizes, got *{name}")
+    if name not in _ARGUMENTS:
+        raise ValueError(f"shadow: no size for {name!r}; known are {', '.join(_ARGUMENTS)}")
+    return _ARGUMENTS[name]
+
+
+def _device(layer: object) -> torch.device:
+    weights = layer.parameters() if isinstance(layer, nn.Module) else iter(())
+    first = next(weights, None)
+    return torch.get_default_device() if first is None else first.device
+
+
+def _input(axes: str, seeded: torch.Generator) -> Tensor:
+    unknown = [name for name in axes.split() if name not in _AXES]
+    if unknown:
+        raise ValueError(f"shadow: no size for axis {unknown[0]!r}; known are {', '.join(_AXES)}")
+    shape = [_AXES[name] for name in axes.split()]
+    return torch.randn(shape, generator=seeded, dtype=torch.float64, device="cpu")

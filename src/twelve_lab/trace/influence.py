@@ -1,0 +1,108 @@
+"""Influence map: which token reaches which output, found by changing one token at a time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from twelve_lab.show.format import format_tensor
+
+
+@dataclass(frozen=True)
+class Influence:
+    """What moved: one row for each output position, one column for each input token.
+
+    Args:
+        grid: True where a change of the token moved the output, (output, token).
+        outputs: Names of the rows.
+        tokens: Names of the columns.
+    """
+
+    grid: Tensor
+    outputs: tuple[str, ...]
+    tokens: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return format_tensor(
+            self.grid, "output token", labels={"output": self.outputs, "token": self.tokens}
+        )
+
+
+def influence(
+    model: Callable[..., Tensor],
+    src: Tensor,
+    tgt: Tensor | None = None,
+    *,
+    of: str = "src",
+    vocab_size: int | None = None,
+    tolerance: float = 1e-9,
+    **masks: Tensor | None,
+) -> Influence:
+    """Replace each token by every other id and mark which outputs move.
+
+    Two sentences of two tokens give a 4x4 grid that tells batch from position although both are 2:
+    a block diagonal means that sentences do not see each other, a lower triangle inside the blocks
+    that no position sees a later one.
+
+    Args:
+        model: Called as `model(src, tgt, **masks)`, or `model(src, **masks)` where tgt is not
+            given. It must return (batch, position, ...).
+        src: Source ids, (batch, src).
+        tgt: Target ids, (batch, tgt).
+        of: Whose tokens are changed: "src" or "tgt".
+        vocab_size: Ids to try; that of the model's own table if not given.
+        tolerance: Largest move that still counts as none.
+        **masks: Passed on unchanged, so the question is what the values do under these masks.
+
+    Returns:
+        The map.
+
+    Raises:
+        ValueError: If `of` is neither, tgt is asked for and missing, the number of ids is
+            unknown, or the output does not have one row for each position.
+    """
+    if of not in ("src", "tgt") or (of == "tgt" and tgt is None):
+        raise ValueError(f'influence: of must be "src" or a given "tgt", got {of!r}')
+    ids = {"src": src, "tgt": tgt}
+    vocab_size = vocab_size or _vocab_size(model, of)
+
+    def run(changed: Tensor) -> Tensor:
+        now = {**ids, of: changed}
+        given = [now["src"]] if tgt is None else [now["src"], now["tgt"]]
+        with torch.no_grad():
+            return model(*given, **masks)
+
+    base = run(ids[of])
+    if base.ndim < 3 or base.size(0) != src.size(0):
+        raise ValueError(
+            f"influence: the output must be (batch, position, ...), got {tuple(base.shape)} "
+            f"for a batch of {src.size(0)}"
+        )
+    columns = []
+    for batch in range(ids[of].size(0)):
+        for position in range(ids[of].size(1)):
+            moved = torch.zeros(base.shape[:2], dtype=torch.bool, device=base.device)
+            for token in range(vocab_size):
+                changed = ids[of].clone()
+                changed[batch, position] = token
+                moved |= _moved(base, run(changed), tolerance)
+            columns.append(moved.flatten())
+    grid = torch.stack(columns, dim=1).cpu()
+    return Influence(grid, _names("out", base.shape[:2]), _names(of, ids[of].shape))
+
+
+def _moved(base: Tensor, other: Tensor, tolerance: float) -> Tensor:
+    same = (base == other) | (base.isnan() & other.isnan()) | ((base - other).abs() <= tolerance)
+    return ~same.flatten(2).all(-1)
+
+
+def _vocab_size(model: object, of: str) -> int:
+    table = getattr(model, f"{of}_embedding", None)
+    if table is None:
+        raise ValueError(f"influence: give vocab_size, since the model has no {of}_embedding")
+    return table.vocab_size
+
+
+def _names(word: str, sizes: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"{word} {i},{j}" for i in range(sizes[0]) for j in range(sizes[1]))

@@ -1,0 +1,122 @@
+"""Watch annotated assignments while code runs, without a call in the code itself."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+from twelve_lab.trace.annotations import Annotated, Assignment, annotated, is_watched
+
+_UNBOUND = object()
+
+
+class Listener(Protocol):
+    """What a watch reports to."""
+
+    def open_call(self, frame: FrameType, notes: Annotated) -> Any:
+        """Take note of a call and return what stands for it, or None to ignore it."""
+
+    def record(self, call: Any, assignment: Assignment, value: object) -> None:
+        """Take note of a finished assignment."""
+
+    def close_call(self, call: Any) -> None:
+        """Take note of the end of a call."""
+
+
+@dataclass
+class _Statement:
+    """A line that has begun to assign: finished once a line outside its statement is reached.
+
+    Doubtful is a line that raised, or that was reached again from itself: a loop in one line or a
+    comprehension, whose last turn binds nothing.
+    """
+
+    assignments: tuple[Assignment, ...]
+    before: dict[str, object]
+    doubtful: bool = False
+
+
+class Watch:
+    """Report annotated assignments to a listener, from entry to exit.
+
+    It stands in for the interpreter's trace function and puts the former one back at the end,
+    so a debugger or a coverage run goes on afterwards as before.
+
+    Args:
+        listener: Who is told.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self._outer: Any = None
+        self.here: FrameType | None = None
+        self._outer_local: Any = None
+        self._outer_lines = True
+
+    def start(self, here: FrameType) -> None:
+        """Begin, with the frame that holds the `with` statement: its own lines count too."""
+        self._outer = sys.gettrace()
+        self.here, self._outer_local = here, here.f_trace
+        self._outer_lines = here.f_trace_lines
+        sys.settrace(self._on_call)
+        here.f_trace = self._follow(here)
+
+    def stop(self) -> None:
+        """Put the former trace functions back."""
+        sys.settrace(self._outer)
+        if self.here is not None:
+            self.here.f_trace = self._outer_local
+            self.here.f_trace_lines = self._outer_lines
+        self.here = self._outer = self._outer_local = None
+
+    def _on_call(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
+        return self._follow(frame) if is_watched(frame.f_code.co_filename) else None
+
+    def _follow(self, frame: FrameType) -> Callable[..., Any] | None:
+        """Return the function that the interpreter calls for each line of this frame."""
+        notes = annotated(frame.f_code)
+        call = self.listener.open_call(frame, notes)
+        if call is None:
+            return None
+        frame.f_trace_lines = bool(notes.assignments)
+        running: _Statement | None = None
+
+        def finish(frame: FrameType) -> None:
+            nonlocal running
+            statement, running = running, None
+            if statement is None:
+                return
+            for assignment in statement.assignments:
+                value = frame.f_locals.get(assignment.name, _UNBOUND)
+                # In doubt the variable counts only if it was bound all the same: the exception may
+                # have been a StopIteration inside a comprehension.
+                unchanged = value is statement.before[assignment.name]
+                if value is not _UNBOUND and not (statement.doubtful and unchanged):
+                    self.listener.record(call, assignment, value)
+
+        def begin(frame: FrameType, found: tuple[Assignment, ...], doubtful: bool) -> None:
+            nonlocal running
+            before = {each.name: frame.f_locals.get(each.name, _UNBOUND) for each in found}
+            running = _Statement(found, before, doubtful)
+
+        def local(frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+            nonlocal running
+            if event == "exception" and running is not None:
+                running.doubtful = True
+            elif event == "line":
+                found = notes.at(frame.f_lineno)
+                same = running is not None and found == running.assignments
+                again = same and all(each.first_line == each.last_line for each in found)
+                if running is not None and again:
+                    running.doubtful = True
+                if not same or again:
+                    finish(frame)
+                if found and running is None:
+                    begin(frame, found, again)
+            elif event == "return":
+                finish(frame)
+                self.listener.close_call(call)
+            return local
+
+        return local

@@ -1,0 +1,299 @@
+"""Trace: every annotated tensor of a run, by name, with its axes, its value and its gradient."""
+
+import difflib
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from twelve_lab.course import step_of
+from twelve_lab.explain.graph import Graph
+from twelve_lab.explain.record import Record
+from twelve_lab.show.summary import ledger_html, ledger_text, plain
+from twelve_lab.show.table import Labels
+from twelve_lab.trace.annotations import PACKAGE, Annotated, Assignment
+from twelve_lab.trace.axes import Binding, Scope
+from twelve_lab.trace.diff import Difference, difference
+from twelve_lab.trace.line_tracer import Watch
+from twelve_lab.trace.traced import Traced
+
+
+@dataclass
+class _Call:
+    """One call on the way: where its tensors are filed and which axes it has bound."""
+
+    prefix: str
+    scope: Scope
+    code: CodeType
+    module: nn.Module | None
+
+
+class Trace(Mapping[str, Traced]):
+    """Watch a model run and keep every annotated tensor.
+
+    Layer code carries no tracing call: the annotation `scores: Float[Tensor, "batch head query
+    key"] = ...` is what is watched, in this package and in functions, classes and cells that you
+    write yourself.
+
+        with Trace(model) as trace:
+            logits = model(src, tgt)
+        trace["encoder.layers.0.self_attention.scores"]
+
+    Args:
+        model: The module whose sub-modules give the names. Without one, a name starts with the
+            class or the function that was called.
+        grad: Whether to keep the tensors themselves, so that `.grad` can be read after
+            `backward()`. It keeps the graph of the run alive.
+        explain: Whether to keep every operation, so that any number can be explained. It keeps
+            each intermediate value of the run; switch it off for a large model.
+
+    Raises:
+        AxisError: While running, when one axis name stands for two sizes.
+    """
+
+    def __init__(
+        self, model: nn.Module | None = None, *, grad: bool = False, explain: bool = True
+    ) -> None:
+        self.grad = grad
+        self.graph = Graph(Record()) if explain else None
+        self._entries: dict[str, Traced] = {}
+        self._paths: dict[int, str] = {}
+        self._roots: list[nn.Module] = []
+        self._calls: Counter[str] = Counter()
+        self._stack: list[_Call] = []
+        self._globally: dict[str, Binding] = {}
+        self._known: dict[int, tuple[weakref.ref[Tensor], tuple[str, ...]]] = {}
+        self._watch = Watch(self)
+        if model is not None:
+            self._adopt(model, "")
+
+    def __enter__(self) -> "Trace":
+        if self.graph is not None:
+            self.graph.record.__enter__()
+        self._watch.start(sys._getframe(1))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watch.stop()
+        if self.graph is not None:
+            self.graph.record.__exit__(kind, error, traceback)
+            self.graph.record.close()
+        self._stack.clear()
+        self._known.clear()
+        self._roots.clear()
+
+    def open_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
+        """File a call that is annotated, or that is a module's forward."""
+        owner = _owner(frame)
+        # A wrapper around forward, or super().forward(), is still the same call of the module.
+        inside = bool(self._stack) and self._stack[-1].module is owner
+        is_forward = owner is not None and frame.f_code.co_name == "forward" and not inside
+        if not is_forward and not notes.parameters and not notes.assignments:
+            return None
+        prefix = self._prefix(frame, owner, is_forward)
+        scope = Scope(self._globally)
+        call = _Call(prefix, scope, frame.f_code, owner if is_forward else None)
+        if is_forward:
+            self._stack.append(call)
+        for name, axes in notes.parameters.items():
+            value = frame.f_locals.get(name)
+            if isinstance(value, Tensor):
+                label = f"{prefix or type(owner).__name__} argument {name}"
+                names = call.scope.bind(label, axes, tuple(value.shape), self._axes_of(value))
+                self._remember(value, names)
+                if self.graph is not None:
+                    self.graph.record.label(value, ".".join(filter(None, (prefix, name))), names)
+        return call
+
+    def record(self, call: _Call, assignment: Assignment, value: object) -> None:
+        """Keep a tensor that was just assigned."""
+        if not isinstance(value, Tensor):
+            return
+        name = self._unused(".".join(part for part in (call.prefix, assignment.name) if part))
+        axes = call.scope.bind(name, assignment.axes, tuple(value.shape))
+        self._remember(value, axes)
+        if self.grad and value.requires_grad and not value.is_leaf:
+            value.retain_grad()
+        # The copy is the tracer's business: a learner's own dispatch mode must not see it.
+        with _disable_current_modes():
+            copy = value.detach().clone()
+        kept = value if self.grad else None
+        step = _step(call.code.co_filename)
+        self._entries[name] = Traced(name, axes, copy, step, kept, assignment.code, self)
+        if self.graph is not None:
+            self.graph.record.name(value, name, axes)
+
+    def close_call(self, call: _Call) -> None:
+        """Check what can only be checked once all of a call's axes are known."""
+        if self._stack and self._stack[-1] is call:
+            self._stack.pop()
+        call.scope.close()
+
+    def _prefix(self, frame: FrameType, owner: nn.Module | None, is_forward: bool) -> str:
+        if is_forward and owner is not None:
+            return self._count(self._path(owner))
+        if self._stack:
+            return self._stack[-1].prefix
+        if frame.f_code.co_name == "<module>" or frame is self._watch.here:
+            return ""
+        return self._path(owner) if owner is not None else self._count(frame.f_code.co_name)
+
+    def _count(self, path: str) -> str:
+        """Tell the second call of the same module or function from the first."""
+        self._calls[path] += 1
+        return path if self._calls[path] == 1 or not path else f"{path}#{self._calls[path]}"
+
+    def _unused(self, name: str) -> str:
+        number, candidate = 1, name
+        while candidate in self._entries:
+            number += 1
+            candidate = f"{name}#{number}"
+        return candidate
+
+    def _path(self, module: nn.Module) -> str:
+        if id(module) not in self._paths:
+            self._adopt(module, type(module).__name__)
+        return self._paths[id(module)]
+
+    def _adopt(self, module: nn.Module, root: str) -> None:
+        self._roots.append(module)  # alive as long as its id is used
+        for name, part in module.named_modules():
+            self._paths.setdefault(id(part), ".".join(piece for piece in (root, name) if piece))
+        if self.graph is not None:
+            for name, weight in chain(module.named_parameters(), module.named_buffers()):
+                self.graph.record.label(weight, ".".join(piece for piece in (root, name) if piece))
+
+    def _remember(self, tensor: Tensor, axes: tuple[str, ...]) -> None:
+        self._known[id(tensor)] = (weakref.ref(tensor), axes)
+
+    def _axes_of(self, tensor: Tensor) -> tuple[str, ...] | None:
+        reference, axes = self._known.get(id(tensor), (lambda: None, None))
+        return axes if reference() is tensor else None
+
+    def __getitem__(self, name: str) -> Traced:
+        if name not in self._entries:
+            raise KeyError(self.missing(name))
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def missing(self, name: str) -> str:
+        """Say that there is no such tensor, and which names are near.
+
+        Args:
+            name: The name that was asked for.
+        """
+        return f"no tensor is named {name!r} in this trace{self._near(name)}"
+
+    def _near(self, name: str) -> str:
+        if not self._entries:
+            return ", which holds none: was an annotated function run inside the with block?"
+        tail = name.rsplit(".", 1)[-1]
+        near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.6)
+        near += [found for found in self._entries if found.rsplit(".", 1)[-1] == tail]
+        near += difflib.get_close_matches(name, self._entries, n=3, cutoff=0.0)
+        return "; near to it: " + ", ".join(dict.fromkeys(near[:3]))
+
+    def steps(self) -> list[dict[str, object]]:
+        """Give every tensor as plain data, ready for JSON.
+
+        Returns:
+            A list of {"name", "axes", "shape", "values"} in the order of the run; values in full
+            precision, with nan and infinities as strings.
+        """
+        return [
+            {
+                "name": entry.name,
+                "axes": list(entry.axes),
+                "shape": list(entry.shape),
+                "values": plain(entry.value),
+            }
+            for entry in self.values()
+        ]
+
+    def explorer(self, path: str | Path, labels: Labels | None = None) -> Path:
+        """Write a page in which every number of the run can be clicked and explains itself.
+
+        Args:
+            path: The file, which a browser opens without a network.
+            labels: Names to show instead of indices, as `show` takes them.
+
+        Returns:
+            The file.
+
+        Raises:
+            ValueError: The run was traced with explain=False or is empty, an operation has no
+                formula yet, or the page would be larger than 2 MB.
+        """
+        from twelve_lab.explorer import write_explorer
+
+        return write_explorer(path, {"the run": self}, labels)
+
+    def to_excel(self, path: str | Path, labels: Labels | None = None) -> Path:
+        """Write the run as a live spreadsheet: inputs in yellow, every other number a formula.
+
+        Args:
+            path: The file, which ends in .xlsx.
+            labels: Names to show instead of indices, as `show` takes them.
+
+        Returns:
+            The file.
+
+        Raises:
+            ValueError: The run was traced with explain=False or is empty, an operation has no
+                formula, a formula is too long, openpyxl is missing, or the name does not end in
+                .xlsx.
+        """
+        from twelve_lab.sheet import write_sheet
+
+        return write_sheet(path, self, labels)
+
+    def diff(self, other: "Trace", *, tolerance: float = 1e-9) -> Difference:
+        """Find the first tensor at which two runs part.
+
+        Args:
+            other: The run to compare with.
+            tolerance: Largest difference that still counts as equal.
+
+        Returns:
+            The difference; it is false where the runs agree in every tensor.
+        """
+        return difference(self, other, tolerance)
+
+    def __repr__(self) -> str:
+        return ledger_text(self)
+
+    def _repr_html_(self) -> str:
+        return ledger_html(self)
+
+
+def _owner(frame: FrameType) -> nn.Module | None:
+    """Return the module whose method a frame runs."""
+    code = frame.f_code
+    if not code.co_argcount:
+        return None
+    first = frame.f_locals.get(code.co_varnames[0])
+    return first if isinstance(first, nn.Module) else None
+
+
+@cache
+def _step(filename: str) -> str:
+    path = Path(filename)
+    return step_of(path.stem) if path.parent == PACKAGE else ""

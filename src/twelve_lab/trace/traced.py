@@ -1,0 +1,101 @@
+"""One tensor of a run: its name, its axes, its numbers and its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from twelve_lab.show.format import format_tensor
+from twelve_lab.show.show import show
+
+if TYPE_CHECKING:
+    from twelve_lab.explain import Explanation, GradientExplanation
+    from twelve_lab.trace.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """One tensor of a run.
+
+    Args:
+        name: Module path and variable.
+        axes: One name for each axis.
+        value: The numbers at the moment of the assignment, on the device of the run.
+        step: Number of the step whose module made it, "" for a learner's own code.
+        tensor: The tensor itself, kept only where gradients were asked for.
+        code: The right-hand side of the assignment that made it.
+        trace: The run that it is part of.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    value: Tensor
+    step: str
+    tensor: Tensor | None = None
+    code: str = ""
+    trace: Trace | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(self.value.shape)
+
+    @property
+    def grad(self) -> Tensor:
+        """Gradient that the last backward pass left here.
+
+        Raises:
+            ValueError: If gradients were not asked for, or none has reached this tensor.
+        """
+        if self.tensor is None:
+            raise ValueError(
+                f"{self.name}: no gradient was kept; trace with Trace(model, grad=True)"
+            )
+        if not self.tensor.requires_grad:
+            raise ValueError(f"{self.name}: depends on no parameter, so it has no gradient")
+        if self.tensor.grad is None:
+            raise ValueError(f"{self.name}: no gradient yet; call backward() on a result")
+        return self.tensor.grad
+
+    def explain(self, *index: int, depth: int = 1) -> Explanation:
+        """Write the arithmetic that made one number, from the operations that ran.
+
+        Args:
+            *index: One position for each axis; negative ones count from the end.
+            depth: 1 stops at the nearest named tensors, 2 unfolds those once, and so on towards
+                embedding rows, positions and weights.
+
+        Returns:
+            The explanation: `.text`, `.value`, `.expression` and `.inputs`.
+
+        Raises:
+            ValueError: If the index does not fit, depth is below 1, the run was traced with
+                explain=False, an operation has no formula yet, or the arithmetic is too long.
+        """
+        from twelve_lab.explain import explain
+
+        return explain(self, index, depth)
+
+    def explain_grad(self, *index: int) -> GradientExplanation:
+        """Split the gradient of one number by the later numbers through which it came.
+
+        Args:
+            *index: One position for each axis; negative ones count from the end.
+
+        Returns:
+            The explanation: `.text`, `.value`, `.parts` and `.total`.
+
+        Raises:
+            ValueError: As for `explain`, and where there is no gradient.
+        """
+        from twelve_lab.explain import explain_grad
+
+        return explain_grad(self, index)
+
+    def __repr__(self) -> str:
+        return f"{self.name}\n{format_tensor(self.value, ' '.join(self.axes))}"
+
+    def _repr_html_(self) -> str:
+        return show(self.value, " ".join(self.axes), title=self.name)._repr_html_()

@@ -1,0 +1,186 @@
+"""What the exercises of a stored notebook must fulfil, so that they can be handed out and graded.
+
+An exercise is three cells in a row: the task, the answer and the check. A rule takes a notebook
+and yields what is wrong with it.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from nbformat import NotebookNode
+
+from twelve_lab.check import Mistake, Question, Target
+
+MAX_WORDS = 1_200
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+# Lines of a solution that may stand elsewhere too: they give nothing away.
+TRIVIAL = re.compile(r"return \w+|\W*")
+
+
+class Exercise(NamedTuple):
+    """The three cells of an exercise.
+
+    Args:
+        id: As "06-split-heads".
+        task: What is asked, with hints.
+        answer: Where it is answered.
+        check: Where the answer is checked.
+    """
+
+    id: str
+    task: NotebookNode
+    answer: NotebookNode
+    check: NotebookNode
+
+
+def problems(
+    notebook: NotebookNode,
+    stem: str,
+    exercises: Mapping[str, Target | Question],
+    mistakes: Mapping[str, Mistake],
+) -> list[str]:
+    """Apply every rule.
+
+    Args:
+        notebook: The notebook.
+        stem: Its name, which begins with the number of the step.
+        exercises: What the checker knows, by id.
+        mistakes: What the checker names, by id.
+    """
+    own = {id: one for id, one in exercises.items() if id.startswith(f"{stem[:2]}-")}
+    if not own:
+        return []
+    found = exercises_of(notebook)
+    return [
+        *_complete(found, own, stem),
+        *(line for one in found if one.id in own for line in _cells(one, own[one.id])),
+        *_hidden(notebook, found),
+        *_short(notebook),
+        *_broken(notebook, [id for id, one in mistakes.items() if one.step == stem[:2]]),
+    ]
+
+
+def exercises_of(notebook: NotebookNode) -> list[Exercise]:
+    """Collect the exercises in order, by the metadata of their checks."""
+    cells = notebook.cells
+    return [
+        Exercise(
+            cell.metadata.nbgrader.get("grade_id", "").removesuffix("-check"),
+            cells[place - 2],
+            cells[place - 1],
+            cell,
+        )
+        for place, cell in enumerate(cells)
+        if cell.metadata.get("nbgrader", {}).get("grade")
+    ]
+
+
+def solution_lines(answer: NotebookNode) -> list[str]:
+    """List what stands between the two marks, without what gives nothing away."""
+    inside = answer.source.partition(BEGIN)[2].partition(END)[0]
+    lines = [line.strip() for line in inside.splitlines()]
+    return [line for line in lines if not TRIVIAL.fullmatch(line)]
+
+
+def _complete(
+    found: list[Exercise], own: Mapping[str, Target | Question], stem: str
+) -> Iterator[str]:
+    ids = [one.id for one in found]
+    if sorted(ids) != sorted(own):
+        yield f"the exercises are {sorted(ids)}; wanted, once each: {sorted(own)}"
+    if not "01" <= stem[:2] <= "12":
+        return
+    code = sum(isinstance(one, Target) for one in own.values())
+    if len(own) < 4 or code < 2:
+        yield f"{len(own)} exercises, {code} of them in code; at least 4, and 2 of them in code"
+
+
+def _cells(one: Exercise, asked: Target | Question) -> Iterator[str]:
+    kinds = [one.task.cell_type, one.answer.cell_type, one.check.cell_type]
+    if kinds != ["markdown", "code", "code"]:
+        yield f"{one.id}: the cells are {kinds}; wanted are the task, the answer and the check"
+        return
+    for cell, kind, flags in (
+        (one.answer, "answer", {"grade": False, "locked": False, "solution": True}),
+        (one.check, "check", {"grade": True, "locked": True, "points": 1, "solution": False}),
+    ):
+        wanted = {"grade_id": f"{one.id}-{kind}", "schema_version": 3, "task": False, **flags}
+        if cell.metadata.get("nbgrader") != wanted:
+            yield f"{one.id}: the metadata of the {kind} are not {wanted}"
+    if not re.match(r"### \d+\. \S", one.task.source):
+        yield f"{one.id}: the task does not begin with ### and its number"
+    hints = re.findall(r"<details><summary>Hint (\d)</summary>", one.task.source)
+    if hints != ["1", "2", "3"]:
+        yield f"{one.id}: the hints are {hints}, not 1, 2, 3"
+    if isinstance(asked, Target) and f"`{asked.contract}`" not in one.task.source:
+        yield f"{one.id}: the task does not hold the contract `{asked.contract}`"
+    if one.answer.source.count(BEGIN) != 1 or one.answer.source.count(END) != 1:
+        yield f"{one.id}: the answer holds no single region between {BEGIN} and {END}"
+    elif not solution_lines(one.answer):
+        yield f"{one.id}: the region of the answer is empty"
+    if not re.fullmatch(rf'check\("{one.id}", \w+\)', one.check.source):
+        yield f"{one.id}: the check is {one.check.source!r}"
+    elif _checked(one) not in _given(one.answer):
+        yield f"{one.id}: the answer does not give {_checked(one)}, which is checked"
+
+
+def _hidden(notebook: NotebookNode, found: list[Exercise]) -> Iterator[str]:
+    """Find a solution that can be read elsewhere, and a cell that needs an answer."""
+    for one in found:
+        others = [cell for cell in notebook.cells if cell.id != one.answer.id]
+        for line in solution_lines(one.answer):
+            if any(line in cell.source for cell in others):
+                yield f"{one.id}: {line!r} of the solution stands in another cell too"
+        for cell in others:
+            if cell.cell_type != "code" or cell.id == one.check.id:
+                continue
+            if _checked(one) in _names(cell):
+                yield f"{one.id}: the cell {cell.id} uses {_checked(one)}, which may be blank"
+
+
+def _checked(one: Exercise) -> str:
+    return one.check.source.rpartition(", ")[2].removesuffix(")")
+
+
+def _given(cell: NotebookNode) -> set[str]:
+    """List what is left to be checked where the solution is taken out."""
+    before = ast.parse(cell.source.partition(BEGIN)[0]).body
+    defined = {node.name for node in before if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    stores = (node for top in before for node in ast.walk(top) if isinstance(node, ast.Name))
+    return defined | {node.id for node in stores if isinstance(node.ctx, ast.Store)}
+
+
+def _names(cell: NotebookNode) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}
+
+
+def _short(notebook: NotebookNode) -> Iterator[str]:
+    words = len(section(notebook, "Exercises").split())
+    if words > MAX_WORDS:
+        yield f"{words} words of exercises, at most {MAX_WORDS}"
+
+
+def section(notebook: NotebookNode, title: str, kind: str = "markdown") -> str:
+    """Return the prose, or the code, under a heading of the second level."""
+    here, texts = "", []
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            texts += [cell.source] if here == title and kind == "code" else []
+            continue
+        for part in re.split(r"^(?=## )", cell.source, flags=re.M):
+            heading = re.match(r"## +(.+?)\s*$", part, re.M)
+            here = heading[1] if heading else here
+            texts += [part] if here == title and kind == "markdown" else []
+    return "\n\n".join(texts)
+
+
+def _broken(notebook: NotebookNode, ids: list[str]) -> Iterator[str]:
+    """Find a mistake that is taught here and does not come from the table."""
+    code = section(notebook, "Break it", "code")
+    if not re.search(r"\b(MISTAKES\[|wrong_versions\()", code):
+        yield "Break it does not read the table of mistakes"
+    for id in ids:
+        if f'"{id}"' not in code:
+            yield f"Break it does not run {id}"

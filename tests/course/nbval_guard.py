@@ -1,0 +1,94 @@
+"""Plugin for pytest: a run of notebooks is green only where every code cell was compared.
+
+nbval passes a cell whose outputs were cleared or that is tagged to be skipped. Here each such
+cell is a fault, as is a cell that did not pass, and the closing lines count them all. With
+--nbval-lax nothing is compared: then the cells only have to run, all of them.
+
+    pytest -p tests.course.nbval_guard --nbval notebooks
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nbval.plugin import find_comment_markers, find_metadata_tags
+
+
+def pytest_configure(config):
+    """Count in the process that sees every report, not in the workers of xdist."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(NotebookGuard(config))
+
+
+class NotebookGuard:
+    """Holds the code cells that the notebooks have against the cells that passed."""
+
+    def __init__(self, config):
+        self.root = config.rootpath
+        self.compares = not config.option.nbval_lax
+        arguments = [config.invocation_params.dir / argument for argument in config.args]
+        self.cells = {path.resolve(): code_cells(path) for path in notebooks_below(arguments)}
+        self.passed = Counter()
+        self.skipped = 0
+
+    def pytest_runtest_logreport(self, report):
+        """Count a cell by its own call: setup and teardown are reported apart."""
+        if report.skipped or hasattr(report, "wasxfail"):
+            self.skipped += 1
+        elif report.when == "call" and report.passed:
+            self.passed[(self.root / report.nodeid.partition("::")[0]).resolve()] += 1
+
+    def pytest_sessionfinish(self, session):
+        """Turn a green run red where a cell is missing."""
+        if session.exitstatus == pytest.ExitCode.OK and any(self.faults()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """Say what was compared, and name every notebook that falls short."""
+        total = sum(map(len, self.cells.values()))
+        counts = [f"{len(self.cells)} notebooks", f"{total} code cells"]
+        counts += [f"{self.passed.total()} passed", f"{self.skipped or 'none'} skipped"]
+        terminalreporter.line("")
+        for fault in self.faults():
+            terminalreporter.line(fault, red=True)
+        terminalreporter.line(", ".join(counts))
+
+    def faults(self) -> Iterator[str]:
+        """Say, notebook by notebook, which cells were not held against their outputs."""
+        if not self.cells:
+            yield "no notebook was found"
+        if self.skipped:
+            yield f"skipped cells: {self.skipped}"
+        for path, cells in self.cells.items():
+            name = path.name
+            if not cells:
+                yield f"{name}: no code cell"
+            if self.passed[path] != len(cells):
+                yield f"{name}: {len(cells)} code cells, {self.passed[path]} passed"
+            for count, cell in enumerate(cells, 1):
+                if self.compares and cell["execution_count"] != count:
+                    stored = cell["execution_count"]
+                    yield f"{name}: code cell {count} is stored as run number {stored}"
+                if markers(cell):
+                    yield f"{name}: code cell {count} tells nbval not to compare it"
+
+
+def notebooks_below(arguments: list[Path]) -> list[Path]:
+    """List the notebooks that pytest was asked for, without an editor's hidden copies."""
+    inside = [path for folder in arguments for path in sorted(folder.rglob("*.ipynb"))]
+    given = [path for path in arguments if path.suffix == ".ipynb" and path.is_file()]
+    return [path for path in given + inside if ".ipynb_checkpoints" not in path.parts]
+
+
+def code_cells(path: Path) -> list[dict]:
+    """Read the code cells of a notebook, as the file has them."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def markers(cell: dict) -> list[tuple]:
+    """List the tags and comments by which a cell changes what nbval checks."""
+    source = "".join(cell["source"])
+    return [*find_metadata_tags(cell["metadata"]), *find_comment_markers(source)]

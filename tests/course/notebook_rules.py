@@ -1,0 +1,199 @@
+"""What a stored notebook must fulfil, and nbval does not look at.
+
+nbval passes on cleared outputs, on any picture, on skipped cells and on wrong counts; each rule
+here closes one of these doors. A rule takes a notebook and yields what is wrong with it.
+"""
+
+import ast
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+MAX_BYTES = 300_000
+MAX_WORDS = 2_600
+MAX_LINES = 16
+ANATOMY = (
+    "Where we are", "Why we need it", "The idea", "The equation", "By hand", "Step by step",
+    "The layer", "Break it", "Exercises", "Recap and next",
+)  # fmt: skip
+# Texts that differ between machines, devices or runs.
+VOLATILE = re.compile(
+    r"dtype=|device=|grad_fn|\b0x[0-9a-f]{6,}|cuda|ipykernel|(?<![\w.])/(home|tmp|usr)/"
+)
+FORBIDDEN = {
+    "a shell command": re.compile(r"^\s*!", re.M),
+    "a magic": re.compile(r"^\s*%", re.M),
+    "a hidden output (;)": re.compile(r";\s*\Z"),
+    "the output history": re.compile(r"\bOut\["),
+    "sys.path": re.compile(r"\bsys\.path\b"),
+    "clear_output": re.compile(r"\bclear_output\b"),
+    "an nbval comment": re.compile(r"NBVAL_"),
+    "a download": re.compile(r"https?://|urlopen|\bhub\.load"),
+}
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """Return the code cells."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def prose(notebook: NotebookNode) -> str:
+    """Return all markdown."""
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def headings(notebook: NotebookNode, level: str = "#+") -> list[str]:
+    """Return the headings in order."""
+    return re.findall(rf"^{level} +(.+?)\s*$", prose(notebook), re.M)
+
+
+def text_of(output: NotebookNode) -> str:
+    """Return what an output says in text."""
+    return output.get("text", "") or output.get("data", {}).get("text/plain", "")
+
+
+def problems(notebook: NotebookNode, path: Path) -> list[str]:
+    """Apply every rule."""
+    found: list[str] = []
+    for rule in (_ran, _outputs, _texts, _sources, _figures, _metadata, _sizes, _words, _numbers,
+                 _sections):  # fmt: skip
+        found += rule(notebook, path)
+    return found
+
+
+def _ran(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    counts = [cell.execution_count for cell in code_cells(notebook)]
+    if not counts:
+        yield "no code cell"
+    if counts != list(range(1, len(counts) + 1)):
+        yield f"execution counts are {counts}, not 1 to {len(counts)}: not run from top to bottom"
+
+
+def _outputs(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    for number, cell in enumerate(code_cells(notebook), 1):
+        if _owes_output(cell.source) and not cell.outputs:
+            yield f"code cell {number} should have an output and has none"
+        for output in cell.outputs:
+            if output.output_type == "error":
+                yield f"code cell {number} stores an error: {output.ename}"
+            if output.get("name") == "stderr":
+                yield f"code cell {number} stores stderr: {output.text[:80]!r}"
+
+
+def _owes_output(code: str) -> bool:
+    """Tell whether a cell ends in a value, or prints."""
+    body = ast.parse(code).body
+    calls = (node for node in ast.walk(ast.Module(body, [])) if isinstance(node, ast.Call))
+    defined = {id(inner) for node in body for inner in ast.walk(node)
+               if isinstance(node, ast.FunctionDef | ast.ClassDef)}  # fmt: skip
+    prints = any(
+        isinstance(call.func, ast.Name) and call.func.id in ("print", "expect")
+        for call in calls
+        if id(call) not in defined
+    )
+    last = body[-1] if body else None
+    shows = isinstance(last, ast.Expr) and not _returns_nothing(last.value)
+    return prints or shows
+
+
+def _returns_nothing(value: ast.expr) -> bool:
+    """Know the calls that end the import cell."""
+    name = value.func.attr if isinstance(value, ast.Call) and hasattr(value.func, "attr") else ""
+    return name in ("set_default_dtype", "set_default_device", "set_num_threads", "backward")
+
+
+def _texts(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    for number, cell in enumerate(code_cells(notebook), 1):
+        for output in cell.outputs:
+            found = VOLATILE.search(text_of(output))
+            if found:
+                yield f"code cell {number} prints {found[0]!r}, which another machine would not"
+
+
+def _sources(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    for number, cell in enumerate(code_cells(notebook), 1):
+        for what, pattern in FORBIDDEN.items():
+            if pattern.search(cell.source):
+                yield f"code cell {number} holds {what}"
+        tags = " ".join(cell.metadata.get("tags", []))
+        if tags:
+            yield f"code cell {number} is tagged {tags!r}"
+
+
+def _figures(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    for number, cell in enumerate(code_cells(notebook), 1):
+        for place, output in enumerate(cell.outputs):
+            if "image/png" not in output.get("data", {}):
+                continue
+            if not b64decode(output.data["image/png"]).startswith(b"\x89PNG"):
+                yield f"code cell {number}: the picture is no PNG"
+            if len(output.get("metadata", {}).get("image/png", {}).get("alt", "")) < 20:
+                yield f"code cell {number}: the picture has no alt text"
+            after = cell.outputs[place + 1 : place + 2]
+            if not after or not re.search(r"\S", text_of(after[0])):
+                yield f"code cell {number}: no printed summary follows the picture"
+
+
+def _metadata(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    if set(notebook.metadata) != {"kernelspec", "language_info"}:
+        yield f"notebook metadata {sorted(notebook.metadata)}: run make notebooks"
+    if "version" in notebook.metadata.get("language_info", {}):
+        yield "the metadata name a Python version: run make notebooks"
+    ids = [cell.id for cell in notebook.cells]
+    if len(set(ids)) < len(ids):
+        yield "two cells have the same id"
+
+
+def _sizes(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    if path.exists() and path.stat().st_size > MAX_BYTES:
+        yield f"{path.stat().st_size} bytes, at most {MAX_BYTES}"
+    for number, cell in enumerate(code_cells(notebook), 1):
+        lines = len(cell.source.splitlines())
+        if lines > MAX_LINES:
+            yield f"code cell {number} has {lines} lines, at most {MAX_LINES}"
+
+
+def _words(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    text = prose(notebook)
+    # Exercises are read one at a time, and hints not by everyone: exercise_rules.py counts.
+    words = len(text.replace(_exercises(notebook), "").split())
+    if words > MAX_WORDS:
+        yield f"{words} words of prose, at most {MAX_WORDS}"
+    for word in re.findall(r"\b(simply|just|obviously|TODO)\b", text):
+        yield f"the prose says {word!r}"
+    if re.search(r"!\[|<img|```mermaid|:::", text):
+        yield "the prose holds an image or markup that not every page renders"
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if target.startswith("http") or not (path.parent / target).exists():
+            yield f"a link leads to {target}, which is not in the project"
+    if text.count("<details>") != text.count("</details>"):
+        yield "a <details> is not closed"
+
+
+def _numbers(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Find numbers of the prose that no cell prints, computes or asserts."""
+    seen = "\n".join(
+        text for cell in code_cells(notebook) for text in (cell.source, *map(text_of, cell.outputs))
+    )
+    for number in re.findall(r"(?<![\d.])\d+\.\d{3,}(?!\d)", prose(notebook)):
+        if number not in seen:
+            yield f"the prose says {number}, which is in no cell and in no output"
+
+
+def _exercises(notebook: NotebookNode) -> str:
+    return prose(notebook).partition("\n## Exercises\n")[2].partition("\n## ")[0]
+
+
+def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    titles = headings(notebook, "##")
+    wanted = ANATOMY if not path.stem.startswith(("00", "a")) else ("Exercises", "Recap and next")
+    if [title for title in titles if title in wanted] != list(wanted):
+        yield f"the sections are {titles}; wanted, in this order: {', '.join(wanted)}"
+    exercises = _exercises(notebook)
+    if exercises.count("<details>") < 3:
+        yield f"{exercises.count('<details>')} exercises with an answer, at least 3"
+    if not re.match(rf"# {path.stem[:2]} \S", prose(notebook)):
+        yield f"the title does not start with # {path.stem[:2]}"

@@ -1,0 +1,662 @@
+"""Figures: what each shows, that it can be read, and what it refuses."""
+
+import io
+import itertools
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+from matplotlib.text import Text
+from PIL import Image
+
+from tests.course.test_draw_heads import FIGURES as OF_HEADS
+from twelve_lab import Trace, draw, example
+from twelve_lab.draw.canvas import SMALL_SIZE
+from twelve_lab.draw.prose import LONGEST
+from twelve_lab.show.format import format_number
+from twelve_lab.show.palette import INK
+
+TWELVE = torch.tensor(
+    [
+        [[0, 1, 0], [1.661471, 0.690302, 0.362154]],
+        [[0.7, 1.2, 0.4], [1.441471, 0.840302, 0.502154]],
+    ],
+    dtype=torch.float64,
+)
+WORDS = [["<pad>", "cat"], ["dog", "fish"]]
+VOCABULARY = ("<pad>", "cat", "dog", "fish")
+TABLE = torch.tensor([[0, 0, 0], [0.82, 0.15, 0.36], [0.7, 0.2, 0.4], [0.6, 0.3, 0.5]])
+SCORES = torch.linspace(-2, 2, 24, dtype=torch.float64).view(2, 3, 2, 2)
+HIDDEN = SCORES.masked_fill(torch.tensor([True, False]), -torch.inf)
+WEIGHTS = SCORES.square().softmax(-1)
+HEADS = "batch head query key"
+TITLE = "A claim about numbers"
+
+
+def entry(x: torch.Tensor, axes: str) -> SimpleNamespace:
+    return SimpleNamespace(value=x, axes=tuple(axes.split()))
+
+
+def waves(length: int, width: int) -> torch.Tensor:
+    position = torch.arange(length).unsqueeze(1)
+    angle = position * 10_000 ** (-torch.arange(0, width, 2) / width)
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]
+
+
+WALK = {
+    "src_embedding.vectors": entry(TWELVE, "batch src d_model"),
+    "src_input": entry(TWELVE, "batch src d_model"),
+    "memory": entry(-TWELVE, "batch src d_model"),
+    "tgt_input": entry(TWELVE, "batch tgt d_model"),
+    "decoder_output": entry(TWELVE, "batch tgt d_model"),
+    "logits": entry(torch.eye(4).view(2, 2, 4) - 0.25, "batch tgt vocab"),
+}
+IDS = torch.tensor([[0, 1], [2, 3]])
+FIGURES = {
+    "tensor": lambda: draw.tensor(
+        TWELVE, "batch src d_model", title=TITLE, labels={"src": WORDS}
+    ),
+    "tensor of an entry": lambda: draw.tensor(entry(TWELVE[0], "src d_model"), title=TITLE),
+    "masked scores": lambda: draw.tensor(HIDDEN, HEADS, title=TITLE),
+    "wide tensor": lambda: draw.tensor(
+        torch.linspace(-1, 1, 192).view(2, 4, 24), "batch tgt d_model", title=TITLE
+    ),
+    "attention": lambda: draw.attention(
+        WEIGHTS, HEADS, title=TITLE, row_labels=WORDS, column_labels=WORDS
+    ),
+    "companion": lambda: draw.attention(torch.full((2, 3, 4, 5), 0.2), HEADS, title=TITLE),
+    "mask": lambda: draw.mask(torch.ones(4, 4).tril().bool(), "query key", title=TITLE),
+    "masks of two senses": lambda: draw.mask(
+        torch.eye(2).repeat(2, 1, 1), "sense query key", title=TITLE,
+        labels={"sense": ["ours", "theirs"]}, true="one or the other", false="the opposite",
+    ),
+    "tensor of booleans": lambda: draw.tensor(torch.eye(3).bool(), "query key", title=TITLE),
+    "influence": lambda: draw.influence(torch.ones(4, 4).tril(), WORDS, WORDS, title=TITLE),
+    "influence in three ways": lambda: draw.influence(
+        torch.ones(4, 4).tril().repeat(3, 2),
+        [[f"{way}: batch {i} {word}" for word in WORDS[i]]
+         for way in ("right", "no mask", "one sentence") for i in (0, 1)],
+        [[f"{side} {word}" for word in line] for side in ("tgt", "src") for line in WORDS],
+        title=TITLE,
+    ),
+    "matmul": lambda: draw.matmul(
+        TWELVE[1], TABLE[1:], axes="src d_model head*d_k", title=TITLE, highlight=(1, 2)
+    ),
+    "memory": lambda: draw.memory(
+        TWELVE, TWELVE.transpose(1, 2), TWELVE.transpose(1, 2).contiguous(),
+        axes=["batch src d_model", "batch d_model src", "batch d_model src"], title=TITLE,
+    ),
+    "memory of a slice": lambda: draw.memory(
+        torch.arange(15)[2:5], axes="src", title=TITLE
+    ),
+    "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
+    "few positions": lambda: draw.positions(waves(2, 3), title=TITLE),
+    "many positions": lambda: draw.positions(waves(50, 24), title=TITLE),
+    "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
+    "curves": lambda: draw.curves(
+        {"rises": [0.0, 1.0, 2.0], "stays": [1.0, 1.0, 1.0], "ends there too": [2.0, 0.0, 2.0]},
+        title=TITLE, x_label="layers", y_label="norm",
+    ),
+    "curves by powers of ten": lambda: draw.curves(
+        {f"halved by {n}": 2.0 ** -(n * torch.arange(65)) for n in range(1, 7)},
+        title=TITLE, log=True,
+    ),
+    "groups": lambda: draw.groups(
+        TWELVE, "batch src d_model", {"LayerNorm": "d_model", "BatchNorm": "batch src"},
+        title=TITLE, labels={"src": WORDS},
+    ),
+    "groups of a class": lambda: draw.groups(
+        torch.arange(45).view(3, 5, 3), "class student subject", {"LayerNorm": "subject"},
+        title=TITLE,
+    ),
+    "bars": lambda: draw.bars(
+        {"separate": {"table": 512_000, "layers": 44_103_680, "output": 512_000},
+         "tied": {"table": 512_000, "layers": 44_103_680}},
+        title=TITLE, unit="parameters",
+    ),
+    "bars with short parts": lambda: draw.bars(
+        {"model": {"weights": 252, "positions": 24, "a count": 3, "steps (38)": 38}}, title=TITLE
+    ),
+    "strip": lambda: draw.strip(6),
+    "walk": lambda: draw.walk(WALK, title=TITLE),
+    "plan": lambda: draw.plan(example.trace(on="cpu"), title=TITLE),
+    "plan of one matrix": lambda: draw.plan(
+        example.trace(on="cpu", tie_weights=True), title=TITLE, shared=True, tied=True
+    ),
+    "stream": lambda: draw.stream(
+        example.trace(on="cpu"), "encoder.layers.0", title=TITLE, batch=1, position=0,
+        labels=example.words, last_norm=True,
+    ),
+    "stream with a memory": lambda: draw.stream(
+        example.trace(on="cpu"), "decoder.layers.0", title=TITLE, batch=1, position=1,
+        labels=example.words,
+    ),
+    "stream in both orders": lambda: draw.stream(
+        [example.trace(on="cpu", norm_first=order) for order in (True, False)],
+        "encoder.layers.0", title=TITLE, batch=1, position=0, labels=example.words,
+        sublayers={"self_attention": "attention"},
+    ),
+    **OF_HEADS,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=FIGURES)
+def figure(request):
+    torch.set_default_dtype(torch.float64)
+    return request.param, FIGURES[request.param]()
+
+
+def test_a_figure_is_a_small_png_of_projectable_width(figure):
+    name, drawing = figure
+    png = drawing.png()
+    size = Image.open(io.BytesIO(png)).size
+    assert len(png) < 60_000
+    assert size[0] <= (1230 if name == "walk" else 940)
+
+
+def test_a_figure_says_what_it_shows(figure):
+    name, drawing = figure
+    assert repr(drawing) == drawing.alt
+    assert drawing.alt.startswith("Where we are" if name == "strip" else TITLE)
+    assert drawing.alt.endswith(".") and len(TITLE) + 20 < len(drawing.alt) <= LONGEST
+    assert drawing.text().splitlines()[-1] == drawing.summary.splitlines()[-1]
+
+
+def test_all_text_is_large_near_black_inside_and_apart(figure):
+    _, drawing = figure
+    renderer = drawing.figure.canvas.get_renderer()
+    texts = [t for t in drawing.figure.findobj(Text) if t.get_text() and t.get_visible()]
+    texts = [t for t in texts if t.axes is None or t in t.axes.texts]
+    boxes = [Text.get_window_extent(t, renderer) for t in texts]
+    for text, box in zip(texts, boxes, strict=True):
+        assert text.get_fontsize() >= SMALL_SIZE and text.get_color() == INK
+        assert drawing.figure.bbox.padded(1).containsx(box.x0), text.get_text()
+        assert drawing.figure.bbox.padded(1).containsx(box.x1), text.get_text()
+        assert drawing.figure.bbox.padded(1).containsy(box.y0), text.get_text()
+        assert drawing.figure.bbox.padded(1).containsy(box.y1), text.get_text()
+    for (a, one), (b, other) in itertools.combinations(zip(texts, boxes, strict=True), 2):
+        apart = not one.padded(-1.5).overlaps(other.padded(-1.5))
+        assert apart, (a.get_text(), b.get_text())
+
+
+# The summary of a large table shows its corners alone.
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "many positions"])
+def test_every_number_of_the_alt_text_is_in_the_summary(name):
+    drawing = FIGURES[name]()
+    told = set(re.findall(r"-?\d\.\d{4}", drawing.alt))
+    assert told <= set(re.findall(r"-?\d\.\d{4}", drawing.summary))
+
+
+PAIRS = torch.tensor([[[0, 1], [0.5, 0.5]], [[0.4, 0.6], [0.6, 0.4]]])
+SPLIT = torch.zeros(4, 4)
+SPLIT[0, 0] = SPLIT[1, 0] = SPLIT[1, 1] = SPLIT[2:, 2:] = 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: draw.attention(
+                PAIRS, "batch query key", title=TITLE, row_labels=WORDS, column_labels=WORDS
+            ),
+            "Batch 0: <pad> only at cat (1.0000); cat at all alike (0.5000 each). "
+            "Batch 1: dog at fish (0.6000); fish at dog (0.6000).",
+        ),
+        (
+            lambda: draw.attention([[0.4, 0.4, 0.2]], "query key", title=TITLE),
+            "Query 0 at key 0 and key 1 (0.4000 each).",
+        ),
+        (
+            lambda: draw.attention([[0.0, 0.0], [0.0, 0.0]], "query key", title=TITLE),
+            "Query 0 and query 1 at nothing.",
+        ),
+        (
+            lambda: draw.attention(torch.eye(24), "query key", title=TITLE),
+            "The largest weights go from 1.0000 to 1.0000.",
+        ),
+        (lambda: draw.mask(torch.eye(3), "query key", title=TITLE), "Ticks on the diagonal."),
+        (lambda: draw.mask(torch.ones(2, 3), "query key", title=TITLE), "All ticked."),
+        (lambda: draw.mask(torch.zeros(2, 2), "query key", title=TITLE), "No tick."),
+        (
+            lambda: draw.mask(torch.ones(3, 3).tril(), "query key", title=TITLE),
+            "Ticks in the lower triangle, with the diagonal.",
+        ),
+        (
+            lambda: draw.mask(torch.ones(3, 3).triu(), "query key", title=TITLE),
+            "Ticks in the upper triangle, with the diagonal.",
+        ),
+        (
+            lambda: draw.mask([[1, 0], [1, 0]], "query key", title=TITLE),
+            "Ticks in every row at key 0.",
+        ),
+        (
+            lambda: draw.mask([[0, 0], [1, 1], [0, 1], [0, 1]], "query key", title=TITLE),
+            "Query 0 nowhere; query 1 everywhere; query 2 and query 3 at key 1.",
+        ),
+        (
+            lambda: draw.mask(torch.eye(9).repeat(9, 1, 1).roll(1, -1), "way query key",
+                              title=TITLE),
+            "81 ticks in 729 cells.",
+        ),
+        (
+            lambda: draw.tensor(TWELVE, "batch src d_model", title=TITLE, labels={"src": WORDS}),
+            "Batch 0: <pad> 0.0000, 1.0000, 0.0000; cat 1.6615, 0.6903, 0.3622. Batch 1: dog",
+        ),
+        (
+            lambda: draw.tensor(torch.arange(-2.0, 28).view(3, 10), "src d_ff", title=TITLE),
+            "red above zero and blue below. 30 numbers from -2.0000 (src 0, d_ff 0) to 27.0000 "
+            "(src 2, d_ff 9), 2 below zero, 1 zero.",
+        ),
+        (
+            lambda: draw.tensor([[-torch.inf] + [3.0] * 24], "query key", title=TITLE),
+            "25 numbers, all 3.0000, 1 not finite.",
+        ),
+        (
+            lambda: draw.tensor(torch.ones(5, 5), "src d_ff", title=TITLE),
+            "25 numbers, all 1.0000.",
+        ),
+        (
+            lambda: draw.influence(SPLIT, WORDS, WORDS, title=TITLE),
+            "Nothing between sentences, in sentence 0 a lower triangle, in sentence 1 a full block",
+        ),
+        (
+            lambda: draw.influence(torch.eye(4), WORDS, WORDS, title=TITLE),
+            "The diagonal alone in each sentence, nothing between sentences.",
+        ),
+        (
+            lambda: draw.influence(torch.ones(4, 4).tril(), WORDS, WORDS, title=TITLE),
+            "a token is replaced. A lower triangle.",
+        ),
+        (
+            lambda: draw.influence(torch.eye(4).flip(0), WORDS, WORDS, title=TITLE),
+            "Batch 0 <pad> moved by batch 1 fish; batch 0 cat moved by batch 1 dog; batch 1 dog",
+        ),
+        (
+            lambda: draw.influence(torch.ones(4, 4).triu(), WORDS, WORDS, title=TITLE),
+            "a token is replaced. An upper triangle.",
+        ),
+        (
+            lambda: draw.influence(torch.eye(4).roll(1, 1).triu(), WORDS, WORDS, title=TITLE),
+            "batch 0 cat moved by batch 1 dog; batch 1 dog moved by batch 1 fish; batch 1 fish "
+            "moved by none.",
+        ),
+        (lambda: draw.influence(torch.zeros(2, 2), title=TITLE), "replaced. No dot."),
+        (
+            lambda: draw.influence(torch.ones(4, 4).tril().roll(1, 0).repeat(5, 5), title=TITLE),
+            "a dot where an output moves when a token is replaced, 250 in all.",
+        ),
+        (
+            lambda: draw.influence(
+                torch.cat([torch.eye(4), torch.zeros(4, 4)]),
+                [[f"{way}: batch {i} {word}" for word in WORDS[i]]
+                 for way in ("right", "wrong") for i in (0, 1)],
+                WORDS,
+                title=TITLE,
+            ),
+            "Right: the diagonal alone in each sentence, nothing between sentences. Wrong: no dot.",
+        ),
+        (
+            lambda: draw.curves({"a": [0, 9, -5, 4], "b": [1, 1, 1, 1]}, title=TITLE, x_label="n"),
+            "2 curves, over n from 0 to 3: a rises from 0.0000 to 4.0000, with its peak 9.0000 at "
+            "1 and its lowest point -5.0000 at 2; b stays at 1.0000.",
+        ),
+        (
+            lambda: draw.curves(
+                {"c": [1e4, 1e-3], "d": [2, 2.1], "e": [3, 1e-9]}, title=TITLE, y_label="size",
+                log=True,
+            ),
+            "size on a logarithmic axis over x from 0 to 1: c falls from 10,000 to 0.001; "
+            "d stays near 2; e falls from 3 to 1e-09.",
+        ),
+        (
+            lambda: draw.bars({"a": {"x": 3}, "b": {}}, title=TITLE, unit="rows"),
+            "2 bars to one scale. a: x = 3; total 3 rows. b: total 0 rows.",
+        ),
+        (
+            lambda: draw.bars({f"bar {i}": {"x" * 90: 3} for i in range(9)}, title=TITLE),
+            "9 bars to one scale. bar 0: 3. bar 1: 3.",
+        ),
+        (
+            lambda: draw.matmul([[1.0, 2.0]], [[3.0], [-4.0]], title=TITLE, names=("a", "b", "ab")),
+            "left a (row=1, inner=2), above b (inner=2, column=1), where rows meet columns ab "
+            "(row=1, column=1). Framed: the row of row 0 in a, the column of column 0 in b, and "
+            "their product, -5.0000.",
+        ),
+        (
+            lambda: FIGURES["matmul"](),
+            "the row of src 1 in A, the column of head*d_k 2 in B, and their product, 1.1061.",
+        ),
+        (
+            lambda: draw.matmul([[1.0]], [[3.0]], title=TITLE, highlight=None),
+            "where rows meet columns A B (row=1, column=1).",
+        ),
+        (
+            lambda: draw.memory(torch.arange(6).view(2, 3).T, axes="b a", title=TITLE),
+            "Storage: 6 numbers, read by x: 0 1 2 3 4 5. x (b=3, a=2): strides b 1, a 3, not in "
+            "storage order.",
+        ),
+        (
+            lambda: FIGURES["memory"](),
+            "Storage A: 12 numbers, read by x and y: 0.0000 1.0000 0.0000 1.6615 0.6903",
+        ),
+        (
+            lambda: FIGURES["rotation"](),
+            "3 unit circles with positions 0 to 7 as points: columns 0 and 1 turn 57.3° a step",
+        ),
+        (
+            lambda: draw.rotation(waves(8, 2)[3:], title=TITLE),
+            "1 unit circle with positions 0 to 4 as points: columns 0 and 1 turn 57.3° a step.",
+        ),
+        (lambda: FIGURES["many positions"](), "column 0 goes from 0.0000 to -0.9538 and crosses"),
+        (lambda: draw.strip(6), "after 05 masks and before 07 normalization."),
+        (lambda: draw.strip("a2"), "in the part “appendices”, after a1 containers."),
+        (lambda: FIGURES["plan"](), "last norm; output projection (2, 2, 4). An arrow leads"),
+        (lambda: FIGURES["walk"](), "The highest logits say: <pad> cat; dog fish."),
+    ],
+)  # fmt: skip
+def test_the_alt_text_says_what_the_data_say(call, words):
+    assert words in call().alt
+
+
+def test_a_caller_may_write_the_alt_text():
+    assert draw.tensor(TWELVE, "a b c", title=TITLE, alt="Other words.").alt == "Other words."
+
+
+@pytest.mark.parametrize(
+    "name", ["tensor", "masked scores", "attention", "matmul", "memory", "stream with a memory"]
+)
+def test_every_number_in_a_cell_is_in_the_summary(name):
+    drawing = FIGURES[name]()
+    written = {text.get_text() for text in drawing.figure.axes[0].texts}
+    numbers = {n for text in written for n in re.findall(r"^-?\d\.\d{4}|-inf", text)}
+    assert len(numbers) > 5
+    assert numbers <= set(re.findall(r"-?\d\.\d{4}|-inf", drawing.summary))
+
+
+def test_the_tensor_shows_its_twelve_numbers_and_words():
+    drawing = FIGURES["tensor"]()
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    for value in TWELVE.flatten().tolist():
+        assert format_number(value) in written
+    assert {"<pad>", "cat", "dog", "fish", "batch 0", "batch 1", "d_model"} <= set(written)
+
+
+def test_a_mask_has_a_tick_for_each_true_and_no_other():
+    written = [text.get_text() for text in FIGURES["mask"]().figure.axes[0].texts]
+    assert written.count("✓") == 10 + 1  # ten in the mask, one in the legend
+
+
+def test_matmul_writes_out_the_highlighted_sum():
+    drawing = draw.matmul([[1.0, 2.0]], [[3.0], [-4.0]], title=TITLE, names=("a", "b", "ab"))
+    assert drawing.summary.endswith("ab[0, 0] = 1.0000·3.0000 + 2.0000·(-4.0000) = -5.0000")
+
+
+def test_memory_tells_a_view_from_a_copy():
+    x = torch.arange(6).view(2, 3)
+    view = draw.memory(x, x.T, axes=["a b", "b a"], title=TITLE, names=["x", "x.T"])
+    assert view.summary == (
+        "storage: 0 1 2 3 4 5\n"
+        "x (a=2, b=3): strides a 3, b 1; row by row: @0 @1 @2 @3 @4 @5\n"
+        "x.T (b=3, a=2): strides b 1, a 3; row by row: @0 @3 @1 @4 @2 @5"
+    )
+    copy = draw.memory(x, x.T.contiguous(), axes=["a b", "b a"], title=TITLE)
+    assert "storage B: 0 3 1 4 2 5" in copy.summary
+
+
+def test_memory_starts_a_slice_where_it_starts():
+    drawing = draw.memory(torch.arange(6)[2:5], axes="src", title=TITLE)
+    assert drawing.summary.endswith("row by row: @2 @3 @4")
+
+
+def test_lookup_gives_each_id_its_row():
+    drawing = draw.lookup([[3, 1], [0, 0]], TABLE, title=TITLE, vocabulary=VOCABULARY)
+    assert "batch 0  src fish   0.6000  0.3000  0.5000" in drawing.summary
+    assert "src cat    0.8200  0.1500  0.3600" in drawing.summary
+    assert "id 3 (fish) picks row 3" in drawing.alt
+
+
+def test_curves_print_their_values_and_name_each_end():
+    drawing = draw.curves(
+        {"up": [0.0, 0.5], "down": [1.0, -0.25]}, x=[10, 20], title=TITLE, x_label="steps"
+    )
+    assert drawing.summary.splitlines() == [
+        "steps       10       20",
+        "up      0.0000   0.5000",
+        "down    1.0000  -0.2500",
+    ]
+    assert {"up", "down"} <= {text.get_text() for text in drawing.figure.axes[0].texts}
+
+
+def test_the_panels_of_attention_can_have_names():
+    weights, names = torch.eye(2).repeat(2, 1, 1), {"stage": ["untrained", "trained"]}
+    drawing = draw.attention(weights, "stage query key", title=TITLE, labels=names)
+    written = {text.get_text() for text in drawing.figure.axes[0].texts}
+    assert {"stage: untrained", "stage: trained"} <= written
+    assert "stage trained" in drawing.summary
+
+
+def test_words_can_stand_for_numbers_that_differ_between_machines():
+    words = "the last loss is below 0.1"
+    for drawing in (
+        draw.curves({"loss": [1.0, 0.0521]}, title=TITLE, summary=words),
+        draw.attention(torch.eye(2), "query key", title=TITLE, summary=words),
+    ):
+        assert drawing.summary == words
+        assert "0.0521" not in drawing.text()
+
+
+def test_a_logarithmic_axis_counts_powers_of_ten():
+    drawing = draw.curves({"falls": 10.0 ** -torch.arange(9)}, title=TITLE, log=True)
+    written = {text.get_text() for text in drawing.figure.axes[0].texts}
+    assert {"10⁰", "10⁻⁸"} <= written
+    assert drawing.summary.splitlines()[1].split()[1::8] == ["1.0e+00", "1.0e-08"]
+
+
+def test_groups_give_the_mean_of_every_letter():
+    drawing = draw.groups(
+        [[1, 2, 3], [4, 5, 6], [7, 8, 9], [2, 3, 4]], "token feature",
+        {"LayerNorm": "feature", "BatchNorm": "token"}, title=TITLE,
+    )  # fmt: skip
+    assert drawing.summary.splitlines() == [
+        "LayerNorm: averages over feature; means: A 2.0000, B 5.0000, C 8.0000, D 3.0000",
+        "BatchNorm: averages over token; means: A 3.5000, B 4.5000, C 5.5000",
+    ]
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert written.count("A  1") == 2 and "D  4" in written and "C  4" in written
+    assert {"A  3.5000", "D  3"} <= set(written)
+
+
+def test_groups_span_several_axes():
+    drawing = draw.groups(TWELVE, "batch src d_model", {"both": "batch src"}, title=TITLE)
+    means = TWELVE.mean((0, 1)).tolist()
+    assert drawing.summary.endswith(
+        "means: " + ", ".join(f"{a} {format_number(m)}" for a, m in zip("ABC", means, strict=True))
+    )
+
+
+def test_bars_are_as_long_as_their_parts_and_give_the_total():
+    drawing = draw.bars({"a": {"x": 3, "y": 1}, "b": {"x": 2}}, title=TITLE, unit="numbers")
+    assert drawing.summary == "a: x = 3, y = 1; total 4 numbers\nb: x = 2; total 2 numbers"
+    widths = [p.get_width() for p in drawing.figure.axes[0].patches if p.get_height() > 0.3]
+    assert widths[1] * 3 == pytest.approx(widths[0]) and widths[2] == pytest.approx(widths[1] * 2)
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert {"x: 3", "y: 1", "x: 2", "4", "2"} <= set(written)
+
+
+def test_a_part_too_short_for_its_name_has_it_below_the_bar():
+    drawing = FIGURES["bars with short parts"]()
+    heights = {text.get_text(): text.get_position()[1] for text in drawing.figure.axes[0].texts}
+    assert heights["positions: 24"] == heights["a count: 3"] > heights["weights\n252"]
+    assert "steps\n(38)\n38" in heights
+
+
+def test_the_largest_weight_of_each_row_is_bold_where_one_is():
+    drawing = draw.attention([[0.2, 0.8], [0.5, 0.5]], "query key", title=TITLE)
+    bold = [t.get_text() for t in drawing.figure.axes[0].texts if t.get_weight() == "bold"]
+    assert bold == ["0.8000", TITLE]
+
+
+def test_a_mask_says_what_true_means_in_its_sense():
+    ours = FIGURES["mask"]()
+    theirs = draw.mask(torch.eye(2), "query key", title=TITLE, true="hidden", false="may attend")
+    assert "True: may attend" in {text.get_text() for text in ours.figure.axes[0].texts}
+    assert {"True: hidden", "False: may attend"} <= {
+        text.get_text() for text in theirs.figure.axes[0].texts
+    }
+    assert "a tick for True: may attend, a cross for False: hidden" in ours.alt
+
+
+def test_rotation_prints_the_angles():
+    assert draw.rotation(waves(3, 2), title=TITLE).summary.endswith(": 0.0 57.3 114.6")
+
+
+def test_influence_takes_what_the_instrument_found():
+    found = SimpleNamespace(
+        grid=torch.eye(2).bool(), outputs=("out 0", "out 1"), tokens=("src 0", "src 1")
+    )
+    drawing = draw.influence(found, title=TITLE)
+    assert "out 0   True      ·" in drawing.summary
+
+
+def test_what_the_labels_of_a_map_and_of_a_sentence_share_is_written_once():
+    drawing = FIGURES["influence in three ways"]()
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert [written.count(word) for word in ("tgt", "src", "no mask", "batch 0")] == [1, 1, 1, 3]
+    assert written.count("<pad>") == 2 + 3
+    assert "no mask: batch 0 <pad>" in drawing.summary
+
+
+def test_a_gap_parts_the_maps_and_none_the_sentences():
+    drawing = FIGURES["influence in three ways"]()
+    frames = [p for p in drawing.figure.axes[0].patches if p.get_linewidth() == 2.4]
+    tops = [frame.get_y() for frame in frames]
+    assert len(frames) == 3
+    assert tops[1] > tops[0] + frames[0].get_height() + 0.1
+
+
+def test_the_strip_gives_the_question_and_the_shapes():
+    assert draw.strip(2).summary == (
+        "How does a word become numbers?\nids (batch, seq) -> (batch, seq, d_model)"
+    )
+
+
+def test_the_walk_ends_in_words():
+    drawing = FIGURES["walk"]()
+    assert drawing.summary.endswith("highest logit at each position: <pad> cat; dog fish")
+
+
+def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers_folded(monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        "IPython.display.display", lambda *args, **options: shown.append((args, options))
+    )
+    drawing = FIGURES["tensor"]()
+    drawing._ipython_display_()
+    ((data,), options), ((folded,), _) = shown
+    assert data["image/png"].startswith(b"\x89PNG") and data["text/plain"] == drawing.alt
+    assert options == {"metadata": {"image/png": {"alt": drawing.alt}}, "raw": True}
+    assert folded["text/plain"] == drawing.summary
+    assert folded["text/html"].startswith("<details><summary>")
+    assert "0.8200" in folded["text/html"] or "1.6615" in folded["text/html"]
+
+
+def test_a_saved_figure_looks_the_same_every_time_and_says_what_it_shows(tmp_path):
+    drawing, again = draw.strip(0), draw.strip(0)
+    assert drawing.png() == again.png()
+    again.save(tmp_path / "strip.png")
+    saved = Image.open(tmp_path / "strip.png")
+    assert saved.text["Description"] == drawing.text()
+    shown = Image.open(io.BytesIO(drawing.png()))
+    assert "Description" not in shown.text
+    assert saved.convert("RGB").tobytes() == shown.convert("RGB").tobytes()
+
+
+def test_the_png_keeps_every_area_and_moves_edges_by_a_sixteenth_at_most():
+    drawing = FIGURES["tensor"]()
+    shown = Image.open(io.BytesIO(drawing.png())).convert("RGB").tobytes()
+    shown = torch.frombuffer(bytearray(shown), dtype=torch.uint8).view(-1, 3).int()
+    drawn = bytearray(drawing.figure.canvas.buffer_rgba())
+    drawn = torch.frombuffer(drawn, dtype=torch.uint8).view(-1, 4)[:, :3].int()
+    moved = (shown - drawn).abs().amax(1)
+    colours, places, times = drawn.unique(dim=0, return_inverse=True, return_counts=True)
+    assert len(colours) > 256
+    assert moved[times[places] > 150].max() == 0 and 0 < moved.max() <= 16
+
+
+def test_a_dollar_sign_is_only_a_dollar_sign():
+    drawing = draw.tensor([1.0], "src", title="$x_1$", labels={"src": [r"$\no_such_symbol$"]})
+    assert drawing.png()
+
+
+def test_errors_name_the_argument_and_the_numbers():
+    with pytest.raises(ValueError, match="'src d_model' has 2 names"):
+        draw.tensor(TWELVE, "src d_model", title=TITLE)
+    with pytest.raises(ValueError, match=r"a \(2, 3\) and b \(2, 3\)"):
+        draw.matmul(TWELVE[0], TWELVE[0], title=TITLE)
+    with pytest.raises(ValueError, match="is not a @ b"):
+        draw.matmul([[1.0]], [[2.0]], [[3.0]], title=TITLE)
+    with pytest.raises(ValueError, match="must name three axes"):
+        draw.matmul([[1.0]], [[2.0]], axes="a b", title=TITLE)
+    with pytest.raises(ValueError, match="more than the 48"):
+        draw.memory(torch.zeros(7, 7), axes="a b", title=TITLE)
+    with pytest.raises(ValueError, match="1 tensors, but 2 axes"):
+        draw.memory(torch.zeros(2), axes=["a", "b"], title=TITLE)
+    with pytest.raises(ValueError, match="are not the rows of table"):
+        draw.lookup(IDS, TABLE, TWELVE + 1, title=TITLE, vocabulary=VOCABULARY)
+    with pytest.raises(ValueError, match="1 to 6 curves, got 0"):
+        draw.curves({}, title=TITLE)
+    with pytest.raises(ValueError, match="'a' has 2 values for 3 places"):
+        draw.curves({"a": [1.0, 2.0]}, x=[1, 2, 3], title=TITLE)
+    with pytest.raises(ValueError, match="'a' is nan at 1, which is not finite"):
+        draw.curves({"a": [1.0, float("nan")]}, title=TITLE)
+    with pytest.raises(ValueError, match=r"'a' is 0\.0 at 1, which is not above zero"):
+        draw.curves({"a": [1.0, 0.0]}, title=TITLE, log=True)
+    with pytest.raises(ValueError, match="at least one method"):
+        draw.groups(TWELVE, "batch src d_model", title=TITLE)
+    with pytest.raises(ValueError, match="over 'seq', which is not in"):
+        draw.groups(TWELVE, "batch src d_model", {"a": "seq"}, title=TITLE)
+    with pytest.raises(ValueError, match="more than 26 means"):
+        draw.groups(torch.zeros(27, 2), "seq d_model", {"a": "d_model"}, title=TITLE)
+    with pytest.raises(ValueError, match="too large to be drawn"):
+        draw.groups(torch.zeros(2, 13), "seq d_model", {"a": "d_model"}, title=TITLE)
+    with pytest.raises(ValueError, match="part 'x' of bar 'a' is -1"):
+        draw.bars({"a": {"x": -1}}, title=TITLE)
+    with pytest.raises(ValueError, match="at least one part"):
+        draw.bars({}, title=TITLE)
+    with pytest.raises(ValueError, match="no pair of columns"):
+        draw.rotation(waves(3, 1), title=TITLE)
+    with pytest.raises(ValueError, match="3 labels do not make batch=2"):
+        draw.influence(torch.eye(3), [0, 1, 2], [0, 1, 2], title=TITLE)
+    with pytest.raises(ValueError, match="step 77"):
+        draw.strip(77)
+
+
+def test_the_plan_shows_the_sizes_of_the_run_and_counts_the_layers():
+    companion = example.companion
+    model = companion.model()
+    with Trace(model) as trace:
+        model(companion.src, companion.tgt)
+    drawing = draw.plan(trace, title=TITLE)
+    assert any(
+        line.split() == ["06", "norm,", "cross-attention", "(2,", "4,", "24)",
+                         "decoder.layers.0.cross_attention.output"]
+        for line in drawing.summary.splitlines()
+    )  # fmt: skip
+    written = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert {"encoder: 2 layers", "decoder: 2 layers", "(2, 5, 24)", "(2, 4, 13)"} <= set(written)
+
+
+def test_the_plan_joins_what_is_one_matrix_only_where_it_is():
+    separate, joined = FIGURES["plan"](), FIGURES["plan of one matrix"]()
+    words = {text.get_text() for text in joined.figure.axes[0].texts}
+    assert {"one table", "one matrix"} <= words
+    assert not {"one table", "one matrix"} & {t.get_text() for t in separate.figure.axes[0].texts}
+    assert "one table" in joined.alt and "one matrix" in joined.alt and "one" not in separate.alt
+
+
+def test_the_plan_needs_a_run_of_the_whole_model():
+    with pytest.raises(KeyError, match="src_embedding"):
+        draw.plan({}, title=TITLE)

@@ -1,0 +1,191 @@
+"""The figures of the notebooks, and the rules that guard them: each rule is seen to fail."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from tests.course.figure_rules import (
+    alt_problems,
+    curve_problems,
+    drawing_problems,
+    drawn_in,
+    palette_problems,
+    second_alts,
+    source_problems,
+    unnamed_axes,
+)
+from tests.course.test_draw import FIGURES
+from twelve_lab import draw
+from twelve_lab.draw.canvas import DASHES, Canvas
+from twelve_lab.show.palette import (
+    AXIS_STYLES,
+    CURVE_STYLES,
+    NEUTRAL,
+    PART_FILLS,
+    AxisStyle,
+    contrast,
+)
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CODE = sorted((ROOT / "src" / "twelve_lab" / "draw").glob("*.py"))
+ALT = "Dog looks at fish. Attention weights (query=2, key=2), rows ask, columns are looked at."
+
+
+@pytest.fixture
+def brackets(monkeypatch):
+    """Note the axes for which a bracket is drawn."""
+    seen = set()
+    draw_it = Canvas.bracket
+    monkeypatch.setattr(
+        Canvas, "bracket", lambda self, axis, *a: (seen.add(axis), draw_it(self, axis, *a))[1]
+    )
+    return seen
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_picture_of_a_notebook_says_what_it_shows(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert list(alt_problems(notebook)) == []
+    assert list(second_alts(notebook)) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_figure_of_a_notebook_is_one_that_the_tests_draw(path):
+    tested = {call.__code__.co_names[1] for call in FIGURES.values()}
+    assert drawn_in(nbformat.read(path, as_version=4)) <= tested
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_can_be_read_small_and_names_every_bracket(name, brackets):
+    torch.set_default_dtype(torch.float64)
+    drawing = FIGURES[name]()
+    assert list(drawing_problems(drawing)) == []
+    assert list(unnamed_axes(drawing, brackets)) == []
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: path.stem)
+def test_every_colour_of_the_drawing_code_comes_from_the_palette(path):
+    assert list(source_problems(path.read_text(encoding="utf-8"))) == []
+
+
+def test_no_axis_curve_or_part_is_told_by_colour_alone():
+    assert list(palette_problems({**AXIS_STYLES, "any other": NEUTRAL}, {*DASHES, "double"})) == []
+    assert list(curve_problems(CURVE_STYLES)) == []
+    assert all(dashes in DASHES for _, dashes in CURVE_STYLES)
+    assert min(contrast("#222222", fill) for fill in PART_FILLS) >= 4.5
+
+
+def notebook(*alts):
+    picture = [
+        new_output(
+            "display_data",
+            data={"image/png": "", "text/plain": alt},
+            metadata={"image/png": {"alt": alt}},
+        )
+        for alt in alts
+    ]
+    return new_notebook(cells=[new_code_cell("draw.tensor(x)", outputs=picture)])
+
+
+def test_a_good_alt_text_has_no_problem():
+    assert list(alt_problems(notebook(ALT, ALT.replace("fish", "cat")))) == []
+
+
+@pytest.mark.parametrize(
+    ("alts", "problem"),
+    [
+        ([""], "too short"),
+        (["Dog looks at fish."], "too short"),
+        (["Figure of weights: dog looks at fish, and fish at dog."], "begins with 'Figure'"),
+        (["The plot of the loss: it falls from 2.6 to nearly nothing."], "begins with 'The'"),
+        (["Dog looks at fish: attention weights of two queries and two keys"], "no sentence"),
+        (["dog looks at fish: attention weights of two queries and two keys."], "no sentence"),
+        (["The encoder reads all of the source and the decoder writes."], "nothing more"),
+        (["What is too much is red. Tensor (row=2, vocab=4), one matrix."], "by a colour, 'red'"),
+        ([ALT, ALT], "the same alt text"),
+        ([f"{ALT} {'word ' * 120}."], "characters, at most 600"),
+    ],
+)
+def test_a_bad_alt_text_is_found(alts, problem):
+    assert any(problem in found for found in alt_problems(notebook(*alts)))
+
+
+def test_an_alt_text_that_nbval_would_not_compare_is_found():
+    written = notebook(ALT)
+    written.cells[0].outputs[0].metadata["image/png"]["alt"] = ALT.replace("fish", "cat")
+    assert any("which nbval compares" in found for found in alt_problems(written))
+
+
+def test_a_second_alt_text_is_found():
+    written = notebook(ALT)
+    assert list(second_alts(written)) == []
+    written.cells[0].metadata["mystnb"] = {"image": {"alt": ALT}}
+    assert any("no second alt text" in found for found in second_alts(written))
+
+
+def test_the_draw_functions_of_a_notebook_are_found():
+    cell = new_code_cell("draw.tensor(x, title='a')\nwith_mask = draw.mask")
+    assert drawn_in(new_notebook(cells=[cell])) == {"tensor", "mask"}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text: text.set_fontsize(9), "9 pt, less than 10.5 pt"),
+        (lambda text: text.set_color("#8a8a8a"), "not near-black"),
+        (lambda text: text.set_color("#8a8a8a"), ":1 on #"),
+    ],
+)
+def test_small_and_grey_text_is_found(change, problem):
+    drawing = draw.tensor(torch.eye(2), "query key", title="A claim")
+    change(next(text for text in drawing.figure.axes[0].texts if text.get_text() == "1.0000"))
+    assert any(problem in found for found in drawing_problems(drawing))
+
+
+def test_text_on_a_dark_box_is_found():
+    drawing = draw.tensor(torch.eye(2), "query key", title="A claim")
+    drawing.figure.axes[0].patches[0].set_facecolor("#555555")
+    assert any("on #555555" in found for found in drawing_problems(drawing))
+
+
+def test_a_bracket_without_a_name_is_found():
+    drawing = draw.tensor(torch.eye(2), "query key", title="A claim about no monkey")
+    assert list(unnamed_axes(drawing, {"query", "key", "d_k"})) == [
+        "the bracket of d_k has no name"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['RED = "#D55E00"', 'canvas.box(0, 0, 1, 1, fill="red")', 'text(1, 2, "a", color="0.5")'],
+)
+def test_a_colour_in_the_code_is_found(line):
+    assert list(source_problems(line))
+    assert not list(source_problems('canvas.box(0, 0, 1, 1, fill="none", edge=INK)  # "#3" \n"C#"'))
+
+
+@pytest.mark.parametrize(
+    ("style", "problem"),
+    [
+        (AxisStyle("#123456", "wavy", 1), "which is none of"),
+        (AxisStyle("#123456", "solid", 0), "width 0"),
+        (AxisStyle(AXIS_STYLES["query"].colour, "dotted", 3), "share #0072B2"),
+    ],
+)
+def test_an_axis_without_a_style_of_its_own_is_found(style, problem):
+    found = palette_problems({**AXIS_STYLES, "other": style}, {*DASHES, "double"})
+    assert any(problem in words for words in found)
+
+
+@pytest.mark.parametrize(
+    ("curve", "problem"),
+    [(("#D55E00", "solid"), "two curves are solid"), (("#56B4E9", "wavy"), "2.3:1 on paper")],
+)
+def test_a_curve_told_by_colour_alone_or_too_light_is_found(curve, problem):
+    assert problem in list(curve_problems((*CURVE_STYLES, curve)))[-1]

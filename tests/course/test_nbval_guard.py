@@ -1,0 +1,85 @@
+"""The guard of `make test`: each way in which nbval is green without comparing must be red."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).parents[2]
+
+
+def stored_cell(source, printed, count):
+    """Build a code cell as it is stored after a run that printed one line."""
+    stream = nbformat.v4.new_output("stream", name="stdout", text=printed)
+    return nbformat.v4.new_code_cell(source, execution_count=count, outputs=[stream])
+
+
+def cleared(notebook):
+    notebook.cells[1].execution_count = None
+    notebook.cells[1].outputs = []
+
+
+def skipped(notebook):
+    notebook.cells[1].metadata.tags = ["nbval-skip"]
+
+
+def ignored(notebook):
+    notebook.cells[1].source += "\n# NBVAL_IGNORE_OUTPUT"
+
+
+def only_prose(notebook):
+    del notebook.cells[:]
+
+
+def untouched(notebook):
+    pass
+
+
+def store(folder, *changes):
+    """Write one notebook for each change, named after it."""
+    for change in changes:
+        cells = [stored_cell("print(3)", "3\n", 1), stored_cell("print(6)", "6\n", 2)]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        change(notebook)
+        nbformat.write(notebook, folder / f"{change.__name__}.ipynb")
+
+
+def run_guarded(folder, mode):
+    guarded = ["-p", "tests.course.nbval_guard", mode, "--nbval-current-env", str(folder)]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *guarded],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_where_nothing_is_compared_cleared_cells_pass_and_skipped_ones_do_not(tmp_path):
+    store(tmp_path, cleared)
+    done = run_guarded(tmp_path, "--nbval-lax")
+    assert "1 notebooks, 2 code cells, 2 passed, none skipped" in done.stdout
+    assert done.returncode == 0
+    store(tmp_path, skipped)
+    done = run_guarded(tmp_path, "--nbval-lax")
+    assert "skipped.ipynb: 2 code cells, 1 passed" in done.stdout
+    assert "cleared.ipynb:" not in done.stdout
+    assert done.returncode == 1
+
+
+def test_what_nbval_alone_finds_green_is_red(tmp_path):
+    store(tmp_path, cleared, skipped, ignored, only_prose, untouched)
+    done = run_guarded(tmp_path, "--nbval")
+    assert " 7 passed, 1 skipped in " in done.stdout
+    assert done.returncode == 1
+    for fault in (
+        "cleared.ipynb: code cell 2 is stored as run number None",
+        "skipped.ipynb: 2 code cells, 1 passed",
+        "skipped.ipynb: code cell 2 tells nbval not to compare it",
+        "ignored.ipynb: code cell 2 tells nbval not to compare it",
+        "only_prose.ipynb: no code cell",
+        "5 notebooks, 8 code cells, 7 passed, 1 skipped",
+    ):
+        assert fault in done.stdout
+    assert "untouched.ipynb:" not in done.stdout

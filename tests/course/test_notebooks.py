@@ -1,0 +1,140 @@
+"""The stored notebooks, and the rules that guard them: each rule is seen to fail."""
+
+from base64 import b64encode
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tests.course.notebook_rules import ANATOMY, problems
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+PICTURE = b64encode(b"\x89PNG\r\n").decode()
+ALT = "A figure that shows two sentences."
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_stored_notebook_keeps_every_rule(path):
+    assert problems(nbformat.read(path, as_version=4), path) == []
+
+
+def test_there_are_notebooks():
+    assert [path.stem[:2] for path in NOTEBOOKS][:5] == ["00", "01", "02", "03", "04"]
+
+
+def answer(number):
+    return f"**{number}.** Why?\n\n<details><summary>Answer</summary>\n\nSo.\n\n</details>"
+
+
+@pytest.fixture
+def good():
+    """A notebook that keeps every rule."""
+    sections = [new_markdown_cell(f"## {title}") for title in ANATOMY]
+    sections[ANATOMY.index("Exercises")].source += "\n\n" + "\n\n".join(map(answer, range(3)))
+    code = [
+        new_code_cell("import torch", execution_count=1),
+        new_code_cell("print(1)", execution_count=2,
+                      outputs=[new_output("stream", name="stdout", text="1\n")]),
+        new_code_cell("draw.tensor(x)", execution_count=3, outputs=[
+            new_output("display_data", data={"image/png": PICTURE, "text/plain": ALT},
+                       metadata={"image/png": {"alt": ALT}}),
+            new_output("stream", name="stdout", text="1.0000\n"),
+        ]),
+    ]  # fmt: skip
+    notebook = new_notebook(cells=[new_markdown_cell("# 04 Attention"), *sections, *code])
+    notebook.metadata = {"kernelspec": {}, "language_info": {}}
+    return notebook
+
+
+PATH = Path("04_attention.ipynb")
+
+
+def test_a_good_notebook_has_no_problem(good):
+    assert problems(good, PATH) == []
+
+
+def test_the_words_of_the_exercises_do_not_count(good):
+    good.cells[ANATOMY.index("Exercises") + 1].source += "\n\n" + "word " * 2700
+    assert problems(good, PATH) == []
+
+
+def _code(notebook, number):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"][number - 1]
+
+
+def clear_outputs(notebook):
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+
+
+def prose(text):
+    return lambda notebook: notebook.cells.append(new_markdown_cell(text))
+
+
+def source(text):
+    def change(notebook):
+        _code(notebook, 2).source = text
+
+    return change
+
+
+def output(text):
+    def change(notebook):
+        _code(notebook, 2).outputs[0].text = text
+
+    return change
+
+
+def stores(kind, **fields):
+    return lambda notebook: _code(notebook, 2).outputs.append(new_output(kind, **fields))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (clear_outputs, "not run from top to bottom"),
+        (clear_outputs, "code cell 2 should have an output"),
+        (lambda n: _code(n, 3).update(execution_count=7), "execution counts are [1, 2, 7]"),
+        (lambda n: _code(n, 3).update(outputs=[]), "code cell 3 should have an output"),
+        (lambda n: _code(n, 3).outputs.pop(), "no printed summary follows"),
+        (lambda n: _code(n, 3).outputs[0].metadata.clear(), "the picture has no alt text"),
+        (lambda n: _code(n, 3).outputs[0].data.update({"image/png": "AAAA"}), "is no PNG"),
+        (lambda n: _code(n, 2).metadata.update(tags=["nbval-skip"]), "tagged 'nbval-skip'"),
+        (stores("error", ename="ValueError", evalue="", traceback=[]), "stores an error: Value"),
+        (stores("stream", name="stderr", text="warning"), "stores stderr: 'warning'"),
+        (source("# NBVAL_IGNORE_OUTPUT\nprint(1)"), "an nbval comment"),
+        (source("x = 1;"), "a hidden output"),
+        (source("Out[1]"), "the output history"),
+        (source("import sys\nsys.path.append('.')"), "holds sys.path"),
+        (source("x = 1\n" * 17), "has 17 lines"),
+        (output("tensor([1.], device='cuda:0')"), "prints 'device='"),
+        (output("<object at 0x7f0123456789>"), "which another machine would not"),
+        (output("/home/somebody/file"), "which another machine would not"),
+        (prose("word " * 2700), "words of prose, at most"),
+        (prose("This is simply so."), "the prose says 'simply'"),
+        (prose("The sum is 0.1234."), "the prose says 0.1234, which is in no cell"),
+        (prose("![figure](figure.png)"), "the prose holds an image"),
+        (prose("[next](05_nowhere.ipynb)"), "a link leads to 05_nowhere.ipynb"),
+        (prose("<details>"), "a <details> is not closed"),
+        (lambda n: n.cells.pop(1), "the sections are"),
+        (lambda n: n.cells[9].update(source="## Exercises"), "0 exercises with an answer"),
+        (lambda n: n.cells[0].update(source="# Attention"), "the title does not start with # 04"),
+        (lambda n: n.metadata.update(widgets={}), "notebook metadata"),
+        (lambda n: n.metadata.language_info.update(version="3.11.7"), "name a Python version"),
+        (lambda n: n.cells[1].update(id=n.cells[2].id), "two cells have the same id"),
+    ],
+)  # fmt: skip
+def test_each_rule_fails_on_the_notebook_that_breaks_it(good, change, complaint):
+    good.metadata = nbformat.from_dict(good.metadata)
+    change(good)
+    found = problems(good, PATH)
+    assert any(complaint in line for line in found), found
+
+
+@pytest.mark.parametrize("line", ["!pip install torch", "%matplotlib inline"])
+def test_what_is_not_python_is_refused(good, line):
+    _code(good, 2).source = line
+    with pytest.raises(SyntaxError):
+        problems(good, PATH)

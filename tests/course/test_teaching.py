@@ -1,0 +1,171 @@
+"""The page for teachers: plans lead to headings that exist, tables are those of the package.
+
+What it says of an exercise is a judgement; everything that can be looked up is looked up here.
+"""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.course.notebook_rules import code_cells, headings, text_of
+from twelve_lab.check import EXERCISES, Question, Target, wrong_versions
+from twelve_lab.cli import main
+from twelve_lab.course import STEPS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "teaching.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\[(?P<text>[^\[\]]+)\]\((?P<target>[^)#\s]+)\)")
+ID = re.compile(r"`((?:\d\d|a\d)-[a-z0-9-]+)`")
+MINUTES = 90
+
+
+def sections(text: str, level: str) -> dict[str, str]:
+    """Cut a page at its headings of one level; a title that comes twice is an error."""
+    _, *parts = re.split(rf"^{level} +(.+?) *$", text, flags=re.M)
+    titles = parts[::2]
+    assert len(titles) == len(set(titles)), titles
+    return dict(zip(titles, parts[1::2], strict=True))
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the rows of the tables, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rules = [place for place, line in enumerate(lines) if re.fullmatch(r"\|[-| :]+", line)]
+    heads = {place - 1 for place in rules} | set(rules)
+    kept = [line for place, line in enumerate(lines) if place not in heads]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in kept]
+
+
+CHAPTERS = sections(PAGE, "##")
+SESSIONS = sections(CHAPTERS["The sessions"], "###")
+NUMBERED = {title.split()[0]: (title, text) for title, text in SESSIONS.items()}
+EXERCISE_ROWS = [
+    row for row in rows(CHAPTERS["What each exercise measures"]) if ID.fullmatch(row[0])
+]
+COMMANDS = [
+    line
+    for block in re.findall(r"```sh\n(.+?)```", PAGE, re.S)
+    for line in block.splitlines()
+    if line.strip()
+]
+
+
+def kind_of(id: str) -> str:
+    """Say of which kind an exercise is, by the answer that the package computes."""
+    asked = EXERCISES[id]
+    if isinstance(asked, Target):
+        return "code"
+    kinds = {tuple: "shape", frozenset: "choice"}
+    return kinds.get(type(asked.right()), "number")
+
+
+def mistakes_of(id: str) -> set[str]:
+    """Collect what the checker can name at an exercise."""
+    asked = EXERCISES[id]
+    return set(asked.wrong if isinstance(asked, Question) else wrong_versions(asked.name))
+
+
+def test_every_session_is_there_once_and_in_order():
+    assert [title.split()[0] for title in SESSIONS] == [step.number for step in STEPS]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_session_has_the_name_and_the_question_of_its_step(step):
+    title, text = NUMBERED[step.number]
+    assert title.lower() == f"{step.number} {step.title}".lower()
+    assert text.strip().startswith(f"*{step.question}*")
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_plan_fills_its_minutes_and_says_where(step):
+    plan = rows(NUMBERED[step.number][1])
+    assert sum(int(row[0]) for row in plan) == MINUTES
+    assert all(len(row) == 3 and row[1] and LINK.search(row[2]) for row in plan), plan
+
+
+def test_the_afternoon_fills_its_three_hours():
+    table = CHAPTERS["Choosing a path"].partition("### One afternoon")[2]
+    assert sum(int(row[0]) for row in rows(table) if row[0].isdigit()) == 180
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_session_leads_to_its_own_notebook_and_has_four_parts(step):
+    text = NUMBERED[step.number][1]
+    targets = {link["target"] for link in LINK.finditer(text)}
+    assert targets == {f"../{step.notebook}"}
+    for part in ("**At the end**", "| minutes | what | where |", "**Stuck**", "**Cut**"):
+        assert text.count(part) == 1, part
+    answers = [line for line in text.splitlines() if line.startswith("- ")]
+    assert 2 <= len(answers) <= 4
+    assert all(LINK.search(line) for line in answers), answers
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_every_heading_that_the_page_names_exists_in_its_notebook(step):
+    named = {link["text"] for link in LINK.finditer(PAGE) if step.notebook in link["target"]}
+    named -= {step.number}
+    assert named
+    missing = named - set(headings(nbformat.read(ROOT / step.notebook, as_version=4)))
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_number_for_the_board_stands_in_the_notebook(step):
+    notebook = nbformat.read(ROOT / step.notebook, as_version=4)
+    outputs = (text_of(output) for cell in code_cells(notebook) for output in cell.outputs)
+    seen = "\n".join([*(cell.source for cell in notebook.cells), *outputs])
+    numbers = re.findall(r"\d+\.\d{3,}", NUMBERED[step.number][1])
+    assert [number for number in numbers if number not in seen] == []
+
+
+def test_every_exercise_stands_in_the_table_once_and_in_the_order_of_the_course():
+    ids = [ID.fullmatch(row[0])[1] for row in EXERCISE_ROWS]
+    assert sorted(ids) == sorted(EXERCISES)
+    assert [id[:2] for id in ids] == sorted(id[:2] for id in ids)
+
+
+@pytest.mark.parametrize("row", EXERCISE_ROWS, ids=lambda row: row[0].strip("`"))
+def test_a_row_of_the_table_says_what_the_package_says(row):
+    id, kind, measures, mistakes = row
+    id = id.strip("`")
+    assert id in EXERCISES
+    assert kind == kind_of(id)
+    assert 3 <= len(measures.split()) <= 25, measures
+    found = re.findall(r"`([^`]+)`", mistakes)
+    assert len(found) == len(set(found))
+    assert set(found) == mistakes_of(id)
+    assert found or mistakes == "none"
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_session_names_exercises_of_its_notebook_alone(step):
+    named = set(ID.findall(NUMBERED[step.number][1]))
+    own = {id for id in EXERCISES if id.startswith(f"{step.number}-")}
+    assert named <= own, named - own
+    assert bool(named) == bool(own)
+
+
+def test_every_command_of_make_is_a_target():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    named = [line.split()[1] for line in COMMANDS if line.startswith("make ")]
+    assert named and set(named) <= targets, set(named) - targets
+
+
+def test_every_command_of_twelve_exists(capsys):
+    named = {found[1] for line in COMMANDS if (found := re.search(r"-m twelve (\w+)", line))}
+    assert named
+    for name in sorted(named):
+        with pytest.raises(SystemExit) as end:
+            main([name, "--help"])
+        assert end.value.code == 0, name
+    assert capsys.readouterr().err == ""
+
+
+def test_every_link_of_the_page_exists():
+    targets = {link["target"] for link in LINK.finditer(PAGE)}
+    assert targets
+    assert [target for target in targets if not (DOCS / target).exists()] == []

@@ -1,0 +1,88 @@
+"""A real browser, a server on this machine, and what every page owes to its reader."""
+
+import functools
+import http.server
+import threading
+from pathlib import Path
+
+import pytest
+
+from tools import browser as real
+
+ROOT = Path(__file__).resolve().parents[3]
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files and keeps no log."""
+
+    def log_message(self, *_):
+        pass
+
+
+def written(name: str) -> Path:
+    """Name a folder of pages that has to be there."""
+    folder = ROOT / "build" / name
+    assert (folder / "index.html").exists(), f"build/{name} is missing: run make {name}"
+    return folder
+
+
+def grave(tab) -> list[str]:
+    """List what axe-core calls serious or critical in a page as it is shown."""
+    if not tab.evaluate("'axe' in window"):
+        tab.add_script_tag(path=AXE)
+    found = tab.evaluate("axe.run({resultTypes: ['violations']})")
+    assert len(found["passes"]) > 5
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:150]} {node['failureSummary'][:200]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with real.launched() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def serve():
+    """Serve a folder on this machine alone; gives its address."""
+    servers = []
+
+    def start(folder: Path) -> str:
+        handler = functools.partial(Quiet, directory=str(folder))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def tab(browser):
+    """An empty tab; afterwards nothing may have failed or been asked from another machine."""
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    tab = context.new_page()
+    complaints, outside = [], []
+    tab.on("console", lambda message: complaints.append(message.text)
+           if message.type in ("warning", "error") else None)  # fmt: skip
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    # Whoever leaves a page aborts what it was still loading.
+    tab.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}")
+           if request.failure != "net::ERR_ABORTED" else None)  # fmt: skip
+    tab.on("request", lambda request: outside.append(request.url)
+           if not request.url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
+           else None)  # fmt: skip
+    yield tab
+    context.close()
+    assert complaints == []
+    assert outside == []

@@ -1,0 +1,253 @@
+"""The book as its readers meet it: every page in light and in dark, its links, search, explorer."""
+
+import html
+import re
+import zipfile
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+from tests.browser.conftest import ROOT, grave, written
+
+from tools import write_book, write_student
+from twelve_lab.course import STEPS
+
+BOOK = ROOT / "build" / "book"
+STEMS = [Path(step.notebook).stem for step in STEPS]
+MODULES = {step.number: path for step in STEPS
+           if (path := ROOT / "src" / "twelve" / f"{step.stem}.py").exists()}  # fmt: skip
+PAGES = sorted(
+    path.relative_to(BOOK).as_posix()
+    for path in BOOK.rglob("*.html")
+    if not path.relative_to(BOOK).parts[0].startswith("_")
+)
+# The explorer alone: tests/products/test_explorer.py holds it.
+ALONE = "walk.html"
+HEADINGS = "main h1, main h2, main h3, main h4, main h5, main h6"
+
+
+class Read(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids, self.links, self.loaded = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids |= {found[name] for name in ("id", "name") if found.get(name)}
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        self.loaded += [found[name] for name in ("src", "data") if found.get(name)]
+        if tag == "link" and found.get("rel") in ("stylesheet", "icon", "preload"):
+            self.loaded.append(found["href"])
+
+
+@cache
+def read(path: Path) -> Read:
+    return Read(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def site(serve):
+    return serve(written("book"))
+
+
+def opened(tab, address, theme="light"):
+    """Open a page in a theme, and wait until its equations are set."""
+    tab.emulate_media(color_scheme=theme)
+    tab.goto(address)
+    tab.add_style_tag(content="* { transition: none !important }")  # else colours are on their way
+    tab.evaluate("window.MathJax ? MathJax.startup.promise.then(() => true) : true")
+
+
+def test_the_book_has_a_page_for_everything():
+    notebooks = {f"notebooks/{stem}.html" for stem in STEMS}
+    docs = {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
+    modules = {f"reference/{path.stem}.html" for path in MODULES.values()}
+    others = {"index.html", "CONTRIBUTING.html", "explorer.html", "search.html", ALONE}
+    assert len(modules) == 15
+    assert notebooks | docs | modules | others <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != ALONE])
+def test_a_page_is_whole_and_open_to_everybody(tab, site, page):
+    opened(tab, f"{site}/{page}")
+    assert tab.evaluate("document.documentElement.lang") == "en"
+    levels = tab.eval_on_selector_all(
+        HEADINGS,
+        "all => all.filter(e => e.offsetParent).map(e => +e.tagName[1])",
+    )
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    broken = "all => all.filter(e => !(e.complete && e.naturalWidth)).map(e => e.src)"
+    assert tab.eval_on_selector_all(".bd-main img", broken) == []
+    silent = "all => all.filter(e => !e.alt.trim()).map(e => e.src)"
+    assert tab.eval_on_selector_all(".bd-main img", silent) == []
+    headless = "all => all.filter(e => !e.querySelector('th')).map(e => e.textContent)"
+    assert tab.eval_on_selector_all(".bd-main table", headless) == []
+    assert tab.locator("mjx-merror").count() == 0
+    assert tab.locator(".math:not(:has(mjx-container svg))").count() == 0
+    cut = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
+    assert tab.eval_on_selector_all(".cell_input pre", cut) == []
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert tab.evaluate(wide) <= 0
+    for theme in ("light", "dark"):
+        tab.emulate_media(color_scheme=theme)
+        tab.wait_for_function(f"document.documentElement.dataset.theme === '{theme}'")
+        assert grave(tab) == []
+
+
+def test_the_equations_of_a_notebook_are_typeset(tab, site):
+    opened(tab, f"{site}/notebooks/04_attention.html")
+    assert tab.locator("mjx-container svg").count() > 10
+    assert tab.locator("mjx-assistive-mml math").count() > 10
+
+
+def searched(tab, words):
+    """Search as a reader does, and list where the findings lead."""
+    tab.locator(".search-button__button:visible").first.click()
+    field = tab.locator('input[name="q"]:visible').first
+    field.fill(words)
+    field.press("Enter")
+    tab.locator("#search-results ul.search li a").first.wait_for()
+    return tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
+
+
+def test_search_finds_a_phrase_and_leads_there(tab, site):
+    opened(tab, f"{site}/index.html")
+    place = next(link for link in searched(tab, "fully masked row") if "05_masks" in link)
+    tab.goto(place)
+    assert "fully masked row" in tab.inner_text("main")
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("mean of the squared distances", "07_normalization"),
+        ("equal scores share", "05_masks"),  # these words also stand apart, further up
+        ("even a perfect answer costs", "mistakes"),
+    ],
+)
+def test_search_leads_to_the_place(tab, site, words, page):
+    opened(tab, f"{site}/index.html")
+    searched(tab, words)
+    tab.locator(f'#search-results li a[href*="{page}"]').first.click()
+    tab.wait_for_url(f"**/{page}.html*")
+    expect(tab.locator(".found")).to_be_in_viewport()
+    assert words in tab.inner_text(".found").lower()
+    assert tab.evaluate("scrollY") > 720
+    tab.goto(f"{site}/notebooks/04_attention.html")  # which nobody has searched
+    tab.wait_for_load_state()
+    expect(tab.locator(".found")).to_have_count(0)
+    assert tab.evaluate("scrollY") == 0
+
+
+def test_the_pages_work_from_a_disk(tab):
+    for page in ("index.html", "notebooks/04_attention.html", "explorer.html"):
+        opened(tab, (BOOK / page).as_uri())
+    opened(tab, (BOOK / "notebooks" / "05_masks.html").as_uri())
+    assert tab.locator("mjx-container svg").count() > 5
+
+
+def test_search_works_from_a_disk(browser):
+    # Not in `tab`: the browser refuses the excerpts of the findings, and says so in its console.
+    page = browser.new_page()
+    page.goto((BOOK / "index.html").as_uri())
+    assert any("05_masks" in link for link in searched(page, "fully masked row"))
+    page.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_reader_chooses_light_or_dark(tab, site, theme):
+    other = {"light": "dark", "dark": "light"}[theme]
+    opened(tab, f"{site}/notebooks/04_attention.html", other)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = tab.evaluate(ground)
+    tab.locator("button.theme-switch-button:visible").first.click()
+    tab.locator(
+        f'[data-mode="{theme}"]:visible, [data-bs-theme-value="{theme}"]:visible'
+    ).first.click()
+    assert tab.evaluate("document.documentElement.dataset.theme") == theme
+    assert tab.evaluate(ground) != before
+    tab.goto(f"{site}/notebooks/05_masks.html")
+    assert tab.evaluate("document.documentElement.dataset.theme") == theme
+
+
+def test_next_and_previous_lead_through_the_course_in_reading_order(tab, site):
+    opened(tab, f"{site}/index.html")
+    for stem in STEMS:
+        tab.locator("a.right-next").click()
+        tab.wait_for_url(f"**/{stem}.html")
+    for stem in STEMS[-2::-1]:
+        tab.locator("a.left-prev").click()
+        tab.wait_for_url(f"**/{stem}.html")
+
+
+def test_the_explorer_works_inside_the_book(tab, site):
+    opened(tab, f"{site}/explorer.html")
+    frame = tab.frame_locator("iframe.explorer")
+    frame.locator("td button, button.cell, [data-cell]").first.wait_for()
+    before = frame.locator("body").inner_text()
+    frame.locator("td button, button.cell, [data-cell]").last.click()
+    assert frame.locator("body").inner_text() != before
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_link_is_broken_and_nothing_comes_from_elsewhere(page):
+    found = read(BOOK / page)
+    for target in found.loaded:
+        assert not urlsplit(target).netloc, f"{page} loads {target}"
+    for target in found.links + found.loaded:
+        parts = urlsplit(target)
+        if parts.scheme:
+            continue
+        place = (BOOK / page).parent / unquote(parts.path) if parts.path else BOOK / page
+        assert place.is_file(), f"{page} leads to {target}"
+        if parts.fragment and place.suffix == ".html":
+            assert unquote(parts.fragment) in read(place).ids, f"{page} leads to {target}"
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_notebook_leads_to_its_module_and_to_what_can_be_taken_along(step):
+    page = BOOK / step.notebook.replace(".ipynb", ".html")
+    links = [unquote(link) for link in read(page).links]
+    if step.number in MODULES:
+        assert any(link.endswith(f"reference/{step.stem}.html") for link in links)
+    taken = [page.parent / link for link in links if "_downloads/" in link]
+    whole, student = [path for path in taken if path.name == Path(step.notebook).name]
+    assert whole.read_bytes() == (ROOT / step.notebook).read_bytes()
+    cells = nbformat.read(student, as_version=4).cells
+    assert not any("BEGIN SOLUTION" in cell.source for cell in cells)
+    assert not any(cell.get("outputs") for cell in cells)
+    (packed,) = {path for path in taken if path.name == write_book.STUDENTS}
+    with zipfile.ZipFile(packed) as archive:
+        names = {name.removeprefix("twelve-numbers/") for name in archive.namelist()}
+    assert names == set(write_student.contents(ROOT / "notebooks"))
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
+def test_the_reference_describes_every_name_with_readable_annotations(module):
+    page = (BOOK / "reference" / f"{module.stem}.html").read_text(encoding="utf-8")
+    signatures = [
+        html.unescape(re.sub(r"<[^>]+>", "", found))
+        for found in re.findall(r'<dt class="sig .*?</dt>', page, re.DOTALL)
+    ]
+    assert not [found for found in signatures if "jaxtyping." in found]
+    assert any("Tensor, '" in found for found in signatures)
+    for name in re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", module.read_text(), re.MULTILINE):
+        assert any(name in found for found in signatures), f"{name} is not described"
+
+
+def test_a_link_to_nothing_is_an_error(tmp_path):
+    for folder in ("docs", "notebooks"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "README.md").write_text("# A\n\n[b](docs/b.md)\n")
+    with pytest.raises(ValueError, match=r"README.md: a link leads to docs/b.md"):
+        list(write_book.pages(tmp_path))

@@ -1,0 +1,266 @@
+"""The book as one file to print: contents, chapters, running heads, bookmarks, links and tags."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pikepdf
+import pytest
+from tests.browser.conftest import ROOT
+
+from tools import write_pdf
+from twelve_lab.course import STEPS
+
+# The width of what is printed, 170 mm, in the pixels of the page.
+PAPER = round(170 / 25.4 * 96 / write_pdf.SCALE)
+PAINTS = {"Tj", "TJ", "'", '"', "f", "F", "f*", "S", "s", "B", "B*", "b", "b*", "Do", "sh", "EI"}
+
+
+class Printed(NamedTuple):
+    """What stands on a page: in tags, as artifacts, and how much is neither or both."""
+
+    text: list[str]
+    artifacts: list[str]
+    astray: int
+
+
+@pytest.fixture(scope="module")
+def pdf():
+    file = ROOT / write_pdf.PDF
+    assert file.exists(), f"{file.name} is missing: run make pdf"
+    with pikepdf.open(file) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def chapters(pdf):
+    """The bookmarks below the title of the book."""
+    with pdf.open_outline() as outline:
+        (book,) = outline.root
+        assert book.title == "Twelve Numbers"
+        return list(book.children)
+
+
+@pytest.fixture(scope="module")
+def number(pdf):
+    """Number the page that a destination names, from 0."""
+    places = {page.objgen: place for place, page in enumerate(pdf.pages)}
+    return lambda destination: places[destination[0].objgen]
+
+
+def letters(font) -> dict[bytes, str]:
+    """Read which letter each code of a font stands for."""
+    table = font.ToUnicode.read_bytes().decode()
+    found = {}
+    for block in re.findall(r"beginbfchar(.*?)endbfchar", table, re.DOTALL):
+        for code, letter in re.findall(r"<(\w+)> <(\w+)>", block):
+            found[bytes.fromhex(code)] = bytes.fromhex(letter).decode("utf-16-be")
+    for block in re.findall(r"beginbfrange(.*?)endbfrange", table, re.DOTALL):
+        for first, last, letter in re.findall(r"<(\w+)> <(\w+)> <(\w+)>", block):
+            for step in range(int(last, 16) - int(first, 16) + 1):
+                code = (int(first, 16) + step).to_bytes(2, "big")
+                found[code] = chr(int(letter, 16) + step)
+    return found
+
+
+def read(page, fonts) -> Printed:
+    """Read a page, one string for each run of letters."""
+    text, artifacts, astray, marks, runs = [], [], 0, [], []
+    for operands, operator in pikepdf.parse_content_stream(page):
+        name = str(operator)
+        if name in ("BMC", "BDC"):
+            marks.append(str(operands[0]))
+        elif name == "EMC":
+            marks.pop()
+        elif name == "Tf":
+            font = page.Resources.Font[str(operands[0])]
+            if font.objgen not in fonts:
+                fonts[font.objgen] = letters(font)
+            letter = fonts[font.objgen]
+        elif name == "BT":
+            runs = artifacts if "/Artifact" in marks else text
+            runs.append("")
+        elif name == "Tj":
+            codes = bytes(operands[0])
+            pairs = [codes[at : at + 2] for at in range(0, len(codes), 2)]
+            runs[-1] += "".join(letter.get(pair, "?") for pair in pairs)
+        if name in PAINTS and (not marks or ("/Artifact" in marks and len(marks) > 1)):
+            astray += 1
+    return Printed(text, [run for run in artifacts if run.strip()], astray)
+
+
+@pytest.fixture(scope="module")
+def printed(pdf):
+    """Every page as it is read, from 0."""
+    fonts = {}
+    return [read(page, fonts) for page in pdf.pages]
+
+
+@pytest.fixture(scope="module")
+def contents(printed, chapters, number):
+    """The lines before the first chapter, as they are printed: titles with the pages they name.
+
+    First the chapters, then the chapters with their topics.
+    """
+    brief, topics = [], []
+    for page in printed[: number(chapters[1].destination)]:
+        lines = brief if page is printed[0] else topics
+        title = []
+        for run in page.text:
+            if re.fullmatch(r"\d+", run.strip()):
+                lines.append((" ".join(title), int(run)))
+                title = []
+            elif run.strip():
+                title.append(run.strip())
+    return brief, topics
+
+
+def test_each_notebook_is_a_chapter_in_reading_order(chapters):
+    titles = [f"{step.number} {step.title[0].upper()}{step.title[1:]}" for step in STEPS]
+    found = [chapter.title for chapter in chapters]
+    assert [title.casefold() for title in found[2:20]] == [title.casefold() for title in titles]
+    assert found[:2] == ["Topics", "Overview"]
+    assert {"Glossary", "Reference", "Troubleshooting"} <= set(found[20:])
+    assert len(found) == len(set(found))
+
+
+def test_each_chapter_begins_on_a_page_of_its_own(chapters, number):
+    starts = [number(chapter.destination) for chapter in chapters]
+    assert starts[0] == 1
+    assert all(before < after for before, after in pairwise(starts))
+
+
+def test_no_page_is_blank(printed):
+    assert [place for place, page in enumerate(printed, 1) if not page.text] == []
+
+
+def test_the_contents_number_the_pages_on_which_the_chapters_begin(contents, chapters, printed):
+    brief, _ = contents
+    assert len(brief) == len(chapters) - 1
+    for chapter, (line, page) in zip(chapters[1:], brief, strict=True):
+        # The first line of a part bears the name of the part too.
+        assert line.endswith(chapter.title)
+        assert printed[page - 1].text[0].strip() == chapter.title
+
+
+def test_the_topics_stand_on_the_pages_that_the_contents_name(contents, printed):
+    _, topics = contents
+    assert len(topics) > 250
+    pages = [page for _, page in topics]
+    assert pages == sorted(pages)
+    for title, page in topics:
+        there = "".join(printed[page - 1].text)
+        assert title.removeprefix("Topics ").replace(" ", "") in there.replace(" ", ""), page
+    assert {"05 Masks", "A fully masked row", "Reference"} <= {title for title, _ in topics}
+
+
+def test_each_line_of_the_contents_leads_to_the_page_that_it_names(pdf, contents, number):
+    brief, topics = contents
+    shown = [page for _, page in brief + topics]
+    front = pdf.pages[: shown[0] - 1]
+    links = [str(link.Dest) for page in front for link in page.Annots]
+    led = [number(pdf.Root.Dests[f"/{name.removeprefix('/')}"]) + 1 for name in links]
+    assert led == shown
+
+
+def test_each_page_names_its_chapter_and_its_number(printed, chapters, number):
+    starts = [number(chapter.destination) for chapter in chapters] + [len(printed)]
+    assert printed[0].artifacts == ["1"]
+    for chapter, (first, last) in zip(chapters, pairwise(starts), strict=True):
+        for place in range(first, last):
+            head = [chapter.title, "Twelve Numbers", str(place + 1)]
+            assert printed[place].artifacts == head, f"page {place + 1}"
+
+
+def test_all_that_is_printed_is_tagged_or_an_artifact(printed):
+    assert [place for place, page in enumerate(printed, 1) if page.astray] == []
+
+
+def test_no_heading_stands_alone_at_the_foot_of_a_page(printed, chapters, number):
+    def below(items):
+        for item in items:
+            yield item
+            yield from below(item.children)
+
+    for heading in below(chapters):
+        page = printed[number(heading.destination)]
+        last = page.text[-1].strip()
+        assert not (last and last == heading.title), heading.title
+
+
+def test_the_reference_takes_no_more_than_a_tenth_of_the_book(chapters, number, pdf):
+    at = next(place for place, one in enumerate(chapters) if one.title == "Reference")
+    length = number(chapters[at + 1].destination) - number(chapters[at].destination)
+    assert length <= len(pdf.pages) / 10
+
+
+def test_the_bookmarks_of_a_notebook_are_its_headings(chapters):
+    masks = next(chapter for chapter in chapters if chapter.title == "05 Masks")
+    sections = [section.title for section in masks.children]
+    assert sections[0] == "Where we are"
+    assert "Recap and next" in sections
+    steps = next(section for section in masks.children if section.title == "Step by step")
+    assert "A fully masked row" in [step.title for step in steps.children]
+
+
+def test_every_link_leads_into_the_file_or_to_an_address(pdf):
+    names = set(pdf.Root.Dests.keys())
+    links = [link for page in pdf.pages for link in page.get("/Annots", [])]
+    inside = [str(link.Dest) for link in links if "/Dest" in link]
+    outside = [str(link.A.URI) for link in links if "/A" in link]
+    assert len(inside) > 900
+    assert {f"/{name.removeprefix('/')}" for name in inside} <= names
+    assert [address for address in outside if not address.startswith("https://")] == []
+
+
+def test_a_link_leads_into_the_chapter_that_it_names(pdf, chapters, number):
+    starts = [number(chapter.destination) for chapter in chapters] + [len(pdf.pages)]
+    checked = 0
+    for place, step in enumerate(STEPS, 2):
+        prefix = f"/notebooks-{Path(step.notebook).stem}-"
+        for name, destination in pdf.Root.Dests.items():
+            if name.startswith(prefix):
+                checked += 1
+                assert starts[place] <= number(destination) < starts[place + 1], name
+    assert checked > 150
+
+
+def test_a_link_to_a_chapter_leads_to_its_first_page(pdf, chapters, number):
+    # The anchors that Sphinx sets in front of a chapter end up on the page before it.
+    assert [name for name in pdf.Root.Dests if name.startswith("/document-")] == []
+    starts = {number(chapter.destination) for chapter in chapters[1:]}
+    assert starts <= {number(destination) for destination in pdf.Root.Dests.values()}
+
+
+def test_a_screen_reader_is_told_the_language_and_the_headings(pdf):
+    assert str(pdf.Root.Lang) == "en"
+    assert bool(pdf.Root.MarkInfo.Marked)
+    assert str(pdf.docinfo.Title) == "Twelve Numbers"
+
+
+def test_nothing_is_cut_at_the_edge_of_the_paper(browser):
+    page = browser.new_page(viewport={"width": PAPER, "height": 1100})
+    write_pdf.bind(page)
+    cut = page.eval_on_selector_all(
+        "main pre, main table, .contents a",
+        "all => all.filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => e.textContent.slice(0, 60))",
+    )
+    over = "(e) => e.firstElementChild.getBoundingClientRect().width > e.clientWidth + 1"
+    equations = 'mjx-container[display="true"]'
+    assert page.locator(equations).count() > 40
+    too_wide = f"all => all.filter({over}).length"
+    assert page.eval_on_selector_all(equations, too_wide) == 0
+    page.close()
+    assert cut == []
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path.name} is a folder, and a file is needed"):
+        write_pdf.write(tmp_path)
+
+
+def test_a_line_of_the_contents_that_leads_nowhere_is_an_error(pdf):
+    with pytest.raises(ValueError, match="the contents list nowhere, and no page holds it"):
+        write_pdf.page_numbers(pdf, ["nowhere"])

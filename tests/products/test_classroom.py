@@ -1,0 +1,262 @@
+"""The course for nbgrader: the same student notebooks as ours, and points where they are due.
+
+`make classroom` installs nbgrader and runs these tests; without it only those of the files that are
+written run.
+"""
+
+import copy
+import csv
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from tests.products.test_student import edit, everything, faults, is_check, small_notebook
+from tools.write_course import assignments, has_graded_cells, write
+from tools.write_student import NOTEBOOKS, STUB, student_version
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
+GRADED = [path.stem for path in PATHS if has_graded_cells(nbformat.read(path, as_version=4))]
+SMALL = "06_small"
+NAMES = [SMALL, *GRADED]
+# Which checks fail, by how much is answered.
+FAILING = {"all": slice(0, 0), "none": slice(None), "half": slice(1, None, 2)}
+NEEDS_NBGRADER = pytest.mark.skipif(not find_spec("nbgrader"), reason="nbgrader is missing")
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """Make a folder of two notebooks, one of them without exercises."""
+    notebooks = tmp_path / "notebooks"
+    notebooks.mkdir()
+    nbformat.write(small_notebook(), notebooks / f"{SMALL}.ipynb")
+    plain = small_notebook()
+    del plain.cells[2:6]
+    nbformat.write(plain, notebooks / "00_plain.ipynb")
+    return notebooks
+
+
+def half(source: NotebookNode) -> NotebookNode:
+    """Answer every other exercise, beginning with the first."""
+    student = student_version(source)
+    solved = [cell.id for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]
+    sources = {cell.id: cell.source for cell in source.cells}
+    for cell in student.cells:
+        if cell.id in solved[::2]:
+            cell.source = sources[cell.id].replace("### BEGIN SOLUTION", "")
+    return student
+
+
+def hand_in(course: Path, name: str) -> None:
+    """Hand in a notebook with all answers, with none, and with every other one."""
+    source = nbformat.read(course / "source" / name / f"{name}.ipynb", as_version=4)
+    answers = {"all": copy.deepcopy(source), "none": student_version(source), "half": half(source)}
+    for student, notebook in answers.items():
+        folder = course / "submitted" / student / name
+        folder.mkdir(parents=True)
+        nbformat.write(notebook, folder / f"{name}.ipynb")
+
+
+def test_each_notebook_with_graded_cells_is_an_assignment_and_no_other(project, tmp_path):
+    lines = write(tmp_path / "course", project)
+    assert set(everything(tmp_path / "course")) == {
+        "nbgrader_config.py",
+        f"source/{SMALL}/{SMALL}.ipynb",
+        ".written.json",
+    }
+    assert lines[0].endswith("1 assignments; 2 of 2 files written")
+    assert lines[-1].endswith(f"nbgrader generate_assignment {SMALL}")
+
+
+def test_our_own_course_has_the_notebooks_with_exercises():
+    assert list(assignments()) == GRADED
+
+
+def test_without_graded_cells_there_is_no_course(project, tmp_path):
+    (project / f"{SMALL}.ipynb").unlink()
+    with pytest.raises(ValueError, match=r"no notebook in .* has cells that give points"):
+        write(tmp_path / "course", project)
+    assert not (tmp_path / "course").exists()
+
+
+def test_the_folder_of_the_project_is_no_course(project):
+    with pytest.raises(ValueError, match="holds the project itself"):
+        write(project, project)
+
+
+def test_a_course_is_renewed_and_what_a_teacher_has_there_stays(project, tmp_path):
+    course = tmp_path / "course"
+    write(course, project)
+    own = {
+        "gradebook.db": b"points",
+        f"submitted/all/{SMALL}/{SMALL}.ipynb": b"answers",
+        "source/mine/mine.ipynb": b"mine",
+        f"source/{SMALL}/data.csv": b"1,2",
+        "nbgrader_config.py": b"# mine",
+    }
+    for name, content in own.items():
+        (course / name).parent.mkdir(parents=True, exist_ok=True)
+        (course / name).write_bytes(content)
+    edit(project / f"{SMALL}.ipynb", 0, "# Newer")
+    lines = write(course, project)
+    now = everything(course)
+    assert {name: now[name] for name in own} == own
+    stored = nbformat.read(course / "source" / SMALL / f"{SMALL}.ipynb", as_version=4)
+    assert stored.cells[0].source == "# Newer"
+    assert lines[1].startswith("kept nbgrader_config.py: it holds your changes; to start it afresh")
+    assert len(lines) == 3
+
+
+def test_an_assignment_to_which_a_teacher_gave_other_points_stays(project, tmp_path):
+    course = tmp_path / "course"
+    write(course, project)
+    path = course / "source" / SMALL / f"{SMALL}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[3].metadata.nbgrader.points = 5
+    nbformat.write(notebook, path)
+    before = path.read_bytes()
+    edit(project / f"{SMALL}.ipynb", 0, "# Newer")
+    assert "the course has a newer one" in write(course, project)[1]
+    assert path.read_bytes() == before
+
+
+def test_the_settings_name_the_stub_of_the_student_notebooks():
+    assert f'{{"python": "{STUB}"}}' in (ROOT / "tools" / "nbgrader_config.py").read_text()
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory) -> Path:
+    """Write a course of all our notebooks with exercises, and a small one."""
+    folder = tmp_path_factory.mktemp("course")
+    write(folder)
+    made_up = folder / "source" / SMALL
+    made_up.mkdir()
+    nbformat.write(small_notebook(), made_up / f"{SMALL}.ipynb")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def api(course):
+    """Give nbgrader with the settings that were written, in the course's folder."""
+    from nbgrader.apps import NbGraderAPI
+    from nbgrader.apps.baseapp import NbGrader
+
+    before, here = dict(os.environ), Path.cwd()
+    os.chdir(course)
+    app = NbGrader()
+    app.load_config_file()
+    yield NbGraderAPI(config=app.config)
+    os.chdir(here)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def graded(course, api):
+    """Release an assignment, hand it in three times and have it graded, once."""
+    known: dict[str, dict[str, float]] = {}
+
+    def grade(name: str) -> dict[str, float]:
+        if name not in known:
+            assert succeeded(api.generate_assignment(name))
+            hand_in(course, name)
+            assert all(succeeded(api.autograde(name, student)) for student in FAILING)
+            with api.gradebook as book:
+                known[name] = {
+                    student: book.find_submission(name, student).score for student in FAILING
+                }
+        return known[name]
+
+    return grade
+
+
+def succeeded(result: dict[str, object]) -> bool:
+    assert result["success"], result.get("error") or result.get("log")
+    return True
+
+
+def stored(course: Path, step: str, name: str, student: str = "") -> NotebookNode:
+    return nbformat.read(course / step / student / name / f"{name}.ipynb", as_version=4)
+
+
+def plain(notebook: NotebookNode) -> NotebookNode:
+    """Leave out what nbgrader seals a cell with: a sum of it, and the type that it had."""
+    for cell in notebook.cells:
+        for key in ("checksum", "cell_type"):
+            cell.metadata.get("nbgrader", {}).pop(key, None)
+    return notebook
+
+
+# nbgrader's own queries.
+ITS_WARNINGS = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
+
+
+@NEEDS_NBGRADER
+@ITS_WARNINGS
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_nbgrader_makes_the_same_student_notebook_as_we_do(course, graded, name):
+    graded(name)
+    released = plain(stored(course, "release", name))
+    assert released == student_version(stored(course, "source", name))
+
+
+@NEEDS_NBGRADER
+@ITS_WARNINGS
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_all_answers_give_all_points_none_give_none_and_half_give_half(course, graded, name):
+    checks = [cell for cell in stored(course, "source", name).cells if is_check(cell)]
+    points = [cell.metadata.nbgrader.points for cell in checks]
+    assert graded(name) == {"all": sum(points), "none": 0, "half": sum(points[::2])}
+
+
+@NEEDS_NBGRADER
+@ITS_WARNINGS
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_checks_of_what_is_not_answered_fail_and_nothing_writes_to_stderr(
+    course, graded, name
+):
+    graded(name)
+    for student, failing in (
+        ("all", slice(0, 0)),
+        ("none", slice(None)),
+        ("half", slice(1, None, 2)),
+    ):
+        cells = stored(course, "autograded", name, student).cells
+        code = [cell for cell in cells if cell.cell_type == "code"]
+        assert all(cell.execution_count for cell in code if cell.source)
+        assert faults(code) == [cell.id for cell in code if is_check(cell)][failing]
+
+
+@NEEDS_NBGRADER
+@pytest.mark.slow
+def test_the_four_commands_of_a_teacher_work(project, tmp_path):
+    course = tmp_path / "course"
+    write(course, project)
+    hand_in(course, SMALL)
+    for command in ("generate_assignment", "autograde", "generate_feedback", "export"):
+        named = [] if command == "export" else [SMALL]
+        done = subprocess.run(
+            [sys.executable, "-m", "nbgrader", command, *named],
+            cwd=course,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    with (course / "grades.csv").open(newline="") as file:
+        scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    assert scores == {"all": 2, "none": 0, "half": 1}
+    page = course / "feedback" / "half" / SMALL / f"{SMALL}.html"
+    assert "06-merge-heads: Not started yet" in page.read_text(encoding="utf-8")
+    before = everything(course)
+    write(course, project)
+    assert everything(course) == before

@@ -1,0 +1,337 @@
+"""Step 15, the other oracle: models of Hugging Face's transformers, built from configurations.
+
+Nothing is downloaded: the weights are random. Without transformers these tests are skipped.
+"""
+
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+transformers = pytest.importorskip("transformers")
+
+from twelve import causal_mask, padding_mask, sinusoid  # noqa: E402 (after what may be missing)
+from twelve.same_as_pytorch import from_hugging_face  # noqa: E402
+from twelve_lab import example  # noqa: E402
+
+# What the course promises in float64. In float32 it is what assert_close allows by default.
+TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
+BOTH_DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
+BOTH_ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "gelu"])
+FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+BOTH_KERNELS = pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+# Encoder and decoder differ in depth, heads and width inside.
+SIZES = {
+    "d_model": 24, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 3,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 80,
+    "max_position_embeddings": 32, "pad_token_id": 0, "eos_token_id": 1,
+    "forced_eos_token_id": None, "decoder_start_token_id": 2,
+}  # fmt: skip
+SHARING = {
+    "source, target and output": (True, True),
+    "target and output": (False, True),
+    "nothing": (False, False),
+}
+# Our names and those of Hugging Face, written apart from those that are tested.
+NAMES = {
+    "output_projection": "lm_head",
+    "src_embedding": "model.encoder.embed_tokens",
+    "tgt_embedding": "model.decoder.embed_tokens",
+    "encoder.layers": "model.encoder.layers",
+    "decoder.layers": "model.decoder.layers",
+    "self_attention_residual.norm": "self_attn_layer_norm",
+    "cross_attention_residual.norm": "encoder_attn_layer_norm",
+    "feed_forward_residual.norm": "final_layer_norm",
+    "self_attention.w_": "self_attn.",
+    "cross_attention.w_": "encoder_attn.",
+    "attn.q.": "attn.q_proj.",
+    "attn.k.": "attn.k_proj.",
+    "attn.v.": "attn.v_proj.",
+    "attn.o.": "attn.out_proj.",
+    "feed_forward.up": "fc1",
+    "feed_forward.down": "fc2",
+    "encoder.norm": "model.encoder.layer_norm",
+}
+
+
+def their_name(name: str) -> str:
+    for ours, theirs in NAMES.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
+def by_object(module: nn.Module, rename=str) -> dict[str, Tensor]:
+    """Give every gradient under every name that it goes by, shared ones several times."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {rename(name): one.grad for name, one in named if one.requires_grad}
+
+
+@pytest.fixture
+def randomized(seeded):
+    """Give a model of Hugging Face noise for weights, and for the bias that nobody trains."""
+
+    def fill(model: nn.Module) -> nn.Module:
+        with torch.no_grad():
+            for one in model.parameters():
+                if one.requires_grad:
+                    noise = torch.randn(one.shape, generator=seeded, dtype=torch.float64)
+                    one.copy_(noise / one.size(-1) ** 0.5)
+            if hasattr(model, "final_logits_bias"):
+                model.final_logits_bias.copy_(torch.randn(13, generator=seeded))
+        return model.eval()
+
+    return fill
+
+
+@pytest.fixture
+def marian(randomized):
+    """Build a Marian from a configuration."""
+
+    def build(share=False, tie=False, kernel="sdpa", **switches) -> nn.Module:
+        settings = SIZES | {"activation_function": "gelu", "dropout": 0.0} | switches
+        config = transformers.MarianConfig(
+            vocab_size=13 if share else 11, decoder_vocab_size=13,
+            share_encoder_decoder_embeddings=share, tie_word_embeddings=tie,
+            attn_implementation=kernel, **settings,
+        )  # fmt: skip
+        return randomized(transformers.MarianMTModel(config))
+
+    return build
+
+
+@pytest.fixture
+def sentences(seeded) -> dict[str, Tensor]:
+    """Hold sentences whose first source is shorter and whose last label does not count."""
+    draw = {"generator": seeded}
+    src, tgt, labels = (torch.randint(1, 11, (2, length), **draw) for length in (5, 4, 4))
+    src[0, 3:], labels[1, 3] = 0, -100
+    return {"src": src, "tgt": tgt, "labels": labels}
+
+
+def run_theirs(model: nn.Module, src: Tensor, tgt: Tensor, **more: object):
+    mask = (src != 0).long()
+    return model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt, use_cache=False, **more)
+
+
+@pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
+@pytest.mark.parametrize("scale", [True, False], ids=["scaled", "unscaled"])
+@BOTH_ACTIVATIONS
+@FUSED_OR_NOT
+@BOTH_DTYPES
+def test_marian_learns_the_same_lesson(marian, sentences, sharing, scale, activation, fused, dtype):
+    switches = {"scale_embedding": scale, "activation_function": activation}
+    theirs = marian(*sharing, **switches).to(dtype)
+    ours = from_hugging_face(theirs, fused=fused)
+    assert {part.fused for part in ours.modules() if hasattr(part, "fused")} == {fused}
+    src, tgt, labels = sentences.values()
+    expected = run_theirs(theirs, src, tgt, labels=labels)
+    logits = ours(src, tgt, src_mask=padding_mask(src), tgt_mask=causal_mask(4))
+    loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    assert_close(logits, expected.logits, **TOLERANCE[dtype])
+    assert_close(loss, expected.loss, **TOLERANCE[dtype])
+
+    loss.backward(), expected.loss.backward()
+    wanted = by_object(theirs)
+    found = by_object(ours, their_name)
+    assert found.keys() == wanted.keys() - {"model.shared.weight"}
+    assert_close(found, {name: wanted[name] for name in found}, **TOLERANCE[dtype])
+
+
+@pytest.mark.slow
+@BOTH_DTYPES
+def test_the_base_model_learns_the_same_lesson(seeded, randomized, dtype):
+    torch.set_default_dtype(dtype)
+    config = transformers.MarianConfig(
+        vocab_size=13, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, dropout=0.0,
+        activation_function="relu", max_position_embeddings=16, pad_token_id=0, eos_token_id=1,
+        forced_eos_token_id=None, scale_embedding=True,
+    )  # fmt: skip
+    theirs = randomized(transformers.MarianMTModel(config))
+    ours = from_hugging_face(theirs, fused=True)
+    src, tgt = (torch.randint(1, 13, (2, length), generator=seeded) for length in (7, 5))
+    src[0, 4:] = 0
+    expected = run_theirs(theirs, src, tgt, labels=tgt)
+    logits = ours(src, tgt, src_mask=padding_mask(src), tgt_mask=causal_mask(5))
+    assert_close(logits, expected.logits, **TOLERANCE[dtype])
+    expected.loss.backward()
+    F.cross_entropy(logits.flatten(0, 1), tgt.flatten()).backward()
+    wanted, found = by_object(theirs), by_object(ours, their_name)
+    assert_close(found, {name: wanted[name] for name in found}, **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
+def test_tables_that_marian_shares_are_shared_here(marian, sharing):
+    ours, (share, tie) = from_hugging_face(marian(*sharing)), sharing
+    table = ours.tgt_embedding.weight
+    assert (ours.src_embedding.weight is table) == share
+    assert (ours.output_projection.weight is table) == tie
+    assert ours.to(torch.float32).output_projection.bias.requires_grad is False
+    assert (ours.output_projection.weight is ours.tgt_embedding.weight) == tie
+    assert ours.src_embedding.padding_idx == ours.tgt_embedding.padding_idx == 0
+
+
+def test_marian_writes_all_sines_before_all_cosines(marian):
+    table = from_hugging_face(marian()).positional_encoding.table
+    expected = sinusoid(32, 24)
+    # Theirs went through float32.
+    both = {"rtol": 0.0, "atol": 1e-7}
+    assert_close(table[:, :12], expected[:, 0::2], **both)
+    assert_close(table[:, 12:], expected[:, 1::2], **both)
+
+
+def test_dropouts_and_modes_are_carried_over(marian):
+    switches = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
+    theirs = marian(**switches).train()
+    theirs.model.encoder.eval()
+    ours = from_hugging_face(theirs)
+    assert ours.positional_encoding.dropout.p == 0.1
+    for layer in (*ours.encoder.layers, *ours.decoder.layers):
+        assert layer.self_attention.dropout == 0.2
+        assert layer.feed_forward.dropout.p == 0.3
+        assert layer.self_attention_residual.dropout.p == 0.1
+        assert layer.feed_forward_residual.dropout.p == 0.1
+    assert {part.cross_attention.dropout for part in ours.decoder.layers} == {0.2}
+    assert not any(part.training for part in ours.encoder.modules())
+    assert ours.training and all(part.training for part in ours.decoder.modules())
+
+
+def test_weights_are_copies_and_the_copy_draws_no_random_numbers(marian):
+    theirs = marian()
+    before = torch.random.get_rng_state()
+    ours = from_hugging_face(theirs)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    places = [
+        {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+        for model in (ours, theirs)
+    ]
+    assert not places[0] & places[1]
+    assert not any(one.is_meta for one in (*ours.parameters(), *ours.buffers()))
+
+
+@pytest.mark.parametrize("family", ["Bart", "MBart"])
+@BOTH_ACTIVATIONS
+@FUSED_OR_NOT
+def test_the_stacks_of_bart_and_of_its_pre_norm_sister_agree_layer_by_layer(
+    randomized, sentences, family, activation, fused
+):
+    settings = SIZES | {"vocab_size": 13, "activation_function": activation, "dropout": 0.0}
+    config = getattr(transformers, f"{family}Config")(**settings)
+    theirs = randomized(getattr(transformers, f"{family}Model")(config))
+    encoder = from_hugging_face(theirs.encoder, fused=fused)
+    decoder = from_hugging_face(theirs.decoder, fused=fused)
+    parts = (*encoder.modules(), *decoder.modules())
+    assert {part.fused for part in parts if hasattr(part, "fused")} == {fused}
+    src, tgt, _ = sentences.values()
+    expected = run_theirs(theirs, src, tgt, output_hidden_states=True)
+    masks = {"src_mask": padding_mask(src), "tgt_mask": causal_mask(4)}
+
+    memory = encoder(expected.encoder_hidden_states[0], src_mask=masks["src_mask"])
+    assert_close(memory, expected.encoder_last_hidden_state, **TOLERANCE[torch.float64])
+    x = expected.decoder_hidden_states[0]
+    output = decoder(x, memory, **masks)
+    assert_close(output, expected.last_hidden_state, **TOLERANCE[torch.float64])
+    # The last of these states has passed the last norm, where there is one.
+    for layer, state in zip(decoder.layers[:-1], expected.decoder_hidden_states[1:-1], strict=True):
+        x = layer(x, memory, **masks)
+        assert_close(x, state, **TOLERANCE[torch.float64])
+
+
+@pytest.mark.parametrize("family", ["Bart", "MBart"])
+def test_the_stacks_of_both_sisters_pass_the_same_gradients_back(
+    randomized, sentences, draw, family
+):
+    config = getattr(transformers, f"{family}Config")(**SIZES, vocab_size=13, dropout=0.0)
+    theirs = randomized(getattr(transformers, f"{family}Model")(config)).encoder
+    ours, mask = from_hugging_face(theirs), padding_mask(sentences["src"])
+    output = theirs(sentences["src"], mask[:, 0, 0].long(), output_hidden_states=True)
+    embedded = output.hidden_states[0]
+    direction = draw(*embedded.shape)
+    embedded.retain_grad()
+    output.last_hidden_state.backward(direction)
+    x = embedded.detach().requires_grad_()
+    ours(x, src_mask=mask).backward(direction)
+    assert_close(x.grad, embedded.grad, **TOLERANCE[torch.float64])
+    wanted = by_object(theirs, "model.encoder.{}".format)
+    found = by_object(ours, lambda name: their_name(f"encoder.{name}"))
+    assert len(found) == {"Bart": 32, "MBart": 34}[family]
+    wanted = {name: wanted[name] for name in found}
+    assert_close(found, wanted, **TOLERANCE[torch.float64])
+
+
+def test_padding_in_the_target_is_hidden_like_padding_in_the_source(marian, sentences):
+    theirs = marian()
+    ours = from_hugging_face(theirs)
+    src, tgt, _ = sentences.values()
+    tgt[1, 2:] = 0
+    expected = run_theirs(theirs, src, tgt, decoder_attention_mask=(tgt != 0).long()).logits
+    merged = padding_mask(tgt) & causal_mask(4)
+    logits = ours(src, tgt, src_mask=padding_mask(src), tgt_mask=merged)
+    assert_close(logits, expected, **TOLERANCE[torch.float64])
+
+
+@BOTH_KERNELS
+def test_a_sentence_of_nothing_but_padding_is_averaged_by_one_kernel_and_gives_zeros_in_the_other(
+    marian, sentences, kernel
+):
+    theirs, (src, tgt, _) = marian(kernel=kernel), sentences.values()
+    src[0] = 0
+    attention, states, outputs = theirs.model.encoder.layers[0].self_attn, [], []
+    attention.v_proj.register_forward_hook(lambda module, given, value: states.append(value))
+    attention.out_proj.register_forward_pre_hook(lambda module, given: outputs.extend(given))
+    expected = run_theirs(theirs, src, tgt).logits
+    # Hugging Face adds the most negative number to every score: they stay equal to each other.
+    value = states[0][0]
+    blended = {"eager": value.mean(0).expand_as(value), "sdpa": torch.zeros_like(value)}
+    assert_close(outputs[0][0], blended[kernel])
+
+    ours = from_hugging_face(theirs)
+    logits = ours(src, tgt, src_mask=padding_mask(src), tgt_mask=causal_mask(4))
+    assert_close(logits[1], expected[1], **TOLERANCE[torch.float64])
+    assert logits.isfinite().all() and expected.isfinite().all()
+    assert torch.allclose(logits[0], expected[0]) == (kernel == "sdpa")
+
+
+ERRORS = [
+    (
+        lambda build: from_hugging_face(build().model),
+        "from_hugging_face: the model's class must be one of MarianMTModel, MarianEncoder, "
+        "MarianDecoder, BartEncoder, BartDecoder, MBartEncoder, MBartDecoder, got 'MarianModel'",
+    ),
+    (
+        lambda build: from_hugging_face(example.model()),
+        "from_hugging_face: the model's class must be one of MarianMTModel, MarianEncoder, "
+        "MarianDecoder, BartEncoder, BartDecoder, MBartEncoder, MBartDecoder, got 'Transformer'",
+    ),
+    (
+        lambda build: from_hugging_face(build(activation_function="swish")),
+        "from_hugging_face: activation_function must be one of relu, gelu, got 'swish'",
+    ),
+    (
+        lambda build: from_hugging_face(build(encoder_layerdrop=0.1)),
+        "from_hugging_face: MarianEncoder has layerdrop=0.1, which ours lacks",
+    ),
+    (
+        lambda build: from_hugging_face(build(decoder_layerdrop=0.2)),
+        "from_hugging_face: MarianDecoder has layerdrop=0.2, which ours lacks",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_what_cannot_be_carried_over_is_named(marian, call, message):
+    with pytest.raises(ValueError) as caught:
+        call(marian)
+    assert str(caught.value) == message
+
+
+def test_two_tables_of_positions_are_refused(marian):
+    theirs = marian()
+    with torch.no_grad():
+        theirs.model.decoder.embed_positions.weight[3, 4] += 1.0
+    with pytest.raises(ValueError, match="encoder and decoder have different tables of positions"):
+        from_hugging_face(theirs)

@@ -1,0 +1,195 @@
+"""The commands of `python -m twelve`."""
+
+import itertools
+import json
+import os
+import re
+import runpy
+import sys
+
+import pytest
+import torch
+
+from twelve_lab import example
+from twelve_lab.cli import main
+from twelve_lab.course import STATIONS, find_step
+from twelve_lab.show.summary import axes_and_sizes
+
+
+def printed(capsys, *arguments):
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_trace_names_every_tensor_and_ends_with_the_predicted_words(capsys):
+    text = printed(capsys, "trace", "--device", "cpu")
+    assert all(f"  {name}  (" in text for name in example.trace(on="cpu"))
+    ending = text.split("probabilities")[1]
+    assert "batch 0, tgt 0: cat    probability 0.5034, label cat" in ending
+    assert "batch 0, tgt 1: fish   probability 0.4403, label ignored" in ending
+    assert "batch 1, tgt 1: dog    probability 0.6643, label dog" in ending
+    assert "loss (mean over the three labels) 1.048250" in ending
+    assert text.strip().splitlines()[-1].startswith("Go on: make lab")
+
+
+def test_trace_begins_with_its_switches_and_the_ids_in_words(capsys):
+    text = printed(capsys, "trace", "--device", "cpu")
+    assert text.splitlines()[:6] == [
+        "Twelve numbers, from token ids to logits",
+        "3 heads, pre-norm, relu, with source padding mask, untied output, unscaled embedding",
+        "",
+        "  source ids  0 <pad> 1 cat   2 dog 3 fish",
+        "  target ids  0 <start> 1 cat   0 <start> 3 fish",
+        "",
+    ]
+
+
+def test_every_change_of_step_has_a_heading(capsys):
+    text = printed(capsys, "trace", "--device", "cpu")
+    steps = [entry.step for entry in example.trace(on="cpu").values()]
+    headings = [f"{step} {find_step(step).title}" for step, _ in itertools.groupby(steps)]
+    assert re.findall(r"^\d\d .+$", text, re.MULTILINE) == headings
+    assert headings[:3] == ["02 embedding", "03 positional encoding", "12 transformer"]
+
+
+def test_every_station_says_what_happens_there_and_shows_its_numbers(capsys):
+    text = printed(capsys, "trace", "--device", "cpu")
+    trace = example.trace(on="cpu")
+    for name, sentence in STATIONS.items():
+        head = f"  {name}  ({axes_and_sizes(trace[name])})\n    {sentence}\n"
+        assert head in text, name
+        assert re.match(r" +(d_model|vocab) ", text.split(head)[1]), name
+    assert "  src_input  (batch 2, src 2, d_model 3)\n" in text
+    assert "    batch 0  src <pad>  0.0000  1.0000  0.0000\n             src cat    1.6615" in text
+    assert "vocab   <pad>     cat     dog    fish\n    batch 0  tgt <start>  0.0609" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "loss"),
+    [
+        (["--heads", "1"], "1 head, pre-norm", 1.062053),
+        (["--heads", "2"], "2 heads, pre-norm", 0.925075),
+        (["--norm", "post"], ", post-norm, ", 1.404333),
+        (["--activation", "gelu"], ", gelu, ", 1.022050),
+        (["--no-padding-mask"], "without source padding mask", 0.902306),
+        (["--tie-weights"], ", tied output", 1.451602),
+        (["--scale-embedding"], ", scaled embedding", 0.865991),
+    ],
+)
+def test_every_switch_reaches_the_model_and_the_heading(capsys, arguments, words, loss):
+    text = printed(capsys, "trace", "--device", "cpu", *arguments)
+    assert words in text.splitlines()[1]
+    assert f"{loss:.6f}" in text
+
+
+def test_values_prints_the_numbers_of_every_tensor(capsys):
+    short = printed(capsys, "trace", "--device", "cpu")
+    long = printed(capsys, "trace", "--device", "cpu", "--values")
+    assert "-inf" not in short
+    assert "-inf" in long
+    assert len(long.splitlines()) > 3 * len(short.splitlines())
+
+
+def test_json_holds_the_configuration_and_every_tensor_in_full_precision(capsys, tmp_path):
+    path = tmp_path / "walk.json"
+    text = printed(capsys, "trace", "--device", "cpu", "--heads", "1", "--json", str(path))
+    assert f"\n86 tensors in full precision: {path}\n" in text
+    assert path.read_text().endswith("}\n")
+    content = json.loads(path.read_text())
+    assert content["config"] == {
+        "num_heads": 1, "norm_first": True, "activation": "relu", "tie_weights": False,
+        "scale_embedding": False, "padding": True,
+    }  # fmt: skip
+    trace = example.trace(num_heads=1, on="cpu")
+    assert [step["name"] for step in content["steps"]] == list(trace)
+    for step in content["steps"]:
+        assert set(step) == {"name", "axes", "shape", "values"}
+        values = torch.tensor(_numbers(step["values"]))
+        assert values.shape == tuple(step["shape"])
+        assert torch.equal(values, trace[step["name"]].value)
+
+
+def _numbers(values):
+    return [_numbers(item) for item in values] if isinstance(values, list) else float(values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trace", "--device", "toaster"], "twelve: device='toaster' is no device"),
+        (["trace", "--json", "no/such/folder/walk.json"], "no/such/folder/walk.json"),
+        (["picture", "walk.svg"], "the picture is a PNG; give a name that ends in .png"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(capsys, arguments, message):
+    assert main([*arguments]) == 1
+    captured = capsys.readouterr()
+    assert re.search(re.escape(message), captured.err)
+    assert len(captured.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trace", "--heads", "4"], "invalid choice"),
+        (["trace", "--no-padding"], "unrecognized arguments: --no-padding"),
+        ([], "arguments are required: COMMAND"),
+    ],
+)
+def test_what_is_not_a_command_or_a_switch_is_refused(capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_shell_is_told_that_something_went_wrong(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["twelve", "trace", "--device", "toaster"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("twelve", run_name="__main__")
+    assert stop.value.code == 1
+    assert "device='toaster' is no device" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch):
+    class Closed:
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert main(["trace", "--device", "cpu"]) == 0
+    # What is still to be printed goes nowhere, so that leaving raises nothing either.
+    with sys.stdout as nowhere:
+        assert nowhere.name == os.devnull
+
+
+def test_picture_draws_a_png(capsys, tmp_path):
+    path = tmp_path / "walk.png"
+    assert str(path) in printed(capsys, "picture", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_explain_writes_the_arithmetic_of_one_number(capsys):
+    text = printed(capsys, "explain", "memory", "1", "1", "0", "--device", "cpu")
+    trace = example.trace(on="cpu")
+    assert text == trace["memory"].explain(1, 1, 0).text + "\n"
+    deep = printed(capsys, "explain", "src_input", "0", "1", "0", "--depth", "3", "--device", "cpu")
+    assert "= src_embedding.weight[1, 0] + positional_encoding.table[1, 0]" in deep
+    assert deep.endswith("= 0.8200 + 0.8415\n  = 1.6615\n")
+
+
+def test_explain_takes_the_switches_of_the_trace(capsys):
+    name = "encoder.layers.0.self_attention.scores"
+    text = printed(capsys, "explain", name, "1", "0", "1", "0", "--heads", "1", "--device", "cpu")
+    assert "/ sqrt(3)" in text
+
+
+def test_explain_suggests_names_and_says_what_an_index_needs(capsys):
+    assert main(["explain", "memroy", "0"]) == 1
+    assert "twelve: no tensor is named 'memroy' in this trace; near to it: memory" in (
+        capsys.readouterr().err
+    )
+    assert main(["explain", "memory", "0"]) == 1
+    assert "memory has 3 axes (batch 2, src 2, d_model 3)" in capsys.readouterr().err

@@ -1,0 +1,443 @@
+"""Explain any number: the arithmetic is that of the run, for every element there is."""
+
+import itertools
+import math
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
+from twelve.training import cross_entropy
+from twelve_lab import Trace, example
+from twelve_lab.explain.formulas import FORMULAS
+from twelve_lab.show.format import format_number
+
+CONFIGURATIONS = [
+    {**switch, "padding": padding}
+    for padding in (True, False)
+    for switch in (
+        {}, {"num_heads": 1}, {"num_heads": 2}, {"norm_first": False}, {"activation": "gelu"},
+        {"tie_weights": True}, {"scale_embedding": True}, {"fused": True},
+        {"fused": True, "num_heads": 2, "norm_first": False},
+    )
+]  # fmt: skip
+
+
+def calculate(explanation):
+    """Evaluate an expression with nothing but `math` and three plain functions at hand."""
+    allowed = {"math": math, "max": max, "min": min, "abs": abs}
+    return eval(explanation.expression, {"__builtins__": {}, **allowed})
+
+
+def check_all(trace, depth=1, text=True, step=1):
+    """Recompute every element; return how many there were and how many are exact."""
+    count = exact = 0
+    for entry in trace.values():
+        for index in list(itertools.product(*map(range, entry.shape)))[::step]:
+            explanation = entry.explain(*index, depth=depth)
+            value = entry.value[index].item()
+            assert explanation.value == value or math.isnan(value)
+            result = calculate(explanation)
+            assert result == value or math.isclose(result, value, rel_tol=1e-9, abs_tol=1e-9)
+            if text and "the same number moved" in explanation.text:
+                assert result == value
+            count += 1
+            exact += result == value
+    return count, exact
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
+def test_every_element_of_every_configuration_is_explained(configuration):
+    count, exact = check_all(example.trace(on="cpu", **configuration))
+    print(f"{count} elements explained, {exact} of them to the last bit")
+    assert count >= 500
+
+
+# A fused norm is one step of 576 numbers for each element: there, one element in 37 is taken.
+@pytest.mark.parametrize(
+    ("switches", "step"), [({}, 1), ({"norm_first": False, "fused": True}, 37)], ids=str
+)
+def test_the_elements_of_the_companion_are_explained(switches, step):
+    companion = example.companion
+    model = companion.model(**switches)
+    with Trace(model) as trace:
+        model(
+            companion.src, companion.tgt, src_mask=companion.src_mask, tgt_mask=companion.tgt_mask
+        )
+    count, exact = check_all(trace, text=False, step=step)
+    print(f"{count} elements explained, {exact} of them to the last bit")
+    assert count > 10_000 / step
+
+
+@pytest.mark.parametrize("depth", [2, 5, 9])
+def test_an_unfolded_expression_still_gives_the_value(depth):
+    trace = example.trace(on="cpu")
+    for index in itertools.product(range(2), range(2), range(4)):
+        explanation = trace["logits"].explain(*index, depth=depth)
+        assert calculate(explanation) == pytest.approx(explanation.value, abs=1e-9)
+
+
+def test_the_text_writes_symbols_digits_and_the_result():
+    trace = example.trace(on="cpu", num_heads=1)
+    explanation = trace["encoder.layers.0.self_attention.scores"].explain(1, 0, 1, 0)
+    query = trace["encoder.layers.0.self_attention.query_heads"].value[1, 0, 1].tolist()
+    key = trace["encoder.layers.0.self_attention.key_heads"].value[1, 0, 0].tolist()
+    lines = explanation.text.splitlines()
+    assert lines[0] == "encoder.layers.0.self_attention.scores[batch 1, head 0, query 1, key 0]"
+    assert lines[1] == "  code: query @ key.transpose(-2, -1) / math.sqrt(d_k)"
+    assert lines[2] == (
+        "  = (query_heads[batch 1, head 0, query 1, d_k :] · "
+        "key_heads[batch 1, head 0, key 0, d_k :]) / sqrt(3)"
+    )
+    assert lines[3].count("·") == 3 and lines[3].endswith(" / sqrt(3)")
+    for number in (*query, *key):
+        assert f"{number:.4f}" in lines[3]
+    assert lines[4] == f"  = {explanation.value:.4f}"
+
+
+def test_a_moved_number_a_constant_and_a_given_one_are_called_so():
+    trace = example.trace(on="cpu")
+    attention = "encoder.layers.0.self_attention"
+    moved = trace[f"{attention}.query_heads"].explain(1, 2, 0, 0)
+    assert "= projected_query[batch 1, query 0, head*d_k 2], the same number moved" in moved.text
+    hidden = trace[f"{attention}.masked_scores"].explain(0, 0, 0, 0)
+    assert hidden.text.endswith("= -inf, a constant of the code")
+    assert hidden.inputs == []
+    row = trace["src_embedding.vectors"].explain(0, 1, 0)
+    assert "= weight[1, 0], the same number moved" in row.text and row.expression == "0.82"
+
+
+def test_inputs_lead_down_to_the_table_and_the_positions():
+    trace = example.trace(on="cpu")
+    (first, second) = trace["positional_encoding.encoded"].explain(0, 1, 2).inputs
+    assert str(first) == "src_embedding.vectors[batch 0, src 1, d_model 2]"
+    assert (second.name, second.index) == ("positional_encoding.positions", (1, 2))
+    deeper = trace["positional_encoding.encoded"].explain(0, 1, 2, depth=2).inputs
+    assert [(e.name, e.index) for e in deeper] == [
+        ("src_embedding.weight", (1, 2)), ("positional_encoding.table", (1, 2)),
+    ]  # fmt: skip
+    assert sum(e.value for e in deeper) == trace["src_input"].value[0, 1, 2].item()
+
+
+def test_a_long_sum_is_shortened_and_says_how_long_it_is():
+    with Trace() as trace:
+        x: Float[Tensor, " n"] = torch.arange(1.0, 10.0)
+        total: Float[Tensor, " 1"] = (x * x).sum(0, keepdim=True)
+    text = trace["total"].explain(0).text
+    assert "… + 9.0000·9.0000 [9 terms]" in text
+    assert total.item() == 285
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [SwiGLU(3, 4), RMSNorm(3), LearnedPositionalEncoding(3, max_len=4), RMSNorm(3, fused=True)],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_the_layers_beside_the_model_are_explained(layer):
+    x = example.trace(on="cpu")["src_input"].value
+    layer = layer.double()
+    with Trace() as trace:
+        y: Float[Tensor, "batch seq d_model"] = layer(x)
+    assert torch.equal(y, layer(x))
+    assert check_all(trace)[0] >= 12
+
+
+def test_a_learners_own_code_is_explained():
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    with Trace() as trace:
+        split: Float[Tensor, "batch head seq d_k"] = x.view(2, 3, 2, 2).transpose(1, 2)
+        named: Float[Tensor, "batch head seq d_k"] = rearrange(x, "b s (h d) -> b h s d", h=2)
+        merged: Float[Tensor, "batch seq d_model"] = rearrange(split * 2, "b h s d -> b s (h d)")
+        sliced: Float[Tensor, "batch two chosen"] = merged[:, 1:, [3, 0]]
+        doubled: Float[Tensor, "batch seq twice"] = repeat(x.sum(-1), "b s -> b s t", t=2)
+        joined: Float[Tensor, "batch seq wide"] = torch.cat([doubled, x], -1)
+        stacked: Float[Tensor, "pair batch seq"] = torch.stack([x[..., 0], x[..., 1] - 1])
+        hidden: Float[Tensor, "batch seq d_model"] = x.masked_fill(x < 0, 0.0)
+        chosen: Float[Tensor, "batch seq d_model"] = torch.where(x > 0, x, -x)
+        lower: Float[Tensor, "batch seq d_model"] = x.tril()
+        mixed: Float[Tensor, "batch seq other"] = torch.einsum("bsd,bod->bso", x, x)
+        centred: Float[Tensor, "batch seq d_model"] = (x - x.mean(1, keepdim=True)) / x.std()
+        waves: Float[Tensor, "batch seq d_model"] = x.sin() ** 2 + x.cos().square() + x.abs()
+        soft: Float[Tensor, "batch seq d_model"] = x.softmax(1) * x.sigmoid() + x.exp().log()
+    assert torch.equal(split, named)
+    assert merged.shape == (2, 3, 4) and sliced.shape == (2, 2, 2) and joined.shape == (2, 3, 6)
+    assert {t.shape for t in (hidden, chosen, lower, centred, waves, soft)} == {x.shape}
+    assert mixed.shape == (2, 3, 3) and stacked.shape == (2, 2, 3)
+    assert check_all(trace)[0] > 200
+
+
+def test_what_is_filled_in_place_is_explained_through_every_view():
+    x = torch.arange(12.0, dtype=torch.float64).view(3, 4)
+    with Trace() as trace:
+        y = x * 1.5
+        row = y[1]
+        row[2:] = 7.0
+        y[0].copy_(x[2] + 1)
+        y += 0.25
+        y[:, 0].mul_(2)
+        y.masked_fill_(x == 5, -1.0)
+        after: Float[Tensor, "a b"] = y
+        late: Float[Tensor, " b"] = row.clone()
+    assert torch.equal(late, after[1]) and late[1] == -1
+    assert check_all(trace) == (16, 16)
+    assert trace["late"].explain(1).text.endswith("-1.0000, a constant of the code")
+
+
+def test_the_loss_is_explained_and_ignored_labels_do_not_count():
+    model = example.model()
+    with Trace(model) as trace:
+        logits = model(
+            example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask
+        )
+        loss: Float[Tensor, ""] = F.cross_entropy(logits.reshape(-1, 4), example.labels.flatten())
+        summed: Float[Tensor, ""] = F.cross_entropy(
+            logits.reshape(-1, 4), example.labels.flatten(), reduction="sum"
+        )
+        single: Float[Tensor, " token"] = F.cross_entropy(
+            logits.reshape(-1, 4), example.labels.flatten(), reduction="none"
+        )
+    explanation = trace["loss"].explain()
+    assert calculate(explanation) == pytest.approx(loss.item(), abs=1e-12)
+    assert explanation.value == pytest.approx(1.048250, abs=1e-6)
+    assert {e.name for e in explanation.inputs} == {"logits"}
+    assert {e.index[:2] for e in explanation.inputs} == {(0, 0), (1, 0), (1, 1)}
+    assert calculate(trace["summed"].explain()) == pytest.approx(summed.item(), abs=1e-12)
+    assert [calculate(trace["single"].explain(i)) for i in range(4)] == pytest.approx(
+        single.tolist(), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_packages_own_loss_is_explained_forwards_and_backwards(label_smoothing):
+    model = example.model()
+    with Trace(model, grad=True) as trace:
+        logits = model(
+            example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask
+        )
+        loss = cross_entropy(logits, example.labels, label_smoothing=label_smoothing)
+    loss.backward()
+    for depth in (1, 2, 3):
+        written = trace["cross_entropy.loss"].explain(depth=depth)
+        assert calculate(written) == pytest.approx(loss.item(), abs=1e-12)
+    assert "(True + False + True + True)" in str(trace["cross_entropy.loss"].explain())
+    for name in ("logits", "tgt_embedding.vectors"):
+        for index in itertools.product(*map(range, trace[name].shape)):
+            gradient = trace[name].explain_grad(*index)
+            assert gradient.total == pytest.approx(gradient.value, abs=1e-12)
+
+
+def test_comparisons_and_truth_are_explained():
+    with Trace() as trace:
+        x: Float[Tensor, " seq"] = torch.tensor([1.0, -2.0, 3.0])
+        y: Float[Tensor, " seq"] = torch.tensor([1.0, 2.0, 0.5])
+        above: Bool[Tensor, " seq"] = x > y
+        other: Bool[Tensor, " seq"] = (x != y) & ~above | (x + 1 <= 2 * y - 3)
+        odd: Bool[Tensor, " seq"] = (x < y) == (y >= 2)
+        chosen: Float[Tensor, " seq"] = above * x + (odd == other) * y
+    assert str(trace["above"].explain(2)).endswith("= 3.0000 > 0.5000\n  = True")
+    for name in ("above", "other", "odd", "chosen"):
+        for place in range(3):
+            for depth in (1, 2, 5):
+                written = trace[name].explain(place, depth=depth)
+                assert calculate(written) == trace[name].value[place], (name, place, depth)
+    assert chosen.tolist() == [0.0, 2.0, 3.0]
+
+
+def test_huge_scores_do_not_overflow():
+    with Trace() as trace:
+        soft: Float[Tensor, " key"] = torch.tensor([900.0, 901.0], dtype=torch.float64).softmax(0)
+        log: Float[Tensor, " key"] = torch.tensor([900.0, 901.0], dtype=torch.float64).log_softmax(
+            0
+        )
+        top: Float[Tensor, ""] = torch.tensor([900.0, 901.0], dtype=torch.float64).logsumexp(0)
+    assert soft.sum() == 1 and log.shape == (2,) and top > 901
+    assert check_all(trace)[0] == 5
+
+
+def test_every_gradient_is_the_sum_of_what_came_through_later_numbers():
+    trace = example.trace(on="cpu", grad=True)
+    logits = trace["logits"].tensor
+    F.cross_entropy(logits.reshape(-1, 4), example.labels.flatten()).backward()
+    count = 0
+    for name, entry in trace.items():
+        if not entry.tensor.requires_grad:
+            continue
+        for index in itertools.product(*map(range, entry.shape)):
+            found = entry.explain_grad(*index)
+            assert found.value == entry.grad[index].item()
+            if name != "logits":
+                assert found.total == pytest.approx(found.value, abs=1e-12)
+            count += 1
+    print(f"{count} gradients explained")
+    assert count > 900
+
+
+@pytest.mark.parametrize("switches", [{"activation": "gelu", "norm_first": False}, {"fused": True}])
+def test_gradients_of_other_configurations_add_up_too(switches):
+    trace = example.trace(on="cpu", grad=True, **switches)
+    trace["logits"].tensor.square().sum().backward()
+    for name in ("src_input", "memory", "tgt_input"):
+        for index in itertools.product(range(2), range(2), range(3)):
+            found = trace[name].explain_grad(*index)
+            assert found.total == pytest.approx(found.value, abs=1e-10)
+
+
+def test_a_gradient_says_through_which_numbers_it_came():
+    trace = example.trace(on="cpu", grad=True)
+    trace["logits"].tensor[1, 1, 2].backward()
+    scores = "encoder.layers.0.self_attention.scores"
+    text = trace["encoder.layers.0.self_attention.key_heads"].explain_grad(1, 1, 1, 0).text
+    assert text.startswith("gradient of encoder.layers.0.self_attention.key_heads[batch 1, head 1")
+    assert f"through {scores}[batch 1, head 1, query 0, key 1]" in text
+    end = trace["logits"].explain_grad(1, 1, 2)
+    assert end.text.endswith("= 1.0000, from what came after the trace")
+
+
+def test_the_table_in_a_notebook_frames_what_was_used_and_escapes_names():
+    trace = example.trace(on="cpu")
+    html = trace["memory"].explain(1, 1, 0)._repr_html_()
+    assert "<pre" in html and "box-shadow" in html
+    scores = trace["encoder.layers.0.self_attention.scores"].explain(1, 1, 1, 0)._repr_html_()
+    assert scores.count("box-shadow") == 2
+    assert "<script" not in html and "http" not in html and " id=" not in html
+
+
+def test_it_is_quick():
+    started = time.process_time()
+    trace = example.trace(on="cpu")
+    traced = time.process_time()
+    trace["decoder.layers.0.cross_attention.weights"].explain(1, 2, 1, 0)
+    explained = time.process_time()
+    assert traced - started < 1 and explained - traced < 0.05
+
+
+def test_nothing_is_kept_of_the_tensors_and_a_model_may_change_afterwards():
+    model = example.model()
+    with Trace(model) as trace:
+        model(example.src, example.tgt, tgt_mask=example.tgt_mask)
+    before = trace["logits"].explain(0, 0, 0).text
+    with torch.no_grad():
+        model.output_projection.weight.zero_()
+    assert trace["logits"].explain(0, 0, 0).text == before
+
+
+def test_errors_say_what_is_wrong_and_what_to_do():
+    trace = example.trace(on="cpu")
+    with pytest.raises(ValueError, match=r"logits has 3 axes \(batch 2, tgt 2, vocab 4\), but"):
+        trace["logits"].explain(0, 0)
+    with pytest.raises(ValueError, match="logits: vocab 4 is out of range, its size is 4"):
+        trace["logits"].explain(0, 0, 4)
+    with pytest.raises(ValueError, match="depth must be at least 1, got 0"):
+        trace["logits"].explain(0, 0, 0, depth=0)
+    with pytest.raises(ValueError, match=r"depth=40 takes [\d,]+ numbers from step \d+ on"):
+        trace["logits"].explain(0, 0, 0, depth=40)
+    with pytest.raises(ValueError, match="no gradient was kept"):
+        trace["logits"].explain_grad(0, 0, 0)
+    with Trace(explain=False) as bare:
+        y: Float[Tensor, " n"] = torch.ones(2) + 1
+    with pytest.raises(ValueError, match="y: no operation was kept; trace with explain=True"):
+        bare["y"].explain(0)
+    assert y.sum() == 4
+
+
+def test_an_unknown_operation_is_named_and_can_be_taught(monkeypatch):
+    with Trace() as trace:
+        y: Float[Tensor, " n"] = F.softsign(torch.tensor([0.5, -1.0], dtype=torch.float64)).lgamma()
+    with pytest.raises(ValueError, match="no formula for the operation aten::lgamma; add one"):
+        trace["y"].explain(0)
+    from twelve_lab.explain.expression import call
+
+    monkeypatch.setitem(FORMULAS, "lgamma", lambda at: call("lgamma", at(0)))
+    assert y.shape == (2,) and check_all(trace)[0] == 2
+
+
+def test_a_negative_index_counts_from_the_end():
+    trace = example.trace(on="cpu")
+    assert trace["logits"].explain(-1, -1, -1).text == trace["logits"].explain(1, 1, 3).text
+
+
+def test_dropout_in_training_is_explained():
+    torch.manual_seed(0)
+    layer = nn.Dropout(0.5)
+    with Trace() as trace:
+        y: Float[Tensor, " n"] = layer(torch.arange(1.0, 9.0, dtype=torch.float64))
+    assert 0 < (y == 0).sum() < 8
+    assert check_all(trace)[0] == 8
+
+
+def test_of_a_large_operand_only_the_used_matrices_are_drawn():
+    trace = example.trace(on="cpu")
+    html = trace["encoder.layers.0.self_attention.weights"].explain(1, 2, 1, 0)._repr_html_()
+    assert html.count("<table") == 1 and "batch 1, head 2" in html
+
+
+def test_numbers_that_were_changed_out_of_sight_are_not_explained_wrongly():
+    with Trace() as trace:
+        x = torch.ones(3, dtype=torch.float64) * 2
+        x.numpy()[0] = 9.0
+        y: Float[Tensor, " n"] = x + 1
+    assert y.tolist() == [10, 3, 3]
+    assert trace["y"].explain(1).value == 3
+    with pytest.raises(ValueError, match=r"y\[n 0\]: .* gives 3.0, but the run holds 10.0"):
+        trace["y"].explain(0)
+
+
+def test_single_precision_and_infinities_are_explained():
+    with Trace() as trace:
+        x = torch.tensor([0.1, 1e3, 0.0], dtype=torch.float32)
+        y: Float[Tensor, " n"] = (x * 3.7 + 1).log() * x.exp()
+        z: Float[Tensor, " n"] = 1 / x
+    assert y.dtype == torch.float32 and z[2].isinf() and y[1].isinf()
+    for index in range(3):
+        assert trace["y"].explain(index).text.endswith(format_number(y[index].item()))
+        assert trace["z"].explain(index).text.endswith(format_number(z[index].item()))
+
+
+def test_numbers_put_in_by_index_are_explained():
+    x = torch.arange(12.0, dtype=torch.float64).view(3, 4)
+    with Trace() as trace:
+        y = x + 0.5
+        y[torch.tensor([0, 2])] = x[1] * 10
+        y[x > 10] = -1.0
+        y[:, torch.tensor([1])] = 7.0
+        put: Float[Tensor, "a b"] = y
+        copied: Float[Tensor, "a b"] = x.index_copy(0, torch.tensor([1]), x[:1] * 2)
+        spread: Float[Tensor, "a b"] = x.scatter(1, torch.tensor([[1], [0], [3]]), x[:, :1] - 4)
+    assert put[0, 0] == 40 and put[2, 3] == -1 and (put[:, 1] == 7).all()
+    assert copied[1, 3] == 6 and spread[2, 3] == 4
+    assert check_all(trace) == (36, 36)
+
+
+def test_conversions_are_explained_with_the_number_they_give():
+    x = torch.tensor([1.75, -2.5, 0.1], dtype=torch.float64)
+    with Trace() as trace:
+        whole: Float[Tensor, " n"] = (x * 3).long()
+        half: Float[Tensor, " n"] = (x * 3).float()
+        wide: Float[Tensor, " n"] = (x.float() * 3).double()
+    assert whole.tolist() == [5, -7, 0]
+    for name, tensor in (("whole", whole), ("half", half), ("wide", wide)):
+        for index in range(3):
+            explanation = trace[name].explain(index)
+            assert explanation.value == tensor[index].item()
+            assert calculate(explanation) == pytest.approx(explanation.value, abs=1e-6)
+    assert "trunc(" in trace["whole"].explain(0).text
+
+
+def test_more_functions_are_explained():
+    x = torch.tensor([[0.3, -0.7, 30.0], [-900.0, 0.5, 1.5]], dtype=torch.float64)
+    with Trace() as trace:
+        bends: Float[Tensor, "a b"] = F.softplus(x) + F.leaky_relu(x) + F.softplus(x, beta=2.0)
+        gates: Float[Tensor, "a b"] = x.sigmoid() + F.silu(x)
+        sums: Float[Tensor, "a b"] = x.cumsum(1) + x.prod(1, keepdim=True)
+        sizes: Float[Tensor, " a"] = x.norm(dim=1)
+        unit: Float[Tensor, "a b"] = F.normalize(x, dim=1)
+        held: Float[Tensor, "a b"] = x.clamp(-1, 1) + x.clamp(max=0) + x.clamp(x[0], x[0] + 1)
+        rest: Float[Tensor, "a b"] = x.abs().log2() + x.floor() + x.tanh() + x.atan()
+    assert all(torch.isfinite(t).all() for t in (bends, gates, sums, sizes, unit, held, rest))
+    assert check_all(trace)[0] == 38

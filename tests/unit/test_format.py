@@ -1,0 +1,166 @@
+"""Printed numbers: by hand, then the laws that keep CPU and GPU alike, then errors."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from twelve_lab.show.format import format_number, format_tensor, rounding_margin
+
+TWELVE = [
+    [[0.0, 1.0, 0.0], [1.661471, 0.690302, 0.362154]],
+    [[0.7, 1.2, 0.4], [1.441471, 0.840302, 0.502154]],
+]
+WORDS = [["<pad>", "cat"], ["dog", "fish"]]
+
+
+def lines(*rows: str) -> str:
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0000"),
+        (-0.0, "0.0000"),
+        (-0.00004, "0.0000"),
+        (-0.00006, "-0.0001"),
+        (1.441471, "1.4415"),
+        (-12.5, "-12.5000"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (7, "7"),
+        (True, "True"),
+    ],
+)
+def test_a_number_by_hand(value, text):
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize("noise", [-5e-9, -1e-15, 0.0, 1e-15, 5e-9])
+@pytest.mark.parametrize("tie", [0.00005, 0.12345, 2.00015])
+def test_a_tie_goes_away_from_zero_whatever_its_last_bits_say(tie, noise):
+    above = {0.00005: "0.0001", 0.12345: "0.1235", 2.00015: "2.0002"}[tie]
+    assert format_number(tie + noise) == above
+    assert format_number(-tie + noise) == f"-{above}"
+
+
+def test_decimals_can_be_chosen_and_ints_ignore_them():
+    assert format_number(0.125, 2) == "0.13"
+    assert format_number(2.5, 0) == "3"
+    assert format_number(3, 2) == "3"
+
+
+def test_three_axes_by_hand():
+    assert format_tensor(TWELVE, "batch src d_model") == lines(
+        "(batch=2, src=2, d_model=3)",
+        "       d_model       0       1       2",
+        "batch 0  src 0  0.0000  1.0000  0.0000",
+        "         src 1  1.6615  0.6903  0.3622",
+        "batch 1  src 0  0.7000  1.2000  0.4000",
+        "         src 1  1.4415  0.8403  0.5022",
+    )
+
+
+def test_words_stand_in_for_indices():
+    text = format_tensor(TWELVE, "batch src d_model", labels={"src": WORDS})
+    assert text.splitlines()[2:4] == [
+        "batch 0  src <pad>  0.0000  1.0000  0.0000",
+        "         src cat    1.6615  0.6903  0.3622",
+    ]
+
+
+def test_columns_are_named_anew_for_each_sentence():
+    text = format_tensor([[[1, 2]], [[3, 4]]], "batch query key", labels={"key": WORDS})
+    assert text == lines(
+        "(batch=2, query=1, key=2)",
+        "              key  <pad>    cat",
+        "batch 0  query 0      1      2",
+        "              key    dog   fish",
+        "batch 1  query 0      3      4",
+    ).replace("              key", "             key")
+
+
+def test_a_mask_by_hand():
+    mask = torch.ones(1, 1, 2, 2, dtype=torch.bool).tril()
+    assert format_tensor(mask, "batch 1 query key") == lines(
+        "(batch=1, 1, query=2, key=2)  · = False",
+        "             key     0     1",
+        "batch 0  query 0  True     ·",
+        "         query 1  True  True",
+    )
+
+
+def test_no_axis_one_axis_and_an_axis_of_size_one():
+    assert format_tensor(0.25, "") == "(scalar)  0.2500"
+    assert (
+        format_tensor([1.0, -2.0], "d_k") == "(d_k=2)\nd_k        0        1\n      1.0000  -2.0000"
+    )
+    assert format_tensor([[1.0], [2.0]], "src 1") == "(src=2, 1)\nsrc 0  1.0000\nsrc 1  2.0000"
+
+
+def test_five_axes_name_every_block_once():
+    text = format_tensor(torch.arange(32).view(2, 2, 2, 2, 2), "a b c d e").splitlines()
+    assert len(text) == 2 + 16
+    assert text[2] == "a 0  b 0  c 0  d 0   0   1"
+    assert text[3] == "               d 1   2   3"
+    assert text[6] == "     b 1  c 0  d 0   8   9"
+    assert sum("a 1" in line for line in text) == 1
+
+
+def test_odd_values_are_spelled_out_in_one_width():
+    text = format_tensor([math.nan, math.inf, -math.inf, -0.0], "key").splitlines()[-1]
+    assert text.split() == ["nan", "inf", "-inf", "0.0000"]
+    assert len(text) == len("key") + 4 * (2 + len("0.0000"))
+
+
+def test_a_long_axis_shows_its_two_ends():
+    text = format_tensor(torch.arange(20), "position")
+    assert text.splitlines()[1].split()[1:] == ["0", "1", "2", "3", "…", "16", "17", "18", "19"]
+    assert len(format_tensor(torch.zeros(20, 20, 3), "a b c").splitlines()) < 90
+
+
+def test_an_empty_tensor_says_so():
+    assert format_tensor(torch.zeros(0, 3), "src d_model") == "(src=0, d_model=3)  empty"
+
+
+def test_nothing_is_said_about_the_type_or_the_graph():
+    leaf = torch.tensor(TWELVE[0], dtype=torch.float64, requires_grad=True)
+    text = format_tensor(leaf * 1, "src d_model")
+    assert text == format_tensor(TWELVE[0], "src d_model")
+    assert "grad" not in text and "float" not in text
+
+
+def test_a_trace_entry_brings_its_axes():
+    entry = SimpleNamespace(value=torch.tensor(TWELVE), axes=("batch", "src", "d_model"))
+    assert format_tensor(entry) == format_tensor(TWELVE, "batch src d_model")
+
+
+def test_the_margin_is_the_distance_to_where_the_text_changes():
+    assert rounding_margin([0.0]) > 4e-5
+    assert rounding_margin([0.25, -3.0]) > 4e-5
+    assert rounding_margin([0.12345]) == pytest.approx(1e-8, rel=1e-3)
+    assert rounding_margin([1.0, 0.123451]) == pytest.approx(1e-6 + 1e-8, rel=1e-3)
+    assert rounding_margin([0.123451, math.inf, math.nan]) < 2e-6
+    assert rounding_margin([1, 2]) == math.inf
+
+
+@pytest.mark.parametrize("value", [0.71828, -1.00003, 0.49996, 0.00004, 3.0])
+def test_a_move_smaller_than_the_margin_changes_no_text(value):
+    move = 0.99 * rounding_margin([value])
+    assert format_number(value - move) == format_number(value) == format_number(value + move)
+
+
+def test_errors_name_the_argument_and_the_numbers():
+    with pytest.raises(ValueError, match=r"'src d_model' has 2 names.*3 axes.*\(2, 2, 3\)"):
+        format_tensor(TWELVE, "src d_model")
+    with pytest.raises(ValueError, match="axes is missing"):
+        format_tensor(TWELVE)
+    with pytest.raises(ValueError, match="axis '1' of 'batch 1' has size 2"):
+        format_tensor([[1, 2]], "batch 1")
+    with pytest.raises(ValueError, match=r"labels\['src'\] has 3 names, but axis src has size 2"):
+        format_tensor(TWELVE[0], "src d_model", labels={"src": ["a", "b", "c"]})
+    with pytest.raises(ValueError, match=r"labels\['src'\] has 2 lists.*no batch axis"):
+        format_tensor(TWELVE[0], "src d_model", labels={"src": WORDS})

@@ -1,0 +1,173 @@
+"""What was solved: noted beside the notebooks, never lost, and never a reason to stop."""
+
+import json
+import threading
+from importlib.metadata import version
+
+import pytest
+
+from twelve_lab.check import MISTAKES, WrongAnswer, check
+from twelve_lab.check.progress import FILE, begin, note, read, report
+from twelve_lab.cli import main
+
+VIEW = MISTAKES["split-view"].wrong
+
+
+def split(projected, num_heads):
+    return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working directory that keeps a progress.json."""
+    monkeypatch.chdir(tmp_path)
+    assert begin(tmp_path)
+    return tmp_path
+
+
+def rows(folder):
+    return read(folder / FILE)["exercises"]
+
+
+def test_a_fresh_one_holds_the_version_and_nothing_solved(folder):
+    assert read(folder / FILE) == {"version": version("twelve"), "exercises": {}}
+
+
+def test_one_that_is_there_is_not_begun_anew(folder):
+    check("06-split-heads", split)
+    before = (folder / FILE).read_text(encoding="utf-8")
+    assert not begin(folder)
+    assert (folder / FILE).read_text(encoding="utf-8") == before
+
+
+def test_nothing_is_written_where_none_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check("06-split-heads", split)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_answers_are_counted_until_one_is_right(folder, capsys):
+    for wrong in (VIEW, VIEW, lambda projected, num_heads: projected):
+        with pytest.raises(WrongAnswer):
+            check("06-split-heads", wrong)
+    row = {"solved": None, "wrong answers": 3, "mistakes": ["split-view"]}
+    assert rows(folder) == {"06-split-heads": row}
+
+    check("06-split-heads", split)
+    solved = rows(folder)["06-split-heads"]
+    assert solved["solved"].endswith("+00:00")
+    assert solved["wrong answers"] == 3
+
+    with pytest.raises(WrongAnswer):
+        check("06-split-heads", MISTAKES["split-interleaved"].wrong)
+    check("06-split-heads", split)
+    assert rows(folder)["06-split-heads"] == solved
+    assert capsys.readouterr().err == ""
+
+
+def test_the_first_time_counts(folder):
+    row = {"solved": "2026-01-01T00:00:00+00:00", "wrong answers": 0, "mistakes": []}
+    content = {"version": version("twelve"), "exercises": {"06-split-heads": row}}
+    (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
+    check("06-split-heads", split)
+    assert rows(folder) == {"06-split-heads": row}
+
+
+def test_a_blank_is_not_noted(folder):
+    check("06-split-heads", ...)
+    assert rows(folder) == {}
+
+
+def test_a_prediction_is_noted_too(folder):
+    check("06-scores-shape", (2, 3, 4, 5))
+    assert rows(folder)["06-scores-shape"]["solved"]
+
+
+def test_no_note_is_lost_where_many_write_at_once(folder):
+    ids = [f"06-{at}" for at in range(24)]
+    threads = [threading.Thread(target=note, args=(id, "ok", None)) for id in ids]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert sorted(rows(folder)) == sorted(ids)
+
+
+BROKEN = [
+    "",
+    "[]",
+    "{",
+    '{"version": "0.1.0"}',
+    '{"version": 1, "exercises": {}}',
+    '{"version": "0.1.0", "exercises": {"06-split-heads": {"solved": null}}}',
+    '{"version": "0.1.0", "exercises": {"06-split-heads": 3}}',
+]
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_broken_file_is_named_and_left_as_it_is(folder, content, capsys):
+    (folder / FILE).write_text(content, encoding="utf-8")
+    check("06-split-heads", split)
+    out, err = capsys.readouterr()
+    assert out.startswith("(Not noted in progress.json: ")
+    assert "✓ 06-split-heads: right." in out
+    assert err == ""
+    assert (folder / FILE).read_text(encoding="utf-8") == content
+    with pytest.raises(ValueError, match=r"progress\.json is no progress of this course"):
+        read(folder / FILE)
+
+
+def test_a_disk_that_takes_nothing_is_no_reason_to_stop(folder, monkeypatch, capsys):
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    before = (folder / FILE).read_text(encoding="utf-8")
+    monkeypatch.setattr("os.replace", full)
+    check("06-split-heads", split)
+    assert "No space left on device" in capsys.readouterr().out
+    assert (folder / FILE).read_text(encoding="utf-8") == before
+
+
+def test_the_report_of_one_learner_names_what_is_open_and_what_was_met(folder):
+    check("06-merge-heads", lambda heads: heads.transpose(1, 2).flatten(2))
+    with pytest.raises(WrongAnswer):
+        check("06-split-heads", VIEW)
+    said = report([folder])
+    assert f"begun with version {version('twelve')}\n" in said
+    assert "06 multi-head attention: 1 of " in said
+    assert "  06-merge-heads  solved on 2" in said
+    assert "  06-split-heads  open, after 1 wrong: split-view\n" in said
+    assert "Solved: 1 of " in said
+
+
+def test_the_report_of_a_class_counts_the_mistakes(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("another learner")
+    for place in (folder, other):
+        row = {"solved": None, "wrong answers": 2, "mistakes": ["split-view"]}
+        content = {"version": "0.0.1", "exercises": {"06-split-heads": row}}
+        (place / FILE).write_text(json.dumps(content), encoding="utf-8")
+    said = report([folder, other / FILE])
+    assert len([line for line in said.splitlines() if " 2 wrong answers; begun with" in line]) == 2
+    assert f"begun with version 0.0.1, and this is {version('twelve')}" in said
+    assert said.endswith("by the number of learners:\n    2  split-view")
+
+
+def test_what_another_version_knew_is_named(folder):
+    row = {"solved": "2026-01-01T00:00:00+00:00", "wrong answers": 0, "mistakes": []}
+    content = {"version": "0.0.1", "exercises": {"99-nothing": row}}
+    (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
+    assert report([folder]).endswith("Of another version of the course: 99-nothing")
+
+
+def test_the_command_prints_the_report(folder, capsys):
+    assert main(["progress", str(folder)]) == 0
+    assert capsys.readouterr().out == report([folder]) + "\n"
+
+
+def test_the_command_says_what_is_missing(folder, capsys):
+    assert main(["progress", str(folder / "nowhere")]) == 1
+    said = capsys.readouterr().err
+    assert (
+        said
+        == f"twelve: there is no {folder / 'nowhere'}: make student begins one in build/student\n"
+    )

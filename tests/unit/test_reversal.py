@@ -1,0 +1,193 @@
+"""The task of notebooks 13 and 14: rows of digits, written backwards."""
+
+import time
+from importlib.resources import files
+
+import pytest
+import torch
+
+from twelve.training import IGNORED, Batch, train
+from twelve_lab import Trace, device, reversal
+
+# What each part of a batch holds for the sentence 7 3 9, written by hand.
+BY_HAND = {
+    "src": "7 3 9 <pad> <pad> <pad> <pad> <pad> <pad> <pad>",
+    "tgt": "<start> 9 3 7 <end> <pad> <pad> <pad> <pad> <pad> <pad>",
+    "labels": "9 3 7 <end> - - - - - - -",
+}
+TRAINED_BYTES = 100_000
+
+
+@pytest.fixture
+def float32():
+    """Compute as the notebook does: in torch's own default type."""
+    torch.set_default_dtype(torch.float32)
+
+
+def digits_of(row: torch.Tensor) -> list[int]:
+    return [int(word) for word in reversal.words(row[None])[0] if word.isdigit()]
+
+
+def perfect(batch: Batch) -> torch.Tensor:
+    """Give the logits of a model that makes no mistake."""
+    right = batch.labels.masked_fill(batch.labels == IGNORED, reversal.PAD)
+    return torch.nn.functional.one_hot(right, len(reversal.vocabulary)).double()
+
+
+def shortest(batch: Batch, length: int) -> int:
+    return int((batch.src != reversal.PAD).sum(1).eq(length).nonzero()[0])
+
+
+def test_a_sentence_is_shifted_and_padded_as_by_hand():
+    src = torch.tensor([10, 6, 12] + 7 * [0])
+    assert " ".join(reversal.words(src[None])[0]) == BY_HAND["src"]
+    batch = reversal.batch(0)
+    row = shortest(batch, 3)
+    first, second, third = digits_of(batch.src[row])
+    for name, by_hand in BY_HAND.items():
+        table = str.maketrans("739", f"{first}{second}{third}")
+        found = " ".join(reversal.words(getattr(batch, name)[row : row + 1])[0])
+        assert found == by_hand.translate(table), name
+
+
+@pytest.mark.parametrize("batch", [reversal.batch(5), reversal.held_out()])
+def test_every_target_is_its_source_backwards_and_then_an_end(batch):
+    for src, tgt, labels in zip(batch.src, batch.tgt, batch.labels, strict=True):
+        digits = digits_of(src)
+        assert 3 <= len(digits) <= 10
+        padding = 10 - len(digits)
+        backwards = [digit + 3 for digit in reversed(digits)]
+        assert src.tolist() == [digit + 3 for digit in digits] + padding * [0]
+        assert tgt.tolist() == [1, *backwards, 2, *padding * [0]][:11]
+        assert labels.tolist() == [*backwards, 2, *padding * [IGNORED]]
+    assert torch.equal(batch.src_mask, (batch.src != 0)[:, None, None, :])
+    assert torch.equal(batch.tgt_mask.cpu(), torch.ones(1, 1, 11, 11).tril().bool())
+
+
+def test_held_out_sequences_are_in_no_batch_for_training():
+    # Every training sum leaves a remainder by ten and no held-out one does: no batch of any step,
+    # seed or size can hold one of them.
+    held_out = [digits_of(row) for row in reversal.held_out().src]
+    assert len(held_out) == 512
+    assert all(sum(digits) % 10 == 0 for digits in held_out)
+    seen = [
+        digits_of(row)
+        for seed in range(3)
+        for step in (0, 1, 2, 399)
+        for row in reversal.batch(step, seed=seed, size=200).src
+    ]
+    remainders = torch.tensor([sum(digits) % 10 for digits in seen]).bincount(minlength=10)
+    assert remainders[0] == 0
+    # 2400 draws fall on nine remainders: 267 each, give or take 15.
+    assert remainders[1:].min() > 267 - 5 * 15
+
+
+@pytest.mark.parametrize("batch", [reversal.batch(0, size=2000), reversal.held_out(2000)])
+def test_lengths_and_digits_are_all_as_likely(batch):
+    rows = [digits_of(row) for row in batch.src]
+    lengths = torch.tensor([len(digits) for digits in rows]).bincount(minlength=11)
+    # 250 each, give or take 15.
+    assert lengths[3:].min() > 250 - 5 * 15 and lengths[3:].max() < 250 + 5 * 15
+    for place in (0, 1, 2):
+        counts = torch.tensor([digits[place] for digits in rows]).bincount(minlength=10)
+        # 200 each, give or take 13.
+        assert counts.min() > 200 - 5 * 13 and counts.max() < 200 + 5 * 13
+
+
+def test_a_batch_is_the_same_whenever_it_is_drawn_and_like_no_other():
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = reversal.batch(7, seed=2, size=16)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(3)
+    assert all(map(torch.equal, first, reversal.batch(7, seed=2, size=16)))
+    assert not torch.equal(first.src, reversal.batch(8, seed=2, size=16).src)
+    assert not torch.equal(first.src, reversal.batch(7, seed=3, size=16).src)
+    assert all(map(torch.equal, reversal.held_out(8), reversal.held_out(8)))
+    assert {part.device.type for part in first} == {device().type}
+
+
+def test_a_model_is_the_same_for_the_same_seed_and_leaves_the_random_numbers_alone():
+    state = torch.get_rng_state()
+    one, same, other = (reversal.model(seed, d_model=8) for seed in (4, 4, 5))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not one.training
+    weight = one.output_projection.weight
+    assert torch.equal(weight, same.output_projection.weight)
+    assert not torch.equal(weight, other.output_projection.weight)
+
+
+def test_only_a_sequence_without_a_mistake_counts(monkeypatch):
+    batch = reversal.held_out(6)
+    model = reversal.model(d_model=8, num_layers=1).train()
+    logits = perfect(batch)
+    position = {"at": 0}
+
+    def write(model, src, **settings):
+        assert not model.training
+        ids = logits.argmax(-1)
+        stop = min(settings["max_len"] - 1, position.get("stop", 99))
+        return torch.cat([torch.full_like(ids[:, :1], settings["start_id"]), ids[:, :stop]], 1)
+
+    monkeypatch.setattr(reversal, "greedy_decode", write)
+    assert reversal.exact(model, batch) == 6
+    assert model.training
+    # One wrong digit, one sentence that never ends, one that ends early.
+    logits[0, 0] = logits[0, 0].roll(1)
+    length = len(digits_of(batch.src[1]))
+    logits[1, length] = torch.nn.functional.one_hot(torch.tensor(5), 13)
+    logits[2, 2] = torch.nn.functional.one_hot(torch.tensor(reversal.END), 13)
+    assert reversal.exact(model, batch) == 3
+    # Decoding stops once every sentence has ended: what is left is padding.
+    short = [row for row in range(3, 6) if len(digits_of(batch.src[row])) < 10]
+    position["stop"] = 10
+    assert reversal.exact(model, batch) == len(short)
+
+
+def test_an_untrained_model_gets_nothing_right():
+    assert reversal.exact(reversal.model(), reversal.held_out(64)) == 0
+
+
+@pytest.mark.usefixtures("float32")
+def test_the_stored_weights_write_every_held_out_sequence():
+    path = files("twelve_lab") / "reverser.pt"
+    assert len(path.read_bytes()) < TRAINED_BYTES
+    model = reversal.trained()
+    assert not model.training
+    assert {weight.dtype for weight in model.state_dict().values()} == {torch.float64}
+    held_out = reversal.held_out()
+    assert reversal.exact(model, held_out) == len(held_out.src) == 512
+
+
+def test_the_stored_weights_are_half_precision_and_nothing_else():
+    with (files("twelve_lab") / "reverser.pt").open("rb") as file:
+        weights = torch.load(file, weights_only=True)
+    named = dict(reversal.trained().named_parameters())
+    assert list(weights) == list(named)
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
+    assert all(torch.equal(named[name].cpu(), weight.double()) for name, weight in weights.items())
+
+
+def test_the_trained_model_looks_at_the_mirrored_place():
+    model, batch = reversal.trained(), reversal.held_out(64)
+    with Trace(model, explain=False) as trace, torch.no_grad():
+        model(batch.src, batch.tgt, src_mask=batch.src_mask, tgt_mask=batch.tgt_mask)
+    weights = trace[reversal.MIRROR].value[:, reversal.MIRROR_HEAD]
+    hits = [
+        int(weights[row, written].argmax()) == len(digits) - 1 - written
+        for row, digits in enumerate(map(digits_of, batch.src))
+        for written in range(len(digits))
+    ]
+    assert sum(hits) / len(hits) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("float32", "unchecked")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_reversing_is_learned_without_a_mistake_in_seconds(seed):
+    model, held_out = reversal.model(seed), reversal.held_out()
+    start = time.process_time()
+    train(model, lambda step: reversal.batch(step, seed=seed), steps=800, lr=0.015)
+    seconds = time.process_time() - start
+    assert reversal.exact(model, held_out) == len(held_out.src) == 512
+    assert torch.get_num_threads() == 1 and seconds < 15.0

@@ -1,0 +1,171 @@
+"""Tables in a notebook: structure, escaping, contrast, and the palette they share with figures."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from twelve_lab.course import STEPS, find_step
+from twelve_lab.show.format import format_tensor
+from twelve_lab.show.palette import (
+    AXIS_STYLES,
+    INK,
+    NEUTRAL,
+    PAPER,
+    axis_style,
+    contrast,
+    signed_fill,
+    weight_fill,
+)
+from twelve_lab.show.show import show
+
+TWELVE = torch.tensor(
+    [[[0, 1, 0], [1.661471, 0.690302, 0.362154]], [[0.7, 1.2, 0.4], [1.441471, 0.840302, 0.502154]]]
+)
+WORDS = {"src": [["<pad>", "cat"], ["dog", "fish"]]}
+
+
+class Tags(HTMLParser):
+    """Collects tags, their attributes, and whether each is closed in order."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_text_form_is_the_formatters_with_the_title_in_front():
+    text = format_tensor(TWELVE, "batch src d_model", labels=WORDS)
+    assert repr(show(TWELVE, "batch src d_model", labels=WORDS, title="x")) == f"x {text}"
+    assert repr(show(TWELVE, "batch src d_model", labels=WORDS)) == text
+
+
+def test_a_trace_entry_brings_its_name():
+    entry = SimpleNamespace(value=TWELVE, axes=("batch", "src", "d_model"), name="src_input")
+    assert repr(show(entry)).startswith("src_input (batch=2, src=2, d_model=3)\n")
+
+
+def test_every_number_stands_in_a_cell_under_real_headers():
+    parsed = Tags(show(TWELVE, "batch src d_model", labels=WORDS)._repr_html_())
+    names = [tag for tag, _ in parsed.tags]
+    assert names.count("table") == names.count("caption") == 2
+    assert names.count("td") == 12 + 2 * 2
+    assert {attrs["scope"] for tag, attrs in parsed.tags if tag == "th"} == {
+        "col", "colgroup", "row", "rowgroup",
+    }  # fmt: skip
+    numbers = [text for text in parsed.text if re.fullmatch(r"\d\.\d{4}", text)]
+    assert numbers == re.findall(r"\d\.\d{4}", format_tensor(TWELVE, "batch src d_model"))
+    assert not parsed.open
+
+
+@pytest.mark.parametrize("axes", ["", "a", "a b", "a b c", "a b c d", "a b c d e"])
+def test_every_rank_has_closed_tags(axes):
+    x = torch.zeros([2] * len(axes.split()))
+    assert not Tags(show(x, axes)._repr_html_()).open
+
+
+def test_labels_titles_and_axis_names_are_inert():
+    evil = "<script>alert(1)</script>"
+    html = show(
+        [[1.0], [2.0]], "src <b>", labels={"src": [evil, "<pad>"]}, title=evil
+    )._repr_html_()
+    assert {tag for tag, _ in Tags(html).tags}.isdisjoint({"script", "b", "pad"})
+    assert "&lt;script&gt;" in html and "&lt;pad&gt;" in html
+
+
+def test_the_html_is_the_same_every_time_and_needs_nothing_from_outside():
+    html = show(TWELVE, "batch src d_model", title="x")._repr_html_()
+    assert html == show(TWELVE.clone(), "batch src d_model", title="x")._repr_html_()
+    attributes = {name for _, attrs in Tags(html).tags for name in attrs}
+    assert attributes == {"style", "scope", "colspan", "rowspan"}
+    assert "url(" not in html and "http" not in html
+    assert len(html) < 6_000
+
+
+def test_a_dark_theme_cannot_hide_a_cell():
+    for tag, attrs in Tags(show(TWELVE, "batch src d_model")._repr_html_()).tags:
+        if tag in ("td", "th"):
+            assert "background:#" in attrs["style"]
+        if tag in ("table", "caption"):
+            assert f"color:{INK}" in attrs["style"]
+
+
+def test_colour_is_never_text():
+    colours = re.findall(r"(?<![-\w])color:(#\w+)", show(TWELVE, "batch src d_model")._repr_html_())
+    assert set(colours) == {INK}
+
+
+def test_minus_infinity_is_hatched_and_named():
+    html = show([[-torch.inf, 1.0]], "query key")._repr_html_()
+    assert re.search(r"repeating-linear-gradient[^>]*>-inf<", html)
+
+
+@pytest.mark.parametrize("share", [-1.0, -0.4, 0.0, 0.3, 1.0])
+def test_text_is_readable_on_every_shade(share):
+    assert contrast(INK, signed_fill(share, 1.0)) >= 4.5
+    assert contrast(INK, weight_fill(abs(share))) >= 4.5
+
+
+def test_contrast_by_hand():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#222222", "#ffffff") == pytest.approx(15.9, abs=0.05)
+
+
+def test_shades_are_symmetric_about_a_white_zero():
+    assert signed_fill(0.0, 1.0) == signed_fill(1.0, 0.0) == signed_fill(torch.nan, 1.0) == PAPER
+    assert signed_fill(2.0, 2.0) == signed_fill(0.5, 0.5) == "#f4a582"
+    assert signed_fill(-2.0, 2.0) == "#92c5de"
+    assert (weight_fill(0.0), weight_fill(1.0)) == (PAPER, "#969696")
+
+
+def test_axes_have_the_colours_of_the_style_guide():
+    assert axis_style("batch")[:2] == ("#CC79A7", "dotted")
+    assert axis_style("query") == axis_style("tgt")
+    assert axis_style("key") == axis_style("src")
+    assert axis_style("head*d_k") == axis_style("d_k") == axis_style("d_v")
+    assert axis_style("vocab")[:2] == ("#000000", "dashdot")
+    assert axis_style("anything") == NEUTRAL
+
+
+def test_no_two_axes_differ_by_colour_alone():
+    signs = {(style.line, style.width) for style in AXIS_STYLES.values()}
+    solid_and_wide = {axis_style("tgt"), axis_style("d_model")}
+    assert len(signs) == len(set(AXIS_STYLES.values())) - len(solid_and_wide) + 1
+
+
+def test_steps_are_numbered_in_reading_order():
+    assert [step.number for step in STEPS] == [f"{i:02d}" for i in range(16)] + ["a1", "a2"]
+    assert find_step(4) == find_step("04") == find_step("attention")
+    assert find_step("06").notebook == "notebooks/06_multi_head_attention.ipynb"
+    with pytest.raises(ValueError, match="step '99' is not one of 00, 01"):
+        find_step("99")
+
+
+def test_loading_the_lab_does_not_load_matplotlib():
+    code = (
+        "import sys, twelve_lab.show.show, twelve_lab.draw; "
+        "assert 'matplotlib' not in sys.modules; "
+        "twelve_lab.draw.strip('04').png(); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_words_of_each_sentence_cannot_name_the_columns_where_sentences_are_the_rows():
+    text = repr(show(torch.ones(2, 2), "batch tgt", labels={"tgt": [["a", "b"], ["c", "d"]]}))
+    assert text.splitlines()[1].split() == ["tgt", "0", "1"]

@@ -1,0 +1,576 @@
+"""The trace of a run: names, axes, values, gradients, and no cost while it is off."""
+
+import dataclasses
+import gc
+import json
+import math
+import weakref
+
+import pytest
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import twelve
+from twelve_lab import AxisError, Trace, example
+from twelve_lab.course import STEPS
+from twelve_lab.show.summary import ledger_html, plain
+
+
+class LearnerAttention(nn.Module):
+    """What somebody might write in a notebook."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.w_q = twelve.Linear(d_model, d_model)
+
+    def forward(self, x: Float[Tensor, "batch seq d_model"]):
+        asked: Float[Tensor, "batch query d_model"] = self.w_q(x)
+        matches: Float[Tensor, "batch query key"] = asked @ x.transpose(1, 2)
+        for _ in range(2):
+            blended: Float[Tensor, "batch query d_model"] = matches.softmax(-1) @ x
+        return blended
+
+
+def halve(x):
+    halved: Float[Tensor, "batch n"] = x / 2
+    return halved
+
+
+class Halver(nn.Module):
+    """A forward without an annotation of its own, and a method beside it."""
+
+    def forward(layer, x):
+        return halve(halve(x))
+
+    def double(self, x):
+        doubled: Float[Tensor, "batch n"] = 2 * x
+        return doubled
+
+
+class Turned(nn.Module):
+    """A forward that takes its axes for each other."""
+
+    def forward(self, x: Float[Tensor, "row column"]):
+        turned: Float[Tensor, "column row"] = x
+        return turned
+
+
+class Ops(TorchDispatchMode):
+    """List the operations that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def run_cell(path, code):
+    """Run the code of a notebook cell and return its names."""
+    path.write_text(code)
+    names = {"torch": torch, "Float": Float, "Tensor": Tensor, "Trace": Trace}
+    exec(compile(code, str(path), "exec"), names)
+    return names
+
+
+def traced_scores(*rows):
+    def scores(x):
+        filled: Float[Tensor, "query key"] = x
+        return filled
+
+    with Trace() as traced:
+        scores(torch.tensor(rows))
+    return traced
+
+
+def run(model):
+    return model(example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return example.trace(on="cpu")
+
+
+def test_the_main_configuration_gives_these_tensors_in_order(trace):
+    assert len(trace) == 86
+    names = list(trace)
+    assert names[0] == "src_embedding.vectors"
+    assert names[-1] == "logits"
+    assert names.index("memory") < names.index("tgt_input") < names.index("decoder_output")
+    assert [name for name in names if name.startswith("positional_encoding#2")] == [
+        "positional_encoding#2.positions",
+        "positional_encoding#2.encoded",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "axes", "shape", "step"),
+    [
+        ("src_input", ("batch", "src", "d_model"), (2, 2, 3), "12"),
+        ("positional_encoding.positions", ("src", "d_model"), (2, 3), "03"),
+        ("encoder.norm.mean", ("batch", "src", "1"), (2, 2, 1), "07"),
+        ("decoder.layers.0.cross_attention.scores", ("batch", "head", "query", "key"),
+         (2, 3, 2, 2), "04"),
+        ("decoder.layers.0.self_attention.merged", ("batch", "query", "head*d_v"), (2, 2, 3), "06"),
+        ("decoder.layers.0.feed_forward.activated", ("batch", "tgt", "d_ff"), (2, 2, 4), "09"),
+        ("logits", ("batch", "tgt", "vocab"), (2, 2, 4), "12"),
+    ],
+)  # fmt: skip
+def test_every_axis_has_its_name(trace, name, axes, shape, step):
+    entry = trace[name]
+    assert (entry.axes, entry.shape, entry.step) == (axes, shape, step)
+
+
+def test_the_companion_tells_every_axis_from_every_other():
+    companion = example.companion
+    model = companion.model()
+    with Trace(model) as traced:
+        model(companion.src, companion.tgt,
+              src_mask=companion.src_mask, tgt_mask=companion.tgt_mask)  # fmt: skip
+    cross = traced["decoder.layers.1.cross_attention.scores"]
+    assert dict(zip(cross.axes, cross.shape, strict=True)) == {
+        "batch": 2, "head": 3, "query": 4, "key": 5,
+    }  # fmt: skip
+    assert traced["decoder.layers.0.cross_attention.merged"].shape == (2, 4, 18)
+
+
+def test_the_values_are_those_of_the_run(trace):
+    model = example.model()
+    torch.testing.assert_close(trace["logits"].value, run(model).detach())
+    weights = trace["encoder.layers.0.self_attention.weights"].value
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 2))
+
+
+def test_a_value_is_a_copy_that_later_writes_do_not_reach():
+    def overwrites(x):
+        first: Float[Tensor, "rows n"] = x * 2
+        first.zero_()
+        return first
+
+    with Trace() as traced:
+        overwrites(torch.ones(1, 3))
+    assert traced["overwrites.first"].value.tolist() == [[2, 2, 2]]
+
+
+def test_a_learners_own_module_is_traced_like_ours():
+    module = LearnerAttention(3)
+    with Trace(module) as traced:
+        module(torch.ones(2, 5, 3))
+    assert list(traced) == ["asked", "matches", "blended", "blended#2"]
+    assert traced["matches"].axes == ("batch", "query", "key")
+    assert traced["matches"].step == ""
+
+
+def test_without_a_model_the_class_gives_the_name_and_a_second_call_its_number():
+    module = LearnerAttention(3)
+    with Trace() as traced:
+        kept: Float[Tensor, "batch seq d_model"] = module(torch.ones(2, 5, 3))
+        module(torch.ones(2, 4, 3))
+    assert "kept" in traced
+    assert kept.shape == traced["kept"].shape
+    assert traced["LearnerAttention#2.matches"].shape == (2, 4, 4)
+
+
+def test_a_forward_that_calls_the_one_it_overrides_is_one_call():
+    class Louder(LearnerAttention):
+        def forward(self, x: Float[Tensor, "batch seq d_model"]):
+            louder: Float[Tensor, "batch seq d_model"] = 2 * super().forward(x)
+            return louder
+
+    module = Louder(3)
+    with Trace(module) as traced:
+        module(torch.ones(2, 5, 3))
+    names = ["asked", "matches", "blended", "blended#2", "louder"]
+    assert list(traced) == names
+    with Trace() as traced:
+        module(torch.ones(2, 5, 3))
+    assert list(traced) == [f"Louder.{name}" for name in names]
+
+
+def test_a_second_run_of_the_model_or_of_a_function_is_told_from_the_first():
+    module = LearnerAttention(3)
+    with Trace(module) as traced:
+        for _ in range(2):
+            module(torch.ones(2, 5, 3))
+            halve(torch.ones(2, 3))
+    assert list(traced) == [
+        "asked", "matches", "blended", "blended#2", "halve.halved",
+        "asked#2", "matches#2", "blended#3", "blended#4", "halve#2.halved",
+    ]  # fmt: skip
+
+
+def test_a_module_that_calls_itself_through_another_is_called_twice():
+    class Relay(nn.Module):
+        def forward(self, x, outer):
+            return outer(x, self)
+
+    class Outer(nn.Module):
+        def forward(self, x, relay=None):
+            seen: Float[Tensor, "batch n"] = x
+            return seen if relay is not None else Relay()(seen, self)
+
+    with Trace() as traced:
+        Outer()(torch.ones(2, 3))
+    assert list(traced) == ["Outer.seen", "Outer#2.seen"]
+
+
+def test_a_module_that_holds_the_traced_one_does_not_rename_it():
+    class Around(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.inside = inside
+
+        def forward(self, x):
+            return self.inside(x)
+
+    model = nn.Sequential(Halver())
+    with Trace(model) as traced:
+        Around(model)(torch.ones(2, 3))
+    assert list(traced) == ["0.halved", "0.halved#2"]
+
+
+def test_modules_that_are_gone_do_not_lend_their_names_to_later_ones():
+    class Other(Halver):
+        pass
+
+    with Trace() as traced:
+        for _ in range(5):
+            Halver()(torch.ones(2, 3))
+            gc.collect(0)  # the next module may now stand at the same address
+            Other()(torch.ones(2, 3))
+            gc.collect(0)
+    assert sum(name.startswith("Halver") for name in traced) == 10
+    assert sum(name.startswith("Other") for name in traced) == 10
+
+
+def test_a_function_called_inside_a_module_files_its_tensors_under_the_module():
+    layer = twelve.MultiHeadAttention(6, 2)
+    with Trace(layer) as traced:
+        layer(*(torch.ones(2, 5, 6),) * 3)
+    assert "scores" in traced
+    assert traced["scores"].axes == ("batch", "head", "query", "key")
+
+
+def test_a_forward_without_annotations_names_what_it_calls():
+    model = nn.Sequential(Halver())
+    with Trace(model) as traced:
+        model(torch.ones(2, 3))
+        model[0].double(model[0].double(torch.ones(2, 3)))
+    assert list(traced) == ["0.halved", "0.halved#2", "0.doubled", "0.doubled#2"]
+
+
+def test_the_top_level_of_a_cell_is_traced_without_a_prefix(tmp_path):
+    line = 'x: Float[Tensor, "rows"] = torch.ones(2)\n'
+    cell = run_cell(tmp_path / "cell.py", f"with Trace() as trace:\n    {line}")
+    assert list(cell["trace"]) == ["x"]
+    with Trace() as traced:
+        run_cell(tmp_path / "other.py", line)
+    assert list(traced) == ["x"]
+
+
+def test_a_learners_file_is_no_step_whatever_its_name(tmp_path):
+    function = 'def f():\n    x: Float[Tensor, "rows"] = torch.ones(2)\n'
+    f = run_cell(tmp_path / "attention.py", function)["f"]
+    with Trace() as traced:
+        f()
+    assert traced["f.x"].step == ""
+
+
+def test_what_is_no_tensor_and_what_takes_no_argument_are_passed_over():
+    def counts():
+        count: Float[Tensor, "rows n"] = 3
+        return (lambda: 2)() + count
+
+    with Trace() as traced:
+        assert counts() == 5
+    assert not traced
+
+
+def test_a_tensor_that_is_gone_does_not_lend_its_axes_to_a_later_one():
+    def lends():
+        lent: Float[Tensor, "batch tgt"] = torch.ones(2, 3)
+        return lent.shape
+
+    def asks(x: Float[Tensor, "batch seq"]):
+        asked: Float[Tensor, "batch seq"] = x
+        return asked
+
+    with Trace() as traced:
+        for _ in range(5):
+            lends()
+            asks(torch.ones(2, 3))
+    assert {entry.axes for name, entry in traced.items() if "asked" in name} == {("batch", "seq")}
+
+
+def test_two_sizes_under_one_name_raise_and_name_both_tensors():
+    def confused(x: Float[Tensor, "batch query d"]):
+        turned: Float[Tensor, "batch d query"] = x
+        return turned
+
+    with (
+        pytest.raises(
+            AxisError, match=r"confused\.turned has d=5, but confused argument x has d=3"
+        ),
+        Trace(),
+    ):
+        confused(torch.ones(2, 5, 3))
+
+
+def test_a_product_of_axes_is_checked_at_the_end_of_its_call():
+    def merged(x: Float[Tensor, "batch head d_k"]):
+        flat: Float[Tensor, "batch head*d_k"] = x.sum(-1)
+        return flat
+
+    with pytest.raises(AxisError, match=r"merged\.flat has head\*d_k=3, but .* gives 12"), Trace():
+        merged(torch.ones(2, 3, 4))
+
+
+def test_the_batch_keeps_its_size_from_call_to_call():
+    with pytest.raises(AxisError, match=r"halve#2\.halved has batch=5, but halve\.halved has"):
+        with Trace():
+            halve(torch.ones(2, 3))
+            halve(torch.ones(5, 3))
+
+
+def test_an_argument_of_the_model_itself_is_named_by_its_class():
+    module = Turned()
+    message = "turned has column=2, but Turned argument x has column=3"
+    with pytest.raises(AxisError, match=message), Trace(module):
+        module(torch.ones(2, 3))
+
+
+def test_after_an_axis_error_a_trace_can_be_taken_up_again():
+    trace = Trace()
+    with pytest.raises(AxisError), trace:
+        Turned()(torch.ones(2, 3))
+    with trace:
+        halve(torch.ones(2, 3))
+    assert list(trace) == ["halve.halved"]
+
+
+def test_after_an_error_tracing_is_off():
+    import sys
+
+    before = sys.gettrace()
+    with pytest.raises(ZeroDivisionError), Trace():
+        1 // 0  # noqa: B018 (only the error is wanted)
+    assert sys.gettrace() is before
+
+
+def test_off_it_leaves_the_same_operations_as_on():
+    model = example.model()
+    with Ops() as off:
+        run(model)
+    with Trace(model) as traced, Ops() as on:
+        run(model)
+    assert len(traced) == 86
+    assert len(off.names) > 100
+    assert on.names == off.names
+
+
+def test_off_it_retains_nothing():
+    model = example.model()
+    kept = []
+    model.encoder.layers[0].self_attention.w_q.register_forward_hook(
+        lambda module, inputs, output: kept.append(weakref.ref(output))
+    )
+    with torch.no_grad():
+        run(model)
+    gc.collect()
+    assert len(kept) == 1
+    assert kept[0]() is None
+
+
+def test_on_it_does_not_keep_the_graph_alive_unless_gradients_are_asked_for():
+    model = example.model()
+    with Trace(model) as traced:
+        output = weakref.ref(run(model))
+    gc.collect()
+    assert output() is None
+    with pytest.raises(ValueError, match=r"logits: no gradient was kept; .* grad=True"):
+        _ = traced["logits"].grad
+
+
+def test_a_trace_keeps_nothing_of_the_run_but_copies():
+    def runs():
+        module = LearnerAttention(3)
+        beside = torch.ones(2)
+        with Trace() as traced:
+            asked = weakref.ref(module(torch.ones(2, 5, 3)))
+            gone = asked() is None
+        return traced, gone, weakref.ref(module), weakref.ref(beside)
+
+    traced, gone, module, beside = runs()
+    gc.collect()
+    assert len(traced) == 4
+    assert gone
+    assert module() is None
+    assert beside() is None
+
+
+def test_without_grad_no_gradient_is_retained():
+    weight = torch.ones(2, 3, requires_grad=True)
+    with Trace():
+        halved = halve(weight)
+    assert not halved.retains_grad
+    with Trace(grad=True):
+        halved = halve(weight)
+    assert halved.retains_grad
+
+
+def test_gradients_are_those_of_autograd():
+    traced = example.trace(grad=True, on="cpu")
+    logits = traced["logits"].tensor
+    with pytest.raises(ValueError, match="memory: no gradient yet"):
+        _ = traced["memory"].grad
+    logits.square().sum().backward()
+    torch.testing.assert_close(traced["logits"].grad, 2 * traced["logits"].value)
+    assert traced["memory"].grad.abs().sum() > 0
+    with pytest.raises(ValueError, match="depends on no parameter"):
+        _ = traced["positional_encoding.positions"].grad
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(trace):
+    with pytest.raises(KeyError, match=r"near to it: encoder\.layers\.0\.self_attention\.scores"):
+        trace["encoder.layers.0.self_attention.score"]
+    with pytest.raises(KeyError, match=r"near to it: .*self_attention\.scores"):
+        trace["scores"]
+    # A name that is nearly right comes before one that ends alike.
+    with pytest.raises(KeyError, match=r"near to it: decoder\.layers\.0\.cross_attention\.weights"):
+        trace["decoder.layers.0.cros_attention.weights"]
+    with pytest.raises(KeyError, match=r"near to it: \w+"):
+        trace["???"]
+    with pytest.raises(KeyError) as error:
+        trace["mean"]
+    assert error.value.args[0].count(", ") == 2
+    with pytest.raises(KeyError, match="holds none"):
+        Trace()["logits"]
+
+
+def test_diff_names_the_first_tensor_at_which_two_runs_part(trace):
+    assert not trace.diff(example.trace(on="cpu"))
+    gelu = trace.diff(example.trace(activation="gelu", on="cpu"))
+    assert gelu.name == "encoder.layers.0.feed_forward.activated"
+    assert gelu.index == (0, 0, 0)
+    assert "first at [batch 0, src 0, d_ff 0]: 0.0000 here, -0.1466 there" in repr(gelu)
+    assert gelu.compared == list(trace).index(gelu.name)
+    assert repr(gelu).startswith(f"{gelu.compared} tensors agree, then the runs part at encoder")
+    unmasked = trace.diff(example.trace(padding=False, on="cpu"))
+    assert unmasked.name == "encoder.layers.0.self_attention.masked_scores"
+    heads = trace.diff(example.trace(num_heads=1, on="cpu"))
+    assert heads.reason == "shape (2, 3, 2, 1) here, (2, 1, 2, 3) there"
+
+
+def test_diff_sees_a_tensor_that_only_the_other_run_has(trace):
+    bigger = example.trace(on="cpu")
+    bigger._entries["extra"] = bigger["logits"]
+    found = trace.diff(bigger)
+    assert (found.name, found.compared) == ("extra", 86)
+    assert found.reason == "only the other run has a tensor of this name"
+    assert bigger.diff(trace).reason == "the other run has no tensor of this name"
+    assert repr(trace.diff(trace)) == "the two runs agree in all 86 tensors"
+
+
+def test_a_difference_as_large_as_the_tolerance_counts_as_equal():
+    one, other = traced_scores([1.0, 2.0]), traced_scores([1.5, 2.0])
+    assert not one.diff(other, tolerance=0.5)
+    assert one.diff(other, tolerance=0.25).index == (0, 0)
+
+
+def test_a_difference_names_its_first_place_and_its_largest_size():
+    found = traced_scores([1.0, 1.0, 1.0]).diff(traced_scores([1.0, 0.5, 4.0]))
+    assert found.index == (0, 1)
+    assert found.largest == 3.0
+    assert "first at [query 0, key 1]: 1.0000 here, 0.5000 there; largest" in found.reason
+
+
+def test_masks_are_compared_like_numbers():
+    def masks(x):
+        mask: Bool[Tensor, "query key"] = x
+        return mask
+
+    runs = []
+    for row in ([True, False], [True, True]):
+        with Trace() as traced:
+            masks(torch.tensor([row]))
+        runs.append(traced)
+    assert runs[0].diff(runs[1]).index == (0, 1)
+    assert not runs[0].diff(runs[0])
+
+
+def test_infinities_are_equal_to_themselves_and_differ_from_numbers():
+    rows = ([1.0, -torch.inf], [1.0, -torch.inf], [1.0, -1e9], [1.0, torch.nan])
+    runs = [traced_scores(row) for row in rows]
+    assert not runs[0].diff(runs[1])
+    assert runs[0].diff(runs[2]).index == (0, 1)
+    assert runs[0].diff(runs[2]).largest == torch.inf
+    assert runs[0].diff(runs[3]).largest == torch.inf
+    assert not runs[3].diff(runs[3])
+
+
+def test_the_ledger_names_every_tensor_with_its_axes(trace):
+    ledger = repr(trace)
+    assert all(name in ledger for name in trace)
+    assert "cross_attention.context" in ledger
+    assert "batch 2, head 3, query 2, d_v 1" in ledger
+    assert "86 tensors" in ledger
+    assert repr(Trace()) == "Trace: no tensor yet"
+    lines = [line.split() for line in ledger.splitlines()]
+    assert "07 encoder.norm.mean batch 2, src 2, 1".split() in lines
+    page = trace._repr_html_()
+    assert "<caption>86 tensors</caption>" in page
+    assert page.count("<tr>") == 87
+    assert "id=" not in page
+
+
+def test_the_ledger_of_a_learners_own_code_names_no_step():
+    with Trace() as traced:
+        halve(torch.ones(2, 3))
+    assert repr(traced).splitlines() == [
+        "step  name          axes = sizes",
+        "      halve.halved  batch 2, n 3",
+        "1 tensors",
+    ]
+    page = ledger_html({"entry": dataclasses.replace(traced["halve.halved"], name="<b>")})
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_every_step_of_the_ledger_is_a_step_of_the_course(trace):
+    numbers = {step.number for step in STEPS}
+    assert {entry.step for entry in trace.values()} <= numbers
+
+
+def test_the_plain_form_is_exact_json_with_infinities_as_strings(trace):
+    steps = json.loads(json.dumps(trace.steps(), allow_nan=False))
+    assert [step["name"] for step in steps] == list(trace)
+    masked = next(step for step in steps if step["name"].endswith("0.self_attention.masked_scores"))
+    assert masked["axes"] == ["batch", "head", "query", "key"]
+    assert masked["shape"] == [2, 3, 2, 2]
+    assert masked["values"][0][0][0][0] == "-inf"
+    logits = torch.tensor(steps[-1]["values"])
+    assert torch.equal(logits, trace["logits"].value)
+
+
+def test_what_json_has_no_number_for_is_a_string():
+    values = plain(torch.tensor([[math.nan, math.inf], [-math.inf, 0.1]]))
+    assert values == [["nan", "inf"], ["-inf", 0.1]]
+    assert plain(torch.tensor([True, False])) == [True, False]
+
+
+def test_an_entry_shows_its_numbers_with_named_axes(trace):
+    text = repr(trace["src_input"])
+    assert text.startswith("src_input\n(batch=2, src=2, d_model=3)")
+    assert "1.6615" in text
+    assert "1.6615" in trace["src_input"]._repr_html_()
+
+
+def test_fused_kernels_leave_nothing_to_trace_inside():
+    fused = example.trace(fused=True, on="cpu")
+    assert not any(name.endswith((".scores", ".weights", ".mean")) for name in fused)
+    torch.testing.assert_close(fused["logits"].value, example.trace(on="cpu")["logits"].value)
