@@ -6,7 +6,7 @@ from twelve_lab.show.expect import expect
 from twelve_lab.show.show import show
 from twelve_lab.show.source import source
 from twelve_lab.trace.axes import AxisError
-from twelve_lab.trace.check_axes import shadow
+from twelve_lab.trace.check_axes import check_axes
 from twelve_lab.trace.influence import Influence, influence
 from twelve_lab.trace.trace import Trace
 from twelve_lab.trace.traced import Traced
@@ -16,11 +16,11 @@ __all__ = [
     "Influence",
     "Trace",
     "Traced",
+    "check_axes",
     "device",
     "example",
     "expect",
     "influence",
-    "shadow",
     "show",
     "source",
 ]

@@ -115,23 +115,6 @@ STEPS = (
 )  # fmt: skip
 
 
-# Where the residual stream can be met in full on its way.
-STATIONS = {
-    "src_embedding.vectors": "Each source id is replaced by its row of the table: twelve numbers.",
-    "src_input": "Each position adds its own pattern of sine and cosine.",
-    "encoder.layers.0.self_attention_residual.added":
-        "Each source word has looked at its sentence and added what it found.",
-    "encoder.layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
-    "memory": "What the encoder hands over.",
-    "tgt_input": "The target so far, embedded in the same way.",
-    "decoder.layers.0.self_attention_residual.added": "Each target word has looked back.",
-    "decoder.layers.0.cross_attention_residual.added": "Each has looked across, at the source.",
-    "decoder.layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
-    "decoder_output": "What the decoder hands over.",
-    "logits": "One score for each word of the vocabulary, at each position.",
-}  # fmt: skip
-
-
 def find_step(number: str | int) -> Step:
     """Look up a step by its number.
 

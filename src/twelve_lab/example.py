@@ -1,7 +1,7 @@
 """The running example: two sentences of two tokens with three features each, twelve numbers.
 
 Every weight is a short literal, so every number on the way can be redone by hand. Beside it stands
-the companion, whose sizes all differ: what (2, 2, 3) cannot show is proved there.
+the distinct-size example: what (2, 2, 3) cannot show is proved there.
 """
 
 import json
@@ -169,7 +169,7 @@ SIZES = SimpleNamespace(
 )  # fmt: skip
 
 
-class _Companion:
+class _DistinctSizes:
     """The same model at all-different sizes, two layers deep, with seeded weights."""
 
     sizes = SIZES
@@ -194,7 +194,7 @@ class _Companion:
         scale_embedding: bool = False,
         fused: bool = False,
     ) -> Transformer:
-        """Build the companion, in float64 and eval mode.
+        """Build the distinct-size example, in float64 and eval mode.
 
         Args:
             num_heads: Heads, each of width d_k = 8 and d_v = 6.
@@ -219,4 +219,4 @@ class _Companion:
         return built.eval()
 
 
-companion = _Companion()
+distinct = _DistinctSizes()

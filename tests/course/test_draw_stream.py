@@ -33,7 +33,7 @@ def post() -> Trace:
 
 @pytest.fixture(scope="module")
 def companion() -> Trace:
-    one = example.companion
+    one = example.distinct
     model = one.model()
     with Trace(model) as trace:
         model(one.src, one.tgt, src_mask=one.src_mask, tgt_mask=one.tgt_mask)
@@ -157,9 +157,9 @@ def test_an_attention_names_what_it_gives_weight_to(pre, companion):
 def test_a_second_layer_goes_on_where_the_first_one_ends(companion):
     drawing = stream(companion, "encoder.layers.1", 1, 4, last_norm=True)
     assert "x: encoder.layers.0.feed_forward_residual.added" in drawing.summary
-    below = example.companion.model(norm_first=False)
+    below = example.distinct.model(norm_first=False)
     with Trace(below) as trace:
-        below(example.companion.src, example.companion.tgt)
+        below(example.distinct.src, example.distinct.tgt)
     drawing = stream(trace, "decoder.layers.1", 1, 3)
     assert "x: decoder.layers.0.feed_forward_residual.norm.output" in drawing.summary
 

@@ -12,8 +12,9 @@ import torch
 
 from twelve_lab import example
 from twelve_lab.cli import main
-from twelve_lab.course import STATIONS, find_step
+from twelve_lab.course import find_step
 from twelve_lab.show.summary import axes_and_sizes
+from twelve_lab.show.walk import CHECKPOINTS
 
 
 def printed(capsys, *arguments):
@@ -57,7 +58,7 @@ def test_every_change_of_step_has_a_heading(capsys):
 def test_every_station_says_what_happens_there_and_shows_its_numbers(capsys):
     text = printed(capsys, "trace", "--device", "cpu")
     trace = example.trace(on="cpu")
-    for name, sentence in STATIONS.items():
+    for name, sentence in CHECKPOINTS.items():
         head = f"  {name}  ({axes_and_sizes(trace[name])})\n    {sentence}\n"
         assert head in text, name
         assert re.match(r" +(d_model|vocab) ", text.split(head)[1]), name

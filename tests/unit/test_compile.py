@@ -58,7 +58,7 @@ def compare(one: Callable, other: Callable, data) -> None:
 def the_model_compiles_into_one_graph() -> None:
     switches = {"fused": True, "norm_first": False, "activation": "gelu", "tie_weights": True}
     for data, model in (
-        (example.companion, example.companion.model()),
+        (example.distinct, example.distinct.model()),
         (example, example.model(**switches)),
     ):
         compare(torch.compile(model, fullgraph=True, backend="eager"), model, data)
@@ -77,7 +77,7 @@ def its_gradients_compile_too() -> None:
 
 @claim
 def the_model_exports_as_it_stands() -> None:
-    for data in (example, example.companion):
+    for data in (example, example.distinct):
         model = data.model()
         program = export(model, (data.src, data.tgt), masks(data))
         compare(program.module(), model, data)
@@ -86,7 +86,7 @@ def the_model_exports_as_it_stands() -> None:
 @claim
 def an_export_with_named_axes_runs_at_other_sizes() -> None:
     # Also from (2, 2, 3), where batch, src and tgt have one size: the code does not mix them up.
-    for data, max_len in ((example, 8), (example.companion, 32)):
+    for data, max_len in ((example, 8), (example.distinct, 32)):
         model, axes = data.model(), named_axes(max_len)
         program = export(model, (data.src, data.tgt), masks(data), dynamic_shapes=axes)
         compare(program.module(), model, three_longer_sentences())

@@ -63,7 +63,7 @@ def test_every_element_of_every_configuration_is_explained(configuration):
     ("switches", "step"), [({}, 1), ({"norm_first": False, "fused": True}, 37)], ids=str
 )
 def test_the_elements_of_the_companion_are_explained(switches, step):
-    companion = example.companion
+    companion = example.distinct
     model = companion.model(**switches)
     with Trace(model) as trace:
         model(

@@ -17,7 +17,7 @@ from twelve.generation import (
 )
 from twelve_lab import Trace, example
 
-companion = example.companion
+companion = example.distinct
 START, END, MAX_LEN = 1, 2, 9
 SWITCHES = [
     dict(zip(("norm_first", "fused", "scale_embedding", "tie_weights"), values, strict=True))

@@ -1,4 +1,4 @@
-"""The smaller instruments: influence, shadow, device, example."""
+"""The smaller instruments: influence, check_axes, device, example."""
 
 import inspect
 import itertools
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import twelve
-from twelve_lab import AxisError, device, example, expect, influence, shadow, source
+from twelve_lab import AxisError, check_axes, device, example, expect, influence, source
 from twelve_lab.show.format import rounding_margin
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
@@ -160,15 +160,15 @@ def test_influence_refuses_what_it_cannot_answer():
         influence(lambda ids: torch.zeros(3, 2, 1), example.src, vocab_size=4)
 
 
-def test_a_shadow_run_passes_what_is_right():
-    trace = shadow(
+def test_a_check_of_the_axes_passes_what_is_right():
+    trace = check_axes(
         lambda d_model, num_heads: twelve.MultiHeadAttention(d_model, num_heads),
         "batch tgt d_model", "batch src d_model", "batch src d_model",
     )  # fmt: skip
     assert trace["scores"].shape == (2, 3, 4, 5)
 
 
-def test_a_shadow_run_finds_the_split_that_is_silent_at_223():
+def test_a_check_of_the_axes_finds_the_split_that_is_silent_at_223():
     class Split(nn.Module):
         def __init__(self, num_heads):
             super().__init__()
@@ -182,10 +182,10 @@ def test_a_shadow_run_finds_the_split_that_is_silent_at_223():
             return heads, back
 
     with pytest.raises(AxisError, match=r"has seq=3, but .* has seq=5"):
-        shadow(lambda num_heads: Split(num_heads), "batch src d_model")
+        check_axes(lambda num_heads: Split(num_heads), "batch src d_model")
 
 
-def test_a_shadow_run_fills_parameters_by_name_and_leaves_defaults_alone():
+def test_check_axes_fills_parameters_by_name_and_leaves_defaults_alone():
     layer = Keeper()
 
     def build(
@@ -195,7 +195,7 @@ def test_a_shadow_run_fills_parameters_by_name_and_leaves_defaults_alone():
         layer.sizes = locals()
         return layer
 
-    shadow(build)
+    check_axes(build)
     assert {name: size for name, size in layer.sizes.items() if name != "layer"} == {
         "d_model": 24, "num_heads": 3, "d_k": 8, "d_v": 6, "d_ff": 96, "vocab_size": 11,
         "src_vocab_size": 11, "tgt_vocab_size": 13, "num_layers": 2, "max_len": 32, "d_in": 24,
@@ -203,46 +203,46 @@ def test_a_shadow_run_fills_parameters_by_name_and_leaves_defaults_alone():
     }  # fmt: skip
 
 
-def test_a_shadow_run_fills_inputs_by_axis_the_same_every_time():
+def test_check_axes_fills_inputs_by_axis_the_same_every_time():
     axes = ("batch head query key", "tgt src seq", "d_k d_v", "d_model d_ff vocab")
     first, second = Keeper(), Keeper()
-    shadow(lambda: first, *axes)
-    shadow(lambda: second, *axes)
+    check_axes(lambda: first, *axes)
+    check_axes(lambda: second, *axes)
     shapes = [tuple(found.shape) for found in first.inputs]
     assert shapes == [(2, 3, 4, 5), (4, 5, 5), (8, 6), (24, 96, 13)]
     pairs = zip(first.inputs, second.inputs, strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_a_shadow_run_hands_a_tensor_over_as_it_is():
+def test_check_axes_hands_a_tensor_over_as_it_is():
     layer, ids = Keeper(), torch.tensor([[1, 2]])
-    shadow(lambda: layer, ids)
+    check_axes(lambda: layer, ids)
     assert layer.inputs[0] is ids
 
 
-def test_a_shadow_run_goes_where_the_weights_are():
+def test_check_axes_goes_where_the_weights_are():
     layer = Keeper()
     layer.weight = nn.Parameter(torch.empty(1, device="meta"))
-    shadow(lambda: layer, "batch d_model")
+    check_axes(lambda: layer, "batch d_model")
     assert layer.inputs[0].device.type == "meta"
 
 
-def test_a_shadow_run_computes_in_float64_and_leaves_the_default_as_it_was():
+def test_check_axes_computes_in_float64_and_leaves_the_default_as_it_was():
     torch.set_default_dtype(torch.float32)
-    trace = shadow(lambda d_model: twelve.FeedForward(d_model), "batch src d_model")
+    trace = check_axes(lambda d_model: twelve.FeedForward(d_model), "batch src d_model")
     assert trace["activated"].value.dtype == torch.float64
     with pytest.raises(ZeroDivisionError):
-        shadow(lambda: 1 // 0)
+        check_axes(lambda: 1 // 0)
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_shadow_refuses_sizes_it_does_not_know():
+def test_check_axes_refuses_sizes_it_does_not_know():
     with pytest.raises(ValueError, match="no size for 'width'"):
-        shadow(lambda width: nn.Identity(), "batch src d_model")
+        check_axes(lambda width: nn.Identity(), "batch src d_model")
     with pytest.raises(ValueError, match="no size for axis 'word'"):
-        shadow(lambda: nn.Identity(), "batch word")
+        check_axes(lambda: nn.Identity(), "batch word")
     with pytest.raises(ValueError, match="name its sizes"):
-        shadow(lambda *sizes: nn.Identity())
+        check_axes(lambda *sizes: nn.Identity())
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_the_example_takes_longer_sentences_than_its_own():
 
 def test_building_leaves_the_default_dtype_as_it_was():
     torch.set_default_dtype(torch.float32)
-    for build in (example.model, example.companion.model):
+    for build in (example.model, example.distinct.model):
         assert next(build().parameters()).dtype == torch.float64
     with pytest.raises(ValueError, match="activation"):
         example.model(activation="tanh")
@@ -346,11 +346,11 @@ def test_the_example_refuses_other_numbers_of_heads():
         example.model(num_heads=4)
 
 
-def test_the_companion_is_the_same_every_time_and_its_sizes_all_differ():
-    companion = example.companion
-    sizes = [size for name, size in vars(companion.sizes).items()]
+def test_the_distinct_size_example_is_the_same_every_time_and_its_sizes_all_differ():
+    distinct = example.distinct
+    sizes = [size for name, size in vars(distinct.sizes).items()]
     assert len(set(sizes)) == len(sizes)
-    one, two = companion.model(), companion.model()
+    one, two = distinct.model(), distinct.model()
     for left, right in zip(one.parameters(), two.parameters(), strict=True):
         assert torch.equal(left, right)
     # The layers of a stack differ, and so do norms from their start of ones and zeros.
@@ -358,24 +358,24 @@ def test_the_companion_is_the_same_every_time_and_its_sizes_all_differ():
         one.encoder.layers[0].self_attention.w_q.weight,
         one.encoder.layers[1].self_attention.w_q.weight,
     )
-    assert companion.src_mask.tolist()[0][0][0] == [True, True, True, False, False]
+    assert distinct.src_mask.tolist()[0][0][0] == [True, True, True, False, False]
     assert not one.training
-    again = type(companion)()
+    again = type(distinct)()
     for name in ("src", "tgt", "labels", "src_mask", "tgt_mask"):
-        assert torch.equal(getattr(again, name), getattr(companion, name))
+        assert torch.equal(getattr(again, name), getattr(distinct, name))
 
 
-def test_the_switches_of_the_companion_reach_its_model():
-    model = example.companion.model(num_heads=2, fused=True)
+def test_the_switches_of_the_distinct_size_example_reach_its_model():
+    model = example.distinct.model(num_heads=2, fused=True)
     attention = model.decoder.layers[1].cross_attention
     assert (attention.num_heads, attention.fused, model.encoder.norm.fused) == (2, True, True)
 
 
-def test_the_ids_of_the_companion_hold_no_padding_but_that_of_the_first_sentence():
-    companion, sizes = example.companion, example.companion.sizes
-    assert (companion.src == 0).nonzero().tolist() == [[0, 3], [0, 4]]
-    assert companion.tgt.shape == companion.labels.shape == (sizes.batch, sizes.tgt)
-    for ids in (companion.tgt, companion.labels):
+def test_the_ids_of_the_distinct_size_example_hold_no_padding_but_that_of_the_first_sentence():
+    distinct, sizes = example.distinct, example.distinct.sizes
+    assert (distinct.src == 0).nonzero().tolist() == [[0, 3], [0, 4]]
+    assert distinct.tgt.shape == distinct.labels.shape == (sizes.batch, sizes.tgt)
+    for ids in (distinct.tgt, distinct.labels):
         assert ids.min() > 0
         # Beyond the source's vocabulary, so that neither table can stand in for the other.
         assert sizes.src_vocab <= ids.max() < sizes.tgt_vocab

@@ -108,7 +108,7 @@ COMPANION = product({name: SWITCHES[name] for name in SWITCHES if name != "num_h
 
 @pytest.mark.parametrize("switches", COMPANION, ids=describe)
 def test_every_tensor_of_the_companion_equals_the_oracle(switches):
-    companion = example.companion
+    companion = example.distinct
     padding, options = switches["padding"], {k: v for k, v in switches.items() if k != "padding"}
     model = companion.model(**options)
     with Trace(model) as trace, torch.no_grad():
@@ -123,7 +123,7 @@ def test_every_tensor_of_the_companion_equals_the_oracle(switches):
 
 
 def test_the_companion_lets_no_size_pass_for_another():
-    companion = example.companion
+    companion = example.distinct
     sizes = vars(companion.sizes).values()
     assert len(set(sizes)) == len(sizes)
     assert companion.src.shape == (companion.sizes.batch, companion.sizes.src)

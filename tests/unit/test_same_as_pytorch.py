@@ -37,7 +37,7 @@ BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "p
 BOTH_ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "gelu"])
 FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
 BIAS_OR_NONE = pytest.mark.parametrize("bias", [True, False], ids=["bias", "none"])
-companion = example.companion
+companion = example.distinct
 
 
 class Assembled(nn.Module):

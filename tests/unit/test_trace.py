@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import twelve
 from twelve_lab import AxisError, Trace, example
 from twelve_lab.course import STEPS
-from twelve_lab.show.summary import ledger_html, plain
+from twelve_lab.show.summary import plain, summary_html
 
 
 class LearnerAttention(nn.Module):
@@ -126,12 +126,12 @@ def test_every_axis_has_its_name(trace, name, axes, shape, step):
     assert (entry.axes, entry.shape, entry.step) == (axes, shape, step)
 
 
-def test_the_companion_tells_every_axis_from_every_other():
-    companion = example.companion
-    model = companion.model()
+def test_the_distinct_sizes_tell_every_axis_from_every_other():
+    distinct = example.distinct
+    model = distinct.model()
     with Trace(model) as traced:
-        model(companion.src, companion.tgt,
-              src_mask=companion.src_mask, tgt_mask=companion.tgt_mask)  # fmt: skip
+        model(distinct.src, distinct.tgt,
+              src_mask=distinct.src_mask, tgt_mask=distinct.tgt_mask)  # fmt: skip
     cross = traced["decoder.layers.1.cross_attention.scores"]
     assert dict(zip(cross.axes, cross.shape, strict=True)) == {
         "batch": 2, "head": 3, "query": 4, "key": 5,
@@ -513,14 +513,14 @@ def test_infinities_are_equal_to_themselves_and_differ_from_numbers():
     assert not runs[3].diff(runs[3])
 
 
-def test_the_ledger_names_every_tensor_with_its_axes(trace):
-    ledger = repr(trace)
-    assert all(name in ledger for name in trace)
-    assert "cross_attention.context" in ledger
-    assert "batch 2, head 3, query 2, d_v 1" in ledger
-    assert "86 tensors" in ledger
+def test_the_summary_names_every_tensor_with_its_axes(trace):
+    summary = repr(trace)
+    assert all(name in summary for name in trace)
+    assert "cross_attention.context" in summary
+    assert "batch 2, head 3, query 2, d_v 1" in summary
+    assert "86 tensors" in summary
     assert repr(Trace()) == "Trace: no tensor yet"
-    lines = [line.split() for line in ledger.splitlines()]
+    lines = [line.split() for line in summary.splitlines()]
     assert "07 encoder.norm.mean batch 2, src 2, 1".split() in lines
     page = trace._repr_html_()
     assert "<caption>86 tensors</caption>" in page
@@ -528,7 +528,7 @@ def test_the_ledger_names_every_tensor_with_its_axes(trace):
     assert "id=" not in page
 
 
-def test_the_ledger_of_a_learners_own_code_names_no_step():
+def test_the_summary_of_a_learners_own_code_names_no_step():
     with Trace() as traced:
         halve(torch.ones(2, 3))
     assert repr(traced).splitlines() == [
@@ -536,12 +536,12 @@ def test_the_ledger_of_a_learners_own_code_names_no_step():
         "      halve.halved  batch 2, n 3",
         "1 tensors",
     ]
-    page = ledger_html({"entry": dataclasses.replace(traced["halve.halved"], name="<b>")})
+    page = summary_html({"entry": dataclasses.replace(traced["halve.halved"], name="<b>")})
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
 
 
-def test_every_step_of_the_ledger_is_a_step_of_the_course(trace):
+def test_every_step_of_the_summary_is_a_step_of_the_course(trace):
     numbers = {step.number for step in STEPS}
     assert {entry.step for entry in trace.values()} <= numbers
 

@@ -38,7 +38,7 @@ def example_logits() -> torch.Tensor:
 
 def companion_batch(step: int) -> Batch:
     """Give the companion's sentences, another one of their words in each step."""
-    it = example.companion
+    it = example.distinct
     src = it.src.clone()
     src[:, 0] = 1 + step % 10
     return Batch(src, it.tgt, it.labels, it.src_mask, it.tgt_mask)
@@ -141,7 +141,7 @@ def test_the_learning_rate_rises_and_then_falls_to_zero():
 
 def test_the_first_step_moves_every_weight_by_the_learning_rate_against_its_gradient():
     # Adam divides the first gradient by its own size: what is left is its sign.
-    model = example.companion.model()
+    model = example.distinct.model()
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     train(model, companion_batch, steps=1, warmup=0, lr=1e-3)
     for name, weight in model.named_parameters():
@@ -182,7 +182,7 @@ def test_a_word_that_is_ruled_out_costs_nothing_unless_it_is_right(logits_and_la
 @pytest.mark.parametrize("clip", [0.05, math.inf])
 def test_training_is_the_textbook_loop_in_torch(clip):
     # Not in eval mode, as a model is when it is built: nothing here may depend on it.
-    ours, theirs = (example.companion.model() for _ in range(2))
+    ours, theirs = (example.distinct.model() for _ in range(2))
     losses = train(
         ours, companion_batch, steps=6, lr=0.02, betas=(0.8, 0.9), warmup=2, clip=clip,
         label_smoothing=0.1,
@@ -288,7 +288,7 @@ def test_each_step_gets_its_own_batch_and_is_reported():
         asked.append(step)
         return companion_batch(step)
 
-    model = example.companion.model()
+    model = example.distinct.model()
     losses = train(model, batch, steps=4, warmup=1, after_step=lambda *done: told.append(done))
     assert asked == [0, 1, 2, 3]
     assert told == [(1, losses[0]), (2, losses[1]), (3, losses[2]), (4, losses[3])]
@@ -312,7 +312,7 @@ def test_a_model_trains_with_dropout_and_gets_its_own_mode_back(mode):
 
 
 def test_a_frozen_weight_stays():
-    model = example.companion.model()
+    model = example.distinct.model()
     model.src_embedding.weight.requires_grad_(False)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     train(model, companion_batch, steps=2, warmup=0)

@@ -31,9 +31,9 @@ def _cross_attention(
 
 def _cross_attention_cases() -> Cases:
     twelve = example.model().decoder.layers[0].cross_attention
-    larger = example.companion.model().decoder.layers[0].cross_attention
+    larger = example.distinct.model().decoder.layers[0].cross_attention
     pads = (example.src_mask.clone(), padding_mask(example.tgt))
-    longer = (example.companion.src_mask.clone(), padding_mask(example.companion.tgt))
+    longer = (example.distinct.src_mask.clone(), padding_mask(example.distinct.tgt))
     draw, memory = seeded(), example.model().encoder(vectors()).detach()
     x, other = draw(2, 4, 24), draw(2, 5, 24)
     return {
@@ -99,8 +99,8 @@ def _target_mask(tgt: Tensor) -> Tensor:
 def _target_mask_cases() -> Cases:
     return {
         "twelve numbers": (example.tgt.clone(),),
-        "one sentence": (example.companion.tgt[:1],),
-        "all sizes differ": (example.companion.tgt.clone(),),
+        "one sentence": (example.distinct.tgt[:1],),
+        "all sizes differ": (example.distinct.tgt.clone(),),
     }
 
 
@@ -122,11 +122,11 @@ def _decoder(
 
 
 def _decoder_cases() -> Cases:
-    twelve, larger = example.model(), example.companion.model()
+    twelve, larger = example.model(), example.distinct.model()
     memory, draw = twelve.encoder(vectors()).detach(), seeded()
     x, other, longer = draw(2, 4, 24), draw(2, 5, 24), draw(2, 5, 24)
     few = (example.tgt_mask.clone(), example.src_mask.clone())
-    many = (example.companion.tgt_mask.clone(), example.companion.src_mask.clone())
+    many = (example.distinct.tgt_mask.clone(), example.distinct.src_mask.clone())
     return {
         "twelve numbers": (vectors(example.tgt), memory, *_layers(twelve), *few),
         "one word": (x[:, :1].clone(), other, *_layers(larger), many[0][..., :1, :1], many[1]),
@@ -269,7 +269,7 @@ def _memory_normed(
 
 
 def _decoder_layer_cases() -> Cases:
-    twelve, larger = example.model(), example.companion.model().decoder.layers[-1]
+    twelve, larger = example.model(), example.distinct.model().decoder.layers[-1]
     small, draw = twelve.decoder.layers[0], seeded()
     memory, x, other = twelve.encoder(vectors()).detach(), draw(2, 4, 24), draw(2, 5, 24)
     few, many = (
@@ -280,7 +280,7 @@ def _decoder_layer_cases() -> Cases:
     for norm in norms:
         norm.weight.data, norm.bias.data = 1 + draw(24) / 5, draw(24) / 5
     plain = [norm.norm for norm in small.children() if hasattr(norm, "norm")]
-    tgt_mask, src_mask = example.companion.tgt_mask.clone(), example.companion.src_mask.clone()
+    tgt_mask, src_mask = example.distinct.tgt_mask.clone(), example.distinct.src_mask.clone()
     hidden = example.tgt_mask.clone(), example.src_mask.clone()
     one = tgt_mask[..., :1, :1].clone()
     return {
@@ -338,7 +338,7 @@ def _dots(
     batches: Sequence[int] = (0, 1),
     halves: Sequence[int] = (0, 1),
 ) -> int:
-    sizes, masks = example.SIZES, (example.companion.tgt_mask, example.companion.src_mask)
+    sizes, masks = example.SIZES, (example.distinct.tgt_mask, example.distinct.src_mask)
     widths = (sizes.tgt, sizes.src)
     shown = [
         (mask if used else torch.ones_like(mask)).expand(sizes.batch, 1, sizes.tgt, width)

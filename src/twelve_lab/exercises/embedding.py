@@ -29,7 +29,7 @@ def _embed_cases() -> Cases:
     return {
         "twelve numbers": (example.src.clone(), _table()),
         "as many words as sentences": (torch.tensor([[1, 2, 3], [3, 3, 0], [2, 0, 0]]), _table()),
-        "all sizes differ": (example.companion.src.clone(), seeded()(11, 24)),
+        "all sizes differ": (example.distinct.src.clone(), seeded()(11, 24)),
     }
 
 
@@ -68,7 +68,7 @@ def _padding_row_cases() -> Cases:
     return {
         "twelve numbers": (example.src.clone(), _table(), 0),
         "the pad is id 3": (torch.tensor([[1, 2, 3], [0, 3, 3]]), _table(), 3),
-        "all sizes differ": (example.companion.src.clone(), seeded()(11, 24), 0),
+        "all sizes differ": (example.distinct.src.clone(), seeded()(11, 24), 0),
     }
 
 
@@ -154,7 +154,7 @@ def _run_scaled_embedding(answer: Callable[..., Any], given: tuple[Any, ...]) ->
 
 
 def _one_hot_shape(*, turned: bool = False) -> tuple[int, ...]:
-    ids = example.companion.tgt
+    ids = example.distinct.tgt
     return tuple(F.one_hot(ids.T if turned else ids, example.SIZES.tgt_vocab).shape)
 
 

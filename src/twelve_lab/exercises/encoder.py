@@ -73,8 +73,8 @@ def _encoder(
 
 
 def _encoder_cases() -> Cases:
-    twelve, larger = example.model().encoder, example.companion.model().encoder
-    x, mask = seeded()(2, 5, 24), example.companion.src_mask.clone()
+    twelve, larger = example.model().encoder, example.distinct.model().encoder
+    x, mask = seeded()(2, 5, 24), example.distinct.src_mask.clone()
     return {
         "twelve numbers": (vectors(), _masked(twelve), twelve.norm, example.src_mask.clone()),
         "no padding": (x, _masked(larger), larger.norm, None),
@@ -217,7 +217,7 @@ def _encoder_layer_cases() -> Cases:
     return {
         "twelve numbers": (vectors(), example.src_mask.clone(), (3, 3, 4), few),
         "no padding": (x, None, (24, 3, 96), many),
-        "all sizes differ": (x.clone(), example.companion.src_mask.clone(), (24, 3, 96), many),
+        "all sizes differ": (x.clone(), example.distinct.src_mask.clone(), (24, 3, 96), many),
     }
 
 

@@ -24,7 +24,7 @@ def _embed_step_cases() -> Cases:
     return {
         "the first word": (example.tgt[:, :1], 0, rows, few),
         "the second word": (example.tgt[:, 1:], 1, rows, few.clone()),
-        "all sizes differ": (example.companion.tgt[:, 1:], 5, draw(13, 24), draw(32, 24)),
+        "all sizes differ": (example.distinct.tgt[:, 1:], 5, draw(13, 24), draw(32, 24)),
     }
 
 
@@ -47,11 +47,11 @@ def _place_too_early(new: Tensor, length: int, table: Tensor, positions: Tensor)
 def _places_run(*, max_len: int = 12) -> list[int]:
     ran: list[int] = []
     counts = []
-    model = example.companion.model()
+    model = example.distinct.model()
     model.decoder.norm.register_forward_hook(lambda norm, given, out: ran.append(out.size(1)))
     for cache in (False, True):
         ran.clear()
-        greedy_decode(model, example.companion.src[1:], start_id=1, max_len=max_len, cache=cache)
+        greedy_decode(model, example.distinct.src[1:], start_id=1, max_len=max_len, cache=cache)
         counts.append(sum(ran))
     return counts
 
@@ -68,7 +68,7 @@ def _between(query_len: int, key_len: int) -> tuple[int, ...]:
 
 def _step_scores_shape(*, scores: Callable[..., Tensor] = scores) -> tuple[int, ...]:
     sizes = example.SIZES
-    model = example.companion.model().requires_grad_(False)
+    model = example.distinct.model().requires_grad_(False)
     memory = seeded()(sizes.batch, sizes.src, sizes.d_model)
     ids = torch.ones(sizes.batch, 7, dtype=torch.long)
     decoder = CachedDecoder(model, memory, max_len=8)

@@ -32,7 +32,7 @@ def _padding_mask_cases() -> Cases:
     return {
         "twelve numbers": (example.src.clone(),),
         "one sentence": (torch.tensor([[3, 0, 0, 0]]),),
-        "all sizes differ": (example.companion.src.clone(),),
+        "all sizes differ": (example.distinct.src.clone(),),
     }
 
 
@@ -104,7 +104,7 @@ def _masked_weights_cases() -> Cases:
         "padding": (twelve, example.src_mask.clone()),
         "causal": (twelve, causal),
         "a row with nothing to attend to": (twelve, example.src_mask & causal),
-        "all sizes differ": (draw(2, 3, 4, 5), example.companion.src_mask.clone()),
+        "all sizes differ": (draw(2, 3, 4, 5), example.distinct.src_mask.clone()),
     }
 
 
@@ -201,7 +201,7 @@ def _attend_cases() -> Cases:
         "1 head": (one.query, one.key, one.value, None),
         "3 heads, a row with nothing to attend to": (three.query, three.key, three.value, both),
         "all sizes differ": (*longer, None),
-        "all sizes differ, padding": (*longer, example.companion.src_mask.clone()),
+        "all sizes differ, padding": (*longer, example.distinct.src_mask.clone()),
     }
 
 
@@ -219,7 +219,7 @@ def _padded_attention(
 
 def _padded_attention_cases() -> Cases:
     twelve = {f"{n} head{'s' * (n > 1)}": twelve_heads(n) for n in (1, 2, 3)}
-    longer = example.companion.src
+    longer = example.distinct.src
     return {
         **{name: (at.query, at.key, at.value, example.src.clone()) for name, at in twelve.items()},
         "nothing but padding": (*companion_heads(), longer * torch.tensor([[0], [1]])),

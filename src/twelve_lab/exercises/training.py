@@ -41,7 +41,7 @@ def _make_batch(src: Tensor, target: Tensor) -> _Three:
 
 
 def _make_batch_cases() -> Cases:
-    sources = (example.src.clone(), torch.tensor([[6], [3], [1]]), example.companion.src.clone())
+    sources = (example.src.clone(), torch.tensor([[6], [3], [1]]), example.distinct.src.clone())
     return {
         name: (src, target) for src, (name, target) in zip(sources, _targets().items(), strict=True)
     }
@@ -59,7 +59,7 @@ def _loss_cases() -> Cases:
     model, draw = example.model(), seeded()
     masks = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
     logits = model(example.src, example.tgt, **masks).detach()
-    labels, longer = example.labels.clone(), example.companion.labels.clone()
+    labels, longer = example.labels.clone(), example.distinct.labels.clone()
     longer[1, 2:] = -100
     return {
         "twelve numbers": (logits, labels),

@@ -26,7 +26,7 @@ def _transformer(
 
 
 def _transformer_cases() -> Cases:
-    larger = example.companion
+    larger = example.distinct
     # Ids that both vocabularies have, so that sentences can change places unnoticed.
     short = (larger.tgt.clone() % 11, larger.tgt.roll(1, 0) % 11)
     return {
@@ -191,7 +191,7 @@ def _tied_logits_cases() -> Cases:
 
 def _logits_shape(run: Callable[..., Tensor] = _transformer) -> tuple[int, ...]:
     src, tgt = (torch.zeros(7, length, dtype=torch.long) for length in (6, 4))
-    return tuple(run(example.companion.model(), src, tgt, None, None).shape)
+    return tuple(run(example.distinct.model(), src, tgt, None, None).shape)
 
 
 def _count(*, matrices: int = 1, bias: bool = True) -> int:
@@ -212,7 +212,7 @@ def _lowest_loss(words: int = 2) -> float:
 
 
 def _places_moved(*, layers: int = 1, past_hidden: bool = False) -> frozenset[str]:
-    data, model = example.companion, example.companion.model()
+    data, model = example.distinct, example.distinct.model()
     model.decoder.layers = model.decoder.layers[:layers]
     mask = data.tgt_mask.mT if past_hidden else data.tgt_mask
     masked = model(data.src, data.tgt, src_mask=data.src_mask, tgt_mask=mask)

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twelve_lab.course import STATIONS, find_step
+from twelve_lab.course import find_step
 from twelve_lab.explain.explanation import Explanation
 from twelve_lab.explain.expression import literal
 from twelve_lab.explain.record import Block
@@ -18,6 +18,7 @@ from twelve_lab.show.format import cell_text
 from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL, PAPER, signed_fill
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Labels, Table, is_nested
+from twelve_lab.show.walk import CHECKPOINTS
 
 if TYPE_CHECKING:
     from twelve_lab.trace.trace import Trace
@@ -86,7 +87,7 @@ def _run(title: str, trace: Trace, labels: Labels) -> dict[str, Any]:
                 ],
             }
         )
-    stations = [place for place, name in enumerate(trace) if name in STATIONS]
+    stations = [place for place, name in enumerate(trace) if name in CHECKPOINTS]
     return {"tensors": tensors, "stations": stations}
 
 

@@ -1,4 +1,4 @@
-"""The ledger of a run: one line for each tensor, with its step, its name and its axes."""
+"""The summary of a run: one line for each tensor, with its step, its name and its axes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _CELL = "text-align:left;padding:2px 12px 2px 0;color:#222222;background:#ffffff;"
 
 
-def ledger_text(entries: Mapping[str, Traced]) -> str:
-    """Write the ledger as text.
+def summary_text(entries: Mapping[str, Traced]) -> str:
+    """Write the summary as text.
 
     Args:
         entries: The tensors of a run, in order.
@@ -29,8 +29,8 @@ def ledger_text(entries: Mapping[str, Traced]) -> str:
     return "\n".join([*lines, f"{len(entries)} tensors"])
 
 
-def ledger_html(entries: Mapping[str, Traced]) -> str:
-    """Write the ledger as an HTML table.
+def summary_html(entries: Mapping[str, Traced]) -> str:
+    """Write the summary as an HTML table.
 
     Args:
         entries: The tensors of a run, in order.

@@ -3,10 +3,26 @@
 import torch
 
 from twelve_lab import example
-from twelve_lab.course import STATIONS, find_step
+from twelve_lab.course import find_step
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.summary import axes_and_sizes
 from twelve_lab.trace.trace import Trace
+
+# Where the residual stream can be met in full on its way.
+CHECKPOINTS = {
+    "src_embedding.vectors": "Each source id is replaced by its row of the table: twelve numbers.",
+    "src_input": "Each position adds its own pattern of sine and cosine.",
+    "encoder.layers.0.self_attention_residual.added":
+        "Each source word has looked at its sentence and added what it found.",
+    "encoder.layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
+    "memory": "What the encoder hands over.",
+    "tgt_input": "The target so far, embedded in the same way.",
+    "decoder.layers.0.self_attention_residual.added": "Each target word has looked back.",
+    "decoder.layers.0.cross_attention_residual.added": "Each has looked across, at the source.",
+    "decoder.layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
+    "decoder_output": "What the decoder hands over.",
+    "logits": "One score for each word of the vocabulary, at each position.",
+}  # fmt: skip
 
 
 def walk_text(trace: Trace, config: dict[str, object], *, every_value: bool = False) -> str:
@@ -15,7 +31,7 @@ def walk_text(trace: Trace, config: dict[str, object], *, every_value: bool = Fa
     Args:
         trace: The run.
         config: Its switches, for the heading.
-        every_value: Whether every tensor shows its numbers, not only the stations.
+        every_value: Whether every tensor shows its numbers, not only the checkpoints.
     """
     lines = [_heading(config), "", _ids()]
     step = ""
@@ -24,9 +40,9 @@ def walk_text(trace: Trace, config: dict[str, object], *, every_value: bool = Fa
             step = entry.step
             lines.append(f"\n{step} {find_step(step).title}")
         lines.append(f"  {name}  ({axes_and_sizes(entry)})")
-        if name in STATIONS:
-            lines.append(f"    {STATIONS[name]}")
-        if every_value or name in STATIONS:
+        if name in CHECKPOINTS:
+            lines.append(f"    {CHECKPOINTS[name]}")
+        if every_value or name in CHECKPOINTS:
             lines.append(_indented(entry.value, " ".join(entry.axes)))
     return "\n".join([*lines, "", _ending(trace)])
 

@@ -1,1 +1,1 @@
-"""Runs, watched: every annotated tensor by name, axes and value."""
+"""A run: every annotated tensor by name, axes and value."""

@@ -1,4 +1,4 @@
-"""What the tap knows of a piece of code: its annotated parameters and assignments.
+"""The annotations of a piece of code: its annotated parameters and assignments.
 
 The annotation `scores: Float[Tensor, "batch head query key"] = ...` is read from the source, so the
 code that runs is the code that was written and nothing is added to it.
@@ -14,7 +14,7 @@ from types import CodeType
 
 import twelve
 
-# The layers, which are watched, and the lab, which is not.
+# The layers, which are traced, and the lab, which is not.
 PACKAGE = Path(twelve.__file__).resolve().parent
 LAB = Path(__file__).resolve().parent.parent
 DTYPES = ("Float", "Int", "Bool", "Num", "Real", "Inexact", "Integer", "Shaped", "Complex")
@@ -61,7 +61,7 @@ def annotated(code: CodeType) -> Annotated:
         Its annotations, empty for code of an installed library other than this package and for
         code whose source is not known.
     """
-    if not is_watched(code.co_filename):
+    if not is_traced(code.co_filename):
         return NOTHING
     # Looked up by text, not by code object: two cells that differ in nothing but an annotation
     # compile to equal code.
@@ -73,7 +73,7 @@ def annotated(code: CodeType) -> Annotated:
 
 
 @cache
-def is_watched(filename: str) -> bool:
+def is_traced(filename: str) -> bool:
     """Tell whether a file is this package's or the learner's own, not a library's or generated."""
     if not linecache.getlines(filename):
         return False

@@ -28,7 +28,7 @@ class Scope:
     """The axis names of one call.
 
     Args:
-        globally: The axes that one size for the whole run, shared by all scopes.
+        globally: Sizes of the axes that must not change during the run, shared by all scopes.
     """
 
     globally: dict[str, Binding]

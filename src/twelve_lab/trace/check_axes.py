@@ -1,4 +1,4 @@
-"""Shadow run: the same code once more at sizes that all differ, under the axis check."""
+"""Run code once more at sizes that all differ, under the axis check."""
 
 import inspect
 from collections.abc import Callable
@@ -22,18 +22,18 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def shadow(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) -> Trace:
-    """Build a layer at the companion's sizes, run it, and check every axis on the way.
+def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) -> Trace:
+    """Build a layer at sizes that all differ, run it, and check every axis on the way.
 
     At (2, 2, 3) batch, positions and heads are easily confused, and nothing is raised. Here no two
     sizes are equal.
 
-        shadow(lambda d_model, num_heads: MyAttention(d_model, num_heads),
+        check_axes(lambda d_model, num_heads: MyAttention(d_model, num_heads),
                "batch tgt d_model", "batch src d_model", "batch src d_model")
 
     Args:
         build: Returns the layer or function to run. Its parameters are filled by name with the
-            companion's sizes: d_model, num_heads, d_k, d_v, d_ff, vocab_size, max_len ...
+            sizes of `example.distinct`: d_model, num_heads, d_k, d_v, d_ff, vocab_size, max_len ...
         *inputs: For each argument of the layer its axes, filled with seeded numbers, or a tensor
             that is handed over as it is.
 
@@ -41,7 +41,7 @@ def shadow(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) -> T
         The trace of the run.
 
     Raises:
-        ValueError: If a parameter or an axis has no size in the companion.
+        ValueError: If a parameter or an axis has no size there.
         AxisError: If one axis name stands for two sizes.
     """
     sizes = {name: _size(name, parameter) for name, parameter in _required(build)}
@@ -68,9 +68,9 @@ def _required(build: Callable[..., Any]) -> list[tuple[str, inspect.Parameter]]:
 
 def _size(name: str, parameter: inspect.Parameter) -> int:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise ValueError(f"shadow: build must name its sizes, got *{name}")
+        raise ValueError(f"check_axes: build must name its sizes, got *{name}")
     if name not in _ARGUMENTS:
-        raise ValueError(f"shadow: no size for {name!r}; known are {', '.join(_ARGUMENTS)}")
+        raise ValueError(f"check_axes: no size for {name!r}; known are {', '.join(_ARGUMENTS)}")
     return _ARGUMENTS[name]
 
 
@@ -83,6 +83,8 @@ def _device(layer: object) -> torch.device:
 def _input(axes: str, seeded: torch.Generator) -> Tensor:
     unknown = [name for name in axes.split() if name not in _AXES]
     if unknown:
-        raise ValueError(f"shadow: no size for axis {unknown[0]!r}; known are {', '.join(_AXES)}")
+        raise ValueError(
+            f"check_axes: no size for axis {unknown[0]!r}; known are {', '.join(_AXES)}"
+        )
     shape = [_AXES[name] for name in axes.split()]
     return torch.randn(shape, generator=seeded, dtype=torch.float64, device="cpu")

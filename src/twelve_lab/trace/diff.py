@@ -70,14 +70,14 @@ def _compare(compared: int, one: Traced, other: Traced, tolerance: float) -> Dif
     left, right = _numbers(one.value), _numbers(other.value)
     # Equal infinities and equal gaps (nan) are agreement; their difference would be nan.
     same = (left == right) | (left.isnan() & right.isnan())
-    apart = torch.where(same, torch.zeros_like(left), (left - right).abs())
-    apart = apart.nan_to_num(nan=torch.inf, posinf=torch.inf)
-    beyond = (apart > tolerance).nonzero()
+    distance = torch.where(same, torch.zeros_like(left), (left - right).abs())
+    distance = distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    beyond = (distance > tolerance).nonzero()
     if not len(beyond):
         return Difference(compared)
     index = tuple(beyond[0].tolist())
     where = ", ".join(f"{axis} {i}" for axis, i in zip(one.axes, index, strict=True))
-    largest = float(apart.max())
+    largest = float(distance.max())
     return Difference(
         compared,
         one.name,

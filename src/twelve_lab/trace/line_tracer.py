@@ -1,4 +1,4 @@
-"""Watch annotated assignments while code runs, without a call in the code itself."""
+"""Follow annotated assignments line by line while code runs, without a call in the code itself."""
 
 import sys
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from twelve_lab.trace.annotations import Annotated, Assignment, annotated, is_watched
+from twelve_lab.trace.annotations import Annotated, Assignment, annotated, is_traced
 
 _UNBOUND = object()
 
 
 class Listener(Protocol):
-    """What a watch reports to."""
+    """What a line tracer reports to."""
 
     def open_call(self, frame: FrameType, notes: Annotated) -> Any:
         """Take note of a call and return what stands for it, or None to ignore it."""
@@ -28,8 +28,7 @@ class Listener(Protocol):
 class _Statement:
     """A line that has begun to assign: finished once a line outside its statement is reached.
 
-    Doubtful is a line that raised, or that was reached again from itself: a loop in one line or a
-    comprehension, whose last turn binds nothing.
+    doubtful: the line raised or repeated itself, so it may have assigned nothing.
     """
 
     assignments: tuple[Assignment, ...]
@@ -37,7 +36,7 @@ class _Statement:
     doubtful: bool = False
 
 
-class Watch:
+class LineTracer:
     """Report annotated assignments to a listener, from entry to exit.
 
     It stands in for the interpreter's trace function and puts the former one back at the end,
@@ -71,7 +70,7 @@ class Watch:
         self.here = self._outer = self._outer_local = None
 
     def _on_call(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
-        return self._follow(frame) if is_watched(frame.f_code.co_filename) else None
+        return self._follow(frame) if is_traced(frame.f_code.co_filename) else None
 
     def _follow(self, frame: FrameType) -> Callable[..., Any] | None:
         """Return the function that the interpreter calls for each line of this frame."""

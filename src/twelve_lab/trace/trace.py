@@ -17,12 +17,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from twelve_lab.course import step_of
 from twelve_lab.explain.graph import Graph
 from twelve_lab.explain.record import Record
-from twelve_lab.show.summary import ledger_html, ledger_text, plain
+from twelve_lab.show.summary import plain, summary_html, summary_text
 from twelve_lab.show.table import Labels
 from twelve_lab.trace.annotations import PACKAGE, Annotated, Assignment
 from twelve_lab.trace.axes import Binding, Scope
 from twelve_lab.trace.diff import Difference, difference
-from twelve_lab.trace.line_tracer import Watch
+from twelve_lab.trace.line_tracer import LineTracer
 from twelve_lab.trace.traced import Traced
 
 
@@ -37,10 +37,10 @@ class _Call:
 
 
 class Trace(Mapping[str, Traced]):
-    """Watch a model run and keep every annotated tensor.
+    """Follow a model run and keep every annotated tensor.
 
     Layer code carries no tracing call: the annotation `scores: Float[Tensor, "batch head query
-    key"] = ...` is what is watched, in this package and in functions, classes and cells that you
+    key"] = ...` is what is read, in this package and in functions, classes and cells that you
     write yourself.
 
         with Trace(model) as trace:
@@ -71,14 +71,14 @@ class Trace(Mapping[str, Traced]):
         self._stack: list[_Call] = []
         self._globally: dict[str, Binding] = {}
         self._known: dict[int, tuple[weakref.ref[Tensor], tuple[str, ...]]] = {}
-        self._watch = Watch(self)
+        self._lines = LineTracer(self)
         if model is not None:
             self._adopt(model, "")
 
     def __enter__(self) -> "Trace":
         if self.graph is not None:
             self.graph.record.__enter__()
-        self._watch.start(sys._getframe(1))
+        self._lines.start(sys._getframe(1))
         return self
 
     def __exit__(
@@ -87,7 +87,7 @@ class Trace(Mapping[str, Traced]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._watch.stop()
+        self._lines.stop()
         if self.graph is not None:
             self.graph.record.__exit__(kind, error, traceback)
             self.graph.record.close()
@@ -147,7 +147,7 @@ class Trace(Mapping[str, Traced]):
             return self._count(self._path(owner))
         if self._stack:
             return self._stack[-1].prefix
-        if frame.f_code.co_name == "<module>" or frame is self._watch.here:
+        if frame.f_code.co_name == "<module>" or frame is self._lines.here:
             return ""
         return self._path(owner) if owner is not None else self._count(frame.f_code.co_name)
 
@@ -278,10 +278,10 @@ class Trace(Mapping[str, Traced]):
         return difference(self, other, tolerance)
 
     def __repr__(self) -> str:
-        return ledger_text(self)
+        return summary_text(self)
 
     def _repr_html_(self) -> str:
-        return ledger_html(self)
+        return summary_html(self)
 
 
 def _owner(frame: FrameType) -> nn.Module | None:

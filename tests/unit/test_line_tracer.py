@@ -1,4 +1,4 @@
-"""The watch on annotated assignments, on statements of every form."""
+"""The line tracer on annotated assignments, on statements of every form."""
 
 import inspect
 import sys
@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 import twelve
-from twelve_lab.trace.annotations import NOTHING, Annotated, annotated, is_watched
-from twelve_lab.trace.line_tracer import Watch
+from twelve_lab.trace.annotations import NOTHING, Annotated, annotated, is_traced
+from twelve_lab.trace.line_tracer import LineTracer
 
 
 class Recorder:
@@ -37,19 +37,19 @@ class Recorder:
         self.open -= 1
 
 
-def watched(tmp_path, body, *, outer=None):
-    """Run `main()` of a source file under the watch and return what was seen."""
+def seen_in(tmp_path, body, *, outer=None):
+    """Run `main()` of a source file under the line tracer and return what was seen."""
     path = tmp_path / "code.py"
     path.write_text("from jaxtyping import Float\nT = int\n" + textwrap.dedent(body))
     names = {}
     exec(compile(path.read_text(), str(path), "exec"), names)
     recorder = Recorder()
-    watch = Watch(recorder)
-    watch.start(sys._getframe())
+    tracer = LineTracer(recorder)
+    tracer.start(sys._getframe())
     try:
         names["main"]()
     finally:
-        watch.stop()
+        tracer.stop()
     assert recorder.open == 0 or outer is not None
     return recorder.seen
 
@@ -69,7 +69,7 @@ def notes_of(tmp_path, body) -> Annotated:
 
 
 def test_a_statement_over_several_lines_is_seen_once_and_finished(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def add(a, b):
@@ -87,7 +87,7 @@ def test_a_statement_over_several_lines_is_seen_once_and_finished(tmp_path):
 
 
 def test_every_turn_of_a_loop_is_seen(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -101,7 +101,7 @@ def test_every_turn_of_a_loop_is_seen(tmp_path):
 
 
 def test_a_statement_over_several_lines_is_seen_once_in_every_turn(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def add(a, b):
@@ -116,7 +116,7 @@ def test_a_statement_over_several_lines_is_seen_once_in_every_turn(tmp_path):
 
 
 def test_a_loop_in_one_line_is_seen_once_in_every_turn(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -128,7 +128,7 @@ def test_a_loop_in_one_line_is_seen_once_in_every_turn(tmp_path):
 
 
 def test_two_statements_in_one_line_are_both_seen(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -140,7 +140,7 @@ def test_two_statements_in_one_line_are_both_seen(tmp_path):
 
 
 def test_a_comprehension_in_a_name_bound_before_is_seen_once(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -153,7 +153,7 @@ def test_a_comprehension_in_a_name_bound_before_is_seen_once(tmp_path):
 
 
 def test_binding_the_same_object_again_counts(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -165,7 +165,7 @@ def test_binding_the_same_object_again_counts(tmp_path):
 
 
 def test_a_variable_that_is_gone_by_the_end_of_its_line_is_not_seen(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -176,7 +176,7 @@ def test_a_variable_that_is_gone_by_the_end_of_its_line_is_not_seen(tmp_path):
 
 
 def test_an_exception_that_the_statement_itself_takes_up_hides_nothing(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def silent():
@@ -193,7 +193,7 @@ def test_an_exception_that_the_statement_itself_takes_up_hides_nothing(tmp_path)
 
 
 def test_a_statement_that_raised_is_not_seen(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -212,7 +212,7 @@ def test_a_statement_that_raised_is_not_seen(tmp_path):
 
 
 def test_a_comprehension_and_a_nested_function_do_not_confuse_it(tmp_path):
-    seen = watched(
+    seen = seen_in(
         tmp_path,
         """
         def main():
@@ -228,19 +228,19 @@ def test_a_comprehension_and_a_nested_function_do_not_confuse_it(tmp_path):
     assert seen == [("values", [0, 1, 2]), ("deep", 2), ("answer", 2)]
 
 
-def test_the_body_of_the_with_block_is_watched_too():
+def test_the_body_of_the_with_block_is_traced_too():
     recorder = Recorder()
-    watch = Watch(recorder)
-    watch.start(sys._getframe())
+    tracer = LineTracer(recorder)
+    tracer.start(sys._getframe())
     here: Float[Tensor, "row column"] = 7
-    watch.stop()
+    tracer.stop()
     assert recorder.seen == [("here", here)]
 
 
-def test_an_exception_passes_through_and_the_watch_ends(tmp_path):
+def test_an_exception_passes_through_and_the_line_tracer_ends(tmp_path):
     before = sys.gettrace()
     with pytest.raises(ZeroDivisionError):
-        watched(
+        seen_in(
             tmp_path,
             """
             def main():
@@ -257,9 +257,9 @@ def test_an_outer_trace_function_is_put_back():
     before = sys.gettrace()
     sys.settrace(debugger)
     try:
-        watch = Watch(Recorder())
-        watch.start(sys._getframe())
-        watch.stop()
+        tracer = LineTracer(Recorder())
+        tracer.start(sys._getframe())
+        tracer.stop()
         assert sys.gettrace() is debugger
     finally:
         sys.settrace(before)
@@ -276,10 +276,10 @@ def test_the_frame_of_the_with_block_gets_its_own_trace_function_back():
     here = sys._getframe()
     before, here.f_trace = here.f_trace, debugger
     try:
-        watch = Watch(Open())
-        watch.start(here)
+        tracer = LineTracer(Open())
+        tracer.start(here)
         assert not here.f_trace_lines
-        watch.stop()
+        tracer.stop()
         assert here.f_trace is debugger
         assert here.f_trace_lines
     finally:
@@ -408,11 +408,11 @@ def test_the_code_of_a_cell_with_a_magic_is_left_alone(tmp_path):
     assert annotated(compile("x = 1", str(path), "exec")) == NOTHING
 
 
-def test_the_layers_and_the_learners_code_are_watched_and_nothing_else():
-    assert is_watched(__file__)
-    assert is_watched(inspect.getfile(twelve.Linear))
-    for name in (inspect.getfile(Watch), textwrap.__file__, torch.__file__, "<string>"):
-        assert not is_watched(name), name
+def test_the_layers_and_the_learners_code_are_traced_and_nothing_else():
+    assert is_traced(__file__)
+    assert is_traced(inspect.getfile(twelve.Linear))
+    for name in (inspect.getfile(LineTracer), textwrap.__file__, torch.__file__, "<string>"):
+        assert not is_traced(name), name
 
 
 def test_annotations_of_an_installed_library_are_not_read(tmp_path, monkeypatch):
