@@ -86,7 +86,7 @@ def model(
     if num_heads not in (1, 2, 3):
         raise ValueError(f"example.model: num_heads must be 1, 2 or 3, got {num_heads}")
     width = 2 if num_heads == 2 else None
-    with _float64():
+    with float64():
         built = Transformer(
             len(vocabulary), len(vocabulary), d_model=3, num_heads=num_heads, d_ff=4, num_layers=1,
             d_k=width, d_v=width, norm_first=norm_first, activation=activation,
@@ -124,7 +124,8 @@ def trace(
 
 
 @contextmanager
-def _float64() -> Iterator[None]:
+def float64() -> Iterator[None]:
+    """Make what is built inside the block hold float64, whatever the default."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -204,7 +205,7 @@ class _DistinctSizes:
             scale_embedding: Whether to multiply the embeddings by √24.
             fused: Whether to call torch's fused kernels.
         """
-        with _float64():
+        with float64():
             built = Transformer(
                 SIZES.src_vocab, SIZES.tgt_vocab, d_model=SIZES.d_model, num_heads=num_heads,
                 d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, d_v=SIZES.d_v,

@@ -56,6 +56,22 @@ def test_the_text_form_is_the_formatters_with_the_title_in_front():
     assert repr(show(TWELVE, "batch src d_model", labels=WORDS)) == text
 
 
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ("x", r"x must be a tensor, a nested list of numbers or an entry of a trace, not 'x'"),
+        (None, "x must be a tensor, .*, not None"),
+        ([[1.0], [1.0, 2.0]], "expected sequence of length 1"),
+        (torch.ones(2, 3, device="meta"), r"x, of shape \(2, 3\), is on the meta device"),
+        (torch.ones(2, dtype=torch.complex64), "x must hold real numbers, not torch.complex64"),
+        (torch.ones(2), "axes is missing: name every axis"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_with_a_reason(x, message):
+    with pytest.raises(ValueError, match=message):
+        show(x)
+
+
 def test_a_trace_entry_brings_its_name():
     entry = SimpleNamespace(value=TWELVE, axes=("batch", "src", "d_model"), name="src_input")
     assert repr(show(entry)).startswith("src_input (batch=2, src=2, d_model=3)\n")

@@ -4,6 +4,8 @@ import dataclasses
 import gc
 import json
 import math
+import sys
+import threading
 import weakref
 
 import pytest
@@ -16,6 +18,8 @@ import twelve
 from twelve_lab import AxisError, Trace, example
 from twelve_lab.course import STEPS
 from twelve_lab.show.summary import plain, summary_html
+from twelve_lab.trace.annotations import PACKAGE
+from twelve_lab.trace.trace import _step
 
 
 class LearnerAttention(nn.Module):
@@ -279,6 +283,8 @@ def test_a_learners_file_is_no_step_whatever_its_name(tmp_path):
     with Trace() as traced:
         f()
     assert traced["f.x"].step == ""
+    assert _step(str(PACKAGE / "attention.py")) == "04"
+    assert _step(str(PACKAGE / "own" / "attention.py")) == ""
 
 
 def test_what_is_no_tensor_and_what_takes_no_argument_are_passed_over():
@@ -354,12 +360,94 @@ def test_after_an_axis_error_a_trace_can_be_taken_up_again():
 
 
 def test_after_an_error_tracing_is_off():
-    import sys
-
     before = sys.gettrace()
     with pytest.raises(ZeroDivisionError), Trace():
         1 // 0  # noqa: B018 (only the error is wanted)
     assert sys.gettrace() is before
+
+
+def test_after_an_axis_error_the_rest_of_the_block_is_not_recorded():
+    with Trace() as traced:
+        halve(torch.ones(2, 3))
+        with pytest.raises(AxisError):
+            Turned()(torch.ones(2, 3))
+        halve(torch.ones(2, 3))
+    assert list(traced) == ["halve.halved"]
+
+
+def test_a_trace_that_cannot_begin_leaves_nothing_on():
+    def opens(x: Float[Tensor, "n n"]):
+        with Trace() as traced:
+            halve(x)
+        return traced
+
+    before = sys.gettrace()
+    with pytest.raises(AxisError, match="opens argument x has n=3"):
+        opens(torch.ones(2, 3))
+    assert sys.gettrace() is before
+    with Ops() as ops:
+        torch.ones(2)
+    assert len(ops.names) == 1
+    assert list(opens(torch.ones(2, 2))) == ["halve.halved"]
+
+
+def test_tracing_ends_even_where_the_record_fails_to_close(monkeypatch):
+    def fails(*arguments):
+        raise ZeroDivisionError
+
+    before, trace = sys.gettrace(), Trace()
+    leave = trace.graph.record.__exit__
+    monkeypatch.setattr(type(trace.graph.record), "__exit__", fails)
+    with pytest.raises(ZeroDivisionError), trace:
+        pass
+    assert sys.gettrace() is before
+    leave(None, None, None)
+
+
+def test_a_second_trace_is_refused_while_one_is_open():
+    before = sys.gettrace()
+    with Trace() as outer:
+        for inner in (Trace(), outer):
+            with pytest.raises(RuntimeError, match="another trace is open in this thread"), inner:
+                pass
+        halve(torch.ones(2, 3))
+    assert list(outer) == ["halve.halved"]
+    assert outer["halve.halved"].explain(0, 0).value == 0.5
+    assert sys.gettrace() is before
+
+
+def test_what_runs_in_another_thread_is_not_recorded_and_the_error_says_so():
+    with Trace() as traced:
+        thread = threading.Thread(target=halve, args=(torch.ones(2, 3),))
+        thread.start()
+        thread.join()
+    with pytest.raises(KeyError, match=r"holds none: .* in the thread that opened it"):
+        traced["halve.halved"]
+
+
+def test_between_the_yields_of_a_generator_the_block_stays_open():
+    def generator():
+        with Trace() as traced:
+            halve(torch.ones(2, 3))
+            yield traced
+
+    before = sys.gettrace()
+    steps = generator()
+    traced = next(steps)
+    halve(torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match="another trace is open"), Trace():
+        pass
+    steps.close()
+    assert sys.gettrace() is before
+    assert list(traced) == ["halve.halved", "halve#2.halved"]
+    assert "yields" in Trace.__doc__ and "thread" in Trace.__doc__
+
+
+def test_a_model_that_is_no_module_is_refused():
+    with pytest.raises(
+        ValueError, match=r"model must be a torch\.nn\.Module, got 'x'; .* Trace\(\)"
+    ):
+        Trace("x")
 
 
 def test_off_it_leaves_the_same_operations_as_on():
@@ -423,6 +511,36 @@ def test_without_grad_no_gradient_is_retained():
     assert halved.retains_grad
 
 
+def test_the_gradient_of_a_weight_can_be_read_where_it_got_a_name():
+    weight = torch.ones(3, requires_grad=True)
+
+    def weighs(x):
+        held: Float[Tensor, " n"] = weight
+        return (held * x).sum()
+
+    with Trace(grad=True) as traced:
+        weighs(torch.arange(3.0)).backward()
+    assert traced["weighs.held"].grad.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_parameters_and_buffers_bring_their_names_into_the_arithmetic():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([2.0, 3.0]))
+            self.register_buffer("table", torch.tensor([5.0, 7.0]))
+
+        def forward(self, x):
+            scaled: Float[Tensor, " n"] = x * self.weight + self.table
+            return scaled
+
+    model = nn.Sequential(Scaled())
+    with Trace(model) as traced:
+        model(torch.tensor([1.0, 10.0]))
+    text = traced["0.scaled"].explain(1).text
+    assert "weight[1] + table[1]" in text
+
+
 def test_gradients_are_those_of_autograd():
     traced = example.trace(grad=True, on="cpu")
     logits = traced["logits"].tensor
@@ -450,6 +568,9 @@ def test_a_wrong_name_is_answered_with_the_nearest(trace):
     assert error.value.args[0].count(", ") == 2
     with pytest.raises(KeyError, match="holds none"):
         Trace()["logits"]
+    with pytest.raises(KeyError, match="no tensor is named 0: a trace is asked by name"):
+        trace[0]
+    assert 0 not in trace
 
 
 def test_diff_names_the_first_tensor_at_which_two_runs_part(trace):
@@ -523,7 +644,7 @@ def test_the_summary_names_every_tensor_with_its_axes(trace):
     lines = [line.split() for line in summary.splitlines()]
     assert "07 encoder.norm.mean batch 2, src 2, 1".split() in lines
     page = trace._repr_html_()
-    assert "<caption>86 tensors</caption>" in page
+    assert page.count(">86 tensors</caption>") == 1
     assert page.count("<tr>") == 87
     assert "id=" not in page
 
@@ -534,7 +655,7 @@ def test_the_summary_of_a_learners_own_code_names_no_step():
     assert repr(traced).splitlines() == [
         "step  name          axes = sizes",
         "      halve.halved  batch 2, n 3",
-        "1 tensors",
+        "1 tensor",
     ]
     page = summary_html({"entry": dataclasses.replace(traced["halve.halved"], name="<b>")})
     assert "&lt;b&gt;" in page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -14,7 +14,7 @@ from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.palette import INK, PAPER, axis_style, signed_fill
 from twelve_lab.show.table import Block, Labels, Table, Value
 
-_PAGE = f"background:{PAPER};color:{INK};padding:8px 10px;font-size:14px;overflow-x:auto"
+PAGE = f"background:{PAPER};color:{INK};padding:8px 10px;font-size:14px;overflow-x:auto"
 _PANELS = "display:flex;flex-wrap:wrap;width:fit-content;gap:8px 14px;margin-top:8px"
 _TABLE = (
     f"border-collapse:collapse;margin:0;border:none;color:{INK};font-size:14px;text-align:right;"
@@ -24,7 +24,7 @@ _CAPTION = f"color:{INK};caption-side:top;text-align:left;padding:0 0 2px;white-
 # Every cell brings its own paper: notebook themes stripe the rows of a table.
 _CELL = "background:{};padding:2px 8px;min-width:{}ch"
 _FRAME = f";box-shadow:inset 0 0 0 2px {INK}"
-_NAME = f"background:{PAPER};padding:2px 8px;font-weight:normal"
+NAME = f"background:{PAPER};padding:2px 8px;font-weight:normal"
 _HATCHED = "repeating-linear-gradient(45deg,#ffffff 0 4px,#cccccc 4px 5px)"
 
 
@@ -51,12 +51,12 @@ class Shown:
         blocks = [block for block in self.table.compact.blocks() if block.is_of_interest]
         heading = self._heading()
         if len(self.table.compact.axes) <= 2:
-            return f'<div style="{_PAGE}">{self._matrix(blocks[0], heading)}</div>'
+            return f'<div style="{PAGE}">{self._matrix(blocks[0], heading)}</div>'
         lines = []
         for _, group in groupby(blocks, key=lambda block: block.index[:-1]):
             panels = "".join(self._panel(block) for block in group)
             lines.append(f'<div style="{_PANELS}{self._sides(-2)}">{panels}</div>')
-        return f'<div style="{_PAGE}"><div>{heading}</div>{"".join(lines)}</div>'
+        return f'<div style="{PAGE}"><div>{heading}</div>{"".join(lines)}</div>'
 
     def _texts(self) -> Iterator[str]:
         for block in self.table.compact.blocks():
@@ -87,22 +87,19 @@ class Shown:
         )
 
     def _matrix(self, block: Block, caption: str) -> str:
-        body = "".join(self._row(block, i) for i in range(len(block.rows)))
-        return (
-            f'<table style="{_TABLE}"><caption style="{_CAPTION}">{caption}</caption>'
-            f"<thead>{''.join(self._head(block))}</thead><tbody>{body}</tbody></table>"
-        )
+        rows = (self._row(block, i) for i in range(len(block.rows)))
+        return html_table(caption, self._head(block), rows)
 
     def _head(self, block: Block) -> Iterator[str]:
-        corner = f'<td colspan="{1 + bool(block.row_axis)}" style="{_NAME}"></td>'
+        corner = f'<td colspan="{1 + bool(block.row_axis)}" style="{NAME}"></td>'
         if block.column_axis:
-            style = f"{_NAME};text-align:center;border-bottom:{axis_style(block.column_axis).css}"
+            style = f"{NAME};text-align:center;border-bottom:{axis_style(block.column_axis).css}"
             yield (
                 f'<tr>{corner}<th scope="colgroup" colspan="{len(block.column_names)}" '
                 f'style="{style}">{escape(block.column_axis)}</th></tr>'
             )
         names = "".join(
-            f'<th scope="col" style="{_NAME}">{escape(name)}</th>' for name in block.column_names
+            f'<th scope="col" style="{NAME}">{escape(name)}</th>' for name in block.column_names
         )
         if any(block.column_names):
             yield f"<tr>{corner}{names}</tr>"
@@ -110,12 +107,12 @@ class Shown:
     def _row(self, block: Block, i: int) -> str:
         axis = ""
         if block.row_axis and i == 0:
-            style = f"{_NAME};border-right:{axis_style(block.row_axis).css}"
+            style = f"{NAME};border-right:{axis_style(block.row_axis).css}"
             axis = (
                 f'<th scope="rowgroup" rowspan="{len(block.rows)}" style="{style}">'
                 f"{escape(block.row_axis)}</th>"
             )
-        name = f'<th scope="row" style="{_NAME};text-align:left">{escape(block.row_names[i])}</th>'
+        name = f'<th scope="row" style="{NAME};text-align:left">{escape(block.row_names[i])}</th>'
         lit = block.lit[i] if block.lit else [False] * len(block.rows[i])
         cells = "".join(map(self._cell, block.rows[i], lit))
         return f"<tr>{axis}{name}{cells}</tr>"
@@ -157,6 +154,20 @@ def show(
     if title is None and hasattr(x, "axes"):
         title = getattr(x, "name", None)
     return Shown(Table.of(x, axes, labels), title, decimals)
+
+
+def html_table(caption: str, head: Iterable[str], rows: Iterable[str]) -> str:
+    """Write an HTML table: the one frame of every table that a notebook shows.
+
+    Args:
+        caption: What stands above it, as HTML.
+        head: Its rows of headers, each a `<tr>`.
+        rows: Its other rows.
+    """
+    return (
+        f'<table style="{_TABLE}"><caption style="{_CAPTION}">{caption}</caption>'
+        f"<thead>{''.join(head)}</thead><tbody>{''.join(rows)}</tbody></table>"
+    )
 
 
 def largest_magnitude(table: Table) -> float:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from twelve_lab.show.show import NAME, PAGE, html_table
+
 if TYPE_CHECKING:
     from twelve_lab.trace.traced import Traced
 
-_CELL = "text-align:left;padding:2px 12px 2px 0;color:#222222;background:#ffffff;"
+_COLUMNS = ("step", "name", "axes = sizes")
+_STYLE = f"{NAME};text-align:left"
 
 
 def summary_text(entries: Mapping[str, Traced]) -> str:
@@ -23,10 +26,10 @@ def summary_text(entries: Mapping[str, Traced]) -> str:
     """
     if not entries:
         return "Trace: no tensor yet"
-    rows = [("step", "name", "axes = sizes"), *map(_row, entries.values())]
+    rows = [_COLUMNS, *map(_row, entries.values())]
     width = max(len(name) for _, name, _ in rows)
     lines = [f"{step:>4}  {name:<{width}}  {axes}".rstrip() for step, name, axes in rows]
-    return "\n".join([*lines, f"{len(entries)} tensors"])
+    return "\n".join([*lines, _count(entries)])
 
 
 def summary_html(entries: Mapping[str, Traced]) -> str:
@@ -35,19 +38,13 @@ def summary_html(entries: Mapping[str, Traced]) -> str:
     Args:
         entries: The tensors of a run, in order.
     """
-    head = "".join(
-        f'<th scope="col" style="{_CELL}">{word}</th>' for word in ("step", "name", "axes = sizes")
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td style="{_CELL}">{html.escape(text)}</td>' for text in _row(entry))
-        + "</tr>"
+    head = "".join(f'<th scope="col" style="{_STYLE}">{word}</th>' for word in _COLUMNS)
+    rows = (
+        "".join(f'<td style="{_STYLE}">{escape(text)}</td>' for text in _row(entry))
         for entry in entries.values()
     )
-    return (
-        f"<table><caption>{len(entries)} tensors</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    table = html_table(_count(entries), [f"<tr>{head}</tr>"], (f"<tr>{row}</tr>" for row in rows))
+    return f'<div style="{PAGE}">{table}</div>'
 
 
 def plain(values: Tensor) -> object:
@@ -67,6 +64,10 @@ def axes_and_sizes(entry: Traced) -> str:
     """
     pairs = zip(entry.axes, entry.shape, strict=True)
     return ", ".join(axis if axis.isdigit() else f"{axis} {size}" for axis, size in pairs)
+
+
+def _count(entries: Mapping[str, Traced]) -> str:
+    return "1 tensor" if len(entries) == 1 else f"{len(entries)} tensors"
 
 
 def _row(entry: Traced) -> tuple[str, str, str]:

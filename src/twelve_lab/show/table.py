@@ -7,6 +7,7 @@ index is called.
 from __future__ import annotations
 
 import itertools
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,9 +71,9 @@ class Table:
         """
         if hasattr(x, "value") and hasattr(x, "axes"):
             x, axes = x.value, x.axes if axes is None else axes
+        values = as_plain_tensor(x)
         if axes is None:
             raise ValueError("axes is missing: name every axis, as in 'batch src d_model'")
-        values = as_plain_tensor(x)
         names = tuple(axes.split()) if isinstance(axes, str) else tuple(axes)
         if len(names) != values.ndim:
             raise ValueError(
@@ -173,9 +174,25 @@ class Table:
 
 
 def as_plain_tensor(x: Any) -> Tensor:
-    """Bring numbers to the CPU as bool, int64 or float64, apart from any gradient graph."""
+    """Bring numbers to the CPU as bool, int64 or float64, apart from any gradient graph.
+
+    Args:
+        x: A tensor or a nested list.
+
+    Raises:
+        ValueError: If x holds no numbers, complex ones, or is on the meta device.
+    """
     if not isinstance(x, Tensor):
-        x = torch.tensor(x, dtype=torch.float64 if torch.tensor(x).is_floating_point() else None)
+        try:
+            floats = torch.tensor(x).is_floating_point()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"x must be a tensor, a nested list of numbers or an entry of a trace, "
+                f"not {reprlib.repr(x)}: {error}"
+            ) from None
+        x = torch.tensor(x, dtype=torch.float64 if floats else None)
+    if x.is_meta:
+        raise ValueError(f"x, of shape {tuple(x.shape)}, is on the meta device: it has no numbers")
     if x.is_complex():
         raise ValueError(f"x must hold real numbers, not {x.dtype}")
     x = x.detach().cpu()

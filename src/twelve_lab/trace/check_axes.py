@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twelve_lab.example import SIZES
+from twelve_lab.example import SIZES, float64
 from twelve_lab.trace.trace import Trace
 
 _AXES = {
@@ -45,12 +45,8 @@ def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) 
         AxisError: If one axis name stands for two sizes.
     """
     sizes = {name: _size(name, parameter) for name, parameter in _required(build)}
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
+    with float64():
         layer = build(**sizes)
-    finally:
-        torch.set_default_dtype(before)
     seeded = torch.Generator("cpu").manual_seed(12)
     where = _device(layer)
     arguments = [

@@ -54,12 +54,26 @@ class LineTracer:
         self._outer_lines = True
 
     def start(self, here: FrameType) -> None:
-        """Begin, with the frame that holds the `with` statement: its own lines count too."""
-        self._outer = sys.gettrace()
-        self.here, self._outer_local = here, here.f_trace
+        """Begin, with the frame that holds the `with` statement: its own lines count too.
+
+        Raises:
+            RuntimeError: If another line tracer is at work in this thread. Of two that are
+                stacked the outer one would see nothing.
+        """
+        outer = sys.gettrace()
+        if isinstance(getattr(outer, "__self__", None), LineTracer):
+            raise RuntimeError(
+                "another trace is open in this thread: leave its block first, "
+                "since one trace records at a time"
+            )
+        self.here, self._outer, self._outer_local = here, outer, here.f_trace
         self._outer_lines = here.f_trace_lines
+        try:
+            here.f_trace = self._follow(here)
+        except BaseException:
+            self.stop()
+            raise
         sys.settrace(self._on_call)
-        here.f_trace = self._follow(here)
 
     def stop(self) -> None:
         """Put the former trace functions back."""

@@ -47,6 +47,10 @@ class Trace(Mapping[str, Traced]):
             logits = model(src, tgt)
         trace["encoder.layers.0.self_attention.scores"]
 
+    One trace is open at a time, and it follows the thread that opened it: what a model computes in
+    another thread is not recorded. In a generator the block stays open between the yields, so what
+    the caller runs there is recorded too.
+
     Args:
         model: The module whose sub-modules give the names. Without one, a name starts with the
             class or the function that was called.
@@ -56,12 +60,20 @@ class Trace(Mapping[str, Traced]):
             each intermediate value of the run; switch it off for a large model.
 
     Raises:
-        AxisError: While running, when one axis name stands for two sizes.
+        AxisError: While running, when one axis name stands for two sizes. Nothing that runs
+            after it is recorded.
+        RuntimeError: On entering the block, if another trace is open in this thread.
+        ValueError: If the model is no module.
     """
 
     def __init__(
         self, model: nn.Module | None = None, *, grad: bool = False, explain: bool = True
     ) -> None:
+        if model is not None and not isinstance(model, nn.Module):
+            raise ValueError(
+                f"Trace: model must be a torch.nn.Module, got {model!r:.60}; "
+                "for code without one, write Trace()"
+            )
         self.grad = grad
         self.graph = Graph(Record()) if explain else None
         self._entries: dict[str, Traced] = {}
@@ -76,9 +88,9 @@ class Trace(Mapping[str, Traced]):
             self._adopt(model, "")
 
     def __enter__(self) -> "Trace":
+        self._lines.start(sys._getframe(1))
         if self.graph is not None:
             self.graph.record.__enter__()
-        self._lines.start(sys._getframe(1))
         return self
 
     def __exit__(
@@ -106,16 +118,17 @@ class Trace(Mapping[str, Traced]):
         prefix = self._prefix(frame, owner, is_forward)
         scope = Scope(self._globally)
         call = _Call(prefix, scope, frame.f_code, owner if is_forward else None)
-        if is_forward:
-            self._stack.append(call)
         for name, axes in notes.parameters.items():
             value = frame.f_locals.get(name)
             if isinstance(value, Tensor):
-                label = f"{prefix or type(owner).__name__} argument {name}"
+                place = prefix or (type(owner).__name__ if owner else frame.f_code.co_name)
+                label = f"{place} argument {name}"
                 names = call.scope.bind(label, axes, tuple(value.shape), self._axes_of(value))
                 self._remember(value, names)
                 if self.graph is not None:
                     self.graph.record.label(value, ".".join(filter(None, (prefix, name))), names)
+        if is_forward:
+            self._stack.append(call)
         return call
 
     def record(self, call: _Call, assignment: Assignment, value: object) -> None:
@@ -125,7 +138,7 @@ class Trace(Mapping[str, Traced]):
         name = self._unused(".".join(part for part in (call.prefix, assignment.name) if part))
         axes = call.scope.bind(name, assignment.axes, tuple(value.shape))
         self._remember(value, axes)
-        if self.grad and value.requires_grad and not value.is_leaf:
+        if self.grad and value.requires_grad:
             value.retain_grad()
         # The copy is the tracer's business: a learner's own dispatch mode must not see it.
         with _disable_current_modes():
@@ -200,11 +213,16 @@ class Trace(Mapping[str, Traced]):
         Args:
             name: The name that was asked for.
         """
+        if not isinstance(name, str):
+            return f"no tensor is named {name!r}: a trace is asked by name, and list(trace) has all"
         return f"no tensor is named {name!r} in this trace{self._near(name)}"
 
     def _near(self, name: str) -> str:
         if not self._entries:
-            return ", which holds none: was an annotated function run inside the with block?"
+            return (
+                ", which holds none: was an annotated function run inside the with block, "
+                "in the thread that opened it?"
+            )
         tail = name.rsplit(".", 1)[-1]
         near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.6)
         near += [found for found in self._entries if found.rsplit(".", 1)[-1] == tail]
