@@ -55,7 +55,7 @@ def test_every_change_of_step_has_a_heading(capsys):
     assert headings[:3] == ["02 embedding", "03 positional encoding", "12 transformer"]
 
 
-def test_every_station_says_what_happens_there_and_shows_its_numbers(capsys):
+def test_every_checkpoint_says_what_happens_there_and_shows_its_numbers(capsys):
     text = printed(capsys, "trace", "--device", "cpu")
     trace = example.trace(on="cpu")
     for name, sentence in CHECKPOINTS.items():
