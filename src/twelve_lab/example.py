@@ -108,7 +108,7 @@ def trace(
     Args:
         padding: Whether the source padding mask is used.
         grad: Whether gradients can be read after a backward pass.
-        on: Device; `lab.device()` if not given.
+        on: Device; `twelve_lab.device()` if not given.
         **switches: Keywords of `model`, such as num_heads=1 or activation="gelu".
     """
     where = device() if on is None else on

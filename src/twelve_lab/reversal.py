@@ -50,7 +50,7 @@ def held_out(count: int = 512) -> Batch:
 
 
 def model(seed: int = 0, **sizes: object) -> Transformer:
-    """Build an untrained model for the task, on `lab.device()` and in eval mode.
+    """Build an untrained model for the task, on `twelve_lab.device()` and in eval mode.
 
     Args:
         seed: For its weights, which are the same on every device.
@@ -66,7 +66,7 @@ def model(seed: int = 0, **sizes: object) -> Transformer:
 
 
 def trained() -> Transformer:
-    """Build a model that has learned the task, in float64, on `lab.device()` and in eval mode.
+    """Build a model that has learned the task: in float64, in eval mode, on `twelve_lab.device()`.
 
     Its weights were written by tools/train_reverser.py, in half precision to keep the file small.
     """

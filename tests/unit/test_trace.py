@@ -243,17 +243,17 @@ def test_a_module_that_holds_the_traced_one_does_not_rename_it():
 
 
 def test_modules_that_are_gone_do_not_lend_their_names_to_later_ones():
-    class Other(Halver):
-        pass
-
     with Trace() as traced:
-        for _ in range(5):
-            Halver()(torch.ones(2, 3))
-            gc.collect(0)  # the next module may now stand at the same address
-            Other()(torch.ones(2, 3))
-            gc.collect(0)
-    assert sum(name.startswith("Halver") for name in traced) == 10
-    assert sum(name.startswith("Other") for name in traced) == 10
+        module = Halver()
+        module(torch.ones(2, 3))
+        alive = weakref.ref(module)
+        del module
+        gc.collect(0)
+        # As long as the block is open nothing else can stand at its address.
+        assert alive() is not None
+    gc.collect(0)
+    assert alive() is None
+    assert list(traced) == ["Halver.halved", "Halver.halved#2"]
 
 
 def test_a_function_called_inside_a_module_files_its_tensors_under_the_module():
@@ -503,6 +503,7 @@ def test_a_trace_keeps_nothing_of_the_run_but_copies():
     assert gone
     assert module() is None
     assert beside() is None
+    assert not traced._known and not traced.graph.record._cells
 
 
 def test_without_grad_no_gradient_is_retained():
