@@ -546,6 +546,25 @@ def test_parameters_and_buffers_bring_their_names_into_the_arithmetic():
     assert "weight[1] + table[1]" in text
 
 
+def test_an_argument_and_the_code_of_its_function_stand_in_the_arithmetic():
+    def half(given: Float[Tensor, "batch n"]):
+        halved: Float[Tensor, "batch n"] = given / 2
+        return halved
+
+    outside = torch.ones(2, 3)
+    with Trace() as traced:
+        half(outside)
+    assert traced["half.halved"].code == "given / 2"
+    assert "given[batch 1, n 2] / 2" in traced["half.halved"].explain(1, 2).text
+
+
+def test_without_explanations_no_operation_is_kept():
+    with Trace(explain=False) as traced:
+        halve(torch.ones(2, 3))
+    with pytest.raises(ValueError, match="no operation was kept"):
+        traced["halve.halved"].explain(0, 0)
+
+
 def test_gradients_are_those_of_autograd():
     traced = example.trace(grad=True, on="cpu")
     logits = traced["logits"].tensor
@@ -605,6 +624,8 @@ def test_diff_sees_a_tensor_that_only_the_other_run_has(trace):
 def test_a_difference_as_large_as_the_tolerance_counts_as_equal():
     one, other = traced_scores([1.0, 2.0]), traced_scores([1.5, 2.0])
     assert not one.diff(other, tolerance=0.5)
+    assert not one.diff(traced_scores([1.0, 2.0 + 1e-10]))
+    assert one.diff(traced_scores([1.0, 2.0 + 1e-8]))
     assert one.diff(other, tolerance=0.25).index == (0, 0)
 
 
@@ -693,7 +714,8 @@ def test_an_entry_shows_its_numbers_with_named_axes(trace):
     text = repr(trace["src_input"])
     assert text.startswith("src_input\n(batch=2, src=2, d_model=3)")
     assert "1.6615" in text
-    assert "1.6615" in trace["src_input"]._repr_html_()
+    page = trace["src_input"]._repr_html_()
+    assert "1.6615" in page and "<strong>src_input</strong>" in page
 
 
 def test_fused_kernels_leave_nothing_to_trace_inside():
