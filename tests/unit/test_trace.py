@@ -381,18 +381,19 @@ def test_after_an_axis_error_the_rest_of_the_block_is_not_recorded():
 
 def test_a_trace_that_cannot_begin_leaves_nothing_on():
     def opens(x: Float[Tensor, "n n"]):
-        with Trace() as traced:
+        with traced:
             halve(x)
-        return traced
 
-    before = sys.gettrace()
+    before, traced = sys.gettrace(), Trace()
     with pytest.raises(AxisError, match="opens argument x has n=3"):
         opens(torch.ones(2, 3))
     assert sys.gettrace() is before
     with Ops() as ops:
         torch.ones(2)
     assert len(ops.names) == 1
-    assert list(opens(torch.ones(2, 2))) == ["halve.halved"]
+    assert traced._lines.here is None
+    opens(torch.ones(2, 2))
+    assert list(traced) == ["halve.halved"]
 
 
 def test_tracing_ends_even_where_the_record_fails_to_close(monkeypatch):
