@@ -6,13 +6,29 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One notebook and, where there is one, its module and test of the same stem."""
+    """One notebook and, where there are some, its module, test and exercises of the same stem.
+
+    Attributes:
+        number: As in the name of the notebook: "04", "a1".
+        stem: The name of all its files, without number and ending.
+        title: What it is called in a sentence.
+        question: What it answers.
+        contract: Axes that go in and axes that come out, in words.
+        part: The part of the course it belongs to; the steps of a part stand side by side.
+        exports: Names that `twelve` takes over from its module, in reading order.
+        module: Whether it has a module in `twelve`; if not, it teaches with those of others.
+        exercises: Whether it has exercises.
+    """
 
     number: str
     stem: str
     title: str
     question: str
     contract: str
+    part: str
+    exports: tuple[str, ...] = ()
+    module: bool = True
+    exercises: bool = True
 
     @property
     def notebook(self) -> str:
@@ -25,92 +41,111 @@ STEPS = (
         "00", "start_here", "start here",
         "What happens to twelve numbers on their way through a Transformer?",
         "ids (batch, src) and (batch, tgt) -> logits (batch, tgt, vocab)",
+        "the map", module=False, exercises=False,
     ),
     Step(
         "01", "linear", "linear",
         "How does a layer mix the features of a token?",
         "x (batch, seq, d_in) -> (batch, seq, d_out)",
+        "words become vectors", exports=("Linear",),
     ),
     Step(
         "02", "embedding", "embedding",
         "How does a word become numbers?",
         "ids (batch, seq) -> (batch, seq, d_model)",
+        "words become vectors", exports=("TokenEmbedding",),
     ),
     Step(
         "03", "positional_encoding", "positional encoding",
         "How does a token know where it stands?",
         "(batch, seq, d_model) -> (batch, seq, d_model)",
+        "words become vectors",
+        exports=("sinusoid", "PositionalEncoding", "LearnedPositionalEncoding"),
     ),
     Step(
         "04", "attention", "attention",
         "How does a token collect what it needs from the others?",
         "query (batch, query, d_k), key (batch, key, d_k), value (batch, key, d_v) "
         "-> (batch, query, d_v)",
+        "words look at words", exports=("scaled_dot_product_attention",),
     ),
     Step(
         "05", "masks", "masks",
         "How do we keep a token from looking where it must not?",
         "ids (batch, key) -> mask (batch, 1, query, key)",
+        "words look at words", exports=("padding_mask", "causal_mask"),
     ),
     Step(
         "06", "multi_head_attention", "multi-head attention",
         "How does a token ask several questions at once?",
         "(batch, query, d_model), (batch, key, d_model) -> (batch, query, d_model)",
+        "words look at words", exports=("MultiHeadAttention",),
     ),
     Step(
         "07", "normalization", "normalization",
         "How do numbers stay in range through many layers?",
         "(batch, seq, d_model) -> (batch, seq, d_model)",
+        "deep, yet stable", exports=("LayerNorm", "RMSNorm"),
     ),
     Step(
         "08", "residual", "residual",
         "How does a deep stack keep its input and its gradients?",
         "(batch, seq, d_model) -> (batch, seq, d_model)",
+        "deep, yet stable", exports=("Residual",),
     ),
     Step(
         "09", "feed_forward", "feed-forward",
         "What does each token work out on its own?",
         "(batch, seq, d_model) -> (batch, seq, d_ff) -> (batch, seq, d_model)",
+        "the parts make a model", exports=("FeedForward", "SwiGLU"),
     ),
     Step(
         "10", "encoder", "encoder",
         "How do the parts become a reader of the source sentence?",
         "(batch, src, d_model) -> memory (batch, src, d_model)",
+        "the parts make a model", exports=("EncoderLayer", "Encoder"),
     ),
     Step(
         "11", "decoder", "decoder",
         "How does the writer use what it has written and what it has read?",
         "(batch, tgt, d_model), memory (batch, src, d_model) -> (batch, tgt, d_model)",
+        "the parts make a model", exports=("DecoderLayer", "Decoder"),
     ),
     Step(
         "12", "transformer", "transformer",
         "How do all the parts fit together?",
         "ids (batch, src) and (batch, tgt) -> logits (batch, tgt, vocab)",
+        "the parts make a model", exports=("Transformer",),
     ),
     Step(
         "13", "training", "training",
         "How do the weights learn?",
         "logits (batch, tgt, vocab), labels (batch, tgt) -> loss",
+        "the model at work",
     ),
     Step(
         "14", "generation", "generation",
         "How does the model write a sentence, word by word?",
         "ids (batch, src) -> ids (batch, tgt)",
+        "the model at work",
     ),
     Step(
         "15", "same_as_pytorch", "same as PyTorch",
         "Are these the layers that PyTorch ships?",
         "weights of twelve <-> weights of torch.nn",
+        "the model at work", exercises=False,
     ),
     Step(
         "a1", "containers", "containers",
         "What do Sequential, ModuleList and ModuleDict keep track of?",
         "modules -> one module",
+        "appendices", module=False, exercises=False,
     ),
     Step(
         "a2", "saving_and_devices", "saving and devices",
         "How do weights get to a file, to a GPU and back?",
         "model -> file -> the same model",
+        "appendices", module=False, exercises=False,
     ),
 )  # fmt: skip
 

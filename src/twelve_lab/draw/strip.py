@@ -1,75 +1,86 @@
-"""The strip of all steps, one of them lit: where we are."""
+"""The strip of the parts of the course, a step lit in one of them: where we are."""
 
 from __future__ import annotations
 
 import textwrap
+from itertools import groupby
 
 from twelve_lab.course import STEPS, Step, find_step
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.show.palette import INK, PAPER, QUIET, SHADE, SPOTLIGHT
 
-WIDTH, HEIGHT, SPACE = 0.96, 0.66, 0.03
-APART, HEAD = 0.27, 0.3  # what the gaps of a line are together, and the room for the names
-# The parts of the course: two lines of nine steps.
-PARTS = (
-    (
-        ("the map", 1),
-        ("words become vectors", 3),
-        ("words look at words", 3),
-        ("deep, yet stable", 2),
-    ),
-    (("the parts make a model", 4), ("the model at work", 3), ("appendices", 2)),
-)
+WIDTH, HEIGHT, SPACE = 0.96, 0.66, 0.02
+APART, HEAD = 0.1, 0.7  # the gap between two parts, and the room for their names
+BEHIND = 0.05  # how far the other steps of a part look out behind its first
+LINE, LONGEST = 0.19, 11  # of text: its height, and how many letters fit over a box
 
 
 def strip(step: str | int) -> Drawing:
     """Draw where a step stands in the course.
 
+    What comes later in a part is not drawn, so a step that is added at the end of one changes no
+    figure of the others.
+
     Args:
         step: Its number, "04" or 4, or "a1".
 
     Returns:
-        All steps in two lines under the names of their parts, this one lit and framed, those
-        before it shaded; the summary gives its question and shapes.
+        The parts of the course, each with its first step; the part of this step shows it, lit and
+        framed, and up to two steps before it. What was before is shaded. The summary gives the
+        question and the shapes of the step.
 
     Raises:
         ValueError: There is no such step.
     """
     here = find_step(step)
-    canvas = Canvas()
-    steps = iter(enumerate(STEPS))
-    part_of_here = ""
-    for line, parts in enumerate(PARTS):
-        x, top = 0.0, line * (HEAD + HEIGHT + SPACE * 4)
-        for name, length in parts:
-            canvas.text(x, top + HEAD * 0.4, name, size=SMALL_SIZE, align="left")
-            end = x + length * (WIDTH + SPACE) - SPACE
-            canvas.line([(x, top + HEAD * 0.8), (end, top + HEAD * 0.8)], width=1.2)
-            for _, (place, other) in zip(range(length), steps, strict=False):
-                _draw_step(canvas, x, top + HEAD, other, place - STEPS.index(here))
-                part_of_here = name if other == here else part_of_here
-                x += WIDTH + SPACE
-            x += APART / (len(parts) - 1)
-    name = f"{here.number} {here.title}"
-    place = STEPS.index(here)
-    around = [f"{word} {other.number} {other.title}" for word, other in (
-        ("after", STEPS[place - 1] if place else None),
-        ("before", STEPS[place + 1] if place + 1 < len(STEPS) else None),
-    ) if other]  # fmt: skip
-    alt = f"Where we are: step {name}, lit in the strip of all {len(STEPS)} steps"
-    alt += f", in the part “{part_of_here}”, {' and '.join(around)}."
-    return canvas.finish(f"Where we are: {name}", alt, f"{here.question}\n{here.contract}")
+    parts = {name: list(steps) for name, steps in groupby(STEPS, lambda step: step.part)}
+    before = parts[here.part][: parts[here.part].index(here)]
+    canvas, x = Canvas(), 0.0
+    ahead = False
+    for name, steps in parts.items():
+        opened = name == here.part
+        shown = [*before[-2:], here] if opened else steps[:1]
+        end = x + len(shown) * (WIDTH + SPACE) - SPACE
+        lines = textwrap.wrap(name, LONGEST * len(shown))
+        for up, words in enumerate(reversed(lines), 1):
+            canvas.text(x, HEAD - 0.03 - up * LINE, words, size=SMALL_SIZE, align="left")
+        canvas.line([(x, HEAD - 0.07), (end, HEAD - 0.07)], width=3 if opened else 1.2)
+        if not opened and len(steps) > 1:
+            canvas.box(x + BEHIND, HEAD + BEHIND, WIDTH, HEIGHT, fill=PAPER if ahead else SHADE)
+        for other in shown:
+            lit = other == here
+            _draw_step(canvas, x, HEAD, other, SPOTLIGHT if lit else PAPER if ahead else SHADE)
+            ahead = ahead or lit
+            x += WIDTH + SPACE
+        x += APART
+    return canvas.finish(
+        f"Where we are: {here.number} {here.title}",
+        _tell(here, before, list(parts)),
+        f"{here.question}\n{here.contract}",
+    )
 
 
-def _draw_step(canvas: Canvas, x: float, y: float, step: Step, ahead: int) -> None:
-    """Draw one step, which is the lit one, before it or ahead of it by some places."""
-    lit = ahead == 0
-    fill = SPOTLIGHT if lit else PAPER if ahead > 0 else SHADE
+def _tell(here: Step, before: list[Step], parts: list[str]) -> str:
+    """Say where the step stands: in its part, and which parts are beside it."""
+    after = f"after {before[-1].number} {before[-1].title}" if before else "as its first"
+    place = parts.index(here.part)
+    around = {"before": parts[:place][-1:], "after": parts[place + 1 : place + 2]}
+    beside = [f"the part {word} is “{part}”" for word, names in around.items() for part in names]
+    sentence = " and ".join(beside)
+    return (
+        f"Where we are: step {here.number} {here.title}, in the part “{here.part}”, {after}. "
+        f"{sentence[0].upper()}{sentence[1:]}."
+    )
+
+
+def _draw_step(canvas: Canvas, x: float, y: float, step: Step, fill: str) -> None:
+    """Draw one step; the one that is lit has a frame and a mark."""
+    lit = fill == SPOTLIGHT
     canvas.box(x, y, WIDTH, HEIGHT, fill=fill, edge=INK if lit else QUIET, line=3 if lit else 0.6)
     mark = "▶ " if lit else ""
     canvas.text(x + WIDTH / 2, y + 0.15, mark + step.number, size=12, bold=True)
     # A word wider than its box is broken where it may be hyphenated.
     title = step.title.replace("normalization", "normal-ization")
-    title = "\n".join(textwrap.wrap(title, 11))
+    title = "\n".join(textwrap.wrap(title, LONGEST))
     canvas.text(x + WIDTH / 2, y + 0.44, title, size=SMALL_SIZE)
