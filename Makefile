@@ -128,7 +128,8 @@ notebooks: install ## run every notebook again and store its outputs
 figures: install ## draw the picture of the README again
 	$(RUN) -m twelve picture docs/walk.png
 
-catalogue: install ## write the names of the trace into docs/glossary.md again
+catalogue: install ## write again what follows from the list of steps, and the traced names of the glossary
+	$(RUN) -m tools.write_steps
 	$(RUN) tools/write_catalogue.py
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest

@@ -184,7 +184,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = _relinked(cell.source, step.notebook, root)
-        notebook.cells[0].source += "\n\n" + _along(step, root)
+        notebook.cells[0].source += "\n\n" + _along(step)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         code[0].metadata |= IMPORTS
         for cell in code:
@@ -272,7 +272,7 @@ def _contents(chapters: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _along(step: Step, root: Path) -> str:
+def _along(step: Step) -> str:
     """Write the line under the title of a notebook: what can be taken along, and its module."""
     name = Path(step.notebook).name
     links = [
@@ -281,7 +281,7 @@ def _along(step: Step, root: Path) -> str:
         f"{{download}}`all of them without solutions, zipped <../downloads/{STUDENTS}>`",
     ]
     line = f"To take along: {', '.join(links)}."
-    if (root / "src" / "twelve" / f"{step.stem}.py").exists():
+    if step.module:
         line += f" The module: [{step.stem}.py](../reference/{step.stem}.md)."
     return f"```{{only}} builder_html\n{line}\n```"
 
@@ -289,7 +289,7 @@ def _along(step: Step, root: Path) -> str:
 def _reference(*, bound: bool = False) -> Iterator[tuple[str, str]]:
     """Give a page for each module and each room of the instruments."""
     index, page = (BOUND_REFERENCE, BOUND_MODULE) if bound else (REFERENCE, MODULE)
-    modules = [step for step in STEPS if (ROOT / "src" / "twelve" / f"{step.stem}.py").exists()]
+    modules = [step for step in STEPS if step.module]
     names = [step.stem for step in modules] + list(INSTRUMENTS)
     yield "reference/index.md", index.format(names="\n".join(names))
     for step in modules:

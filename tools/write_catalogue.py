@@ -3,17 +3,25 @@
 Usage: python tools/write_catalogue.py
 """
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch import nn
 
-from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
+import twelve
 from twelve_lab import Trace, example
-from twelve_lab.course import find_step
+from twelve_lab.course import STEPS, find_step
 
 GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 HEADING = "## Catalogue of the trace"
+SWITCHES = (
+    {"norm_first": False}, {"scale_embedding": True}, {"tie_weights": True}, {"activation": "gelu"},
+    {"num_heads": 1},
+)  # fmt: skip
+# What a layer is built with that no model of ours uses, by the names of its arguments.
+SIZES = {"d_model": 3, "d_ff": 4, "max_len": 4}
 HEAD = "| name | axes | line of code | notebook |\n|---|---|---|---|\n"
 
 
@@ -26,9 +34,7 @@ def catalogue() -> str:
     main = _run()
     tables = [f"The {len(main)} tensors of the main run, in its order:\n\n" + HEAD + _rows(main)]
     added: dict[str, str] = {}
-    switches = ({"norm_first": False}, {"scale_embedding": True}, {"tie_weights": True},
-                {"activation": "gelu"}, {"num_heads": 1})  # fmt: skip
-    for switch in switches:
+    for switch in SWITCHES:
         for name, row in _entries(_run(**switch)):
             if name not in main:
                 added[name] = row
@@ -62,11 +68,16 @@ def _run(**switches: object) -> Trace:
 
 def _beside() -> str:
     x = example.trace(on="cpu")["src_input"].value
-    layers = (LearnedPositionalEncoding(3, max_len=4), RMSNorm(3), SwiGLU(3, 4))
+    models = [example.model(**switch) for switch in SWITCHES]
+    used = {type(module) for model in models for module in model.modules()}
+    exported = [getattr(twelve, name) for step in STEPS for name in step.exports]
     rows = ""
-    for layer in layers:
+    for layer in exported:
+        if not inspect.isclass(layer) or not issubclass(layer, nn.Module) or layer in used:
+            continue
+        known = inspect.signature(layer).parameters.keys() & SIZES.keys()
         with Trace() as trace:
-            layer.to(torch.float64)(x)
+            layer(**{name: SIZES[name] for name in known}).to(torch.float64)(x)
         rows += _rows(trace)
     return rows
 

@@ -3,22 +3,20 @@
 The names stand in reading order: each layer uses only those above it.
 """
 
-from twelve.linear import Linear  # isort: skip
-from twelve.embedding import TokenEmbedding  # isort: skip
-from twelve.positional_encoding import (  # isort: skip
-    LearnedPositionalEncoding,
-    PositionalEncoding,
-    sinusoid,
-)
-from twelve.attention import scaled_dot_product_attention  # isort: skip
-from twelve.masks import causal_mask, padding_mask  # isort: skip
-from twelve.multi_head_attention import MultiHeadAttention  # isort: skip
-from twelve.normalization import LayerNorm, RMSNorm  # isort: skip
-from twelve.residual import Residual  # isort: skip
-from twelve.feed_forward import FeedForward, SwiGLU  # isort: skip
-from twelve.encoder import Encoder, EncoderLayer  # isort: skip
-from twelve.decoder import Decoder, DecoderLayer  # isort: skip
-from twelve.transformer import Transformer  # isort: skip
+# Written by `make catalogue` from the list of steps.
+# isort: off
+from twelve.linear import Linear
+from twelve.embedding import TokenEmbedding
+from twelve.positional_encoding import sinusoid, PositionalEncoding, LearnedPositionalEncoding
+from twelve.attention import scaled_dot_product_attention
+from twelve.masks import padding_mask, causal_mask
+from twelve.multi_head_attention import MultiHeadAttention
+from twelve.normalization import LayerNorm, RMSNorm
+from twelve.residual import Residual
+from twelve.feed_forward import FeedForward, SwiGLU
+from twelve.encoder import EncoderLayer, Encoder
+from twelve.decoder import DecoderLayer, Decoder
+from twelve.transformer import Transformer
 
 __all__ = [  # noqa: RUF022 (reading order, not the alphabet)
     "Linear",

@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from PIL import Image
 
 from tests.course.test_draw_heads import FIGURES as OF_HEADS
 from twelve_lab import Trace, draw, example
+from twelve_lab.course import STEPS
 from twelve_lab.draw.canvas import SMALL_SIZE
 from twelve_lab.draw.prose import LONGEST
 from twelve_lab.show.format import format_number
@@ -351,8 +353,12 @@ SPLIT[0, 0] = SPLIT[1, 0] = SPLIT[1, 1] = SPLIT[2:, 2:] = 1
             "1 unit circle with positions 0 to 4 as points: columns 0 and 1 turn 57.3° a step.",
         ),
         (lambda: FIGURES["many positions"](), "column 0 goes from 0.0000 to -0.9538 and crosses"),
-        (lambda: draw.strip(6), "after 05 masks and before 07 normalization."),
-        (lambda: draw.strip("a2"), "in the part “appendices”, after a1 containers."),
+        (
+            lambda: draw.strip(6),
+            "after 05 masks. The part before is “words become vectors” and the part after is “deep",
+        ),
+        (lambda: draw.strip("a2"), "“appendices”, after a1 containers. The part before is"),
+        (lambda: draw.strip(0), "its first. The part after is “words become vectors”."),
         (lambda: FIGURES["plan"](), "last norm; output projection (2, 2, 4). An arrow leads"),
         (lambda: FIGURES["walk"](), "The highest logits say: <pad> cat; dog fish."),
     ],
@@ -541,6 +547,24 @@ def test_the_strip_gives_the_question_and_the_shapes():
     assert draw.strip(2).summary == (
         "How does a word become numbers?\nids (batch, seq) -> (batch, seq, d_model)"
     )
+
+
+@pytest.mark.parametrize("here", ["00", "02", "12", "15", "a1"])
+def test_a_step_added_at_the_end_of_a_part_changes_no_strip_of_another(here, monkeypatch):
+    def drawn():
+        strip = draw.strip(here)
+        axes = strip.figure.axes[0]
+        boxes = [(str(box), box.get_facecolor(), box.get_linewidth()) for box in axes.patches]
+        return strip.text(), boxes, list(map(str, axes.texts)), str(strip.figure)
+
+    before = drawn()
+    parts = {step.part: place for place, step in enumerate(STEPS, 1)}
+    assert len(parts) == 7
+    for part, place in list(parts.items())[1:]:
+        added = STEPS[place - 1]._replace(number="99", stem="made_up", part=part)
+        steps = (*STEPS[:place], added, *STEPS[place:])
+        monkeypatch.setattr(sys.modules["twelve_lab.draw.strip"], "STEPS", steps)
+        assert drawn() == before, part
 
 
 def test_the_walk_ends_in_words():

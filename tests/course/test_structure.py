@@ -13,19 +13,12 @@ from pathlib import Path
 import pytest
 
 import twelve
+from tests.course.course_rules import imports, problems
 from twelve_lab.course import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "twelve"
 LAB = ROOT / "src" / "twelve_lab"
-STEMS = [step.stem for step in STEPS]
-# Steps that teach with the modules of others.
-NO_MODULE = {"start_here", "containers", "saving_and_devices"}
-MODULES = [stem for stem in STEMS if stem not in NO_MODULE]
-# What is done with the finished layers is imported from its own module.
-AROUND = {"training", "generation", "same_as_pytorch"}
-LAYERS = [stem for stem in MODULES if stem not in AROUND]
-
 API = {
     "Linear": "d_in, d_out, bias=True",
     "TokenEmbedding": "vocab_size, d_model, *, padding_idx=None, scale=False",
@@ -82,29 +75,6 @@ FORWARD = {
 }
 
 
-def complain(root: Path) -> list[str]:
-    """List every module, notebook and step that lacks its counterpart."""
-    modules = {path.stem for path in (root / "src" / "twelve").glob("[!_]*.py")}
-    notebooks = {f"notebooks/{path.name}" for path in (root / "notebooks").glob("*.ipynb")}
-    tests = {path.stem for path in (root / "tests" / "unit").glob("test_*.py")}
-    complaints = [f"module {stem} is no step" for stem in modules - set(STEMS)]
-    complaints += [f"step {stem} has no module" for stem in set(MODULES) - modules]
-    complaints += [f"module {stem} has no test" for stem in modules if f"test_{stem}" not in tests]
-    complaints += [f"{path} is no step" for path in notebooks - {step.notebook for step in STEPS}]
-    return sorted(complaints)
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Name every module that a file imports, at its top or inside a function."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name} imports by a relative path"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def written(signature: inspect.Signature) -> str:
     """Write a signature without self and without types."""
     parameters = [
@@ -115,75 +85,14 @@ def written(signature: inspect.Signature) -> str:
     return str(inspect.Signature(parameters))[1:-1]
 
 
-def run(code: str, **environment: str) -> str:
-    """Run code in a fresh interpreter and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_every_step_has_all_that_belongs_to_it_and_nothing_else_is_there():
+    assert problems(ROOT) == []
 
 
-def test_every_step_has_one_module_one_notebook_and_one_test():
-    assert complain(ROOT) == []
-
-
-@pytest.fixture
-def copy(tmp_path) -> Path:
-    """Hold empty files of the same names."""
-    folders = {"src/twelve": "*.py", "tests/unit": "test_*.py", "notebooks": "*.ipynb"}
-    for folder, pattern in folders.items():
-        (tmp_path / folder).mkdir(parents=True)
-        for path in (ROOT / folder).glob(pattern):
-            (tmp_path / folder / path.name).touch()
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("added", "complaints"),
-    [
-        ("src/twelve/dropout.py", ["module dropout has no test", "module dropout is no step"]),
-        ("src/twelve/training.py", ["module training has no test"]),
-        ("notebooks/16_extras.ipynb", ["notebooks/16_extras.ipynb is no step"]),
-        ("notebooks/5_masks.ipynb", ["notebooks/5_masks.ipynb is no step"]),
-        ("src/twelve/_shared.py", []),
-        ("tests/unit/test_anything.py", []),
-    ],
-)
-def test_a_file_without_its_counterpart_is_found(copy, added, complaints):
-    if "training" in added:
-        (copy / "tests/unit/test_training.py").unlink(missing_ok=True)
-    (copy / added).touch()
-    assert complain(copy) == complaints
-
-
-@pytest.mark.parametrize(
-    ("removed", "complaints"),
-    [
-        ("tests/unit/test_masks.py", ["module masks has no test"]),
-        ("src/twelve/masks.py", ["step masks has no module"]),
-    ],
-)
-def test_a_missing_counterpart_is_found(copy, removed, complaints):
-    (copy / removed).unlink()
-    assert complain(copy) == complaints
-
-
-def test_the_steps_are_numbered_in_reading_order_and_the_names_follow_them():
-    numbers = [step.number for step in STEPS]
-    assert numbers == [f"{number:02d}" for number in range(16)] + ["a1", "a2"]
-    assert len(set(STEMS)) == len(STEMS)
-    homes = [getattr(twelve, name).__module__.split(".")[-1] for name in twelve.__all__]
-    assert list(dict.fromkeys(homes)) == LAYERS
-    assert homes == sorted(homes, key=LAYERS.index)
-
-
-def test_the_public_names_are_those_of_the_design_in_its_order():
-    assert twelve.__all__ == list(API)
+def test_the_public_names_are_those_of_the_steps_and_of_the_design_in_its_order():
+    exports = [name for step in STEPS for name in step.exports]
+    assert twelve.__all__ == exports
+    assert [name for name in exports if name in API] == list(API)
 
 
 @pytest.mark.parametrize("name", API)
@@ -202,24 +111,6 @@ def test_encode_and_decode_take_their_masks_by_name():
     assert written(inspect.signature(decode)) == f"tgt, memory, {masks}"
 
 
-@pytest.mark.parametrize("stem", MODULES)
-def test_a_step_imports_only_earlier_steps(stem):
-    earlier = {f"twelve.{name}" for name in MODULES[: MODULES.index(stem)]}
-    ours = {".".join(name.split(".")[:2]) for name in imports(PACKAGE / f"{stem}.py")}
-    shared = {name for name in ours if name.startswith("twelve._")}
-    assert {name for name in ours - shared if name.startswith("twelve.")} <= earlier
-
-
-@pytest.mark.parametrize("stem", MODULES)
-def test_the_first_lines_of_a_module_name_its_step_its_notebook_and_its_test(stem):
-    step = STEPS[STEMS.index(stem)]
-    docstring = ast.get_docstring(ast.parse((PACKAGE / f"{stem}.py").read_text(encoding="utf-8")))
-    title, blank, places, *_ = docstring.splitlines()
-    assert re.fullmatch(r"[A-Z][a-z -]+: .+\.", title)
-    assert blank == ""
-    assert places == f"Step {step.number} | {step.notebook} | tests/unit/test_{stem}.py"
-
-
 def test_no_layer_needs_the_lab():
     for path in PACKAGE.glob("*.py"):
         if path.name != "__main__.py":
@@ -233,9 +124,8 @@ def test_matplotlib_is_imported_nowhere_but_where_figures_are_drawn():
 
 
 def test_src_is_a_folder_and_no_package():
+    # That nothing is imported from it is a rule of the linter.
     assert not (ROOT / "src" / "__init__.py").exists()
-    for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")):
-        assert not any(name.split(".")[0] == "src" for name in imports(path)), path
 
 
 def public_definitions(tree: ast.Module) -> Iterator[ast.AST]:
@@ -256,36 +146,27 @@ def test_everything_public_says_what_it_is(path):
         assert ast.get_docstring(node), f"{path.stem}.{node.name} has no docstring"
 
 
-@pytest.mark.parametrize("name", API)
+@pytest.mark.parametrize("name", twelve.__all__)
 def test_a_docstring_describes_exactly_the_arguments_that_there_are(name):
     public = getattr(twelve, name)
     described = re.search(r"Args:\n(.*?)(\n\n|\Z)", inspect.getdoc(public), re.DOTALL)
     names = re.findall(r"^    (\*{0,2}\w+):", described.group(1), re.MULTILINE)
-    expected = [name.split("=")[0] for name in API[name].split(", ") if name != "*"]
+    parameters = inspect.signature(public).parameters.values()
+    expected = [str(one.replace(annotation=one.empty, default=one.empty)) for one in parameters]
     assert names == expected
 
 
-def test_without_the_lab_there_is_still_a_transformer(tmp_path):
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> list[str]:
+    """Import a copy of the layers without the lab, build a model and run it, in a new process.
+
+    Returns:
+        The folder of the copy, the CPU time of the import, the file that was imported, the shape of
+        the logits, and whether the lab was loaded.
+    """
+    folder = tmp_path_factory.mktemp("alone")
     leave = shutil.ignore_patterns("__main__.py", "__pycache__")
-    shutil.copytree(PACKAGE, tmp_path / "twelve", ignore=leave)
-    code = """
-import sys
-import torch
-import twelve
-model = twelve.Transformer(11, 13, d_model=24, num_heads=3, num_layers=1)
-src, tgt = torch.ones(2, 5, dtype=torch.int64), torch.ones(2, 4, dtype=torch.int64)
-masks = {"src_mask": twelve.padding_mask(src), "tgt_mask": twelve.causal_mask(4)}
-logits = model(src, tgt, **masks)
-logits.sum().backward()
-print(twelve.__file__, tuple(logits.shape), "twelve_lab" in sys.modules)
-"""
-    file, rest = run(code, PYTHONPATH=str(tmp_path)).strip().split(" ", 1)
-    assert Path(file).resolve() == (tmp_path / "twelve" / "__init__.py").resolve()
-    assert rest == "(2, 4, 13) False"
-
-
-@pytest.mark.slow
-def test_importing_costs_next_to_nothing_beside_torch():
+    shutil.copytree(PACKAGE, folder / "twelve", ignore=leave)
     # CPU time, so that a busy machine does not count, and the best of several: the first import
     # also compiles and reads the files. What torch has not loaded is loaded afresh each time.
     code = """
@@ -294,11 +175,37 @@ import time
 import torch
 known, costs = set(sys.modules), []
 for _ in range(5):
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
     start = time.process_time()
     import twelve
     costs.append(time.process_time() - start)
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
-print(min(costs))
+model = twelve.Transformer(11, 13, d_model=24, num_heads=3, num_layers=1)
+src, tgt = torch.ones(2, 5, dtype=torch.int64), torch.ones(2, 4, dtype=torch.int64)
+masks = {"src_mask": twelve.padding_mask(src), "tgt_mask": twelve.causal_mask(4)}
+logits = model(src, tgt, **masks)
+logits.sum().backward()
+print(min(costs), twelve.__file__, tuple(logits.shape), "twelve_lab" in sys.modules, sep="\\n")
 """
-    assert float(run(code, PYTHONDONTWRITEBYTECODE="")) < 0.020
+    settings = {
+        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": ""
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return [str(folder), *done.stdout.splitlines()]
+
+
+def test_without_the_lab_there_is_still_a_transformer(alone):
+    folder, _, file, shape, lab = alone
+    assert Path(file).resolve() == (Path(folder) / "twelve" / "__init__.py").resolve()
+    assert (shape, lab) == ("(2, 4, 13)", "False")
+
+
+def test_importing_costs_next_to_nothing_beside_torch(alone):
+    assert float(alone[1]) < 0.020

@@ -1,28 +1,13 @@
 """The tasks and questions of all steps, in the order of the course."""
 
-from twelve_lab.check.declare import Question, Target
-from twelve_lab.course import step_of
-from twelve_lab.exercises import (
-    attention,
-    decoder,
-    embedding,
-    encoder,
-    feed_forward,
-    generation,
-    linear,
-    masks,
-    multi_head_attention,
-    normalization,
-    positional_encoding,
-    residual,
-    training,
-    transformer,
-)
+from importlib import import_module
 
-STEPS = (
-    linear, embedding, positional_encoding, attention, masks, multi_head_attention, normalization,
-    residual, feed_forward, encoder, decoder, transformer, training, generation,
-)  # fmt: skip
+from twelve_lab import course
+from twelve_lab.check.declare import Question, Target
+
+STEPS = tuple(
+    import_module(f"twelve_lab.exercises.{step.stem}") for step in course.STEPS if step.exercises
+)
 
 TARGETS: dict[str, Target] = {target.name: target for step in STEPS for target in step.TARGETS}
 
@@ -31,7 +16,7 @@ def _exercises() -> dict[str, Target | Question]:
     """Put each exercise under the number of the notebook whose stem its file has."""
     found: dict[str, Target | Question] = {}
     for module in STEPS:
-        number = step_of(module.__name__.rpartition(".")[2])
+        number = course.step_of(module.__name__.rpartition(".")[2])
         for one in (*module.QUESTIONS, *module.TARGETS):
             found[f"{number}-{one.name.replace('_', '-')}"] = one
     return found

@@ -10,8 +10,8 @@ from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.show.palette import INK, PAPER, QUIET, SHADE, SPOTLIGHT
 
-WIDTH, HEIGHT, SPACE = 0.96, 0.66, 0.02
-APART, HEAD = 0.1, 0.7  # the gap between two parts, and the room for their names
+WIDTH, HEIGHT, SPACE = 0.95, 0.66, 0.02
+APART, HEAD = 0.065, 0.7  # the gap between two parts, and the room for their names
 BEHIND = 0.05  # how far the other steps of a part look out behind its first
 LINE, LONGEST = 0.19, 11  # of text: its height, and how many letters fit over a box
 
@@ -77,7 +77,7 @@ def _tell(here: Step, before: list[Step], parts: list[str]) -> str:
 def _draw_step(canvas: Canvas, x: float, y: float, step: Step, fill: str) -> None:
     """Draw one step; the one that is lit has a frame and a mark."""
     lit = fill == SPOTLIGHT
-    canvas.box(x, y, WIDTH, HEIGHT, fill=fill, edge=INK if lit else QUIET, line=3 if lit else 0.6)
+    canvas.box(x, y, WIDTH, HEIGHT, fill=fill, edge=INK if lit else QUIET, line=2.4 if lit else 0.6)
     mark = "▶ " if lit else ""
     canvas.text(x + WIDTH / 2, y + 0.15, mark + step.number, size=12, bold=True)
     # A word wider than its box is broken where it may be hyphenated.

@@ -1,0 +1,190 @@
+"""What belongs to a step of the course, and where the list of steps is repeated.
+
+Each rule takes the root of a project and yields what is missing, beginning with the file that
+is due. Nothing of that project is imported but its list of steps.
+"""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+
+from tests.course.notebook_rules import code_cells, headings
+from tools import write_steps
+
+LIST = "src/twelve_lab/course.py"
+
+
+def load(root: Path) -> ModuleType:
+    """Read the list of steps of a project, whichever is installed."""
+    spec = importlib.util.spec_from_file_location("course_of_a_root", root / LIST)
+    course = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(course)
+    return course
+
+
+def problems(root: Path) -> list[str]:
+    """Apply every rule to a project."""
+    steps = load(root).STEPS
+    rules = (_files, _order, _first_lines, _imports, _notebooks, _exports, _readme, _glossary,
+             _sessions)  # fmt: skip
+    return [line for rule in rules for line in rule(root, steps)]
+
+
+def files_of(step) -> dict[str, bool]:
+    """Name every file that a step may have, and say whether it is due."""
+    return {
+        step.notebook: True,
+        f"src/twelve/{step.stem}.py": step.module,
+        f"tests/unit/test_{step.stem}.py": step.module,
+        f"src/twelve_lab/exercises/{step.stem}.py": step.exercises,
+    }
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Name every module that a file imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports by a relative path"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _files(root, steps):
+    for step in steps:
+        for path, due in files_of(step).items():
+            if due and not (root / path).exists():
+                yield f"{path}: is missing, and step {step.number} has one by {LIST}"
+            if (root / path).exists() and not due:
+                yield f"{path}: is there, and step {step.number} has none by {LIST}"
+    known = {path for step in steps for path in files_of(step)}
+    for pattern in ("src/twelve/[!_]*.py", "notebooks/*.ipynb"):
+        for path in sorted(root.glob(pattern)):
+            if (name := path.relative_to(root).as_posix()) not in known:
+                yield f"{LIST}: {name} belongs to no step"
+
+
+def _order(root, steps):
+    numbers, stems = [step.number for step in steps], {step.stem for step in steps}
+    if numbers != sorted(set(numbers)) or len(stems) < len(numbers):
+        yield f"{LIST}: the numbers {numbers} do not rise, or two steps have one stem"
+    parts = [part for part, _ in groupby(steps, lambda step: step.part)]
+    if len(parts) > len(set(parts)):
+        yield f"{LIST}: the steps of a part do not stand side by side: {parts}"
+
+
+def _first_lines(root, steps):
+    """Each module says its title, then where its step is taught and tested."""
+    for step in steps:
+        path = root / f"src/twelve/{step.stem}.py"
+        if step.module and path.exists():
+            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            title, blank, places, *_ = [*text.splitlines(), "", "", ""]
+            due = f"Step {step.number} | {step.notebook} | tests/unit/test_{step.stem}.py"
+            if not re.fullmatch(r"[A-Z][a-z -]+: .+\.", title) or blank or places != due:
+                yield f"src/twelve/{step.stem}.py: begins with its title, a blank line and: {due}"
+
+
+def _imports(root, steps):
+    """A module imports what comes before it, and what all share."""
+    allowed = {"twelve"}
+    for step in steps:
+        path = root / f"src/twelve/{step.stem}.py"
+        if step.module and path.exists():
+            names = {".".join(name.split(".")[:2]) for name in imports(path)}
+            ours = {name for name in names if re.match(r"twelve\.(?!_)", name)}
+            if later := sorted(ours - allowed):
+                yield f"src/twelve/{step.stem}.py: imports {', '.join(later)}, no earlier step"
+            allowed.add(f"twelve.{step.stem}")
+
+
+def _notebooks(root, steps):
+    """Each notebook begins with its number and draws where it stands; its checks are its own."""
+    for step in steps:
+        if not (root / step.notebook).exists():
+            continue
+        notebook = nbformat.read(root / step.notebook, as_version=4)
+        first = (headings(notebook) or ["nothing"])[0]
+        if first.lower() != f"{step.number} {step.title}".lower():
+            yield f"{step.notebook}: the first heading is {first!r}, not that of {LIST}"
+        number = str(int(step.number)) if step.number.isdigit() else f'"{step.number}"'
+        codes = [cell.source for cell in code_cells(notebook)]
+        if f"draw.strip({number})" not in codes:
+            yield f"{step.notebook}: no cell draws draw.strip({number})"
+        checks = {
+            number for code in codes for number in re.findall(r'^check\("(\w\w)-', code, re.M)
+        }
+        if checks != ({step.number} if step.exercises else set()):
+            yield f"{step.notebook}: has checks of {sorted(checks)}; see exercises in {LIST}"
+
+
+def _exports(root, steps):
+    for step in steps:
+        path = root / f"src/twelve/{step.stem}.py"
+        if step.exports and path.exists():
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            defined = {
+                node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)
+            }
+            for name in set(step.exports) - defined:
+                yield f"src/twelve/{step.stem}.py: defines no {name}, which {LIST} exports"
+    due = write_steps.exports(steps)
+    yield from _due(root, write_steps.EXPORTS, due)
+
+
+def _readme(root, steps):
+    text = (root / write_steps.README).read_text(encoding="utf-8")
+    yield from _due(root, write_steps.README, write_steps.readme(text, steps))
+
+
+def _due(root, name, due):
+    """Name the lines of a written page that are due, and those that are not."""
+    text = (root / name).read_text(encoding="utf-8")
+    if text == due:
+        return
+    here, wanted = text.splitlines(), due.splitlines()
+    missing = [line for line in wanted if line not in here]
+    extra = [line for line in here if line not in wanted]
+    lines = "\n".join([*(f"+ {line}" for line in missing), *(f"- {line}" for line in extra)])
+    yield f"{name}: make catalogue writes it anew:\n{lines or 'the lines stand in another order'}"
+
+
+def _glossary(root, steps):
+    """Each module has its names in the glossary, under its number."""
+    text = (root / "docs/glossary.md").read_text(encoding="utf-8")
+    table = text.partition("## Layers and functions\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \|", table, re.M)
+    found = [(name, number) for cell, number in rows for name in re.findall(r"`(\w+)`", cell)]
+    for step in steps:
+        own = {name for name, number in found if number == step.number}
+        for name in [name for name in step.exports if name not in own]:
+            yield f"docs/glossary.md: Layers and functions has no row | `{name}` | {step.number} |"
+        if step.module and not own:
+            yield f"docs/glossary.md: Layers and functions has no row of step {step.number}"
+    for name, number in found:
+        if number not in {step.number for step in steps if step.module}:
+            yield f"docs/glossary.md: `{name}` has the step {number}, which has no module"
+
+
+def _sessions(root, steps):
+    """The plans for teachers are those of steps, in their order; a new step may lack one."""
+    page = (root / "docs/teaching.md").read_text(encoding="utf-8")
+    term = page.partition("### A term of")[2].partition("\n### ")[0]
+    planned = {
+        number
+        for row in re.findall(r"^\| \d+ to \d+ \| ([^|]+) \|", term, re.M)
+        for number in row.strip().split(", ")
+    }
+    wanted = [f"{step.number} {step.title}".lower() for step in steps if step.number in planned]
+    sessions = re.findall(
+        r"^### (.+)$", page.partition("\n## The sessions\n")[2].partition("\n## ")[0], re.M
+    )
+    if [title.lower() for title in sessions] != wanted or len(planned) != len(wanted):
+        yield f"docs/teaching.md: the sessions are {sessions}; those of the term are {wanted}"

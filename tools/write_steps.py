@@ -1,0 +1,72 @@
+"""Writes what follows from the list of steps alone: the table of README.md, the names of `twelve`.
+
+Usage: python -m tools.write_steps
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from twelve_lab.course import STEPS, Step
+
+ROOT = Path(__file__).resolve().parent.parent
+README, EXPORTS = "README.md", "src/twelve/__init__.py"
+HEAD = "| step | question | in -> out | notebook | module |\n|---|---|---|---|---|\n"
+OPENING = '''"""The Transformer, layer by layer, on twelve numbers you can check by hand.
+
+The names stand in reading order: each layer uses only those above it.
+"""
+
+# Written by `make catalogue` from the list of steps.
+# isort: off
+'''
+
+
+def row(step: Step) -> str:
+    """Write the row of a step in the table of the README."""
+    module = f"[{step.stem}](src/twelve/{step.stem}.py) " if step.module else ""
+    notebook = f"[{step.title}]({step.notebook})"
+    return f"| {step.number} | {step.question} | {step.contract} | {notebook} | {module}|\n"
+
+
+def readme(text: str, steps: Iterable[Step]) -> str:
+    """Put a fresh table of the steps into the README.
+
+    Args:
+        text: The README as it is; its lines from the head of the table to its end are replaced.
+        steps: The steps.
+
+    Raises:
+        ValueError: The head of the table is not in the text.
+    """
+    before, head, rest = text.partition(HEAD)
+    if not head:
+        raise ValueError(f"{README} has no table that begins with {HEAD.splitlines()[0]!r}")
+    after = rest[rest.index("\n\n") + 1 :]
+    return before + HEAD + "".join(map(row, steps)) + after
+
+
+def exports(steps: Iterable[Step]) -> str:
+    """Write the package's own file: it takes over the public names, in reading order.
+
+    Args:
+        steps: The steps.
+    """
+    steps = [step for step in steps if step.exports]
+    imports = "".join(_import(step) for step in steps)
+    names = "".join(f'    "{name}",\n' for step in steps for name in step.exports)
+    head = "__all__ = [  # noqa: RUF022 (reading order, not the alphabet)\n"
+    return f"{OPENING}{imports}\n{head}{names}]\n"
+
+
+def _import(step: Step) -> str:
+    line = f"from twelve.{step.stem} import {', '.join(step.exports)}\n"
+    if len(line) <= 100:
+        return line
+    names = "".join(f"    {name},\n" for name in step.exports)
+    return f"from twelve.{step.stem} import (\n{names})\n"
+
+
+if __name__ == "__main__":
+    text = (ROOT / README).read_text(encoding="utf-8")
+    (ROOT / README).write_text(readme(text, STEPS), encoding="utf-8")
+    (ROOT / EXPORTS).write_text(exports(STEPS), encoding="utf-8")
