@@ -66,7 +66,17 @@ def _import(step: Step) -> str:
     return f"from twelve.{step.stem} import (\n{names})\n"
 
 
+def write(root: Path, steps: Iterable[Step]) -> None:
+    """Write both into a project.
+
+    Args:
+        root: The project.
+        steps: Its steps.
+    """
+    text = (root / README).read_text(encoding="utf-8")
+    (root / README).write_text(readme(text, steps), encoding="utf-8")
+    (root / EXPORTS).write_text(exports(steps), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    text = (ROOT / README).read_text(encoding="utf-8")
-    (ROOT / README).write_text(readme(text, STEPS), encoding="utf-8")
-    (ROOT / EXPORTS).write_text(exports(STEPS), encoding="utf-8")
+    write(ROOT, STEPS)

@@ -8,6 +8,7 @@ import ast
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +33,7 @@ def problems(root: Path) -> list[str]:
     """Apply every rule to a project."""
     steps = load(root).STEPS
     rules = (_files, _order, _first_lines, _imports, _notebooks, _exports, _readme, _glossary,
-             _sessions)  # fmt: skip
+             _sessions, _measured)  # fmt: skip
     return [line for rule in rules for line in rule(root, steps)]
 
 
@@ -110,19 +111,35 @@ def _notebooks(root, steps):
     for step in steps:
         if not (root / step.notebook).exists():
             continue
-        notebook = nbformat.read(root / step.notebook, as_version=4)
+        notebook = _read(root / step.notebook)
         first = (headings(notebook) or ["nothing"])[0]
         if first.lower() != f"{step.number} {step.title}".lower():
             yield f"{step.notebook}: the first heading is {first!r}, not that of {LIST}"
         number = str(int(step.number)) if step.number.isdigit() else f'"{step.number}"'
-        codes = [cell.source for cell in code_cells(notebook)]
-        if f"draw.strip({number})" not in codes:
+        if f"draw.strip({number})" not in (cell.source for cell in code_cells(notebook)):
             yield f"{step.notebook}: no cell draws draw.strip({number})"
-        checks = {
-            number for code in codes for number in re.findall(r'^check\("(\w\w)-', code, re.M)
-        }
+        checks = {id[:2] for id in _checks(notebook)}
         if checks != ({step.number} if step.exercises else set()):
             yield f"{step.notebook}: has checks of {sorted(checks)}; see exercises in {LIST}"
+
+
+def _read(path):
+    return _notebook(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _notebook(path, written):
+    """Read a notebook once, however many rules look at it."""
+    return nbformat.read(path, as_version=4)
+
+
+def _checks(notebook):
+    """List the exercises that a notebook checks, in order."""
+    return [
+        found[1]
+        for cell in code_cells(notebook)
+        if (found := re.match(r'check\("(\w\w-[\w-]+)"', cell.source))
+    ]
 
 
 def _exports(root, steps):
@@ -176,15 +193,31 @@ def _glossary(root, steps):
 def _sessions(root, steps):
     """The plans for teachers are those of steps, in their order; a new step may lack one."""
     page = (root / "docs/teaching.md").read_text(encoding="utf-8")
-    term = page.partition("### A term of")[2].partition("\n### ")[0]
-    planned = {
-        number
-        for row in re.findall(r"^\| \d+ to \d+ \| ([^|]+) \|", term, re.M)
-        for number in row.strip().split(", ")
-    }
+    count, _, term = page.partition("### A term of ")[2].partition("\n### ")[0].partition(" ")
+    rows = re.findall(r"^\| \d+ to \d+ \| ([^|]+) \|", term, re.M)
+    planned = [number for row in rows for number in row.strip().split(", ")]
     wanted = [f"{step.number} {step.title}".lower() for step in steps if step.number in planned]
     sessions = re.findall(
         r"^### (.+)$", page.partition("\n## The sessions\n")[2].partition("\n## ")[0], re.M
     )
-    if [title.lower() for title in sessions] != wanted or len(planned) != len(wanted):
+    if [title.lower() for title in sessions] != wanted or not (
+        count == str(len(planned)) == str(len(wanted))
+    ):
         yield f"docs/teaching.md: the sessions are {sessions}; those of the term are {wanted}"
+
+
+def _measured(root, steps):
+    """What each exercise measures is said in the order of the course."""
+    page = (root / "docs/teaching.md").read_text(encoding="utf-8")
+    table = page.partition("\n## What each exercise measures\n")[2]
+    rows = re.findall(r"^\| `(\w\w-[\w-]+)` \|", table, re.M)
+    paths = [root / step.notebook for step in steps if (root / step.notebook).exists()]
+    ids = [id for path in paths for id in _checks(_read(path))]
+    for id in [id for id in ids if id not in rows]:
+        yield f"docs/teaching.md: What each exercise measures has no row of {id}"
+    for id in [id for id in rows if id not in ids]:
+        yield f"docs/teaching.md: {id} is measured, and no notebook has it"
+    numbers = [step.number for step in steps]
+    places = [numbers.index(id[:2]) for id in rows if id[:2] in numbers]
+    if places != sorted(places) or len(rows) > len(set(rows)):
+        yield "docs/teaching.md: the rows do not follow the steps, or an exercise has two"

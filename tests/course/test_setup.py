@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import distributions
 from itertools import chain, product
 from pathlib import Path
@@ -69,6 +70,7 @@ def pinned(machine, pins=PINS):
     }
 
 
+@cache
 def installed():
     """List what is installed here in the version that is pinned: a newer one may need more."""
     versions = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in ALL_PINS}
@@ -80,17 +82,25 @@ def installed():
     }
 
 
+@cache
+def asks(name):
+    """List what an installed package asks for, with the conditions."""
+    lines = getattr(installed().get(name), "requires", None) or []
+    return [Requirement(line) for line in lines]
+
+
 def needed(machine, extras=DEFAULT):
     """Follow the direct dependencies through the metadata of what is installed here."""
-    packages, waiting, seen = installed(), direct(extras), set()
+    waiting, seen = direct(extras), set()
     while waiting:
         requirement = waiting.pop()
         name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras or {""})
         if CUDA.match(name) or (name, extras) in seen:
             continue
         seen.add((name, extras))
-        below = [Requirement(line) for line in getattr(packages.get(name), "requires", None) or []]
-        waiting += [one for one in below if any(applies(one, machine, extra) for extra in extras)]
+        waiting += [
+            one for one in asks(name) if any(applies(one, machine, extra) for extra in extras)
+        ]
     return {name for name, _ in seen}
 
 
@@ -185,13 +195,8 @@ def test_what_the_code_imports_is_declared(pattern, extras):
     asked = [*PROJECT["dependencies"], *chain(*(EXTRAS[extra] for extra in extras))]
     declared = {Requirement(line).name for line in asked}
     known = {IMPORTED_AS.get(name, name) for name in declared} | sys.stdlib_module_names
-    own = {
-        "twelve",
-        "tests",
-        "tools",
-        "benchmarks",
-        *(path.stem for path in (ROOT / "tests").glob("*.py")),
-    }
+    own = {"twelve", "twelve_lab", "tests", "tools", "benchmarks"}
+    own |= {path.stem for path in (ROOT / "tests" / "unit").glob("*.py")}
     for path in ROOT.glob(pattern):
         foreign = imported(path) - known - own
         assert not foreign, f"{path.relative_to(ROOT)} imports {foreign}"

@@ -1,0 +1,237 @@
+"""A made-up step 99, played through in a copy of the project: what it takes, and what is missed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from tests.course.course_rules import LIST, load, problems
+from tests.course.notebook_rules import ANATOMY
+from tools import write_steps
+from tools.run_notebooks import NOTEBOOK_METADATA
+from twelve_lab import draw
+from twelve_lab.course import STEPS
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAVE = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__", "*.egg-info")
+
+ENTRY = """    Step(
+        "99", "doubling", "doubling",
+        "What is twice as much?",
+        "x (batch, seq, d_model) -> (batch, seq, d_model)",
+        "the model at work", exports=("Doubling",),
+    ),
+"""
+MODULE = '''"""Doubling: each number twice.
+
+Step 99 | notebooks/99_doubling.ipynb | tests/unit/test_doubling.py
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Doubling(nn.Module):
+    """Double every number.
+
+    Args:
+        d_model: Features of a position.
+    """
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.d_model = d_model
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Add each number to itself."""
+        doubled: Float[Tensor, "*batch d_model"] = x + x
+        return doubled
+'''
+TEST = """import torch
+
+from twelve import Doubling
+
+
+def test_one_and_one_is_two():
+    assert Doubling(3)(torch.ones(1, 2, 3)).eq(2).all()
+"""
+EXERCISES = '''"""Step 99: what doubling invites."""
+
+from twelve_lab.check.declare import Question
+
+QUESTIONS = (Question("one_and_one", "one and one", right=lambda: 2),)
+TARGETS = ()
+MISTAKES = ()
+'''
+ROW = "| `Doubling` | 99 | adds each number to itself |\n"
+MEASURES = "| `99-one-and-one` | number | the first sum that there is | none |\n"
+
+# All that is written by hand: four files, and what is put into three others before a line there.
+FILES = {
+    "notebooks/99_doubling.ipynb": "",
+    "src/twelve/doubling.py": MODULE,
+    "tests/unit/test_doubling.py": TEST,
+    "src/twelve_lab/exercises/doubling.py": EXERCISES,
+}
+ENTRIES = {
+    LIST: (ENTRY, '    Step(\n        "a1"'),
+    "docs/glossary.md": (ROW, "\nPre-norm normalises"),
+    "docs/teaching.md": (MEASURES, ""),
+}
+WRITTEN = ("README.md", "src/twelve/__init__.py")
+
+# Runs in the copy: writes the catalogue and what the notebook shows, tells the strips of all steps,
+# and asks the tests. What the layers check of shapes is no question here.
+PLAY = """
+import contextlib, io, json, sys
+from base64 import b64encode
+import nbformat, pytest
+from nbformat.v4 import new_output
+from tools import write_catalogue
+from twelve_lab import course, draw
+from twelve_lab.check import check
+
+page = write_catalogue.GLOSSARY
+page.write_text(write_catalogue.page(page.read_text(encoding="utf-8")), encoding="utf-8")
+strips = {step.number: draw.strip(step.number) for step in course.STEPS}
+own, said = strips["99"], io.StringIO()
+with contextlib.redirect_stdout(said):
+    check("99-one-and-one", 2)
+notebook = nbformat.read("notebooks/99_doubling.ipynb", as_version=4)
+for cell in notebook.cells:
+    if cell.source == "draw.strip(99)":
+        data = {"image/png": b64encode(own.png()).decode(), "text/plain": own.alt}
+        told = {"text/plain": own.summary}
+        cell.outputs = [new_output("display_data", data, metadata={"image/png": {"alt": own.alt}}),
+                        new_output("display_data", told)]
+    elif cell.source.startswith("check("):
+        cell.outputs = [new_output("stream", name="stdout", text=said.getvalue())]
+nbformat.write(notebook, "notebooks/99_doubling.ipynb")
+pictures = [b64encode(strips[number].png()).decode() for number in ("00", "15", "a1")]
+told = {number: strip.text() for number, strip in strips.items()}
+with open("played.json", "w") as file:
+    json.dump([told, pictures], file)
+course_ = "tests/course/test_"
+sys.exit(pytest.main([
+    "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", "not slow", "--durations=8",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+    "tests/unit/test_doubling.py", f"{course_}structure.py", f"{course_}docs.py",
+    f"{course_}teaching.py", f"{course_}notebooks.py", f"{course_}exercises.py",
+    "-k", "99 or oubling or catalogue or public_names or every_exercise or public_api or axis",
+]))
+"""
+
+
+def notebook() -> str:
+    """Write the notebook of the step as JupyterLab would, before it is run."""
+    nbgrader = {"schema_version": 3, "task": False}
+    answer = {**nbgrader, "grade": False, "locked": False, "solution": True}
+    check = {**nbgrader, "grade": True, "locked": True, "points": 1, "solution": False}
+    hints = "\n".join(
+        f"<details><summary>Hint {at}</summary>\n\nCount.\n\n</details>" for at in (1, 2, 3)
+    )
+    cells = {
+        "Where we are": [new_code_cell("draw.strip(99)")],
+        "Break it": [new_code_cell('sentence = MISTAKES["scale-missing"].sentence')],
+        "Exercises": [
+            new_markdown_cell(f"### 1. Add\n\nWhat is one and one?\n\n{hints}"),
+            new_code_cell(
+                "one_and_one = ...\n### BEGIN SOLUTION\none_and_one = 1 + 1\n### END SOLUTION",
+                metadata={"nbgrader": {**answer, "grade_id": "99-one-and-one-answer"}},
+            ),
+            new_code_cell(
+                'check("99-one-and-one", one_and_one)',
+                metadata={"nbgrader": {**check, "grade_id": "99-one-and-one-check"}},
+            ),
+        ],
+    }
+    made = new_notebook(metadata=NOTEBOOK_METADATA)
+    imports = "from twelve_lab import draw\nfrom twelve_lab.check import MISTAKES, check"
+    made.cells = [new_markdown_cell("# 99 Doubling"), new_code_cell(imports)]
+    for title in ANATOMY:
+        made.cells += [new_markdown_cell(f"## {title}"), *cells.get(title, [])]
+    for count, cell in enumerate((c for c in made.cells if c.cell_type == "code"), 1):
+        cell.execution_count = count
+    return nbformat.writes(made)
+
+
+def put_in(path: Path, text: str, before: str) -> None:
+    """Put text into a file before what stands there once, or at its end."""
+    old = path.read_text(encoding="utf-8")
+    assert not before or old.count(before) == 1, (path, before)
+    place = old.index(before) if before else len(old)
+    path.write_text(old[:place] + text + old[place:], encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """Copy the project and add the step, as CONTRIBUTING.md says."""
+    root = tmp_path_factory.mktemp("step_99") / "project"
+    shutil.copytree(ROOT, root, ignore=LEAVE)
+    assert problems(root) == []
+    for path, text in FILES.items():
+        (root / path).write_text(text or notebook(), encoding="utf-8")
+    for path, (text, before) in ENTRIES.items():
+        put_in(root / path, text, before)
+    write_steps.write(root, load(root).STEPS)
+    return root
+
+
+@pytest.fixture(scope="module")
+def played(copy) -> tuple[dict[str, str], list[str]]:
+    """Ask the tests of the copy, and return what the strips of all steps say and show there."""
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}"}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAY],
+        cwd=copy,
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout and "skipped" not in done.stdout
+    return json.loads((copy / "played.json").read_text())
+
+
+def test_four_files_one_entry_and_the_rows_that_speak_of_them_are_a_whole_step(copy, played):
+    assert problems(copy) == []
+    assert "99" in played[0]
+
+
+def test_a_new_step_changes_no_figure_and_no_word_of_the_strips_of_the_others(played):
+    told, pictures = played
+    assert {number: told[number] for number in told if number != "99"} == {
+        step.number: draw.strip(step.number).text() for step in STEPS
+    }
+    here = [b64encode(draw.strip(number).png()).decode() for number in ("00", "15", "a1")]
+    assert pictures == here
+
+
+@pytest.fixture
+def undone(copy, request) -> Iterator[str]:
+    """Take one part of the step out of the copy for one test."""
+    path = copy / request.param
+    text = path.read_text(encoding="utf-8")
+    if request.param in FILES:
+        path.unlink()
+    elif request.param in WRITTEN:
+        shutil.copy(ROOT / request.param, path)
+    else:
+        path.write_text(text.replace(ENTRIES[request.param][0], ""), encoding="utf-8")
+    yield request.param
+    path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("undone", [*FILES, *ENTRIES, *WRITTEN], indirect=True)
+def test_a_part_that_is_forgotten_is_named_by_its_file(copy, undone):
+    first, *_ = problems(copy)
+    assert first.startswith(f"{undone}: ")
