@@ -241,21 +241,11 @@ def test_a_part_that_is_forgotten_is_named_by_its_file(copy, undone):
 SPOILED = (
     (LIST, '"99", "doubling"', '"16", "doubling"', "16_doubling.ipynb: is m"),
     (LIST, '"99", "doubling"', '"12", "doubling"', "do not rise"),
-    (
-        "src/twelve_lab/course.py",
-        '"the model at work", exports',
-        '"the map", exports',
-        "side by side",
-    ),
+    (LIST, '"the model at work", exports', '"the map", exports', "side by side"),
     (LIST, 'exports=("Doubling",)', "exercises=False", "has none by"),
     ("src/twelve/doubling.py", "Step 99 | ", "Step 9 | ", "begins with its title"),
     ("src/twelve/doubling.py", "class Doubling", "class Double", "defines no Doubling"),
-    (
-        "src/twelve/attention.py",
-        "import math\n",
-        "import math\nimport twelve.masks\n",
-        "no earlier",
-    ),
+    ("src/twelve/attention.py", "import math\n", "import math, twelve.masks\n", "no earlier"),
     ("notebooks/99_doubling.ipynb", "# 99 Doubling", "# 99 Halving", "'99 Halving', not that"),
     ("notebooks/99_doubling.ipynb", "draw.strip(99)", "draw.strip(15)", "draws draw.strip(99)"),
     ("docs/glossary.md", "| `Doubling` | 99 |", "| `Doubling` | 98 |", "98, which has no module"),
@@ -297,3 +287,8 @@ def test_what_steps_share_and_further_tests_belong_to_none(copy):
     assert problems(copy) == []
     for path in shared:
         path.unlink()
+
+
+def test_a_readme_without_a_table_is_an_error():
+    with pytest.raises(ValueError, match=r"README.md has no table that begins with '\| step"):
+        write_steps.readme("# Twelve Numbers", STEPS)
