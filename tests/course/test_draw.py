@@ -87,11 +87,11 @@ FIGURES = {
     "matmul": lambda: draw.matmul(
         TWELVE[1], TABLE[1:], axes="src d_model head*d_k", title=TITLE, highlight=(1, 2)
     ),
-    "memory": lambda: draw.memory(
+    "storage": lambda: draw.storage(
         TWELVE, TWELVE.transpose(1, 2), TWELVE.transpose(1, 2).contiguous(),
         axes=["batch src d_model", "batch d_model src", "batch d_model src"], title=TITLE,
     ),
-    "memory of a slice": lambda: draw.memory(
+    "storage of a slice": lambda: draw.storage(
         torch.arange(15)[2:5], axes="src", title=TITLE
     ),
     "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
@@ -336,12 +336,12 @@ SPLIT[0, 0] = SPLIT[1, 0] = SPLIT[1, 1] = SPLIT[2:, 2:] = 1
             "where rows meet columns A B (row=1, column=1).",
         ),
         (
-            lambda: draw.memory(torch.arange(6).view(2, 3).T, axes="b a", title=TITLE),
+            lambda: draw.storage(torch.arange(6).view(2, 3).T, axes="b a", title=TITLE),
             "Storage: 6 numbers, read by x: 0 1 2 3 4 5. x (b=3, a=2): strides b 1, a 3, not in "
             "storage order.",
         ),
         (
-            lambda: FIGURES["memory"](),
+            lambda: FIGURES["storage"](),
             "Storage A: 12 numbers, read by x and y: 0.0000 1.0000 0.0000 1.6615 0.6903",
         ),
         (
@@ -372,7 +372,7 @@ def test_a_caller_may_write_the_alt_text():
 
 
 @pytest.mark.parametrize(
-    "name", ["tensor", "masked scores", "attention", "matmul", "memory", "stream with a memory"]
+    "name", ["tensor", "masked scores", "attention", "matmul", "storage", "stream with a memory"]
 )
 def test_every_number_in_a_cell_is_in_the_summary(name):
     drawing = FIGURES[name]()
@@ -400,20 +400,20 @@ def test_matmul_writes_out_the_highlighted_sum():
     assert drawing.summary.endswith("ab[0, 0] = 1.0000·3.0000 + 2.0000·(-4.0000) = -5.0000")
 
 
-def test_memory_tells_a_view_from_a_copy():
+def test_storage_tells_a_view_from_a_copy():
     x = torch.arange(6).view(2, 3)
-    view = draw.memory(x, x.T, axes=["a b", "b a"], title=TITLE, names=["x", "x.T"])
+    view = draw.storage(x, x.T, axes=["a b", "b a"], title=TITLE, names=["x", "x.T"])
     assert view.summary == (
         "storage: 0 1 2 3 4 5\n"
         "x (a=2, b=3): strides a 3, b 1; row by row: @0 @1 @2 @3 @4 @5\n"
         "x.T (b=3, a=2): strides b 1, a 3; row by row: @0 @3 @1 @4 @2 @5"
     )
-    copy = draw.memory(x, x.T.contiguous(), axes=["a b", "b a"], title=TITLE)
+    copy = draw.storage(x, x.T.contiguous(), axes=["a b", "b a"], title=TITLE)
     assert "storage B: 0 3 1 4 2 5" in copy.summary
 
 
-def test_memory_starts_a_slice_where_it_starts():
-    drawing = draw.memory(torch.arange(6)[2:5], axes="src", title=TITLE)
+def test_storage_starts_a_slice_where_it_starts():
+    drawing = draw.storage(torch.arange(6)[2:5], axes="src", title=TITLE)
     assert drawing.summary.endswith("row by row: @2 @3 @4")
 
 
@@ -625,9 +625,9 @@ def test_errors_name_the_argument_and_the_numbers():
     with pytest.raises(ValueError, match="must name three axes"):
         draw.matmul([[1.0]], [[2.0]], axes="a b", title=TITLE)
     with pytest.raises(ValueError, match="more than the 48"):
-        draw.memory(torch.zeros(7, 7), axes="a b", title=TITLE)
+        draw.storage(torch.zeros(7, 7), axes="a b", title=TITLE)
     with pytest.raises(ValueError, match="1 tensors, but 2 axes"):
-        draw.memory(torch.zeros(2), axes=["a", "b"], title=TITLE)
+        draw.storage(torch.zeros(2), axes=["a", "b"], title=TITLE)
     with pytest.raises(ValueError, match="are not the rows of table"):
         draw.lookup(IDS, TABLE, TWELVE + 1, title=TITLE, vocabulary=VOCABULARY)
     with pytest.raises(ValueError, match="1 to 6 curves, got 0"):

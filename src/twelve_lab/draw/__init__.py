@@ -12,7 +12,7 @@ from twelve_lab.draw.heads import heads
 from twelve_lab.draw.plan import plan
 from twelve_lab.draw.positions import positions, rotation
 from twelve_lab.draw.products import matmul
-from twelve_lab.draw.storage import memory
+from twelve_lab.draw.storage import storage
 from twelve_lab.draw.stream import stream
 from twelve_lab.draw.strip import strip
 from twelve_lab.draw.tensors import attention, mask, tensor
@@ -29,10 +29,10 @@ __all__ = [
     "lookup",
     "mask",
     "matmul",
-    "memory",
     "plan",
     "positions",
     "rotation",
+    "storage",
     "stream",
     "strip",
     "tensor",

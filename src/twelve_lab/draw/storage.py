@@ -1,4 +1,4 @@
-"""Figure of where numbers lie in memory: what a view leaves in place and what a copy moves."""
+"""Figure of where numbers lie in storage: what a view leaves in place and what a copy moves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPREAD = 0.4  # between two tensors; between two storages it is twice that
 WIDEST = 12.5  # inches, for storages side by side
 
 
-def memory(
+def storage(
     *tensors: Tensor,
     axes: str | Sequence[str],
     title: str,
