@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 from matplotlib.colors import is_color_like, to_hex, to_rgba
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
@@ -72,16 +73,33 @@ def drawn_in(notebook: NotebookNode) -> set[str]:
 
 def drawing_problems(drawing: Drawing) -> Iterator[str]:
     """Text is large enough for half the size, and stands out from what it stands on."""
-    texts = [text for axes in drawing.figure.axes for text in axes.texts if text.get_text()]
-    texts += [text for text in drawing.figure.texts if text.get_text()]
-    for text in texts:
+    for text in _written(drawing):
         if text.get_fontsize() < SMALL_SIZE:
             yield f"{text.get_text()!r} is {text.get_fontsize():g} pt, less than {SMALL_SIZE} pt"
         if to_hex(text.get_color()) != INK:
             yield f"{text.get_text()!r} is {to_hex(text.get_color())}, not near-black"
-        ratio = contrast(to_hex(text.get_color()), _ground(text))
+        ground = _ground(text)
+        ratio = contrast(to_hex(text.get_color()), ground)
         if ratio < TEXT_CONTRAST:
-            yield f"{text.get_text()!r} reaches {ratio:.1f}:1 on {_ground(text)}"
+            yield f"{text.get_text()!r} reaches {ratio:.1f}:1 on {ground}"
+
+
+def place_problems(drawing: Drawing) -> Iterator[str]:
+    """Text stands inside the picture, and no two texts touch."""
+    renderer, sheet = drawing.figure.canvas.get_renderer(), drawing.figure.bbox.padded(1)
+    texts = _written(drawing)
+    boxes = [Text.get_window_extent(text, renderer) for text in texts]
+    for text, box in zip(texts, boxes, strict=True):
+        if not (
+            sheet.x0 < box.x0 and box.x1 < sheet.x1 and sheet.y0 < box.y0 and box.y1 < sheet.y1
+        ):
+            yield f"{text.get_text()!r} is cut off"
+    low, high = (np.array([getattr(box, end) for box in boxes]) for end in ("min", "max"))
+    # A box is as high as its line: 1.5 points of each side hold no ink.
+    low, high = low + 1.5, high - 1.5
+    touch = np.all(low[:, None] <= high, -1) & np.all(low <= high[:, None], -1)
+    for one, other in np.argwhere(np.triu(touch, 1)):
+        yield f"{texts[one].get_text()!r} touches {texts[other].get_text()!r}"
 
 
 def unnamed_axes(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
@@ -126,18 +144,25 @@ def curve_problems(curves: tuple[tuple[str, str], ...]) -> Iterator[str]:
             yield f"the curve {colour} reaches {contrast(colour, PAPER):.1f}:1 on paper"
 
 
+def _written(drawing: Drawing) -> list[Text]:
+    """List the texts that are seen: those of hidden ticks are not."""
+    own = [text for axes in drawing.figure.axes for text in axes.texts]
+    return [text for text in (*own, *drawing.figure.texts) if text.get_text()]
+
+
 def _ground(text: Text) -> str:
     """Find the colour behind a text: its own ground, or that of the box drawn last below it."""
     own = text.get_bbox_patch()
     if own is not None and own.get_facecolor()[3]:
         return to_hex(own.get_facecolor())
     x, y = text.get_position()
-    behind = [patch for patch in text.axes.patches if _is_behind(patch, x, y)]
-    return to_hex(behind[-1].get_facecolor()) if behind else PAPER
+    behind = (box for box in reversed(text.axes.patches) if _is_behind(box, x, y))
+    return next((to_hex(box.get_facecolor()) for box in behind), PAPER)
 
 
 def _is_behind(patch: object, x: float, y: float) -> bool:
-    if not isinstance(patch, Rectangle) or not to_rgba(patch.get_facecolor())[3]:
+    if not isinstance(patch, Rectangle):
         return False
     left, top = patch.get_xy()
-    return left <= x <= left + patch.get_width() and top <= y <= top + patch.get_height()
+    is_around = left <= x <= left + patch.get_width() and top <= y <= top + patch.get_height()
+    return is_around and to_rgba(patch.get_facecolor())[3] > 0

@@ -12,38 +12,19 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
 from torch.testing import assert_close
 
+from tests.course.figures import LABELS, PATH, TITLE, figure, texts, traced
 from twelve import MultiHeadAttention, causal_mask
 from twelve_lab import Trace, draw, example
 from twelve_lab.draw.heads import BAR
 from twelve_lab.show.format import format_number
 from twelve_lab.show.palette import QUIET, weight_fill
 
-TITLE = "A claim about numbers"
-PATH = "encoder.layers.0.self_attention"
-LABELS = {"query": example.words["src"], "key": example.words["src"]}
-FIGURES = {
-    "heads": lambda: draw.heads(
-        example.trace(on="cpu"), PATH, title=TITLE, batch=1, labels=LABELS
-    ),
-    "heads with a hidden key": lambda: draw.heads(
-        example.trace(on="cpu"), PATH, title=TITLE, batch=0, query=1, labels=LABELS
-    ),
-    "one head": lambda: draw.heads(
-        example.trace(on="cpu", num_heads=1, padding=False), PATH, title=TITLE, batch=1,
-        labels=LABELS,
-    ),
-    "two wide heads": lambda: draw.heads(example.trace(on="cpu", num_heads=2), PATH, title=TITLE),
-}  # fmt: skip
+FIGURES = ("heads", "heads with a hidden key", "one head", "two wide heads")
 # The rows of "dog" and "fish" and the matrices, as notebook 04 prints them.
 DOG, FISH = (-0.2020, 1.3131, -1.1111), (1.3219, -0.2257, -1.0962)
 W_Q = ((-1, 0.5, 1), (1, 0, 0.5), (0, 0.5, 0.5))
 W_K = ((0, -0.5, 0), (0.5, 1, 1), (-1, -0.5, -0.5))
 W_V = ((0, -1, -1), (-0.5, 1, -1), (0.5, -1, 0.5))
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    torch.set_default_dtype(torch.float64)
 
 
 def dot(one, other):
@@ -52,10 +33,6 @@ def dot(one, other):
 
 def times(row, matrix):
     return [dot(row, column) for column in zip(*matrix, strict=True)]
-
-
-def texts(drawing):
-    return [text.get_text() for text in drawing.figure.axes[0].texts]
 
 
 def drawn_numbers(drawing):
@@ -96,14 +73,14 @@ def test_the_numbers_of_dog_are_those_of_pencil_and_paper():
     weights = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
     wanted = [*DOG, *query, *keys[0], *keys[1], *match, *scores, *weights, *values[0], *values[1],
               *times(weights, values)]  # fmt: skip
-    found = sorted(map(float, drawn_numbers(FIGURES["one head"]())))
+    found = sorted(map(float, drawn_numbers(figure("one head"))))
     # Paper has four decimals.
     assert_close(torch.tensor(found), torch.tensor(sorted(wanted)), atol=3e-4, rtol=0)
 
 
 def test_the_picture_says_the_numbers_of_the_notebooks():
-    assert {"1.6796", "0.9697", "0.5693", "÷ √3: scores"} <= set(texts(FIGURES["one head"]()))
-    assert {"-1.2932", "0.2223", "0.8199", "0.1030"} <= set(texts(FIGURES["heads"]()))
+    assert {"1.6796", "0.9697", "0.5693", "÷ √3: scores"} <= set(texts(figure("one head")))
+    assert {"-1.2932", "0.2223", "0.8199", "0.1030"} <= set(texts(figure("heads")))
 
 
 # Against an oracle
@@ -133,7 +110,7 @@ def test_the_answer_is_that_of_torch(sizes, masked):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_number_is_drawn_once_and_printed(name):
-    drawing = FIGURES[name]()
+    drawing = figure(name)
     printed = re.findall(r"-?\d+\.\d{4}|-inf", drawing.summary)
     if "merged" in drawing.summary:
         # Each answer stands in its lane and again among the merged.
@@ -142,8 +119,8 @@ def test_every_number_is_drawn_once_and_printed(name):
 
 
 def test_a_bar_is_as_long_as_its_weight():
-    trace = example.trace(on="cpu")
-    patches = FIGURES["heads"]().figure.axes[0].patches
+    trace = traced()
+    patches = figure("heads").figure.axes[0].patches
     grey = [patch for patch in patches if to_hex(patch.get_facecolor()) == weight_fill(0.5)]
     bars = torch.tensor([patch.get_width() / BAR for patch in grey])
     assert_close(bars, trace[f"{PATH}.weights"].value[1, :, 0].flatten())
@@ -157,17 +134,17 @@ def test_the_row_that_asks_is_the_one_that_the_projection_reads():
             "decoder.layers.0.cross_attention_residual.norm.output",
     }  # fmt: skip
     for (path, norm_first), name in asked.items():
-        trace = example.trace(on="cpu", norm_first=norm_first)
+        trace = traced(norm_first=norm_first)
         found = line(draw.heads(trace, path, title=TITLE, batch=1, query=1), "x")
         assert found == [float(format_number(n)) for n in trace[name].value[1, 1].tolist()]
 
 
 def test_a_hidden_key_has_a_cross_no_score_and_no_weight():
-    drawing = FIGURES["heads with a hidden key"]()
+    drawing = figure("heads with a hidden key")
     assert texts(drawing).count("-inf") == 3 and texts(drawing).count("0.0000") == 3
     assert drawing.alt.count("<pad> hidden; cat weight 1.0000") == 3
     assert "x of cat (d_model)" in texts(drawing) and "Cat asks 2 keys" in drawing.alt
-    assert "-inf" not in texts(FIGURES["heads"]()) and "hidden" not in FIGURES["heads"]().alt
+    assert "-inf" not in texts(figure("heads")) and "hidden" not in figure("heads").alt
     crosses = [line for line in drawing.figure.axes[0].lines if line.get_color() == QUIET]
     assert len(crosses) == 2 * 3
 
@@ -180,7 +157,7 @@ def test_a_query_that_may_look_nowhere_has_no_answer():
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_moves_have_the_names_of_the_notebooks(name):
-    drawing = FIGURES[name]()
+    drawing = figure(name)
     bold = {t.get_text() for t in drawing.figure.axes[0].texts if t.get_weight() == "bold"}
     assert {"match", "scale", "share", "blend"} <= bold
     several = name != "one head"
@@ -189,12 +166,12 @@ def test_the_moves_have_the_names_of_the_notebooks(name):
 
 
 def test_the_alt_text_follows_each_head_from_the_query_to_the_answer():
-    assert FIGURES["one head"]().alt.endswith(
+    assert figure("one head").alt.endswith(
         "Dog asks 2 keys. x: -0.2020, 1.3131, -1.1111. Query 1.5152, -0.6566, -0.1010: "
         "dog match 1.1963, score 0.6907, weight 0.4307; "
         "fish match 1.6796, score 0.9697, weight 0.5693; context -0.7698, 0.8741, -1.6539."
     )
-    alt = FIGURES["heads"]().alt
+    alt = figure("heads").alt
     assert "Head 1, query -0.6566: dog weight 0.1801; fish weight 0.8199; context 0.1030." in alt
     assert alt.endswith("Merged: -1.0307, 0.1030, -1.6546; times W_O: -1.6546, -0.2090, -0.1030.")
 
@@ -210,11 +187,6 @@ def test_a_long_alt_text_says_where_each_head_looks_most():
     assert "head 3 at nothing" in alt
 
 
-def test_a_caller_may_write_the_alt_text():
-    trace = example.trace(on="cpu")
-    assert draw.heads(trace, PATH, title=TITLE, alt="Other words.").alt == "Other words."
-
-
 @pytest.mark.parametrize("sizes", [(4, 4, 1, 1, 4), (4, 2, 2, 2, 4), (4, 1, 3, 3, 4)])
 def test_the_largest_picture_fits_a_page(sizes):
     drawing = draw.heads(run(*sizes)[0], "", title=TITLE, batch=1, query=3)
@@ -228,7 +200,7 @@ def test_the_largest_picture_fits_a_page(sizes):
 
 
 def test_a_tensor_that_is_missing_is_named():
-    trace = example.trace(on="cpu")
+    trace = traced()
     with pytest.raises(KeyError, match="weights"):
         draw.heads({}, PATH, title=TITLE)
     with pytest.raises(KeyError, match=r"no_such\.weights"):
@@ -255,7 +227,7 @@ def test_a_tensor_that_is_missing_is_named():
     ],
 )
 def test_a_false_step_is_never_drawn(name, change, words):
-    trace = changed(example.trace(on="cpu"), name, change)
+    trace = changed(traced(), name, change)
     with pytest.raises(ValueError, match=words):
         draw.heads(trace, PATH, title=TITLE, batch=1, labels=LABELS)
 
@@ -287,11 +259,11 @@ def test_a_query_that_is_not_there_is_refused(place):
     batch, query = place
     words = rf"batch {batch}, query {query} is not in weights \(batch=2, head=3, query=2, key=2\)"
     with pytest.raises(ValueError, match=words):
-        draw.heads(example.trace(on="cpu"), PATH, title=TITLE, batch=batch, query=query)
+        draw.heads(traced(), PATH, title=TITLE, batch=batch, query=query)
 
 
 def test_a_run_without_heads_or_without_operations_is_refused():
-    trace = example.trace(on="cpu")
+    trace = traced()
     flat = SimpleNamespace(value=torch.ones(2, 2, 2), axes=("batch", "query", "key"))
     with pytest.raises(ValueError, match=r"\(batch=2, query=2, key=2\), not \(batch, head, query"):
         draw.heads({**trace, f"{PATH}.weights": flat}, PATH, title=TITLE)
@@ -304,4 +276,4 @@ def test_a_run_without_heads_or_without_operations_is_refused():
 
 def test_labels_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"labels\['key'\] has 1 names, but axis key has size 2"):
-        draw.heads(example.trace(on="cpu"), PATH, title=TITLE, labels={"key": ["dog"]})
+        draw.heads(traced(), PATH, title=TITLE, labels={"key": ["dog"]})

@@ -1,6 +1,5 @@
 """The figure of the residual stream: what it draws, and that it draws no sum that is none."""
 
-import itertools
 import re
 from dataclasses import replace
 
@@ -11,24 +10,25 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.colors import to_hex
 
+from tests.course.figure_rules import place_problems
+from tests.course.figures import TITLE, texts, traced
 from twelve_lab import Trace, draw, example
 from twelve_lab.draw import Drawing
 from twelve_lab.show.format import format_number
 from twelve_lab.show.palette import SHADE
 
-TITLE = "A claim about numbers"
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
 LOOK = {"self_attention": "look"}
 
 
 @pytest.fixture(scope="module")
 def pre() -> Trace:
-    return example.trace(on="cpu")
+    return traced()
 
 
 @pytest.fixture(scope="module")
 def post() -> Trace:
-    return example.trace(on="cpu", norm_first=False)
+    return traced(norm_first=False)
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,6 @@ def columns(drawing: Drawing) -> list[list[str]]:
         key = near[-1] if near else (x, y)
         found[x, y] = [*found.pop(key, []), text.get_text()]
     return [found[key] for key in sorted(found)]
-
-
-def words(drawing: Drawing) -> list[str]:
-    return [text.get_text() for text in drawing.figure.axes[0].texts]
 
 
 def numbers(trace: Trace, name: str, batch: int = 1, position: int = 0) -> list[str]:
@@ -101,15 +97,15 @@ def test_post_norm_has_its_norm_on_the_stream(post):
     at = f"{ENCODER}.self_attention"
     names = ["src_input", f"{at}.output", f"{at}_residual.added", f"{at}_residual.norm.output"]
     assert columns(drawing) == [numbers(post, name) for name in names]
-    assert {"x + look", "y"} <= set(words(drawing)) and "y = x + look" not in words(drawing)
-    assert words(drawing).count("norm") == 1
+    assert {"x + look", "y"} <= set(texts(drawing)) and "y = x + look" not in texts(drawing)
+    assert texts(drawing).count("norm") == 1
 
 
 def test_two_runs_and_two_tokens_have_a_lane_each(pre, post):
     both = stream([pre, post], ENCODER, sublayers=LOOK, labels=example.words)
-    assert {"dog, pre-norm", "dog, post-norm"} <= set(words(both))
+    assert {"dog, pre-norm", "dog, post-norm"} <= set(texts(both))
     two = stream(pre, ENCODER, 0, (0, 1), sublayers=LOOK, labels=example.words)
-    assert {"<pad>", "cat"} <= set(words(two))
+    assert {"<pad>", "cat"} <= set(texts(two))
     answer = numbers(pre, f"{ENCODER}.self_attention.output", 0, 0)
     assert columns(two).count(answer) == 2
 
@@ -120,24 +116,20 @@ def test_lanes_that_do_not_fit_beside_each_other_stand_below(pre):
         one.figure.get_size_inches()[0], abs=0.1
     )
     assert two.figure.get_size_inches()[1] > 1.7 * one.figure.get_size_inches()[1]
-    assert words(two).count("d_model") == 2
+    assert texts(two).count("d_model") == 2
 
 
 @pytest.mark.parametrize("layer", ["encoder.layers.1", "decoder.layers.1"])
 def test_long_names_keep_apart(companion, layer):
     """The lengths of the axes all differ, and most numbers are left out."""
     drawing = stream(companion, layer, 1, 3, last_norm=True)
-    renderer = drawing.figure.canvas.get_renderer()
-    texts = drawing.figure.axes[0].texts
-    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
-    for (a, one), (b, other) in itertools.combinations(boxes, 2):
-        assert not one.padded(-1.5).overlaps(other.padded(-1.5)), (a, b)
-    assert {"…", "23"} <= set(words(drawing)) and "4" not in words(drawing)
+    assert list(place_problems(drawing)) == []
+    assert {"…", "23"} <= set(texts(drawing)) and "4" not in texts(drawing)
 
 
 def test_an_attention_names_what_it_gives_weight_to(pre, companion):
     def seen(*where: object) -> list[str]:
-        return [word for word in words(stream(*where)) if word.startswith("sees")]
+        return [word for word in texts(stream(*where)) if word.startswith("sees")]
 
     assert seen(pre, ENCODER, 0, 0) == ["sees src 1"]  # src 0 is padding
     assert seen(pre, DECODER, 0, 0) == ["sees tgt 0", "sees src 1"]  # and the future is hidden
@@ -167,14 +159,14 @@ def test_a_second_layer_goes_on_where_the_first_one_ends(companion):
 def test_a_part_of_a_layer_begins_with_what_the_part_before_gave(pre):
     drawing = stream(pre, DECODER, sublayers={"cross_attention": "look across"})
     assert "x: self_attention_residual.added" in drawing.summary
-    assert {"y = x + look across", "keys and values", "memory"} <= set(words(drawing))
+    assert {"y = x + look across", "keys and values", "memory"} <= set(texts(drawing))
 
 
 def test_what_is_not_drawn_is_not_told(pre):
     drawing = stream(pre, ENCODER)
-    assert not {"memory", "keys and values"} & set(words(drawing))
+    assert not {"memory", "keys and values"} & set(texts(drawing))
     assert "memory" not in drawing.alt + drawing.summary
-    assert {"self attention", "feed forward", "a = x + self attention"} <= set(words(drawing))
+    assert {"self attention", "feed forward", "a = x + self attention"} <= set(texts(drawing))
 
 
 def test_the_alt_text_tells_the_road(pre, companion):
@@ -255,7 +247,7 @@ def test_a_missing_tensor_is_named(pre, post):
     with pytest.raises(KeyError, match="cross_attention_residual"):
         stream(pre, ENCODER, sublayers={"cross_attention": "look across"})
     with pytest.raises(KeyError, match=r"norm\.output"):
-        stream(example.trace(on="cpu", fused=True), ENCODER)
+        stream(traced(fused=True), ENCODER)
     with pytest.raises(KeyError, match=r"encoder\.norm\.mean"):
         stream(post, ENCODER, last_norm=True)
     for name in ("src_input", f"{ENCODER}.self_attention.output"):

@@ -1,5 +1,7 @@
 """The figures of the notebooks, and the rules that guard them: each rule is seen to fail."""
 
+import io
+import re
 from pathlib import Path
 
 import nbformat
@@ -8,6 +10,7 @@ import torch
 
 pytest.importorskip("matplotlib")
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from PIL import Image
 
 from tests.course.figure_rules import (
     alt_problems,
@@ -15,13 +18,15 @@ from tests.course.figure_rules import (
     drawing_problems,
     drawn_in,
     palette_problems,
+    place_problems,
     second_alts,
     source_problems,
     unnamed_axes,
 )
-from tests.course.test_draw import FIGURES
+from tests.course.figures import FIGURES, TITLE, drawn, figure
 from twelve_lab import draw
-from twelve_lab.draw.canvas import DASHES, Canvas
+from twelve_lab.draw.canvas import DASHES
+from twelve_lab.draw.prose import LONGEST
 from twelve_lab.show.palette import (
     AXIS_STYLES,
     CURVE_STYLES,
@@ -35,17 +40,6 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = sorted((ROOT / "src" / "twelve_lab" / "draw").glob("*.py"))
 ALT = "Dog looks at fish. Attention weights (query=2, key=2), rows ask, columns are looked at."
-
-
-@pytest.fixture
-def brackets(monkeypatch):
-    """Note the axes for which a bracket is drawn."""
-    seen = set()
-    draw_it = Canvas.bracket
-    monkeypatch.setattr(
-        Canvas, "bracket", lambda self, axis, *a: (seen.add(axis), draw_it(self, axis, *a))[1]
-    )
-    return seen
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -62,11 +56,34 @@ def test_every_figure_of_a_notebook_is_one_that_the_tests_draw(path):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_can_be_read_small_and_names_every_bracket(name, brackets):
-    torch.set_default_dtype(torch.float64)
-    drawing = FIGURES[name]()
+def test_a_figure_can_be_read_small_and_names_every_bracket(name):
+    drawing, bracketed = drawn(name)
     assert list(drawing_problems(drawing)) == []
-    assert list(unnamed_axes(drawing, brackets)) == []
+    assert list(place_problems(drawing)) == []
+    assert list(unnamed_axes(drawing, bracketed)) == []
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_a_small_png_of_projectable_width(name):
+    png = figure(name).png()
+    assert len(png) < 60_000
+    assert Image.open(io.BytesIO(png)).size[0] <= (1230 if name == "walk" else 940)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_says_what_it_shows(name):
+    drawing = figure(name)
+    assert repr(drawing) == drawing.alt
+    assert drawing.alt.startswith("Where we are" if name == "strip" else TITLE)
+    assert drawing.alt.endswith(".") and len(TITLE) + 20 < len(drawing.alt) <= LONGEST
+    assert drawing.text().splitlines()[-1] == drawing.summary.splitlines()[-1]
+
+
+# The summary of a large table shows its corners alone.
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "many positions"])
+def test_every_number_of_the_alt_text_is_in_the_summary(name):
+    told = set(re.findall(r"-?\d\.\d{4}", figure(name).alt))
+    assert told <= set(re.findall(r"-?\d\.\d{4}", figure(name).summary))
 
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: path.stem)
@@ -130,8 +147,8 @@ def test_a_second_alt_text_is_found():
 
 
 def test_the_draw_functions_of_a_notebook_are_found():
-    cell = new_code_cell("draw.tensor(x, title='a')\nwith_mask = draw.mask")
-    assert drawn_in(new_notebook(cells=[cell])) == {"tensor", "mask"}
+    cell = new_code_cell("draw.tensor(x, title='a')\nwith_curves = draw.curves")
+    assert drawn_in(new_notebook(cells=[cell])) == {"tensor", "curves"}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +169,22 @@ def test_text_on_a_dark_box_is_found():
     drawing = draw.tensor(torch.eye(2), "query key", title="A claim")
     drawing.figure.axes[0].patches[0].set_facecolor("#555555")
     assert any("on #555555" in found for found in drawing_problems(drawing))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text, one: text.set_x(-1.0), "'1.0000' is cut off"),
+        (lambda text, one: text.set_y(9.0), "'1.0000' is cut off"),
+        (lambda text, one: text.set_position(one.get_position()), "'1.0000' touches '0.0000'"),
+    ],
+)
+def test_text_out_of_its_place_is_found(change, problem):
+    drawing = draw.tensor(torch.eye(2), "query key", title="A claim")
+    assert list(place_problems(drawing)) == []
+    written = {text.get_text(): text for text in reversed(drawing.figure.axes[0].texts)}
+    change(written["1.0000"], written["0.0000"])
+    assert problem in list(place_problems(drawing))
 
 
 def test_a_bracket_without_a_name_is_found():

@@ -12,10 +12,10 @@ from twelve_lab.draw.heads import heads
 from twelve_lab.draw.plan import plan
 from twelve_lab.draw.positions import positions, rotation
 from twelve_lab.draw.products import matmul
+from twelve_lab.draw.residual_stream import stream
 from twelve_lab.draw.storage import storage
-from twelve_lab.draw.stream import stream
 from twelve_lab.draw.strip import strip
-from twelve_lab.draw.tensors import attention, mask, tensor
+from twelve_lab.draw.tensors import attention, tensor
 from twelve_lab.draw.walk import walk
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "heads",
     "influence",
     "lookup",
-    "mask",
     "matmul",
     "plan",
     "positions",

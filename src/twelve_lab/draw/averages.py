@@ -28,7 +28,6 @@ def groups(
     *,
     title: str,
     labels: Labels | None = None,
-    alt: str | None = None,
 ) -> Drawing:
     """Draw a tensor once for each way of averaging: cells of one mean share a letter and a shade.
 
@@ -38,7 +37,6 @@ def groups(
         averaged: Name of the method -> the axes it averages over, as "d_model" or "batch seq".
         title: The claim of the figure.
         labels: Names instead of indices: axis -> one per index, or one list per sentence.
-        alt: What to say to a reader who does not see it.
 
     Returns:
         For each method the lettered cells and, below them, the mean of each letter.
@@ -61,7 +59,7 @@ def groups(
         y = _draw_means(canvas, means, canvas.bottom + 0.1) + 0.18
         summary.append(f"{heading}; means: {_list(means)}")
         counts.append(f"{heading}; {len(means)} {plural('mean', len(means))}")
-    alt = alt or tell(
+    alt = tell(
         title,
         f"Tensor {table.sizes}, cells of one mean share a letter. {'. '.join(summary)}",
         f"Tensor {table.sizes}, cells of one mean share a letter. {'. '.join(counts)}",

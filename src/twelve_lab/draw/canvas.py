@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 from twelve_lab.draw.drawing import DPI, Drawing
 from twelve_lab.show.palette import INK, PAPER, QUIET, axis_style
@@ -29,6 +30,15 @@ DASHES = {
 _TOWARD_CELLS = {"left": (1, 0), "right": (-1, 0), "top": (0, 1), "bottom": (0, -1)}
 
 Point = tuple[float, float]
+
+
+@cache
+def _width_of_line(line: str, size: float, bold: bool) -> float:
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.font_manager import FontProperties
+
+    font = FontProperties(family=FONT, size=size, weight="bold" if bold else "normal")
+    return RendererAgg(1, 1, DPI).get_text_width_height_descent(line, font, False)[0] / DPI
 
 
 class Canvas:
@@ -58,13 +68,8 @@ class Canvas:
         return self._bottom
 
     def width_of(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
-        """Measure a line of text in inches."""
-        from matplotlib.font_manager import FontProperties
-
-        font = FontProperties(family=FONT, size=size, weight="bold" if bold else "normal")
-        renderer = self._figure.canvas.get_renderer()
-        lines = text.split("\n")
-        return max(renderer.get_text_width_height_descent(s, font, False)[0] for s in lines) / DPI
+        """Measure the longest line of a text in inches."""
+        return max(_width_of_line(line, size, bold) for line in text.split("\n"))
 
     def text(
         self,
@@ -118,7 +123,8 @@ class Canvas:
         front = 3 if fill == "none" else 1
         patch = Rectangle((x, y), width, height, facecolor=fill, edgecolor=edge, linewidth=line)
         patch.set_zorder(front)
-        self._axes.add_patch(patch)
+        # Not add_patch, which would spend most of the time on the limits that `finish` sets.
+        self._axes.add_artist(patch)
         if hatched:
             self.line([(x, y), (x + width, y + height)], colour=QUIET, width=0.8)
             self.line([(x + width, y), (x, y + height)], colour=QUIET, width=0.8)
@@ -164,7 +170,7 @@ class Canvas:
             shrinkB=0,
             zorder=2,
         )
-        self._axes.add_patch(patch)
+        self._axes.add_artist(patch)
         self._grow(start, start)
         self._grow(end, end)
 

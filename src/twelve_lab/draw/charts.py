@@ -34,7 +34,6 @@ def curves(
     y_label: str = "",
     log: bool = False,
     summary: str | None = None,
-    alt: str | None = None,
 ) -> Drawing:
     """Draw curves over a common x, each in its own dashes with its name at its end.
 
@@ -47,7 +46,6 @@ def curves(
         log: Whether the y axis counts powers of ten.
         summary: What to write in place of the values, where they differ between machines; the
             alt text says it too.
-        alt: What to say to a reader who does not see it.
 
     Raises:
         ValueError: There are no lines or more than six, the lengths differ, a value is not finite,
@@ -81,27 +79,20 @@ def curves(
             f"{name} {_course(places, line, heights[name], frame, log=log)}"
             for name, line in values.items()
         ]
-        alt = alt or tell(title, f"{head}: {'; '.join(said)}", f"{head}: {listed(values)}")
+        alt = tell(title, f"{head}: {'; '.join(said)}", f"{head}: {listed(values)}")
         summary = _values_at(places, values, x_label or "x", log=log)
     else:
-        alt = alt or tell(title, *in_their_words(f"{head}: {listed(values)}", summary))
+        alt = tell(title, *in_their_words(f"{head}: {listed(values)}", summary))
     return canvas.finish(title, alt, summary)
 
 
-def bars(
-    bars: Mapping[str, Mapping[str, float]],
-    *,
-    title: str,
-    unit: str = "",
-    alt: str | None = None,
-) -> Drawing:
+def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "") -> Drawing:
     """Draw one bar below the other, each a row of parts, lengths to one common scale.
 
     Args:
         bars: Name of the bar -> name of the part -> its length, not negative.
         title: The claim of the figure.
         unit: What is counted.
-        alt: What to say to a reader who does not see it.
 
     Returns:
         Each part with its name and length, below the bar where it is too short for them; the total
@@ -136,7 +127,7 @@ def bars(
         summary.append(f"{name}: {made_of[:-2]}{'; ' * bool(parts)}{total}")
     head = f"{len(bars)} {plural('bar', len(bars))} to one scale. "
     sums = [f"{name}: {_count(total)} {unit}".strip() for name, total in totals.items()]
-    alt = alt or tell(title, head + ". ".join(summary), head + ". ".join(sums))
+    alt = tell(title, head + ". ".join(summary), head + ". ".join(sums))
     return canvas.finish(title, alt, "\n".join(summary))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
-from twelve_lab.draw.prose import capital, listed, named, rows_in_words, shape_in_words, tell
+from twelve_lab.draw.prose import capital, index_name, listed, rows_in_words, shape_in_words, tell
 from twelve_lab.show.format import format_tensor
 from twelve_lab.show.palette import INK, PAPER, SPOTLIGHT
 from twelve_lab.show.table import Table, as_plain_tensor, is_nested
@@ -29,7 +29,6 @@ def influence(
     *,
     title: str,
     batch: int = 2,
-    alt: str | None = None,
 ) -> Drawing:
     """Draw which outputs (rows) move when an input token (column) is replaced.
 
@@ -42,7 +41,6 @@ def influence(
         column_labels: The input tokens, likewise.
         title: The claim of the figure.
         batch: How many sentences of equal length, where the labels are one flat list.
-        alt: What to say to a reader who does not see it.
 
     Returns:
         A dot where the output moves; thick lines part the sentences, and a gap the maps.
@@ -59,7 +57,7 @@ def influence(
     canvas = Canvas()
     _draw_maps(canvas, grid, rows, columns)
     where = f"Influence map {table.sizes}: a dot where an output moves when a token is replaced"
-    alt = alt or tell(
+    alt = tell(
         title, f"{where}. {_in_words(grid, rows, columns)}", f"{where}, {int(grid.sum())} in all"
     )
     return canvas.finish(title, alt, format_tensor(table.values, table.axes, labels=table.labels))
@@ -254,12 +252,12 @@ def _dots(grid: Tensor, outputs: list[str], tokens: list[str]) -> str:
     if shape:
         known = {"full": "a full block", "empty": "no dot", "diagonal": "the diagonal alone"}
         return known.get(shape, f"{'an' if shape[0] == 'u' else 'a'} {shape}")
-    tokens = [named("token", token) for token in tokens]
+    tokens = [index_name("token", token) for token in tokens]
     movers = [
         listed([token for token, moved in zip(tokens, row, strict=True) if moved] or ["none"])
         for row in grid.tolist()
     ]
-    outputs = [named("output", output) for output in outputs]
+    outputs = [index_name("output", output) for output in outputs]
     return rows_in_words(zip(outputs, movers, strict=True), " moved by ")
 
 

@@ -89,9 +89,11 @@ def _with_few_shades(picture: memoryview) -> np.ndarray:
     """Round the shades at the edges of letters and lines, which compress badly; keep all areas."""
     import numpy as np
 
-    pixels = np.asarray(picture)[..., :3].astype(int)
-    codes = pixels @ [1 << 16, 1 << 8, 1]
-    _, places, times = np.unique(codes, return_inverse=True, return_counts=True)
-    is_area = (times >= AREA)[places].reshape(codes.shape)
-    rounded = np.minimum((pixels + EDGE_STEP // 2) // EDGE_STEP * EDGE_STEP, 255)
-    return np.where(is_area[..., None], pixels, rounded).astype(np.uint8)
+    pixels = np.array(picture)
+    pixels[..., 3] = 0
+    codes = pixels.view(np.uint32)
+    colours, times = np.unique(codes, return_counts=True)
+    is_area = np.isin(codes, colours[times >= AREA])
+    pixels = pixels[..., :3]
+    rounded = np.minimum((pixels.astype(int) + EDGE_STEP // 2) // EDGE_STEP * EDGE_STEP, 255)
+    return np.where(is_area, pixels, rounded).astype(np.uint8)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from twelve_lab.draw.canvas import Canvas
@@ -18,41 +17,22 @@ from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table, as_plain_tensor
 
-REACH = 1.0  # the room for the lines between two columns
+BETWEEN = 1.0  # the room for the lines between two columns
 APART = 0.35  # between the sentences
 NAMES = 0.2  # from the names of the rows to the table, with the bracket between them
 
 
-def lookup(
-    ids: Any,
-    table: Any,
-    vectors: Any = None,
-    *,
-    title: str,
-    vocabulary: Sequence[str],
-    alt: str | None = None,
-) -> Drawing:
+def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Drawing:
     """Draw how ids pick rows of the embedding table.
 
     Args:
         ids: The sentences, (batch, src).
         table: The embedding table, (vocab, d_model).
-        vectors: What the lookup gave, (batch, src, d_model); computed if not given.
         title: The claim of the figure.
         vocabulary: The word of each row of the table.
-        alt: What to say to a reader who does not see it.
-
-    Raises:
-        ValueError: The vectors are not the rows that the ids name.
     """
     ids, table = as_plain_tensor(ids), as_plain_tensor(table)
-    expected = table[ids]
-    vectors = expected if vectors is None else as_plain_tensor(getattr(vectors, "value", vectors))
-    if vectors.shape != expected.shape or not torch.allclose(vectors, expected):
-        raise ValueError(
-            f"vectors {tuple(vectors.shape)} are not the rows of table {tuple(table.shape)} "
-            f"that ids {tuple(ids.shape)} name"
-        )
+    vectors = table[ids]
     words = [[vocabulary[i] for i in sentence] for sentence in ids.tolist()]
     rows = Table.of(
         table, "vocab d_model", {"vocab": [f"{i} {word}" for i, word in enumerate(vocabulary)]}
@@ -67,8 +47,7 @@ def lookup(
         start, end = asked[sentence], picked[sentence]
         height = middle.row_middle(token)
         canvas.arrow(
-            (start.right + 0.03, start.row_middle(position)),
-            (middle.left - names - 0.06, height),
+            (start.right + 0.03, start.row_middle(position)), (middle.left - names - 0.06, height)
         )
         canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, end.row_middle(position)))
     picks = [f"id {i} ({vocabulary[i]}) picks row {i}" for i in ids.flatten().tolist()]
@@ -78,7 +57,7 @@ def lookup(
     ]
     head = f"Arrows lead from ids {tuple(ids.shape)} to rows of a table of {len(table)} and on"
     versions = [f"{head}: {'; '.join(picked)}" for picked in (copied, picks)]
-    alt = alt or tell(title, *versions, f"{head} to vectors {tuple(vectors.shape)}")
+    alt = tell(title, *versions, f"{head} to vectors {tuple(vectors.shape)}")
     summary = [
         "ids " + format_tensor(ids, "batch src"),
         "table " + format_tensor(table, "vocab d_model", labels=rows.labels),
@@ -114,9 +93,9 @@ def _place(
         grid.names_width = max(other.names_width for other in asked)
 
     ids_left = max(grid.margin_left for grid in asked)
-    table_left = ids_left + max(grid.cell_width for grid in asked) + REACH + middle.margin_left
+    table_left = ids_left + max(grid.cell_width for grid in asked) + BETWEEN + middle.margin_left
     table_left += max(canvas.width_of(name) for name in rows.labels["vocab"]) + NAMES
-    vectors_left = table_left + middle.cells_width + REACH
+    vectors_left = table_left + middle.cells_width + BETWEEN
     y = 0.0
     for left, right in zip(asked, picked, strict=True):
         top = y + right.margin_top

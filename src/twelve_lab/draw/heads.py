@@ -13,7 +13,7 @@ from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import GAP, LINE, Grid
 from twelve_lab.draw.panels import signed_paint
-from twelve_lab.draw.prose import capital, listed, named, plural, tell
+from twelve_lab.draw.prose import capital, index_name, listed, plural, tell
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.palette import weight_fill
 from twelve_lab.show.table import Block, Labels, Table, as_plain_tensor
@@ -52,7 +52,7 @@ class Head(NamedTuple):
     context: Tensor  # d_v
 
 
-class Lane(NamedTuple):
+class Placed(NamedTuple):
     """Where a head is drawn."""
 
     query: Grid
@@ -79,7 +79,6 @@ def heads(
     batch: int = 0,
     query: int = 0,
     labels: Labels | None = None,
-    alt: str | None = None,
 ) -> Drawing:
     """Draw how one query collects its answer, from left to right, one lane for each head.
 
@@ -90,7 +89,6 @@ def heads(
         batch: The sentence.
         query: The position in it that asks.
         labels: Names instead of indices, for query and key.
-        alt: What to say to a reader who does not see it.
 
     Returns:
         The row that asks and its query; for each key its numbers, the match, the score, the weight
@@ -105,7 +103,7 @@ def heads(
     run = _read(trace, path, batch, query, labels)
     canvas = Canvas()
     _draw(canvas, run)
-    return canvas.finish(title, alt or tell(title, *_in_words(run)), _summary(run))
+    return canvas.finish(title, tell(title, *_in_words(run)), _summary(run))
 
 
 def _read(
@@ -122,8 +120,8 @@ def _read(
     inputs = trace[names["projected_query"]].explain(batch, query, 0).inputs
     asks = [element.value for element in inputs if element.name == inputs[0].name]
     run = Run(
-        word=named("query", table.names_along(2, (batch, 0))[query]),
-        keys=[named("key", name) for name in table.names_along(3, (batch, 0))],
+        word=index_name("query", table.names_along(2, (batch, 0))[query]),
+        keys=[index_name("key", name) for name in table.names_along(3, (batch, 0))],
         x=torch.tensor(asks, dtype=torch.float64),
         heads=[
             Head(
@@ -232,10 +230,7 @@ def _in_words(run: Run) -> list[str]:
         f"head {number} " + (f"most at {run.keys[int(w.argmax())]}" if w.any() else "at nothing")
         for number, w in enumerate(head.weights for head in run.heads)
     )
-    return [
-        f"{begin}. x: {_numbers(run.x)}. {'. '.join(parts)}{end}",
-        f"{begin}: {listed(most)}",
-    ]
+    return [f"{begin}. x: {_numbers(run.x)}. {'. '.join(parts)}{end}", f"{begin}: {listed(most)}"]
 
 
 def _head_in_words(run: Run, number: int) -> str:
@@ -334,7 +329,7 @@ def _draw(canvas: Canvas, run: Run) -> None:
         _merge(sheet, [lane.context for lane in lanes])
 
 
-def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> Lane:
+def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> Placed:
     """Draw one lane: beside its keys, or above and below them, a query and its answer."""
     canvas, left = sheet.canvas, sheet.left
     name = f"head {number}" if len(sheet.run.heads) > 1 else ""
@@ -360,7 +355,7 @@ def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> Lane:
         canvas.arrow((x, middle), (x, key.top - header - CLEAR))
     if number == 0:
         _name_columns(sheet, key.top)
-    return Lane(query, key, context)
+    return Placed(query, key, context)
 
 
 def _draw_moves(sheet: _Sheet, head: Head, y: float) -> tuple[Grid, Grid]:

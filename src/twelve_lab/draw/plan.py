@@ -1,4 +1,4 @@
-"""The plan of the whole model: both stacks, box by box, with the sizes that a run really had."""
+"""The architecture of the model: both stacks, box by box, with the sizes that a run really had."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def plan(
         around each sublayer carries past it what went in.
 
     Raises:
-        KeyError: A tensor of the plan is not in the trace.
+        KeyError: A tensor of a box is not in the trace.
     """
     canvas = Canvas()
     for name, column, x in (("src ids", ENCODER, ENCODER_X), ("tgt ids", DECODER, DECODER_X)):

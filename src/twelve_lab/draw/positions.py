@@ -20,36 +20,28 @@ from twelve_lab.show.table import Table, as_plain_tensor
 
 WITH_NUMBERS = 8  # a table up to this size prints its numbers, a larger one is a heat map
 CURVES = 4
+PAIRS = 3  # circles side by side
 MAP_WIDTH, MAP_HEIGHT = 3.6, 2.6
 
 
-def positions(
-    table: Any,
-    axes: str = "src d_model",
-    *,
-    title: str,
-    columns: Sequence[int] | None = None,
-    alt: str | None = None,
-) -> Drawing:
+def positions(table: Any, axes: str = "src d_model", *, title: str) -> Drawing:
     """Draw a table of positions: its numbers, and its first columns as curves.
 
     Args:
         table: One row per position, (src, d_model).
         axes: The names of its two axes.
         title: The claim of the figure.
-        columns: Which columns become curves, at most four; the first ones, or the first sines of
-            a table with more than four columns, if not given.
-        alt: What to say to a reader who does not see it.
 
     Returns:
-        Numbers in cells for a small table, a heat map for a larger one, and the curves beside it.
+        Numbers in cells for a small table, a heat map for a larger one; beside it at most four
+        curves: the columns, or the first sines of a table with more than four columns.
     """
     laid_out = Table.of(table, axes)
     if len(laid_out.axes) != 2:
         raise ValueError(f"table must have two axes, position and feature, not {laid_out.sizes}")
     canvas = Canvas()
     width = laid_out.values.shape[1]
-    columns = list(columns or range(0, width, 1 if width <= CURVES else 2))[:CURVES]
+    columns = range(0, width, 1 if width <= CURVES else 2)[:CURVES]
     if max(laid_out.values.shape) <= WITH_NUMBERS:
         paint = signed_paint(1.0)
         grid = Grid(canvas, next(laid_out.blocks(elide=False)), paint).draw(0.0, 0.0)
@@ -60,24 +52,22 @@ def positions(
     head = f"Table of positions {laid_out.sizes}, red above zero and blue below. Beside it curves"
     said = [f"column {column} {_swings(laid_out.values[:, column])}" for column in columns]
     numbers = [f"column {column}" for column in columns]
-    alt = alt or tell(title, f"{head}: {'; '.join(said)}", f"{head} of {listed(numbers)}")
+    alt = tell(title, f"{head}: {'; '.join(said)}", f"{head} of {listed(numbers)}")
     return canvas.finish(title, alt, format_tensor(laid_out.values, laid_out.axes))
 
 
-def rotation(table: Any, *, title: str, pairs: int = 3, alt: str | None = None) -> Drawing:
-    """Draw each pair of columns (sine, cosine) as a point that turns with the position.
+def rotation(table: Any, *, title: str) -> Drawing:
+    """Draw each of the first pairs of columns (sine, cosine) as a point that turns along positions.
 
     Args:
         table: One row per position; columns 2i and 2i + 1 are a sine and its cosine.
         title: The claim of the figure.
-        pairs: How many pairs to draw, from the first.
-        alt: What to say to a reader who does not see it.
 
     Raises:
         ValueError: There is no whole pair: the table has one column.
     """
     values = as_plain_tensor(getattr(table, "value", table))
-    pairs = min(pairs, values.shape[1] // 2)
+    pairs = min(PAIRS, values.shape[1] // 2)
     if pairs == 0:
         raise ValueError(f"table {tuple(values.shape)} has no pair of columns to draw")
     canvas = Canvas()
@@ -94,7 +84,7 @@ def rotation(table: Any, *, title: str, pairs: int = 3, alt: str | None = None) 
         )
     head = f"{pairs} unit {plural('circle', pairs)} with positions 0 to {len(values) - 1} as points"
     turns = [f"columns {2 * pair} and {2 * pair + 1} turn {step}" for pair, step in steps.items()]
-    alt = alt or tell(title, ": ".join([head, *(["; ".join(turns)] * bool(turns))]))
+    alt = tell(title, ": ".join([head, *(["; ".join(turns)] * bool(turns))]))
     return canvas.finish(title, alt, "\n".join(summary))
 
 

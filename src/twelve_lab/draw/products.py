@@ -12,7 +12,7 @@ from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid, bare
 from twelve_lab.draw.panels import signed_paint, weight_paint
-from twelve_lab.draw.prose import named, tell
+from twelve_lab.draw.prose import index_name, tell
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
@@ -28,9 +28,8 @@ def matmul(
     *,
     title: str,
     names: Sequence[str] = ("A", "B", "A B"),
-    highlight: tuple[int, int] | None = (0, 0),
+    highlight: tuple[int, int] = (0, 0),
     labels: Labels | None = None,
-    alt: str | None = None,
 ) -> Drawing:
     """Draw a matrix product: A to the left, B above, each product where row and column cross.
 
@@ -43,7 +42,6 @@ def matmul(
         names: What the three matrices are called.
         highlight: The element whose row and column are framed and whose sum is written out.
         labels: axis -> names instead of indices.
-        alt: What to say to a reader who does not see it.
 
     Raises:
         ValueError: The sizes do not fit, the product is another one, or axes does not have three
@@ -63,23 +61,20 @@ def matmul(
         f"{name} {format_tensor(table.values, table.axes, labels=labels)}"
         for name, table in zip(names, tables, strict=True)
     ]
-    if highlight is not None:
-        summary.append(_write_out(canvas, grids, names[2], a, b, product, highlight))
+    summary.append(_write_out(canvas, grids, names[2], a, b, product, highlight))
     left, above, below = (f"{n} {t.sizes}" for n, t in zip(names, tables, strict=True))
     where = f"A matrix product: left {left}, above {above}, where rows meet columns {below}"
-    alt = alt or tell(title, _framed(where, tables, names, highlight))
+    alt = tell(title, _framed(where, tables, names, highlight))
     return canvas.finish(title, alt, "\n".join(summary))
 
 
 def _framed(
-    where: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int] | None
+    where: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int]
 ) -> str:
     """Add which row, which column and which product carry a frame."""
-    if highlight is None:
-        return where
     product = tables[2]
     row, column = (
-        named(axis, product.names_along(side)[place])
+        index_name(axis, product.names_along(side)[place])
         for side, (axis, place) in enumerate(zip(product.axes, highlight, strict=True))
     )
     value = format_number(product.values[highlight].item())

@@ -32,7 +32,7 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def named(axis: str, name: str) -> str:
+def index_name(axis: str, name: str) -> str:
     """Name an index: "query 0", but "dog" where it has a word of its own."""
     return f"{axis} {name}".strip() if name.isdigit() else name
 
@@ -56,11 +56,10 @@ def attention_in_words(table: Table) -> tuple[str, ...]:
     )
 
 
-def mask_in_words(table: Table, true: str = "", false: str = "") -> tuple[str, ...]:
+def _mask_in_words(table: Table) -> tuple[str, ...]:
     """Tell where the ticks of a mask are: by its shape or row by row, or how many they are."""
     ticks, cells = int(table.values.sum()), table.values.numel()
-    senses = [": ".join(filter(None, pair)) for pair in (("True", true), ("False", false))]
-    head = f"Mask {table.sizes}, a tick for {senses[0]}, a cross for {senses[1]}"
+    head = f"Mask {table.sizes}, a tick for True, a cross for False"
     blocks = list(table.compact.blocks(elide=False))
     parts = [_led(block, _ticked(block)) for block in blocks]
     count = f"{ticks} {plural('tick', ticks)} in {cells} {plural('cell', cells)}"
@@ -70,7 +69,7 @@ def mask_in_words(table: Table, true: str = "", false: str = "") -> tuple[str, .
 def tensor_in_words(table: Table) -> tuple[str, ...]:
     """Read out a small tensor, tell range and signs of each matrix of a larger one, or of all."""
     if table.values.dtype == torch.bool:
-        return mask_in_words(table)
+        return _mask_in_words(table)
     shades = ", red above zero and blue below" * bool((table.values < 0).any())
     head = f"Tensor {table.sizes}, {matrices(table)}{shades}"
     blocks = list(table.compact.blocks(elide=False))
@@ -128,8 +127,8 @@ def _led(block: Block, words: str) -> str:
 
 
 def _looks(block: Block, *, with_weights: bool) -> str:
-    rows = [named(block.row_axis, name) for name in block.row_names]
-    columns = [named(block.column_axis, name) for name in block.column_names]
+    rows = [index_name(block.row_axis, name) for name in block.row_names]
+    columns = [index_name(block.column_axis, name) for name in block.column_names]
     pairs = [
         (row, _top(columns, values, with_weights=with_weights))
         for row, values in zip(rows, block.rows, strict=True)
@@ -156,7 +155,7 @@ def _ticked(block: Block) -> str:
     if shape:
         known = {"full": "all ticked", "empty": "no tick", "diagonal": "ticks on the diagonal"}
         return known.get(shape, f"ticks in the {shape}, with the diagonal")
-    columns = [named(block.column_axis, name) for name in block.column_names]
+    columns = [index_name(block.column_axis, name) for name in block.column_names]
     said = []
     for row in block.rows:
         at = [column for column, x in zip(columns, row, strict=True) if x]
@@ -165,13 +164,13 @@ def _ticked(block: Block) -> str:
         )
     if len(set(said)) == 1:
         return f"ticks in every row {said[0]}"
-    rows = [named(block.row_axis, name) for name in block.row_names]
+    rows = [index_name(block.row_axis, name) for name in block.row_names]
     return rows_in_words(zip(rows, said, strict=True), " ")
 
 
 def _numbers(block: Block) -> str:
     """Read out a matrix row by row."""
-    rows = [named(block.row_axis, name) for name in block.row_names]
+    rows = [index_name(block.row_axis, name) for name in block.row_names]
     numbers = [", ".join(map(cell_text, row)) for row in block.rows]
     return "; ".join(f"{row} {text}".strip() for row, text in zip(rows, numbers, strict=True))
 
@@ -201,6 +200,6 @@ def _range(blocks: Sequence[Block]) -> str:
 
 
 def _place(block: Block, i: int, j: int, *, with_block: bool) -> str:
-    row = named(block.row_axis, block.row_names[i])
-    column = named(block.column_axis, block.column_names[j])
+    row = index_name(block.row_axis, block.row_names[i])
+    column = index_name(block.column_axis, block.column_names[j])
     return ", ".join(filter(None, (block.title * with_block, row, column)))

@@ -24,11 +24,7 @@ WIDEST = 12.5  # inches, for storages side by side
 
 
 def storage(
-    *tensors: Tensor,
-    axes: str | Sequence[str],
-    title: str,
-    names: Sequence[str] | None = None,
-    alt: str | None = None,
+    *tensors: Tensor, axes: str | Sequence[str], title: str, names: Sequence[str] | None = None
 ) -> Drawing:
     """Draw where the numbers of tensors lie in storage: a view moves nothing, a copy does.
 
@@ -37,7 +33,6 @@ def storage(
         axes: The axis names of each, as a list of strings, or one string for a single tensor.
         title: The claim of the figure.
         names: What each tensor is called.
-        alt: What to say to a reader who does not see it.
 
     Returns:
         Each storage as a line of numbered cells, under it for each axis one step as long as its
@@ -73,7 +68,7 @@ def storage(
         holds.append(" ".join(map(cell_text, members[0].storage)))
     told = [f"{view.name} {view.table.sizes}: {view.strides}, {view.order}" for view in views]
     full = [f"{line}: {held}" for line, held in zip(lines, holds, strict=True)]
-    alt = alt or tell(title, ". ".join([*full, *told]), ". ".join([*lines, *told]))
+    alt = tell(title, ". ".join([*full, *told]), ". ".join([*lines, *told]))
     return canvas.finish(title, alt, "\n".join(summary))
 
 

@@ -17,7 +17,7 @@ from twelve_lab.show.table import Table, as_plain_tensor
 
 SIZE = 12
 CELL, CELL_WIDTH = 0.33, 0.54
-IDS = 1.22  # the room for the words before the ids, so that both lines of stations are flush
+IDS = 1.22  # the room for the words before the ids, so that both lines of tensors are flush
 SIDE = 0.12  # from the bracket of the batch to what stands in it
 ARROW = 0.81
 SOURCE = {
@@ -32,7 +32,7 @@ TARGET = {
 }
 
 
-class Station(NamedTuple):
+class Stage(NamedTuple):
     """A tensor on the way, and the room it takes."""
 
     left: float
@@ -51,14 +51,12 @@ def walk(
     trace: Mapping[str, Any],
     *,
     title: str = "Twelve numbers on each side walk through a Transformer",
-    alt: str | None = None,
 ) -> Drawing:
     """Draw a run of the running example from ids to predicted words, 12 inches wide.
 
     Args:
         trace: The run; its entries have a value and axes.
         title: The claim of the figure.
-        alt: What to say to a reader who does not see it.
 
     Returns:
         Seven tensors with two decimals each; the summary has four.
@@ -68,7 +66,7 @@ def walk(
     canvas = Canvas()
     upper = _draw_line(canvas, trace, SOURCE, "src ids", "src", 0.0)
     lower = _draw_line(canvas, trace, TARGET, "tgt ids", "tgt", canvas.bottom + 0.85)
-    _hand_over(canvas, upper[-1], lower)
+    _lead_memory_down(canvas, upper[-1], lower)
     best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
     _draw_prediction(canvas, lower[-1], best, example.vocabulary)
 
@@ -79,9 +77,9 @@ def walk(
     summary.append("highest logit at each position: " + "; ".join(said))
     sizes = {name: tuple(as_plain_tensor(trace[name].value).shape) for name in (*SOURCE, *TARGET)}
     upper_line, lower_line = (
-        ", ".join(f"{name} {sizes[name]}" for name in stations) for stations in (SOURCE, TARGET)
+        ", ".join(f"{name} {sizes[name]}" for name in stages) for stages in (SOURCE, TARGET)
     )
-    alt = alt or tell(
+    alt = tell(
         title,
         f"Above, source ids become {upper_line}; below, target ids become {lower_line}. An arrow "
         f"leads from the memory into the decoder. The highest logits say: {'; '.join(said)}",
@@ -92,29 +90,29 @@ def walk(
 def _draw_line(
     canvas: Canvas,
     trace: Mapping[str, Any],
-    stations: Mapping[str, str],
+    stages: Mapping[str, str],
     title: str,
     axis: str,
     y: float,
-) -> list[Station]:
+) -> list[Stage]:
     """Draw the ids, then one tensor after the other, with an arrow before each."""
     from twelve_lab import example
 
     ids = as_plain_tensor({"src": example.src, "tgt": example.tgt}[axis])
-    head_room = 0.62 if "logits" in stations else 0.4  # the logits have a word on each column
+    head_room = 0.62 if "logits" in stages else 0.4  # the logits have a word on each column
     words = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: example.words[axis]})
-    drawn = [_draw_station(canvas, words, title, 0.0, y, head_room, named=True)]
-    for name, how in stations.items():
+    drawn = [_draw_stage(canvas, words, title, 0.0, y, head_room, named=True)]
+    for name, how in stages.items():
         x = drawn[-1].right + ARROW
         table = Table.of(trace[name].value, trace[name].axes, {"vocab": example.vocabulary})
-        drawn.append(_draw_station(canvas, table, name, x, y, head_room, named=False))
+        drawn.append(_draw_stage(canvas, table, name, x, y, head_room, named=False))
         _draw_arrow(canvas, drawn[-2].right, drawn[-1].left, drawn[-1].middle, how)
     return drawn
 
 
-def _draw_station(
+def _draw_stage(
     canvas: Canvas, table: Table, name: str, x: float, y: float, head_room: float, *, named: bool
-) -> Station:
+) -> Stage:
     """Draw the sentences of one tensor one above the other, in the bracket of the batch."""
     paint = signed_paint(largest_magnitude(table), decimals=2)
     sizes = ", ".join(str(size) for size in table.values.shape if not (named and size == 1))
@@ -145,7 +143,7 @@ def _draw_station(
         canvas.bracket("batch", (at, start), (at, end), side)
     if named:
         canvas.text(x, start - LINE / 2, "batch", align="left")
-    return Station(x, right, start, end, grids)
+    return Stage(x, right, start, end, grids)
 
 
 def _draw_arrow(canvas: Canvas, left: float, right: float, y: float, how: str) -> None:
@@ -153,7 +151,7 @@ def _draw_arrow(canvas: Canvas, left: float, right: float, y: float, how: str) -
     canvas.text((left + right) / 2, y - 0.3, how)
 
 
-def _hand_over(canvas: Canvas, memory: Station, lower: Sequence[Station]) -> None:
+def _lead_memory_down(canvas: Canvas, memory: Stage, lower: Sequence[Stage]) -> None:
     """Lead the memory down to the arrow of the decoder."""
     source = (memory.left + memory.right) / 2
     target = (lower[1].right + lower[2].left) / 2
@@ -165,7 +163,7 @@ def _hand_over(canvas: Canvas, memory: Station, lower: Sequence[Station]) -> Non
 
 
 def _draw_prediction(
-    canvas: Canvas, logits: Station, best: list[list[int]], vocabulary: Sequence[str]
+    canvas: Canvas, logits: Stage, best: list[list[int]], vocabulary: Sequence[str]
 ) -> None:
     """Frame the highest logit of each position and write its word."""
     x = logits.right + 0.46

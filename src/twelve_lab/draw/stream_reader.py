@@ -1,4 +1,4 @@
-"""One token's road through a layer, found in a run: what is read, answered and added."""
+"""The residual stream of one token through a layer, read from a run: every term of its sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.prose import listed, named
+from twelve_lab.draw.prose import index_name, listed
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
 
@@ -35,8 +35,8 @@ class Column(NamedTuple):
         return ", ".join(map(cell_text, self.values.tolist()))
 
 
-class Step(NamedTuple):
-    """One sublayer: what it reads, what it answers, and what becomes of the stream."""
+class Sublayer(NamedTuple):
+    """What one sublayer reads, what it answers, and what becomes of the stream."""
 
     words: str
     looks: str  # which positions an attention sees; "" for other sublayers
@@ -53,33 +53,33 @@ class Step(NamedTuple):
         return [c for c in (self.reads, self.answer, self.sum, self.leaves) if c]
 
 
-class Lane(NamedTuple):
-    """The road of one token in one run."""
+class Stream(NamedTuple):
+    """The residual stream of one token in one run."""
 
     heading: str
     start: Column
-    steps: list[Step]
+    sublayers: list[Sublayer]
     last: Column | None  # what the last norm of the stack gives
 
     @property
     def columns(self) -> list[Column]:
         """List the columns in the order of the run."""
-        between = [column for step in self.steps for column in step.columns]
+        between = [column for part in self.sublayers for column in part.columns]
         return [self.start, *between, *([self.last] if self.last else [])]
 
     @property
     def order(self) -> str:
         """Name the place of the norms."""
-        return "pre-norm" if self.steps[0].reads else "post-norm"
+        return "pre-norm" if self.sublayers[0].reads else "post-norm"
 
     @property
     def memory(self) -> Table | None:
         """Find what the cross-attention looks at."""
-        return next((step.memory for step in self.steps if step.memory), None)
+        return next((part.memory for part in self.sublayers if part.memory), None)
 
 
-class Road:
-    """Follows one token through one layer of one run."""
+class StreamReader:
+    """Reads the stream of one token through one layer of one run."""
 
     def __init__(
         self, trace: Mapping[str, Traced], layer: str, batch: int, position: int, labels: Labels
@@ -88,15 +88,15 @@ class Road:
         self.trace, self.layer, self.labels = trace, layer, labels
         self.batch, self.position = batch, position
 
-    def follow(self, sublayers: Mapping[str, str] | None, last_norm: bool) -> Lane:
-        """Follow the token.
+    def read(self, sublayers: Mapping[str, str] | None, last_norm: bool) -> Stream:
+        """Read the sublayers one after the other.
 
         Args:
             sublayers: Name of a sublayer -> its words; all of the layer, by their names, if None.
             last_norm: Whether to go on through the norm that ends the stack.
 
         Raises:
-            KeyError: A tensor of the road is not in the run.
+            KeyError: A tensor of the stream is not in the run.
             ValueError: There is no such sentence or position, a sum of the run is none, or the
                 last norm reads something else.
         """
@@ -107,17 +107,17 @@ class Road:
         words = {name: name.replace("_", " ") for name in found} if sublayers is None else sublayers
         source = self._source(stack, found, next(iter(words), ""))
         here = start = self._column("x", source)
-        steps: list[Step] = []
+        parts: list[Sublayer] = []
         for number, (sublayer, word) in enumerate(words.items(), 1):
             letter = "y" if number == len(words) else LETTERS[number - 1]
-            steps.append(self._step(sublayer, word, letter, here))
-            here = steps[-1].leaves or steps[-1].sum
+            parts.append(self._read_sublayer(sublayer, word, letter, here))
+            here = parts[-1].leaves or parts[-1].sum
         last = self._last(stack, here) if last_norm else None
         [word] = self._words(self.trace[source], [self.position])
-        return Lane(word, start, steps, last)
+        return Stream(word, start, parts, last)
 
     def _last(self, stack: str, read: Column) -> Column:
-        """Find what the norm gives that ends the stack; it must read the end of the road."""
+        """Find what the norm gives that ends the stack; it must read the end of the stream."""
         name = STACKS[stack][1]
         mean, drawn = self._column("", f"{stack}.norm.mean").values, read.values.mean()
         if not torch.allclose(mean, drawn):
@@ -157,7 +157,7 @@ class Road:
         ran = [name for name in self.trace if name in (norm, answer)]
         return ran == [norm, answer]
 
-    def _step(self, sublayer: str, words: str, letter: str, x: Column) -> Step:
+    def _read_sublayer(self, sublayer: str, words: str, letter: str, x: Column) -> Sublayer:
         path = f"{self.layer}.{sublayer}"
         is_pre, term = self._is_pre(path), f"{x.label} + {words}"
         normed = self._column("norm" if is_pre else letter, f"{path}_residual.norm.output")
@@ -165,7 +165,7 @@ class Road:
         added = self._column(letter if is_pre else term, f"{path}_residual.added")
         _check_sum(x, answer, added)
         keys = self.trace["memory" if sublayer == ACROSS else x.name]
-        return Step(
+        return Sublayer(
             words,
             self._looks(path, keys),
             normed if is_pre else None,
@@ -201,15 +201,15 @@ class Road:
 
     def _words(self, entry: Traced, positions: Iterable[int]) -> list[str]:
         names = Table.of(entry, labels=self.labels).names_along(1, (self.batch,))
-        return [named(entry.axes[1], names[position]) for position in positions]
+        return [index_name(entry.axes[1], names[position]) for position in positions]
 
 
 def _check_sum(x: Column, answer: Column, added: Column) -> None:
     """Refuse a sum that is none, as in a run with dropout."""
-    due = x.values + answer.values
-    if torch.allclose(due, added.values):
+    expected = x.values + answer.values
+    if torch.allclose(expected, added.values):
         return
-    worst = int((due - added.values).abs().argmax())
+    worst = int((expected - added.values).abs().argmax())
     terms = [cell_text(column.values[worst].item()) for column in (x, answer, added)]
     raise ValueError(
         f"stream: {x.name} plus {answer.name} is not {added.name}: "

@@ -1,4 +1,4 @@
-"""The residual stream: one token's road through a layer, with the numbers of a run."""
+"""The residual stream: one token on its way through a layer, with the numbers of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid, Paint, bare
 from twelve_lab.draw.panels import MAX_WIDTH, signed_paint
 from twelve_lab.draw.prose import capital, tell
-from twelve_lab.draw.road import Column, Lane, Road, Step
+from twelve_lab.draw.stream_reader import Column, Stream, StreamReader, Sublayer
 from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.palette import INK, SHADE, SPOTLIGHT
 from twelve_lab.show.table import Labels, Table
@@ -42,9 +42,8 @@ def stream(
     sublayers: Mapping[str, str] | None = None,
     last_norm: bool = False,
     labels: Labels | None = None,
-    alt: str | None = None,
 ) -> Drawing:
-    """Draw the road of a token through a layer: each sublayer reads the stream and adds to it.
+    """Draw the residual stream of a token: each sublayer reads the stream and adds to it.
 
     Args:
         trace: A run of a Transformer, or several.
@@ -56,25 +55,24 @@ def stream(
             all of the layer, by their names.
         last_norm: Whether to go on through the norm that ends the stack.
         labels: Words instead of indices, for "src" and "tgt".
-        alt: What to say to a reader who does not see it.
 
     Returns:
         The stream from left to right on a shaded ground, the sublayers above it. Under the words
         of an attention stand the positions to which any of its heads gives weight.
 
     Raises:
-        KeyError: A tensor of the road is not in the run.
+        KeyError: A tensor of the stream is not in the run.
         ValueError: There is no such sentence or position, nothing is left to be drawn, a sum of
             the run is not what went in plus the answer, or the last norm reads something else.
     """
     runs = [trace] if isinstance(trace, Mapping) else list(trace)
     positions = [position] if isinstance(position, int) else list(position)
     lanes = [
-        Road(run, layer, batch, place, labels or {}).follow(sublayers, last_norm)
+        StreamReader(run, layer, batch, place, labels or {}).read(sublayers, last_norm)
         for run in runs
         for place in positions
     ]
-    if not lanes or not lanes[0].steps:
+    if not lanes or not lanes[0].sublayers:
         raise ValueError(
             f"stream: {len(runs)} runs, {len(positions)} positions and the sublayers "
             f"{sublayers} leave nothing to be drawn"
@@ -85,10 +83,10 @@ def stream(
     _draw_lanes(canvas, lanes)
     summary = "\n".join(_in_numbers(lane, layer) for lane in lanes)
     versions = [". ".join(_in_words(lane, detail) for lane in lanes) for detail in (2, 1, 0)]
-    return canvas.finish(title, alt or tell(title, *versions), summary)
+    return canvas.finish(title, tell(title, *versions), summary)
 
 
-def _draw_lanes(canvas: Canvas, lanes: list[Lane]) -> None:
+def _draw_lanes(canvas: Canvas, lanes: list[Stream]) -> None:
     """Draw lane beside lane, on as many lines as they need."""
     columns = [column for lane in lanes for column in lane.columns]
     tables = [lane.memory for lane in lanes if lane.memory]
@@ -109,7 +107,7 @@ def _draw_lanes(canvas: Canvas, lanes: list[Lane]) -> None:
 class _Painter:
     """Draws one lane: below the stream, above it what reads from it and adds to it."""
 
-    def __init__(self, canvas: Canvas, lane: Lane, paint: Paint, cell: float, *, is_first: bool):
+    def __init__(self, canvas: Canvas, lane: Stream, paint: Paint, cell: float, *, is_first: bool):
         """Measure the lane; the first one of a line names the axis of the features."""
         self.canvas, self.lane, self.paint, self.cell = canvas, lane, paint, cell
         features = Table.of(lane.start.values.unsqueeze(-1), "d_model 1")
@@ -119,14 +117,14 @@ class _Painter:
         self.start = Grid(canvas, block, paint, cell_height=CELL, named=is_first)
         self.start.cell_width = cell
         self.height = self.start.height
-        inside = [canvas.width_of(step.words, bold=True) for step in lane.steps]
-        inside += [canvas.width_of(step.looks, SMALL_SIZE) for step in lane.steps]
-        below = [canvas.width_of(step.equation) for step in lane.steps]
+        inside = [canvas.width_of(part.words, bold=True) for part in lane.sublayers]
+        inside += [canvas.width_of(part.looks, SMALL_SIZE) for part in lane.sublayers]
+        below = [canvas.width_of(part.equation) for part in lane.sublayers]
         room = max(max(inside) + 2 * PADDING, max(below) + PADDING - AFTER)
         self.before = max(BEFORE, room - 2 * cell)
         # What stands below the last columns, and below those on both sides of a norm.
-        ends = [(step.equation, step.leaves.label) for step in lane.steps if step.leaves]
-        labels = [ends[-1][-1] if ends else lane.steps[-1].equation]
+        ends = [(part.equation, part.leaves.label) for part in lane.sublayers if part.leaves]
+        labels = [ends[-1][-1] if ends else lane.sublayers[-1].equation]
         if lane.last:
             labels.append(lane.last.label)
             ends.append((labels[0], labels[1]))
@@ -141,9 +139,9 @@ class _Painter:
     @property
     def width(self) -> float:
         """Return the width of the lane."""
-        norms = sum(step.leaves is not None for step in self.lane.steps) + bool(self.lane.last)
+        norms = sum(part.leaves is not None for part in self.lane.sublayers) + bool(self.lane.last)
         pitch = 2 * self.cell + self.before + AFTER
-        columns = len(self.lane.steps) * pitch + self.cell + norms * (self.norm + self.cell)
+        columns = len(self.lane.sublayers) * pitch + self.cell + norms * (self.norm + self.cell)
         return self.start.margin_left + columns + self.after
 
     def draw(self, x: float, y: float) -> None:
@@ -160,12 +158,12 @@ class _Painter:
         self.canvas.text(x, head, self.lane.heading, size=12, align="left", bold=True)
         self.start.draw_cells_at(left, self.top)
         self._label(self.lane.start.label, left)
-        for step in self.lane.steps:
-            left = self._draw_step(step, left)
+        for part in self.lane.sublayers:
+            left = self._draw_sublayer(part, left)
         if self.lane.last:
             self._draw_norm(self.lane.last, left)
 
-    def _draw_step(self, step: Step, left: float) -> float:
+    def _draw_sublayer(self, part: Sublayer, left: float) -> float:
         """Draw a sublayer between two columns of the stream; return the left edge of the last."""
         canvas, middle = self.canvas, self.top + self.height / 2
         side = self.top - RISE - self.height
@@ -174,33 +172,33 @@ class _Painter:
 
         canvas.box(left, self.box, answer + self.cell - left, BOX, fill=SPOTLIGHT, edge=INK, line=1)
         centre, box = (left + answer + self.cell) / 2, self.box + BOX / 2
-        shift = LINE / 2 if step.looks else 0.0
-        canvas.text(centre, box - shift, step.words, bold=True)
-        canvas.text(centre, box + shift, step.looks, size=SMALL_SIZE)
-        if step.memory:
-            self._draw_memory(step.memory, centre)
+        shift = LINE / 2 if part.looks else 0.0
+        canvas.text(centre, box - shift, part.words, bold=True)
+        canvas.text(centre, box + shift, part.looks, size=SMALL_SIZE)
+        if part.memory:
+            self._draw_memory(part.memory, centre)
 
-        if step.reads:
+        if part.reads:
             canvas.arrow((reading, self.top), (reading, side + self.height))
             height = self.top - BAND - LINE / 2 - 0.01
             canvas.text(reading + 0.08, height, "norm", size=SMALL_SIZE, align="left")
-            self._draw_column(step.reads, left, side)
+            self._draw_column(part.reads, left, side)
             canvas.arrow((reading, side), (reading, self.box + BOX))
         else:
             canvas.arrow((reading, self.top), (reading, self.box + BOX))
         canvas.arrow((adding, self.box + BOX), (adding, side))
         words = self.box + BOX + RISE / 2 - 0.03
         canvas.text(adding + 0.08, words, "answer", size=SMALL_SIZE, align="left")
-        self._draw_column(step.answer, answer, side)
+        self._draw_column(part.answer, answer, side)
         canvas.arrow((adding, side + self.height), (adding, middle - PLUS))
 
         canvas.line([(left + self.cell, middle), (adding - PLUS, middle)], width=STREAM)
         canvas.text(adding, middle - 0.02, "\N{CIRCLED PLUS}", size=PLUS_SIZE)
         after = answer + self.cell + AFTER
         canvas.arrow((adding + PLUS, middle), (after, middle), width=STREAM)
-        self._draw_column(step.sum, after, self.top)
-        self._label(step.equation, after)
-        return self._draw_norm(step.leaves, after) if step.leaves else after
+        self._draw_column(part.sum, after, self.top)
+        self._label(part.equation, after)
+        return self._draw_norm(part.leaves, after) if part.leaves else after
 
     def _draw_norm(self, column: Column, left: float) -> float:
         """Draw a norm that stands on the stream; return the left edge of what it gives."""
@@ -242,7 +240,7 @@ class _Painter:
         self.canvas.text(left + self.cell / 2, y, words)
 
 
-def _in_numbers(lane: Lane, layer: str) -> str:
+def _in_numbers(lane: Stream, layer: str) -> str:
     """Write the columns of a lane as rows, each with the name of its tensor."""
     names = [f"{column.label}: {column.name.removeprefix(f'{layer}.')}" for column in lane.columns]
     rows = torch.stack([column.values for column in lane.columns])
@@ -255,20 +253,20 @@ def _in_numbers(lane: Lane, layer: str) -> str:
     return f"{text}\nmemory {memory}"
 
 
-def _in_words(lane: Lane, detail: int) -> str:
-    """Tell the road: with all numbers (2), without those behind a norm (1), or without any (0)."""
+def _in_words(lane: Stream, detail: int) -> str:
+    """Tell the stream: with all numbers (2), without those behind a norm (1), or with none (0)."""
 
     def numbers(column: Column, before: str = " ", at: int = 1) -> str:
         return f"{before}{column.text}" if detail >= at else ""
 
     parts = [f"{lane.start.label}{numbers(lane.start, ' is ')}"]
-    for step in lane.steps:
-        reads = numbers(step.reads, at=2) + " behind a norm" if step.reads else " without a norm"
-        sees = f" {step.looks}," if step.looks else ""
-        parts.append(f"{step.words}{sees} reads{reads} and answers{numbers(step.answer)}")
-        parts.append(f"{step.equation}{numbers(step.sum, ' is ')}")
-        if step.leaves:
-            parts.append(f"its norm {step.leaves.label}{numbers(step.leaves, ' is ')}")
+    for part in lane.sublayers:
+        reads = numbers(part.reads, at=2) + " behind a norm" if part.reads else " without a norm"
+        sees = f" {part.looks}," if part.looks else ""
+        parts.append(f"{part.words}{sees} reads{reads} and answers{numbers(part.answer)}")
+        parts.append(f"{part.equation}{numbers(part.sum, ' is ')}")
+        if part.leaves:
+            parts.append(f"its norm {part.leaves.label}{numbers(part.leaves, ' is ')}")
     if lane.last:
         parts.append(f"a last norm gives {lane.last.label}{numbers(lane.last)}")
     if lane.memory:

@@ -1,0 +1,177 @@
+"""The figures that the tests look at, at least one of each kind, each drawn once."""
+
+from functools import cache
+from types import SimpleNamespace
+from typing import NamedTuple
+from unittest.mock import patch
+
+import torch
+
+from twelve_lab import Trace, draw, example
+from twelve_lab.draw import Drawing
+from twelve_lab.draw.canvas import Canvas
+
+TWELVE = torch.tensor(
+    [
+        [[0, 1, 0], [1.661471, 0.690302, 0.362154]],
+        [[0.7, 1.2, 0.4], [1.441471, 0.840302, 0.502154]],
+    ],
+    dtype=torch.float64,
+)
+WORDS = [["<pad>", "cat"], ["dog", "fish"]]
+VOCABULARY = ("<pad>", "cat", "dog", "fish")
+TABLE = torch.tensor([[0, 0, 0], [0.82, 0.15, 0.36], [0.7, 0.2, 0.4], [0.6, 0.3, 0.5]])
+SCORES = torch.linspace(-2, 2, 24, dtype=torch.float64).view(2, 3, 2, 2)
+HIDDEN = SCORES.masked_fill(torch.tensor([True, False]), -torch.inf)
+WEIGHTS = SCORES.square().softmax(-1)
+HEADS = "batch head query key"
+TITLE = "A claim about numbers"
+
+
+def entry(x: torch.Tensor, axes: str) -> SimpleNamespace:
+    return SimpleNamespace(value=x, axes=tuple(axes.split()))
+
+
+def waves(length: int, width: int) -> torch.Tensor:
+    position = torch.arange(length).unsqueeze(1)
+    angle = position * 10_000 ** (-torch.arange(0, width, 2) / width)
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]
+
+
+@cache
+def traced(**how: object) -> Trace:
+    """Run the running example, once for each choice."""
+    return example.trace(on="cpu", **how)
+
+
+PATH = "encoder.layers.0.self_attention"
+LABELS = {"query": example.words["src"], "key": example.words["src"]}
+WALK = {
+    "src_embedding.vectors": entry(TWELVE, "batch src d_model"),
+    "src_input": entry(TWELVE, "batch src d_model"),
+    "memory": entry(-TWELVE, "batch src d_model"),
+    "tgt_input": entry(TWELVE, "batch tgt d_model"),
+    "decoder_output": entry(TWELVE, "batch tgt d_model"),
+    "logits": entry(torch.eye(4).view(2, 2, 4) - 0.25, "batch tgt vocab"),
+}
+IDS = torch.tensor([[0, 1], [2, 3]])
+FIGURES = {
+    "tensor": lambda: draw.tensor(
+        TWELVE, "batch src d_model", title=TITLE, labels={"src": WORDS}
+    ),
+    "tensor of an entry": lambda: draw.tensor(entry(TWELVE[0], "src d_model"), title=TITLE),
+    "masked scores": lambda: draw.tensor(HIDDEN, HEADS, title=TITLE),
+    "wide tensor": lambda: draw.tensor(
+        torch.linspace(-1, 1, 192).view(2, 4, 24), "batch tgt d_model", title=TITLE
+    ),
+    "attention": lambda: draw.attention(
+        WEIGHTS, HEADS, title=TITLE, row_labels=WORDS, column_labels=WORDS
+    ),
+    "companion": lambda: draw.attention(torch.full((2, 3, 4, 5), 0.2), HEADS, title=TITLE),
+    "mask": lambda: draw.tensor(torch.ones(4, 4).tril().bool(), "query key", title=TITLE),
+    "masks of two senses": lambda: draw.tensor(
+        torch.eye(2).bool().repeat(2, 1, 1), "sense query key", title=TITLE,
+        labels={"sense": ["ours", "theirs"]},
+    ),
+    "influence": lambda: draw.influence(torch.ones(4, 4).tril(), WORDS, WORDS, title=TITLE),
+    "influence in three ways": lambda: draw.influence(
+        torch.ones(4, 4).tril().repeat(3, 2),
+        [[f"{way}: batch {i} {word}" for word in WORDS[i]]
+         for way in ("right", "no mask", "one sentence") for i in (0, 1)],
+        [[f"{side} {word}" for word in line] for side in ("tgt", "src") for line in WORDS],
+        title=TITLE,
+    ),
+    "matmul": lambda: draw.matmul(
+        TWELVE[1], TABLE[1:], axes="src d_model head*d_k", title=TITLE, highlight=(1, 2)
+    ),
+    "storage": lambda: draw.storage(
+        TWELVE, TWELVE.transpose(1, 2), TWELVE.transpose(1, 2).contiguous(),
+        axes=["batch src d_model", "batch d_model src", "batch d_model src"], title=TITLE,
+    ),
+    "storage of a slice": lambda: draw.storage(
+        torch.arange(15)[2:5], axes="src", title=TITLE
+    ),
+    "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
+    "few positions": lambda: draw.positions(waves(2, 3), title=TITLE),
+    "many positions": lambda: draw.positions(waves(24, 16), title=TITLE),
+    "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
+    "curves": lambda: draw.curves(
+        {"rises": [0.0, 1.0, 2.0], "stays": [1.0, 1.0, 1.0], "ends there too": [2.0, 0.0, 2.0]},
+        title=TITLE, x_label="layers", y_label="norm",
+    ),
+    "curves by powers of ten": lambda: draw.curves(
+        {f"halved by {n}": 2.0 ** -(n * torch.arange(65)) for n in range(1, 7)},
+        title=TITLE, log=True,
+    ),
+    "groups": lambda: draw.groups(
+        TWELVE, "batch src d_model", {"LayerNorm": "d_model", "BatchNorm": "batch src"},
+        title=TITLE, labels={"src": WORDS},
+    ),
+    "groups of a class": lambda: draw.groups(
+        torch.arange(45).view(3, 5, 3), "class student subject", {"LayerNorm": "subject"},
+        title=TITLE,
+    ),
+    "bars": lambda: draw.bars(
+        {"separate": {"table": 512_000, "layers": 44_103_680, "output": 512_000},
+         "tied": {"table": 512_000, "layers": 44_103_680}},
+        title=TITLE, unit="parameters",
+    ),
+    "bars with short parts": lambda: draw.bars(
+        {"model": {"weights": 252, "positions": 24, "a count": 3, "steps (38)": 38}}, title=TITLE
+    ),
+    "strip": lambda: draw.strip(6),
+    "walk": lambda: draw.walk(WALK, title=TITLE),
+    "plan": lambda: draw.plan(traced(), title=TITLE),
+    "plan of one matrix": lambda: draw.plan(
+        traced(tie_weights=True), title=TITLE, shared=True, tied=True
+    ),
+    "stream": lambda: draw.stream(
+        traced(), "encoder.layers.0", title=TITLE, batch=1, position=0,
+        labels=example.words, last_norm=True,
+    ),
+    "stream with a memory": lambda: draw.stream(
+        traced(), "decoder.layers.0", title=TITLE, batch=1, position=1,
+        labels=example.words,
+    ),
+    "stream in both orders": lambda: draw.stream(
+        [traced(norm_first=order) for order in (True, False)],
+        "encoder.layers.0", title=TITLE, batch=1, position=0, labels=example.words,
+        sublayers={"self_attention": "attention"},
+    ),
+    "heads": lambda: draw.heads(
+        traced(), PATH, title=TITLE, batch=1, labels=LABELS
+    ),
+    "heads with a hidden key": lambda: draw.heads(
+        traced(), PATH, title=TITLE, batch=0, query=1, labels=LABELS
+    ),
+    "one head": lambda: draw.heads(
+        traced(num_heads=1, padding=False), PATH, title=TITLE, batch=1,
+        labels=LABELS,
+    ),
+    "two wide heads": lambda: draw.heads(traced(num_heads=2), PATH, title=TITLE),
+}  # fmt: skip
+
+
+class Drawn(NamedTuple):
+    """A figure, and the axes for which it has a bracket."""
+
+    drawing: Drawing
+    bracketed: set[str]
+
+
+@cache
+def drawn(name: str) -> Drawn:
+    """Draw a figure, once for all tests: none may change it."""
+    with patch.object(Canvas, "bracket", autospec=True, side_effect=Canvas.bracket) as bracket:
+        drawing = FIGURES[name]()
+    return Drawn(drawing, {call.args[1] for call in bracket.call_args_list})
+
+
+def figure(name: str) -> Drawing:
+    """Give one of the figures."""
+    return drawn(name).drawing
+
+
+def texts(drawing: Drawing) -> list[str]:
+    """List what is written in the picture, in the order of drawing."""
+    return [text.get_text() for text in drawing.figure.axes[0].texts]
