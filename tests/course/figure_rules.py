@@ -73,12 +73,15 @@ def drawn_in(notebook: NotebookNode) -> set[str]:
 
 def drawing_problems(drawing: Drawing) -> Iterator[str]:
     """Text is large enough for half the size, and stands out from what it stands on."""
+    # Listed once: matplotlib looks through all that is drawn for each patch.
+    boxes = [patch for axes in drawing.figure.axes for patch in axes.patches]
+    boxes = [patch for patch in boxes if isinstance(patch, Rectangle)]
     for text in _written(drawing):
         if text.get_fontsize() < SMALL_SIZE:
             yield f"{text.get_text()!r} is {text.get_fontsize():g} pt, less than {SMALL_SIZE} pt"
         if to_hex(text.get_color()) != INK:
             yield f"{text.get_text()!r} is {to_hex(text.get_color())}, not near-black"
-        ground = _ground(text)
+        ground = _ground(text, boxes)
         ratio = contrast(to_hex(text.get_color()), ground)
         if ratio < TEXT_CONTRAST:
             yield f"{text.get_text()!r} reaches {ratio:.1f}:1 on {ground}"
@@ -150,19 +153,17 @@ def _written(drawing: Drawing) -> list[Text]:
     return [text for text in (*own, *drawing.figure.texts) if text.get_text()]
 
 
-def _ground(text: Text) -> str:
+def _ground(text: Text, boxes: list[Rectangle]) -> str:
     """Find the colour behind a text: its own ground, or that of the box drawn last below it."""
     own = text.get_bbox_patch()
     if own is not None and own.get_facecolor()[3]:
         return to_hex(own.get_facecolor())
     x, y = text.get_position()
-    behind = (box for box in reversed(text.axes.patches) if _is_behind(box, x, y))
+    behind = (box for box in reversed(boxes) if _is_behind(box, x, y))
     return next((to_hex(box.get_facecolor()) for box in behind), PAPER)
 
 
-def _is_behind(patch: object, x: float, y: float) -> bool:
-    if not isinstance(patch, Rectangle):
-        return False
-    left, top = patch.get_xy()
-    is_around = left <= x <= left + patch.get_width() and top <= y <= top + patch.get_height()
-    return is_around and to_rgba(patch.get_facecolor())[3] > 0
+def _is_behind(box: Rectangle, x: float, y: float) -> bool:
+    left, top = box.get_xy()
+    is_around = left <= x <= left + box.get_width() and top <= y <= top + box.get_height()
+    return is_around and to_rgba(box.get_facecolor())[3] > 0

@@ -124,8 +124,8 @@ SPLIT[0, 0] = SPLIT[1, 0] = SPLIT[1, 1] = SPLIT[2:, 2:] = 1
         ),
         (lambda: draw.influence(torch.zeros(2, 2), title=TITLE), "replaced. No dot."),
         (
-            lambda: draw.influence(torch.ones(4, 4).tril().roll(1, 0).repeat(5, 5), title=TITLE),
-            "a dot where an output moves when a token is replaced, 250 in all.",
+            lambda: draw.influence(torch.ones(4, 4).tril().roll(1, 0).repeat(3, 3), title=TITLE),
+            "a dot where an output moves when a token is replaced, 90 in all.",
         ),
         (
             lambda: draw.influence(

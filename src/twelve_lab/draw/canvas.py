@@ -8,9 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from twelve_lab.draw.drawing import DPI, Drawing
 from twelve_lab.show.palette import INK, PAPER, QUIET, axis_style
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
 
 FONT = "DejaVu Sans"
 MARGIN = 0.12
@@ -46,14 +50,7 @@ class Canvas:
 
     def __init__(self) -> None:
         """Start with an empty sheet."""
-        # Imported here, so that the lab loads without matplotlib.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        self._figure = Figure(dpi=DPI)
-        FigureCanvasAgg(self._figure)
-        self._axes = self._figure.add_axes((0, 0, 1, 1))
-        self._axes.set_axis_off()
+        self._artists: list[Artist] = []
         self._left = self._top = math.inf
         self._right = self._bottom = -math.inf
 
@@ -85,20 +82,27 @@ class Canvas:
         """Write text centred in height on y; `paper` clears the ground behind it."""
         if not text:
             return
-        self._axes.text(
-            x,
-            y,
-            text,
-            size=size,
-            family=FONT,
-            weight="bold" if bold else "normal",
-            color=INK,
-            ha=align,
-            va="center_baseline",
-            zorder=4,
-            parse_math=False,
-            linespacing=1.15,
-            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None,
+        # Imported here and below, so that the lab loads without matplotlib.
+        from matplotlib.text import Text
+
+        ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None
+        self._artists.append(
+            Text(
+                x,
+                y,
+                text,
+                size=size,
+                family=FONT,
+                weight="bold" if bold else "normal",
+                color=INK,
+                ha=align,
+                va="center_baseline",
+                zorder=4,
+                parse_math=False,
+                linespacing=1.15,
+                bbox=ground,
+                clip_on=False,
+            )
         )
         width = self.width_of(text, size, bold=bold)
         height = size / 72 * 1.25 * (text.count("\n") + 1)
@@ -121,10 +125,8 @@ class Canvas:
         from matplotlib.patches import Rectangle
 
         front = 3 if fill == "none" else 1
-        patch = Rectangle((x, y), width, height, facecolor=fill, edgecolor=edge, linewidth=line)
-        patch.set_zorder(front)
-        # Not add_patch, which would spend most of the time on the limits that `finish` sets.
-        self._axes.add_artist(patch)
+        style = {"facecolor": fill, "edgecolor": edge, "linewidth": line, "zorder": front}
+        self._artists.append(Rectangle((x, y), width, height, **style))
         if hatched:
             self.line([(x, y), (x + width, y + height)], colour=QUIET, width=0.8)
             self.line([(x + width, y), (x, y + height)], colour=QUIET, width=0.8)
@@ -139,38 +141,36 @@ class Canvas:
         style: str = "solid",
     ) -> None:
         """Draw a line through points."""
-        self._axes.plot(
-            *zip(*points, strict=True),
-            color=colour,
-            linewidth=width,
-            linestyle=DASHES[style],
-            solid_capstyle="butt",
-            dash_capstyle="butt",
-            zorder=2,
+        from matplotlib.lines import Line2D
+
+        self._artists.append(
+            Line2D(
+                *zip(*points, strict=True),
+                color=colour,
+                linewidth=width,
+                linestyle=DASHES[style],
+                solid_capstyle="butt",
+                dash_capstyle="butt",
+                zorder=2,
+            )
         )
         for point in points:
             self._grow(point, point)
 
     def dot(self, x: float, y: float, *, size: float = 6) -> None:
         """Draw a dot, its size in points."""
-        self._axes.plot([x], [y], marker="o", markersize=size, color=INK, zorder=3)
+        from matplotlib.lines import Line2D
+
+        self._artists.append(Line2D([x], [y], marker="o", markersize=size, color=INK, zorder=3))
 
     def arrow(self, start: Point, end: Point, *, width: float = 1.2) -> None:
         """Draw a straight arrow."""
         from matplotlib.patches import FancyArrowPatch
 
-        patch = FancyArrowPatch(
-            start,
-            end,
-            arrowstyle="-|>",
-            mutation_scale=11,
-            linewidth=width,
-            color=INK,
-            shrinkA=0,
-            shrinkB=0,
-            zorder=2,
+        style = {"arrowstyle": "-|>", "mutation_scale": 11, "shrinkA": 0, "shrinkB": 0}
+        self._artists.append(
+            FancyArrowPatch(start, end, linewidth=width, color=INK, zorder=2, **style)
         )
-        self._axes.add_artist(patch)
         self._grow(start, start)
         self._grow(end, end)
 
@@ -208,6 +208,9 @@ class Canvas:
 
     def finish(self, title: str, alt: str, summary: str) -> Drawing:
         """Write the title on top, cut the sheet to size and hand over the drawing."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         text = self.wrap(title, TITLE_SIZE, bold=True)
         height = (text.count("\n") + 1) * TITLE_SIZE / 72 * 1.25
         top = self._top - height / 2 - BELOW_TITLE
@@ -215,10 +218,13 @@ class Canvas:
 
         left, right = self._left - MARGIN, self._right + MARGIN
         top, bottom = self._top - MARGIN, self._bottom + MARGIN
-        self._axes.set_xlim(left, right)
-        self._axes.set_ylim(bottom, top)
-        self._figure.set_size_inches(right - left, bottom - top)
-        return Drawing(self._figure, alt, summary)
+        figure = Figure(figsize=(right - left, bottom - top), dpi=DPI)
+        FigureCanvasAgg(figure)
+        axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
+        axes.set_axis_off()
+        for artist in self._artists:
+            axes.add_artist(artist)
+        return Drawing(figure, alt, summary)
 
     def _grow(self, low: Point, high: Point) -> None:
         self._left, self._top = min(self._left, low[0]), min(self._top, low[1])
