@@ -10,7 +10,7 @@ from torch import Tensor
 
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
-from twelve_lab.draw.grid import LINE, Cell, Grid
+from twelve_lab.draw.grid import LINE, Cell, Grid, widen
 from twelve_lab.draw.panels import draw_panels
 from twelve_lab.draw.prose import plural, tell
 from twelve_lab.show.format import cell_text, format_number
@@ -107,9 +107,8 @@ def _draw_means(canvas: Canvas, means: Tensor, y: float) -> float:
         numbers: Iterator[int] = iter(range(start, start + len(part)))
         block = Block((), [], "", "", ["" if row else "mean"], [""] * len(part), [part])
         grids.append(Grid(canvas, block, lambda value, n=numbers: _cell(value, next(n))))
-    widest = max(grid.cell_width for grid in grids)
+    widen(grids, "cell_width")
     for grid in grids:
-        grid.cell_width = widest
         y = grid.draw_cells_at(0.5, y).bottom
     return y
 

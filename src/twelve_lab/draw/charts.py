@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-from twelve_lab.draw.canvas import Canvas
+from twelve_lab.draw.canvas import Canvas, Point
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE
 from twelve_lab.draw.prose import in_their_words, listed, plural, tell
@@ -63,12 +63,11 @@ def curves(
     heights = {name: [math.log10(v) if log else v for v in line] for name, line in values.items()}
     frame = _Frame(places, [h for line in heights.values() for h in line])
     _draw_scales(canvas, frame, log=log)
-    for (colour, dashes), line in zip(CURVE_STYLES, heights.values(), strict=False):
-        points = [frame.at(a, b) for a, b in zip(places, line, strict=True)]
-        width = 1.2 if len(points) > THIN else 2.2
-        canvas.line(points, colour=colour, width=width, style=dashes)
-    ends = {name: frame.at(places[-1], line[-1])[1] for name, line in heights.items()}
-    name_ends(canvas, ends, WIDTH, HEIGHT)
+    points = {
+        name: [frame.at(a, b) for a, b in zip(places, line, strict=True)]
+        for name, line in heights.items()
+    }
+    draw_curves(canvas, points, HEIGHT, 1.2 if len(places) > THIN else 2.2)
     canvas.text(WIDTH / 2, HEIGHT + LINE * 2.1, x_label)
     canvas.text(0.0, -LINE * 0.8, y_label + (", logarithmic" if log else ""), align="left")
     over = f"{x_label or 'x'} from {places[0]:g} to {places[-1]:g}"
@@ -176,25 +175,31 @@ def _draw_scales(canvas: Canvas, frame: _Frame, *, log: bool) -> None:
             canvas.text(at, HEIGHT + LINE * 0.85, f"{tick:.6g}")
 
 
-def name_ends(canvas: Canvas, ends: Mapping[str, float], right: float, bottom: float) -> None:
-    """Write each name beside the end of its curve, moved apart where the ends meet.
+def draw_curves(
+    canvas: Canvas, curves: Mapping[str, Sequence[Point]], bottom: float, width: float
+) -> None:
+    """Draw curves, and beside the end of each its name, moved apart where the ends meet.
 
     Args:
-        canvas: Where to write.
-        ends: Name -> the height at which its curve ends, in the order of CURVE_STYLES.
-        right: Where the curves end.
-        bottom: The lower edge of the chart, from 0.
+        canvas: Where to draw.
+        curves: Name -> its points; all end equally far to the right.
+        bottom: The lower edge of the chart.
+        width: Of the lines, in points.
     """
-    order = sorted(ends, key=ends.__getitem__)
+    styles = dict(zip(curves, CURVE_STYLES, strict=False))
+    for name, points in curves.items():
+        colour, dashes = styles[name]
+        canvas.line(points, colour=colour, width=width, style=dashes)
+    order = sorted(curves, key=lambda name: curves[name][-1][1])
     places: list[float] = []
     for name in order:
-        places.append(max(ends[name], places[-1] + LINE * 1.1) if places else ends[name])
-    lift = max(0.0, places[-1] - bottom)
-    places = [place - lift for place in places] if len(places) > 1 else places
-    for name, place in zip(order, places, strict=True):
-        colour, dashes = CURVE_STYLES[list(ends).index(name)]
+        end = curves[name][-1][1]
+        places.append(max(end, places[-1] + LINE * 1.1) if places else end)
+    lift = max(0.0, places[-1] - bottom) if len(places) > 1 else 0.0
+    for name, place in zip(order, (place - lift for place in places), strict=True):
+        (right, end), (colour, dashes) = curves[name][-1], styles[name]
         key = (right + 0.6, place)
-        canvas.line([(right + 0.02, ends[name]), (right + 0.1, place)], colour=QUIET, width=0.8)
+        canvas.line([(right + 0.02, end), (right + 0.1, place)], colour=QUIET, width=0.8)
         canvas.line([(right + 0.1, place), key], colour=colour, width=2.2, style=dashes)
         canvas.text(key[0] + 0.08, place, name, align="left")
 

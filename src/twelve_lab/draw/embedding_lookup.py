@@ -10,7 +10,7 @@ from torch import Tensor
 
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
-from twelve_lab.draw.grid import LINE, Cell, Grid
+from twelve_lab.draw.grid import LINE, Cell, Grid, widen
 from twelve_lab.draw.panels import signed_paint
 from twelve_lab.draw.prose import tell
 from twelve_lab.show.format import cell_text, format_tensor
@@ -89,8 +89,7 @@ def _place(
     block = next(rows.blocks(elide=False))
     block = replace(block, row_axis="", row_names=[""] * len(block.rows))
     middle = Grid(canvas, block, paint, title="embedding table")
-    for grid in asked:
-        grid.names_width = max(other.names_width for other in asked)
+    widen(asked, "names_width")
 
     ids_left = max(grid.margin_left for grid in asked)
     table_left = ids_left + max(grid.cell_width for grid in asked) + BETWEEN + middle.margin_left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,6 +38,19 @@ def bare(block: Block) -> Block:
     )
 
 
+def widen(grids: Sequence[Grid], *names: str) -> None:
+    """Give matrices that stand together the same measures, those of the widest.
+
+    Args:
+        grids: The matrices.
+        names: Of the measures: "cell_width", "names_width" or "title_width".
+    """
+    for name in names:
+        widest = max(getattr(grid, name) for grid in grids)
+        for grid in grids:
+            setattr(grid, name, widest)
+
+
 def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
     """Make the largest number of a row bold, where one stands out as printed."""
     numbers = [value for value in values if isinstance(value, float)]
@@ -62,6 +75,7 @@ class Grid:
         size: float = TEXT_SIZE,
         title: str = "",
         cell_height: float = 0.33,
+        cell_width: float | None = None,
         named: bool = True,
         bold_largest: bool = False,
     ):
@@ -75,6 +89,7 @@ class Grid:
             size: Of the numbers, in points.
             title: Written above the matrix.
             cell_height: In inches.
+            cell_width: In inches; if not given, what the longest number or name needs.
             named: Whether the row axis shows its name; its bracket stays in any case.
             bold_largest: Whether the largest number of each row is bold.
         """
@@ -89,9 +104,7 @@ class Grid:
         self.column_axis = " ".join(filter(None, (block.column_axis, notes.get(block.column_axis))))
         self.row_names, self.column_names = block.row_names, block.column_names
         self.cell_height = cell_height
-        cells = [Cell(name) for name in self.column_names] + [c for row in self.cells for c in row]
-        widths = [canvas.width_of(cell.text, size, bold=cell.bold) for cell in cells]
-        self.cell_width = max(0.38, max(widths) + (0.12 if size >= TEXT_SIZE else 0.06))
+        self.cell_width = self._needed_width() if cell_width is None else cell_width
         self.title_width = canvas.width_of(title, size, bold=True) if title else 0.0
         self.names_width = max(canvas.width_of(name, size) for name in self.row_names)
         self.margin_top = (
@@ -100,6 +113,13 @@ class Grid:
             + LINE * any(self.column_names)
         )
         self.left = self.top = 0.0
+
+    def _needed_width(self) -> float:
+        """Return the width of a column that has room for every name and number."""
+        cells = [Cell(name) for name in self.column_names] + [c for row in self.cells for c in row]
+        width = self.canvas.width_of
+        widest = max(width(cell.text, self.size, bold=cell.bold) for cell in cells)
+        return max(0.38, widest + (0.12 if self.size >= TEXT_SIZE else 0.06))
 
     @property
     def margin_left(self) -> float:

@@ -303,9 +303,8 @@ class _Sheet:
         rows, columns = numbers.shape
         axis, names = "key" * bool(keys), list(keys) or [""] * rows
         block = Block((), [], axis, "", names, [""] * columns, numbers.tolist())
-        grid = Grid(self.canvas, block, self.paint, cell_height=HEIGHT, named=False)
-        grid.cell_width = self.cell
-        return grid.draw_cells_at(x, y)
+        size = {"cell_height": HEIGHT, "cell_width": self.cell}
+        return Grid(self.canvas, block, self.paint, named=False, **size).draw_cells_at(x, y)
 
 
 def _draw(canvas: Canvas, run: Run) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
-from twelve_lab.draw.grid import Cell, Grid, Paint
+from twelve_lab.draw.grid import Cell, Grid, Paint, widen
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.palette import PAPER, SHADE, signed_fill, weight_fill
 from twelve_lab.show.table import Block, Table, Value
@@ -51,10 +51,7 @@ def draw_panels(
              cell_height=cell_height, bold_largest=bold_largest)
         for block in blocks
     ]  # fmt: skip
-    for name in ("cell_width", "names_width", "title_width"):
-        widest = max(getattr(grid, name) for grid in grids)
-        for grid in grids:
-            setattr(grid, name, widest)
+    widen(grids, "cell_width", "names_width", "title_width")
     inner, outer = ("", "", *table.axes[:-2])[:-3:-1]
     y = top
     for _, group in groupby(grids, key=lambda grid: grid.block.index[:-1]):

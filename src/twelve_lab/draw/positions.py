@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
-from twelve_lab.draw.charts import name_ends
+from twelve_lab.draw.charts import draw_curves
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid
 from twelve_lab.draw.panels import signed_paint
 from twelve_lab.draw.prose import listed, plural, tell
 from twelve_lab.show.format import format_number, format_tensor
-from twelve_lab.show.palette import CURVE_STYLES, QUIET, signed_fill
+from twelve_lab.show.palette import QUIET, signed_fill
 from twelve_lab.show.table import Table, as_plain_tensor
 
 WITH_NUMBERS = 8  # a table up to this size prints its numbers, a larger one is a heat map
@@ -146,13 +146,14 @@ def _curves(canvas: Canvas, table: Table, columns: Sequence[int], x: float, y: f
         height = middle - value * half
         canvas.line([(x, height), (x + width, height)], colour=QUIET, width=0.6)
         canvas.text(x - 0.08, height, str(value), size=SMALL_SIZE, align="right")
-    ends = {}
-    for (colour, style), column in zip(CURVE_STYLES, columns, strict=False):
-        values = table.values[:, column].tolist()
-        points = [(x + width * i / steps, middle - value * half) for i, value in enumerate(values)]
-        canvas.line(points, colour=colour, width=2, style=style)
-        ends[f"column {column}"] = points[-1][1]
-    name_ends(canvas, ends, x + width, y + MAP_HEIGHT)
+    curves = {
+        f"column {column}": [
+            (x + width * i / steps, middle - value * half)
+            for i, value in enumerate(table.values[:, column].tolist())
+        ]
+        for column in columns
+    }
+    draw_curves(canvas, curves, y + MAP_HEIGHT, 2)
     for i in {0, steps // 2, steps}:
         canvas.text(x + width * i / steps, y + MAP_HEIGHT + LINE * 0.6, str(i), size=SMALL_SIZE)
     canvas.text(x + width / 2, y + MAP_HEIGHT + LINE * 1.6, f"position ({table.axes[0]})")

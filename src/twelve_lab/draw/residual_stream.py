@@ -114,8 +114,7 @@ class _Painter:
         block = next(features.blocks())
         if not is_first:
             block = replace(block, row_names=[""] * len(block.rows))
-        self.start = Grid(canvas, block, paint, cell_height=CELL, named=is_first)
-        self.start.cell_width = cell
+        self.start = Grid(canvas, block, paint, cell_height=CELL, cell_width=cell, named=is_first)
         self.height = self.start.height
         inside = [canvas.width_of(part.words, bold=True) for part in lane.sublayers]
         inside += [canvas.width_of(part.looks, SMALL_SIZE) for part in lane.sublayers]
@@ -230,8 +229,7 @@ class _Painter:
 
     def _draw_column(self, column: Column, x: float, y: float) -> None:
         block = bare(next(Table.of(column.values.unsqueeze(-1), "d_model 1").blocks()))
-        grid = Grid(self.canvas, block, self.paint, cell_height=CELL)
-        grid.cell_width = self.cell
+        grid = Grid(self.canvas, block, self.paint, cell_height=CELL, cell_width=self.cell)
         grid.draw_cells_at(x, y)
 
     def _label(self, words: str, left: float) -> None:

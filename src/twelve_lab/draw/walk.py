@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
-from twelve_lab.draw.grid import LINE, Grid, bare
+from twelve_lab.draw.grid import LINE, Grid, bare, widen
 from twelve_lab.draw.panels import signed_paint
 from twelve_lab.draw.prose import tell
 from twelve_lab.show.format import format_tensor
@@ -130,11 +130,10 @@ def _draw_stage(
         if not named:
             grid.cell_width = max(grid.cell_width, CELL_WIDTH)
         grids.append(grid)
-    for grid in grids:
-        grid.cell_width = max(other.cell_width for other in grids)
+    widen(grids, "cell_width")
     margin = max(IDS * named, *(grid.margin_left for grid in grids))
+    widen(grids, "names_width")
     for grid in grids:
-        grid.names_width = max(other.names_width for other in grids)
         grid.draw_cells_at(left + margin, top)
         top = grid.bottom + 0.16
     start, end = grids[0].top, grids[-1].bottom
