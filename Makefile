@@ -131,6 +131,7 @@ figures: install ## draw the picture of the README again
 catalogue: install ## write again what follows from the list of steps, and the traced names of the glossary
 	$(RUN) -m tools.write_steps
 	$(RUN) tools/write_catalogue.py
+	$(RUN) tools/write_exercises.py
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
 	$(RUN) -m venv build/lock

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nbformat import NotebookNode
 
-from twelve_lab.check import Mistake, Question, Target
+from twelve_lab.check import Mistake, Question, Task
 
 MAX_WORDS = 1_200
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -38,7 +38,7 @@ class Exercise(NamedTuple):
 def problems(
     notebook: NotebookNode,
     stem: str,
-    exercises: Mapping[str, Target | Question],
+    exercises: Mapping[str, Task | Question],
     mistakes: Mapping[str, Mistake],
 ) -> list[str]:
     """Apply every rule.
@@ -85,19 +85,19 @@ def solution_lines(answer: NotebookNode) -> list[str]:
 
 
 def _complete(
-    found: list[Exercise], own: Mapping[str, Target | Question], stem: str
+    found: list[Exercise], own: Mapping[str, Task | Question], stem: str
 ) -> Iterator[str]:
     ids = [one.id for one in found]
     if sorted(ids) != sorted(own):
         yield f"the exercises are {sorted(ids)}; wanted, once each: {sorted(own)}"
     if not "01" <= stem[:2] <= "12":
         return
-    code = sum(isinstance(one, Target) for one in own.values())
+    code = sum(isinstance(one, Task) for one in own.values())
     if len(own) < 4 or code < 2:
         yield f"{len(own)} exercises, {code} of them in code; at least 4, and 2 of them in code"
 
 
-def _cells(one: Exercise, asked: Target | Question) -> Iterator[str]:
+def _cells(one: Exercise, asked: Task | Question) -> Iterator[str]:
     kinds = [one.task.cell_type, one.answer.cell_type, one.check.cell_type]
     if kinds != ["markdown", "code", "code"]:
         yield f"{one.id}: the cells are {kinds}; wanted are the task, the answer and the check"
@@ -114,7 +114,7 @@ def _cells(one: Exercise, asked: Target | Question) -> Iterator[str]:
     hints = re.findall(r"<details><summary>Hint (\d)</summary>", one.task.source)
     if hints != ["1", "2", "3"]:
         yield f"{one.id}: the hints are {hints}, not 1, 2, 3"
-    if isinstance(asked, Target) and f"`{asked.contract}`" not in one.task.source:
+    if isinstance(asked, Task) and f"`{asked.contract}`" not in one.task.source:
         yield f"{one.id}: the task does not hold the contract `{asked.contract}`"
     if one.answer.source.count(BEGIN) != 1 or one.answer.source.count(END) != 1:
         yield f"{one.id}: the answer holds no single region between {BEGIN} and {END}"

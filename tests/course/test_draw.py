@@ -482,7 +482,7 @@ def test_errors_name_the_argument_and_the_numbers():
 
 
 def test_the_plan_shows_the_sizes_of_the_run_and_counts_the_layers():
-    companion = example.companion
+    companion = example.distinct
     model = companion.model()
     with Trace(model) as trace:
         model(companion.src, companion.tgt)

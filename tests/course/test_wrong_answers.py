@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.course.wrong_answers import RIGHT, WRONG
-from twelve_lab.check import EXERCISES, MISTAKES, Target, diagnose
+from twelve_lab.check import EXERCISES, MISTAKES, Task, diagnose
 
 # By the name of the function: the mistake that its author made.
 NAMED = {
@@ -102,5 +102,5 @@ def test_there_are_forty_and_more_for_every_task_of_the_first_table():
     assert set(NAMED.values()) <= set(MISTAKES)
     assert len(WRONG) >= 40
     tasks = Counter(answer.exercise for answer in WRONG)
-    assert all(isinstance(EXERCISES[id], Target) for id in tasks)
+    assert all(isinstance(EXERCISES[id], Task) for id in tasks)
     assert min(tasks.values()) >= 3

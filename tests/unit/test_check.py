@@ -16,24 +16,22 @@ from torch import Tensor, nn
 from twelve_lab.check import (
     EXERCISES,
     MISTAKES,
-    TARGETS,
+    TASKS,
     Question,
-    Target,
+    Task,
     Verdict,
     WrongAnswer,
     check,
     diagnose,
-    wrong_versions,
 )
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak
-from twelve_lab.check.tasks import STEPS
 from twelve_lab.course import find_step
 
-TASKS = {id: at for id, at in EXERCISES.items() if isinstance(at, Target)}
-QUESTIONS = {id: at for id, at in EXERCISES.items() if isinstance(at, Question)}
-KNOWN = [(id, mistake) for id, at in TASKS.items() for mistake in wrong_versions(at.name)]
-MISLED = [(id, mistake) for id, at in QUESTIONS.items() for mistake in at.wrong]
+TO_WRITE = {id: at for id, at in EXERCISES.items() if isinstance(at, Task)}
+TO_PREDICT = {id: at for id, at in EXERCISES.items() if isinstance(at, Question)}
+KNOWN = [(id, mistake) for id, at in TO_WRITE.items() for mistake in at.mistakes]
+MISLED = [(id, mistake) for id, at in TO_PREDICT.items() for mistake in at.mistakes]
 
 
 def found(id, function, kind, *words) -> Verdict:
@@ -52,11 +50,11 @@ def split(projected, num_heads):
 
 
 def test_every_task_is_an_exercise_of_the_notebook_that_its_file_belongs_to():
-    assert list(TASKS.values()) == list(TARGETS.values())
-    assert EXERCISES["06-split-heads"] is TARGETS["split_heads"]
-    for id, target in TASKS.items():
+    assert list(TO_WRITE.values()) == list(TASKS.values())
+    assert EXERCISES["06-split-heads"] is TASKS["split_heads"]
+    for id, target in TO_WRITE.items():
         assert find_step(id[:2]).stem == target.right.__module__.rpartition(".")[2]
-    assert len(EXERCISES) == len(TASKS) + sum(len(step.QUESTIONS) for step in STEPS)
+    assert len(EXERCISES) == len(TO_WRITE) + len(TO_PREDICT)
 
 
 @pytest.mark.parametrize("run", [check, diagnose])
@@ -71,61 +69,46 @@ def test_an_unknown_exercise_is_refused_with_the_nearest(run):
 
 
 @pytest.mark.parametrize(("id", "mistake"), KNOWN)
-def test_every_wrong_version_is_named(id, mistake):
-    verdict = diagnose(id, wrong_versions(EXERCISES[id].name)[mistake])
-    assert (verdict.ok, verdict.kind, verdict.mistake) == (False, "mistake", mistake)
-    assert verdict.message.startswith(MISTAKES[mistake].sentence)
-    shown = MISTAKES[mistake].step <= id[:2]  # no reader is sent ahead
-    assert (f"Notebook {MISTAKES[mistake].step} (" in verdict.message) is shown
+def test_every_way_to_make_a_mistake_is_named(id, mistake):
+    for wrong in EXERCISES[id].mistakes[mistake]:
+        verdict = diagnose(id, wrong)
+        assert (verdict.ok, verdict.kind, verdict.mistake) == (False, "mistake", mistake)
+        assert verdict.message.startswith(MISTAKES[mistake].sentence)
+        shown = MISTAKES[mistake].step <= id[:2]  # no reader is sent ahead
+        assert (f"Notebook {MISTAKES[mistake].step} (" in verdict.message) is shown
 
 
-@pytest.mark.parametrize("id", [id for id in MISTAKES if MISTAKES[id].variants])
-def test_every_variant_is_named(id):
-    exercise = next(name for name, at in TASKS.items() if at.name == MISTAKES[id].target)
-    for variant in MISTAKES[id].variants:
-        assert diagnose(exercise, variant).mistake == id
+MISCONCEPTIONS = [(id, said) for id, at in EXERCISES.items() for said in at.misconceptions]
 
 
-SLIPS = [(id, sentence) for id, at in EXERCISES.items() for sentence in at.slips]
-
-
-@pytest.mark.parametrize(("id", "sentence"), SLIPS)
-def test_a_slip_is_answered_by_its_sentence(id, sentence):
+@pytest.mark.parametrize(("id", "sentence"), MISCONCEPTIONS)
+def test_a_misconception_is_answered_by_its_sentence(id, sentence):
     at = EXERCISES[id]
-    wrong = at.slips[sentence]
+    wrong = at.misconceptions[sentence]
     verdict = diagnose(id, wrong() if isinstance(at, Question) else wrong)
-    assert (verdict.kind, verdict.mistake, verdict.message) == ("slip", None, sentence)
+    assert (verdict.kind, verdict.mistake, verdict.message) == ("misconception", None, sentence)
     assert re.fullmatch(r"[A-Z\"].*[^.][.?]", sentence)
     assert len(sentence) <= 200
 
 
-HALVES = [(id, mistake) for id, at in TASKS.items() for mistake in at.halves]
-
-
-@pytest.mark.parametrize(("id", "mistake"), HALVES)
-def test_a_mistake_that_is_half_made_is_named(id, mistake):
-    assert mistake in EXERCISES[id].also
-    for wrong in EXERCISES[id].halves[mistake]:
-        assert diagnose(id, wrong).mistake == mistake
-
-
-@pytest.mark.parametrize("id", TASKS)
+@pytest.mark.parametrize("id", TO_WRITE)
 def test_every_right_answer_is_right(id):
     verdict = found(id, EXERCISES[id].right, "ok")
-    assert verdict.note == "" or EXERCISES[id].avoid
+    assert verdict.note == "" or EXERCISES[id].forbidden
 
 
-@pytest.mark.parametrize("id", QUESTIONS)
+@pytest.mark.parametrize("id", TO_PREDICT)
 def test_every_right_prediction_is_right(id):
     found(id, EXERCISES[id].right(), "ok")
 
 
 @pytest.mark.parametrize(("id", "mistake"), MISLED)
 def test_every_prediction_that_follows_a_mistake_is_named(id, mistake):
-    verdict = diagnose(id, EXERCISES[id].wrong[mistake]())
-    assert (verdict.ok, verdict.kind, verdict.mistake) == (False, "mistake", mistake)
     said = f"This is what comes out of a classic mistake: {MISTAKES[mistake].sentence}"
-    assert verdict.message.startswith(said)
+    for wrong in EXERCISES[id].mistakes[mistake]:
+        verdict = diagnose(id, wrong())
+        assert (verdict.ok, verdict.kind, verdict.mistake) == (False, "mistake", mistake)
+        assert verdict.message.startswith(said)
 
 
 def scaled_first(query, key):
@@ -147,7 +130,7 @@ def in_half(x, weight, bias):
 
 
 def test_what_a_task_asks_to_do_without_is_a_note(monkeypatch):
-    target = dataclasses.replace(EXERCISES["01-linear"], avoid=("@", "einsum", "linear"))
+    target = dataclasses.replace(EXERCISES["01-linear"], forbidden=("@", "einsum", "linear"))
     monkeypatch.setitem(EXERCISES, "01-linear", target)
 
     def inside(x, w, b):
@@ -167,7 +150,7 @@ def test_what_a_task_asks_to_do_without_is_a_note(monkeypatch):
 
 
 def test_the_forward_of_a_class_is_what_is_looked_at(monkeypatch):
-    target = dataclasses.replace(EXERCISES["01-linear-layer"], avoid=("linear",))
+    target = dataclasses.replace(EXERCISES["01-linear-layer"], forbidden=("linear",))
     monkeypatch.setitem(EXERCISES, "01-linear-layer", target)
 
     class Plain(target.right):
@@ -178,7 +161,7 @@ def test_the_forward_of_a_class_is_what_is_looked_at(monkeypatch):
 
 
 def test_a_loop_and_a_slice_can_be_asked_to_be_done_without(monkeypatch):
-    target = dataclasses.replace(EXERCISES["06-merge-heads"], avoid=("a loop", "a slice"))
+    target = dataclasses.replace(EXERCISES["06-merge-heads"], forbidden=("a loop", "a slice"))
     monkeypatch.setitem(EXERCISES, "06-merge-heads", target)
 
     def sliced(heads):
@@ -223,7 +206,7 @@ def at_or_before(length):
         ("07-layer-norm", by_hand, ""),
         ("09-feed-forward", by_clamp, ""),
         ("05-causal-mask", at_or_before, ""),
-        ("13-shift", lambda target: list(TARGETS["shift"].right(target)), ""),
+        ("13-shift", lambda target: list(TASKS["shift"].right(target)), ""),
     ],
 )
 def test_an_equivalent_answer_is_right(id, function, note):
@@ -438,7 +421,7 @@ def test_unknown_wrong_numbers_are_located():
 
 def test_a_difference_too_small_for_four_decimals_is_written_with_more():
     def off(logits, labels):
-        return TARGETS["loss"].right(logits, labels) + 2e-5
+        return TASKS["loss"].right(logits, labels) + 2e-5
 
     found("13-loss", off, "numbers", "the answer is 0.00002, and 0.00000 is due")
 
@@ -463,11 +446,11 @@ def hears_all(x, memory, layers, norm, tgt_mask, src_mask):
 
 
 def negative(x, memory, layers, norm, tgt_mask, src_mask):
-    return -TARGETS["decoder"].right(x, memory, layers, norm, tgt_mask, src_mask)
+    return -TASKS["decoder"].right(x, memory, layers, norm, tgt_mask, src_mask)
 
 
 def says_the_last(parts, src, tgt, src_mask, tgt_mask):
-    logits = TARGETS["transformer"].right(parts, src, tgt, src_mask, tgt_mask)
+    logits = TASKS["transformer"].right(parts, src, tgt, src_mask, tgt_mask)
     return logits + F.one_hot(tgt[:, -1:], logits.size(-1))
 
 
@@ -491,7 +474,7 @@ def test_an_answer_that_hears_the_future_is_told_so():
 
 
 def test_words_that_may_be_heard_are_no_leak():
-    right = TARGETS["encoder"].right
+    right = TASKS["encoder"].right
     assert LEAK not in found("10-encoder", lambda *given: -right(*given), "numbers").message
 
 
@@ -510,7 +493,7 @@ def test_what_is_drawn_is_no_leak():
 
 
 def test_an_axis_of_features_holds_no_words():
-    turned = Target(
+    turned = Task(
         name="turned",
         contract="x (batch, seq, d_model) -> (batch, d_model, seq)",
         right=lambda x: 0 * x.mT,
@@ -644,7 +627,7 @@ def test_what_a_function_prints_is_shown_once_for_each_case(capsys):
         return split(projected, num_heads)
 
     diagnose("06-split-heads", talks)
-    assert capsys.readouterr().out == "here\n" * len(TARGETS["split_heads"].cases())
+    assert capsys.readouterr().out == "here\n" * len(TASKS["split_heads"].cases())
 
 
 def warns(projected, num_heads):
@@ -702,13 +685,15 @@ def test_answers_run_on_the_cpu_wherever_the_notebook_keeps_its_tensors():
     assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("id", QUESTIONS)
+@pytest.mark.parametrize("id", TO_PREDICT)
 def test_predictions_are_checked_on_the_cpu_too(id):
     question = EXERCISES[id]
     with exact_on_cpu():
-        due = {"ok": question.right(), "slip": None, "mistake": None}
-        due["slip"] = next((slip() for slip in question.slips.values()), None)
-        due["mistake"] = next((wrong() for wrong in question.wrong.values()), None)
+        due = {"ok": question.right(), "misconception": None, "mistake": None}
+        wrong = next(iter(question.misconceptions.values()), None)
+        due["misconception"] = wrong and wrong()
+        wrong = next(iter(question.mistakes.values()), None)
+        due["mistake"] = wrong and wrong[0]()
     torch.set_default_device("meta")
     try:
         kinds = {kind: diagnose(id, given).kind for kind, given in due.items() if given is not None}

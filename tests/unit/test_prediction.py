@@ -13,9 +13,9 @@ NEARLY = Question("nearly", "one number", lambda: 3.99995, decimals=2)
 NUMBERS = Question("numbers", "three numbers", lambda: [-1.655, -0.312, 0.0], decimals=3)
 TABLE = Question("table", "four numbers", lambda: [[1, 2], [3, 4]])
 WORDS = Question(
-    "words", "some of three", lambda: frozenset({"one", "two"}), {}, ("one", "two", "three")
+    "words", "some of three", lambda: frozenset({"one", "two"}), options=("one", "two", "three")
 )
-WORD = Question("word", "one of two", lambda: frozenset({"yes"}), {}, ("yes", "no"))
+WORD = Question("word", "one of two", lambda: frozenset({"yes"}), options=("yes", "no"))
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ def test_who_is_right_reads_the_answer_once_more(question, said):
 
 
 def test_a_mistake_is_a_suspect_if_it_leads_to_the_same():
-    wrong = {"qk-swapped": lambda: (2, 3, 5, 4), "split-view": lambda: (2, 4, 3, 5)}
-    question = Question("shape", SHAPE.contract, SHAPE.right, wrong)
+    wrong = {"qk-swapped": [lambda: (2, 3, 5, 4)], "split-view": [lambda: (2, 4, 3, 5)]}
+    question = Question("shape", SHAPE.contract, SHAPE.right, mistakes=wrong)
     assert prediction.suspects(question, (2, 3, 5, 4)) == ["qk-swapped"]
     assert prediction.suspects(question, [2, 4, 3, 5]) == ["split-view"]
     assert prediction.suspects(question, (2, 3, 4, 6)) == []
 
 
 def test_a_confusion_is_answered_by_its_own_sentence():
-    slips = {"Two are left.": lambda: 0.75, "One is left.": lambda: 0.5}
-    question = Question("number", "one number", lambda: 0.25, {}, slips=slips)
-    assert prediction.slips(question, 0.5) == ["One is left."]
-    assert prediction.slips(question, 0.6) == []
+    known = {"Two are left.": lambda: 0.75, "One is left.": lambda: 0.5}
+    question = Question("number", "one number", lambda: 0.25, misconceptions=known)
+    assert prediction.misconceptions(question, 0.5) == ["One is left."]
+    assert prediction.misconceptions(question, 0.6) == []

@@ -6,23 +6,22 @@
     MISTAKES["split-view"].sentence          what was done, and what to do instead
     suspects("split_heads", my_function)     the mistakes that give the same numbers in every case
 
-One file for each step, of the same stem: its questions and tasks, the right answers and the wrong
-ones.
+This is the engine, from an answer to a verdict. What it knows lies in twelve_lab.exercises, one
+file for each step.
 """
 
-from twelve_lab.check.declare import Mistake, Plant, Question, Target
+from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, suspects, wrong_versions
 from twelve_lab.check.diagnose import Verdict, WrongAnswer, check, diagnose
-from twelve_lab.check.mistakes import MISTAKES, suspects, wrong_versions
-from twelve_lab.check.tasks import EXERCISES, TARGETS
+from twelve_lab.exercises.declare import Mistake, Plant, Question, Task
 
 __all__ = [
     "EXERCISES",
     "MISTAKES",
-    "TARGETS",
+    "TASKS",
     "Mistake",
     "Plant",
     "Question",
-    "Target",
+    "Task",
     "Verdict",
     "WrongAnswer",
     "check",

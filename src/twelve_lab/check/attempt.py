@@ -6,6 +6,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from twelve_lab.check.compare import Outcome, outcomes
-from twelve_lab.check.declare import Target, by_position
+from twelve_lab.exercises.declare import Task, by_position
 
 # What an empty body is compiled to: ellipsis, pass, a docstring, and the None that it returns.
 _IDLE = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP"}
@@ -55,12 +56,12 @@ class Attempt:
 
 
 def attempts(
-    target: Target, function: Callable[..., Any], *, by_gradient: bool = False
+    task: Task, function: Callable[..., Any], *, by_gradient: bool = False
 ) -> list[Attempt]:
     """Run a function on every case of a task.
 
     Args:
-        target: The task.
+        task: The task.
         function: An answer to it, right or wrong.
         by_gradient: Whether to ask for the gradients of the arguments.
     """
@@ -69,15 +70,26 @@ def attempts(
     def record(*given: Any) -> Any:
         before = tuple(one.detach().clone() if isinstance(one, Tensor) else one for one in given)
         calls.append((before, False, None, None))
-        answer = target.run(function, given)
+        answer = task.run(function, given)
         calls[-1] = (before, True, answer, _changed(before, given))
         return answer
 
-    found = outcomes(replace(target, by_gradient=by_gradient, run=by_position), record)
+    found = outcomes(replace(task, by_gradient=by_gradient, run=by_position), record)
     return [
         Attempt(case, given, returned, answer, found[case], changed)
         for case, (given, returned, answer, changed) in zip(found, calls, strict=True)
     ]
+
+
+@cache
+def expected(task: Task, *, by_gradient: bool = False) -> list[Attempt]:
+    """Run the right answer on every case of a task, once.
+
+    Args:
+        task: The task.
+        by_gradient: Whether to ask for the gradients of the arguments.
+    """
+    return attempts(task, task.right, by_gradient=by_gradient)
 
 
 def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:

@@ -1,6 +1,6 @@
 """Run a function on the cases of a task, and say whether two functions do the same."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve_lab.check.declare import Target
+from twelve_lab.exercises.declare import Answer, Task
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Outcome:
 
 @contextmanager
 def exact_on_cpu() -> Iterator[None]:
-    """Let what is made of nothing, such as a table of sines, be of the kind that the cases are."""
+    """Use float64 on the CPU for tensors that an answer creates."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -32,11 +32,11 @@ def exact_on_cpu() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def outcomes(target: Target, function: Callable[..., Any]) -> dict[str, Outcome]:
+def outcomes(task: Task, function: Answer) -> dict[str, Outcome]:
     """Run a function on every case of a task.
 
     Args:
-        target: The task.
+        task: The task.
         function: An answer to it, right or wrong.
 
     Returns:
@@ -44,17 +44,17 @@ def outcomes(target: Target, function: Callable[..., Any]) -> dict[str, Outcome]
         by raising where all sizes differ.
     """
     with exact_on_cpu():
-        cases = target.cases()
-        return {name: _outcome(target, function, given) for name, given in cases.items()}
+        cases = task.cases()
+        return {name: outcome(task, function, given) for name, given in cases.items()}
 
 
 def agree(one: Outcome, other: Outcome, tolerance: float = 1e-5) -> bool:
     """Say whether two calls came to the same: equal numbers, or an error each."""
     if one.error is not None or other.error is not None:
         return one.error is not None and other.error is not None
-    mine, yours = one.values + one.gradients, other.values + other.gradients
-    return len(mine) == len(yours) and all(
-        _equal(a, b, tolerance) for a, b in zip(mine, yours, strict=True)
+    left, right = one.values + one.gradients, other.values + other.gradients
+    return len(left) == len(right) and all(
+        _equal(a, b, tolerance) for a, b in zip(left, right, strict=True)
     )
 
 
@@ -80,11 +80,18 @@ def trainable(given: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _outcome(target: Target, function: Callable[..., Any], given: tuple[Any, ...]) -> Outcome:
-    given = trainable(given) if target.by_gradient else given
+def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
+    """Run a function on one case of a task.
+
+    Args:
+        task: The task.
+        function: An answer to it, right or wrong.
+        given: The arguments of the case.
+    """
+    given = trainable(given) if task.by_gradient else given
     try:
-        values = target.observe(target.run(function, given))
-        slopes = gradients(values, given) if target.by_gradient else ()
+        values = task.observe(task.run(function, given))
+        slopes = gradients(values, given) if task.by_gradient else ()
     # Whatever a wrong function raises belongs to what is known about it.
     except Exception as error:
         return Outcome(error=error)

@@ -13,15 +13,19 @@ from typing import Any
 import torch
 
 from twelve_lab.check import prediction, stages
-from twelve_lab.check.attempt import attempts, constants, names
-from twelve_lab.check.compare import agree, exact_on_cpu, outcomes
-from twelve_lab.check.declare import Question, Target
+from twelve_lab.check.attempt import attempts, constants, expected, names
+from twelve_lab.check.catalogue import (
+    EXERCISES,
+    MISTAKES,
+    misconceptions_like,
+    mistakes_like,
+)
+from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcomes
 from twelve_lab.check.gradients import gradient
-from twelve_lab.check.mistakes import MISTAKES, slips, suspects
 from twelve_lab.check.progress import note
-from twelve_lab.check.stages import Sitting
-from twelve_lab.check.tasks import EXERCISES
+from twelve_lab.check.stages import Submission
 from twelve_lab.course import find_step
+from twelve_lab.exercises.declare import Question, Task
 
 # Asked in turn, after "not started" and before "gradient", which takes runs of its own.
 _LAYERS = {
@@ -43,7 +47,7 @@ class Verdict:
     Args:
         ok: Whether it is right.
         kind: "ok", "not started", "call", "type", "rank", "axes swapped", "shape", "input
-            changed", "nan or inf", "mistake", "slip", "numbers" or "gradient".
+            changed", "nan or inf", "mistake", "misconception", "numbers" or "gradient".
         mistake: Id of the mistake, where it is a known one.
         message: One or two sentences for the learner.
         note: What could be nicer about an answer that is right, and what it warned of.
@@ -63,7 +67,7 @@ class WrongAnswer(Exception):
         return [str(self)]
 
 
-def exercise(id: str) -> Target | Question:
+def exercise(id: str) -> Task | Question:
     """Look up the task or the question of an exercise.
 
     Args:
@@ -142,50 +146,64 @@ def _predicted(question: Question, given: Any) -> Verdict:
         if found is None:
             return Verdict(True, "ok", None, prediction.praise(question))
         named = prediction.suspects(question, given)
-        answers = prediction.slips(question, given)
+        answers = prediction.misconceptions(question, given)
     if len(named) == 1:
         return _mistake(named[0], "This is what comes out of a classic mistake: ")
-    return _fault("slip", answers[0]) if len(answers) == 1 else _fault(*found)
+    return _fault("misconception", answers[0]) if len(answers) == 1 else _fault(*found)
 
 
-def _tried(target: Target, function: Any) -> Verdict:
+def _tried(task: Task, function: Any) -> Verdict:
     if function is ... or function is None:
         return _fault("not started", "Not started yet: write the function, then run the cell.")
     if not callable(function):
         given = type(function).__name__
         return _fault("type", f"A {given} was handed in: hand in the function itself, without ().")
-    return _verdict(target, function)
+    return _verdict(task, function)
 
 
-def _verdict(target: Target, function: Callable[..., Any]) -> Verdict:
-    sitting = Sitting(target, function, attempts(target, function), attempts(target, target.right))
-    blank = stages.not_started(sitting)
+def _verdict(task: Task, function: Callable[..., Any]) -> Verdict:
+    submission = Submission(task, function, attempts(task, function), expected(task))
+    blank = stages.not_started(submission)
     if blank:
         return _fault("not started", blank)
     for kind, layer in _LAYERS.items():
-        message = layer(sitting)
+        message = layer(submission)
         if message:
-            return _named(sitting, kind, message)
+            return _named(submission, kind, message)
     # What the function prints has been seen once.
     with redirect_stdout(io.StringIO()):
-        runs = (attempts(target, one, by_gradient=True) for one in (function, target.right))
-        message = gradient(Sitting(target, function, *runs))
+        run = attempts(task, function, by_gradient=True)
+        message = gradient(Submission(task, function, run, expected(task, by_gradient=True)))
     if message:
-        return _named(sitting, "gradient", message)
-    return Verdict(True, "ok", None, "Every case gives the numbers that are due.", _note(sitting))
+        return _named(submission, "gradient", message)
+    return Verdict(
+        True, "ok", None, "Every case gives the numbers that are due.", _note(submission)
+    )
 
 
-def _named(sitting: Sitting, kind: str, message: str) -> Verdict:
+def _named(submission: Submission, kind: str, message: str) -> Verdict:
     """Name the mistake if exactly one gives all of this, and else say what was seen."""
     # Whatever numbers come with it, a changed argument is to be put right first.
-    if kind == "input changed" or not _can_be_told(sitting):
+    if kind == "input changed":
         return _fault(kind, message)
+    found = _found(submission)
+    if _can_be_told(submission, found):
+        mistakes = mistakes_like(submission.task, found)
+        if len(mistakes) == 1:
+            return _mistake(mistakes[0])
+        sentences = misconceptions_like(submission.task, found)
+        if len(sentences) == 1:
+            return _fault("misconception", sentences[0])
+    # The probes take many runs: they are asked where there is nothing better to say.
+    return _fault(kind, message + (stages.probed(submission) if kind == "numbers" else ""))
+
+
+def _found(submission: Submission) -> dict[str, Outcome]:
+    """Give what the answer came to in each case, with gradients where they belong to it."""
+    if not submission.task.by_gradient:
+        return {one.case: one.outcome for one in submission.actual}
     with redirect_stdout(io.StringIO()):
-        found = suspects(sitting.target.name, sitting.function)
-        answers = slips(sitting.target.name, sitting.function)
-    if len(found) == 1:
-        return _mistake(found[0])
-    return _fault("slip", answers[0]) if len(answers) == 1 else _fault(kind, message)
+        return outcomes(submission.task, submission.function)
 
 
 def _mistake(id: str, opening: str = "") -> Verdict:
@@ -198,13 +216,12 @@ def _shown_in(mistake: str, id: str) -> str:
     return f" Notebook {step.number} ({step.title}) shows it." if step.number <= id[:2] else ""
 
 
-def _can_be_told(sitting: Sitting) -> bool:
+def _can_be_told(submission: Submission, found: dict[str, Outcome]) -> bool:
     """Say whether there is something to tell a mistake by: errors alone give none away."""
-    target, function, mine, _ = sitting
-    if not all(stages.is_plain(x) for one in mine for x in one.values):
+    if not all(stages.is_plain(x) for one in submission.actual for x in one.values):
         return False
-    with redirect_stdout(io.StringIO()):
-        found, due = outcomes(target, function), outcomes(target, target.right)
+    by_gradient = submission.task.by_gradient
+    due = {one.case: one.outcome for one in expected(submission.task, by_gradient=by_gradient)}
     return not all(one.error is not None or agree(one, due[case]) for case, one in found.items())
 
 
@@ -212,13 +229,13 @@ def _fault(kind: str, message: str) -> Verdict:
     return Verdict(False, kind, None, message)
 
 
-def _note(sitting: Sitting) -> str:
-    used = [one for one in sitting.target.avoid if one in names(sitting.function)]
+def _note(submission: Submission) -> str:
+    used = [one for one in submission.task.forbidden if one in names(submission.function)]
     if used:
         return f"A note: the task asks to do without {' and '.join(used)}."
-    if any(abs(one) >= 1e4 and float(one) < 0 for one in constants(sitting.function)):
+    if any(abs(one) >= 1e4 and float(one) < 0 for one in constants(submission.function)):
         return "A note: -math.inf hides for certain, where a large number can overflow in half."
-    for _, one, other, _, _ in sitting.pairs():
+    for _, one, other, _, _ in submission.pairs():
         if one.dtype != other.dtype:
             return f"A note: the answer is {one.dtype} where the cases are {other.dtype}."
     return ""

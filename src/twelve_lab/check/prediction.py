@@ -5,14 +5,15 @@ message names the first thing to put right.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from twelve_lab.check.declare import Prediction, Question
+from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.wording import a_or_an, axes_named, named
+from twelve_lab.exercises.declare import Prediction, Question
 from twelve_lab.show.format import format_number
 
 
@@ -33,25 +34,38 @@ def fault(question: Question, given: Any) -> tuple[str, str] | None:
     Returns:
         Its kind and a message, or None where nothing is wrong.
     """
-    right = question.right()
+    return _fault(question, computed(question.right), given)
+
+
+@cache
+def computed(answer: Callable[[], Prediction]) -> Prediction:
+    """Compute an answer to a question, once: some run a model for it."""
+    with exact_on_cpu():
+        return answer()
+
+
+def _fault(question: Question, right: Prediction, given: Any) -> tuple[str, str] | None:
     if isinstance(right, frozenset):
         return _words(question, right, given)
-    return _shape(question, right, given) if isinstance(right, tuple) else _numbers(question, given)
+    if isinstance(right, tuple):
+        return _shape(question, right, given)
+    return _numbers(question, right, given)
 
 
 def suspects(question: Question, given: Any) -> list[str]:
     """Name the mistakes that lead to this prediction."""
-    return _alike(question, given, question.wrong)
+    return _alike(question, given, question.mistakes)
 
 
-def slips(question: Question, given: Any) -> list[str]:
-    """Find what to answer to the confusions that lead to this prediction."""
-    return _alike(question, given, question.slips)
+def misconceptions(question: Question, given: Any) -> list[str]:
+    """Find what to answer to the misconceptions that lead to this prediction."""
+    one_each = {sentence: [leads_to] for sentence, leads_to in question.misconceptions.items()}
+    return _alike(question, given, one_each)
 
 
 def praise(question: Question) -> str:
     """Write the answer out, for whoever has found it."""
-    right = question.right()
+    right = computed(question.right)
     if isinstance(right, tuple):
         return f"{named(axes_named(question.contract), torch.Size(right))}."
     if isinstance(right, frozenset):
@@ -60,12 +74,12 @@ def praise(question: Question) -> str:
 
 
 def _alike(
-    question: Question, given: Any, wrong: Mapping[str, Callable[[], Prediction]]
+    question: Question, given: Any, known: Mapping[str, list[Callable[[], Prediction]]]
 ) -> list[str]:
     return [
         name
-        for name, leads_to in wrong.items()
-        if fault(replace(question, right=leads_to), given) is None
+        for name, versions in known.items()
+        if any(_fault(question, computed(leads_to), given) is None for leads_to in versions)
     ]
 
 
@@ -90,30 +104,30 @@ def _shape(question: Question, right: tuple[int, ...], given: Any) -> tuple[str,
     return None
 
 
-def _numbers(question: Question, given: Any) -> tuple[str, str] | None:
-    due = torch.tensor(question.right(), dtype=torch.float64, device="cpu")
+def _numbers(question: Question, right: Prediction, given: Any) -> tuple[str, str] | None:
+    expected = torch.tensor(right, dtype=torch.float64, device="cpu")
     try:
-        mine = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach()
+        actual = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError):
-        wanted = f"what is due is {_count(due)}"
+        wanted = f"what is due is {_count(expected)}"
         return "type", f"You gave {a_or_an(given)} that cannot be read as numbers; {wanted}."
-    if mine.numel() == due.numel() == 1:
-        mine = mine.reshape(due.shape)
-    if mine.shape != due.shape:
-        return "shape", f"What is due is {_count(due)}, and you gave {_count(mine)}."
-    if mine.isnan().any():
+    if actual.numel() == expected.numel() == 1:
+        actual = actual.reshape(expected.shape)
+    if actual.shape != expected.shape:
+        return "shape", f"What is due is {_count(expected)}, and you gave {_count(actual)}."
+    if actual.isnan().any():
         return "nan or inf", "nan is no number that can be due here."
-    if due.ndim and sorted(mine.flatten().tolist()) == sorted(due.flatten().tolist()):
-        if not torch.equal(mine, due):
+    if expected.ndim and sorted(actual.flatten().tolist()) == sorted(expected.flatten().tolist()):
+        if not torch.equal(actual, expected):
             return "numbers", "These are the right numbers, in another order."
-    for place, one, wanted in _places(mine, due):
+    for place, one, wanted in _places(actual, expected):
         if abs(one - wanted) <= 10.0**-question.decimals + 1e-9 * abs(wanted):
             continue
         if any(_rounded(one, wanted, decimals) for decimals in range(1, question.decimals)):
             return "numbers", f"Right as far as it goes: {question.decimals} decimals are due."
         side = "above" if one > wanted else "below"
         text = _written(one, question.decimals)
-        return "numbers", f"{_called(place, due)}, {text}, lies {side} what is due."
+        return "numbers", f"{_called(place, expected)}, {text}, lies {side} what is due."
     return None
 
 
@@ -133,8 +147,8 @@ def _words(question: Question, right: frozenset[str], given: Any) -> tuple[str, 
     return "numbers", f"Words that do not belong there: {extra}. Words that are missing: {missing}."
 
 
-def _places(mine: Tensor, due: Tensor) -> Iterator[tuple[int, float, float]]:
-    pairs = zip(mine.flatten().tolist(), due.flatten().tolist(), strict=True)
+def _places(actual: Tensor, expected: Tensor) -> Iterator[tuple[int, float, float]]:
+    pairs = zip(actual.flatten().tolist(), expected.flatten().tolist(), strict=True)
     return ((place, one, wanted) for place, (one, wanted) in enumerate(pairs))
 
 
@@ -143,11 +157,11 @@ def _rounded(one: float, wanted: float, decimals: int) -> bool:
     return one != 0 and near and one == round(one, decimals)
 
 
-def _called(place: int, due: Tensor) -> str:
-    if due.ndim == 2:
-        row, column = divmod(place, due.size(1))
+def _called(place: int, expected: Tensor) -> str:
+    if expected.ndim == 2:
+        row, column = divmod(place, expected.size(1))
         return f"In row {row + 1}, number {column + 1}"
-    return f"Number {place + 1} of {due.numel()}" if due.ndim else "Your number"
+    return f"Number {place + 1} of {expected.numel()}" if expected.ndim else "Your number"
 
 
 def _count(x: Tensor) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from twelve_lab.check.tasks import EXERCISES
+from twelve_lab.check.catalogue import EXERCISES
 from twelve_lab.course import STEPS
 
 FILE = "progress.json"

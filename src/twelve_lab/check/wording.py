@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve_lab.check.declare import Target
+from twelve_lab.exercises.declare import Task
 from twelve_lab.show.format import format_number
 
 
@@ -23,9 +23,9 @@ def kind_of(x: Tensor) -> str:
     return "real numbers" if x.is_floating_point() else "whole numbers"
 
 
-def axes_of(target: Target, index: int, due: Tensor) -> tuple[str, ...]:
+def axes_of(task: Task, index: int, due: Tensor) -> tuple[str, ...]:
     """Read the axes of an answer from the contract; none where it does not list them."""
-    names = axes_named(target.contract, index)
+    names = axes_named(task.contract, index)
     if names[:1] == ("*batch",):
         names = (*("batch", "seq")[: due.ndim - len(names) + 1], *names[1:])
     return names if len(names) == due.ndim else ()

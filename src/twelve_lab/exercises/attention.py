@@ -8,13 +8,20 @@ import torch
 from torch import Tensor
 
 from twelve_lab import example
-from twelve_lab.check.declare import Cases, Mistake, Plant, Question, Target
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    inherit,
+    misconception,
+    mistake,
+    question,
+    task,
+)
 from twelve_lab.exercises.numbers import seeded, twelve_heads
 
-
-def scores(query: Tensor, key: Tensor) -> Tensor:
-    """Score rightly: every key by every query, over the root of d_k."""
-    return query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+# The line of the package that four of the mistakes change.
+_SCORES = "query @ key.transpose(-2, -1) / math.sqrt(d_k)"
 
 
 def _scores_cases() -> Cases:
@@ -26,43 +33,92 @@ def _scores_cases() -> Cases:
     }
 
 
-def _qk_swapped(query: Tensor, key: Tensor) -> Tensor:
-    return key @ query.transpose(-2, -1) / math.sqrt(query.size(-1))
+@task(
+    _scores_cases,
+    forbidden=("transpose", "mT", "T", "mH", "t", "swapaxes", "swapdims", "permute", "movedim"),
+    measures="naming axes, and the scale in general",
+)
+def attention_scores(query: Tensor, key: Tensor) -> Tensor:
+    """query (batch, query, d_k), key (batch, key, d_k) -> (batch, query, key)"""
+    return query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
 
 
-def _scale_missing(query: Tensor, key: Tensor) -> Tensor:
-    return query @ key.transpose(-2, -1)
+qk_swapped = mistake(
+    attention_scores,
+    "qk-swapped",
+    "Your keys ask and your queries are looked at: multiply the queries by the transposed keys, so "
+    "that a row belongs to the query that asks, and a column to a key.",
+    line=("query @ key.transpose(-2, -1)", "key @ query.transpose(-2, -1)"),
+    refused_in={"all sizes differ"},
+    plant=Plant("attention", _SCORES, "key @ query.transpose(-2, -1) / math.sqrt(d_k)"),
+)
+scale_missing = mistake(
+    attention_scores,
+    "scale-missing",
+    "The scores are not scaled: divide them by the square root of d_k, the width of a query.",
+    line=(" / math.sqrt(query.size(-1))", ""),
+    hidden_in={"d_k 1"},
+    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1)"),
+)
+scale_d_k = mistake(
+    attention_scores,
+    "scale-d_k",
+    "Your scores are divided by d_k, by d_k itself or twice by its root: divide them once, by the "
+    "square root.",
+    line=("math.sqrt(query.size(-1))", "query.size(-1)"),
+    hidden_in={"d_k 1"},
+    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1) / d_k"),
+)
+scale_multiplied = mistake(
+    attention_scores,
+    "scale-multiplied",
+    "You multiplied the scores by the square root of d_k: divide by it.",
+    line=("/", "*"),
+    hidden_in={"d_k 1"},
+    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1) * math.sqrt(d_k)"),
+)
+scale_length = mistake(
+    attention_scores,
+    "scale-length",
+    "You divided the scores by the square root of the number of words: divide by that of d_k, the "
+    "width of a query, whatever the length of the sentence.",
+    line=("query.size(-1)", "key.size(-2)"),
+    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1) / math.sqrt(key.size(-2))"),
+)
+# These are made in every larger attention as well, and so are two misconceptions.
+WRONG_SCORES = (qk_swapped, scale_missing, scale_d_k, scale_multiplied, scale_length)
+MISREAD_SCALES = (
+    misconception(
+        attention_scores,
+        "You divided by the root of the number of queries: divide by that of d_k, the width of a "
+        "query.",
+        line=("query.size(-1)", "query.size(-2)"),
+    ),
+    misconception(
+        attention_scores,
+        "You divide by the root of 3 wherever you are: read the width off the query.",
+        line=("query.size(-1)", "3"),
+    ),
+)
+misconception(
+    attention_scores,
+    "Your queries meet the keys of all sentences: both have the same letter for the sentence.",
+    line=("query @ key.", "query @ key.sum(0, keepdim=True)."),
+)
 
 
-def _scale_d_k(query: Tensor, key: Tensor) -> Tensor:
-    return query @ key.transpose(-2, -1) / query.size(-1)
-
-
-def _scale_multiplied(query: Tensor, key: Tensor) -> Tensor:
-    return query @ key.transpose(-2, -1) * math.sqrt(query.size(-1))
-
-
-def _scale_length(query: Tensor, key: Tensor) -> Tensor:
-    return query @ key.transpose(-2, -1) / math.sqrt(key.size(-2))
-
-
-def over_root_of(number: Callable[[Tensor, Tensor], int]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Score with another divisor.
-
-    Args:
-        number: Finds in query and key the number whose root divides.
+@misconception(attention_scores)
+def directions_alone(query: Tensor, key: Tensor) -> Tensor:
+    """You brought the vectors to length 1, so that their directions alone count: here a match is
+    the plain dot product.
     """
-    return lambda query, key: query @ key.mT / math.sqrt(number(query, key))
-
-
-def _weights(scores: Tensor) -> Tensor:
-    return scores.softmax(-1)
+    return attention_scores(*(one / one.norm(dim=-1, keepdim=True) for one in (query, key)))
 
 
 def _weights_cases() -> Cases:
     one, draw = twelve_heads(1), seeded()
     return {
-        "our two sentences": (scores(one.query, one.key)[:, 0],),
+        "our two sentences": (attention_scores(one.query, one.key)[:, 0],),
         "one query": (draw(2, 1, 5),),
         "all sizes differ": (draw(2, 4, 5),),
         # Two rows that differ, for softmax along the queries, and all large, so that whoever takes
@@ -71,8 +127,14 @@ def _weights_cases() -> Cases:
     }
 
 
-def _softmax_queries(scores: Tensor) -> Tensor:
-    return scores.softmax(-2)
+@task(
+    _weights_cases,
+    forbidden=("softmax", "log_softmax", "softmin", "/", "div", "divide", "true_divide"),
+    measures="softmax along the keys, without overflow",
+)
+def attention_weights(scores: Tensor) -> Tensor:
+    """scores (batch, query, key) -> (batch, query, key), each row sums to 1"""
+    return scores.softmax(-1)
 
 
 def _powers_shared(scores: Tensor, *, dim: int = -1) -> Tensor:
@@ -83,20 +145,60 @@ def _log_of_powers(scores: Tensor, *, dim: int = -1) -> Tensor:
     return (scores - scores.exp().sum(dim, keepdim=True).log()).exp()
 
 
-def _shifted_above(scores: Tensor) -> Tensor:
+softmax_queries = mistake(
+    attention_weights,
+    "softmax-queries",
+    "Your softmax runs over the queries, so the columns sum to 1: each query shares out its own "
+    "attention, so run softmax over the keys, the last axis.",
+    line=("softmax(-1)", "softmax(-2)"),
+    plant=Plant("attention", "= scores.softmax(-1)\n", "= scores.softmax(-2)\n"),
+)
+again(attention_weights, "softmax-queries", by=partial(_powers_shared, dim=-2))
+again(attention_weights, "softmax-queries", by=partial(_log_of_powers, dim=-2))
+misconception(
+    attention_weights,
+    "Right until a score is large: e^1000 is inf, and inf / inf is nan. Stay with the scores and "
+    "take off a logarithm, as the task says.",
+    by=_powers_shared,
+)
+misconception(
+    attention_weights,
+    "Right until a score is large: your logarithm is that of inf, for e^1000 is computed on the "
+    "way. Let `logsumexp` avoid it.",
+    by=_log_of_powers,
+)
+
+
+@misconception(attention_weights)
+def shifted_above(scores: Tensor) -> Tensor:
+    """Something is taken off the scores above the line and not below it: numerator and sum must be
+    made of the same numbers.
+    """
     shifted = scores - scores.amax(-1, keepdim=True)
     return shifted.exp() / scores.exp().sum(-1, keepdim=True)
 
 
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    scores: Callable[..., Tensor] = scores,
-    weights: Callable[..., Tensor] = _weights,
-) -> Tensor:
-    return weights(scores(query, key)) @ value
+misconception(
+    attention_weights,
+    "These are the logarithms of the weights: undo the logarithm.",
+    line=("softmax", "log_softmax"),
+)
+misconception(
+    attention_weights,
+    "All weights of a sentence sum to 1: each row should have a unit of its own.",
+    line=("softmax(-1)", "flatten(1).softmax(-1).view_as(scores)"),
+)
+misconception(
+    attention_weights,
+    "You share out among the sentences of the batch: a query chooses among its keys.",
+    line=("-1", "0"),
+)
+misconception(
+    attention_weights,
+    "You divided the scores by their sum: some are negative, and no share is. Take e to them "
+    "first.",
+    line=("scores.softmax(-1)", "scores / scores.sum(-1, keepdim=True)"),
+)
 
 
 def _attention_cases() -> Cases:
@@ -112,275 +214,183 @@ def _attention_cases() -> Cases:
     }
 
 
-# These are made in every larger attention as well.
-WRONG_SCORES = {
-    "qk-swapped": _qk_swapped,
-    "scale-missing": _scale_missing,
-    "scale-d_k": _scale_d_k,
-    "scale-multiplied": _scale_multiplied,
-    "scale-length": _scale_length,
-}
+@task(
+    _attention_cases,
+    forbidden=("scaled_dot_product_attention",),
+    measures="the four moves in their order, at any sizes",
+)
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scores: Callable[..., Tensor] = attention_scores,
+    weights: Callable[..., Tensor] = attention_weights,
+) -> Tensor:
+    """query (batch, query, d_k), key (batch, key, d_k), value (batch, key, d_v) -> (batch, query,
+    d_v)
+    """
+    return weights(scores(query, key)) @ value
 
 
-# So are these confusions.
-SCORE_SLIPS = {
-    "You divided by the root of the number of queries: divide by that of d_k, the width of a "
-    "query.": over_root_of(lambda query, key: query.size(-2)),
-    "You divide by the root of 3 wherever you are: read the width off the query.": over_root_of(
-        lambda query, key: 3
-    ),
-}
-SCALED_BY_VALUE = "You divided by the root of d_v, the width of a value: divide by that of d_k."
+again(attention, "softmax-queries", weights=softmax_queries.wrong)
+inherit(attention, lambda wrong: partial(attention, scores=wrong), *WRONG_SCORES, *MISREAD_SCALES)
 
 
-def _scaled_by_value(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return _attention(query, key, value, scores=over_root_of(lambda *_: value.size(-1)))
+@misconception(attention)
+def scaled_by_value(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """You divided by the root of d_v, the width of a value: divide by that of d_k."""
+    return attention(query, key, value, scores=lambda *_: query @ key.mT / value.size(-1) ** 0.5)
 
 
-def _only_the_best(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    found = scores(query, key)
+@misconception(attention)
+def scaled_after(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """You scaled after softmax, so the weights of a query no longer sum to 1: scale what goes into
+    softmax.
+    """
+    return (query @ key.mT).softmax(-1) / math.sqrt(query.size(-1)) @ value
+
+
+misconception(
+    attention,
+    "You blend by the scores themselves: make weights of them first.",
+    weights=torch.clone,
+)
+
+
+@misconception(attention)
+def features_shared(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Your softmax shares out the features of a query: first match, then share."""
+    return (query / math.sqrt(query.size(-1))).softmax(-1) @ key.mT @ value
+
+
+@misconception(attention)
+def only_the_best(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """You hand over the value of the best key alone: blend all values by their weights."""
+    found = attention_scores(query, key)
     return (found == found.amax(-1, keepdim=True)).double() @ value
 
 
-def _weights_shape(*, scores: Callable[..., Tensor] = scores) -> tuple[int, ...]:
+misconception(
+    attention,
+    "You blended the keys: what is handed over are the values.",
+    line=("@ value", "@ key"),
+)
+
+
+@question(measures="who asks, who is looked at; which axes are gone")
+def weights_shape(*, scores: Callable[..., Tensor] = attention_scores) -> tuple[int, ...]:
+    """7 words ask 9 words, in 3 pairs of sentences -> (batch, query, key)"""
     draw = seeded()
-    return tuple(_weights(scores(draw(3, 7, 16), draw(3, 9, 16))).shape)
+    return tuple(attention_weights(scores(draw(3, 7, 16), draw(3, 9, 16))).shape)
 
 
-def _context_shape() -> tuple[int, ...]:
+again(weights_shape, "qk-swapped", scores=qk_swapped.wrong)
+
+
+@misconception(weights_shape)
+def shape_of_context() -> tuple[int, ...]:
+    """That is the shape of the context: the weights come before the values are blended."""
     draw = seeded()
-    return tuple(_attention(draw(3, 7, 16), draw(3, 9, 16), draw(3, 9, 10)).shape)
+    return tuple(attention(draw(3, 7, 16), draw(3, 9, 16), draw(3, 9, 10)).shape)
 
 
-def _key_zeroed(
+misconception(
+    weights_shape,
+    "That is the shape of the queries: what is left of d_k once they have met the keys?",
+    scores=lambda query, key: query,
+)
+misconception(
+    weights_shape,
+    "Those who ask are not those who are looked at: whom does a row look at here?",
+    scores=lambda query, key: attention_scores(query, query),
+)
+
+
+@question(decimals=3, measures="that a score of 0 is no mask")
+def key_zeroed(
     *,
-    scores: Callable[..., Tensor] = scores,
-    weights: Callable[..., Tensor] = _weights,
+    scores: Callable[..., Tensor] = attention_scores,
+    weights: Callable[..., Tensor] = attention_weights,
     zeroed: tuple[int, ...] = (1,),
     asks: int = 0,
 ) -> list[float]:
+    """the weights of dog where the key of fish is zero, for dog and for fish"""
     one = twelve_heads(1)
     query, key = one.query[1, 0], one.key[1, 0].clone()
     key[list(zeroed)] = 0
     return weights(scores(query, key))[asks].tolist()
 
 
-def _zero_hidden(scores: Tensor) -> Tensor:
-    return scores.masked_fill(scores == 0, -math.inf).softmax(-1)
+again(key_zeroed, "softmax-queries", weights=softmax_queries.wrong)
+inherit(key_zeroed, lambda wrong: partial(key_zeroed, scores=wrong), *WRONG_SCORES)
+misconception(
+    key_zeroed,
+    "A key of zeros has the score 0, not the weight 0.",
+    weights=lambda scores: scores.masked_fill(scores == 0, -math.inf).softmax(-1),
+)
+misconception(
+    key_zeroed,
+    "These are the weights as they were: the key of fish is another now, and so is its score.",
+    zeroed=(),
+)
+misconception(
+    key_zeroed,
+    "Equal weights come from equal scores: only the key of fish is zero, not that of dog.",
+    zeroed=(0, 1),
+)
+misconception(
+    key_zeroed,
+    "These are the two numbers, in the other order: dog comes first.",
+    by=lambda: key_zeroed()[::-1],
+)
+misconception(key_zeroed, "So looks fish, in the second row: it is dog that asks.", asks=1)
+misconception(
+    key_zeroed,
+    "These are the scores: softmax still has to make weights of them.",
+    weights=torch.clone,
+)
+misconception(
+    key_zeroed,
+    "These are e to the scores: each must still be divided by the sum of both.",
+    weights=torch.exp,
+)
+
+_STEPS = ("scores", "weights", "context")
 
 
-def _keys_reversed() -> frozenset[str]:
+@question(options=_STEPS, measures="that a weighted sum knows no order")
+def keys_reversed() -> frozenset[str]:
+    """what changes where keys and values stand in reversed order"""
     one = twelve_heads(1)
 
     def steps(key: Tensor, value: Tensor) -> dict[str, Tensor]:
-        found = scores(one.query, key)
-        context = _attention(one.query, key, value)
-        return {"scores": found, "weights": _weights(found), "context": context}
+        found = attention_scores(one.query, key)
+        context = attention(one.query, key, value)
+        return {"scores": found, "weights": attention_weights(found), "context": context}
 
     before, after = steps(one.key, one.value), steps(one.key.flip(2), one.value.flip(2))
     return frozenset(name for name in before if not torch.allclose(before[name], after[name]))
 
 
-_STEPS = ("scores", "weights", "context")
-
-QUESTIONS = (
-    Question(
-        name="weights_shape",
-        contract="7 words ask 9 words, in 3 pairs of sentences -> (batch, query, key)",
-        right=_weights_shape,
-        wrong={"qk-swapped": partial(_weights_shape, scores=_qk_swapped)},
-        slips={
-            "That is the shape of the context: the weights come before the values are blended.": (
-                _context_shape
-            ),
-            "That is the shape of the queries: what is left of d_k once they have met the keys?": (
-                partial(_weights_shape, scores=lambda query, key: query)
-            ),
-            "Those who ask are not those who are looked at: whom does a row look at here?": (
-                partial(_weights_shape, scores=lambda query, key: scores(query, query))
-            ),
-        },
-    ),
-    Question(
-        name="key_zeroed",
-        contract="the weights of dog where the key of fish is zero, for dog and for fish",
-        right=_key_zeroed,
-        wrong={
-            "softmax-queries": partial(_key_zeroed, weights=_softmax_queries),
-            **{id: partial(_key_zeroed, scores=wrong) for id, wrong in WRONG_SCORES.items()},
-        },
-        decimals=3,
-        slips={
-            "A key of zeros has the score 0, not the weight 0.": partial(
-                _key_zeroed, weights=_zero_hidden
-            ),
-            "These are the weights as they were: the key of fish is another now, and so is its "
-            "score.": partial(_key_zeroed, zeroed=()),
-            "Equal weights come from equal scores: only the key of fish is zero, not that of "
-            "dog.": partial(_key_zeroed, zeroed=(0, 1)),
-            "These are the two numbers, in the other order: dog comes first.": (
-                lambda: _key_zeroed()[::-1]
-            ),
-            "So looks fish, in the second row: it is dog that asks.": partial(_key_zeroed, asks=1),
-            "These are the scores: softmax still has to make weights of them.": partial(
-                _key_zeroed, weights=torch.clone
-            ),
-            "These are e to the scores: each must still be divided by the sum of both.": partial(
-                _key_zeroed, weights=torch.exp
-            ),
-        },
-    ),
-    Question(
-        name="keys_reversed",
-        contract="what changes where keys and values stand in reversed order",
-        right=_keys_reversed,
-        options=_STEPS,
-        slips={
-            "Not all of them: which one has no axis that belongs to the keys?": (
-                lambda: frozenset(_STEPS)
-            ),
-            "You have it the wrong way round: think of what a column of the scores belongs to.": (
-                lambda: frozenset(_STEPS) - _keys_reversed()
-            ),
-            "Weights are made of scores, row by row: can a row change its order and its weights "
-            "keep theirs?": lambda: _keys_reversed() - {"weights"},
-            "Weights are made of scores: can they change where no score does?": (
-                lambda: _keys_reversed() - {"scores"}
-            ),
-        },
-    ),
+misconception(
+    keys_reversed,
+    "Not all of them: which one has no axis that belongs to the keys?",
+    by=lambda: frozenset(_STEPS),
 )
-
-TARGETS = (
-    Target(
-        name="attention_scores",
-        contract="query (batch, query, d_k), key (batch, key, d_k) -> (batch, query, key)",
-        right=scores,
-        cases=_scores_cases,
-        slips={
-            **SCORE_SLIPS,
-            "Your queries meet the keys of all sentences: both have the same letter for the "
-            "sentence.": lambda query, key: scores(query, key.sum(0, keepdim=True)),
-            "You brought the vectors to length 1, so that their directions alone count: here a "
-            "match is the plain dot product.": lambda query, key: scores(
-                *(one / one.norm(dim=-1, keepdim=True) for one in (query, key))
-            ),
-        },
-        avoid=("transpose", "mT", "T", "mH", "t", "swapaxes", "swapdims", "permute", "movedim"),
-    ),
-    Target(
-        name="attention_weights",
-        contract="scores (batch, query, key) -> (batch, query, key), each row sums to 1",
-        right=_weights,
-        cases=_weights_cases,
-        slips={
-            "Right until a score is large: e^1000 is inf, and inf / inf is nan. Stay with the "
-            "scores and take off a logarithm, as the task says.": _powers_shared,
-            "Right until a score is large: your logarithm is that of inf, for e^1000 is computed "
-            "on the way. Let `logsumexp` avoid it.": _log_of_powers,
-            "Something is taken off the scores above the line and not below it: numerator and sum "
-            "must be made of the same numbers.": _shifted_above,
-            "These are the logarithms of the weights: undo the logarithm.": (
-                lambda scores: scores.log_softmax(-1)
-            ),
-            "All weights of a sentence sum to 1: each row should have a unit of its own.": (
-                lambda scores: scores.flatten(1).softmax(-1).view_as(scores)
-            ),
-            "You share out among the sentences of the batch: a query chooses among its keys.": (
-                lambda scores: scores.softmax(0)
-            ),
-            "You divided the scores by their sum: some are negative, and no share is. Take e to "
-            "them first.": lambda scores: scores / scores.sum(-1, keepdim=True),
-        },
-        avoid=("softmax", "log_softmax", "softmin", "/", "div", "divide", "true_divide"),
-    ),
-    Target(
-        name="attention",
-        contract="query (batch, query, d_k), key (batch, key, d_k), value (batch, key, d_v) -> "
-        "(batch, query, d_v)",
-        right=_attention,
-        cases=_attention_cases,
-        also={
-            "softmax-queries": partial(_attention, weights=_softmax_queries),
-            **{id: partial(_attention, scores=wrong) for id, wrong in WRONG_SCORES.items()},
-        },
-        slips={
-            **{said: partial(_attention, scores=wrong) for said, wrong in SCORE_SLIPS.items()},
-            SCALED_BY_VALUE: _scaled_by_value,
-            "You scaled after softmax, so the weights of a query no longer sum to 1: scale what "
-            "goes into softmax.": lambda query, key, value: (
-                _weights(_scale_missing(query, key)) / math.sqrt(query.size(-1)) @ value
-            ),
-            "You blend by the scores themselves: make weights of them first.": partial(
-                _attention, weights=torch.clone
-            ),
-            "Your softmax shares out the features of a query: first match, then share.": (
-                lambda query, key, value: (
-                    (query / math.sqrt(query.size(-1))).softmax(-1) @ key.mT @ value
-                )
-            ),
-            "You hand over the value of the best key alone: blend all values by their weights.": (
-                _only_the_best
-            ),
-            "You blended the keys: what is handed over are the values.": (
-                lambda query, key, value: _attention(query, key, key)
-            ),
-        },
-        avoid=("scaled_dot_product_attention",),
-    ),
+misconception(
+    keys_reversed,
+    "You have it the wrong way round: think of what a column of the scores belongs to.",
+    by=lambda: frozenset(_STEPS) - keys_reversed(),
 )
-
-_SCORES = "query @ key.transpose(-2, -1) / math.sqrt(d_k)"
-
-
-def _scored(id: str, sentence: str, planted: str) -> Mistake:
-    return Mistake(
-        id=id,
-        sentence=sentence,
-        step="04",
-        target="attention_scores",
-        wrong=WRONG_SCORES[id],
-        plant=Plant("attention", _SCORES, planted),
-    )
-
-
-MISTAKES = (
-    Mistake(
-        id="softmax-queries",
-        sentence="Your softmax runs over the queries, so the columns sum to 1: each query shares "
-        "out its own attention, so run softmax over the keys, the last axis.",
-        step="04",
-        target="attention_weights",
-        wrong=_softmax_queries,
-        plant=Plant("attention", "= scores.softmax(-1)\n", "= scores.softmax(-2)\n"),
-        variants=(partial(_powers_shared, dim=-2), partial(_log_of_powers, dim=-2)),
-    ),
-    _scored(
-        "qk-swapped",
-        "Your keys ask and your queries are looked at: multiply the queries by the transposed "
-        "keys, so that a row belongs to the query that asks, and a column to a key.",
-        "key @ query.transpose(-2, -1) / math.sqrt(d_k)",
-    ),
-    _scored(
-        "scale-missing",
-        "The scores are not scaled: divide them by the square root of d_k, the width of a query.",
-        "query @ key.transpose(-2, -1)",
-    ),
-    _scored(
-        "scale-d_k",
-        "Your scores are divided by d_k, by d_k itself or twice by its root: divide them once, by "
-        "the square root.",
-        "query @ key.transpose(-2, -1) / d_k",
-    ),
-    _scored(
-        "scale-multiplied",
-        "You multiplied the scores by the square root of d_k: divide by it.",
-        "query @ key.transpose(-2, -1) * math.sqrt(d_k)",
-    ),
-    _scored(
-        "scale-length",
-        "You divided the scores by the square root of the number of words: divide by that of d_k, "
-        "the width of a query, whatever the length of the sentence.",
-        "query @ key.transpose(-2, -1) / math.sqrt(key.size(-2))",
-    ),
+misconception(
+    keys_reversed,
+    "Weights are made of scores, row by row: can a row change its order and its weights keep "
+    "theirs?",
+    by=lambda: keys_reversed() - {"weights"},
+)
+misconception(
+    keys_reversed,
+    "Weights are made of scores: can they change where no score does?",
+    by=lambda: keys_reversed() - {"scores"},
 )

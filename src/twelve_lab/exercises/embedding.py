@@ -10,19 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from twelve_lab import example
-from twelve_lab.check.declare import Cases, Mistake, Plant, Question, Target
-from twelve_lab.check.modules import run_layer
+from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.modules import run_layer
 from twelve_lab.exercises.numbers import seeded
 
-_ROWS = example.embedding_rows
+_SIZES = example.SIZES
+# The arguments of the package that three mistakes change.
+_LOOKUP = "ids, self.weight, padding_idx=self.padding_idx"
 
 
 def _table() -> Tensor:
-    return torch.tensor(_ROWS, dtype=torch.float64)
-
-
-def _embed(ids: Tensor, table: Tensor) -> Tensor:
-    return table[ids]
+    return torch.tensor(example.embedding_rows, dtype=torch.float64)
 
 
 def _embed_cases() -> Cases:
@@ -33,35 +31,50 @@ def _embed_cases() -> Cases:
     }
 
 
-def _ids_transposed(ids: Tensor, table: Tensor) -> Tensor:
-    return table[ids.T]
+@task(
+    _embed_cases,
+    forbidden=("one_hot", "embedding"),
+    measures="the lookup as a product with one-hot rows",
+)
+def embed(ids: Tensor, table: Tensor) -> Tensor:
+    """ids (batch, seq), table (vocab, d_model) -> (batch, seq, d_model)"""
+    return table[ids]
 
 
-def _picked(chosen: Tensor, table: Tensor) -> Tensor:
-    return chosen.to(table.dtype) @ table
-
-
-_EMBED_SLIPS = {
-    "Your rows are multiplied by the root of d_model: here each id gives its row as it stands.": (
-        lambda ids, table: table[ids] * math.sqrt(table.size(1))
-    ),
-    "Each id gave the row before its own: the ids begin at 0, as the rows do.": (
-        lambda ids, table: table[ids - 1]
-    ),
-    "Your addresses begin at 1: id 0 finds none, and every other id the row before its own.": (
-        lambda ids, table: _picked(ids.unsqueeze(-1) == torch.arange(1, len(table) + 1), table)
-    ),
-    "Each id gave the sum of all rows but its own: where shall the 1 stand, and where the zeros?": (
-        lambda ids, table: _picked(ids.unsqueeze(-1) != torch.arange(len(table)), table)
-    ),
-    "Id 0 gave zeros: here it gives its row, as every other id does.": (
-        lambda ids, table: table[ids] * (ids != 0).unsqueeze(-1)
-    ),
-}
-
-
-def _padding_row(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
-    return F.embedding(ids, table, padding_idx=pad_id)
+ids_transposed = mistake(
+    embed,
+    "ids-transposed",
+    "You read the ids as (seq, batch), so that words change their sentence: here the sentences "
+    "come first, (batch, seq).",
+    line=("[ids]", "[ids.T]"),
+    refused_in={"all sizes differ"},
+    plant=Plant("embedding", _LOOKUP, "ids.T, self.weight, padding_idx=self.padding_idx"),
+)
+misconception(
+    embed,
+    "Your rows are multiplied by the root of d_model: here each id gives its row as it stands.",
+    line=("[ids]", "[ids] * math.sqrt(table.size(1))"),
+)
+misconception(
+    embed,
+    "Each id gave the row before its own: the ids begin at 0, as the rows do.",
+    line=("[ids]", "[ids - 1]"),
+)
+misconception(
+    embed,
+    "Your addresses begin at 1: id 0 finds none, and every other id the row before its own.",
+    line=("table[ids]", "(ids.unsqueeze(-1) == 1 + torch.arange(len(table))).to(table) @ table"),
+)
+misconception(
+    embed,
+    "Each id gave the sum of all rows but its own: where shall the 1 stand, and where the zeros?",
+    line=("table[ids]", "(ids.unsqueeze(-1) != torch.arange(len(table))).to(table) @ table"),
+)
+misconception(
+    embed,
+    "Id 0 gave zeros: here it gives its row, as every other id does.",
+    line=("[ids]", "[ids] * (ids != 0).unsqueeze(-1)"),
+)
 
 
 def _padding_row_cases() -> Cases:
@@ -72,80 +85,73 @@ def _padding_row_cases() -> Cases:
     }
 
 
-def _padding_idx_wrong(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
-    return F.embedding(ids, table, padding_idx=1)
+@task(
+    _padding_row_cases,
+    forbidden=("embedding",),
+    by_gradient=True,
+    measures="what padding_idx does: it stops a gradient, no number",
+)
+def padding_row(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
+    """ids (batch, seq), table (vocab, d_model), pad_id -> (batch, seq, d_model), where row pad_id
+    of the table gets no gradient
+    """
+    return F.embedding(ids, table, padding_idx=pad_id)
 
 
-def _padding_idx_missing(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
-    return table[ids]
-
-
-def _frozen(ids: Tensor, table: Tensor, still: Tensor) -> Tensor:
-    found = table[ids]
-    return torch.where(still.unsqueeze(-1), found.detach(), found)
-
-
-_PADDING_SLIPS = {
-    "The wrong way round: row pad_id gets a gradient, and all the others get none.": (
-        lambda ids, table, pad_id: _frozen(ids, table, ids != pad_id)
+padding_idx_wrong = mistake(
+    padding_row,
+    "padding-idx-wrong",
+    'Row 1, the word "cat", gets no gradient and would never learn, while the padding does: freeze '
+    "the row of the padding, whichever that is.",
+    line=("=pad_id", "=1"),
+    plant=Plant("embedding", _LOOKUP, "ids, self.weight, padding_idx=1"),
+)
+padding_idx_missing = mistake(
+    padding_row,
+    "padding-idx-missing",
+    "The row of the padding gets a gradient and would be trained like a word: padding_idx, or a "
+    "detach in the right place, keeps the gradient out of it.",
+    line=("F.embedding(ids, table, padding_idx=pad_id)", "table[ids]"),
+    plant=Plant("embedding", _LOOKUP, "ids, self.weight"),
+)
+misconception(
+    padding_row,
+    "The wrong way round: row pad_id gets a gradient, and all the others get none.",
+    by=lambda ids, table, pad_id: torch.where(
+        (ids == pad_id).unsqueeze(-1), table[ids], table[ids].detach()
     ),
-    "Row 0 is frozen, whatever pad_id is: here it may be another row.": (
-        lambda ids, table, pad_id: _frozen(ids, table, ids == 0)
-    ),
-    "No row gets a gradient at all: only row pad_id is to be frozen.": (
-        lambda ids, table, pad_id: table.detach()[ids]
-    ),
-    "Row pad_id came out as zeros: its numbers stay as they are, and only its gradient is zero.": (
-        lambda ids, table, pad_id: table[ids] * (ids != pad_id).unsqueeze(-1)
-    ),
-}
+)
+misconception(
+    padding_row,
+    "Row 0 is frozen, whatever pad_id is: here it may be another row.",
+    line=("=pad_id", "=0"),
+)
+misconception(
+    padding_row,
+    "No row gets a gradient at all: only row pad_id is to be frozen.",
+    line=("table,", "table.detach(),"),
+)
+misconception(
+    padding_row,
+    "Row pad_id came out as zeros: its numbers stay as they are, and only its gradient is zero.",
+    by=lambda ids, table, pad_id: table[ids] * (ids != pad_id).unsqueeze(-1),
+)
 
 
 class _ScaledEmbedding(nn.Module):
+    """Layer(vocab_size, d_model), weight (vocab, d_model), ids (batch, seq) -> (batch, seq,
+    d_model)
+    """
+
+    look_up = staticmethod(embed)
+    factor = staticmethod(lambda table: math.sqrt(table.size(1)))
+
     def __init__(self, vocab_size: int, d_model: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight) * math.sqrt(self.weight.size(1))
-
-
-class _ScaledEmbeddingTransposed(_ScaledEmbedding):
-    def forward(self, ids: Tensor) -> Tensor:
-        return super().forward(ids.T)
-
-
-def _with_forward(
-    forward: Callable[[_ScaledEmbedding, Tensor], Tensor],
-) -> type[_ScaledEmbedding]:
-    return type("_ScaledEmbeddingSlip", (_ScaledEmbedding,), {"forward": forward})
-
-
-_SCALED_SLIPS = {
-    "These are the rows as they stand: the factor, the root of d_model, is missing.": (
-        _with_forward(lambda layer, ids: F.embedding(ids, layer.weight))
-    ),
-    "The factor is d_model itself: its root is meant.": (
-        _with_forward(lambda layer, ids: F.embedding(ids, layer.weight) * layer.weight.size(1))
-    ),
-    "You divided by the root of d_model: the layer multiplies by it.": (
-        _with_forward(
-            lambda layer, ids: F.embedding(ids, layer.weight) / math.sqrt(layer.weight.size(1))
-        )
-    ),
-    "The factor is the root of the number of words: the root of the number of features is meant.": (
-        _with_forward(
-            lambda layer, ids: F.embedding(ids, layer.weight) * math.sqrt(layer.weight.size(0))
-        )
-    ),
-    "The numbers are right, but row 0 gets no gradient: in this layer no row is padding.": (
-        _with_forward(
-            lambda layer, ids: (
-                F.embedding(ids, layer.weight, padding_idx=0) * math.sqrt(layer.weight.size(1))
-            )
-        )
-    ),
-}
+        return self.look_up(ids, self.weight) * self.factor(self.weight)
 
 
 def _run_scaled_embedding(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
@@ -153,146 +159,121 @@ def _run_scaled_embedding(answer: Callable[..., Any], given: tuple[Any, ...]) ->
     return run_layer(answer, tuple(table.shape), {"weight": table}, ids)
 
 
-def _one_hot_shape(*, turned: bool = False) -> tuple[int, ...]:
+scaled_embedding = task(
+    _embed_cases,
+    name="scaled_embedding",
+    measures="one registered table, and the root of d_model",
+    run=_run_scaled_embedding,
+    by_gradient=True,
+)(_ScaledEmbedding)
+
+
+def _layer_with(**parts: Callable[..., Any]) -> type[_ScaledEmbedding]:
+    methods = {name: staticmethod(part) for name, part in parts.items()}
+    return type("_ScaledEmbeddingWith", (_ScaledEmbedding,), methods)
+
+
+again(scaled_embedding, "ids-transposed", by=_layer_with(look_up=ids_transposed.wrong))
+misconception(
+    scaled_embedding,
+    "These are the rows as they stand: the factor, the root of d_model, is missing.",
+    by=_layer_with(factor=lambda table: 1),
+)
+misconception(
+    scaled_embedding,
+    "The factor is d_model itself: its root is meant.",
+    by=_layer_with(factor=lambda table: table.size(1)),
+)
+misconception(
+    scaled_embedding,
+    "You divided by the root of d_model: the layer multiplies by it.",
+    by=_layer_with(factor=lambda table: 1 / math.sqrt(table.size(1))),
+)
+misconception(
+    scaled_embedding,
+    "The factor is the root of the number of words: the root of the number of features is meant.",
+    by=_layer_with(factor=lambda table: math.sqrt(table.size(0))),
+)
+misconception(
+    scaled_embedding,
+    "The numbers are right, but row 0 gets no gradient: in this layer no row is padding.",
+    by=_layer_with(look_up=partial(padding_row, pad_id=0)),
+)
+
+
+@question(measures="whether an axis is added, and how long")
+def one_hot_shape(*, turned: bool = False) -> tuple[int, ...]:
+    """one-hot rows of the companion's target -> (batch, tgt, vocab)"""
     ids = example.distinct.tgt
-    return tuple(F.one_hot(ids.T if turned else ids, example.SIZES.tgt_vocab).shape)
+    return tuple(F.one_hot(ids.T if turned else ids, _SIZES.tgt_vocab).shape)
 
 
-def _row_gradients(
-    look_up: Callable[[Tensor, Tensor, int], Tensor] = _padding_row,
-) -> list[float]:
+again(one_hot_shape, "ids-transposed", turned=True)
+misconception(
+    one_hot_shape,
+    "These are the vectors that come out: how long is a one-hot row?",
+    by=lambda: (_SIZES.batch, _SIZES.tgt, _SIZES.d_model),
+)
+misconception(
+    one_hot_shape,
+    "This is the table itself: what meets it from the left?",
+    by=lambda: (_SIZES.tgt_vocab, _SIZES.d_model),
+)
+misconception(
+    one_hot_shape,
+    "This is the shape of the ids: how many numbers become of each of them?",
+    by=lambda: (_SIZES.batch, _SIZES.tgt),
+)
+misconception(
+    one_hot_shape,
+    "This is what the source has: the question is about the target.",
+    by=lambda: (_SIZES.batch, _SIZES.src, _SIZES.src_vocab),
+)
+
+
+@question(measures="which rows learn: used, repeated, absent, padded")
+def row_gradients(*, look_up: Callable[[Tensor, Tensor, int], Tensor] = padding_row) -> list[float]:
+    """the gradient of each of the four rows, one number a row"""
     ids, table = torch.tensor([[3, 3, 1], [0, 0, 3]]), _table().requires_grad_()
     look_up(ids, table, 0).sum().backward()
     return table.grad[:, 0].tolist()
 
 
-def _mixed_row(*shares: float) -> list[float]:
-    return (_table().new_tensor(shares or (0.0, 0.5, 0.0, 0.5)) @ _table()).tolist()
-
-
-_SIZES = example.SIZES
-
-
-QUESTIONS = (
-    Question(
-        name="one_hot_shape",
-        contract="one-hot rows of the companion's target -> (batch, tgt, vocab)",
-        right=_one_hot_shape,
-        wrong={"ids-transposed": partial(_one_hot_shape, turned=True)},
-        slips={
-            "These are the vectors that come out: how long is a one-hot row?": (
-                lambda: (_SIZES.batch, _SIZES.tgt, _SIZES.d_model)
-            ),
-            "This is the table itself: what meets it from the left?": (
-                lambda: (_SIZES.tgt_vocab, _SIZES.d_model)
-            ),
-            "This is the shape of the ids: how many numbers become of each of them?": (
-                lambda: (_SIZES.batch, _SIZES.tgt)
-            ),
-            "This is what the source has: the question is about the target.": (
-                lambda: (_SIZES.batch, _SIZES.src, _SIZES.src_vocab)
-            ),
-        },
-    ),
-    Question(
-        name="row_gradients",
-        contract="the gradient of each of the four rows, one number a row",
-        right=_row_gradients,
-        wrong={
-            "padding-idx-wrong": partial(_row_gradients, _padding_idx_wrong),
-            "padding-idx-missing": partial(_row_gradients, _padding_idx_missing),
-        },
-        slips={
-            "A row that is used several times hears from every use.": (
-                lambda: [float(one > 0) for one in _row_gradients()]
-            ),
-            "You added up the three numbers of a row: the question is about one of them.": (
-                lambda: [3 * one for one in _row_gradients()]
-            ),
-        },
-    ),
-    Question(
-        name="mixed_row",
-        contract="the three features of (0, 0.5, 0, 0.5) times the table",
-        right=_mixed_row,
-        decimals=3,
-        slips={
-            "These are the sums of two rows: each of them counts only as much as its share.": (
-                partial(_mixed_row, 0, 1, 0, 1)
-            ),
-            "This is half of cat and half of dog: in which columns do the two halves stand?": (
-                partial(_mixed_row, 0, 0.5, 0.5, 0)
-            ),
-            "This is half of dog and half of fish: in which columns do the two halves stand?": (
-                partial(_mixed_row, 0, 0, 0.5, 0.5)
-            ),
-            "This is cat alone: the row of shares has a second half.": (
-                partial(_mixed_row, 0, 0.5, 0, 0)
-            ),
-        },
-    ),
+again(row_gradients, "padding-idx-wrong", look_up=padding_idx_wrong.wrong)
+again(row_gradients, "padding-idx-missing", look_up=padding_idx_missing.wrong)
+misconception(
+    row_gradients,
+    "A row that is used several times hears from every use.",
+    by=lambda: [float(one > 0) for one in row_gradients()],
+)
+misconception(
+    row_gradients,
+    "You added up the three numbers of a row: the question is about one of them.",
+    by=lambda: [3 * one for one in row_gradients()],
 )
 
-TARGETS = (
-    Target(
-        name="embed",
-        contract="ids (batch, seq), table (vocab, d_model) -> (batch, seq, d_model)",
-        right=_embed,
-        cases=_embed_cases,
-        slips=_EMBED_SLIPS,
-        avoid=("one_hot", "embedding"),
-    ),
-    Target(
-        name="padding_row",
-        contract="ids (batch, seq), table (vocab, d_model), pad_id -> (batch, seq, d_model), where "
-        "row pad_id of the table gets no gradient",
-        right=_padding_row,
-        cases=_padding_row_cases,
-        slips=_PADDING_SLIPS,
-        avoid=("embedding",),
-        by_gradient=True,
-    ),
-    Target(
-        name="scaled_embedding",
-        contract="Layer(vocab_size, d_model), weight (vocab, d_model), ids (batch, seq) -> "
-        "(batch, seq, d_model)",
-        right=_ScaledEmbedding,
-        cases=_embed_cases,
-        also={"ids-transposed": _ScaledEmbeddingTransposed},
-        slips=_SCALED_SLIPS,
-        by_gradient=True,
-        run=_run_scaled_embedding,
-    ),
+
+@question(decimals=3, measures="a row times a table as a mixture")
+def mixed_row(*, shares: tuple[float, ...] = (0, 0.5, 0, 0.5)) -> list[float]:
+    """the three features of (0, 0.5, 0, 0.5) times the table"""
+    return (_table().new_tensor(shares) @ _table()).tolist()
+
+
+misconception(
+    mixed_row,
+    "These are the sums of two rows: each of them counts only as much as its share.",
+    shares=(0, 1, 0, 1),
 )
-
-_LOOKUP = "ids, self.weight, padding_idx=self.padding_idx"
-
-MISTAKES = (
-    Mistake(
-        id="ids-transposed",
-        sentence="You read the ids as (seq, batch), so that words change their sentence: here the "
-        "sentences come first, (batch, seq).",
-        step="02",
-        target="embed",
-        wrong=_ids_transposed,
-        plant=Plant("embedding", _LOOKUP, "ids.T, self.weight, padding_idx=self.padding_idx"),
-    ),
-    Mistake(
-        id="padding-idx-wrong",
-        sentence='Row 1, the word "cat", gets no gradient and would never learn, while the padding '
-        "does: freeze the row of the padding, whichever that is.",
-        step="02",
-        target="padding_row",
-        wrong=_padding_idx_wrong,
-        plant=Plant("embedding", _LOOKUP, "ids, self.weight, padding_idx=1"),
-    ),
-    Mistake(
-        id="padding-idx-missing",
-        sentence="The row of the padding gets a gradient and would be trained like a word: "
-        "padding_idx, or a detach in the right place, keeps the gradient out of it.",
-        step="02",
-        target="padding_row",
-        wrong=_padding_idx_missing,
-        plant=Plant("embedding", _LOOKUP, "ids, self.weight"),
-    ),
+misconception(
+    mixed_row,
+    "This is half of cat and half of dog: in which columns do the two halves stand?",
+    shares=(0, 0.5, 0.5, 0),
+)
+misconception(
+    mixed_row,
+    "This is half of dog and half of fish: in which columns do the two halves stand?",
+    shares=(0, 0, 0.5, 0.5),
+)
+misconception(
+    mixed_row, "This is cat alone: the row of shares has a second half.", shares=(0, 0.5, 0, 0)
 )

@@ -14,17 +14,22 @@ from twelve.masks import causal_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import LayerNorm
 from twelve_lab import example
-from twelve_lab.check.declare import Cases, Mistake, Plant, Question, Target
-from twelve_lab.check.modules import run_layer
-from twelve_lab.exercises import residual
+from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.modules import run_layer
 from twelve_lab.exercises.numbers import seeded, vectors
+from twelve_lab.exercises.residual import residual
 from twelve_lab.trace.influence import influence
 
 _Masked = Callable[[Tensor, Tensor | None], Tensor]
-
-
-def _stack(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
-    return nn.ModuleList(make() for _ in range(num_layers))
+_Norm = Callable[[Tensor], Tensor]
+# Lines of the package that the mistakes change.
+_LAYER = "EncoderLayer(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)"
+_LAYERS = (
+    "        self.layers = nn.ModuleList(\n"
+    f"            {_LAYER}\n"
+    "            for _ in range(num_layers)\n"
+    "        )\n"
+)
 
 
 def _stack_cases() -> Cases:
@@ -51,25 +56,80 @@ def _look_into(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
     return torch.stack([layer.weight.detach() for layer in layers]), counted
 
 
-def _layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
+@task(_stack_cases, observe=_look_into, measures="a new layer for each place, registered")
+def stack(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
+    """make, a function that builds a layer, num_layers -> as many layers, whose weights an
+    optimiser finds
+    """
+    return nn.ModuleList(make() for _ in range(num_layers))
+
+
+@mistake(
+    stack,
+    "layers-cloned",
+    plant=Plant(
+        "encoder",
+        _LAYERS,
+        "        import copy\n\n"
+        f"        one = {_LAYER}\n"
+        "        self.layers = nn.ModuleList(copy.deepcopy(one) for _ in range(num_layers))\n",
+    ),
+)
+def layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
+    """All layers are copies of one and start equal: build each one afresh."""
     layer = make()
     return nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
 
 
-def _layers_shared(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
-    return nn.ModuleList([make()] * num_layers)
+mistake(
+    stack,
+    "layers-shared",
+    "The list holds one layer several times, so all of them have the same weights for ever: build "
+    "a new one for each place.",
+    line=("make() for _ in range(num_layers)", "[make()] * num_layers"),
+    plant=Plant(
+        "encoder",
+        _LAYERS,
+        f"        one = {_LAYER}\n        self.layers = nn.ModuleList([one] * num_layers)\n",
+    ),
+)
+mistake(
+    stack,
+    "layers-in-list",
+    "A plain list hides its layers from the optimiser, which would train none of them: put them "
+    "into nn.ModuleList or nn.Sequential.",
+    by=lambda make, num_layers: [make() for _ in range(num_layers)],
+    plant=Plant(
+        "encoder",
+        _LAYERS,
+        f"        self.layers = [\n            {_LAYER}\n"
+        "            for _ in range(num_layers)\n        ]\n",
+    ),
+    step="a1",
+)
+again(stack, "layers-cloned", by=lambda *given: [*layers_cloned.wrong(*given)])
+again(stack, "layers-shared", by=lambda make, num_layers: [make()] * num_layers)
+misconception(
+    stack,
+    "Your stack holds one layer less than asked for.",
+    line=("range(num_layers)", "range(num_layers - 1)"),
+)
+misconception(
+    stack,
+    "Your stack holds one layer, however many are asked for.",
+    line=("range(num_layers)", "range(1)"),
+)
+misconception(
+    stack,
+    "Your stack holds one layer more than asked for.",
+    line=("range(num_layers)", "range(num_layers + 1)"),
+)
 
 
-def _layers_in_list(make: Callable[[], nn.Module], num_layers: int) -> list[nn.Module]:
-    return [make() for _ in range(num_layers)]
-
-
-def _encoder(
-    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
-) -> Tensor:
-    for layer in layers:
-        x = layer(x, src_mask)
-    return norm(x)
+def _masked(encoder: nn.Module) -> list[_Masked]:
+    return [
+        lambda x, src_mask, layer=layer: layer(x, src_mask=src_mask) for layer in encoder.layers
+    ]
 
 
 def _encoder_cases() -> Cases:
@@ -82,73 +142,91 @@ def _encoder_cases() -> Cases:
     }
 
 
-def _masked(encoder: nn.Module) -> list[_Masked]:
-    return [
-        lambda x, src_mask, layer=layer: layer(x, src_mask=src_mask) for layer in encoder.layers
-    ]
-
-
-def _norm_never_applied(
-    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
-) -> Tensor:
+@task(
+    _encoder_cases, forbidden=("a loop",), measures="handing on stream and mask, the last norm once"
+)
+def encoder(x: Tensor, layers: Sequence[_Masked], norm: _Norm, src_mask: Tensor | None) -> Tensor:
+    """x (batch, src, d_model), layers, a list of functions of x and src_mask, norm, src_mask ->
+    (batch, src, d_model)
+    """
     for layer in layers:
         x = layer(x, src_mask)
-    return x
-
-
-def _norm_after_each(
-    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
-) -> Tensor:
-    for layer in layers:
-        x = norm(layer(x, src_mask))
-    return x
-
-
-def _norm_again(
-    x: Tensor,
-    layers: Sequence[_Masked],
-    norm: Callable[[Tensor], Tensor],
-    src_mask: Tensor | None,
-    *,
-    also_below: bool,
-) -> Tensor:
-    x = _encoder(x, layers, norm, src_mask)
-    for _ in layers[0 if also_below else 1 :]:
-        x = norm(x)
-    return x
-
-
-def _norm_first(
-    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
-) -> Tensor:
-    return _norm_never_applied(norm(x), layers, norm, src_mask)
-
-
-def _stack_that_adds(
-    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
-) -> Tensor:
-    for layer in layers:
-        x = x + layer(x, src_mask)
     return norm(x)
 
 
-def _padding_mask_missing(
-    x: Tensor, layers: Sequence[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
-) -> Tensor:
-    for layer in layers:
-        x = layer(x, None)
-    return norm(x)
-
-
-def _mask_for_the_first(
-    x: Tensor, layers: list[_Masked], norm: Callable[[Tensor], Tensor], src_mask: Tensor | None
-) -> Tensor:
-    for place, layer in enumerate(layers):
-        x = layer(x, None if place else src_mask)
-    return norm(x)
+mistake(
+    encoder,
+    "norm-never-applied",
+    "The last norm is there and never called, so what leaves the stack is the bare sum: return "
+    "norm(x).",
+    line=("norm(x)", "x"),
+    plant=Plant("encoder", "return x if self.norm is None else self.norm(x)\n", "return x\n"),
+)
+mistake(
+    encoder,
+    "padding-mask-missing",
+    "Somewhere the padding of the source is not hidden, so words hear it: hand src_mask to every "
+    "look at the source.",
+    line=("layer(x, src_mask)", "layer(x, None)"),
+    hidden_in={"no padding"},
+    plant=Plant("encoder", "x = layer(x, src_mask=src_mask)\n", "x = layer(x)\n"),
+)
+again(
+    encoder,
+    "padding-mask-missing",
+    by=lambda x, layers, norm, src_mask: encoder(layers[0](x, src_mask), layers[1:], norm, None),
+)
+misconception(
+    encoder,
+    "The norm runs after every layer: call it once, on what leaves the last one.",
+    line=(
+        "x = layer(x, src_mask)\n    return norm(x)",
+        "x = norm(layer(x, src_mask))\n    return x",
+    ),
+)
+misconception(
+    encoder,
+    "The last norm runs at every level of your calls: which one has no layer left?",
+    line=("return norm(x)", "for _ in [*layers, norm]:\n        x = norm(x)\n    return x"),
+)
+misconception(
+    encoder,
+    "The norm runs once for each layer: call it only where no layer is left.",
+    line=("return norm(x)", "for _ in layers:\n        x = norm(x)\n    return x"),
+)
+misconception(
+    encoder,
+    "The norm stands in front of your stack, and is due behind it.",
+    by=lambda x, layers, norm, src_mask: encoder(norm(x), layers, lambda y: y, src_mask),
+)
+misconception(
+    encoder,
+    "Each layer reads the x that came in, so only one of them counts: it must read what the "
+    "one before it left.",
+    by=lambda x, layers, *rest: encoder(x, layers[-1:], *rest),
+)
+misconception(
+    encoder,
+    "Only the first layer runs: what happens to the rest of the list?",
+    line=("in layers", "in layers[:1]"),
+)
+misconception(
+    encoder,
+    "The layers run from the last to the first: turn their order round.",
+    line=("in layers", "in layers[::-1]"),
+)
+misconception(
+    encoder,
+    "You add x to what a layer gives: the sums stand inside the layers already.",
+    line=("= layer(", "= x + layer("),
+)
 
 
 class _EncoderLayer(nn.Module):
+    """Layer(d_model, num_heads, d_ff), x (batch, src, d_model), src_mask -> (batch, src,
+    d_model)
+    """
+
     def __init__(self, d_model: int, num_heads: int, d_ff: int) -> None:
         super().__init__()
         self.look = MultiHeadAttention(d_model, num_heads)
@@ -162,49 +240,6 @@ class _EncoderLayer(nn.Module):
     def looked(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         normed = self.norm1(x)
         return x + self.look(normed, normed, normed, src_mask)
-
-
-_Add = Callable[[Tensor, Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]], Tensor]
-
-
-def _layer_that_runs(forward: Callable[..., Tensor]) -> type[_EncoderLayer]:
-    return type("_LayerThatRuns", (_EncoderLayer,), {"forward": forward})
-
-
-def _norm_behind(
-    x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]
-) -> Tensor:
-    return x + norm(sublayer(x))
-
-
-def _layer_that_adds(first: _Add, second: _Add) -> type[_EncoderLayer]:
-    def forward(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        x = first(x, lambda read: self.look(read, read, read, src_mask), self.norm1)
-        return second(x, self.think, self.norm2)
-
-    return _layer_that_runs(forward)
-
-
-def _one_norm(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
-    x = self.looked(x, src_mask)
-    return x + self.think(self.norm1(x))
-
-
-def _sum_from_the_start(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
-    return x + self.think(self.norm2(self.looked(x, src_mask)))
-
-
-def _both_read_the_start(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
-    return self.looked(x, src_mask) + self.think(self.norm2(x))
-
-
-def _query_normed(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
-    x = x + self.look(self.norm1(x), x, x, src_mask)
-    return x + self.think(self.norm2(x))
-
-
-def _think_first(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
-    return self.looked(x + self.think(self.norm2(x)), src_mask)
 
 
 def _encoder_layer_cases() -> Cases:
@@ -226,15 +261,103 @@ def _run_encoder_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> An
     return run_layer(answer, sizes, numbers, x, src_mask)
 
 
-def _memory_shape() -> tuple[int, ...]:
+encoder_layer = task(
+    _encoder_layer_cases,
+    name="encoder_layer",
+    measures="both sums, each read through its own norm",
+    run=_run_encoder_layer,
+)(_EncoderLayer)
+
+
+def _layer_that_runs(forward: Callable[..., Tensor]) -> type[_EncoderLayer]:
+    return type("_LayerThatRuns", (_EncoderLayer,), {"forward": forward})
+
+
+_Add = Callable[[Tensor, _Norm, _Norm], Tensor]
+
+
+def _layer_that_adds(first: _Add, second: _Add) -> type[_EncoderLayer]:
+    def forward(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None = None) -> Tensor:
+        x = first(x, lambda read: self.look(read, read, read, src_mask), self.norm1)
+        return second(x, self.think, self.norm2)
+
+    return _layer_that_runs(forward)
+
+
+again(
+    encoder_layer,
+    "padding-mask-missing",
+    by=_layer_that_runs(lambda self, x, src_mask: _EncoderLayer.forward(self, x)),
+)
+# At both sums, or at one of them.
+for _id, (_add, *_) in residual.mistakes.items():
+    for _both in ((_add, _add), (_add, residual), (residual, _add)):
+        again(encoder_layer, _id, by=_layer_that_adds(*_both))
+
+
+def _query_normed(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    x = x + self.look(self.norm1(x), x, x, src_mask)
+    return x + self.think(self.norm2(x))
+
+
+def _norm_behind(x: Tensor, sublayer: _Norm, norm: _Norm) -> Tensor:
+    return x + norm(sublayer(x))
+
+
+misconception(
+    encoder_layer,
+    "The second sum starts from the x that came in, so what look has added is lost: start "
+    "from what look has left.",
+    by=_layer_that_runs(
+        lambda self, x, src_mask: x + self.think(self.norm2(self.looked(x, src_mask)))
+    ),
+)
+misconception(
+    encoder_layer,
+    "What thinks is given the x that came in: give it what look has left.",
+    by=_layer_that_runs(
+        lambda self, x, src_mask: self.looked(x, src_mask) + self.think(self.norm2(x))
+    ),
+)
+misconception(
+    encoder_layer,
+    "You use norm1 twice and never norm2: each sublayer has a norm of its own.",
+    by=_layer_that_runs(
+        lambda self, x, src_mask: (y := self.looked(x, src_mask)) + self.think(self.norm1(y))
+    ),
+)
+misconception(
+    encoder_layer,
+    "Only the query has gone through the norm: keys and values are read from the normed x as well.",
+    by=_layer_that_runs(_query_normed),
+)
+misconception(
+    encoder_layer,
+    "Your layer thinks before it looks.",
+    by=_layer_that_runs(
+        lambda self, x, src_mask: self.looked(x + self.think(self.norm2(x)), src_mask)
+    ),
+)
+misconception(
+    encoder_layer,
+    "The norms stand behind the sublayers, and are due in front of them.",
+    by=_layer_that_adds(_norm_behind, _norm_behind),
+)
+
+
+@question(measures="which sizes leave a stack, and padding's part")
+def memory_shape() -> tuple[int, ...]:
+    """the memory of 3 sentences of 2, 5 and 4 words -> (batch, src, d_model)"""
     longest = max(2, 5, 4)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         return tuple(Encoder(30, 6, num_layers=4)(torch.zeros(3, longest, 30)).shape)
 
 
-def _without_thinking(
-    add: Callable[[Tensor, Tensor], Tensor] = torch.add, *, last_norm: bool = True, word: int = 1
+@question(decimals=3, measures="that a silent sublayer adds nothing to the stream")
+def without_thinking(
+    *, add: Callable[[Tensor, Tensor], Tensor] = torch.add, last_norm: bool = True, word: int = 1
 ) -> list[float]:
+    """the memory of fish, three numbers, where the feed-forward layer answers zeros"""
     encoder = example.model().encoder.requires_grad_(False)
     layer = encoder.layers[0]
     x = layer.self_attention_residual(vectors(), lambda q: layer.self_attention(q, q, q))
@@ -246,224 +369,56 @@ def _on_the_road(stage: str) -> list[float]:
     return example.trace()[stage].value[1, 1].tolist()
 
 
+again(without_thinking, "norm-never-applied", last_norm=False)
+again(without_thinking, "residual-missing", add=lambda x, answer: answer)
+misconception(
+    without_thinking,
+    "That is fish in the memory as it was, with its thinking.",
+    by=partial(_on_the_road, "memory"),
+)
+misconception(
+    without_thinking,
+    "That is the norm in front of the look: what does the last norm read now?",
+    by=partial(_on_the_road, "encoder.layers.0.self_attention_residual.norm.output"),
+)
+misconception(without_thinking, "These are the numbers of dog.", word=0)
+
+
 def _who_hears(mask: Tensor) -> frozenset[str]:
     grid = influence(example.model().encode, example.src, vocab_size=4, src_mask=mask).grid
     names = [word for line in example.words["src"] for word in line]
     return frozenset(names[row] for row, column in grid.nonzero().tolist() if row != column)
 
 
-_SUMS = {mistake.id: mistake.wrong for mistake in residual.MISTAKES if mistake.target == "residual"}
-_sum = next(target.right for target in residual.TARGETS if target.name == "residual")
+@question(options=tuple(example.vocabulary), measures="reading two joined masks as a map")
+def who_hears() -> frozenset[str]:
+    """the words that hear another word, under padding mask and causal mask"""
+    return _who_hears(example.src_mask & causal_mask(2))
 
-QUESTIONS = (
-    Question(
-        name="memory_shape",
-        contract="the memory of 3 sentences of 2, 5 and 4 words -> (batch, src, d_model)",
-        right=_memory_shape,
-    ),
-    Question(
-        name="without_thinking",
-        contract="the memory of fish, three numbers, where the feed-forward layer answers zeros",
-        right=_without_thinking,
-        wrong={
-            "norm-never-applied": partial(_without_thinking, last_norm=False),
-            "residual-missing": partial(_without_thinking, lambda x, answer: answer),
-        },
-        decimals=3,
-        slips={
-            "That is fish in the memory as it was, with its thinking.": partial(
-                _on_the_road, "memory"
-            ),
-            "That is the norm in front of the look: what does the last norm read now?": partial(
-                _on_the_road, "encoder.layers.0.self_attention_residual.norm.output"
-            ),
-            "These are the numbers of dog.": partial(_without_thinking, word=0),
-        },
-    ),
-    Question(
-        name="who_hears",
-        contract="the words that hear another word, under padding mask and causal mask",
-        right=lambda: _who_hears(example.src_mask & causal_mask(2)),
-        wrong={"causal-triu": lambda: _who_hears(example.src_mask & causal_mask(2).mT)},
-        options=tuple(example.vocabulary),
-        slips={
-            'You let "cat" hear "<pad>", which the padding mask hides from every look.': (
-                lambda: _who_hears(causal_mask(2))
-            ),
-            "That is the map under the padding mask alone: now later places are hidden as well.": (
-                lambda: _who_hears(example.src_mask)
-            ),
-            '"dog" stands in front of "fish": what does the causal mask say to that?': (
-                lambda: _who_hears(example.src_mask) - {"<pad>"}
-            ),
-            '"<pad>" stands first in its sentence: which places may it look at?': (
-                lambda: _who_hears(example.src_mask) - {"dog"}
-            ),
-            "Not nobody: in one of the two sentences a real word has a real word before it.": (
-                lambda: _who_hears(causal_mask(2) & causal_mask(2).mT)
-            ),
-        },
-    ),
+
+again(who_hears, "causal-triu", by=lambda: _who_hears(example.src_mask & causal_mask(2).mT))
+misconception(
+    who_hears,
+    'You let "cat" hear "<pad>", which the padding mask hides from every look.',
+    by=lambda: _who_hears(causal_mask(2)),
 )
-
-TARGETS = (
-    Target(
-        name="stack",
-        contract="make, a function that builds a layer, num_layers -> as many layers, whose "
-        "weights an optimiser finds",
-        right=_stack,
-        cases=_stack_cases,
-        observe=_look_into,
-        slips={
-            "Your stack holds one layer less than asked for.": (
-                lambda make, num_layers: _stack(make, num_layers - 1)
-            ),
-            "Your stack holds one layer, however many are asked for.": lambda make, _: _stack(
-                make, 1
-            ),
-            "Your stack holds one layer more than asked for.": (
-                lambda make, num_layers: _stack(make, num_layers + 1)
-            ),
-        },
-    ),
-    Target(
-        name="encoder",
-        contract="x (batch, src, d_model), layers, a list of functions of x and src_mask, norm, "
-        "src_mask -> (batch, src, d_model)",
-        right=_encoder,
-        cases=_encoder_cases,
-        slips={
-            "The norm runs after every layer: call it once, on what leaves the last one.": (
-                _norm_after_each
-            ),
-            "The last norm runs at every level of your calls: which one has no layer left?": (
-                partial(_norm_again, also_below=True)
-            ),
-            "The norm runs once for each layer: call it only where no layer is left.": (
-                partial(_norm_again, also_below=False)
-            ),
-            "The norm stands in front of your stack, and is due behind it.": _norm_first,
-            "Each layer reads the x that came in, so only one of them counts: it must read what "
-            "the one before it left.": (
-                lambda x, layers, norm, src_mask: norm(layers[-1](x, src_mask))
-            ),
-            "Only the first layer runs: what happens to the rest of the list?": (
-                lambda x, layers, norm, src_mask: norm(layers[0](x, src_mask))
-            ),
-            "The layers run from the last to the first: turn their order round.": (
-                lambda x, layers, norm, src_mask: _encoder(x, layers[::-1], norm, src_mask)
-            ),
-            "You add x to what a layer gives: the sums stand inside the layers already.": (
-                _stack_that_adds
-            ),
-        },
-        avoid=("a loop",),
-    ),
-    Target(
-        name="encoder_layer",
-        contract="Layer(d_model, num_heads, d_ff), x (batch, src, d_model), src_mask -> (batch, "
-        "src, d_model)",
-        right=_EncoderLayer,
-        cases=_encoder_layer_cases,
-        also={
-            "padding-mask-missing": _layer_that_runs(
-                lambda self, x, src_mask: _EncoderLayer.forward(self, x)
-            ),
-            **{id: _layer_that_adds(add, add) for id, add in _SUMS.items()},
-        },
-        halves={
-            id: (_layer_that_adds(add, _sum), _layer_that_adds(_sum, add))
-            for id, add in _SUMS.items()
-        },
-        slips={
-            "The second sum starts from the x that came in, so what look has added is lost: start "
-            "from what look has left.": _layer_that_runs(_sum_from_the_start),
-            "What thinks is given the x that came in: give it what look has left.": (
-                _layer_that_runs(_both_read_the_start)
-            ),
-            "You use norm1 twice and never norm2: each sublayer has a norm of its own.": (
-                _layer_that_runs(_one_norm)
-            ),
-            "Only the query has gone through the norm: keys and values are read from the normed x "
-            "as well.": _layer_that_runs(_query_normed),
-            "Your layer thinks before it looks.": _layer_that_runs(_think_first),
-            "The norms stand behind the sublayers, and are due in front of them.": (
-                _layer_that_adds(_norm_behind, _norm_behind)
-            ),
-        },
-        run=_run_encoder_layer,
-    ),
+misconception(
+    who_hears,
+    "That is the map under the padding mask alone: now later places are hidden as well.",
+    by=lambda: _who_hears(example.src_mask),
 )
-
-_LAYER = "EncoderLayer(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)"
-_LAYERS = (
-    "        self.layers = nn.ModuleList(\n"
-    f"            {_LAYER}\n"
-    "            for _ in range(num_layers)\n"
-    "        )\n"
+misconception(
+    who_hears,
+    '"dog" stands in front of "fish": what does the causal mask say to that?',
+    by=lambda: _who_hears(example.src_mask) - {"<pad>"},
 )
-
-MISTAKES = (
-    Mistake(
-        id="norm-never-applied",
-        sentence="The last norm is there and never called, so what leaves the stack is the bare "
-        "sum: return norm(x).",
-        step="10",
-        target="encoder",
-        wrong=_norm_never_applied,
-        plant=Plant("encoder", "return x if self.norm is None else self.norm(x)\n", "return x\n"),
-    ),
-    Mistake(
-        id="padding-mask-missing",
-        sentence="Somewhere the padding of the source is not hidden, so words hear it: hand "
-        "src_mask to every look at the source.",
-        step="10",
-        target="encoder",
-        wrong=_padding_mask_missing,
-        variants=(_mask_for_the_first,),
-        plant=Plant("encoder", "x = layer(x, src_mask=src_mask)\n", "x = layer(x)\n"),
-    ),
-    Mistake(
-        id="layers-cloned",
-        sentence="All layers are copies of one and start equal: build each one afresh.",
-        step="10",
-        target="stack",
-        wrong=_layers_cloned,
-        variants=(lambda make, num_layers: [*_layers_cloned(make, num_layers)],),
-        plant=Plant(
-            "encoder",
-            _LAYERS,
-            "        import copy\n\n"
-            f"        one = {_LAYER}\n"
-            "        self.layers = nn.ModuleList(copy.deepcopy(one) for _ in range(num_layers))\n",
-        ),
-    ),
-    Mistake(
-        id="layers-shared",
-        sentence="The list holds one layer several times, so all of them have the same weights "
-        "for ever: build a new one for each place.",
-        step="10",
-        target="stack",
-        wrong=_layers_shared,
-        variants=(lambda make, num_layers: [make()] * num_layers,),
-        plant=Plant(
-            "encoder",
-            _LAYERS,
-            f"        one = {_LAYER}\n        self.layers = nn.ModuleList([one] * num_layers)\n",
-        ),
-    ),
-    Mistake(
-        id="layers-in-list",
-        sentence="A plain list hides its layers from the optimiser, which would train none of "
-        "them: put them into nn.ModuleList or nn.Sequential.",
-        step="a1",
-        target="stack",
-        wrong=_layers_in_list,
-        plant=Plant(
-            "encoder",
-            _LAYERS,
-            f"        self.layers = [\n            {_LAYER}\n"
-            "            for _ in range(num_layers)\n        ]\n",
-        ),
-    ),
+misconception(
+    who_hears,
+    '"<pad>" stands first in its sentence: which places may it look at?',
+    by=lambda: _who_hears(example.src_mask) - {"dog"},
+)
+misconception(
+    who_hears,
+    "Not nobody: in one of the two sentences a real word has a real word before it.",
+    by=lambda: _who_hears(causal_mask(2) & causal_mask(2).mT),
 )

@@ -9,13 +9,9 @@ from torch import Tensor
 from twelve.generation import CachedDecoder, greedy_decode
 from twelve.positional_encoding import sinusoid
 from twelve_lab import example
-from twelve_lab.check.declare import Cases, Mistake, Plant, Question, Target
-from twelve_lab.exercises.attention import WRONG_SCORES, scores
-from twelve_lab.exercises.numbers import companion_heads, seeded
-
-
-def _embed_step(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
-    return table[new] + positions[length : length + new.size(1)]
+from twelve_lab.exercises.attention import attention_scores, qk_swapped
+from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.numbers import distinct_heads, seeded
 
 
 def _embed_step_cases() -> Cases:
@@ -28,23 +24,44 @@ def _embed_step_cases() -> Cases:
     }
 
 
-def _decode_position_zero(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
-    return table[new] + positions[: new.size(1)]
+@task(_embed_step_cases, forbidden=("a slice",), measures="that a new word knows its place")
+def embed_step(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
+    """new ids (batch, new), length (how many words stand before them), table (vocab, d_model),
+    positions (max_len, d_model) -> (batch, new, d_model)
+    """
+    return table[new] + positions[length : length + new.size(1)]
 
 
-def _one_place(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
-    return table[new] + positions[length]
+mistake(
+    embed_step,
+    "decode-position-zero",
+    "Your positions start at 0 in every step: start where the words written so far end, so that "
+    "the first new word stands at place length.",
+    line=("length : length + new", ": new"),
+    hidden_in={"the first word"},
+    plant=Plant("generation", "[self.length : self.length + new]\n", "[:new]\n"),
+)
+misconception(
+    embed_step,
+    "All new words got one place: they stand one behind the other.",
+    line=("length : length + new.size(1)", "length"),
+)
+misconception(
+    embed_step,
+    "Only the last of the new words is left: several may come at once.",
+    by=lambda *given: embed_step(*given)[:, -1:],
+)
+misconception(
+    embed_step,
+    "Your places start one too early: they are counted from 0, so the last word that is written "
+    "stands at length - 1.",
+    by=lambda new, length, *rest: embed_step(new, max(length - 1, 0), *rest),
+)
 
 
-def _only_the_last(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
-    return _embed_step(new, length, table, positions)[:, -1:]
-
-
-def _place_too_early(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
-    return _embed_step(new, max(length - 1, 0), table, positions)
-
-
-def _places_run(*, max_len: int = 12) -> list[int]:
+@question(measures="counting the work with a cache and without")
+def places_run(*, max_len: int = 12) -> list[int]:
+    """how many places run through the decoder for 12 ids, without a cache and with one"""
     ran: list[int] = []
     counts = []
     model = example.distinct.model()
@@ -56,17 +73,28 @@ def _places_run(*, max_len: int = 12) -> list[int]:
     return counts
 
 
-def _mixed(without: int, cached: int) -> list[int]:
+def _mixed(without: int, cached: int) -> Callable[[], list[int]]:
     """Count one of the two ways with the start as a step, or both."""
-    return [_places_run(max_len=without)[0], _places_run(max_len=cached)[1]]
+    return lambda: [places_run(max_len=without)[0], places_run(max_len=cached)[1]]
 
 
-def _between(query_len: int, key_len: int) -> tuple[int, ...]:
-    query, key = (companion_heads(length)[0] for length in (query_len, key_len))
-    return tuple(scores(query, key).shape)
+misconception(
+    places_run, "The start is given: of the 12 ids the model writes 11.", by=_mixed(13, 13)
+)
+misconception(
+    places_run, "With a cache, too, the start is given and is no step.", by=_mixed(12, 13)
+)
+misconception(
+    places_run,
+    "Without a cache, too, the start is given: when the last id is chosen, it is not in the "
+    "sentence yet.",
+    by=_mixed(13, 12),
+)
 
 
-def _step_scores_shape(*, scores: Callable[..., Tensor] = scores) -> tuple[int, ...]:
+@question(measures="new queries against all keys")
+def step_scores_shape(*, scores: Callable[..., Tensor] = attention_scores) -> tuple[int, ...]:
+    """4 new words after 3 kept ones -> (batch, head, query, key)"""
     sizes = example.SIZES
     model = example.distinct.model().requires_grad_(False)
     memory = seeded()(sizes.batch, sizes.src, sizes.d_model)
@@ -74,66 +102,30 @@ def _step_scores_shape(*, scores: Callable[..., Tensor] = scores) -> tuple[int, 
     decoder = CachedDecoder(model, memory, max_len=8)
     for piece in ids.split([3, 4], dim=1):
         decoder.step(piece)
-    query, *_ = companion_heads(piece.size(1))
+    query, *_ = distinct_heads(piece.size(1))
     cache = decoder.self_caches[0]
     return tuple(scores(query, cache.keys[:, :, : cache.length]).shape)
 
 
-QUESTIONS = (
-    Question(
-        name="places_run",
-        contract="how many places run through the decoder for 12 ids, without a cache and with one",
-        right=_places_run,
-        slips={
-            "The start is given: of the 12 ids the model writes 11.": partial(_mixed, 13, 13),
-            "With a cache, too, the start is given and is no step.": partial(_mixed, 12, 13),
-            "Without a cache, too, the start is given: when the last id is chosen, it is not in "
-            "the sentence yet.": partial(_mixed, 13, 12),
-        },
-    ),
-    Question(
-        name="step_scores_shape",
-        contract="4 new words after 3 kept ones -> (batch, head, query, key)",
-        right=_step_scores_shape,
-        wrong={"qk-swapped": partial(_step_scores_shape, scores=WRONG_SCORES["qk-swapped"])},
-        slips={
-            "The new words look at the kept ones, too.": partial(_between, 4, 4),
-            "The new words look at themselves, too.": partial(_between, 4, 3),
-            "The kept words have asked already: what is kept of them are keys and values.": (
-                partial(_between, 7, 7)
-            ),
-            "Those are the queries: whom does each of them score?": (
-                lambda: tuple(companion_heads(4)[0].shape)
-            ),
-        },
-    ),
-)
+def _between(query_len: int, key_len: int) -> tuple[int, ...]:
+    query, key = (distinct_heads(length)[0] for length in (query_len, key_len))
+    return tuple(attention_scores(query, key).shape)
 
-TARGETS = (
-    Target(
-        name="embed_step",
-        contract="new ids (batch, new), length (how many words stand before them), table (vocab, "
-        "d_model), positions (max_len, d_model) -> (batch, new, d_model)",
-        right=_embed_step,
-        cases=_embed_step_cases,
-        slips={
-            "All new words got one place: they stand one behind the other.": _one_place,
-            "Only the last of the new words is left: several may come at once.": _only_the_last,
-            "Your places start one too early: they are counted from 0, so the last word that is "
-            "written stands at length - 1.": _place_too_early,
-        },
-        avoid=("a slice",),
-    ),
-)
 
-MISTAKES = (
-    Mistake(
-        id="decode-position-zero",
-        sentence="Your positions start at 0 in every step: start where the words written so far "
-        "end, so that the first new word stands at place length.",
-        step="14",
-        target="embed_step",
-        wrong=_decode_position_zero,
-        plant=Plant("generation", "[self.length : self.length + new]\n", "[:new]\n"),
-    ),
+again(step_scores_shape, "qk-swapped", scores=qk_swapped.wrong)
+misconception(
+    step_scores_shape, "The new words look at the kept ones, too.", by=partial(_between, 4, 4)
+)
+misconception(
+    step_scores_shape, "The new words look at themselves, too.", by=partial(_between, 4, 3)
+)
+misconception(
+    step_scores_shape,
+    "The kept words have asked already: what is kept of them are keys and values.",
+    by=partial(_between, 7, 7),
+)
+misconception(
+    step_scores_shape,
+    "Those are the queries: whom does each of them score?",
+    by=lambda: tuple(distinct_heads(4)[0].shape),
 )

@@ -9,18 +9,37 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from twelve_lab import example
-from twelve_lab.check.declare import Cases, Mistake, Plant, Question, Target
-from twelve_lab.check.modules import Misbuilt, build
-from twelve_lab.exercises.numbers import companion_heads, seeded, vectors
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    Task,
+    again,
+    inherit,
+    misconception,
+    mistake,
+    question,
+    task,
+)
+from twelve_lab.exercises.modules import Misbuilt, build
+from twelve_lab.exercises.numbers import distinct_heads, seeded, vectors
 from twelve_lab.show.format import format_number
 
+_NORMALIZED = "(x - mean) / torch.sqrt(variance + self.eps)"
+_MEAN = 'mean: Float[Tensor, "*batch 1"] = x.mean({dim}, keepdim=True)\n'
+_VARIANCE = (
+    '        variance: Float[Tensor, "*batch 1"] = (x - mean).square().mean({dim}, keepdim=True)\n'
+)
+# These cases do not show a wrong eps.
+_LARGE = {"twelve numbers", "a square of numbers", "all sizes differ"}
 
-def _layer_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, *, dim: int | tuple[int, ...] = -1, eps: float = 1e-5
-) -> Tensor:
-    mean = x.mean(dim, keepdim=True)
-    variance = x.var(dim, unbiased=False, keepdim=True)
-    return (x - mean) / torch.sqrt(variance + eps) * weight + bias
+
+def _over(dim: str) -> str:
+    return (_MEAN + _VARIANCE).format(dim=dim)
+
+
+def _other_eps(at: Task) -> None:
+    for eps in ("1e-3", "1e-6", "1e-8"):
+        misconception(at, f"Your eps is {eps}: take 1e-5, as the task says.", eps=float(eps))
 
 
 def _layer_norm_cases() -> Cases:
@@ -33,70 +52,101 @@ def _layer_norm_cases() -> Cases:
     }
 
 
-def _ln_unbiased(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5) -> Tensor:
-    deviation = x.std(-1, keepdim=True)
-    return (x - x.mean(-1, keepdim=True)) / (deviation + eps) * weight + bias
-
-
-def _ln_unbiased_inside(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    variance = x.var(-1, keepdim=True)
-    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance + 1e-5) * weight + bias
-
-
-def _ln_sequence(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _layer_norm(x, weight, bias, dim=-2)
-
-
-def _ln_sentence(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _layer_norm(x, weight, bias, dim=tuple(range(1, x.ndim)))
-
-
-def _ln_batch(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _layer_norm(x, weight, bias, dim=0)
-
-
-def _ln_no_keepdim(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    mean, variance = x.mean(-1), x.var(-1, unbiased=False)
-    return (x - mean) / torch.sqrt(variance + 1e-5) * weight + bias
-
-
-def _ln_over_tokens(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _layer_norm(x, weight, bias, dim=tuple(range(x.ndim - 1)))
-
-
-def _ln_turned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    mean, variance = torch.var_mean(x, -1, correction=0, keepdim=True)
-    return (x - mean) / torch.sqrt(variance + 1e-5) * weight + bias
-
-
-def _ln_eps_outside(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    deviation = x.std(-1, unbiased=False, keepdim=True)
-    return (x - x.mean(-1, keepdim=True)) / (deviation + 1e-5) * weight + bias
-
-
-def _ln_no_root(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    variance = x.var(-1, unbiased=False, keepdim=True)
-    return (x - x.mean(-1, keepdim=True)) / (variance + 1e-5) * weight + bias
-
-
-def _ln_mean_kept(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    variance = x.var(-1, unbiased=False, keepdim=True)
-    return x / torch.sqrt(variance + 1e-5) * weight + bias
-
-
-def _ln_eps_tiny(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return _layer_norm(x, weight, bias, eps=1e-10)
-
-
-def _rms_norm(
+@task(
+    _layer_norm_cases,
+    forbidden=("layer_norm", "LayerNorm"),
+    measures="axis, keepdim, correction and eps together",
+)
+def layer_norm(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor,
     *,
     dim: int | tuple[int, ...] = -1,
     keepdim: bool = True,
     eps: float = 1e-5,
 ) -> Tensor:
-    return x / torch.sqrt(x.square().mean(dim, keepdim=keepdim) + eps) * weight
+    """x (*batch, d_model), weight (d_model), bias (d_model) -> (*batch, d_model)"""
+    variance, mean = torch.var_mean(x, dim, correction=0, keepdim=keepdim)
+    return (x - mean) / torch.sqrt(variance + eps) * weight + bias
+
+
+ln_unbiased = mistake(
+    layer_norm,
+    "ln-unbiased",
+    "Your variance is that of a sample, the squares divided by d_model - 1: divide by d_model (in "
+    "torch unbiased=False, or correction=0).",
+    line=("torch.sqrt(variance + eps)", "(x.std(dim, keepdim=True) + eps)"),
+    plant=Plant("normalization", _NORMALIZED, "(x - mean) / (x.std(-1, keepdim=True) + self.eps)"),
+)
+again(layer_norm, "ln-unbiased", by=partial(ln_unbiased.wrong, eps=1e-6))
+again(layer_norm, "ln-unbiased", line=("correction=0, ", ""))
+mistake(
+    layer_norm,
+    "ln-sequence",
+    "You normalised over the sentence, so that words hear of each other: normalise each word's own "
+    "features, the last axis (-1).",
+    dim=-2,
+    plant=Plant("normalization", _over("-1"), _over("1 if x.ndim == 3 else -1")),
+)
+again(layer_norm, "ln-sequence", line=("x, dim,", "x, tuple(range(1, x.ndim)),"))
+again(layer_norm, "ln-sequence", dim=1)
+mistake(
+    layer_norm,
+    "ln-batch",
+    "You normalised across the batch, so that sentences hear of each other: normalise each word's "
+    "own features, the last axis (-1).",
+    dim=0,
+    plant=Plant("normalization", _over("-1"), _over("0 if x.ndim == 3 else -1")),
+)
+again(layer_norm, "ln-batch", line=("x, dim,", "x, tuple(range(x.ndim - 1)),"))
+mistake(
+    layer_norm,
+    "ln-no-keepdim",
+    "Without keepdim=True the means lose their axis and lie along the columns: keep it in each "
+    "mean and each variance.",
+    keepdim=False,
+    refused_in={"twelve numbers", "small numbers", "all sizes differ"},
+    plant=Plant("normalization", "= x.mean(-1, keepdim=True)\n", "= x.mean(-1)\n"),
+)
+mistake(
+    layer_norm,
+    "ln-eps-tiny",
+    "Your eps is far smaller than 1e-5 and makes noise large where a word's features are nearly "
+    "equal: use 1e-5.",
+    eps=1e-10,
+    hidden_in=_LARGE,
+    plant=Plant("normalization", _NORMALIZED, "(x - mean) / torch.sqrt(variance + 1e-10)"),
+)
+misconception(
+    layer_norm,
+    "The mean and the variance have changed places: torch.var_mean returns the variance first.",
+    line=("variance, mean", "mean, variance"),
+)
+misconception(
+    layer_norm,
+    "Your eps stands outside the root: add it to the variance, and then take the root.",
+    line=("torch.sqrt(variance + eps)", "(torch.sqrt(variance) + eps)"),
+)
+no_root = misconception(
+    layer_norm, "You divided by the variance: take its root first.", line=("torch.sqrt", "")
+)
+mean_kept = misconception(
+    layer_norm,
+    "You divided and took no mean off: subtract it from x first.",
+    line=("(x - mean)", "x"),
+)
+misconception(
+    layer_norm,
+    "This is an RMSNorm with a bias: take the mean off first.",
+    by=lambda x, weight, bias: rms_norm(x, weight) + bias,
+)
+misconception(
+    layer_norm,
+    "Your weight stretches the bias as well: multiply first, and add the bias to that.",
+    line=("+ bias", "+ bias * weight"),
+)
+_other_eps(layer_norm)
 
 
 def _rms_norm_cases() -> Cases:
@@ -107,26 +157,6 @@ def _rms_norm_cases() -> Cases:
         "a square of numbers": (draw(3, 3), draw(3)),
         "all sizes differ": (draw(2, 5, 24), draw(24)),
     }
-
-
-def _rms_eps_outside(x: Tensor, weight: Tensor) -> Tensor:
-    return x / (torch.sqrt(x.square().mean(-1, keepdim=True)) + 1e-5) * weight
-
-
-def _rms_no_root(x: Tensor, weight: Tensor) -> Tensor:
-    return x / (x.square().mean(-1, keepdim=True) + 1e-5) * weight
-
-
-def _rms_sum(x: Tensor, weight: Tensor) -> Tensor:
-    return x / torch.sqrt(x.square().sum(-1, keepdim=True) + 1e-5) * weight
-
-
-def _rms_length(x: Tensor, weight: Tensor) -> Tensor:
-    return x / x.norm(dim=-1, keepdim=True) * weight
-
-
-def _rms_magnitudes(x: Tensor, weight: Tensor) -> Tensor:
-    return x / (x.abs().mean(-1, keepdim=True) + 1e-5) * weight
 
 
 def _run_rms_norm(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
@@ -147,233 +177,160 @@ def _run_rms_norm(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     return functional_call(layer, {"weight": weight}, (x,))
 
 
-def _other_eps(norm: Callable[..., Tensor]) -> dict[str, Callable[..., Tensor]]:
-    return {
-        f"Your eps is {eps}: take 1e-5, as the task says.": partial(norm, eps=float(eps))
-        for eps in ("1e-3", "1e-6", "1e-8")
-    }
+@task(
+    _rms_norm_cases,
+    forbidden=("rms_norm", "RMSNorm"),
+    run=_run_rms_norm,
+    measures="a learned weight, and eps under the root",
+)
+def rms_norm(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    dim: int | tuple[int, ...] = -1,
+    keepdim: bool = True,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer(d_model), weight (d_model), x (*batch, d_model) -> (*batch, d_model)"""
+    mean_square = x.square().mean(dim, keepdim=keepdim)
+    return x / torch.sqrt(mean_square + eps) * weight
 
 
-def _means_shape(*, dim: int | tuple[int, ...] = -1, keepdim: bool = True) -> tuple[int, ...]:
-    return tuple(companion_heads()[0].mean(dim, keepdim=keepdim).shape)
+mistake(
+    rms_norm,
+    "rms-eps-outside",
+    "You added eps to the root, which shows at small numbers alone: add it to the mean square, "
+    "under the root.",
+    line=("torch.sqrt(mean_square + eps)", "(torch.sqrt(mean_square) + eps)"),
+    hidden_in=_LARGE,
+    plant=Plant(
+        "normalization",
+        "x / torch.sqrt(mean_square + self.eps)",
+        "x / (torch.sqrt(mean_square) + self.eps)",
+    ),
+)
+again(rms_norm, "ln-sequence", dim=-2)
+again(rms_norm, "ln-sequence", dim=1)
+again(rms_norm, "ln-sequence", line=("mean(dim,", "mean(tuple(range(1, x.ndim)),"))
+again(rms_norm, "ln-batch", dim=0)
+again(rms_norm, "ln-batch", line=("mean(dim,", "mean(tuple(range(x.ndim - 1)),"))
+again(rms_norm, "ln-no-keepdim", keepdim=False)
+misconception(
+    rms_norm, "You divided by the mean square: take its root first.", line=("torch.sqrt", "")
+)
+misconception(
+    rms_norm,
+    "You took the root of the sum of the squares: of their mean is due.",
+    line=(".mean(", ".sum("),
+)
+misconception(
+    rms_norm,
+    "You divided by the length of the vector, the root of a sum: the root of the mean of the "
+    "squares is due.",
+    by=lambda x, weight: x / x.norm(dim=-1, keepdim=True) * weight,
+)
+misconception(
+    rms_norm,
+    "You took the mean of the sizes: square first, then take the mean, then the root.",
+    by=lambda x, weight: x / (x.abs().mean(-1, keepdim=True) + 1e-5) * weight,
+)
+misconception(
+    rms_norm,
+    "You took the mean off: RMSNorm only divides.",
+    by=lambda x, weight: layer_norm(x, weight, 0 * weight),
+)
+misconception(
+    rms_norm,
+    "You multiplied by 1 + weight: the weight starts at 1, so it stretches as it is.",
+    line=("* weight", "* (1 + weight)"),
+)
+misconception(
+    rms_norm, "Your eps is 0, or far smaller than 1e-5: small numbers show it.", eps=1e-10
+)
+_other_eps(rms_norm)
 
 
-def _who_moves(*, dim: int | tuple[int, ...] = -1) -> frozenset[str]:
+@question(measures="one mean a row, its axis kept")
+def means_shape(*, dim: int | tuple[int, ...] = -1, keepdim: bool = True) -> tuple[int, ...]:
+    """the means of a LayerNorm over the queries of the companion's heads, with keepdim -> (batch,
+    head, query, d_k)
+    """
+    return tuple(distinct_heads()[0].mean(dim, keepdim=keepdim).shape)
+
+
+again(means_shape, "ln-sequence", dim=-2)
+again(means_shape, "ln-batch", dim=0)
+again(means_shape, "ln-no-keepdim", keepdim=False)
+misconception(
+    means_shape,
+    "That is the shape of the queries themselves. What becomes of the axis that is averaged?",
+    by=lambda: tuple(distinct_heads()[0].shape),
+)
+misconception(
+    means_shape,
+    "So the heads of a token share one mean: the query of each head is normalised by itself.",
+    dim=(1, 3),
+)
+
+
+@question(options=example.vocabulary, measures="that a token is normalised by itself alone")
+def who_moves(*, dim: int | tuple[int, ...] = -1) -> frozenset[str]:
+    """the words whose normalised numbers change when cat takes the place of fish"""
     words = [word for sentence in example.words["src"] for word in sentence]
     fish, cat = map(example.vocabulary.index, ("fish", "cat"))
     replaced = example.src.masked_fill(example.src == fish, cat)
     one = torch.ones(3)
     before, after = (
-        _layer_norm(vectors(ids), one, 0 * one, dim=dim).flatten(0, 1)
+        layer_norm(vectors(ids), one, 0 * one, dim=dim).flatten(0, 1)
         for ids in (example.src, replaced)
     )
     moved = (before != after).any(-1).tolist()
     return frozenset(word for word, moves in zip(words, moved, strict=True) if moves)
 
 
-def _rows(
-    layer_norm: Callable[..., Tensor] = _layer_norm, rms_norm: Callable[..., Tensor] = _rms_norm
+again(who_moves, "ln-sequence", dim=1)
+again(who_moves, "ln-batch", dim=0)
+misconception(
+    who_moves,
+    "That is the new word: call the place by the word that it takes the place of.",
+    by=lambda: frozenset({"cat"}),
+)
+misconception(
+    who_moves,
+    "So all tokens would share one mean and one variance: each token has its own.",
+    dim=(0, 1),
+)
+
+
+@question(decimals=2, measures="mean, biased variance, and what RMSNorm leaves out")
+def three_rows(
+    *, norm: Callable[..., Tensor] = layer_norm, rms: Callable[..., Tensor] = rms_norm
 ) -> list[Any]:
+    """LayerNorm of 1 1 1 1 6 and of 10 10 10 10 60, and RMSNorm of 5 5 5 5 5"""
     row, one = torch.tensor([1.0, 1, 1, 1, 6]), torch.ones(5)
-    normed = [layer_norm(x, one, 0 * one) for x in (row, 10 * row)]
+    normed = [norm(x, one, 0 * one) for x in (row, 10 * row)]
     # On paper there is no eps.
-    return torch.stack([*normed, rms_norm(5 * one, one)]).round(decimals=4).tolist()
+    return torch.stack([*normed, rms(5 * one, one)]).round(decimals=4).tolist()
 
 
-def _rows_grown() -> list[Any]:
-    first, _, third = _rows()
+again(three_rows, "ln-unbiased", norm=ln_unbiased.wrong)
+
+
+@misconception(three_rows)
+def rows_grown() -> list[Any]:
+    """The second row is ten times the first: are its deviations so too, and its root?"""
+    first, _, third = three_rows()
     return [first, [10 * number for number in first], third]
 
 
-QUESTIONS = (
-    Question(
-        name="means_shape",
-        contract="the means of a LayerNorm over the queries of the companion's heads, with "
-        "keepdim -> (batch, head, query, d_k)",
-        right=_means_shape,
-        wrong={
-            "ln-sequence": partial(_means_shape, dim=-2),
-            "ln-batch": partial(_means_shape, dim=0),
-            "ln-no-keepdim": partial(_means_shape, keepdim=False),
-        },
-        slips={
-            "That is the shape of the queries themselves. What becomes of the axis that is "
-            "averaged?": lambda: tuple(companion_heads()[0].shape),
-            "So the heads of a token share one mean: the query of each head is normalised by "
-            "itself.": partial(_means_shape, dim=(1, 3)),
-        },
-    ),
-    Question(
-        name="who_moves",
-        contract="the words whose normalised numbers change when cat takes the place of fish",
-        right=_who_moves,
-        wrong={
-            "ln-sequence": partial(_who_moves, dim=1),
-            "ln-batch": partial(_who_moves, dim=0),
-        },
-        options=example.vocabulary,
-        slips={
-            "That is the new word: call the place by the word that it takes the place "
-            "of.": lambda: frozenset({"cat"}),
-            "So all tokens would share one mean and one variance: each token has its own.": partial(
-                _who_moves, dim=(0, 1)
-            ),
-        },
-    ),
-    Question(
-        name="three_rows",
-        contract="LayerNorm of 1 1 1 1 6 and of 10 10 10 10 60, and RMSNorm of 5 5 5 5 5",
-        right=_rows,
-        wrong={"ln-unbiased": partial(_rows, _ln_unbiased)},
-        slips={
-            "The second row is ten times the first: are its deviations so too, and its "
-            "root?": _rows_grown,
-            "Rows 1 and 2 are right. The third is an RMSNorm, which takes no mean off.": partial(
-                _rows, rms_norm=lambda x, one: _layer_norm(x, one, 0 * one)
-            ),
-            "You divided by the variance: take its root first.": partial(_rows, _ln_no_root),
-            "You divided and took no mean off: LayerNorm does both, the mean first.": partial(
-                _rows, _ln_mean_kept
-            ),
-        },
-        decimals=2,
-    ),
+misconception(
+    three_rows,
+    "Rows 1 and 2 are right. The third is an RMSNorm, which takes no mean off.",
+    rms=lambda x, one: layer_norm(x, one, 0 * one),
 )
-
-TARGETS = (
-    Target(
-        name="layer_norm",
-        contract="x (*batch, d_model), weight (d_model), bias (d_model) -> (*batch, d_model)",
-        right=_layer_norm,
-        cases=_layer_norm_cases,
-        slips={
-            "The mean and the variance have changed places: torch.var_mean returns the variance "
-            "first.": _ln_turned,
-            "Your eps stands outside the root: add it to the variance, and then take the "
-            "root.": _ln_eps_outside,
-            "You divided by the variance: take its root first.": _ln_no_root,
-            "You divided and took no mean off: subtract it from x first.": _ln_mean_kept,
-            "This is an RMSNorm with a bias: take the mean off first.": lambda x, weight, bias: (
-                _rms_norm(x, weight) + bias
-            ),
-            "Your weight stretches the bias as well: multiply first, and add the bias to "
-            "that.": lambda x, weight, bias: _layer_norm(x, weight, bias * weight),
-            **_other_eps(_layer_norm),
-        },
-        avoid=("layer_norm", "LayerNorm"),
-    ),
-    Target(
-        name="rms_norm",
-        contract="Layer(d_model), weight (d_model), x (*batch, d_model) -> (*batch, d_model)",
-        right=_rms_norm,
-        cases=_rms_norm_cases,
-        also={
-            "ln-sequence": partial(_rms_norm, dim=-2),
-            "ln-batch": partial(_rms_norm, dim=0),
-            "ln-no-keepdim": partial(_rms_norm, keepdim=False),
-        },
-        halves={
-            "ln-sequence": (
-                partial(_rms_norm, dim=1),
-                lambda x, weight: _rms_norm(x, weight, dim=tuple(range(1, x.ndim))),
-            ),
-            "ln-batch": (lambda x, weight: _rms_norm(x, weight, dim=tuple(range(x.ndim - 1))),),
-        },
-        slips={
-            "You divided by the mean square: take its root first.": _rms_no_root,
-            "You took the root of the sum of the squares: of their mean is due.": _rms_sum,
-            "You divided by the length of the vector, the root of a sum: the root of the mean "
-            "of the squares is due.": _rms_length,
-            "You took the mean of the sizes: square first, then take the mean, then the "
-            "root.": _rms_magnitudes,
-            "You took the mean off: RMSNorm only divides.": lambda x, weight: _layer_norm(
-                x, weight, torch.zeros_like(weight)
-            ),
-            "You multiplied by 1 + weight: the weight starts at 1, so it stretches as it "
-            "is.": lambda x, weight: _rms_norm(x, 1 + weight),
-            "Your eps is 0, or far smaller than 1e-5: small numbers show it.": partial(
-                _rms_norm, eps=1e-10
-            ),
-            **_other_eps(_rms_norm),
-        },
-        avoid=("rms_norm", "RMSNorm"),
-        run=_run_rms_norm,
-    ),
-)
-
-_NORMALIZED = "(x - mean) / torch.sqrt(variance + self.eps)"
-_MEAN = 'mean: Float[Tensor, "*batch 1"] = x.mean({dim}, keepdim=True)\n'
-_VARIANCE = (
-    '        variance: Float[Tensor, "*batch 1"] = (x - mean).square().mean({dim}, keepdim=True)\n'
-)
-
-
-def _over(dim: str) -> str:
-    return (_MEAN + _VARIANCE).format(dim=dim)
-
-
-MISTAKES = (
-    Mistake(
-        id="ln-unbiased",
-        sentence="Your variance is that of a sample, the squares divided by d_model - 1: divide "
-        "by d_model (in torch unbiased=False, or correction=0).",
-        step="07",
-        target="layer_norm",
-        wrong=_ln_unbiased,
-        plant=Plant(
-            "normalization", _NORMALIZED, "(x - mean) / (x.std(-1, keepdim=True) + self.eps)"
-        ),
-        variants=(partial(_ln_unbiased, eps=1e-6), _ln_unbiased_inside),
-    ),
-    Mistake(
-        id="ln-sequence",
-        sentence="You normalised over the sentence, so that words hear of each other: normalise "
-        "each word's own features, the last axis (-1).",
-        step="07",
-        target="layer_norm",
-        wrong=_ln_sequence,
-        plant=Plant("normalization", _over("-1"), _over("1 if x.ndim == 3 else -1")),
-        variants=(_ln_sentence, partial(_layer_norm, dim=1)),
-    ),
-    Mistake(
-        id="ln-batch",
-        sentence="You normalised across the batch, so that sentences hear of each other: normalise "
-        "each word's own features, the last axis (-1).",
-        step="07",
-        target="layer_norm",
-        wrong=_ln_batch,
-        plant=Plant("normalization", _over("-1"), _over("0 if x.ndim == 3 else -1")),
-        variants=(_ln_over_tokens,),
-    ),
-    Mistake(
-        id="ln-no-keepdim",
-        sentence="Without keepdim=True the means lose their axis and lie along the columns: keep "
-        "it in each mean and each variance.",
-        step="07",
-        target="layer_norm",
-        wrong=_ln_no_keepdim,
-        plant=Plant("normalization", "= x.mean(-1, keepdim=True)\n", "= x.mean(-1)\n"),
-    ),
-    Mistake(
-        id="ln-eps-tiny",
-        sentence="Your eps is far smaller than 1e-5 and makes noise large where a word's features "
-        "are nearly equal: use 1e-5.",
-        step="07",
-        target="layer_norm",
-        wrong=_ln_eps_tiny,
-        plant=Plant("normalization", _NORMALIZED, "(x - mean) / torch.sqrt(variance + 1e-10)"),
-    ),
-    Mistake(
-        id="rms-eps-outside",
-        sentence="You added eps to the root, which shows at small numbers alone: add it to the "
-        "mean square, under the root.",
-        step="07",
-        target="rms_norm",
-        wrong=_rms_eps_outside,
-        plant=Plant(
-            "normalization",
-            "x / torch.sqrt(mean_square + self.eps)",
-            "x / (torch.sqrt(mean_square) + self.eps)",
-        ),
-    ),
+inherit(three_rows, lambda wrong: partial(three_rows, norm=wrong), no_root)
+misconception(
+    three_rows,
+    "You divided and took no mean off: LayerNorm does both, the mean first.",
+    norm=mean_kept.wrong,
 )

@@ -1,11 +1,13 @@
 """The numbers that the cases are made of: the twelve, and seeded ones of all-different sizes."""
 
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
+from twelve.transformer import Transformer
 from twelve_lab import example
 
 
@@ -17,8 +19,14 @@ def seeded(seed: int = 12) -> Callable[..., Tensor]:
 
 def vectors(ids: Tensor = example.src) -> Tensor:
     """Embed two of our sentences and add their positions: the twelve numbers."""
-    model = example.model()
-    return model.positional_encoding(model.src_embedding(ids)).detach()
+    encoding = _model().positional_encoding
+    return encoding(_model().src_embedding(ids)).detach()
+
+
+@cache
+def _model() -> Transformer:
+    """Build the example once: most cases need no more of it than these numbers."""
+    return example.model().requires_grad_(False)
 
 
 def twelve_heads(num_heads: int) -> SimpleNamespace:
@@ -29,8 +37,13 @@ def twelve_heads(num_heads: int) -> SimpleNamespace:
 
     Returns:
         What it is given (x), its matrices (w_q, w_k, w_v, w_o), and the query, key and value of
-        each head, all as plain tensors.
+        each head, all as plain tensors of their own.
     """
+    return SimpleNamespace(**{name: x.clone() for name, x in _heads(num_heads).items()})
+
+
+@cache
+def _heads(num_heads: int) -> dict[str, Tensor]:
     layer = example.model(num_heads=num_heads).encoder.layers[0]
     attention = layer.self_attention
     x = layer.self_attention_residual.norm(vectors()).detach()
@@ -43,10 +56,10 @@ def twelve_heads(num_heads: int) -> SimpleNamespace:
         name: (x @ matrices[matrix].T).unflatten(-1, (num_heads, -1)).transpose(1, 2).contiguous()
         for name, matrix in projected.items()
     }
-    return SimpleNamespace(x=x, **matrices, **heads)
+    return {"x": x, **matrices, **heads}
 
 
-def companion_heads(query_len: int = example.SIZES.tgt) -> tuple[Tensor, Tensor, Tensor]:
+def distinct_heads(query_len: int = example.SIZES.tgt) -> tuple[Tensor, Tensor, Tensor]:
     """Draw query, key and value of 3 heads; all sizes differ."""
     sizes, draw = example.SIZES, seeded()
     lead = (sizes.batch, sizes.num_heads)

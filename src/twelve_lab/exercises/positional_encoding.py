@@ -9,8 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from twelve_lab import example
-from twelve_lab.check.declare import Cases, Mistake, Plant, Question, Target
-from twelve_lab.check.modules import Misbuilt, build
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    inherit,
+    misconception,
+    mistake,
+    question,
+    task,
+)
+from twelve_lab.exercises.modules import Misbuilt, build
 from twelve_lab.exercises.numbers import seeded
 
 _SIZES = example.SIZES
@@ -25,8 +34,13 @@ def _woven(angles: Tensor, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :d_model]
 
 
-def _sinusoid(max_len: int, d_model: int) -> Tensor:
-    return _woven(_angles(max_len, d_model), d_model)
+def _one_sine(
+    max_len: int, d_model: int, *, ahead: float = math.pi / 2, by_feature: int = 0
+) -> Tensor:
+    feature = torch.arange(d_model, dtype=torch.float64)
+    power = by_feature * feature if by_feature else feature - feature % 2
+    angles = torch.arange(max_len).unsqueeze(1) * 10000.0 ** (-power / d_model)
+    return (angles + feature % 2 * ahead).sin()
 
 
 def _sinusoid_cases() -> Cases:
@@ -37,108 +51,170 @@ def _sinusoid_cases() -> Cases:
     }
 
 
-def _pe_positive_exponent(max_len: int, d_model: int) -> Tensor:
-    return _woven(_angles(max_len, d_model, sign=1.0), d_model)
+@task(
+    _sinusoid_cases,
+    forbidden=("sinusoid", "cos", "a loop", "a slice"),
+    measures="the pairs of columns, and the exponent's sign",
+)
+def sinusoid(max_len: int, d_model: int) -> Tensor:
+    """max_len, d_model -> (position, feature), max_len by d_model"""
+    return _woven(_angles(max_len, d_model), d_model)
 
 
-def _pe_sin_cos_halves(max_len: int, d_model: int) -> Tensor:
-    angles = _angles(max_len, d_model)
-    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :d_model]
-
-
-def _one_sine(
-    max_len: int, d_model: int, *, ahead: float = math.pi / 2, by_feature: int = 0
-) -> Tensor:
-    feature = torch.arange(d_model, dtype=torch.float64)
-    power = by_feature * feature if by_feature else feature - feature % 2
-    angles = torch.arange(max_len).unsqueeze(1) * 10000.0 ** (-power / d_model)
-    return (angles + feature % 2 * ahead).sin()
-
-
-_SINUSOID_SLIPS = {
-    "Your rows begin with position 1: the first row is that of position 0.": (
-        lambda max_len, d_model: _sinusoid(max_len + 1, d_model)[1:]
+positive_exponent = mistake(
+    sinusoid,
+    "pe-positive-exponent",
+    "The minus of the exponent is missing, so the frequencies grow and neighbouring positions have "
+    "nothing in common: use 10000 to the power -2i/d_model.",
+    line=("d_model), ", "d_model, sign=1.0), "),
+    plant=Plant("positional_encoding", "torch.exp(-even_feature", "torch.exp(even_feature"),
+)
+sin_cos_halves = mistake(
+    sinusoid,
+    "pe-sin-cos-halves",
+    "You put all sines first and all cosines after them: weave them, a sine on each even feature "
+    "and its cosine on the next.",
+    line=(
+        "return _woven(_angles(max_len, d_model), d_model)",
+        "angles = _angles(max_len, d_model)\n"
+        "    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :d_model]",
     ),
-    "The cosines stand on the even features: a pair begins with its sine.": (
-        lambda max_len, d_model: torch.stack(
-            [_angles(max_len, d_model).cos(), _angles(max_len, d_model).sin()], dim=-1
-        ).flatten(1)[:, :d_model]
+    plant=Plant(
+        "positional_encoding",
+        "    table[:, 0::2] = torch.sin(angles)\n"
+        "    table[:, 1::2] = torch.cos(angles[:, : d_model // 2])\n",
+        "    half = angles.size(1)\n"
+        "    table[:, :half] = torch.sin(angles)\n"
+        "    table[:, half:] = torch.cos(angles[:, : d_model // 2])\n",
     ),
-    "Each of your features has a frequency of its own: the two of a pair share one.": (
-        partial(_one_sine, by_feature=1)
-    ),
-    "Your exponent counts features where it should count pairs.": (
-        partial(_one_sine, by_feature=2)
-    ),
-    "All your features are sines: the odd ones begin a quarter round ahead.": (
-        partial(_one_sine, ahead=0.0)
-    ),
-    "Your odd features begin half a round ahead: a cosine is a quarter ahead.": (
-        partial(_one_sine, ahead=math.pi)
-    ),
-    "Your odd features begin a quarter round behind, so their cosines have the other sign.": (
-        partial(_one_sine, ahead=-math.pi / 2)
-    ),
-    "Your frequencies fall too slowly: the base of the power is too small.": (
-        lambda max_len, d_model: _woven(_angles(max_len, d_model, base=1000.0), d_model)
-    ),
-    "Your frequencies fall too slowly: where is the 2 of the exponent?": (
-        lambda max_len, d_model: _woven(_angles(max_len, d_model, base=100.0), d_model)
-    ),
-}
-
-
-def _positional_encoding(x: Tensor, table: Tensor) -> Tensor:
-    return x + table[: x.size(1)]
+)
+misconception(
+    sinusoid,
+    "Your rows begin with position 1: the first row is that of position 0.",
+    by=lambda max_len, d_model: sinusoid(max_len + 1, d_model)[1:],
+)
+misconception(
+    sinusoid,
+    "The cosines stand on the even features: a pair begins with its sine.",
+    # The sine of what is left to a quarter round is the cosine, and the other way round.
+    line=("_angles(", "math.pi / 2 - _angles("),
+)
+misconception(
+    sinusoid,
+    "Each of your features has a frequency of its own: the two of a pair share one.",
+    by=partial(_one_sine, by_feature=1),
+)
+misconception(
+    sinusoid,
+    "Your exponent counts features where it should count pairs.",
+    by=partial(_one_sine, by_feature=2),
+)
+misconception(
+    sinusoid,
+    "All your features are sines: the odd ones begin a quarter round ahead.",
+    by=partial(_one_sine, ahead=0.0),
+)
+misconception(
+    sinusoid,
+    "Your odd features begin half a round ahead: a cosine is a quarter ahead.",
+    by=partial(_one_sine, ahead=math.pi),
+)
+misconception(
+    sinusoid,
+    "Your odd features begin a quarter round behind, so their cosines have the other sign.",
+    by=partial(_one_sine, ahead=-math.pi / 2),
+)
+misconception(
+    sinusoid,
+    "Your frequencies fall too slowly: the base of the power is too small.",
+    line=("d_model), ", "d_model, base=1000.0), "),
+)
+misconception(
+    sinusoid,
+    "Your frequencies fall too slowly: where is the 2 of the exponent?",
+    line=("d_model), ", "d_model, base=100.0), "),
+)
 
 
 def _positional_encoding_cases() -> Cases:
     draw, rows = seeded(), torch.tensor(example.embedding_rows, dtype=torch.float64)
     return {
-        "twelve numbers": (rows[example.src], _sinusoid(8, 3)),
-        "one sentence": (draw(1, 4, 6), _sinusoid(8, 6)),
-        "all sizes differ": (draw(2, 5, 24), _sinusoid(32, 24)),
+        "twelve numbers": (rows[example.src], sinusoid(8, 3)),
+        "one sentence": (draw(1, 4, 6), sinusoid(8, 6)),
+        "all sizes differ": (draw(2, 5, 24), sinusoid(32, 24)),
     }
 
 
-def _pe_batch_index(x: Tensor, table: Tensor) -> Tensor:
-    return x + table[: x.size(0)]
+@task(
+    _positional_encoding_cases,
+    forbidden=("a slice",),
+    measures="taking rows along the axis of places",
+)
+def positional_encoding(x: Tensor, table: Tensor, *, start: int = 0) -> Tensor:
+    """x (batch, seq, d_model), table (max_len, d_model) -> (batch, seq, d_model)"""
+    return x + table[start : start + x.size(1)]
 
 
-def _pe_sequence_first(x: Tensor, table: Tensor) -> Tensor:
-    return x + table[: x.size(0)].unsqueeze(1)
-
-
-_ENCODING_SLIPS = {
-    "Your first token gets the row of position 1: places are counted from 0.": (
-        lambda x, table: x + table[1 : x.size(1) + 1]
+batch_index = mistake(
+    positional_encoding,
+    "pe-batch-index",
+    "You took as many rows as there are sentences, x.size(0), which is right only where sentences "
+    "happen to be as long: take a row for each token, x.size(1).",
+    line=("size(1)", "size(0)"),
+    hidden_in={"twelve numbers"},
+    refused_in={"all sizes differ"},
+    plant=Plant("positional_encoding", "self.table[: x.size(1)]", "self.table[: x.size(0)]"),
+)
+sequence_first = mistake(
+    positional_encoding,
+    "pe-sequence-first",
+    "You laid the rows of the table along the sentences, so that all words of one sentence get the "
+    "same row: lay them along the words, axis 1 of x.",
+    line=("size(1)]", "size(0)].unsqueeze(1)"),
+    plant=Plant(
+        "positional_encoding", "self.table[: x.size(1)]", "self.table[: x.size(0)].unsqueeze(1)"
     ),
-    "Your rows come from the end of the table: the first token stands at position 0.": (
-        lambda x, table: x + table[-x.size(1) :]
-    ),
-    "All tokens get one and the same row: each place has a row of its own.": (
-        lambda x, table: x + table[x.size(1)]
-    ),
-    "All tokens get the row of the last place: each place has a row of its own.": (
-        lambda x, table: x + table[x.size(1) - 1]
-    ),
-    "All tokens get the row of position 0: each place has a row of its own.": (
-        lambda x, table: x + table[0]
-    ),
-    "The words are multiplied by the root of d_model: here they are added as they come.": (
-        lambda x, table: x * math.sqrt(x.size(2)) + table[: x.size(1)]
-    ),
-    "The row of the place stands beside the word: add the two, number by number.": (
-        lambda x, table: torch.cat([x, table[: x.size(1)].expand_as(x)], dim=-1)
-    ),
-    "These are the rows of the places alone: the words are missing.": (
-        lambda x, table: table[: x.size(1)]
-    ),
-}
-
-
-def _positions_dropped(x: Tensor, table: Tensor, dropout: Callable[[Tensor], Tensor]) -> Tensor:
-    return dropout(x + table[: x.size(1)])
+)
+one_late = misconception(
+    positional_encoding,
+    "Your first token gets the row of position 1: places are counted from 0.",
+    line=("[start : start", "[start + 1 : start + 1"),
+)
+misconception(
+    positional_encoding,
+    "Your rows come from the end of the table: the first token stands at position 0.",
+    line=("start : start + x.size(1)", "-x.size(1) :"),
+)
+misconception(
+    positional_encoding,
+    "All tokens get one and the same row: each place has a row of its own.",
+    line=("start : start + x.size(1)", "x.size(1)"),
+)
+misconception(
+    positional_encoding,
+    "All tokens get the row of the last place: each place has a row of its own.",
+    line=("start : start + x.size(1)", "x.size(1) - 1"),
+)
+first_alone = misconception(
+    positional_encoding,
+    "All tokens get the row of position 0: each place has a row of its own.",
+    line=("start : start + x.size(1)", "start"),
+)
+words_scaled = misconception(
+    positional_encoding,
+    "The words are multiplied by the root of d_model: here they are added as they come.",
+    line=("x +", "x * math.sqrt(x.size(2)) +"),
+)
+misconception(
+    positional_encoding,
+    "The row of the place stands beside the word: add the two, number by number.",
+    by=lambda x, table: torch.cat([x, table[: x.size(1)].expand_as(x)], dim=-1),
+)
+misconception(
+    positional_encoding,
+    "These are the rows of the places alone: the words are missing.",
+    line=("x + table", "table"),
+)
 
 
 def _drop_a_tenth() -> Callable[[Tensor], Tensor]:
@@ -161,86 +237,61 @@ def _positions_dropped_cases() -> Cases:
     }
 
 
-def _dropout_twice(x: Tensor, table: Tensor, dropout: Callable[[Tensor], Tensor]) -> Tensor:
-    return dropout(dropout(x + table[: x.size(1)]))
+@task(_positions_dropped_cases, measures="dropout once, and after the sum")
+def positions_dropped(x: Tensor, table: Tensor, dropout: Callable[[Tensor], Tensor]) -> Tensor:
+    """x (batch, seq, d_model), table (max_len, d_model), dropout -> (batch, seq, d_model)"""
+    rows = table[: x.size(1)]
+    return dropout(x + rows)
 
 
-_DROPPED_SLIPS = {
-    "The sum is right, and nothing of it is dropped.": lambda x, table, dropout: (
-        _positional_encoding(x, table)
+mistake(
+    positions_dropped,
+    "dropout-twice",
+    "You drop out twice in a row, so that of 10 features 8 survive where 9 are meant: drop out "
+    "once, after the sum.",
+    line=("dropout(x + rows)", "dropout(dropout(x + rows))"),
+    hidden_in={"eval mode"},
+    plant=Plant(
+        "positional_encoding",
+        " = self.table[: x.size(1)]\n"
+        '        encoded: Float[Tensor, "batch seq d_model"] = x + positions\n'
+        "        return self.dropout(encoded)\n",
+        " = self.table[: x.size(1)]\n"
+        '        encoded: Float[Tensor, "batch seq d_model"] = x + positions\n'
+        "        return self.dropout(self.dropout(encoded))\n",
     ),
-    "You drop out the words before the sum, so that every position stays whole: drop the sum.": (
-        lambda x, table, dropout: _positional_encoding(dropout(x), table)
-    ),
-    "You drop out the positions alone, so that every word stays whole: drop the sum.": (
-        lambda x, table, dropout: x + dropout(table[: x.size(1)].expand_as(x))
-    ),
-    "You drop out the rows of the table, so that every word stays whole: drop the sum.": (
-        lambda x, table, dropout: x + dropout(table[: x.size(1)])
-    ),
-    "You drop out words and positions apart, so that half of a sum can be gone: drop the sum.": (
-        lambda x, table, dropout: dropout(x) + dropout(table[: x.size(1)])
-    ),
-    "The positions are added after the dropout as well: add them once, before it.": (
-        lambda x, table, dropout: _positional_encoding(
-            dropout(_positional_encoding(x, table)), table
-        )
-    ),
-}
-
-
-def _from_start(x: Tensor, table: Tensor, start: int) -> Tensor:
-    return x + table[start : start + x.size(1)]
-
-
-class _PositionalLayer(nn.Module):
-    make, add = staticmethod(_sinusoid), staticmethod(_from_start)
-
-    def __init__(self, d_model: int, max_len: int) -> None:
-        super().__init__()
-        self.register_buffer("table", self.make(max_len, d_model))
-
-    def forward(self, x: Tensor, start: int) -> Tensor:
-        return self.add(x, self.table, start)
-
-
-class _LayerPositiveExponent(_PositionalLayer):
-    make = staticmethod(_pe_positive_exponent)
-
-
-class _LayerSinCosHalves(_PositionalLayer):
-    make = staticmethod(_pe_sin_cos_halves)
-
-
-class _LayerBatchIndex(_PositionalLayer):
-    add = staticmethod(lambda x, table, start: x + table[start : start + x.size(0)])
-
-
-class _LayerSequenceFirst(_PositionalLayer):
-    add = staticmethod(lambda x, table, start: x + table[start : start + x.size(0)].unsqueeze(1))
-
-
-def _adding(add: Callable[[Tensor, Tensor, int], Tensor]) -> type[_PositionalLayer]:
-    return type("_PositionalSlip", (_PositionalLayer,), {"add": staticmethod(add)})
-
-
-_LAYER_SLIPS = {
-    "Your rows always begin at position 0: the first token of x stands at position start.": (
-        _adding(lambda x, table, start: x + table[: x.size(1)])
-    ),
-    "Your rows end at x.size(1), as if they began at 0: how many rows are due, from start on?": (
-        _adding(lambda x, table, start: x + table[start : x.size(1)])
-    ),
-    "Your rows begin one place too late: the first token of x stands at position start.": (
-        _adding(lambda x, table, start: _from_start(x, table, start + 1))
-    ),
-    "All tokens get the row of position start: each token has a place of its own.": (
-        _adding(lambda x, table, start: x + table[start])
-    ),
-    "The words are multiplied by the root of d_model: here they are added as they come.": (
-        _adding(lambda x, table, start: _from_start(x * math.sqrt(x.size(2)), table, start))
-    ),
-}
+    step="12",
+)
+misconception(
+    positions_dropped,
+    "The sum is right, and nothing of it is dropped.",
+    line=("dropout(x + rows)", "x + rows"),
+)
+misconception(
+    positions_dropped,
+    "You drop out the words before the sum, so that every position stays whole: drop the sum.",
+    line=("dropout(x + rows)", "dropout(x) + rows"),
+)
+misconception(
+    positions_dropped,
+    "You drop out the positions alone, so that every word stays whole: drop the sum.",
+    line=("dropout(x + rows)", "x + dropout(rows.expand_as(x))"),
+)
+misconception(
+    positions_dropped,
+    "You drop out the rows of the table, so that every word stays whole: drop the sum.",
+    line=("dropout(x + rows)", "x + dropout(rows)"),
+)
+misconception(
+    positions_dropped,
+    "You drop out words and positions apart, so that half of a sum can be gone: drop the sum.",
+    line=("dropout(x + rows)", "dropout(x) + dropout(rows)"),
+)
+misconception(
+    positions_dropped,
+    "The positions are added after the dropout as well: add them once, before it.",
+    line=("dropout(x + rows)", "dropout(x + rows) + rows"),
+)
 
 
 def _positional_layer_cases() -> Cases:
@@ -263,208 +314,141 @@ def _run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) ->
     return layer(x, start)
 
 
-def _rows_shape(
-    rows: Callable[[Tensor, Tensor], Tensor] = lambda x, table: table[: x.size(1)],
-) -> tuple[int, ...]:
+class _PositionalLayer(nn.Module):
+    """Layer(d_model, max_len), x (batch, seq, d_model), start -> (batch, seq, d_model)"""
+
+    make, add = staticmethod(sinusoid), staticmethod(positional_encoding)
+
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__()
+        self.register_buffer("table", self.make(max_len, d_model))
+
+    def forward(self, x: Tensor, start: int) -> Tensor:
+        return self.add(x, self.table, start=start)
+
+
+positional_layer = task(
+    _positional_layer_cases,
+    name="positional_layer",
+    measures="a buffer that is cut from any start",
+    run=_run_positional_layer,
+)(_PositionalLayer)
+
+
+def _making(make: Callable[..., Tensor]) -> type[_PositionalLayer]:
+    return type("_LayerMaking", (_PositionalLayer,), {"make": staticmethod(make)})
+
+
+def _adding(add: Callable[..., Tensor]) -> type[_PositionalLayer]:
+    return type("_LayerAdding", (_PositionalLayer,), {"add": staticmethod(add)})
+
+
+inherit(positional_layer, _making, positive_exponent, sin_cos_halves)
+inherit(positional_layer, _adding, batch_index, sequence_first)
+misconception(
+    positional_layer,
+    "Your rows always begin at position 0: the first token of x stands at position start.",
+    by=_adding(lambda x, table, start: positional_encoding(x, table)),
+)
+misconception(
+    positional_layer,
+    "Your rows end at x.size(1), as if they began at 0: how many rows are due, from start on?",
+    by=_adding(lambda x, table, start: x + table[start : x.size(1)]),
+)
+misconception(
+    positional_layer,
+    "Your rows begin one place too late: the first token of x stands at position start.",
+    by=_adding(one_late.wrong),
+)
+misconception(
+    positional_layer,
+    "All tokens get the row of position start: each token has a place of its own.",
+    by=_adding(first_alone.wrong),
+)
+inherit(positional_layer, _adding, words_scaled)
+
+
+@question(measures="that positions belong to places, not to sentences")
+def rows_shape() -> tuple[int, ...]:
+    """the rows of the table that are added -> (seq, d_model)"""
     x = torch.zeros(_SIZES.batch, _SIZES.src, _SIZES.d_model)
-    return tuple(rows(x, torch.zeros(32, _SIZES.d_model)).shape)
+    table = torch.zeros(32, _SIZES.d_model)
+    return tuple(table[: x.size(1)].shape)
 
 
-def _fish_at_four(
-    table: Callable[[int, int], Tensor] = _sinusoid,
+again(rows_shape, "pe-batch-index", line=("size(1)", "size(0)"))
+again(rows_shape, "pe-sequence-first", line=("size(1)]", "size(0)].unsqueeze(1)"))
+misconception(
+    rows_shape,
+    "This is the shape of the sentences: does the table know how many there are?",
+    line=("table[: x.size(1)]", "x"),
+)
+misconception(
+    rows_shape,
+    "The table has no axis for sentences, not even one of size 1.",
+    line=("size(1)]", "size(1)].unsqueeze(0)"),
+)
+misconception(
+    rows_shape,
+    "This is the whole table: how many places does a sentence have?",
+    line=("[: x.size(1)]", ""),
+)
+misconception(
+    rows_shape, "That is one place: how many does a sentence have?", line=("[: x.size(1)]", "[0]")
+)
+
+
+@question(measures="telling the sine's pair, frequency and angle")
+def fish_at_four(
     *,
+    table: Callable[[int, int], Tensor] = sinusoid,
     position: int = 4,
     column: int = 2,
     feature: int = 2,
 ) -> float:
+    """feature 2 of fish at position 4, d_model 3"""
     return example.embedding_rows[3][feature] + table(6, 3)[position, column].item()
 
 
-def _far_apart(
-    table: Callable[[int, int], Tensor] = _sinusoid, *, steps: int = 3, d_model: int = 16
+again(fish_at_four, "pe-positive-exponent", table=positive_exponent.wrong)
+again(fish_at_four, "pe-sin-cos-halves", table=sin_cos_halves.wrong)
+misconception(fish_at_four, "This is the sine of pair 0: feature 2 belongs to pair 1.", column=0)
+misconception(
+    fish_at_four,
+    "This is the number of the table: the word's own number is still to be added.",
+    by=lambda: fish_at_four() - example.embedding_rows[3][2],
+)
+misconception(
+    fish_at_four,
+    "You added the cosine of pair 1: an even feature holds the sine.",
+    table=lambda *sizes: _angles(*sizes).cos(),
+    column=1,
+)
+misconception(fish_at_four, "This is one step from position 0: how many is position 4?", position=1)
+misconception(
+    fish_at_four, "This is three steps from position 0: position 4 is the fifth place.", position=3
+)
+misconception(
+    fish_at_four, "This is five steps from position 0: how many is position 4?", position=5
+)
+misconception(fish_at_four, "You added to 0.3: features are counted from 0.", feature=1)
+
+
+@question(measures="that only the distance of two rows counts")
+def far_apart(
+    *, table: Callable[[int, int], Tensor] = sinusoid, steps: int = 3, d_model: int = 16
 ) -> float:
+    """the dot product of rows 40 and 43, d_model 16"""
     rows = table(45, d_model)
     return (rows[40] @ rows[40 + steps]).item()
 
 
-QUESTIONS = (
-    Question(
-        name="rows_shape",
-        contract="the rows of the table that are added -> (seq, d_model)",
-        right=_rows_shape,
-        wrong={
-            "pe-batch-index": partial(_rows_shape, lambda x, table: table[: x.size(0)]),
-            "pe-sequence-first": partial(
-                _rows_shape, lambda x, table: table[: x.size(0)].unsqueeze(1)
-            ),
-        },
-        slips={
-            "This is the shape of the sentences: does the table know how many there are?": (
-                lambda: (_SIZES.batch, _SIZES.src, _SIZES.d_model)
-            ),
-            "The table has no axis for sentences, not even one of size 1.": (
-                lambda: (1, _SIZES.src, _SIZES.d_model)
-            ),
-            "This is the whole table: how many places does a sentence have?": (
-                partial(_rows_shape, lambda x, table: table)
-            ),
-            "That is one place: how many does a sentence have?": lambda: (_SIZES.d_model,),
-        },
-    ),
-    Question(
-        name="fish_at_four",
-        contract="feature 2 of fish at position 4, d_model 3",
-        right=_fish_at_four,
-        wrong={
-            "pe-positive-exponent": partial(_fish_at_four, _pe_positive_exponent),
-            "pe-sin-cos-halves": partial(_fish_at_four, _pe_sin_cos_halves),
-        },
-        slips={
-            "This is the sine of pair 0: feature 2 belongs to pair 1.": (
-                partial(_fish_at_four, column=0)
-            ),
-            "This is the number of the table: the word's own number is still to be added.": (
-                lambda: _fish_at_four() - _fish_at_four(lambda *sizes: torch.zeros(*sizes))
-            ),
-            "You added the cosine of pair 1: an even feature holds the sine.": (
-                partial(_fish_at_four, lambda *sizes: _angles(*sizes).cos(), column=1)
-            ),
-            "This is one step from position 0: how many is position 4?": (
-                partial(_fish_at_four, position=1)
-            ),
-            "This is three steps from position 0: position 4 is the fifth place.": (
-                partial(_fish_at_four, position=3)
-            ),
-            "This is five steps from position 0: how many is position 4?": (
-                partial(_fish_at_four, position=5)
-            ),
-            "You added to 0.3: features are counted from 0.": partial(_fish_at_four, feature=1),
-        },
-    ),
-    Question(
-        name="far_apart",
-        contract="the dot product of rows 40 and 43, d_model 16",
-        right=_far_apart,
-        wrong={"pe-positive-exponent": partial(_far_apart, _pe_positive_exponent)},
-        slips={
-            "This is the dot product of a row with itself: 40 and 43 are some steps apart.": (
-                partial(_far_apart, steps=0)
-            ),
-            "This is the number for 4 steps: how many lie between 40 and 43?": (
-                partial(_far_apart, steps=4)
-            ),
-            "This is the number for 2 steps: how many lie between 40 and 43?": (
-                partial(_far_apart, steps=2)
-            ),
-            "This is the number for d_model 24: here it is 16.": partial(_far_apart, d_model=24),
-        },
-    ),
+again(far_apart, "pe-positive-exponent", table=positive_exponent.wrong)
+misconception(
+    far_apart,
+    "This is the dot product of a row with itself: 40 and 43 are some steps apart.",
+    steps=0,
 )
-
-TARGETS = (
-    Target(
-        name="sinusoid",
-        contract="max_len, d_model -> (position, feature), max_len by d_model",
-        right=_sinusoid,
-        cases=_sinusoid_cases,
-        slips=_SINUSOID_SLIPS,
-        avoid=("sinusoid", "cos", "a loop", "a slice"),
-    ),
-    Target(
-        name="positional_encoding",
-        contract="x (batch, seq, d_model), table (max_len, d_model) -> (batch, seq, d_model)",
-        right=_positional_encoding,
-        cases=_positional_encoding_cases,
-        slips=_ENCODING_SLIPS,
-        avoid=("a slice",),
-    ),
-    Target(
-        name="positions_dropped",
-        contract="x (batch, seq, d_model), table (max_len, d_model), dropout -> "
-        "(batch, seq, d_model)",
-        right=_positions_dropped,
-        cases=_positions_dropped_cases,
-        slips=_DROPPED_SLIPS,
-    ),
-    Target(
-        name="positional_layer",
-        contract="Layer(d_model, max_len), x (batch, seq, d_model), start -> (batch, seq, d_model)",
-        right=_PositionalLayer,
-        cases=_positional_layer_cases,
-        also={
-            "pe-positive-exponent": _LayerPositiveExponent,
-            "pe-sin-cos-halves": _LayerSinCosHalves,
-            "pe-batch-index": _LayerBatchIndex,
-            "pe-sequence-first": _LayerSequenceFirst,
-        },
-        slips=_LAYER_SLIPS,
-        run=_run_positional_layer,
-    ),
-)
-
-MISTAKES = (
-    Mistake(
-        id="pe-positive-exponent",
-        sentence="The minus of the exponent is missing, so the frequencies grow and neighbouring "
-        "positions have nothing in common: use 10000 to the power -2i/d_model.",
-        step="03",
-        target="sinusoid",
-        wrong=_pe_positive_exponent,
-        plant=Plant("positional_encoding", "torch.exp(-even_feature", "torch.exp(even_feature"),
-    ),
-    Mistake(
-        id="pe-sin-cos-halves",
-        sentence="You put all sines first and all cosines after them: weave them, a sine on each "
-        "even feature and its cosine on the next.",
-        step="03",
-        target="sinusoid",
-        wrong=_pe_sin_cos_halves,
-        plant=Plant(
-            "positional_encoding",
-            "    table[:, 0::2] = torch.sin(angles)\n"
-            "    table[:, 1::2] = torch.cos(angles[:, : d_model // 2])\n",
-            "    half = angles.size(1)\n"
-            "    table[:, :half] = torch.sin(angles)\n"
-            "    table[:, half:] = torch.cos(angles[:, : d_model // 2])\n",
-        ),
-    ),
-    Mistake(
-        id="pe-batch-index",
-        sentence="You took as many rows as there are sentences, x.size(0), which is right only "
-        "where sentences happen to be as long: take a row for each token, x.size(1).",
-        step="03",
-        target="positional_encoding",
-        wrong=_pe_batch_index,
-        plant=Plant("positional_encoding", "self.table[: x.size(1)]", "self.table[: x.size(0)]"),
-    ),
-    Mistake(
-        id="pe-sequence-first",
-        sentence="You laid the rows of the table along the sentences, so that all words of one "
-        "sentence get the same row: lay them along the words, axis 1 of x.",
-        step="03",
-        target="positional_encoding",
-        wrong=_pe_sequence_first,
-        plant=Plant(
-            "positional_encoding",
-            "self.table[: x.size(1)]",
-            "self.table[: x.size(0)].unsqueeze(1)",
-        ),
-    ),
-    Mistake(
-        id="dropout-twice",
-        sentence="You drop out twice in a row, so that of 10 features 8 survive where 9 are meant: "
-        "drop out once, after the sum.",
-        step="12",
-        target="positions_dropped",
-        wrong=_dropout_twice,
-        plant=Plant(
-            "positional_encoding",
-            " = self.table[: x.size(1)]\n"
-            '        encoded: Float[Tensor, "batch seq d_model"] = x + positions\n'
-            "        return self.dropout(encoded)\n",
-            " = self.table[: x.size(1)]\n"
-            '        encoded: Float[Tensor, "batch seq d_model"] = x + positions\n'
-            "        return self.dropout(self.dropout(encoded))\n",
-        ),
-    ),
-)
+misconception(far_apart, "This is the number for 4 steps: how many lie between 40 and 43?", steps=4)
+misconception(far_apart, "This is the number for 2 steps: how many lie between 40 and 43?", steps=2)
+misconception(far_apart, "This is the number for d_model 24: here it is 16.", d_model=24)

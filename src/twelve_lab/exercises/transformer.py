@@ -10,19 +10,10 @@ from torch import Tensor
 
 from twelve.transformer import Transformer
 from twelve_lab import example
-from twelve_lab.check.declare import Cases, Mistake, Plant, Question, Target
+from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
 from twelve_lab.exercises.numbers import seeded
 
 _Mask = Tensor | None
-
-
-def _transformer(
-    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
-) -> Tensor:
-    memory = parts.encoder(parts.positional_encoding(parts.src_embedding(src)), src_mask=src_mask)
-    x = parts.positional_encoding(parts.tgt_embedding(tgt))
-    x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
-    return parts.output_projection(x)
 
 
 def _transformer_cases() -> Cases:
@@ -42,92 +33,139 @@ def _transformer_cases() -> Cases:
     }  # fmt: skip
 
 
-def _encoder_skipped(
+@task(
+    _transformer_cases,
+    forbidden=("encode", "decode"),
+    measures="wiring the parts: tables, masks, memory",
+)
+def transformer(
     parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
 ) -> Tensor:
-    memory = parts.positional_encoding(parts.src_embedding(src))
+    """parts, a Transformer, src (batch, src), tgt (batch, tgt), src_mask, tgt_mask -> logits
+    (batch, tgt, vocab)
+    """
+    memory = parts.encoder(parts.positional_encoding(parts.src_embedding(src)), src_mask=src_mask)
     x = parts.positional_encoding(parts.tgt_embedding(tgt))
     x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
     return parts.output_projection(x)
 
 
-def _sentences_swapped(
-    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
-) -> Tensor:
-    return _transformer(parts, tgt, src, src_mask, tgt_mask)
+_READ = "parts.encoder(parts.positional_encoding(parts.src_embedding(src)), src_mask=src_mask)"
+
+mistake(
+    transformer,
+    "encoder-skipped",
+    "The decoder looks at the embedded source and not at what the encoder made of it: pass the "
+    "source through the encoder first.",
+    line=(_READ, "parts.positional_encoding(parts.src_embedding(src))"),
+    plant=Plant("transformer", "= self.encoder(src_input, src_mask=src_mask)\n", "= src_input\n"),
+)
+sentences_swapped = mistake(
+    transformer,
+    "sentences-swapped",
+    "The encoder got the target and the decoder the source: change them over.",
+    by=lambda parts, src, tgt, *masks: transformer(parts, tgt, src, *masks),
+    refused_in={"all sizes differ"},
+    plant=Plant(
+        "transformer",
+        "        memory = self.encode(src, src_mask=src_mask)\n"
+        "        return self.decode(tgt, memory,",
+        "        memory = self.encode(tgt, src_mask=src_mask)\n"
+        "        return self.decode(src, memory,",
+    ),
+)
+mistake(
+    transformer,
+    "embedding-shared",
+    "You looked the target up in the table of the source: the languages have their own tables, so "
+    "use tgt_embedding.",
+    line=("parts.tgt_embedding(tgt)", "parts.src_embedding(tgt)"),
+    hidden_in={"twelve numbers"},
+    refused_in={"all sizes differ"},
+    plant=Plant("transformer", "self.tgt_embedding(tgt)\n", "self.src_embedding(tgt)\n"),
+)
 
 
-def _embedding_shared(
-    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
-) -> Tensor:
-    memory = parts.encoder(parts.positional_encoding(parts.src_embedding(src)), src_mask=src_mask)
-    x = parts.positional_encoding(parts.src_embedding(tgt))
-    x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
-    return parts.output_projection(x)
-
-
-def _padding_mask_missing(
-    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
-) -> Tensor:
-    return _transformer(parts, src, tgt, None, tgt_mask)
-
-
-def _half_masked(encoder: bool) -> Callable[..., Tensor]:
-    def run(
-        parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
-    ) -> Tensor:
-        memory = parts.encode(src, src_mask=src_mask if encoder else None)
-        hidden = None if encoder else src_mask
-        return parts.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=hidden)
-
-    return run
-
-
-def _causal_missing(
-    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
-) -> Tensor:
-    return _transformer(parts, src, tgt, src_mask, None)
-
-
-def _norm_never_applied(
+def _stacks(
     parts: Transformer,
     src: Tensor,
     tgt: Tensor,
     src_mask: _Mask,
     tgt_mask: _Mask,
     *,
-    forgotten: tuple[str, ...] = ("encoder", "decoder"),
+    after_each: tuple[str, ...] = (),
+    never: tuple[str, ...] = (),
 ) -> Tensor:
+    """Run the layers one by one, with the last norm of a stack after each of them, or never."""
+
+    def norm(name: str, x: Tensor, *, last: bool) -> Tensor:
+        wanted = name not in never and last != (name in after_each)
+        return getattr(parts, name).norm(x) if wanted else x
+
     memory = parts.positional_encoding(parts.src_embedding(src))
     for layer in parts.encoder.layers:
-        memory = layer(memory, src_mask=src_mask)
-    memory = memory if "encoder" in forgotten else parts.encoder.norm(memory)
+        memory = norm("encoder", layer(memory, src_mask=src_mask), last=False)
+    memory = norm("encoder", memory, last=True)
     x = parts.positional_encoding(parts.tgt_embedding(tgt))
     for layer in parts.decoder.layers:
         x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
-    return parts.output_projection(x if "decoder" in forgotten else parts.decoder.norm(x))
+        x = norm("decoder", x, last=False)
+    return parts.output_projection(norm("decoder", x, last=True))
 
 
-def _embedded_so(
-    parts: Transformer,
-    src: Tensor,
-    tgt: Tensor,
-    src_mask: _Mask,
-    tgt_mask: _Mask,
-    *,
-    placed: tuple[bool, bool] = (True, True),
-    scaled: bool = False,
+again(
+    transformer,
+    "padding-mask-missing",
+    by=lambda parts, src, tgt, _, tgt_mask: transformer(parts, src, tgt, None, tgt_mask),
+)
+again(
+    transformer,
+    "padding-mask-missing",
+    line=("memory, tgt_mask=tgt_mask, src_mask=src_mask", "memory, tgt_mask=tgt_mask"),
+)
+again(transformer, "padding-mask-missing", line=("(src)), src_mask=src_mask", "(src))"))
+again(transformer, "causal-missing", line=(" tgt_mask=tgt_mask,", ""))
+again(transformer, "norm-never-applied", by=partial(_stacks, never=("encoder", "decoder")))
+again(transformer, "norm-never-applied", by=partial(_stacks, never=("encoder",)))
+again(transformer, "norm-never-applied", by=partial(_stacks, never=("decoder",)))
+again(transformer, "softmax-before-loss", by=lambda *given: transformer(*given).softmax(-1))
+_SOURCE, _TARGET = "parts.src_embedding(src)", "parts.tgt_embedding(tgt)"
+misconception(
+    transformer,
+    "The target gets no positions: the encoding serves both sides.",
+    line=(f"parts.positional_encoding({_TARGET})", _TARGET),
+)
+misconception(
+    transformer,
+    "The source gets no positions: the encoding serves both sides.",
+    line=(f"parts.positional_encoding({_SOURCE})", _SOURCE),
+)
+
+
+@misconception(transformer)
+def without_positions(
+    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
 ) -> Tensor:
-    tables, ids = (parts.src_embedding, parts.tgt_embedding), (src, tgt)
-    embedded = [table(one) for table, one in zip(tables, ids, strict=True)]
-    factor = embedded[0].size(-1) ** 0.5 if scaled else 1.0
-    source, target = (
-        parts.positional_encoding(x * factor) if used else x
-        for x, used in zip(embedded, placed, strict=True)
-    )
-    memory = parts.encoder(source, src_mask=src_mask)
-    x = parts.decoder(target, memory, tgt_mask=tgt_mask, src_mask=src_mask)
+    """No word knows its place: positional_encoding is not called."""
+    memory = parts.encoder(parts.src_embedding(src), src_mask=src_mask)
+    x = parts.decoder(parts.tgt_embedding(tgt), memory, tgt_mask=tgt_mask, src_mask=src_mask)
     return parts.output_projection(x)
+
+
+@misconception(transformer)
+def scaled(
+    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
+) -> Tensor:
+    """The vectors are multiplied by the root of the width: here they go on as the table holds
+    them.
+    """
+    root = parts.src_embedding.weight.size(1) ** 0.5
+    source = parts.positional_encoding(parts.src_embedding(src) * root)
+    target = parts.positional_encoding(parts.tgt_embedding(tgt) * root)
+    memory = parts.encoder(source, src_mask=src_mask)
+    return parts.output_projection(
+        parts.decoder(target, memory, tgt_mask=tgt_mask, src_mask=src_mask)
+    )
 
 
 def _side_by_side(
@@ -149,31 +187,46 @@ def _side_by_side(
     return parts.output_projection(parts.decoder.norm(x))
 
 
-def _norms_after_each(
-    parts: Transformer,
-    src: Tensor,
-    tgt: Tensor,
-    src_mask: _Mask,
-    tgt_mask: _Mask,
-    *,
-    repeated: tuple[str, ...] = ("encoder", "decoder"),
-) -> Tensor:
-    reads, writes = (
-        stack.norm if name in repeated else lambda y: y
-        for name, stack in (("encoder", parts.encoder), ("decoder", parts.decoder))
-    )
-    memory = parts.positional_encoding(parts.src_embedding(src))
-    for layer in parts.encoder.layers:
-        memory = reads(layer(memory, src_mask=src_mask))
-    memory = memory if "encoder" in repeated else parts.encoder.norm(memory)
-    x = parts.positional_encoding(parts.tgt_embedding(tgt))
-    for layer in parts.decoder.layers:
-        x = writes(layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask))
-    return parts.output_projection(x if "decoder" in repeated else parts.decoder.norm(x))
-
-
-def _tied_logits(x: Tensor, table: Tensor) -> Tensor:
-    return x @ table.T
+misconception(
+    transformer,
+    "Each layer of the decoder reads what the encoder's layer of its height leaves: all of them "
+    "read the memory.",
+    by=_side_by_side,
+)
+misconception(
+    transformer,
+    "Each layer of the decoder reads the encoder's layer of its height, normed: all of them read "
+    "the memory.",
+    by=partial(_side_by_side, normed=True),
+)
+misconception(
+    transformer,
+    "The norm of the encoder runs after each layer: it closes the stack, once.",
+    by=partial(_stacks, after_each=("encoder",)),
+)
+misconception(
+    transformer,
+    "The norm of the decoder runs after each layer: it closes the stack, once.",
+    by=partial(_stacks, after_each=("decoder",)),
+)
+misconception(
+    transformer,
+    "Both norms run after each layer: they close the two stacks, once each.",
+    by=partial(_stacks, after_each=("encoder", "decoder")),
+)
+misconception(
+    transformer,
+    "The decoder gets no mask at all.",
+    line=("tgt_mask=tgt_mask, src_mask=src_mask)", ")"),
+)
+misconception(
+    transformer, "No mask reaches any layer.", by=lambda parts, src, tgt, *_: parts(src, tgt)
+)
+log_softmax_taken = misconception(
+    transformer,
+    "You took the log of the softmax: the loss takes both, and logits are due.",
+    by=lambda *given: transformer(*given).log_softmax(-1),
+)
 
 
 def _tied_logits_cases() -> Cases:
@@ -189,9 +242,47 @@ def _tied_logits_cases() -> Cases:
     }
 
 
-def _logits_shape(run: Callable[..., Tensor] = _transformer) -> tuple[int, ...]:
+@task(
+    _tied_logits_cases,
+    forbidden=("@", "T", "mT", "t", "transpose", "matmul", "linear"),
+    measures="scoring with the rows of a table, unsoftened",
+)
+def tied_logits(x: Tensor, table: Tensor) -> Tensor:
+    """x (batch, tgt, d_model), table (vocab, d_model) -> (batch, tgt, vocab)"""
+    return x @ table.T
+
+
+again(tied_logits, "softmax-before-loss", by=lambda *given: tied_logits(*given).softmax(-1))
+misconception(
+    tied_logits,
+    "You read the axes of the table as (d_model, vocab), and they are (vocab, d_model): which "
+    "letter does it share with x?",
+    line=("table.T", "table"),
+)
+misconception(
+    tied_logits,
+    "The scores are divided by the root of the width: that belongs to attention.",
+    line=("table.T", "table.T / table.size(1) ** 0.5"),
+)
+misconception(
+    tied_logits, log_softmax_taken.sentence, by=lambda *given: tied_logits(*given).log_softmax(-1)
+)
+
+
+@question(measures="which vocabulary and length reach the end")
+def logits_shape(*, run: Callable[..., Tensor] = transformer) -> tuple[int, ...]:
+    """the logits of the translation -> (batch, tgt, vocab)"""
     src, tgt = (torch.zeros(7, length, dtype=torch.long) for length in (6, 4))
     return tuple(run(example.distinct.model(), src, tgt, None, None).shape)
+
+
+again(logits_shape, "sentences-swapped", run=sentences_swapped.wrong)
+
+
+@question(measures="what tying removes: a matrix and a bias")
+def tied_count() -> int:
+    """the number of parameters of the small model with a tied output"""
+    return sum(weight.numel() for weight in example.model(tie_weights=True).parameters())
 
 
 def _count(*, matrices: int = 1, bias: bool = True) -> int:
@@ -202,16 +293,67 @@ def _count(*, matrices: int = 1, bias: bool = True) -> int:
     return sum(weight.numel() for weight in model.parameters()) - off
 
 
-def _tied_count() -> int:
-    return sum(weight.numel() for weight in example.model(tie_weights=True).parameters())
+misconception(
+    tied_count, "You took off the matrix. What happens to the bias?", by=partial(_count, bias=False)
+)
+misconception(
+    tied_count, "You took off the bias. Which matrix goes as well?", by=partial(_count, matrices=0)
+)
+misconception(
+    tied_count,
+    "Only two of the three are tied: the table of the source stays a matrix of its own.",
+    by=partial(_count, matrices=2, bias=False),
+)
+misconception(
+    tied_count,
+    "You took off two matrices: the table of the source stays one of its own.",
+    by=partial(_count, matrices=2),
+)
 
 
-def _lowest_loss(words: int = 2) -> float:
+@question(decimals=3, measures="what a second softmax costs a perfect model")
+def lowest_loss(*, words: int = 2) -> float:
+    """the lowest loss with two words and softmax taken twice"""
     sure = (100 * torch.eye(words, dtype=torch.float64)).softmax(-1)
     return F.cross_entropy(sure, torch.arange(words)).item()
 
 
-def _places_moved(*, layers: int = 1, past_hidden: bool = False) -> frozenset[str]:
+misconception(lowest_loss, "That is the floor for four words: here are two.", words=4)
+misconception(
+    lowest_loss,
+    "That is the share of the right word: the loss is minus its logarithm.",
+    by=lambda: math.exp(-lowest_loss()),
+)
+misconception(
+    lowest_loss, "That is the share of the wrong word.", by=lambda: 1 - math.exp(-lowest_loss())
+)
+misconception(
+    lowest_loss,
+    "A logarithm of a share is below 0: the loss is minus that.",
+    by=lambda: -lowest_loss(),
+)
+misconception(
+    lowest_loss,
+    "That is the logarithm to base 10: the loss takes the natural one.",
+    by=lambda: lowest_loss() / math.log(10),
+)
+misconception(
+    lowest_loss,
+    "So much costs a model that knows nothing: what is the surest thing to hand over?",
+    by=lambda: math.log(2),
+)
+misconception(
+    lowest_loss,
+    "That is the floor under one softmax: what does the second one do to 1 and 0?",
+    by=lambda: 0.0,
+)
+
+_PLACES = ("first", "second", "third", "last")
+
+
+@question(options=_PLACES, measures="how far a leak spreads in two layers")
+def places_moved(*, layers: int = 1, past_hidden: bool = False) -> frozenset[str]:
+    """the places whose logits change where the causal mask is left out"""
     data, model = example.distinct, example.distinct.model()
     model.decoder.layers = model.decoder.layers[:layers]
     mask = data.tgt_mask.mT if past_hidden else data.tgt_mask
@@ -221,186 +363,19 @@ def _places_moved(*, layers: int = 1, past_hidden: bool = False) -> frozenset[st
     return frozenset(place for place, one in zip(_PLACES, moved.tolist(), strict=True) if one)
 
 
-_PLACES = ("first", "second", "third", "last")
-
-QUESTIONS = (
-    Question(
-        name="logits_shape",
-        contract="the logits of the translation -> (batch, tgt, vocab)",
-        right=_logits_shape,
-        wrong={"sentences-swapped": partial(_logits_shape, _sentences_swapped)},
-    ),
-    Question(
-        name="tied_count",
-        contract="the number of parameters of the small model with a tied output",
-        right=_tied_count,
-        slips={
-            "You took off the matrix. What happens to the bias?": partial(_count, bias=False),
-            "You took off the bias. Which matrix goes as well?": partial(_count, matrices=0),
-            "Only two of the three are tied: the table of the source stays a matrix of its own.": (
-                partial(_count, matrices=2, bias=False)
-            ),
-            "You took off two matrices: the table of the source stays one of its own.": partial(
-                _count, matrices=2
-            ),
-        },
-    ),
-    Question(
-        name="lowest_loss",
-        contract="the lowest loss with two words and softmax taken twice",
-        right=_lowest_loss,
-        decimals=3,
-        slips={
-            "That is the floor for four words: here are two.": partial(_lowest_loss, 4),
-            "That is the share of the right word: the loss is minus its logarithm.": (
-                lambda: math.exp(-_lowest_loss())
-            ),
-            "That is the share of the wrong word.": lambda: 1 - math.exp(-_lowest_loss()),
-            "A logarithm of a share is below 0: the loss is minus that.": lambda: -_lowest_loss(),
-            "That is the logarithm to base 10: the loss takes the natural one.": (
-                lambda: _lowest_loss() / math.log(10)
-            ),
-            "So much costs a model that knows nothing: what is the surest thing to hand over?": (
-                lambda: math.log(2)
-            ),
-            "That is the floor under one softmax: what does the second one do to 1 and 0?": (
-                lambda: 0.0
-            ),
-        },
-    ),
-    Question(
-        name="places_moved",
-        contract="the places whose logits change where the causal mask is left out",
-        right=_places_moved,
-        options=_PLACES,
-        slips={
-            "The first place has the longest future, and the last has none.": partial(
-                _places_moved, past_hidden=True
-            ),
-            "In a second layer all would move: where does the mask hide nothing?": partial(
-                _places_moved, layers=2
-            ),
-            "The last place sees every word, with the mask and without it.": (
-                lambda: _places_moved(past_hidden=True) - _places_moved()
-            ),
-            "Is the first place the only one that has words behind it?": (
-                lambda: _places_moved() - _places_moved(past_hidden=True)
-            ),
-        },
-    ),
+misconception(
+    places_moved, "The first place has the longest future, and the last has none.", past_hidden=True
 )
-
-TARGETS = (
-    Target(
-        name="transformer",
-        contract="parts, a Transformer, src (batch, src), tgt (batch, tgt), src_mask, tgt_mask -> "
-        "logits (batch, tgt, vocab)",
-        right=_transformer,
-        cases=_transformer_cases,
-        also={
-            "padding-mask-missing": _padding_mask_missing,
-            "causal-missing": _causal_missing,
-            "norm-never-applied": _norm_never_applied,
-            "softmax-before-loss": lambda *given: _transformer(*given).softmax(-1),
-        },
-        halves={
-            "padding-mask-missing": (_half_masked(encoder=True), _half_masked(encoder=False)),
-            "norm-never-applied": tuple(
-                partial(_norm_never_applied, forgotten=(stack,)) for stack in ("encoder", "decoder")
-            ),
-        },
-        slips={
-            "The target gets no positions: the encoding serves both sides.": partial(
-                _embedded_so, placed=(True, False)
-            ),
-            "The source gets no positions: the encoding serves both sides.": partial(
-                _embedded_so, placed=(False, True)
-            ),
-            "No word knows its place: positional_encoding is not called.": partial(
-                _embedded_so, placed=(False, False)
-            ),
-            "The vectors are multiplied by the root of the width: here they go on as the table "
-            "holds them.": partial(_embedded_so, scaled=True),
-            "Each layer of the decoder reads what the encoder's layer of its height leaves: all of "
-            "them read the memory.": _side_by_side,
-            "Each layer of the decoder reads the encoder's layer of its height, normed: all of "
-            "them read the memory.": partial(_side_by_side, normed=True),
-            "The norm of the encoder runs after each layer: it closes the stack, once.": (
-                partial(_norms_after_each, repeated=("encoder",))
-            ),
-            "The norm of the decoder runs after each layer: it closes the stack, once.": (
-                partial(_norms_after_each, repeated=("decoder",))
-            ),
-            "Both norms run after each layer: they close the two stacks, once each.": (
-                _norms_after_each
-            ),
-            "The decoder gets no mask at all.": (
-                lambda parts, src, tgt, src_mask, _: parts.decode(
-                    tgt, parts.encode(src, src_mask=src_mask)
-                )
-            ),
-            "No mask reaches any layer.": lambda parts, src, tgt, *_: parts(src, tgt),
-            "You took the log of the softmax: the loss takes both, and logits are due.": (
-                lambda *given: _transformer(*given).log_softmax(-1)
-            ),
-        },
-        avoid=("encode", "decode"),
-    ),
-    Target(
-        name="tied_logits",
-        contract="x (batch, tgt, d_model), table (vocab, d_model) -> (batch, tgt, vocab)",
-        right=_tied_logits,
-        cases=_tied_logits_cases,
-        also={
-            "softmax-before-loss": lambda x, table: _tied_logits(x, table).softmax(-1),
-        },
-        slips={
-            "You read the axes of the table as (d_model, vocab), and they are (vocab, d_model): "
-            "which letter does it share with x?": lambda x, table: x @ table,
-            "The scores are divided by the root of the width: that belongs to attention.": (
-                lambda x, table: _tied_logits(x, table) / table.size(1) ** 0.5
-            ),
-            "You took the log of the softmax: the loss takes both, and logits are due.": (
-                lambda x, table: _tied_logits(x, table).log_softmax(-1)
-            ),
-        },
-        avoid=("@", "T", "mT", "t", "transpose", "matmul", "linear"),
-    ),
+misconception(
+    places_moved, "In a second layer all would move: where does the mask hide nothing?", layers=2
 )
-
-MISTAKES = (
-    Mistake(
-        id="encoder-skipped",
-        sentence="The decoder looks at the embedded source and not at what the encoder made of it: "
-        "pass the source through the encoder first.",
-        step="12",
-        target="transformer",
-        wrong=_encoder_skipped,
-        plant=Plant(
-            "transformer", "= self.encoder(src_input, src_mask=src_mask)\n", "= src_input\n"
-        ),
-    ),
-    Mistake(
-        id="sentences-swapped",
-        sentence="The encoder got the target and the decoder the source: change them over.",
-        step="12",
-        target="transformer",
-        wrong=_sentences_swapped,
-        plant=Plant(
-            "transformer",
-            "        memory = self.encode(src, src_mask=src_mask)\n"
-            "        return self.decode(tgt, memory,",
-            "        memory = self.encode(tgt, src_mask=src_mask)\n"
-            "        return self.decode(src, memory,",
-        ),
-    ),
-    Mistake(
-        id="embedding-shared",
-        sentence="You looked the target up in the table of the source: the languages have their "
-        "own tables, so use tgt_embedding.",
-        step="12",
-        target="transformer",
-        wrong=_embedding_shared,
-        plant=Plant("transformer", "self.tgt_embedding(tgt)\n", "self.src_embedding(tgt)\n"),
-    ),
+misconception(
+    places_moved,
+    "The last place sees every word, with the mask and without it.",
+    by=lambda: places_moved(past_hidden=True) - places_moved(),
+)
+misconception(
+    places_moved,
+    "Is the first place the only one that has words behind it?",
+    by=lambda: places_moved() - places_moved(past_hidden=True),
 )

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from twelve_lab.check import diagnose
-from twelve_lab.check.modules import Misbuilt, build, run_layer
+from twelve_lab.exercises.modules import Misbuilt, build, run_layer
 
 WEIGHT = torch.arange(12.0).view(4, 3)
 

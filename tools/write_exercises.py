@@ -1,0 +1,44 @@
+"""Writes the table of the exercises into docs/teaching.md: what each one measures and can name.
+
+Usage: python tools/write_exercises.py
+"""
+
+from pathlib import Path
+
+from twelve_lab.check import EXERCISES, Question
+
+PAGE = Path(__file__).parent.parent / "docs" / "teaching.md"
+HEADING = "## What each exercise measures"
+KINDS = {tuple: "shape", frozenset: "choice"}
+
+
+def page(text: str) -> str:
+    """Put a fresh table into the page.
+
+    Args:
+        text: The page as it is; everything from the heading of the table on is replaced.
+
+    Raises:
+        ValueError: The page has no such heading.
+    """
+    before, heading, _ = text.partition(HEADING)
+    if not heading:
+        raise ValueError(f"{PAGE.name} has no heading {HEADING!r}")
+    return (
+        f"{before}{HEADING}\n\n*Code* is a function or a class, *number* one number or several, "
+        "*choice* one or several words. The last column holds what `check` can call by name; [the "
+        "catalogue](mistakes.md) has the sentences.\n\n"
+        "| exercise | kind | what it measures | mistakes it can name |\n|---|---|---|---|\n"
+        + "".join(_row(id) for id in EXERCISES)
+    )
+
+
+def _row(id: str) -> str:
+    one = EXERCISES[id]
+    kind = KINDS.get(type(one.right()), "number") if isinstance(one, Question) else "code"
+    known = " ".join(f"`{mistake}`" for mistake in one.mistakes) or "none"
+    return f"| `{id}` | {kind} | {one.measures} | {known} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
