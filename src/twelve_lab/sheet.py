@@ -8,28 +8,32 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twelve_lab.explain.expression import (
     LEVEL,
-    Apply,
-    Dot,
     Expression,
     Leaf,
     Number,
     Total,
-    terms,
+    Writer,
+    add,
+    bracketed,
+    call,
+    divide,
+    subtract,
 )  # fmt: skip
-from twelve_lab.explain.formulas import Element, expression_of
-from twelve_lab.explain.record import Block, Operation
+from twelve_lab.explain.formulas import FORMULAS, LOGIC, Formula, Output, along, reduced
+from twelve_lab.explain.record import Block
 from twelve_lab.show.palette import axis_style
-from twelve_lab.show.table import Labels, Table
+from twelve_lab.show.table import Labels, Table, fitting
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
+    from openpyxl.cell import Cell
     from openpyxl.worksheet.worksheet import Worksheet
 
     from twelve_lab.trace.trace import Trace
@@ -39,10 +43,12 @@ HIDDEN = -1e300
 LONGEST = 8000  # characters of a formula; the programs take 8192
 FUNCTIONS = {
     "exp": "EXP", "log": "LN", "sqrt": "SQRT", "sin": "SIN", "cos": "COS", "tan": "TAN",
-    "tanh": "TANH", "erf": "ERF", "abs": "ABS", "max": "MAX", "min": "MIN",
+    "tanh": "TANH", "erf": "ERF", "abs": "ABS", "max": "MAX", "min": "MIN", "IF": "IF",
+    "AND": "AND", "OR": "OR", "NOT": "NOT",
 }  # fmt: skip
-COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 NUMBER_FORMAT = f'[<={HIDDEN / 10:.0E}]"-inf";[<0]-0.0000;0.0000'
+# Control characters, halves of a pair, and what is no character.
+UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 INPUT_FILL, HEAD_FILL = "FFF3C4", "F2F2F2"
 HOW_TO = (
     "Yellow cells are inputs: ids, embedding rows, positions, weights and masks. Every other "
@@ -68,6 +74,10 @@ class Place:
 
         address = f"{get_column_letter(self.column)}{self.row}"
         return address if sheet == self.sheet else f"'{self.sheet}'!{address}"
+
+    def moved(self, rows: int, columns: int) -> Place:
+        """Go down and to the right."""
+        return Place(self.sheet, self.row + rows, self.column + columns)
 
 
 class LiveSheet:
@@ -140,9 +150,10 @@ class LiveSheet:
         """Write the names around every matrix of a sheet, and note where its elements stand."""
         row = 1
         for block in blocks:
-            sheet.cell(row, 1, f"{block.name} {self._table(block).sizes}").font = _font(bold=True)
+            name = f"{block.name} {self._table(block).sizes}"
+            _write_text(sheet, row, 1, name).font = _font(bold=True)
             if block.name in self.trace and self.trace[block.name].code:
-                sheet.cell(row + 1, 1, f"code: {self.trace[block.name].code}")
+                _write_text(sheet, row + 1, 1, f"code: {self.trace[block.name].code}")
             row += 2
             cell = block.start
             for matrix in self._table(block).blocks(elide=False):
@@ -154,14 +165,14 @@ class LiveSheet:
 
     def _lay_out_matrix(self, sheet: Worksheet, matrix: Any, row: int, cell: int) -> int:
         if matrix.title:
-            sheet.cell(row, 1, matrix.title)
+            _write_text(sheet, row, 1, matrix.title)
             row += 1
         width = len(matrix.column_names)
         for j, name in enumerate(matrix.column_names):
-            head = sheet.cell(row, 2 + j, f"{matrix.column_axis} {name}".strip())
+            head = _write_text(sheet, row, 2 + j, f"{matrix.column_axis} {name}".strip())
             head.fill, head.border = _fill(HEAD_FILL), _border(matrix.column_axis, "bottom")
         for i, name in enumerate(matrix.row_names):
-            side = sheet.cell(row + 1 + i, 1, f"{matrix.row_axis} {name}".strip())
+            side = _write_text(sheet, row + 1 + i, 1, f"{matrix.row_axis} {name}".strip())
             side.fill, side.border = _fill(HEAD_FILL), _border(matrix.row_axis, "right")
             for j in range(width):
                 self.places[cell + i * width + j] = Place(sheet.title, row + 1 + i, 2 + j)
@@ -169,25 +180,20 @@ class LiveSheet:
 
     def _table(self, block: Block) -> Table:
         axes = block.axes or tuple(f"axis {n}" for n in range(len(block.shape)))
-        sizes = dict(zip(axes, block.shape, strict=True))
-        fitting = {}
-        for axis, names in self.labels.items():
-            groups = names if names and not isinstance(names[0], str) else [names]
-            per_sentence = groups is names
-            fits = axis in sizes and all(len(group) == sizes[axis] for group in groups)
-            if fits and (not per_sentence or len(groups) == sizes.get("batch")):
-                fitting[axis] = names
-        return Table.of(block.values.view(block.shape), axes, fitting)
+        fit = fitting(self.labels, axes, block.shape)
+        return Table.of(block.values.view(block.shape), axes, fit)
 
     def _write_values(self, sheet: Worksheet, block: Block) -> None:
+        formulas = Formulas(self, sheet.title)
         for number, value in enumerate(block.numbers):
             place = self.places[block.start + number]
             cell = sheet.cell(place.row, place.column)
-            if block.made is None and block.copies is None:
+            made = self.graph.operation(block.start + number, formulas.known)
+            if made is None:
                 cell.value = value
                 cell.fill = _fill(INPUT_FILL)
             else:
-                cell.value = f"={self._formula(block, number)}"
+                cell.value = f"={formulas.write(made)}"
                 if len(cell.value) > LONGEST:
                     raise ValueError(
                         f"{block.name}: a formula of {len(cell.value):,} characters is more than "
@@ -196,119 +202,82 @@ class LiveSheet:
             if not isinstance(value, bool):
                 cell.number_format = NUMBER_FORMAT if isinstance(value, float) else "0"
 
-    def _formula(self, block: Block, number: int) -> str:
-        """Write the formula of one element, over the nearest elements that stand in a cell."""
-        sheet = self.places[block.start + number].sheet
-        if block.copies is not None:
-            return self._refer(int(block.copies.flatten()[number]), sheet, 0)
-        assert block.made is not None
-        return self._operation(block.made, number, sheet, 0)
 
-    def _refer(self, cell: int, sheet: str, outer: int) -> str:
+class Formulas(Writer):
+    """Writes a tree as a formula of one sheet, over the nearest elements that stand in a cell."""
+
+    # A spreadsheet takes -2^2 for 4: there a minus in front binds tightest.
+    levels = LEVEL | {"neg": 5}
+    signs = {sign: sign for sign in LEVEL} | {"**": "^", "==": "=", "!=": "<>"}
+
+    def __init__(self, live: LiveSheet, sheet: str) -> None:
+        """Write for a sheet."""
+        super().__init__(live.graph.record.value)
+        self.graph, self.places, self.sheet = live.graph, live.places, sheet
+        self.known = FORMULAS | SPECIAL | {"embedding": self.look_up}
+
+    def leaf(self, cell: int, outer: int) -> str:
+        """Refer to a cell, or write out what has no place."""
         if cell in self.places:
-            return self.places[cell].seen_from(sheet)
-        block = self.graph.record.block(cell)
-        if block.copies is not None:
-            return self._refer(int(block.copies.flatten()[cell - block.start]), sheet, outer)
-        if block.made is None:
-            return _literal(self.graph.record.value(cell), outer)
-        return self._operation(block.made, cell - block.start, sheet, outer)
+            return self.places[cell].seen_from(self.sheet)
+        made = self.graph.operation(cell, self.known)
+        return self.write(Number(self.value(cell)) if made is None else made, outer)
 
-    def _operation(self, made: Operation, number: int, sheet: str, outer: int) -> str:
-        at = Element(made, number, self.graph.record.value)
-        special = SPECIAL.get(made.name)
-        if special is not None:
-            return special(self, at, sheet)
-        tree = expression_of(made, number, self.graph.record.value)
-        return self._write(tree, sheet, outer)
+    def number(self, number: float, outer: int) -> str:
+        """Write a number as spreadsheets do."""
+        if isinstance(number, bool):
+            return "TRUE" if number else "FALSE"
+        if math.isnan(number) or number == math.inf:
+            raise ValueError(f"a spreadsheet cannot hold {number}")
+        return bracketed(repr(HIDDEN if number == -math.inf else number).upper(), outer)
 
-    def _write(self, tree: Expression, sheet: str, outer: int) -> str:
-        if isinstance(tree, Leaf):
-            return self._refer(tree.cell, sheet, outer)
-        if isinstance(tree, Number):
-            return _literal(tree.value, outer)
-        if isinstance(tree, Total | Dot):
-            text = "+".join(self._write(part, sheet, 1) for part in terms(tree))
-            return f"({text})" if outer >= 1 else text
-        level = LEVEL.get(tree.name)
-        if level is None:
-            inside = ",".join(self._write(part, sheet, 0) for part in tree.parts)
-            return f"{_function(tree)}({inside})"
-        if tree.name == "neg":
-            # In brackets always: a spreadsheet takes -2^2 for 4.
-            return f"(-{self._write(tree.parts[0], sheet, 5)})"
-        left, right = tree.parts
-        first = self._write(left, sheet, level + (tree.name == "**"))
-        second = self._write(right, sheet, level + (tree.name in ("-", "/", "**")))
-        text = f"{first}{'^' if tree.name == '**' else tree.name}{second}"
-        return f"({text})" if level < outer else text
+    def function(self, name: str, parts: tuple[Expression, ...]) -> str:
+        """Write a call."""
+        written = [self.write(part) for part in parts]
+        if name == "INDEX":
+            corner, end, row, column = written
+            return f"INDEX({corner}:{end.rpartition('!')[2]},{row},{column})"
+        if name not in FUNCTIONS:
+            raise ValueError(
+                f"no spreadsheet function for {name}; add one to FUNCTIONS in twelve_lab.sheet"
+            )
+        return f"{FUNCTIONS[name]}({','.join(written)})"
 
-    def _argument(self, at: Element, position: int, sheet: str) -> str:
-        """Write the element of an argument that broadcasts to the place asked for."""
-        part = at(position)
-        return self._write(part, sheet, 1)
-
-    def _embedding(self, at: Element, sheet: str) -> str:
-        """Look the id up, so that another id takes another row."""
+    def look_up(self, at: Output) -> Expression | None:
+        """Write an embedding so that another id takes another row."""
         *place, column = at.index
-        table = at.cells(0)
-        corner, end = (self.places.get(int(table[i, j])) for i, j in ((0, 0), (-1, -1)))
-        if corner is None or end is None:
-            return self._write(expression_of(at.operation, _flat(at), at.value), sheet, 1)
-        name = self._refer(int(at.cells(1)[tuple(place)]), sheet, 1)
-        area = f"{corner.seen_from(sheet)}:{end.seen_from(end.sheet)}"
-        return f"INDEX({area},{name}+1,{column + 1})"
-
-    def _masked_fill(self, at: Element, sheet: str) -> str:
-        mask, kept, filled = (self._argument(at, n, sheet) for n in (1, 0, 2))
-        return f"IF({mask},{filled},{kept})"
-
-    def _where(self, at: Element, sheet: str) -> str:
-        mask, yes, no = (self._argument(at, n, sheet) for n in range(3))
-        return f"IF({mask},{yes},{no})"
-
-    def _not(self, at: Element, sheet: str) -> str:
-        return f"NOT({self._argument(at, 0, sheet)})"
-
-    def _junction(self, at: Element, sheet: str) -> str:
-        word = "OR" if at.operation.name.endswith("or") else "AND"
-        return f"{word}({self._argument(at, 0, sheet)},{self._argument(at, 1, sheet)})"
-
-    def _all(self, at: Element, sheet: str) -> str:
-        keepdim = at.argument(2, at.keyword("keepdim", False))
-        cells = at.line(at.argument(1), keepdim)
-        word = "AND" if at.operation.name == "all" else "OR"
-        return f"{word}({','.join(self._refer(cell, sheet, 0) for cell in cells)})"
-
-    def _compare(self, at: Element, sheet: str) -> str:
-        sign = COMPARISONS[at.operation.name]
-        return f"({self._argument(at, 0, sheet)}{sign}{self._argument(at, 1, sheet)})"
-
-    def _softmax(self, at: Element, sheet: str) -> str:
-        """Subtract the maximum first, as softmax does."""
-        dim = at.argument(1) % len(at.index)
-        line = at.cells(0)[(*at.index[:dim], slice(None), *at.index[dim + 1 :])].tolist()
-        scores = [self._refer(cell, sheet, 2) for cell in line]
-        top = f"MAX({','.join(scores)})"
-        powers = [f"EXP({score}-{top})" for score in scores]
-        return f"{powers[at.index[dim]]}/({'+'.join(powers)})"
+        table = at.cells(0).tolist()
+        corner = self.places.get(table[0][0])
+        for i, j in itertools.product(range(len(table)), range(len(table[0]))):
+            if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
+                return FORMULAS["embedding"](at)  # not laid out as it is used
+        chosen = add(Leaf(int(at.cells(1)[tuple(place)])), Number(1))
+        return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
-Special = Callable[[LiveSheet, Element, str], str]
-SPECIAL: dict[str, Special] = {
-    "embedding": LiveSheet._embedding,
-    "masked_fill": LiveSheet._masked_fill,
-    "where": LiveSheet._where,
-    "bitwise_not": LiveSheet._not,
-    "logical_not": LiveSheet._not,
-    "bitwise_and": LiveSheet._junction,
-    "logical_and": LiveSheet._junction,
-    "bitwise_or": LiveSheet._junction,
-    "logical_or": LiveSheet._junction,
-    "all": LiveSheet._all,
-    "any": LiveSheet._all,
-    "_softmax": LiveSheet._softmax,
-    **dict.fromkeys(COMPARISONS, LiveSheet._compare),
+def _logic(at: Output) -> Expression | None:
+    word = LOGIC[at.operation.name]
+    if FORMULAS[at.operation.name](at) is None:
+        return None  # the bits of whole numbers
+    return call(word, *(at(n) for n in range(1 if word == "NOT" else 2)))
+
+
+def _softmax(at: Output) -> Expression:
+    """Subtract the maximum first, as softmax does."""
+    cells, here = along(at)
+    scores = [Leaf(cell) for cell in cells]
+    powers = [call("exp", subtract(score, call("max", *scores))) for score in scores]
+    return divide(powers[here], Total(tuple(powers)))
+
+
+# What a spreadsheet says in its own words, so that it answers to an edited mask or id.
+SPECIAL: dict[str, Formula] = {
+    "masked_fill": lambda at: call("IF", at(1), at(2), at(0)),
+    "where": lambda at: call("IF", at(0), at(1), at(2)),
+    "all": lambda at: call("AND", *map(Leaf, reduced(at))),
+    "any": lambda at: call("OR", *map(Leaf, reduced(at))),
+    "_softmax": _softmax,
+    **dict.fromkeys(LOGIC, _logic),
 }
 
 
@@ -329,33 +298,21 @@ def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) ->
     return path
 
 
-def _flat(at: Element) -> int:
-    place = 0
-    for position, size in zip(at.index, at.operation.shape, strict=True):
-        place = place * size + position
-    return place
+def _write_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
+    """Write a text that stays a text, whatever it begins with."""
+    cell = sheet.cell(row, column, _visible(text))
+    cell.data_type = "s"
+    return cell
 
 
-def _function(tree: Apply) -> str:
-    if tree.name not in FUNCTIONS:
-        raise ValueError(
-            f"no spreadsheet function for {tree.name}; add one to FUNCTIONS in twelve_lab.sheet"
-        )
-    return FUNCTIONS[tree.name]
-
-
-def _literal(number: float, outer: int) -> str:
-    if isinstance(number, bool):
-        return "TRUE" if number else "FALSE"
-    if math.isnan(number) or number == math.inf:
-        raise ValueError(f"a spreadsheet cannot hold {number}")
-    text = repr(HIDDEN if number == -math.inf else number).upper()
-    return f"({text})" if outer and number < 0 else text
+def _visible(text: str) -> str:
+    """Write out the characters that no spreadsheet can hold."""
+    return UNWRITABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _title(words: str, taken: set[str]) -> str:
     """Cut a sheet's title to the 31 characters that are allowed, and keep it unique."""
-    short = re.sub(r"[\[\]:*?/\\]", "-", words)
+    short = re.sub(r"[\[\]:*?/\\']", "-", _visible(words))
     for long, brief in (("encoder.", "enc."), ("decoder.", "dec."), ("layers.", ""),
                         ("attention", "att"), ("residual", "res"), ("feed_forward", "ff"),
                         ("positional_encoding", "positions"), ("embedding", "emb")):  # fmt: skip

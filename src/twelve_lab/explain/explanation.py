@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,16 +13,15 @@ import torch
 
 from twelve_lab.explain.expression import (
     LEVEL,
-    TIGHT_LEFT,
-    TIGHT_RIGHT,
     Dot,
     Expression,
     Leaf,
     Number,
     Total,
+    Writer,
+    bracketed,
     leaves,
     literal,
-    python,
 )  # fmt: skip
 from twelve_lab.show.format import format_number
 from twelve_lab.show.show import Shown
@@ -31,12 +29,10 @@ from twelve_lab.show.table import Table
 
 if TYPE_CHECKING:
     from twelve_lab.explain.graph import Graph
-    from twelve_lab.explain.record import Block
+    from twelve_lab.explain.record import Block, Record
 
 _PRE = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:monospace"
 SUMMANDS = 4  # of a longer sum, the first three and the last are written
-WORDS = {"*": "·", "**": "^", "neg": "-"}
-Write = Callable[[Expression], str]
 
 
 @dataclass(frozen=True)
@@ -48,9 +44,90 @@ class Element:
     index: tuple[int, ...]
     value: float
 
+    @classmethod
+    def of(cls, record: Record, cell: int) -> Element:
+        """Read the element of a cell."""
+        block = record.block(cell)
+        return cls(block.name, block.axes, block.index(cell), record.value(cell))
+
     def __str__(self) -> str:
         """Write name and index, as "scores[batch 0, query 1, key 0]"."""
         return f"{self.name}{place(self.axes, self.index)}"
+
+
+class Digits(Writer):
+    """Writes a tree for reading, its cells as rounded numbers, and shortens what is long."""
+
+    signs = {sign: f" {sign} " for sign in LEVEL} | {"*": "·", "**": "^"}
+
+    def leaf(self, cell: int, outer: int) -> str:
+        """Write the number of a cell."""
+        return bracketed(format_number(self.value(cell)), outer)
+
+    def number(self, number: float, outer: int) -> str:
+        """Write a constant."""
+        return bracketed(constant(number), outer)
+
+    def function(self, name: str, parts: tuple[Expression, ...]) -> str:
+        """Write a call."""
+        return f"{name}({', '.join(few([self.write(part) for part in parts]))})"
+
+    def join(self, parts: list[str]) -> str:
+        """Write the first summands and the last, and how many there are."""
+        count = f" [{len(parts)} terms]" if len(parts) > SUMMANDS else ""
+        return " + ".join(few(parts)) + count
+
+
+class Symbols(Digits):
+    """Writes a tree for reading, its cells as names and indices, a whole axis as a slice."""
+
+    def __init__(self, record: Record, path: str) -> None:
+        """Write names as they are called inside a module.
+
+        Args:
+            record: The run.
+            path: Of the module.
+        """
+        super().__init__(record.value)
+        self.record, self.path = record, path
+
+    def leaf(self, cell: int, outer: int) -> str:
+        """Write the name and the index of a cell."""
+        element = Element.of(self.record, cell)
+        return f"{self.short(element.name)}{place(element.axes, element.index)}"
+
+    def short(self, name: str) -> str:
+        """Leave out the path that an operand shares with the module."""
+        return name.removeprefix(f"{self.path}.") if self.path else name
+
+    def total(self, tree: Total | Dot, outer: int) -> str:
+        """Write a sum over whole axes as "a[:] · b[:]" or "sum(a[:])"."""
+        sides = (tree.left, tree.right) if isinstance(tree, Dot) else (tree.parts,)
+        runs = [self.run(side) for side in sides]
+        if not all(runs):
+            return super().total(tree, outer)
+        if isinstance(tree, Total):
+            return f"sum({runs[0]})"
+        text = " · ".join(runs)
+        return f"({text})" if outer >= 1 else text
+
+    def run(self, parts: tuple[Expression, ...]) -> str:
+        """Write leaves that run along one whole axis of one tensor as a slice, or nothing."""
+        cells = [part.cell for part in parts if isinstance(part, Leaf)]
+        blocks = {id(self.record.block(cell)) for cell in cells}
+        if len(cells) < len(parts) or len(cells) < 2 or len(blocks) > 1:
+            return ""
+        block = self.record.block(cells[0])
+        places = [block.index(cell) for cell in cells]
+        moving = [n for n, values in enumerate(zip(*places, strict=True)) if len(set(values)) > 1]
+        if len(moving) != 1:
+            return ""
+        (axis,) = moving
+        if [index[axis] for index in places] != list(range(block.shape[axis])):
+            return ""
+        index: list[int | str] = list(places[0])
+        index[axis] = ":"
+        return f"{self.short(block.name)}{place(block.axes, tuple(index))}"
 
 
 class Explanation:
@@ -65,7 +142,7 @@ class Explanation:
         """Unfold the arithmetic; see `Traced.explain`."""
         self._graph, self._cell = graph, cell
         self.depth, self._code = depth, code
-        self.target = self._element(cell)
+        self.target = Element.of(graph.record, cell)
         self._tree = graph.unfold(cell, depth)
 
     @property
@@ -76,7 +153,7 @@ class Explanation:
     @cached_property
     def expression(self) -> str:
         """Write plain Python arithmetic over numbers and `math` that evaluates to the value."""
-        return python(self._tree, self._graph.record.value)
+        return Writer(self._graph.record.value).write(self._tree)
 
     @cached_property
     def cells(self) -> list[int]:
@@ -86,7 +163,7 @@ class Explanation:
     @cached_property
     def inputs(self) -> list[Element]:
         """List the elements of named tensors that it was made from, each once."""
-        return [self._element(cell) for cell in self.cells]
+        return [Element.of(self._graph.record, cell) for cell in self.cells]
 
     @property
     def text(self) -> str:
@@ -98,11 +175,12 @@ class Explanation:
             return f"{lines[0]}\n  = {format_number(self.value)}, given to the run"
         if self._code and self.depth == 1:
             lines.append(f"  code: {self._code}")
+        symbols = Symbols(self._graph.record, self.target.name.rpartition(".")[0])
         if isinstance(self._tree, Leaf):
-            lines.append(f"  = {self._symbol(self._tree.cell)}, the same number moved")
+            lines.append(f"  = {symbols.write(self._tree)}, the same number moved")
         else:
-            lines.append(f"  = {self._write(self._tree, self._symbol)}")
-            lines.append(f"  = {self._write(self._tree, self._digits)}")
+            lines.append(f"  = {symbols.write(self._tree)}")
+            lines.append(f"  = {Digits(self._graph.record.value).write(self._tree)}")
         return "\n".join([*lines, f"  = {format_number(self.value)}"])
 
     def __repr__(self) -> str:
@@ -119,84 +197,6 @@ class Explanation:
     def _is_given(self) -> bool:
         return self._tree == Leaf(self._cell) or isinstance(self._tree, Number)
 
-    def _element(self, cell: int) -> Element:
-        block = self._graph.record.block(cell)
-        return Element(block.name, block.axes, block.index(cell), self._graph.record.value(cell))
-
-    def _symbol(self, cell: int) -> str:
-        element = self._element(cell)
-        return f"{self._short(element.name)}{place(element.axes, element.index)}"
-
-    def _short(self, name: str) -> str:
-        """Leave out the path that an operand shares with the module of the target."""
-        path = self.target.name.rpartition(".")[0]
-        return name.removeprefix(f"{path}.") if path else name
-
-    def _digits(self, cell: int) -> str:
-        return format_number(self._graph.record.value(cell))
-
-    def _write(self, tree: Expression, leaf: Callable[[int], str], outer: int = 0) -> str:
-        if isinstance(tree, Leaf | Number):
-            text = leaf(tree.cell) if isinstance(tree, Leaf) else constant(tree.value)
-            return f"({text})" if outer > 1 and text.startswith("-") else text
-        if isinstance(tree, Dot) and leaf == self._symbol:
-            sides = [self._run(tree.left), self._run(tree.right)]
-            if all(sides):
-                text = " · ".join(sides)
-                return f"({text})" if outer >= 1 else text
-        if isinstance(tree, Total | Dot):
-            return self._write_sum(tree, leaf, outer)
-        level = LEVEL.get(tree.name)
-        if level is None:
-            inside = ", ".join(self._few([self._write(part, leaf) for part in tree.parts]))
-            return f"{tree.name}({inside})"
-        if tree.name == "neg":
-            text = f"-{self._write(tree.parts[0], leaf, level)}"
-        else:
-            left, right = tree.parts
-            first = self._write(left, leaf, level + (tree.name in TIGHT_LEFT))
-            # A negative number after a sign stands in brackets, whatever binds tighter.
-            second = self._write(right, leaf, max(2, level + (tree.name in TIGHT_RIGHT)))
-            sign = WORDS.get(tree.name, f" {tree.name} ")
-            text = f"{first}{sign}{second}"
-        return f"({text})" if level < outer else text
-
-    def _write_sum(self, tree: Total | Dot, leaf: Callable[[int], str], outer: int) -> str:
-        if isinstance(tree, Dot):
-            pairs = zip(tree.left, tree.right, strict=True)
-            parts = [f"{self._write(a, leaf, 2)}·{self._write(b, leaf, 2)}" for a, b in pairs]
-        else:
-            run = self._run(tree.parts) if leaf == self._symbol else ""
-            if run:
-                return f"sum({run})"
-            parts = [self._write(part, leaf, 1) for part in tree.parts]
-        text = " + ".join(self._few(parts))
-        text += f" [{len(parts)} terms]" if len(parts) > SUMMANDS else ""
-        return f"({text})" if outer >= 1 else text
-
-    @staticmethod
-    def _few(parts: list[str]) -> list[str]:
-        return parts if len(parts) <= SUMMANDS else [*parts[: SUMMANDS - 1], "…", parts[-1]]
-
-    def _run(self, parts: tuple[Expression, ...]) -> str:
-        """Write leaves that run along one whole axis of one tensor as a slice, or nothing."""
-        cells = [part.cell for part in parts if isinstance(part, Leaf)]
-        blocks = {id(self._graph.record.block(cell)) for cell in cells}
-        if len(cells) < len(parts) or len(cells) < 2 or len(blocks) > 1:
-            return ""
-        block = self._graph.record.block(cells[0])
-        places = [block.index(cell) for cell in cells]
-        moving = [
-            axis for axis, values in enumerate(zip(*places, strict=True)) if len(set(values)) > 1
-        ]
-        if len(moving) != 1 or [p[moving[0]] for p in places] != list(
-            range(block.shape[moving[0]])
-        ):
-            return ""
-        index: list[int | str] = list(places[0])
-        index[moving[0]] = ":"
-        return f"{self._short(block.name)}{place(block.axes, tuple(index))}"
-
     def _used(self) -> dict[Block, list[int]]:
         used: dict[Block, list[int]] = {}
         for cell in self.cells:
@@ -211,6 +211,11 @@ class Explanation:
         return Shown(
             dataclasses.replace(table, lit=lit.view(block.shape)), block.name
         )._repr_html_()
+
+
+def few(parts: list[str]) -> list[str]:
+    """Shorten a long list to its two ends."""
+    return parts if len(parts) <= SUMMANDS else [*parts[: SUMMANDS - 1], "…", parts[-1]]
 
 
 def place(axes: tuple[str, ...], index: tuple[int | str, ...]) -> str:

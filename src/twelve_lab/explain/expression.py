@@ -1,17 +1,20 @@
-"""Arithmetic as a tree: numbers of the run as leaves, written in digits or as Python."""
+"""Arithmetic as a tree: numbers of the run as leaves, to be written or to be computed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LEVEL = dict.fromkeys(COMPARISONS, 0) | {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
 # The side of an operator that binds one level tighter than the operator itself.
 TIGHT_LEFT = ("**", *COMPARISONS)
 TIGHT_RIGHT = ("-", "/", "**", *COMPARISONS)
-_ATOM = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +94,8 @@ def leaves(tree: Expression) -> Iterator[int]:
         node = waiting.pop()
         if isinstance(node, Leaf):
             yield node.cell
-        else:
-            waiting.extend(reversed(parts_of(node)))
-
-
-def parts_of(node: Expression) -> tuple[Expression, ...]:
-    """List the parts of a node."""
-    if isinstance(node, Apply | Total):
-        return node.parts
-    if isinstance(node, Dot):
-        return tuple(part for pair in zip(node.left, node.right, strict=True) for part in pair)
-    return ()
+        elif not isinstance(node, Number):
+            waiting.extend(reversed(terms(node)))
 
 
 def replace(tree: Expression, change: Callable[[int], Expression]) -> Expression:
@@ -120,44 +114,88 @@ def replace(tree: Expression, change: Callable[[int], Expression]) -> Expression
     return tree
 
 
-def python(tree: Expression, value: Callable[[int], float]) -> str:
-    """Write a tree as Python arithmetic over plain numbers and `math`.
+def terms(tree: Apply | Total | Dot) -> tuple[Expression, ...]:
+    """List the parts of a tree; of a sum, its summands."""
+    if isinstance(tree, Dot):
+        return tuple(multiply(a, b) for a, b in zip(tree.left, tree.right, strict=True))
+    return tree.parts
 
-    Args:
-        tree: What to write.
-        value: Gives the number of a cell.
+
+class Writer:
+    """Writes a tree, with brackets only where the order of operations needs them.
+
+    This one writes Python arithmetic over plain numbers and `math`. Others differ in how a leaf, a
+    function, a sum and the signs look.
+
+    Attributes:
+        levels: Operator -> how tightly it binds; what has no level is written as a function.
+        signs: Operator -> what stands between its two sides.
     """
-    return _python(tree, value, 0)
+
+    levels: Mapping[str, int] = LEVEL
+    signs: Mapping[str, str] = {sign: f" {sign} " for sign in LEVEL}
+
+    def __init__(self, value: Callable[[int], float]) -> None:
+        """Write with these numbers.
+
+        Args:
+            value: Gives the number of a cell.
+        """
+        self.value = value
+
+    def leaf(self, cell: int, outer: int) -> str:
+        """Write a cell; what it writes stands inside an operator of the level `outer`."""
+        return self.number(self.value(cell), outer)
+
+    def number(self, number: float, outer: int) -> str:
+        """Write a number, after a sign in brackets where it is negative."""
+        return bracketed(literal(number), outer)
+
+    def function(self, name: str, parts: tuple[Expression, ...]) -> str:
+        """Write a call."""
+        known = name if name in ("max", "min", "abs") else f"math.{name}"
+        return f"{known}({', '.join(map(self.write, parts))})"
+
+    def total(self, tree: Total | Dot, outer: int) -> str:
+        """Write a sum of several parts."""
+        text = self.join([self.write(part, 1) for part in terms(tree)])
+        return f"({text})" if outer >= 1 else text
+
+    def join(self, parts: list[str]) -> str:
+        """Put a plus between the parts of a sum."""
+        return self.signs["+"].join(parts)
+
+    def write(self, tree: Expression, outer: int = 0) -> str:
+        """Write a tree.
+
+        Args:
+            tree: What to write.
+            outer: How tightly the operator binds in which it stands.
+        """
+        if isinstance(tree, Leaf):
+            return self.leaf(tree.cell, outer)
+        if isinstance(tree, Number):
+            return self.number(tree.value, outer)
+        if isinstance(tree, Total | Dot):
+            parts = terms(tree)
+            return self.total(tree, outer) if len(parts) > 1 else self.write(parts[0], outer)
+        level = self.levels.get(tree.name)
+        if level is None:
+            return self.function(tree.name, tree.parts)
+        if tree.name == "neg":
+            text = f"-{self.write(tree.parts[0], level)}"
+        else:
+            left, right = tree.parts
+            first = self.write(left, level + (tree.name in TIGHT_LEFT))
+            # What follows a sign stands in brackets where it is a sum or a negative number.
+            second = self.write(right, max(2, level + (tree.name in TIGHT_RIGHT)))
+            text = f"{first}{self.signs[tree.name]}{second}"
+        return f"({text})" if level < outer else text
 
 
-def _python(tree: Expression, value: Callable[[int], float], outer: int) -> str:
-    if isinstance(tree, Leaf | Number):
-        number = value(tree.cell) if isinstance(tree, Leaf) else tree.value
-        text = literal(number)
-        return f"({text})" if outer > 1 and text.startswith("-") else text
-    if isinstance(tree, Total | Dot):
-        text = " + ".join(_python(part, value, 1) for part in terms(tree))
-        return f"({text})" if outer >= 1 and len(terms(tree)) > 1 else text
-    level = LEVEL.get(tree.name, _ATOM)
-    if level == _ATOM:
-        inside = ", ".join(_python(part, value, 0) for part in tree.parts)
-        name = tree.name if tree.name in ("max", "min", "abs") else f"math.{tree.name}"
-        return f"{name}({inside})"
-    if tree.name == "neg":
-        text = f"-{_python(tree.parts[0], value, level)}"
-    else:
-        left, right = tree.parts
-        first = _python(left, value, level + (tree.name in TIGHT_LEFT))
-        second = _python(right, value, level + (tree.name in TIGHT_RIGHT))
-        text = f"{first} {tree.name} {second}"
-    return f"({text})" if level < outer else text
-
-
-def terms(tree: Total | Dot) -> tuple[Expression, ...]:
-    """List what is summed."""
-    if isinstance(tree, Total):
-        return tree.parts
-    return tuple(multiply(a, b) for a, b in zip(tree.left, tree.right, strict=True))
+def bracketed(text: str, outer: int) -> str:
+    """Put a negative number in brackets where it stands behind a sign."""
+    return f"({text})" if outer > 1 and text.startswith("-") else text
 
 
 def literal(number: float) -> str:
@@ -167,3 +205,32 @@ def literal(number: float) -> str:
     if math.isinf(number):
         return "math.inf" if number > 0 else "-math.inf"
     return repr(number)
+
+
+def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:
+    """Compute a tree with torch, so that gradients can be asked for.
+
+    Args:
+        tree: Arithmetic.
+        value: Gives the number of a cell.
+    """
+    if isinstance(tree, Leaf):
+        return value(tree.cell)
+    if isinstance(tree, Number):
+        return torch.tensor(tree.value, dtype=torch.float64, device="cpu")
+    if isinstance(tree, Total | Dot):
+        return torch.stack([compute(part, value) for part in terms(tree)]).sum()
+    parts = [compute(part, value) for part in tree.parts]
+    if tree.name in COMPARISONS:
+        return _OPERATORS[tree.name](*parts).double()
+    return (_OPERATORS.get(tree.name) or getattr(torch, tree.name))(*parts)
+
+
+_OPERATORS: dict[str, Callable[..., Tensor]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "**": operator.pow, "neg": operator.neg, "==": operator.eq, "!=": operator.ne,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    # Of equal numbers Python takes the first, and so does torch in relu and max; torch.maximum
+    # would share the gradient between them.
+    "max": max, "min": min,
+}  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
 
+from twelve_lab.explain.derivative import slopes
 from twelve_lab.explain.expression import Expression, Leaf, Number, leaves, replace
-from twelve_lab.explain.formulas import expression_of
+from twelve_lab.explain.formulas import FORMULAS, Formula, expression_of
 from twelve_lab.explain.record import Record
 
 MOST = 200_000
@@ -19,17 +21,32 @@ class Graph:
         """Read a record that is complete."""
         self.record = record
         self.shallow = cache(self._shallow)
+        self.slopes = cache(lambda cell: slopes(self.shallow(cell), record.value))
         self._after: dict[int, list[int]] | None = None
+
+    def operation(self, cell: int, formulas: Mapping[str, Formula] = FORMULAS) -> Expression | None:
+        """Write the arithmetic of the operation that made an element; None for what was given.
+
+        Args:
+            cell: Of the element.
+            formulas: Of the operations that are not to be taken apart.
+        """
+        block = self.record.block(cell)
+        if block.copies is None:
+            if block.made is None:
+                return None
+            tree = expression_of(block.made, cell - block.start, self.record.value, formulas)
+            if tree is not None:
+                return tree
+            block.copies = self.record.take_apart(block.made)
+        return Leaf(int(block.copies.flatten()[cell - block.start]))
 
     def _shallow(self, cell: int) -> Expression:
         """Write the arithmetic of an element over the nearest elements that have a name."""
-        block = self.record.block(cell)
-        if block.copies is not None:
-            return self._named(int(block.copies.flatten()[cell - block.start]))
-        if block.made is None:
-            return Leaf(cell) if block.name else Number(self.record.value(cell))
-        tree = expression_of(block.made, cell - block.start, self.record.value)
-        return replace(tree, self._named)
+        tree = self.operation(cell)
+        if tree is not None:
+            return replace(tree, self._named)
+        return Leaf(cell) if self.record.block(cell).name else Number(self.record.value(cell))
 
     def _named(self, cell: int) -> Expression:
         return Leaf(cell) if self.record.block(cell).name else self.shallow(cell)

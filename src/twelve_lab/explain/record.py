@@ -6,6 +6,7 @@ second time on tensors of cells; any other operation makes new cells and is kept
 
 from __future__ import annotations
 
+import re
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 # Data movement: the output holds elements of the input, unchanged.
@@ -24,9 +27,10 @@ MOVES = frozenset(
     "select as_strided unfold diagonal alias detach clone contiguous flip roll repeat "
     "lift_fresh index_select gather take cat stack split split_with_sizes unbind "
     "narrow index tril triu constant_pad_nd movedim repeat_interleave _to_copy view_as chunk "
-    "unsafe_split masked_select expand_as".split()
+    "unsafe_split masked_select expand_as broadcast_in_dim convert_element_type view_of "
+    "collapse_view split_dim".split()
 )
-# Of these only some arguments are moved; the others say where to.
+# For these only the listed argument positions carry data; the rest are indices.
 LOOKUPS = {
     "index_select": (0,), "gather": (0,), "take": (0,), "index": (0,), "masked_select": (0,),
     "index_put": (0, 2), "scatter": (0, 3), "index_copy": (0, 3), "masked_scatter": (0, 2),
@@ -41,15 +45,15 @@ GIVEN = frozenset(
 )
 
 
-def _map(change: Callable[[Tensor], Any], part: Any) -> Any:
+def _map(change: Callable[[Any], Any], part: Any, kind: type = Tensor) -> Any:
     """Change the tensors among the arguments of an operation; it knows no deeper structure."""
-    if isinstance(part, Tensor):
+    if isinstance(part, kind):
         return change(part)
     if isinstance(part, tuple | list):
-        changed = [_map(change, each) for each in part]
+        changed = [_map(change, each, kind) for each in part]
         return changed if isinstance(part, list) else tuple(changed)
     if isinstance(part, dict):
-        return {key: _map(change, each) for key, each in part.items()}
+        return {key: _map(change, each, kind) for key, each in part.items()}
     return part
 
 
@@ -64,13 +68,6 @@ def _tensors(part: Any) -> Iterator[Tensor]:
         yield from _tensors(list(part.values()))
 
 
-def _map_cells(part: Any, moved: bool, values: Callable[[Tensor], Tensor]) -> Any:
-    """Turn a recorded argument into cells where it is moved, else into its numbers."""
-    if isinstance(part, Cells):
-        return part.of if moved else values(part.of)
-    return [_map_cells(each, moved, values) for each in part] if isinstance(part, list) else part
-
-
 def _alone() -> AbstractContextManager[Any]:
     """Keep the record's own tensors away from other modes, such as a learner's."""
     return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
@@ -79,6 +76,17 @@ def _alone() -> AbstractContextManager[Any]:
 def _is_plain(tensor: Tensor) -> bool:
     """Tell whether the numbers of a tensor can be read."""
     return not (tensor.is_meta or tensor.is_complex() or tensor.layout != torch.strided)
+
+
+def _kind(tensor: Tensor) -> str:
+    """Say why the numbers of a tensor cannot be read."""
+    return str(tensor.dtype if tensor.is_complex() else tensor.layout).removeprefix("torch.")
+
+
+def _out_of_place(func: OpOverload) -> OpOverload | None:
+    """Find the operation that gives what this one writes into its first argument."""
+    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::")[:-1], None)
+    return getattr(packet, func._overloadname, None)
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
@@ -90,18 +98,38 @@ class Cells:
     """A tensor as an argument of an operation: the cell of each of its elements."""
 
     of: Tensor
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation that ran: its name and arguments, tensors replaced by their cells."""
+    """One operation that ran: its name and arguments, tensors replaced by their cells.
+
+    Attributes:
+        name: Without its namespace, where that is torch's own.
+        run: The operation itself; None where its arguments could not be recorded.
+        args: As they were passed.
+        kwargs: As they were passed.
+        shape: Of its output.
+        output: Which one of its outputs.
+    """
 
     name: str
-    overload: str
+    run: OpOverload | None
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     shape: torch.Size
     output: int = 0
+
+    def get(self, name: str) -> Any:
+        """Give an argument by its name: as it was passed, its default, or None."""
+        known = self.run._schema.arguments if self.run is not None else ()
+        for position, argument in enumerate(known):
+            if argument.name == name:
+                if position < len(self.args):
+                    return self.args[position]
+                return self.kwargs.get(name, argument.default_value)
+        return None
 
 
 @dataclass(eq=False)
@@ -191,6 +219,35 @@ class Record(TorchDispatchMode):
             first.name, first.axes = name, axes
             self.named[name] = first
 
+    def take_apart(self, operation: Operation) -> Tensor:
+        """Run an operation once more, as torch itself takes it apart into simpler ones.
+
+        Returns:
+            The cells of its output, made by the simpler operations.
+
+        Raises:
+            ValueError: Torch knows none, or the operation could not be recorded.
+        """
+        name = operation.name if "::" in operation.name else f"aten::{operation.name}"
+        if operation.run is None:
+            raise ValueError(f"computed by {name}, which is not recorded")
+        simpler = decomposition_table.get(operation.run)
+        if simpler is None or torch.Tag.nondeterministic_seeded in operation.run.tags:
+            raise ValueError(
+                f"no formula for the operation {name}; add one to FORMULAS in "
+                "twelve_lab.explain.formulas, as its first lines show"
+            )
+        with _alone(), torch.no_grad(), self:
+            args, kwargs = _map(self._again, (operation.args, operation.kwargs), Cells)
+            outputs = list(_tensors(simpler(*args, **kwargs)))
+            return self.cells(outputs[operation.output])
+
+    def _again(self, cells: Cells) -> Tensor:
+        """Make a tensor that was an argument once more."""
+        tensor = self._values(cells)
+        self._assign(tensor, cells.of)
+        return tensor
+
     def close(self) -> None:
         """Let go of the tensors of the run."""
         self._cells.clear()
@@ -228,10 +285,14 @@ class Record(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and keep what it did."""
         kwargs = kwargs or {}
-        if not all(map(_is_plain, _tensors((args, kwargs)))):
-            return func(*args, **kwargs)
+        name = re.sub("^(aten|prims)::", "", func._schema.name)
+        strange = next((t for t in _tensors((args, kwargs)) if not _is_plain(t)), None)
+        if strange is not None:
+            result = func(*args, **kwargs)
+            with _alone():
+                self._keep_unseen(f"{name} of {_kind(strange)} numbers", result)
+            return result
         with _alone():
-            name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
             changes = func._schema.is_mutable and name.endswith("_")
             before = _map(self._argument, (args, kwargs))
         result = func(*args, **kwargs)
@@ -239,17 +300,23 @@ class Record(TorchDispatchMode):
             return result
         with _alone():
             if changes:
-                self._change(name.removesuffix("_"), overload, args[0], before)
+                self._change(func, name.removesuffix("_"), args[0], before)
             else:
-                self._keep(func, name, overload, args, kwargs, before, result)
+                self._keep(func, name, args, kwargs, before, result)
         return result
 
     def _argument(self, tensor: Tensor) -> Cells:
-        return Cells(self.cells(tensor))
+        return Cells(self.cells(tensor), tensor.dtype)
 
-    def _keep(self, func, name, overload, args, kwargs, before, result) -> None:
+    def _keep_unseen(self, name: str, result: Any) -> None:
+        """Keep at least the name of what computed from tensors whose numbers cannot be read."""
+        for place, output in enumerate(_tensors(result)):
+            if _is_plain(output):
+                self._allocate(output, made=Operation(name, None, (), {}, output.shape, place))
+
+    def _keep(self, func, name, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
-        moves = (name in MOVES or name in LOOKUPS) and overload != "dtype"
+        moves = (name in MOVES or name in LOOKUPS) and func._overloadname != "dtype"
         if moves:
             try:
                 moved = self._move(func, name, args, kwargs, result)
@@ -265,7 +332,7 @@ class Record(TorchDispatchMode):
                 continue
             made = None
             if name not in GIVEN:
-                made = Operation(name, overload, *before, output.shape, place)
+                made = Operation(name, func, *before, output.shape, place)
             self._allocate(output, made=made)
 
     def _move(self, func, name, args, kwargs, result) -> Any:
@@ -276,7 +343,7 @@ class Record(TorchDispatchMode):
         if name == "as_strided":
             return self._in_storage(args[0]).as_strided(*args[1:], **kwargs)
         if name not in LOOKUPS:
-            if name == "_to_copy":
+            if name in ("_to_copy", "convert_element_type"):
                 if not torch.equal(args[0].cpu().double(), result.cpu().double()):
                     raise TypeError("the conversion changes numbers")
                 return self.cells(args[0]).clone()
@@ -296,26 +363,32 @@ class Record(TorchDispatchMode):
             _map(self.cells if place in moved else _on_cpu, part) for place, part in enumerate(args)
         ]
 
-    def _change(self, name: str, overload: str, target: Tensor, before: Any) -> None:
+    def _change(self, func: OpOverload, name: str, target: Tensor, before: Any) -> None:
         """Write new cells into a tensor that was changed in place, and into all its views."""
         (arguments, kwargs), old = before, before[0][0].of
         if name in ("copy", "fill", "masked_fill", "zero"):
             number = 0.0 if name == "zero" else arguments[1 + (name == "masked_fill")]
             is_tensor = isinstance(number, Cells)
             source = number.of if is_tensor else torch.tensor(self._constant(number), device="cpu")
-            mask = self._values(arguments[1].of).bool() if name == "masked_fill" else True
+            mask = self._values(arguments[1]) if name == "masked_fill" else True
             fresh = torch.where(torch.as_tensor(mask, device="cpu"), source, old).expand(old.shape)
         elif name in LOOKUPS and not (name == "index_put" and arguments[3:4] == (True,)):
             # The indices are read from the record: the target itself may have been one of them.
             parts = [
-                _map_cells(part, place in LOOKUPS[name], self._values)
+                _map(
+                    lambda part, moved=place in LOOKUPS[name]: (
+                        part.of if moved else self._values(part)
+                    ),
+                    part,
+                    Cells,
+                )
                 for place, part in enumerate(arguments)
             ]
             fresh = getattr(torch.ops.aten, name)(*parts, **kwargs)
         else:
             block = self._allocate(target)
             if name not in GIVEN:
-                block.made = Operation(name, overload, arguments, kwargs, target.shape)
+                block.made = Operation(name, _out_of_place(func), arguments, kwargs, target.shape)
             fresh = self._cells[id(target)][1]
         self._assign(target, fresh)
         self._spread(target, fresh)
@@ -340,10 +413,10 @@ class Record(TorchDispatchMode):
         laid.copy_(self.cells(tensor) if cells is None else cells)
         return written
 
-    def _values(self, cells: Tensor) -> Tensor:
-        return torch.tensor(
-            [self.value(cell) for cell in cells.flatten().tolist()], device="cpu"
-        ).view(cells.shape)
+    def _values(self, part: Cells) -> Tensor:
+        """Read the numbers of an argument from the record."""
+        numbers = [self.value(cell) for cell in part.of.flatten().tolist()]
+        return torch.tensor(numbers, dtype=part.dtype, device="cpu").view(part.of.shape)
 
     def _constant(self, number: Any) -> int:
         block = self._add(

@@ -17,7 +17,7 @@ from twelve_lab.explain.record import Block
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL, PAPER, signed_fill
 from twelve_lab.show.show import largest_magnitude
-from twelve_lab.show.table import Labels, Table, is_nested
+from twelve_lab.show.table import Labels, Table, fitting
 from twelve_lab.show.walk import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -93,32 +93,20 @@ def _run(title: str, trace: Trace, labels: Labels) -> dict[str, Any]:
 
 def _tensor(block: Block, labels: Labels) -> dict[str, Any]:
     axes = block.axes or tuple("" for _ in block.shape)
-    fitting = {axis: names for axis, names in labels.items() if _fits(names, axis, axes, block)}
+    fit = fitting(labels, axes, block.shape)
     names = tuple(axis or f"axis {n}" for n, axis in enumerate(axes))
-    table = Table.of(block.values.view(block.shape), names, fitting)
+    table = Table.of(block.values.view(block.shape), names, fit)
     limit = largest_magnitude(table)
     return {
         "axes": [axis if not axis.isdigit() else "" for axis in axes],
         "shape": list(block.shape),
-        "labels": {axis: fitting[axis] for axis in axes if axis in fitting},
+        "labels": fit,
         "texts": [cell_text(value) for value in block.numbers],
         "fills": [
             signed_fill(value, limit) if isinstance(value, float) else PAPER
             for value in block.numbers
         ],
     }
-
-
-def _fits(names: Any, axis: str, axes: tuple[str, ...], block: Block) -> bool:
-    """Tell whether labels have one name for each index of this tensor."""
-    if axis not in axes:
-        return False
-    groups = names if is_nested(names) else [names]
-    if is_nested(names) and (
-        "batch" not in axes or len(groups) != block.shape[axes.index("batch")]
-    ):
-        return False
-    return all(len(group) == block.shape[axes.index(axis)] for group in groups)
 
 
 def _cell(trace: Trace, block: Block, cell: int, places: Mapping[int, int]) -> list[Any]:

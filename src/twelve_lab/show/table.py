@@ -158,19 +158,39 @@ class Table:
     def _check_labels(self) -> None:
         sizes = dict(zip(self.axes, self.values.shape, strict=True))
         for axis in sizes.keys() & self.labels.keys():
-            names = self.labels[axis]
-            groups = names if is_nested(names) else [names]
-            if is_nested(names) and len(groups) != sizes.get("batch"):
-                raise ValueError(
-                    f"labels['{axis}'] has {len(groups)} lists, one for each sentence, but "
-                    + (f"batch={sizes['batch']}" if "batch" in sizes else "there is no batch axis")
-                )
-            for group in groups:
-                if len(group) != sizes[axis]:
-                    raise ValueError(
-                        f"labels['{axis}'] has {len(group)} names, "
-                        f"but axis {axis} has size {sizes[axis]}"
-                    )
+            if problem := _misfit(axis, self.labels[axis], sizes):
+                raise ValueError(problem)
+
+
+def fitting(labels: Labels, axes: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
+    """Keep the labels that have one name for each index of a tensor.
+
+    Args:
+        labels: Names instead of indices, of other tensors too.
+        axes: Of the tensor.
+        shape: Of the tensor.
+    """
+    sizes = dict(zip(axes, shape, strict=True))
+    return {
+        axis: names
+        for axis, names in labels.items()
+        if axis in sizes and not _misfit(axis, names, sizes)
+    }
+
+
+def _misfit(axis: str, names: Sequence[Any], sizes: Mapping[str, int]) -> str:
+    """Say why labels do not fit their axis, or nothing."""
+    groups = names if is_nested(names) else [names]
+    if is_nested(names) and len(groups) != sizes.get("batch"):
+        return f"labels['{axis}'] has {len(groups)} lists, one for each sentence, but " + (
+            f"batch={sizes['batch']}" if "batch" in sizes else "there is no batch axis"
+        )
+    for group in groups:
+        if len(group) != sizes[axis]:
+            return (
+                f"labels['{axis}'] has {len(group)} names, but axis {axis} has size {sizes[axis]}"
+            )
+    return ""
 
 
 def as_plain_tensor(x: Any) -> Tensor:
