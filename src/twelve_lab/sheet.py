@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -326,18 +327,21 @@ def _title(words: str, taken: set[str]) -> str:
     return title
 
 
+@cache
 def _font(**options: Any) -> Any:
     from openpyxl.styles import Font
 
     return Font(**options)
 
 
+@cache
 def _fill(colour: str) -> Any:
     from openpyxl.styles import PatternFill
 
     return PatternFill("solid", start_color=colour)
 
 
+@cache
 def _border(axis: str, side: str) -> Any:
     from openpyxl.styles import Border, Side
 

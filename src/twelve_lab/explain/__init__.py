@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,8 +34,8 @@ def explain(entry: Traced, index: tuple[int, ...], depth: int = 1) -> Explanatio
     Raises:
         ValueError: As for `Traced.explain`; and the arithmetic does not give the number.
     """
-    if depth < 1:
-        raise ValueError(f"depth must be at least 1, got {depth}")
+    if not isinstance(depth, int) or depth < 1:
+        raise ValueError(f"depth must be a whole number of at least 1, got {depth!r}")
     graph = _graph(entry)
     explanation = Explanation(graph, _cell(graph, entry, index), depth, entry.code)
     _check(explanation, graph.record.dtypes)
@@ -91,18 +92,26 @@ def _cell(graph: Graph, entry: Traced, index: tuple[int, ...]) -> int:
     block = graph.record.named.get(entry.name)
     if block is None:
         raise ValueError(f"{entry.name}: holds no plain numbers ({entry.value.dtype}) to explain")
-    places = torch.arange(block.values.numel()).view(block.shape)
-    return block.start + int(places[_checked(entry, index)])
+    place = 0
+    for position, size in zip(_checked(entry, index), block.shape, strict=True):
+        place = place * size + position
+    return block.start + place
 
 
 def _checked(entry: Traced, index: tuple[int, ...]) -> tuple[int, ...]:
     sizes = ", ".join(f"{a} {n}" for a, n in zip(entry.axes, entry.shape, strict=True))
-    if len(index) != len(entry.shape):
+    try:
+        places = tuple(map(operator.index, index))
+    except TypeError:
         raise ValueError(
-            f"{entry.name} has {len(entry.shape)} axes ({sizes}), but the index {index} has "
-            f"{len(index)} positions"
+            f"{entry.name}: give one whole number for each axis ({sizes}), not {index}"
+        ) from None
+    if len(places) != len(entry.shape):
+        raise ValueError(
+            f"{entry.name} has {len(entry.shape)} axes ({sizes}), but the index {places} has "
+            f"{len(places)} positions"
         )
-    for axis, size, position in zip(entry.axes, entry.shape, index, strict=True):
+    for axis, size, position in zip(entry.axes, entry.shape, places, strict=True):
         if not -size <= position < size:
             raise ValueError(f"{entry.name}: {axis} {position} is out of range, its size is {size}")
-    return tuple(p % n for p, n in zip(index, entry.shape, strict=True))
+    return tuple(p % n for p, n in zip(places, entry.shape, strict=True))

@@ -41,7 +41,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A sum of many parts."""
+    """A sum; of one part, it is the part."""
 
     parts: tuple[Expression, ...]
 

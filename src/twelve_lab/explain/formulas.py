@@ -117,7 +117,7 @@ def expression_of(
 
 
 def _sum(cells: list[int]) -> Expression:
-    return Leaf(cells[0]) if len(cells) == 1 else Total(tuple(map(Leaf, cells)))
+    return Total(tuple(map(Leaf, cells))) if cells else Number(0.0)
 
 
 @formula("add")

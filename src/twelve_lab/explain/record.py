@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -83,10 +84,10 @@ def _kind(tensor: Tensor) -> str:
     return str(tensor.dtype if tensor.is_complex() else tensor.layout).removeprefix("torch.")
 
 
-def _out_of_place(func: OpOverload) -> OpOverload | None:
+def _out_of_place(func: OpOverload) -> OpOverload:
     """Find the operation that gives what this one writes into its first argument."""
     packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::")[:-1], None)
-    return getattr(packet, func._overloadname, None)
+    return getattr(packet, func._overloadname, func)
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
@@ -230,7 +231,7 @@ class Record(TorchDispatchMode):
         """
         name = operation.name if "::" in operation.name else f"aten::{operation.name}"
         if operation.run is None:
-            raise ValueError(f"computed by {name}, which is not recorded")
+            raise ValueError(f"computed by {name}, which are not recorded: nothing explains it")
         simpler = decomposition_table.get(operation.run)
         if simpler is None or torch.Tag.nondeterministic_seeded in operation.run.tags:
             raise ValueError(
@@ -328,7 +329,7 @@ class Record(TorchDispatchMode):
                 self._assign(output, cells)
             return
         for place, output in enumerate(outputs):
-            if not isinstance(output, Tensor) or any(output is part for part in args):
+            if not isinstance(output, Tensor):
                 continue
             made = None
             if name not in GIVEN:
@@ -360,8 +361,13 @@ class Record(TorchDispatchMode):
             raise TypeError("values are added, not put")
         moved = LOOKUPS[name]
         return [
-            _map(self.cells if place in moved else _on_cpu, part) for place, part in enumerate(args)
+            self._moved(part, self.cells, Tensor) if place in moved else _map(_on_cpu, part)
+            for place, part in enumerate(args)
         ]
+
+    def _moved(self, part: Any, cells: Callable[[Any], Tensor], kind: type) -> Any:
+        """Replace what is moved by its cells; a plain number gets a cell of its own."""
+        return self._constant(part) if isinstance(part, int | float) else _map(cells, part, kind)
 
     def _change(self, func: OpOverload, name: str, target: Tensor, before: Any) -> None:
         """Write new cells into a tensor that was changed in place, and into all its views."""
@@ -375,13 +381,9 @@ class Record(TorchDispatchMode):
         elif name in LOOKUPS and not (name == "index_put" and arguments[3:4] == (True,)):
             # The indices are read from the record: the target itself may have been one of them.
             parts = [
-                _map(
-                    lambda part, moved=place in LOOKUPS[name]: (
-                        part.of if moved else self._values(part)
-                    ),
-                    part,
-                    Cells,
-                )
+                self._moved(part, attrgetter("of"), Cells)
+                if place in LOOKUPS[name]
+                else _map(self._values, part, Cells)
                 for place, part in enumerate(arguments)
             ]
             fresh = getattr(torch.ops.aten, name)(*parts, **kwargs)

@@ -201,6 +201,10 @@ class Trace(Mapping[str, Traced]):
             raise KeyError(self.missing(name))
         return self._entries[name]
 
+    def __contains__(self, name: object) -> bool:
+        # Mapping would ask __getitem__, which looks for near names before it says no.
+        return name in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
