@@ -207,8 +207,6 @@ class LiveSheet:
 class Formulas(Writer):
     """Writes a tree as a formula of one sheet, over the nearest elements that stand in a cell."""
 
-    # A spreadsheet takes -2^2 for 4: there a minus in front binds tightest.
-    levels = LEVEL | {"neg": 5}
     signs = {sign: sign for sign in LEVEL} | {"**": "^", "==": "=", "!=": "<>"}
 
     def __init__(self, live: LiveSheet, sheet: str) -> None:
@@ -216,6 +214,12 @@ class Formulas(Writer):
         super().__init__(live.graph.record.value)
         self.graph, self.places, self.sheet = live.graph, live.places, sheet
         self.known = FORMULAS | SPECIAL | {"embedding": self.look_up}
+
+    def write(self, tree: Expression, outer: int = 0) -> str:
+        """Write a tree, a minus in front always in brackets: a spreadsheet takes -2^2 for 4."""
+        if isinstance(tree, Apply) and tree.name == "neg":
+            return f"(-{self.write(tree.parts[0], max(LEVEL.values()) + 1)})"
+        return super().write(tree, outer)
 
     def leaf(self, cell: int, outer: int) -> str:
         """Refer to a cell, or write out what has no place."""

@@ -128,11 +128,9 @@ class Writer:
     function, a sum and the signs look.
 
     Attributes:
-        levels: Operator -> how tightly it binds; what has no level is written as a function.
         signs: Operator -> what stands between its two sides.
     """
 
-    levels: Mapping[str, int] = LEVEL
     signs: Mapping[str, str] = {sign: f" {sign} " for sign in LEVEL}
 
     def __init__(self, value: Callable[[int], float]) -> None:
@@ -179,7 +177,7 @@ class Writer:
         if isinstance(tree, Total | Dot):
             parts = terms(tree)
             return self.total(tree, outer) if len(parts) > 1 else self.write(parts[0], outer)
-        level = self.levels.get(tree.name)
+        level = LEVEL.get(tree.name)
         if level is None:
             return self.function(tree.name, tree.parts)
         if tree.name == "neg":
