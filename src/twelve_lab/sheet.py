@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from twelve_lab.explain.expression import (
     LEVEL,
+    Apply,
     Expression,
     Leaf,
     Number,

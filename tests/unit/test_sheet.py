@@ -211,7 +211,7 @@ def test_a_layer_of_ones_own_becomes_a_sheet_too(computed, tmp_path):
     assert {t.shape for t in (z, minus, above, lit, twice)} == {(2, 3)} and some.shape == (2,)
     live = LiveSheet(trace)
     count, off = differences(computed(live, tmp_path), live, trace)
-    assert off == [] and count == 2 * 4 * 3 + 2 * 3 * 6 + 2
+    assert off == [] and count == 2 * 4 * 3 + 2 * 3 * 7 + 2
 
 
 @needs_office
