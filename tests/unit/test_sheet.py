@@ -121,17 +121,20 @@ def run(model, src, src_mask, tgt_mask):
 
 
 TITLES = list(example.CONFIGURATIONS)
+OTHER = {"activation": "gelu", "norm_first": False, "num_heads": 2, "fused": True}
 
 
 @pytest.mark.parametrize(
-    "title",
+    "switches",
     [
-        title if place % 4 == 0 else pytest.param(title, marks=pytest.mark.slow)
-        for place, title in enumerate(TITLES)
+        {},
+        OTHER,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in example.CONFIGURATIONS.values()),
     ],
+    ids=str,
 )
-def test_every_formula_computes_what_the_model_computed(title):
-    trace = example.trace(on="cpu", **example.CONFIGURATIONS[title])
+def test_every_formula_computes_what_the_model_computed(switches):
+    trace = example.trace(on="cpu", **switches)
     live = LiveSheet(trace, example.words)
     count, off = differences(Calculator(live), live, trace)
     print(f"{count} cells computed")

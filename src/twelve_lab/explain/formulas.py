@@ -120,29 +120,21 @@ def _sum(cells: list[int]) -> Expression:
     return Total(tuple(map(Leaf, cells))) if cells else Number(0.0)
 
 
-@formula("add")
-def _add(at: Output) -> Expression | None:
-    return add(at(0), at(1)) if at.get("alpha") in (None, 1) else None
+def _scaled(at: Output, position: int) -> Expression:
+    alpha = at.get("alpha")
+    return at(position) if alpha in (None, 1) else multiply(Number(alpha), at(position))
 
 
-@formula("sub")
-def _sub(at: Output) -> Expression | None:
-    return subtract(at(0), at(1)) if at.get("alpha") in (None, 1) else None
-
-
-@formula("mul")
-def _mul(at: Output) -> Expression:
-    return multiply(at(0), at(1))
+FORMULAS["add"] = lambda at: add(at(0), _scaled(at, 1))
+FORMULAS["sub"] = lambda at: subtract(at(0), _scaled(at, 1))
+FORMULAS["rsub"] = lambda at: subtract(at(1), _scaled(at, 0))
+FORMULAS["mul"] = lambda at: multiply(at(0), at(1))
+FORMULAS["pow"] = lambda at: Apply("**", (at(0), at(1)))
 
 
 @formula("div")
 def _div(at: Output) -> Expression | None:
     return None if at.get("rounding_mode") else divide(at(0), at(1))
-
-
-@formula("pow")
-def _pow(at: Output) -> Expression:
-    return Apply("**", (at(0), at(1)))
 
 
 FORMULAS["neg"] = lambda at: Apply("neg", (at(0),))
@@ -178,6 +170,11 @@ def _sigmoid(at: Output) -> Expression:
     if isinstance(x, Leaf) and at.value(x.cell) < 0:
         return divide(call("exp", x), add(Number(1), call("exp", x)))
     return divide(Number(1), add(Number(1), call("exp", Apply("neg", (x,)))))
+
+
+@formula("silu")
+def _silu(at: Output) -> Expression:
+    return multiply(at(0), _sigmoid(at))
 
 
 @formula("_to_copy", "convert_element_type")
@@ -237,6 +234,11 @@ def _mean(at: Output) -> Expression:
 def _var(at: Output) -> Expression:
     correction = at.get("correction")
     return _variance(reduced(at), 1 if correction is None else correction)
+
+
+@formula("std")
+def _std(at: Output) -> Expression:
+    return call("sqrt", _var(at))
 
 
 def _variance(cells: list[int], correction: float) -> Expression:

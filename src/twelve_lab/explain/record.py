@@ -90,6 +90,11 @@ def _out_of_place(func: OpOverload) -> OpOverload:
     return getattr(packet, func._overloadname, func)
 
 
+def _direct(func: OpOverload) -> Callable[..., Any]:
+    """Go past the dispatcher where torch takes an operation apart: it imports the compiler."""
+    return getattr(func, "impl_aten", func)
+
+
 def _on_cpu(tensor: Tensor) -> Tensor:
     return tensor.cpu()
 
@@ -286,17 +291,18 @@ class Record(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and keep what it did."""
         kwargs = kwargs or {}
+        compute = _direct(func)
         name = re.sub("^(aten|prims)::", "", func._schema.name)
         strange = next((t for t in _tensors((args, kwargs)) if not _is_plain(t)), None)
         if strange is not None:
-            result = func(*args, **kwargs)
+            result = compute(*args, **kwargs)
             with _alone():
                 self._keep_unseen(f"{name} of {_kind(strange)} numbers", result)
             return result
         with _alone():
             changes = func._schema.is_mutable and name.endswith("_")
             before = _map(self._argument, (args, kwargs))
-        result = func(*args, **kwargs)
+        result = compute(*args, **kwargs)
         if not all(map(_is_plain, _tensors(result))):
             return result
         with _alone():
@@ -352,7 +358,7 @@ class Record(TorchDispatchMode):
                 zero = self._constant(args[2] if name[0] == "c" and len(args) > 2 else 0.0)
                 shifted = self.cells(args[0]) - zero
                 return func(shifted, *args[1:2], **kwargs) + zero
-            return func(*_map(self.cells, args), **_map(self.cells, kwargs))
+            return _direct(func)(*_map(self.cells, args), **_map(self.cells, kwargs))
         return func(*self._placed(name, args), **_map(_on_cpu, kwargs))
 
     def _placed(self, name: str, args: Any) -> list[Any]:
