@@ -292,6 +292,14 @@ def _log_softmax(at: Output) -> Expression:
     return subtract(own, call("log", bottom))
 
 
+@formula("logsumexp")
+def _logsumexp(at: Output) -> Expression:
+    cells = reduced(at)
+    shift = _shift(at, cells)
+    result = call("log", _exponentials(at, cells, 0)[1])
+    return result if shift is None else add(result, Number(shift))
+
+
 def along(at: Output) -> tuple[list[int], int]:
     """List the cells of the softmax that this element is in, and its place among them."""
     dim = at.get("dim") % len(at.index)
