@@ -601,7 +601,13 @@ def test_an_unknown_operation_is_named_and_can_be_taught(monkeypatch):
     with Trace() as trace:
         best: Float[Tensor, ""] = y.argmax()
     assert best == 1
-    with pytest.raises(ValueError, match="no formula for the operation aten::argmax; add one to F"):
+    message = "no formula for the operation aten::argmax; add one to FORMULAS in twelve_lab.explain"
+    with pytest.raises(ValueError, match=message):
+        trace["best"].explain()
+    # The same where torch cannot take it apart after all.
+    broken = {aten.argmax.default: lambda *_: torch.ones(2) @ torch.ones(3)}
+    monkeypatch.setattr("twelve_lab.explain.record.decomposition_table", broken)
+    with pytest.raises(ValueError, match=message):
         trace["best"].explain()
 
 

@@ -10,7 +10,7 @@ import re
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -238,15 +238,15 @@ class Record(TorchDispatchMode):
         if operation.run is None:
             raise ValueError(f"computed by {name}, which are not recorded: nothing explains it")
         simpler = decomposition_table.get(operation.run)
-        if simpler is None or torch.Tag.nondeterministic_seeded in operation.run.tags:
-            raise ValueError(
-                f"no formula for the operation {name}; add one to FORMULAS in "
-                "twelve_lab.explain.formulas, as its first lines show"
-            )
-        with _alone(), torch.no_grad(), self:
-            args, kwargs = _map(self._again, (operation.args, operation.kwargs), Cells)
-            outputs = list(_tensors(simpler(*args, **kwargs)))
-            return self.cells(outputs[operation.output])
+        if simpler is not None and torch.Tag.nondeterministic_seeded not in operation.run.tags:
+            with _alone(), torch.no_grad(), self, suppress(RuntimeError, TypeError):
+                args, kwargs = _map(self._again, (operation.args, operation.kwargs), Cells)
+                outputs = list(_tensors(simpler(*args, **kwargs)))
+                return self.cells(outputs[operation.output])
+        raise ValueError(
+            f"no formula for the operation {name}; add one to FORMULAS in "
+            "twelve_lab.explain.formulas, as its first lines show"
+        )
 
     def _again(self, cells: Cells) -> Tensor:
         """Make a tensor that was an argument once more."""
