@@ -19,23 +19,8 @@ from twelve.decoder import DecoderLayer, Decoder
 from twelve.transformer import Transformer
 
 __all__ = [  # noqa: RUF022 (reading order, not the alphabet)
-    "Linear",
-    "TokenEmbedding",
-    "sinusoid",
-    "PositionalEncoding",
-    "LearnedPositionalEncoding",
-    "scaled_dot_product_attention",
-    "padding_mask",
-    "causal_mask",
-    "MultiHeadAttention",
-    "LayerNorm",
-    "RMSNorm",
-    "Residual",
-    "FeedForward",
-    "SwiGLU",
-    "EncoderLayer",
-    "Encoder",
-    "DecoderLayer",
-    "Decoder",
-    "Transformer",
-]
+    "Linear", "TokenEmbedding", "sinusoid", "PositionalEncoding", "LearnedPositionalEncoding",
+    "scaled_dot_product_attention", "padding_mask", "causal_mask", "MultiHeadAttention",
+    "LayerNorm", "RMSNorm", "Residual", "FeedForward", "SwiGLU", "EncoderLayer", "Encoder",
+    "DecoderLayer", "Decoder", "Transformer",
+]  # fmt: skip

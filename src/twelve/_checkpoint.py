@@ -11,24 +11,18 @@ from torch import nn
 
 
 def save(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    settings: dict[str, Any],
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any],
     losses: list[float],
-) -> None:
+) -> None:  # fmt: skip
     """Write all that the next step depends on; the next step is the number of losses."""
     device = next(model.parameters()).device
     state = {
-        "settings": settings,
-        "description": _describe(model),
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "losses": losses,
-        "random": torch.get_rng_state(),
+        "description": _describe(model, settings), "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(), "losses": losses, "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-    }
-    aside = path.with_name(f"{path.name}.part")
+    }  # fmt: skip
+    # Under a name of its own: another run may be writing the same checkpoint.
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     with aside.open("wb") as file:
         torch.save(state, file)
         file.flush()
@@ -46,24 +40,18 @@ def resume(
     if not path.exists():
         return []
     state = _read(path)
-    for name, value in settings.items():
-        if state["settings"].get(name) != value:
-            raise ValueError(
-                f"train: the checkpoint {path.name} was written with "
-                f"{name}={state['settings'].get(name)}, and this run has {name}={value}"
-            )
-    for theirs, ours in zip_longest(state["description"], _describe(model), fillvalue="nothing"):
+    pairs = zip_longest(state["description"], _describe(model, settings), fillvalue="nothing")
+    for theirs, ours in pairs:
         if theirs != ours:
             raise ValueError(
-                f"train: the checkpoint {path.name} is of another model: it has {theirs}, where "
-                f"this one has {ours}"
+                f"train: the checkpoint {path.name} is of another model or other settings: it has "
+                f"{theirs}, where this run has {ours}"
             )
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random"])
-    device = next(model.parameters()).device
-    if device.type == "cuda" and state["random_cuda"] is not None:
-        torch.cuda.set_rng_state(state["random_cuda"], device)
+    if state["random_cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["random_cuda"], next(model.parameters()).device)
     return state["losses"]
 
 
@@ -85,10 +73,9 @@ def _read(path: Path) -> dict[str, Any]:
     return state
 
 
-def _describe(model: nn.Module) -> list[str]:
-    """Tell a model from any other that could not go on from its weights."""
-    shapes = [
-        f"{name} of {tensor.dtype} in shape {tuple(tensor.shape)}"
-        for name, tensor in model.state_dict().items()
-    ]
-    return shapes + [line.strip() for line in repr(model).splitlines()]
+def _describe(model: nn.Module, settings: dict[str, Any]) -> list[str]:
+    """Tell a run from any other that could not go on from its weights."""
+    tensors = model.state_dict().items()
+    shapes = [f"{name} of {one.dtype} in shape {tuple(one.shape)}" for name, one in tensors]
+    parts = [line.strip() for line in repr(model).splitlines()]
+    return [f"{name}={value}" for name, value in settings.items()] + shapes + parts

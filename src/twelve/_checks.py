@@ -1,34 +1,62 @@
 """The checks that several layers share: each raises a ValueError with names and numbers."""
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
 
 
+def described(value: object) -> str:
+    """Say of a tensor which type and shape it has, and of anything else what it is."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} in shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
 def check_positive(owner: str, **sizes: int) -> None:
-    """Refuse a size that is not a whole number of at least 1."""
+    """Refuse a size that is not a whole number of at least 1, of Python or of NumPy."""
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
             raise ValueError(f"{owner}: {name} must be a whole number of at least 1, got {size!r}")
+
+
+def check_switch(owner: str, **switches: bool) -> None:
+    """Refuse what Python would only take for true or false, as the word "no" for true."""
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
 
 
 def check_dropout(owner: str, dropout: float) -> None:
     """Refuse a dropout probability outside [0, 1)."""
-    if not 0.0 <= dropout < 1.0:
+    if not isinstance(dropout, Real) or not 0.0 <= dropout < 1.0:
         raise ValueError(f"{owner}: dropout must be at least 0 and below 1, got {dropout!r}")
 
 
 def check_eps(owner: str, eps: float) -> None:
     """Refuse an eps that would let a constant row divide by zero."""
-    if not eps > 0.0:
+    if not isinstance(eps, Real) or not eps > 0.0:
         raise ValueError(f"{owner}: eps must be above 0, got {eps!r}")
+
+
+def check_ids(owner: str, **arguments: Tensor) -> None:
+    """Refuse what are no token ids of whole sentences."""
+    for name, ids in arguments.items():
+        if not isinstance(ids, Tensor) or ids.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"{owner}: {name} must be int64 or int32 token ids, got {described(ids)}"
+            )
+        if ids.ndim != 2:
+            raise ValueError(
+                f"{owner}: {name} must have the axes (batch, seq), got shape {tuple(ids.shape)}"
+            )
 
 
 def check_axis(
     owner: str, argument: str, x: Tensor, axis: str, size: int, *, rank: int | None = None
 ) -> None:
-    """Refuse a tensor of another rank or another last axis than the layer was built for.
+    """Refuse a tensor of another type, rank or last axis than the layer was built for.
 
     Args:
         owner: Class name for the message.
@@ -38,7 +66,12 @@ def check_axis(
         size: Its required size.
         rank: Required number of axes; any from 1 on if not given.
     """
-    if x.ndim != rank if rank is not None else x.ndim < 1:
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise ValueError(
+            f"{owner}: {argument} must hold floating-point numbers, got {described(x)}"
+        )
+    fits = x.ndim >= 1 if rank is None else x.ndim == rank
+    if not fits:
         wanted = "an axis" if rank is None else f"{rank} axes"
         raise ValueError(f"{owner}: {argument} must have {wanted}, got shape {tuple(x.shape)}")
     if x.size(-1) != size:
@@ -48,39 +81,47 @@ def check_axis(
         )
 
 
-def check_same(owner: str, axis: str, **sizes: int | tuple[int, ...]) -> None:
+def check_same(owner: str, axis: str, **found: object) -> None:
     """Refuse arguments that disagree about the size of one axis."""
-    first, *others = sizes.values()
+    first, *others = found.values()
     # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
     for other in others:
         if other != first:
-            plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in sizes.items()}
+            plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in found.items()}
             listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
             raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
 
 
-def check_choice(owner: str, argument: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word that is none of the choices, and list them."""
-    if value not in choices:
-        raise ValueError(f"{owner}: {argument} must be one of {', '.join(choices)}, got {value!r}")
+def check_types(owner: str, **tensors: Tensor) -> None:
+    """Refuse tensors of different types, unless autocast is there to bring them together."""
+    first, *others = tensors.values()
+    differ = any(other.dtype != first.dtype for other in others)
+    if differ and not torch.is_autocast_enabled(first.device.type):
+        check_same(owner, "the type", **{name: one.dtype for name, one in tensors.items()})
 
 
-def check_mask(owner: str, mask: Tensor, scores_shape: Sequence[int]) -> None:
+def check_mask(
+    owner: str, mask: Tensor, scores_shape: Sequence[int], *, four_axes: bool = False
+) -> None:
     """Refuse a mask that is not boolean or does not broadcast to the scores.
 
     Broadcasting that would *grow* the scores is refused too: torch would accept it and every
     later shape would be wrong.
     """
-    if mask.dtype != torch.bool:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise ValueError(
-            f"{owner}: the mask must be boolean (True = may attend), got {mask.dtype} "
-            f"in shape {tuple(mask.shape)}"
+            f"{owner}: the mask must be boolean (True = may attend), got {described(mask)}"
+        )
+    if four_axes and mask.ndim != 4:
+        # Three axes would broadcast against (head, query, key): where batch and heads are equal
+        # in number, each head would silently get another sentence's mask.
+        raise ValueError(
+            f"{owner}: the mask must have the four axes (batch, head, query, key), 1 where it is "
+            f"shared, got shape {tuple(mask.shape)}"
         )
     tail = scores_shape[max(0, len(scores_shape) - mask.ndim) :]
-    fits = mask.ndim == len(tail) and all(
-        size in (1, wanted) for size, wanted in zip(mask.shape, tail, strict=True)
-    )
-    if not fits:
+    pairs = zip(mask.shape, tail, strict=False)
+    if mask.ndim > len(tail) or not all(size in (1, wanted) for size, wanted in pairs):
         raise ValueError(
             f"{owner}: a mask of shape {tuple(mask.shape)} does not broadcast to the scores "
             f"(..., query, key) of shape {tuple(scores_shape)}"

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from twelve._checks import check_dropout, check_mask, check_same
+from twelve._checks import check_dropout, check_mask, check_same, check_types
+
+OWNER = "scaled_dot_product_attention"
 
 
 def scaled_dot_product_attention(
@@ -35,21 +37,16 @@ def scaled_dot_product_attention(
         One blended value for each query.
 
     Raises:
-        ValueError: If the leading axes differ, query and key in d_k, key and value in length, the
-            mask is not boolean or does not broadcast to `(*batch, query, key)`, or dropout_p lies
-            outside [0, 1).
+        ValueError: If the types or the leading axes differ, query and key in d_k, key and value in
+            length, the mask is not boolean or does not broadcast to `(*batch, query, key)`, or
+            dropout_p lies outside [0, 1).
 
     Source:
         Vaswani et al. (2017), section 3.2.1, equation 1. Signature and mask sense of
         torch.nn.functional.scaled_dot_product_attention, which can replace it.
     """
-    owner = "scaled_dot_product_attention"
-    check_dropout(owner, dropout_p)
-    batches = {"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]}
-    check_same(owner, "the batch", **batches)
-    check_same(owner, "d_k", query=query.size(-1), key=key.size(-1))
-    check_same(owner, "the number of keys", key=key.size(-2), value=value.size(-2))
-
+    check_dropout(OWNER, dropout_p)
+    _check(query, key, value)
     # A dot product of d_k unit-variance terms has variance d_k: dividing by its standard
     # deviation keeps softmax out of the flat region where gradients vanish.
     d_k = query.size(-1)
@@ -57,7 +54,7 @@ def scaled_dot_product_attention(
     if attn_mask is None:
         weights: Float[Tensor, "*batch query key"] = scores.softmax(-1)
     else:
-        check_mask(owner, attn_mask, scores.shape)
+        check_mask(OWNER, attn_mask, scores.shape)
         hidden = ~attn_mask
         masked_scores: Float[Tensor, "*batch query key"] = scores.masked_fill(hidden, -math.inf)
         # A row of nothing but -inf would be 0/0 in softmax, and its NaN would reach every
@@ -70,3 +67,11 @@ def scaled_dot_product_attention(
     kept = F.dropout(weights, dropout_p, training=dropout_p > 0.0)
     context: Float[Tensor, "*batch query d_v"] = kept @ value
     return context
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
+    three = {"query": query, "key": key, "value": value}
+    check_types(OWNER, **three)
+    check_same(OWNER, "the batch", **{name: one.shape[:-2] for name, one in three.items()})
+    check_same(OWNER, "d_k", query=query.size(-1), key=key.size(-1))
+    check_same(OWNER, "the number of keys", key=key.size(-2), value=value.size(-2))

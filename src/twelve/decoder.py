@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from twelve._checks import check_axis, check_positive, check_same
 from twelve.feed_forward import FeedForward
-from twelve.multi_head_attention import MultiHeadAttention
+from twelve.multi_head_attention import Cache, MultiHeadAttention
 from twelve.normalization import LayerNorm
 from twelve.residual import Residual
 
@@ -36,19 +36,10 @@ class DecoderLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        d_ff: int | None = None,
-        *,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = True,
-        activation: str = "relu",
-        bias: bool = False,
-        fused: bool = False,
-    ) -> None:
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        d_k: int | None = None, d_v: int | None = None, dropout: float = 0.0,
+        norm_first: bool = True, activation: str = "relu", bias: bool = False, fused: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         heads = {"d_k": d_k, "d_v": d_v, "bias": bias, "dropout": dropout, "fused": fused}
         self.self_attention = MultiHeadAttention(d_model, num_heads, **heads)
@@ -64,25 +55,28 @@ class DecoderLayer(nn.Module):
         x: Float[Tensor, "batch tgt d_model"],
         memory: Float[Tensor, "batch src d_model"],
         *,
-        tgt_mask: Bool[Tensor, "#batch #head #tgt #tgt"] | None = None,
-        src_mask: Bool[Tensor, "#batch #head #tgt #src"] | None = None,
+        tgt_mask: Bool[Tensor, "#batch #head #tgt _tgt"] | None = None,
+        src_mask: Bool[Tensor, "#batch #head #tgt _src"] | None = None,
+        caches: tuple[Cache | None, Cache | None] = (None, None),
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Look back at the target so far, across at the source, then think alone.
+        """Apply masked self-attention, cross-attention, then feed-forward.
 
         Args:
             x: The target sentence so far.
             memory: The encoder's output. In cross-attention it gives both keys and values.
             tgt_mask: True where a target position may be looked at.
             src_mask: True where a source position may be looked at.
+            caches: What keeps the keys and values of both attentions; see MultiHeadAttention.
 
         Returns:
             The same target positions, each with what it gathered.
         """
+        own, across = caches
         x = self.self_attention_residual(
-            x, lambda query: self.self_attention(query, query, query, tgt_mask)
+            x, lambda query: self.self_attention(query, query, query, tgt_mask, cache=own)
         )
         x = self.cross_attention_residual(
-            x, lambda query: self.cross_attention(query, memory, memory, src_mask)
+            x, lambda query: self.cross_attention(query, memory, memory, src_mask, cache=across)
         )
         return self.feed_forward_residual(x, self.feed_forward)
 
@@ -107,16 +101,9 @@ class Decoder(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        d_ff: int | None = None,
-        *,
-        num_layers: int = 6,
-        norm_first: bool = True,
-        fused: bool = False,
-        **layer: object,
-    ) -> None:
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        num_layers: int = 6, norm_first: bool = True, fused: bool = False, **layer: object,
+    ) -> None:  # fmt: skip
         super().__init__()
         check_positive("Decoder", num_layers=num_layers)
         self.d_model = d_model

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_positive
+from twelve._checks import check_ids, check_positive, check_switch
 
 
 class TokenEmbedding(nn.Module):
@@ -33,15 +33,11 @@ class TokenEmbedding(nn.Module):
     """
 
     def __init__(
-        self,
-        vocab_size: int,
-        d_model: int,
-        *,
-        padding_idx: int | None = None,
-        scale: bool = False,
+        self, vocab_size: int, d_model: int, *, padding_idx: int | None = None, scale: bool = False
     ) -> None:
         super().__init__()
         check_positive("TokenEmbedding", vocab_size=vocab_size, d_model=d_model)
+        check_switch("TokenEmbedding", scale=scale)
         if padding_idx is not None and not 0 <= padding_idx < vocab_size:
             raise ValueError(
                 f"TokenEmbedding: padding_idx must be an id from 0 to {vocab_size - 1} "
@@ -74,36 +70,21 @@ class TokenEmbedding(nn.Module):
             ValueError: If the ids are of another type or rank, or one lies outside the table. On a
                 CUDA device an id out of range ends in a device-side assert instead.
         """
-        self._check(ids)
+        check_ids("TokenEmbedding", ids=ids)
         try:
             vectors: Float[Tensor, "batch seq d_model"] = F.embedding(
                 ids, self.weight, padding_idx=self.padding_idx
             )
         except IndexError:
-            raise ValueError(self._outside(ids)) from None
+            smallest, largest = int(ids.min()), int(ids.max())
+            raise ValueError(
+                f"TokenEmbedding: ids must lie from 0 to {self.vocab_size - 1} "
+                f"(vocab_size={self.vocab_size}), got {smallest if smallest < 0 else largest}"
+            ) from None
         if not self.scale:
             return vectors
         scaled: Float[Tensor, "batch seq d_model"] = vectors * math.sqrt(self.d_model)
         return scaled
-
-    def _check(self, ids: Tensor) -> None:
-        if ids.dtype not in (torch.int64, torch.int32):
-            raise ValueError(
-                f"TokenEmbedding: ids must be int64 or int32 token ids, got {ids.dtype} "
-                f"in shape {tuple(ids.shape)}"
-            )
-        if ids.ndim != 2:
-            raise ValueError(
-                f"TokenEmbedding: ids must have the axes (batch, seq), got shape {tuple(ids.shape)}"
-            )
-
-    def _outside(self, ids: Tensor) -> str:
-        """Name the id that the table has no row for."""
-        smallest, largest = int(ids.min()), int(ids.max())
-        return (
-            f"TokenEmbedding: ids must lie from 0 to {self.vocab_size - 1} "
-            f"(vocab_size={self.vocab_size}), got {smallest if smallest < 0 else largest}"
-        )
 
     def extra_repr(self) -> str:
         """Show the sizes in print(model)."""

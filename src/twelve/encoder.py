@@ -14,7 +14,7 @@ from twelve.residual import Residual
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then a feed-forward layer, each inside a residual connection.
+    """Self-attention, then feed-forward, each inside a residual connection.
 
     Args:
         d_model: Features of each position.
@@ -36,19 +36,10 @@ class EncoderLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        d_ff: int | None = None,
-        *,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = True,
-        activation: str = "relu",
-        bias: bool = False,
-        fused: bool = False,
-    ) -> None:
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        d_k: int | None = None, d_v: int | None = None, dropout: float = 0.0,
+        norm_first: bool = True, activation: str = "relu", bias: bool = False, fused: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.self_attention = MultiHeadAttention(
             d_model, num_heads, d_k=d_k, d_v=d_v, bias=bias, dropout=dropout, fused=fused
@@ -64,7 +55,7 @@ class EncoderLayer(nn.Module):
         *,
         src_mask: Bool[Tensor, "#batch #head #src #src"] | None = None,
     ) -> Float[Tensor, "batch src d_model"]:
-        """Let the positions look at each other, then let each think alone.
+        """Apply self-attention, then feed-forward.
 
         Args:
             x: The source sentence.
@@ -100,16 +91,9 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        d_ff: int | None = None,
-        *,
-        num_layers: int = 6,
-        norm_first: bool = True,
-        fused: bool = False,
-        **layer: object,
-    ) -> None:
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        num_layers: int = 6, norm_first: bool = True, fused: bool = False, **layer: object,
+    ) -> None:  # fmt: skip
         super().__init__()
         check_positive("Encoder", num_layers=num_layers)
         self.d_model = d_model

@@ -1,4 +1,4 @@
-"""Feed-forward layer: two linear layers and a bend between them, at each position alone.
+"""Feed-forward layer: linear, activation, linear, at each position alone.
 
 Step 09 | notebooks/09_feed_forward.ipynb | tests/unit/test_feed_forward.py
 """
@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_choice, check_dropout, check_positive
+from twelve._checks import check_axis, check_dropout, check_positive
 from twelve.linear import Linear
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
 class FeedForward(nn.Module):
-    """Expand each vector, bend it, and bring it back.
+    """Linear, activation, linear, at each position.
 
         FFN(x) = activation(x W_up + b_up) W_down + b_down
 
@@ -34,19 +34,19 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int | None = None,
-        *,
-        activation: str = "relu",
-        dropout: float = 0.0,
-        bias: bool = True,
-    ) -> None:
+        self, d_model: int, d_ff: int | None = None, *, activation: str = "relu",
+        dropout: float = 0.0, bias: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
+        check_positive("FeedForward", d_model=d_model)
         d_ff = 4 * d_model if d_ff is None else d_ff
-        check_positive("FeedForward", d_model=d_model, d_ff=d_ff)
+        check_positive("FeedForward", d_ff=d_ff)
         check_dropout("FeedForward", dropout)
-        check_choice("FeedForward", "activation", activation, tuple(ACTIVATIONS))
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"FeedForward: activation must be one of {', '.join(ACTIVATIONS)}, "
+                f"got {activation!r}"
+            )
         self.d_model = d_model
         self.activation = activation
         self.up = Linear(d_model, d_ff, bias=bias)

@@ -5,13 +5,14 @@ Step 14 | notebooks/14_generation.ipynb | tests/unit/test_generation.py
 
 import math
 from collections.abc import Callable
+from functools import partial
+from numbers import Integral
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from twelve._checks import check_positive
-from twelve.decoder import DecoderLayer
+from twelve._checks import check_ids, check_positive
 from twelve.masks import causal_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.transformer import Transformer
@@ -55,9 +56,12 @@ class KeyValueCache:
             Keys and values of every position so far, as views of the cache.
 
         Raises:
-            ValueError: If there is no room left.
+            ValueError: If there is no room left, or keys or values are of other sizes than the
+                cache: one sentence would be written into all.
         """
         start, stop = self.length, self.length + key_heads.size(2)
+        self._check("key_heads", self.keys, key_heads, stop - start)
+        self._check("value_heads", self.values, value_heads, stop - start)
         if stop > self.keys.size(2):
             raise ValueError(
                 f"KeyValueCache: there is room for {self.keys.size(2)} positions, {start} are "
@@ -68,6 +72,13 @@ class KeyValueCache:
             self.values[:, :, start:stop] = value_heads
             self.length = stop
         return self.keys[:, :, :stop], self.values[:, :, :stop]
+
+    @staticmethod
+    def _check(name: str, kept: Tensor, given: Tensor, new: int) -> None:
+        shape = (*kept.shape[:2], new, kept.size(3))
+        if given.shape != shape:
+            found = tuple(given.shape)
+            raise ValueError(f"KeyValueCache: {name} must be of shape {shape}, got {found}")
 
     @property
     def nbytes(self) -> int:
@@ -131,35 +142,17 @@ class CachedDecoder:
         # Only the first step has memory to add; later ones find all of it in the cache.
         memory = self.memory if self.length == 0 else self.memory[:, :0]
 
-        x = tgt_input
-        for layer, own, across in zip(
-            self.model.decoder.layers, self.self_caches, self.cross_caches, strict=True
-        ):
-            x = self._pass(layer, x, mask, own, memory, across)
+        x, pairs = tgt_input, zip(self.self_caches, self.cross_caches, strict=True)
+        for layer, (own, across) in zip(self.model.decoder.layers, pairs, strict=True):
+            # What a step that was refused or interrupted has left behind is forgotten.
+            own.length, across.length = self.length, across.length if self.length else 0
+            caches = (own, across)
+            x = layer(x, memory, tgt_mask=mask, src_mask=self.src_mask, caches=caches)
         norm = self.model.decoder.norm
         decoder_output: Float[Tensor, "batch new d_model"] = x if norm is None else norm(x)
         logits: Float[Tensor, "batch new vocab"] = self.model.output_projection(decoder_output)
         self.length += new
         return logits
-
-    def _pass(
-        self,
-        layer: DecoderLayer,
-        x: Tensor,
-        mask: Tensor | None,
-        own: KeyValueCache,
-        memory: Tensor,
-        across: KeyValueCache,
-    ) -> Tensor:
-        """Do what the layer's forward does, each attention with its cache."""
-        x = layer.self_attention_residual(
-            x, lambda query: layer.self_attention(query, query, query, mask, cache=own)
-        )
-        x = layer.cross_attention_residual(
-            x,
-            lambda query: layer.cross_attention(query, memory, memory, self.src_mask, cache=across),
-        )
-        return layer.feed_forward_residual(x, layer.feed_forward)
 
     @property
     def nbytes(self) -> int:
@@ -169,16 +162,9 @@ class CachedDecoder:
 
 @torch.no_grad()
 def greedy_decode(
-    model: Transformer,
-    src: Int[Tensor, "batch src"],
-    *,
-    start_id: int,
-    end_id: int | None = None,
-    max_len: int,
-    pad_id: int = 0,
-    src_mask: Tensor | None = None,
-    cache: bool = True,
-) -> Int[Tensor, "batch tgt"]:
+    model: Transformer, src: Int[Tensor, "batch src"], *, start_id: int, end_id: int | None = None,
+    max_len: int, pad_id: int = 0, src_mask: Tensor | None = None, cache: bool = True,
+) -> Int[Tensor, "batch tgt"]:  # fmt: skip
     """Write each sentence by taking, again and again, the word with the highest score.
 
     Args:
@@ -198,31 +184,22 @@ def greedy_decode(
     Raises:
         ValueError: If the source is empty, an id lies outside the vocabulary, max_len is below 2
             or above the model's table of positions, or the model is in training mode.
+        FloatingPointError: If the model gives NaN.
 
     Source:
         Vaswani et al. (2017), section 3: "auto-regressive"; the paper writes by beam search.
     """
-    owner = "greedy_decode"
-    _check(owner, model, src, max_len, start_id=start_id, end_id=end_id, pad_id=pad_id)
-    follow = _follower(model, src, max_len, src_mask, cache)
-    return _write(src, follow, lambda logits: logits.argmax(-1), start_id, end_id, max_len, pad_id)
+    ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
+    choose = partial(torch.argmax, dim=-1)
+    return _write("greedy_decode", model, src, choose, max_len, src_mask, cache, **ids)
 
 
 @torch.no_grad()
 def sample(
-    model: Transformer,
-    src: Int[Tensor, "batch src"],
-    *,
-    start_id: int,
-    seed: int,
-    end_id: int | None = None,
-    max_len: int,
-    pad_id: int = 0,
-    src_mask: Tensor | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    cache: bool = True,
-) -> Int[Tensor, "batch tgt"]:
+    model: Transformer, src: Int[Tensor, "batch src"], *, start_id: int, seed: int,
+    end_id: int | None = None, max_len: int, pad_id: int = 0, src_mask: Tensor | None = None,
+    temperature: float = 1.0, top_k: int | None = None, cache: bool = True,
+) -> Int[Tensor, "batch tgt"]:  # fmt: skip
     """Write each sentence by drawing every word with the probability that the model gives it.
 
     Args:
@@ -242,30 +219,28 @@ def sample(
         The ids, start included, up to the last end or max_len.
 
     Raises:
+        FloatingPointError: If the model gives NaN.
         ValueError: As in `greedy_decode`, or if the temperature is not above 0, or top_k is not
             between 1 and the size of the vocabulary.
     """
-    owner = "sample"
-    _check(owner, model, src, max_len, start_id=start_id, end_id=end_id, pad_id=pad_id)
     if not 0.0 < temperature < math.inf:
-        raise ValueError(f"{owner}: temperature must be above 0 and finite, got {temperature!r}")
+        raise ValueError(f"sample: temperature must be above 0 and finite, got {temperature!r}")
     vocab_size = model.output_projection.d_out
-    if top_k is not None:
-        check_positive(owner, top_k=top_k)
-        if top_k > vocab_size:
-            raise ValueError(
-                f"{owner}: top_k={top_k} is more than the {vocab_size} words there are"
-            )
+    check_positive("sample", top_k=vocab_size if top_k is None else top_k)
+    if top_k is not None and top_k > vocab_size:
+        raise ValueError(f"sample: top_k={top_k} is more than the {vocab_size} words there are")
     generator = torch.Generator("cpu").manual_seed(seed)
 
     def draw(logits: Tensor) -> Tensor:
         probabilities = next_token_probabilities(logits, temperature=temperature, top_k=top_k)
         # On the CPU, where one seed gives one sequence of draws whatever the device.
-        drawn = torch.multinomial(probabilities.cpu(), 1, generator=generator)
+        probabilities = probabilities.cpu()
+        _check_numbers("sample", probabilities.isnan().any())
+        drawn = torch.multinomial(probabilities, 1, generator=generator)
         return drawn.squeeze(-1).to(logits.device)
 
-    follow = _follower(model, src, max_len, src_mask, cache)
-    return _write(src, follow, draw, start_id, end_id, max_len, pad_id)
+    ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
+    return _write("sample", model, src, draw, max_len, src_mask, cache, **ids)
 
 
 def next_token_probabilities(
@@ -290,41 +265,37 @@ def next_token_probabilities(
     return probabilities
 
 
-def _follower(
-    model: Transformer, src: Tensor, max_len: int, src_mask: Tensor | None, cache: bool
-) -> Callable[[Tensor], Tensor]:
-    """Return a function from the target so far to the logits of what follows it."""
-    memory = model.encode(src, src_mask=src_mask)
-    if cache:
-        decoder = CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask)
-        return lambda tgt: decoder.step(tgt[:, -1:])[:, -1]
-
-    def run_again(tgt: Tensor) -> Tensor:
-        tgt_mask = causal_mask(tgt.size(1), device=tgt.device)
-        return model.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=src_mask)[:, -1]
-
-    return run_again
-
-
 def _write(
-    src: Tensor,
-    follow: Callable[[Tensor], Tensor],
-    choose: Callable[[Tensor], Tensor],
-    start_id: int,
-    end_id: int | None,
-    max_len: int,
-    pad_id: int,
-) -> Tensor:
+    owner: str, model: Transformer, src: Tensor, choose: Callable[[Tensor], Tensor], max_len: int,
+    src_mask: Tensor | None, cache: bool, *, start_id: int, end_id: int | None, pad_id: int,
+) -> Tensor:  # fmt: skip
+    """Write word after word, as `choose` takes each from the logits of the one before."""
+    _check(owner, model, src, max_len, start_id=start_id, end_id=end_id, pad_id=pad_id)
+    memory = model.encode(src, src_mask=src_mask)
+    decoder = CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask) if cache else None
     tgt = src.new_full((src.size(0), max_len), start_id)
     ended = torch.zeros_like(tgt[:, 0], dtype=torch.bool)
+    nan = ended.any()
     for position in range(1, max_len):
-        chosen = choose(follow(tgt[:, :position])).masked_fill(ended, pad_id)
-        tgt[:, position] = chosen
+        if decoder is not None:
+            logits = decoder.step(tgt[:, position - 1 : position])[:, -1]
+        else:
+            masks = {"tgt_mask": causal_mask(position, device=tgt.device), "src_mask": src_mask}
+            logits = model.decode(tgt[:, :position], memory, **masks)[:, -1]
+        nan = nan | logits.isnan().any()
+        tgt[:, position] = choose(logits).masked_fill(ended, pad_id)
         if end_id is not None:
-            ended |= chosen == end_id
+            ended |= tgt[:, position] == end_id
             if ended.all():
-                return tgt[:, : position + 1]
-    return tgt
+                break
+    # Looked at once, at the end: a look at each step would make a GPU wait.
+    _check_numbers(owner, nan)
+    return tgt[:, : position + 1]
+
+
+def _check_numbers(owner: str, nan: Tensor) -> None:
+    if nan:
+        raise FloatingPointError(f"{owner}: the model gives NaN, from which no word can be chosen")
 
 
 def _check_model(owner: str, model: Transformer, max_len: int) -> None:
@@ -345,14 +316,16 @@ def _check(owner: str, model: Transformer, src: Tensor, max_len: int, **ids: int
     _check_model(owner, model, max_len)
     if max_len < 2:
         raise ValueError(f"{owner}: max_len={max_len} leaves no room for a word after the start")
-    if src.ndim != 2 or not src.numel():
+    check_ids(owner, src=src)
+    if not src.numel():
         raise ValueError(
             f"{owner}: src must be of shape (batch, src) with at least one sentence of one token, "
             f"got {tuple(src.shape)}"
         )
     vocab_size = model.output_projection.d_out
     for name, token in ids.items():
-        if token is not None and not 0 <= token < vocab_size:
+        known = isinstance(token, Integral) and 0 <= token < vocab_size
+        if not known and not (name == "end_id" and token is None):
             raise ValueError(
                 f"{owner}: {name}={token} is no id of the target vocabulary, which has "
                 f"0 to {vocab_size - 1}"

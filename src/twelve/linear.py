@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_positive
+from twelve._checks import check_axis, check_positive, check_switch, check_types
 
 
 class Linear(nn.Module):
@@ -22,7 +22,7 @@ class Linear(nn.Module):
         bias: Whether to add b.
 
     Raises:
-        ValueError: If a size is below 1.
+        ValueError: If a size is below 1, or bias is no bool.
 
     Source:
         Layout and meaning of torch.nn.Linear: the weight is stored as (d_out, d_in), so that one
@@ -33,6 +33,7 @@ class Linear(nn.Module):
     def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
         super().__init__()
         check_positive("Linear", d_in=d_in, d_out=d_out)
+        check_switch("Linear", bias=bias)
         self.d_in = d_in
         self.d_out = d_out
         self.weight = nn.Parameter(torch.empty(d_out, d_in))
@@ -55,10 +56,10 @@ class Linear(nn.Module):
             One vector of d_out features for each that came in.
 
         Raises:
-            ValueError: If the last axis is not d_in.
+            ValueError: If the last axis is not d_in, or x has another type than the weight.
         """
         check_axis("Linear", "x", x, "d_in", self.d_in)
-        # x Wᵀ + b in one call
+        check_types("Linear", x=x, weight=self.weight)
         return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:

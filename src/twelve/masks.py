@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from twelve._checks import check_positive
+from twelve._checks import check_ids, check_positive
 
 
 def padding_mask(ids: Int[Tensor, "batch key"], pad_id: int = 0) -> Bool[Tensor, "batch 1 1 key"]:
@@ -21,12 +21,9 @@ def padding_mask(ids: Int[Tensor, "batch key"], pad_id: int = 0) -> Bool[Tensor,
         True where the token is real; broadcasts over head and query.
 
     Raises:
-        ValueError: If ids are not (batch, key) or of a float type.
+        ValueError: If ids are not (batch, key) or of another type than int64 and int32.
     """
-    if ids.ndim != 2:
-        raise ValueError(f"padding_mask: ids must be of shape (batch, key), got {tuple(ids.shape)}")
-    if ids.is_floating_point():
-        raise ValueError(f"padding_mask: ids must be of an integer type, got {ids.dtype}")
+    check_ids("padding_mask", ids=ids)
     return (ids != pad_id)[:, None, None, :]
 
 
@@ -42,8 +39,7 @@ def causal_mask(
         device: Where the mask is made.
 
     Returns:
-        True at and below the diagonal that ends in the last row's last column; broadcasts over
-        batch and head.
+        True up to the diagonal through the lower right corner; broadcasts over batch and head.
 
     Raises:
         ValueError: If a length is below 1, or there are fewer keys than queries.

@@ -14,6 +14,8 @@ from twelve._checks import check_axis, check_dropout, check_mask, check_positive
 from twelve.attention import scaled_dot_product_attention
 from twelve.linear import Linear
 
+Cache = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
 
 class MultiHeadAttention(nn.Module):
     """Attend with several heads at once and mix their answers.
@@ -40,16 +42,9 @@ class MultiHeadAttention(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        *,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        bias: bool = False,
-        dropout: float = 0.0,
-        fused: bool = False,
-    ) -> None:
+        self, d_model: int, num_heads: int, *, d_k: int | None = None, d_v: int | None = None,
+        bias: bool = False, dropout: float = 0.0, fused: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         check_positive("MultiHeadAttention", d_model=d_model, num_heads=num_heads)
         check_dropout("MultiHeadAttention", dropout)
@@ -143,17 +138,9 @@ class MultiHeadAttention(nn.Module):
         check_same(owner, "the number of keys", key=key.size(1), value=value.size(1))
 
     def _check_mask(self, mask: Tensor | None, query_heads: Tensor, key_heads: Tensor) -> None:
-        if mask is None:
-            return
-        owner = "MultiHeadAttention"
-        if mask.ndim != 4:
-            # Three axes would broadcast against (head, query, key): where batch and heads are
-            # equal in number, each head would silently get another sentence's mask.
-            raise ValueError(
-                f"{owner}: the mask must have the four axes (batch, head, query, key), 1 where it "
-                f"is shared, got shape {tuple(mask.shape)}"
-            )
-        check_mask(owner, mask, (*query_heads.shape[:3], key_heads.size(2)))
+        if mask is not None:
+            scores_shape = (*query_heads.shape[:3], key_heads.size(2))
+            check_mask("MultiHeadAttention", mask, scores_shape, four_axes=True)
 
     def extra_repr(self) -> str:
         """Show the sizes in print(model)."""

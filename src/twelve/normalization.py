@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from twelve._checks import check_axis, check_eps, check_positive
 
+# In half precision squares overflow or lose digits: the kernels of torch compute in float32 there.
+HALF = (torch.float16, torch.bfloat16)
+
 
 class LayerNorm(nn.Module):
     """Give each vector mean 0 and variance 1, then a learned scale and shift.
@@ -53,7 +56,7 @@ class LayerNorm(nn.Module):
             ValueError: If the last axis is not d_model.
         """
         check_axis("LayerNorm", "x", x, "d_model", self.d_model)
-        if self.fused:
+        if self.fused or x.dtype in HALF:
             return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
         mean: Float[Tensor, "*batch 1"] = x.mean(-1, keepdim=True)
         variance: Float[Tensor, "*batch 1"] = (x - mean).square().mean(-1, keepdim=True)
@@ -106,7 +109,7 @@ class RMSNorm(nn.Module):
             ValueError: If the last axis is not d_model.
         """
         check_axis("RMSNorm", "x", x, "d_model", self.d_model)
-        if self.fused:
+        if self.fused or x.dtype in HALF:
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         mean_square: Float[Tensor, "*batch 1"] = x.square().mean(-1, keepdim=True)
         normalized: Float[Tensor, "*batch d_model"] = x / torch.sqrt(mean_square + self.eps)

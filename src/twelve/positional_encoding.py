@@ -3,8 +3,6 @@
 Step 03 | notebooks/03_positional_encoding.ipynb | tests/unit/test_positional_encoding.py
 """
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -33,10 +31,8 @@ def sinusoid(max_len: int, d_model: int) -> Float[Tensor, "max_len d_model"]:
     """
     check_positive("sinusoid", max_len=max_len, d_model=d_model)
     position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)
-    # 10000^(-2i/d) written as exp(-2i·ln(10000)/d): one multiplication instead of a power each.
     even_feature = torch.arange(0, d_model, 2, dtype=torch.float64)
-    frequency = torch.exp(-even_feature * math.log(10000.0) / d_model)
-    angles: Float[Tensor, "max_len pair"] = position * frequency
+    angles: Float[Tensor, "max_len pair"] = position * 10000.0 ** (-even_feature / d_model)
 
     table = torch.empty(max_len, d_model, dtype=torch.float64)
     table[:, 0::2] = torch.sin(angles)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_dropout
+from twelve._checks import check_axis, check_dropout, check_switch, described
 from twelve.normalization import LayerNorm
 
 
@@ -25,7 +25,7 @@ class Residual(nn.Module):
         fused: Whether the norm calls torch's fused kernel.
 
     Raises:
-        ValueError: If d_model is below 1 or dropout lies outside [0, 1).
+        ValueError: If d_model is below 1, dropout lies outside [0, 1), or norm_first is no bool.
 
     Source:
         Vaswani et al. (2017), sections 3.1 and 5.4 for post-norm; Xiong et al. (2020) for
@@ -33,14 +33,10 @@ class Residual(nn.Module):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        *,
-        norm_first: bool = True,
-        dropout: float = 0.0,
-        fused: bool = False,
+        self, d_model: int, *, norm_first: bool = True, dropout: float = 0.0, fused: bool = False
     ) -> None:
         super().__init__()
+        check_switch("Residual", norm_first=norm_first)
         check_dropout("Residual", dropout)
         self.d_model = d_model
         self.norm_first = norm_first
@@ -52,7 +48,7 @@ class Residual(nn.Module):
         x: Float[Tensor, "batch seq d_model"],
         sublayer: Callable[[Tensor], Tensor],
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Add what the sublayer answers to what it was asked.
+        """Add the sublayer's output to its input.
 
         Args:
             x: The residual stream.
@@ -63,18 +59,31 @@ class Residual(nn.Module):
             The stream with the sublayer's answer added.
 
         Raises:
-            ValueError: If d_model differs, or the sublayer changes the shape.
+            ValueError: If d_model differs, or the sublayer returns no tensor or another shape.
         """
         check_axis("Residual", "x", x, "d_model", self.d_model, rank=3)
-        # The norm has a name of its own: `x = self.norm(x)` would overwrite the identity path.
-        update = self.dropout(sublayer(self.norm(x) if self.norm_first else x))
+        if self.norm_first:
+            # `x = self.norm(x)` would overwrite the identity path.
+            update = self._ask(sublayer, self.norm(x))
+            added: Float[Tensor, "batch seq d_model"] = x + update
+            return added
+        update = self._ask(sublayer, x)
+        added: Float[Tensor, "batch seq d_model"] = x + update
+        return self.norm(added)
+
+    def _ask(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Drop out what the sublayer answers, which must have the shape of what it was asked."""
+        update = sublayer(x)
+        if not isinstance(update, Tensor):
+            raise ValueError(
+                f"Residual: the sublayer must return one tensor, got {described(update)}"
+            )
         if update.shape != x.shape:
             raise ValueError(
                 f"Residual: the sublayer must keep the shape {tuple(x.shape)}, "
                 f"it returned {tuple(update.shape)}"
             )
-        added: Float[Tensor, "batch seq d_model"] = x + update
-        return added if self.norm_first else self.norm(added)
+        return self.dropout(update)
 
     def extra_repr(self) -> str:
         """Show the sizes in print(model)."""

@@ -1,20 +1,18 @@
-"""Same as torch: weights copied to and from torch.nn and Hugging Face, and the numbers kept.
+"""Same as torch: weights copied to and from torch.nn, and the numbers kept.
 
 Step 15 | notebooks/15_same_as_pytorch.ipynb | tests/unit/test_same_as_pytorch.py
 """
 
+import re
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import partial, reduce
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
-from twelve import _hugging_face, _leaves
-from twelve._checks import check_mask, check_positive, check_same
-from twelve._leaves import assembled, copied, filled, shell, stacked
+from twelve._checks import check_mask, check_same, described
 from twelve.decoder import Decoder, DecoderLayer
 from twelve.embedding import TokenEmbedding
 from twelve.encoder import Encoder, EncoderLayer
@@ -22,27 +20,20 @@ from twelve.feed_forward import FeedForward
 from twelve.linear import Linear
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import LayerNorm
-from twelve.residual import Residual
 from twelve.transformer import Transformer
 
 # The parts of our layers, and what torch.nn calls them.
 ENCODER_PARTS = {
-    "self_attention": "self_attn",
-    "self_attention_residual.norm": "norm1",
-    "self_attention_residual.dropout": "dropout1",
-    "feed_forward.up": "linear1",
-    "feed_forward.dropout": "dropout",
-    "feed_forward.down": "linear2",
-    "feed_forward_residual.norm": "norm2",
-    "feed_forward_residual.dropout": "dropout2",
-}
+    "self_attention": "self_attn", "self_attention_residual.norm": "norm1",
+    "self_attention_residual.dropout": "dropout1", "feed_forward.up": "linear1",
+    "feed_forward.dropout": "dropout", "feed_forward.down": "linear2",
+    "feed_forward_residual.norm": "norm2", "feed_forward_residual.dropout": "dropout2",
+}  # fmt: skip
 DECODER_PARTS = ENCODER_PARTS | {
-    "cross_attention": "multihead_attn",
-    "cross_attention_residual.norm": "norm2",
-    "cross_attention_residual.dropout": "dropout2",
-    "feed_forward_residual.norm": "norm3",
+    "cross_attention": "multihead_attn", "cross_attention_residual.norm": "norm2",
+    "cross_attention_residual.dropout": "dropout2", "feed_forward_residual.norm": "norm3",
     "feed_forward_residual.dropout": "dropout3",
-}
+}  # fmt: skip
 
 
 def to_torch(layer: nn.Module) -> nn.Module:
@@ -66,7 +57,7 @@ def to_torch(layer: nn.Module) -> nn.Module:
             both norm orders in one layer, an attention of which some projections have a bias, or
             are trained, and others not.
     """
-    return _convert(_TO_TORCH, "to_torch", layer)
+    return _counterpart("to_torch", TO_TORCH, layer, _names(layer), to_torch)
 
 
 def from_torch(module: nn.Module, *, fused: bool = False) -> nn.Module | tuple[Encoder, Decoder]:
@@ -89,29 +80,15 @@ def from_torch(module: nn.Module, *, fused: bool = False) -> nn.Module | tuple[E
             norm without weight or bias (as in a layer built with bias=False) or over several axes,
             an embedding with max_norm, scale_grad_by_freq or sparse.
     """
-    return _convert(_FROM_TORCH, "from_torch", module, fused)
-
-
-def from_hugging_face(model: nn.Module, *, fused: bool = False) -> Transformer | Encoder | Decoder:
-    """Build our counterpart of a model of Hugging Face's transformers, with copies of its weights.
-
-    Args:
-        model: A MarianMTModel, or the encoder or decoder of a Marian, BART or MBart. Such a stack
-            becomes the layers and the last norm: it takes vectors, not ids.
-        fused: Whether attention and norm call torch's fused kernels.
-
-    Returns:
-        A Transformer that gives the same logits for the same ids. Its positions are Marian's, all
-        sines before all cosines; tables that Marian shares are shared; final_logits_bias, which
-        nobody trains, is the bias of the output projection.
-
-    Raises:
-        ValueError: If the model is of another class, or uses what ours lacks: another activation
-            than relu and gelu, or layerdrop.
-    """
-    _hugging_face.check_class(model)
-    convert = _hugging_face.stack if hasattr(model, "layers") else _hugging_face.transformer
-    return convert(model, fused)
+    if type(module) is nn.Transformer:
+        return from_torch(module.encoder, fused=fused), from_torch(module.decoder, fused=fused)
+    names = {theirs: ours for ours, theirs in _names(module).items()}
+    convert = partial(from_torch, fused=fused)
+    ours = _counterpart("from_torch", FROM_TORCH, module, names, convert)
+    for part in ours.modules():
+        if hasattr(part, "fused"):
+            part.fused = fused
+    return ours
 
 
 def to_torch_mask(
@@ -131,12 +108,7 @@ def to_torch_mask(
     Raises:
         ValueError: If the mask is not boolean, has not four axes or does not broadcast.
     """
-    if mask.ndim != 4:
-        raise ValueError(
-            "to_torch_mask: the mask must have the four axes (batch, head, query, key), got shape "
-            f"{tuple(mask.shape)}"
-        )
-    check_mask("to_torch_mask", mask, scores_shape)
+    check_mask("to_torch_mask", mask, scores_shape, four_axes=True)
     hidden: Bool[Tensor, "batch head query key"] = ~mask.expand(scores_shape)
     return hidden.flatten(0, 1)
 
@@ -159,222 +131,187 @@ def from_torch_mask(
         True where a query may attend by both masks; an axis that all share has size 1.
 
     Raises:
-        ValueError: If neither is given, one has other axes or is neither boolean nor made of 0
-            and minus infinity, num_heads does not divide batch*head, or the two do not fit.
+        ValueError: If neither is given, or one has other axes or is neither boolean nor made of 0
+            and minus infinity.
+        RuntimeError: If num_heads does not divide batch*head, or the two do not fit.
     """
-    owner, allowed = "from_torch_mask", []
+    allowed = []
     if attn_mask is not None:
-        allowed.append(_from_attn_mask(attn_mask, num_heads))
+        by_query = _may_attend("attn_mask", attn_mask, (2, 3))
+        heads = num_heads if attn_mask.ndim == 3 else 1
+        allowed.append(by_query.reshape(-1, heads, *attn_mask.shape[-2:]))
     if key_padding_mask is not None:
-        may_attend = _may_attend("key_padding_mask", key_padding_mask, (2,))
-        allowed.append(may_attend[:, None, None])
+        allowed.append(_may_attend("key_padding_mask", key_padding_mask, (2,))[:, None, None])
     if not allowed:
-        raise ValueError(f"{owner}: give attn_mask, key_padding_mask or both")
-    if len(allowed) == 2:
-        by_query, by_key = allowed
-        check_same(owner, "key", attn_mask=by_query.size(3), key_padding_mask=by_key.size(3))
-        if by_query.size(0) > 1:
-            check_same(owner, "batch", attn_mask=by_query.size(0), key_padding_mask=by_key.size(0))
-        return by_query & by_key
-    return allowed[0]
-
-
-def _from_attn_mask(mask: Tensor, num_heads: int) -> Tensor:
-    may_attend = _may_attend("attn_mask", mask, (2, 3))
-    if mask.ndim == 2:
-        return may_attend[None, None]
-    if mask.size(0) % num_heads:
-        raise ValueError(
-            f"from_torch_mask: num_heads={num_heads} does not divide the first axis (batch*head) "
-            f"of attn_mask, got shape {tuple(mask.shape)}"
-        )
-    return may_attend.unflatten(0, (-1, num_heads))
+        raise ValueError("from_torch_mask: give attn_mask, key_padding_mask or both")
+    return reduce(torch.logical_and, allowed)
 
 
 def _may_attend(argument: str, mask: Tensor, ranks: tuple[int, ...]) -> Tensor:
-    if mask.ndim not in ranks:
+    allowed = mask == 0
+    adds = mask.is_floating_point() and bool((allowed | (mask == -torch.inf)).all())
+    if mask.ndim not in ranks or not (mask.dtype == torch.bool or adds):
         raise ValueError(
-            f"from_torch_mask: {argument} must have {' or '.join(map(str, ranks))} axes, got shape "
-            f"{tuple(mask.shape)}"
+            f"from_torch_mask: {argument} must be boolean, or hold nothing but 0 and -inf (what "
+            f"else it adds to the scores, ours cannot), on {' or '.join(map(str, ranks))} axes, "
+            f"got {described(mask)}"
         )
-    if mask.dtype == torch.bool:
-        return ~mask
-    if not (mask.is_floating_point() and ((mask == 0.0) | (mask == -torch.inf)).all()):
-        raise ValueError(
-            f"from_torch_mask: {argument} must be boolean or hold nothing but 0 and -inf (what "
-            f"else it adds to the scores, ours cannot), got {mask.dtype}"
-        )
-    return mask == 0.0
+    return allowed
 
 
-def _convert(table: dict[type, Callable], owner: str, module: nn.Module, *fused: bool) -> Any:
+# Parts that are cut out of a packed matrix want a gradient where it does, even under no_grad.
+@torch.enable_grad()
+def _counterpart(
+    owner: str, table: dict[type, Callable[..., nn.Module]], module: nn.Module,
+    names: dict[str, str], convert: Callable[[nn.Module], nn.Module],
+) -> nn.Module:  # fmt: skip
+    """Build what a module is on the other side, with copies of its parameters and of its parts."""
+    name = type(module).__name__
     # By the very class: a subclass may compute anything.
     if type(module) not in table:
         known = ", ".join(kind.__name__ for kind in table)
-        raise ValueError(
-            f"{owner}: no counterpart is known for {type(module).__name__}; give one of {known}"
-        )
-    return table[type(module)](module, *fused)
+        raise ValueError(f"{owner}: no counterpart is known for {name}; give one of {known}")
+    for option in LACKING.get(type(module), ()):
+        if not any(getattr(module, option) is nothing for nothing in (None, False)):
+            raise ValueError(f"{owner}: the counterpart of {name} has no {option}")
+    # A shell without memory, for which no random numbers are drawn. Tables get memory: to draw
+    # normal numbers without it, torch would import its compiler, which takes seconds.
+    place = "cpu" if isinstance(module, nn.Embedding | TokenEmbedding) else "meta"
+    with torch.random.fork_rng([]), torch.device(place):
+        shell = table[type(module)](module).train(module.training)
+    parameters = _parameters(module)
+    if dict(shell.named_parameters(recurse=False)).keys() - parameters:
+        raise ValueError(f"{owner}: a {name} must have a weight and a bias, got {module}")
+    for path, values in parameters.items():
+        part, _, at = path.rpartition(".")
+        copied = nn.Parameter(values.detach().clone(), requires_grad=values.requires_grad)
+        setattr(shell.get_submodule(part), at, copied)
+    for source, target in names.items():
+        shell.set_submodule(target, convert(module.get_submodule(source)))
+    return shell
 
 
-def _attention_to_torch(layer: MultiHeadAttention) -> nn.MultiheadAttention:
-    heads, d_model = layer.num_heads, layer.d_model
-    if (heads * layer.d_k, heads * layer.d_v) != (d_model, d_model):
+def _names(module: nn.Module) -> dict[str, str]:
+    """Pair the parts of a module with those of its counterpart, ours with theirs."""
+    if isinstance(module, EncoderLayer | nn.TransformerEncoderLayer):
+        return ENCODER_PARTS
+    if isinstance(module, DecoderLayer | nn.TransformerDecoderLayer):
+        return DECODER_PARTS
+    alike = re.compile(r"layers\.\d+|norm|encoder|decoder")  # of a stack, or of a Transformer
+    return {name: name for name, _ in module.named_modules() if alike.fullmatch(name)}
+
+
+def _parameters(module: nn.Module) -> dict[str, Tensor]:
+    """Give the parameters that belong to no part, under the names of the counterpart."""
+    found = dict(module.named_parameters(recurse=False))
+    if isinstance(module, MultiHeadAttention):
+        for kind, one in module.w_o.named_parameters():
+            three = {name: getattr(getattr(module, f"w_{name}"), kind) for name in "qkv"}
+            trained = {f"w_{name}": part.requires_grad for name, part in three.items()}
+            check_same("to_torch", "the one requires_grad of nn.MultiheadAttention", **trained)
+            # One product instead of three, if all have one width: first the queries, then the keys.
+            apart = len({part.shape for part in three.values()}) > 1
+            separate = {f"{name}_proj_{kind}": part for name, part in three.items()}
+            packed = separate if apart else {f"in_proj_{kind}": torch.cat([*three.values()])}
+            found |= {f"out_proj.{kind}": one} | packed
+    if isinstance(module, nn.MultiheadAttention):
+        names, found = found, {}
+        for name, one in (names | dict(module.out_proj.named_parameters(prefix="o"))).items():
+            letters = "qkv" if name.startswith("in_") else name[0]
+            for letter, part in zip(letters, one.chunk(len(letters)), strict=True):
+                found[f"w_{letter}.{re.split('[._]', name)[-1]}"] = part
+    return found
+
+
+def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+    heads, d_model = ours.num_heads, ours.d_model
+    if (heads * ours.d_k, heads * ours.d_v) != (d_model, d_model):
         raise ValueError(
             "to_torch: nn.MultiheadAttention shares d_model out among its heads, so num_heads · "
             f"d_k and num_heads · d_v must be d_model={d_model}; got num_heads={heads}, "
-            f"d_k={layer.d_k}, d_v={layer.d_v}"
+            f"d_k={ours.d_k}, d_v={ours.d_v}"
         )
-    projections = {"w_q": layer.w_q, "w_k": layer.w_k, "w_v": layer.w_v, "w_o": layer.w_o}
-    biased = {name: projection.bias is not None for name, projection in projections.items()}
-    widths = {"kdim": layer.w_k.d_in, "vdim": layer.w_v.d_in}
-    switches = {"bias": _agreed("bias", biased), "dropout": layer.dropout, "batch_first": True}
-    theirs = shell(nn.MultiheadAttention, d_model, heads, **widths, **switches)
-
-    filled(theirs.out_proj, projections.pop("w_o"))
-    if theirs.in_proj_weight is None:
-        for name, projection in projections.items():
-            setattr(theirs, f"{name[-1]}_proj_weight", copied(projection.weight))
-    else:
-        theirs.in_proj_weight = _packed({name: one.weight for name, one in projections.items()})
-    if theirs.in_proj_bias is not None:
-        theirs.in_proj_bias = _packed({name: one.bias for name, one in projections.items()})
-    return theirs.train(layer.training)
+    biased = {name: part.bias is not None for name, part in ours.named_children()}
+    check_same("to_torch", "the one bias of nn.MultiheadAttention", **biased)
+    switches = {"bias": biased["w_o"], "dropout": ours.dropout, "batch_first": True}
+    widths = {"kdim": ours.w_k.d_in, "vdim": ours.w_v.d_in}
+    return nn.MultiheadAttention(d_model, heads, **switches, **widths)
 
 
-def _packed(parts: dict[str, Tensor]) -> nn.Parameter:
-    """Stack what queries, keys and values are made with: one large product instead of three."""
-    trained = _agreed("requires_grad", {name: part.requires_grad for name, part in parts.items()})
-    packed: Float[Tensor, "3*d_model ..."] = torch.cat(list(parts.values()))
-    return copied(packed, trained)
+def _attention_from_torch(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
+    switches = {"bias": theirs.in_proj_bias is not None, "dropout": theirs.dropout}
+    ours = MultiHeadAttention(theirs.embed_dim, theirs.num_heads, **switches)
+    ours.w_k.d_in, ours.w_v.d_in = theirs.kdim, theirs.vdim
+    return ours
 
 
-def _agreed(option: str, values: dict[str, bool]) -> bool:
-    if len(set(values.values())) > 1:
-        listed = ", ".join(f"{name} has {value}" for name, value in values.items())
-        raise ValueError(f"to_torch: nn.MultiheadAttention has one {option} for all: {listed}")
-    return next(iter(values.values()))
-
-
-def _attention_from_torch(module: nn.MultiheadAttention, fused: bool) -> MultiHeadAttention:
-    if module.bias_k is not None or module.bias_v is not None:
-        raise ValueError("from_torch: MultiheadAttention has add_bias_kv=True, which ours lacks")
-    _leaves.refuse(module, ["add_zero_attn"])
-    if module.in_proj_weight is None:
-        separate = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-        weights = [copied(weight) for weight in separate]
-    else:
-        weights = _unpacked(module.in_proj_weight)
-    biases = [None] * 3 if module.in_proj_bias is None else _unpacked(module.in_proj_bias)
-    parts = {
-        name: _leaves.linear(weight, bias, module.training)
-        for name, weight, bias in zip(("w_q", "w_k", "w_v"), weights, biases, strict=True)
-    }
-    parts["w_o"] = _leaves.linear_from_torch(module.out_proj)
-    ours = shell(
-        MultiHeadAttention, module.embed_dim, module.num_heads, dropout=module.dropout, fused=fused
-    )
-    return assembled(ours, parts, module.training)
-
-
-def _unpacked(packed: nn.Parameter) -> list[nn.Parameter]:
-    """Cut into what queries, keys and values are made with, which stand in this order."""
-    return [copied(third, packed.requires_grad) for third in packed.chunk(3)]
-
-
-def _layer_to_torch(
-    layer: EncoderLayer | DecoderLayer, kind: type[nn.Module], names: dict[str, str]
-) -> nn.Module:
-    inside = layer.feed_forward
+def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) -> nn.Module:
+    inside = ours.feed_forward
     if type(inside) is not FeedForward:
-        raise ValueError(
-            "to_torch: a layer of torch has two linear layers with an activation between them, got "
-            f"feed_forward={type(inside).__name__}"
-        )
-    orders = [part.norm_first for part in layer.children() if isinstance(part, Residual)]
-    if len(set(orders)) > 1:
-        raise ValueError(f"to_torch: a layer of torch has one norm_first for all, got {orders}")
-    switches = {"norm_first": orders[0], "activation": inside.activation}
-    theirs = shell(kind, layer.self_attention.d_model, 1, **switches)
-    parts = {name: to_torch(layer.get_submodule(part)) for part, name in names.items()}
-    return assembled(theirs, parts, layer.training)
+        raise ValueError(f"to_torch: feed_forward must be a FeedForward, got {described(inside)}")
+    orders = {name: one.norm_first for name, one in ours.named_children() if "residual" in name}
+    check_same("to_torch", f"the one norm_first of nn.{kind.__name__}", **orders)
+    order = ours.feed_forward_residual.norm_first
+    return kind(inside.d_model, 1, norm_first=order, activation=inside.activation)
 
 
-def _layer_from_torch(
-    module: nn.Module, fused: bool, kind: type[nn.Module], names: dict[str, str]
-) -> nn.Module:
-    parts = {
-        part: from_torch(module.get_submodule(name), fused=fused) for part, name in names.items()
-    }
-    switches = {"norm_first": module.norm_first, "activation": _activation(module.activation)}
-    ours = shell(kind, parts["feed_forward.up"].d_in, 1, **switches)
-    return assembled(ours, parts, module.training)
+def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer | DecoderLayer:
+    function = theirs.activation
+    names = {F.relu: "relu", torch.relu: "relu", nn.ReLU: "relu", F.gelu: "gelu", nn.GELU: "gelu"}
+    name = names.get(function, names.get(type(function)))
+    if name is None or getattr(function, "approximate", "none") != "none":
+        raise ValueError(f"from_torch: activation must be ReLU or exact GELU, got {function}")
+    return kind(theirs.linear1.in_features, 1, norm_first=theirs.norm_first, activation=name)
 
 
-def _activation(function: Callable[[Tensor], Tensor]) -> str:
-    if function in (F.relu, torch.relu) or isinstance(function, nn.ReLU):
-        return "relu"
-    if function is F.gelu or (isinstance(function, nn.GELU) and function.approximate == "none"):
-        return "gelu"
-    name = getattr(function, "__name__", repr(function))
-    raise ValueError(f"from_torch: activation must be ReLU or exact GELU, got {name}")
+def _norm_from_torch(theirs: nn.LayerNorm) -> LayerNorm:
+    shape = theirs.normalized_shape
+    return LayerNorm(shape if len(shape) > 1 else shape[0], eps=theirs.eps)
 
 
-def _stack_to_torch(stack: Encoder | Decoder, kind: Callable[..., nn.Module]) -> nn.Module:
-    layers = [to_torch(layer) for layer in stack.layers]
-    # Zero clones of the layer that torch asks for: ours differ from each other.
-    theirs = kind(layers[0], 0)
-    theirs.num_layers = len(layers)
-    norm = None if stack.norm is None else to_torch(stack.norm)
-    return stacked(theirs, layers, norm, stack.training)
+def _stack_from_torch(kind: type[nn.Module], theirs: nn.Module) -> Encoder | Decoder:
+    d_model, layers = theirs.layers[0].linear1.in_features, len(theirs.layers)
+    return kind(d_model, 1, num_layers=layers, norm_first=theirs.norm is not None)
 
 
-def _stack_from_torch(module: nn.Module, fused: bool, kind: type[nn.Module]) -> nn.Module:
-    layers = [from_torch(layer, fused=fused) for layer in module.layers]
-    check_positive(type(module).__name__, num_layers=len(layers))
-    norm = None if module.norm is None else from_torch(module.norm, fused=fused)
-    d_model = layers[0].self_attention.d_model
-    ours = shell(kind, d_model, 1, num_layers=1, norm_first=norm is not None)
-    return stacked(ours, layers, norm, module.training)
-
-
-def _transformer_to_torch(model: Transformer) -> nn.Transformer:
-    attention = model.encoder.layers[0].self_attention
+def _transformer_to_torch(ours: Transformer) -> nn.Transformer:
     # Given the stacks here, nn.Transformer would draw all their weights anew.
     nothing = {"custom_encoder": nn.Identity(), "custom_decoder": nn.Identity()}
-    theirs = nn.Transformer(attention.d_model, attention.num_heads, batch_first=True, **nothing)
-    stacks = {"encoder": to_torch(model.encoder), "decoder": to_torch(model.decoder)}
-    return assembled(theirs, stacks, model.training)
+    attention = ours.encoder.layers[0].self_attention
+    return nn.Transformer(attention.d_model, attention.num_heads, batch_first=True, **nothing)
 
 
-def _transformer_from_torch(module: nn.Transformer, fused: bool) -> tuple[Encoder, Decoder]:
-    return from_torch(module.encoder, fused=fused), from_torch(module.decoder, fused=fused)
-
-
-_TO_TORCH = {
-    Linear: _leaves.linear_to_torch,
-    TokenEmbedding: _leaves.embedding_to_torch,
-    LayerNorm: _leaves.norm_to_torch,
-    nn.Dropout: _leaves.dropout_copied,
-    MultiHeadAttention: _attention_to_torch,
-    EncoderLayer: partial(_layer_to_torch, kind=nn.TransformerEncoderLayer, names=ENCODER_PARTS),
-    DecoderLayer: partial(_layer_to_torch, kind=nn.TransformerDecoderLayer, names=DECODER_PARTS),
-    # Nested tensors would leave padded positions out and give back zeros in their place.
-    Encoder: partial(
-        _stack_to_torch, kind=partial(nn.TransformerEncoder, enable_nested_tensor=False)
-    ),
-    Decoder: partial(_stack_to_torch, kind=nn.TransformerDecoder),
-    Transformer: _transformer_to_torch,
+LACKING = {
+    TokenEmbedding: ("scale",),
+    nn.Embedding: ("max_norm", "scale_grad_by_freq", "sparse"),
+    nn.MultiheadAttention: ("bias_k", "bias_v", "add_zero_attn"),
 }
-_FROM_TORCH = {
-    nn.Linear: _leaves.linear_from_torch,
-    nn.Embedding: _leaves.embedding_from_torch,
-    nn.LayerNorm: _leaves.norm_from_torch,
-    nn.Dropout: _leaves.dropout_copied,
+TO_TORCH = {
+    Linear: lambda ours: nn.Linear(ours.d_in, ours.d_out, bias=ours.bias is not None),
+    TokenEmbedding: lambda ours: nn.Embedding(ours.vocab_size, ours.d_model, ours.padding_idx),
+    LayerNorm: lambda ours: nn.LayerNorm(ours.d_model, eps=ours.eps),
+    nn.Dropout: lambda ours: nn.Dropout(ours.p),
+    MultiHeadAttention: _attention_to_torch,
+    EncoderLayer: partial(_layer_to_torch, nn.TransformerEncoderLayer),
+    DecoderLayer: partial(_layer_to_torch, nn.TransformerDecoderLayer),
+    # Nested tensors would leave padded positions out and give back zeros in their place.
+    Encoder: lambda ours: nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(1, 1), len(ours.layers), ours.norm and nn.LayerNorm(1),
+        enable_nested_tensor=False,
+    ),
+    Decoder: lambda ours: nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(1, 1), len(ours.layers), ours.norm and nn.LayerNorm(1)
+    ),
+    Transformer: _transformer_to_torch,
+}  # fmt: skip
+FROM_TORCH = {
+    nn.Linear: lambda one: Linear(one.in_features, one.out_features, bias=one.bias is not None),
+    nn.Embedding: lambda one: TokenEmbedding(*one.weight.shape, padding_idx=one.padding_idx),
+    nn.LayerNorm: _norm_from_torch,
+    nn.Dropout: lambda theirs: nn.Dropout(theirs.p),
     nn.MultiheadAttention: _attention_from_torch,
-    nn.TransformerEncoderLayer: partial(_layer_from_torch, kind=EncoderLayer, names=ENCODER_PARTS),
-    nn.TransformerDecoderLayer: partial(_layer_from_torch, kind=DecoderLayer, names=DECODER_PARTS),
-    nn.TransformerEncoder: partial(_stack_from_torch, kind=Encoder),
-    nn.TransformerDecoder: partial(_stack_from_torch, kind=Decoder),
-    nn.Transformer: _transformer_from_torch,
+    nn.TransformerEncoderLayer: partial(_layer_from_torch, EncoderLayer),
+    nn.TransformerDecoderLayer: partial(_layer_from_torch, DecoderLayer),
+    nn.TransformerEncoder: partial(_stack_from_torch, Encoder),
+    nn.TransformerDecoder: partial(_stack_from_torch, Decoder),
 }

@@ -1,4 +1,4 @@
-"""Training: the weights move until the right word is no longer a surprise.
+"""Training: loop, loss and schedule.
 
 Step 13 | notebooks/13_training.ipynb | tests/unit/test_training.py
 """
@@ -8,14 +8,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from twelve._checkpoint import resume, save
-from twelve._checks import check_axis, check_positive, check_same
+from twelve._checks import check_axis, check_ids, check_positive, check_same
 from twelve.transformer import Transformer
 
 IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
@@ -52,14 +52,11 @@ def shift(
         labels: every word, IGNORED where there is only padding.
 
     Raises:
-        ValueError: If target is not (batch, tgt) with at least one position, or not of an integer
-            type.
+        ValueError: If target is not (batch, tgt) with at least one position, or of another type
+            than int64 and int32.
     """
-    if target.ndim != 2 or target.size(1) == 0 or target.is_floating_point():
-        raise ValueError(
-            "shift: target must hold integer ids of shape (batch, tgt), at least one for each "
-            f"sentence, got {target.dtype} in shape {tuple(target.shape)}"
-        )
+    check_ids("shift", target=target)
+    check_positive("shift", target_len=target.size(1))
     start = torch.full_like(target[:, :1], start_id)
     tgt: Int[Tensor, "batch tgt"] = torch.cat([start, target[:, :-1]], dim=1)
     labels: Int[Tensor, "batch tgt"] = target.masked_fill(target == pad_id, IGNORED)
@@ -145,20 +142,12 @@ def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
 
 
 def train(
-    model: Transformer,
-    batch: Callable[[int], Batch],
-    *,
-    steps: int,
-    lr: float = 3e-3,
-    betas: tuple[float, float] = (0.9, 0.98),
-    warmup: int = 50,
-    clip: float = 1.0,
-    label_smoothing: float = 0.0,
-    checkpoint: str | os.PathLike[str] | None = None,
-    save_every: int = 100,
-    progress: bool | None = None,
+    model: Transformer, batch: Callable[[int], Batch], *, steps: int, lr: float = 3e-3,
+    betas: tuple[float, float] = (0.9, 0.98), warmup: int = 50, clip: float = 1.0,
+    label_smoothing: float = 0.0, checkpoint: str | os.PathLike[str] | None = None,
+    save_every: int = 100, progress: bool | None = None,
     after_step: Callable[[int, float], None] | None = None,
-) -> list[float]:
+) -> list[float]:  # fmt: skip
     """Let the model learn: predict, measure, trace the loss back, move the weights; again.
 
     Args:
@@ -196,7 +185,7 @@ def train(
         "steps": steps, "lr": lr, "betas": tuple(betas), "warmup": warmup, "clip": clip,
         "label_smoothing": label_smoothing,
     }  # fmt: skip
-    _check_settings(settings, save_every)
+    _check_settings(steps, save_every, warmup, lr, clip)
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=lr, betas=betas)
     device, mode = parameters[0].device, model.training
@@ -238,22 +227,19 @@ def _steps(first: int, steps: int, progress: bool | None) -> Iterator[int]:
     yield from tqdm(range(first, steps), initial=first, total=steps, **look)
 
 
-def _check_settings(settings: dict[str, Any], save_every: int) -> None:
-    check_positive("train", steps=settings["steps"], save_every=save_every)
-    if not 0 <= settings["warmup"] < settings["steps"]:
-        raise ValueError(
-            f"train: warmup must lie from 0 to steps - 1 = {settings['steps'] - 1}, got "
-            f"{settings['warmup']}"
-        )
-    if not 0.0 < settings["lr"] < math.inf:
-        raise ValueError(f"train: lr must be above 0 and finite, got {settings['lr']}")
-    if not settings["clip"] > 0.0:
-        raise ValueError(f"train: clip must be above 0, got {settings['clip']}")
+def _check_settings(steps: int, save_every: int, warmup: int, lr: float, clip: float) -> None:
+    check_positive("train", steps=steps, save_every=save_every)
+    if not 0 <= warmup < steps:
+        raise ValueError(f"train: warmup must lie from 0 to steps - 1 = {steps - 1}, got {warmup}")
+    if not 0.0 < lr < math.inf:
+        raise ValueError(f"train: lr must be above 0 and finite, got {lr}")
+    if not clip > 0.0:
+        raise ValueError(f"train: clip must be above 0, got {clip}")
 
 
 def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored: int) -> None:
-    owner = "cross_entropy"
-    check_axis(owner, "logits", logits, "vocab", logits.shape[-1] if logits.ndim else 0, rank=3)
+    owner, vocab_size = "cross_entropy", logits.size(-1) if logits.ndim else 0
+    check_axis(owner, "logits", logits, "vocab", vocab_size, rank=3)
     check_same(owner, "(batch, tgt)", logits=logits.shape[:2], labels=labels.shape)
     if labels.dtype != torch.int64:
         raise ValueError(f"{owner}: labels must be int64 ids, got {labels.dtype}")
@@ -263,17 +249,12 @@ def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored:
         return
     counted = labels[labels != ignored]
     if counted.numel() == 0:
-        raise ValueError(
-            f"{owner}: every label is ignored ({ignored}) in shape {tuple(labels.shape)}: there "
-            "is nothing to average"
-        )
-    smallest, largest = int(counted.min()), int(counted.max())
-    if smallest < 0 or largest >= logits.size(-1):
-        culprit = smallest if smallest < 0 else largest
-        raise ValueError(
-            f"{owner}: a label must be an id from 0 to {logits.size(-1) - 1} or {ignored}, got "
-            f"{culprit}"
-        )
+        found = f"every label is ignored ({ignored}) in shape {tuple(labels.shape)}"
+        raise ValueError(f"{owner}: {found}: there is nothing to average")
+    for label in (int(counted.min()), int(counted.max())):
+        if not 0 <= label < vocab_size:
+            allowed = f"an id from 0 to {vocab_size - 1} or {ignored}"
+            raise ValueError(f"{owner}: a label must be {allowed}, got {label}")
 
 
 def _check_finite(

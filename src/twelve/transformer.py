@@ -3,10 +3,13 @@
 Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_same
+from twelve._checks import check_ids, check_same, check_switch
 from twelve.decoder import Decoder
 from twelve.embedding import TokenEmbedding
 from twelve.encoder import Encoder
@@ -49,46 +52,49 @@ class Transformer(nn.Module):
     """
 
     def __init__(
-        self,
-        src_vocab_size: int,
-        tgt_vocab_size: int,
-        *,
-        d_model: int = 512,
-        num_heads: int = 8,
-        d_ff: int | None = None,
-        num_layers: int = 6,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = True,
-        activation: str = "relu",
-        bias: bool = False,
-        scale_embedding: bool = False,
-        tie_weights: bool = False,
-        max_len: int = 5000,
-        fused: bool = False,
-    ) -> None:
+        self, src_vocab_size: int, tgt_vocab_size: int, *, d_model: int = 512, num_heads: int = 8,
+        d_ff: int | None = None, num_layers: int = 6, d_k: int | None = None,
+        d_v: int | None = None, dropout: float = 0.0, norm_first: bool = True,
+        activation: str = "relu", bias: bool = False, scale_embedding: bool = False,
+        tie_weights: bool = False, max_len: int = 5000, fused: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
+        check_switch("Transformer", tie_weights=tie_weights)
         self.src_embedding = TokenEmbedding(src_vocab_size, d_model, scale=scale_embedding)
         self.tgt_embedding = TokenEmbedding(tgt_vocab_size, d_model, scale=scale_embedding)
         # One positional encoding for both: it depends on the position alone, on no language.
         self.positional_encoding = PositionalEncoding(d_model, max_len=max_len, dropout=dropout)
         stack = {
-            "num_layers": num_layers,
-            "d_k": d_k,
-            "d_v": d_v,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "activation": activation,
-            "bias": bias,
-            "fused": fused,
-        }
+            "num_layers": num_layers, "d_k": d_k, "d_v": d_v, "dropout": dropout,
+            "norm_first": norm_first, "activation": activation, "bias": bias, "fused": fused,
+        }  # fmt: skip
         self.encoder = Encoder(d_model, num_heads, d_ff, **stack)
         self.decoder = Decoder(d_model, num_heads, d_ff, **stack)
         self.output_projection = Linear(d_model, tgt_vocab_size, bias=not tie_weights)
         if tie_weights:
             self.tgt_embedding.reset_parameters(std=d_model**-0.5)
             self.output_projection.weight = self.tgt_embedding.weight
+
+    def _apply(self, *arguments: object, **keywords: object) -> "Transformer":
+        """Keep one table one: where torch makes new parameters, as in to_empty, it makes two."""
+        tied = self.output_projection.weight is self.tgt_embedding.weight
+        super()._apply(*arguments, **keywords)
+        if tied:
+            self.output_projection.weight = self.tgt_embedding.weight
+        return self
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Tensor], *rest: bool, **keywords: bool
+    ) -> Any:
+        """Load saved weights, but not those of a tied model into an untied one or the reverse."""
+        tied = self.output_projection.bias is None
+        saved = "output_projection.bias" not in state_dict
+        if tied != saved and "output_projection.weight" in state_dict:
+            raise ValueError(
+                f"Transformer: the weights were saved with tie_weights={saved}, and this model has "
+                f"tie_weights={tied}"
+            )
+        return super().load_state_dict(state_dict, *rest, **keywords)
 
     def encode(
         self,
@@ -163,6 +169,7 @@ class Transformer(nn.Module):
         Raises:
             ValueError: If src and tgt differ in batch, or a part refuses its input.
         """
+        check_ids("Transformer", src=src, tgt=tgt)
         check_same("Transformer", "batch", src=src.size(0), tgt=tgt.size(0))
         memory = self.encode(src, src_mask=src_mask)
         return self.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=src_mask)

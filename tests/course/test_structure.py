@@ -69,7 +69,7 @@ FORWARD = {
     "SwiGLU": "x",
     "EncoderLayer": "x, *, src_mask=None",
     "Encoder": "x, *, src_mask=None",
-    "DecoderLayer": "x, memory, *, tgt_mask=None, src_mask=None",
+    "DecoderLayer": "x, memory, *, tgt_mask=None, src_mask=None, caches=(None, None)",
     "Decoder": "x, memory, *, tgt_mask=None, src_mask=None",
     "Transformer": "src, tgt, *, src_mask=None, tgt_mask=None",
 }

@@ -200,15 +200,15 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         ),
         (
             lambda: padding_mask(x(2, 5)),
-            "padding_mask: ids must be of an integer type, got torch.float64",
+            "padding_mask: ids must be int64 or int32 token ids, got torch.float64 in shape (2, 5)",
         ),
         (
             lambda: padding_mask(ids(5)),
-            "padding_mask: ids must be of shape (batch, key), got (5,)",
+            "padding_mask: ids must have the axes (batch, seq), got shape (5,)",
         ),
         (
             lambda: padding_mask(ids(2, 5, 1)),
-            "padding_mask: ids must be of shape (batch, key), got (2, 5, 1)",
+            "padding_mask: ids must have the axes (batch, seq), got shape (2, 5, 1)",
         ),
     ],
     "a sentence that is too long": [

@@ -634,14 +634,17 @@ OURS = (
 )
 THEIRS = (
     "Linear, Embedding, LayerNorm, Dropout, MultiheadAttention, TransformerEncoderLayer, "
-    "TransformerDecoderLayer, TransformerEncoder, TransformerDecoder, Transformer"
+    "TransformerDecoderLayer, TransformerEncoder, TransformerDecoder"
 )
 SHARES = (
     "to_torch: nn.MultiheadAttention shares d_model out among its heads, so num_heads · d_k and "
     "num_heads · d_v must be d_model=24; got num_heads=3, "
 )
-NORM = "from_torch: a LayerNorm must have one axis, a weight and a bias, got "
-WITHOUT = "(a torch layer built with bias=False has norms without bias)"
+NORM = "from_torch: a LayerNorm must have a weight and a bias, got "
+MASK = (
+    "must be boolean, or hold nothing but 0 and -inf (what else it adds to the scores, ours "
+    "cannot), on"
+)
 ERRORS = {
     "what has no counterpart": [
         (
@@ -658,12 +661,13 @@ ERRORS = {
         ),
         (
             lambda: to_torch(altered(EncoderLayer(24, 3), feed_forward=SwiGLU(24, 64))),
-            "to_torch: a layer of torch has two linear layers with an activation between them, "
-            "got feed_forward=SwiGLU",
+            "to_torch: feed_forward must be a FeedForward, got a SwiGLU",
         ),
         (
             lambda: to_torch(altered(EncoderLayer(24, 3), feed_forward_residual=POST_NORM)),
-            "to_torch: a layer of torch has one norm_first for all, got [True, False]",
+            "to_torch: the arguments disagree about the one norm_first of "
+            "nn.TransformerEncoderLayer: self_attention_residual has True, feed_forward_residual "
+            "has False",
         ),
         (
             lambda: from_torch(nn.LSTM(3, 4)),
@@ -681,10 +685,6 @@ ERRORS = {
             lambda: from_torch(nn.TransformerDecoder(Masked(24, 3), 1)),
             f"from_torch: no counterpart is known for Masked; give one of {THEIRS}",
         ),
-        (
-            lambda: from_torch(nn.TransformerDecoder(nn.TransformerDecoderLayer(24, 3), 0)),
-            "TransformerDecoder: num_layers must be a whole number of at least 1, got 0",
-        ),
     ],
     "heads that do not share out d_model": [
         (lambda: to_torch(MultiHeadAttention(24, 3, d_k=6)), f"{SHARES}d_k=6, d_v=8"),
@@ -700,44 +700,43 @@ ERRORS = {
     "what is packed into one parameter": [
         (
             lambda: to_torch(altered(MultiHeadAttention(24, 3), w_o=Linear(24, 24))),
-            "to_torch: nn.MultiheadAttention has one bias for all: w_q has False, w_k has False, "
-            "w_v has False, w_o has True",
+            "to_torch: the arguments disagree about the one bias of nn.MultiheadAttention: w_q has "
+            "False, w_k has False, w_v has False, w_o has True",
         ),
         (
             lambda: to_torch(altered(MultiHeadAttention(24, 3), w_k=FROZEN)),
-            "to_torch: nn.MultiheadAttention has one requires_grad for all: w_q has True, w_k has "
-            "False, w_v has True",
+            "to_torch: the arguments disagree about the one requires_grad of "
+            "nn.MultiheadAttention: w_q has True, w_k has False, w_v has True",
         ),
     ],
     "options of torch that ours lacks": [
         (
             lambda: to_torch(TokenEmbedding(4, 3, scale=True)),
-            "to_torch: nn.Embedding does not multiply by √d_model (d_model=3); give a "
-            "TokenEmbedding with scale=False and multiply what comes out",
+            "to_torch: the counterpart of TokenEmbedding has no scale",
         ),
         (
             lambda: from_torch(nn.MultiheadAttention(24, 3, add_bias_kv=True)),
-            "from_torch: MultiheadAttention has add_bias_kv=True, which ours lacks",
+            "from_torch: the counterpart of MultiheadAttention has no bias_k",
         ),
         (
             lambda: from_torch(nn.MultiheadAttention(24, 3, add_zero_attn=True)),
-            "from_torch: MultiheadAttention has add_zero_attn=True, which ours lacks",
+            "from_torch: the counterpart of MultiheadAttention has no add_zero_attn",
         ),
         (
             lambda: from_torch(nn.Embedding(4, 3, max_norm=1.0)),
-            "from_torch: Embedding has max_norm=1.0, which ours lacks",
+            "from_torch: the counterpart of Embedding has no max_norm",
         ),
         (
             lambda: from_torch(nn.Embedding(4, 3, scale_grad_by_freq=True)),
-            "from_torch: Embedding has scale_grad_by_freq=True, which ours lacks",
+            "from_torch: the counterpart of Embedding has no scale_grad_by_freq",
         ),
         (
             lambda: from_torch(nn.Embedding(4, 3, sparse=True)),
-            "from_torch: Embedding has sparse=True, which ours lacks",
+            "from_torch: the counterpart of Embedding has no sparse",
         ),
         (
             lambda: from_torch(torch_layer(activation=torch.tanh)),
-            "from_torch: activation must be ReLU or exact GELU, got tanh",
+            f"from_torch: activation must be ReLU or exact GELU, got {torch.tanh}",
         ),
         (
             lambda: from_torch(torch_layer(activation=nn.GELU("tanh"))),
@@ -745,22 +744,22 @@ ERRORS = {
         ),
         (
             lambda: from_torch(nn.LayerNorm((5, 24))),
-            f"{NORM}normalized_shape=(5, 24), elementwise_affine=True, bias=True {WITHOUT}",
+            "LayerNorm: d_model must be a whole number of at least 1, got (5, 24)",
         ),
         (
             lambda: from_torch(nn.LayerNorm(24, elementwise_affine=False)),
-            f"{NORM}normalized_shape=(24,), elementwise_affine=False, bias=False {WITHOUT}",
+            f"{NORM}{nn.LayerNorm(24, elementwise_affine=False)}",
         ),
         (
             lambda: from_torch(torch_layer(bias=False)),
-            f"{NORM}normalized_shape=(24,), elementwise_affine=True, bias=False {WITHOUT}",
+            f"{NORM}{torch_layer(bias=False).norm1}",
         ),
     ],
     "masks that cannot be turned": [
         (
             lambda: to_torch_mask(causal_mask(5)[0], (2, 3, 5, 5)),
-            "to_torch_mask: the mask must have the four axes (batch, head, query, key), got shape "
-            "(1, 5, 5)",
+            "to_torch_mask: the mask must have the four axes (batch, head, query, key), 1 where it "
+            "is shared, got shape (1, 5, 5)",
         ),
         (
             lambda: to_torch_mask(causal_mask(5), (2, 3, 4, 5)),
@@ -775,39 +774,19 @@ ERRORS = {
         (lambda: from_torch_mask(), "from_torch_mask: give attn_mask, key_padding_mask or both"),
         (
             lambda: from_torch_mask(causal_mask(5)),
-            "from_torch_mask: attn_mask must have 2 or 3 axes, got shape (1, 1, 5, 5)",
+            f"from_torch_mask: attn_mask {MASK} 2 or 3 axes, got torch.bool in shape (1, 1, 5, 5)",
         ),
         (
             lambda: from_torch_mask(None, torch.ones(5, dtype=torch.bool)),
-            "from_torch_mask: key_padding_mask must have 2 axes, got shape (5,)",
-        ),
-        (
-            lambda: from_torch_mask(torch.ones(7, 4, 5, dtype=torch.bool), num_heads=3),
-            "from_torch_mask: num_heads=3 does not divide the first axis (batch*head) of "
-            "attn_mask, got shape (7, 4, 5)",
+            f"from_torch_mask: key_padding_mask {MASK} 2 axes, got torch.bool in shape (5,)",
         ),
         (
             lambda: from_torch_mask(torch.ones(4, 5)),
-            "from_torch_mask: attn_mask must be boolean or hold nothing but 0 and -inf (what else "
-            "it adds to the scores, ours cannot), got torch.float64",
+            f"from_torch_mask: attn_mask {MASK} 2 or 3 axes, got torch.float64 in shape (4, 5)",
         ),
         (
             lambda: from_torch_mask(None, torch.ones(2, 5, dtype=torch.int64)),
-            "from_torch_mask: key_padding_mask must be boolean or hold nothing but 0 and -inf "
-            "(what else it adds to the scores, ours cannot), got torch.int64",
-        ),
-        (
-            lambda: from_torch_mask(*(torch.ones(2, n, dtype=torch.bool) for n in (4, 5))),
-            "from_torch_mask: the arguments disagree about key: attn_mask has 4, key_padding_mask "
-            "has 5",
-        ),
-        (
-            lambda: from_torch_mask(
-                torch.ones(9, 4, 5, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool),
-                num_heads=3,
-            ),
-            "from_torch_mask: the arguments disagree about batch: attn_mask has 3, "
-            "key_padding_mask has 2",
+            f"from_torch_mask: key_padding_mask {MASK} 2 axes, got torch.int64 in shape (2, 5)",
         ),
     ],
 }  # fmt: skip
@@ -824,3 +803,17 @@ def test_what_cannot_be_carried_over_is_named(call, message):
     with pytest.raises(ValueError) as caught:
         call()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("masks", "message"),
+    [
+        (((7, 4, 5), None), r"shape '\[-1, 3, 4, 5\]' is invalid"),
+        (((4, 5), (2, 4)), r"size of tensor a \(5\) must match .* b \(4\)"),
+        (((9, 4, 5), (2, 5)), r"size of tensor a \(3\) must match .* b \(2\)"),
+    ],
+)
+def test_masks_that_do_not_fit_each_other_are_refused(masks, message):
+    made = [None if shape is None else torch.ones(shape, dtype=torch.bool) for shape in masks]
+    with pytest.raises(RuntimeError, match=message):
+        from_torch_mask(*made, num_heads=3)

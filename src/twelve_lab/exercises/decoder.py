@@ -27,7 +27,7 @@ _Layer = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 _Norm = Callable[[Tensor], Tensor]
 _Mask = Tensor | None
 # The call of the package that two of the mistakes change.
-_CALL = "self.cross_attention(query, memory, memory, src_mask)"
+_CALL = "self.cross_attention(query, memory, memory, src_mask, cache=across)"
 
 
 def _cross_attention_cases() -> Cases:
@@ -77,7 +77,7 @@ cross_value_target = mistake(
     "look and nothing of its own: take both from the memory.",
     line=(_ACROSS, "attention(x, memory, x, src_mask)"),
     refused_in={"all sizes differ", "all sizes differ, no padding"},
-    plant=Plant("decoder", _CALL, "self.cross_attention(query, memory, query, src_mask)"),
+    plant=Plant("decoder", _CALL, _CALL.replace("memory, memory", "memory, query")),
 )
 mistake(
     cross_attention,
@@ -86,7 +86,7 @@ mistake(
     "the memory.",
     line=(_ACROSS, "attention(x, x, x, src_mask)"),
     refused_in={"all sizes differ"},
-    plant=Plant("decoder", _CALL, "self.cross_attention(query, query, query, src_mask)"),
+    plant=Plant("decoder", _CALL, _CALL.replace("memory, memory", "query, query")),
 )
 again(cross_attention, "cross-memory-unused", line=(_ACROSS, "attention(x, x, x, tgt_mask)"))
 again(cross_attention, "cross-memory-unused", line=(_ACROSS, "attention(x, x, x, None)"))
@@ -183,7 +183,7 @@ mistake(
     line=("tgt.size(1)", "len(tgt)"),
     hidden_in={"twelve numbers"},
     refused_in={"one sentence", "all sizes differ"},
-    plant=Plant("generation", "causal_mask(tgt.size(1), ", "causal_mask(tgt.size(0), "),
+    plant=Plant("generation", "causal_mask(position, ", "causal_mask(tgt.size(0), "),
     step="12",
 )
 again(target_mask, "causal-triu", line=("size(1))", "size(1)).mT"))

@@ -67,7 +67,7 @@ positive_exponent = mistake(
     "The minus of the exponent is missing, so the frequencies grow and neighbouring positions have "
     "nothing in common: use 10000 to the power -2i/d_model.",
     line=("d_model), ", "d_model, sign=1.0), "),
-    plant=Plant("positional_encoding", "torch.exp(-even_feature", "torch.exp(even_feature"),
+    plant=Plant("positional_encoding", "** (-even_feature", "** (even_feature"),
 )
 sin_cos_halves = mistake(
     sinusoid,
