@@ -84,17 +84,14 @@ class Transformer(nn.Module):
         return self
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Tensor], *rest: bool, **keywords: bool
+        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Load saved weights, but not those of a tied model into an untied one or the reverse."""
+        """Load saved weights, but unless told not to be strict none of a model tied otherwise."""
         tied = self.output_projection.bias is None
         saved = "output_projection.bias" not in state_dict
-        if tied != saved and "output_projection.weight" in state_dict:
-            raise ValueError(
-                f"Transformer: the weights were saved with tie_weights={saved}, and this model has "
-                f"tie_weights={tied}"
-            )
-        return super().load_state_dict(state_dict, *rest, **keywords)
+        if strict and tied != saved and "output_projection.weight" in state_dict:
+            raise ValueError(f"Transformer: tie_weights is {tied} here and was {saved} where saved")
+        return super().load_state_dict(state_dict, strict, assign)
 
     def encode(
         self,

@@ -2,11 +2,13 @@
 
 import ast
 import inspect
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +77,33 @@ FORWARD = {
 }
 
 
+# All lines of code of the layers together; the passes through them, which pages print.
+LARGEST = 1310
+FORWARDS = ("forward", "scaled_dot_product_attention", "cross_entropy", "step", "__call__")
+# Tokens that are no code; a comment is none either.
+LAYOUT = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}  # fmt: skip
+
+
+def lines_of_code(text: str) -> set[int]:
+    """Number the lines that hold more than a docstring, a comment or nothing."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {
+        line
+        for token in tokens
+        if token.type not in LAYOUT
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            code -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return code
+
+
 def written(signature: inspect.Signature) -> str:
     """Write a signature without self and without types."""
     parameters = [
@@ -109,6 +138,25 @@ def test_encode_and_decode_take_their_masks_by_name():
     assert written(inspect.signature(encode)) == "src, *, src_mask=None"
     masks = "*, tgt_mask=None, src_mask=None"
     assert written(inspect.signature(decode)) == f"tgt, memory, {masks}"
+
+
+def test_lines_of_code_are_counted_without_docstrings_comments_and_blank_lines():
+    text = '''"""One.\n\nTwo."""\n\nx = (1,  # three\n     # four\n     2)\n\ndef f():\n    """A."""\n'''
+    assert lines_of_code(text) == {5, 7, 9}
+
+
+def test_the_layers_are_small_enough_to_read_in_an_evening():
+    sizes = {path.name: len(lines_of_code(path.read_text())) for path in PACKAGE.glob("*.py")}
+    assert sum(sizes.values()) <= LARGEST, sizes
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.stem)
+def test_a_forward_pass_fits_on_a_slide(path):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.name in FORWARDS:
+            body = range(node.body[0].end_lineno + 1, node.end_lineno + 1)
+            assert sum(bool(text.splitlines()[line - 1].strip()) for line in body) <= 25, node.name
 
 
 def test_no_layer_needs_the_lab():

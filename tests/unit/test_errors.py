@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +46,12 @@ def mask(*shape: int) -> torch.Tensor:
 def attend(query=(2, 4, 24), key=(2, 5, 24), value=(2, 5, 24), mask=None, **keywords):
     layer = MultiHeadAttention(24, 3, **keywords)
     return layer(x(*query), x(*key), x(*value), mask)
+
+
+def attend_to_itself(**others):
+    query = x(2, 4, 24)
+    three = {"query": query, "key": query, "value": query} | others
+    return MultiHeadAttention(24, 3)(**three)
 
 
 def transform(src=(2, 5), tgt=(2, 4), **masks):
@@ -97,6 +104,7 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         (lambda: Linear(2.5, 3), f"Linear: d_in {SIZES} 2.5"),
         (lambda: Linear(3, True), f"Linear: d_out {SIZES} True"),
         (lambda: LayerNorm((3,)), f"LayerNorm: d_model {SIZES} (3,)"),
+        (lambda: FeedForward("24"), f"FeedForward: d_model {SIZES} '24'"),
     ],
     "sizes that do not divide": [
         (
@@ -137,10 +145,38 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0),
             f"scaled_dot_product_attention: {DROPOUT} 1.0",
         ),
+        (lambda: Residual(3, dropout="0.1"), f"Residual: {DROPOUT} '0.1'"),
+        (lambda: FeedForward(3, dropout=None), f"FeedForward: {DROPOUT} None"),
     ],
     "eps that is not above 0": [
         (lambda: LayerNorm(3, eps=0.0), "LayerNorm: eps must be above 0, got 0.0"),
         (lambda: RMSNorm(3, eps=-1e-5), "RMSNorm: eps must be above 0, got -1e-05"),
+        (lambda: LayerNorm(3, eps=float("nan")), "LayerNorm: eps must be above 0, got nan"),
+        (lambda: LayerNorm(3, eps="1e-5"), "LayerNorm: eps must be above 0, got '1e-5'"),
+        (lambda: RMSNorm(3, eps=None), "RMSNorm: eps must be above 0, got None"),
+    ],
+    "a switch that is neither on nor off": [
+        (
+            lambda: Residual(3, norm_first="no"),
+            "Residual: norm_first must be True or False, got 'no'",
+        ),
+        (
+            lambda: Transformer(11, 13, num_layers=1, norm_first="no"),
+            "Residual: norm_first must be True or False, got 'no'",
+        ),
+        (lambda: Linear(3, 4, bias="no"), "Linear: bias must be True or False, got 'no'"),
+        (
+            lambda: MultiHeadAttention(3, 1, bias=0),
+            "Linear: bias must be True or False, got 0",
+        ),
+        (
+            lambda: TokenEmbedding(4, 3, scale=2.0),
+            "TokenEmbedding: scale must be True or False, got 2.0",
+        ),
+        (
+            lambda: Transformer(11, 13, num_layers=1, tie_weights="no"),
+            "Transformer: tie_weights must be True or False, got 'no'",
+        ),
     ],
     "an activation that is not known": [
         (
@@ -197,6 +233,50 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         (
             lambda: TokenEmbedding(4, 3)(mask(2, 5)),
             "TokenEmbedding: ids must be int64 or int32 token ids, got torch.bool in shape (2, 5)",
+        ),
+        (
+            lambda: TokenEmbedding(4, 3)([[0, 1]]),
+            "TokenEmbedding: ids must be int64 or int32 token ids, got a list",
+        ),
+        (
+            lambda: padding_mask(np.zeros((2, 5), dtype=np.int64)),
+            "padding_mask: ids must be int64 or int32 token ids, got a ndarray",
+        ),
+        (
+            lambda: Transformer(11, 13, num_layers=1)([[0, 1]], ids(1, 2)),
+            "Transformer: src must be int64 or int32 token ids, got a list",
+        ),
+        (
+            lambda: Transformer(11, 13, num_layers=1)(ids(1, 2), None),
+            "Transformer: tgt must be int64 or int32 token ids, got a NoneType",
+        ),
+    ],
+    "vectors of another type": [
+        (
+            lambda: LayerNorm(3)(ids(2, 5, 3)),
+            "LayerNorm: x must hold floating-point numbers, got torch.int64 in shape (2, 5, 3)",
+        ),
+        (
+            lambda: RMSNorm(3, fused=True)(ids(2, 5, 3)),
+            "RMSNorm: x must hold floating-point numbers, got torch.int64 in shape (2, 5, 3)",
+        ),
+        (
+            lambda: Linear(2, 3)([1.0, 2.0]),
+            "Linear: x must hold floating-point numbers, got a list",
+        ),
+        (
+            lambda: Encoder(24, 3, num_layers=1)(np.zeros((2, 5, 24))),
+            "Encoder: x must hold floating-point numbers, got a ndarray",
+        ),
+        (
+            lambda: Linear(2, 3)(x(5, 2).float()),
+            "Linear: the arguments disagree about the type: x has torch.float32, weight has "
+            "torch.float64",
+        ),
+        (
+            lambda: SDPA(x(4, 8), x(5, 8).float(), x(5, 6)),
+            "scaled_dot_product_attention: the arguments disagree about the type: query has "
+            "torch.float64, key has torch.float32, value has torch.float64",
         ),
         (
             lambda: padding_mask(x(2, 5)),
@@ -399,6 +479,25 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: Residual(24)(x(2, 5, 24), lambda normed: normed[:, :1]),
             "Residual: the sublayer must keep the shape (2, 5, 24), it returned (2, 1, 24)",
         ),
+        (
+            lambda: Residual(24)(x(2, 5, 24), lambda normed: (normed, None)),
+            "Residual: the sublayer must return one tensor, got a tuple",
+        ),
+        (
+            lambda: Residual(24, norm_first=False)(x(2, 5, 24), lambda given: (given, None)),
+            "Residual: the sublayer must return one tensor, got a tuple",
+        ),
+        (
+            # Two of three arguments that are one tensor say nothing about the third.
+            lambda: attend_to_itself(value=x(1, 4, 24)),
+            "MultiHeadAttention: the arguments disagree about batch: query has 2, key has 2, "
+            "value has 1",
+        ),
+        (
+            lambda: attend_to_itself(key=x(2, 5, 24)),
+            "MultiHeadAttention: the arguments disagree about the number of keys: key has 5, "
+            "value has 4",
+        ),
     ],
     "a mask of another type": [
         (
@@ -415,6 +514,15 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: attend(mask=x(2, 1, 1, 5), fused=True),
             "MultiHeadAttention: the mask must be boolean (True = may attend), got torch.float64 "
             "in shape (2, 1, 1, 5)",
+        ),
+        (
+            lambda: attend(mask=[[True]]),
+            "MultiHeadAttention: the mask must be boolean (True = may attend), got a list",
+        ),
+        (
+            lambda: SDPA(x(4, 8), x(5, 8), x(5, 6), np.ones((4, 5), dtype=bool)),
+            "scaled_dot_product_attention: the mask must be boolean (True = may attend), got a "
+            "ndarray",
         ),
         (
             lambda: transform(src_mask=mask(2, 1, 1, 5).int()),
@@ -507,3 +615,15 @@ def test_the_same_calls_with_good_input_raise_nothing():
     SDPA(x(4, 8), x(5, 8), x(5, 6), mask(1, 5), 0.5)
     causal_mask(1, 1)
     Residual(24, dropout=0.0)(x(2, 5, 24), torch.zeros_like)
+
+
+def test_sizes_of_numpy_are_sizes():
+    model = Transformer(np.int64(11), np.int32(13), d_model=np.int64(24), num_heads=np.int64(3))
+    assert model.encoder.layers[0].self_attention.d_k == 8
+    assert causal_mask(np.int64(2)).shape == (1, 1, 2, 2)
+
+
+def test_autocast_brings_two_types_together():
+    layer = Linear(24, 8).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x(2, 24).to(torch.bfloat16)).dtype == torch.bfloat16

@@ -313,6 +313,7 @@ def test_bad_input_is_refused_with_names_and_numbers(decode, keywords, message):
     ("keywords", "message"),
     [
         ({"temperature": 0.0}, r"temperature must be above 0 and finite, got 0.0"),
+        ({"temperature": math.inf}, r"temperature must be above 0 and finite, got inf"),
         ({"temperature": math.nan}, r"temperature must be above 0 and finite, got nan"),
         ({"top_k": 0}, r"top_k must be a whole number of at least 1, got 0"),
         ({"top_k": 14}, r"top_k=14 is more than the 13 words there are"),
@@ -357,3 +358,110 @@ def test_a_mask_must_cover_the_keys_of_the_cache_too():
     attention(x, x, x, cache=cache)
     with pytest.raises(ValueError, match=r"mask of shape \(1, 1, 2, 2\) does not broadcast"):
         attention(x, x, x, causal_mask(2), cache=cache)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("name", "value"), [("start_id", None), ("pad_id", None), ("end_id", 2.0)])
+def test_an_id_that_is_no_whole_number_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"greedy_decode: {name}={value} is no id"):
+        write(companion.model(), **{name: value})
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_source_that_is_no_tensor_is_refused():
+    with pytest.raises(ValueError, match="src must be int64 or int32 token ids, got a list"):
+        greedy_decode(companion.model(), [[1, 2]], start_id=START, max_len=3)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("failure", ["refused", "interrupted"])
+def test_a_step_happens_wholly_or_not_at_all(fused, first, failure):
+    model, tgt = companion.model(fused=fused), torch.tensor([[1, 12, 3], [1, 4, 4]])
+    decoder = cached(model)
+    steps = [decoder.step(tgt[:, :first])] if first else []
+    if failure == "refused":
+        with pytest.raises(ValueError, match=r"key_heads must be of shape \(2, 3, 1, 8\)"):
+            decoder.step(tgt[:1, first : first + 1])
+    else:
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        # The caches before this part are longer by now.
+        handle = model.decoder.layers[-1].feed_forward.register_forward_pre_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            decoder.step(tgt[:, first : first + 1])
+        handle.remove()
+    assert decoder.length == first
+    steps += [decoder.step(piece) for piece in tgt[:, first:].split(1, dim=1)]
+    assert_close(torch.cat(steps, dim=1), one_pass(model, tgt), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("keys", "values", "message"),
+    [
+        ((1, 3, 1, 8), (1, 3, 1, 6), r"key_heads must be of shape \(2, 3, 1, 8\)"),
+        ((2, 3, 2, 8), (2, 3, 1, 6), r"value_heads must be of shape \(2, 3, 2, 6\)"),
+        ((2, 1, 1, 8), (2, 3, 1, 6), r"key_heads must be of shape \(2, 3, 1, 8\)"),
+        ((2, 3, 1, 8), (2, 3, 1, 1), r"value_heads must be of shape \(2, 3, 1, 6\)"),
+    ],
+    ids=str,
+)
+def test_a_cache_takes_only_what_fills_its_places(sizes, keys, values, message):
+    attention = MultiHeadAttention(sizes.d_model, sizes.heads, d_k=sizes.d_k, d_v=sizes.d_v)
+    cache = KeyValueCache(attention, sizes.batch, 3)
+    with pytest.raises(ValueError, match=message):
+        cache(torch.ones(keys), torch.ones(values))
+    assert cache.length == 0 and not cache.keys.any()
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("decode", [write, draw_words])
+def test_no_word_is_chosen_from_nan(decode, cache):
+    model = companion.model()
+    with torch.no_grad():
+        model.output_projection.bias[3] = math.nan
+    with pytest.raises(FloatingPointError, match=r"(greedy_decode|sample): the model gives NaN"):
+        decode(model, cache=cache)
+
+
+def test_the_longest_sentence_fills_the_table_and_every_word_may_be_drawn():
+    model = companion.model()
+    assert write(model, max_len=32).shape == (2, 32)
+    assert torch.equal(draw_words(model, top_k=13), draw_words(model))
+
+
+def test_what_is_not_said_is_temperature_1_all_words_padding_0_and_a_cache(monkeypatch):
+    model, built = companion.model(), []
+    monkeypatch.setattr(
+        "twelve.generation.CachedDecoder",
+        lambda *given, **named: built.append(1) or CachedDecoder(*given, **named),
+    )
+    plain = {"temperature": 1.0, "top_k": None, "pad_id": 0, "end_id": None, "cache": True}
+    assert torch.equal(draw_words(model), draw_words(model, **plain))
+    assert torch.equal(write(model), write(model, cache=True, pad_id=0))
+    assert len(built) == 4
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("decode", [greedy_decode, sample])
+def test_everything_is_made_where_the_source_is(monkeypatch, decode, cache):
+    # No numbers on this device, so none can be NaN; what is left behind on the CPU raises.
+    monkeypatch.setattr("twelve.generation._check_numbers", lambda *_: None)
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda one: torch.ones(one.shape))
+    made = []
+
+    def watched(*sizes, device=None):
+        made.append(device)
+        return causal_mask(*sizes, device=device)
+
+    monkeypatch.setattr("twelve.generation.causal_mask", watched)
+    model, src = companion.model().to("meta"), companion.src.to("meta")
+    seed = {"seed": 0} if decode is sample else {}
+    written = decode(model, src, start_id=START, max_len=4, cache=cache, **seed)
+    assert written.device.type == "meta"
+    CachedDecoder(model, model.encode(src), max_len=4).step(written[:, :2])
+    assert [one.type for one in made] == [*([] if cache else ["meta"] * 3), "meta"]

@@ -183,3 +183,16 @@ def test_saved_weights_give_the_same_layer(sizes, draw, noisy, kind):
 @pytest.mark.parametrize("kind", BOTH)
 def test_it_shows_its_sizes(kind):
     assert repr(kind(3, fused=True)) == f"{kind.__name__}(d_model=3, eps=1e-05, fused=True)"
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_row_whose_squares_overflow_in_half_precision_is_normalised(kind, fused, dtype):
+    x = torch.tensor([[1000.0, -1000.0, 500.0], [1e-3, 2e-3, 3e-3]], dtype=dtype)
+    expected = kind(3)(x.double())
+    output = kind(3, fused=fused).to(dtype)(x)
+    assert output.dtype == dtype
+    # Half precision keeps 11 bits, and bfloat16 8.
+    tolerance = {torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
+    assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)

@@ -1,5 +1,8 @@
 """Step 15: weights copied to and from torch.nn, and the numbers kept."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -817,3 +820,16 @@ def test_masks_that_do_not_fit_each_other_are_refused(masks, message):
     made = [None if shape is None else torch.ones(shape, dtype=torch.bool) for shape in masks]
     with pytest.raises(RuntimeError, match=message):
         from_torch_mask(*made, num_heads=3)
+
+
+def test_a_table_is_copied_without_torch_s_compiler():
+    # To draw normal numbers on the meta device torch would import it: seconds, for nothing.
+    code = (
+        "import sys, torch; from torch import nn; from twelve.same_as_pytorch import *;"
+        "to_torch(from_torch(nn.Embedding(4, 3))); print('torch._dynamo' in sys.modules)"
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "False\n", done.stderr

@@ -1,5 +1,6 @@
 """Step 13: labels, the loss, and a loop that learns and can be killed."""
 
+import inspect
 import math
 import os
 import re
@@ -7,13 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from twelve import Transformer, causal_mask, training
+from twelve import Transformer, _checkpoint, causal_mask, training
 from twelve.training import IGNORED, Batch, cross_entropy, shift, train, warmup_then_linear
 from twelve_lab import Trace, example
 
@@ -414,9 +416,8 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path, how,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert len(torch.load(path)["losses"]) == saved
-    assert path.with_name("run.pt.part").exists() == aside
+    assert any(tmp_path.glob("run.pt.*.part")) == aside
     assert_same_run(small_run(path))
-    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
 @pytest.mark.parametrize("stopped_at", [1, 3, 7, 12])
@@ -453,6 +454,117 @@ def test_a_checkpoint_is_on_the_disk_before_it_takes_the_name(tmp_path, monkeypa
     monkeypatch.setattr(os, "replace", lambda *names: order.append("rename") or replace(*names))
     train(small_model(), copying, steps=1, warmup=0, checkpoint=tmp_path / "run.pt")
     assert order == ["fsync", "rename"]
+
+
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path, monkeypatch):
+    # The same as below, within one process: neither half a file nor an unnamed one counts.
+    path, whole, save = tmp_path / "run.pt", [], torch.save
+
+    def write_half(state: object, file) -> None:
+        save(state, file)
+        if len(state["losses"]) == 6:
+            file.truncate(file.tell() // 2)
+            raise KeyboardInterrupt
+        whole.append(len(state["losses"]))
+
+    monkeypatch.setattr(torch, "save", write_half)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(path)
+    monkeypatch.undo()
+    assert whole == [3] and len(torch.load(path)["losses"]) == 3
+    assert_same_run(small_run(path))
+
+
+def test_two_runs_may_write_one_checkpoint(tmp_path, monkeypatch):
+    path, save, started = tmp_path / "run.pt", torch.save, []
+
+    def other_run_comes_first(state: object, file) -> None:
+        save(state, file)
+        if not started:
+            started.append(1)
+            monkeypatch.setattr(os, "getpid", lambda: 12345)
+            train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
+
+    monkeypatch.setattr(torch, "save", other_run_comes_first)
+    losses = train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
+    monkeypatch.undo()
+    assert torch.load(path)["losses"] == losses
+    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
+
+
+class Tempting:
+    """Stand for what whoever wrote a file wants to happen where it is read."""
+
+    def __reduce__(self):
+        return pytest.fail, ("code from a checkpoint was executed",)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path):
+    path = tmp_path / "run.pt"
+    torch.save({"description": [], "model": Tempting()}, path)
+    with pytest.raises(ValueError, match=r"cannot resume from run\.pt: .*[Ww]eights.only"):
+        small_run(path)
+
+
+def test_a_checkpoint_that_lacks_a_weight_is_refused(tmp_path):
+    path = tmp_path / "run.pt"
+    small_run(path)
+    state = torch.load(path)
+    del state["model"]["encoder.norm.weight"]
+    torch.save(state, path)
+    with pytest.raises(
+        RuntimeError, match=r'Missing key\(s\) in state_dict: "encoder.norm.weight"'
+    ):
+        small_run(path)
+
+
+def test_a_checkpoint_is_read_on_the_cpu_wherever_it_was_written(tmp_path, monkeypatch):
+    path, load, asked = tmp_path / "run.pt", torch.load, []
+    small_run(path)
+    monkeypatch.setattr(torch, "load", lambda *a, **named: asked.append(named) or load(*a, **named))
+    small_run(path)
+    assert [named["map_location"] for named in asked] == ["cpu"]
+
+
+def test_the_random_numbers_of_a_gpu_are_part_of_a_checkpoint(tmp_path, monkeypatch):
+    # A GPU that is none: the model says that it is on one, and torch.cuda is watched.
+    model, given, taken = small_model(), torch.arange(5, dtype=torch.uint8), []
+    on_gpu = SimpleNamespace(device=torch.device("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: given)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *state: taken.append(state))
+    optimizer = torch.optim.Adam(model.parameters())
+    monkeypatch.setattr(model, "parameters", lambda: iter([on_gpu]))
+    path = tmp_path / "run.pt"
+    _checkpoint.save(path, model, optimizer, {}, [1.0])
+    assert _checkpoint.resume(path, model, optimizer, {}) == [1.0]
+    ((state, device),) = taken
+    assert torch.equal(state, given) and device == on_gpu.device
+
+
+def test_every_batch_is_moved_to_where_the_model_is():
+    moved = []
+
+    class Watched(Batch):
+        def to(self, device):
+            moved.append(device)
+            return Batch(*self)
+
+    train(small_model(), lambda step: Watched(*copying(step)), steps=2, warmup=0)
+    assert moved == 2 * [torch.device("cpu")]
+    ids = random_ids(0)
+    there = Batch(ids, ids, ids, None, causal_mask(LENGTH)).to("meta")
+    places = [None if part is None else part.device.type for part in there]
+    assert places == ["meta", "meta", "meta", None, "meta"]
+
+
+def test_what_is_not_said_is_what_the_documentation_says():
+    found = {name: one.default for name, one in inspect.signature(train).parameters.items()}
+    defaults = {
+        "lr": 3e-3, "betas": (0.9, 0.98), "warmup": 50, "clip": 1.0, "label_smoothing": 0.0,
+        "checkpoint": None, "save_every": 100, "progress": None, "after_step": None,
+    }  # fmt: skip
+    assert {name: found[name] for name in defaults} == defaults
 
 
 def test_a_run_that_is_over_is_only_read(tmp_path):

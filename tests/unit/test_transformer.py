@@ -419,3 +419,25 @@ def test_a_saved_model_is_loaded_as_it_was(sizes, src, tgt, masks, tie_weights):
     fresh.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(fresh(src, tgt, **masks), model(src, tgt, **masks))
     assert (fresh.output_projection.weight is fresh.tgt_embedding.weight) is tie_weights
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_one_table_stays_one_where_memory_is_given_to_a_model_without(sizes, tie_weights):
+    model = model_of(sizes, tie_weights=tie_weights, num_layers=1).to("meta")
+    for moved in (model.to_empty(device="cpu"), model.to(torch.float32)):
+        same = moved.output_projection.weight is moved.tgt_embedding.weight
+        assert same == tie_weights
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_of_a_model_tied_otherwise_are_refused(sizes, tied):
+    saved, other = (model_of(sizes, tie_weights=one, num_layers=1) for one in (tied, not tied))
+    before = other.src_embedding.weight.clone()
+    message = f"Transformer: tie_weights is {not tied} here and was {tied} where saved"
+    with pytest.raises(ValueError, match=message):
+        other.load_state_dict(saved.state_dict())
+    assert torch.equal(other.src_embedding.weight, before)
+    # A part of the weights says nothing about the rest.
+    part = {"src_embedding.weight": saved.src_embedding.weight}
+    other.load_state_dict(part, strict=False)
+    assert torch.equal(other.src_embedding.weight, saved.src_embedding.weight)
