@@ -103,13 +103,9 @@ class CachedDecoder:
     """
 
     def __init__(
-        self,
-        model: Transformer,
-        memory: Float[Tensor, "batch src d_model"],
-        *,
-        max_len: int,
-        src_mask: Tensor | None = None,
-    ) -> None:
+        self, model: Transformer, memory: Float[Tensor, "batch src d_model"], *,
+        max_len: int, src_mask: Tensor | None = None,
+    ) -> None:  # fmt: skip
         _check_model("CachedDecoder", model, max_len)
         self.model = model
         self.memory = memory
@@ -130,8 +126,10 @@ class CachedDecoder:
             Their logits.
 
         Raises:
-            ValueError: If no position is given, or more than max_len come together.
+            ValueError: If no position is given, or more than max_len come together. Nothing is kept
+                of a step that was refused or interrupted.
         """
+        check_ids("CachedDecoder", tgt=tgt)
         new = tgt.size(1)
         check_positive("CachedDecoder", new=new)
         # A new position knows its place: the rows of the table start where the last step ended.
@@ -146,8 +144,8 @@ class CachedDecoder:
         for layer, (own, across) in zip(self.model.decoder.layers, pairs, strict=True):
             # What a step that was refused or interrupted has left behind is forgotten.
             own.length, across.length = self.length, across.length if self.length else 0
-            caches = (own, across)
-            x = layer(x, memory, tgt_mask=mask, src_mask=self.src_mask, caches=caches)
+            masks = {"tgt_mask": mask, "src_mask": self.src_mask}
+            x = layer(x, memory, **masks, caches=(own, across))
         norm = self.model.decoder.norm
         decoder_output: Float[Tensor, "batch new d_model"] = x if norm is None else norm(x)
         logits: Float[Tensor, "batch new vocab"] = self.model.output_projection(decoder_output)

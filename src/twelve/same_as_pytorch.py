@@ -114,10 +114,7 @@ def to_torch_mask(
 
 
 def from_torch_mask(
-    attn_mask: Tensor | None = None,
-    key_padding_mask: Tensor | None = None,
-    *,
-    num_heads: int = 1,
+    attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, *, num_heads: int = 1
 ) -> Bool[Tensor, "batch head query key"]:
     """Turn the masks of torch's modules into one of ours: the opposite sense.
 

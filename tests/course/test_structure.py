@@ -141,7 +141,7 @@ def test_encode_and_decode_take_their_masks_by_name():
 
 
 def test_lines_of_code_are_counted_without_docstrings_comments_and_blank_lines():
-    text = '''"""One.\n\nTwo."""\n\nx = (1,  # three\n     # four\n     2)\n\ndef f():\n    """A."""\n'''
+    text = '''"""One.\n\nTwo."""\n\nx = (1,  # three\n  # four\n  2)\n\ndef f():\n  """A."""\n'''
     assert lines_of_code(text) == {5, 7, 9}
 
 
