@@ -8,12 +8,24 @@ cell is a fault, as is a cell that did not pass, and the closing lines count the
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nbval.plugin import find_comment_markers, find_metadata_tags
+
+# For addresses, which no notebook holds, jsonschema would set up a grammar: two seconds.
+sys.modules.setdefault("rfc3987_syntax", None)
+
+from nbval import plugin as nbval  # noqa: E402
+
+
+def pytest_plugin_registered(plugin, manager):
+    """Bring nbval along, which pyproject.toml keeps away from all other runs."""
+    if plugin is sys.modules[__name__]:
+        manager.unblock("nbval")
+        manager.register(nbval, "nbval")
 
 
 def pytest_configure(config):
@@ -91,4 +103,7 @@ def code_cells(path: Path) -> list[dict]:
 def markers(cell: dict) -> list[tuple]:
     """List the tags and comments by which a cell changes what nbval checks."""
     source = "".join(cell["source"])
-    return [*find_metadata_tags(cell["metadata"]), *find_comment_markers(source)]
+    return [
+        *nbval.find_metadata_tags(cell["metadata"]),
+        *nbval.find_comment_markers(source),
+    ]

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +57,7 @@ def run_guarded(folder, mode):
     )
 
 
+@pytest.mark.slow
 def test_where_nothing_is_compared_cleared_cells_pass_and_skipped_ones_do_not(tmp_path):
     store(tmp_path, cleared)
     done = run_guarded(tmp_path, "--nbval-lax")
@@ -68,6 +70,7 @@ def test_where_nothing_is_compared_cleared_cells_pass_and_skipped_ones_do_not(tm
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_what_nbval_alone_finds_green_is_red(tmp_path):
     store(tmp_path, cleared, skipped, ignored, only_prose, untouched)
     done = run_guarded(tmp_path, "--nbval")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pikepdf
 import pytest
-from tests.browser.conftest import ROOT
+from tests.products.browser.conftest import ROOT
 
 from tools import write_pdf
 from twelve_lab.course import STEPS
