@@ -32,14 +32,16 @@ SOUND := import os, pip; from importlib.util import find_spec; \
   assert os.path.samefile(find_spec("twelve").origin, "src/twelve/__init__.py")
 STATE := $(shell $(RUN) -c '$(SOUND)' 2>/dev/null && echo sound)
 
-# Two processes of one thread each: on tensors this small, more threads only cost time.
-PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
+# Two processes of one thread each: on tensors this small, more threads only cost time. What is
+# compiled is kept, whatever the environment says: there are many processes.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile
+NOTEBOOKS := -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nbval-current-env \
+  --nbval-cell-timeout=120 notebooks
+# Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
+QUICK := -m 'not slow and not weekly'
 
 # What requirements.txt does not hold stays out of the way of whoever only reads and runs.
 EXTRA := $(RUN) -m pip install --quiet -c constraints.txt -e
-
-# Fresh ones: in build/student somebody may have answered, and not all of it right.
-UNANSWERED := build/unanswered
 
 # What the pages and the slides load, from their own folder: MathJax, reveal.js.
 PAGES := node_modules/.package-lock.json
@@ -50,7 +52,7 @@ OURS := .written.json
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab test lint install explorer sheet book pdf slides browser-test student course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint install explorer sheet book pdf slides browser-test student course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -65,9 +67,24 @@ trace: install ## walk from token ids to logits in the terminal; ARGS="--heads 1
 lab: install ## open the first notebook in JupyterLab; ARGS="--port 9000" passes options
 	@$(RUN) -m tools.open_lab $(ARGS)
 
-test: install ## run the tests, then compare every notebook with its stored outputs
-	$(PYTEST) tests --ignore=tests/products/browser
-	$(PYTEST) -p tests.course.nbval_guard --nbval --nbval-current-env --nbval-cell-timeout=120 notebooks
+unit: install ## run the quick tests of the layers and the instruments, in a minute
+	$(PYTEST) $(QUICK) tests/unit
+
+test: install ## run the quick tests, then compare each notebook with its stored outputs, in two minutes
+	$(PYTEST) $(QUICK) tests/unit tests/course
+	$(PYTEST) $(NOTEBOOKS)
+
+check: code browser-test ## do all that a change has to pass, in ten minutes
+
+code: lint ## do what of it needs no browser: slow tests, a classroom, planted mistakes
+	$(EXTRA) '.[teach]'
+	$(PYTEST) -m 'not weekly' tests --ignore=tests/products/browser
+	$(PYTEST) $(NOTEBOOKS)
+	$(MAKE) mutants
+
+weekly: install $(PAGES) ## run the tests that even make check leaves out
+	$(EXTRA) '.[teach,bench]'
+	$(PYTEST) -m weekly tests
 
 lint: install ## check the style of the code and of the notebooks
 	$(RUN) -m ruff check
@@ -93,8 +110,8 @@ slides: install $(PAGES) ## write a deck of slides for each notebook into build/
 	$(EXTRA) '.[book]'
 	@$(RUN) -m tools.write_slides
 
-browser-test: install book slides pdf ## open the pages, the slides and every notebook in a real browser
-	$(PYTEST) tests/products/browser
+browser-test: book slides pdf ## open the pages, the slides and three notebooks in a real browser
+	$(PYTEST) -m 'not weekly' tests/products/browser
 
 student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
 	@$(RUN) -m tools.write_student $(STUDENT)
@@ -109,11 +126,7 @@ compare: install ## install Hugging Face Transformers and run the tests against 
 
 classroom: install ## install nbgrader, run the student notebooks, and grade all, half and no answers
 	$(EXTRA) '.[teach]'
-	rm -rf $(UNANSWERED)
-	$(RUN) -m tools.write_student $(UNANSWERED)
-	$(PYTEST) -p tests.course.nbval_guard --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(UNANSWERED)
-	rm -rf $(UNANSWERED)
-	$(PYTEST) tests/products/test_classroom.py
+	$(PYTEST) tests/products/test_student.py tests/products/test_classroom.py
 
 bench: install ## measure speed and memory against other implementations, into docs/benchmarks.md
 	$(EXTRA) '.[bench]'

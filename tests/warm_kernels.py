@@ -12,9 +12,11 @@ import multiprocessing
 import os
 import sys
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from jupyter_client.provisioning import local_provisioner
 
+ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = [
     "ipykernel.kernelapp", "ipykernel.ipkernel", "torch", "torch._dynamo", "jaxtyping", "einops",
     "matplotlib.figure", "matplotlib.patches", "matplotlib.backends.backend_agg",
@@ -33,19 +35,21 @@ class WarmKernel:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, command: list[str], *, cwd: str, env: dict[str, str], **_: object) -> None:
+    def __init__(
+        self, command: list[str], *, cwd: str | None, env: dict[str, str], **_: object
+    ) -> None:
         """Start a kernel.
 
         Args:
             command: What would start it from nothing: Python, -m, the launcher, its options.
-            cwd: Where it runs.
+            cwd: Where it runs; where we are if it is None.
             env: Its environment.
         """
         launcher = command.index("ipykernel_launcher")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(LIBRARIES)
         begun, begins = context.Pipe(duplex=False)
-        arguments = (command[launcher:], cwd, env, begins)
+        arguments = (command[launcher:], cwd or os.getcwd(), env, begins)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         begins.close()
@@ -83,11 +87,19 @@ def _serve(arguments: list[str], cwd: str, env: dict[str, str], begins: Connecti
     # A kernel ends with its parent, which is the fork server here.
     os.environ.update(env, JPY_PARENT_PID=str(os.getppid()))
     with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     sys.argv = arguments
+    # A reader's kernel finds what is installed, and none of the folders of tests and tools.
+    sys.path[:] = [path for path in sys.path if path and not _is_ours(Path(path))]
     begins.send(os.getpid())
     begins.close()
 
     from ipykernel import kernelapp
 
     kernelapp.launch_new_instance()
+
+
+def _is_ours(path: Path) -> bool:
+    """Say whether pytest put a folder of the project on the path."""
+    return path == ROOT or path.is_relative_to(ROOT / "tests")

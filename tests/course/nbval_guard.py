@@ -1,8 +1,7 @@
 """Plugin for pytest: a run of notebooks is green only where every code cell was compared.
 
 nbval passes a cell whose outputs were cleared or that is tagged to be skipped. Here each such
-cell is a fault, as is a cell that did not pass, and the closing lines count them all. With
---nbval-lax nothing is compared: then the cells only have to run, all of them.
+cell is a fault, as is a cell that did not pass, and the closing lines count them all.
 
     pytest -p tests.course.nbval_guard --nbval notebooks
 """
@@ -39,7 +38,6 @@ class NotebookGuard:
 
     def __init__(self, config):
         self.root = config.rootpath
-        self.compares = not config.option.nbval_lax
         arguments = [config.invocation_params.dir / argument for argument in config.args]
         self.cells = {path.resolve(): code_cells(path) for path in notebooks_below(arguments)}
         self.passed = Counter()
@@ -80,7 +78,7 @@ class NotebookGuard:
             if self.passed[path] != len(cells):
                 yield f"{name}: {len(cells)} code cells, {self.passed[path]} passed"
             for count, cell in enumerate(cells, 1):
-                if self.compares and cell["execution_count"] != count:
+                if cell["execution_count"] != count:
                     stored = cell["execution_count"]
                     yield f"{name}: code cell {count} is stored as run number {stored}"
                 if markers(cell):

@@ -32,6 +32,7 @@ DEFAULT = ("learner", "sheet", "developer")
 CUDA = re.compile(r"cuda|nvidia|triton")
 IMPORTED_AS = {
     "ipython": "IPython",
+    "jupyter-client": "jupyter_client",
     "myst-parser": "myst_parser",
     "pillow": "PIL",
     "x-transformers": "x_transformers",

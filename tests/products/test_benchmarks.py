@@ -217,7 +217,6 @@ def test_another_list_of_operations_is_seen():
     assert one.names != two.names and len(one.names) == len(two.names) == 2
 
 
-@pytest.mark.slow
 def test_a_quick_run_writes_every_row(tmp_path, capsys):
     output = tmp_path / "quick.md"
     main(["--quick", "--output", str(output)])
@@ -253,7 +252,6 @@ def test_the_page_in_the_documents_is_a_full_run_with_everybody():
     assert {row[3] for row in _rows(text)} <= {"yes", "**no**", "reported"}
 
 
-@pytest.mark.slow
 def test_a_page_for_a_gpu_is_written_alike(monkeypatch):
     # The code of that page, on the CPU: no test machine has a GPU.
     small = replace(SMALL, name="long")

@@ -1,7 +1,8 @@
 """The course for nbgrader: the same student notebooks as ours, and points where they are due.
 
 `make classroom` installs nbgrader and runs these tests; without it only those of the files that are
-written run.
+written run. Every notebook is run without answers in test_student.py; here three are graded, each
+with all answers, half and none, and the others once a week.
 """
 
 import copy
@@ -25,6 +26,8 @@ PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 GRADED = [path.stem for path in PATHS if has_graded_cells(nbformat.read(path, as_version=4))]
 SMALL = "06_small"
 NAMES = [SMALL, *GRADED]
+OFTEN = (SMALL, "06_multi_head_attention", "12_transformer")
+BY_TURNS = [pytest.param(one, marks=[pytest.mark.weekly] * (one not in OFTEN)) for one in NAMES]
 # Which checks fail, by how much is answered.
 FAILING = {"all": slice(0, 0), "none": slice(None), "half": slice(1, None, 2)}
 NEEDS_NBGRADER = pytest.mark.skipif(not find_spec("nbgrader"), reason="nbgrader is missing")
@@ -158,13 +161,26 @@ def api(course):
 
 
 @pytest.fixture(scope="module")
-def graded(course, api):
-    """Release an assignment, hand it in three times and have it graded, once."""
+def released(api):
+    """Release an assignment, once."""
+    known: set[str] = set()
+
+    def release(name: str) -> None:
+        if name not in known:
+            assert succeeded(api.generate_assignment(name))
+            known.add(name)
+
+    return release
+
+
+@pytest.fixture(scope="module")
+def graded(course, api, released):
+    """Hand an assignment in three times and have it graded, once."""
     known: dict[str, dict[str, float]] = {}
 
     def grade(name: str) -> dict[str, float]:
         if name not in known:
-            assert succeeded(api.generate_assignment(name))
+            released(name)
             hand_in(course, name)
             assert all(succeeded(api.autograde(name, student)) for student in FAILING)
             with api.gradebook as book:
@@ -199,18 +215,15 @@ ITS_WARNINGS = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 
 @NEEDS_NBGRADER
 @ITS_WARNINGS
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_nbgrader_makes_the_same_student_notebook_as_we_do(course, graded, name):
-    graded(name)
-    released = plain(stored(course, "release", name))
-    assert released == student_version(stored(course, "source", name))
+def test_nbgrader_makes_the_same_student_notebook_as_we_do(course, released, name):
+    released(name)
+    assert plain(stored(course, "release", name)) == student_version(stored(course, "source", name))
 
 
 @NEEDS_NBGRADER
 @ITS_WARNINGS
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_TURNS)
 def test_all_answers_give_all_points_none_give_none_and_half_give_half(course, graded, name):
     checks = [cell for cell in stored(course, "source", name).cells if is_check(cell)]
     points = [cell.metadata.nbgrader.points for cell in checks]
@@ -219,8 +232,7 @@ def test_all_answers_give_all_points_none_give_none_and_half_give_half(course, g
 
 @NEEDS_NBGRADER
 @ITS_WARNINGS
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_TURNS)
 def test_only_the_checks_of_what_is_not_answered_fail_and_nothing_writes_to_stderr(
     course, graded, name
 ):
@@ -237,7 +249,6 @@ def test_only_the_checks_of_what_is_not_answered_fail_and_nothing_writes_to_stde
 
 
 @NEEDS_NBGRADER
-@pytest.mark.slow
 def test_the_four_commands_of_a_teacher_work(project, tmp_path):
     course = tmp_path / "course"
     write(course, project)

@@ -203,7 +203,6 @@ def test_what_keeps_jupyterlab_from_starting_is_one_sentence(monkeypatch, capsys
     assert capsys.readouterr().err.startswith(words)
 
 
-@pytest.mark.slow
 def test_a_busy_port_and_a_foreign_kernel_do_not_keep_a_beginner_out(tmp_path):
     foreign = tmp_path / "kernels" / "python3"
     foreign.mkdir(parents=True)

@@ -1,6 +1,7 @@
 """Step 15, the other oracle: models of Hugging Face's transformers, built from configurations.
 
-Nothing is downloaded: the weights are random. Without transformers these tests are skipped.
+Nothing is downloaded: the weights are random. Without transformers these tests are skipped; with
+it they run once a week, as `make compare` does.
 """
 
 import os
@@ -23,6 +24,7 @@ from twelve import (  # noqa: E402 (after what may be missing)
     sinusoid,
 )
 
+pytestmark = pytest.mark.weekly
 # What the course promises in float64. In float32 it is what assert_close allows by default.
 TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
 BOTH_DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
@@ -192,7 +194,6 @@ def test_marian_learns_the_same_lesson(marian, sentences, sharing, scale, activa
     assert_close(found, {name: wanted[name] for name in found}, **TOLERANCE[dtype])
 
 
-@pytest.mark.slow
 @BOTH_DTYPES
 def test_the_base_model_learns_the_same_lesson(seeded, randomized, dtype):
     torch.set_default_dtype(dtype)

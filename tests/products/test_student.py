@@ -504,7 +504,6 @@ def is_check(cell: NotebookNode) -> bool:
     return bool(cell.metadata.get("nbgrader", {}).get("grade"))
 
 
-@pytest.mark.slow
 def test_a_blank_answer_is_told_softly_to_a_learner(small, tmp_path, monkeypatch):
     monkeypatch.delenv("TWELVE_STRICT", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -519,7 +518,6 @@ def test_a_blank_answer_is_told_softly_to_a_learner(small, tmp_path, monkeypatch
 WITH_CHECKS = [path for path in PATHS if any(map(is_check, nbformat.read(path, 4).cells))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", WITH_CHECKS, ids=lambda path: path.stem)
 def test_unanswered_each_check_of_a_notebook_fails_when_graded_and_nothing_else_does(
     path, tmp_path, monkeypatch
@@ -533,3 +531,19 @@ def test_unanswered_each_check_of_a_notebook_fails_when_graded_and_nothing_else_
         exercise = cell.metadata.nbgrader.grade_id.removesuffix("-check")
         assert cell.outputs[0].text.startswith(f"○ {exercise}: Not started yet")
         assert cell.outputs[-1].ename == "WrongAnswer"
+
+
+BY_TURNS = [
+    pytest.param(path, marks=[pytest.mark.weekly] * (path != WITH_CHECKS[0]), id=path.stem)
+    for path in PATHS
+]
+
+
+@pytest.mark.parametrize("path", BY_TURNS)
+def test_handed_out_a_notebook_runs_to_its_end(path, folder, monkeypatch):
+    monkeypatch.delenv("TWELVE_STRICT", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    write(folder)
+    cells = run(nbformat.read(folder / path.name, as_version=4), folder)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert faults(cells) == []

@@ -1,0 +1,11 @@
+"""Shared by the tests of what is made of the course."""
+
+import pytest
+
+from tests import warm_kernels
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm() -> None:
+    """Let the notebooks that a test runs begin at once."""
+    warm_kernels.pytest_configure()
