@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 import pytest
 from playwright.sync_api import expect
-from tests.products.browser.conftest import ROOT, grave, written
 
+from tests.products.browser.conftest import ROOT, grave, written
 from tools import write_book, write_student
 from twelve_lab.course import STEPS
 

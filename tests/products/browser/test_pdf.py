@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pikepdf
 import pytest
-from tests.products.browser.conftest import ROOT
 
+from tests.products.browser.conftest import ROOT
 from tools import write_pdf
 from twelve_lab.course import STEPS
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pikepdf
 import pytest
-from tests.products.browser.conftest import grave, written
 
+from tests.products.browser.conftest import grave, written
 from tools.write_slides import Deck, decks
 from twelve_lab.course import STEPS
 
