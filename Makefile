@@ -40,8 +40,9 @@ NOTEBOOKS := -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nbval-c
 # Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
 QUICK := -m 'not slow and not weekly'
 
-# What requirements.txt does not hold stays out of the way of whoever only reads and runs.
-EXTRA := $(RUN) -m pip install --quiet -c constraints.txt -e
+# What requirements.txt does not hold stays out of the way of whoever only reads and runs: an extra
+# of pyproject.toml is installed where it is asked for, once.
+WITH := $(VENV)/with-
 
 # What the pages and the slides load, from their own folder: MathJax, reveal.js.
 PAGES := node_modules/.package-lock.json
@@ -76,14 +77,12 @@ test: install ## run the quick tests, then compare each notebook with its stored
 
 check: code browser-test ## do all that a change has to pass, in ten minutes
 
-code: lint ## do what of it needs no browser: slow tests, a classroom, planted mistakes
-	$(EXTRA) '.[teach]'
+code: lint $(WITH)teach ## do what of it needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) -m 'not weekly' tests --ignore=tests/products/browser
 	$(PYTEST) $(NOTEBOOKS)
 	$(MAKE) mutants
 
-weekly: install $(PAGES) ## run the tests that even make check leaves out
-	$(EXTRA) '.[teach,bench]'
+weekly: $(WITH)teach $(WITH)bench $(PAGES) ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 
 lint: install ## check the style of the code and of the notebooks
@@ -98,16 +97,13 @@ explorer: install ## write build/explorer.html, in which every number explains i
 sheet: install ## write build/walk.xlsx, a live spreadsheet; ARGS="--heads 1" passes options
 	@$(RUN) -m twelve sheet build/walk.xlsx $(ARGS)
 
-book: install $(PAGES) ## write the course as pages into build/book, to be read without a network
-	$(EXTRA) '.[book]'
+book: $(WITH)book $(PAGES) ## write the course as pages into build/book, to be read without a network
 	@$(RUN) -m tools.write_book
 
-pdf: install $(PAGES) ## print the course into build/twelve-numbers.pdf
-	$(EXTRA) '.[book]'
+pdf: $(WITH)book $(PAGES) ## print the course into build/twelve-numbers.pdf
 	@$(RUN) -m tools.write_pdf
 
-slides: install $(PAGES) ## write a deck of slides for each notebook into build/slides
-	$(EXTRA) '.[book]'
+slides: $(WITH)book $(PAGES) ## write a deck of slides for each notebook into build/slides
 	@$(RUN) -m tools.write_slides
 
 browser-test: book slides pdf ## open the pages, the slides and three notebooks in a real browser
@@ -116,20 +112,16 @@ browser-test: book slides pdf ## open the pages, the slides and three notebooks 
 student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
 	@$(RUN) -m tools.write_student $(STUDENT)
 
-course: install ## install nbgrader and write a course for it; COURSE=folder, else build/course
-	$(EXTRA) '.[teach]'
+course: $(WITH)teach ## install nbgrader and write a course for it; COURSE=folder, else build/course
 	@$(RUN) -m tools.write_course $(COURSE)
 
-compare: install ## install Hugging Face Transformers and run the tests against its models
-	$(EXTRA) '.[bench]'
+compare: $(WITH)bench ## install Hugging Face Transformers and run the tests against its models
 	$(PYTEST) tests/products/test_same_as_hugging_face.py
 
-classroom: install ## install nbgrader, run the student notebooks, and grade all, half and no answers
-	$(EXTRA) '.[teach]'
+classroom: $(WITH)teach ## install nbgrader, run the student notebooks, and grade all, half and no answers
 	$(PYTEST) tests/products/test_student.py tests/products/test_classroom.py
 
-bench: install ## measure speed and memory against other implementations, into docs/benchmarks.md
-	$(EXTRA) '.[bench]'
+bench: $(WITH)bench ## measure speed and memory against other implementations, into docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
 
 mutants: install ## plant every classic mistake in a copy of the package, into docs/mistakes.md
@@ -173,6 +165,10 @@ $(PAGES): package.json package-lock.json
 	@command -v npm > /dev/null || { echo 'npm is needed, and is not installed (Debian, Ubuntu:' \
 	  'apt install npm).' >&2; exit 1; }
 	npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+$(WITH)%: $(INSTALLED) constraints.txt
+	$(RUN) -m pip install --quiet -c constraints.txt -e '.[$*]'
 	@touch $@
 
 # Only the last line marks the installation as finished: a broken one starts again.

@@ -28,7 +28,8 @@ from twelve_lab.course import STEPS, Step
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
 # The sources as Sphinx reads them, what it remembers of them, and the pages until all are written.
-WORKSHOP = Path("build/book-workshop")
+# The site and the one page have one each: they may be written at the same time.
+WORKSHOP = Path("build/workshop")
 MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
 # Code holds no links, whatever it looks like.
 LINK = re.compile(
@@ -231,16 +232,17 @@ def write(folder: Path, builder: str = "html") -> None:
     write_student.apart(folder, ROOT / "notebooks")
     if not (ROOT / MATHJAX).exists():
         raise ValueError(f"{MATHJAX} is missing: make installs it (make book)")
-    shutil.rmtree(WORKSHOP, ignore_errors=True)
-    staged, pages_ = WORKSHOP / "source", WORKSHOP / builder
+    workshop = WORKSHOP / builder
+    shutil.rmtree(workshop, ignore_errors=True)
+    staged, pages_ = workshop / "source", workshop / "pages"
     stage(staged, bound=builder == "singlehtml")
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", builder]
-    done = subprocess.run([sys.executable, *command, "-d", WORKSHOP / "read", staged, pages_])
+    done = subprocess.run([sys.executable, *command, "-d", workshop / "read", staged, pages_])
     if done.returncode:
         raise ValueError(f"Sphinx ended with {done.returncode}: see above")
     shutil.rmtree(folder, ignore_errors=True)
     shutil.move(pages_, folder)
-    shutil.rmtree(WORKSHOP)
+    shutil.rmtree(workshop)
 
 
 def _fold_answer(cell: nbformat.NotebookNode) -> None:
