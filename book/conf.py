@@ -76,7 +76,7 @@ html_theme_options = {
 # `Float[Tensor, 'batch seq']` stands for itself; where it comes from is said once.
 _ANNOTATION = re.compile(r"\b(?:jaxtyping|torch|collections\.abc|pathlib|nbformat)\.(?=[A-Z])")
 _PARAMETERS = re.compile(r'<dl>\s*((?:<dd><em class="sig-param">.*?</dd>\s*)+)</dl>', re.DOTALL)
-_PLACES = re.compile(r"Step \w\w \| .+\.ipynb \| tests/\w+\.py")
+_PLACES = re.compile(r"Step \w\w \| .+\.ipynb \| tests/[\w/]+\.py")
 
 
 def _readable(app, what, name, obj, options, signature, returned):

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
 # The sources as Sphinx reads them, what it remembers of them, and the pages until all are written.
 # The site and the one page have one each: they may be written at the same time.
-WORKSHOP = Path("build/workshop")
+WORKSHOP = Path("build/book-workshop")
 MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
 # Code holds no links, whatever it looks like.
 LINK = re.compile(
