@@ -3,6 +3,7 @@
 Shapes are checked on every call: pyproject.toml gives the layers to jaxtyping's own plugin.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -10,6 +11,9 @@ import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
+
+# With nbformat comes jsonschema, which would set up a grammar for addresses: two seconds.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 # What torch.nn calls the parts of our layers.
 TORCH_NAMES = {
