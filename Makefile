@@ -106,7 +106,8 @@ pdf: $(WITH)book $(PAGES) ## print the course into build/twelve-numbers.pdf
 slides: $(WITH)book $(PAGES) ## write a deck of slides for each notebook into build/slides
 	@$(RUN) -m tools.write_slides
 
-browser-test: book slides pdf ## open the pages, the slides and three notebooks in a real browser
+browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and three notebooks in a real browser
+	$(MAKE) --jobs=2 book slides pdf
 	$(PYTEST) -m 'not weekly' tests/products/browser
 
 student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
