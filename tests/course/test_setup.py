@@ -18,7 +18,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 REQUIREMENTS = (ROOT / "requirements.txt").read_text().splitlines()
 CONSTRAINTS = (ROOT / "constraints.txt").read_text().splitlines()
@@ -179,6 +180,12 @@ def test_make_alone_lists_every_public_target():
     listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     public = re.search(r"^\.PHONY: (.*) FORCE$", MAKEFILE, re.MULTILINE)[1].split()
     assert re.findall(r"^  make ([\w-]+) ", listed, re.MULTILINE) == public
+
+
+def test_every_marker_keeps_tests_out_of_a_tier():
+    markers = SETTINGS["tool"]["pytest"]["ini_options"]["markers"]
+    names = {marker.partition(":")[0] for marker in markers}
+    assert set(re.findall(r"not (\w+)", " ".join(re.findall(r"-m '(.+)'", MAKEFILE)))) == names
 
 
 @pytest.mark.parametrize(
