@@ -108,7 +108,7 @@ slides: $(WITH)book $(PAGES) ## write a deck of slides for each notebook into bu
 
 browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and three notebooks in a real browser
 	$(MAKE) --jobs=2 book slides pdf
-	$(PYTEST) -m 'not weekly' tests/products/browser
+	$(PYTEST) --dist worksteal -m 'not weekly' tests/products/browser
 
 student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
 	@$(RUN) -m tools.write_student $(STUDENT)

@@ -27,12 +27,18 @@ def written(name: str) -> Path:
     return folder
 
 
-def grave(tab) -> list[str]:
-    """List what axe-core calls serious or critical in a page as it is shown."""
+def grave(tab, *rules: str) -> list[str]:
+    """List what axe-core calls serious or critical in a page as it is shown.
+
+    Args:
+        tab: Where the page is open.
+        rules: Which ones to hold it against; all if none is named.
+    """
     if not tab.evaluate("'axe' in window"):
         tab.add_script_tag(path=AXE)
-    found = tab.evaluate("axe.run({resultTypes: ['violations']})")
-    assert len(found["passes"]) > 5
+    options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
+    found = tab.evaluate("options => axe.run(options)", options)
+    assert len(found["passes"]) > (0 if rules else 5)
     return [
         f"{one['id']} ({one['impact']}): {node['html'][:150]} {node['failureSummary'][:200]}"
         for one in found["violations"]

@@ -28,6 +28,16 @@ PAGES = sorted(
 )
 # The explorer alone: tests/products/test_explorer.py holds it.
 ALONE = "walk.html"
+# In the dark the colours of a page are others, and nothing else is.
+COLOURS = ("color-contrast", "link-in-text-block")
+# The notebooks are long, and have one style sheet: of them three are looked at in the dark, the
+# others once a week.
+OFTEN = ("00_start_here", "05_masks", "13_training")
+BY_TURNS = [
+    pytest.param(page, marks=[pytest.mark.weekly] * (Path(page).stem in {*STEMS} - {*OFTEN}))
+    for page in PAGES
+    if page != ALONE
+]
 HEADINGS = "main h1, main h2, main h3, main h4, main h5, main h6"
 
 
@@ -98,10 +108,15 @@ def test_a_page_is_whole_and_open_to_everybody(tab, site, page):
     assert tab.eval_on_selector_all(".cell_input pre", cut) == []
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert tab.evaluate(wide) <= 0
-    for theme in ("light", "dark"):
-        tab.emulate_media(color_scheme=theme)
-        tab.wait_for_function(f"document.documentElement.dataset.theme === '{theme}'")
-        assert grave(tab) == []
+    assert tab.evaluate("document.documentElement.dataset.theme") == "light"
+    assert grave(tab) == []
+
+
+@pytest.mark.parametrize("page", BY_TURNS)
+def test_in_the_dark_a_page_can_be_read_as_well(tab, site, page):
+    opened(tab, f"{site}/{page}", "dark")
+    tab.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    assert grave(tab, *COLOURS) == []
 
 
 def test_the_equations_of_a_notebook_are_typeset(tab, site):
@@ -180,14 +195,28 @@ def test_the_reader_chooses_light_or_dark(tab, site, theme):
     assert tab.evaluate("document.documentElement.dataset.theme") == theme
 
 
-def test_next_and_previous_lead_through_the_course_in_reading_order(tab, site):
-    opened(tab, f"{site}/index.html")
+def neighbour(page: Path, side: str) -> Path:
+    """Follow the link to the next or the previous page."""
+    (target,) = re.findall(rf'<a class="{side}"\s+href="([^"]+)"', page.read_text("utf-8"))
+    return (page.parent / target).resolve()
+
+
+def test_next_and_previous_lead_through_the_course_in_reading_order():
+    page = BOOK / "index.html"
     for stem in STEMS:
-        tab.locator("a.right-next").click()
-        tab.wait_for_url(f"**/{stem}.html")
+        page = neighbour(page, "right-next")
+        assert page.stem == stem
     for stem in STEMS[-2::-1]:
-        tab.locator("a.left-prev").click()
-        tab.wait_for_url(f"**/{stem}.html")
+        page = neighbour(page, "left-prev")
+        assert page.stem == stem
+
+
+def test_next_and_previous_can_be_clicked(tab, site):
+    opened(tab, f"{site}/notebooks/04_attention.html")
+    tab.locator("a.right-next").click()
+    tab.wait_for_url("**/05_masks.html")
+    tab.locator("a.left-prev").click()
+    tab.wait_for_url("**/04_attention.html")
 
 
 def test_the_explorer_works_inside_the_book(tab, site):
