@@ -82,7 +82,7 @@ code: lint $(WITH)teach ## do what of it needs no browser: slow tests, a classro
 	$(PYTEST) $(NOTEBOOKS)
 	$(MAKE) mutants
 
-weekly: $(WITH)teach $(WITH)bench $(PAGES) ## run the tests that even make check leaves out
+weekly: $(WITH)teach $(WITH)bench book slides ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 
 lint: install ## check the style of the code and of the notebooks

@@ -13,6 +13,13 @@ from tools.write_slides import Deck, decks
 from twelve_lab.course import STEPS
 
 FILES = [f"{Path(step.notebook).stem}.html" for step in STEPS]
+# Every slide is looked at as it is printed. Three decks are walked through as well, the others
+# once a week.
+OFTEN = ("00_start_here", "06_multi_head_attention", "12_transformer")
+BY_TURNS = [
+    pytest.param(file, marks=[pytest.mark.weekly] * (Path(file).stem not in OFTEN))
+    for file in FILES
+]
 # The smallest type, in the pixels of a slide of 1280 by 720: of words, and of code and numbers.
 WORDS, NUMBERS = 18, 16
 # The smallest type in a picture, as it is stored (10.5 points at 100 dots an inch) and shown.
@@ -149,7 +156,7 @@ def opened_for_print(tab, address: str) -> None:
     tab.wait_for_selector(".pdf-page >> nth=14")
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", BY_TURNS)
 def test_the_arrow_key_leads_through_a_deck_that_can_be_read(file, tab, address, cut):
     wanted = steps(cut[file])
     opened(tab, f"{address}/{file}")
