@@ -125,8 +125,8 @@ classroom: $(WITH)teach ## install nbgrader, run the student notebooks, and grad
 bench: $(WITH)bench ## measure speed and memory against other implementations, into docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
 
-mutants: install ## plant every classic mistake in a copy of the package, into docs/mistakes.md
-	OMP_NUM_THREADS=1 $(RUN) tools/plant_mistakes.py
+mutants: install ## plant the classic mistakes in a copy, into docs/mistakes.md; ARGS="--random 200" draws others
+	OMP_NUM_THREADS=1 $(RUN) -m tools.mutants $(ARGS)
 
 notebooks: install ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py notebooks/*.ipynb

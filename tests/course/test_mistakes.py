@@ -1,6 +1,5 @@
 """The table of mistakes: every id, every case, and what each mistake gives away."""
 
-import ast
 import math
 import re
 from functools import cache
@@ -14,11 +13,10 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 import twelve
-from tools import plant_mistakes
 from twelve import encoder as encoder_module
 from twelve import training
 from twelve_lab import Trace, example, influence
-from twelve_lab.check import MISTAKES, TASKS, Plant, suspects, wrong_versions
+from twelve_lab.check import MISTAKES, TASKS, suspects, wrong_versions
 from twelve_lab.check.compare import agree, gradients, outcomes, trainable
 from twelve_lab.course import STEPS
 from twelve_lab.exercises.numbers import twelve_heads, vectors
@@ -623,38 +621,3 @@ def test_no_two_norms_of_a_stack_are_alike():
 def test_a_layer_that_is_not_square_refuses_a_weight_as_it_is_stored():
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         MISTAKES["weights-transposed"].wrong(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4))
-
-
-# In the package.
-
-
-@pytest.mark.parametrize("id", MISTAKES)
-def test_what_is_replaced_stands_once_in_its_file_and_leaves_python(id):
-    plant = MISTAKES[id].plant
-    path = plant_mistakes.ROOT / "src" / "twelve" / f"{plant.module}.py"
-    text = path.read_text(encoding="utf-8")
-    assert text.count(plant.old) == 1
-    assert plant.new != plant.old
-    ast.parse(text.replace(plant.old, plant.new))
-
-
-def test_a_plant_that_is_not_found_is_refused(tmp_path):
-    path = tmp_path / "src" / "twelve" / "masks.py"
-    path.parent.mkdir(parents=True)
-    path.write_text("one two two\n", encoding="utf-8")
-    for old, times in (("three", 0), ("two", 2)):
-        with pytest.raises(ValueError, match=rf"masks\.py holds {times} times: '{old}'"):
-            plant_mistakes.plant(tmp_path, Plant("masks", old, "four"))
-    assert plant_mistakes.plant(tmp_path, Plant("masks", "one", "four")) == "one two two\n"
-    assert path.read_text(encoding="utf-8") == "four two two\n"
-
-
-def test_the_page_holds_every_mistake_and_a_test_that_notices_it():
-    page = plant_mistakes.PAGE.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z_-]+)` \|.* \| `(.+)` \| (\w+) \|$", page, re.MULTILINE)
-    noticed = {id: plant_mistakes.Run(test.replace("\\|", "|"), how) for id, test, how in rows}
-    assert page == plant_mistakes.page(list(MISTAKES.values()), noticed)
-    assert set(noticed) == set(MISTAKES)
-    for run in noticed.values():
-        file, name = run.failed.split("[")[0].split("::")
-        assert f"def {name}(" in (plant_mistakes.ROOT / file).read_text(encoding="utf-8")
