@@ -354,7 +354,7 @@ def _run(copy: Path, tests: list[str]) -> Run:
     if "forkserver" in methods:
         context.set_forkserver_preload(PRELOADED)
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_pytest, args=(copy, tests, theirs))
+    process = context.Process(target=_pytest, args=(copy, tests, TEST_LIMIT, theirs))
     process.start()
     theirs.close()
     try:
@@ -380,15 +380,18 @@ class _First:
     failed: str | None = None
     end = PASSED
 
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
     def pytest_runtest_logstart(self) -> None:
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGPROF, self._hangs)
-            signal.setitimer(signal.ITIMER_PROF, TEST_LIMIT)
+            signal.setitimer(signal.ITIMER_PROF, self.limit)
 
     def _hangs(self, *_: object) -> None:
         import pytest
 
-        pytest.fail(f"no end after {TEST_LIMIT} s")
+        pytest.fail(f"no end after {self.limit} s")
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.failed and self.failed is None:
@@ -401,7 +404,7 @@ class _First:
             self.end = f"{report.nodeid} cannot be collected: {last}"
 
 
-def _pytest(copy: Path, tests: list[str], answer: Connection) -> None:
+def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> None:
     import pytest
 
     os.chdir(copy)
@@ -414,7 +417,7 @@ def _pytest(copy: Path, tests: list[str], answer: Connection) -> None:
     # A test may start a process of its own.
     os.environ["PYTHONPATH"] = str(copy / "src")
     sys.path[:0] = [str(copy / "src"), str(copy)]
-    first, quiet = _First(), io.StringIO()
+    first, quiet = _First(limit), io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         code = pytest.main([*options, "-p", "no:cacheprovider", *tests], plugins=[first])
     ends = {pytest.ExitCode.OK: PASSED, pytest.ExitCode.NO_TESTS_COLLECTED: NO_TESTS}
