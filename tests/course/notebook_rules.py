@@ -1,7 +1,8 @@
 """What a stored notebook must fulfil, and nbval does not look at.
 
 nbval passes on cleared outputs, on any picture, on skipped cells and on wrong counts; each rule
-here closes one of these doors. A rule takes a notebook and yields what is wrong with it.
+here closes one of these doors. A rule takes a notebook and yields what is wrong with it. What no
+rule notices: a number of the page in the place of another one, and a number in words.
 """
 
 import ast
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbformat import NotebookNode
+
+from twelve_lab.check import EXERCISES
 
 MAX_BYTES = 300_000
 MAX_WORDS = 2_600
@@ -32,6 +35,67 @@ FORBIDDEN = {
     "clear_output": re.compile(r"\bclear_output\b"),
     "an nbval comment": re.compile(r"NBVAL_"),
     "a download": re.compile(r"https?://|urlopen|\bhub\.load"),
+}
+NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*\d)")
+OPERATOR = re.compile(r"(?:[+·×*/-]|\\cdot) *$")
+# What is named by a number with a point: a release, a section.
+NAMED = re.compile(r"(?:PyTorch|Python|section) $")
+# What is handed to a function is no shape.
+TUPLE = re.compile(r"(?<!\w)(\(([\w.−-]+(?:\s*,\s*[\w.−-]+)*,?)\s*\))")
+LISTED = re.compile(r"(?<=[(\[])(\s*-?[\d.]+(?:,\s*-?[\d.]+)+)\s*(?=[)\]]|,\s*[a-z])")
+# Numbers of steps, as in (02, 03), are no sizes.
+SIZE = re.compile(r"[−-]?(?:0|[1-9]\d*|\d+\.\d+)")
+AXES = {
+    "batch", "seq", "src", "tgt", "query", "key", "head", "new", "all", "position", "feature",
+    "d_model", "d_k", "d_v", "d_ff", "d_in", "d_out", "in", "out", "vocab", "max_len", "channel",
+    "height", "width",
+}  # fmt: skip
+CONTRACTS = {one.contract for one in EXERCISES.values()}
+# What the prose says and no cell computes, by the number of the page and the reason.
+OTHERS, ASKED, PAPER = "of others", "given by a question or a hint", "worked out on paper"
+UNSHOWN = "ours, and no cell shows it yet"
+SAID_ONLY = {
+    "01": {
+        OTHERS: {"(in, out)", "(out, in)"},
+        ASKED: {
+            "(2, 1, 5, 24)",
+            "(3, 24, 8)",
+            "(batch, seq, d_out, d_in)",
+            "(batch, seq, 1, d_in)",
+        },
+        PAPER: {"2.8", "(4, 8)", "(8, 5)", "(4, 5)", "(5, 24)", "(24, 8)"},
+        UNSHOWN: {"(1, 4)", "(2, 1)", "(2, 2)"},
+    },
+    "02": {
+        OTHERS: {"(batch, seq, 1)", "(seq, batch, d_model)", "(seq, batch)"},
+        ASKED: {"(0, 0.5, 0, 0.5)", "(batch, seq, vocab)"},
+    },
+    "03": {
+        OTHERS: {"(1, max_len, d_model)", "(1024, 68)", "(2, 3, 68)", "(1000, 512)", "(2, 4, 512)"},
+        ASKED: {"(0.6, 0.3, 0.5)"},
+        PAPER: {"0.9", "0.81"},
+        UNSHOWN: {"(1, 4)", "(4, 1)"},
+    },
+    "04": {PAPER: {"0.25"}, UNSHOWN: {"(d_model, d_v)"}},
+    "05": {PAPER: {"(batch, 1, key)"}},
+    "06": {
+        OTHERS: {"(seq, batch, d_model)", "(out, in)"},
+        UNSHOWN: {"(d_model, d_k)", "(d_model, d_v)"},
+    },
+    "07": {
+        OTHERS: {"(batch, channel, height, width)"},
+        ASKED: {"(2, 3, 4, 8)"},
+        PAPER: {"2.3", "0.04", "1.69", "1.21", "2.94"},
+        UNSHOWN: {"(6, 4)"},
+    },
+    "08": {ASKED: {"-0.5"}, PAPER: {"0.08"}},
+    "09": {OTHERS: {"(out, in)"}, ASKED: {"0.9", "(2, 7, 5, 24)"}},
+    "11": {OTHERS: {"5.1", "5.3"}},
+    "12": {OTHERS: {"0.7"}, PAPER: {"6.9"}, UNSHOWN: {"-2"}},
+    "13": {OTHERS: {"(tgt, batch, vocab)"}, PAPER: {"0.25"}, UNSHOWN: {"-0.2"}},
+    "15": {UNSHOWN: {"(batch, 1, 1, key)", "(batch, key)", "(1, 1, query, key)"}},
+    "a1": {OTHERS: {"1.12"}},
+    "a2": {UNSHOWN: {"6.0e-08", "3.1e-08"}},
 }
 
 
@@ -59,7 +123,7 @@ def problems(notebook: NotebookNode, path: Path) -> list[str]:
     """Apply every rule."""
     found: list[str] = []
     for rule in (_ran, _outputs, _texts, _sources, _figures, _metadata, _sizes, _words, _numbers,
-                 _sections):  # fmt: skip
+                 _shapes, _sections):  # fmt: skip
         found += rule(notebook, path)
     return found
 
@@ -174,13 +238,57 @@ def _words(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _numbers(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Find numbers of the prose that no cell prints, computes or asserts."""
-    seen = "\n".join(
-        text for cell in code_cells(notebook) for text in (cell.source, *map(text_of, cell.outputs))
-    )
-    for number in re.findall(r"(?<![\d.])\d+\.\d{3,}(?!\d)", prose(notebook)):
-        if number not in seen:
+    """Find numbers of the prose, with a point or a sign, that stand in no cell and no output.
+
+    A number of the page in the place of another one is not found, nor are number words and counts.
+    """
+    values = {float(number) for number, _ in _signed(_shown(notebook))}
+    for number, before in _signed(prose(notebook)):
+        # a - 0.5 takes away what may have been printed as -0.5.
+        found = {float(number), -float(number) if OPERATOR.search(before) else float(number)}
+        counts = not ("." in number or number.startswith("-")) or NAMED.search(before)
+        if not counts and not found & values and number not in _allowed(path):
             yield f"the prose says {number}, which is in no cell and in no output"
+
+
+def _shapes(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Find tuples of the prose, of sizes or of axes, that stand in no cell and no output."""
+    shown, said = _shown(notebook), prose(notebook)
+    # exercise_rules.py holds the contracts, letter by letter.
+    for contract in sorted(CONTRACTS, key=len, reverse=True):
+        said = said.replace(f"`{contract}`", "")
+    axes = _row(shown) + _row(re.sub(r"(?<![\w.])\d+(?![\w.])", " ", shown))
+    sizes = {_row(inside) for inside in LISTED.findall(re.sub(r"\w+=(?=\d)", "", shown))}
+    for whole, inside in TUPLE.findall(said):
+        parts = re.split(r"\s*,\s*", inside.strip(" ,"))
+        if len(parts) < 2 or not all(part in AXES or SIZE.fullmatch(part) for part in parts):
+            continue
+        found = _row(inside) in (axes if AXES.intersection(parts) else sizes)
+        if not found and whole not in _allowed(path):
+            yield f"the prose says {whole}, which is in no cell and in no output"
+
+
+def _shown(notebook: NotebookNode) -> str:
+    """Return the code and what it printed."""
+    cells = code_cells(notebook)
+    return "\n".join(text for cell in cells for text in (cell.source, *map(text_of, cell.outputs)))
+
+
+def _allowed(path: Path) -> set[str]:
+    return set().union(*SAID_ONLY.get(path.stem[:2], {}).values())
+
+
+def _signed(text: str) -> Iterator[tuple[str, str]]:
+    """Find the numbers of a text with their signs, and what stands before each."""
+    text = re.sub(r"(?<=[\w)\]}])(?<!\de)-(?=[\d.])", " - ", text.replace("−", "-"))
+    for found in NUMBER.finditer(text):
+        yield found[0], text[max(0, found.start() - 12) : found.start()]
+
+
+def _row(text: str) -> str:
+    """Leave the words and numbers of a text in a row, so that shapes compare however written."""
+    words = re.findall(r"-?\d+\.\d*|[\w-]+", text.replace("−", "-"))
+    return f" {' '.join(re.sub(r'[.]0*$', '', word) for word in words)} "
 
 
 def _exercises(notebook: NotebookNode) -> str:

@@ -7,7 +7,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.course.notebook_rules import ANATOMY, problems
+from tests.course import notebook_rules
+from tests.course.notebook_rules import ANATOMY, SAID_ONLY, problems
+from twelve_lab.check import EXERCISES
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 PICTURE = b64encode(b"\x89PNG\r\n").decode()
@@ -17,6 +19,14 @@ ALT = "A figure that shows two sentences."
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_stored_notebook_keeps_every_rule(path):
     assert problems(nbformat.read(path, as_version=4), path) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_only_what_a_page_says_without_a_cell_is_excepted(path, monkeypatch):
+    excepted = set().union(*SAID_ONLY.get(path.stem[:2], {}).values())
+    monkeypatch.setattr(notebook_rules, "SAID_ONLY", {})
+    found = problems(nbformat.read(path, as_version=4), path)
+    assert {line.split("says ")[1].split(", which")[0] for line in found} == excepted
 
 
 def test_there_are_notebooks():
@@ -131,6 +141,44 @@ def test_each_rule_fails_on_the_notebook_that_breaks_it(good, change, complaint)
     change(good)
     found = problems(good, PATH)
     assert any(complaint in line for line in found), found
+
+
+SHOWN = """0.5000 -0.35 1e-5 3.10 torch.Size([2, 3, 4]) view(6, 4, -1) (batch=2, query=5)
+Float[Tensor, "batch head query"]"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is 0.5, or 0.50, and not −0.35.", "What is left of 1 - 0.35 and $2\\cdot 0.35$?",
+        "From $-0.35$ to 1e-5, at 3.1.", "With PyTorch 2.13, as in section 5.4.", "On page 12.",
+        "(2, 3, 4) and [9, 9], (6, 4, -1), (2, 5)", 
+        "(batch, head, query), (head,query), (2, query)",
+        "Steps (02, 03) and `causal_mask(new, all)`, (x, weight), (2), (batch)",
+        f"`{EXERCISES['06-split-heads'].contract}`",
+    ],
+)  # fmt: skip
+def test_a_number_or_a_shape_may_be_written_in_another_way(good, text):
+    output(SHOWN)(good)
+    prose(text)(good)
+    assert problems(good, PATH) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("It is -0.5.", "-0.5"), ("It is 0.35.", "0.35"), ("It is (−0.5)", "-0.5"),
+        ("About 0.6.", "0.6"), ("It is $-7$.", "-7"), ("2e-5 or 1.5e-5", "1.5e-5"),
+        ("The sum, 1 - 0.65 = -0.35", "0.65"), ("(2, 4, 3)", "(2, 4, 3)"), ("(3, 4)", "(3, 4)"),
+        ("(2, 3)", "(2, 3)"), ("(6, 5, -1)", "(6, 5, -1)"),
+        ("(head, batch, query)", "(head, batch, query)"), ("(query, batch)", "(query, batch)"),
+        ("(query, 2)", "(query, 2)"),
+    ],
+)  # fmt: skip
+def test_a_changed_number_or_shape_is_noticed(good, text, unknown):
+    output(SHOWN)(good)
+    prose(text)(good)
+    assert f"the prose says {unknown}, which is in no cell and in no output" in problems(good, PATH)
 
 
 @pytest.mark.parametrize("line", ["!pip install torch", "%matplotlib inline"])
