@@ -152,7 +152,7 @@ Float[Tensor, "batch head query"]"""
     [
         "It is 0.5, or 0.50, and not −0.35.", "What is left of 1 - 0.35 and $2\\cdot 0.35$?",
         "From $-0.35$ to 1e-5, at 3.1.", "With PyTorch 2.13, as in section 5.4.", "On page 12.",
-        "(2, 3, 4) and [9, 9], (6, 4, -1), (2, 5)", 
+        "(2, 3, 4) and [9, 9], (6, 4, -1), (2, 5)",
         "(batch, head, query), (head,query), (2, query)",
         "Steps (02, 03) and `causal_mask(new, all)`, (x, weight), (2), (batch)",
         f"`{EXERCISES['06-split-heads'].contract}`",
