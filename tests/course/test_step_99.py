@@ -140,7 +140,8 @@ def notebook() -> str:
     answer = {**nbgrader, "grade": False, "locked": False, "solution": True}
     check = {**nbgrader, "grade": True, "locked": True, "points": 1, "solution": False}
     hints = "\n".join(
-        f"<details><summary>Hint {at}</summary>\n\nCount.\n\n</details>" for at in (1, 2, 3)
+        f"<details><summary>Hint {at}</summary>\n\nCount the ones that you can see here.\n\n</details>"
+        for at in (1, 2, 3)
     )
     cells = {
         "Where we are": [new_code_cell("draw.strip(99)")],
@@ -162,6 +163,9 @@ def notebook() -> str:
     made.cells = [new_markdown_cell("# 99 Doubling"), new_code_cell(imports)]
     for title in ANATOMY:
         made.cells += [new_markdown_cell(f"## {title}"), *cells.get(title, [])]
+    for cell in made.cells:
+        opens = cell.cell_type == "markdown" and cell.source.startswith("#")
+        cell.metadata["slideshow"] = {"slide_type": "slide" if opens else "skip"}
     for count, cell in enumerate((c for c in made.cells if c.cell_type == "code"), 1):
         cell.execution_count = count
     return nbformat.writes(made)
