@@ -140,7 +140,7 @@ def notebook() -> str:
     answer = {**nbgrader, "grade": False, "locked": False, "solution": True}
     check = {**nbgrader, "grade": True, "locked": True, "points": 1, "solution": False}
     hints = "\n".join(
-        f"<details><summary>Hint {at}</summary>\n\nCount the ones that you can see here.\n\n</details>"
+        f"<details><summary>Hint {at}</summary>\n\nCount the ones that you can see.\n\n</details>"
         for at in (1, 2, 3)
     )
     cells = {
