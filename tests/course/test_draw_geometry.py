@@ -183,6 +183,7 @@ def test_the_values_of_a_curve_can_be_read_off_the_axes(log):
     place = np.polyfit(
         [t.get_position()[0] for t in below], [float(t.get_text()) for t in below], 1
     )
+    assert height[0] < 0 < place[0]  # larger values stand higher, later ones to the right
     for (colour, _), line in zip(CURVE_STYLES, values.values(), strict=False):
         curve = next(p for p in points(drawing, colour) if len(p) == len(where))
         read = np.polyval(height, curve[:, 1])

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.grid import GAP
 from twelve_lab.draw.prose import capital, index_name, listed, rows_in_words, shape_in_words, tell
 from twelve_lab.show.format import format_tensor
 from twelve_lab.show.palette import INK, PAPER, SPOTLIGHT
 from twelve_lab.show.table import Table, as_plain_tensor, is_nested
 
 CELL_WIDTH, CELL_HEIGHT = 0.5, 0.38
-GAP, LINE = 0.1, 0.25
+NAME_HEIGHT = 0.25
 BETWEEN = 0.2  # from one map to the next
 ROWS, COLUMNS = "this\noutput\nmoves", "when this token is replaced"
 
@@ -140,15 +141,15 @@ def _draw_maps(canvas: Canvas, grid: Tensor, rows: list[Sentence], columns: list
         y = bottom + BETWEEN
     bottom = y - BETWEEN
 
-    top, right = -LINE * 2 - GAP, width * len(column_words)
+    top, right = -NAME_HEIGHT * 2 - GAP, width * len(column_words)
     for j, word in enumerate(column_words):
-        canvas.text((j + 0.5) * width, -LINE / 2, word)
+        canvas.text((j + 0.5) * width, -NAME_HEIGHT / 2, word)
     for start, end, head in _spans(columns):
-        canvas.text((start + end) / 2 * width, -LINE * 1.5, head, bold=True)
+        canvas.text((start + end) / 2 * width, -NAME_HEIGHT * 1.5, head, bold=True)
         if start:
             canvas.line([(start * width, top + GAP), (start * width, 0.0)], width=0.8)
     canvas.bracket("token", (0.0, top), (right, top), "top")
-    canvas.text(max(right, canvas.width_of(COLUMNS)) / 2, top - LINE / 2 - 0.03, COLUMNS)
+    canvas.text(max(right, canvas.width_of(COLUMNS)) / 2, top - NAME_HEIGHT / 2 - 0.03, COLUMNS)
     canvas.bracket("output", (left, 0.0), (left, bottom), "left")
     canvas.text(left - GAP, bottom / 2, ROWS, align="right")
 
