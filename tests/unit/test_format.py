@@ -119,6 +119,8 @@ def test_odd_values_are_spelled_out_in_one_width():
 def test_a_long_axis_shows_its_two_ends():
     text = format_tensor(torch.arange(20), "position")
     assert text.splitlines()[1].split()[1:] == ["0", "1", "2", "3", "…", "16", "17", "18", "19"]
+    assert "…" not in format_tensor(torch.zeros(12), "key")
+    assert "…" in format_tensor(torch.zeros(13), "key")
     assert len(format_tensor(torch.zeros(20, 20, 3), "a b c").splitlines()) < 90
 
 

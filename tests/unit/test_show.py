@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -21,7 +22,8 @@ from twelve_lab.show.palette import (
     signed_fill,
     weight_fill,
 )
-from twelve_lab.show.show import show
+from twelve_lab.show.show import Shown, show
+from twelve_lab.show.table import Table
 
 TWELVE = torch.tensor(
     [[[0, 1, 0], [1.661471, 0.690302, 0.362154]], [[0.7, 1.2, 0.4], [1.441471, 0.840302, 0.502154]]]
@@ -75,6 +77,7 @@ def test_what_cannot_be_shown_is_refused_with_a_reason(x, message):
 def test_a_trace_entry_brings_its_name():
     entry = SimpleNamespace(value=TWELVE, axes=("batch", "src", "d_model"), name="src_input")
     assert repr(show(entry)).startswith("src_input (batch=2, src=2, d_model=3)\n")
+    assert repr(show(entry, title="other")).startswith("other (batch=2, ")
 
 
 def test_every_number_stands_in_a_cell_under_real_headers():
@@ -98,9 +101,8 @@ def test_every_rank_has_closed_tags(axes):
 
 def test_labels_titles_and_axis_names_are_inert():
     evil = "<script>alert(1)</script>"
-    html = show(
-        [[1.0], [2.0]], "src <b>", labels={"src": [evil, "<pad>"]}, title=evil
-    )._repr_html_()
+    labels = {"batch": [evil], "src": [evil, "<pad>"], "<b>": [evil]}
+    html = show([[[1.0], [2.0]]], "batch src <b>", labels=labels, title=evil)._repr_html_()
     assert {tag for tag, _ in Tags(html).tags}.isdisjoint({"script", "b", "pad"})
     assert "&lt;script&gt;" in html and "&lt;pad&gt;" in html
 
@@ -130,6 +132,27 @@ def test_colour_is_never_text():
 def test_minus_infinity_is_hatched_and_named():
     html = show([[-torch.inf, 1.0]], "query key")._repr_html_()
     assert re.search(r"repeating-linear-gradient[^>]*>-inf<", html)
+    assert re.search(r"background:#f4a582[^>]*>1\.0000<", html)  # the largest of what is finite
+
+
+def test_each_leading_axis_has_its_bracket_and_each_matrix_its_name():
+    html = show(TWELVE, "batch src d_model")._repr_html_()
+    assert re.findall(r">([^<>]*)</caption>", html) == ["batch 0", "batch 1"]
+    assert html.count("border-left:3px dotted #CC79A7;border-right:3px dotted #CC79A7") == 2
+    html = show(torch.zeros(2, 3, 1, 1), "batch head query key")._repr_html_()
+    assert html.count("border-left:3px dotted #CC79A7") == 2
+    assert html.count("border-left:4px double #009E73") == 6
+    assert "batch 1, head 2</caption>" in html
+
+
+def test_only_the_matrix_that_is_pointed_at_is_shown_and_its_element_is_framed():
+    lit = torch.zeros(2, 2, 3, dtype=torch.bool)
+    lit[1, 0, 2] = True
+    table = replace(Table.of(TWELVE, "batch src d_model"), lit=lit)
+    html = Shown(table)._repr_html_()
+    assert html.count("<table") == 1
+    assert re.findall(r"<strong>([^<]*)</strong>", html) == ["0.4000"]
+    assert html.count("box-shadow") == 1
 
 
 @pytest.mark.parametrize("share", [-1.0, -0.4, 0.0, 0.3, 1.0])
