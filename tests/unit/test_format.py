@@ -124,6 +124,11 @@ def test_a_long_axis_shows_its_two_ends():
     assert len(format_tensor(torch.zeros(20, 20, 3), "a b c").splitlines()) < 90
 
 
+def test_a_list_is_read_in_full_precision_whatever_the_default():
+    torch.set_default_dtype(torch.float32)
+    assert format_tensor([0.1234567891], "key", decimals=10).endswith("0.1234567891")
+
+
 def test_an_empty_tensor_says_so():
     assert format_tensor(torch.zeros(0, 3), "src d_model") == "(src=0, d_model=3)  empty"
 

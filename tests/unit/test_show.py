@@ -77,6 +77,7 @@ def test_what_cannot_be_shown_is_refused_with_a_reason(x, message):
 def test_a_trace_entry_brings_its_name():
     entry = SimpleNamespace(value=TWELVE, axes=("batch", "src", "d_model"), name="src_input")
     assert repr(show(entry)).startswith("src_input (batch=2, src=2, d_model=3)\n")
+    assert repr(show(entry, "batch seq d_model")).startswith("src_input (batch=2, seq=2, ")
     assert repr(show(entry, title="other")).startswith("other (batch=2, ")
 
 
@@ -133,6 +134,10 @@ def test_minus_infinity_is_hatched_and_named():
     html = show([[-torch.inf, 1.0]], "query key")._repr_html_()
     assert re.search(r"repeating-linear-gradient[^>]*>-inf<", html)
     assert re.search(r"background:#f4a582[^>]*>1\.0000<", html)  # the largest of what is finite
+
+
+def test_a_dot_for_false_is_explained_even_where_it_stands_alone():
+    assert "(scalar)  · = False" in show(torch.tensor(False), "")._repr_html_()
 
 
 def test_each_leading_axis_has_its_bracket_and_each_matrix_its_name():

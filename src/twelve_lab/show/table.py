@@ -97,7 +97,7 @@ class Table:
     @property
     def legend(self) -> str:
         """Say how False is written, for a mask."""
-        return "  · = False" if self.values.dtype == torch.bool and self.axes else ""
+        return "  · = False" if self.values.dtype == torch.bool else ""
 
     @property
     def compact(self) -> Table:
