@@ -124,6 +124,11 @@ def test_a_long_axis_shows_its_two_ends():
     assert len(format_tensor(torch.zeros(20, 20, 3), "a b c").splitlines()) < 90
 
 
+def test_no_names_at_all_fit_no_axis():
+    with pytest.raises(ValueError, match=r"labels\['key'\] has 0 names, but axis key has size 2"):
+        format_tensor(torch.zeros(2), "key", labels={"key": []})
+
+
 def test_a_list_is_read_in_full_precision_whatever_the_default():
     torch.set_default_dtype(torch.float32)
     assert format_tensor([0.1234567891], "key", decimals=10).endswith("0.1234567891")

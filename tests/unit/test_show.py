@@ -176,6 +176,14 @@ def test_shades_are_symmetric_about_a_white_zero():
     assert signed_fill(2.0, 2.0) == signed_fill(0.5, 0.5) == "#f4a582"
     assert signed_fill(-2.0, 2.0) == "#92c5de"
     assert (weight_fill(0.0), weight_fill(1.0)) == (PAPER, "#969696")
+    assert (signed_fill(3.0, 2.0), weight_fill(1 + 1e-9)) == ("#f4a582", "#969696")
+
+
+def test_a_shade_by_hand():
+    # 0.11 of the way is 0.275 of the first part, from (255, 255, 255) to (253, 219, 199).
+    assert signed_fill(0.11, 1.0) == f"#{254:02x}{245:02x}{240:02x}"
+    # 0.05 gives 250.5 for the second: a tie goes up, whatever the last bits of the value say.
+    assert signed_fill(0.05, 1.0) == f"#{255:02x}{251:02x}{248:02x}"
 
 
 def test_axes_have_the_colours_of_the_style_guide():
@@ -185,6 +193,8 @@ def test_axes_have_the_colours_of_the_style_guide():
     assert axis_style("head*d_k") == axis_style("d_k") == axis_style("d_v")
     assert axis_style("vocab")[:2] == ("#000000", "dashdot")
     assert axis_style("anything") == NEUTRAL
+    assert axis_style("head").css == "4px double #009E73"
+    assert axis_style("vocab").css == "1px dashed #000000"
 
 
 def test_no_two_axes_differ_by_colour_alone():

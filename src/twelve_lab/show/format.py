@@ -51,8 +51,7 @@ def rounding_margin(x: Any, decimals: int = 4) -> float:
     if not values.is_floating_point() or not torch.isfinite(values).any():
         return math.inf
     steps = (values[torch.isfinite(values)].abs() + _push(decimals)) * 10**decimals - 0.5
-    # Below zero there is no boundary: the magnitude cannot go there.
-    return float((steps - steps.round().clamp(min=0)).abs().min()) / 10**decimals
+    return float((steps - steps.round()).abs().min()) / 10**decimals
 
 
 def format_tensor(

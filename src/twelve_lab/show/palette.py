@@ -28,7 +28,7 @@ class AxisStyle(NamedTuple):
     def css(self) -> str:
         """Write the style as a CSS border, which knows no dash-dot: dashed and thin stands in."""
         line, width = ("dashed", 1.0) if self.line == "dashdot" else (self.line, self.width)
-        return f"{max(width, 3) if line == 'double' else width:g}px {line} {self.colour}"
+        return f"{width:g}px {line} {self.colour}"
 
 
 _BATCH = AxisStyle("#CC79A7", "dotted", 3)
