@@ -189,50 +189,65 @@ def masked_weights(scores: Tensor, mask: Tensor) -> Tensor:
     return hidden.softmax(-1).masked_fill(empty, 0.0)
 
 
-WRONG_WEIGHTS = (
-    mistake(
-        masked_weights,
-        "mask-inverted",
-        'You hid what the mask allows: here True means "may attend", so hide where the mask is '
-        "False.",
-        by=lambda scores, mask: masked_weights(scores, ~mask),
-        plant=Plant("attention", "hidden = ~attn_mask\n", "hidden = attn_mask\n"),
-    ),
-    mistake(
-        masked_weights,
-        "mask-multiplied",
-        "Your hidden scores became 0, and e^0 is 1, so a hidden key still gets a share: it needs a "
-        "numerator of 0, which a score of minus infinity gives.",
-        by=lambda scores, mask: (scores * mask).softmax(-1),
-        plant=Plant("attention", _HIDE, "scores * attn_mask"),
-    ),
-    mistake(
-        masked_weights,
-        "mask-after-softmax",
-        "You hid the weights when they were shared out, so the rows no longer sum to 1: hide "
-        "before, so that hidden keys are left out of the sum too.",
-        by=lambda scores, mask: scores.softmax(-1) * mask,
-        plant=Plant("attention", _SHARE, "scores.softmax(-1) * attn_mask"),
-    ),
-    mask_finite := mistake(
-        masked_weights,
-        "mask-finite",
-        "You hid with a large negative number, so a query with nothing to attend to shares itself "
-        "out evenly: use minus infinity, and zeros for such a row.",
-        by=lambda scores, mask: scores.masked_fill(~mask, -1e9).softmax(-1),
-        hidden_in={"padding", "causal", "all sizes differ"},
-        plant=Plant("attention", _SHARE, "scores.masked_fill(hidden, -1e9).softmax(-1)"),
-    ),
-    mistake(
-        masked_weights,
-        "mask-empty-row",
-        "A query with nothing to attend to became nan, for its numerators and their sum are all 0, "
-        "and 0/0 is nan: give such a row zeros.",
-        by=lambda scores, mask: scores.masked_fill(~mask, -math.inf).softmax(-1),
-        hidden_in={"padding", "causal", "all sizes differ"},
-        plant=Plant("attention", _SHARE, "masked_scores.softmax(-1)"),
-    ),
+@mistake(
+    masked_weights,
+    "mask-inverted",
+    plant=Plant("attention", "hidden = ~attn_mask\n", "hidden = attn_mask\n"),
 )
+def mask_inverted(scores: Tensor, mask: Tensor) -> Tensor:
+    """You hid what the mask allows: here True means "may attend", so hide where the mask is
+    False.
+    """
+    return masked_weights(scores, ~mask)
+
+
+@mistake(masked_weights, "mask-multiplied", plant=Plant("attention", _HIDE, "scores * attn_mask"))
+def mask_multiplied(scores: Tensor, mask: Tensor) -> Tensor:
+    """Your hidden scores became 0, and e^0 is 1, so a hidden key still gets a share: it needs a
+    numerator of 0, which a score of minus infinity gives.
+    """
+    return (scores * mask).softmax(-1)
+
+
+@mistake(
+    masked_weights,
+    "mask-after-softmax",
+    plant=Plant("attention", _SHARE, "scores.softmax(-1) * attn_mask"),
+)
+def mask_after_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """You hid the weights when they were shared out, so the rows no longer sum to 1: hide
+    before, so that hidden keys are left out of the sum too.
+    """
+    return scores.softmax(-1) * mask
+
+
+@mistake(
+    masked_weights,
+    "mask-finite",
+    hidden_in={"padding", "causal", "all sizes differ"},
+    plant=Plant("attention", _SHARE, "scores.masked_fill(hidden, -1e9).softmax(-1)"),
+)
+def mask_finite(scores: Tensor, mask: Tensor) -> Tensor:
+    """You hid with a large negative number, so a query with nothing to attend to shares itself
+    out evenly: use minus infinity, and zeros for such a row.
+    """
+    return scores.masked_fill(~mask, -1e9).softmax(-1)
+
+
+@mistake(
+    masked_weights,
+    "mask-empty-row",
+    hidden_in={"padding", "causal", "all sizes differ"},
+    plant=Plant("attention", _SHARE, "masked_scores.softmax(-1)"),
+)
+def mask_empty_row(scores: Tensor, mask: Tensor) -> Tensor:
+    """A query with nothing to attend to became nan, for its numerators and their sum are all 0,
+    and 0/0 is nan: give such a row zeros.
+    """
+    return scores.masked_fill(~mask, -math.inf).softmax(-1)
+
+
+WRONG_WEIGHTS = (mask_inverted, mask_multiplied, mask_after_softmax, mask_finite, mask_empty_row)
 again(
     masked_weights,
     "mask-inverted",

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twelve_lab import exercises
+
 
 @dataclass(frozen=True)
 class Source:
@@ -43,6 +45,9 @@ def source(thing: type | Callable[..., object]) -> Source:
         del lines[node.lineno - 1 : node.end_lineno]
         if node.lineno - 1 < len(lines) and not lines[node.lineno - 1].strip():
             del lines[node.lineno - 1]
+    if getattr(thing, "__module__", "").startswith(f"{exercises.__name__}."):
+        # What declares an exercise is no part of the answer to it.
+        lines = lines[ast.parse(text).body[0].lineno - 1 :]
     return Source("\n".join(lines).rstrip())
 
 
