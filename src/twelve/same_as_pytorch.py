@@ -257,7 +257,8 @@ def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer 
     names = {F.relu: "relu", torch.relu: "relu", nn.ReLU: "relu", F.gelu: "gelu", nn.GELU: "gelu"}
     name = names.get(function, names.get(type(function)))
     if name is None or getattr(function, "approximate", "none") != "none":
-        raise ValueError(f"from_torch: activation must be ReLU or exact GELU, got {function}")
+        called = getattr(function, "__name__", function)
+        raise ValueError(f"from_torch: activation must be ReLU or exact GELU, got {called}")
     return kind(theirs.linear1.in_features, 1, norm_first=theirs.norm_first, activation=name)
 
 
