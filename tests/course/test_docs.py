@@ -150,6 +150,9 @@ def test_the_map_of_the_readme_names_only_what_is_there():
     assert len(paths) > 8
     for path in paths:
         assert (ROOT / path).exists(), path
+    rooms = [path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")]
+    folders = {f"{path.parent.relative_to(ROOT).as_posix()}/" for path in rooms}
+    assert folders - set(paths) == {"tests/", "tests/products/browser/"}
 
 
 def test_the_examples_of_the_readme_run_and_print_what_it_shows(capsys):
