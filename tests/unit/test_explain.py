@@ -572,6 +572,8 @@ def test_errors_say_what_is_wrong_and_what_to_do(monkeypatch):
         ValueError, match=r"one whole number for each axis .*, not \(\(0, 0, 0\),\)"
     ):
         trace["logits"].explain((0, 0, 0))
+    with pytest.raises(ValueError, match="one whole number for each axis"):
+        trace["logits"].explain(0, 0.5, 0)
     for depth in (0, "x", 1.5):
         with pytest.raises(ValueError, match=f"whole number of at least 1, got {depth!r}"):
             trace["logits"].explain(0, 0, 0, depth=depth)
@@ -765,7 +767,9 @@ def test_a_number_is_not_its_own_consumer():
         start = torch.tensor([1.0, 2.0], requires_grad=True) * 1.0
         x: Float[Tensor, " n"] = start.detach().requires_grad_()
         y: Float[Tensor, " n"] = x * x
+        unused: Float[Tensor, " n"] = x * 3
     y.sum().backward()
+    assert unused.grad is None
     given = trace["x"].explain_grad(1)
     assert [str(element) for element, _, _ in given.parts] == ["y[n 1]"]
     assert given.total == given.value == 4
