@@ -534,6 +534,27 @@ def test_a_gradient_says_through_which_numbers_it_came():
     assert end.text.endswith("= 1.0000, from what came after the trace")
 
 
+def test_a_gradient_writes_its_six_largest_shares_and_the_rest_in_one():
+    factors = torch.tensor([1.0, -8.0, 3.0, 2.0, 5.0, 4.0, 7.0, 6.0])
+    with Trace(grad=True) as trace:
+        x: Float[Tensor, ""] = torch.tensor(1.0, requires_grad=True) * 1.0
+        y: Float[Tensor, " n"] = x * factors
+    y.backward(torch.tensor([9.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5]))
+    with torch.no_grad():
+        lines = trace["x"].explain_grad().text.splitlines()
+    assert lines[0] == "gradient of x" and len(lines) == 9
+    assert lines[1] == "  + 9.0000 · 1.0000 = 9.0000 through y[n 0]"
+    assert lines[2] == "  + 1.0000 · -8.0000 = -8.0000 through y[n 1]"
+    assert [line[-2] for line in lines[3:7]] == list("6452")
+    assert lines[7:] == ["  + 5.0000 through 2 others", "  = 25.0000"]
+    with Trace(grad=True) as trace:
+        x: Float[Tensor, ""] = torch.tensor(1.0, requires_grad=True) * 1.0
+        y: Float[Tensor, " six"] = x * factors[:6]
+    y.sum().backward()
+    text = trace["x"].explain_grad().text
+    assert len(text.splitlines()) == 8 and "others" not in text
+
+
 def test_the_table_in_a_notebook_frames_what_was_used_and_escapes_names():
     trace = example.trace(on="cpu")
     html = trace["memory"].explain(1, 1, 0)._repr_html_()
