@@ -347,11 +347,31 @@ def test_inputs_lead_down_to_the_table_and_the_positions():
     (first, second) = trace["positional_encoding.encoded"].explain(0, 1, 2).inputs
     assert str(first) == "src_embedding.vectors[batch 0, src 1, d_model 2]"
     assert (second.name, second.index) == ("positional_encoding.positions", (1, 2))
+    assert "code:" in str(trace["positional_encoding.encoded"].explain(0, 1, 2))
+    assert "code:" not in str(trace["positional_encoding.encoded"].explain(0, 1, 2, depth=2))
     deeper = trace["positional_encoding.encoded"].explain(0, 1, 2, depth=2).inputs
     assert [(e.name, e.index) for e in deeper] == [
         ("src_embedding.weight", (1, 2)), ("positional_encoding.table", (1, 2)),
     ]  # fmt: skip
     assert sum(e.value for e in deeper) == trace["src_input"].value[0, 1, 2].item()
+
+
+def test_only_a_whole_axis_of_one_tensor_is_written_as_a_slice():
+    with Trace() as trace:
+        a: Float[Tensor, "row column"] = torch.tensor([[1.0, 2.0], [3.0, 4.0]]) * 1
+        b: Float[Tensor, " column"] = a[1] * 2
+        whole: Float[Tensor, ""] = a[1].sum()
+        mixed: Float[Tensor, ""] = torch.stack([a[0, 0], a[1, 1]]).sum()
+        both: Float[Tensor, ""] = torch.stack([a[0, 0], b[1]]).sum()
+        turned: Float[Tensor, ""] = b.flip(0).sum()
+        mean: Float[Tensor, ""] = a[:, 0].mean()
+    assert (whole, mixed, both, turned, mean) == (7, 5, 9, 14, 2)
+    for name, written in {
+        "whole": "sum(a[row 1, column :])", "mixed": "a[row 0, column 0] + a[row 1, column 1]",
+        "both": "a[row 0, column 0] + b[column 1]", "turned": "b[column 1] + b[column 0]",
+        "mean": "sum(a[row :, column 0]) / 2",
+    }.items():  # fmt: skip
+        assert f"  = {written}\n" in str(trace[name].explain())
 
 
 def test_a_long_sum_is_shortened_and_says_how_long_it_is():
@@ -816,6 +836,8 @@ def test_brackets_stand_where_the_order_of_operations_needs_them():
         Apply("==", (Apply("<", (x, y)), Apply("<", (y, x)))): "(2.0 < (-3.0)) == (-3.0 < 2.0)",
         divide(whole, x): "(2.0 ** 2 + (-3.0) * 2.0) / 2.0",
         divide(Total((x,)), x): "2.0 / 2.0",
+        add(whole, x): "(2.0 ** 2 + (-3.0) * 2.0) + 2.0",
+        subtract(Apply("==", (x, x)), Apply("<", (x, y))): "(2.0 == 2.0) - (2.0 < (-3.0))",
         add(x, whole): "2.0 + (2.0 ** 2 + (-3.0) * 2.0)",
         multiply(Dot((x, y), (y, x)), x): "(2.0 * (-3.0) + (-3.0) * 2.0) * 2.0",
         call("max", x, call("exp", y)): "max(2.0, math.exp(-3.0))",

@@ -115,7 +115,7 @@ class Symbols(Digits):
         """Write leaves that run along one whole axis of one tensor as a slice, or nothing."""
         cells = [part.cell for part in parts if isinstance(part, Leaf)]
         blocks = {id(self.record.block(cell)) for cell in cells}
-        if len(cells) < len(parts) or len(cells) < 2 or len(blocks) > 1:
+        if len(cells) < len(parts) or len(blocks) > 1:
             return ""
         block = self.record.block(cells[0])
         places = [block.index(cell) for cell in cells]

@@ -14,7 +14,7 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LEVEL = dict.fromkeys(COMPARISONS, 0) | {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
 # The side of an operator that binds one level tighter than the operator itself.
 TIGHT_LEFT = ("**", *COMPARISONS)
-TIGHT_RIGHT = ("-", "/", "**", *COMPARISONS)
+TIGHT_RIGHT = ("/", "**", *COMPARISONS)
 
 
 @dataclass(frozen=True, slots=True)
