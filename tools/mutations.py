@@ -30,6 +30,8 @@ METHODS = {
     "flatten", "masked_fill", "expand", "reshape", "strip", "lower", "items", "copy", "abs",
 }  # fmt: skip
 FUNCTIONS = {"abs", "sorted", "reversed", "tuple", "list", "set", "round", "float", "str"}
+# What they are given may stand in any order.
+SYMMETRIC = {"transpose", "min", "max", "minimum", "maximum", "equal", "gcd"}
 # Without these a class or a name is another thing, and every test says so.
 NEEDED = {"property", "staticmethod", "classmethod", "dataclass", "overload", "setter"}
 
@@ -205,7 +207,8 @@ class _Changes:
             yield *self._span(node), self._text(node.func.value)
         if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and one is not None:
             yield *self._span(node), self._text(one)
-        for left, right in zip(node.args, node.args[1:], strict=False):
+        symmetric = ast.unparse(node.func).rpartition(".")[2] in SYMMETRIC
+        for left, right in [] if symmetric else zip(node.args, node.args[1:], strict=False):
             kinds = {type(left), type(right)}
             if ast.Starred not in kinds and (ast.Constant not in kinds or len(kinds) == 1):
                 gap = self.data[self._span(left)[1] : self._span(right)[0]].decode()

@@ -32,6 +32,7 @@ from twelve_lab.check import MISTAKES
         ("x.softmax(-1)", {"x.softmax(-2)", "x.softmax(-0)"}),
         ("0.5", {"1.0"}),
         ("f(y, x)", {"f(x, y)"}),
+        ("torch.equal(y, x)", set()),
         ("f(x, keepdim=True)", {"f(x)", "f(x, keepdim=False)"}),
         ("f(norm='pre')", {"f()", "f(norm='prex')"}),
         ("x.detach()", {"x"}),
