@@ -3,6 +3,7 @@
 Usage: python -m tools.write_steps
 """
 
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -53,9 +54,10 @@ def exports(steps: Iterable[Step]) -> str:
     """
     steps = [step for step in steps if step.exports]
     imports = "".join(_import(step) for step in steps)
-    names = "".join(f'    "{name}",\n' for step in steps for name in step.exports)
+    names = ", ".join(f'"{name}"' for step in steps for name in step.exports) + ","
     head = "__all__ = [  # noqa: RUF022 (reading order, not the alphabet)\n"
-    return f"{OPENING}{imports}\n{head}{names}]\n"
+    listed = textwrap.fill(names, 100, initial_indent="    ", subsequent_indent="    ")
+    return f"{OPENING}{imports}\n{head}{listed}\n]  # fmt: skip\n"
 
 
 def _import(step: Step) -> str:

@@ -17,7 +17,7 @@ from twelve_lab.check import EXERCISES
 
 MAX_BYTES = 300_000
 MAX_WORDS = 2_600
-MAX_LINES = 16
+MAX_LINES = 17
 ANATOMY = (
     "Where we are", "Why we need it", "The idea", "The equation", "By hand", "Step by step",
     "The layer", "Break it", "Exercises", "Recap and next",
