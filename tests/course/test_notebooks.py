@@ -118,7 +118,7 @@ def stores(kind, **fields):
         (source("x = 1;"), "a hidden output"),
         (source("Out[1]"), "the output history"),
         (source("import sys\nsys.path.append('.')"), "holds sys.path"),
-        (source("x = 1\n" * 17), "has 17 lines"),
+        (source("x = 1\n" * 18), "has 18 lines"),
         (output("tensor([1.], device='cuda:0')"), "prints 'device='"),
         (output("<object at 0x7f0123456789>"), "which another machine would not"),
         (output("/home/somebody/file"), "which another machine would not"),
