@@ -45,6 +45,10 @@ SPLIT[0, 0] = SPLIT[1, 0] = SPLIT[1, 1] = SPLIT[2:, 2:] = 1
             "Query 0 at key 0 and key 1 (0.4000 each).",
         ),
         (
+            lambda: draw.attention([[0.7, 0.3, 0.0]], "query key", title=TITLE),
+            "Query 0 at key 0 (0.7000).",
+        ),
+        (
             lambda: draw.attention([[0.0, 0.0], [0.0, 0.0]], "query key", title=TITLE),
             "Query 0 and query 1 at nothing.",
         ),
@@ -225,8 +229,9 @@ def test_a_mask_has_a_tick_for_each_true_and_no_other():
 
 
 def test_matmul_writes_out_the_highlighted_sum():
-    drawing = draw.matmul([[1.0, 2.0]], [[3.0], [-4.0]], title=TITLE, names=("a", "b", "ab"))
-    assert drawing.summary.endswith("ab[0, 0] = 1.0000·3.0000 + 2.0000·(-4.0000) = -5.0000")
+    matrices = [[1.0, 2.0]], [[3.0, 5.0], [-4.0, -6.0]]
+    drawing = draw.matmul(*matrices, title=TITLE, names=("a", "b", "ab"), highlight=(0, 1))
+    assert drawing.summary.endswith("ab[0, 1] = 1.0000·5.0000 + 2.0000·(-6.0000) = -7.0000")
 
 
 def test_storage_tells_a_view_from_a_copy():

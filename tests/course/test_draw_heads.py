@@ -126,6 +126,19 @@ def test_a_bar_is_as_long_as_its_weight():
     assert_close(bars, trace[f"{PATH}.weights"].value[1, :, 0].flatten())
 
 
+def test_the_numbers_of_a_key_stand_in_its_row_under_the_names_of_their_columns():
+    drawing = figure("one head")
+    places = {text.get_position(): text.get_text() for text in drawing.figure.axes[0].texts}
+    for key in ("dog", "fish"):
+        height = next(y for (_, y), text in places.items() if text == key)
+        row = [text for (_, y), text in sorted(places.items()) if y == pytest.approx(height)]
+        row = [text for text in row if re.match(r"-?\d", text)]
+        assert row == re.search(rf"{key} +(.*\d\.\d{{4}})$", drawing.summary, re.M)[1].split()
+    left = {text: x for (x, _), text in places.items()}
+    assert left["key"] == left["each x by W_K"] < left["value"] == left["each x by W_V"]
+    assert left["match"] == left["query · key"] < left["scale"] < left["share"] == left["weights"]
+
+
 def test_the_row_that_asks_is_the_one_that_the_projection_reads():
     asked = {
         (PATH, True): "encoder.layers.0.self_attention_residual.norm.output",

@@ -103,7 +103,8 @@ def test_post_norm_has_its_norm_on_the_stream(post):
 
 def test_two_runs_and_two_tokens_have_a_lane_each(pre, post):
     both = stream([pre, post], ENCODER, sublayers=LOOK, labels=example.words)
-    assert {"dog, pre-norm", "dog, post-norm"} <= set(texts(both))
+    where = {text.get_text(): text.get_position()[0] for text in both.figure.axes[0].texts}
+    assert where["dog, pre-norm"] < where["dog, post-norm"]
     two = stream(pre, ENCODER, 0, (0, 1), sublayers=LOOK, labels=example.words)
     assert {"<pad>", "cat"} <= set(texts(two))
     answer = numbers(pre, f"{ENCODER}.self_attention.output", 0, 0)
@@ -167,6 +168,7 @@ def test_what_is_not_drawn_is_not_told(pre):
     assert not {"memory", "keys and values"} & set(texts(drawing))
     assert "memory" not in drawing.alt + drawing.summary
     assert {"self attention", "feed forward", "a = x + self attention"} <= set(texts(drawing))
+    assert texts(drawing).count("norm") == texts(drawing).count("answer") == 2
 
 
 def test_the_alt_text_tells_the_road(pre, companion):
