@@ -1,12 +1,11 @@
 """Every tensor of the walk equals an oracle in NumPy that was written from the equations alone."""
 
-import itertools
-
 import numpy as np
 import oracle
 import pytest
 import torch
 import torch.nn.functional as F
+from pairs import pairwise, spelled
 
 from twelve import Transformer
 from twelve_lab import Trace, example
@@ -26,16 +25,6 @@ LOSSES = [
     ({"activation": "gelu"}, 1.022050),
     ({"num_heads": 1}, 1.062053),
 ]
-
-
-def product(switches: dict[str, tuple]) -> list[dict[str, object]]:
-    return [
-        dict(zip(switches, choice, strict=True)) for choice in itertools.product(*switches.values())
-    ]
-
-
-def describe(switches: dict[str, object]) -> str:
-    return "-".join(f"{name}={value}" for name, value in switches.items())
 
 
 def run_oracle(weights: dict, data, *, padding: bool, **switches) -> oracle.Steps:
@@ -97,16 +86,16 @@ def compare(trace: Trace, expected: oracle.Steps) -> None:
         np.testing.assert_allclose(trace[name].value, value, rtol=0.0, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("switches", product(SWITCHES), ids=describe)
+@pytest.mark.parametrize("switches", pairwise(**SWITCHES), ids=spelled)
 def test_every_tensor_of_the_example_equals_the_oracle(switches):
     weights = oracle.example_weights(example.weights(), switches["num_heads"])
     compare(example.trace(**switches, on="cpu"), run_oracle(weights, example, **switches))
 
 
-COMPANION = product({name: SWITCHES[name] for name in SWITCHES if name != "num_heads"})
+COMPANION = pairwise(**{name: SWITCHES[name] for name in SWITCHES if name != "num_heads"})
 
 
-@pytest.mark.parametrize("switches", COMPANION, ids=describe)
+@pytest.mark.parametrize("switches", COMPANION, ids=spelled)
 def test_every_tensor_of_the_companion_equals_the_oracle(switches):
     companion = example.distinct
     padding, options = switches["padding"], {k: v for k, v in switches.items() if k != "padding"}

@@ -7,7 +7,9 @@ import re
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -77,9 +79,21 @@ def small_run(checkpoint: Path | None, after_step=None) -> tuple[list[float], Tr
     return losses, model
 
 
+@cache
+def never_stopped() -> tuple[list[float], Transformer]:
+    return small_run(None)
+
+
+@cache
+def whole_checkpoint() -> bytes:
+    with TemporaryDirectory() as folder:
+        small_run(Path(folder, "run.pt"))
+        return Path(folder, "run.pt").read_bytes()
+
+
 def assert_same_run(found: tuple[list[float], Transformer]) -> None:
     """Compare losses and weights, bit for bit, with a run that was never stopped."""
-    (losses, model), (expected, uninterrupted) = found, small_run(None)
+    (losses, model), (expected, uninterrupted) = found, never_stopped()
     assert losses == expected
     weights = uninterrupted.state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in model.state_dict().items())
@@ -420,9 +434,9 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path, how,
     assert_same_run(small_run(path))
 
 
-@pytest.mark.parametrize("stopped_at", [1, 3, 7, 12])
+@pytest.mark.parametrize("stopped_at", [1, 7, 12])
 def test_resuming_gives_the_same_losses_and_weights_as_never_stopping(tmp_path, stopped_at):
-    path = tmp_path / "folder" / "run.pt"
+    path = tmp_path / "a folder" / "in a folder" / "run.pt"
 
     def stop(done: int, loss: float) -> None:
         if done == stopped_at:
@@ -508,7 +522,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 
 def test_a_checkpoint_that_lacks_a_weight_is_refused(tmp_path):
     path = tmp_path / "run.pt"
-    small_run(path)
+    path.write_bytes(whole_checkpoint())
     state = torch.load(path)
     del state["model"]["encoder.norm.weight"]
     torch.save(state, path)
@@ -520,7 +534,7 @@ def test_a_checkpoint_that_lacks_a_weight_is_refused(tmp_path):
 
 def test_a_checkpoint_is_read_on_the_cpu_wherever_it_was_written(tmp_path, monkeypatch):
     path, load, asked = tmp_path / "run.pt", torch.load, []
-    small_run(path)
+    path.write_bytes(whole_checkpoint())
     monkeypatch.setattr(torch, "load", lambda *a, **named: asked.append(named) or load(*a, **named))
     small_run(path)
     assert [named["map_location"] for named in asked] == ["cpu"]
@@ -569,7 +583,7 @@ def test_what_is_not_said_is_what_the_documentation_says():
 
 def test_a_run_that_is_over_is_only_read(tmp_path):
     path = tmp_path / "run.pt"
-    small_run(path)
+    path.write_bytes(whole_checkpoint())
     before = path.read_bytes()
     assert_same_run(small_run(path, lambda *_: pytest.fail("another step was taken")))
     assert path.read_bytes() == before
@@ -617,7 +631,7 @@ def test_a_checkpoint_goes_on_only_with_the_same_settings(tmp_path):
 )
 def test_a_checkpoint_goes_on_only_with_the_same_model(tmp_path, change, theirs, ours):
     path = tmp_path / "run.pt"
-    small_run(path)
+    path.write_bytes(whole_checkpoint())
     torch.set_default_dtype(change.pop("dtype", torch.float64))
     other = small_model(**{"dropout": 0.2} | change)
     before = {name: weight.clone() for name, weight in other.state_dict().items()}
@@ -646,7 +660,7 @@ def damage(path: Path, how: str) -> None:
 @pytest.mark.parametrize("how", ["empty", "cut", "half", "one bit", "text"])
 def test_a_damaged_checkpoint_is_found_and_left_alone(tmp_path, how):
     path = tmp_path / "run.pt"
-    small_run(path)
+    path.write_bytes(whole_checkpoint())
     damage(path, how)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start afresh$"):
