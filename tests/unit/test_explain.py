@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
 from twelve.training import cross_entropy
 from twelve_lab import Trace, example
+from twelve_lab.explain.explanation import Element
 from twelve_lab.explain.expression import (
     Apply,
     Dot,
@@ -354,6 +355,16 @@ def test_inputs_lead_down_to_the_table_and_the_positions():
         ("src_embedding.weight", (1, 2)), ("positional_encoding.table", (1, 2)),
     ]  # fmt: skip
     assert sum(e.value for e in deeper) == trace["src_input"].value[0, 1, 2].item()
+
+
+def test_a_constant_is_written_as_a_root_where_it_is_one_and_inputs_are_listed_once():
+    with Trace() as trace:
+        x: Float[Tensor, ""] = torch.tensor(2.0) * 1
+        y: Float[Tensor, ""] = (x * math.sqrt(3) > -math.sqrt(3)) * x / 0.25 - x * math.inf
+    assert y == -math.inf and trace["y"].explain().inputs == [Element("x", (), (), 2.0)]
+    assert "= (x·sqrt(3) > -1.73205)·x / 0.25 - x·inf\n" in str(trace["y"].explain())
+    html = trace["y"].explain()._repr_html_()
+    assert "sqrt(3) &gt; -1.73205" in html and "math.sqrt(3) > " not in html
 
 
 def test_only_a_whole_axis_of_one_tensor_is_written_as_a_slice():

@@ -77,6 +77,5 @@ class Graph:
             for block in self.record.named.values():
                 for later in range(block.start, block.start + block.values.numel()):
                     for used in dict.fromkeys(leaves(self.shallow(later))):
-                        if used != later:
-                            self._after[used].append(later)
+                        self._after[used].append(later)
         return self._after[cell]
