@@ -5,7 +5,6 @@ is due. Nothing of that project is imported but its list of steps.
 """
 
 import ast
-import importlib.util
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -23,9 +22,9 @@ LIST = "src/twelve_lab/course.py"
 
 def load(root: Path) -> ModuleType:
     """Read the list of steps of a project, whichever is installed."""
-    spec = importlib.util.spec_from_file_location("course_of_a_root", root / LIST)
-    course = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(course)
+    course = ModuleType("course_of_a_root")
+    # From its text: of two texts of one size within a second, Python would run the compiled first.
+    exec(compile((root / LIST).read_text(encoding="utf-8"), root / LIST, "exec"), vars(course))
     return course
 
 
