@@ -492,6 +492,20 @@ def test_what_is_drawn_is_no_leak():
     assert LEAK not in found("03-positions-dropped", drawn, "numbers").message
 
 
+def test_one_hot_rows_that_count_the_words_of_the_sentence_are_too_short():
+    def counted(ids, table):
+        return F.one_hot(ids).to(table.dtype) @ table
+
+    found("02-embed", counted, "call", "as many words as sentences")
+
+
+def test_a_norm_of_a_whole_sentence_is_not_called_one_over_the_sequence():
+    def over_both(x, weight, bias):
+        return F.layer_norm(x, x.shape[-2:]) * weight + bias
+
+    found("07-layer-norm", over_both, "misconception", "a sentence as a whole")
+
+
 def test_an_axis_of_features_holds_no_words():
     turned = Task(
         name="turned",

@@ -101,6 +101,7 @@ BROKEN = [
     '{"version": 1, "exercises": {}}',
     '{"version": "0.1.0", "exercises": {"06-split-heads": {"solved": null}}}',
     '{"version": "0.1.0", "exercises": {"06-split-heads": 3}}',
+    "[" * 100_000,
 ]
 
 
@@ -115,6 +116,16 @@ def test_a_broken_file_is_named_and_left_as_it_is(folder, content, capsys):
     assert (folder / FILE).read_text(encoding="utf-8") == content
     with pytest.raises(ValueError, match=r"progress\.json is no progress of this course"):
         read(folder / FILE)
+
+
+def test_a_link_to_a_file_elsewhere_stays_a_link(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / FILE
+    (folder / FILE).rename(elsewhere)
+    (folder / FILE).symlink_to(elsewhere)
+    with pytest.raises(WrongAnswer):
+        check("06-split-heads", VIEW)
+    assert (folder / FILE).is_symlink()
+    assert read(elsewhere)["exercises"]["06-split-heads"]["wrong answers"] == 1
 
 
 def test_a_disk_that_takes_nothing_is_no_reason_to_stop(folder, monkeypatch, capsys):

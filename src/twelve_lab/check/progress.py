@@ -52,7 +52,7 @@ def read(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = content["exercises"].values()
         begun, sound = content["version"], all(map(_is_row, rows))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is no progress of this course: {error!r}") from error
     if not isinstance(begun, str) or not sound:
         raise ValueError(f"{path} is no progress of this course: a row of it is not whole")
@@ -177,7 +177,8 @@ def _is_row(row: Any) -> bool:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write aside, then put in place: a full disk leaves what was there."""
+    """Write aside, then put in place: a full disk leaves what was there, and a link stays one."""
+    path = path.resolve()
     aside = path.with_name(f".{path.name}.new")
     aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     os.replace(aside, path)

@@ -89,7 +89,6 @@ mistake(
     dim=-2,
     plant=Plant("normalization", _over("-1"), _over("1 if x.ndim == 3 else -1")),
 )
-again(layer_norm, "ln-sequence", line=("x, dim,", "x, tuple(range(1, x.ndim)),"))
 again(layer_norm, "ln-sequence", dim=1)
 mistake(
     layer_norm,
@@ -117,6 +116,12 @@ mistake(
     eps=1e-10,
     hidden_in=_LARGE,
     plant=Plant("normalization", _NORMALIZED, "(x - mean) / torch.sqrt(variance + 1e-10)"),
+)
+whole_sentence = misconception(
+    layer_norm,
+    "You normalised a sentence as a whole, over its words and features, so that words hear of each "
+    "other: normalise each word's own features, the last axis (-1).",
+    line=("x, dim,", "x, (-2, -1),"),
 )
 misconception(
     layer_norm,
@@ -211,10 +216,12 @@ mistake(
 )
 again(rms_norm, "ln-sequence", dim=-2)
 again(rms_norm, "ln-sequence", dim=1)
-again(rms_norm, "ln-sequence", line=("mean(dim,", "mean(tuple(range(1, x.ndim)),"))
 again(rms_norm, "ln-batch", dim=0)
 again(rms_norm, "ln-batch", line=("mean(dim,", "mean(tuple(range(x.ndim - 1)),"))
 again(rms_norm, "ln-no-keepdim", keepdim=False)
+misconception(
+    rms_norm, whole_sentence.sentence, line=("mean(dim,", "mean((-2, -1),")
+)
 misconception(
     rms_norm, "You divided by the mean square: take its root first.", line=("torch.sqrt", "")
 )
