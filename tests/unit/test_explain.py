@@ -243,7 +243,7 @@ TAKEN_APART = {
     "norm": lambda x: x.norm(dim=1), "norm of order 3": lambda x: torch.linalg.vector_norm(x, 3),
     "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, Z), "logsigmoid": lambda x: F.logsigmoid(-x),
     "any": lambda x: (x > 0.6).any(1), "all": lambda x: (x > 0.1).all(),
-    "in place": lambda x: (x * 1.0).cumsum_(1),
+    "in place": lambda x: (x * 1.0).cumsum_(1), "aminmax": lambda x: torch.aminmax(x, dim=1)[1],
 }  # fmt: skip
 # Torch imports its whole compiler before it takes these apart.
 SLOWLY = {
@@ -449,6 +449,7 @@ def test_what_is_filled_in_place_is_explained_through_every_view():
         y += 0.25
         y[:, 0].mul_(2)
         y.masked_fill_(x == 5, -1.0)
+        y[2, 2:].zero_()
         after: Float[Tensor, "a b"] = y
         late: Float[Tensor, " b"] = row.clone()
     assert torch.equal(late, after[1]) and late[1] == -1

@@ -20,7 +20,7 @@ from twelve_lab.cli import main
 from twelve_lab.explain.expression import Apply, Leaf, Number, Total
 from twelve_lab.explain.graph import Graph
 from twelve_lab.explain.record import Record
-from twelve_lab.sheet import HIDDEN, Formulas, LiveSheet, Place, _title, write_sheet
+from twelve_lab.sheet import HIDDEN, LONGEST, Formulas, LiveSheet, Place, _title, write_sheet
 from twelve_lab.show.format import format_number
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -209,12 +209,15 @@ def test_a_layer_of_ones_own_becomes_a_sheet_too(computed, tmp_path):
         minus: Float[Tensor, "seq d_model"] = (-y) ** 2 - -y - (-(y**2) - 2 ** (-y))
         above: Bool[Tensor, "seq d_model"] = ((y > 0) == (x != 0)) & ~(y <= x) | (x >= y * 2)
         lit: Float[Tensor, "seq d_model"] = 3 * above - (y < x) / (1 + x.softmax(1))
-        some: Bool[Tensor, " seq"] = (y > 0).any(1) & torch.logical_not((x > -9).all(1))
+        some: Bool[Tensor, " seq"] = (x > x[:, :1]).any(1) & torch.logical_not((x >= 0).all(1))
+        large: Float[Tensor, "seq d_model"] = (x * 1000).softmax(1)
         twice: Float[Tensor, "seq d_model"] = 2 / x.softmax(1) - (x - (y - z)) / (x / y)
-    assert {t.shape for t in (z, minus, above, lit, twice)} == {(2, 3)} and some.shape == (2,)
+    assert {t.shape for t in (z, minus, above, lit, large, twice)} == {(2, 3)} and some.shape == (
+        2,
+    )
     live = LiveSheet(trace)
     count, off = differences(computed(live, tmp_path), live, trace)
-    assert off == [] and count == 2 * 4 * 3 + 2 * 3 * 7 + 2
+    assert off == [] and count == 2 * 4 * 3 + 2 * 3 * 8 + 2
 
 
 @needs_office
@@ -295,6 +298,8 @@ def test_a_minus_in_front_and_a_comparison_stand_in_brackets():
         assert Formulas(live, "sheet").write(tree) == text
     with pytest.raises(ValueError, match="no spreadsheet function for sinh; add one to FUNCTIONS"):
         Formulas(live, "sheet").write(Apply("sinh", (x,)))
+    with pytest.raises(ValueError, match="a spreadsheet cannot hold inf"):
+        Formulas(live, "sheet").write(Number(math.inf))
 
 
 def test_an_embedding_table_that_was_turned_is_not_looked_up_in_place():
@@ -302,9 +307,10 @@ def test_an_embedding_table_that_was_turned_is_not_looked_up_in_place():
     with Trace(table) as trace:
         y: Float[Tensor, "seq d_model"] = F.embedding(torch.tensor([1, 0]), table.weight.T)
         z: Float[Tensor, "seq d_model"] = F.embedding(torch.tensor([1, 0]), table.weight)
+        made: Float[Tensor, "seq d_model"] = F.embedding(torch.tensor([1, 0]), 2 * table.weight)
     live = LiveSheet(trace)
-    assert y.shape == z.shape
-    assert differences(Calculator(live), live, trace) == (8, [])
+    assert y.shape == z.shape == made.shape
+    assert differences(Calculator(live), live, trace) == (12, [])
     place = live.cell("z", 0, 1)
     assert "INDEX(" in live.workbook[place.sheet].cell(place.row, place.column).value
 
@@ -334,6 +340,7 @@ def test_sheets_with_the_same_short_name_are_told_apart():
     words = "06 encoder.layers.0.self_attention and more of it"
     titles = [_title(words, taken) for _ in range(11)]
     assert len({title.lower() for title in titles}) == 11 and max(map(len, titles)) == 31
+    assert _title("Other", taken) == "Other" and _title("other", taken) == "other#2"
     assert titles[0] == "06 enc.0.self_att and more of i" and titles[1].endswith(" of#2")
 
 
@@ -352,6 +359,7 @@ def test_errors_say_what_is_wrong(tmp_path, monkeypatch):
         pass
     with pytest.raises(ValueError, match="holds no tensor that can be explained"):
         bare.to_excel(tmp_path / "walk.xlsx")
+    assert LONGEST < 8192
     monkeypatch.setattr("twelve_lab.sheet.LONGEST", 100)
     with pytest.raises(ValueError, match=r"a formula of \d+ characters is more than the 100"):
         write_sheet(tmp_path / "walk.xlsx", trace)

@@ -84,12 +84,6 @@ def _kind(tensor: Tensor) -> str:
     return str(tensor.dtype if tensor.is_complex() else tensor.layout).removeprefix("torch.")
 
 
-def _out_of_place(func: OpOverload) -> OpOverload:
-    """Find the operation that gives what this one writes into its first argument."""
-    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::")[:-1], None)
-    return getattr(packet, func._overloadname, func)
-
-
 def _direct(func: OpOverload) -> Callable[..., Any]:
     """Go past the dispatcher where torch takes an operation apart: it imports the compiler."""
     return getattr(func, "impl_aten", func)
@@ -396,7 +390,7 @@ class Record(TorchDispatchMode):
         else:
             block = self._allocate(target)
             if name not in GIVEN:
-                block.made = Operation(name, _out_of_place(func), arguments, kwargs, target.shape)
+                block.made = Operation(name, func, arguments, kwargs, target.shape)
             fresh = self._cells[id(target)][1]
         self._assign(target, fresh)
         self._spread(target, fresh)
