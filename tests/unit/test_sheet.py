@@ -357,8 +357,11 @@ def test_errors_say_what_is_wrong(tmp_path, monkeypatch):
         trace.to_excel(tmp_path / "walk.csv")
     with Trace(explain=False) as bare:
         pass
-    with pytest.raises(ValueError, match="holds no tensor that can be explained"):
-        bare.to_excel(tmp_path / "walk.xlsx")
+    with Trace() as empty:
+        pass
+    for run_of_nothing in (bare, empty):
+        with pytest.raises(ValueError, match="holds no tensor that can be explained"):
+            run_of_nothing.to_excel(tmp_path / "walk.xlsx")
     assert LONGEST < 8192
     monkeypatch.setattr("twelve_lab.sheet.LONGEST", 100)
     with pytest.raises(ValueError, match=r"a formula of \d+ characters is more than the 100"):
