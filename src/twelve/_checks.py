@@ -94,9 +94,8 @@ def check_same(owner: str, axis: str, **found: object) -> None:
 
 def check_types(owner: str, **tensors: Tensor) -> None:
     """Refuse tensors of different types, unless autocast is there to bring them together."""
-    first, *others = tensors.values()
-    differ = any(other.dtype != first.dtype for other in others)
-    if differ and not torch.is_autocast_enabled(first.device.type):
+    types = {one.dtype for one in tensors.values()}
+    if len(types) > 1 and not torch.is_autocast_enabled(next(iter(tensors.values())).device.type):
         check_same(owner, "the type", **{name: one.dtype for name, one in tensors.items()})
 
 

@@ -59,7 +59,8 @@ class Linear(nn.Module):
             ValueError: If the last axis is not d_in, or x has another type than the weight.
         """
         check_axis("Linear", "x", x, "d_in", self.d_in)
-        check_types("Linear", x=x, weight=self.weight)
+        if x.dtype != self.weight.dtype:
+            check_types("Linear", x=x, weight=self.weight)
         return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
