@@ -1,10 +1,16 @@
 """The checks that several layers share: each raises a ValueError with names and numbers."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+
+def shows(*names: str) -> Callable[[nn.Module], str]:
+    """Make the extra_repr of a layer: what print(model) lists of its settings."""
+    return lambda layer: ", ".join(f"{name}={getattr(layer, name)}" for name in names)
 
 
 def described(value: object) -> str:
@@ -34,23 +40,20 @@ def check_dropout(owner: str, dropout: float) -> None:
         raise ValueError(f"{owner}: dropout must be at least 0 and below 1, got {dropout!r}")
 
 
-def check_eps(owner: str, eps: float) -> None:
-    """Refuse an eps that would let a constant row divide by zero."""
-    if not isinstance(eps, Real) or not eps > 0.0:
-        raise ValueError(f"{owner}: eps must be above 0, got {eps!r}")
+def check_above_zero(owner: str, **numbers: float) -> None:
+    """Refuse what is no finite number above 0: a divisor, or the size of a step."""
+    for name, number in numbers.items():
+        if not isinstance(number, Real) or not 0.0 < number < math.inf:
+            raise ValueError(f"{owner}: {name} must be above 0 and finite, got {number!r}")
 
 
 def check_ids(owner: str, **arguments: Tensor) -> None:
     """Refuse what are no token ids of whole sentences."""
     for name, ids in arguments.items():
         if not isinstance(ids, Tensor) or ids.dtype not in (torch.int64, torch.int32):
-            raise ValueError(
-                f"{owner}: {name} must be int64 or int32 token ids, got {described(ids)}"
-            )
-        if ids.ndim != 2:
-            raise ValueError(
-                f"{owner}: {name} must have the axes (batch, seq), got shape {tuple(ids.shape)}"
-            )
+            wanted = "int64 or int32 token ids"
+            raise ValueError(f"{owner}: {name} must be {wanted}, got {described(ids)}")
+        _check_rank(owner, name, ids, 2)
 
 
 def check_axis(
@@ -67,18 +70,19 @@ def check_axis(
         rank: Required number of axes; any from 1 on if not given.
     """
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise ValueError(
-            f"{owner}: {argument} must hold floating-point numbers, got {described(x)}"
-        )
-    fits = x.ndim >= 1 if rank is None else x.ndim == rank
-    if not fits:
-        wanted = "an axis" if rank is None else f"{rank} axes"
-        raise ValueError(f"{owner}: {argument} must have {wanted}, got shape {tuple(x.shape)}")
-    if x.size(-1) != size:
-        raise ValueError(
-            f"{owner}: the last axis of {argument} must be {axis}={size}, "
-            f"got {x.size(-1)} in shape {tuple(x.shape)}"
-        )
+        wanted = "must hold floating-point numbers"
+        raise ValueError(f"{owner}: {argument} {wanted}, got {described(x)}")
+    if rank is not None:
+        _check_rank(owner, argument, x, rank)
+    found = x.size(-1) if x.ndim else "none"
+    if found != size:
+        wanted = f"the last axis of {argument} must be {axis}={size}"
+        raise ValueError(f"{owner}: {wanted}, got {found} in shape {tuple(x.shape)}")
+
+
+def _check_rank(owner: str, argument: str, x: Tensor, rank: int) -> None:
+    if x.ndim != rank:
+        raise ValueError(f"{owner}: {argument} must have {rank} axes, got shape {tuple(x.shape)}")
 
 
 def check_same(owner: str, axis: str, **found: object) -> None:
@@ -87,8 +91,7 @@ def check_same(owner: str, axis: str, **found: object) -> None:
     # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
     for other in others:
         if other != first:
-            plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in found.items()}
-            listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
+            listed = ", ".join(f"{name} has {size}" for name, size in found.items())
             raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
 
 
@@ -108,19 +111,16 @@ def check_mask(
     later shape would be wrong.
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise ValueError(
-            f"{owner}: the mask must be boolean (True = may attend), got {described(mask)}"
-        )
+        wanted = "the mask must be boolean (True = may attend)"
+        raise ValueError(f"{owner}: {wanted}, got {described(mask)}")
     if four_axes and mask.ndim != 4:
         # Three axes would broadcast against (head, query, key): where batch and heads are equal
         # in number, each head would silently get another sentence's mask.
-        raise ValueError(
-            f"{owner}: the mask must have the four axes (batch, head, query, key), 1 where it is "
-            f"shared, got shape {tuple(mask.shape)}"
-        )
-    tail = scores_shape[max(0, len(scores_shape) - mask.ndim) :]
-    pairs = zip(mask.shape, tail, strict=False)
-    if mask.ndim > len(tail) or not all(size in (1, wanted) for size, wanted in pairs):
+        wanted = "the four axes (batch, head, query, key), 1 where it is shared"
+        raise ValueError(f"{owner}: the mask must have {wanted}, got shape {tuple(mask.shape)}")
+    # From the last axis on: the mask may lack the first axes of the scores.
+    pairs = zip(reversed(mask.shape), reversed(scores_shape), strict=False)
+    if mask.ndim > len(scores_shape) or not all(size in (1, wanted) for size, wanted in pairs):
         raise ValueError(
             f"{owner}: a mask of shape {tuple(mask.shape)} does not broadcast to the scores "
             f"(..., query, key) of shape {tuple(scores_shape)}"

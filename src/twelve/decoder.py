@@ -6,10 +6,10 @@ Step 11 | notebooks/11_decoder.ipynb | tests/unit/test_decoder.py
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_positive, check_same
+from twelve._checks import check_axis, check_same
+from twelve.encoder import Stack
 from twelve.feed_forward import FeedForward
 from twelve.multi_head_attention import Cache, MultiHeadAttention
-from twelve.normalization import LayerNorm
 from twelve.residual import Residual
 
 
@@ -81,7 +81,7 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)
 
 
-class Decoder(nn.Module):
+class Decoder(Stack):
     """A stack of decoder layers, and after pre-norm layers one last norm.
 
     Args:
@@ -100,18 +100,7 @@ class Decoder(nn.Module):
         Vaswani et al. (2017), section 3.1. The final norm of pre-norm as in Encoder.
     """
 
-    def __init__(
-        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
-        num_layers: int = 6, norm_first: bool = True, fused: bool = False, **layer: object,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        check_positive("Decoder", num_layers=num_layers)
-        self.d_model = d_model
-        self.layers = nn.ModuleList(
-            DecoderLayer(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)
-            for _ in range(num_layers)
-        )
-        self.norm = LayerNorm(d_model, fused=fused) if norm_first else None
+    kind = DecoderLayer
 
     def forward(
         self,

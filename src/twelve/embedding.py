@@ -10,7 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_ids, check_positive, check_switch
+from twelve._checks import check_ids, check_positive, check_switch, shows
+
+
+def _outside(name: str, found: int, vocab_size: int) -> ValueError:
+    allowed = f"from 0 to {vocab_size - 1} (vocab_size={vocab_size})"
+    return ValueError(f"TokenEmbedding: {name} must lie {allowed}, got {found}")
 
 
 class TokenEmbedding(nn.Module):
@@ -39,10 +44,7 @@ class TokenEmbedding(nn.Module):
         check_positive("TokenEmbedding", vocab_size=vocab_size, d_model=d_model)
         check_switch("TokenEmbedding", scale=scale)
         if padding_idx is not None and not 0 <= padding_idx < vocab_size:
-            raise ValueError(
-                f"TokenEmbedding: padding_idx must be an id from 0 to {vocab_size - 1} "
-                f"(vocab_size={vocab_size}), got {padding_idx}"
-            )
+            raise _outside("padding_idx", padding_idx, vocab_size)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.padding_idx = padding_idx
@@ -77,18 +79,11 @@ class TokenEmbedding(nn.Module):
             )
         except IndexError:
             smallest, largest = int(ids.min()), int(ids.max())
-            raise ValueError(
-                f"TokenEmbedding: ids must lie from 0 to {self.vocab_size - 1} "
-                f"(vocab_size={self.vocab_size}), got {smallest if smallest < 0 else largest}"
-            ) from None
+            found = smallest if smallest < 0 else largest
+            raise _outside("ids", found, self.vocab_size) from None
         if not self.scale:
             return vectors
         scaled: Float[Tensor, "batch seq d_model"] = vectors * math.sqrt(self.d_model)
         return scaled
 
-    def extra_repr(self) -> str:
-        """Show the sizes in print(model)."""
-        return (
-            f"vocab_size={self.vocab_size}, d_model={self.d_model}, "
-            f"padding_idx={self.padding_idx}, scale={self.scale}"
-        )
+    extra_repr = shows("vocab_size", "d_model", "padding_idx", "scale")

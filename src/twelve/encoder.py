@@ -70,7 +70,26 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)
 
 
-class Encoder(nn.Module):
+class Stack(nn.Module):
+    """What the two stacks share: layers of one kind, and after pre-norm layers one last norm."""
+
+    kind: type[nn.Module]
+
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        num_layers: int = 6, norm_first: bool = True, fused: bool = False, **layer: object,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        check_positive(type(self).__name__, num_layers=num_layers)
+        self.d_model = d_model
+        self.layers = nn.ModuleList(
+            self.kind(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)
+            for _ in range(num_layers)
+        )
+        self.norm = LayerNorm(d_model, fused=fused) if norm_first else None
+
+
+class Encoder(Stack):
     """A stack of encoder layers, and after pre-norm layers one last norm.
 
     Args:
@@ -90,18 +109,7 @@ class Encoder(nn.Module):
         as a bare sum, so it needs a norm of its own: Xiong et al. (2020), figure 1b.
     """
 
-    def __init__(
-        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
-        num_layers: int = 6, norm_first: bool = True, fused: bool = False, **layer: object,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        check_positive("Encoder", num_layers=num_layers)
-        self.d_model = d_model
-        self.layers = nn.ModuleList(
-            EncoderLayer(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)
-            for _ in range(num_layers)
-        )
-        self.norm = LayerNorm(d_model, fused=fused) if norm_first else None
+    kind = EncoderLayer
 
     def forward(
         self,

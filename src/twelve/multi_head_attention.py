@@ -10,7 +10,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_dropout, check_mask, check_positive, check_same
+from twelve._checks import check_axis, check_dropout, check_mask, check_positive, check_same, shows
 from twelve.attention import scaled_dot_product_attention
 from twelve.linear import Linear
 
@@ -72,7 +72,7 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "batch key d_model"],
         mask: Bool[Tensor, "#batch #head #query _key"] | None = None,
         *,
-        cache: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Project, split into heads, attend in each, merge, project.
 
@@ -102,7 +102,9 @@ class MultiHeadAttention(nn.Module):
 
         if cache is not None:
             key_heads, value_heads = cache(key_heads, value_heads)
-        self._check_mask(mask, query_heads, key_heads)
+        if mask is not None:
+            scores_shape = (*query_heads.shape[:3], key_heads.size(2))
+            check_mask("MultiHeadAttention", mask, scores_shape, four_axes=True)
 
         blended = self._attend(query_heads, key_heads, value_heads, mask)
         merged: Float[Tensor, "batch query head*d_v"] = self._merge(blended)
@@ -137,14 +139,4 @@ class MultiHeadAttention(nn.Module):
         check_same(owner, "batch", query=query.size(0), key=key.size(0), value=value.size(0))
         check_same(owner, "the number of keys", key=key.size(1), value=value.size(1))
 
-    def _check_mask(self, mask: Tensor | None, query_heads: Tensor, key_heads: Tensor) -> None:
-        if mask is not None:
-            scores_shape = (*query_heads.shape[:3], key_heads.size(2))
-            check_mask("MultiHeadAttention", mask, scores_shape, four_axes=True)
-
-    def extra_repr(self) -> str:
-        """Show the sizes in print(model)."""
-        return (
-            f"d_model={self.d_model}, num_heads={self.num_heads}, d_k={self.d_k}, "
-            f"d_v={self.d_v}, dropout={self.dropout}, fused={self.fused}"
-        )
+    extra_repr = shows("d_model", "num_heads", "d_k", "d_v", "dropout", "fused")

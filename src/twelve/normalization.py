@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_eps, check_positive
+from twelve._checks import check_above_zero, check_axis, check_positive, shows
 
 # In half precision squares overflow or lose digits: the kernels of torch compute in float32 there.
 HALF = (torch.float16, torch.bfloat16)
@@ -36,7 +36,7 @@ class LayerNorm(nn.Module):
     def __init__(self, d_model: int, *, eps: float = 1e-5, fused: bool = False) -> None:
         super().__init__()
         check_positive("LayerNorm", d_model=d_model)
-        check_eps("LayerNorm", eps)
+        check_above_zero("LayerNorm", eps=eps)
         self.d_model = d_model
         self.eps = eps
         self.fused = fused
@@ -64,9 +64,7 @@ class LayerNorm(nn.Module):
         output: Float[Tensor, "*batch d_model"] = normalized * self.weight + self.bias
         return output
 
-    def extra_repr(self) -> str:
-        """Show the sizes in print(model)."""
-        return f"d_model={self.d_model}, eps={self.eps}, fused={self.fused}"
+    extra_repr = shows("d_model", "eps", "fused")
 
 
 class RMSNorm(nn.Module):
@@ -90,7 +88,7 @@ class RMSNorm(nn.Module):
     def __init__(self, d_model: int, *, eps: float = 1e-5, fused: bool = False) -> None:
         super().__init__()
         check_positive("RMSNorm", d_model=d_model)
-        check_eps("RMSNorm", eps)
+        check_above_zero("RMSNorm", eps=eps)
         self.d_model = d_model
         self.eps = eps
         self.fused = fused
@@ -116,6 +114,4 @@ class RMSNorm(nn.Module):
         output: Float[Tensor, "*batch d_model"] = normalized * self.weight
         return output
 
-    def extra_repr(self) -> str:
-        """Show the sizes in print(model)."""
-        return f"d_model={self.d_model}, eps={self.eps}, fused={self.fused}"
+    extra_repr = shows("d_model", "eps", "fused")

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_dropout, check_positive
+from twelve._checks import check_axis, check_dropout, check_positive, shows
 
 
 def sinusoid(max_len: int, d_model: int) -> Float[Tensor, "max_len d_model"]:
@@ -97,9 +97,7 @@ class PositionalEncoding(nn.Module):
         encoded: Float[Tensor, "batch seq d_model"] = x + positions
         return self.dropout(encoded)
 
-    def extra_repr(self) -> str:
-        """Show the sizes in print(model)."""
-        return f"d_model={self.d_model}, max_len={self.max_len}"
+    extra_repr = shows("d_model", "max_len")
 
 
 class LearnedPositionalEncoding(nn.Module):
@@ -146,6 +144,4 @@ class LearnedPositionalEncoding(nn.Module):
         encoded: Float[Tensor, "batch seq d_model"] = x + positions
         return self.dropout(encoded)
 
-    def extra_repr(self) -> str:
-        """Show the sizes in print(model)."""
-        return f"d_model={self.d_model}, max_len={self.max_len}"
+    extra_repr = shows("d_model", "max_len")

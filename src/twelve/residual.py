@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_dropout, check_switch, described
+from twelve._checks import check_axis, check_dropout, check_switch, described, shows
 from twelve.normalization import LayerNorm
 
 
@@ -75,16 +75,11 @@ class Residual(nn.Module):
         """Drop out what the sublayer answers, which must have the shape of what it was asked."""
         update = sublayer(x)
         if not isinstance(update, Tensor):
-            raise ValueError(
-                f"Residual: the sublayer must return one tensor, got {described(update)}"
-            )
+            wanted = "the sublayer must return one tensor"
+            raise ValueError(f"Residual: {wanted}, got {described(update)}")
         if update.shape != x.shape:
-            raise ValueError(
-                f"Residual: the sublayer must keep the shape {tuple(x.shape)}, "
-                f"it returned {tuple(update.shape)}"
-            )
+            wanted = f"the sublayer must keep the shape {tuple(x.shape)}"
+            raise ValueError(f"Residual: {wanted}, it returned {tuple(update.shape)}")
         return self.dropout(update)
 
-    def extra_repr(self) -> str:
-        """Show the sizes in print(model)."""
-        return f"d_model={self.d_model}, norm_first={self.norm_first}"
+    extra_repr = shows("d_model", "norm_first")

@@ -240,7 +240,7 @@ def _check_settings(steps: int, save_every: int, warmup: int, lr: float, clip: f
 def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored: int) -> None:
     owner, vocab_size = "cross_entropy", logits.size(-1) if logits.ndim else 0
     check_axis(owner, "logits", logits, "vocab", vocab_size, rank=3)
-    check_same(owner, "(batch, tgt)", logits=logits.shape[:2], labels=labels.shape)
+    check_same(owner, "(batch, tgt)", logits=tuple(logits.shape[:2]), labels=tuple(labels.shape))
     if labels.dtype != torch.int64:
         raise ValueError(f"{owner}: labels must be int64 ids, got {labels.dtype}")
     if not 0.0 <= label_smoothing <= 1.0:

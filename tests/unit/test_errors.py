@@ -62,6 +62,7 @@ def transform(src=(2, 5), tgt=(2, 4), **masks):
 SDPA = scaled_dot_product_attention
 SIZES = "must be a whole number of at least 1, got"
 DROPOUT = "dropout must be at least 0 and below 1, got"
+ABOVE = "eps must be above 0 and finite, got"
 SCORES = "does not broadcast to the scores (..., query, key) of shape"
 
 TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
@@ -149,11 +150,14 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         (lambda: FeedForward(3, dropout=None), f"FeedForward: {DROPOUT} None"),
     ],
     "eps that is not above 0": [
-        (lambda: LayerNorm(3, eps=0.0), "LayerNorm: eps must be above 0, got 0.0"),
-        (lambda: RMSNorm(3, eps=-1e-5), "RMSNorm: eps must be above 0, got -1e-05"),
-        (lambda: LayerNorm(3, eps=float("nan")), "LayerNorm: eps must be above 0, got nan"),
-        (lambda: LayerNorm(3, eps="1e-5"), "LayerNorm: eps must be above 0, got '1e-5'"),
-        (lambda: RMSNorm(3, eps=None), "RMSNorm: eps must be above 0, got None"),
+        (lambda: LayerNorm(3, eps=0.0), f"LayerNorm: {ABOVE} 0.0"),
+        (lambda: RMSNorm(3, eps=-1e-5), f"RMSNorm: {ABOVE} -1e-05"),
+        (
+            lambda: LayerNorm(3, eps=float("nan")),
+            f"LayerNorm: {ABOVE} nan",
+        ),
+        (lambda: LayerNorm(3, eps="1e-5"), f"LayerNorm: {ABOVE} '1e-5'"),
+        (lambda: RMSNorm(3, eps=None), f"RMSNorm: {ABOVE} None"),
     ],
     "a switch that is neither on nor off": [
         (
@@ -191,11 +195,11 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
     "a padding_idx outside the table": [
         (
             lambda: TokenEmbedding(4, 3, padding_idx=4),
-            "TokenEmbedding: padding_idx must be an id from 0 to 3 (vocab_size=4), got 4",
+            "TokenEmbedding: padding_idx must lie from 0 to 3 (vocab_size=4), got 4",
         ),
         (
             lambda: TokenEmbedding(4, 3, padding_idx=-1),
-            "TokenEmbedding: padding_idx must be an id from 0 to 3 (vocab_size=4), got -1",
+            "TokenEmbedding: padding_idx must lie from 0 to 3 (vocab_size=4), got -1",
         ),
     ],
     "ids out of range": [
@@ -284,11 +288,11 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         ),
         (
             lambda: padding_mask(ids(5)),
-            "padding_mask: ids must have the axes (batch, seq), got shape (5,)",
+            "padding_mask: ids must have 2 axes, got shape (5,)",
         ),
         (
             lambda: padding_mask(ids(2, 5, 1)),
-            "padding_mask: ids must have the axes (batch, seq), got shape (2, 5, 1)",
+            "padding_mask: ids must have 2 axes, got shape (2, 5, 1)",
         ),
     ],
     "a sentence that is too long": [
@@ -393,7 +397,7 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
     "too few or too many axes": [
         (
             lambda: TokenEmbedding(4, 3)(ids(2, 5, 1)),
-            "TokenEmbedding: ids must have the axes (batch, seq), got shape (2, 5, 1)",
+            "TokenEmbedding: ids must have 2 axes, got shape (2, 5, 1)",
         ),
         (
             lambda: PositionalEncoding(3)(x(2, 5, 1, 3)),
@@ -405,7 +409,7 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         ),
         (
             lambda: Linear(3, 4)(torch.tensor(1.0)),
-            "Linear: x must have an axis, got shape ()",
+            "Linear: the last axis of x must be d_in=3, got none in shape ()",
         ),
         (
             lambda: PositionalEncoding(3)(x(5, 3)),

@@ -23,7 +23,7 @@ from twelve_lab.trace.influence import influence
 _Masked = Callable[[Tensor, Tensor | None], Tensor]
 _Norm = Callable[[Tensor], Tensor]
 # Lines of the package that the mistakes change.
-_LAYER = "EncoderLayer(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)"
+_LAYER = "self.kind(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)"
 _LAYERS = (
     "        self.layers = nn.ModuleList(\n"
     f"            {_LAYER}\n"
