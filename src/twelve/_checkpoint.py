@@ -43,10 +43,8 @@ def resume(
     pairs = zip_longest(state["description"], _describe(model, settings), fillvalue="nothing")
     for theirs, ours in pairs:
         if theirs != ours:
-            raise ValueError(
-                f"train: the checkpoint {path.name} is of another model or other settings: it has "
-                f"{theirs}, where this run has {ours}"
-            )
+            other = f"the checkpoint {path.name} is of another model or other settings"
+            raise ValueError(f"train: {other}: it has {theirs}, where this run has {ours}")
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random"])
@@ -60,17 +58,14 @@ def _read(path: Path) -> dict[str, Any]:
         # torch does not compare the checksums that it writes: a flipped bit would go unnoticed.
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"the checksum of {damaged} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(state, dict) or "description" not in state:
-            raise ValueError("it was not written by train")
+        if damaged is not None or "description" not in state:
+            raise ValueError("a checksum is wrong, or it was not written by train")
+        return state
     except Exception as error:
         # What a damaged file raises depends on which byte was hit.
-        raise ValueError(
-            f"train: cannot resume from {path.name}: {error}. Move it away to start afresh"
-        ) from error
-    return state
+        message = f"cannot resume from {path.name}: {error}. Move it away to start afresh"
+        raise ValueError(f"train: {message}") from error
 
 
 def _describe(model: nn.Module, settings: dict[str, Any]) -> list[str]:

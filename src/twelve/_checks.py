@@ -91,7 +91,8 @@ def check_same(owner: str, axis: str, **found: object) -> None:
     # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
     for other in others:
         if other != first:
-            listed = ", ".join(f"{name} has {size}" for name, size in found.items())
+            plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in found.items()}
+            listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
             raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
 
 

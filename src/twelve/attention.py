@@ -72,6 +72,6 @@ def scaled_dot_product_attention(
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
     three = {"query": query, "key": key, "value": value}
     check_types(OWNER, **three)
-    check_same(OWNER, "the batch", **{name: tuple(one.shape[:-2]) for name, one in three.items()})
+    check_same(OWNER, "the batch", **{name: one.shape[:-2] for name, one in three.items()})
     check_same(OWNER, "d_k", query=query.size(-1), key=key.size(-1))
     check_same(OWNER, "the number of keys", key=key.size(-2), value=value.size(-2))

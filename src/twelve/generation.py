@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from twelve._checks import check_ids, check_positive
+from twelve._checks import check_above_zero, check_ids, check_positive, check_same
 from twelve.masks import causal_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.transformer import Transformer
@@ -60,25 +60,14 @@ class KeyValueCache:
                 cache: one sentence would be written into all.
         """
         start, stop = self.length, self.length + key_heads.size(2)
-        self._check("key_heads", self.keys, key_heads, stop - start)
-        self._check("value_heads", self.values, value_heads, stop - start)
-        if stop > self.keys.size(2):
-            raise ValueError(
-                f"KeyValueCache: there is room for {self.keys.size(2)} positions, {start} are "
-                f"taken and {stop - start} more were given"
-            )
+        keys, values = self.keys[:, :, start:stop], self.values[:, :, start:stop]
+        check_same("KeyValueCache", "the shape", key_heads=key_heads.shape, room=keys.shape)
+        check_same("KeyValueCache", "the shape", value_heads=value_heads.shape, room=values.shape)
         if stop > start:
-            self.keys[:, :, start:stop] = key_heads
-            self.values[:, :, start:stop] = value_heads
+            keys.copy_(key_heads)
+            values.copy_(value_heads)
             self.length = stop
         return self.keys[:, :, :stop], self.values[:, :, :stop]
-
-    @staticmethod
-    def _check(name: str, kept: Tensor, given: Tensor, new: int) -> None:
-        shape = (*kept.shape[:2], new, kept.size(3))
-        if given.shape != shape:
-            found = tuple(given.shape)
-            raise ValueError(f"KeyValueCache: {name} must be of shape {shape}, got {found}")
 
     @property
     def nbytes(self) -> int:
@@ -221,20 +210,17 @@ def sample(
         ValueError: As in `greedy_decode`, or if the temperature is not above 0, or top_k is not
             between 1 and the size of the vocabulary.
     """
-    if not 0.0 < temperature < math.inf:
-        raise ValueError(f"sample: temperature must be above 0 and finite, got {temperature!r}")
-    vocab_size = model.output_projection.d_out
-    check_positive("sample", top_k=vocab_size if top_k is None else top_k)
-    if top_k is not None and top_k > vocab_size:
-        raise ValueError(f"sample: top_k={top_k} is more than the {vocab_size} words there are")
+    check_above_zero("sample", temperature=temperature)
+    if top_k is not None:
+        check_positive("sample", top_k=top_k)
+        _check_most("sample", "top_k", top_k, model.output_projection.d_out, "words there are")
     generator = torch.Generator("cpu").manual_seed(seed)
 
     def draw(logits: Tensor) -> Tensor:
         probabilities = next_token_probabilities(logits, temperature=temperature, top_k=top_k)
-        # On the CPU, where one seed gives one sequence of draws whatever the device.
-        probabilities = probabilities.cpu()
-        _check_numbers("sample", probabilities.isnan().any())
-        drawn = torch.multinomial(probabilities, 1, generator=generator)
+        # On the CPU, where one seed gives one sequence of draws whatever the device. From NaN
+        # nothing can be drawn; what is drawn instead is thrown away at the end.
+        drawn = torch.multinomial(probabilities.cpu().nan_to_num(1.0), 1, generator=generator)
         return drawn.squeeze(-1).to(logits.device)
 
     ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
@@ -299,15 +285,14 @@ def _check_numbers(owner: str, nan: Tensor) -> None:
 def _check_model(owner: str, model: Transformer, max_len: int) -> None:
     check_positive(owner, max_len=max_len)
     if model.training:
-        raise ValueError(
-            f"{owner}: the model is in training mode, where dropout would change what it writes; "
-            "call model.eval() first"
-        )
+        raise ValueError(f"{owner}: the model is in training mode; call model.eval() first")
     table = model.positional_encoding.max_len
-    if max_len > table:
-        raise ValueError(
-            f"{owner}: max_len={max_len} is above the {table} positions of the model's table"
-        )
+    _check_most(owner, "max_len", max_len, table, "positions of the model's table")
+
+
+def _check_most(owner: str, name: str, size: int, most: int, of_what: str) -> None:
+    if size > most:
+        raise ValueError(f"{owner}: {name}={size} is above the {most} {of_what}")
 
 
 def _check(owner: str, model: Transformer, src: Tensor, max_len: int, **ids: int | None) -> None:
@@ -316,15 +301,12 @@ def _check(owner: str, model: Transformer, src: Tensor, max_len: int, **ids: int
         raise ValueError(f"{owner}: max_len={max_len} leaves no room for a word after the start")
     check_ids(owner, src=src)
     if not src.numel():
-        raise ValueError(
-            f"{owner}: src must be of shape (batch, src) with at least one sentence of one token, "
-            f"got {tuple(src.shape)}"
-        )
-    vocab_size = model.output_projection.d_out
+        wanted = "of shape (batch, src) with at least one sentence of one token"
+        raise ValueError(f"{owner}: src must be {wanted}, got {tuple(src.shape)}")
+    last = model.output_projection.d_out - 1
     for name, token in ids.items():
-        known = isinstance(token, Integral) and 0 <= token < vocab_size
-        if not known and not (name == "end_id" and token is None):
-            raise ValueError(
-                f"{owner}: {name}={token} is no id of the target vocabulary, which has "
-                f"0 to {vocab_size - 1}"
-            )
+        if token is None and name == "end_id":
+            continue
+        if not isinstance(token, Integral) or not 0 <= token <= last:
+            known = f"the target vocabulary, which has 0 to {last}"
+            raise ValueError(f"{owner}: {name}={token} is no id of {known}")

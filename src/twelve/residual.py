@@ -44,9 +44,7 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self,
-        x: Float[Tensor, "batch seq d_model"],
-        sublayer: Callable[[Tensor], Tensor],
+        self, x: Float[Tensor, "batch seq d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch seq d_model"]:
         """Add the sublayer's output to its input.
 

@@ -57,17 +57,16 @@ def to_torch(layer: nn.Module) -> nn.Module:
             both norm orders in one layer, an attention of which some projections have a bias, or
             are trained, and others not.
     """
-    return _counterpart("to_torch", TO_TORCH, layer, _names(layer), to_torch)
+    return _counterpart(to_torch, TO_TORCH, layer, _names(layer))
 
 
-def from_torch(module: nn.Module, *, fused: bool = False) -> nn.Module | tuple[Encoder, Decoder]:
+def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
     """Build our counterpart of a torch.nn module, with copies of its weights.
 
     Args:
         module: An nn.Linear, nn.Embedding, nn.LayerNorm, nn.MultiheadAttention, nn.Transformer, or
             one of its layers or stacks. Batch first or not, the weights are the same; ours is
             always batch first.
-        fused: Whether attention and norm call torch's fused kernels.
 
     Returns:
         A layer that gives the same numbers. Of an nn.Transformer its two stacks:
@@ -76,19 +75,14 @@ def from_torch(module: nn.Module, *, fused: bool = False) -> nn.Module | tuple[E
 
     Raises:
         ValueError: If the module is none of these (a subclass may compute anything) or uses what
-            ours lacks: add_bias_kv, add_zero_attn, another activation than ReLU and exact GELU, a
+            ours lacks: add_bias_kv, add_zero_attn, another activation than F.relu and F.gelu, a
             norm without weight or bias (as in a layer built with bias=False) or over several axes,
             an embedding with max_norm, scale_grad_by_freq or sparse.
     """
     if type(module) is nn.Transformer:
-        return from_torch(module.encoder, fused=fused), from_torch(module.decoder, fused=fused)
+        return from_torch(module.encoder), from_torch(module.decoder)
     names = {theirs: ours for ours, theirs in _names(module).items()}
-    convert = partial(from_torch, fused=fused)
-    ours = _counterpart("from_torch", FROM_TORCH, module, names, convert)
-    for part in ours.modules():
-        if hasattr(part, "fused"):
-            part.fused = fused
-    return ours
+    return _counterpart(from_torch, FROM_TORCH, module, names)
 
 
 def to_torch_mask(
@@ -148,22 +142,19 @@ def _may_attend(argument: str, mask: Tensor, ranks: tuple[int, ...]) -> Tensor:
     allowed = mask == 0
     adds = mask.is_floating_point() and bool((allowed | (mask == -torch.inf)).all())
     if mask.ndim not in ranks or not (mask.dtype == torch.bool or adds):
-        raise ValueError(
-            f"from_torch_mask: {argument} must be boolean, or hold nothing but 0 and -inf (what "
-            f"else it adds to the scores, ours cannot), on {' or '.join(map(str, ranks))} axes, "
-            f"got {described(mask)}"
-        )
+        axes = f"{' or '.join(map(str, ranks))} axes"
+        wanted = f"{argument} must be boolean, or hold nothing but 0 and -inf, on {axes}"
+        raise ValueError(f"from_torch_mask: {wanted}, got {described(mask)}")
     return allowed
 
 
 # Parts that are cut out of a packed matrix want a gradient where it does, even under no_grad.
 @torch.enable_grad()
 def _counterpart(
-    owner: str, table: dict[type, Callable[..., nn.Module]], module: nn.Module,
-    names: dict[str, str], convert: Callable[[nn.Module], nn.Module],
-) -> nn.Module:  # fmt: skip
+    convert: Callable, table: dict[type, Callable], module: nn.Module, names: dict[str, str]
+) -> nn.Module:
     """Build what a module is on the other side, with copies of its parameters and of its parts."""
-    name = type(module).__name__
+    owner, name = convert.__name__, type(module).__name__
     # By the very class: a subclass may compute anything.
     if type(module) not in table:
         known = ", ".join(kind.__name__ for kind in table)
@@ -253,12 +244,11 @@ def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) ->
 
 
 def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer | DecoderLayer:
-    function = theirs.activation
-    names = {F.relu: "relu", torch.relu: "relu", nn.ReLU: "relu", F.gelu: "gelu", nn.GELU: "gelu"}
-    name = names.get(function, names.get(type(function)))
-    if name is None or getattr(function, "approximate", "none") != "none":
-        called = getattr(function, "__name__", function)
-        raise ValueError(f"from_torch: activation must be ReLU or exact GELU, got {called}")
+    # From a word torch keeps the function; a function or a module of one's own may be anything.
+    name = {F.relu: "relu", F.gelu: "gelu"}.get(theirs.activation)
+    if name is None:
+        wanted = "activation must be F.relu or F.gelu"
+        raise ValueError(f"from_torch: {wanted}, got {theirs.activation}")
     return kind(theirs.linear1.in_features, 1, norm_first=theirs.norm_first, activation=name)
 
 

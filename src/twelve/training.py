@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from twelve._checkpoint import resume, save
-from twelve._checks import check_axis, check_ids, check_positive, check_same
+from twelve._checks import check_above_zero, check_axis, check_ids, check_positive, check_same
 from twelve.transformer import Transformer
 
 IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
@@ -131,11 +131,10 @@ def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
         Warm-up as in Vaswani et al. (2017), section 5.3, equation 3; the paper then decays with
         1/√step, which never reaches 0.
     """
-    if not 0 <= warmup < steps or not 0 <= step < steps:
-        raise ValueError(
-            f"warmup_then_linear: warmup and step must lie from 0 to steps - 1 = {steps - 1}, got "
-            f"warmup={warmup}, step={step}"
-        )
+    for name, number in {"warmup": warmup, "step": step}.items():
+        if not 0 <= number < steps:
+            allowed = f"from 0 to steps - 1 = {steps - 1}"
+            raise ValueError(f"warmup_then_linear: {name} must lie {allowed}, got {number}")
     rise = (step + 1) / max(warmup, 1)
     fall = (steps - step) / (steps - warmup)
     return min(rise, fall, 1.0)
@@ -185,7 +184,11 @@ def train(
         "steps": steps, "lr": lr, "betas": tuple(betas), "warmup": warmup, "clip": clip,
         "label_smoothing": label_smoothing,
     }  # fmt: skip
-    _check_settings(steps, save_every, warmup, lr, clip)
+    check_positive("train", steps=steps, save_every=save_every)
+    check_above_zero("train", lr=lr)
+    if not clip > 0.0:
+        raise ValueError(f"train: clip must be above 0, got {clip}")
+    warmup_then_linear(0, warmup=warmup, steps=steps)
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=lr, betas=betas)
     device, mode = parameters[0].device, model.training
@@ -227,20 +230,10 @@ def _steps(first: int, steps: int, progress: bool | None) -> Iterator[int]:
     yield from tqdm(range(first, steps), initial=first, total=steps, **look)
 
 
-def _check_settings(steps: int, save_every: int, warmup: int, lr: float, clip: float) -> None:
-    check_positive("train", steps=steps, save_every=save_every)
-    if not 0 <= warmup < steps:
-        raise ValueError(f"train: warmup must lie from 0 to steps - 1 = {steps - 1}, got {warmup}")
-    if not 0.0 < lr < math.inf:
-        raise ValueError(f"train: lr must be above 0 and finite, got {lr}")
-    if not clip > 0.0:
-        raise ValueError(f"train: clip must be above 0, got {clip}")
-
-
 def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored: int) -> None:
     owner, vocab_size = "cross_entropy", logits.size(-1) if logits.ndim else 0
     check_axis(owner, "logits", logits, "vocab", vocab_size, rank=3)
-    check_same(owner, "(batch, tgt)", logits=tuple(logits.shape[:2]), labels=tuple(labels.shape))
+    check_same(owner, "(batch, tgt)", logits=logits.shape[:2], labels=labels.shape)
     if labels.dtype != torch.int64:
         raise ValueError(f"{owner}: labels must be int64 ids, got {labels.dtype}")
     if not 0.0 <= label_smoothing <= 1.0:
@@ -248,13 +241,13 @@ def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored:
     if labels.device.type != "cpu" or torch.compiler.is_compiling():
         return
     counted = labels[labels != ignored]
-    if counted.numel() == 0:
+    if not counted.numel():
         found = f"every label is ignored ({ignored}) in shape {tuple(labels.shape)}"
         raise ValueError(f"{owner}: {found}: there is nothing to average")
-    for label in (int(counted.min()), int(counted.max())):
-        if not 0 <= label < vocab_size:
-            allowed = f"an id from 0 to {vocab_size - 1} or {ignored}"
-            raise ValueError(f"{owner}: a label must be {allowed}, got {label}")
+    unknown = counted[(counted < 0) | (counted >= vocab_size)]
+    if unknown.numel():
+        allowed = f"an id from 0 to {vocab_size - 1} or {ignored}"
+        raise ValueError(f"{owner}: a label must be {allowed}, got {int(unknown[0])}")
 
 
 def _check_finite(
