@@ -122,7 +122,5 @@ def check_mask(
     # From the last axis on: the mask may lack the first axes of the scores.
     pairs = zip(reversed(mask.shape), reversed(scores_shape), strict=False)
     if mask.ndim > len(scores_shape) or not all(size in (1, wanted) for size, wanted in pairs):
-        raise ValueError(
-            f"{owner}: a mask of shape {tuple(mask.shape)} does not broadcast to the scores "
-            f"(..., query, key) of shape {tuple(scores_shape)}"
-        )
+        problem = f"a mask of shape {tuple(mask.shape)} does not broadcast to the scores"
+        raise ValueError(f"{owner}: {problem} (..., query, key) of shape {tuple(scores_shape)}")

@@ -43,10 +43,8 @@ class FeedForward(nn.Module):
         check_positive("FeedForward", d_ff=d_ff)
         check_dropout("FeedForward", dropout)
         if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"FeedForward: activation must be one of {', '.join(ACTIVATIONS)}, "
-                f"got {activation!r}"
-            )
+            known = ", ".join(ACTIVATIONS)
+            raise ValueError(f"FeedForward: activation must be one of {known}, got {activation!r}")
         self.d_model = d_model
         self.activation = activation
         self.up = Linear(d_model, d_ff, bias=bias)

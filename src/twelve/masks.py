@@ -51,9 +51,7 @@ def causal_mask(
     key_len = query_len if key_len is None else key_len
     check_positive("causal_mask", query_len=query_len, key_len=key_len)
     if key_len < query_len:
-        raise ValueError(
-            f"causal_mask: the queries are the last of the keys, so key_len={key_len} cannot be "
-            f"below query_len={query_len}"
-        )
+        order = f"key_len={key_len} cannot be below query_len={query_len}"
+        raise ValueError(f"causal_mask: the queries are the last of the keys, so {order}")
     allowed = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
     return allowed.tril(diagonal=key_len - query_len)[None, None]

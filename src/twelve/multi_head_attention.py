@@ -49,10 +49,9 @@ class MultiHeadAttention(nn.Module):
         check_positive("MultiHeadAttention", d_model=d_model, num_heads=num_heads)
         check_dropout("MultiHeadAttention", dropout)
         if (d_k is None or d_v is None) and d_model % num_heads:
-            raise ValueError(
-                f"MultiHeadAttention: d_model={d_model} does not divide into "
-                f"num_heads={num_heads}; choose another number of heads or give d_k and d_v"
-            )
+            problem = f"d_model={d_model} does not divide into num_heads={num_heads}"
+            advice = "choose another number of heads or give d_k and d_v"
+            raise ValueError(f"MultiHeadAttention: {problem}; {advice}")
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = d_model // num_heads if d_k is None else d_k

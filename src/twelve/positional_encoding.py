@@ -42,10 +42,8 @@ def sinusoid(max_len: int, d_model: int) -> Float[Tensor, "max_len d_model"]:
 
 def _check_length(owner: str, x: Tensor, max_len: int) -> None:
     if x.size(1) > max_len:
-        raise ValueError(
-            f"{owner}: the sequence is longer than max_len={max_len}: "
-            f"got {x.size(1)} positions in shape {tuple(x.shape)}"
-        )
+        found = f"got {x.size(1)} positions in shape {tuple(x.shape)}"
+        raise ValueError(f"{owner}: the sequence is longer than max_len={max_len}: {found}")
 
 
 class PositionalEncoding(nn.Module):

@@ -214,11 +214,10 @@ def _parameters(module: nn.Module) -> dict[str, Tensor]:
 def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     heads, d_model = ours.num_heads, ours.d_model
     if (heads * ours.d_k, heads * ours.d_v) != (d_model, d_model):
-        raise ValueError(
-            "to_torch: nn.MultiheadAttention shares d_model out among its heads, so num_heads · "
-            f"d_k and num_heads · d_v must be d_model={d_model}; got num_heads={heads}, "
-            f"d_k={ours.d_k}, d_v={ours.d_v}"
-        )
+        problem = "nn.MultiheadAttention shares d_model out among its heads"
+        wanted = f"num_heads · d_k and num_heads · d_v must be d_model={d_model}"
+        found = f"num_heads={heads}, d_k={ours.d_k}, d_v={ours.d_v}"
+        raise ValueError(f"to_torch: {problem}, so {wanted}; got {found}")
     biased = {name: part.bias is not None for name, part in ours.named_children()}
     check_same("to_torch", "the one bias of nn.MultiheadAttention", **biased)
     switches = {"bias": biased["w_o"], "dropout": ours.dropout, "batch_first": True}
