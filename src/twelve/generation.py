@@ -285,7 +285,8 @@ def _check_numbers(owner: str, nan: Tensor) -> None:
 def _check_model(owner: str, model: Transformer, max_len: int) -> None:
     check_positive(owner, max_len=max_len)
     if model.training:
-        raise ValueError(f"{owner}: the model is in training mode; call model.eval() first")
+        problem = "the model is in training mode, where dropout would change what it writes"
+        raise ValueError(f"{owner}: {problem}; call model.eval() first")
     table = model.positional_encoding.max_len
     _check_most(owner, "max_len", max_len, table, "positions of the model's table")
 

@@ -13,7 +13,6 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 import twelve
-from twelve import encoder as encoder_module
 from twelve import training
 from twelve_lab import Trace, example, influence
 from twelve_lab.check import MISTAKES, TASKS, suspects, wrong_versions
@@ -195,12 +194,12 @@ def swiglu(x, gate, up, down):
 
 
 def stack(make, num_layers):
-    built = encoder_module.EncoderLayer
-    encoder_module.EncoderLayer = lambda *sizes, **switches: make()
+    built = twelve.Encoder.kind
+    twelve.Encoder.kind = lambda stack, *sizes, **switches: make()
     try:
         return twelve.Encoder(3, 1, num_layers=num_layers).layers
     finally:
-        encoder_module.EncoderLayer = built
+        twelve.Encoder.kind = built
 
 
 def encoder(x, layers, norm, src_mask):
