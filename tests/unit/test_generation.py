@@ -337,7 +337,7 @@ def test_an_empty_source_is_refused(shape):
 def test_a_model_in_training_mode_is_refused():
     with pytest.raises(
         ValueError,
-        match=r"greedy_decode: the model is in training mode, where .*; call model\.eval\(\) first",
+        match=r"greedy_decode: .* in training mode, .*; call model\.eval",
     ):
         write(companion.model().train())
     with pytest.raises(ValueError, match=r"CachedDecoder: the model is in training mode"):
