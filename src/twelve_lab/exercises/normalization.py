@@ -219,9 +219,7 @@ again(rms_norm, "ln-sequence", dim=1)
 again(rms_norm, "ln-batch", dim=0)
 again(rms_norm, "ln-batch", line=("mean(dim,", "mean(tuple(range(x.ndim - 1)),"))
 again(rms_norm, "ln-no-keepdim", keepdim=False)
-misconception(
-    rms_norm, whole_sentence.sentence, line=("mean(dim,", "mean((-2, -1),")
-)
+misconception(rms_norm, whole_sentence.sentence, line=("mean(dim,", "mean((-2, -1),"))
 misconception(
     rms_norm, "You divided by the mean square: take its root first.", line=("torch.sqrt", "")
 )
