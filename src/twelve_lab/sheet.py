@@ -231,8 +231,6 @@ class Formulas(Writer):
 
     def number(self, number: float, outer: int) -> str:
         """Write a number as spreadsheets do."""
-        if isinstance(number, bool):
-            return "TRUE" if number else "FALSE"
         if math.isnan(number) or number == math.inf:
             raise ValueError(f"a spreadsheet cannot hold {number}")
         return bracketed(repr(HIDDEN if number == -math.inf else number).upper(), outer)
