@@ -77,8 +77,10 @@ test: install ## run the quick tests, then compare each notebook with its stored
 
 check: code browser-test ## do all that a change has to pass, in ten minutes
 
+# The products first: they are few tests and long ones, which at the end would leave a core idle.
 code: lint $(WITH)teach ## do what of it needs no browser: slow tests, a classroom, planted mistakes
-	$(PYTEST) -m 'not weekly' tests --ignore=tests/products/browser
+	$(PYTEST) --no-loadscope-reorder -m 'not weekly' tests/products tests/unit tests/course \
+	  --ignore=tests/products/browser
 	$(PYTEST) $(NOTEBOOKS)
 	$(MAKE) mutants
 
