@@ -181,7 +181,7 @@ def test_the_trained_model_looks_at_the_mirrored_place():
     assert sum(hits) / len(hits) > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.usefixtures("float32", "unchecked")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_reversing_is_learned_without_a_mistake_in_seconds(seed):
