@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -34,6 +35,11 @@ class Step(NamedTuple):
     def notebook(self) -> str:
         """Name the notebook of the step, as a path from the root of the project."""
         return f"notebooks/{self.number}_{self.stem}.ipynb"
+
+    @property
+    def workshop(self) -> str:
+        """Name the workshop of the step, as a path from the root of the project."""
+        return f"notebooks/workshop/{self.number}_{self.stem}.ipynb"
 
 
 STEPS = (
@@ -174,3 +180,13 @@ def step_of(stem: str) -> str:
         stem: File name of the module without its ending.
     """
     return next((step.number for step in STEPS if step.stem == stem), "")
+
+
+def pages(root: Path) -> list[Path]:
+    """List the notebooks of a project: the lessons in reading order, then the workshops.
+
+    Args:
+        root: The project.
+    """
+    folder = root / "notebooks"
+    return [*sorted(folder.glob("*.ipynb")), *sorted(folder.glob("workshop/*.ipynb"))]

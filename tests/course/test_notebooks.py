@@ -7,26 +7,31 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.course import notebook_rules
-from tests.course.notebook_rules import ANATOMY, SAID_ONLY, problems
+from tests.course import lesson_rules, notebook_rules
+from tests.course.notebook_rules import ANATOMY, SAID_ONLY, name_of, problems
 from twelve_lab.check import EXERCISES
+from twelve_lab.course import pages
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = pages(Path(__file__).parents[2])
 PICTURE = b64encode(b"\x89PNG\r\n").decode()
 ALT = "A figure that shows two sentences."
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_stored_notebook_keeps_every_rule(path):
-    assert problems(nbformat.read(path, as_version=4), path) == []
+    assert lesson_rules.problems(nbformat.read(path, as_version=4), path) == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_only_what_a_page_says_without_a_cell_is_excepted(path, monkeypatch):
-    excepted = set().union(*SAID_ONLY.get(path.stem[:2], {}).values())
+    excepted = set().union(*SAID_ONLY.get(name_of(path), {}).values())
     monkeypatch.setattr(notebook_rules, "SAID_ONLY", {})
-    found = problems(nbformat.read(path, as_version=4), path)
+    found = notebook_rules.general_problems(nbformat.read(path, as_version=4), path)
     assert {line.split("says ")[1].split(", which")[0] for line in found} == excepted
+
+
+def test_exceptions_are_those_of_pages_that_are_there():
+    assert set(SAID_ONLY) <= set(map(name_of, NOTEBOOKS))
 
 
 def test_there_are_notebooks():

@@ -1,0 +1,328 @@
+"""What a lesson and a workshop must fulfil, beside what every page must.
+
+A lesson answers one question; its workshop holds, in sections that can be read alone, what else
+there is to know. Each rule yields what is wrong. A step without a workshop still has one page for
+both, which notebook_rules.py holds.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from nbformat import NotebookNode
+
+from tests.course import notebook_rules
+from tests.course.notebook_rules import code_cells, general_problems, headings, prose, text_of
+from twelve_lab.course import STEPS
+
+MAX_CELLS, MAX_PROSE, MAX_WORDS, MAX_BARE = 32, 1_600, 3_200, 3
+# The central idea works on the page, and the question of the title is answered, by these cells.
+LATEST = {"idea": 10, "answer": 20}
+MAX_BEFORE = 600
+MAX_SECTION = 10
+EXERCISES = (3, 4)
+HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal"}
+# What the first cell takes from the package itself, as in `lab.device()`.
+OF_THE_PACKAGE = {"device"}
+# The steps that show their part at work in trained weights.
+TRAINED = range(4, 15)
+NOTES = "a3_notes_corrected"
+SOURCE_NOTES = {"the source notes": re.compile(r"\bsource\s+notes?\b", re.I)}
+REFUSED = SOURCE_NOTES | {
+    word: re.compile(rf"\b{pattern}\b", flags)
+    for word, pattern, flags in (
+        ("companion", "companions?", re.I),
+        ("shadow", "shadow(s|ed|ing)?", re.I),
+        ("check_axes", "check_axes", 0),
+        ("ledger", "ledgers?", re.I),
+        ("hook", "hooks?", re.I),
+        ("layout oracle", r"layout\s+oracles?", re.I),
+        ("nbval", "nbval", re.I),
+        ("MISTAKES", "MISTAKES", 0),
+        ("TASKS", "TASKS", 0),
+        ("TARGETS", "TARGETS", 0),
+        ("wrong_versions", "wrong_versions", 0),
+        ("AxisError", "AxisError", 0),
+        ("make student", r"make\s+student", 0),
+        ("slope", "slopes?", re.I),
+        ("hear", "hear(s|d|ing)?", re.I),
+        ("look back", r"look(s|ed|ing)?\s+back", re.I),
+        ("look across", r"look(s|ed|ing)?\s+across", re.I),
+    )
+}
+DETAILS = re.compile(r"<details>.*?</details>", re.S)
+BARE = re.compile(r"(?:.*[:=]\s*)?(?:True|False)")
+PREDICT = "**Predict"
+
+
+class Count(NamedTuple):
+    """What is counted of a page.
+
+    Attributes:
+        cells: All cells.
+        prose: Words of markdown, without what is folded in it.
+        words: Words in all: markdown, code and what it printed; no alt texts of pictures.
+        helpers: Names that its code takes from `twelve_lab`, in order.
+        idea: The cell that is tagged so, counted from 1; 0 where there is not exactly one.
+        answer: Likewise.
+        before: Words of prose before the idea.
+        bare: Lines of output that say True or False and no more.
+        exercises: Exercises that are checked.
+    """
+
+    cells: int
+    prose: int
+    words: int
+    helpers: list[str]
+    idea: int
+    answer: int
+    before: int
+    bare: int
+    exercises: int
+
+
+def count(notebook: NotebookNode) -> Count:
+    """Count what a reader of a page has to read.
+
+    Args:
+        notebook: The page.
+    """
+    printed = [text for cell in code_cells(notebook) for text in _printed(cell)]
+    read = [*(cell.source for cell in notebook.cells), *printed]
+    idea = _tagged(notebook, "idea")
+    return Count(
+        cells=len(notebook.cells),
+        prose=_words_of_prose(notebook.cells),
+        words=sum(len(text.split()) for text in read),
+        helpers=sorted(_helpers(notebook)),
+        idea=idea,
+        answer=_tagged(notebook, "answer"),
+        before=_words_of_prose(notebook.cells[: max(idea - 1, 0)]),
+        bare=sum(bool(BARE.fullmatch(line)) for text in printed for line in _lines(text)),
+        exercises=sum(map(_is_check, notebook.cells)),
+    )
+
+
+def kind(path: Path) -> str:
+    """Say what a page is: "lesson", "workshop", the "notes", or "page" where it is neither yet."""
+    if path.parent.name == "workshop":
+        return "workshop"
+    if path.stem == NOTES:
+        return "notes"
+    return "lesson" if (path.parent / "workshop" / path.name).exists() else "page"
+
+
+def problems(notebook: NotebookNode, path: Path) -> list[str]:
+    """Apply every rule that holds for a page."""
+    if kind(path) == "page":
+        return notebook_rules.problems(notebook, path)
+    rules = {
+        "lesson": (_opening, _recap, _exercises, _tags, _folded, _slides, _bounds, _early, _trained,
+                   _borrowed, _refused),
+        "workshop": (_opening, _exercises, _tags, _folded, _slides, _sections, _alone, _refused),
+        "notes": (_opening, _recap, _exercises, _tags, _folded, _slides),
+    }[kind(path)]  # fmt: skip
+    own = [line for rule in rules for line in rule(notebook, path)]
+    return general_problems(notebook, path) + own
+
+
+def _opening(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """The title has the number of the step; a workshop of no step has none."""
+    number = path.stem[:2] + " " if _step(path) else ""
+    title = f"# {number}Workshop: " if kind(path) == "workshop" else f"# {number}"
+    first = notebook.cells[0] if notebook.cells else NotebookNode(cell_type="raw", source="")
+    if first.cell_type != "markdown" or not re.match(rf"{title}(?!Workshop)\S", first.source):
+        yield f"the first cell does not begin with {title!r} and a topic"
+
+
+def _recap(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    if headings(notebook, "##")[-1:] != ["Recap"]:
+        yield "the last section is not Recap"
+
+
+def _exercises(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Exercises stand in their section: a few in the lesson, the others in its workshop."""
+    step, found = _step(path), count(notebook).exercises
+    due = kind(path) == "lesson" and step is not None and step.exercises
+    low, high = EXERCISES if due else (0, 0)
+    if kind(path) != "workshop" and not low <= found <= high:
+        yield f"{found} exercises; wanted are {low} to {high}"
+    titles = [title for title, _ in _parts(notebook)]
+    if titles.count("Exercises") != (due or found > 0):
+        yield f"{titles.count('Exercises')} sections Exercises, and {found} exercises"
+    inside = [cell for title, cells in _parts(notebook) if title == "Exercises" for cell in cells]
+    if outside := found - sum(map(_is_check, inside)):
+        yield f"{outside} exercises stand outside of the section Exercises"
+
+
+def _tags(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    known = {"idea", "answer"} if kind(path) == "lesson" else set()
+    for number, cell in enumerate(notebook.cells, 1):
+        for tag in cell.metadata.get("tags", []):
+            if tag not in known:
+                yield f"cell {number} is tagged {tag!r}"
+
+
+def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """The answer to a Predict is not yet on the screen, and every other output is."""
+    asked = False
+    for number, cell in enumerate(notebook.cells, 1):
+        code = cell.cell_type == "code" and "nbgrader" not in cell.metadata
+        if asked and cell.cell_type != "code":
+            yield f"cell {number} should be the code that answers the Predict before it"
+        due = {"outputs_hidden": True} if asked and code else None
+        if cell.metadata.get("jupyter") != due:
+            yield f"cell {number} has jupyter {cell.metadata.get('jupyter')}, and {due} is due"
+        asked = cell.cell_type == "markdown" and PREDICT in cell.source
+    if asked:
+        yield "a Predict ends the page"
+
+
+def _slides(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    cells = enumerate(notebook.cells, 1)
+    typed = {number for number, cell in cells if cell.metadata.get("slideshow")}
+    due = set() if kind(path) == "workshop" else set(range(1, len(notebook.cells) + 1))
+    if wrong := sorted(typed ^ due):
+        yield f"slide types of cells {wrong}: a lesson has one for every cell, a workshop none"
+
+
+def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    found = count(notebook)
+    for what, size, largest in (
+        ("cells", found.cells, MAX_CELLS),
+        ("words of prose", found.prose, MAX_PROSE),
+        ("words in all", found.words, MAX_WORDS),
+        ("lines of output that are bare True or False", found.bare, MAX_BARE),
+    ):
+        if size > largest:
+            yield f"{size} {what}, at most {largest}"
+
+
+def _early(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    found = count(notebook)
+    for tag, number in (("idea", found.idea), ("answer", found.answer)):
+        if not 0 < number <= LATEST[tag]:
+            where = f"cell {number}" if number else "no cell, or more than one,"
+            yield f"{where} is tagged {tag!r}; one is due, by cell {LATEST[tag]}"
+    if found.before > MAX_BEFORE:
+        yield f"{found.before} words of prose before the idea, at most {MAX_BEFORE}"
+
+
+def _trained(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    used = any(re.search(r"\breversal\.\w", cell.source) for cell in code_cells(notebook))
+    if path.stem[:2].isdigit() and int(path.stem[:2]) in TRAINED and not used:
+        yield "no cell uses reversal: nothing is shown at work in trained weights"
+
+
+def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    if others := _helpers(notebook) - HELPERS - OF_THE_PACKAGE:
+        yield f"uses {sorted(others)} of twelve_lab; a lesson uses {sorted(HELPERS)}"
+
+
+def _refused(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    for number, cell in enumerate(notebook.cells, 1):
+        for word, pattern in (REFUSED if kind(path) == "lesson" else SOURCE_NOTES).items():
+            if found := pattern.search(cell.source):
+                yield f"cell {number} says {found[0]!r}: {kind(path)}s do without {word}"
+
+
+def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    for title, cells in _parts(notebook):
+        if len(cells) > MAX_SECTION and title != "Exercises":
+            yield f"the section {title!r} has {len(cells)} cells, at most {MAX_SECTION}"
+
+
+def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """What a section uses it defines itself, or the cells before the first section do."""
+    parts = _parts(notebook)
+    first, shared = parts[0][1], _defined(parts[0][1])
+    own = [_defined(cells) for _, cells in parts]
+    for (title, cells), here in zip(parts, own, strict=True):
+        elsewhere = set().union(*own) - shared - here
+        used = {
+            node.id
+            for node in _nodes(cells)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+        if cells is not first and (needs := sorted(used & elsewhere)):
+            yield f"the section {title!r} uses {needs} of another section: it cannot be read alone"
+
+
+def _step(path: Path):
+    """Find the step of a page; None where it belongs to none."""
+    return next((one for one in STEPS if path.stem == f"{one.number}_{one.stem}"), None)
+
+
+def _parts(notebook: NotebookNode) -> list[tuple[str, list[NotebookNode]]]:
+    """Cut a page at the headings of its second level; the first part has no title."""
+    parts: list[tuple[str, list[NotebookNode]]] = [("", [])]
+    for cell in notebook.cells:
+        titles = headings(NotebookNode(cells=[cell]), "##")
+        parts += [(title, []) for title in titles]
+        parts[-1][1].append(cell)
+    return parts
+
+
+def _is_check(cell: NotebookNode) -> bool:
+    return bool(cell.metadata.get("nbgrader", {}).get("grade"))
+
+
+def _words_of_prose(cells: list[NotebookNode]) -> int:
+    return len(DETAILS.sub(" ", prose(NotebookNode(cells=cells))).split())
+
+
+def _printed(cell: NotebookNode) -> list[str]:
+    return [text_of(one) for one in cell.outputs if "image/png" not in one.get("data", {})]
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines()]
+
+
+def _tagged(notebook: NotebookNode, tag: str) -> int:
+    cells = enumerate(notebook.cells, 1)
+    found = [number for number, cell in cells if tag in cell.metadata.get("tags", [])]
+    return found[0] if len(found) == 1 else 0
+
+
+def _nodes(cells: list[NotebookNode]) -> Iterator[ast.AST]:
+    for cell in cells:
+        if cell.cell_type == "code":
+            yield from ast.walk(ast.parse(cell.source))
+
+
+def _helpers(notebook: NotebookNode) -> set[str]:
+    """Name what is imported from the lab, or used of it by way of the package."""
+    nodes, found, packages = list(_nodes(notebook.cells)), set(), set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twelve_lab":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "twelve_lab":
+                    packages.add(alias.asname or "twelve_lab")
+                    found |= {alias.name.rpartition(".")[2]} - {"twelve_lab"}
+    return found | {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in packages
+    }
+
+
+def _defined(cells: list[NotebookNode]) -> set[str]:
+    """Name all that cells give a name to."""
+    found = set()
+    for node in _nodes(cells):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    return found

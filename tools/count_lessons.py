@@ -1,0 +1,58 @@
+"""Counts what a reader of each lesson has to read, and what of it the rules refuse.
+
+Usage: python -m tools.count_lessons [PATHS]
+
+Without paths it takes all notebooks. Of those that are named it says each problem in full.
+"""
+
+import sys
+from pathlib import Path
+
+import nbformat
+
+from tests.course.lesson_rules import count, kind, problems
+from twelve_lab.course import pages
+
+ROOT = Path(__file__).resolve().parent.parent
+# Words that are read in a minute.
+PACE = 200
+HEAD = ("page", "cells", "prose", "words", "idea", "before", "answer", "bare", "exercises",
+        "minutes", "problems", "helpers")  # fmt: skip
+
+
+def row(path: Path) -> tuple[str, ...]:
+    """Count one page.
+
+    Args:
+        path: The notebook.
+
+    Returns:
+        A word for each column of HEAD.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    found = count(notebook)
+    numbers = (
+        found.cells, found.prose, found.words, found.idea or "-", found.before, found.answer or "-",
+        found.bare, found.exercises, round(found.words / PACE), len(problems(notebook, path)),
+    )  # fmt: skip
+    name = f"{kind(path)} {path.stem}"
+    return (name, *map(str, numbers), " ".join(found.helpers))
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Set rows one below the other, numbers at the right of their columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *numbers, last in rows:
+        columns = zip(numbers, widths[1:-1], strict=True)
+        cells = [first.ljust(widths[0]), *(text.rjust(width) for text, width in columns), last]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    named = [Path(name).resolve() for name in sys.argv[1:]]
+    print(table([HEAD, *map(row, named or pages(ROOT))]))
+    for path in named:
+        for line in problems(nbformat.read(path, as_version=4), path):
+            print(f"{kind(path)} {path.stem}: {line}")
