@@ -84,7 +84,7 @@ code: lint $(WITH)teach ## do what of it needs no browser: slow tests, a classro
 	$(PYTEST) $(NOTEBOOKS)
 	$(MAKE) mutants
 
-weekly: $(WITH)teach $(WITH)bench book slides ## run the tests that even make check leaves out
+weekly: $(WITH)teach $(WITH)bench book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 
 lint: install ## check the style of the code and of the notebooks
@@ -108,8 +108,8 @@ pdf: $(WITH)book $(PAGES) ## print the course into build/twelve-numbers.pdf
 slides: $(WITH)book $(PAGES) ## write a deck of slides for each notebook into build/slides
 	@$(RUN) -m tools.write_slides
 
-browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and three notebooks in a real browser
-	$(MAKE) --jobs=2 book slides pdf
+browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and a notebook in a real browser
+	$(MAKE) --jobs=2 book slides
 	$(PYTEST) --dist worksteal -m 'not weekly' tests/products/browser
 
 student: install ## write the notebooks without solutions; STUDENT=folder, else build/student

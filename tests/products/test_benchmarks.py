@@ -217,6 +217,7 @@ def test_another_list_of_operations_is_seen():
     assert one.names != two.names and len(one.names) == len(two.names) == 2
 
 
+@pytest.mark.weekly
 def test_a_quick_run_writes_every_row(tmp_path, capsys):
     output = tmp_path / "quick.md"
     main(["--quick", "--output", str(output)])

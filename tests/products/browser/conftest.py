@@ -3,6 +3,8 @@
 import functools
 import http.server
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,9 +75,9 @@ def serve():
         server.server_close()
 
 
-@pytest.fixture
-def tab(browser):
-    """An empty tab; afterwards nothing may have failed or been asked from another machine."""
+@contextmanager
+def watched(browser) -> Iterator:
+    """Open an empty tab; afterwards nothing may have failed or been asked from another machine."""
     context = browser.new_context(viewport={"width": 1280, "height": 720})
     tab = context.new_page()
     complaints, outside = [], []
@@ -92,3 +94,9 @@ def tab(browser):
     context.close()
     assert complaints == []
     assert outside == []
+
+
+@pytest.fixture
+def tab(browser):
+    with watched(browser) as tab:
+        yield tab

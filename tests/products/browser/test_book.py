@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from tests.products.browser.conftest import ROOT, grave, written
+from tests.products.browser.conftest import ROOT, grave, watched, written
 from tools import write_book, write_student
 from twelve_lab.course import STEPS
 
@@ -30,13 +30,15 @@ PAGES = sorted(
 ALONE = "walk.html"
 # In the dark the colours of a page are others, and nothing else is.
 COLOURS = ("color-contrast", "link-in-text-block")
-# The notebooks are long, and have one style sheet: of them three are looked at in the dark, the
-# others once a week.
-OFTEN = ("00_start_here", "05_masks", "13_training")
+# The notebooks are long, and built alike, as are the pages of the reference: of each axe-core reads
+# three, and the others once a week.
+ALIKE = ("notebooks/", "reference/")
+OFTEN = [f"notebooks/{stem}.html" for stem in ("00_start_here", "05_masks", "13_training")]
+OFTEN += [f"reference/{stem}.html" for stem in ("index", "attention", "lab")]
+FRAMED = [page for page in PAGES if page != ALONE]
 BY_TURNS = [
-    pytest.param(page, marks=[pytest.mark.weekly] * (Path(page).stem in {*STEMS} - {*OFTEN}))
-    for page in PAGES
-    if page != ALONE
+    pytest.param(page, marks=[pytest.mark.weekly] * (page.startswith(ALIKE) and page not in OFTEN))
+    for page in FRAMED
 ]
 HEADINGS = "main h1, main h2, main h3, main h4, main h5, main h6"
 
@@ -69,6 +71,14 @@ def site(serve):
     return serve(written("book"))
 
 
+@pytest.fixture(scope="module")
+def shown(request, browser, site):
+    """A page in the light, opened once for all that is asked of it."""
+    with watched(browser) as tab:
+        opened(tab, f"{site}/{request.param}")
+        yield tab
+
+
 def opened(tab, address, theme="light"):
     """Open a page in a theme, and wait until its equations are set."""
     tab.emulate_media(color_scheme=theme)
@@ -86,37 +96,35 @@ def test_the_book_has_a_page_for_everything():
     assert notebooks | docs | modules | others <= set(PAGES)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != ALONE])
-def test_a_page_is_whole_and_open_to_everybody(tab, site, page):
-    opened(tab, f"{site}/{page}")
-    assert tab.evaluate("document.documentElement.lang") == "en"
-    levels = tab.eval_on_selector_all(
-        HEADINGS,
-        "all => all.filter(e => e.offsetParent).map(e => +e.tagName[1])",
-    )
+@pytest.mark.parametrize("shown", FRAMED, indirect=True)
+def test_a_page_is_whole(shown):
+    assert shown.evaluate("document.documentElement.lang") == "en"
+    visible = "all => all.filter(e => e.offsetParent).map(e => +e.tagName[1])"
+    levels = shown.eval_on_selector_all(HEADINGS, visible)
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     broken = "all => all.filter(e => !(e.complete && e.naturalWidth)).map(e => e.src)"
-    assert tab.eval_on_selector_all(".bd-main img", broken) == []
+    assert shown.eval_on_selector_all(".bd-main img", broken) == []
     silent = "all => all.filter(e => !e.alt.trim()).map(e => e.src)"
-    assert tab.eval_on_selector_all(".bd-main img", silent) == []
+    assert shown.eval_on_selector_all(".bd-main img", silent) == []
     headless = "all => all.filter(e => !e.querySelector('th')).map(e => e.textContent)"
-    assert tab.eval_on_selector_all(".bd-main table", headless) == []
-    assert tab.locator("mjx-merror").count() == 0
-    assert tab.locator(".math:not(:has(mjx-container svg))").count() == 0
+    assert shown.eval_on_selector_all(".bd-main table", headless) == []
+    assert shown.locator("mjx-merror").count() == 0
+    assert shown.locator(".math:not(:has(mjx-container svg))").count() == 0
     cut = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
-    assert tab.eval_on_selector_all(".cell_input pre", cut) == []
+    assert shown.eval_on_selector_all(".cell_input pre", cut) == []
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert tab.evaluate(wide) <= 0
-    assert tab.evaluate("document.documentElement.dataset.theme") == "light"
-    assert grave(tab) == []
+    assert shown.evaluate(wide) <= 0
 
 
-@pytest.mark.parametrize("page", BY_TURNS)
-def test_in_the_dark_a_page_can_be_read_as_well(tab, site, page):
-    opened(tab, f"{site}/{page}", "dark")
-    tab.wait_for_function("document.documentElement.dataset.theme === 'dark'")
-    assert grave(tab, *COLOURS) == []
+@pytest.mark.parametrize("shown", BY_TURNS, indirect=True)
+def test_in_the_light_and_in_the_dark_a_page_is_open_to_everybody(shown):
+    theme = "document.documentElement.dataset.theme"
+    assert shown.evaluate(theme) == "light"
+    assert grave(shown) == []
+    shown.emulate_media(color_scheme="dark")
+    shown.wait_for_function(f"{theme} === 'dark'")
+    assert grave(shown, *COLOURS) == []
 
 
 def test_the_equations_of_a_notebook_are_typeset(tab, site):

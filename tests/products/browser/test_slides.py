@@ -8,7 +8,7 @@ from pathlib import Path
 import pikepdf
 import pytest
 
-from tests.products.browser.conftest import grave, written
+from tests.products.browser.conftest import grave, watched, written
 from tools.write_slides import Deck, decks
 from twelve_lab.course import STEPS
 
@@ -93,7 +93,7 @@ FAULTS = """([words, numbers]) =>
   return faults.map((fault) => `slide ${slide.id}: ${fault}`);
 })"""
 # The headings and what is said to them, without equations.
-TOLD = """() => [...document.querySelectorAll(".slides > section")].map((slide) =>
+TOLD = """() => [...document.querySelectorAll(".pdf-page > section")].map((slide) =>
   ["h1, h2", "aside.notes"].map((part) => {
     const copy = slide.querySelector(part).cloneNode(true);
     copy.querySelectorAll("mjx-container").forEach((equation) => equation.remove());
@@ -119,6 +119,14 @@ def address(serve) -> str:
 @pytest.fixture(scope="module")
 def cut() -> dict[str, Deck]:
     return {deck.file: deck for deck in decks()}
+
+
+@pytest.fixture(scope="module")
+def printed(request, browser, address):
+    """A deck as it is printed, opened once for all that is asked of it: its name, and the tab."""
+    with watched(browser) as tab:
+        opened_for_print(tab, f"{address}/{request.param}")
+        yield request.param, tab
 
 
 def text_of(page: str) -> str:
@@ -172,20 +180,20 @@ def test_the_arrow_key_leads_through_a_deck_that_can_be_read(file, tab, address,
     assert faults == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_the_slides_stand_in_order_each_with_what_is_said_to_it(file, tab, address, cut):
-    opened(tab, f"{address}/{file}")
+@pytest.mark.parametrize("printed", FILES, indirect=True)
+def test_the_slides_stand_in_order_each_with_what_is_said_to_it(printed, cut):
+    file, tab = printed
     found = [[words_of(part) for part in pair] for pair in tab.evaluate(TOLD)]
     assert found[:-1] == told(cut[file])
-    pictures = tab.locator(".slides > section img").evaluate_all("all => all.map((a) => a.alt)")
+    pictures = tab.locator(".pdf-page > section img").evaluate_all("all => all.map((a) => a.alt)")
     assert pictures == [
         piece.alt for slide in cut[file].slides for piece in slide.looks if piece.alt
     ]
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_axe_finds_nothing_serious_on_any_slide_and_all_can_be_printed(file, tab, address, cut):
-    opened_for_print(tab, f"{address}/{file}")
+@pytest.mark.parametrize("printed", FILES, indirect=True)
+def test_axe_finds_nothing_serious_on_any_slide_and_all_can_be_printed(printed, cut):
+    file, tab = printed
     # reveal.js leaves the mark of what is not on the screen, and axe-core would pass it over.
     slides = tab.locator(".pdf-page > section")
     slides.evaluate_all(
@@ -196,9 +204,9 @@ def test_axe_finds_nothing_serious_on_any_slide_and_all_can_be_printed(file, tab
     assert grave(tab) == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_the_smallest_type_in_a_figure_can_be_read(file, tab, address, cut):
-    opened_for_print(tab, f"{address}/{file}")
+@pytest.mark.parametrize("printed", FILES, indirect=True)
+def test_the_smallest_type_in_a_figure_can_be_read(printed, cut):
+    file, tab = printed
     shares = tab.locator(".pdf-page > section").evaluate_all(SHARES)
     assert len(shares) == len(
         {slide.heading for slide in cut[file].slides for piece in slide.looks if piece.alt}
