@@ -30,14 +30,23 @@ needs_office = pytest.mark.skipif(
 )
 
 
-def recalculated(live, folder):
-    """Save a workbook, let LibreOffice compute it, and read the values."""
-    source, target = folder / "source.xlsx", folder / "computed"
-    live.workbook.save(source)
+def recalculated(folder, *lives):
+    """Save workbooks, let LibreOffice compute them all in one start, and read the values."""
+    sources = [folder / f"{number}.xlsx" for number in range(len(lives))]
+    for live, source in zip(lives, sources, strict=True):
+        live.workbook.save(source)
+    converted(folder, "xlsx", folder / "computed", *sources)
+    return [
+        openpyxl.load_workbook(folder / "computed" / source.name, data_only=True)
+        for source in sources
+    ]
+
+
+def converted(folder, kind, target, *sources):
+    """Have LibreOffice write files of a kind, with settings of its own in a folder."""
     profile = f"-env:UserInstallation={(folder / 'profile').as_uri()}"
-    command = [OFFICE, "--headless", profile, "--convert-to", "xlsx", "--outdir", target, source]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    return openpyxl.load_workbook(target / "source.xlsx", data_only=True)
+    command = [OFFICE, "--headless", profile, "--convert-to", kind, "--outdir", target, *sources]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
 
 
 class Calculator:
@@ -141,18 +150,32 @@ def test_every_formula_computes_what_the_model_computed(switches):
     assert off == [] and count > 500
 
 
+@pytest.fixture(scope="module")
+def in_office(tmp_path_factory):
+    """Every configuration as a workbook, by its title, and as LibreOffice computes it."""
+    torch.set_default_dtype(torch.float64)
+    lives = {
+        title: LiveSheet(example.trace(on="cpu", **switches), example.words)
+        for title, switches in example.CONFIGURATIONS.items()
+    }
+    computed = recalculated(tmp_path_factory.mktemp("office"), *lives.values())
+    return {
+        title: (live, book) for (title, live), book in zip(lives.items(), computed, strict=True)
+    }
+
+
+@pytest.mark.slow
 @needs_office
 @pytest.mark.parametrize("title", TITLES)
-def test_every_cell_equals_the_trace_in_every_configuration(title, tmp_path):
-    trace = example.trace(on="cpu", **example.CONFIGURATIONS[title])
-    live = LiveSheet(trace, example.words)
-    count, off = differences(recalculated(live, tmp_path), live, trace)
+def test_every_cell_equals_the_trace_in_every_configuration(title, in_office):
+    live, computed = in_office[title]
+    count, off = differences(computed, live, live.trace)
     print(f"{count} cells recalculated")
     assert off == [] and count > 500
 
 
 def by_office(live, folder):
-    return recalculated(live, folder)
+    return recalculated(folder, live)[0]
 
 
 def by_hand(live, folder):
@@ -160,7 +183,7 @@ def by_hand(live, folder):
 
 
 BOTH_WAYS = pytest.mark.parametrize(
-    "computed", [by_hand, pytest.param(by_office, marks=needs_office)]
+    "computed", [by_hand, pytest.param(by_office, marks=[pytest.mark.slow, needs_office])]
 )
 
 
@@ -220,16 +243,14 @@ def test_a_layer_of_ones_own_becomes_a_sheet_too(computed, tmp_path):
     assert off == [] and count == 2 * 4 * 3 + 2 * 3 * 8 + 2
 
 
+@pytest.mark.slow
 @needs_office
 def test_numbers_are_shown_as_on_every_other_page(tmp_path):
     trace = example.trace(on="cpu")
     live = LiveSheet(trace, example.words)
     live.workbook.save(tmp_path / "walk.xlsx")
-    profile = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"
     every_sheet = "csv:Text - txt - csv (StarCalc):9,34,76,1,,0,false,true,true,false,false,-1"
-    command = [OFFICE, "--headless", profile, "--convert-to", every_sheet]
-    command += ["--outdir", tmp_path, tmp_path / "walk.xlsx"]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    converted(tmp_path, every_sheet, tmp_path, tmp_path / "walk.xlsx")
     for name in ("logits", "encoder.layers.0.self_attention.masked_scores"):
         for index in itertools.product(*map(range, trace[name].shape)):
             place = live.cell(name, *index)
