@@ -197,8 +197,8 @@ def rounds(path: Path) -> list[list[str]]:
     """Name the tests that can notice a change of a file, the nearest first.
 
     Returns:
-        The unit tests named after it or its folder; those that import it; for the lab, the tests
-        of the course that import it. Where there is none, those that import what imports it.
+        The tests named after it or its folder; the unit tests that import it; for the lab, the
+        tests of the course that import it. Where there is none, those that import what imports it.
     """
     imports = {at: set(_imports(at)) for at in files(["src", "tests/unit", "tests/course"])}
     tests = [at for at in imports if at.stem.startswith("test_")]
@@ -206,7 +206,10 @@ def rounds(path: Path) -> list[list[str]]:
                     for room in ("unit", "course"))  # fmt: skip
     names = {_dotted(path)}
     own = [at for at in unit if at.stem in (f"test_{path.stem}", f"test_{path.parent.name}")]
-    near = [at for at in course if imports[at] & names and path.is_relative_to("src/twelve_lab")]
+    # The figures have their tests in the course: test_draw_heads.py.
+    own += [at for at in course if f"{at.stem}_".startswith(f"test_{path.parent.name}_")]
+    near = [at for at in course if at not in own and imports[at] & names
+            and path.is_relative_to("src/twelve_lab")]  # fmt: skip
     others = [at for at in unit if imports[at] & names and at not in own]
     for _ in range(4):
         if not (own or others):

@@ -87,6 +87,9 @@ def test_a_mutation_says_its_line_before_and_after():
         ("src/twelve_lab/check/attempt.py", "tests/unit/test_check.py", None),
         ("src/twelve_lab/trace/influence.py", "tests/unit/test_trace.py",
          "tests/unit/test_instruments.py"),
+        # Nobody imports it but other figures, which have their tests in the course.
+        ("src/twelve_lab/draw/grid.py", "tests/course/test_draw_heads.py",
+         "tests/course/test_draw.py"),
         # Nobody imports it but the layers.
         ("src/twelve/_checks.py", "tests/unit/test_errors.py", None),
     ],
