@@ -26,6 +26,7 @@ from twelve_lab.check import (
 )
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak
+from twelve_lab.check.wording import apart
 from twelve_lab.course import find_step
 
 TO_WRITE = {id: at for id, at in EXERCISES.items() if isinstance(at, Task)}
@@ -417,6 +418,21 @@ def test_unknown_wrong_numbers_are_located():
     place = r"the first other one, at \[batch 1, seq 0, d_out 2\], is (\S+), and (\S+) is due\."
     got, due = re.search(place, verdict.message).groups()
     assert float(got) - float(due) == pytest.approx(1)
+
+
+def test_only_a_large_number_below_zero_is_taken_for_one_that_hides():
+    def bounded(low, high):
+        text = f"lambda x, w, b: ((x.unsqueeze(2) * w).sum(-1) + b).clamp({low}, {high})"
+        return found("01-linear", eval(text), "ok").note
+
+    assert bounded(-1e4, 1e9).startswith("A note: -math.inf hides for certain")
+    assert bounded(-9999.0, 1e9) == ""
+
+
+def test_two_numbers_have_four_decimals_and_more_where_four_do_not_tell_them_apart():
+    assert apart(1.0, -2.5) == ("1.0000", "-2.5000")
+    assert apart(0.00002, 0.0) == ("0.00002", "0.00000")
+    assert apart(1.0, 1.0) == ("1.000000000", "1.000000000")
 
 
 def test_a_difference_too_small_for_four_decimals_is_written_with_more():

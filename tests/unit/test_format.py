@@ -159,6 +159,11 @@ def test_the_margin_is_the_distance_to_where_the_text_changes():
     assert rounding_margin([1, 2]) == math.inf
 
 
+def test_the_margin_goes_by_the_decimals():
+    assert rounding_margin([0.26], 1) == pytest.approx(0.01 + 1e-5, rel=1e-3)
+    assert rounding_margin([3.1], 0) == pytest.approx(0.4 - 1e-4, rel=1e-6)
+
+
 @pytest.mark.parametrize("value", [0.71828, -1.00003, 0.49996, 0.00004, 3.0])
 def test_a_move_smaller_than_the_margin_changes_no_text(value):
     move = 0.99 * rounding_margin([value])

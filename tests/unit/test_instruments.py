@@ -124,6 +124,15 @@ def test_every_id_is_tried_the_first_and_the_last_too(special):
     assert torch.equal(found.grid, grid("x.", ".x"))
 
 
+def test_a_number_that_becomes_nan_has_moved():
+    found = influence(
+        lambda ids: torch.where(ids == 3, torch.nan, 1.0).unsqueeze(-1),
+        torch.tensor([[1, 2]]),
+        vocab_size=4,
+    )
+    assert torch.equal(found.grid, grid("x.", ".x"))
+
+
 def test_a_move_beyond_the_tolerance_counts_in_any_feature():
     def small(ids):
         return torch.stack([torch.zeros(ids.shape), 1e-6 * ids], dim=-1)

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import pytest
 
-from twelve_lab.check import MISTAKES, WrongAnswer, check
+from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check
 from twelve_lab.check.progress import FILE, begin, note, read, report
 from twelve_lab.cli import main
 
@@ -161,6 +161,36 @@ def test_the_report_of_a_class_counts_the_mistakes(folder, tmp_path_factory):
     assert len([line for line in said.splitlines() if " 2 wrong answers; begun with" in line]) == 2
     assert f"begun with version 0.0.1, and this is {version('twelve')}" in said
     assert said.endswith("by the number of learners:\n    2  split-view")
+
+
+def test_each_row_of_a_report_is_whole(tmp_path):
+    """By hand: a day is ten characters, names stand in one width, a learner counts once."""
+
+    def learner(name, **mistakes):
+        day = "2026-01-31T00:00:00+00:00"
+        exercises = {"06-merge-heads": {"solved": day, "wrong answers": 3, "mistakes": []}}
+        for id, met in mistakes.items():
+            row = {"solved": None, "wrong answers": 4, "mistakes": met}
+            exercises[id.replace("_", "-")] = row
+        (tmp_path / name).mkdir()
+        content = {"version": version("twelve"), "exercises": exercises}
+        (tmp_path / name / FILE).write_text(json.dumps(content), encoding="utf-8")
+        return tmp_path / name
+
+    both = {"a": ["split-view"], "b": ["split-view", "mask-inverted"]}
+    paths = [learner("an"), learner("another", **both), learner("x", a=["mask-inverted", "b-one"])]
+    begun = f"begun with version {version('twelve')}"
+    assert "  06-merge-heads  solved on 2026-01-31, after 3 wrong\n" in report(paths[:1])
+    assert report(paths).splitlines() == [
+        f"{paths[0]}       solved   1 of {len(EXERCISES)},   3 wrong answers; {begun}",
+        f"{paths[1]}  solved   1 of {len(EXERCISES)},  11 wrong answers; {begun}",
+        f"{paths[2]}        solved   1 of {len(EXERCISES)},   7 wrong answers; {begun}",
+        "",
+        "Mistakes met, by the number of learners:",
+        "    2  mask-inverted",
+        "    1  b-one",
+        "    1  split-view",
+    ]
 
 
 def test_what_another_version_knew_is_named(folder):
