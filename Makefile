@@ -131,7 +131,7 @@ mutants: install ## plant the classic mistakes in a copy, into docs/mistakes.md;
 	OMP_NUM_THREADS=1 $(RUN) -m tools.mutants $(ARGS)
 
 notebooks: install ## run every notebook again and store its outputs
-	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py notebooks/*.ipynb
+	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py $(wildcard notebooks/*.ipynb notebooks/workshop/*.ipynb)
 
 figures: install ## draw the picture of the README again
 	$(RUN) -m twelve picture docs/walk.png

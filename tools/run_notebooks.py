@@ -1,6 +1,8 @@
 """Runs notebooks from top to bottom and stores their outputs, alike on every machine.
 
 Usage: python tools/run_notebooks.py notebooks/*.ipynb
+
+Tags and folded outputs stay; each one runs in its own folder.
 """
 
 import sys

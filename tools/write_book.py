@@ -23,13 +23,13 @@ from myst_parser.mdit_to_docutils.base import default_slugify
 
 from tools import write_student
 from twelve_lab import cli
-from twelve_lab.course import STEPS, Step
+from twelve_lab.course import STEPS, workshops_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
 # The sources as Sphinx reads them, what it remembers of them, and the pages until all are written.
 # The site and the one page have one each: they may be written at the same time.
-WORKSHOP = Path("build/book-workshop")
+STAGE = Path("build/book-stage")
 MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
 # Code holds no links, whatever it looks like.
 LINK = re.compile(
@@ -89,8 +89,8 @@ INSTRUMENT = """# {title}
    :imported-members:
 ```
 """
+# Between the course and these stand the workshops.
 CHAPTERS = {
-    "The course": [step.notebook.removesuffix(".ipynb") for step in STEPS],
     "To play with": ["explorer"],
     "To look up": [
         "docs/glossary", "docs/mistakes", "Coverage <docs/coverage>", "docs/troubleshooting",
@@ -121,6 +121,10 @@ The notebook: [{step.number} {step.title}](../{step.notebook}).
 """
 STUDENTS = "students.zip"
 READ_HERE = f"Read on here: [00 Start here]({STEPS[0].notebook})."
+PREDICTED = {
+    "tags": ["hide-output"],
+    "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
+}
 # Whoever reads without running passes over the imports.
 IMPORTS = {
     "tags": ["hide-input"],
@@ -168,32 +172,38 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     """
     readme = (root / "README.md").read_text(encoding="utf-8")
     readme = _relinked(readme, "README.md", root)
+    chapters = _parts(root)
     if bound:
-        chapters = {**CHAPTERS, "The course": ["course", *CHAPTERS["The course"]]}
+        chapters["The course"].insert(0, "course")
         opening = "\n\n".join(readme.split("\n\n")[:2])
         yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
         yield "course.md", readme.replace("# Twelve Numbers", "# Overview", 1)
     else:
         start = readme.replace("\n\n![", f"\n\n{READ_HERE}\n\n![", 1)
-        yield "index.md", start + _chapters(CHAPTERS)
+        yield "index.md", start + _chapters(chapters)
     for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
         yield name, _relinked(text, name, root)
-    for step in STEPS:
-        notebook = nbformat.read(root / step.notebook, as_version=4)
+    for name in _notebooks(root):
+        notebook = nbformat.read(root / name, as_version=4)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
-                cell.source = _relinked(cell.source, step.notebook, root)
-        notebook.cells[0].source += "\n\n" + _along(step)
+                cell.source = _relinked(cell.source, name, root)
+        notebook.cells[0].source += "\n\n" + _along(name)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         code[0].metadata |= IMPORTS
         for cell in code:
             _fold_answer(cell)
+            if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
+                cell.metadata |= PREDICTED
             for output in cell.outputs:
                 if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
-                    cell.metadata["mystnb"] = {"image": {"alt": alt}}
-        yield step.notebook, nbformat.writes(notebook)
+                    cell.metadata["mystnb"] = {
+                        **cell.metadata.get("mystnb", {}),
+                        "image": {"alt": alt},
+                    }
+        yield name, nbformat.writes(notebook)
     yield from _reference(bound=bound)
 
 
@@ -212,8 +222,8 @@ def downloads(root: Path) -> dict[str, bytes]:
     student = write_student.contents(root / "notebooks")
     files = {f"student/{name}": text for name, text in student.items() if name.endswith(".ipynb")}
     files[STUDENTS] = _zipped(student)
-    for step in STEPS:
-        files[step.notebook] = (root / step.notebook).read_bytes()
+    for name in _notebooks(root):
+        files[name] = (root / name).read_bytes()
     files["LICENSE"] = (root / "LICENSE").read_bytes()
     return files
 
@@ -232,17 +242,30 @@ def write(folder: Path, builder: str = "html") -> None:
     write_student.apart(folder, ROOT / "notebooks")
     if not (ROOT / MATHJAX).exists():
         raise ValueError(f"{MATHJAX} is missing: make installs it (make book)")
-    workshop = WORKSHOP / builder
-    shutil.rmtree(workshop, ignore_errors=True)
-    staged, pages_ = workshop / "source", workshop / "pages"
+    place = STAGE / builder
+    shutil.rmtree(place, ignore_errors=True)
+    staged, pages_ = place / "source", place / "pages"
     stage(staged, bound=builder == "singlehtml")
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", builder]
-    done = subprocess.run([sys.executable, *command, "-d", workshop / "read", staged, pages_])
+    done = subprocess.run([sys.executable, *command, "-d", place / "read", staged, pages_])
     if done.returncode:
         raise ValueError(f"Sphinx ended with {done.returncode}: see above")
     shutil.rmtree(folder, ignore_errors=True)
     shutil.move(pages_, folder)
-    shutil.rmtree(workshop)
+    shutil.rmtree(place)
+
+
+def _notebooks(root: Path) -> list[str]:
+    """Name the lessons in reading order, then the workshops, as paths from the root."""
+    workshops = [path.relative_to(root).as_posix() for path in workshops_of(root)]
+    return [*(step.notebook for step in STEPS), *workshops]
+
+
+def _parts(root: Path) -> dict[str, list[str]]:
+    """List the chapters by parts."""
+    names = [name.removesuffix(".ipynb") for name in _notebooks(root)]
+    lessons, workshops = names[: len(STEPS)], names[len(STEPS) :]
+    return {"The course": lessons} | ({"Workshops": workshops} if workshops else {}) | CHAPTERS
 
 
 def _fold_answer(cell: nbformat.NotebookNode) -> None:
@@ -274,17 +297,19 @@ def _contents(chapters: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _along(step: Step) -> str:
+def _along(name: str) -> str:
     """Write the line under the title of a notebook: what can be taken along, and its module."""
-    name = Path(step.notebook).name
-    links = [
-        f"{{download}}`the notebook <../downloads/notebooks/{name}>`",
-        f"{{download}}`without solutions <../downloads/student/{name}>`",
-        f"{{download}}`all of them without solutions, zipped <../downloads/{STUDENTS}>`",
-    ]
+    up = "../" * name.count("/")
+    links = [f"{{download}}`the notebook <{up}downloads/{name}>`"]
+    if name.count("/") == 1:
+        student = f"{up}downloads/student/{Path(name).name}"
+        links.append(f"{{download}}`without solutions <{student}>`")
+    zipped = f"{up}downloads/{STUDENTS}"
+    links.append(f"{{download}}`all of them without solutions, zipped <{zipped}>`")
     line = f"To take along: {', '.join(links)}."
-    if step.module:
-        line += f" The module: [{step.stem}.py](../reference/{step.stem}.md)."
+    step = next((step for step in STEPS if name in (step.notebook, step.workshop)), None)
+    if step and step.module:
+        line += f" The module: [{step.stem}.py]({up}reference/{step.stem}.md)."
     return f"```{{only}} builder_html\n{line}\n```"
 
 

@@ -22,19 +22,22 @@ The names stand in reading order: each layer uses only those above it.
 '''
 
 
-def row(step: Step) -> str:
-    """Write the row of a step in the table of the README."""
+def row(step: Step, root: Path) -> str:
+    """Write the row of a step in the table of the README; a workshop is linked once it is there."""
     module = f"[{step.stem}](src/twelve/{step.stem}.py) " if step.module else ""
     notebook = f"[{step.title}]({step.notebook})"
+    if (root / step.workshop).exists():
+        notebook += f", [workshop]({step.workshop})"
     return f"| {step.number} | {step.question} | {step.contract} | {notebook} | {module}|\n"
 
 
-def readme(text: str, steps: Iterable[Step]) -> str:
+def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:
     """Put a fresh table of the steps into the README.
 
     Args:
         text: The README as it is; its lines from the head of the table to its end are replaced.
         steps: The steps.
+        root: The project.
 
     Raises:
         ValueError: The head of the table is not in the text.
@@ -43,7 +46,7 @@ def readme(text: str, steps: Iterable[Step]) -> str:
     if not head:
         raise ValueError(f"{README} has no table that begins with {HEAD.splitlines()[0]!r}")
     after = rest[rest.index("\n\n") + 1 :]
-    return before + HEAD + "".join(map(row, steps)) + after
+    return before + HEAD + "".join(row(step, root) for step in steps) + after
 
 
 def exports(steps: Iterable[Step]) -> str:
@@ -76,7 +79,7 @@ def write(root: Path, steps: Iterable[Step]) -> None:
         steps: Its steps.
     """
     text = (root / README).read_text(encoding="utf-8")
-    (root / README).write_text(readme(text, steps), encoding="utf-8")
+    (root / README).write_text(readme(text, steps, root), encoding="utf-8")
     (root / EXPORTS).write_text(exports(steps), encoding="utf-8")
 
 

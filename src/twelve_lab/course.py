@@ -182,11 +182,19 @@ def step_of(stem: str) -> str:
     return next((step.number for step in STEPS if step.stem == stem), "")
 
 
+def workshops_of(root: Path) -> list[Path]:
+    """List the workshops of a project: those of steps in reading order, then the others.
+
+    Args:
+        root: The project.
+    """
+    return sorted((root / "notebooks" / "workshop").glob("*.ipynb"))
+
+
 def pages(root: Path) -> list[Path]:
     """List the notebooks of a project: the lessons in reading order, then the workshops.
 
     Args:
         root: The project.
     """
-    folder = root / "notebooks"
-    return [*sorted(folder.glob("*.ipynb")), *sorted(folder.glob("workshop/*.ipynb"))]
+    return [*sorted((root / "notebooks").glob("*.ipynb")), *workshops_of(root)]

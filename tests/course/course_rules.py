@@ -18,6 +18,10 @@ from tests.course.notebook_rules import code_cells, headings
 from tools import write_steps
 
 LIST = "src/twelve_lab/course.py"
+# What has one page, and no workshop yet.
+ONE_PAGE = {f"{number:02d}" for number in range(16)} | {"a1", "a2", "a3"}
+# Workshops that belong to no step: what several of them need.
+TOOLS = "tools_"
 
 
 def load(root: Path) -> ModuleType:
@@ -40,6 +44,7 @@ def files_of(step) -> dict[str, bool]:
     """Name every file that a step may have, and say whether it is due."""
     return {
         step.notebook: True,
+        step.workshop: step.number not in ONE_PAGE,
         f"src/twelve/{step.stem}.py": step.module,
         f"tests/unit/test_{step.stem}.py": step.module,
         f"src/twelve_lab/exercises/{step.stem}.py": step.exercises,
@@ -62,12 +67,13 @@ def _files(root, steps):
         for path, due in files_of(step).items():
             if due and not (root / path).exists():
                 yield f"{path}: is missing, and step {step.number} has one by {LIST}"
-            if (root / path).exists() and not due:
+            if (root / path).exists() and not due and path != step.workshop:
                 yield f"{path}: is there, and step {step.number} has none by {LIST}"
     known = {path for step in steps for path in files_of(step)}
-    for pattern in ("src/twelve/[!_]*.py", "notebooks/*.ipynb"):
+    for pattern in ("src/twelve/[!_]*.py", "notebooks/*.ipynb", "notebooks/workshop/*.ipynb"):
         for path in sorted(root.glob(pattern)):
-            if (name := path.relative_to(root).as_posix()) not in known:
+            shared = path.parent.name == "workshop" and path.stem.startswith(TOOLS)
+            if (name := path.relative_to(root).as_posix()) not in known and not shared:
                 yield f"{LIST}: {name} belongs to no step"
 
 
@@ -106,20 +112,30 @@ def _imports(root, steps):
 
 
 def _notebooks(root, steps):
-    """Each notebook begins with its number and draws where it stands; its checks are its own."""
+    """A lesson and its workshop bear the name of the step, and check its exercises."""
     for step in steps:
         if not (root / step.notebook).exists():
             continue
-        notebook = _read(root / step.notebook)
-        first = (headings(notebook) or ["nothing"])[0]
-        if first.lower() != f"{step.number} {step.title}".lower():
-            yield f"{step.notebook}: the first heading is {first!r}, not that of {LIST}"
+        pages = {step.notebook: step.title, step.workshop: f"workshop: {step.title}"}
+        for path, title in pages.items():
+            first = (
+                (headings(_read(root / path)) or ["nothing"])[0] if (root / path).exists() else ""
+            )
+            if first and first.lower() != f"{step.number} {title}".lower():
+                yield f"{path}: the first heading is {first!r}, not that of {LIST}"
         number = str(int(step.number)) if step.number.isdigit() else f'"{step.number}"'
-        if f"draw.strip({number})" not in (cell.source for cell in code_cells(notebook)):
+        cells = code_cells(_read(root / step.notebook))
+        if f"draw.strip({number})" not in (cell.source for cell in cells):
             yield f"{step.notebook}: no cell draws draw.strip({number})"
-        checks = {id[:2] for id in _checks(notebook)}
+        checks = {id[:2] for id in _checked(root, step)}
         if checks != ({step.number} if step.exercises else set()):
             yield f"{step.notebook}: has checks of {sorted(checks)}; see exercises in {LIST}"
+
+
+def _checked(root, step):
+    """List the exercises of a step: those of its lesson, then those of its workshop."""
+    paths = [root / path for path in (step.notebook, step.workshop) if (root / path).exists()]
+    return [id for path in paths for id in _checks(_read(path))]
 
 
 def _read(path):
@@ -157,7 +173,7 @@ def _exports(root, steps):
 
 def _readme(root, steps):
     text = (root / write_steps.README).read_text(encoding="utf-8")
-    yield from _due(root, write_steps.README, write_steps.readme(text, steps))
+    yield from _due(root, write_steps.README, write_steps.readme(text, steps, root))
 
 
 def _due(root, name, due):
@@ -210,8 +226,7 @@ def _measured(root, steps):
     page = (root / "docs/teaching.md").read_text(encoding="utf-8")
     table = page.partition("\n## What each exercise measures\n")[2]
     rows = re.findall(r"^\| `(\w\w-[\w-]+)` \|", table, re.M)
-    paths = [root / step.notebook for step in steps if (root / step.notebook).exists()]
-    ids = [id for path in paths for id in _checks(_read(path))]
+    ids = [id for step in steps for id in _checked(root, step)]
     for id in [id for id in ids if id not in rows]:
         yield f"docs/teaching.md: What each exercise measures has no row of {id}"
     for id in [id for id in rows if id not in ids]:

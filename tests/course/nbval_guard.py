@@ -72,7 +72,8 @@ class NotebookGuard:
         if self.skipped:
             yield f"skipped cells: {self.skipped}"
         for path, cells in self.cells.items():
-            name = path.name
+            # A lesson and its workshop have one name.
+            name = f"{path.parent.name}/{path.name}"
             if not cells:
                 yield f"{name}: no code cell"
             if self.passed[path] != len(cells):

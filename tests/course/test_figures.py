@@ -24,7 +24,9 @@ from tests.course.figure_rules import (
     unnamed_axes,
 )
 from tests.course.figures import FIGURES, TITLE, drawn, figure
+from tests.course.notebook_rules import name_of
 from twelve_lab import draw
+from twelve_lab.course import pages
 from twelve_lab.draw.canvas import DASHES
 from twelve_lab.draw.prose import LONGEST
 from twelve_lab.show.palette import (
@@ -37,19 +39,19 @@ from twelve_lab.show.palette import (
 )
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = pages(ROOT)
 CODE = sorted((ROOT / "src" / "twelve_lab" / "draw").glob("*.py"))
 ALT = "Dog looks at fish. Attention weights (query=2, key=2), rows ask, columns are looked at."
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_every_picture_of_a_notebook_says_what_it_shows(path):
     notebook = nbformat.read(path, as_version=4)
     assert list(alt_problems(notebook)) == []
     assert list(second_alts(notebook)) == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_every_figure_of_a_notebook_is_one_that_the_tests_draw(path):
     tested = {call.__code__.co_names[1] for call in FIGURES.values()}
     assert drawn_in(nbformat.read(path, as_version=4)) <= tested

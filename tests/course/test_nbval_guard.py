@@ -60,16 +60,19 @@ def run_guarded(folder):
 @pytest.mark.slow
 def test_what_nbval_alone_finds_green_is_red(tmp_path):
     store(tmp_path, cleared, skipped, ignored, only_prose, untouched)
+    (tmp_path / "workshop").mkdir()
+    store(tmp_path / "workshop", untouched, cleared)
     done = run_guarded(tmp_path)
-    assert " 7 passed, 1 skipped in " in done.stdout
+    assert " 11 passed, 1 skipped in " in done.stdout
     assert done.returncode == 1
     for fault in (
-        "cleared.ipynb: code cell 2 is stored as run number None",
+        f"{tmp_path.name}/cleared.ipynb: code cell 2 is stored as run number None",
+        "workshop/cleared.ipynb: code cell 2 is stored as run number None",
         "skipped.ipynb: 2 code cells, 1 passed",
         "skipped.ipynb: code cell 2 tells nbval not to compare it",
         "ignored.ipynb: code cell 2 tells nbval not to compare it",
         "only_prose.ipynb: no code cell",
-        "5 notebooks, 8 code cells, 7 passed, 1 skipped",
+        "7 notebooks, 12 code cells, 11 passed, 1 skipped",
     ):
         assert fault in done.stdout
     assert "untouched.ipynb:" not in done.stdout

@@ -9,6 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.course import lesson_rules, notebook_rules
 from tests.course.notebook_rules import ANATOMY, SAID_ONLY, name_of, problems
+from tools import run_notebooks
 from twelve_lab.check import EXERCISES
 from twelve_lab.course import pages
 
@@ -191,3 +192,17 @@ def test_what_is_not_python_is_refused(good, line):
     _code(good, 2).source = line
     with pytest.raises(SyntaxError):
         problems(good, PATH)
+
+
+@pytest.mark.slow
+def test_a_run_keeps_tags_and_folded_outputs_and_drops_what_an_editor_noted(tmp_path):
+    path = tmp_path / "workshop" / "04_attention.ipynb"
+    path.parent.mkdir()
+    kept = {"jupyter": {"outputs_hidden": True}, "tags": ["idea"]}
+    cell = new_code_cell("import os\nprint(os.path.basename(os.getcwd()))", metadata=kept)
+    cell.metadata["collapsed"] = True
+    nbformat.write(new_notebook(cells=[cell, new_markdown_cell("So.", metadata=kept)]), path)
+    run_notebooks.run(path)
+    ran, prose = nbformat.read(path, as_version=4).cells
+    assert ran.metadata == prose.metadata == kept
+    assert ran.outputs[0].text == "workshop\n"

@@ -14,7 +14,6 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tests.course.course_rules import LIST, load, problems
-from tests.course.notebook_rules import ANATOMY
 from tools import write_steps
 from tools.run_notebooks import NOTEBOOK_METADATA
 from twelve_lab import draw
@@ -73,13 +72,31 @@ from twelve_lab.exercises.declare import question
 def one_and_one() -> int:
     """one and one"""
     return 1 + 1
+
+
+@question(measures="the next sum that there is")
+def two_and_two() -> int:
+    """two and two"""
+    return 2 + 2
+
+
+@question(measures="a sum that is larger still")
+def four_and_four() -> int:
+    """four and four"""
+    return 4 + 4
 '''
 ROW = "| `Doubling` | 99 | adds each number to itself |\n"
-MEASURES = "| `99-one-and-one` | number | the first sum that there is | none |\n"
+MEASURES = """| `99-one-and-one` | number | the first sum that there is | none |
+| `99-two-and-two` | number | the next sum that there is | none |
+| `99-four-and-four` | number | a sum that is larger still | none |
+"""
+NUMBERS = {"one": 1, "two": 2, "four": 4}
 
-# All that is written by hand: four files, and what is put into two others before a line there.
+# All that is written by hand: five files, and what is put into two others before a line there.
+LESSON, WORKSHOP = "notebooks/99_doubling.ipynb", "notebooks/workshop/99_doubling.ipynb"
 FILES = {
-    "notebooks/99_doubling.ipynb": "",
+    LESSON: "",
+    WORKSHOP: "",
     "src/twelve/doubling.py": MODULE,
     "tests/unit/test_doubling.py": TEST,
     "src/twelve_lab/exercises/doubling.py": EXERCISES,
@@ -100,14 +117,12 @@ import nbformat, pytest
 from nbformat.v4 import new_output
 from tools import write_catalogue
 from twelve_lab import course, draw
-from twelve_lab.check import check
+from twelve_lab.check import EXERCISES, check
 
 page = write_catalogue.GLOSSARY
 page.write_text(write_catalogue.page(page.read_text(encoding="utf-8")), encoding="utf-8")
 strips = {step.number: draw.strip(step.number) for step in course.STEPS}
-own, said = strips["99"], io.StringIO()
-with contextlib.redirect_stdout(said):
-    check("99-one-and-one", 2)
+own = strips["99"]
 notebook = nbformat.read("notebooks/99_doubling.ipynb", as_version=4)
 for cell in notebook.cells:
     if cell.source == "draw.strip(99)":
@@ -116,6 +131,9 @@ for cell in notebook.cells:
         cell.outputs = [new_output("display_data", data, metadata={"image/png": {"alt": own.alt}}),
                         new_output("display_data", told)]
     elif cell.source.startswith("check("):
+        id, said = cell.source.split('"')[1], io.StringIO()
+        with contextlib.redirect_stdout(said):
+            check(id, EXERCISES[id].right())
         cell.outputs = [new_output("stream", name="stdout", text=said.getvalue())]
 nbformat.write(notebook, "notebooks/99_doubling.ipynb")
 pictures = [b64encode(strips[number].png()).decode() for number in ("15",)]
@@ -134,8 +152,9 @@ sys.exit(pytest.main([
 """
 
 
-def notebook() -> str:
-    """Write the notebook of the step as JupyterLab would, before it is run."""
+def exercise(place: int, word: str, number: int) -> list[nbformat.NotebookNode]:
+    """Write the three cells of an exercise."""
+    id, name = f"99-{word}-and-{word}", f"{word}_and_{word}"
     nbgrader = {"schema_version": 3, "task": False}
     answer = {**nbgrader, "grade": False, "locked": False, "solution": True}
     check = {**nbgrader, "grade": True, "locked": True, "points": 1, "solution": False}
@@ -143,32 +162,53 @@ def notebook() -> str:
         f"<details><summary>Hint {at}</summary>\n\nCount the ones that you can see.\n\n</details>"
         for at in (1, 2, 3)
     )
-    cells = {
-        "Where we are": [new_code_cell("draw.strip(99)")],
-        "Break it": [new_code_cell('sentence = MISTAKES["scale-missing"].sentence')],
-        "Exercises": [
-            new_markdown_cell(f"### 1. Add\n\nWhat is one and one?\n\n{hints}"),
-            new_code_cell(
-                "one_and_one = ...\n### BEGIN SOLUTION\none_and_one = 1 + 1\n### END SOLUTION",
-                metadata={"nbgrader": {**answer, "grade_id": "99-one-and-one-answer"}},
-            ),
-            new_code_cell(
-                'check("99-one-and-one", one_and_one)',
-                metadata={"nbgrader": {**check, "grade_id": "99-one-and-one-check"}},
-            ),
-        ],
-    }
-    made = new_notebook(metadata=NOTEBOOK_METADATA)
-    imports = "from twelve_lab import draw\nfrom twelve_lab.check import MISTAKES, check"
-    made.cells = [new_markdown_cell("# 99 Doubling"), new_code_cell(imports)]
-    for title in ANATOMY:
-        made.cells += [new_markdown_cell(f"## {title}"), *cells.get(title, [])]
-    for cell in made.cells:
-        opens = cell.cell_type == "markdown" and cell.source.startswith("#")
-        cell.metadata["slideshow"] = {"slide_type": "slide" if opens else "skip"}
-    for count, cell in enumerate((c for c in made.cells if c.cell_type == "code"), 1):
+    solution = f"### BEGIN SOLUTION\n{name} = {number} + {number}\n### END SOLUTION"
+    return [
+        new_markdown_cell(f"### {place}. Add\n\nWhat is {word} and {word}?\n\n{hints}"),
+        new_code_cell(
+            f"{name} = ...\n{solution}",
+            metadata={"nbgrader": {**answer, "grade_id": f"{id}-answer"}},
+        ),
+        new_code_cell(
+            f'check("{id}", {name})', metadata={"nbgrader": {**check, "grade_id": f"{id}-check"}}
+        ),
+    ]
+
+
+def lesson() -> str:
+    """Write the lesson of the step as JupyterLab would, before it is run."""
+    imports = "from twelve_lab import draw\nfrom twelve_lab.check import check"
+    cells = [
+        new_markdown_cell(
+            "# 99 Doubling\n\nMore is in the [workshop](workshop/99_doubling.ipynb)."
+        ),
+        new_code_cell(imports),
+        new_code_cell("draw.strip(99)"),
+        new_markdown_cell(
+            "## The idea\n\nTwice is once and once again.", metadata={"tags": ["idea"]}
+        ),
+        new_markdown_cell("So it is a sum.", metadata={"tags": ["answer"]}),
+        new_markdown_cell("## Exercises"),
+    ]
+    for place, (word, number) in enumerate(NUMBERS.items(), 1):
+        cells += exercise(place, word, number)
+    cells.append(new_markdown_cell("## Recap\n\nTwice is a sum."))
+    for cell in cells:
+        cell.metadata["slideshow"] = {"slide_type": "slide"}
+    return written(cells)
+
+
+def workshop() -> str:
+    """Write the workshop of the step."""
+    begins = "# 99 Workshop: doubling\n\nIt follows [the lesson](../99_doubling.ipynb)."
+    return written([new_markdown_cell(begins), new_code_cell("double = 1 + 1")])
+
+
+def written(cells: list[nbformat.NotebookNode]) -> str:
+    """Number the cells as a run would, and write them as a notebook."""
+    for count, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), 1):
         cell.execution_count = count
-    return nbformat.writes(made)
+    return nbformat.writes(new_notebook(cells=cells, metadata=NOTEBOOK_METADATA))
 
 
 def put_in(path: Path, text: str, before: str) -> None:
@@ -185,8 +225,10 @@ def copy(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("step_99") / "project"
     shutil.copytree(ROOT, root, ignore=LEAVE)
     assert problems(root) == []
-    for path, text in FILES.items():
-        (root / path).write_text(text or notebook(), encoding="utf-8")
+    made = {**FILES, LESSON: lesson(), WORKSHOP: workshop()}
+    for path, text in made.items():
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
     for path, (text, before) in ENTRIES.items():
         put_in(root / path, text, before)
     write_steps.write(root, load(root).STEPS)
@@ -211,7 +253,7 @@ def played(copy) -> tuple[dict[str, str], list[str]]:
     return json.loads((copy / "played.json").read_text())
 
 
-def test_four_files_one_entry_and_the_rows_that_speak_of_them_are_a_whole_step(copy, played):
+def test_five_files_one_entry_and_the_rows_that_speak_of_them_are_a_whole_step(copy, played):
     assert problems(copy) == []
     assert "99" in played[0]
 
@@ -254,17 +296,21 @@ SPOILED = (
     ("src/twelve/doubling.py", "Step 99 | ", "Step 9 | ", "begins with its title"),
     ("src/twelve/doubling.py", "class Doubling", "class Double", "defines no Doubling"),
     ("src/twelve/attention.py", "import math\n", "import math, twelve.masks\n", "no earlier"),
-    ("notebooks/99_doubling.ipynb", "# 99 Doubling", "# 99 Halving", "'99 Halving', not that"),
-    ("notebooks/99_doubling.ipynb", "draw.strip(99)", "draw.strip(15)", "draws draw.strip(99)"),
+    (LESSON, "# 99 Doubling", "# 99 Halving", "'99 Halving', not that"),
+    (LESSON, "draw.strip(99)", "draw.strip(15)", "draws draw.strip(99)"),
+    (LESSON, 'check(\\"99-two', 'check(\\"98-two', "has checks of ['98', '99']"),
+    (WORKSHOP, "Workshop: doubling", "Workshop: halving", "halving', not that"),
+    (WORKSHOP, "double = 1 + 1", 'check(\\"98-one\\", 2)', "has checks of ['98', '99']"),
     ("docs/glossary.md", "| `Doubling` | 99 |", "| `Doubling` | 98 |", "98, which has no module"),
     ("docs/teaching.md", "### 07 Normalization", "### 07 Norms", "'07 Norms'"),
     ("docs/teaching.md", "A term of 18", "A term of 17", "the sessions are"),
     (
         "docs/teaching.md",
         "| `99-one-and-one` |",
-        "| `99-two-and-two` |",
+        "| `99-three-and-three` |",
         "no row of 99",
     ),
+    ("README.md", f", [workshop]({WORKSHOP})", "", "+ | 99 | What is twice"),
     ("README.md", "What is twice as much?", "What is half as much?", "+ | 99 | What is twice"),
 )
 
@@ -277,10 +323,15 @@ def test_what_is_written_wrong_is_named_by_its_file(copy, file, old, new, said):
     path.write_text(text.replace(old, new), encoding="utf-8")
     found = [line for line in problems(copy) if said in line]
     path.write_text(text, encoding="utf-8")
-    assert found and (file == LIST or found[0].startswith(f"{file}: "))
+    # What a workshop checks is held together with what its lesson does.
+    due = LESSON if "has checks" in said else file
+    assert found and (file == LIST or found[0].startswith(f"{due}: "))
 
 
-@pytest.mark.parametrize("added", ["src/twelve/dropout.py", "notebooks/5_masks.ipynb"])
+@pytest.mark.parametrize(
+    "added",
+    ["src/twelve/dropout.py", "notebooks/5_masks.ipynb", "notebooks/workshop/5_masks.ipynb"],
+)
 def test_a_file_that_belongs_to_no_step_is_found(copy, added):
     (copy / added).touch()
     found = problems(copy)
@@ -289,7 +340,8 @@ def test_a_file_that_belongs_to_no_step_is_found(copy, added):
 
 
 def test_what_steps_share_and_further_tests_belong_to_none(copy):
-    shared = [copy / "src/twelve/_shared.py", copy / "tests/unit/test_anything.py"]
+    names = ("src/twelve/_shared.py", "tests/unit/test_anything.py")
+    shared = [copy / name for name in (*names, "notebooks/workshop/tools_more.ipynb")]
     for path in shared:
         path.touch()
     assert problems(copy) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.course.notebook_rules import code_cells, headings, text_of
+from tests.course.notebook_rules import headings, text_of
 from tools import write_exercises
 from twelve_lab.check import EXERCISES
 from twelve_lab.cli import main
@@ -55,8 +55,13 @@ COMMANDS = [
 
 
 @cache
-def stored(step: Step) -> nbformat.NotebookNode:
-    return nbformat.read(ROOT / step.notebook, as_version=4)
+def stored(page: str) -> nbformat.NotebookNode:
+    return nbformat.read(ROOT / page, as_version=4)
+
+
+def pages_of(step: Step) -> list[str]:
+    """Name the lesson of a step, and its workshop where there is one."""
+    return [page for page in (step.notebook, step.workshop) if (ROOT / page).exists()]
 
 
 @pytest.mark.parametrize("step", PLANNED, ids=lambda step: step.number)
@@ -77,10 +82,11 @@ def test_the_afternoon_fills_its_three_hours():
 
 
 @pytest.mark.parametrize("step", PLANNED, ids=lambda step: step.number)
-def test_a_session_leads_to_its_own_notebook_and_has_four_parts(step):
+def test_a_session_leads_to_its_own_notebooks_and_has_four_parts(step):
     text = NUMBERED[step.number]
     targets = {link["target"] for link in LINK.finditer(text)}
-    assert targets == {f"../{step.notebook}"}
+    assert f"../{step.notebook}" in targets
+    assert targets <= {f"../{page}" for page in pages_of(step)}
     for part in ("**At the end**", "| minutes | what | where |", "**Stuck**", "**Cut**"):
         assert text.count(part) == 1, part
     answers = [line for line in text.splitlines() if line.startswith("- ")]
@@ -90,18 +96,19 @@ def test_a_session_leads_to_its_own_notebook_and_has_four_parts(step):
 
 @pytest.mark.parametrize("step", PLANNED, ids=lambda step: step.number)
 def test_every_heading_that_the_page_names_exists_in_its_notebook(step):
-    named = {link["text"] for link in LINK.finditer(PAGE) if step.notebook in link["target"]}
-    named -= {step.number}
-    assert named
-    missing = named - set(headings(stored(step)))
-    assert not missing, missing
+    for page in pages_of(step):
+        named = {link["text"] for link in LINK.finditer(PAGE) if link["target"] == f"../{page}"}
+        named -= {step.number}
+        assert named or page == step.workshop
+        missing = named - set(headings(stored(page)))
+        assert not missing, missing
 
 
 @pytest.mark.parametrize("step", PLANNED, ids=lambda step: step.number)
 def test_a_number_for_the_board_stands_in_the_notebook(step):
-    notebook = stored(step)
-    outputs = (text_of(output) for cell in code_cells(notebook) for output in cell.outputs)
-    seen = "\n".join([*(cell.source for cell in notebook.cells), *outputs])
+    cells = [cell for page in pages_of(step) for cell in stored(page).cells]
+    outputs = (text_of(output) for cell in cells for output in cell.get("outputs", []))
+    seen = "\n".join([*(cell.source for cell in cells), *outputs])
     numbers = re.findall(r"\d+\.\d{3,}", NUMBERED[step.number])
     assert [number for number in numbers if number not in seen] == []
 

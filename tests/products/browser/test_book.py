@@ -11,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from playwright.sync_api import expect
 
 from tests.products.browser.conftest import ROOT, grave, watched, written
 from tools import write_book, write_student
-from twelve_lab.course import STEPS
+from twelve_lab.course import STEPS, find_step, pages, workshops_of
 
 BOOK = ROOT / "build" / "book"
 STEMS = [Path(step.notebook).stem for step in STEPS]
@@ -88,7 +89,7 @@ def opened(tab, address, theme="light"):
 
 
 def test_the_book_has_a_page_for_everything():
-    notebooks = {f"notebooks/{stem}.html" for stem in STEMS}
+    notebooks = {f"{path.relative_to(ROOT).with_suffix('')}.html" for path in pages(ROOT)}
     docs = {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
     modules = {f"reference/{path.stem}.html" for path in MODULES.values()}
     others = {"index.html", "CONTRIBUTING.html", "explorer.html", "search.html", ALONE}
@@ -267,6 +268,71 @@ def test_a_notebook_leads_to_its_module_and_to_what_can_be_taken_along(step):
     with zipfile.ZipFile(packed) as archive:
         names = {name.removeprefix("twelve-numbers/") for name in archive.namelist()}
     assert names == set(write_student.contents(ROOT / "notebooks"))
+
+
+def test_a_workshop_can_be_taken_along():
+    for path in workshops_of(ROOT):
+        page = BOOK / path.relative_to(ROOT).with_suffix(".html")
+        links = [unquote(link) for link in read(page).links]
+        (whole,) = [page.parent / link for link in links if link.endswith(f"/{path.name}")]
+        assert whole.read_bytes() == path.read_bytes()
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of one step, whose workshop asks for two predictions."""
+    monkeypatch.setattr(write_book, "STEPS", (find_step("04"),))
+    for folder in ("docs", "notebooks/workshop"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("README.md", "CONTRIBUTING.md"):
+        (tmp_path / name).write_text("# A\n\n![b](b)\n")
+    (tmp_path / "b").touch()
+    alt = {"image/png": {"alt": "A picture."}}
+    picture = new_output("display_data", {"image/png": ""}, metadata=alt)
+    folded = {"jupyter": {"outputs_hidden": True}}
+    cells = [
+        new_markdown_cell("# 04\n\n[lesson](../04_attention.ipynb)"),
+        new_code_cell("import torch"),
+        new_code_cell("print(1)", metadata={**folded, "tags": ["idea"]}),
+        new_code_cell("draw.tensor(x)", metadata=folded, outputs=[picture]),
+        new_code_cell("print(2)"),
+    ]
+    workshop = new_notebook(cells=cells)
+    nbformat.write(workshop, tmp_path / "notebooks/workshop/04_attention.ipynb")
+    cells[0].source = "# 04\n\n[workshop](workshop/04_attention.ipynb)"
+    nbformat.write(workshop, tmp_path / "notebooks/04_attention.ipynb")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["notebooks/04_attention", "notebooks/workshop/04_attention"])
+def test_what_a_reader_predicts_is_folded(project, name):
+    written = dict(write_book.pages(project))[f"{name}.ipynb"]
+    _, _, printed, drawn, shown = [
+        cell.metadata for cell in nbformat.reads(written, as_version=4).cells
+    ]
+    for cell in (printed, drawn):
+        assert cell["tags"] == ["hide-output"]
+        assert cell["mystnb"]["code_prompt_show"] == "What it prints"
+    assert drawn["mystnb"]["image"] == {"alt": "A picture."}
+    assert not {"tags", "mystnb"} & set(shown)
+
+
+def test_workshops_are_a_part_of_their_own_behind_the_course(project):
+    for bound in (False, True):
+        index = dict(write_book.pages(project, bound=bound))["index.md"]
+        trees = re.findall(r":caption: (.+)\n:hidden:\n\n((?:\S.*\n)+)", index)
+        assert [caption for caption, _ in trees[:3]] == ["The course", "Workshops", "To play with"]
+        course = ["course"] * bound + ["notebooks/04_attention"]
+        assert trees[0][1].split() == [*course, "```"]
+        assert trees[1][1].split() == ["notebooks/workshop/04_attention", "```"]
+
+
+def test_a_workshop_leads_to_its_files_from_its_own_folder(project):
+    written = dict(write_book.pages(project))["notebooks/workshop/04_attention.ipynb"]
+    first = nbformat.reads(written, as_version=4).cells[0].source
+    for target in ("../04_attention.ipynb", "../../downloads/notebooks/workshop/04_attention.ipynb",
+                   "../../downloads/students.zip", "../../reference/attention.md"):  # fmt: skip
+        assert f"({target})" in first or f"<{target}>" in first
 
 
 @pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)

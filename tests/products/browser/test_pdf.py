@@ -10,12 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import nbformat
 import pikepdf
 import pytest
 
 from tests.products.browser.conftest import ROOT
 from tools import write_book, write_pdf
-from twelve_lab.course import STEPS
+from twelve_lab.course import STEPS, workshops_of
 
 # The width of what is printed, 170 mm, in the pixels of the page.
 PAPER = round(170 / 25.4 * 96 / write_pdf.SCALE)
@@ -186,9 +187,13 @@ def contents(printed, chapters, number):
 def test_each_notebook_is_a_chapter_in_reading_order(chapters):
     titles = [f"{step.number} {step.title[0].upper()}{step.title[1:]}" for step in STEPS]
     found = [chapter.title for chapter in chapters]
-    assert [title.casefold() for title in found[2:20]] == [title.casefold() for title in titles]
+    end = 2 + len(titles)
+    assert [title.casefold() for title in found[2:end]] == [title.casefold() for title in titles]
     assert found[:2] == ["Topics", "Overview"]
-    assert {"Glossary", "Reference", "Troubleshooting"} <= set(found[20:])
+    workshops = [nbformat.read(path, as_version=4).cells[0] for path in workshops_of(ROOT)]
+    seconds = [title.source.splitlines()[0].removeprefix("# ") for title in workshops]
+    assert found[end : end + len(seconds)] == seconds
+    assert {"Glossary", "Reference", "Troubleshooting"} <= set(found[end:])
     assert len(found) == len(set(found))
 
 
