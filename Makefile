@@ -47,13 +47,13 @@ WITH := $(VENV)/with-
 # What the pages and the slides load, from their own folder: MathJax, reveal.js.
 PAGES := node_modules/.package-lock.json
 
-# Where a folder has this file, people work in it.
+# Where a folder has this file, a teacher works in it.
 OURS := .written.json
 
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab unit test check code weekly lint install explorer sheet book pdf slides browser-test student course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint install explorer sheet book pdf slides browser-test solutions course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -112,8 +112,8 @@ browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and a notebook 
 	$(MAKE) --jobs=2 book slides
 	$(PYTEST) --dist worksteal -m 'not weekly' tests/products/browser
 
-student: install ## write the notebooks without solutions; STUDENT=folder, else build/student
-	@$(RUN) -m tools.write_student $(STUDENT)
+solutions: install ## write solved copies of the notebooks; SOLUTIONS=folder, else build/solutions
+	@$(RUN) -m tools.write_solutions $(SOLUTIONS)
 
 course: $(WITH)teach ## install nbgrader and write a course for it; COURSE=folder, else build/course
 	@$(RUN) -m tools.write_course $(COURSE)
@@ -121,8 +121,8 @@ course: $(WITH)teach ## install nbgrader and write a course for it; COURSE=folde
 compare: $(WITH)bench ## install Hugging Face Transformers and run the tests against its models
 	$(PYTEST) tests/products/test_same_as_hugging_face.py
 
-classroom: $(WITH)teach ## install nbgrader, run the student notebooks, and grade all, half and no answers
-	$(PYTEST) tests/products/test_student.py tests/products/test_classroom.py
+classroom: $(WITH)teach ## install nbgrader, run the notebooks solved and unsolved, and grade all, half and no answers
+	$(PYTEST) tests/products/test_solutions.py tests/products/test_classroom.py
 
 bench: $(WITH)bench ## measure speed and memory against other implementations, into docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
@@ -155,11 +155,11 @@ lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every
 	echo '-e .' >> build/lock/requirements.txt
 	mv build/lock/requirements.txt build/lock/constraints.txt .
 
-clean: ## remove .venv and what was built; folders with answers or a course stay
+clean: ## remove .venv and what was built; a course stays
 	rm -rf $(VENV) node_modules src/twelve.egg-info
 	@for path in build/* build/.[!.]*; do \
 	  if [ -e "$$path/$(OURS)" ]; then \
-	    echo "kept $$path: answers or a course may be in it; rm -rf '$$path' removes it"; \
+	    echo "kept $$path: a course is in it; rm -rf '$$path' removes it"; \
 	  else rm -rf "$$path"; fi; \
 	done
 	@rmdir build 2>/dev/null || true

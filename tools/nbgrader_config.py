@@ -9,7 +9,7 @@ import sys
 c = get_config()  # noqa: F821 (nbgrader puts it there)
 
 c.CourseDirectory.course_id = "twelve"
-# What stands in place of a solution; `make student` writes the same.
+# What stands in place of a solution, as in the notebooks themselves.
 c.ClearSolutions.code_stub = {"python": "# Your answer goes here."}
 
 # nbgrader calls alembic, which lies beside the Python that runs it, for a new gradebook.

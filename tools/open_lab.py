@@ -77,6 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     # With these a shell can put the kernel of another Python before ours, under the same name.
     os.environ.pop("JUPYTER_PATH", None)
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    # The kernels inherit it: the first answer begins a progress.json there.
+    os.environ["TWELVE_PROGRESS"] = str((ROOT / FIRST).parent)
     try:
         from jupyterlab.labapp import LabApp
     except ModuleNotFoundError as error:

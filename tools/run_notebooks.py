@@ -5,6 +5,7 @@ Usage: python tools/run_notebooks.py notebooks/*.ipynb
 Tags and folded outputs stay; each one runs in its own folder.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def run(path: Path) -> None:
         CellExecutionError: A cell raised.
     """
     notebook = nbformat.read(path, as_version=4)
+    os.environ["TWELVE_PROGRESS"] = ""  # whatever a learner has answered is not answered now
     client = NotebookClient(
         notebook,
         kernel_name="python3",

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import cache
@@ -21,7 +20,7 @@ from pathlib import Path
 import nbformat
 from myst_parser.mdit_to_docutils.base import default_slugify
 
-from tools import write_student
+from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab import cli
 from twelve_lab.course import STEPS, workshops_of
 
@@ -42,11 +41,6 @@ SOLUTION = {
     "tags": ["hide-input"],
     "mystnb": {"code_prompt_show": "A solution", "code_prompt_hide": "Hide the solution"},
 }
-CHECKED = {
-    "tags": ["hide-output"],
-    "mystnb": {"code_prompt_show": "What the check says", "code_prompt_hide": "Hide what it says"},
-}
-
 # What the reference describes beside the modules of the steps.
 INSTRUMENTS = {
     "lab": ("twelve_lab", "Instruments: watch, explain and try"),
@@ -119,7 +113,6 @@ The notebook: [{step.number} {step.title}](../{step.notebook}).
 :language: python
 ```
 """
-STUDENTS = "students.zip"
 READ_HERE = f"Read on here: [00 Start here]({STEPS[0].notebook})."
 PREDICTED = {
     "tags": ["hide-output"],
@@ -186,7 +179,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
         yield name, _relinked(text, name, root)
     for name in _notebooks(root):
-        notebook = nbformat.read(root / name, as_version=4)
+        notebook = _with_solutions(nbformat.read(root / name, as_version=4))
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = _relinked(cell.source, name, root)
@@ -194,7 +187,6 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         code[0].metadata |= IMPORTS
         for cell in code:
-            _fold_answer(cell)
             if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
                 cell.metadata |= PREDICTED
             for output in cell.outputs:
@@ -208,24 +200,15 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def downloads(root: Path) -> dict[str, bytes]:
-    """Give what a reader can take along: each notebook, with and without solutions, and the rest.
+    """Give what a reader can take along: each notebook, and the licence.
 
     Args:
         root: The project.
 
     Returns:
         By the path under `downloads`.
-
-    Raises:
-        ValueError: As for `write_student.contents`.
     """
-    student = write_student.contents(root / "notebooks")
-    files = {f"student/{name}": text for name, text in student.items() if name.endswith(".ipynb")}
-    files[STUDENTS] = _zipped(student)
-    for name in _notebooks(root):
-        files[name] = (root / name).read_bytes()
-    files["LICENSE"] = (root / "LICENSE").read_bytes()
-    return files
+    return {name: (root / name).read_bytes() for name in [*_notebooks(root), "LICENSE"]}
 
 
 def write(folder: Path, builder: str = "html") -> None:
@@ -239,7 +222,7 @@ def write(folder: Path, builder: str = "html") -> None:
         ValueError: If something is missing, or Sphinx complains.
         OSError: If something cannot be read or written.
     """
-    write_student.apart(folder, ROOT / "notebooks")
+    apart(folder, ROOT / "notebooks")
     if not (ROOT / MATHJAX).exists():
         raise ValueError(f"{MATHJAX} is missing: make installs it (make book)")
     place = STAGE / builder
@@ -268,16 +251,19 @@ def _parts(root: Path) -> dict[str, list[str]]:
     return {"The course": lessons} | ({"Workshops": workshops} if workshops else {}) | CHAPTERS
 
 
-def _fold_answer(cell: nbformat.NotebookNode) -> None:
-    """Keep the solution of an exercise, and what the check says to it, out of sight at first."""
-    role = cell.metadata.get("nbgrader", {})
-    if role.get("solution"):
-        lines = cell.source.splitlines()
-        marks = (write_student.BEGIN, write_student.END)
-        cell.source = "\n".join(line for line in lines if not any(mark in line for mark in marks))
-        cell.metadata |= SOLUTION
-    elif role.get("grade"):
-        cell.metadata |= CHECKED
+def _with_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Let the solution follow each exercise, folded, in place of what is said of a blank."""
+    answers = {exercise_of(cell, "answer"): cell for cell in solved(notebook).cells}
+    cells = []
+    for cell in notebook.cells:
+        cells.append(cell)
+        if id := exercise_of(cell, "check"):
+            cell.outputs = []
+            source = answers[id].source
+            folded = nbformat.v4.new_code_cell(source, id=f"{cell.id}-solved", metadata=SOLUTION)
+            cells.append(folded)
+    notebook.cells = cells
+    return notebook
 
 
 def _chapters(chapters: dict[str, list[str]]) -> str:
@@ -300,13 +286,7 @@ def _contents(chapters: dict[str, list[str]]) -> str:
 def _along(name: str) -> str:
     """Write the line under the title of a notebook: what can be taken along, and its module."""
     up = "../" * name.count("/")
-    links = [f"{{download}}`the notebook <{up}downloads/{name}>`"]
-    if name.count("/") == 1:
-        student = f"{up}downloads/student/{Path(name).name}"
-        links.append(f"{{download}}`without solutions <{student}>`")
-    zipped = f"{up}downloads/{STUDENTS}"
-    links.append(f"{{download}}`all of them without solutions, zipped <{zipped}>`")
-    line = f"To take along: {', '.join(links)}."
+    line = f"To take along: {{download}}`the notebook <{up}downloads/{name}>`."
     step = next((step for step in STEPS if name in (step.notebook, step.workshop)), None)
     if step and step.module:
         line += f" The module: [{step.stem}.py]({up}reference/{step.stem}.md)."
@@ -369,15 +349,6 @@ def _place(path: str) -> str:
     if module:
         return f"reference/{module[1]}.md"
     return path if path.startswith(("docs/", "notebooks/", "CONTRIBUTING")) else f"downloads/{path}"
-
-
-def _zipped(files: dict[str, bytes]) -> bytes:
-    """Pack files so that the same files give the same bytes."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in sorted(files.items()):
-            archive.writestr(zipfile.ZipInfo(f"twelve-numbers/{name}"), content)
-    return packed.getvalue()
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ import nbformat
 from nbconvert import HTMLExporter
 
 from tools.cut_slides import Slide, cut
-from tools.write_student import apart
+from tools.write_solutions import apart
 from twelve_lab.course import STEPS, Step
 
 ROOT = Path(__file__).resolve().parent.parent

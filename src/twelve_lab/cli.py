@@ -76,8 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     progress = commands.add_parser("progress", help="say which exercises are solved")
     progress.set_defaults(run=_progress)
     progress.add_argument(
-        "paths", type=Path, nargs="*", default=[Path("build/student")], metavar="PATH",
-        help="a progress.json or its folder; several make a class (default build/student)",
+        "paths", type=Path, nargs="*", default=[Path("notebooks")], metavar="PATH",
+        help="a progress.json or its folder; several make a class (default notebooks)",
     )  # fmt: skip
 
     picture = commands.add_parser("picture", help="draw the walk as a PNG")

@@ -1,23 +1,26 @@
-"""What the exercises of a stored notebook must fulfil, so that they can be handed out and graded.
+"""What the exercises of a stored notebook must fulfil, so that they can be answered and graded.
 
-An exercise is three cells in a row: the task, the answer and the check. A rule takes a notebook
-and yields what is wrong with it.
+An exercise is three cells in a row: the task, the answer, which waits for one, and the check. A
+rule takes a notebook and yields what is wrong with it.
 """
 
 import ast
+import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import redirect_stdout
 from typing import NamedTuple
 
 from nbformat import NotebookNode
+from torch import nn
 
 from tests.course.notebook_rules import headings
-from twelve_lab.check import Mistake, Question, Task
+from twelve_lab.check import Mistake, Question, Task, check
+from twelve_lab.check.solve import solution
 
 MAX_WORDS = 1_200
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 # Lines of a solution that may stand elsewhere too: they give nothing away.
-TRIVIAL = re.compile(r"return \w+|\W*")
+TRIVIAL = re.compile(r"return \w+|(from .+ )?import .+|super\(\)\.__init__\(\)|\W*")
 
 
 class Exercise(NamedTuple):
@@ -41,6 +44,7 @@ def problems(
     stem: str,
     exercises: Mapping[str, Task | Question],
     mistakes: Mapping[str, Mistake],
+    other: NotebookNode | None = None,
 ) -> list[str]:
     """Apply every rule.
 
@@ -49,17 +53,21 @@ def problems(
         stem: Its name, which begins with the number of the step.
         exercises: What the checker knows, by id.
         mistakes: What the checker names, by id.
+        other: The workshop of a lesson, or the lesson of a workshop: the exercises of the step are
+            shared out between the two.
     """
     own = {id: one for id, one in exercises.items() if id.startswith(f"{stem[:2]}-")}
     if not own:
         return []
     found = exercises_of(notebook)
+    ids = [one.id for one in [*found, *(exercises_of(other) if other else [])]]
+    taught = [id for id, one in mistakes.items() if one.step == stem[:2]]
     return [
-        *_complete(found, own, stem),
+        *_complete(ids, own, stem),
         *(line for one in found if one.id in own for line in _cells(one, own[one.id])),
-        *_hidden(notebook, found),
+        *_hidden(notebook, [one for one in found if one.id in own]),
         *_short(notebook),
-        *_broken(notebook, [id for id, one in mistakes.items() if one.step == stem[:2]]),
+        *_broken(notebook, taught),
     ]
 
 
@@ -78,17 +86,20 @@ def exercises_of(notebook: NotebookNode) -> list[Exercise]:
     ]
 
 
-def solution_lines(answer: NotebookNode) -> list[str]:
-    """List what stands between the two marks, without what gives nothing away."""
-    inside = answer.source.partition(BEGIN)[2].partition(END)[0]
-    lines = [line.strip() for line in inside.splitlines()]
-    return [line for line in lines if not TRIVIAL.fullmatch(line)]
+def solution_lines(one: Exercise) -> list[str]:
+    """List what solves an exercise, without what gives nothing away.
+
+    Raises:
+        ValueError: If the answer does not wait for one.
+    """
+    begun = one.answer.source.splitlines()
+    lines = solution(one.id, one.answer.source).splitlines()
+    return [
+        line.strip() for line in lines if line not in begun and not TRIVIAL.fullmatch(line.strip())
+    ]
 
 
-def _complete(
-    found: list[Exercise], own: Mapping[str, Task | Question], stem: str
-) -> Iterator[str]:
-    ids = [one.id for one in found]
+def _complete(ids: Collection[str], own: Mapping[str, Task | Question], stem: str) -> Iterator[str]:
     if sorted(ids) != sorted(own):
         yield f"the exercises are {sorted(ids)}; wanted, once each: {sorted(own)}"
     if not "01" <= stem[:2] <= "12":
@@ -117,28 +128,45 @@ def _cells(one: Exercise, asked: Task | Question) -> Iterator[str]:
         yield f"{one.id}: the hints are {hints}, not 1, 2, 3"
     if isinstance(asked, Task) and f"`{asked.contract}`" not in one.task.source:
         yield f"{one.id}: the task does not hold the contract `{asked.contract}`"
-    if one.answer.source.count(BEGIN) != 1 or one.answer.source.count(END) != 1:
-        yield f"{one.id}: the answer holds no single region between {BEGIN} and {END}"
-    elif not solution_lines(one.answer):
-        yield f"{one.id}: the region of the answer is empty"
+    try:
+        solution(one.id, one.answer.source)
+    except (ValueError, SyntaxError) as error:
+        yield f"{one.id}: the answer cannot be solved: {error}"
     if not re.fullmatch(rf'check\("{one.id}", \w+\)', one.check.source):
         yield f"{one.id}: the check is {one.check.source!r}"
     elif _checked(one) not in _given(one.answer):
         yield f"{one.id}: the answer does not give {_checked(one)}, which is checked"
+    elif [output.get("text") for output in one.check.outputs] != [_said_of_a_blank(one)]:
+        yield f"{one.id}: the check does not show what it says of a blank answer"
+
+
+def _said_of_a_blank(one: Exercise) -> str:
+    here: dict[str, object] = {"nn": nn}
+    exec(one.answer.source, here)
+    with redirect_stdout(io.StringIO()) as said:
+        check(one.id, here[_checked(one)])
+    return said.getvalue()
 
 
 def _hidden(notebook: NotebookNode, found: list[Exercise]) -> Iterator[str]:
     """Find a solution that can be read elsewhere, and a cell that needs an answer."""
+    for cell in notebook.cells:
+        if "BEGIN SOLUTION" in cell.source or "END SOLUTION" in cell.source:
+            yield f"the cell {cell.id} holds a mark of a solution"
     for one in found:
         others = [cell for cell in notebook.cells if cell.id != one.answer.id]
-        for line in solution_lines(one.answer):
-            if any(line in cell.source for cell in others):
-                yield f"{one.id}: {line!r} of the solution stands in another cell too"
         for cell in others:
             if cell.cell_type != "code" or cell.id == one.check.id:
                 continue
             if _checked(one) in _names(cell):
                 yield f"{one.id}: the cell {cell.id} uses {_checked(one)}, which may be blank"
+        try:
+            lines = solution_lines(one)
+        except (ValueError, SyntaxError):
+            continue  # which was said of its cells
+        for line in lines:
+            if any(line in cell.source for cell in others):
+                yield f"{one.id}: {line!r} of the solution stands in another cell too"
 
 
 def _checked(one: Exercise) -> str:
@@ -146,8 +174,8 @@ def _checked(one: Exercise) -> str:
 
 
 def _given(cell: NotebookNode) -> set[str]:
-    """List what is left to be checked where the solution is taken out."""
-    before = ast.parse(cell.source.partition(BEGIN)[0]).body
+    """List what an answer leaves to be checked."""
+    before = ast.parse(cell.source).body
     defined = {node.name for node in before if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     stores = (node for top in before for node in ast.walk(top) if isinstance(node, ast.Name))
     return defined | {node.id for node in stores if isinstance(node.ctx, ast.Store)}

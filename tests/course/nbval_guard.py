@@ -7,6 +7,7 @@ cell is a fault, as is a cell that did not pass, and the closing lines count the
 """
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from nbval import plugin as nbval  # noqa: E402
 def pytest_plugin_registered(plugin, manager):
     """Bring nbval along, which pyproject.toml keeps away from all other runs."""
     if plugin is sys.modules[__name__]:
+        # What is compared is no learner's answer: nothing is noted of it.
+        os.environ["TWELVE_PROGRESS"] = ""
         manager.unblock("nbval")
         manager.register(nbval, "nbval")
 

@@ -1,27 +1,39 @@
 """The exercises of the stored notebooks, and the rules that guard them: each is seen to fail."""
 
+import inspect
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.course.exercise_rules import exercises_of, problems, solution_lines
-from twelve_lab.check import EXERCISES, MISTAKES
+from tests.course.exercise_rules import Exercise, exercises_of, problems, solution_lines
+from tools.write_solutions import lessons
+from twelve_lab.check import EXERCISES, MISTAKES, Task, check
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NAMES = [name for name in lessons(FOLDER) if not name.startswith("workshop/tools_")]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_exercises_of_a_stored_notebook_keep_every_rule(path):
-    assert problems(nbformat.read(path, as_version=4), path.stem, EXERCISES, MISTAKES) == []
+def other(name):
+    """Read the workshop of a lesson, the lesson of a workshop, or nothing where there is none."""
+    twin = name.removeprefix("workshop/") if "/" in name else f"workshop/{name}"
+    return nbformat.read(FOLDER / twin, as_version=4) if (FOLDER / twin).exists() else None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_exercises_of_a_stored_notebook_keep_every_rule(name):
+    notebook = nbformat.read(FOLDER / name, as_version=4)
+    assert problems(notebook, Path(name).stem, EXERCISES, MISTAKES, other(name)) == []
 
 
 def test_every_exercise_stands_in_the_notebook_of_its_number():
     found = {
-        one.id: path.stem[:2]
-        for path in NOTEBOOKS
-        for one in exercises_of(nbformat.read(path, as_version=4))
+        one.id: Path(name).stem[:2]
+        for name, notebook in lessons(FOLDER).items()
+        for one in exercises_of(notebook)
     }
     assert set(found) == set(EXERCISES)
     assert all(id.startswith(number) for id, number in found.items())
@@ -39,15 +51,26 @@ def exercise(number, id):
     asked, name = EXERCISES[id], f"answer_{number}"
     graded = {"schema_version": 3, "task": False}
     answer = {**graded, "grade_id": f"{id}-answer", "grade": False, "locked": False}
-    check = {**graded, "grade_id": f"{id}-check", "grade": True, "locked": True, "points": 1}
+    checked = {**graded, "grade_id": f"{id}-check", "grade": True, "locked": True, "points": 1}
+    source, blank = f"{name} = ...\n# Your answer goes here.", ...
+    if isinstance(asked, Task):
+        given = inspect.signature(asked.right).parameters.values()
+        names = [one.name for one in given if one.kind is one.POSITIONAL_OR_KEYWORD]
+        begun = f'def {name}({", ".join(names)}):\n    """Do it."""'
+        source = f"{begun}\n    # Your answer goes here."
+
+        def blank(*given):
+            """Do it."""
+
+    with redirect_stdout(io.StringIO()) as said:
+        check(id, blank)
     return [
         new_markdown_cell(f"### {number}. Do it\n\n`{asked.contract}`\n\n{HINTS}"),
+        new_code_cell(source, metadata={"nbgrader": {**answer, "solution": True}}),
         new_code_cell(
-            f"{name} = ...\n### BEGIN SOLUTION\n{name} = {number}00\n### END SOLUTION",
-            metadata={"nbgrader": {**answer, "solution": True}},
-        ),
-        new_code_cell(
-            f'check("{id}", {name})', metadata={"nbgrader": {**check, "solution": False}}
+            f'check("{id}", {name})',
+            metadata={"nbgrader": {**checked, "solution": False}},
+            outputs=[new_output("stream", text=said.getvalue())],
         ),
     ]
 
@@ -106,12 +129,22 @@ def add(cell):
         (metadata(2, locked=False), "the metadata of the check are not"),
         (put(0, "### 1. Do it", "**1.** Do it"), "does not begin with ### and its number"),
         (put(0, "Hint 3", "Hint 2"), "the hints are ['1', '2', '2']"),
-        (put(1, "### END SOLUTION", ""), "the answer holds no single region"),
-        (put(1, "answer_1 = 100", "   "), "the region of the answer is empty"),
+        (
+            put(1, "# Your answer", "# An answer"),
+            "solved: 06-scores-shape: the answer does not end",
+        ),
+        (put(1, "answer_1 = ...", "..."), "solved: scores_shape: the cell gives no name"),
+        (lambda n: n.cells[5].outputs.clear(), "does not show what it says of a blank answer"),
+        (lambda n: n.cells[5].outputs[0].update(text="✓"), "does not show what it says of a blank"),
         (put(2, ", answer_1", ", 100"), "does not give 100, which is checked"),
         (put(2, "answer_1)", "answer_1) or 3"), "the check is"),
-        (add(new_code_cell("answer_1 = 100")), "'answer_1 = 100' of the solution stands in"),
-        (add(new_markdown_cell("So answer_1 = 100.")), "of the solution stands in another cell"),
+        (
+            add(new_code_cell("answer_1 = (2, 3, 4, 5)")),
+            "'answer_1 = (2, 3, 4, 5)' of the solution",
+        ),
+        (add(new_markdown_cell("So answer_1 = (2, 3, 4, 5).")), "solution stands in another cell"),
+        (add(new_markdown_cell("return heads.transpose(1, 2).flatten(2)")), "06-merge-heads: 'ret"),
+        (add(new_code_cell("### BEGIN SOLUTION")), "holds a mark of a solution"),
         (add(new_code_cell("print(answer_1)")), "uses answer_1, which may be blank"),
         (put(0, "Think.", "Think. " * 1300), "words of exercises, at most"),
         (lambda n: n.cells.pop(1), "Break it does not read the table of mistakes"),
@@ -139,7 +172,20 @@ def test_a_step_has_four_exercises_and_two_in_code(good, kept, code):
     assert found == [f"1 exercises, {code} of them in code; at least 4, and 2 of them in code"]
 
 
+def test_a_lesson_and_its_workshop_share_the_exercises_of_their_step(good):
+    workshop = new_notebook(cells=good.cells[6:])
+    lesson = new_notebook(cells=good.cells[2:6])
+    assert problems(lesson, STEM, OWN, TAUGHT, workshop) == []
+    assert problems(workshop, STEM, OWN, TAUGHT, lesson) == []
+    workshop.cells += exercise(1, "06-scores-shape")
+    assert "wanted, once each" in problems(lesson, STEM, OWN, TAUGHT, workshop)[0]
+
+
 def test_lines_that_give_nothing_away_are_left_out():
-    lines = ["return x", ")", "", "    y = x + 1", "    return y * 2"]
-    cell = new_code_cell("\n".join(["### BEGIN SOLUTION", *lines, "### END SOLUTION"]))
-    assert solution_lines(cell) == ["y = x + 1", "return y * 2"]
+    asked, answer, checked = exercise(1, "11-decoder-layer")
+    lines = solution_lines(Exercise("11-decoder-layer", asked, answer, checked))
+    assert "x = x + sublayer(normed(x))" in lines
+    assert not {")", "return x", "", *answer.source.splitlines()} & set(lines)
+    asked, answer, checked = exercise(1, "06-split-heads")
+    (line,) = solution_lines(Exercise("06-split-heads", asked, answer, checked))
+    assert line.startswith("return rearrange(")

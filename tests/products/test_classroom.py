@@ -1,8 +1,8 @@
-"""The course for nbgrader: the same student notebooks as ours, and points where they are due.
+"""The course for nbgrader: what it releases are our notebooks, and points are where they are due.
 
 `make classroom` installs nbgrader and runs these tests; without it only those of the files that are
-written run. Every notebook is run without answers in test_student.py; here a small one and one of
-ours are graded, with all answers, half and none, and the others once a week.
+written run. Every notebook is run solved in test_solutions.py; here a small one and one of ours are
+graded, with all answers, half and none, and the others once a week.
 """
 
 import copy
@@ -17,15 +17,23 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from tests.products.test_student import edit, everything, faults, is_check, small_notebook
-from tools.write_course import assignments, has_graded_cells, write
-from tools.write_student import NOTEBOOKS, STUB, student_version
+from tests.products.test_solutions import edit, everything, faults, is_check, small_notebook
+from tools.write_course import assignments, write
+from tools.write_solutions import NOTEBOOKS, exercise_of, lessons, solved
+from twelve_lab.check.solve import STUB
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-GRADED = [path.stem for path in PATHS if has_graded_cells(nbformat.read(path, as_version=4))]
 SMALL = "06_small"
-NAMES = [SMALL, *GRADED]
+# As a learner has them, by the name of the assignment.
+UNSOLVED = {
+    SMALL: small_notebook(),
+    **{
+        "_".join([Path(name).stem, *Path(name).parts[:-1]]): notebook
+        for name, notebook in lessons(NOTEBOOKS).items()
+        if any(map(is_check, notebook.cells))
+    },
+}
+NAMES = list(UNSOLVED)
 OFTEN = (SMALL, "06_multi_head_attention")
 BY_TURNS = [pytest.param(one, marks=[pytest.mark.weekly] * (one not in OFTEN)) for one in NAMES]
 # Which checks fail, by how much is answered.
@@ -45,21 +53,11 @@ def project(tmp_path) -> Path:
     return notebooks
 
 
-def half(source: NotebookNode) -> NotebookNode:
-    """Answer every other exercise, beginning with the first."""
-    student = student_version(source)
-    solved = [cell.id for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]
-    sources = {cell.id: cell.source for cell in source.cells}
-    for cell in student.cells:
-        if cell.id in solved[::2]:
-            cell.source = sources[cell.id].replace("### BEGIN SOLUTION", "")
-    return student
-
-
 def hand_in(course: Path, name: str) -> None:
     """Hand in a notebook with all answers, with none, and with every other one."""
-    source = nbformat.read(course / "source" / name / f"{name}.ipynb", as_version=4)
-    answers = {"all": copy.deepcopy(source), "none": student_version(source), "half": half(source)}
+    none = UNSOLVED[name]
+    ids = [id for cell in none.cells if (id := exercise_of(cell, "check"))]
+    answers = {"all": solved(none), "none": copy.deepcopy(none), "half": solved(none, ids[::2])}
     for student, notebook in answers.items():
         folder = course / "submitted" / student / name
         folder.mkdir(parents=True)
@@ -78,7 +76,13 @@ def test_each_notebook_with_graded_cells_is_an_assignment_and_no_other(project, 
 
 
 def test_our_own_course_has_the_notebooks_with_exercises():
-    assert list(assignments()) == GRADED
+    assert list(assignments()) == NAMES[1:]
+
+
+def test_a_workshop_is_an_assignment_beside_its_lesson(project):
+    (project / "workshop").mkdir()
+    nbformat.write(small_notebook(), project / "workshop" / f"{SMALL}.ipynb")
+    assert list(assignments(project)) == [SMALL, f"{SMALL}_workshop"]
 
 
 def test_without_graded_cells_there_is_no_course(project, tmp_path):
@@ -129,7 +133,63 @@ def test_an_assignment_to_which_a_teacher_gave_other_points_stays(project, tmp_p
     assert path.read_bytes() == before
 
 
-def test_the_settings_name_the_stub_of_the_student_notebooks():
+@pytest.mark.parametrize("change", ["cell added", "cell removed", "cells swapped", "prose"])
+def test_every_change_of_a_cell_counts_and_a_run_does_not(project, tmp_path, change):
+    course = tmp_path / "course"
+    write(course, project)
+    path = course / "source" / SMALL / f"{SMALL}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].outputs, notebook.cells[1].execution_count = [], 7
+    nbformat.write(notebook, path)
+    edit(project / f"{SMALL}.ipynb", 6, "print('newer')")
+    assert write(course, project)[0].endswith("1 of 2 files written")
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.cells[6].source == "print('newer')"
+    {
+        "cell added": lambda cells: cells.append(copy.deepcopy(cells[6])),
+        "cell removed": lambda cells: cells.pop(6),
+        "cells swapped": lambda cells: cells.insert(2, cells.pop(4)),
+        "prose": lambda cells: cells[0].update(source="# My notes"),
+    }[change](notebook.cells)
+    nbformat.write(notebook, path)
+    before = path.read_bytes()
+    assert "it holds your changes; to start it afresh, move it away" in write(course, project)[1]
+    assert path.read_bytes() == before
+
+
+def test_a_write_that_fails_leaves_what_was_there(project, tmp_path, monkeypatch):
+    course = tmp_path / "course"
+    write(course, project)
+    before = everything(course)
+    edit(project / f"{SMALL}.ipynb", 6, "print('newer')")
+
+    def full(path, content):
+        with path.open("wb") as file:
+            file.write(content[:10])
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="no space left"):
+            write(course, project)
+    now = everything(course)
+    assert {name: now[name] for name in before} == before
+    assert write(course, project)[0].endswith("1 of 2 files written")
+
+
+@pytest.mark.parametrize("content", ["", "[]"])
+def test_a_broken_record_or_a_file_in_the_way_is_an_error(project, tmp_path, content):
+    (tmp_path / "course").mkdir()
+    (tmp_path / "course" / ".written.json").write_text(content)
+    with pytest.raises(ValueError, match=r"\.written\.json .*: move it away"):
+        write(tmp_path / "course", project)
+    assert set(everything(tmp_path / "course")) == {".written.json"}
+    (tmp_path / "file").write_text(content)
+    with pytest.raises(ValueError, match="file is a file, and a folder is needed"):
+        write(tmp_path / "file", project)
+
+
+def test_the_settings_name_the_stub_of_the_notebooks():
     assert f'{{"python": "{STUB}"}}' in (ROOT / "tools" / "nbgrader_config.py").read_text()
 
 
@@ -140,7 +200,7 @@ def course(tmp_path_factory) -> Path:
     write(folder)
     made_up = folder / "source" / SMALL
     made_up.mkdir()
-    nbformat.write(small_notebook(), made_up / f"{SMALL}.ipynb")
+    nbformat.write(solved(small_notebook(), marked=True), made_up / f"{SMALL}.ipynb")
     return folder
 
 
@@ -202,10 +262,15 @@ def stored(course: Path, step: str, name: str, student: str = "") -> NotebookNod
 
 
 def plain(notebook: NotebookNode) -> NotebookNode:
-    """Leave out what nbgrader seals a cell with: a sum of it, and the type that it had."""
+    """Leave out what nbgrader seals and locks a cell with, and what a run leaves."""
+    notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
         for key in ("checksum", "cell_type"):
             cell.metadata.get("nbgrader", {}).pop(key, None)
+        for key in ("deletable", "editable"):
+            cell.metadata.pop(key, None)
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
     return notebook
 
 
@@ -216,9 +281,9 @@ ITS_WARNINGS = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 @NEEDS_NBGRADER
 @ITS_WARNINGS
 @pytest.mark.parametrize("name", NAMES)
-def test_nbgrader_makes_the_same_student_notebook_as_we_do(course, released, name):
+def test_what_nbgrader_releases_is_our_notebook(course, released, name):
     released(name)
-    assert plain(stored(course, "release", name)) == student_version(stored(course, "source", name))
+    assert plain(stored(course, "release", name)) == plain(UNSOLVED[name])
 
 
 @NEEDS_NBGRADER

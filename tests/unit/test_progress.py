@@ -7,7 +7,7 @@ from importlib.metadata import version
 import pytest
 
 from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check
-from twelve_lab.check.progress import FILE, begin, note, read, report
+from twelve_lab.check.progress import FILE, VARIABLE, begin, note, read, report
 from twelve_lab.cli import main
 
 VIEW = MISTAKES["split-view"].wrong
@@ -20,6 +20,7 @@ def split(projected, num_heads):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A working directory that keeps a progress.json."""
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     assert begin(tmp_path)
     return tmp_path
@@ -41,9 +42,40 @@ def test_one_that_is_there_is_not_begun_anew(folder):
 
 
 def test_nothing_is_written_where_none_is_kept(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     check("06-split-heads", split)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_answer_begins_one_in_the_folder_that_is_named_and_in_no_other(
+    tmp_path, monkeypatch
+):
+    home, copies = tmp_path / "notebooks", tmp_path / "solutions"
+    for folder in (home, copies):
+        folder.mkdir()
+    monkeypatch.setenv(VARIABLE, str(home))
+    monkeypatch.chdir(copies)
+    check("06-split-heads", split)
+    monkeypatch.chdir(home)
+    check("06-split-heads", ...)
+    assert [*home.iterdir(), *copies.iterdir()] == []
+    check("06-split-heads", split)
+    assert list(rows(home)) == ["06-split-heads"]
+
+
+def test_a_workshop_is_noted_with_the_lessons(folder, monkeypatch):
+    (folder / "workshop").mkdir()
+    monkeypatch.chdir(folder / "workshop")
+    check("06-split-heads", split)
+    assert list(rows(folder)) == ["06-split-heads"]
+    assert list((folder / "workshop").iterdir()) == []
+
+
+def test_where_notebooks_are_run_for_us_nothing_is_noted(folder, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")
+    check("06-split-heads", split)
+    assert rows(folder) == {}
 
 
 def test_wrong_answers_are_counted_until_one_is_right(folder, capsys):
@@ -207,8 +239,5 @@ def test_the_command_prints_the_report(folder, capsys):
 
 def test_the_command_says_what_is_missing(folder, capsys):
     assert main(["progress", str(folder / "nowhere")]) == 1
-    said = capsys.readouterr().err
-    assert (
-        said
-        == f"twelve: there is no {folder / 'nowhere'}: make student begins one in build/student\n"
-    )
+    said = f"there is no {folder / 'nowhere'}: the first answer in `make lab` begins one"
+    assert capsys.readouterr().err == f"twelve: {said}\n"

@@ -1,8 +1,10 @@
 """What a learner has solved, kept beside the notebooks and nowhere else.
 
-Where the working directory holds a `progress.json`, each check is noted in it: whether the
+Where the folder of the notebooks holds a `progress.json`, each check is noted in it: whether the
 exercise is solved and since when, how many wrong answers came before, and which known mistakes
-were among them. `make student` begins one.
+were among them. The variable TWELVE_PROGRESS names a folder in which the first answer begins one:
+`make lab` sets it to notebooks/. Where it is set to nothing, nothing is noted: so notebooks are run
+and compared.
 """
 
 import json
@@ -20,6 +22,9 @@ from twelve_lab.check.catalogue import EXERCISES
 from twelve_lab.course import STEPS
 
 FILE = "progress.json"
+VARIABLE = "TWELVE_PROGRESS"
+# A workshop is noted with the lessons, in the folder above its own.
+WORKSHOP = "workshop"
 
 
 def begin(folder: Path) -> bool:
@@ -60,7 +65,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def note(id: str, kind: str, mistake: str | None) -> None:
-    """Note a check in the progress.json of the working directory, if there is one.
+    """Note a check in the progress.json of the notebooks, if one is kept.
 
     What keeps it from being noted is printed, and no reason to stop.
 
@@ -69,12 +74,13 @@ def note(id: str, kind: str, mistake: str | None) -> None:
         kind: Kind of the verdict: "ok", "not started", or what is wrong.
         mistake: Id of the mistake, where it is a known one.
     """
-    path = Path(FILE)
-    if kind == "not started" or not path.exists():
+    path = None if kind == "not started" else _kept()
+    if path is None:
         return
     try:
         # Two notebooks may be at work at the same time.
-        with FileLock(f".{FILE}.lock", timeout=5):
+        with FileLock(path.with_name(f".{FILE}.lock"), timeout=5):
+            begin(path.parent)
             content = read(path)
             row = content["exercises"].setdefault(
                 id, {"solved": None, "wrong answers": 0, "mistakes": []}
@@ -83,6 +89,16 @@ def note(id: str, kind: str, mistake: str | None) -> None:
             _write(path, content)
     except (OSError, ValueError, Timeout) as error:
         print(f"(Not noted in {FILE}: {error})")
+
+
+def _kept() -> Path | None:
+    """Find the file in which the notebooks of the working directory are noted, or may be."""
+    wanted = os.environ.get(VARIABLE)
+    here = Path.cwd()
+    folder = here.parent if here.name == WORKSHOP else here
+    begins = wanted and Path(wanted).resolve() == folder
+    kept = begins or (folder / FILE).exists()
+    return folder / FILE if kept and wanted != "" else None
 
 
 def report(paths: Iterable[Path]) -> str:
@@ -98,7 +114,7 @@ def report(paths: Iterable[Path]) -> str:
     files = [path / FILE if path.is_dir() else path for path in paths]
     for path in files:
         if not path.exists():
-            raise ValueError(f"there is no {path}: make student begins one in build/student")
+            raise ValueError(f"there is no {path}: the first answer in `make lab` begins one")
     found = {path: read(path) for path in files}
     return _one(*found.values()) if len(found) == 1 else _class(found)
 

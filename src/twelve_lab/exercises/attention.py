@@ -16,6 +16,7 @@ from twelve_lab.exercises.declare import (
     misconception,
     mistake,
     question,
+    solved,
     task,
 )
 from twelve_lab.exercises.numbers import seeded, twelve_heads
@@ -41,6 +42,12 @@ def _scores_cases() -> Cases:
 def attention_scores(query: Tensor, key: Tensor) -> Tensor:
     """query (batch, query, d_k), key (batch, key, d_k) -> (batch, query, key)"""
     return query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+
+
+@solved(attention_scores)
+def scores_by_letter(query: Tensor, key: Tensor) -> Tensor:
+    pairs = torch.einsum("bqd,bkd->bqk", query, key)
+    return pairs / query.size(-1) ** 0.5
 
 
 qk_swapped = mistake(
@@ -135,6 +142,11 @@ def _weights_cases() -> Cases:
 def attention_weights(scores: Tensor) -> Tensor:
     """scores (batch, query, key) -> (batch, query, key), each row sums to 1"""
     return scores.softmax(-1)
+
+
+@solved(attention_weights)
+def weights_by_logs(scores: Tensor) -> Tensor:
+    return (scores - scores.logsumexp(-1, keepdim=True)).exp()
 
 
 def _powers_shared(scores: Tensor, *, dim: int = -1) -> Tensor:
@@ -233,6 +245,13 @@ def attention(
     return weights(scores(query, key)) @ value
 
 
+@solved(attention)
+def attention_scaled_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    asked = query / query.size(-1) ** 0.5
+    shares = (asked @ key.mT).softmax(-1)
+    return shares @ value
+
+
 again(attention, "softmax-queries", weights=softmax_queries.wrong)
 inherit(attention, lambda wrong: partial(attention, scores=wrong), *WRONG_SCORES, *MISREAD_SCALES)
 
@@ -307,7 +326,11 @@ misconception(
 )
 
 
-@question(decimals=3, measures="that a score of 0 is no mask")
+@question(
+    decimals=3,
+    measures="that a score of 0 is no mask",
+    worked="[1.9951 / (1.9951 + 1), 1 / (1.9951 + 1)]",
+)
 def key_zeroed(
     *,
     scores: Callable[..., Tensor] = attention_scores,

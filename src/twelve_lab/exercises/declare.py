@@ -16,6 +16,8 @@ without one: it is known in its one exercise alone. Instead of a function with a
 sentence can be given, and with it what differs from the right answer: one `line`, a switch that it
 takes by keyword, or another function, `by`. `again` is the same mistake once more: made in another
 way, or in another exercise.
+
+A learner is shown the right answer. Where the task demands another way to it, `solved` holds that.
 """
 
 import ast
@@ -88,6 +90,7 @@ class Task(Exercise):
         observe: What is compared of an answer that is no tensor.
         by_gradient: Whether the gradients of the arguments belong to the answer.
         run: How an answer is called with the arguments of a case: a class is built first.
+        solved: What the learner is shown, where the task demands another way than `right`.
     """
 
     cases: Callable[[], Cases]
@@ -95,6 +98,7 @@ class Task(Exercise):
     observe: Callable[[Any], tuple[Tensor, ...]] = as_tensors
     by_gradient: bool = False
     run: Callable[[Answer, tuple[Any, ...]], Any] = by_position
+    solved: Answer | None = None
 
 
 # A shape, a number, a table of numbers, or some of the words that are offered.
@@ -108,10 +112,12 @@ class Question(Exercise):
     Args:
         options: The words to choose from, where the answer is a set of words.
         decimals: How exact a number has to be.
+        worked: The answer as it is found on paper, in Python, where it says more than its value.
     """
 
     options: tuple[str, ...] = ()
     decimals: int = 4
+    worked: str = ""
 
 
 class Plant(NamedTuple):
@@ -200,6 +206,22 @@ def question(**settings: Any) -> Callable[..., Question]:
         settings: Further arguments of Question.
     """
     return lambda right: _declared(Question(right.__name__, _sentence(right), right, **settings))
+
+
+def solved(at: Task) -> Callable[[Answer], Answer]:
+    """Declare what the learner is shown, in the way that the task demands.
+
+    Args:
+        at: The task.
+    """
+
+    def declare(answer: Answer) -> Answer:
+        if at.solved is not None:
+            raise ValueError(f"{at.name} is solved twice")
+        at.solved = answer
+        return answer
+
+    return declare
 
 
 def mistake(

@@ -1,17 +1,27 @@
 """Step 11: what looking back and looking across invite."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from twelve.attention import scaled_dot_product_attention
 from twelve.masks import causal_mask, padding_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve_lab import example
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.multi_head_attention import (
     merge_heads,
     merge_no_transpose,
@@ -52,6 +62,16 @@ def cross_attention(
     and tgt_mask -> (batch, tgt, d_model)
     """
     return attention(x, memory, memory, src_mask)
+
+
+@solved(cross_attention)
+def look_across(
+    x: Tensor, memory: Tensor, attention: _Attention, src_mask: _Mask, tgt_mask: _Mask
+) -> Tensor:
+    projected = attention.w_q(x), attention.w_k(memory), attention.w_v(memory)
+    parts = (one.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for one in projected)
+    blended = F.scaled_dot_product_attention(*parts, attn_mask=src_mask)
+    return attention.w_o(blended.transpose(1, 2).flatten(2))
 
 
 _ACROSS = "attention(x, memory, memory, src_mask)"
@@ -175,6 +195,12 @@ def target_mask(tgt: Tensor) -> Tensor:
     return causal_mask(tgt.size(1))
 
 
+@solved(target_mask)
+def mask_of_target(tgt: Tensor) -> Tensor:
+    place = torch.arange(tgt.size(1), device=tgt.device)
+    return (place[:, None] >= place)[None, None]
+
+
 mistake(
     target_mask,
     "causal-batch-size",
@@ -246,6 +272,18 @@ def decoder(
     for layer in layers:
         x = layer(x, memory, tgt_mask, src_mask)
     return norm(x)
+
+
+@solved(decoder)
+def write_sentence(
+    x: Tensor,
+    memory: Tensor,
+    layers: Sequence[_Layer],
+    norm: _Norm,
+    tgt_mask: _Mask,
+    src_mask: _Mask,
+) -> Tensor:
+    return norm(reduce(lambda y, one: one(y, memory, tgt_mask, src_mask), layers, x))
 
 
 mistake(
@@ -380,6 +418,26 @@ def decoder_layer(
     return x
 
 
+@solved(decoder_layer)
+def write_layer(
+    x: Tensor,
+    memory: Tensor,
+    back: _Attention,
+    across: _Attention,
+    think: _Norm,
+    norms: Sequence[_Norm],
+    tgt_mask: _Mask,
+    src_mask: _Mask,
+) -> Tensor:
+    looks = (
+        lambda asks: back(asks, asks, asks, tgt_mask),
+        lambda asks: across(asks, memory, memory, src_mask),
+    )
+    for normed, sublayer in zip(norms, (*looks, think), strict=True):
+        x = x + sublayer(normed(x))
+    return x
+
+
 def _with(change: Callable[..., tuple[Any, ...]], **switches: Any) -> Callable[..., Tensor]:
     """Let a layer run on other norms or masks than those that it is given."""
 
@@ -471,7 +529,9 @@ def value_shape(*, of_memory: bool = True) -> tuple[int, ...]:
 again(value_shape, "cross-value-target", of_memory=False)
 
 
-@question(measures="the whole map: triangle, block, empty columns")
+@question(
+    measures="the whole map: triangle, block, empty columns", worked="(10 + 4 * 3) + (10 + 4 * 5)"
+)
 def dots(
     *,
     causal: bool = True,

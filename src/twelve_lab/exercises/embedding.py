@@ -10,7 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from twelve_lab import example
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.modules import run_layer
 from twelve_lab.exercises.numbers import seeded
 
@@ -40,6 +49,12 @@ def _embed_cases() -> Cases:
 def embed(ids: Tensor, table: Tensor) -> Tensor:
     """ids (batch, seq), table (vocab, d_model) -> (batch, seq, d_model)"""
     return table[ids]
+
+
+@solved(embed)
+def embed_by_comparison(ids: Tensor, table: Tensor) -> Tensor:
+    asked = ids.unsqueeze(-1) == torch.arange(len(table))
+    return asked.to(table.dtype) @ table
 
 
 ids_transposed = mistake(
@@ -97,6 +112,13 @@ def padding_row(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
     of the table gets no gradient
     """
     return F.embedding(ids, table, padding_idx=pad_id)
+
+
+@solved(padding_row)
+def embed_and_freeze(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
+    found = table[ids]
+    is_pad = (ids == pad_id).unsqueeze(-1)
+    return torch.where(is_pad, found.detach(), found)
 
 
 padding_idx_wrong = mistake(
@@ -167,6 +189,16 @@ scaled_embedding = task(
     run=_run_scaled_embedding,
     by_gradient=True,
 )(_ScaledEmbedding)
+
+
+@solved(scaled_embedding)
+class ScaledEmbedding(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) / math.sqrt(d_model))
+
+    def forward(self, tokens):
+        return self.weight[tokens] * math.sqrt(self.weight.size(-1))
 
 
 def _layer_with(**parts: Callable[..., Any]) -> type[_ScaledEmbedding]:
@@ -254,7 +286,11 @@ misconception(
 )
 
 
-@question(decimals=3, measures="a row times a table as a mixture")
+@question(
+    decimals=3,
+    measures="a row times a table as a mixture",
+    worked="[(0.82 + 0.6) / 2, (0.15 + 0.3) / 2, (0.36 + 0.5) / 2]",
+)
 def mixed_row(*, shares: tuple[float, ...] = (0, 0.5, 0, 0.5)) -> list[float]:
     """the three features of (0, 0.5, 0, 0.5) times the table"""
     return (_table().new_tensor(shares) @ _table()).tolist()

@@ -14,7 +14,16 @@ from twelve.masks import causal_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import LayerNorm
 from twelve_lab import example
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.modules import run_layer
 from twelve_lab.exercises.numbers import seeded, vectors
 from twelve_lab.exercises.residual import residual
@@ -62,6 +71,11 @@ def stack(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
     optimiser finds
     """
     return nn.ModuleList(make() for _ in range(num_layers))
+
+
+@solved(stack)
+def fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequential:
+    return nn.Sequential(*[make() for _ in range(num_layers)])
 
 
 @mistake(
@@ -152,6 +166,15 @@ def encoder(x: Tensor, layers: Sequence[_Masked], norm: _Norm, src_mask: Tensor 
     for layer in layers:
         x = layer(x, src_mask)
     return norm(x)
+
+
+@solved(encoder)
+def read_sentence(
+    x: Tensor, layers: Sequence[_Masked], norm: _Norm, src_mask: Tensor | None
+) -> Tensor:
+    if not layers:
+        return norm(x)
+    return read_sentence(layers[0](x, src_mask), layers[1:], norm, src_mask)
 
 
 mistake(
@@ -267,6 +290,19 @@ encoder_layer = task(
     measures="both sums, each read through its own norm",
     run=_run_encoder_layer,
 )(_EncoderLayer)
+
+
+@solved(encoder_layer)
+class ReadingLayer(nn.Module):
+    def __init__(self, d_model, num_heads, d_ff):
+        super().__init__()
+        self.look, self.think = MultiHeadAttention(d_model, num_heads), FeedForward(d_model, d_ff)
+        self.norm1, self.norm2 = LayerNorm(d_model), LayerNorm(d_model)
+
+    def forward(self, x, src_mask=None):
+        asking = self.norm1(x)
+        x = x + self.look(asking, asking, asking, src_mask)
+        return x + self.think(self.norm2(x))
 
 
 def _layer_that_runs(forward: Callable[..., Tensor]) -> type[_EncoderLayer]:

@@ -8,7 +8,16 @@ from torch import Tensor
 
 from twelve.feed_forward import FeedForward
 from twelve_lab import example
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.numbers import seeded, vectors
 
 
@@ -30,6 +39,13 @@ def feed_forward(x: Tensor, w_up: Tensor, b_up: Tensor, w_down: Tensor, b_down: 
     (d_model) -> (batch, seq, d_model), with ReLU
     """
     return F.relu(x @ w_up.T + b_up) @ w_down.T + b_down
+
+
+@solved(feed_forward)
+def expand_bend_contract(
+    x: Tensor, w_up: Tensor, b_up: Tensor, w_down: Tensor, b_down: Tensor
+) -> Tensor:
+    return F.linear(F.linear(x, w_up, b_up).relu(), w_down, b_down)
 
 
 # The layer as it is written above.
@@ -101,6 +117,12 @@ def swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     return (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
 
 
+@solved(swiglu)
+def swiglu_in_two(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    first, second = (x @ torch.cat([gate, up]).T).chunk(2, dim=-1)
+    return (first * first.sigmoid() * second) @ down.T
+
+
 _BENT = (
     '= F.silu(self.{bent}(x))\n        expanded: Float[Tensor, "*batch d_ff"] = self.{plain}(x)\n'
 )
@@ -161,7 +183,11 @@ misconception(
 )
 
 
-@question(decimals=2, measures="two hinges, their sum and difference, with numbers")
+@question(
+    decimals=2,
+    measures="two hinges, their sum and difference, with numbers",
+    worked="[0 + 0.7, 0 - 0.7]",
+)
 def edge(
     *, layer: Callable[..., Tensor] = feed_forward, pixels: tuple[float, float] = (0.2, 0.9)
 ) -> list[float]:

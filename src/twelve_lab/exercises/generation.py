@@ -10,7 +10,16 @@ from twelve.generation import CachedDecoder, greedy_decode
 from twelve.positional_encoding import sinusoid
 from twelve_lab import example
 from twelve_lab.exercises.attention import attention_scores, qk_swapped
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.numbers import distinct_heads, seeded
 
 
@@ -30,6 +39,12 @@ def embed_step(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Te
     positions (max_len, d_model) -> (batch, new, d_model)
     """
     return table[new] + positions[length : length + new.size(1)]
+
+
+@solved(embed_step)
+def embed_by_number(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
+    places = torch.arange(length, length + new.size(1))
+    return table[new] + positions[places]
 
 
 mistake(
@@ -59,7 +74,7 @@ misconception(
 )
 
 
-@question(measures="counting the work with a cache and without")
+@question(measures="counting the work with a cache and without", worked="[sum(range(12)), 11]")
 def places_run(*, max_len: int = 12) -> list[int]:
     """how many places run through the decoder for 12 ids, without a cache and with one"""
     ran: list[int] = []
@@ -92,7 +107,7 @@ misconception(
 )
 
 
-@question(measures="new queries against all keys")
+@question(measures="new queries against all keys", worked="(2, 3, 4, 3 + 4)")
 def step_scores_shape(*, scores: Callable[..., Tensor] = attention_scores) -> tuple[int, ...]:
     """4 new words after 3 kept ones -> (batch, head, query, key)"""
     sizes = example.SIZES

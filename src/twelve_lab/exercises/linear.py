@@ -15,6 +15,7 @@ from twelve_lab.exercises.declare import (
     misconception,
     mistake,
     question,
+    solved,
     task,
 )
 from twelve_lab.exercises.modules import build, run_layer
@@ -41,6 +42,12 @@ def _linear_cases() -> Cases:
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x (batch, seq, d_in), weight (d_out, d_in), bias (d_out) -> (batch, seq, d_out)"""
     return x @ weight.T + bias
+
+
+@solved(linear)
+def linear_by_broadcasting(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    meetings = x.unsqueeze(2) * weight
+    return meetings.sum(dim=-1) + bias
 
 
 weights_transposed = mistake(
@@ -125,6 +132,17 @@ linear_layer = task(
 )(_LinearLayer)
 
 
+@solved(linear_layer)
+class OptionalBias(nn.Module):
+    def __init__(self, d_in, d_out, bias=True):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_out, d_in))
+        self.bias = nn.Parameter(torch.ones(d_out)) if bias else None
+
+    def forward(self, tokens):
+        return nn.functional.linear(tokens, self.weight, self.bias)
+
+
 def _layer_with(wrong: Callable[..., Tensor]) -> type[_LinearLayer]:
     return type("_LinearLayerWith", (_LinearLayer,), {"compute": staticmethod(wrong)})
 
@@ -155,6 +173,11 @@ def _swap_axes_cases() -> Cases:
 def swap_axes(x: Tensor) -> Tensor:
     """x (batch, seq, d_model) -> (batch, d_model, seq)"""
     return x.transpose(1, 2)
+
+
+@solved(swap_axes)
+def features_first(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 1)
 
 
 transpose_view = mistake(
@@ -205,7 +228,7 @@ misconception(
 )
 
 
-@question(measures="that a transpose swaps strides and moves nothing")
+@question(measures="that a transpose swaps strides and moves nothing", worked="(5 * 24, 1, 24)")
 def strides(*, turn: Callable[[Tensor], Tensor] = swap_axes) -> list[int]:
     """the three strides of x.transpose(1, 2), where x is (2, 5, 24)"""
     return list(turn(torch.zeros(_SIZES.batch, _SIZES.src, _SIZES.d_model)).stride())
@@ -229,7 +252,10 @@ misconception(
 )
 
 
-@question(measures="reading a stored weight by rows, not columns")
+@question(
+    measures="reading a stored weight by rows, not columns",
+    worked="[-2 - 1, 1 + 1.5, 2 - 0.5 + 1.5]",
+)
 def projected(*, layer: Callable[[Tensor, Tensor, Tensor], Tensor] = linear) -> list[float]:
     """the three features of the token 2, -1, 3 behind the query projection"""
     weight = example.model().encoder.layers[0].self_attention.w_q.weight.detach()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from twelve_lab import example
@@ -22,6 +23,7 @@ from twelve_lab.exercises.declare import (
     misconception,
     mistake,
     question,
+    solved,
     task,
 )
 from twelve_lab.exercises.numbers import distinct_heads, seeded, twelve_heads
@@ -50,6 +52,11 @@ def _padding_mask_cases() -> Cases:
 def padding_mask(ids: Tensor) -> Tensor:
     """ids (batch, key), 0 is padding -> (batch, 1, 1, key), True = may attend"""
     return (ids != 0)[:, None, None, :]
+
+
+@solved(padding_mask)
+def padding_mask_unindexed(ids: Tensor) -> Tensor:
+    return ids.ne(0).unflatten(1, (1, 1, -1))
 
 
 def _mask_query_axis(ids: Tensor) -> Tensor:
@@ -103,6 +110,12 @@ def causal_mask(length: int) -> Tensor:
     return torch.ones(length, length).tril().bool()[None, None]
 
 
+@solved(causal_mask)
+def causal_mask_by_place(length: int) -> Tensor:
+    places = torch.arange(length)
+    return (places <= places[:, None]).view(1, 1, length, length)
+
+
 causal_triu = mistake(
     causal_mask,
     "causal-triu",
@@ -142,6 +155,11 @@ def mask_of_new(query_len: int, key_len: int) -> Tensor:
     query_len places
     """
     return torch.ones(query_len, key_len).tril(key_len - query_len).bool()[None, None]
+
+
+@solved(mask_of_new)
+def mask_of_the_last(query_len: int, key_len: int) -> Tensor:
+    return causal_mask(key_len)[:, :, -query_len:]
 
 
 causal_corner = mistake(
@@ -187,6 +205,13 @@ def masked_weights(scores: Tensor, mask: Tensor) -> Tensor:
     empty = ~mask.any(-1, keepdim=True)
     hidden = scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0.0)
     return hidden.softmax(-1).masked_fill(empty, 0.0)
+
+
+@solved(masked_weights)
+def weights_by_equation(scores: Tensor, mask: Tensor) -> Tensor:
+    powers = scores.exp() * mask
+    total = powers.sum(-1, keepdim=True)
+    return powers / total.masked_fill(total == 0, 1)
 
 
 @mistake(
@@ -337,6 +362,20 @@ def scaled_dot_product_attention(
 
 
 attend = scaled_dot_product_attention
+
+
+@solved(attend)
+def attention_under_mask(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    match = query @ key.mT / key.size(-1) ** 0.5
+    if mask is None:
+        return match.softmax(-1) @ value
+    idle = mask.logical_not().all(-1, keepdim=True)
+    shown = match.masked_fill(mask.logical_not(), -math.inf).masked_fill(idle, 0)
+    return shown.softmax(-1).masked_fill(idle, 0) @ value
+
+
 again(
     attend,
     "softmax-queries",
@@ -404,6 +443,11 @@ def padded_attention(
     ids of the keys (batch, key), 0 is padding -> (batch, head, query, d_v)
     """
     return attend(query, key, value, mask(ids), weights=weights)
+
+
+@solved(padded_attention)
+def attention_of_ids(query: Tensor, key: Tensor, value: Tensor, ids: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=padding_mask(ids))
 
 
 mistake(

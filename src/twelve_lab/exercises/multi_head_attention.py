@@ -22,6 +22,7 @@ from twelve_lab.exercises.declare import (
     misconception,
     mistake,
     question,
+    solved,
     task,
 )
 from twelve_lab.exercises.masks import attend
@@ -100,6 +101,11 @@ def _merge_cases() -> Cases:
 def merge_heads(heads: Tensor) -> Tensor:
     """heads (batch, head, query, d_v) -> (batch, query, head*d_v)"""
     return rearrange(heads, "batch head query d_v -> batch query (head d_v)")
+
+
+@solved(merge_heads)
+def merge_in_one_line(heads: Tensor) -> Tensor:
+    return heads.transpose(1, 2).flatten(2)
 
 
 @mistake(
@@ -183,6 +189,22 @@ def multi_head_attention(
     projected = (query @ w_q.T, memory @ w_k.T, memory @ w_v.T)
     heads = (split(features, num_heads) for features in projected)
     return merge(attend(*heads)) @ w_o.T
+
+
+@solved(multi_head_attention)
+def whole_layer(
+    query: Tensor,
+    memory: Tensor,
+    w_q: Tensor,
+    w_k: Tensor,
+    w_v: Tensor,
+    w_o: Tensor,
+    num_heads: int,
+) -> Tensor:
+    projected = query @ w_q.T, memory @ w_k.T, memory @ w_v.T
+    asked, found, handed = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in projected)
+    match = (asked @ found.transpose(-2, -1) / asked.size(-1) ** 0.5).softmax(-1)
+    return (match @ handed).transpose(1, 2).flatten(2) @ w_o.T
 
 
 def _scored(scores: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -316,7 +338,11 @@ misconception(
 )
 
 
-@question(decimals=3, measures="the output as a sum of the heads' parts")
+@question(
+    decimals=3,
+    measures="the output as a sum of the heads' parts",
+    worked="[-1.655, -0.209 - 0.103, 0.0]",
+)
 def values_zeroed(*, zeroed: tuple[int, ...] = (1,)) -> list[float]:
     """the output of dog, three numbers, where the values of head 1 are zero"""
     at = twelve_heads(3)

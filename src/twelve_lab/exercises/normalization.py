@@ -18,6 +18,7 @@ from twelve_lab.exercises.declare import (
     misconception,
     mistake,
     question,
+    solved,
     task,
 )
 from twelve_lab.exercises.modules import Misbuilt, build
@@ -199,6 +200,17 @@ def rms_norm(
     """Layer(d_model), weight (d_model), x (*batch, d_model) -> (*batch, d_model)"""
     mean_square = x.square().mean(dim, keepdim=keepdim)
     return x / torch.sqrt(mean_square + eps) * weight
+
+
+@solved(rms_norm)
+class OwnRMSNorm(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x):
+        root = (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
+        return self.weight * x / root
 
 
 mistake(

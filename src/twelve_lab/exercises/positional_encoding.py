@@ -17,6 +17,7 @@ from twelve_lab.exercises.declare import (
     misconception,
     mistake,
     question,
+    solved,
     task,
 )
 from twelve_lab.exercises.modules import Misbuilt, build
@@ -59,6 +60,14 @@ def _sinusoid_cases() -> Cases:
 def sinusoid(max_len: int, d_model: int) -> Tensor:
     """max_len, d_model -> (position, feature), max_len by d_model"""
     return _woven(_angles(max_len, d_model), d_model)
+
+
+@solved(sinusoid)
+def table_of_sines(max_len: int, d_model: int) -> Tensor:
+    column = torch.arange(d_model)
+    speed = 10000.0 ** (-2 * (column // 2) / d_model)
+    ahead = column % 2 * math.pi / 2
+    return (torch.arange(max_len).unsqueeze(1) * speed + ahead).sin()
 
 
 positive_exponent = mistake(
@@ -153,6 +162,11 @@ def _positional_encoding_cases() -> Cases:
 def positional_encoding(x: Tensor, table: Tensor, *, start: int = 0) -> Tensor:
     """x (batch, seq, d_model), table (max_len, d_model) -> (batch, seq, d_model)"""
     return x + table[start : start + x.size(1)]
+
+
+@solved(positional_encoding)
+def add_by_place(x: Tensor, table: Tensor) -> Tensor:
+    return x + table[torch.arange(x.size(1))]
 
 
 batch_index = mistake(
@@ -335,6 +349,16 @@ positional_layer = task(
 )(_PositionalLayer)
 
 
+@solved(positional_layer)
+class EncodingFrom(nn.Module):
+    def __init__(self, d_model, max_len):
+        super().__init__()
+        self.register_buffer("table", sinusoid(max_len, d_model))
+
+    def forward(self, x, start=0):
+        return x + self.table[start : start + x.size(1)]
+
+
 def _making(make: Callable[..., Tensor]) -> type[_PositionalLayer]:
     return type("_LayerMaking", (_PositionalLayer,), {"make": staticmethod(make)})
 
@@ -398,7 +422,7 @@ misconception(
 )
 
 
-@question(measures="telling the sine's pair, frequency and angle")
+@question(measures="telling the sine's pair, frequency and angle", worked="0.5 + 4 * 0.0021544")
 def fish_at_four(
     *,
     table: Callable[[int, int], Tensor] = sinusoid,

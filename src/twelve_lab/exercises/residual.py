@@ -11,7 +11,16 @@ from torch import Tensor
 from twelve.normalization import LayerNorm
 from twelve.residual import Residual
 from twelve_lab import example
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.numbers import seeded, vectors
 
 _Layer = Callable[[Tensor], Tensor]
@@ -157,6 +166,13 @@ def residual_stack(
     return last_norm(x)
 
 
+@solved(residual_stack)
+def run_stack(x: Tensor, sublayers: list[_Layer], norms: list[_Layer], last_norm: _Layer) -> Tensor:
+    for work, own_norm in zip(sublayers, norms, strict=True):
+        x = x + work(own_norm(x))
+    return last_norm(x)
+
+
 for _id, (_add,) in residual.mistakes.items():
     again(residual_stack, _id, add=_add)
 misconception(
@@ -269,7 +285,11 @@ misconception(
 )
 
 
-@question(decimals=2, measures="what is normed, what is added, in which order")
+@question(
+    decimals=2,
+    measures="what is normed, what is added, in which order",
+    worked="[5 - 3, 5 - 3, 7 + 3, 7 + 3]",
+)
 def one_sum(
     *, add: Callable[[Tensor, _Layer, _Layer], Tensor] = residual, factor: float = 3
 ) -> list[float]:
@@ -290,7 +310,11 @@ misconception(
 )
 
 
-@question(decimals=2, measures="that paths multiply as 1 + slope")
+@question(
+    decimals=2,
+    measures="that paths multiply as 1 + slope",
+    worked="(1 + 0.5) * (1 - 0.5) * (1 + 2)",
+)
 def three_slopes() -> float:
     """the slope of three sums, one number"""
     x = point = torch.tensor(1.0, requires_grad=True)

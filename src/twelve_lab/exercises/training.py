@@ -8,7 +8,16 @@ from torch import Tensor
 
 from twelve.training import cross_entropy
 from twelve_lab import example
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.numbers import seeded
 
 _Two = tuple[Tensor, Tensor]
@@ -37,6 +46,12 @@ def shift(target: Tensor) -> _Two:
     """
     tgt = torch.cat([torch.zeros_like(target[:, :1]), target[:, :-1]], dim=1)
     return tgt, target.masked_fill(target == 0, -100)
+
+
+@solved(shift)
+def shift_right(target: Tensor) -> _Two:
+    before = F.pad(target[:, :-1], (1, 0))
+    return before, torch.where(target == 0, -100, target)
 
 
 labels_not_shifted = mistake(
@@ -115,6 +130,12 @@ def make_batch(src: Tensor, target: Tensor) -> _Three:
     tgt)
     """
     return src, *shift(target)
+
+
+@solved(make_batch)
+def batch_from_pair(src: Tensor, target: Tensor) -> _Three:
+    before = F.pad(target[:, :-1], (1, 0))
+    return src, before, torch.where(target == 0, -100, target)
 
 
 mistake(
@@ -204,6 +225,13 @@ def loss(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
+@solved(loss)
+def loss_by_hand(logits: Tensor, labels: Tensor) -> Tensor:
+    scores, asked_for = logits[labels != -100], labels[labels != -100]
+    own = scores[torch.arange(len(asked_for), device=labels.device), asked_for]
+    return (scores.logsumexp(-1) - own).mean()
+
+
 mistake(
     loss,
     "logits-flattened-wrong",
@@ -288,7 +316,11 @@ misconception(
 )
 
 
-@question(decimals=2, measures="the loss of ignorance, and of one half")
+@question(
+    decimals=2,
+    measures="the loss of ignorance, and of one half",
+    worked="[math.log(37_000), math.log(2)]",
+)
 def first_losses(*, factor: float = 1.0) -> list[float]:
     """the loss of a model that knows nothing, and where each label gets 0.5"""
     knows_nothing, label = torch.zeros(1, 1, 37_000), torch.zeros(1, 1, dtype=torch.int64)

@@ -10,7 +10,16 @@ from torch import Tensor
 
 from twelve.transformer import Transformer
 from twelve_lab import example
-from twelve_lab.exercises.declare import Cases, Plant, again, misconception, mistake, question, task
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
 from twelve_lab.exercises.numbers import seeded
 
 _Mask = Tensor | None
@@ -48,6 +57,20 @@ def transformer(
     x = parts.positional_encoding(parts.tgt_embedding(tgt))
     x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
     return parts.output_projection(x)
+
+
+@solved(transformer)
+def from_ids_to_logits(
+    parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
+) -> Tensor:
+    seen = parts.positional_encoding(parts.src_embedding(src))
+    for one in parts.encoder.layers:
+        seen = one(seen, src_mask=src_mask)
+    seen = parts.encoder.norm(seen)
+    said = parts.positional_encoding(parts.tgt_embedding(tgt))
+    for one in parts.decoder.layers:
+        said = one(said, seen, tgt_mask=tgt_mask, src_mask=src_mask)
+    return parts.output_projection(parts.decoder.norm(said))
 
 
 _READ = "parts.encoder(parts.positional_encoding(parts.src_embedding(src)), src_mask=src_mask)"
@@ -252,6 +275,11 @@ def tied_logits(x: Tensor, table: Tensor) -> Tensor:
     return x @ table.T
 
 
+@solved(tied_logits)
+def score_words(x: Tensor, table: Tensor) -> Tensor:
+    return torch.einsum("btd, vd -> btv", x, table)
+
+
 again(tied_logits, "softmax-before-loss", by=lambda *given: tied_logits(*given).softmax(-1))
 misconception(
     tied_logits,
@@ -279,7 +307,7 @@ def logits_shape(*, run: Callable[..., Tensor] = transformer) -> tuple[int, ...]
 again(logits_shape, "sentences-swapped", run=sentences_swapped.wrong)
 
 
-@question(measures="what tying removes: a matrix and a bias")
+@question(measures="what tying removes: a matrix and a bias", worked="252 - 4 * 3 - 4")
 def tied_count() -> int:
     """the number of parameters of the small model with a tied output"""
     return sum(weight.numel() for weight in example.model(tie_weights=True).parameters())

@@ -2,7 +2,6 @@
 
 import html
 import re
-import zipfile
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -15,7 +14,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from playwright.sync_api import expect
 
 from tests.products.browser.conftest import ROOT, grave, watched, written
-from tools import write_book, write_student
+from tools import write_book
+from tools.write_solutions import exercise_of
 from twelve_lab.course import STEPS, find_step, pages, workshops_of
 
 BOOK = ROOT / "build" / "book"
@@ -259,15 +259,17 @@ def test_a_notebook_leads_to_its_module_and_to_what_can_be_taken_along(step):
     if step.number in MODULES:
         assert any(link.endswith(f"reference/{step.stem}.html") for link in links)
     taken = [page.parent / link for link in links if "_downloads/" in link]
-    whole, student = [path for path in taken if path.name == Path(step.notebook).name]
-    assert whole.read_bytes() == (ROOT / step.notebook).read_bytes()
-    cells = nbformat.read(student, as_version=4).cells
-    assert not any("BEGIN SOLUTION" in cell.source for cell in cells)
-    assert not any(cell.get("outputs") for cell in cells)
-    (packed,) = {path for path in taken if path.name == write_book.STUDENTS}
-    with zipfile.ZipFile(packed) as archive:
-        names = {name.removeprefix("twelve-numbers/") for name in archive.namelist()}
-    assert names == set(write_student.contents(ROOT / "notebooks"))
+    (notebook,) = [path for path in taken if path.name == Path(step.notebook).name]
+    assert notebook.read_bytes() == (ROOT / step.notebook).read_bytes()
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_folded_solution_follows_each_exercise(step):
+    stored = nbformat.read(ROOT / step.notebook, as_version=4)
+    exercises = [cell for cell in stored.cells if exercise_of(cell, "check")]
+    page = (BOOK / step.notebook.replace(".ipynb", ".html")).read_text(encoding="utf-8")
+    folds = re.findall(r"<details[^>]*>\s*<summary[^>]*>(.*?)</summary>", page, re.S)
+    assert sum("A solution" in fold for fold in folds) == len(exercises)
 
 
 def test_a_workshop_can_be_taken_along():

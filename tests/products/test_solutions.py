@@ -1,0 +1,249 @@
+"""The notebooks solved, half solved and, when they are graded, not solved at all."""
+
+import copy
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools.write_solutions import (
+    LINK,
+    NOTEBOOKS,
+    exercise_of,
+    lessons,
+    names_given,
+    solved,
+    write,
+)
+from twelve_lab.check.solve import STUB
+
+ROOT = Path(__file__).resolve().parents[2]
+SPLIT = f'def split(projected, num_heads):\n    """Cut the features into heads."""\n    {STUB}'
+MERGE = f'def merge(heads):\n    """Put the heads side by side."""\n    {STUB}'
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+EXERCISES = ["06-split-heads", "06-merge-heads"]
+
+
+def marked(id: str, role: str, **marks: object) -> dict[str, object]:
+    """Build nbgrader's metadata of a cell."""
+    common = {"grade_id": f"{id}-{role}", "schema_version": 3, "task": False}
+    return {"nbgrader": common | marks}
+
+
+def answer(id: str, source: str) -> NotebookNode:
+    marks = marked(id, "answer", grade=False, locked=False, solution=True)
+    return new_code_cell(source, id=f"{id}-answer", metadata=marks)
+
+
+def check(id: str, name: str) -> NotebookNode:
+    marks = marked(id, "check", grade=True, locked=True, points=1, solution=False)
+    return new_code_cell(f'check("{id}", {name})', id=f"{id}-check", metadata=marks)
+
+
+def small_notebook() -> NotebookNode:
+    """Build a notebook with two exercises, as it is after a run."""
+    printed = [new_output("stream", name="stdout", text="printed\n")]
+    cells = [
+        new_markdown_cell("# 06 Small\n\n[a page](../docs/page.md#part) [on](07.ipynb)", id="one"),
+        new_code_cell("from twelve_lab.check import check", id="imports"),
+        answer(EXERCISES[0], SPLIT),
+        check(EXERCISES[0], "split"),
+        answer(EXERCISES[1], MERGE),
+        check(EXERCISES[1], "merge"),
+        new_code_cell("print('printed')", id="after"),
+    ]
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    for count, cell in enumerate(code, 1):
+        cell.execution_count, cell.outputs = count, copy.deepcopy(printed)
+    return new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
+
+
+@pytest.fixture
+def small() -> NotebookNode:
+    return small_notebook()
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """Make a project of a lesson, its workshop and an editor's copy; returns their folder."""
+    notebooks = tmp_path / "project" / "notebooks"
+    for folder in ("", "workshop", ".ipynb_checkpoints"):
+        (notebooks / folder).mkdir(parents=True, exist_ok=True)
+        nbformat.write(small_notebook(), notebooks / folder / "06_small.ipynb")
+    return notebooks
+
+
+def edit(path: Path, number: int, source: str) -> None:
+    """Change a cell of a stored notebook."""
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[number].source = source
+    nbformat.write(notebook, path)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    paths = folder.rglob("*") if folder.exists() else []
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.is_file()}
+
+
+def test_a_solution_stands_in_each_answer_and_what_was_said_of_the_blank_is_gone(small):
+    before = copy.deepcopy(small)
+    answered = solved(small)
+    assert small == before
+    line = "return heads.transpose(1, 2).flatten(2)"
+    assert answered.cells[4].source == MERGE.replace(STUB, line)
+    shown = [cell.id for cell in answered.cells if cell.get("outputs")]
+    assert shown == ["imports", "after"]
+    assert [cell.source for cell in answered.cells if not exercise_of(cell, "answer")] == [
+        cell.source for cell in small.cells if not exercise_of(cell, "answer")
+    ]
+
+
+def test_only_the_exercises_that_are_named_are_solved(small):
+    half = solved(small, EXERCISES[:1])
+    assert STUB not in half.cells[2].source
+    assert half.cells[4:] == small.cells[4:]
+
+
+def test_names_that_the_page_has_are_not_imported_again(small):
+    assert "    from einops import rearrange\n" in solved(small).cells[2].source
+    small.cells[1].source += "\nfrom einops import rearrange"
+    assert "import" not in solved(small).cells[2].source
+
+
+def test_a_cell_gives_what_it_imports_defines_and_sets_at_its_top_level():
+    source = "import a.b, c as d\nfrom e import f\nfor g in h: i, j[0] = g\ndef k(l): m = 1"
+    assert names_given(source) == {"a", "d", "f", "g", "i", "k"}
+
+
+def test_copies_lie_as_the_notebooks_do_and_lead_to_the_same_files(project, tmp_path):
+    folder = tmp_path / "project" / "build" / "solutions"
+    (folder / "workshop").mkdir(parents=True)
+    (folder / "workshop" / "06_small.ipynb").write_text("of an earlier run")
+    edit(project / "workshop" / "06_small.ipynb", 0, "[l](../06_small.ipynb) [p](../../docs/p.md)")
+    assert write(folder, project) == [f"{folder}: 2 notebooks, solved"]
+    assert set(everything(folder)) == {"06_small.ipynb", "workshop/06_small.ipynb"}
+    lesson, workshop = (nbformat.read(folder / name, 4) for name in everything(folder))
+    assert lesson.cells[0].source.endswith("[a page](../../docs/page.md#part) [on](07.ipynb)")
+    assert workshop.cells[0].source == "[l](../06_small.ipynb) [p](../../../docs/p.md)"
+    assert not any(STUB in cell.source for cell in lesson.cells + workshop.cells)
+
+
+def test_in_our_own_copies_every_link_leads_to_a_file(tmp_path):
+    write(tmp_path)
+    led = 0
+    for name, notebook in lessons(tmp_path).items():
+        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        for target in [found["target"] for found in LINK.finditer(text) if found["target"]]:
+            if not re.match(r"[a-z]+:", target):
+                assert (tmp_path / name).parent.joinpath(target).is_file(), (name, target)
+                led += 1
+    assert led > 100
+
+
+def test_nothing_is_written_where_a_notebook_is_wrong_or_the_folder_is_one_of_ours(project):
+    before = everything(project.parent)
+    for folder in (project, project.parent, project / "solutions"):
+        with pytest.raises(ValueError, match="holds the project itself: name another folder"):
+            write(folder, project)
+    with pytest.raises(ValueError, match="nowhere holds no notebook"):
+        write(project.parent / "build", project / "nowhere")
+    assert everything(project.parent) == before
+    edit(project / "06_small.ipynb", 2, "def split(projected, num_heads): return projected")
+    with pytest.raises(ValueError, match="06-split-heads: the answer does not end in the one line"):
+        write(project.parent / "build", project)
+    (project / "06_small.ipynb").write_text("no notebook")
+    with pytest.raises(ValueError, match=r"06_small\.ipynb: Notebook does not appear to be JSON"):
+        write(project.parent / "build", project)
+    assert not (project.parent / "build").exists()
+
+
+def test_the_command_says_what_it_did_or_why_not(tmp_path):
+    for folder, code, said in ((tmp_path, 0, "notebooks, solved"), (ROOT, 1, "the project itself")):
+        command = [sys.executable, "-m", "tools.write_solutions", str(folder)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert said in (done.stderr if code else done.stdout)
+        assert not (done.stdout if code else done.stderr)
+
+
+def run(notebook: NotebookNode, folder: Path) -> list[NotebookNode]:
+    """Run a notebook from top to bottom whatever fails; returns its code cells."""
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        timeout=120,
+        allow_errors=True,
+        coalesce_streams=True,
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def faults(cells: list[NotebookNode]) -> list[str]:
+    """Name the cells that raised or wrote to stderr."""
+    return [
+        cell.id
+        for cell in cells
+        if any(one.output_type == "error" or one.get("name") == "stderr" for one in cell.outputs)
+    ]
+
+
+def is_check(cell: NotebookNode) -> bool:
+    return exercise_of(cell, "check") is not None
+
+
+@pytest.fixture
+def graded(monkeypatch):
+    """Let blank answers fail, as for grading; the kernels inherit it."""
+    monkeypatch.setenv("TWELVE_STRICT", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_a_blank_answer_is_told_softly_and_fails_when_it_is_graded(small, tmp_path, monkeypatch):
+    monkeypatch.delenv("TWELVE_STRICT", raising=False)
+    blank = [f"○ {id}: Not started" for id in EXERCISES]
+    for strict in ("0", "1"):
+        monkeypatch.setenv("TWELVE_STRICT", strict)
+        cells = run(copy.deepcopy(small), tmp_path)
+        checks = [cell for cell in cells if is_check(cell)]
+        assert faults(cells) == [cell.id for cell in checks] * (strict == "1")
+        assert [cell.outputs[0].text.partition(" yet")[0] for cell in checks] == blank
+
+
+WITH_CHECKS = [name for name, one in lessons(NOTEBOOKS).items() if any(map(is_check, one.cells))]
+
+
+@pytest.mark.parametrize("name", WITH_CHECKS)
+def test_solved_a_notebook_runs_to_its_end_and_every_check_says_right(name, tmp_path, graded):
+    cells = run(solved(nbformat.read(NOTEBOOKS / name, as_version=4)), tmp_path)
+    assert faults(cells) == []
+    for cell in cells:
+        if id := exercise_of(cell, "check"):
+            assert cell.outputs[0].text.startswith(f"✓ {id}: right.")
+            assert "A note" not in cell.outputs[0].text
+
+
+BY_TURNS = [
+    pytest.param(name, marks=[pytest.mark.weekly] * (name != WITH_CHECKS[0]))
+    for name in WITH_CHECKS
+]
+
+
+@pytest.mark.parametrize("name", BY_TURNS)
+def test_half_solved_only_the_checks_of_the_other_half_fail(name, tmp_path, graded):
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    ids = [id for cell in notebook.cells if (id := exercise_of(cell, "check"))]
+    cells = run(solved(notebook, ids[::2]), tmp_path)
+    checks = [cell for cell in cells if is_check(cell)]
+    assert faults(cells) == [cell.id for cell in checks[1::2]]
+    for cell in checks[1::2]:
+        assert cell.outputs[0].text.startswith(f"○ {exercise_of(cell, 'check')}: Not started yet")
+        assert cell.outputs[-1].ename == "WrongAnswer"
