@@ -131,7 +131,7 @@ def put_side_by_side(heads):
         ("06-merge-heads", "def merge(x): ...", "06-merge-heads: the answer does not end in"),
         ("06-merge-heads", f"{MERGE}\n    {STUB}", "06-merge-heads: the answer does not end in"),
         ("06-merge-heads", f"{MERGE}\nprint()", "06-merge-heads: the answer does not end in"),
-        ("06-merge-heads", f"merge = ...\n{STUB}", "merge_in_one_line: the cell begins nothing"),
+        ("06-merge-heads", f"merge = ...\n{STUB}", "_merge_in_one_line: the cell begins nothing"),
         ("06-merge-heads", f"class Merge:\n    {STUB}", "the cell begins nothing of its kind"),
         ("06-merge-heads", f"def merge(x, y):\n    {STUB}", "merge takes 2 arguments in the cell"),
         ("06-scores-shape", STUB, "scores_shape: the cell gives no name to what is asked"),

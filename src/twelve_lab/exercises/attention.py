@@ -45,7 +45,7 @@ def attention_scores(query: Tensor, key: Tensor) -> Tensor:
 
 
 @solved(attention_scores)
-def scores_by_letter(query: Tensor, key: Tensor) -> Tensor:
+def _scores_by_letter(query: Tensor, key: Tensor) -> Tensor:
     pairs = torch.einsum("bqd,bkd->bqk", query, key)
     return pairs / query.size(-1) ** 0.5
 
@@ -145,7 +145,7 @@ def attention_weights(scores: Tensor) -> Tensor:
 
 
 @solved(attention_weights)
-def weights_by_logs(scores: Tensor) -> Tensor:
+def _weights_by_logs(scores: Tensor) -> Tensor:
     return (scores - scores.logsumexp(-1, keepdim=True)).exp()
 
 
@@ -246,7 +246,7 @@ def attention(
 
 
 @solved(attention)
-def attention_scaled_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _attention_scaled_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     asked = query / query.size(-1) ** 0.5
     shares = (asked @ key.mT).softmax(-1)
     return shares @ value

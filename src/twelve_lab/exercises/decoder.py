@@ -65,7 +65,7 @@ def cross_attention(
 
 
 @solved(cross_attention)
-def look_across(
+def _look_across(
     x: Tensor, memory: Tensor, attention: _Attention, src_mask: _Mask, tgt_mask: _Mask
 ) -> Tensor:
     projected = attention.w_q(x), attention.w_k(memory), attention.w_v(memory)
@@ -196,7 +196,7 @@ def target_mask(tgt: Tensor) -> Tensor:
 
 
 @solved(target_mask)
-def mask_of_target(tgt: Tensor) -> Tensor:
+def _mask_of_target(tgt: Tensor) -> Tensor:
     place = torch.arange(tgt.size(1), device=tgt.device)
     return (place[:, None] >= place)[None, None]
 
@@ -275,7 +275,7 @@ def decoder(
 
 
 @solved(decoder)
-def write_sentence(
+def _write_sentence(
     x: Tensor,
     memory: Tensor,
     layers: Sequence[_Layer],
@@ -419,7 +419,7 @@ def decoder_layer(
 
 
 @solved(decoder_layer)
-def write_layer(
+def _write_layer(
     x: Tensor,
     memory: Tensor,
     back: _Attention,

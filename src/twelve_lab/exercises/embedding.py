@@ -52,7 +52,7 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
 
 
 @solved(embed)
-def embed_by_comparison(ids: Tensor, table: Tensor) -> Tensor:
+def _embed_by_comparison(ids: Tensor, table: Tensor) -> Tensor:
     asked = ids.unsqueeze(-1) == torch.arange(len(table))
     return asked.to(table.dtype) @ table
 
@@ -115,7 +115,7 @@ def padding_row(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
 
 
 @solved(padding_row)
-def embed_and_freeze(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
+def _embed_and_freeze(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
     found = table[ids]
     is_pad = (ids == pad_id).unsqueeze(-1)
     return torch.where(is_pad, found.detach(), found)
@@ -192,7 +192,7 @@ scaled_embedding = task(
 
 
 @solved(scaled_embedding)
-class ScaledEmbedding(nn.Module):
+class _OwnEmbedding(nn.Module):
     def __init__(self, vocab_size, d_model):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab_size, d_model) / math.sqrt(d_model))

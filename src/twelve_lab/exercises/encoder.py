@@ -74,7 +74,7 @@ def stack(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
 
 
 @solved(stack)
-def fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequential:
+def _fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequential:
     return nn.Sequential(*[make() for _ in range(num_layers)])
 
 
@@ -169,12 +169,12 @@ def encoder(x: Tensor, layers: Sequence[_Masked], norm: _Norm, src_mask: Tensor 
 
 
 @solved(encoder)
-def read_sentence(
+def _read_sentence(
     x: Tensor, layers: Sequence[_Masked], norm: _Norm, src_mask: Tensor | None
 ) -> Tensor:
     if not layers:
         return norm(x)
-    return read_sentence(layers[0](x, src_mask), layers[1:], norm, src_mask)
+    return _read_sentence(layers[0](x, src_mask), layers[1:], norm, src_mask)
 
 
 mistake(
@@ -293,7 +293,7 @@ encoder_layer = task(
 
 
 @solved(encoder_layer)
-class ReadingLayer(nn.Module):
+class _ReadingLayer(nn.Module):
     def __init__(self, d_model, num_heads, d_ff):
         super().__init__()
         self.look, self.think = MultiHeadAttention(d_model, num_heads), FeedForward(d_model, d_ff)

@@ -42,7 +42,7 @@ def feed_forward(x: Tensor, w_up: Tensor, b_up: Tensor, w_down: Tensor, b_down: 
 
 
 @solved(feed_forward)
-def expand_bend_contract(
+def _expand_bend_contract(
     x: Tensor, w_up: Tensor, b_up: Tensor, w_down: Tensor, b_down: Tensor
 ) -> Tensor:
     return F.linear(F.linear(x, w_up, b_up).relu(), w_down, b_down)
@@ -118,7 +118,7 @@ def swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
 
 
 @solved(swiglu)
-def swiglu_in_two(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+def _swiglu_in_two(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     first, second = (x @ torch.cat([gate, up]).T).chunk(2, dim=-1)
     return (first * first.sigmoid() * second) @ down.T
 

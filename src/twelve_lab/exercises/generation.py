@@ -42,7 +42,7 @@ def embed_step(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Te
 
 
 @solved(embed_step)
-def embed_by_number(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
+def _embed_by_number(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
     places = torch.arange(length, length + new.size(1))
     return table[new] + positions[places]
 

@@ -45,7 +45,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 @solved(linear)
-def linear_by_broadcasting(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _linear_by_broadcasting(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     meetings = x.unsqueeze(2) * weight
     return meetings.sum(dim=-1) + bias
 
@@ -133,7 +133,7 @@ linear_layer = task(
 
 
 @solved(linear_layer)
-class OptionalBias(nn.Module):
+class _OptionalBias(nn.Module):
     def __init__(self, d_in, d_out, bias=True):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(d_out, d_in))
@@ -176,7 +176,7 @@ def swap_axes(x: Tensor) -> Tensor:
 
 
 @solved(swap_axes)
-def features_first(x: Tensor) -> Tensor:
+def _features_first(x: Tensor) -> Tensor:
     return x.permute(0, 2, 1)
 
 

@@ -55,7 +55,7 @@ def padding_mask(ids: Tensor) -> Tensor:
 
 
 @solved(padding_mask)
-def padding_mask_unindexed(ids: Tensor) -> Tensor:
+def _padding_mask_unindexed(ids: Tensor) -> Tensor:
     return ids.ne(0).unflatten(1, (1, 1, -1))
 
 
@@ -111,7 +111,7 @@ def causal_mask(length: int) -> Tensor:
 
 
 @solved(causal_mask)
-def causal_mask_by_place(length: int) -> Tensor:
+def _causal_mask_by_place(length: int) -> Tensor:
     places = torch.arange(length)
     return (places <= places[:, None]).view(1, 1, length, length)
 
@@ -158,7 +158,7 @@ def mask_of_new(query_len: int, key_len: int) -> Tensor:
 
 
 @solved(mask_of_new)
-def mask_of_the_last(query_len: int, key_len: int) -> Tensor:
+def _mask_of_the_last(query_len: int, key_len: int) -> Tensor:
     return causal_mask(key_len)[:, :, -query_len:]
 
 
@@ -208,7 +208,7 @@ def masked_weights(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 @solved(masked_weights)
-def weights_by_equation(scores: Tensor, mask: Tensor) -> Tensor:
+def _weights_by_equation(scores: Tensor, mask: Tensor) -> Tensor:
     powers = scores.exp() * mask
     total = powers.sum(-1, keepdim=True)
     return powers / total.masked_fill(total == 0, 1)
@@ -365,7 +365,7 @@ attend = scaled_dot_product_attention
 
 
 @solved(attend)
-def attention_under_mask(
+def _attention_under_mask(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 ) -> Tensor:
     match = query @ key.mT / key.size(-1) ** 0.5
@@ -446,7 +446,7 @@ def padded_attention(
 
 
 @solved(padded_attention)
-def attention_of_ids(query: Tensor, key: Tensor, value: Tensor, ids: Tensor) -> Tensor:
+def _attention_of_ids(query: Tensor, key: Tensor, value: Tensor, ids: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, attn_mask=padding_mask(ids))
 
 

@@ -104,7 +104,7 @@ def merge_heads(heads: Tensor) -> Tensor:
 
 
 @solved(merge_heads)
-def merge_in_one_line(heads: Tensor) -> Tensor:
+def _merge_in_one_line(heads: Tensor) -> Tensor:
     return heads.transpose(1, 2).flatten(2)
 
 
@@ -192,7 +192,7 @@ def multi_head_attention(
 
 
 @solved(multi_head_attention)
-def whole_layer(
+def _whole_layer(
     query: Tensor,
     memory: Tensor,
     w_q: Tensor,

@@ -63,7 +63,7 @@ def sinusoid(max_len: int, d_model: int) -> Tensor:
 
 
 @solved(sinusoid)
-def table_of_sines(max_len: int, d_model: int) -> Tensor:
+def _table_of_sines(max_len: int, d_model: int) -> Tensor:
     column = torch.arange(d_model)
     speed = 10000.0 ** (-2 * (column // 2) / d_model)
     ahead = column % 2 * math.pi / 2
@@ -165,7 +165,7 @@ def positional_encoding(x: Tensor, table: Tensor, *, start: int = 0) -> Tensor:
 
 
 @solved(positional_encoding)
-def add_by_place(x: Tensor, table: Tensor) -> Tensor:
+def _add_by_place(x: Tensor, table: Tensor) -> Tensor:
     return x + table[torch.arange(x.size(1))]
 
 
@@ -350,7 +350,7 @@ positional_layer = task(
 
 
 @solved(positional_layer)
-class EncodingFrom(nn.Module):
+class _EncodingFrom(nn.Module):
     def __init__(self, d_model, max_len):
         super().__init__()
         self.register_buffer("table", sinusoid(max_len, d_model))

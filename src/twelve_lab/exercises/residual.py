@@ -167,7 +167,9 @@ def residual_stack(
 
 
 @solved(residual_stack)
-def run_stack(x: Tensor, sublayers: list[_Layer], norms: list[_Layer], last_norm: _Layer) -> Tensor:
+def _run_stack(
+    x: Tensor, sublayers: list[_Layer], norms: list[_Layer], last_norm: _Layer
+) -> Tensor:
     for work, own_norm in zip(sublayers, norms, strict=True):
         x = x + work(own_norm(x))
     return last_norm(x)

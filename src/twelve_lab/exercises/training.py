@@ -49,7 +49,7 @@ def shift(target: Tensor) -> _Two:
 
 
 @solved(shift)
-def shift_right(target: Tensor) -> _Two:
+def _shift_right(target: Tensor) -> _Two:
     before = F.pad(target[:, :-1], (1, 0))
     return before, torch.where(target == 0, -100, target)
 
@@ -133,7 +133,7 @@ def make_batch(src: Tensor, target: Tensor) -> _Three:
 
 
 @solved(make_batch)
-def batch_from_pair(src: Tensor, target: Tensor) -> _Three:
+def _batch_from_pair(src: Tensor, target: Tensor) -> _Three:
     before = F.pad(target[:, :-1], (1, 0))
     return src, before, torch.where(target == 0, -100, target)
 
@@ -226,7 +226,7 @@ def loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @solved(loss)
-def loss_by_hand(logits: Tensor, labels: Tensor) -> Tensor:
+def _loss_by_hand(logits: Tensor, labels: Tensor) -> Tensor:
     scores, asked_for = logits[labels != -100], labels[labels != -100]
     own = scores[torch.arange(len(asked_for), device=labels.device), asked_for]
     return (scores.logsumexp(-1) - own).mean()

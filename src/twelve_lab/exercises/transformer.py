@@ -60,7 +60,7 @@ def transformer(
 
 
 @solved(transformer)
-def from_ids_to_logits(
+def _from_ids_to_logits(
     parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
 ) -> Tensor:
     seen = parts.positional_encoding(parts.src_embedding(src))
@@ -276,7 +276,7 @@ def tied_logits(x: Tensor, table: Tensor) -> Tensor:
 
 
 @solved(tied_logits)
-def score_words(x: Tensor, table: Tensor) -> Tensor:
+def _score_words(x: Tensor, table: Tensor) -> Tensor:
     return torch.einsum("btd, vd -> btv", x, table)
 
 
