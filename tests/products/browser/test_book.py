@@ -333,7 +333,7 @@ def test_a_workshop_leads_to_its_files_from_its_own_folder(project):
     written = dict(write_book.pages(project))["notebooks/workshop/04_attention.ipynb"]
     first = nbformat.reads(written, as_version=4).cells[0].source
     for target in ("../04_attention.ipynb", "../../downloads/notebooks/workshop/04_attention.ipynb",
-                   "../../downloads/students.zip", "../../reference/attention.md"):  # fmt: skip
+                   "../../reference/attention.md"):  # fmt: skip
         assert f"({target})" in first or f"<{target}>" in first
 
 
