@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 def shows(*names: str) -> Callable[[nn.Module], str]:
     """Make the extra_repr of a layer: what print(model) lists of its settings."""
-    return lambda layer: ", ".join(f"{name}={getattr(layer, name)}" for name in names)
+    return lambda layer: ", ".join(f"{name}={getattr(layer, name)!r}" for name in names)
 
 
 def described(value: object) -> str:

@@ -64,7 +64,7 @@ def scaled_dot_product_attention(
             masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
         )
 
-    kept = F.dropout(weights, dropout_p, training=dropout_p > 0.0)
+    kept = F.dropout(weights, dropout_p)
     context: Float[Tensor, "*batch query d_v"] = kept @ value
     return context
 

@@ -4,16 +4,14 @@ Step 11 | notebooks/11_decoder.ipynb | tests/unit/test_decoder.py
 """
 
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from twelve._checks import check_axis, check_same
-from twelve.encoder import Stack
-from twelve.feed_forward import FeedForward
-from twelve.multi_head_attention import Cache, MultiHeadAttention
-from twelve.residual import Residual
+from twelve.encoder import Layer, Stack
+from twelve.multi_head_attention import Cache
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Layer):
     """Masked self-attention, cross-attention, feed-forward, each inside a residual connection.
 
     Args:
@@ -35,20 +33,7 @@ class DecoderLayer(nn.Module):
         Vaswani et al. (2017), section 3.1 and the right half of figure 1.
     """
 
-    def __init__(
-        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
-        d_k: int | None = None, d_v: int | None = None, dropout: float = 0.0,
-        norm_first: bool = True, activation: str = "relu", bias: bool = False, fused: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        heads = {"d_k": d_k, "d_v": d_v, "bias": bias, "dropout": dropout, "fused": fused}
-        self.self_attention = MultiHeadAttention(d_model, num_heads, **heads)
-        self.cross_attention = MultiHeadAttention(d_model, num_heads, **heads)
-        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
-        wrapper = {"norm_first": norm_first, "dropout": dropout, "fused": fused}
-        self.self_attention_residual = Residual(d_model, **wrapper)
-        self.cross_attention_residual = Residual(d_model, **wrapper)
-        self.feed_forward_residual = Residual(d_model, **wrapper)
+    attentions = ("self_attention", "cross_attention")
 
     def forward(
         self,

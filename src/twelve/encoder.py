@@ -13,7 +13,27 @@ from twelve.normalization import LayerNorm
 from twelve.residual import Residual
 
 
-class EncoderLayer(nn.Module):
+class Layer(nn.Module):
+    """What the layers of both stacks share: their parts, each with a residual of its own."""
+
+    attentions: tuple[str, ...]
+
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        d_k: int | None = None, d_v: int | None = None, dropout: float = 0.0,
+        norm_first: bool = True, activation: str = "relu", bias: bool = False, fused: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        heads = {"d_k": d_k, "d_v": d_v, "bias": bias, "dropout": dropout, "fused": fused}
+        for name in self.attentions:
+            self.add_module(name, MultiHeadAttention(d_model, num_heads, **heads))
+        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
+        wrapper = {"norm_first": norm_first, "dropout": dropout, "fused": fused}
+        for name in (*self.attentions, "feed_forward"):
+            self.add_module(f"{name}_residual", Residual(d_model, **wrapper))
+
+
+class EncoderLayer(Layer):
     """Self-attention, then feed-forward, each inside a residual connection.
 
     Args:
@@ -35,19 +55,7 @@ class EncoderLayer(nn.Module):
         Vaswani et al. (2017), section 3.1 and the left half of figure 1.
     """
 
-    def __init__(
-        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
-        d_k: int | None = None, d_v: int | None = None, dropout: float = 0.0,
-        norm_first: bool = True, activation: str = "relu", bias: bool = False, fused: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.self_attention = MultiHeadAttention(
-            d_model, num_heads, d_k=d_k, d_v=d_v, bias=bias, dropout=dropout, fused=fused
-        )
-        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
-        wrapper = {"norm_first": norm_first, "dropout": dropout, "fused": fused}
-        self.self_attention_residual = Residual(d_model, **wrapper)
-        self.feed_forward_residual = Residual(d_model, **wrapper)
+    attentions = ("self_attention",)
 
     def forward(
         self,

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_dropout, check_positive
+from twelve._checks import check_axis, check_dropout, check_positive, shows
 from twelve.linear import Linear
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
@@ -69,9 +69,7 @@ class FeedForward(nn.Module):
         output: Float[Tensor, "*batch d_model"] = self.down(self.dropout(activated))
         return output
 
-    def extra_repr(self) -> str:
-        """Show the activation in print(model)."""
-        return f"activation={self.activation!r}"
+    extra_repr = shows("activation")
 
 
 class SwiGLU(nn.Module):

@@ -133,8 +133,8 @@ class MultiHeadAttention(nn.Module):
         check_axis(owner, "query", query, "d_model", self.d_model, rank=3)
         if key is query and value is query:
             return  # self-attention: one tensor cannot disagree with itself
-        check_axis(owner, "key", key, "d_model", self.w_k.d_in, rank=3)
-        check_axis(owner, "value", value, "d_model", self.w_v.d_in, rank=3)
+        check_axis(owner, "key", key, "d_model", self.d_model, rank=3)
+        check_axis(owner, "value", value, "d_model", self.d_model, rank=3)
         check_same(owner, "batch", query=query.size(0), key=key.size(0), value=value.size(0))
         check_same(owner, "the number of keys", key=key.size(1), value=value.size(1))
 

@@ -14,7 +14,22 @@ from twelve._checks import check_above_zero, check_axis, check_positive, shows
 HALF = (torch.float16, torch.bfloat16)
 
 
-class LayerNorm(nn.Module):
+class Norm(nn.Module):
+    """What the two norms share: their sizes, and the learned scale."""
+
+    def __init__(self, d_model: int, *, eps: float = 1e-5, fused: bool = False) -> None:
+        super().__init__()
+        check_positive(type(self).__name__, d_model=d_model)
+        check_above_zero(type(self).__name__, eps=eps)
+        self.d_model = d_model
+        self.eps = eps
+        self.fused = fused
+        self.weight = nn.Parameter(torch.ones(d_model))
+
+    extra_repr = shows("d_model", "eps", "fused")
+
+
+class LayerNorm(Norm):
     """Give each vector mean 0 and variance 1, then a learned scale and shift.
 
         y = (x - mean) / √(variance + eps) · weight + bias
@@ -34,13 +49,7 @@ class LayerNorm(nn.Module):
     """
 
     def __init__(self, d_model: int, *, eps: float = 1e-5, fused: bool = False) -> None:
-        super().__init__()
-        check_positive("LayerNorm", d_model=d_model)
-        check_above_zero("LayerNorm", eps=eps)
-        self.d_model = d_model
-        self.eps = eps
-        self.fused = fused
-        self.weight = nn.Parameter(torch.ones(d_model))
+        super().__init__(d_model, eps=eps, fused=fused)
         self.bias = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
@@ -64,10 +73,8 @@ class LayerNorm(nn.Module):
         output: Float[Tensor, "*batch d_model"] = normalized * self.weight + self.bias
         return output
 
-    extra_repr = shows("d_model", "eps", "fused")
 
-
-class RMSNorm(nn.Module):
+class RMSNorm(Norm):
     """Divide each vector by its root mean square, then a learned scale.
 
         y = x / √(mean(x²) + eps) · weight
@@ -84,15 +91,6 @@ class RMSNorm(nn.Module):
         Zhang and Sennrich (2019), equation 4. The paper has no eps; it stands under the root as
         in torch.nn.RMSNorm and LLaMA.
     """
-
-    def __init__(self, d_model: int, *, eps: float = 1e-5, fused: bool = False) -> None:
-        super().__init__()
-        check_positive("RMSNorm", d_model=d_model)
-        check_above_zero("RMSNorm", eps=eps)
-        self.d_model = d_model
-        self.eps = eps
-        self.fused = fused
-        self.weight = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Scale each vector on the last axis to root mean square 1.
@@ -113,5 +111,3 @@ class RMSNorm(nn.Module):
         normalized: Float[Tensor, "*batch d_model"] = x / torch.sqrt(mean_square + self.eps)
         output: Float[Tensor, "*batch d_model"] = normalized * self.weight
         return output
-
-    extra_repr = shows("d_model", "eps", "fused")

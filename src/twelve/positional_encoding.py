@@ -21,7 +21,7 @@ def sinusoid(max_len: int, d_model: int) -> Float[Tensor, "max_len d_model"]:
         d_model: Features of each row. When it is odd, the last sine has no cosine.
 
     Returns:
-        The table, computed in float64 and given in torch's default dtype.
+        The table, computed in float64 and stored in torch's default dtype.
 
     Raises:
         ValueError: If a size is below 1.
@@ -34,16 +34,10 @@ def sinusoid(max_len: int, d_model: int) -> Float[Tensor, "max_len d_model"]:
     even_feature = torch.arange(0, d_model, 2, dtype=torch.float64)
     angles: Float[Tensor, "max_len pair"] = position * 10000.0 ** (-even_feature / d_model)
 
-    table = torch.empty(max_len, d_model, dtype=torch.float64)
+    table = torch.empty(max_len, d_model)
     table[:, 0::2] = torch.sin(angles)
     table[:, 1::2] = torch.cos(angles[:, : d_model // 2])
-    return table.to(torch.get_default_dtype())
-
-
-def _check_length(owner: str, x: Tensor, max_len: int) -> None:
-    if x.size(1) > max_len:
-        found = f"got {x.size(1)} positions in shape {tuple(x.shape)}"
-        raise ValueError(f"{owner}: the sequence is longer than max_len={max_len}: {found}")
+    return table
 
 
 class PositionalEncoding(nn.Module):
@@ -68,12 +62,16 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, d_model: int, *, max_len: int = 5000, dropout: float = 0.0) -> None:
         super().__init__()
-        check_positive("PositionalEncoding", d_model=d_model, max_len=max_len)
-        check_dropout("PositionalEncoding", dropout)
+        check_positive(type(self).__name__, d_model=d_model, max_len=max_len)
+        check_dropout(type(self).__name__, dropout)
         self.d_model = d_model
         self.max_len = max_len
-        self.register_buffer("table", sinusoid(max_len, d_model))
         self.dropout = nn.Dropout(dropout)
+        self.make_table()
+
+    def make_table(self) -> None:
+        """Make the rows that are added: here, numbers that no training changes."""
+        self.register_buffer("table", sinusoid(self.max_len, self.d_model))
 
     def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
         """Add to each vector the row of its position.
@@ -87,8 +85,11 @@ class PositionalEncoding(nn.Module):
         Raises:
             ValueError: If d_model differs, or the sentence is longer than max_len.
         """
-        check_axis("PositionalEncoding", "x", x, "d_model", self.d_model, rank=3)
-        _check_length("PositionalEncoding", x, self.max_len)
+        owner, max_len = type(self).__name__, self.max_len
+        check_axis(owner, "x", x, "d_model", self.d_model, rank=3)
+        if x.size(1) > max_len:
+            found = f"got {x.size(1)} positions in shape {tuple(x.shape)}"
+            raise ValueError(f"{owner}: the sequence is longer than max_len={max_len}: {found}")
         # size(1) is the sentence length; size(0) is the batch and gives the right numbers
         # only as long as the two are equal.
         positions: Float[Tensor, "seq d_model"] = self.table[: x.size(1)]
@@ -98,7 +99,7 @@ class PositionalEncoding(nn.Module):
     extra_repr = shows("d_model", "max_len")
 
 
-class LearnedPositionalEncoding(nn.Module):
+class LearnedPositionalEncoding(PositionalEncoding):
     """Add a trained row of its position to each vector.
 
     Args:
@@ -114,32 +115,7 @@ class LearnedPositionalEncoding(nn.Module):
         used by BERT and GPT-2, from where the initial standard deviation of 0.02 is taken.
     """
 
-    def __init__(self, d_model: int, *, max_len: int = 5000, dropout: float = 0.0) -> None:
-        super().__init__()
-        check_positive("LearnedPositionalEncoding", d_model=d_model, max_len=max_len)
-        check_dropout("LearnedPositionalEncoding", dropout)
-        self.d_model = d_model
-        self.max_len = max_len
-        self.weight = nn.Parameter(torch.empty(max_len, d_model))
-        self.dropout = nn.Dropout(dropout)
-        nn.init.normal_(self.weight, std=0.02)
-
-    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
-        """Add to each vector the trained row of its position.
-
-        Args:
-            x: Vectors in sentence order.
-
-        Returns:
-            The sums, dropped out while training.
-
-        Raises:
-            ValueError: If d_model differs, or the sentence is longer than max_len.
-        """
-        check_axis("LearnedPositionalEncoding", "x", x, "d_model", self.d_model, rank=3)
-        _check_length("LearnedPositionalEncoding", x, self.max_len)
-        positions: Float[Tensor, "seq d_model"] = self.weight[: x.size(1)]
-        encoded: Float[Tensor, "batch seq d_model"] = x + positions
-        return self.dropout(encoded)
-
-    extra_repr = shows("d_model", "max_len")
+    def make_table(self) -> None:
+        """Draw the rows, close to zero, as a parameter."""
+        self.table = nn.Parameter(torch.empty(self.max_len, self.d_model))
+        nn.init.normal_(self.table, std=0.02)

@@ -75,9 +75,10 @@ def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
 
     Raises:
         ValueError: If the module is none of these (a subclass may compute anything) or uses what
-            ours lacks: add_bias_kv, add_zero_attn, another activation than F.relu and F.gelu, a
-            norm without weight or bias (as in a layer built with bias=False) or over several axes,
-            an embedding with max_norm, scale_grad_by_freq or sparse.
+            ours lacks: add_bias_kv, add_zero_attn, keys or values of another width than the
+            queries, another activation than F.relu and F.gelu, a norm without weight or bias (as
+            in a layer built with bias=False) or over several axes, an embedding with max_norm,
+            scale_grad_by_freq or sparse.
     """
     if type(module) is nn.Transformer:
         return from_torch(module.encoder), from_torch(module.decoder)
@@ -194,20 +195,16 @@ def _parameters(module: nn.Module) -> dict[str, Tensor]:
     found = dict(module.named_parameters(recurse=False))
     if isinstance(module, MultiHeadAttention):
         for kind, one in module.w_o.named_parameters():
-            three = {name: getattr(getattr(module, f"w_{name}"), kind) for name in "qkv"}
-            trained = {f"w_{name}": part.requires_grad for name, part in three.items()}
+            three = {f"w_{name}": getattr(getattr(module, f"w_{name}"), kind) for name in "qkv"}
+            trained = {name: part.requires_grad for name, part in three.items()}
             check_same("to_torch", "the one requires_grad of nn.MultiheadAttention", **trained)
-            # One product instead of three, if all have one width: first the queries, then the keys.
-            apart = len({part.shape for part in three.values()}) > 1
-            separate = {f"{name}_proj_{kind}": part for name, part in three.items()}
-            packed = separate if apart else {f"in_proj_{kind}": torch.cat([*three.values()])}
-            found |= {f"out_proj.{kind}": one} | packed
+            # One product instead of three: first the queries, then the keys.
+            found |= {f"out_proj.{kind}": one, f"in_proj_{kind}": torch.cat([*three.values()])}
     if isinstance(module, nn.MultiheadAttention):
-        names, found = found, {}
-        for name, one in (names | dict(module.out_proj.named_parameters(prefix="o"))).items():
-            letters = "qkv" if name.startswith("in_") else name[0]
-            for letter, part in zip(letters, one.chunk(len(letters)), strict=True):
-                found[f"w_{letter}.{re.split('[._]', name)[-1]}"] = part
+        found = {}
+        for kind, one in module.out_proj.named_parameters():
+            parts = (*getattr(module, f"in_proj_{kind}").chunk(3), one)
+            found |= {f"w_{name}.{kind}": part for name, part in zip("qkvo", parts, strict=True)}
     return found
 
 
@@ -221,15 +218,12 @@ def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     biased = {name: part.bias is not None for name, part in ours.named_children()}
     check_same("to_torch", "the one bias of nn.MultiheadAttention", **biased)
     switches = {"bias": biased["w_o"], "dropout": ours.dropout, "batch_first": True}
-    widths = {"kdim": ours.w_k.d_in, "vdim": ours.w_v.d_in}
-    return nn.MultiheadAttention(d_model, heads, **switches, **widths)
+    return nn.MultiheadAttention(d_model, heads, **switches)
 
 
 def _attention_from_torch(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
     switches = {"bias": theirs.in_proj_bias is not None, "dropout": theirs.dropout}
-    ours = MultiHeadAttention(theirs.embed_dim, theirs.num_heads, **switches)
-    ours.w_k.d_in, ours.w_v.d_in = theirs.kdim, theirs.vdim
-    return ours
+    return MultiHeadAttention(theirs.embed_dim, theirs.num_heads, **switches)
 
 
 def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) -> nn.Module:
@@ -271,7 +265,7 @@ def _transformer_to_torch(ours: Transformer) -> nn.Transformer:
 LACKING = {
     TokenEmbedding: ("scale",),
     nn.Embedding: ("max_norm", "scale_grad_by_freq", "sparse"),
-    nn.MultiheadAttention: ("bias_k", "bias_v", "add_zero_attn"),
+    nn.MultiheadAttention: ("bias_k", "bias_v", "add_zero_attn", "q_proj_weight"),
 }
 TO_TORCH = {
     Linear: lambda ours: nn.Linear(ours.d_in, ours.d_out, bias=ours.bias is not None),

@@ -4,15 +4,14 @@ Step 13 | notebooks/13_training.ipynb | tests/unit/test_training.py
 """
 
 import math
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from twelve._checkpoint import resume, save
 from twelve._checks import check_above_zero, check_axis, check_ids, check_positive, check_same
@@ -143,7 +142,7 @@ def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
 def train(
     model: Transformer, batch: Callable[[int], Batch], *, steps: int, lr: float = 3e-3,
     betas: tuple[float, float] = (0.9, 0.98), warmup: int = 50, clip: float = 1.0,
-    label_smoothing: float = 0.0, checkpoint: str | os.PathLike[str] | None = None,
+    label_smoothing: float = 0.0, checkpoint: str | Path | None = None,
     save_every: int = 100, progress: bool | None = None,
     after_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:  # fmt: skip
@@ -164,7 +163,7 @@ def train(
             one. Resumed on one thread, a run gives the losses and weights it would have given
             uninterrupted, to the bit; torch's random state is put back for that.
         save_every: Steps from one checkpoint to the next.
-        progress: Whether to show a bar; if not given, only in a terminal and not under CI.
+        progress: Whether to show a bar; if not given, only in a terminal.
         after_step: Called with the number of steps done so far and the last loss.
 
     Returns:
@@ -195,8 +194,11 @@ def train(
     path = None if checkpoint is None else Path(checkpoint)
     losses = [] if path is None else resume(path, model, optimizer, settings)
 
+    # Where disable is None, tqdm itself looks for a terminal.
+    look = {"unit": "step", "disable": None if progress is None else not progress}
+    bar = tqdm(range(len(losses), steps), "training", initial=len(losses), total=steps, **look)
     try:
-        for step in _steps(len(losses), steps, progress):
+        for step in bar:
             model.train()
             src, tgt, labels, src_mask, tgt_mask = batch(step).to(device)
             logits = model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)
@@ -219,15 +221,6 @@ def train(
     finally:
         model.train(mode)
     return losses
-
-
-def _steps(first: int, steps: int, progress: bool | None) -> Iterator[int]:
-    """Count the steps that are left, with a bar where someone is watching."""
-    from tqdm import tqdm
-
-    shown = sys.stderr.isatty() and not os.environ.get("CI") if progress is None else progress
-    look = {"desc": "training", "unit": "step", "disable": not shown}
-    yield from tqdm(range(first, steps), initial=first, total=steps, **look)
 
 
 def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored: int) -> None:

@@ -3,9 +3,6 @@
 Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -83,16 +80,6 @@ class Transformer(nn.Module):
             self.output_projection.weight = self.tgt_embedding.weight
         return self
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """Load saved weights, but unless told not to be strict none of a model tied otherwise."""
-        tied = self.output_projection.bias is None
-        saved = "output_projection.bias" not in state_dict
-        if strict and tied != saved and "output_projection.weight" in state_dict:
-            raise ValueError(f"Transformer: tie_weights is {tied} here and was {saved} where saved")
-        return super().load_state_dict(state_dict, strict, assign)
-
     def encode(
         self,
         src: Int[Tensor, "batch src"],
@@ -108,9 +95,8 @@ class Transformer(nn.Module):
         Returns:
             The memory: one vector for each source position.
         """
-        src_input: Float[Tensor, "batch src d_model"] = self.positional_encoding(
-            self.src_embedding(src)
-        )
+        embedded = self.src_embedding(src)
+        src_input: Float[Tensor, "batch src d_model"] = self.positional_encoding(embedded)
         memory: Float[Tensor, "batch src d_model"] = self.encoder(src_input, src_mask=src_mask)
         return memory
 
@@ -133,9 +119,8 @@ class Transformer(nn.Module):
         Returns:
             Logits: one score for each word of the target vocabulary at each position.
         """
-        tgt_input: Float[Tensor, "batch tgt d_model"] = self.positional_encoding(
-            self.tgt_embedding(tgt)
-        )
+        embedded = self.tgt_embedding(tgt)
+        tgt_input: Float[Tensor, "batch tgt d_model"] = self.positional_encoding(embedded)
         decoder_output: Float[Tensor, "batch tgt d_model"] = self.decoder(
             tgt_input, memory, tgt_mask=tgt_mask, src_mask=src_mask
         )

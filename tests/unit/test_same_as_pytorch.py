@@ -506,24 +506,9 @@ def test_a_stack_has_a_last_norm_where_torch_s_has_one(noisy, x, norm_first, fin
     assert describe(to_torch(ours)) == describe(theirs)
 
 
-# The widths of keys and values differ from d_model, which the checked signature does not allow.
-@pytest.mark.usefixtures("unchecked")
-@BIAS_OR_NONE
-@pytest.mark.parametrize(("kdim", "vdim"), [(20, 24), (24, 18), (20, 18), (18, 18)])
-def test_projections_that_torch_keeps_apart_give_the_same_numbers(
-    sizes, draw, noisy, bias, kdim, vdim
-):
-    switches = {"bias": bias, "batch_first": True}
-    theirs = noisy(nn.MultiheadAttention(24, 3, kdim=kdim, vdim=vdim, **switches))
-    assert theirs.in_proj_weight is None
-    ours = from_torch(theirs)
-    assert ours.w_k.weight.shape == (24, kdim) and ours.w_v.weight.shape == (24, vdim)
-    query = draw(sizes.batch, sizes.tgt, 24)
-    key, value = draw(sizes.batch, sizes.src, kdim), draw(sizes.batch, sizes.src, vdim)
-    expected, _ = theirs(query, key, value)
-    assert_close(ours(query, key, value), expected, **TOLERANCE[torch.float64])
-    assert describe(to_torch(ours)) == describe(theirs)
-    assert describe(from_torch(to_torch(ours))) == describe(ours)
+def test_a_table_keeps_its_number_of_rows_and_of_features():
+    theirs = to_torch(TokenEmbedding(11, 24, padding_idx=3))
+    assert (theirs.num_embeddings, theirs.embedding_dim, theirs.padding_idx) == (11, 24, 3)
 
 
 @pytest.mark.parametrize("name", ["padding", "causal", "merged", "per-head", "query"])
@@ -722,6 +707,14 @@ ERRORS = {
         (
             lambda: from_torch(nn.MultiheadAttention(24, 3, add_zero_attn=True)),
             "from_torch: the counterpart of MultiheadAttention has no add_zero_attn",
+        ),
+        (
+            lambda: from_torch(nn.MultiheadAttention(24, 3, kdim=20)),
+            "from_torch: the counterpart of MultiheadAttention has no q_proj_weight",
+        ),
+        (
+            lambda: from_torch(nn.MultiheadAttention(24, 3, vdim=18)),
+            "from_torch: the counterpart of MultiheadAttention has no q_proj_weight",
         ),
         (
             lambda: from_torch(nn.Embedding(4, 3, max_norm=1.0)),

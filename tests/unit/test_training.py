@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from twelve import Transformer, _checkpoint, causal_mask, training
+from twelve import Transformer, _checkpoint, causal_mask
 from twelve.training import IGNORED, Batch, cross_entropy, shift, train, warmup_then_linear
 from twelve_lab import Trace, example
 
@@ -739,7 +739,6 @@ def test_where_labels_are_not_read_a_batch_without_one_is_still_named(monkeypatc
     ("progress", "terminal", "ci", "shown"),
     [
         (None, True, "", True),
-        (None, True, "true", False),
         (None, False, "", False),
         (True, False, "true", True),
         (False, True, "", False),
@@ -753,10 +752,6 @@ def test_a_bar_is_shown_where_someone_watches(capsys, monkeypatch, progress, ter
     assert output.out == ""
     assert ("training: 100%" in output.err and "2/2" in output.err) == shown
     assert shown or output.err == ""
-
-
-def test_who_never_trains_never_loads_the_bar():
-    assert "tqdm" not in vars(training)
 
 
 # Errors
