@@ -15,6 +15,12 @@ STEPS = 1200
 WEIGHTS = Path(str(files("twelve_lab"))) / "reverser.pt"
 
 
+def say(done: int, loss: float) -> None:
+    """Print the loss of every hundredth step: the training takes a while."""
+    if done % 100 == 0:
+        print(f"step {done} of {STEPS}: loss {loss:.4f}", flush=True)
+
+
 def write(path: Path) -> None:
     """Train, and store in half precision what was learned.
 
@@ -22,7 +28,7 @@ def write(path: Path) -> None:
         path: The file.
     """
     model = reversal.model()
-    train(model, reversal.batch, steps=STEPS, lr=1e-2, progress=True)
+    train(model, reversal.batch, steps=STEPS, lr=1e-2, after_step=say)
     weights = {name: weight.detach().half().cpu() for name, weight in model.named_parameters()}
     torch.save(weights, path)
 

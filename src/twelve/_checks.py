@@ -27,6 +27,14 @@ def check_positive(owner: str, **sizes: int) -> None:
             raise ValueError(f"{owner}: {name} must be a whole number of at least 1, got {size!r}")
 
 
+def check_between(owner: str, least: int, most: int, where: str, **numbers: int) -> None:
+    """Refuse what is no whole number from `least` to `most`; `where` says what has that range."""
+    for name, number in numbers.items():
+        if not isinstance(number, Integral) or not least <= number <= most:
+            allowed = f"from {least} to {most} ({where})"
+            raise ValueError(f"{owner}: {name} must lie {allowed}, got {number!r}")
+
+
 def check_switch(owner: str, **switches: bool) -> None:
     """Refuse what Python would only take for true or false, as the word "no" for true."""
     for name, value in switches.items():
@@ -89,11 +97,10 @@ def check_same(owner: str, axis: str, **found: object) -> None:
     """Refuse arguments that disagree about the size of one axis."""
     first, *others = found.values()
     # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
-    for other in others:
-        if other != first:
-            plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in found.items()}
-            listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
-            raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
+    if any(other != first for other in others):
+        plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in found.items()}
+        listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
+        raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
 
 
 def check_types(owner: str, **tensors: Tensor) -> None:

@@ -33,7 +33,7 @@ class DecoderLayer(Layer):
         Vaswani et al. (2017), section 3.1 and the right half of figure 1.
     """
 
-    attentions = ("self_attention", "cross_attention")
+    looks_across = True
 
     def forward(
         self,

@@ -10,12 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_ids, check_positive, check_switch, shows
-
-
-def _outside(name: str, found: int, vocab_size: int) -> ValueError:
-    allowed = f"from 0 to {vocab_size - 1} (vocab_size={vocab_size})"
-    return ValueError(f"TokenEmbedding: {name} must lie {allowed}, got {found}")
+from twelve._checks import check_between, check_ids, check_positive, check_switch, shows
 
 
 class TokenEmbedding(nn.Module):
@@ -43,8 +38,9 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         check_positive("TokenEmbedding", vocab_size=vocab_size, d_model=d_model)
         check_switch("TokenEmbedding", scale=scale)
-        if padding_idx is not None and not 0 <= padding_idx < vocab_size:
-            raise _outside("padding_idx", padding_idx, vocab_size)
+        if padding_idx is not None:
+            rows = f"vocab_size={vocab_size}"
+            check_between("TokenEmbedding", 0, vocab_size - 1, rows, padding_idx=padding_idx)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.padding_idx = padding_idx
@@ -80,7 +76,8 @@ class TokenEmbedding(nn.Module):
         except IndexError:
             smallest, largest = int(ids.min()), int(ids.max())
             found = smallest if smallest < 0 else largest
-            raise _outside("ids", found, self.vocab_size) from None
+            allowed = f"from 0 to {self.vocab_size - 1} (vocab_size={self.vocab_size})"
+            raise ValueError(f"TokenEmbedding: ids must lie {allowed}, got {found}") from None
         if not self.scale:
             return vectors
         scaled: Float[Tensor, "batch seq d_model"] = vectors * math.sqrt(self.d_model)

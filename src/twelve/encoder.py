@@ -16,7 +16,7 @@ from twelve.residual import Residual
 class Layer(nn.Module):
     """What the layers of both stacks share: their parts, each with a residual of its own."""
 
-    attentions: tuple[str, ...]
+    looks_across: bool
 
     def __init__(
         self, d_model: int, num_heads: int, d_ff: int | None = None, *,
@@ -25,12 +25,15 @@ class Layer(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         heads = {"d_k": d_k, "d_v": d_v, "bias": bias, "dropout": dropout, "fused": fused}
-        for name in self.attentions:
-            self.add_module(name, MultiHeadAttention(d_model, num_heads, **heads))
+        self.self_attention = MultiHeadAttention(d_model, num_heads, **heads)
+        if self.looks_across:
+            self.cross_attention = MultiHeadAttention(d_model, num_heads, **heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
         wrapper = {"norm_first": norm_first, "dropout": dropout, "fused": fused}
-        for name in (*self.attentions, "feed_forward"):
-            self.add_module(f"{name}_residual", Residual(d_model, **wrapper))
+        self.self_attention_residual = Residual(d_model, **wrapper)
+        if self.looks_across:
+            self.cross_attention_residual = Residual(d_model, **wrapper)
+        self.feed_forward_residual = Residual(d_model, **wrapper)
 
 
 class EncoderLayer(Layer):
@@ -55,7 +58,7 @@ class EncoderLayer(Layer):
         Vaswani et al. (2017), section 3.1 and the left half of figure 1.
     """
 
-    attentions = ("self_attention",)
+    looks_across = False
 
     def forward(
         self,

@@ -5,14 +5,12 @@ Step 14 | notebooks/14_generation.ipynb | tests/unit/test_generation.py
 
 import math
 from collections.abc import Callable
-from functools import partial
-from numbers import Integral
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from twelve._checks import check_above_zero, check_ids, check_positive, check_same
+from twelve._checks import check_above_zero, check_between, check_ids, check_positive, check_same
 from twelve.masks import causal_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.transformer import Transformer
@@ -36,9 +34,8 @@ class KeyValueCache:
     def __init__(self, attention: MultiHeadAttention, batch: int, max_len: int) -> None:
         check_positive("KeyValueCache", batch=batch, max_len=max_len)
         room = (batch, attention.num_heads, max_len)
-        like = attention.w_k.weight
-        self.keys = like.new_zeros(*room, attention.d_k)
-        self.values = like.new_zeros(*room, attention.d_v)
+        self.keys = attention.w_k.weight.new_zeros(*room, attention.d_k)
+        self.values = attention.w_v.weight.new_zeros(*room, attention.d_v)
         self.length = 0
 
     def __call__(
@@ -63,16 +60,10 @@ class KeyValueCache:
         keys, values = self.keys[:, :, start:stop], self.values[:, :, start:stop]
         check_same("KeyValueCache", "the shape", key_heads=key_heads.shape, room=keys.shape)
         check_same("KeyValueCache", "the shape", value_heads=value_heads.shape, room=values.shape)
-        if stop > start:
-            keys.copy_(key_heads)
-            values.copy_(value_heads)
-            self.length = stop
+        keys.copy_(key_heads)
+        values.copy_(value_heads)
+        self.length = stop
         return self.keys[:, :, :stop], self.values[:, :, :stop]
-
-    @property
-    def nbytes(self) -> int:
-        """Count the bytes that are set aside."""
-        return self.keys.nbytes + self.values.nbytes
 
 
 class CachedDecoder:
@@ -95,7 +86,7 @@ class CachedDecoder:
         self, model: Transformer, memory: Float[Tensor, "batch src d_model"], *,
         max_len: int, src_mask: Tensor | None = None,
     ) -> None:  # fmt: skip
-        _check_model("CachedDecoder", model, max_len)
+        _check_model("CachedDecoder", model, max_len, least=1)
         self.model = model
         self.memory = memory
         self.src_mask = src_mask
@@ -123,34 +114,28 @@ class CachedDecoder:
         check_positive("CachedDecoder", new=new)
         # A new position knows its place: the rows of the table start where the last step ended.
         rows = self.model.positional_encoding.table[self.length : self.length + new]
-        tgt_input: Float[Tensor, "batch new d_model"] = self.model.tgt_embedding(tgt) + rows
+        x: Float[Tensor, "batch new d_model"] = self.model.tgt_embedding(tgt) + rows
         # A single new position is the last one, and the last one may look at everything.
         mask = causal_mask(new, self.length + new, device=tgt.device) if new > 1 else None
         # Only the first step has memory to add; later ones find all of it in the cache.
         memory = self.memory if self.length == 0 else self.memory[:, :0]
 
-        x, pairs = tgt_input, zip(self.self_caches, self.cross_caches, strict=True)
-        for layer, (own, across) in zip(self.model.decoder.layers, pairs, strict=True):
+        layers = zip(self.model.decoder.layers, self.self_caches, self.cross_caches, strict=True)
+        for layer, own, across in layers:
             # What a step that was refused or interrupted has left behind is forgotten.
             own.length, across.length = self.length, across.length if self.length else 0
-            masks = {"tgt_mask": mask, "src_mask": self.src_mask}
-            x = layer(x, memory, **masks, caches=(own, across))
+            x = layer(x, memory, tgt_mask=mask, src_mask=self.src_mask, caches=(own, across))
         norm = self.model.decoder.norm
         decoder_output: Float[Tensor, "batch new d_model"] = x if norm is None else norm(x)
         logits: Float[Tensor, "batch new vocab"] = self.model.output_projection(decoder_output)
         self.length += new
         return logits
 
-    @property
-    def nbytes(self) -> int:
-        """Count the bytes of all its caches."""
-        return sum(cache.nbytes for cache in (*self.self_caches, *self.cross_caches))
-
 
 @torch.no_grad()
 def greedy_decode(
     model: Transformer, src: Int[Tensor, "batch src"], *, start_id: int, end_id: int | None = None,
-    max_len: int, pad_id: int = 0, src_mask: Tensor | None = None, cache: bool = True,
+    max_len: int, pad_id: int = 0, src_mask: Tensor | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
     """Write each sentence by taking, again and again, the word with the highest score.
 
@@ -162,8 +147,6 @@ def greedy_decode(
         max_len: Longest sentence, the start counted.
         pad_id: Fills up the sentences that end before the longest one.
         src_mask: True where a source position may be looked at; usually `padding_mask(src)`.
-        cache: Whether to keep keys and values from step to step. Without, each step runs the
-            whole sentence so far once more: the same ids for more work.
 
     Returns:
         The ids, start included, up to the last end or max_len.
@@ -177,15 +160,14 @@ def greedy_decode(
         Vaswani et al. (2017), section 3: "auto-regressive"; the paper writes by beam search.
     """
     ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
-    choose = partial(torch.argmax, dim=-1)
-    return _write("greedy_decode", model, src, choose, max_len, src_mask, cache, **ids)
+    return _write("greedy_decode", model, src, lambda row: row.argmax(-1), max_len, src_mask, **ids)
 
 
 @torch.no_grad()
 def sample(
     model: Transformer, src: Int[Tensor, "batch src"], *, start_id: int, seed: int,
     end_id: int | None = None, max_len: int, pad_id: int = 0, src_mask: Tensor | None = None,
-    temperature: float = 1.0, top_k: int | None = None, cache: bool = True,
+    temperature: float = 1.0, top_k: int | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
     """Write each sentence by drawing every word with the probability that the model gives it.
 
@@ -200,7 +182,6 @@ def sample(
         src_mask: True where a source position may be looked at; usually `padding_mask(src)`.
         temperature: Divides the logits: below 1 the likely words win more often, above 1 less.
         top_k: How many words may be drawn; all if not given.
-        cache: Whether to keep keys and values from step to step.
 
     Returns:
         The ids, start included, up to the last end or max_len.
@@ -212,8 +193,8 @@ def sample(
     """
     check_above_zero("sample", temperature=temperature)
     if top_k is not None:
-        check_positive("sample", top_k=top_k)
-        _check_most("sample", "top_k", top_k, model.output_projection.d_out, "words there are")
+        words = model.output_projection.d_out
+        check_between("sample", 1, words, "the words there are", top_k=top_k)
     generator = torch.Generator("cpu").manual_seed(seed)
 
     def draw(logits: Tensor) -> Tensor:
@@ -224,7 +205,7 @@ def sample(
         return drawn.squeeze(-1).to(logits.device)
 
     ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
-    return _write("sample", model, src, draw, max_len, src_mask, cache, **ids)
+    return _write("sample", model, src, draw, max_len, src_mask, **ids)
 
 
 def next_token_probabilities(
@@ -243,29 +224,30 @@ def next_token_probabilities(
     scaled: Float[Tensor, "*batch vocab"] = logits / temperature
     if top_k is not None:
         best = scaled.topk(top_k, dim=-1)
-        nothing = torch.full_like(scaled, -math.inf)
-        scaled = nothing.scatter(-1, best.indices, best.values)
+        scaled = torch.full_like(scaled, -math.inf).scatter(-1, best.indices, best.values)
     probabilities: Float[Tensor, "*batch vocab"] = scaled.softmax(-1)
     return probabilities
 
 
 def _write(
     owner: str, model: Transformer, src: Tensor, choose: Callable[[Tensor], Tensor], max_len: int,
-    src_mask: Tensor | None, cache: bool, *, start_id: int, end_id: int | None, pad_id: int,
+    src_mask: Tensor | None, *, start_id: int, end_id: int | None, pad_id: int,
 ) -> Tensor:  # fmt: skip
     """Write word after word, as `choose` takes each from the logits of the one before."""
-    _check(owner, model, src, max_len, start_id=start_id, end_id=end_id, pad_id=pad_id)
+    _check_model(owner, model, max_len, least=2)  # the start, and a word after it
+    check_ids(owner, src=src)
+    check_positive(owner, batch=src.size(0), src_len=src.size(1))
+    ids = {"start_id": start_id, "pad_id": pad_id} | ({} if end_id is None else {"end_id": end_id})
+    last = model.output_projection.d_out - 1
+    check_between(owner, 0, last, "the target vocabulary", **ids)
+
     memory = model.encode(src, src_mask=src_mask)
-    decoder = CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask) if cache else None
+    decoder = CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask)
     tgt = src.new_full((src.size(0), max_len), start_id)
     ended = torch.zeros_like(tgt[:, 0], dtype=torch.bool)
     nan = ended.any()
     for position in range(1, max_len):
-        if decoder is not None:
-            logits = decoder.step(tgt[:, position - 1 : position])[:, -1]
-        else:
-            masks = {"tgt_mask": causal_mask(position, device=tgt.device), "src_mask": src_mask}
-            logits = model.decode(tgt[:, :position], memory, **masks)[:, -1]
+        logits = decoder.step(tgt[:, position - 1 : position])[:, -1]
         nan = nan | logits.isnan().any()
         tgt[:, position] = choose(logits).masked_fill(ended, pad_id)
         if end_id is not None:
@@ -273,41 +255,14 @@ def _write(
             if ended.all():
                 break
     # Looked at once, at the end: a look at each step would make a GPU wait.
-    _check_numbers(owner, nan)
+    if nan:
+        raise FloatingPointError(f"{owner}: the model gives NaN, from which no word can be chosen")
     return tgt[:, : position + 1]
 
 
-def _check_numbers(owner: str, nan: Tensor) -> None:
-    if nan:
-        raise FloatingPointError(f"{owner}: the model gives NaN, from which no word can be chosen")
-
-
-def _check_model(owner: str, model: Transformer, max_len: int) -> None:
-    check_positive(owner, max_len=max_len)
+def _check_model(owner: str, model: Transformer, max_len: int, *, least: int) -> None:
+    rows = model.positional_encoding.max_len
+    check_between(owner, least, rows, "the model's table of positions", max_len=max_len)
     if model.training:
         problem = "the model is in training mode, where dropout would change what it writes"
         raise ValueError(f"{owner}: {problem}; call model.eval() first")
-    table = model.positional_encoding.max_len
-    _check_most(owner, "max_len", max_len, table, "positions of the model's table")
-
-
-def _check_most(owner: str, name: str, size: int, most: int, of_what: str) -> None:
-    if size > most:
-        raise ValueError(f"{owner}: {name}={size} is above the {most} {of_what}")
-
-
-def _check(owner: str, model: Transformer, src: Tensor, max_len: int, **ids: int | None) -> None:
-    _check_model(owner, model, max_len)
-    if max_len < 2:
-        raise ValueError(f"{owner}: max_len={max_len} leaves no room for a word after the start")
-    check_ids(owner, src=src)
-    if not src.numel():
-        wanted = "of shape (batch, src) with at least one sentence of one token"
-        raise ValueError(f"{owner}: src must be {wanted}, got {tuple(src.shape)}")
-    last = model.output_projection.d_out - 1
-    for name, token in ids.items():
-        if token is None and name == "end_id":
-            continue
-        if not isinstance(token, Integral) or not 0 <= token <= last:
-            known = f"the target vocabulary, which has 0 to {last}"
-            raise ValueError(f"{owner}: {name}={token} is no id of {known}")

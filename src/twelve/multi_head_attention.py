@@ -105,7 +105,9 @@ class MultiHeadAttention(nn.Module):
             scores_shape = (*query_heads.shape[:3], key_heads.size(2))
             check_mask("MultiHeadAttention", mask, scores_shape, four_axes=True)
 
-        blended = self._attend(query_heads, key_heads, value_heads, mask)
+        attend = F.scaled_dot_product_attention if self.fused else scaled_dot_product_attention
+        dropout_p = self.dropout if self.training else 0.0
+        blended = attend(query_heads, key_heads, value_heads, mask, dropout_p)
         merged: Float[Tensor, "batch query head*d_v"] = self._merge(blended)
         output: Float[Tensor, "batch query d_model"] = self.w_o(merged)
         return output
@@ -122,11 +124,6 @@ class MultiHeadAttention(nn.Module):
         if self.fused:
             return blended.transpose(1, 2).flatten(2)
         return rearrange(blended, "batch head query d_v -> batch query (head d_v)")
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        dropout_p = self.dropout if self.training else 0.0
-        attend = F.scaled_dot_product_attention if self.fused else scaled_dot_product_attention
-        return attend(query, key, value, mask, dropout_p)
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         owner = "MultiHeadAttention"

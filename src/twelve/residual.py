@@ -60,11 +60,14 @@ class Residual(nn.Module):
             ValueError: If d_model differs, or the sublayer returns no tensor or another shape.
         """
         check_axis("Residual", "x", x, "d_model", self.d_model, rank=3)
-        # `x = self.norm(x)` would overwrite the identity path.
-        asked = self.norm(x) if self.norm_first else x
-        update = self._ask(sublayer, asked)
+        if self.norm_first:
+            # `x = self.norm(x)` would overwrite the identity path.
+            update = self._ask(sublayer, self.norm(x))
+            added: Float[Tensor, "batch seq d_model"] = x + update
+            return added
+        update = self._ask(sublayer, x)
         added: Float[Tensor, "batch seq d_model"] = x + update
-        return added if self.norm_first else self.norm(added)
+        return self.norm(added)
 
     def _ask(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Drop out what the sublayer answers, which must have the shape of what it was asked."""

@@ -5,7 +5,7 @@ Step 15 | notebooks/15_same_as_pytorch.ipynb | tests/unit/test_same_as_pytorch.p
 
 import re
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -108,47 +108,6 @@ def to_torch_mask(
     return hidden.flatten(0, 1)
 
 
-def from_torch_mask(
-    attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, *, num_heads: int = 1
-) -> Bool[Tensor, "batch head query key"]:
-    """Turn the masks of torch's modules into one of ours: the opposite sense.
-
-    Args:
-        attn_mask: (query, key) or (batch*head, query, key), True or minus infinity where a query
-            may *not* attend.
-        key_padding_mask: (batch, key), the same for all queries.
-        num_heads: Heads of the attention, to divide batch*head.
-
-    Returns:
-        True where a query may attend by both masks; an axis that all share has size 1.
-
-    Raises:
-        ValueError: If neither is given, or one has other axes or is neither boolean nor made of 0
-            and minus infinity.
-        RuntimeError: If num_heads does not divide batch*head, or the two do not fit.
-    """
-    allowed = []
-    if attn_mask is not None:
-        by_query = _may_attend("attn_mask", attn_mask, (2, 3))
-        heads = num_heads if attn_mask.ndim == 3 else 1
-        allowed.append(by_query.reshape(-1, heads, *attn_mask.shape[-2:]))
-    if key_padding_mask is not None:
-        allowed.append(_may_attend("key_padding_mask", key_padding_mask, (2,))[:, None, None])
-    if not allowed:
-        raise ValueError("from_torch_mask: give attn_mask, key_padding_mask or both")
-    return reduce(torch.logical_and, allowed)
-
-
-def _may_attend(argument: str, mask: Tensor, ranks: tuple[int, ...]) -> Tensor:
-    allowed = mask == 0
-    adds = mask.is_floating_point() and bool((allowed | (mask == -torch.inf)).all())
-    if mask.ndim not in ranks or not (mask.dtype == torch.bool or adds):
-        axes = f"{' or '.join(map(str, ranks))} axes"
-        wanted = f"{argument} must be boolean, or hold nothing but 0 and -inf, on {axes}"
-        raise ValueError(f"from_torch_mask: {wanted}, got {described(mask)}")
-    return allowed
-
-
 # Parts that are cut out of a packed matrix want a gradient where it does, even under no_grad.
 @torch.enable_grad()
 def _counterpart(
@@ -210,11 +169,9 @@ def _parameters(module: nn.Module) -> dict[str, Tensor]:
 
 def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     heads, d_model = ours.num_heads, ours.d_model
-    if (heads * ours.d_k, heads * ours.d_v) != (d_model, d_model):
-        problem = "nn.MultiheadAttention shares d_model out among its heads"
-        wanted = f"num_heads · d_k and num_heads · d_v must be d_model={d_model}"
-        found = f"num_heads={heads}, d_k={ours.d_k}, d_v={ours.d_v}"
-        raise ValueError(f"to_torch: {problem}, so {wanted}; got {found}")
+    widths = {f"{heads} heads of d_k": heads * ours.d_k, f"{heads} heads of d_v": heads * ours.d_v}
+    shared_out = "the width that nn.MultiheadAttention shares out among its heads"
+    check_same("to_torch", shared_out, d_model=d_model, **widths)
     biased = {name: part.bias is not None for name, part in ours.named_children()}
     check_same("to_torch", "the one bias of nn.MultiheadAttention", **biased)
     switches = {"bias": biased["w_o"], "dropout": ours.dropout, "batch_first": True}

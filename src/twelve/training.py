@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from twelve._checkpoint import resume, save
 from twelve._checks import check_above_zero, check_axis, check_ids, check_positive, check_same
@@ -143,8 +142,7 @@ def train(
     model: Transformer, batch: Callable[[int], Batch], *, steps: int, lr: float = 3e-3,
     betas: tuple[float, float] = (0.9, 0.98), warmup: int = 50, clip: float = 1.0,
     label_smoothing: float = 0.0, checkpoint: str | Path | None = None,
-    save_every: int = 100, progress: bool | None = None,
-    after_step: Callable[[int, float], None] | None = None,
+    save_every: int = 100, after_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:  # fmt: skip
     """Let the model learn: predict, measure, trace the loss back, move the weights; again.
 
@@ -163,7 +161,6 @@ def train(
             one. Resumed on one thread, a run gives the losses and weights it would have given
             uninterrupted, to the bit; torch's random state is put back for that.
         save_every: Steps from one checkpoint to the next.
-        progress: Whether to show a bar; if not given, only in a terminal.
         after_step: Called with the number of steps done so far and the last loss.
 
     Returns:
@@ -194,11 +191,8 @@ def train(
     path = None if checkpoint is None else Path(checkpoint)
     losses = [] if path is None else resume(path, model, optimizer, settings)
 
-    # Where disable is None, tqdm itself looks for a terminal.
-    look = {"unit": "step", "disable": None if progress is None else not progress}
-    bar = tqdm(range(len(losses), steps), "training", initial=len(losses), total=steps, **look)
     try:
-        for step in bar:
+        for step in range(len(losses), steps):
             model.train()
             src, tgt, labels, src_mask, tgt_mask = batch(step).to(device)
             logits = model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)
@@ -208,7 +202,7 @@ def train(
             loss.backward()
             norm = nn.utils.clip_grad_norm_(parameters, clip)
             rate = lr * warmup_then_linear(step, warmup=warmup, steps=steps)
-            _check_finite(step, loss.item(), norm.item(), rate, losses, labels)
+            _check_finite(step, loss.item(), norm.item(), rate, labels)
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.step()
@@ -243,17 +237,12 @@ def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored:
         raise ValueError(f"{owner}: a label must be {allowed}, got {int(unknown[0])}")
 
 
-def _check_finite(
-    step: int, loss: float, norm: float, rate: float, losses: list[float], labels: Tensor
-) -> None:
+def _check_finite(step: int, loss: float, norm: float, rate: float, labels: Tensor) -> None:
     """Stop before a step that would spoil the weights."""
     if math.isfinite(loss) and math.isfinite(norm):
         return
     cause = f"The learning rate of {rate:.3g} may be too high: lower lr or raise warmup"
     if not (labels != IGNORED).any():
         cause = "Every label of this batch is ignored"
-    last = f"{losses[-1]:.6f} at step {len(losses) - 1}" if losses else "none"
-    raise FloatingPointError(
-        f"train: at step {step} the loss is {loss} and the length of the gradient {norm}; last "
-        f"finite loss: {last}. {cause}. The weights were not touched"
-    )
+    found = f"at step {step} the loss is {loss} and the length of the gradient {norm}"
+    raise FloatingPointError(f"train: {found}. {cause}. The weights were not touched")

@@ -80,6 +80,16 @@ class Transformer(nn.Module):
             self.output_projection.weight = self.tgt_embedding.weight
         return self
 
+    def load_state_dict(
+        self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False
+    ) -> object:
+        """Load saved weights, but unless told not to be strict none of a model tied otherwise."""
+        tied = self.output_projection.bias is None
+        saved = "output_projection.bias" not in state_dict
+        if strict and tied != saved and "output_projection.weight" in state_dict:
+            raise ValueError(f"Transformer: tie_weights is {tied} here and was {saved} where saved")
+        return super().load_state_dict(state_dict, strict, assign)
+
     def encode(
         self,
         src: Int[Tensor, "batch src"],

@@ -70,8 +70,8 @@ mistake(
     line=("return x + sublayer(norm(x))", "x = norm(x)\n    return x + sublayer(x)"),
     plant=Plant(
         "residual",
-        "asked = self.norm(x) if self.norm_first else x\n",
-        "asked = x = self.norm(x) if self.norm_first else x\n",
+        "update = self._ask(sublayer, self.norm(x))\n",
+        "x = self.norm(x)\n            update = self._ask(sublayer, x)\n",
     ),
 )
 mistake(
@@ -79,7 +79,7 @@ mistake(
     "residual-missing",
     "You return what the sublayer answers and have lost x: add the answer to x.",
     line=("x + ", ""),
-    plant=Plant("residual", "= x + update\n", "= update\n"),
+    plant=Plant("residual", "= x + update\n            return", "= update\n            return"),
 )
 mistake(
     residual,
