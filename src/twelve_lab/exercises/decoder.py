@@ -209,7 +209,7 @@ mistake(
     line=("tgt.size(1)", "len(tgt)"),
     hidden_in={"twelve numbers"},
     refused_in={"one sentence", "all sizes differ"},
-    plant=Plant("generation", "causal_mask(position, ", "causal_mask(tgt.size(0), "),
+    plant=Plant("generation", "causal_mask(new, ", "causal_mask(tgt.size(0), "),
     step="12",
 )
 again(target_mask, "causal-triu", line=("size(1))", "size(1)).mT"))

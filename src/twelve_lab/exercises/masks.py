@@ -36,7 +36,7 @@ _SHARE = "masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0
 
 def _handed_on(mask: str) -> Plant:
     """Spoil the mask where the heads get it: padding_mask itself has its axes checked."""
-    call = "return attend(query, key, value, {mask}, dropout_p)"
+    call = "attend(query_heads, key_heads, value_heads, {mask}, dropout_p)"
     return Plant("multi_head_attention", call.format(mask="mask"), call.format(mask=mask))
 
 

@@ -229,8 +229,8 @@ mistake(
     hidden_in={"1 head"},
     plant=Plant(
         "multi_head_attention",
-        "return attend(query, key, value, mask, dropout_p)",
-        "return attend(query * (self.d_k / self.d_model) ** 0.5, key, value, mask, dropout_p)",
+        "attend(query_heads, ",
+        "attend(query_heads * (self.d_k / self.d_model) ** 0.5, ",
     ),
 )
 def scale_d_model(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
