@@ -33,7 +33,7 @@ class DecoderLayer(Layer):
         Vaswani et al. (2017), section 3.1 and the right half of figure 1.
     """
 
-    looks_across = True
+    has_cross_attention = True
 
     def forward(
         self,

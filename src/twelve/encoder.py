@@ -16,7 +16,7 @@ from twelve.residual import Residual
 class Layer(nn.Module):
     """What the layers of both stacks share: their parts, each with a residual of its own."""
 
-    looks_across: bool
+    has_cross_attention: bool
 
     def __init__(
         self, d_model: int, num_heads: int, d_ff: int | None = None, *,
@@ -26,12 +26,12 @@ class Layer(nn.Module):
         super().__init__()
         heads = {"d_k": d_k, "d_v": d_v, "bias": bias, "dropout": dropout, "fused": fused}
         self.self_attention = MultiHeadAttention(d_model, num_heads, **heads)
-        if self.looks_across:
+        if self.has_cross_attention:
             self.cross_attention = MultiHeadAttention(d_model, num_heads, **heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
         wrapper = {"norm_first": norm_first, "dropout": dropout, "fused": fused}
         self.self_attention_residual = Residual(d_model, **wrapper)
-        if self.looks_across:
+        if self.has_cross_attention:
             self.cross_attention_residual = Residual(d_model, **wrapper)
         self.feed_forward_residual = Residual(d_model, **wrapper)
 
@@ -58,7 +58,7 @@ class EncoderLayer(Layer):
         Vaswani et al. (2017), section 3.1 and the left half of figure 1.
     """
 
-    looks_across = False
+    has_cross_attention = False
 
     def forward(
         self,
