@@ -25,7 +25,6 @@ def save(
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     with aside.open("wb") as file:
         torch.save(state, file)
-        file.flush()
         os.fsync(file.fileno())
     # A rename replaces the old checkpoint in one piece: whenever the run is killed, the name
     # stands for a whole file, the old one or the new one.

@@ -378,6 +378,11 @@ def test_a_source_that_is_no_tensor_is_refused():
 
 
 @pytest.mark.usefixtures("unchecked")
+def test_a_step_of_no_ids_is_refused():
+    with pytest.raises(ValueError, match=r"CachedDecoder: tgt must be int64 or int32 token ids"):
+        cached(companion.model()).step(torch.zeros(2, 1))
+
+
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("failure", ["refused", "interrupted"])

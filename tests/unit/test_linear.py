@@ -85,6 +85,16 @@ def test_weights_start_from_glorot_and_biases_from_zero(sizes):
     assert_close(layer.bias.detach(), torch.zeros(sizes.d_ff))
 
 
+def test_a_bias_does_not_start_from_whatever_lay_in_memory():
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # memory that nobody has filled holds NaN then
+    try:
+        bias = Linear(3, 4).bias
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert bias.tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
 def test_the_input_is_left_as_it_was(draw, noisy):
     x = draw(5, 2)
     before = x.clone()

@@ -834,3 +834,15 @@ def test_bad_input_is_named_with_its_numbers(call, message):
     with pytest.raises(ValueError) as caught:
         call()
     assert str(caught.value) == message
+
+
+def test_a_checkpoint_is_whole_when_the_disk_is_asked_to_keep_it(tmp_path, monkeypatch):
+    kept = []
+
+    def keep(file: int) -> None:
+        kept.append(os.fstat(file).st_size)
+
+    model = torch.nn.Linear(3, 4)
+    monkeypatch.setattr(os, "fsync", keep)
+    _checkpoint.save(tmp_path / "run.pt", model, torch.optim.Adam(model.parameters()), {}, [1.0])
+    assert kept == [(tmp_path / "run.pt").stat().st_size]
