@@ -15,6 +15,7 @@ from twelve.masks import causal_mask, padding_mask
 from twelve.training import IGNORED, Batch, shift
 from twelve.transformer import Transformer
 from twelve_lab.device import device
+from twelve_lab.trace.trace import Trace
 
 PAD, START, END, ZERO = range(4)
 SHORTEST, LONGEST = 3, 10
@@ -76,6 +77,33 @@ def trained() -> Transformer:
     # The file holds what was learned; the table of positions is computed.
     built.load_state_dict(built.state_dict() | weights)
     return built
+
+
+@torch.no_grad()
+def trace(digits: str = "3141592654") -> Trace:
+    """Let the trained model read a row of digits and write it backwards, and keep every tensor.
+
+    Args:
+        digits: Three to ten digits. The default sums to forty: training never saw it.
+
+    Returns:
+        A run of one sentence: position t of the target has read the first t digits that it wrote,
+        and writes the next one; the last position writes the end.
+
+    Raises:
+        ValueError: If the row is shorter or longer than those of the task, or holds no digit.
+    """
+    if not (digits.isascii() and digits.isdigit() and SHORTEST <= len(digits) <= LONGEST):
+        raise ValueError(
+            f"reversal.trace: needs {SHORTEST} to {LONGEST} digits, as in '314', got {digits!r:.40}"
+        )
+    ids = torch.tensor([[ZERO + int(digit) for digit in digits]], device=device())
+    start = torch.full_like(ids[:, :1], START)
+    tgt = torch.cat([start, ids.flip(1)], dim=1)
+    reverser = trained()
+    with Trace(reverser) as traced:
+        reverser(ids, tgt, tgt_mask=causal_mask(tgt.size(1), device=device()))
+    return traced
 
 
 @torch.no_grad()

@@ -191,3 +191,22 @@ def test_reversing_is_learned_without_a_mistake_in_seconds(seed):
     seconds = time.process_time() - start
     assert reversal.exact(model, held_out) == len(held_out.src) == 512
     assert torch.get_num_threads() == 1 and seconds < 15.0
+
+
+def test_a_traced_row_is_written_backwards_and_ends():
+    run = reversal.trace("3141592654")
+    assert run["logits"].value.argmax(-1).tolist() == [
+        [reversal.ZERO + digit for digit in (4, 5, 6, 2, 9, 5, 1, 4, 1, 3)] + [reversal.END]
+    ]
+
+
+def test_a_traced_row_sees_no_later_digit_of_what_it_writes():
+    weights = reversal.trace("739")["decoder.layers.0.self_attention.weights"].value
+    assert weights.shape == (1, 2, 4, 4)
+    assert bool((weights.triu(1) == 0).all())
+
+
+@pytest.mark.parametrize("row", ["31", "31415926535", "3x4", "", "٣١٤"])
+def test_what_is_no_row_of_the_task_is_refused(row):
+    with pytest.raises(ValueError, match=r"needs 3 to 10 digits, as in '314', got "):
+        reversal.trace(row)
