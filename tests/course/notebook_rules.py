@@ -77,7 +77,7 @@ SAID_ONLY = {
         PAPER: {"0.9", "0.81"},
         UNSHOWN: {"(1, 4)", "(4, 1)"},
     },
-    "04_attention": {PAPER: {"0.25"}, UNSHOWN: {"(d_model, d_v)"}},
+    "04_attention": {PAPER: {"0.25"}},
     "05_masks": {PAPER: {"(batch, 1, key)"}},
     "06_multi_head_attention": {
         OTHERS: {"(seq, batch, d_model)", "(out, in)"},
