@@ -121,8 +121,9 @@ def _cells(one: Exercise, asked: Task | Question) -> Iterator[str]:
         wanted = {"grade_id": f"{one.id}-{kind}", "schema_version": 3, "task": False, **flags}
         if cell.metadata.get("nbgrader") != wanted:
             yield f"{one.id}: the metadata of the {kind} are not {wanted}"
-    if not re.match(r"### \d+\. \S", one.task.source):
-        yield f"{one.id}: the task does not begin with ### and its number"
+    # Before the first of them stand the heading of all and what the cell before it showed.
+    if len(re.findall(r"^### \d+\. \S", one.task.source, re.M)) != 1:
+        yield f"{one.id}: the task has not one heading ### with its number"
     hints = re.findall(r"<details><summary>Hint (\d)</summary>", one.task.source)
     if hints != ["1", "2", "3"]:
         yield f"{one.id}: the hints are {hints}, not 1, 2, 3"
