@@ -120,14 +120,14 @@ def add(cell):
     ("change", "complaint"),
     [
         (lambda n: n.cells.__delitem__(slice(3, 6)), "wanted, once each"),
-        (lambda n: n.cells.pop(3), "does not begin with ### and its number"),
+        (lambda n: n.cells.pop(3), "has not one heading ### with its number"),
         (lambda n: n.cells.pop(4), "the cells are ['markdown', 'markdown', 'code']"),
         (lambda n: n.cells.insert(5, new_markdown_cell("So.")), "are ['code', 'markdown', 'code']"),
         (metadata(1, solution=False), "the metadata of the answer are not"),
         (metadata(1, grade_id="other"), "the metadata of the answer are not"),
         (metadata(2, points=2), "the metadata of the check are not"),
         (metadata(2, locked=False), "the metadata of the check are not"),
-        (put(0, "### 1. Do it", "**1.** Do it"), "does not begin with ### and its number"),
+        (put(0, "### 1. Do it", "**1.** Do it"), "has not one heading ### with its number"),
         (put(0, "Hint 3", "Hint 2"), "the hints are ['1', '2', '2']"),
         (
             put(1, "# Your answer", "# An answer"),
