@@ -78,7 +78,6 @@ SAID_ONLY = {
         UNSHOWN: {"(1, 4)", "(4, 1)"},
     },
     "04_attention": {PAPER: {"0.25"}},
-    "05_masks": {PAPER: {"(batch, 1, key)"}},
     "06_multi_head_attention": {
         OTHERS: {"(seq, batch, d_model)", "(out, in)"},
         UNSHOWN: {"(d_model, d_k)", "(d_model, d_v)"},
