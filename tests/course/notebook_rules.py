@@ -78,10 +78,7 @@ SAID_ONLY = {
         UNSHOWN: {"(1, 4)", "(4, 1)"},
     },
     "04_attention": {PAPER: {"0.25"}},
-    "06_multi_head_attention": {
-        OTHERS: {"(seq, batch, d_model)", "(out, in)"},
-        UNSHOWN: {"(d_model, d_k)", "(d_model, d_v)"},
-    },
+    "06_multi_head_attention": {OTHERS: {"(out, in)"}},
     "07_normalization": {
         OTHERS: {"(batch, channel, height, width)"},
         ASKED: {"(2, 3, 4, 8)", "(batch, head, query, d_k)"},
