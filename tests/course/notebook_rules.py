@@ -79,12 +79,6 @@ SAID_ONLY = {
     },
     "04_attention": {PAPER: {"0.25"}},
     "06_multi_head_attention": {OTHERS: {"(out, in)"}},
-    "07_normalization": {
-        OTHERS: {"(batch, channel, height, width)"},
-        ASKED: {"(2, 3, 4, 8)", "(batch, head, query, d_k)"},
-        PAPER: {"2.3", "0.04", "1.69", "1.21", "2.94"},
-        UNSHOWN: {"(6, 4)"},
-    },
     "08_residual": {ASKED: {"-0.5"}, PAPER: {"0.08"}},
     "09_feed_forward": {OTHERS: {"(out, in)"}, ASKED: {"0.7", "0.9", "(2, 7, 5, 24)"}},
     "11_decoder": {OTHERS: {"5.1", "5.3"}},
