@@ -125,7 +125,8 @@ def _notebooks(root, steps):
                 yield f"{path}: the first heading is {first!r}, not that of {LIST}"
         number = str(int(step.number)) if step.number.isdigit() else f'"{step.number}"'
         cells = code_cells(_read(root / step.notebook))
-        if f"draw.strip({number})" not in (cell.source for cell in cells):
+        lines = {line for cell in cells for line in cell.source.splitlines()}
+        if f"draw.strip({number})" not in lines:
             yield f"{step.notebook}: no cell draws draw.strip({number})"
         checks = {id[:2] for id in _checked(root, step)}
         if checks != ({step.number} if step.exercises else set()):
@@ -133,9 +134,12 @@ def _notebooks(root, steps):
 
 
 def _checked(root, step):
-    """List the exercises of a step: those of its lesson, then those of its workshop."""
+    """List the exercises of a step: in its lesson, in its workshop, and in those of no step."""
     paths = [root / path for path in (step.notebook, step.workshop) if (root / path).exists()]
-    return [id for path in paths for id in _checks(_read(path))]
+    ids = [id for path in paths for id in _checks(_read(path))]
+    shared = sorted((root / "notebooks" / "workshop").glob(f"{TOOLS}*.ipynb"))
+    others = [id for path in shared for id in _checks(_read(path))]
+    return ids + [id for id in others if id.startswith(f"{step.number}-")]
 
 
 def _read(path):

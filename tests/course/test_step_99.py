@@ -339,13 +339,22 @@ def test_a_file_that_belongs_to_no_step_is_found(copy, added):
 
 
 def test_what_steps_share_and_further_tests_belong_to_none(copy):
-    names = ("src/twelve/_shared.py", "tests/unit/test_anything.py")
-    shared = [copy / name for name in (*names, "notebooks/workshop/tools_more.ipynb")]
+    shared = [copy / name for name in ("src/twelve/_shared.py", "tests/unit/test_anything.py")]
     for path in shared:
         path.touch()
     assert problems(copy) == []
     for path in shared:
         path.unlink()
+
+
+def test_an_exercise_in_a_workshop_of_no_step_is_one_of_the_step_in_its_id(copy):
+    tools = copy / "notebooks/workshop/tools_more.ipynb"
+    nbformat.write(new_notebook(), tools)
+    assert problems(copy) == []
+    nbformat.write(new_notebook(cells=[new_code_cell('check("99-half", half)')]), tools)
+    found = problems(copy)
+    tools.unlink()
+    assert found == ["docs/teaching.md: What each exercise measures has no row of 99-half"]
 
 
 def test_a_readme_without_a_table_is_an_error():

@@ -14,7 +14,7 @@ from tests.course.notebook_rules import headings, text_of
 from tools import write_exercises
 from twelve_lab.check import EXERCISES
 from twelve_lab.cli import main
-from twelve_lab.course import STEPS, Step
+from twelve_lab.course import STEPS, Step, workshops_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -59,6 +59,12 @@ def stored(page: str) -> nbformat.NotebookNode:
     return nbformat.read(ROOT / page, as_version=4)
 
 
+# Workshops that belong to no step; any session may lead to them.
+TOOLS = [
+    f"notebooks/workshop/{path.name}" for path in workshops_of(ROOT) if path.stem[:6] == "tools_"
+]
+
+
 def pages_of(step: Step) -> list[str]:
     """Name the lesson of a step, and its workshop where there is one."""
     return [page for page in (step.notebook, step.workshop) if (ROOT / page).exists()]
@@ -86,7 +92,7 @@ def test_a_session_leads_to_its_own_notebooks_and_has_four_parts(step):
     text = NUMBERED[step.number]
     targets = {link["target"] for link in LINK.finditer(text)}
     assert f"../{step.notebook}" in targets
-    assert targets <= {f"../{page}" for page in pages_of(step)}
+    assert targets <= {f"../{page}" for page in [*pages_of(step), *TOOLS]}
     for part in ("**At the end**", "| minutes | what | where |", "**Stuck**", "**Cut**"):
         assert text.count(part) == 1, part
     answers = [line for line in text.splitlines() if line.startswith("- ")]
@@ -102,6 +108,12 @@ def test_every_heading_that_the_page_names_exists_in_its_notebook(step):
         assert named or page == step.workshop
         missing = named - set(headings(stored(page)))
         assert not missing, missing
+
+
+@pytest.mark.parametrize("page", TOOLS, ids=lambda page: Path(page).stem)
+def test_every_heading_that_leads_to_a_page_of_tools_exists_there(page):
+    named = {link["text"] for link in LINK.finditer(PAGE) if link["target"] == f"../{page}"}
+    assert named <= set(headings(stored(page)))
 
 
 @pytest.mark.parametrize("step", PLANNED, ids=lambda step: step.number)
