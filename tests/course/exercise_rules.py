@@ -53,14 +53,15 @@ def problems(
         stem: Its name, which begins with the number of the step.
         exercises: What the checker knows, by id.
         mistakes: What the checker names, by id.
-        other: The workshop of a lesson, or the lesson of a workshop: the exercises of the step are
-            shared out between the two.
+        other: What else may hold exercises of the step, such as the workshop of a lesson: they
+            are shared out between the two. What it holds of other steps does not count.
     """
     own = {id: one for id, one in exercises.items() if id.startswith(f"{stem[:2]}-")}
     if not own:
         return []
     found = exercises_of(notebook)
-    ids = [one.id for one in [*found, *(exercises_of(other) if other else [])]]
+    elsewhere = [one.id for one in exercises_of(other)] if other else []
+    ids = [one.id for one in found] + [id for id in elsewhere if id.startswith(f"{stem[:2]}-")]
     taught = [id for id, one in mistakes.items() if one.step == stem[:2]]
     return [
         *_complete(ids, own, stem),
