@@ -73,7 +73,10 @@ SAID_ONLY = {
     "11_decoder": {OTHERS: {"5.1", "5.3"}},
     "12_transformer": {OTHERS: {"0.7"}, PAPER: {"6.9"}, UNSHOWN: {"-2"}},
     "13_training": {OTHERS: {"(tgt, batch, vocab)"}, PAPER: {"0.25"}, UNSHOWN: {"-0.2"}},
-    "15_same_as_pytorch": {UNSHOWN: {"(batch, 1, 1, key)", "(batch, key)", "(1, 1, query, key)"}},
+    "workshop/15_same_as_pytorch": {
+        UNSHOWN: {f"({axes})" for axes in ("batch, 1, 1, key", "batch, key", "1, 1, query, key")},
+        OTHERS: {"(batch, head, query, key)"},
+    },
     "a1_containers": {OTHERS: {"1.12"}},
     "a2_saving_and_devices": {UNSHOWN: {"6.0e-08", "3.1e-08"}},
 }
