@@ -70,7 +70,6 @@ SAID_ONLY = {
     "04_attention": {PAPER: {"0.25"}},
     "06_multi_head_attention": {OTHERS: {"(out, in)"}},
     "09_feed_forward": {OTHERS: {"(out, in)"}, ASKED: {"(2, 7, 5, 24)"}},
-    "11_decoder": {OTHERS: {"5.1", "5.3"}},
     "12_transformer": {OTHERS: {"0.7"}, PAPER: {"6.9"}, UNSHOWN: {"-2"}},
     "13_training": {OTHERS: {"(tgt, batch, vocab)"}, PAPER: {"0.25"}, UNSHOWN: {"-0.2"}},
     "workshop/15_same_as_pytorch": {
