@@ -76,7 +76,6 @@ SAID_ONLY = {
         UNSHOWN: {f"({axes})" for axes in ("batch, 1, 1, key", "batch, key", "1, 1, query, key")},
         OTHERS: {"(batch, head, query, key)"},
     },
-    "a2_saving_and_devices": {UNSHOWN: {"6.0e-08", "3.1e-08"}},
 }
 
 
