@@ -1,8 +1,7 @@
 """What a lesson and a workshop must fulfil, beside what every page must.
 
 A lesson answers one question; its workshop holds, in sections that can be read alone, what else
-there is to know. Each rule yields what is wrong. A step without a workshop still has one page for
-both, which notebook_rules.py holds.
+there is to know. Each rule yields what is wrong.
 """
 
 import ast
@@ -13,7 +12,6 @@ from typing import NamedTuple
 
 from nbformat import NotebookNode
 
-from tests.course import notebook_rules
 from tests.course.notebook_rules import code_cells, general_problems, headings, prose, text_of
 from twelve_lab.course import STEPS
 
@@ -106,18 +104,14 @@ def count(notebook: NotebookNode) -> Count:
 
 
 def kind(path: Path) -> str:
-    """Say what a page is: "lesson", "workshop", the "notes", or "page" where it is neither yet."""
+    """Say what a page is: "lesson", "workshop", or the "notes"."""
     if path.parent.name == "workshop":
         return "workshop"
-    if path.stem == NOTES:
-        return "notes"
-    return "lesson" if (path.parent / "workshop" / path.name).exists() else "page"
+    return "notes" if path.stem == NOTES else "lesson"
 
 
 def problems(notebook: NotebookNode, path: Path) -> list[str]:
     """Apply every rule that holds for a page."""
-    if kind(path) == "page":
-        return notebook_rules.problems(notebook, path)
     rules = {
         "lesson": (_opening, _recap, _exercises, _tags, _folded, _slides, _bounds, _early, _trained,
                    _borrowed, _refused),

@@ -17,12 +17,6 @@ from twelve_lab.check import EXERCISES
 
 MAX_BYTES = 400_000
 MAX_LINES = 17
-# What only a page that is no lesson yet has to keep; lesson_rules.py holds the others.
-MAX_WORDS = 2_600
-ANATOMY = (
-    "Where we are", "Why we need it", "The idea", "The equation", "By hand", "Step by step",
-    "The layer", "Break it", "Exercises", "Recap and next",
-)  # fmt: skip
 # Texts that differ between machines, devices or runs.
 VOLATILE = re.compile(
     r"dtype=|device=|grad_fn|\b0x[0-9a-f]{6,}|cuda|ipykernel|(?<![\w.])/(home|tmp|usr)/"
@@ -111,12 +105,6 @@ def general_problems(notebook: NotebookNode, path: Path) -> list[str]:
     return [line for rule in rules for line in rule(notebook, path)]
 
 
-def problems(notebook: NotebookNode, path: Path) -> list[str]:
-    """Apply the rules of a page that is no lesson yet."""
-    own = [line for rule in (_tags, _length, _sections) for line in rule(notebook, path)]
-    return general_problems(notebook, path) + own
-
-
 def _ran(notebook: NotebookNode, path: Path) -> Iterator[str]:
     counts = [cell.execution_count for cell in code_cells(notebook)]
     if not counts:
@@ -173,13 +161,6 @@ def _sources(notebook: NotebookNode, path: Path) -> Iterator[str]:
                 yield f"code cell {number} holds {what}"
 
 
-def _tags(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    for number, cell in enumerate(code_cells(notebook), 1):
-        tags = " ".join(cell.metadata.get("tags", []))
-        if tags:
-            yield f"code cell {number} is tagged {tags!r}"
-
-
 def _figures(notebook: NotebookNode, path: Path) -> Iterator[str]:
     for number, cell in enumerate(code_cells(notebook), 1):
         for place, output in enumerate(cell.outputs):
@@ -211,13 +192,6 @@ def _sizes(notebook: NotebookNode, path: Path) -> Iterator[str]:
         lines = len(cell.source.splitlines())
         if lines > MAX_LINES:
             yield f"code cell {number} has {lines} lines, at most {MAX_LINES}"
-
-
-def _length(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    # Exercises are read one at a time, and hints not by everyone: exercise_rules.py counts.
-    words = len(prose(notebook).replace(_exercises(notebook), "").split())
-    if words > MAX_WORDS:
-        yield f"{words} words of prose, at most {MAX_WORDS}"
 
 
 def _words(notebook: NotebookNode, path: Path) -> Iterator[str]:
@@ -285,19 +259,3 @@ def _row(text: str) -> str:
     """Leave the words and numbers of a text in a row, so that shapes compare however written."""
     words = re.findall(r"-?\d+\.\d*|[\w-]+", text.replace("−", "-"))
     return f" {' '.join(re.sub(r'[.]0*$', '', word) for word in words)} "
-
-
-def _exercises(notebook: NotebookNode) -> str:
-    return prose(notebook).partition("\n## Exercises\n")[2].partition("\n## ")[0]
-
-
-def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    titles = headings(notebook, "##")
-    wanted = ANATOMY if not path.stem.startswith(("00", "a")) else ("Exercises", "Recap and next")
-    if [title for title in titles if title in wanted] != list(wanted):
-        yield f"the sections are {titles}; wanted, in this order: {', '.join(wanted)}"
-    exercises = _exercises(notebook)
-    if exercises.count("<details>") < 3:
-        yield f"{exercises.count('<details>')} exercises with an answer, at least 3"
-    if not re.match(rf"# {path.stem[:2]} \S", prose(notebook)):
-        yield f"the title does not start with # {path.stem[:2]}"

@@ -86,21 +86,20 @@ def workshop():
 
 @pytest.fixture
 def paths(tmp_path):
-    """The files of a step that has a lesson and a workshop, and of one that has neither yet."""
+    """The files of two steps, of a workshop without one, and of the notes."""
     (tmp_path / "workshop").mkdir()
-    names = ("04_attention", "workshop/04_attention", "workshop/tools", "05_masks", "15_same_as_"
+    names = ("04_attention", "workshop/04_attention", "workshop/tools", "15_same_as_"
              "pytorch", "workshop/15_same_as_pytorch", "a3_notes_corrected")  # fmt: skip
     for name in names:
         (tmp_path / f"{name}.ipynb").touch()
     return {name: tmp_path / f"{name}.ipynb" for name in names}
 
 
-def test_a_page_is_a_lesson_once_it_has_a_workshop(paths):
+def test_a_page_is_what_its_place_and_its_name_say(paths):
     assert {name: kind(path) for name, path in paths.items()} == {
         "04_attention": "lesson",
         "workshop/04_attention": "workshop",
         "workshop/tools": "workshop",
-        "05_masks": "page",
         "15_same_as_pytorch": "lesson",
         "workshop/15_same_as_pytorch": "workshop",
         "a3_notes_corrected": "notes",
@@ -110,12 +109,6 @@ def test_a_page_is_a_lesson_once_it_has_a_workshop(paths):
 def test_a_good_lesson_and_its_workshop_have_no_problem(lesson, workshop, paths):
     assert problems(lesson, paths["04_attention"]) == []
     assert problems(workshop, paths["workshop/04_attention"]) == []
-
-
-def test_a_page_that_is_no_lesson_yet_is_held_by_the_rules_of_pages(lesson, paths):
-    found = problems(lesson, paths["05_masks"])
-    assert any("Where we are" in line for line in found)
-    assert not any("Recap is not" in line for line in found)
 
 
 def test_what_is_read_is_counted(lesson):
