@@ -60,7 +60,6 @@ SAID_ONLY = {
     "06_multi_head_attention": {OTHERS: {"(out, in)"}},
     "09_feed_forward": {OTHERS: {"(out, in)"}, ASKED: {"(2, 7, 5, 24)"}},
     "workshop/12_transformer": {PAPER: {"6.9"}, UNSHOWN: {"-2"}},
-    "13_training": {OTHERS: {"(tgt, batch, vocab)"}, PAPER: {"0.25"}, UNSHOWN: {"-0.2"}},
     "workshop/15_same_as_pytorch": {
         UNSHOWN: {f"({axes})" for axes in ("batch, 1, 1, key", "batch, key", "1, 1, query, key")},
         OTHERS: {"(batch, head, query, key)"},
