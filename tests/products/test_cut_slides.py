@@ -507,9 +507,9 @@ def test_every_cell_has_a_slide_type(path):
     assert {id: one for id, one in chosen.items() if one not in TYPES} == {}
 
 
-def test_every_deck_has_between_15_and_45_slides(course):
+def test_every_deck_has_between_10_and_25_slides(course):
     # One more stands at the end: the way to the next deck.
-    assert [deck.file for deck in course if not 15 <= len(deck.slides) + 1 <= 45] == []
+    assert [deck.file for deck in course if not 10 <= len(deck.slides) + 1 <= 25] == []
 
 
 def test_every_slide_has_something_to_see_and_something_to_say(course, rendered):
@@ -523,12 +523,14 @@ def test_every_slide_has_something_to_see_and_something_to_say(course, rendered)
         assert [note for note in spoken if note not in page] == []
 
 
-def test_what_is_no_figure_and_no_list_has_words(course):
+def test_what_is_no_figure_and_no_list_has_words_or_a_heading_that_says_what_it_is(course):
     bare = [
         f"{deck.file} {place}: {text_of(slide.heading)}"
         for deck in course
         for place, slide in enumerate(deck.slides[1:], 2)
         if not slide.words and {piece.kind for piece in slide.looks} - {"figure", "list"}
+        # The table of shapes is what a recap shows.
+        if len(text_of(slide.heading).split()) < 3 and text_of(slide.heading) != "Recap"
     ]
     assert bare == []
 
@@ -540,7 +542,7 @@ def test_no_words_are_said_to_more_than_two_slides(course):
 
 
 def test_how_exercises_are_checked_in_the_notebook_reaches_no_deck(rendered):
-    told = "runs your answer on cases of its own"
+    told = "it says what is wrong"
     assert any(told in path.read_text(encoding="utf-8") for path in PATHS)
     assert [name for name, page in rendered.items() if told in text_of(page)] == []
 
