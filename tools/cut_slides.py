@@ -32,7 +32,8 @@ In Markdown, for `slide` and `subslide` alike:
 In code:
     `slide` opens a slide with the code and its output, `subslide` one with the output alone. They
     complete the slide before where it has only a heading. Of a cell that draws, only the figure is
-    shown.
+    shown, and of code that is too long to stand above its output only the output. The explanation
+    of a number is left out where there is something else to show; else its symbols are.
 
 Elsewhere:
     `fragment` stays on the slide before and comes as a step: all of the Markdown, or the output of
@@ -62,6 +63,8 @@ OPENING = ("slide", "subslide")
 POINT = 200
 # How long an equation may be, in letters of its source, before its parts stand on several lines.
 EQUATION = 100
+# How many lines of code and output one slide holds.
+LINES = 18
 # How far a stored picture, of 100 dots an inch, may be blown up.
 ZOOM = 1.8
 # How wide a figure may be for its height to stand beside words, and beside the heading alone.
@@ -418,9 +421,11 @@ class _Deck:
             self.room(cell.id)
         self.release()
         step = chosen == "fragment" or self.slide.question
-        outputs = [piece for output in cell.outputs for piece in _shown(output, cell.id, step)]
+        told = [output for output in cell.outputs if not _explains(output)] or cell.outputs
+        outputs = [piece for output in told for piece in _shown(output, cell.id, step)]
         drawn = any(piece.kind == "figure" for piece in outputs)
-        if chosen in ("slide", "-") and not drawn:
+        lines = sum(text.count("\n") + 1 for text in (cell.source, *map(_text, told)))
+        if chosen in ("slide", "-") and not drawn and (lines <= LINES or not outputs):
             outputs = [Piece("run", _run(cell.source, outputs))]
         for piece in outputs:
             self.show(piece)
@@ -547,6 +552,11 @@ def _text(output: NotebookNode) -> str:
     return (output.get("text") or data.get("text/plain", "")).rstrip()
 
 
+def _explains(output: NotebookNode) -> bool:
+    """Tell whether an output is the explanation of a number."""
+    return bool(re.match(r"\S.*\n( +code: .*\n)?( *= .*\n?)+$", _text(output)))
+
+
 def _is_source(text: str) -> bool:
     """Tell whether a text is the source of functions or classes, and nothing else."""
     if not re.match(r"(@|def |class )", text):
@@ -569,6 +579,9 @@ def _shown(output: NotebookNode, cell: str, step: bool) -> Iterator[Piece]:
         yield _picture("".join(data["image/png"].split()), alt, step)
     elif _is_source(text):
         yield Piece("code", _highlighted(text), step)
+    elif _explains(output):
+        lines = [line for line in text.splitlines() if not re.match(r" .*\[", line)]
+        yield Piece("printed", f"<pre>{html.escape(chr(10).join(lines))}</pre>", step)
     elif text and "text/html" in data:
         yield Piece("html", data["text/html"], step)
     elif text:
