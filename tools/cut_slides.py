@@ -32,8 +32,9 @@ In Markdown, for `slide` and `subslide` alike:
 In code:
     `slide` opens a slide with the code and its output, `subslide` one with the output alone. They
     complete the slide before where it has only a heading. Of a cell that draws, only the figure is
-    shown, and of code that is too long to stand above its output only the output. The explanation
-    of a number is left out where there is something else to show; else its symbols are.
+    shown, and what it prints is spoken; of code that is too long to stand above its output, only
+    the output. The explanation of a number is left out where there is something else to show;
+    else its symbols are.
 
 Elsewhere:
     `fragment` stays on the slide before and comes as a step: all of the Markdown, or the output of
@@ -424,6 +425,10 @@ class _Deck:
         told = [output for output in cell.outputs if not _explains(output)] or cell.outputs
         outputs = [piece for output in told for piece in _shown(output, cell.id, step)]
         drawn = any(piece.kind == "figure" for piece in outputs)
+        printed = [piece for piece in outputs if piece.kind == "printed"]
+        if drawn and printed:
+            self.speak("".join(piece.html for piece in printed))
+            outputs = [piece for piece in outputs if piece.kind != "printed"]
         lines = sum(text.count("\n") + 1 for text in (cell.source, *map(_text, told)))
         if chosen in ("slide", "-") and not drawn and (lines <= LINES or not outputs):
             outputs = [Piece("run", _run(cell.source, outputs))]

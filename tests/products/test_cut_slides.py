@@ -259,11 +259,30 @@ def test_a_list_has_the_words_that_lead_to_it():
     assert (kinds(told), kinds(alone)) == (["text", "list"], ["list"])
 
 
-def test_a_figure_beside_an_output_gets_words_and_alone_it_has_its_title():
+def test_what_is_printed_beside_a_figure_is_spoken():
     text = md("## Why\n\nWe count.")
     [alone] = slides(text, code("subslide", picture(8, 4)))
-    [beside] = slides(text, code("subslide", printed("1"), picture(8, 4)))
-    assert (kinds(alone), kinds(beside)) == (["figure"], ["text", "printed", "figure"])
+    [beside] = slides(text, code("subslide", printed("1 < 2"), picture(8, 4)))
+    assert kinds(alone) == kinds(beside) == ["figure"]
+    assert said(beside) == [*said(alone), "1 < 2"]
+
+
+def test_an_explanation_is_left_out_beside_another_output_and_alone_shows_its_numbers():
+    why = printed("w[query 0]\n  code: a / b\n  = a[query 0] / b[query 0]\n  = 1 / 2\n  = 0.5\n")
+    [beside] = slides(md("## Why"), code("subslide", printed("weights"), why))
+    [alone] = slides(md("## Why"), code("subslide", why))
+    assert [text_of(piece.html) for piece in beside.shown] == ["weights"]
+    assert [text_of(piece.html).split() for piece in alone.shown] == [
+        "w[query 0] code: a / b = 1 / 2 = 0.5".split()
+    ]
+
+
+@pytest.mark.parametrize(("lines", "kind"), [(17, "run"), (18, "printed")])
+def test_code_that_is_too_long_stands_with_its_output_no_more(lines, kind):
+    long = code("slide", printed("1"))
+    long.source = "\n".join(["x = 1"] * lines)
+    [slide] = slides(md("## Why\n\nWe count."), long)
+    assert slide.looks[-1].kind == kind
 
 
 def test_words_to_a_question_that_is_left_out_lead_to_nothing():

@@ -249,7 +249,7 @@ def test_the_last_slide_leads_to_both_neighbours(tab, address):
 
 
 def test_the_speakers_view_opens_with_the_notes(tab, address):
-    opened(tab, f"{address}/{FILES[6]}")
+    opened(tab, f"{address}/{FILES[4]}")
     # To a slide with equations in its notes.
     tab.evaluate(
         "Reveal.slide([...document.querySelectorAll('.slides > section')]"
@@ -267,7 +267,7 @@ def test_the_speakers_view_opens_with_the_notes(tab, address):
     # Equations are told as on the slides, once.
     assert value.locator("mjx-container svg").count() > 3
     assert value.locator("mjx-assistive-mml").count() == 0
-    with_deck = [url for url in asked if FILES[6] in url]
+    with_deck = [url for url in asked if FILES[4] in url]
     assert with_deck
     assert [url for url in asked if not url.startswith((address, "about:", "data:"))] == []
 
