@@ -153,6 +153,12 @@ STEPS = (
         "model -> file -> the same model",
         "appendices", module=False, exercises=False,
     ),
+    Step(
+        "a3", "notes_corrected", "notes corrected",
+        "What do the source notes say that is not so?",
+        "statements -> what runs",
+        "appendices", module=False, exercises=False,
+    ),
 )  # fmt: skip
 
 

@@ -64,6 +64,18 @@ SAID_ONLY = {
         UNSHOWN: {f"({axes})" for axes in ("batch, 1, 1, key", "batch, key", "1, 1, query, key")},
         OTHERS: {"(batch, head, query, key)"},
     },
+    "a3_notes_corrected": {
+        OTHERS: {
+            "(1024, 68)",
+            "(2, 3, 68)",
+            "(2, 4, 512)",
+            "(batch, seq, 1)",
+            "(batch, seq, d_ff)",
+            "(batch, seq, d_model)",
+            "(batch, head, seq, seq)",
+            "(batch, head, tgt, tgt)",
+        },
+    },
 }
 
 

@@ -1,6 +1,9 @@
 """The stored notebooks, and the rules that guard them: each rule is seen to fail."""
 
+import re
 from base64 import b64encode
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -14,6 +17,7 @@ from twelve_lab.check import EXERCISES
 from twelve_lab.course import pages
 
 NOTEBOOKS = pages(Path(__file__).parents[2])
+[CORRECTIONS] = [path for path in NOTEBOOKS if path.stem == lesson_rules.NOTES]
 PICTURE = b64encode(b"\x89PNG\r\n").decode()
 ALT = "A figure that shows two sentences."
 
@@ -33,6 +37,18 @@ def test_only_what_a_page_says_without_a_cell_is_excepted(path, monkeypatch):
 
 def test_exceptions_are_those_of_pages_that_are_there():
     assert set(SAID_ONLY) <= set(map(name_of, NOTEBOOKS))
+
+
+def test_the_corrections_are_counted_by_their_kind_and_each_cell_is_there():
+    notebook = nbformat.read(CORRECTIONS, as_version=4)
+    counted = dict(re.findall(r"^\| (\w+) \| (\d+) \|", notebook.cells[-1].source, re.M))
+    found = Counter()
+    for cell, after in pairwise(notebook.cells):
+        rows = re.findall(r"^\| [^|]+ \| [^|]+ \| .+ \| (\w+) \| (.*)\|$", cell.source, re.M)
+        found.update(kind for kind, _ in rows)
+        assert "cell " not in [shown for _, shown in rows] or after.cell_type == "code", cell.id
+    assert counted == {kind: str(number) for kind, number in found.items()}
+    assert f": {found.total()} statements" in notebook.cells[0].source
 
 
 def test_there_are_notebooks():
