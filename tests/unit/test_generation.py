@@ -383,6 +383,7 @@ def test_a_step_of_no_ids_is_refused():
         cached(companion.model()).step(torch.zeros(2, 1))
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("failure", ["refused", "interrupted"])
