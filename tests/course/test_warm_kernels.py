@@ -1,6 +1,7 @@
 """Warm kernels: loaded libraries, and otherwise as fresh as those of a reader."""
 
 import multiprocessing
+from multiprocessing import forkserver
 
 import pytest
 from jupyter_client.manager import start_new_kernel
@@ -20,6 +21,8 @@ def run(monkeypatch, tmp_path):
     """Run a line in a warm kernel of its own; gives what it printed, or the name of its error."""
     name = "jupyter_client.provisioning.local_provisioner.launch_kernel"
     monkeypatch.setattr(name, warm_kernels.WarmKernel)
+    # A process has one fork server: another test may have started it, without the libraries.
+    forkserver._forkserver._stop()
 
     def run(line, after=lambda manager: None):
         manager, client = start_new_kernel(kernel_name="python3", cwd=str(tmp_path))
