@@ -161,7 +161,7 @@ def opened(tab, address: str) -> None:
 def opened_for_print(tab, address: str) -> None:
     """Open a deck as it is printed: all slides below each other."""
     opened(tab, f"{address}?print-pdf")
-    tab.wait_for_selector(".pdf-page >> nth=8")
+    tab.wait_for_selector(".pdf-page >> nth=4")
 
 
 @pytest.mark.parametrize("file", BY_TURNS)
