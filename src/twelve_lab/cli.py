@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_switches(explain)
 
     explorer = commands.add_parser(
-        "explorer", help="write a page in which every number can be clicked"
+        "explorer", help="write a page in which every number can be changed"
     )
     explorer.set_defaults(run=_explorer)
     explorer.add_argument("file", type=Path)
@@ -140,7 +140,7 @@ def _explorer(options: argparse.Namespace) -> int:
             f"the explorer is a page; give a name that ends in .html, not {options.file}"
         )
     traces = {
-        title: example.trace(on="cpu", **switches)
+        title: example.trace(loss=True, on="cpu", **switches)
         for title, switches in example.CONFIGURATIONS.items()
     }
     print(f"written: {write_explorer(options.file, traces, example.words)}")

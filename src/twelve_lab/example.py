@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from twelve.masks import causal_mask, padding_mask
 from twelve.multi_head_attention import MultiHeadAttention
+from twelve.training import cross_entropy
 from twelve.transformer import Transformer
 from twelve_lab.device import device
 from twelve_lab.trace.trace import Trace
@@ -99,6 +100,7 @@ def model(
 def trace(
     *,
     padding: bool = True,
+    loss: bool = False,
     grad: bool = False,
     on: torch.device | str | None = None,
     **switches: object,
@@ -107,19 +109,27 @@ def trace(
 
     Args:
         padding: Whether the source padding mask is used.
+        loss: Whether the run makes the padding mask from the ids, and goes on to the loss.
         grad: Whether gradients can be read after a backward pass.
         on: Device; `twelve_lab.device()` if not given.
         **switches: Keywords of `model`, such as num_heads=1 or activation="gelu".
     """
     where = device() if on is None else on
     built = model(**switches).to(where)
+    ids, known = src.to(where), {"tgt": tgt.to(where), "tgt_mask": tgt_mask.to(where)}
+    if not loss:
+        known["src_mask"] = src_mask.to(where) if padding else None
+        with Trace(built, grad=grad) as traced:
+            built(ids, **known)
+        return traced
     with Trace(built, grad=grad) as traced:
-        built(
-            src.to(where),
-            tgt.to(where),
-            src_mask=src_mask.to(where) if padding else None,
-            tgt_mask=tgt_mask.to(where),
-        )
+        record = traced.graph.record
+        record.label(ids, "src", ("batch", "src"))
+        record.label(known["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
+        known["src_mask"] = padding_mask(ids) if padding else None
+        if padding:
+            record.name(known["src_mask"], "src_mask", ("batch", "1", "1", "key"))
+        cross_entropy(built(ids, **known), labels.to(where))
     return traced
 
 

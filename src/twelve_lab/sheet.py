@@ -28,7 +28,7 @@ from twelve_lab.explain.expression import (
     divide,
     subtract,
 )  # fmt: skip
-from twelve_lab.explain.formulas import FORMULAS, LOGIC, Formula, Output, along, reduced
+from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along
 from twelve_lab.explain.record import Block
 from twelve_lab.show.palette import axis_style
 from twelve_lab.show.table import Labels, Table, fitting
@@ -259,13 +259,6 @@ class Formulas(Writer):
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
-def _logic(at: Output) -> Expression | None:
-    word = LOGIC[at.operation.name]
-    if FORMULAS[at.operation.name](at) is None:
-        return None  # the bits of whole numbers
-    return call(word, *(at(n) for n in range(1 if word == "NOT" else 2)))
-
-
 def _softmax(at: Output) -> Expression:
     """Subtract the maximum first, as softmax does."""
     cells, here = along(at)
@@ -275,14 +268,7 @@ def _softmax(at: Output) -> Expression:
 
 
 # What a spreadsheet says in its own words, so that it answers to an edited mask or id.
-SPECIAL: dict[str, Formula] = {
-    "masked_fill": lambda at: call("IF", at(1), at(2), at(0)),
-    "where": lambda at: call("IF", at(0), at(1), at(2)),
-    "all": lambda at: call("AND", *map(Leaf, reduced(at))),
-    "any": lambda at: call("OR", *map(Leaf, reduced(at))),
-    "_softmax": _softmax,
-    **dict.fromkeys(LOGIC, _logic),
-}
+SPECIAL: dict[str, Formula] = CONDITIONS | {"_softmax": _softmax}
 
 
 def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) -> Path:

@@ -173,6 +173,10 @@ OPERATIONS = {
     "prod": [lambda x: x.prod(1), lambda x: x.prod(0, keepdim=True)],
     "amax": [lambda x: x.amax(1)], "amin": [lambda x: x.amin((0, 1))],
     "max": [torch.max, lambda x: x.max(1).values], "min": [lambda x: x.min(0, keepdim=True).values],
+    "gather": [
+        lambda x: x.gather(1, torch.ones_like(x, dtype=torch.long)),
+        lambda x: x.gather(-2, torch.zeros_like(x, dtype=torch.long)),
+    ],
     "embedding": [lambda x: F.embedding(torch.tensor([[1, 0], [1, 1]]), x)],
     "masked_fill": [lambda x: x.masked_fill(MASK, 7.0)],
     "where": [lambda x: torch.where(MASK, x, Z)],

@@ -266,6 +266,14 @@ def _embedding(at: Output) -> Expression:
     return Leaf(int(at.cells(0)[row, column]))
 
 
+@formula("gather")
+def _gather(at: Output) -> Expression:
+    dim = at.get("dim")
+    places = list(at.index)
+    places[dim] = int(at.value(int(at.cells(2)[at.index])))
+    return Leaf(int(at.cells(0)[tuple(places)]))
+
+
 @formula("masked_fill")
 def _masked_fill(at: Output) -> Expression:
     return at(2) if at.truth(1) else at(0)
@@ -367,3 +375,21 @@ def _attention(at: Output) -> Expression | None:
     powers = tuple(call("exp", score) for score in scores)
     values = tuple(map(Leaf, v[:, feature].tolist()))
     return divide(Dot(powers, values), Total(powers))
+
+
+def _condition(at: Output) -> Expression | None:
+    word = LOGIC[at.operation.name]
+    if _logic(at) is None:
+        return None
+    return call(word, *(at(n) for n in range(1 if word == "NOT" else 2)))
+
+
+# Masks as conditions that are still open, for what is run again after a change: a spreadsheet, or
+# the page of the explorer.
+CONDITIONS: dict[str, Formula] = {
+    "masked_fill": lambda at: call("IF", at(1), at(2), at(0)),
+    "where": lambda at: call("IF", at(0), at(1), at(2)),
+    "all": lambda at: call("AND", *map(Leaf, reduced(at))),
+    "any": lambda at: call("OR", *map(Leaf, reduced(at))),
+    **dict.fromkeys(LOGIC, _condition),
+}

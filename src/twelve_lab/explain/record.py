@@ -20,20 +20,21 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
+from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 # Data movement: the output holds elements of the input, unchanged.
 MOVES = frozenset(
     "view _unsafe_view reshape _reshape_alias permute transpose t expand unsqueeze squeeze slice "
     "select as_strided unfold diagonal alias detach clone contiguous flip roll repeat "
-    "lift_fresh index_select gather take cat stack split split_with_sizes unbind "
+    "lift_fresh index_select take cat stack split split_with_sizes unbind "
     "narrow index tril triu constant_pad_nd movedim repeat_interleave _to_copy view_as chunk "
     "unsafe_split masked_select expand_as broadcast_in_dim convert_element_type view_of "
     "collapse_view split_dim".split()
 )
 # For these only the listed argument positions carry data; the rest are indices.
 LOOKUPS = {
-    "index_select": (0,), "gather": (0,), "take": (0,), "index": (0,), "masked_select": (0,),
+    "index_select": (0,), "take": (0,), "index": (0,), "masked_select": (0,),
     "index_put": (0, 2), "scatter": (0, 3), "index_copy": (0, 3), "masked_scatter": (0, 2),
     "slice_scatter": (0, 1), "select_scatter": (0, 1),
 }  # fmt: skip
@@ -144,6 +145,7 @@ class Block:
         name: In the trace, or of a parameter; "" for what has none.
         axes: One name for each axis; empty where the axes have no names.
         shape: Sizes.
+        is_parameter: Whether training changes it.
     """
 
     start: int
@@ -153,6 +155,7 @@ class Block:
     copies: Tensor | None = None
     name: str = ""
     axes: tuple[str, ...] = ()
+    is_parameter: bool = False
 
     @cached_property
     def numbers(self) -> list[float]:
@@ -271,6 +274,7 @@ class Record(TorchDispatchMode):
         owner, name, axes = self._labels.get(id(tensor), (lambda: None, "", ()))
         if owner() is tensor:
             block.name, block.axes = name, axes
+            block.is_parameter = isinstance(tensor, Parameter)
             self.named.setdefault(name, block)
         return self._cells[id(tensor)][1]
 

@@ -1,0 +1,1028 @@
+// The page: what is on it, and what happens when a number is touched.
+import { elementText, explain, formatNumber } from "./writer.mjs";
+import { State } from "./state.mjs";
+
+const MANY = 12; // of a longer list, these are shown first
+const RATE = 0.3;
+const BESIDE = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+
+const byId = (id) => document.getElementById(id);
+const make = (tag, attributes = {}, ...children) => {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== false && value !== null) node.setAttribute(key, value);
+  }
+  node.append(...children);
+  return node;
+};
+
+const unpack = async () => {
+  const bytes = Uint8Array.from(atob(byId("data").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+};
+
+const data = await unpack();
+const state = new State(data.runs);
+// What is drawn again after a change, by the part of the page that it stands in.
+const drawn = { words: [], walk: [], number: [], used: [], cells: [] };
+let scope = "walk";
+let chosen = -1;
+let trail = [];
+let showsBefore = false;
+let stop = -1; // of the tour
+let learning = false;
+let limits = new Map();
+
+const within = (name, build) => {
+  const outer = scope;
+  scope = name;
+  drawn[name] = [];
+  try {
+    return build();
+  } finally {
+    scope = outer;
+  }
+};
+const onDraw = (draw) => drawn[scope].push(draw);
+
+const tensorOf = (place) => state.engine.tensors[state.engine.home[place]];
+const has = (name) => state.engine.byName.has(name);
+const shown = () => (showsBefore ? state.before : state.engine.values);
+const at = (name, ...index) => state.engine.place(name, index);
+
+// --- words ---
+
+const wordOf = (id, side, position) => {
+  if (id < 0) return "ignored";
+  if (side === "tgt" && id === 0 && position === 0) return "<start>";
+  return data.vocab?.[id] ?? String(id);
+};
+
+const wordAt = (tensor, axis, index) => {
+  const words = tensor.words[axis];
+  if (Array.isArray(words)) {
+    const own = Array.isArray(words[0]) ? words[index[tensor.axes.indexOf("batch")] ?? 0] : words;
+    return own[index[axis]];
+  }
+  if (typeof words !== "string") return String(index[axis]);
+  const batch = index[tensor.axes.indexOf("batch")];
+  return wordOf(state.engine.values[at(words, batch, index[axis])], words, index[axis]);
+};
+
+// "self_attention.weights, head 0, query dog, key fish": for people; the trace's own name beside it.
+const spoken = (place) => {
+  const tensor = tensorOf(place);
+  const index = state.engine.index(place);
+  const worded = tensor.words.some((words) => typeof words === "string");
+  const parts = [tensor.name.split(".").slice(-2).join(".")];
+  index.forEach((i, axis) => {
+    if (tensor.shape[axis] === 1 || (worded && tensor.axes[axis] === "batch")) return;
+    const name = axisName(tensor, axis);
+    const word = wordAt(tensor, axis, index);
+    parts.push(["src", "tgt"].includes(name) && worded ? word : `${name} ${word}`.trim());
+  });
+  return parts.join(", ");
+};
+
+const textOf = (place, values = shown()) => {
+  const { type } = tensorOf(place);
+  return type === "bool" ? (values[place] ? "True" : "·") : formatNumber(values[place], type);
+};
+
+// --- one number ---
+
+const paint = (node) => {
+  const place = Number(node.dataset.at);
+  const { engine, other } = state;
+  const tensor = tensorOf(place);
+  const value = shown()[place];
+  const text = textOf(place);
+  if (node.tagName === "INPUT") {
+    if (document.activeElement !== node || !node.dataset.typing) node.value = text;
+    node.setAttribute("aria-valuenow", value);
+  } else {
+    // Side by side there is room for two decimals.
+    const short = (written) => (node.closest(".heads") ? Number(written).toFixed(2) : written);
+    node.firstChild.data = short(text);
+    const twin = other?.byName.get(tensor.name);
+    const same = twin && String(twin.shape) === String(tensor.shape);
+    const small = node.querySelector("small");
+    if (!other) small?.remove();
+    else {
+      const words = same ? short(formatNumber(other.values[twin.start + place - tensor.start], tensor.type)) : "–";
+      if (small) small.textContent = words;
+      else node.append(make("small", {}, words));
+    }
+  }
+  if (!limits.has(tensor)) {
+    let largest = 0;
+    for (let i = tensor.start; i < tensor.start + tensor.size; i++) {
+      const size = Math.abs(shown()[i]);
+      if (size > largest && size < Infinity) largest = size;
+    }
+    limits.set(tensor, largest);
+  }
+  const share = tensor.name.endsWith(".weights");
+  const strength = share ? value : Math.abs(value) / limits.get(tensor);
+  const filled = tensor.type === "float" && Number.isFinite(strength) ? Math.min(1, strength) : 0;
+  node.style.setProperty("--f", `${(filled * 100).toFixed(0)}%`);
+  node.classList.toggle("share", share);
+  node.classList.toggle("up", !share && value > 0);
+  node.classList.toggle("down", !share && value < 0);
+  node.classList.toggle("moved", textOf(place, engine.values) !== textOf(place, state.before));
+  node.classList.toggle("held", engine.held.has(place));
+  if (place === chosen) node.setAttribute("aria-current", "true");
+  else node.removeAttribute("aria-current");
+};
+
+const numberNode = (place, dial = false, label = null) => {
+  const node = dial
+    ? make("input", { class: "n", type: "text", inputmode: "decimal", role: "spinbutton", autocomplete: "off",
+        "aria-label": label ?? spoken(place) })
+    : make("button", { class: "n", type: "button", "aria-label": label }, "");
+  if (!dial) node.append(document.createTextNode(""));
+  node.dataset.at = place;
+  onDraw(() => paint(node));
+  return node;
+};
+
+// --- tables ---
+
+const axisName = (tensor, axis) => {
+  if (!/^\d*$/.test(tensor.axes[axis])) return tensor.axes[axis];
+  if (tensor.axes[axis] || !tensor.weight) return "";
+  // A matrix of a linear layer, or of an embedding.
+  if (tensor.shape.length !== 2) return "";
+  return (tensor.name.includes("embedding") ? ["word", "d_model"] : ["out", "in"])[axis];
+};
+
+// Tables of the last two axes; `fixed` takes one index of a leading axis, such as { batch: 1 }.
+const tablesOf = (tensor, { fixed = {}, dials = false, lit = null } = {}) => {
+  const rank = tensor.shape.length;
+  const columns = rank ? tensor.shape[rank - 1] : 1;
+  const rows = rank > 1 ? tensor.shape[rank - 2] : 1;
+  const holder = make("div", { class: "tables" });
+  for (let start = tensor.start; start < tensor.start + tensor.size; start += rows * columns) {
+    const lead = state.engine.index(start);
+    const wanted = tensor.axes.slice(0, Math.max(0, rank - 2));
+    if (wanted.some((axis, n) => axis in fixed && fixed[axis] !== lead[n])) continue;
+    holder.append(tableOf(tensor, start, rows, columns, dials, lit));
+  }
+  const first = holder.querySelector("button.n[aria-current]") ?? holder.querySelector("button.n");
+  for (const node of holder.querySelectorAll("button.n")) node.tabIndex = node === first ? 0 : -1;
+  return holder;
+};
+
+// The sentences of a batch in one table, one below the other.
+const joinedOf = (tensor) => {
+  const holder = tablesOf(tensor, { fixed: { batch: 0 } });
+  const body = holder.querySelector("tbody");
+  body.querySelector("[scope=rowgroup]")?.setAttribute("rowspan", tensor.shape[0] * tensor.shape[1]);
+  holder.querySelector("caption").remove();
+  const [batches, rows, columns] = tensor.shape;
+  for (let batch = 1; batch < batches; batch++) {
+    const table = tableOf(tensor, tensor.start + batch * rows * columns, rows, columns, false, null);
+    const lines = [...table.querySelectorAll("tbody tr")];
+    lines[0].querySelector("[scope=rowgroup]")?.remove();
+    lines[0].className = "next";
+    for (const node of table.querySelectorAll("tbody .n")) node.tabIndex = -1;
+    body.append(...lines);
+  }
+  return holder;
+};
+
+// The heads of an attention side by side, one row for each query.
+const headsOf = (tensor) => {
+  const [batches, heads, queries, keys] = tensor.shape;
+  const holder = make("div", { class: "tables" });
+  for (let batch = 0; batch < batches; batch++) {
+    const table = make("table", { class: "heads" });
+    const top = make("tr", {}, make("td"));
+    const names = make("tr", {}, make("td"));
+    for (let head = 0; head < heads; head++) {
+      top.append(make("th", { scope: "colgroup", colspan: keys, style: `--axis: ${data.styles.head}` }, `head ${head}`));
+      for (let key = 0; key < keys; key++) names.append(headWord("col", tensor, 3, [batch, head, 0, key]));
+    }
+    const body = make("tbody");
+    for (let query = 0; query < queries; query++) {
+      const row = make("tr", {}, headWord("row", tensor, 2, [batch, 0, query, 0]));
+      for (let head = 0; head < heads; head++) {
+        for (let key = 0; key < keys; key++) row.append(make("td", {}, numberNode(at(tensor.name, batch, head, query, key))));
+      }
+      body.append(row);
+    }
+    table.append(make("thead", {}, top, names), body);
+    holder.append(table);
+  }
+  holder.querySelectorAll("button.n").forEach((node, n) => {
+    node.tabIndex = n ? -1 : 0;
+  });
+  return holder;
+};
+
+const headWord = (scope, tensor, axis, index) => {
+  const node = make("th", { scope });
+  onDraw(() => {
+    node.textContent = wordAt(tensor, axis, index);
+  });
+  return node;
+};
+
+const tableOf = (tensor, start, rows, columns, dials, lit) => {
+  const rank = tensor.shape.length;
+  const lead = state.engine.index(start);
+  const titles = lead.slice(0, Math.max(0, rank - 2)).map((i, n) => `${axisName(tensor, n)} ${i}`.trim());
+  const table = make("table");
+  table.append(make("caption", {}, titles.join(", ") || tensor.name.split(".").at(-1)));
+  const head = make("thead");
+  const style = (axis) => `--axis: ${data.styles[tensor.axes[axis]?.split("*").at(-1)] ?? data.neutral}`;
+  const word = (scope, axis, place) => headWord(scope, tensor, axis, state.engine.index(place));
+  if (rank) {
+    const name = axisName(tensor, rank - 1);
+    const names = make("tr", {}, make("td", { colspan: 2 }));
+    if (name) {
+      head.append(make("tr", {}, make("td", { colspan: 2 }),
+        make("th", { scope: "colgroup", colspan: columns, style: style(rank - 1) }, name)));
+    }
+    for (let j = 0; j < columns; j++) names.append(word("col", rank - 1, start + j));
+    head.append(names);
+  }
+  const body = make("tbody");
+  for (let i = 0; i < rows; i++) {
+    const row = make("tr");
+    if (rank > 1 && i === 0) {
+      row.append(make("th", { scope: "rowgroup", rowspan: rows, style: style(rank - 2) }, axisName(tensor, rank - 2)));
+    }
+    if (rank > 1) row.append(word("row", rank - 2, start + i * columns));
+    else row.append(make("td", { colspan: 2 }));
+    for (let j = 0; j < columns; j++) {
+      const place = start + i * columns + j;
+      const node = numberNode(place, dials);
+      if (lit?.has(place)) node.classList.add("lit");
+      row.append(make("td", {}, node));
+    }
+    body.append(row);
+  }
+  table.append(head, body);
+  return table;
+};
+
+// --- the parts of the walk ---
+
+const wordChoice = (place, side, position, label) => {
+  const node = make("select", { "aria-label": label });
+  const ids = data.vocab.map((_, id) => id);
+  if (side === "labels") ids.push(-100);
+  for (const id of ids) {
+    node.append(make("option", { value: id }, wordOf(id, side, position)));
+  }
+  node.addEventListener("change", () => change(place, Number(node.value)));
+  onDraw(() => {
+    node.value = shown()[place];
+  });
+  return node;
+};
+
+const PANELS = {
+  // The words of one side, and the row of the table that each of them takes.
+  words({ side }) {
+    const ids = state.engine.byName.get(side);
+    const table = state.engine.byName.get(`${side}_embedding.weight`);
+    if (!ids || !table || !data.vocab) return null;
+    const holder = make("div");
+    for (let batch = 0; batch < ids.shape[0]; batch++) {
+      const sentence = make("div", { class: "sentence", role: "group", "aria-label": `sentence ${batch + 1}` });
+      for (let position = 0; position < ids.shape[1]; position++) {
+        const place = at(side, batch, position);
+        const row = make("div", { class: "token", style: `--width: ${table.shape[1]}` });
+        row.append(wordChoice(place, side, position, `sentence ${batch + 1}, word ${position + 1}`));
+        for (let d = 0; d < table.shape[1]; d++) {
+          const dial = numberNode(table.start + d, true, "");
+          drawn.words.push(() => {
+            const id = state.engine.values[place];
+            dial.dataset.at = table.start + id * table.shape[1] + d;
+            dial.setAttribute("aria-label", `${wordOf(id, side, position)}, number ${d + 1} of its embedding`);
+          });
+          row.append(dial);
+        }
+        sentence.append(row);
+      }
+      holder.append(sentence);
+    }
+    return holder;
+  },
+
+  // The attention weights, a small grid for each sentence and head.
+  attention({ of, fixed }) {
+    const tensor = state.engine.byName.get(`${of}.weights`);
+    if (!tensor) return null;
+    return fixed ? tablesOf(tensor, { fixed }) : headsOf(tensor);
+  },
+
+  table({ of, fixed, dials }) {
+    if (!has(of)) return null;
+    const tensor = state.engine.byName.get(of);
+    if (!fixed && !dials && tensor.shape.length === 3) return joinedOf(tensor);
+    if (tensor.type !== "bool" || !dials) return tablesOf(tensor, { fixed, dials });
+    const holder = tablesOf(tensor, { fixed });
+    for (const node of holder.querySelectorAll("button.n")) {
+      node.dataset.flips = "true";
+      onDraw(() => node.setAttribute("aria-pressed", Boolean(state.engine.values[Number(node.dataset.at)])));
+    }
+    return holder;
+  },
+
+  // After each target position: how likely each word is, and which one is right.
+  prediction() {
+    const chances = state.engine.byName.get("cross_entropy.log_probabilities");
+    if (!chances || !data.vocab) return null;
+    const holder = make("div", { class: "pairs" });
+    const [batches, positions, words] = chances.shape;
+    for (let batch = 0; batch < batches; batch++) {
+      for (let position = 0; position < positions; position++) {
+        const label = at("cross_entropy.labels", batch, position);
+        const verdict = make("span", { class: "verdict" });
+        const before = make("span");
+        const block = make("div", { class: "sentence" }, make("div", { class: "bar" }, before,
+          make("label", {}, "right: ", wordChoice(label, "labels", -1, `label ${position + 1} of sentence ${batch + 1}`)),
+          verdict));
+        const start = chances.start + (batch * positions + position) * words;
+        for (let id = 0; id < words; id++) {
+          const fill = make("div", { class: "fill" });
+          const mark = make("span");
+          const row = make("div", { class: "chances" }, make("span", {}, data.vocab[id]),
+            make("div", { class: "track" }, fill), numberNode(at("logits", batch, position, id), false,
+              `logit of ${data.vocab[id]}, position ${position + 1} of sentence ${batch + 1}`), mark);
+          const share = make("span");
+          row.children[2].before(share);
+          row.children[3].remove();
+          onDraw(() => {
+            const chance = Math.exp(shown()[start + id]);
+            fill.style.width = `${(chance * 100).toFixed(1)}%`;
+            share.textContent = chance.toFixed(4);
+            const wanted = shown()[label] === id;
+            row.classList.toggle("wanted", wanted);
+            mark.textContent = wanted ? "←" : "";
+          });
+          block.append(row);
+        }
+        onDraw(() => {
+          const best = argmax(shown(), start, words);
+          const wanted = shown()[label];
+          const heard = Array.from({ length: position + 1 }, (_, i) => wordOf(shown()[at("tgt", batch, i)], "tgt", i));
+          before.textContent = `after ${heard.join(" ")}:`;
+          verdict.textContent = wanted < 0 ? `${data.vocab[best]}, not asked` : best === wanted ? `✓ ${data.vocab[best]}, right` : `✗ ${data.vocab[best]}, wrong`;
+          verdict.classList.toggle("right", best === wanted);
+        });
+        holder.append(block);
+      }
+    }
+    return holder;
+  },
+
+  // The loss, and gradient descent on every weight.
+  learn() {
+    if (state.engine.target < 0) return null;
+    const step = make("button", { type: "button", id: "learn-step" }, "Learn one step");
+    const run = make("button", { type: "button", id: "learn", "aria-pressed": "false" }, "Learn");
+    const rate = make("input", { id: "rate", type: "number", value: RATE, min: 0.001, max: 10, step: 0.05, style: "width: 5.5em" });
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+    const curve = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    for (const [key, value] of Object.entries({ class: "curve", viewBox: "0 0 200 60", preserveAspectRatio: "none", role: "img" })) curve.setAttribute(key, value);
+    line.setAttribute("vector-effect", "non-scaling-stroke");
+    curve.append(line);
+    const words = make("p", { class: "note" });
+    step.addEventListener("click", () => {
+      state.begin();
+      teach();
+      settle();
+    });
+    run.addEventListener("click", () => (learning ? halt() : start()));
+    const teach = () => state.learn(Number(rate.value) || RATE);
+    const start = () => {
+      state.begin();
+      learning = true;
+      const go = () => {
+        if (!learning) return;
+        teach();
+        refresh();
+        if (state.losses.length > 1000 || !Number.isFinite(state.losses.at(-1))) halt();
+        else requestAnimationFrame(go);
+      };
+      requestAnimationFrame(go);
+      refresh();
+    };
+    const halt = () => {
+      learning = false;
+      settle();
+    };
+    onDraw(() => {
+      run.textContent = learning ? "Stop" : "Learn";
+      run.setAttribute("aria-pressed", learning);
+      const all = state.losses;
+      const most = Math.max(...all, 1e-9);
+      line.setAttribute("points", all.map((loss, i) => `${((i / Math.max(1, all.length - 1)) * 196 + 2).toFixed(1)},${(57 - (loss / most) * 54).toFixed(1)}`).join(" "));
+      const said = all.length ? `The loss over ${all.length - 1} ${all.length === 2 ? "step" : "steps"}: from ${all[0].toFixed(4)} to ${all.at(-1).toFixed(4)}.` : `Gradient descent on all ${state.engine.weights.length} weights: each step moves every weight against its gradient.`;
+      words.textContent = said;
+      curve.setAttribute("aria-label", said);
+    });
+    const loss = make("p", { class: "loss" }, "loss ", numberNode(state.engine.target, false, "loss"));
+    return make("div", {}, loss, make("div", { class: "bar" }, run, step, make("label", {}, "rate ", rate)), curve, words);
+  },
+};
+
+const argmax = (values, start, count) => {
+  let best = 0;
+  for (let i = 1; i < count; i++) if (values[start + i] > values[start + best]) best = i;
+  return best;
+};
+
+const WALK = [
+  { id: "words", title: "Words: three numbers each", panel: "words", side: "src",
+    note: "Choose a word. Drag a number sideways, type one, or use the arrow keys." },
+  { id: "encoder", title: "The encoder: who attends to whom", panel: "attention", of: "encoder.layers.0.self_attention",
+    note: "A row is a query, a column a key; each row adds up to 1." },
+  { id: "memory", title: "Memory: what the encoder hands over", panel: "table", of: "memory" },
+  { id: "target", title: "The target so far", panel: "words", side: "tgt",
+    note: "The decoder reads these and says which word comes next." },
+  { id: "cross", title: "The decoder attends to the source", panel: "attention", of: "decoder.layers.0.cross_attention" },
+  { id: "output", title: "The decoder's numbers", panel: "table", of: "decoder_output" },
+  { id: "prediction", title: "Which word is next?", panel: "prediction" },
+  { id: "learning", title: "Loss, and learning", panel: "learn" },
+];
+
+const walk = () => {
+  const parts = [];
+  for (const options of data.panels ?? WALK) {
+    const body = PANELS[options.panel](options);
+    if (!body) continue;
+    const part = make("section", { id: options.id ?? null, class: options.panel, "aria-label": options.title });
+    part.append(make("h2", {}, options.title));
+    if (options.note) part.append(make("p", { class: "note" }, options.note));
+    part.append(body);
+    parts.push(part);
+  }
+  byId("walk").replaceChildren(...parts);
+};
+
+// --- the chosen number ---
+
+const element = (place) => {
+  const button = make("button", { type: "button", title: elementText(state.engine, place) }, spoken(place));
+  button.addEventListener("click", () => choose(place));
+  return button;
+};
+
+const listOf = (places, describe) => {
+  const list = make("ul", { class: "list" });
+  const add = (from, to) => {
+    for (const place of places.slice(from, to)) list.append(make("li", {}, describe(place), element(place)));
+  };
+  add(0, MANY);
+  if (places.length > MANY) {
+    const more = make("button", { type: "button" }, `and ${places.length - MANY} more`);
+    more.addEventListener("click", () => {
+      more.parentElement.remove();
+      add(MANY, places.length);
+    });
+    list.append(make("li", {}, more));
+  }
+  return list;
+};
+
+const editor = (place) => {
+  const tensor = tensorOf(place);
+  const holder = make("div", { class: "bar" });
+  if (tensor.type === "bool") {
+    const box = make("input", { type: "checkbox" });
+    box.addEventListener("change", () => change(place, Number(box.checked)));
+    onDraw(() => {
+      box.checked = Boolean(state.engine.values[place]);
+    });
+    holder.append(make("label", {}, box, " True"));
+  } else if (tensor.type === "int") {
+    const side = tensor.name.endsWith("labels") ? "labels" : tensor.name;
+    const position = state.engine.index(place).at(-1);
+    if (data.vocab) holder.append(wordChoice(place, side, position, "word"));
+  } else {
+    const value = Number.isFinite(state.engine.values[place]) ? state.engine.values[place] : 0;
+    const reach = Math.max(2, 2 * Math.abs(value));
+    const range = make("input", { type: "range", min: value - reach, max: value + reach, step: "any", "aria-label": `change ${spoken(place)}` });
+    range.addEventListener("pointerdown", () => state.begin());
+    range.addEventListener("keydown", (event) => event.repeat || state.begin());
+    range.addEventListener("input", () => move(place, Number(range.value)));
+    range.addEventListener("change", settle);
+    onDraw(() => {
+      if (document.activeElement !== range) range.value = state.engine.values[place];
+    });
+    const dial = numberNode(place, true);
+    dial.style.width = "7em";
+    holder.append(dial, range);
+  }
+  const back = make("button", { type: "button" }, state.engine.trees[place] === null ? "As it was" : "Follow again");
+  back.addEventListener("click", () => {
+    state.begin();
+    state.engine.restore(place);
+    state.follow();
+    settle();
+  });
+  onDraw(() => {
+    back.hidden = !state.engine.changes().has(place);
+  });
+  holder.append(back);
+  return holder;
+};
+
+// Everything about the chosen number; built anew when another one is chosen.
+const showNumber = () => within("number", buildNumber);
+const buildNumber = () => {
+  drawn.used = [];
+  const section = byId("number");
+  section.hidden = chosen < 0;
+  if (chosen < 0) return;
+  const place = chosen;
+  const tensor = tensorOf(place);
+  const crumbs = make("ol", { class: "trail", "aria-label": "How you came here" });
+  trail.slice(-6).forEach((each) => crumbs.append(make("li", {}, element(each))));
+  const title = make("h2", { tabindex: -1, id: "name" }, spoken(place));
+  const lines = make("pre", { id: "text" });
+  const beside = make("pre");
+  const used = make("div", { id: "inputs" });
+  const slope = make("pre", { id: "gradient" });
+  const onward = make("div");
+  const through = make("div");
+  const other = make("div", {}, make("h3", { id: "beside" }), beside);
+  section.replaceChildren(crumbs, title, make("p", { class: "note" }, make("code", {}, elementText(state.engine, place)), tensor.step ? `, step ${tensor.step}` : ""),
+    editor(place), make("div", { class: "two" }, make("div", {}, lines), other),
+    make("h3", {}, "Made of"), used, make("h3", {}, "Goes into"), onward,
+    make("h3", {}, "Gradient of the loss"), slope, through);
+  const uses = state.engine.uses(place);
+  onward.append(uses.length ? listOf(uses, () => "") : "nothing that has a name");
+  let framed = "";
+  let chain = "";
+  onDraw(() => {
+    const { engine } = state;
+    const found = explain(engine, place);
+    lines.textContent = found.lines.slice(1).join("\n");
+    other.hidden = !state.other;
+    if (state.other) {
+      const twin = state.other.byName.get(tensor.name);
+      const fits = twin && twin.size > place - tensor.start;
+      byId("beside").textContent = data.runs[state.with].title;
+      beside.textContent = fits ? explain(state.other, twin.start + place - tensor.start).lines.slice(1).join("\n") : "has no such number";
+    }
+    if (framed !== String(found.used)) {
+      framed = String(found.used);
+      used.replaceChildren(...within("used", () => operands(found.used)));
+      redraw("used");
+    }
+    if (engine.target < 0) {
+      slope.textContent = "The run ends with no loss.";
+      return;
+    }
+    const gradient = engine.gradients[place];
+    const parts = uses
+      .map((later) => [later, engine.gradients[later], engine.slopes(later).get(place) ?? 0])
+      .filter(([, arrived, own]) => arrived * own !== 0)
+      .sort((a, b) => Math.abs(b[1] * b[2]) - Math.abs(a[1] * a[2]));
+    slope.textContent = place === engine.target ? "1: it is the loss" : `= ${formatNumber(gradient)}${parts.length ? ", the sum of what comes back through:" : ""}`;
+    const key = parts.map(([later, arrived, own]) => `${later}:${arrived}:${own}`).join();
+    if (key !== chain) {
+      chain = key;
+      const shares = new Map(parts.map(([later, arrived, own]) => [later, `${formatNumber(arrived)} · ${formatNumber(own)} = ${formatNumber(arrived * own)} `]));
+      through.replaceChildren(listOf(parts.map(([later]) => later), (later) => shares.get(later)));
+    }
+  });
+};
+
+// The tables of what a number was made of, the elements that were used framed.
+const operands = (used) => {
+  if (!used.length) return ["nothing: it was given"];
+  const groups = new Map();
+  for (const place of used) {
+    const tensor = tensorOf(place);
+    if (!groups.has(tensor)) groups.set(tensor, new Set());
+    groups.get(tensor).add(place);
+  }
+  const parts = [];
+  for (const [tensor, lit] of groups) {
+    const index = state.engine.index([...lit][0]);
+    // Of the leading axes only what was used.
+    const fixed = {};
+    tensor.axes.slice(0, -2).forEach((axis, n) => {
+      const same = [...lit].every((place) => state.engine.index(place)[n] === index[n]);
+      if (axis && same) fixed[axis] = index[n];
+    });
+    parts.push(make("h3", {}, tensor.name), tablesOf(tensor, { fixed, lit }));
+  }
+  return parts;
+};
+
+const choose = (place, { follow = true } = {}) => {
+  if (data.panels) return; // a part of the page in a lesson has no room for it
+  if (chosen >= 0 && follow && place !== chosen) trail.push(chosen);
+  chosen = place;
+  showNumber();
+  showTensor(tensorOf(place));
+  refresh();
+  remember();
+  if (window.matchMedia("(max-width: 1179px)").matches) byId("number").scrollIntoView({ block: "start" });
+  byId("name").focus({ preventScroll: true });
+};
+
+const goBack = () => {
+  const last = trail.pop();
+  if (last !== undefined) choose(last, { follow: false });
+};
+
+// --- every tensor ---
+
+const showTensors = () => {
+  const section = byId("tensors");
+  section.hidden = Boolean(data.panels);
+  if (data.panels) return;
+  const list = make("select", { id: "tensor", "aria-label": "Tensor" });
+  let group = null;
+  let path = null;
+  const { tensors } = state.engine;
+  const given = tensors.filter((tensor) => !tensor.trees);
+  for (const tensor of [...tensors.filter((each) => each.trees), ...given]) {
+    const dot = tensor.name.lastIndexOf(".");
+    const where = !tensor.trees ? "given: words, weights, masks" : dot < 0 ? "the model" : tensor.name.slice(0, dot);
+    if (where !== path) {
+      group = make("optgroup", { label: where });
+      list.append(group);
+      path = where;
+    }
+    group.append(make("option", { value: tensor.name }, tensor.name));
+  }
+  list.addEventListener("change", () => {
+    showTensor(state.engine.byName.get(list.value));
+    refresh();
+  });
+  section.replaceChildren(make("h2", {}, "Every tensor"), list, make("p", { id: "about", class: "note" }), make("div", { id: "cells" }));
+  showTensor(state.engine.byName.get("memory") ?? tensors.findLast((tensor) => tensor.trees) ?? tensors[0]);
+};
+
+const showTensor = (tensor) => {
+  byId("tensor").value = tensor.name;
+  const sizes = tensor.axes.map((axis, n) => `${axis} ${tensor.shape[n]}`.trim()).join(", ");
+  byId("about").textContent = `(${sizes || "one number"}) ${tensor.trees ? (tensor.code ? `code: ${tensor.code}` : "computed") : tensor.weight ? "a weight" : "given to the run"}${tensor.step ? `; step ${tensor.step}` : ""}`;
+  byId("cells").replaceChildren(within("cells", () => tablesOf(tensor)));
+};
+
+// --- changes ---
+
+let waiting = false;
+const soon = () => {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    state.follow();
+    refresh();
+  });
+};
+
+// In the middle of a change, such as a drag.
+const move = (place, value) => {
+  state.engine.put(place, value);
+  soon();
+};
+
+// A change of its own.
+const change = (place, value) => {
+  state.begin();
+  state.engine.put(place, value);
+  state.follow();
+  settle();
+};
+
+// The end of a change: it is said and remembered.
+const settle = () => {
+  refresh();
+  remember();
+  say();
+};
+
+const redraw = (name) => drawn[name].forEach((draw) => draw());
+
+const refresh = () => {
+  limits = new Map();
+  Object.keys(drawn).forEach(redraw);
+  byId("undo").disabled = !state.past.length;
+  byId("reset").disabled = !state.engine.changes().size;
+  foot();
+};
+
+let timer = 0;
+const remember = () => {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    if (data.panels) return;
+    try {
+      history.replaceState(null, "", `#${state.address(chosen, stop < 0 ? {} : { tour: stop })}`);
+    } catch {
+      // A page inside another one may have no address of its own.
+    }
+  }, 200);
+};
+
+let speaking = 0;
+const say = () => {
+  clearTimeout(speaking);
+  speaking = setTimeout(() => {
+    const parts = [];
+    if (chosen >= 0) parts.push(`${spoken(chosen)} is ${textOf(chosen)}`);
+    if (state.engine.target >= 0) parts.push(`loss ${textOf(state.engine.target)}, before ${textOf(state.engine.target, state.before)}`);
+    parts.push(...[...document.querySelectorAll(".verdict")].map((node) => node.textContent));
+    byId("said").textContent = parts.join("; ");
+  }, 300);
+};
+
+// What a phone shows below, whatever is on the screen.
+const foot = () => {
+  let node = byId("foot");
+  if (data.panels || state.engine.target < 0) return node?.remove();
+  if (!node) {
+    node = make("div", { id: "foot", "aria-hidden": "true" });
+    document.body.append(node);
+  }
+  const verdicts = [...document.querySelectorAll(".verdict")].map((each) => make("span", {}, each.textContent));
+  node.replaceChildren(make("b", {}, `loss ${textOf(state.engine.target)}`), ...verdicts);
+};
+
+// --- dials: drag, type, arrow keys ---
+
+let drag = null;
+document.addEventListener("pointerdown", (event) => {
+  const node = event.target.closest("input.n");
+  if (!node) return;
+  drag = { node, x: event.clientX, from: state.engine.values[Number(node.dataset.at)], moving: false };
+});
+document.addEventListener("pointermove", (event) => {
+  if (!drag) return;
+  const far = event.clientX - drag.x;
+  if (!drag.moving && Math.abs(far) < 4) return;
+  if (!drag.moving) {
+    drag.moving = true;
+    state.begin();
+    drag.node.setPointerCapture?.(event.pointerId);
+  }
+  event.preventDefault();
+  const step = event.shiftKey ? 0.001 : 0.01;
+  move(Number(drag.node.dataset.at), Math.round((drag.from + far * step) * 1000) / 1000);
+});
+const drop = () => {
+  if (!drag) return;
+  const { node, moving } = drag;
+  drag = null;
+  if (moving) settle();
+  else if (chosen !== Number(node.dataset.at) && !data.panels && !node.closest("#number")) {
+    // A click without a drag: the number is to be typed; what it is stands beside.
+    chosen = Number(node.dataset.at);
+    showNumber();
+    showTensor(tensorOf(chosen));
+    refresh();
+    remember();
+  }
+};
+document.addEventListener("pointerup", drop);
+document.addEventListener("pointercancel", drop);
+
+const typed = (node) => {
+  if (!node.dataset.typing) return;
+  delete node.dataset.typing;
+  const text = node.value.trim().replace(",", ".");
+  const value = Number(text);
+  const place = Number(node.dataset.at);
+  if (text === "" || !Number.isFinite(value)) {
+    notice(`“${node.value}” is no number; ${elementText(state.engine, place)} stays ${textOf(place)}.`);
+    refresh();
+  } else {
+    notice("");
+    if (text !== textOf(place)) change(place, value);
+  }
+};
+document.addEventListener("input", (event) => {
+  if (event.target.matches("input.n")) event.target.dataset.typing = "true";
+});
+document.addEventListener("focusout", (event) => {
+  if (event.target.matches("input.n")) typed(event.target);
+});
+
+const notice = (words) => {
+  byId("notice").textContent = words;
+};
+
+// --- keys ---
+
+const moveFocus = (node, [down, right]) => {
+  const tables = [...node.closest(".tables").querySelectorAll("table")];
+  const grid = tables.map((table) => [...table.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll(".n")]));
+  const t = tables.indexOf(node.closest("table"));
+  const i = grid[t].findIndex((row) => row.includes(node));
+  const j = grid[t][i].indexOf(node);
+  let next = grid[t][i + down]?.[j + right];
+  if (!next && right) next = grid[t + right]?.[i]?.at(right > 0 ? 0 : -1);
+  if (!next && down) next = (down > 0 ? grid[t + 1]?.[0] : grid[t - 1]?.at(-1))?.[j];
+  if (!next) return;
+  node.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+};
+
+document.addEventListener("keydown", (event) => {
+  const node = event.target;
+  const typing = node.matches("input[type=text], input[type=number], select");
+  if (node.matches("input.n")) {
+    const turn = { ArrowUp: 1, ArrowDown: -1, PageUp: 10, PageDown: -10 }[event.key];
+    if (turn) {
+      event.preventDefault();
+      delete node.dataset.typing;
+      if (!event.repeat) state.begin();
+      const place = Number(node.dataset.at);
+      const step = event.shiftKey ? 0.01 : 0.1;
+      state.put(place, Math.round((state.engine.values[place] + turn * step) * 1000) / 1000);
+      settle();
+    } else if (event.key === "Enter") typed(node);
+    else if (event.key === "Escape") {
+      delete node.dataset.typing;
+      refresh();
+    }
+  } else if (node.matches("button.n") && BESIDE[event.key]) {
+    event.preventDefault();
+    moveFocus(node, BESIDE[event.key]);
+  } else if (event.key === "Backspace" && !typing) {
+    event.preventDefault();
+    goBack();
+  } else if (event.key.toLowerCase() === "b" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    if (!event.repeat) look(true);
+  } else if (event.key === "z" && (event.ctrlKey || event.metaKey) && !typing) {
+    event.preventDefault();
+    undo();
+  } else if (event.key === "Escape" && stop >= 0) tourTo(-1);
+});
+document.addEventListener("keyup", (event) => {
+  if (event.key.toLowerCase() === "b") look(false);
+});
+
+const look = (before) => {
+  if (showsBefore === before) return;
+  showsBefore = before;
+  byId("before").setAttribute("aria-pressed", before);
+  refresh();
+};
+
+const undo = () => {
+  if (state.undo()) settle();
+};
+
+document.addEventListener("click", (event) => {
+  const node = event.target.closest("button.n");
+  if (!node) return;
+  const place = Number(node.dataset.at);
+  if (node.dataset.flips) change(place, Number(!state.engine.values[place]));
+  else choose(place);
+});
+byId("undo").addEventListener("click", undo);
+byId("reset").addEventListener("click", () => {
+  state.reset();
+  settle();
+});
+byId("before").addEventListener("click", () => look(!showsBefore));
+
+// --- the tour ---
+
+const TOUR = [
+  ["words", "Words become numbers", "Each word is a row of three numbers in a table. Drag one of dog's numbers and watch everything to the right.", "src_embedding.weight", [2, 0]],
+  ["words", "A position is added", "Two sines and a cosine tell the first word from the second; this sum is what enters the encoder.", "positional_encoding.encoded", [1, 1, 0]],
+  ["encoder", "Words look at each other", "A query times a key is a score; softmax makes shares of it. The padding gets none.", "encoder.layers.0.self_attention.weights", [1, 0, 0, 1]],
+  ["encoder", "What was found is added", "The shares mix the values, and the mixture is added to the word: nothing is replaced.", "encoder.layers.0.self_attention_residual.added", [1, 0, 0]],
+  ["memory", "The memory", "After the feed-forward network and a last norm the encoder hands over as many numbers as it was given.", "memory", [1, 0, 0]],
+  ["cross", "The decoder asks the source", "Its queries come from the target so far, keys and values from the memory.", "decoder.layers.0.cross_attention.weights", [1, 0, 1, 0]],
+  ["prediction", "One score for each word", "Softmax turns the logits into probabilities; the arrow marks the word that is right.", "logits", [1, 0, 3]],
+  ["learning", "Learning", "The loss says how surprised the model was. Press Learn: each weight moves against its own gradient, and nothing else happens.", "cross_entropy.loss", []],
+];
+
+const tourTo = (number) => {
+  for (const part of document.querySelectorAll("section.lit")) part.classList.remove("lit");
+  stop = number >= 0 && number < TOUR.length ? number : -1;
+  byId("tour").hidden = stop < 0;
+  if (stop >= 0) {
+    const [part, title, sentence, name, index] = TOUR[stop];
+    byId("tour-where").textContent = `${stop + 1} of ${TOUR.length}: ${title}.`;
+    byId("tour-text").textContent = sentence;
+    byId("tour-back").disabled = stop === 0;
+    byId("tour-next").textContent = stop === TOUR.length - 1 ? "The end" : "Next";
+    if (has(name)) {
+      chosen = at(name, ...index);
+      trail = [];
+      showNumber();
+      showTensor(tensorOf(chosen));
+    }
+    const lit = byId(part);
+    lit?.classList.add("lit");
+    lit?.scrollIntoView({ block: "center" });
+    byId("tour-next").focus({ preventScroll: true });
+  } else byId("tour-open").focus({ preventScroll: true });
+  refresh();
+  remember();
+};
+byId("tour-open").addEventListener("click", () => tourTo(0));
+byId("tour-next").addEventListener("click", () => tourTo(stop + 1));
+byId("tour-back").addEventListener("click", () => tourTo(stop - 1));
+byId("tour-close").addEventListener("click", () => tourTo(-1));
+
+// --- start ---
+
+const build = () => {
+  drawn.words = [];
+  within("walk", walk);
+  showTensors();
+  showNumber();
+  refresh();
+};
+
+const shadow = () => {
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const paint = (wanted) => {
+    document.documentElement.dataset.theme = wanted ?? (dark.matches ? "dark" : "light");
+  };
+  dark.addEventListener("change", () => paint());
+  // The book tells the page inside it which theme its reader chose.
+  window.addEventListener("message", (event) => {
+    if (event.source === window.parent && ["dark", "light"].includes(event.data?.theme)) paint(event.data.theme);
+  });
+  paint();
+  if (window.parent === window) return;
+  new ResizeObserver(() => {
+    window.parent.postMessage({ height: document.documentElement.scrollHeight }, "*");
+  }).observe(document.body);
+};
+
+// What is explained when nothing was chosen yet: a word's number and its position's.
+const FIRST = ["positional_encoding.encoded", [1, 0, 1]];
+
+const open = () => {
+  const [place, unknown] = state.open(location.hash.slice(1));
+  chosen = place < 0 && has(FIRST[0]) ? at(FIRST[0], ...FIRST[1]) : place;
+  if (data.panels) chosen = -1;
+  trail = [];
+  notice(unknown.length ? `The address names what this page does not have; it was left out: ${unknown.join(", ")}.` : "");
+  byId("runs").value = state.number;
+  byId("with").value = state.with;
+  build();
+  const tour = Number(new URLSearchParams(location.hash.slice(1)).get("tour") ?? -1);
+  if (tour >= 0 && tour < TOUR.length && !data.panels) tourTo(tour);
+};
+
+data.runs.forEach((run, number) => byId("runs").append(make("option", { value: number }, run.title)));
+byId("with").append(make("option", { value: -1 }, "nothing"));
+data.runs.forEach((run, number) => byId("with").append(make("option", { value: number }, run.title)));
+for (const id of ["runs", "with"]) byId(id).parentElement.hidden = data.runs.length < 2;
+byId("runs").addEventListener("change", () => {
+  const name = chosen >= 0 ? tensorOf(chosen).name : "";
+  const index = chosen >= 0 ? state.engine.index(chosen) : [];
+  state.choose(Number(byId("runs").value));
+  try {
+    chosen = name ? state.engine.place(name, index) : -1;
+  } catch {
+    chosen = -1;
+  }
+  trail = [];
+  notice(state.missing.length ? `This model has no ${state.missing.join(", ")}; what was changed there is left out.` : "");
+  build();
+  settle();
+});
+byId("with").addEventListener("change", () => {
+  state.compare(Number(byId("with").value));
+  settle();
+});
+byId("tour-open").hidden = !["memory", "logits", "cross_entropy.loss"].every(has);
+if (data.panels) {
+  document.body.classList.add("part");
+  document.querySelector("h1").textContent = data.title;
+  byId("lead").textContent = data.lead;
+  byId("tour-open").hidden = true;
+} else if (!byId("tour-open").hidden) byId("lead").hidden = false;
+shadow();
+open();
+window.addEventListener("hashchange", open);
+
+// For tests and tinkerers: names and indices are those of the trace in Python.
+window.twelve = {
+  get: (name, index = []) => state.engine.values[state.engine.place(name, index)],
+  set: (name, index, value) => {
+    if (typeof value !== "number" || Number.isNaN(value)) throw new TypeError(`${name} takes a number, not ${value}`);
+    change(state.engine.place(name, index), value);
+  },
+  grad: (name, index = []) => state.engine.gradients[state.engine.place(name, index)],
+  loss: () => (state.engine.target < 0 ? NaN : state.engine.values[state.engine.target]),
+  reset: () => {
+    state.reset();
+    settle();
+  },
+};
+document.body.dataset.ready = "true";

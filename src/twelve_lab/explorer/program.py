@@ -1,0 +1,236 @@
+"""A run as a program: for every named number its arithmetic, with nothing decided in advance.
+
+`explain` writes what was computed; here a lookup keeps its id, a mask its condition and a softmax
+its scores, so that whoever runs the program may change any number first.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from twelve_lab.course import find_step
+from twelve_lab.explain.expression import (
+    Apply,
+    Dot,
+    Expression,
+    Leaf,
+    Number,
+    Total,
+    call,
+    multiply,
+    replace,
+)
+from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along, reduced
+from twelve_lab.show.table import Labels, fitting
+
+if TYPE_CHECKING:
+    from twelve_lab.explain.record import Block
+    from twelve_lab.trace.trace import Trace
+
+
+def _along(name: str) -> Formula:
+    def write(at: Output) -> Expression:
+        cells, here = along(at)
+        return call(name, Number(here), *map(Leaf, cells))
+
+    return write
+
+
+def _embedding(at: Output) -> Expression:
+    *place, column = at.index
+    chosen = Leaf(int(at.cells(1)[tuple(place)]))
+    return call("pick", chosen, *map(Leaf, at.cells(0)[:, column].tolist()))
+
+
+def _gather(at: Output) -> Expression:
+    table, dim = at.cells(0), at.get("dim")
+    places = list(at.index)
+    places[dim % table.ndim] = slice(None)
+    chosen = Leaf(int(at.cells(2)[at.index]))
+    return call("pick", chosen, *map(Leaf, table[tuple(places)].tolist()))
+
+
+def _attention(at: Output) -> Expression | None:
+    """Write fused attention over its scores, with what the mask adds to each."""
+    if at.operation.output:
+        return None
+    *outer, query, feature = at.index
+    q, k, v = (at.cells(n)[tuple(outer)] for n in range(3))
+    scale = at.get("scale")
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    mask = at.get("attn_mask") or at.get("attn_bias")
+    added = None
+    if mask is not None:
+        added = mask.of.expand(*at.operation.shape[:-2], q.size(0), k.size(0))[(*outer, query)]
+    scores: list[Expression] = []
+    for key in range(k.size(0)):
+        left, right = (tuple(map(Leaf, row.tolist())) for row in (q[query], k[key]))
+        score: Expression = multiply(Dot(left, right), Number(scale))
+        if added is not None:
+            score = Apply("+", (score, Leaf(int(added[key]))))
+        if at.get("is_causal") and key > query:
+            score = Number(-math.inf)
+        scores.append(score)
+    weights = (call("safe_softmax", Number(key), *scores) for key in range(k.size(0)))
+    return Dot(tuple(weights), tuple(map(Leaf, v[:, feature].tolist())))
+
+
+LIVE: dict[str, Formula] = (
+    FORMULAS
+    | CONDITIONS
+    | {
+        "embedding": _embedding,
+        "gather": _gather,
+        "sigmoid": lambda at: call("sigmoid", at(0)),
+        "silu": lambda at: multiply(at(0), call("sigmoid", at(0))),
+        "logsumexp": lambda at: call("logsumexp", *map(Leaf, reduced(at))),
+        "_softmax": _along("softmax"),
+        "_safe_softmax": _along("safe_softmax"),
+        "_log_softmax": _along("log_softmax"),
+        **dict.fromkeys(
+            (
+                "_scaled_dot_product_flash_attention_for_cpu",
+                "_scaled_dot_product_flash_attention",
+                "_scaled_dot_product_efficient_attention",
+            ),
+            _attention,
+        ),
+    }
+)
+# What the engine of the page computes, beside sums and products.
+FUNCTIONS = frozenset(
+    "+ - * / ** neg == != < <= > >= max min IF AND OR NOT pick softmax safe_softmax log_softmax "
+    "logsumexp sigmoid abs ceil cos cosh erf erfc exp exp2 expm1 floor log log10 log1p log2 sin "
+    "sinh sqrt tan tanh trunc acos asin atan".split()
+)
+
+
+class Program:
+    """A run as plain data.
+
+    Attributes:
+        data: {"tensors": one entry each, in the order of the run, what was given first}. An entry
+            has the name, axes, shape, type and kind of its tensor, the words of its axes, its code
+            and step; `numbers` where it was given, else `trees`, one for each element. A tree is
+            the place of an element in the program, or [operation, part, ...]; ["#", x] is a
+            constant.
+    """
+
+    def __init__(self, trace: Trace, labels: Labels | None = None) -> None:
+        """Read a run.
+
+        Args:
+            trace: The run.
+            labels: Words for the indices of an axis, as `show` takes them.
+
+        Raises:
+            ValueError: The run holds nothing that can be explained, or an operation that the page
+                cannot compute.
+        """
+        if trace.graph is None or not len(trace):
+            raise ValueError("the run holds no tensor that can be explained")
+        self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
+        named = self.graph.record.named
+        # What was given first, then what was made, in the order of the run.
+        given = [block for name, block in named.items() if name not in trace]
+        self.blocks = given + [named[name] for name in trace]
+        self.starts: dict[int, int] = {}
+        places = 0
+        for block in self.blocks:
+            self.starts[block.start] = places
+            places += block.values.numel()
+        self.tree = cache(self._tree)
+        self.data = {"tensors": [self._tensor(block) for block in self.blocks]}
+
+    def _tree(self, cell: int) -> Expression:
+        made = self.graph.operation(cell, LIVE)
+        if made is None:
+            return self._leaf(cell)
+        return replace(made, self._operand)
+
+    def _operand(self, cell: int) -> Expression:
+        return Leaf(cell) if self._is_named(cell) else self.tree(cell)
+
+    def _leaf(self, cell: int) -> Expression:
+        return Leaf(cell) if self._is_named(cell) else Number(self.graph.record.value(cell))
+
+    def _is_named(self, cell: int) -> bool:
+        return self.graph.record.block(cell).start in self.starts
+
+    def _place(self, cell: int) -> int:
+        start = self.graph.record.block(cell).start
+        return self.starts[start] + cell - start
+
+    def _written(self, tree: Expression, name: str) -> Any:
+        if isinstance(tree, Leaf):
+            return self._place(tree.cell)
+        if isinstance(tree, Number):
+            value = float(tree.value)
+            return ["#", value if math.isfinite(value) else str(value)]
+        if isinstance(tree, Total):
+            return ["sum", *(self._written(part, name) for part in tree.parts)]
+        if isinstance(tree, Dot):
+            sides = (*tree.left, *tree.right)
+            return ["dot", *(self._written(part, name) for part in sides)]
+        if tree.name not in FUNCTIONS:
+            raise ValueError(f"{name}: the page cannot compute {tree.name}")
+        return [tree.name, *(self._written(part, name) for part in tree.parts)]
+
+    def _tensor(self, block: Block) -> dict[str, Any]:
+        entry = self.trace[block.name] if block.name in self.trace else None
+        step = find_step(entry.step) if entry is not None and entry.step else None
+        dtype = block.values.dtype
+        cells = range(block.start, block.start + block.values.numel())
+        trees = [self.tree(cell) for cell in cells]
+        made = any(tree != Leaf(cell) for tree, cell in zip(trees, cells, strict=True))
+        held = {"trees": [self._written(tree, block.name) for tree in trees]}
+        if not made:
+            held = {"numbers": [_plain(number) for number in block.numbers]}
+        return {
+            "name": block.name,
+            "axes": list(block.axes or ("",) * len(block.shape)),
+            "shape": list(block.shape),
+            "type": "bool"
+            if dtype == torch.bool
+            else "float"
+            if dtype.is_floating_point
+            else "int",
+            "weight": block.is_parameter,
+            "words": [self._words(block, axis) for axis in block.axes or ("",) * len(block.shape)],
+            "code": "" if entry is None else entry.code,
+            "step": f"{step.number} {step.title}" if step else "",
+            **held,
+        }
+
+    def _words(self, block: Block, axis: str) -> Any:
+        """Say where the words of an axis come from: a tensor of ids, a list, or nowhere."""
+        named = self.graph.record.named
+        role = axis
+        if axis in ("query", "key") and axis not in self.labels:
+            side = "src" if block.name.startswith("encoder") else "tgt"
+            role = "src" if axis == "key" and "cross_attention" in block.name else side
+        ids = named.get(role)
+        if (
+            ids is not None
+            and "vocab" in self.labels
+            and "batch" in block.axes
+            and block.shape[block.axes.index(axis)] == ids.shape[-1]
+            and not ids.values.dtype.is_floating_point
+        ):
+            return role
+        axes = tuple(role if each == axis else each for each in block.axes)
+        return fitting(self.labels, axes, block.shape).get(role) if axis else None
+
+
+def _type(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "bool"
+    return "float" if dtype.is_floating_point else "int"
+
+
+def _plain(number: float) -> float | str:
+    return +number if math.isfinite(number) else str(number)  # True and False as 1 and 0

@@ -1,0 +1,165 @@
+// What the reader has changed: applied to one or two runs, undone, remembered in the address.
+import { Engine } from "./engine.mjs";
+
+const KEPT = 200; // changes that can be undone
+
+export class State {
+  constructor(runs) {
+    this.runs = runs;
+    this.engines = new Map();
+    this.past = [];
+    this.losses = [];
+    this.number = 0;
+    this.with = -1;
+    this.choose(0);
+  }
+
+  engineOf(number) {
+    if (!this.engines.has(number)) this.engines.set(number, new Engine(this.runs[number]));
+    return this.engines.get(number);
+  }
+
+  get engine() {
+    return this.engineOf(this.number);
+  }
+
+  get other() {
+    return this.with < 0 || this.with === this.number ? null : this.engineOf(this.with);
+  }
+
+  // Take another configuration; what was changed is changed there too.
+  choose(number) {
+    const changes = this.engines.has(this.number) ? this.written() : {};
+    this.number = number;
+    this.#load(this.engine, changes);
+    this.before = this.engine.values.slice();
+    this.losses = [];
+    this.follow();
+  }
+
+  compare(number) {
+    this.with = number;
+    this.follow();
+  }
+
+  // Compute all that depends on what was changed.
+  follow() {
+    this.engine.run();
+    this.engine.back();
+    if (this.other) this.#load(this.other, this.written());
+  }
+
+  // A change begins: from here "before" is seen, and here undo returns to.
+  begin() {
+    this.past.push({ changes: this.written(), losses: [...this.losses] });
+    if (this.past.length > KEPT) this.past.shift();
+    this.before = this.engine.values.slice();
+  }
+
+  put(place, value) {
+    this.engine.put(place, value);
+    this.follow();
+  }
+
+  undo() {
+    const last = this.past.pop();
+    if (!last) return false;
+    this.before = this.engine.values.slice();
+    this.#load(this.engine, last.changes);
+    this.losses = last.losses;
+    this.follow();
+    return true;
+  }
+
+  reset() {
+    this.begin();
+    this.#load(this.engine, {});
+    this.losses = [];
+    this.follow();
+  }
+
+  learn(rate) {
+    const { engine } = this;
+    if (!this.losses.length) this.losses.push(engine.values[engine.target]);
+    engine.learn(rate);
+    this.losses.push(engine.values[engine.target]);
+  }
+
+  // The changes by the names of tensors: name -> [[element, number], ...].
+  written() {
+    const { engine } = this;
+    const found = {};
+    for (const [place, value] of engine.changes()) {
+      const tensor = engine.tensors[engine.home[place]];
+      (found[tensor.name] ??= []).push([place - tensor.start, value]);
+    }
+    return found;
+  }
+
+  // Begin an engine from its own numbers, then change what it has of these names.
+  #load(engine, changes) {
+    for (const place of engine.changes().keys()) engine.restore(place);
+    const missing = [];
+    for (const [name, numbers] of Object.entries(changes)) {
+      const tensor = engine.byName.get(name);
+      for (const [element, value] of numbers) {
+        if (tensor && element < tensor.size) engine.put(tensor.start + element, value);
+        else missing.push(name);
+      }
+    }
+    this.missing = [...new Set(missing)];
+    engine.run();
+    engine.back();
+  }
+
+  // The address of this state, behind the #.
+  address(chosen, extra = {}) {
+    const parts = new URLSearchParams();
+    parts.set("run", this.number);
+    if (this.other) parts.set("with", this.with);
+    if (chosen >= 0) {
+      const tensor = this.engine.tensors[this.engine.home[chosen]];
+      parts.set("at", `${tensor.name}:${chosen - tensor.start}`);
+    }
+    for (const [key, value] of Object.entries(extra)) parts.set(key, value);
+    for (const [name, numbers] of Object.entries(this.written())) {
+      parts.set(`set.${name}`, numbers.map(([element, value]) => `${element}:${value}`).join(","));
+    }
+    return parts.toString();
+  }
+
+  // Read an address; what does not fit is left out and told: [place chosen or -1, words].
+  open(address) {
+    const parts = new URLSearchParams(address);
+    const unknown = [];
+    const whole = (text, size) => {
+      const value = Number(text);
+      return text !== null && Number.isInteger(value) && value >= 0 && value < size ? value : -1;
+    };
+    const run = whole(parts.get("run") ?? "0", this.runs.length);
+    if (run < 0) unknown.push(`run=${parts.get("run")}`);
+    this.number = Math.max(run, 0);
+    this.with = parts.has("with") ? whole(parts.get("with"), this.runs.length) : -1;
+    const changes = {};
+    for (const [key, text] of parts) {
+      if (!key.startsWith("set.")) continue;
+      const tensor = this.engine.byName.get(key.slice(4));
+      const pairs = text.split(",").map((pair) => pair.split(":"));
+      const fits = pairs.every(
+        ([element, value]) => tensor && whole(element, tensor.size) >= 0 && value !== "" && !Number.isNaN(Number(value)),
+      );
+      if (fits) changes[key.slice(4)] = pairs.map(([element, value]) => [Number(element), Number(value)]);
+      else unknown.push(key);
+    }
+    this.#load(this.engine, changes);
+    this.before = this.engine.original;
+    this.losses = [];
+    this.past = [];
+    this.follow();
+    const [name, element] = (parts.get("at") ?? "").split(":");
+    const tensor = this.engine.byName.get(name);
+    const at = tensor ? whole(element ?? null, tensor.size) : -1;
+    if (name && at < 0) unknown.push(`at=${parts.get("at")}`);
+    return [at < 0 ? -1 : tensor.start + at, unknown];
+  }
+}
