@@ -93,7 +93,7 @@ lint: install ## check the style of the code and of the notebooks
 
 install: $(INSTALLED) ## make .venv and install what requirements.txt pins
 
-explorer: install ## write build/explorer.html, in which every number explains itself
+explorer: install ## write build/explorer.html, the live model: change any number
 	@$(RUN) -m twelve explorer build/explorer.html
 
 sheet: install ## write build/walk.xlsx, a live spreadsheet; ARGS="--heads 1" passes options

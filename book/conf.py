@@ -49,7 +49,7 @@ html_favicon = "static/icon.svg"
 html_static_path = ["static"]
 html_extra_path = ["extra"]
 html_css_files = ["book.css"]
-html_js_files = ["found.js"]
+html_js_files = ["found.js", "live.js"]
 html_use_index = False
 html_domain_indices = False
 html_copy_source = False
@@ -61,7 +61,7 @@ html_theme_options = {
     "navbar_persistent": [],
     "footer_content_items": ["extra-footer.html"],
     "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
-    "secondary_sidebar_items": {"**": ["page-toc.html"], "explorer": []},
+    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": []},
     "navigation_with_keys": True,
     "show_navbar_depth": 1,
     "show_toc_level": 2,

@@ -85,7 +85,6 @@ INSTRUMENT = """# {title}
 """
 # Between the course and these stand the workshops.
 CHAPTERS = {
-    "To play with": ["explorer"],
     "To look up": [
         "docs/glossary", "docs/mistakes", "Coverage <docs/coverage>", "docs/troubleshooting",
         "reference/index",
@@ -113,7 +112,10 @@ The notebook: [{step.number} {step.title}](../{step.notebook}).
 :language: python
 ```
 """
-READ_HERE = f"Read on here: [00 Start here]({STEPS[0].notebook})."
+LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model: change any number"></iframe>
+
+<a href="walk.html">The same on a page of its own</a>. The course begins here:
+[00 Start here]({STEPS[0].notebook})."""
 PREDICTED = {
     "tags": ["hide-output"],
     "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
@@ -172,8 +174,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
         yield "course.md", readme.replace("# Twelve Numbers", "# Overview", 1)
     else:
-        start = readme.replace("\n\n![", f"\n\n{READ_HERE}\n\n![", 1)
-        yield "index.md", start + _chapters(chapters)
+        yield "index.md", _home(readme) + _chapters(chapters)
     for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
@@ -197,6 +198,13 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
                     }
         yield name, nbformat.writes(notebook)
     yield from _reference(bound=bound)
+
+
+def _home(readme: str) -> str:
+    """Make the README a home page: first the live model, at the end how to install the course."""
+    opening, picture, rest = re.split(r"\n\n(!\[.+\))\n\n", readme, maxsplit=1)
+    install, lessons = rest.split("\n\n|", 1)
+    return f"{opening}\n\n{LIVE}\n\n|{lessons.rstrip()}\n\n## On your own machine\n\n{install}\n"
 
 
 def downloads(root: Path) -> dict[str, bytes]:

@@ -957,8 +957,10 @@ const shadow = () => {
   });
   paint();
   if (window.parent === window) return;
+  document.body.classList.add("framed");
   new ResizeObserver(() => {
-    window.parent.postMessage({ height: document.documentElement.scrollHeight }, "*");
+    const { bottom } = document.body.getBoundingClientRect();
+    window.parent.postMessage({ height: bottom + scrollY }, "*");
   }).observe(document.body);
 };
 

@@ -251,7 +251,7 @@ class Trace(Mapping[str, Traced]):
         ]
 
     def explorer(self, path: str | Path, labels: Labels | None = None) -> Path:
-        """Write a page in which every number of the run can be clicked and explains itself.
+        """Write a page on which every number of the run can be changed and explains itself.
 
         Args:
             path: The file, which a browser opens without a network.
@@ -261,8 +261,8 @@ class Trace(Mapping[str, Traced]):
             The file.
 
         Raises:
-            ValueError: The run was traced with explain=False or is empty, an operation has no
-                formula yet, or the page would be larger than 2 MB.
+            ValueError: The run was traced with explain=False or is empty, the page cannot compute
+                an operation, or it would be larger than 2 MB.
         """
         from twelve_lab.explorer import write_explorer
 

@@ -92,7 +92,7 @@ def test_the_book_has_a_page_for_everything():
     notebooks = {f"{path.relative_to(ROOT).with_suffix('')}.html" for path in pages(ROOT)}
     docs = {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
     modules = {f"reference/{path.stem}.html" for path in MODULES.values()}
-    others = {"index.html", "CONTRIBUTING.html", "explorer.html", "search.html", ALONE}
+    others = {"index.html", "CONTRIBUTING.html", "search.html", ALONE}
     assert len(modules) == 15
     assert notebooks | docs | modules | others <= set(PAGES)
 
@@ -174,7 +174,7 @@ def test_search_leads_to_the_place(tab, site, words, page):
 
 
 def test_the_pages_work_from_a_disk(tab):
-    for page in ("index.html", "notebooks/04_attention.html", "explorer.html"):
+    for page in ("index.html", "notebooks/04_attention.html", ALONE):
         opened(tab, (BOOK / page).as_uri())
     opened(tab, (BOOK / "notebooks" / "05_masks.html").as_uri())
     assert tab.locator("mjx-container svg").count() > 5
@@ -228,13 +228,25 @@ def test_next_and_previous_can_be_clicked(tab, site):
     tab.wait_for_url("**/04_attention.html")
 
 
-def test_the_explorer_works_inside_the_book(tab, site):
-    opened(tab, f"{site}/explorer.html")
+def test_the_live_model_opens_the_home_page_and_is_as_high_as_it_needs(tab, site):
+    opened(tab, f"{site}/index.html")
+    assert tab.locator("article p, article iframe").nth(1).evaluate("e => e.tagName") == "IFRAME"
     frame = tab.frame_locator("iframe.explorer")
-    frame.locator("td button, button.cell, [data-cell]").first.wait_for()
-    before = frame.locator("body").inner_text()
-    frame.locator("td button, button.cell, [data-cell]").last.click()
-    assert frame.locator("body").inner_text() != before
+    before = frame.locator("#learning .n").inner_text()
+    dial = frame.locator("#words input.n").last
+    dial.fill("0.9")
+    dial.press("Enter")
+    expect(frame.locator("#learning .n")).not_to_have_text(before)
+    inner = "document.scrollingElement.scrollHeight <= innerHeight"
+    tab.wait_for_function(f"frames[0].{inner.replace('innerHeight', 'frames[0].innerHeight')}")
+
+
+def test_the_live_model_is_dark_where_its_reader_chose_the_dark(tab, site):
+    opened(tab, f"{site}/index.html")
+    root = tab.frame_locator("iframe.explorer").locator("html")
+    for theme in ("dark", "light"):
+        tab.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        expect(root).to_have_attribute("data-theme", theme)
 
 
 @pytest.mark.parametrize("page", PAGES)

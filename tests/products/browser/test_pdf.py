@@ -66,19 +66,18 @@ TWO = """# Two
 Read [one](one.md) again, or [elsewhere](https://example.org).
 """
 THREE = f"# Three\n\n{'Words on paper. ' * 1500}\n\n## A late topic\n\nThe end.\n"
-FEW = {"The course": ["docs/one", "docs/two"], "To look up": ["docs/three", "explorer"]}
+FOUR = "# Four\n\nThe last.\n"
+FEW = {"The course": ["docs/one", "docs/two"], "To look up": ["docs/three", "docs/four"]}
 WHOLE = "the whole book"
 
 
 def few(root, bound):
-    """Give the pages of a book of four chapters, as tools/write_book.py gives those of the course.
-
-    The page of the explorer lies with the style sheets.
-    """
+    """Give the pages of a book of four chapters, as tools/write_book.py gives the course's."""
     assert bound
     lists = f"{write_book._contents(FEW)}{write_book._chapters(FEW)}"
     yield "index.md", f"# Twelve Numbers\n\nWords.\n\n{lists}"
-    yield from zip(("docs/one.md", "docs/two.md", "docs/three.md"), (ONE, TWO, THREE), strict=True)
+    for name, text in zip(("one", "two", "three", "four"), (ONE, TWO, THREE, FOUR), strict=True):
+        yield f"docs/{name}.md", text
 
 
 @pytest.fixture(scope="module", params=["four chapters", pytest.param(WHOLE, marks=WEEKLY)])
@@ -241,7 +240,7 @@ def test_the_headings_that_stand_once_are_topics(contents):
         ("Topics One", 3), ("A topic of one", 3), ("Two", 4), ("A topic of two", 4),
         ("Another topic", 4),
     ]  # fmt: skip
-    assert [title for title, _ in topics[5:]] == ["Three", "A late topic", "The explorer"]
+    assert [title for title, _ in topics[5:]] == ["Three", "A late topic", "Four"]
 
 
 def test_each_line_of_the_contents_leads_to_the_page_that_it_names(pdf, contents, number):

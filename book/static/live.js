@@ -1,0 +1,18 @@
+// The live model in its frame: as high as it needs, as dark or light as the page around it.
+addEventListener("DOMContentLoaded", () => {
+  const frames = [...document.querySelectorAll("iframe.explorer")];
+  const dress = () => {
+    const theme = document.documentElement.dataset.theme;
+    for (const frame of frames) frame.contentWindow.postMessage({ theme }, "*");
+  };
+  addEventListener("message", ({ source, data }) => {
+    const frame = frames.find((each) => each.contentWindow === source);
+    if (!frame || !(data?.height > 0)) return;
+    frame.style.height = `${Math.ceil(data.height)}px`;
+    dress();
+  });
+  new MutationObserver(dress).observe(document.documentElement, {
+    attributes: true,
+    attributeFilter: ["data-theme"],
+  });
+});
