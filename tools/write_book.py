@@ -112,7 +112,7 @@ The notebook: [{step.number} {step.title}](../{step.notebook}).
 :language: python
 ```
 """
-LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model: change any number"></iframe>
+LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model"></iframe>
 
 <a href="walk.html">The same on a page of its own</a>. The course begins here:
 [00 Start here]({STEPS[0].notebook})."""
@@ -202,7 +202,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
 
 def _home(readme: str) -> str:
     """Make the README a home page: first the live model, at the end how to install the course."""
-    opening, picture, rest = re.split(r"\n\n(!\[.+\))\n\n", readme, maxsplit=1)
+    opening, rest = re.split(r"\n\n!\[.+\)\n\n", readme, maxsplit=1)
     install, lessons = rest.split("\n\n|", 1)
     return f"{opening}\n\n{LIVE}\n\n|{lessons.rstrip()}\n\n## On your own machine\n\n{install}\n"
 
