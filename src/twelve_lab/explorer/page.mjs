@@ -967,9 +967,14 @@ const shadow = () => {
 // What is explained when nothing was chosen yet: a word's number and its position's.
 const FIRST = ["positional_encoding.encoded", [1, 0, 1]];
 
+const firstPlace = () => {
+  const tensor = state.engine.byName.get(FIRST[0]);
+  return tensor && FIRST[1].every((i, axis) => i < tensor.shape[axis]) ? at(FIRST[0], ...FIRST[1]) : -1;
+};
+
 const open = () => {
   const [place, unknown] = state.open(location.hash.slice(1));
-  chosen = place < 0 && has(FIRST[0]) ? at(FIRST[0], ...FIRST[1]) : place;
+  chosen = place < 0 ? firstPlace() : place;
   if (data.panels) chosen = -1;
   trail = [];
   notice(unknown.length ? `The address names what this page does not have; it was left out: ${unknown.join(", ")}.` : "");
