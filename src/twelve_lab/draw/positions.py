@@ -80,7 +80,8 @@ def rotation(table: Any, *, title: str) -> Drawing:
             steps[pair] = _step(angles)
         summary.append(
             f"columns {2 * pair} and {2 * pair + 1}, angle in degrees at each position: "
-            + " ".join(format_number(angle, 1) for angle in angles)
+            # From 0 to 360, as the picture goes round. Rounded first: -0.0 is no full turn.
+            + " ".join(format_number(round(angle, 1) % 360, 1) for angle in angles)
         )
     head = f"{pairs} unit {plural('circle', pairs)} with positions 0 to {len(values) - 1} as points"
     turns = [f"columns {2 * pair} and {2 * pair + 1} turn {step}" for pair, step in steps.items()]
