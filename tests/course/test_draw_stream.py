@@ -107,8 +107,8 @@ def test_two_runs_and_two_tokens_have_a_lane_each(pre, post):
     assert where["dog, pre-norm"] < where["dog, post-norm"]
     two = stream(pre, ENCODER, 0, (0, 1), sublayers=LOOK, labels=example.words)
     assert {"<pad>", "cat"} <= set(texts(two))
-    answer = numbers(pre, f"{ENCODER}.self_attention.output", 0, 0)
-    assert columns(two).count(answer) == 2
+    output = numbers(pre, f"{ENCODER}.self_attention.output", 0, 0)
+    assert columns(two).count(output) == 2
 
 
 def test_lanes_that_do_not_fit_beside_each_other_stand_below(pre):
@@ -168,18 +168,18 @@ def test_what_is_not_drawn_is_not_told(pre):
     assert not {"memory", "keys and values"} & set(texts(drawing))
     assert "memory" not in drawing.alt + drawing.summary
     assert {"self attention", "feed forward", "a = x + self attention"} <= set(texts(drawing))
-    assert texts(drawing).count("norm") == texts(drawing).count("answer") == 2
+    assert texts(drawing).count("norm") == texts(drawing).count("output") == 2
 
 
-def test_the_alt_text_tells_the_road(pre, companion):
+def test_the_alt_text_tells_the_path(pre, companion):
     alt = stream(pre, ENCODER, 1, 0, sublayers=LOOK, labels=example.words).alt
     assert alt == (
         f"{TITLE}. Dog, from left to right: x is 0.7000, 1.2000, 0.4000; look sees dog and fish, "
-        "reads -0.2020, 1.3131, -1.1111 behind a norm and answers -1.6546, -0.2090, -0.1030; "
+        "reads -0.2020, 1.3131, -1.1111 behind a norm and adds -1.6546, -0.2090, -0.1030; "
         "y = x + look is -0.9546, 0.9910, 0.2970."
     )
     wide = stream(companion, DECODER, 1, 3).alt
-    assert "and answers; a = x + self attention;" in wide and not re.search(r"\d\.\d{4}", wide)
+    assert "and adds; a = x + self attention;" in wide and not re.search(r"\d\.\d{4}", wide)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -231,7 +231,7 @@ def test_the_stream_ends_where_the_last_norm_begins(pre):
     assert place["y = a + feed forward"] < end < place["memory"] - 0.3
 
 
-def test_the_last_norm_must_read_the_end_of_the_road(pre, companion):
+def test_the_last_norm_must_read_the_end_of_the_stream(pre, companion):
     with pytest.raises(ValueError, match=r"norm of memory reads numbers of mean 0\.0112, but .*"):
         stream(pre, ENCODER, sublayers=LOOK, last_norm=True)
     with pytest.raises(ValueError, match="norm of memory reads"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CELL = 0.3  # the height of a number
 RISE = 0.35  # the room for an arrow up or down
-BEFORE, AFTER = 0.3, 0.36  # from a column to the answer above the next sum, and from there on
+BEFORE, AFTER = 0.3, 0.36  # from a column to the output above the next sum, and from there on
 NORM = 0.6  # the room for an arrow along the stream, with its word
 BAND = 0.1  # from the columns of the stream to the edge of their ground
 BOX, PADDING = 0.5, 0.12
@@ -63,7 +63,7 @@ def stream(
     Raises:
         KeyError: A tensor of the stream is not in the run.
         ValueError: There is no such sentence or position, nothing is left to be drawn, a sum of
-            the run is not what went in plus the answer, or the last norm reads something else.
+            the run is not what went in plus the output, or the last norm reads something else.
     """
     runs = [trace] if isinstance(trace, Mapping) else list(trace)
     positions = [position] if isinstance(position, int) else list(position)
@@ -167,10 +167,10 @@ class _Painter:
         canvas, middle = self.canvas, self.top + self.height / 2
         side = self.top - RISE - self.height
         reading, adding = left + self.cell / 2, left + self.cell * 1.5 + self.before
-        answer = adding - self.cell / 2
+        output = adding - self.cell / 2
 
-        canvas.box(left, self.box, answer + self.cell - left, BOX, fill=SPOTLIGHT, edge=INK, line=1)
-        centre, box = (left + answer + self.cell) / 2, self.box + BOX / 2
+        canvas.box(left, self.box, output + self.cell - left, BOX, fill=SPOTLIGHT, edge=INK, line=1)
+        centre, box = (left + output + self.cell) / 2, self.box + BOX / 2
         shift = LINE / 2 if part.looks else 0.0
         canvas.text(centre, box - shift, part.words, bold=True)
         canvas.text(centre, box + shift, part.looks, size=SMALL_SIZE)
@@ -187,13 +187,13 @@ class _Painter:
             canvas.arrow((reading, self.top), (reading, self.box + BOX))
         canvas.arrow((adding, self.box + BOX), (adding, side))
         words = self.box + BOX + RISE / 2 - 0.03
-        canvas.text(adding + 0.08, words, "answer", size=SMALL_SIZE, align="left")
-        self._draw_column(part.answer, answer, side)
+        canvas.text(adding + 0.08, words, "output", size=SMALL_SIZE, align="left")
+        self._draw_column(part.output, output, side)
         canvas.arrow((adding, side + self.height), (adding, middle - PLUS))
 
         canvas.line([(left + self.cell, middle), (adding - PLUS, middle)], width=STREAM)
         canvas.text(adding, middle - 0.02, "\N{CIRCLED PLUS}", size=PLUS_SIZE)
-        after = answer + self.cell + AFTER
+        after = output + self.cell + AFTER
         canvas.arrow((adding + PLUS, middle), (after, middle), width=STREAM)
         self._draw_column(part.sum, after, self.top)
         self._label(part.equation, after)
@@ -261,7 +261,7 @@ def _in_words(lane: Stream, detail: int) -> str:
     for part in lane.sublayers:
         reads = numbers(part.reads, at=2) + " behind a norm" if part.reads else " without a norm"
         sees = f" {part.looks}," if part.looks else ""
-        parts.append(f"{part.words}{sees} reads{reads} and answers{numbers(part.answer)}")
+        parts.append(f"{part.words}{sees} reads{reads} and adds{numbers(part.output)}")
         parts.append(f"{part.equation}{numbers(part.sum, ' is ')}")
         if part.leaves:
             parts.append(f"its norm {part.leaves.label}{numbers(part.leaves, ' is ')}")

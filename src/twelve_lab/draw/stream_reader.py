@@ -36,12 +36,12 @@ class Column(NamedTuple):
 
 
 class Sublayer(NamedTuple):
-    """What one sublayer reads, what it answers, and what becomes of the stream."""
+    """What one sublayer reads, what it puts out, and what becomes of the stream."""
 
     words: str
     looks: str  # which positions an attention sees; "" for other sublayers
     reads: Column | None  # behind the norm; None where it reads the stream itself
-    answer: Column
+    output: Column
     sum: Column
     equation: str
     leaves: Column | None  # what a norm behind the sum gives
@@ -50,7 +50,7 @@ class Sublayer(NamedTuple):
     @property
     def columns(self) -> list[Column]:
         """List the columns in the order of the run."""
-        return [c for c in (self.reads, self.answer, self.sum, self.leaves) if c]
+        return [c for c in (self.reads, self.output, self.sum, self.leaves) if c]
 
 
 class Stream(NamedTuple):
@@ -153,23 +153,23 @@ class StreamReader:
 
     def _is_pre(self, path: str) -> bool:
         """Tell whether the norm ran before the sublayer."""
-        norm, answer = f"{path}_residual.norm.output", f"{path}.output"
-        ran = [name for name in self.trace if name in (norm, answer)]
-        return ran == [norm, answer]
+        norm, output = f"{path}_residual.norm.output", f"{path}.output"
+        ran = [name for name in self.trace if name in (norm, output)]
+        return ran == [norm, output]
 
     def _read_sublayer(self, sublayer: str, words: str, letter: str, x: Column) -> Sublayer:
         path = f"{self.layer}.{sublayer}"
         is_pre, term = self._is_pre(path), f"{x.label} + {words}"
         normed = self._column("norm" if is_pre else letter, f"{path}_residual.norm.output")
-        answer = self._column("answer", f"{path}.output")
+        output = self._column("output", f"{path}.output")
         added = self._column(letter if is_pre else term, f"{path}_residual.added")
-        _check_sum(x, answer, added)
+        _check_sum(x, output, added)
         keys = self.trace["memory" if sublayer == ACROSS else x.name]
         return Sublayer(
             words,
             self._looks(path, keys),
             normed if is_pre else None,
-            answer,
+            output,
             added,
             f"{letter} = {term}" if is_pre else term,
             None if is_pre else normed,
@@ -204,14 +204,14 @@ class StreamReader:
         return [index_name(entry.axes[1], names[position]) for position in positions]
 
 
-def _check_sum(x: Column, answer: Column, added: Column) -> None:
+def _check_sum(x: Column, output: Column, added: Column) -> None:
     """Refuse a sum that is none, as in a run with dropout."""
-    expected = x.values + answer.values
+    expected = x.values + output.values
     if torch.allclose(expected, added.values):
         return
     worst = int((expected - added.values).abs().argmax())
-    terms = [cell_text(column.values[worst].item()) for column in (x, answer, added)]
+    terms = [cell_text(column.values[worst].item()) for column in (x, output, added)]
     raise ValueError(
-        f"stream: {x.name} plus {answer.name} is not {added.name}: "
+        f"stream: {x.name} plus {output.name} is not {added.name}: "
         f"at d_model {worst}, {terms[0]} + ({terms[1]}) is not {terms[2]}"
     )
