@@ -1,4 +1,4 @@
-"""Step 11: what looking back and looking across invite."""
+"""Step 11: what self-attention and cross-attention in one layer invite."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
@@ -102,7 +102,7 @@ cross_value_target = mistake(
 mistake(
     cross_attention,
     "cross-memory-unused",
-    "The words look at their own sentence and never hear the other one: take keys and values from "
+    "The words look at their own sentence and never at the other one: take keys and values from "
     "the memory.",
     line=(_ACROSS, "attention(x, x, x, src_mask)"),
     refused_in={"all sizes differ"},
@@ -151,7 +151,7 @@ misconception(
 )
 misconception(
     cross_attention,
-    "The memory asks here and the target answers: it is the target that asks.",
+    "Here the memory asks and the target is looked at: it is the target that asks.",
     line=(_ACROSS, "attention(memory, x, x, tgt_mask)"),
 )
 misconception(
@@ -221,7 +221,7 @@ misconception(
 )
 misconception(
     target_mask,
-    "You hid padding as well: here only the order of the places counts.",
+    "You hid padding as well: here only the order of the positions counts.",
     line=("size(1))", "size(1)) & padding_mask(tgt)"),
 )
 misconception(
@@ -289,7 +289,7 @@ def _write_sentence(
 mistake(
     decoder,
     "causal-missing",
-    "The decoder's layers do not get the causal mask, so each word hears the one it must predict: "
+    "The decoder's layers do not get the causal mask, so each word sees the one it must predict: "
     "hand it to each.",
     line=("layer(x, memory, tgt_mask", "layer(x, memory, None"),
     hidden_in={"one word"},
@@ -347,7 +347,7 @@ misconception(
 )
 misconception(
     decoder,
-    "The stream stands in place of the memory: what was read is never heard.",
+    "The stream stands in place of the memory: what was read is never looked at.",
     line=("layer(x, memory", "layer(x, x"),
 )
 misconception(
@@ -474,7 +474,7 @@ misconception(
 )
 misconception(
     decoder_layer,
-    "You look across before you look back, and each with the norm of the other.",
+    "Your cross-attention comes before self-attention, and each has the norm of the other.",
     by=_with(lambda norms, *masks: ([norms[1], norms[0], norms[2]], *masks), order=(1, 0, 2)),
 )
 misconception(
@@ -482,10 +482,12 @@ misconception(
     "The norms stand behind the sublayers, and are due in front of them.",
     adds=(lambda x, sublayer, norm: x + norm(sublayer(x)),) * 3,
 )
-misconception(decoder_layer, "You never call across, so what was read is not heard.", order=(0, 2))
+misconception(
+    decoder_layer, "You never call across, so what was read is not looked at.", order=(0, 2)
+)
 misconception(
     decoder_layer,
-    "The two masks have changed places: looking back goes with tgt_mask, looking across with "
+    "The two masks have changed places: self-attention goes with tgt_mask, cross-attention with "
     "src_mask.",
     by=_with(lambda norms, tgt_mask, src_mask: (norms, src_mask, tgt_mask)),
 )
@@ -554,7 +556,7 @@ def dots(
 
 misconception(
     dots,
-    "You counted the target half as a block: may the first place hear the second?",
+    "You counted the target half as a block: may the first position look at the second?",
     causal=False,
 )
 misconception(
@@ -566,22 +568,20 @@ misconception(
 misconception(
     dots,
     "Either the diagonal is missing, or padding was taken off both sentences: only batch 0 "
-    "has any, and a place hears itself.",
+    "has any, and each position depends on itself.",
     diagonal=False,
 )
 misconception(dots, "That is batch 0 alone: the map shows both sentences.", batches=(0,))
 misconception(dots, "That is batch 1 alone: the map shows both sentences.", batches=(1,))
+misconception(dots, "That is the source half alone: the target looks at itself, too.", halves=(1,))
 misconception(
-    dots, "That is the source half alone: the places look back at themselves, too.", halves=(1,)
-)
-misconception(
-    dots, "That is the target half alone: the places look across at the source, too.", halves=(0,)
+    dots, "That is the target half alone: the target looks at the source, too.", halves=(0,)
 )
 
 
 @question(options=("memory", "mask", "both"), measures="that a mask belongs to its keys")
 def stays(*, both_sentences: bool = True) -> frozenset[str]:
-    """what can be turned round while the answer stays"""
+    """what can be reversed while the answer stays"""
     x, memory, attention, *masks = _cross_attention_cases()["twelve numbers"]
     first = 0 if both_sentences else 1
     x, memory, masks = x[first:], memory[first:], [mask[first:] for mask in masks]
@@ -606,22 +606,22 @@ misconception(
 )
 misconception(
     stays,
-    "The mask has stayed where it was: which place does it hide now?",
+    "The mask has stayed where it was: which position does it hide now?",
     by=lambda: stays(both_sentences=False) - {"mask", "both"},
 )
 misconception(
     stays,
-    "With the memory alone turned, which place does the mask hide?",
+    "With the memory alone reversed, which position does the mask hide?",
     by=lambda: stays(both_sentences=False) - {"mask"},
 )
 misconception(
     stays,
-    "The memory has stayed where it was: which of its places is hidden now?",
+    "The memory has stayed where it was: which of its positions is hidden now?",
     by=lambda: stays(both_sentences=False) - {"memory", "both"},
 )
 misconception(
     stays,
-    "With the mask alone turned, which place is hidden?",
+    "With the mask alone reversed, which position is hidden?",
     by=lambda: stays(both_sentences=False) - {"memory"},
 )
 misconception(

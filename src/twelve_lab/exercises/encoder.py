@@ -188,7 +188,7 @@ mistake(
 mistake(
     encoder,
     "padding-mask-missing",
-    "Somewhere the padding of the source is not hidden, so words hear it: hand src_mask to every "
+    "Somewhere the padding of the source is not hidden, so words see it: hand src_mask to every "
     "look at the source.",
     line=("layer(x, src_mask)", "layer(x, None)"),
     hidden_in={"no padding"},
@@ -393,7 +393,7 @@ def memory_shape() -> tuple[int, ...]:
 def without_thinking(
     *, add: Callable[[Tensor, Tensor], Tensor] = torch.add, last_norm: bool = True, word: int = 1
 ) -> list[float]:
-    """the memory of fish, three numbers, where the feed-forward layer answers zeros"""
+    """the memory of fish, three numbers, where the feed-forward layer gives zeros"""
     encoder = example.model().encoder.requires_grad_(False)
     layer = encoder.layers[0]
     x = layer.self_attention_residual(vectors(), lambda q: layer.self_attention(q, q, q))
@@ -428,19 +428,19 @@ def _who_hears(mask: Tensor) -> frozenset[str]:
 
 @question(options=tuple(example.vocabulary), measures="reading two joined masks as a map")
 def who_hears() -> frozenset[str]:
-    """the words that hear another word, under padding mask and causal mask"""
+    """the words that depend on another word, under padding mask and causal mask"""
     return _who_hears(example.src_mask & causal_mask(2))
 
 
 again(who_hears, "causal-triu", by=lambda: _who_hears(example.src_mask & causal_mask(2).mT))
 misconception(
     who_hears,
-    'You let "cat" hear "<pad>", which the padding mask hides from every look.',
+    'You let "cat" look at "<pad>", which the padding mask hides from every look.',
     by=lambda: _who_hears(causal_mask(2)),
 )
 misconception(
     who_hears,
-    "That is the map under the padding mask alone: now later places are hidden as well.",
+    "That is the map under the padding mask alone: now later positions are hidden as well.",
     by=lambda: _who_hears(example.src_mask),
 )
 misconception(
@@ -450,7 +450,7 @@ misconception(
 )
 misconception(
     who_hears,
-    '"<pad>" stands first in its sentence: which places may it look at?',
+    '"<pad>" stands first in its sentence: which positions may it look at?',
     by=lambda: _who_hears(example.src_mask) - {"dog"},
 )
 misconception(

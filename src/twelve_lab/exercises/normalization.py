@@ -85,8 +85,8 @@ again(layer_norm, "ln-unbiased", line=("correction=0, ", ""))
 mistake(
     layer_norm,
     "ln-sequence",
-    "You normalised over the sentence, so that words hear of each other: normalise each word's own "
-    "features, the last axis (-1).",
+    "You normalised over the sentence, so that words depend on each other: normalise each word's "
+    "own features, the last axis (-1).",
     dim=-2,
     plant=Plant("normalization", _over("-1"), _over("1 if x.ndim == 3 else -1")),
 )
@@ -94,8 +94,8 @@ again(layer_norm, "ln-sequence", dim=1)
 mistake(
     layer_norm,
     "ln-batch",
-    "You normalised across the batch, so that sentences hear of each other: normalise each word's "
-    "own features, the last axis (-1).",
+    "You normalised across the batch, so that sentences depend on each other: normalise each "
+    "word's own features, the last axis (-1).",
     dim=0,
     plant=Plant("normalization", _over("-1"), _over("0 if x.ndim == 3 else -1")),
 )
@@ -120,8 +120,8 @@ mistake(
 )
 whole_sentence = misconception(
     layer_norm,
-    "You normalised a sentence as a whole, over its words and features, so that words hear of each "
-    "other: normalise each word's own features, the last axis (-1).",
+    "You normalised a sentence as a whole, over its words and features, so that words depend on "
+    "each other: normalise each word's own features, the last axis (-1).",
     line=("x, dim,", "x, (-2, -1),"),
 )
 misconception(

@@ -66,7 +66,7 @@ mistake(
     residual,
     "residual-overwritten",
     "You normalised x itself, and the sum starts from the normalised numbers: keep x as it came "
-    "and give the norm's answer to the sublayer alone.",
+    "and give the norm's output to the sublayer alone.",
     line=("return x + sublayer(norm(x))", "x = norm(x)\n    return x + sublayer(x)"),
     plant=Plant(
         "residual",
@@ -77,7 +77,7 @@ mistake(
 mistake(
     residual,
     "residual-missing",
-    "You return what the sublayer answers and have lost x: add the answer to x.",
+    "You return what the sublayer gives and have lost x: add its output to x.",
     line=("x + ", ""),
     plant=Plant("residual", "= x + update\n            return", "= update\n            return"),
 )
@@ -104,7 +104,7 @@ norm_order = mistake(
 )
 misconception(
     residual,
-    "You normalised what the sublayer answers: normalise what it is given.",
+    "You normalised what the sublayer gives: normalise what it is given.",
     line=("sublayer(norm(x))", "norm(sublayer(x))"),
 )
 misconception(
@@ -120,10 +120,10 @@ misconception(
 )
 misconception(
     residual,
-    "You took x away from the answer: add the two.",
+    "You took x away from the output: add the two.",
     line=("x + sublayer(norm(x))", "sublayer(norm(x)) - x"),
 )
-misconception(residual, "You took the answer away from x: add the two.", line=("+", "-"))
+misconception(residual, "You took the output away from x: add the two.", line=("+", "-"))
 misconception(
     residual,
     "The sublayer is never called: it is to work on norm(x).",
@@ -222,17 +222,17 @@ def each_reads_the_input(
 
 misconception(
     residual_stack,
-    "Only the last sublayer is heard: what comes out of one sum must go into the next.",
+    "Only the last sublayer counts: what comes out of one sum must go into the next.",
     line=("sublayers, norms,", "sublayers[-1:], norms[-1:],"),
 )
 misconception(
     residual_stack,
-    "Only the first sublayer is heard: does return stand inside the loop?",
+    "Only the first sublayer counts: does return stand inside the loop?",
     line=("    return", "        return"),
 )
 misconception(
     residual_stack,
-    "Only the first sublayer is heard, and last_norm never: does return stand inside the loop?",
+    "Only the first sublayer counts, and last_norm never: does return stand inside the loop?",
     line=("    return last_norm(x)", "        return x"),
 )
 misconception(
@@ -245,9 +245,9 @@ misconception(
 )
 
 
-@question(measures="a slope as a table of outputs by inputs")
+@question(measures="a gradient as a table of outputs by inputs")
 def slopes_shape() -> tuple[int, ...]:
-    """the slopes of every output with every input, at the companion's sizes -> (batch out, seq
+    """the gradients of every output with every input, at the companion's sizes -> (batch out, seq
     out, d_model out, batch in, seq in, d_model in)
     """
     sizes = example.SIZES
@@ -258,13 +258,13 @@ def slopes_shape() -> tuple[int, ...]:
 
 misconception(
     slopes_shape,
-    "That is the shape of the output alone: each of its numbers has a slope with each number of "
+    "That is the shape of the output alone: each of its numbers has a gradient with each number of "
     "the input.",
     by=lambda: slopes_shape()[:3],
 )
 misconception(
     slopes_shape,
-    "That is the table of one token with itself, as the lesson cut it out: which axes do all "
+    "That is the table of one token with itself, as the section cuts it out: which axes do all "
     "tokens need?",
     by=lambda: slopes_shape()[2:6:3],
 )
@@ -276,7 +276,7 @@ misconception(
 )
 misconception(
     slopes_shape,
-    "The jacobian does not know that sentences have nothing to do with each other: their slopes "
+    "The jacobian does not know that sentences have nothing to do with each other: their gradients "
     "are in it too, all of them 0.",
     by=lambda: (*slopes_shape()[:3], 5, 24),
 )
@@ -295,7 +295,7 @@ misconception(
 def one_sum(
     *, add: Callable[[Tensor, _Layer, _Layer], Tensor] = residual, factor: float = 3
 ) -> list[float]:
-    """pre-norm, where the sublayer answers three times what it is given; four numbers"""
+    """pre-norm, where the sublayer gives three times what it is given; four numbers"""
     x, norm = torch.tensor([5.0, 5, 7, 7]), LayerNorm(4)
     # On paper there is no eps.
     return add(x, lambda normed: factor * normed, norm).round(decimals=4).tolist()
@@ -304,21 +304,17 @@ def one_sum(
 for _id, (_add,) in residual.mistakes.items():
     again(one_sum, _id, add=_add)
 again(one_sum, "ln-unbiased", factor=3 * math.sqrt(3 / 4))
-misconception(
-    one_sum, "You added what the sublayer is given: it answers three times that.", factor=1
-)
-misconception(
-    one_sum, "You took away what the sublayer answers: a residual sum adds it.", factor=-3
-)
+misconception(one_sum, "You added what the sublayer is given: it gives three times that.", factor=1)
+misconception(one_sum, "You took away what the sublayer gives: a residual sum adds it.", factor=-3)
 
 
 @question(
     decimals=2,
-    measures="that paths multiply as 1 + slope",
+    measures="that paths multiply as 1 + gradient",
     worked="(1 + 0.5) * (1 - 0.5) * (1 + 2)",
 )
 def three_slopes() -> float:
-    """the slope of three sums, one number"""
+    """the gradient of three sums, one number"""
     x = point = torch.tensor(1.0, requires_grad=True)
     for slope in _SLOPES:
         x = residual(x, partial(torch.mul, slope), lambda x: x)
@@ -327,8 +323,8 @@ def three_slopes() -> float:
 
 misconception(
     three_slopes,
-    "You multiplied the slopes of the bare sublayers: each stands in a sum, so what is the slope "
-    "of one sum?",
+    "You multiplied the gradients of the bare sublayers: each stands in a sum, so what is the "
+    "gradient of one sum?",
     by=lambda: math.prod(_SLOPES),
 )
 misconception(
@@ -339,25 +335,25 @@ misconception(
 misconception(
     three_slopes,
     "As if all three read the same x, in one sum: each reads the sum before it, and in a row "
-    "slopes multiply.",
+    "gradients multiply.",
     by=lambda: 1 + sum(_SLOPES),
 )
 misconception(
     three_slopes,
-    "You added the slopes of the three sums: in a row slopes multiply.",
+    "You added the gradients of the three sums: in a row gradients multiply.",
     by=lambda: 3 + sum(_SLOPES),
 )
 misconception(
     three_slopes,
-    "You added the slopes of the bare sublayers: each stands in a sum of its own, and in a row "
-    "slopes multiply.",
+    "You added the gradients of the bare sublayers: each stands in a sum of its own, and in a row "
+    "gradients multiply.",
     by=lambda: sum(_SLOPES),
 )
 
 
 @question(decimals=2, measures="that silent post-norm layers still norm")
 def silent(*, add: Callable[[Tensor, _Layer, _Layer], Tensor] = norm_order.wrong) -> list[float]:
-    """what ten post-norm layers make of 8 6 14 0 if all sublayers answer 0"""
+    """what ten post-norm layers make of 8 6 14 0 if all sublayers give 0"""
     x, norm = torch.tensor(_TOKEN), LayerNorm(4)
     for _ in range(20):
         x = add(x, torch.zeros_like, norm)
