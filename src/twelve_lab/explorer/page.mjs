@@ -427,7 +427,7 @@ const PANELS = {
       words.textContent = said;
       curve.setAttribute("aria-label", said);
     });
-    const loss = make("p", { class: "loss" }, "loss ", numberNode(state.engine.target, false, "loss"));
+    const loss = make("p", { class: "loss" }, "loss ", numberNode(state.engine.target));
     return make("div", {}, loss, make("div", { class: "bar" }, run, step, make("label", {}, "rate ", rate)), curve, words);
   },
 };
