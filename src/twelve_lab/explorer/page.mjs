@@ -439,17 +439,18 @@ const argmax = (values, start, count) => {
 };
 
 const WALK = [
-  { id: "words", title: "Words: three numbers each", panel: "words", side: "src",
-    note: "Choose a word. Drag a number sideways, type one, or use the arrow keys." },
-  { id: "encoder", title: "The encoder: who attends to whom", panel: "attention", of: "encoder.layers.0.self_attention",
-    note: "A row is a query, a column a key; each row adds up to 1." },
-  { id: "memory", title: "Memory: what the encoder hands over", panel: "table", of: "memory" },
-  { id: "target", title: "The target so far", panel: "words", side: "tgt",
-    note: "The decoder reads these and says which word comes next." },
-  { id: "cross", title: "The decoder attends to the source", panel: "attention", of: "decoder.layers.0.cross_attention" },
-  { id: "output", title: "The decoder's numbers", panel: "table", of: "decoder_output" },
+  { id: "words", title: "Words", panel: "words", side: "src",
+    note: "Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word." },
+  { id: "encoder", title: "Encoder self-attention", panel: "attention", of: "encoder.layers.0.self_attention",
+    note: "A row is a query, a column a key; each row of a head adds up to 1." },
+  { id: "memory", title: "Memory", panel: "table", of: "memory", note: "What the encoder hands over." },
+  { id: "target", title: "Target so far", panel: "words", side: "tgt",
+    note: "What is written already; the decoder says what comes next." },
+  { id: "cross", title: "Cross-attention", panel: "attention", of: "decoder.layers.0.cross_attention",
+    note: "The target asks, the memory answers." },
+  { id: "output", title: "Decoder output", panel: "table", of: "decoder_output", note: "The logits are made of these." },
   { id: "prediction", title: "Which word is next?", panel: "prediction" },
-  { id: "learning", title: "Loss, and learning", panel: "learn" },
+  { id: "learning", title: "Loss", panel: "learn" },
 ];
 
 const walk = () => {
@@ -741,7 +742,7 @@ const say = () => {
   }, 300);
 };
 
-// What a phone shows below, whatever is on the screen.
+// Below stands what the model says, whatever part of the page is on the screen.
 const foot = () => {
   let node = byId("foot");
   if (data.panels || state.engine.target < 0) return node?.remove();
