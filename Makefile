@@ -105,7 +105,7 @@ book: $(WITH)book $(PAGES) ## write the course as pages into build/book, to be r
 pdf: $(WITH)book $(PAGES) ## print the course into build/twelve-numbers.pdf
 	@$(RUN) -m tools.write_pdf
 
-slides: $(WITH)book $(PAGES) ## write a deck of slides for each notebook into build/slides
+slides: $(WITH)book $(PAGES) ## write a deck of slides for each lesson into build/slides
 	@$(RUN) -m tools.write_slides
 
 browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and a notebook in a real browser

@@ -42,12 +42,30 @@
     }
   };
 
+  // How far a picture of 100 dots an inch may be blown up, how wide one may be for its height to
+  // stand beside heading and words, where it can be larger than below them, and how small a picture
+  // may become before the words, which are spoken anyway, give way to it.
+  const [ZOOM, BESIDE, SMALL] = [1.8, 1.8, 0.96];
+  const place = (picture) => {
+    picture.style.maxWidth = `min(100%, ${ZOOM * picture.naturalWidth}px)`;
+    const beside = picture.naturalWidth < BESIDE * picture.naturalHeight;
+    picture.closest("section").classList.toggle("halves", beside);
+  };
+
+  const clear = (picture) => {
+    const { width, height } = picture.getBoundingClientRect();
+    if (Math.min(width / picture.naturalWidth, height / picture.naturalHeight) > SMALL) return;
+    picture.closest("section").querySelectorAll(".words .text").forEach((text) => text.remove());
+  };
+
   const start = async () => {
     await MathJax.startup.promise;
     // The speaker's view takes over the notes without the style that hides what is read aloud.
     document.querySelectorAll(".notes mjx-assistive-mml").forEach((part) => part.remove());
     await Promise.all([...document.images].map((picture) => picture.decode()));
+    document.querySelectorAll(".figure img").forEach(place);
     document.querySelectorAll(".slides > section").forEach(fit);
+    document.querySelectorAll(".figure img").forEach(clear);
     document.body.classList.remove("laying");
     await Reveal.initialize({
       width: 1280,

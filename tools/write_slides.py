@@ -1,4 +1,4 @@
-"""Writes a deck of slides for each notebook, and a page that lists the decks.
+"""Writes a deck of slides for each lesson, and a page that lists the decks; workshops have none.
 
 Usage: python -m tools.write_slides [FOLDER]
 
@@ -55,7 +55,7 @@ class Deck(NamedTuple):
 
 
 def decks(notebooks: Path = NOTEBOOKS) -> list[Deck]:
-    """Cut every notebook of the course into slides.
+    """Cut every lesson of the course into slides.
 
     Args:
         notebooks: The folder of the notebooks.

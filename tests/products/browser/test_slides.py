@@ -24,6 +24,8 @@ BY_TURNS = [
 WORDS, NUMBERS = 18, 16
 # The smallest type in a picture, as it is stored (10.5 points at 100 dots an inch) and shown.
 STORED, SHOWN = 14.6, 14.0
+# The share of its size at which a picture has more room than it needs.
+ROOMY = 1.05
 
 # An equation in HTML, but not in code.
 EQUATION = re.compile(r"\$\$.+?\$\$|\$[^$]+\$", re.S)
@@ -140,10 +142,7 @@ def words_of(text: str) -> list[str]:
 
 def steps(deck: Deck) -> list[int]:
     """Count what comes step by step on each slide; none on the last one, which leads on."""
-    return [
-        sum(piece.step + piece.html.count('class="result fragment"') for piece in slide.shown)
-        for slide in deck.slides
-    ] + [0]
+    return [sum(piece.step for piece in slide.shown) for slide in deck.slides] + [0]
 
 
 def told(deck: Deck) -> list[list[list[str]]]:
@@ -211,6 +210,13 @@ def test_the_smallest_type_in_a_figure_can_be_read(printed, cut):
     assert len(shares) == len(
         {slide.heading for slide in cut[file].slides for piece in slide.looks if piece.alt}
     )
+    shown = tab.locator(".pdf-page > section:has(.words .text)").evaluate_all(
+        "all => all.map((slide) => slide.querySelector('h1, h2').textContent)"
+    )
+    # Words give way to a figure that needs their room, and to no other.
+    told = {text_of(slide.heading) for slide in cut[file].slides if slide.words and slide.looks}
+    lost = [heading for heading in shares if heading in told and heading not in shown]
+    assert [heading for heading in lost if shares[heading] > ROOMY] == []
     sizes = {heading: STORED * share for heading, share in shares.items()}
     assert {heading: size for heading, size in sizes.items() if size < SHOWN} == {}
 
