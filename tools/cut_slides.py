@@ -160,7 +160,7 @@ class _Deck:
         if chosen == "skip":
             kinds = [kind for kind, _ in parts]
             about = kinds.index("heading") if "heading" in kinds and before != "skip" else 0
-            parts, chosen = parts[:about], "notes" if before == "notes" else "slide"
+            parts, chosen = parts[:about], "slide"
         for kind, block in parts:
             if kind == "heading":
                 if block.startswith("##") and chosen != "notes":
@@ -170,7 +170,7 @@ class _Deck:
             elif kind == "text" or chosen == "notes":
                 self.speak(block, chosen)
             elif kind == "question":
-                notes, self.lead = self.slides.pop().notes if self.empty else [], ""
+                notes = self.slides.pop().notes if self.empty else []
                 self.slides.append(Slide(inline(block), self.section, cell.id, notes=notes))
             else:
                 joins = kind == "math" and last in LOOKS

@@ -112,6 +112,12 @@ def test_a_paragraph_that_leads_on_stands_above_what_it_leads_to():
     assert said(second) == ["Of the second:"]
 
 
+def test_words_lead_to_one_thing():
+    first, second = slides(md("## Why\n\nWe count."), code("slide"), code("slide"))
+    assert (kinds(first), kinds(second)) == (["text", "code"], ["code"])
+    assert said(first) == ["We count."]
+
+
 @pytest.mark.parametrize("opener", ["## How", "**Predict**: which?"])
 def test_words_lead_to_nothing_beyond_a_heading_or_a_question(opener):
     *_, last = slides(md(f"## Why\n\n{LOOK}\n\nAfter.\n\nLater.\n\n{opener}\n\n{LOOK}"))
@@ -202,9 +208,8 @@ LONG = "It goes on, " + "and on, " * 30 + "to an end"
     [("One. Two. Three.", "One. Two. Three."), (f"One. Two. {LONG}.", "One. Two."),
      (f"{LONG}. One.", f"{LONG}."), (f"{LONG}. One. Two:", "Two:"), (f"{LONG}:", f"{LONG}:"),
      (f'It is "one." {LONG}.', 'It is "one."'), (f"It is 0.5. {LONG}.", "It is 0.5."),
-     (f"It is `a. B` here. {LONG}.", "It is `a. B` here."),
-     (f"It is $a. B$ here. {LONG}.", "It is $a. B$ here."),
-     (f"It is (see 04. There) here. {LONG}.", "It is (see 04. There) here.")],
+     *((f"{closed} {LONG}. One.", f"{closed} {LONG}.")
+       for closed in ("0.5", "`a. B`", "$a. B$", "(see 04. There)"))],
 )  # fmt: skip
 def test_a_paragraph_is_shown_in_its_first_sentences_or_in_the_one_that_leads_on(block, shown):
     assert len(LONG) > WORDS
