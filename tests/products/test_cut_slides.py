@@ -255,8 +255,10 @@ def test_two_blank_lines_in_code_become_one():
     assert "\n\n\n" not in slide.shown[0].html
 
 
-def test_code_without_output_shows_nothing_where_only_the_output_is_asked_for():
-    [slide] = slides(md("## Why\n\nWe count."), code("subslide"), code("subslide", printed("1")))
+@pytest.mark.parametrize("outputs", [(), (printed("\n"),)])
+def test_code_without_output_shows_nothing_where_only_the_output_is_asked_for(outputs):
+    silent = code("subslide", *outputs)
+    [slide] = slides(md("## Why\n\nWe count."), silent, code("subslide", printed("1")))
     assert kinds(slide) == ["text", "printed"]
 
 

@@ -24,8 +24,8 @@ BY_TURNS = [
 WORDS, NUMBERS = 18, 16
 # The smallest type in a picture, as it is stored (10.5 points at 100 dots an inch) and shown.
 STORED, SHOWN = 14.6, 14.0
-# The share of its size at which a picture has more room than it needs.
-ROOMY = 1.05
+# The share of its size at which a picture has more room than it needs, and at which it is blurred.
+ROOMY, BLURRED = 1.05, 1.81
 
 # An equation in HTML, but not in code.
 EQUATION = re.compile(r"\$\$.+?\$\$|\$[^$]+\$", re.S)
@@ -213,6 +213,7 @@ def test_the_smallest_type_in_a_figure_can_be_read(printed, cut):
     shown = tab.locator(".pdf-page > section:has(.words .text)").evaluate_all(
         "all => all.map((slide) => slide.querySelector('h1, h2').textContent)"
     )
+    assert all(share < BLURRED for share in shares.values())
     # Words give way to a figure that needs their room, and to no other.
     told = {text_of(slide.heading) for slide in cut[file].slides if slide.words and slide.looks}
     lost = [heading for heading in shares if heading in told and heading not in shown]
