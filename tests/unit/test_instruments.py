@@ -31,7 +31,6 @@ class Documented:
         """
 
         def inner():
-            """Help."""
             return self.size
 
         # The comment stays.

@@ -298,6 +298,9 @@ def test_the_sheet_names_tokens_axes_and_code(live):
     assert all(len(name) <= 31 for name in live.workbook.sheetnames)
     words = live.workbook["02 src_emb"]
     assert [words.cell(row, 1).value for row in (3, 5, 6)] == ["batch 0", "src <pad>", "src cat"]
+    name, side, head = words.cell(1, 1), words.cell(5, 1), words.cell(4, 2)
+    assert name.font.bold and side.fill.start_color.rgb == head.fill.start_color.rgb == "00F2F2F2"
+    assert side.border.right.color.rgb == "0056B4E9" and head.border.bottom.style == "thick"
 
 
 def test_a_minus_in_front_and_a_comparison_stand_in_brackets():

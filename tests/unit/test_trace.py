@@ -581,8 +581,8 @@ def test_gradients_are_those_of_autograd():
 def test_a_wrong_name_is_answered_with_the_nearest(trace):
     with pytest.raises(KeyError, match=r"near to it: encoder\.layers\.0\.self_attention\.scores"):
         trace["encoder.layers.0.self_attention.score"]
-    with pytest.raises(KeyError, match=r"near to it: .*self_attention\.scores"):
-        trace["scores"]
+    with pytest.raises(KeyError, match=r"near to it: encoder\..*self_attention\.scores"):
+        trace["my.scores"]
     # A name that is nearly right comes before one that ends alike.
     with pytest.raises(KeyError, match=r"near to it: decoder\.layers\.0\.cross_attention\.weights"):
         trace["decoder.layers.0.cros_attention.weights"]
@@ -633,7 +633,7 @@ def test_a_difference_as_large_as_the_tolerance_counts_as_equal():
 def test_a_difference_names_its_first_place_and_its_largest_size():
     found = traced_scores([1.0, 1.0, 1.0]).diff(traced_scores([1.0, 0.5, 4.0]))
     assert found.index == (0, 1)
-    assert found.largest == 3.0
+    assert repr(found.largest) == "3.0"
     assert "first at [query 0, key 1]: 1.0000 here, 0.5000 there; largest" in found.reason
 
 

@@ -36,7 +36,6 @@ MOVES = frozenset(
 LOOKUPS = {
     "index_select": (0,), "take": (0,), "index": (0,), "masked_select": (0,),
     "index_put": (0, 2), "scatter": (0, 3), "index_copy": (0, 3), "masked_scatter": (0, 2),
-    "slice_scatter": (0, 1), "select_scatter": (0, 1),
 }  # fmt: skip
 # Tensors made from nothing, or at random: their elements have no arithmetic.
 GIVEN = frozenset(
@@ -353,7 +352,7 @@ class Record(TorchDispatchMode):
                     raise TypeError("the conversion changes numbers")
                 return self.cells(args[0]).clone()
             if name in ("tril", "triu", "constant_pad_nd"):
-                zero = self._constant(args[2] if name[0] == "c" and len(args) > 2 else 0.0)
+                zero = self._constant(args[2] if len(args) > 2 else 0.0)
                 shifted = self.cells(args[0]) - zero
                 return func(shifted, *args[1:2], **kwargs) + zero
             return _direct(func)(*_map(self.cells, args), **_map(self.cells, kwargs))
@@ -397,11 +396,11 @@ class Record(TorchDispatchMode):
                 block.made = Operation(name, func, arguments, kwargs, target.shape)
             fresh = self._cells[id(target)][1]
         self._assign(target, fresh)
-        self._spread(target, fresh)
+        self._spread(target)
 
-    def _spread(self, target: Tensor, fresh: Tensor) -> None:
+    def _spread(self, target: Tensor) -> None:
         storage = target.untyped_storage()
-        written = self._in_storage(target, fresh)
+        written = self._in_storage(target)
         for known, cells in list(self._cells.values()):
             tensor = known()
             if tensor is None or tensor is target:
@@ -411,12 +410,12 @@ class Record(TorchDispatchMode):
                 new = written.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
                 self._assign(tensor, torch.where(new >= 0, new, cells))
 
-    def _in_storage(self, tensor: Tensor, cells: Tensor | None = None) -> Tensor:
+    def _in_storage(self, tensor: Tensor) -> Tensor:
         """Lay the cells of a tensor out as its storage is, -1 where the tensor has no element."""
         length = tensor.untyped_storage().nbytes() // tensor.element_size()
         written = torch.full((length,), -1, device="cpu")
         laid = written.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-        laid.copy_(self.cells(tensor) if cells is None else cells)
+        laid.copy_(self.cells(tensor))
         return written
 
     def _values(self, part: Cells) -> Tensor:
