@@ -9,6 +9,7 @@ import pytest
 import torch
 
 pytest.importorskip("matplotlib")
+import matplotlib.style
 from PIL import Image
 
 from tests.course.figures import (
@@ -23,6 +24,7 @@ from tests.course.figures import (
 )
 from twelve_lab import Trace, draw, example
 from twelve_lab.course import STEPS
+from twelve_lab.draw.canvas import _width_of_line
 from twelve_lab.show.format import format_number
 
 PAIRS = torch.tensor([[[0, 1], [0.5, 0.5]], [[0.4, 0.6], [0.6, 0.4]]])
@@ -331,12 +333,17 @@ def test_a_part_too_short_for_its_name_has_it_below_the_bar():
     heights = {text.get_text(): text.get_position()[1] for text in drawing.figure.axes[0].texts}
     assert heights["positions: 24"] == heights["a count: 3"] > heights["weights\n252"]
     assert "steps\n(38)\n38" in heights
+    axes = drawing.figure.axes[0]
+    bottom = max(box.get_y() + box.get_height() for box in axes.patches)
+    assert [min(line.get_ydata()) for line in axes.lines] == [bottom, bottom]
 
 
 def test_the_largest_weight_of_each_row_is_bold_where_one_is():
     drawing = draw.attention([[0.2, 0.8], [0.5, 0.5]], "query key", title=TITLE)
     bold = [t.get_text() for t in drawing.figure.axes[0].texts if t.get_weight() == "bold"]
     assert bold == ["0.8000", TITLE]
+    bold = {t for t in figure("matmul").figure.axes[0].texts if t.get_weight() == "bold"}
+    assert not any("." in text.get_text() for text in bold)
 
 
 def test_a_mask_says_what_a_tick_means():
@@ -438,6 +445,13 @@ def test_the_png_keeps_every_area_and_moves_edges_by_a_sixteenth_at_most():
     colours, places, times = drawn.unique(dim=0, return_inverse=True, return_counts=True)
     assert len(colours) > 256
     assert moved[times[places] > 150].max() == 0 and 0 < moved.max() <= 16
+
+
+def test_a_style_of_the_readers_own_changes_no_figure():
+    kept = draw.tensor([1.0], "src", title=TITLE).png()
+    _width_of_line.cache_clear()
+    with matplotlib.style.context(["dark_background", {"font.family": "monospace"}]):
+        assert draw.tensor([1.0], "src", title=TITLE).png() == kept
 
 
 def test_a_dollar_sign_is_only_a_dollar_sign():

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from tests.course.figures import TITLE, VOCABULARY, WORDS, figure, texts, waves
 from twelve_lab import draw
 from twelve_lab.draw import Drawing
+from twelve_lab.draw.canvas import SMALL_SIZE
 from twelve_lab.draw.storage import PER_LINE
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.palette import CURVE_STYLES, QUIET, SPOTLIGHT, axis_style
@@ -145,6 +146,8 @@ def test_the_ticks_of_a_mask_stand_where_it_is_true():
     # The legend: a tick beside True, a shade with a cross beside False.
     tick, true = spots(drawing)["✓"][-1], spot(drawing, "True")
     assert tick[1] == true[1] and tick[0] < true[0] < spot(drawing, "False")[0]
+    box = drawing.figure.axes[0].patches[-2]
+    assert tick == pytest.approx(box.get_center())
 
 
 def test_a_hidden_score_is_crossed_out():
@@ -194,7 +197,9 @@ def test_the_values_of_a_curve_can_be_read_off_the_axes(log):
 
 def test_the_name_of_a_curve_stands_beside_a_piece_of_it():
     drawing = draw.curves({"last": [0.0, 1.0], "first": [1.0, 9.0]}, title=TITLE)
+    lines = drawing.figure.axes[0].lines
     for name, (colour, _) in zip(("last", "first"), CURVE_STYLES, strict=False):
+        assert len({line.get_linewidth() for line in lines if line.get_color() == colour}) == 1
         key = points(drawing, colour)[-1]
         x, y = spot(drawing, name)
         assert key[0, 1] == key[1, 1] == y and x > key[1, 0]
@@ -250,6 +255,7 @@ def test_arrows_lead_from_each_id_to_its_row_and_on_to_its_vector():
     table = torch.arange(12.0).view(4, 3)
     drawing = draw.lookup([[3, 1], [0, 2]], table, title=TITLE, vocabulary=VOCABULARY)
     rows = {i: spot(drawing, f"{i} {word}")[1] for i, word in enumerate(VOCABULARY)}
+    assert texts(drawing).count("vocab") == 1
     found = arrows(drawing)
     first = [(fill, tip) for fill, tip in found if tip[0] < spot(drawing, "0 <pad>")[0]]
     second = [pair for pair in found if pair[0][0] > spot(drawing, "0 <pad>")[0]]
@@ -284,6 +290,14 @@ def test_the_frames_stand_around_a_row_a_column_and_where_they_cross():
     assert product == {cell_text((NUMBERS[:2, :3] @ NUMBERS)[1, 2].item())}
     a, b, ab = (spots(drawing)[name][0] for name in ("A", "B", "A B"))
     assert a[0] < ab[0] and a[1] == ab[1] and b[1] < ab[1]
+    (start, tip), (top, end) = arrows(drawing)
+    assert start[0] < tip[0] < end[0] and top[1] < end[1] < tip[1]
+
+
+def test_the_numbers_of_a_wide_product_are_all_of_one_size():
+    drawing = draw.matmul(torch.ones(1, 8), torch.ones(8, 4), title=TITLE)
+    numbers = [t for t in drawing.figure.axes[0].texts if re.fullmatch(r"\d\.\d+", t.get_text())]
+    assert len(numbers) == 8 + 32 + 4 and {t.get_fontsize() for t in numbers} == {SMALL_SIZE}
 
 
 def test_rows_that_are_shares_are_grey_in_a_product():
@@ -361,6 +375,8 @@ def test_a_step_along_an_axis_is_as_long_as_its_stride():
         step = points(drawing, axis_style(axis).colour)[0]
         assert np.ptp(step[:, 0]) == pytest.approx(stride * width)
         assert step[:, 0].min() == pytest.approx(spot(drawing, "@0")[0])
+    tips = [(tip[0] - spot(drawing, "@0")[0]) / width for _, tip in arrows(drawing)]
+    assert tips == pytest.approx([1, 3])
     assert 6 < PER_LINE
 
 
@@ -377,6 +393,10 @@ def test_the_boxes_of_both_stacks_stand_in_the_order_of_the_run():
         assert heights == sorted(heights)
     assert spot(drawing, encoder[0])[0] < spot(drawing, decoder[0])[0]
     assert {"encoder: 1 layer", "decoder: 1 layer"} <= set(texts(drawing))
+    # What leads around a sublayer leaves the stack between two boxes.
+    boxes = [box.get_bbox() for box in drawing.figure.axes[0].patches if box.get_linewidth() == 1]
+    around = [p[0, 1] for p in points(drawing, "#222222") if len(p) == 3]
+    assert not any(box.y0 <= height <= box.y1 for box in boxes for height in around)
 
 
 def test_the_memory_goes_into_cross_attention():
@@ -420,3 +440,5 @@ def test_the_walk_names_the_step_between_two_tensors_and_hands_the_memory_down()
     (line,) = [p for p in points(drawing, "#222222") if len(p) == 3]
     assert line[0, 0] > spot(drawing, "memory")[0] and line[-1, 0] == pytest.approx(down[0][1][0])
     assert spot(drawing, "tgt_input")[0] < line[-1, 0] < spot(drawing, "decoder_output")[0]
+    x, y = spot(drawing, "11\ndecoder")
+    assert x == pytest.approx(line[-1, 0]) and y - 0.5 < down[0][1][1] < y

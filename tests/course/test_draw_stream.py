@@ -163,6 +163,12 @@ def test_a_part_of_a_layer_begins_with_what_the_part_before_gave(pre):
     assert {"y = x + look across", "keys and values", "memory"} <= set(texts(drawing))
 
 
+def test_a_layer_may_have_one_sublayer_alone(pre):
+    part = {name: pre[name] for name in pre if "feed_forward" not in name}
+    first = {"self_attention": "self attention"}
+    assert texts(stream(part, ENCODER)) == texts(stream(pre, ENCODER, sublayers=first))
+
+
 def test_what_is_not_drawn_is_not_told(pre):
     drawing = stream(pre, ENCODER)
     assert not {"memory", "keys and values"} & set(texts(drawing))

@@ -218,7 +218,7 @@ class Canvas:
 
         left, right = self._left - MARGIN, self._right + MARGIN
         top, bottom = self._top - MARGIN, self._bottom + MARGIN
-        figure = Figure(figsize=(right - left, bottom - top), dpi=DPI)
+        figure = Figure(figsize=(right - left, bottom - top), dpi=DPI, facecolor=PAPER)
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
         axes.set_axis_off()

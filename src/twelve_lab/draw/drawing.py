@@ -90,7 +90,6 @@ def _with_few_shades(picture: memoryview) -> np.ndarray:
     import numpy as np
 
     pixels = np.array(picture)
-    pixels[..., 3] = 0
     codes = pixels.view(np.uint32)
     colours, times = np.unique(codes, return_counts=True)
     is_area = np.isin(codes, colours[times >= AREA])

@@ -34,7 +34,7 @@ def listed(words: Iterable[str]) -> str:
 
 def index_name(axis: str, name: str) -> str:
     """Name an index: "query 0", but "dog" where it has a word of its own."""
-    return f"{axis} {name}".strip() if name.isdigit() else name
+    return f"{axis} {name}" if name.isdigit() else name
 
 
 def matrices(table: Table) -> str:
