@@ -248,6 +248,24 @@ export class Engine {
     else this.held.set(place, value);
   }
 
+  // Whether a number can stand here: in a mask 0 or 1, of ids those whose rows the tables have.
+  takes(place, value) {
+    const { type } = this.tensors[this.home[place]];
+    if (Number.isNaN(value)) return false;
+    if (type === "bool") return value === 0 || value === 1;
+    if (type !== "int") return true;
+    const now = this.changes().get(place);
+    this.put(place, value);
+    this.run();
+    const found = this.steps.every(
+      ({ operation, parts }) => operation !== OPERATIONS.pick || this.values[parts[0]] in parts.slice(1),
+    );
+    if (now === undefined) this.restore(place);
+    else this.put(place, now);
+    this.run();
+    return found;
+  }
+
   // Let a number be again what it was at the beginning, or what its arithmetic gives.
   restore(place) {
     if (this.trees[place] === null) this.values[place] = this.original[place];

@@ -31,7 +31,7 @@ export class State {
   choose(number) {
     const changes = this.engines.has(this.number) ? this.written() : {};
     this.number = number;
-    this.#load(this.engine, changes);
+    this.missing = this.#load(this.engine, changes);
     this.before = this.engine.values.slice();
     this.losses = [];
     this.follow();
@@ -85,31 +85,30 @@ export class State {
     this.losses.push(engine.values[engine.target]);
   }
 
-  // The changes by the names of tensors: name -> [[element, number], ...].
+  // The changes by the names of tensors: name -> { shape, numbers: [[element, number], ...] }.
   written() {
     const { engine } = this;
     const found = {};
     for (const [place, value] of engine.changes()) {
-      const tensor = engine.tensors[engine.home[place]];
-      (found[tensor.name] ??= []).push([place - tensor.start, value]);
+      const { name, shape, start } = engine.tensors[engine.home[place]];
+      (found[name] ??= { shape, numbers: [] }).numbers.push([place - start, value]);
     }
     return found;
   }
 
-  // Begin an engine from its own numbers, then change what it has of these names.
+  // Begin an engine from its own numbers, then change what it has of these names; gives the others.
   #load(engine, changes) {
     for (const place of engine.changes().keys()) engine.restore(place);
     const missing = [];
-    for (const [name, numbers] of Object.entries(changes)) {
+    for (const [name, { shape, numbers }] of Object.entries(changes)) {
       const tensor = engine.byName.get(name);
-      for (const [element, value] of numbers) {
-        if (tensor && element < tensor.size) engine.put(tensor.start + element, value);
-        else missing.push(name);
-      }
+      // Of other sizes, the same element would be another number.
+      if (String(tensor?.shape) !== String(shape)) missing.push(name);
+      else for (const [element, value] of numbers) engine.put(tensor.start + element, value);
     }
-    this.missing = [...new Set(missing)];
     engine.run();
     engine.back();
+    return missing;
   }
 
   // The address of this state, behind the #.
@@ -122,7 +121,7 @@ export class State {
       parts.set("at", `${tensor.name}:${chosen - tensor.start}`);
     }
     for (const [key, value] of Object.entries(extra)) parts.set(key, value);
-    for (const [name, numbers] of Object.entries(this.written())) {
+    for (const [name, { numbers }] of Object.entries(this.written())) {
       parts.set(`set.${name}`, numbers.map(([element, value]) => `${element}:${value}`).join(","));
     }
     return parts.toString();
@@ -132,24 +131,26 @@ export class State {
   open(address) {
     const parts = new URLSearchParams(address);
     const unknown = [];
-    const whole = (text, size) => {
-      const value = Number(text);
-      return text !== null && Number.isInteger(value) && value >= 0 && value < size ? value : -1;
+    const whole = (text, size) => (/^\d+$/.test(text) && Number(text) < size ? Number(text) : -1);
+    const chosen = (key) => {
+      const number = whole(parts.get(key), this.runs.length);
+      if (parts.has(key) && number < 0) unknown.push(`${key}=${parts.get(key)}`);
+      return number;
     };
-    const run = whole(parts.get("run") ?? "0", this.runs.length);
-    if (run < 0) unknown.push(`run=${parts.get("run")}`);
-    this.number = Math.max(run, 0);
-    this.with = parts.has("with") ? whole(parts.get("with"), this.runs.length) : -1;
+    this.number = Math.max(chosen("run"), 0);
+    this.with = chosen("with");
+    this.#load(this.engine, {});
     const changes = {};
     for (const [key, text] of parts) {
       if (!key.startsWith("set.")) continue;
       const tensor = this.engine.byName.get(key.slice(4));
       const pairs = text.split(",").map((pair) => pair.split(":"));
-      const fits = pairs.every(
-        ([element, value]) => tensor && whole(element, tensor.size) >= 0 && value !== "" && !Number.isNaN(Number(value)),
-      );
-      if (fits) changes[key.slice(4)] = pairs.map(([element, value]) => [Number(element), Number(value)]);
-      else unknown.push(key);
+      const fits = pairs.every(([element, value, ...more]) => {
+        const place = tensor ? whole(element, tensor.size) : -1;
+        return place >= 0 && value?.trim() && !more.length && this.engine.takes(tensor.start + place, Number(value));
+      });
+      if (!fits) unknown.push(key);
+      else changes[tensor.name] = { shape: tensor.shape, numbers: pairs.map((pair) => pair.map(Number)) };
     }
     this.#load(this.engine, changes);
     this.before = this.engine.original;
@@ -158,7 +159,7 @@ export class State {
     this.follow();
     const [name, element] = (parts.get("at") ?? "").split(":");
     const tensor = this.engine.byName.get(name);
-    const at = tensor ? whole(element ?? null, tensor.size) : -1;
+    const at = tensor ? whole(element, tensor.size) : -1;
     if (name && at < 0) unknown.push(`at=${parts.get("at")}`);
     return [at < 0 ? -1 : tensor.start + at, unknown];
   }
