@@ -1,229 +1,725 @@
-"""The explorer: its data are the run's, and in a real browser every number explains itself."""
+"""The explorer without a browser: its arithmetic under node, the same as PyTorch's in every number.
+
+tests/products/browser/test_explorer.py holds the page that is made of it.
+"""
 
 import base64
+import itertools
 import json
 import math
 import random
 import re
+import shutil
+import subprocess
 import zlib
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import parse_qs
 
 import pytest
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from tests.operations import ON_A_GPU, OPERATIONS, TAKEN_APART, X, run
 from twelve import TokenEmbedding
+from twelve.masks import padding_mask
+from twelve.training import cross_entropy
 from twelve_lab import Trace, example
 from twelve_lab.cli import main
-from twelve_lab.explorer import write_explorer
-from twelve_lab.show.format import cell_text, format_number
+from twelve_lab.explain.explanation import Explanation
+from twelve_lab.explain.expression import call
+from twelve_lab.explain.formulas import FORMULAS
+from twelve_lab.explorer import LARGEST, page, write_explorer
+from twelve_lab.explorer.program import FUNCTIONS, LIVE, Program
 
-CLICKS = 200
+RUNNER = Path(__file__).parent / "engine_runner.mjs"
+TITLES = list(example.CONFIGURATIONS)
+CHANGES = 200
+FIRST = "3 heads of width 1, pre-norm, ReLU"
+ATTENTION = "encoder.layers.0.self_attention"
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None, reason="no node on this machine: the engine was not run"
+)
 
 
-def data_of(page):
+def plain(number):
+    """Write a number as the page's programs do: JSON knows no infinity."""
+    return number if math.isfinite(number) else str(number)
+
+
+def unpacked(text):
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float64)
+
+
+def told(runs, *orders):
+    """Give orders to the engine under node, and read its answers."""
+    asked = json.dumps({"runs": runs, "orders": orders})
+    done = subprocess.run(["node", RUNNER], input=asked, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@cache
+def program(title):
+    """The program of a configuration, as the page carries it."""
+    with example.float64():
+        trace = example.trace(loss=True, grad=True, on="cpu", **example.CONFIGURATIONS[title])
+        return Program(trace, example.words).data
+
+
+@cache
+def layout(title):
+    """The tensors of a configuration by name: the place of the first element, and the sizes."""
+    places, found = 0, {}
+    for tensor in program(title)["tensors"]:
+        found[tensor["name"]] = (places, torch.Size(tensor["shape"]))
+        places += torch.Size(tensor["shape"]).numel()
+    return found
+
+
+# --- the same run in PyTorch ---
+
+
+class Run:
+    """A configuration in PyTorch, of which the same numbers can be changed.
+
+    Attributes:
+        changed: (name of a tensor, element) -> number.
+    """
+
+    def __init__(self, title):
+        self.title = title
+        switches = dict(example.CONFIGURATIONS[title])
+        self.padding = switches.pop("padding", True)
+        self.model = example.model(**switches)
+        # A buffer, of which the page knows the gradient too.
+        self.model.positional_encoding.table.requires_grad_()
+        self.weights = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        self.home = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        self.given = {
+            "src": example.src, "tgt": example.tgt, "tgt_mask": example.tgt_mask,
+            "cross_entropy.labels": example.labels,
+        }  # fmt: skip
+        self.changed = {}
+
+    def apply(self, tensor, name):
+        """Give a copy of a tensor with what was changed in it."""
+        copy = tensor.detach().clone()
+        for (changed, element), value in self.changed.items():
+            if changed == name:
+                copy.view(-1)[element] = value
+        return copy
+
+    def inputs(self):
+        """Give ids, masks and labels; a mask follows the ids where it was not changed itself."""
+        found = {name: self.apply(tensor, name) for name, tensor in self.given.items()}
+        mask = padding_mask(found["src"]) if self.padding else None
+        found["src_mask"] = None if mask is None else self.apply(mask, "src_mask")
+        return found
+
+    def trace(self, *, explain=False):
+        """Run it; gives the trace, and the numbers that were given to it, by name."""
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                weight.copy_(self.apply(self.home[name], name))
+                weight.grad = None
+        given = self.inputs()
+        mask = given["src_mask"]
+        with Trace(self.model, grad=True, explain=explain) as trace:
+            if explain:
+                record = trace.graph.record
+                record.label(given["src"], "src", ("batch", "src"))
+                record.label(given["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
+                mask = padding_mask(given["src"]) if self.padding else None
+                if mask is not None:
+                    record.name(mask, "src_mask", ("batch", "1", "1", "key"))
+            masks = {"src_mask": mask, "tgt_mask": given["tgt_mask"]}
+            cross_entropy(self.model(given["src"], given["tgt"], **masks),
+                          given["cross_entropy.labels"])  # fmt: skip
+        return trace, given | self.weights
+
+    def numbers(self):
+        """Run it forwards and backwards; gives name -> (number, gradient), None where none is."""
+        trace, given = self.trace()
+        trace["cross_entropy.loss"].tensor.backward()
+        found = {name: (each.detach().clone(), each.grad)
+                 for name, each in given.items() if each is not None}  # fmt: skip
+        for name, entry in trace.items():
+            gradient = entry.tensor.grad if entry.tensor.requires_grad else None
+            found[name] = (entry.value, gradient)
+        return found
+
+
+def differences(title, numbers, wanted, tolerance=1e-9, leave=()):
+    """List the tensors in which the engine's numbers or gradients are not those of PyTorch."""
+    values, gradients = map(unpacked, numbers)
+    found = []
+    for name, (start, shape) in layout(title).items():
+        if name in leave:
+            continue
+        value, gradient = wanted[name]
+        span = slice(start, start + shape.numel())
+        options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
+        if not torch.allclose(values[span], value.detach().double().flatten(), **options):
+            found.append(f"{name}: {values[span].tolist()} instead of {value.flatten().tolist()}")
+        if not value.is_floating_point():
+            continue
+        # What the loss does not depend on has no gradient in torch, and none of a size here.
+        gradient = torch.zeros(shape) if gradient is None else gradient
+        if not torch.allclose(gradients[span], gradient.double().flatten(), **options):
+            found.append(
+                f"gradient of {name}: {gradients[span].tolist()} instead of "
+                f"{gradient.flatten().tolist()}"
+            )
+    return found
+
+
+@needs_node
+@pytest.mark.parametrize("title", TITLES)
+def test_a_program_gives_every_number_and_every_gradient_of_its_run(title):
+    trace = example.trace(loss=True, grad=True, on="cpu", **example.CONFIGURATIONS[title])
+    (numbers,) = told([program(title)], ["numbers"])
+    wanted = Run(title).numbers()
+    assert list(layout(title))[-len(trace) :] == list(trace)
+    assert set(wanted) >= set(layout(title))
+    assert differences(title, numbers, wanted, 1e-12) == []
+    for name, entry in trace.items():
+        assert torch.equal(wanted[name][0].detach(), entry.value)
+
+
+# --- changes ---
+
+
+def random_change(choice, title, ids):
+    """Choose a number that is given to a run, and another number for it.
+
+    Args:
+        choice: What chooses.
+        title: Of the configuration.
+        ids: The labels as they are: one must be left that counts.
+    """
+    places = layout(title)
+    weights = [tensor["name"] for tensor in program(title)["tensors"] if tensor["weight"]]
+    kind = choice.choice(["embedding", "weight", "mask", "src", "tgt", "label"])
+    name = {
+        "embedding": choice.choice(["src_embedding.weight", "tgt_embedding.weight"]),
+        "weight": choice.choice(weights),
+        "mask": choice.choice([each for each in ("src_mask", "tgt_mask") if each in places]),
+        "src": "src", "tgt": "tgt", "label": "cross_entropy.labels",
+    }[kind]  # fmt: skip
+    element = choice.randrange(places[name][1].numel())
+    if kind == "mask":
+        return name, element, choice.randrange(2)
+    if kind == "label":
+        others = [id for n, id in enumerate(ids.flatten().tolist()) if n != element]
+        counts = any(id >= 0 for id in others)
+        return name, element, choice.choice([0, 1, 2, 3, *[-100] * counts])
+    if kind in ("src", "tgt"):
+        return name, element, choice.randrange(4)
+    return name, element, choice.choice([choice.uniform(-2, 2), choice.gauss(0, 5), 0.0])
+
+
+def walk(title, changes):
+    """Change numbers, some of them back again; yields the order, and the run in PyTorch."""
+    choice, here = random.Random(title), Run(title)
+    taken_back = []
+    for _ in range(changes):
+        if here.changed and choice.random() < 0.25:
+            name, element = choice.choice(list(here.changed))
+            value = here.changed.pop((name, element))
+            if name == "cross_entropy.labels" and (here.inputs()[name] < 0).all():
+                here.changed[name, element] = value  # none would count
+                continue
+            taken_back.append(name)
+            yield ["restore", name, element], here
+        else:
+            labels = here.inputs()["cross_entropy.labels"]
+            name, element, value = random_change(choice, title, labels)
+            here.changed[name, element] = value
+            yield ["put", name, element, value], here
+    assert len(taken_back) > changes / 10
+
+
+@needs_node
+@pytest.mark.parametrize("title", TITLES)
+def test_after_random_changes_every_number_and_gradient_is_that_of_pytorch(title, unchecked):
+    every = 1 if title == FIRST else 10
+    orders, wanted = [], []
+    for number, (order, here) in enumerate(walk(title, CHANGES), 1):
+        orders.append(order)
+        if number % every == 0:
+            orders.append(["numbers"])
+            wanted.append((dict(here.changed), here.numbers()))
+    answers = [answer for answer in told([program(title)], *orders) if answer is not None]
+    assert len(answers) == len(wanted) >= CHANGES / every * 0.9
+    moved = set()
+    for numbers, (changed, after) in zip(answers, wanted, strict=True):
+        assert differences(title, numbers, after) == [], changed
+        moved.add(round(after["cross_entropy.loss"][0].item(), 9))
+    assert len(moved) > len(answers) / 2  # most changes are felt
+
+
+@needs_node
+@pytest.mark.parametrize("title", [FIRST, "post-norm", "fused kernels"])
+def test_a_number_of_memory_that_is_held_is_held_in_all_that_follows(title):
+    start, shape = layout(title)["memory"]
+    here = Run(title)
+
+    def hold(_module, _inputs, memory):
+        held = memory.clone()
+        held[1, 0, 2] = -0.75
+        return held
+
+    hook = here.model.encoder.register_forward_hook(hold)
+    wanted = here.numbers()
+    hook.remove()
+    _, numbers, _, after = told(
+        [program(title)], ["put", "memory", 8, -0.75], ["numbers"], ["restore", "memory", 8],
+        ["numbers"],
+    )  # fmt: skip
+    assert shape == (2, 2, 3)
+    assert unpacked(numbers[0])[start + 8] == -0.75
+    assert differences(title, numbers, wanted) == []
+    assert differences(title, after, here.numbers(), 1e-12) == []
+
+
+@needs_node
+def test_a_held_attention_weight_is_used_in_place_of_its_softmax(monkeypatch):
+    held = {}
+
+    def dropout(weights, p):
+        assert p == 0
+        if not held:  # the encoder's self-attention comes first
+            held["weights"] = weights.clone()
+            held["weights"][1, 2, 0, 1] = 0.9
+            held["weights"].retain_grad()
+            return held["weights"]
+        return weights
+
+    monkeypatch.setattr("twelve.attention.F", SimpleNamespace(dropout=dropout))
+    wanted = Run(FIRST).numbers()
+    name = f"{ATTENTION}.weights"
+    element = 1 * 12 + 2 * 4 + 0 * 2 + 1
+    _, numbers = told([program(FIRST)], ["put", name, element, 0.9], ["numbers"])
+    # The trace has the softmax, the engine what is used in its place.
+    assert wanted[name][0][1, 2, 0, 1] != 0.9
+    wanted[name] = (held["weights"], held["weights"].grad)
+    assert held["weights"].grad[1, 2, 0, 1] != 0
+    assert differences(FIRST, numbers, wanted) == []
+
+
+# --- words ---
+
+
+def texts_of(title, trace):
+    """Let Python explain every number of a run, in the order of its program."""
+    found = []
+    for tensor in program(title)["tensors"]:
+        name = tensor["name"]
+        block = trace.graph.record.named[name]
+        code = trace[name].code if name in trace else ""
+        cells = range(block.start, block.start + block.values.numel())
+        found += [Explanation(trace.graph, cell, 1, code).text for cell in cells]
+    return found
+
+
+@needs_node
+@pytest.mark.parametrize("title", TITLES)
+def test_every_number_is_explained_in_the_words_of_python_before_and_after_changes(
+    title, unchecked
+):
+    here, orders = Run(title), [["explain"]]
+    wanted = [texts_of(title, here.trace(explain=True)[0])]
+    # Not a cell of a mask that follows the ids: it would be given in PyTorch, and is held here.
+    changes = [order for order, _ in walk(title, 60) if order[1] != "src_mask"]
+    for number, (order, name, element, *value) in enumerate(changes):
+        orders.append([order, name, element, *value])
+        here.changed.pop((name, element), None)
+        if value:
+            here.changed[name, element] = value[0]
+        if number % 20 == 19:
+            orders.append(["explain"])
+            wanted.append(texts_of(title, here.trace(explain=True)[0]))
+    answers = [answer for answer in told([program(title)], *orders) if answer is not None]
+    assert len(answers) == len(wanted) >= 3
+    for texts, python in zip(answers, wanted, strict=True):
+        assert len(texts) == len(python) > 800
+        for mine, theirs in zip(texts, python, strict=True):
+            # Fused attention is one division for the reader in Python, and here a softmax for each
+            # key, since any mask may come: the digits are others, the number is the same.
+            if title == "fused kernels" and ".merged[" in theirs:
+                assert mine.splitlines()[:2] == theirs.splitlines()[:2]
+                assert mine.splitlines()[-1] == theirs.splitlines()[-1]
+            else:
+                assert mine == theirs
+
+
+@needs_node
+def test_a_held_number_says_so():
+    _, text, _, after = told(
+        [program(FIRST)], ["put", "memory", 8, 2], ["explain_one", "memory", 8],
+        ["restore", "memory", 8], ["explain_one", "memory", 8],
+    )  # fmt: skip
+    assert text == "memory[batch 1, src 0, d_model 2]\n  = 2.0000, held fast by you"
+    trace = example.trace(loss=True, on="cpu")
+    assert after == trace["memory"].explain(1, 0, 2).text
+
+
+# --- operations ---
+
+
+def test_every_function_that_a_program_may_hold_is_an_operation_of_the_engine():
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine: the engine was not asked")
+    (operations,) = told([], ["operations"])
+    assert set(operations) == FUNCTIONS | {"sum", "dot"}
+
+
+@needs_node
+def test_every_formula_gives_the_numbers_and_gradients_of_torch():
+    tried = {name: OPERATIONS[name] for name in sorted(FORMULAS.keys() - ON_A_GPU)}
+    tried |= {f"{name}, taken apart": [function] for name, function in TAKEN_APART.items()}
+    tried["ties"] = [lambda x: (x * 0).max(1).values, lambda x: (x * 0).min(1).values]
+    traces, runs, orders = [], [], []
+    for name, functions in tried.items():
+        for function in functions:
+            trace = run(function, X)
+            traces.append((name, trace))
+            orders += [["choose", len(runs)], ["numbers"], ["explain"]]
+            runs.append(Program(trace).data)
+            orders += [["back", "y", n] for n in range(trace["y"].value.numel())]
+    answers = iter([each for each in told(runs, *orders) if each is not None])
+    for (name, trace), data in zip(traces, runs, strict=True):
+        values, words = unpacked(next(answers)[0]), next(answers)
+        sizes = [torch.Size(tensor["shape"]).numel() for tensor in data["tensors"]]
+        names = [tensor["name"] for tensor in data["tensors"]]
+        spans = dict(zip(names, values.split(sizes), strict=True))
+        y, x = trace["y"], trace["x"]
+        # A conversion to single precision rounds, and is computed as the same number.
+        assert torch.allclose(spans["y"], y.value.double().flatten(), rtol=1e-7, atol=1e-12), name
+        gradient = torch.zeros(X.numel())
+        for element in range(y.value.numel()):
+            back = dict(zip(names, unpacked(next(answers)).split(sizes), strict=True))
+            gradient += (element + 1) * back["x"]
+        if y.tensor.requires_grad:
+            assert torch.allclose(gradient, x.grad.flatten(), rtol=1e-6, atol=1e-9), name
+        # Torch takes `any` and `all` apart into sums; here they are conditions, as masks are.
+        # Of fused attention the test above says why.
+        if not name.startswith(("any", "all", "_scaled_dot")):
+            explained = [y.explain(*index).text for index in torch.cartesian_prod(
+                *map(torch.arange, y.shape)).view(-1, len(y.shape)).tolist()] if y.shape else [
+                    y.explain().text]  # fmt: skip
+            assert words[-len(explained) :] == explained, name
+    assert next(answers, None) is None
+
+
+@needs_node
+def test_the_engine_knows_erf_and_the_ends_of_every_function():
+    points = [0.0, 1e-9, 0.3, 1.0, 2.4999, 2.5, 3.0, 4.5, 5.99, 6.01, 30.0, math.inf]
+    points += [-point for point in points]
+    names = ("erf", "erfc", "sigmoid")
+    answers = map(float, told([], *(["compute", name, plain(x)] for x in points for name in names)))
+    for x in points:
+        erf, erfc, sigmoid = itertools.islice(answers, 3)
+        assert erf == pytest.approx(math.erf(x), rel=1e-14, abs=1e-300)
+        assert erfc == pytest.approx(math.erfc(x), abs=1e-15)
+        assert sigmoid == pytest.approx(torch.tensor(x).sigmoid().item(), rel=1e-14)
+    wanted = {
+        ("max", 1, "nan", 3): math.nan, ("min", 2, "-inf"): -math.inf, ("pick", 2, 5, 6): math.nan,
+        ("safe_softmax", 1, "-inf", "-inf"): 0.0, ("softmax", 0, "-inf", "-inf"): math.nan,
+        ("softmax", 1, 1000, 1001): 1 / (1 + math.exp(-1)), ("/", -1, 0): -math.inf,
+        ("AND", 1, 0): 0.0, ("OR", 0, 1): 1.0, ("NOT", 0): 1.0, ("IF", 0, "-inf", 7): 7.0,
+        ("logsumexp", 800, 800): 800 + math.log(2), ("sum",): 0.0, ("dot", 1, 2, 3, 4): 11.0,
+    }  # fmt: skip
+    found = map(float, told([], *(["compute", *each] for each in wanted)))
+    for (order, value), number in zip(wanted.items(), found, strict=True):
+        assert number == pytest.approx(value, nan_ok=True), order
+
+
+# --- gradients, one step at a time ---
+
+
+@needs_node
+@pytest.mark.parametrize("title", [FIRST, "GELU", "fused kernels"])
+def test_a_gradient_is_the_sum_of_what_comes_back_through_the_numbers_made_of_it(title):
+    count = sum(shape.numel() for _, shape in layout(title).values())
+    change = ["put", "src_embedding.weight", 7, -1.25], ["put", "memory", 4, 0.5]
+    _, _, numbers, slopes, *uses = told(
+        [program(title)], *change, ["numbers"], ["slopes"],
+        *(["uses", name, n] for name, (_, shape) in layout(title).items()
+          for n in range(shape.numel())),
+    )  # fmt: skip
+    gradients = unpacked(numbers[1])
+    total, later_of = torch.zeros(count), {place: set() for place in range(count)}
+    for later, place, slope in slopes:
+        total[place] += gradients[later] * slope
+        later_of[place].add(later)
+    loss = count - 1
+    total[loss] = 1
+    assert torch.allclose(total, gradients, atol=1e-12)
+    held = layout(title)["memory"][0] + 4
+    for place, found in enumerate(uses):
+        assert set(found) - {held} == later_of[place]  # what is held grows with nothing
+
+
+@needs_node
+def test_learning_is_gradient_descent_on_every_weight():
+    model = example.model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    masks = {"src_mask": padding_mask(example.src), "tgt_mask": example.tgt_mask}
+    losses = []
+    for _ in range(201):
+        loss = cross_entropy(model(example.src, example.tgt, **masks), example.labels)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    (learned,) = told([program(FIRST)], ["learn", 0.3, 200])
+    assert learned == pytest.approx(losses, abs=1e-9)
+    assert learned[0] == pytest.approx(1.048, abs=5e-4) and learned[-1] < 0.01
+
+
+# --- the state of a page ---
+
+
+SOME = (
+    ["put", "src_embedding.weight", 7, 0.25], ["put", "src", 0, 2], ["put", "tgt_mask", 1, 1],
+    ["put", "memory", 5, -1.5], ["put", f"{ATTENTION}.masked_scores", 2, "-inf"],
+)  # fmt: skip
+
+
+@needs_node
+def test_an_address_opened_elsewhere_gives_the_same_numbers():
+    runs = [program(FIRST), program("GELU")]
+    *_, numbers, address = told(
+        runs, ["choose", 1], ["compare", 0], *SOME, ["numbers"], ["address", 700, {"tour": 3}]
+    )
+    parts = parse_qs(address)
+    assert parts["run"] == ["1"] and parts["with"] == ["0"] and parts["tour"] == ["3"]
+    assert parts["set.src_embedding.weight"] == ["7:0.25"] and len(parts["at"]) == 1
+    opened, again, other, after = told(
+        runs, ["open", address], ["numbers"], ["other"], ["address", 700, {"tour": 3}]
+    )
+    assert opened == [700, []] and again == numbers and after == address
+    plain_other = told(runs, *SOME, ["numbers"])[-1]
+    assert torch.equal(unpacked(other), unpacked(plain_other[0]))
+    home, _, start = told(runs, ["numbers"], ["open", ""], ["numbers"])
+    assert home == start != numbers
+
+
+BROKEN = {
+    "run=9": ["run=9"], "run=cat": ["run=cat"], "run=": ["run="], "with=9": ["with=9"],
+    "set.nothing=0:1": ["set.nothing"], "set.memory=12:1": ["set.memory"],
+    "set.memory=-1:1": ["set.memory"], "set.memory=0.5:1": ["set.memory"],
+    "set.memory=:1": ["set.memory"], "set.memory=0:": ["set.memory"],
+    "set.memory=0:%20": ["set.memory"], "set.memory=0": ["set.memory"],
+    "set.memory=0:cat": ["set.memory"], "set.memory=0:NaN": ["set.memory"],
+    "set.memory=0:1:2": ["set.memory"], "set.memory=": ["set.memory"], "set.src=0:2.5": ["set.src"],
+    "set.src=0:4": ["set.src"], "set.src=0:-1": ["set.src"],
+    "set.cross_entropy.labels=0:-7": ["set.cross_entropy.labels"],
+    "set.tgt_mask=0:2": ["set.tgt_mask"], "set.src_mask=0:0.5": ["set.src_mask"],
+    "at=nothing:0": ["at=nothing:0"], "at=memory:12": ["at=memory:12"], "at=memory": ["at=memory"],
+    "at=memory:": ["at=memory:"],
+    "set.memory=0:1,1:dog&set.cat=0:1&at=cat:1": ["set.memory", "set.cat", "at=cat:1"],
+}  # fmt: skip
+
+
+@needs_node
+def test_what_an_address_names_wrongly_is_told_and_left_out():
+    orders = [order for address in BROKEN for order in (["open", address], ["numbers"])]
+    home, *answers = told([program(FIRST)], ["numbers"], *orders)
+    for address, said in BROKEN.items():
+        opened, numbers, *answers = answers
+        assert opened == [-1, said], address
+        assert numbers == home, address
+
+
+@needs_node
+def test_of_a_broken_address_the_rest_is_kept():
+    address = "run=7&set.src=0:3&set.memory=0:dog&set.cross_entropy.labels=2:-100&at=memory:3"
+    opened, written, place = told(
+        [program(FIRST)], ["open", address], ["written"], ["place", "memory", [0, 1, 0]]
+    )
+    assert opened == [place, ["run=7", "set.memory"]]
+    assert sorted(written) == ["cross_entropy.labels", "src"]
+
+
+@needs_node
+def test_undo_goes_back_step_by_step_and_start_again_can_be_undone():
+    orders = [["numbers"]]
+    for order in SOME:
+        orders += [["begin"], order, ["numbers"], ["before"]]
+    orders += [["reset"], ["numbers"], ["undo"], ["numbers"]]
+    orders += [["undo"], ["numbers"]] * len(SOME) + [["undo"], ["written"]]
+    answers = [answer for answer in told([program(FIRST)], *orders) if answer is not None]
+    home, rest = answers[0], answers[1:]
+    seen = [home]
+    for _ in SOME:
+        numbers, before, *rest = rest
+        assert before == seen[-1][0] != numbers[0]
+        seen.append(numbers)
+    again, undone, numbers, *rest = rest
+    assert again == home and undone is True and numbers == seen[-1]
+    for wanted in reversed(seen[:-1]):
+        undone, numbers, *rest = rest
+        assert undone is True and numbers == wanted
+    assert rest == [False, {}]
+
+
+@needs_node
+def test_undo_takes_back_what_was_learned():
+    home, _, learned, undone, after = told(
+        [program(FIRST)], ["numbers"], ["begin"], ["learn", 0.3, 20], ["undo"], ["numbers"]
+    )
+    assert len(learned) == 21 and undone and after == home
+
+
+@needs_node
+def test_a_change_goes_along_to_another_configuration_where_it_has_the_same_tensor():
+    runs = [program(title) for title in (FIRST, "tied output", "2 heads of width 2")]
+    changes = [
+        ["put", "src_embedding.weight", 7, 0.25], ["put", "src", 0, 2],
+        ["put", f"{ATTENTION}.w_o.weight", 4, 8.0], ["put", "output_projection.weight", 3, 9.0],
+    ]  # fmt: skip
+    answers = told(
+        runs, *changes, ["compare", 2], ["other"], ["choose", 1], ["numbers"], ["missing"],
+        ["reset"], *changes[:3], ["choose", 2], ["numbers"], ["missing"],
+    )  # fmt: skip
+    other, tied, missing, two, of_another_size = (
+        answer for answer in answers if answer is not None
+    )
+    assert missing == ["output_projection.weight"]
+    # There it is (3, 4): the same element would stand elsewhere.
+    assert of_another_size == [f"{ATTENTION}.w_o.weight"]
+    for title, numbers, kept in (("tied output", tied, changes[:3]),
+                                 ("2 heads of width 2", two, changes[:2])):  # fmt: skip
+        here = Run(title)
+        here.changed = {(name, element): value for _, name, element, value in kept}
+        assert differences(title, numbers, here.numbers()) == []
+    here.changed["output_projection.weight", 3] = 9.0
+    loss = here.numbers()["cross_entropy.loss"][0]
+    assert unpacked(other)[-1].item() == pytest.approx(loss.item(), abs=1e-12)
+
+
+@needs_node
+def test_a_place_is_named_by_its_tensor_and_index_and_errors_give_the_sizes():
+    name = f"{ATTENTION}.weights"
+    start = layout(FIRST)[name][0]
+    place, index, *errors = told(
+        [program(FIRST)], ["place", name, [1, 2, 0, 1]], ["index", start + 21],
+        ["place", name, [1, 2, 0]], ["place", name, [1, 3, 0, 0]], ["place", name, [0, 0, 0, -1]],
+        ["place", name, [0, 0, 0, 0.5]], ["place", "memroy", [0]], ["place", "memory", None],
+    )  # fmt: skip
+    assert place == start + 21 and index == [1, 2, 0, 1]
+    sizes = f"{name} has the sizes [2,3,2,2]; no element stands at"
+    assert [error["error"] for error in errors] == [
+        f"{sizes} [1,2,0]", f"{sizes} [1,3,0,0]", f"{sizes} [0,0,0,-1]", f"{sizes} [0,0,0,0.5]",
+        'no tensor is named "memroy"', "memory has the sizes [2,2,3]; no element stands at []",
+    ]  # fmt: skip
+    assert told([program(FIRST)], ["place", "cross_entropy.loss", []]) == [1360]
+
+
+@needs_node
+def test_a_run_without_a_loss_has_no_gradients():
+    table, ids = TokenEmbedding(3, 2), torch.tensor([[0, 2]])
+    with Trace(table) as trace:
+        table(ids)
+    data = Program(trace).data
+    assert [tensor["name"] for tensor in data["tensors"]] == ["weight", "ids", "vectors"]
+    numbers, _, changed, written, address, _, again = told(
+        [data], ["numbers"], ["put", "weight", 4, 2.5], ["numbers"], ["written"], ["address", -1],
+        ["put", "ids", 0, 2], ["numbers"],
+    )  # fmt: skip
+    assert not unpacked(numbers[1]).any() and not unpacked(changed[1]).any()
+    assert unpacked(numbers[0])[-4:].tolist() == table(ids).flatten().tolist()
+    moved = unpacked(numbers[0]) != unpacked(changed[0])
+    assert moved.nonzero().flatten().tolist() == [4, 10]
+    assert written == {"weight": {"shape": [3, 2], "numbers": [[4, 2.5]]}}
+    assert address == "run=0&set.weight=4%3A2.5"
+    vectors = unpacked(again[0])[-4:].view(2, 2)
+    assert torch.equal(vectors[0], vectors[1]) and vectors[0, 0] == 2.5
+
+
+# --- the page ---
+
+
+def data_of(text):
     """Unpack what a page carries."""
-    packed = re.search(r'<script id="data" type="text/plain">(.+?)</script>', page)[1]
+    packed = re.search(r'<script id="data" type="text/plain">(.+?)</script>', text)[1]
     return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """The page of all configurations, as the command line writes it."""
-    torch.set_default_dtype(torch.float64)
-    path = tmp_path_factory.mktemp("explorer") / "walk.html"
+def test_the_page_is_small_asks_for_nothing_from_outside_and_carries_every_run(tmp_path):
+    path = tmp_path / "walk.html"
     assert main(["explorer", str(path)]) == 0
-    return path
-
-
-def test_the_page_is_small_and_asks_for_nothing_from_outside(page):
-    text = page.read_text(encoding="utf-8")
-    assert len(text.encode()) < 2_000_000
-    assert "default-src 'none'" in text
-    assert not re.search(r"https?:|//cdn|@import|\burl\(", text.replace("data:,", ""))
-
-
-def test_the_page_carries_every_number_of_every_configuration(page):
-    runs = data_of(page.read_text(encoding="utf-8"))["runs"]
-    assert [run["title"] for run in runs] == list(example.CONFIGURATIONS)
-    for run, switches in zip(runs, example.CONFIGURATIONS.values(), strict=True):
-        trace = example.trace(on="cpu", **switches)
-        tensors = {tensor["name"]: tensor for tensor in run["tensors"] if not tensor["given"]}
-        assert list(tensors) == list(trace)
-        for name, entry in trace.items():
-            values = entry.value.flatten().tolist()
-            assert tensors[name]["texts"] == [format_number(value) for value in values]
-            assert tensors[name]["shape"] == list(entry.shape)
-            assert [cell[2] for cell in tensors[name]["cells"]] == [
-                "-math.inf" if value == -math.inf else repr(value) for value in values
-            ]
-
-
-def test_every_operand_of_the_page_is_a_number_on_the_page(page):
-    for run in data_of(page.read_text(encoding="utf-8"))["runs"]:
-        sizes = [len(tensor["texts"]) for tensor in run["tensors"]]
-        for tensor in run["tensors"]:
-            for _, _, _, used in tensor["cells"]:
-                assert all(place < sizes[number] for number, place in used)
-
-
-def test_a_trace_writes_its_own_page(tmp_path):
-    table = TokenEmbedding(3, 2)
-    with Trace(table) as trace:
-        table(torch.tensor([[0, 2]]))
-    path = trace.explorer(
-        tmp_path / "deep" / "own.html", {"seq": ["<script>alert(1)</script>", "b"]}
-    )
     text = path.read_text(encoding="utf-8")
-    assert "alert(1)" not in text  # packed, and unpacked into text only
-    (run,) = data_of(text)["runs"]
-    assert run["tensors"][0]["labels"] == {"seq": ["<script>alert(1)</script>", "b"]}
+    assert len(text.encode()) < 250_000 < LARGEST == 2_000_000
+    assert "default-src 'none'" in text and "/*" not in text.replace("/*STYLE*/", "")
+    inside = text.replace("data:,", "").replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?:|//cdn|@import|\burl\(|^import |^export ", inside, re.MULTILINE)
+    data = data_of(text)
+    assert data["vocab"] == list(example.vocabulary)
+    assert [run["title"] for run in data["runs"]] == TITLES
+    for run_ in data["runs"]:
+        title = run_.pop("title")
+        assert run_ == program(title)
+
+
+def test_a_tensor_of_a_program_has_the_names_and_words_that_its_reader_needs():
+    tensors = {tensor["name"]: tensor for tensor in program(FIRST)["tensors"]}
+    weights = tensors[f"{ATTENTION}.weights"]
+    assert weights["axes"] == ["batch", "head", "query", "key"] and weights["shape"] == [2, 3, 2, 2]
+    assert weights["words"][2:] == ["src", "src"] and weights["type"] == "float"
+    assert weights["step"] == "04 attention" and "softmax(-1)" in weights["code"]
+    cross = tensors["decoder.layers.0.cross_attention.weights"]
+    assert cross["words"][2:] == ["tgt", "src"]
+    assert tensors["logits"]["words"] == [None, "tgt", list(example.vocabulary)]
+    assert tensors["tgt_mask"]["type"] == "bool" and tensors["src"]["type"] == "int"
+    assert [tensors[name]["weight"] for name in ("src_embedding.weight", "src", "logits")] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert tensors["src"]["numbers"] == example.src.flatten().tolist()
+
+
+def test_a_part_of_the_page_names_its_panels():
+    panels = [{"title": "Attention", "panel": "attention", "of": ATTENTION}]
+    part = {"title": "Drag a query", "lead": "One head.", "panels": panels}
+    text = page({"a run": example.trace(on="cpu")}, example.words, part)
+    assert {key: data_of(text)[key] for key in part} == part
 
 
 def test_errors_say_what_is_wrong(tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="at least one run"):
         write_explorer(tmp_path / "a.html", {})
-    with Trace(explain=False) as bare:
+    nothing = "'the run': the run holds no tensor that can be explained"
+    with Trace() as empty:
         pass
-    with pytest.raises(ValueError, match="'the run' holds no tensor that can be explained"):
+    with pytest.raises(ValueError, match=nothing):
+        empty.explorer(tmp_path / "a.html")
+    table = TokenEmbedding(3, 2)
+    with Trace(table, explain=False) as bare:
+        table(torch.tensor([[0, 2]]))
+    with pytest.raises(ValueError, match=nothing):
         bare.explorer(tmp_path / "a.html")
-    monkeypatch.setattr("twelve_lab.explorer.LARGEST", 1000)
-    with pytest.raises(ValueError, match=r"would take [\d,]+ bytes, more than 1,000"):
+    with Trace() as random_one:
+        dropped: Float[Tensor, " n"] = torch.native_dropout(X[0], 0.5, True)[0]
+    assert dropped.shape == (3,)
+    with pytest.raises(ValueError, match=r"'the run': no formula .*dropout"):
+        random_one.explorer(tmp_path / "a.html")
+    with monkeypatch.context() as patch:
+        patch.setitem(LIVE, "lgamma", lambda at: call("lgamma", at(0)))
+        with Trace() as new:
+            gamma: Float[Tensor, " n"] = X[0].lgamma()
+        assert gamma.shape == (3,)
+        with pytest.raises(ValueError, match="'the run': gamma: the page cannot compute lgamma"):
+            new.explorer(tmp_path / "a.html")
+    monkeypatch.setattr("twelve_lab.explorer.LARGEST", 50_000)
+    with pytest.raises(
+        ValueError, match=r"would take \d\d,\d+ bytes, more than 50,000: trace a small"
+    ):
         example.trace(on="cpu").explorer(tmp_path / "a.html")
     assert not (tmp_path / "a.html").exists()
     assert main(["explorer", str(tmp_path / "walk.pdf")]) == 1
     assert "give a name that ends in .html" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A real browser without a screen; it is closed at the end."""
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    from tools import browser as real
-
-    if real.find() is None:
-        pytest.skip("no chromium or chrome on this machine: the page was not tried in a browser")
-    with real.launched() as running:
-        yield running
-
-
-@pytest.fixture
-def tab(browser):
-    """An empty tab; afterwards nothing may have been complained about or asked from outside."""
-    tab = browser.new_page(viewport={"width": 1300, "height": 900})
-    complaints, requests = [], []
-    tab.on("console", lambda message: complaints.append(message.text))
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("request", lambda request: requests.append(request.url))
-    yield tab
-    tab.close()
-    assert complaints == []
-    assert all(url.startswith("file://") for url in requests) and len(requests) >= 1
-
-
-def opened(tab, path):
-    tab.goto(path.as_uri())
-    tab.wait_for_selector("body[data-ready]")
-    return tab
-
-
-def check_shown(tab, wanted):
-    """Compare the shown arithmetic with the number that was clicked."""
-    lines = tab.locator("#text").text_content().splitlines()
-    assert lines[-1] == f"  = {wanted}"
-    python = tab.locator("#expression")
-    value = eval(python.get_attribute("data-value"), {"math": math})
-    result = eval(python.text_content(), {"math": math})
-    assert result == value or abs(result - value) < 1e-9
-    assert cell_text(value) == wanted
-
-
-def test_two_hundred_random_clicks_each_show_the_arithmetic_of_the_number(page, tab):
-    opened(tab, page)
-    choice = random.Random(12)
-    for click in range(CLICKS):
-        if click % 25 == 0:
-            tab.select_option("#runs", str(click // 25 % len(example.CONFIGURATIONS)))
-        inputs = tab.locator("#inputs td button")
-        if click % 3 and inputs.count():
-            cell = inputs.nth(choice.randrange(inputs.count()))  # go on to an input
-        else:
-            tensors = tab.locator("nav.side button")
-            tensors.nth(choice.randrange(tensors.count())).click()
-            cells = tab.locator("#tensor td button")
-            cell = cells.nth(choice.randrange(cells.count()))
-        wanted = cell.text_content()
-        cell.click()
-        check_shown(tab, wanted)
-
-
-def test_the_keyboard_alone_suffices(page, tab):
-    opened(tab, page)
-    tab.locator("#runs").focus()
-    for _ in range(200):
-        tab.keyboard.press("Tab")
-        if tab.evaluate("document.activeElement.matches('#tensor td button')"):
-            break
-    first = tab.evaluate("document.activeElement.textContent")
-    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    tab.keyboard.press("Enter")
-    check_shown(tab, first)
-    before = tab.locator("#text").text_content()
-    tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("ArrowDown")
-    second = tab.evaluate("document.activeElement.textContent")
-    tab.keyboard.press("Enter")
-    check_shown(tab, second)
-    tab.keyboard.press("Backspace")
-    assert tab.locator("#text").text_content() == before
-    assert tab.evaluate("document.activeElement.textContent") == first
-
-
-def test_the_arrows_reach_every_cell_of_a_tensor(page, tab):
-    opened(tab, page)
-    tab.locator("#tensor td button").first.click()
-    seen = set()
-    for _ in range(2):
-        for _ in range(8):
-            seen.add(tab.evaluate("document.activeElement.dataset.element"))
-            tab.keyboard.press("ArrowRight")
-        tab.keyboard.press("ArrowDown")
-        for _ in range(8):
-            seen.add(tab.evaluate("document.activeElement.dataset.element"))
-            tab.keyboard.press("ArrowLeft")
-    assert seen == {str(n) for n in range(16)}
-
-
-def test_back_returns_along_the_way(page, tab):
-    opened(tab, page)
-    tab.locator("#tensor td button").nth(3).click()
-    way = [tab.locator("#text").text_content()]
-    for _ in range(4):
-        tab.locator("#inputs td.lit button").first.click()
-        way.append(tab.locator("#text").text_content())
-    for text in reversed(way[:-1]):
-        tab.locator("#back").click()
-        assert tab.locator("#text").text_content() == text
-    assert tab.locator("#back").is_disabled()
-
-
-def test_the_inputs_are_framed_and_the_grids_are_tables(page, tab):
-    opened(tab, page)
-    tab.locator("#strip button", has_text="src_input").click()
-    assert tab.locator("#name").text_content() == "src_input"
-    tab.locator("nav.side button", has_text="encoded").first.click()
-    tab.locator("#tensor td button").first.click()
-    assert tab.locator("#inputs td.lit").count() == 2  # an embedding and a position
-    assert tab.locator("#tensor table caption").first.text_content() == "batch 0"
-    assert tab.locator("#tensor th[scope=row]").first.text_content() == "<pad>"
-    assert tab.locator("#tensor th[scope=colgroup]").first.text_content() == "d_model"
-    assert tab.locator("[aria-live=polite] #text").count() == 1
-
-
-def test_a_word_that_looks_like_markup_stays_text(tmp_path, tab):
-    table = TokenEmbedding(3, 2)
-    with Trace(table) as trace:
-        table(torch.tensor([[0, 2]]))
-    label = "<img src=x onerror=document.title='broken'>"
-    opened(tab, trace.explorer(tmp_path / "own.html", {"seq": [label, "b"]}))
-    assert tab.locator("#tensor th[scope=row]").first.text_content() == label
-    assert tab.locator("#tensor img").count() == 0
-    assert tab.title() == "Twelve Numbers: explain any number"
