@@ -569,7 +569,7 @@ const buildNumber = () => {
     other.hidden = !state.other;
     if (state.other) {
       const twin = state.other.byName.get(tensor.name);
-      const fits = twin && twin.size > place - tensor.start;
+      const fits = String(twin?.shape) === String(tensor.shape);
       byId("beside").textContent = data.runs[state.with].title;
       beside.textContent = fits ? explain(state.other, twin.start + place - tensor.start).lines.slice(1).join("\n") : "has no such number";
     }
