@@ -1,6 +1,6 @@
 """The explorer without a browser: its arithmetic under node, the same as PyTorch's in every number.
 
-tests/products/browser/test_explorer.py holds the page that is made of it.
+tests/products/browser/test_explorer_page.py holds the page that is made of it.
 """
 
 import base64
@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import zlib
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs
@@ -22,7 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tests.operations import ON_A_GPU, OPERATIONS, TAKEN_APART, X, run
+from tests.operations import MASK, ON_A_GPU, OPERATIONS, TAKEN_APART, X, run
+from tests.products.pytorch_runs import ATTENTION, FIRST, TITLES, Run, differences, layout, program
 from twelve import TokenEmbedding
 from twelve.masks import padding_mask
 from twelve.training import cross_entropy
@@ -35,10 +35,7 @@ from twelve_lab.explorer import LARGEST, page, write_explorer
 from twelve_lab.explorer.program import FUNCTIONS, LIVE, Program
 
 RUNNER = Path(__file__).parent / "engine_runner.mjs"
-TITLES = list(example.CONFIGURATIONS)
 CHANGES = 200
-FIRST = "3 heads of width 1, pre-norm, ReLU"
-ATTENTION = "encoder.layers.0.self_attention"
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None, reason="no node on this machine: the engine was not run"
 )
@@ -61,121 +58,6 @@ def told(runs, *orders):
     return json.loads(done.stdout)
 
 
-@cache
-def program(title):
-    """The program of a configuration, as the page carries it."""
-    with example.float64():
-        trace = example.trace(loss=True, grad=True, on="cpu", **example.CONFIGURATIONS[title])
-        return Program(trace, example.words).data
-
-
-@cache
-def layout(title):
-    """The tensors of a configuration by name: the place of the first element, and the sizes."""
-    places, found = 0, {}
-    for tensor in program(title)["tensors"]:
-        found[tensor["name"]] = (places, torch.Size(tensor["shape"]))
-        places += torch.Size(tensor["shape"]).numel()
-    return found
-
-
-# --- the same run in PyTorch ---
-
-
-class Run:
-    """A configuration in PyTorch, of which the same numbers can be changed.
-
-    Attributes:
-        changed: (name of a tensor, element) -> number.
-    """
-
-    def __init__(self, title):
-        self.title = title
-        switches = dict(example.CONFIGURATIONS[title])
-        self.padding = switches.pop("padding", True)
-        self.model = example.model(**switches)
-        # A buffer, of which the page knows the gradient too.
-        self.model.positional_encoding.table.requires_grad_()
-        self.weights = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        self.home = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.given = {
-            "src": example.src, "tgt": example.tgt, "tgt_mask": example.tgt_mask,
-            "cross_entropy.labels": example.labels,
-        }  # fmt: skip
-        self.changed = {}
-
-    def apply(self, tensor, name):
-        """Give a copy of a tensor with what was changed in it."""
-        copy = tensor.detach().clone()
-        for (changed, element), value in self.changed.items():
-            if changed == name:
-                copy.view(-1)[element] = value
-        return copy
-
-    def inputs(self):
-        """Give ids, masks and labels; a mask follows the ids where it was not changed itself."""
-        found = {name: self.apply(tensor, name) for name, tensor in self.given.items()}
-        mask = padding_mask(found["src"]) if self.padding else None
-        found["src_mask"] = None if mask is None else self.apply(mask, "src_mask")
-        return found
-
-    def trace(self, *, explain=False):
-        """Run it; gives the trace, and the numbers that were given to it, by name."""
-        with torch.no_grad():
-            for name, weight in self.weights.items():
-                weight.copy_(self.apply(self.home[name], name))
-                weight.grad = None
-        given = self.inputs()
-        mask = given["src_mask"]
-        with Trace(self.model, grad=True, explain=explain) as trace:
-            if explain:
-                record = trace.graph.record
-                record.label(given["src"], "src", ("batch", "src"))
-                record.label(given["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
-                mask = padding_mask(given["src"]) if self.padding else None
-                if mask is not None:
-                    record.name(mask, "src_mask", ("batch", "1", "1", "key"))
-            masks = {"src_mask": mask, "tgt_mask": given["tgt_mask"]}
-            cross_entropy(self.model(given["src"], given["tgt"], **masks),
-                          given["cross_entropy.labels"])  # fmt: skip
-        return trace, given | self.weights
-
-    def numbers(self):
-        """Run it forwards and backwards; gives name -> (number, gradient), None where none is."""
-        trace, given = self.trace()
-        trace["cross_entropy.loss"].tensor.backward()
-        found = {name: (each.detach().clone(), each.grad)
-                 for name, each in given.items() if each is not None}  # fmt: skip
-        for name, entry in trace.items():
-            gradient = entry.tensor.grad if entry.tensor.requires_grad else None
-            found[name] = (entry.value, gradient)
-        return found
-
-
-def differences(title, numbers, wanted, tolerance=1e-9, leave=()):
-    """List the tensors in which the engine's numbers or gradients are not those of PyTorch."""
-    values, gradients = map(unpacked, numbers)
-    found = []
-    for name, (start, shape) in layout(title).items():
-        if name in leave:
-            continue
-        value, gradient = wanted[name]
-        span = slice(start, start + shape.numel())
-        options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
-        if not torch.allclose(values[span], value.detach().double().flatten(), **options):
-            found.append(f"{name}: {values[span].tolist()} instead of {value.flatten().tolist()}")
-        if not value.is_floating_point():
-            continue
-        # What the loss does not depend on has no gradient in torch, and none of a size here.
-        gradient = torch.zeros(shape) if gradient is None else gradient
-        if not torch.allclose(gradients[span], gradient.double().flatten(), **options):
-            found.append(
-                f"gradient of {name}: {gradients[span].tolist()} instead of "
-                f"{gradient.flatten().tolist()}"
-            )
-    return found
-
-
 @needs_node
 @pytest.mark.parametrize("title", TITLES)
 def test_a_program_gives_every_number_and_every_gradient_of_its_run(title):
@@ -184,7 +66,7 @@ def test_a_program_gives_every_number_and_every_gradient_of_its_run(title):
     wanted = Run(title).numbers()
     assert list(layout(title))[-len(trace) :] == list(trace)
     assert set(wanted) >= set(layout(title))
-    assert differences(title, numbers, wanted, 1e-12) == []
+    assert differences(title, *map(unpacked, numbers), wanted, 1e-12) == []
     for name, entry in trace.items():
         assert torch.equal(wanted[name][0].detach(), entry.value)
 
@@ -256,7 +138,7 @@ def test_after_random_changes_every_number_and_gradient_is_that_of_pytorch(title
     assert len(answers) == len(wanted) >= CHANGES / every * 0.9
     moved = set()
     for numbers, (changed, after) in zip(answers, wanted, strict=True):
-        assert differences(title, numbers, after) == [], changed
+        assert differences(title, *map(unpacked, numbers), after) == [], changed
         moved.add(round(after["cross_entropy.loss"][0].item(), 9))
     assert len(moved) > len(answers) / 2  # most changes are felt
 
@@ -266,23 +148,17 @@ def test_after_random_changes_every_number_and_gradient_is_that_of_pytorch(title
 def test_a_number_of_memory_that_is_held_is_held_in_all_that_follows(title):
     start, shape = layout(title)["memory"]
     here = Run(title)
-
-    def hold(_module, _inputs, memory):
-        held = memory.clone()
-        held[1, 0, 2] = -0.75
-        return held
-
-    hook = here.model.encoder.register_forward_hook(hold)
+    here.changed["memory", 8] = -0.75
     wanted = here.numbers()
-    hook.remove()
+    here.changed.clear()
     _, numbers, _, after = told(
         [program(title)], ["put", "memory", 8, -0.75], ["numbers"], ["restore", "memory", 8],
         ["numbers"],
     )  # fmt: skip
     assert shape == (2, 2, 3)
     assert unpacked(numbers[0])[start + 8] == -0.75
-    assert differences(title, numbers, wanted) == []
-    assert differences(title, after, here.numbers(), 1e-12) == []
+    assert differences(title, *map(unpacked, numbers), wanted) == []
+    assert differences(title, *map(unpacked, after), here.numbers(), 1e-12) == []
 
 
 @needs_node
@@ -307,7 +183,7 @@ def test_a_held_attention_weight_is_used_in_place_of_its_softmax(monkeypatch):
     assert wanted[name][0][1, 2, 0, 1] != 0.9
     wanted[name] = (held["weights"], held["weights"].grad)
     assert held["weights"].grad[1, 2, 0, 1] != 0
-    assert differences(FIRST, numbers, wanted) == []
+    assert differences(FIRST, *map(unpacked, numbers), wanted) == []
 
 
 # --- words ---
@@ -379,17 +255,25 @@ def test_every_function_that_a_program_may_hold_is_an_operation_of_the_engine():
 
 @needs_node
 def test_every_formula_gives_the_numbers_and_gradients_of_torch():
-    tried = {name: OPERATIONS[name] for name in sorted(FORMULAS.keys() - ON_A_GPU)}
-    tried |= {f"{name}, taken apart": [function] for name, function in TAKEN_APART.items()}
-    tried["ties"] = [lambda x: (x * 0).max(1).values, lambda x: (x * 0).min(1).values]
+    tried = [(name, function, X) for name in sorted(FORMULAS.keys() - ON_A_GPU)
+             for function in OPERATIONS[name]]  # fmt: skip
+    tried += [(f"{name}, taken apart", function, X) for name, function in TAKEN_APART.items()]
+    # Of equal numbers the first gets the gradient, and of relu at 0 none.
+    equal = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+    tried += [
+        ("ties", lambda x: x.max(1).values, equal),
+        ("ties", lambda x: x.min(1).values, equal),
+    ]
+    tried += [("relu at 0", torch.relu, equal - 2)]
+    # The slope of a root at 0 is infinite; where a mask put the 0, nothing comes back from it.
+    tried += [("infinite slope", lambda x: x.masked_fill(MASK, 0.0).sqrt(), X)]
     traces, runs, orders = [], [], []
-    for name, functions in tried.items():
-        for function in functions:
-            trace = run(function, X)
-            traces.append((name, trace))
-            orders += [["choose", len(runs)], ["numbers"], ["explain"]]
-            runs.append(Program(trace).data)
-            orders += [["back", "y", n] for n in range(trace["y"].value.numel())]
+    for name, function, numbers in tried:
+        trace = run(function, numbers)
+        traces.append((name, trace))
+        orders += [["choose", len(runs)], ["numbers"], ["explain"]]
+        runs.append(Program(trace).data)
+        orders += [["back", "y", n] for n in range(trace["y"].value.numel())]
     answers = iter([each for each in told(runs, *orders) if each is not None])
     for (name, trace), data in zip(traces, runs, strict=True):
         values, words = unpacked(next(answers)[0]), next(answers)
@@ -597,7 +481,7 @@ def test_a_change_goes_along_to_another_configuration_where_it_has_the_same_tens
                                  ("2 heads of width 2", two, changes[:2])):  # fmt: skip
         here = Run(title)
         here.changed = {(name, element): value for _, name, element, value in kept}
-        assert differences(title, numbers, here.numbers()) == []
+        assert differences(title, *map(unpacked, numbers), here.numbers()) == []
     here.changed["output_projection.weight", 3] = 9.0
     loss = here.numbers()["cross_entropy.loss"][0]
     assert unpacked(other)[-1].item() == pytest.approx(loss.item(), abs=1e-12)
