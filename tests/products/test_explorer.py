@@ -19,11 +19,11 @@ from urllib.parse import parse_qs
 import pytest
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.operations import MASK, ON_A_GPU, OPERATIONS, TAKEN_APART, X, run
 from tests.products.pytorch_runs import ATTENTION, FIRST, TITLES, Run, differences, layout, program
-from twelve import TokenEmbedding
+from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU, TokenEmbedding
 from twelve.masks import padding_mask
 from twelve.training import cross_entropy
 from twelve_lab import Trace, example
@@ -524,6 +524,61 @@ def test_a_run_without_a_loss_has_no_gradients():
     assert address == "run=0&set.weight=4%3A2.5"
     vectors = unpacked(again[0])[-4:].view(2, 2)
     assert torch.equal(vectors[0], vectors[1]) and vectors[0, 0] == 2.5
+
+
+class Own(nn.Module):
+    """Someone's own layer: a cumulated sum, a maximum, a switch."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([0.3, -0.2, 0.9]))
+
+    def forward(self, x):
+        mixed: Float[Tensor, "batch seq d_model"] = x.flip(1).cumsum(-1) * self.scale
+        top: Float[Tensor, "batch seq 1"] = mixed.amax(-1, keepdim=True)
+        return torch.where(mixed > 0, mixed - top, mixed.tanh())
+
+
+@needs_node
+@pytest.mark.parametrize(
+    "layer",
+    [SwiGLU(3, 4), RMSNorm(3), LearnedPositionalEncoding(3, max_len=4), RMSNorm(3, fused=True),
+     Own()],
+    ids=lambda layer: type(layer).__name__,
+)  # fmt: skip
+def test_a_layer_of_my_own_follows_a_change_of_each_of_its_weights(layer):
+    layer, x = layer.double(), torch.randn(2, 2, 3)
+    weight = dict(layer.named_parameters())
+
+    def run_again():
+        with Trace(layer, grad=True) as trace:
+            z: Float[Tensor, "batch seq d_model"] = x * 1.0
+            y: Float[Tensor, ""] = layer(z).square().sum()
+        assert z.shape == (2, 2, 3)
+        y.backward()
+        return trace
+
+    trace = run_again()
+    data = Program(trace).data
+    changes = [[name, each.numel() - 1, 0.5 + n] for n, (name, each) in enumerate(weight.items())]
+    first, *_, second = told(
+        [data], ["numbers"], *(["put", *each] for each in changes), ["numbers"]
+    )
+    for numbers in (first, second):
+        values, gradients = map(unpacked, numbers)
+        places = 0
+        for tensor in data["tensors"]:
+            name, span = tensor["name"], slice(places, places + math.prod(tensor["shape"]))
+            places = span.stop
+            value = weight[name] if name in weight else trace[name].value
+            assert torch.allclose(values[span], value.flatten(), atol=1e-9), name
+            if name in weight and weight[name].grad is not None:
+                assert torch.allclose(gradients[span], weight[name].grad.flatten(), atol=1e-9), name
+        with torch.no_grad():
+            for name, element, number in changes:
+                weight[name].view(-1)[element] = number
+                weight[name].grad = None
+        trace = run_again()
 
 
 # --- the page ---
