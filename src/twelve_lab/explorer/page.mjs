@@ -510,10 +510,17 @@ const editor = (place) => {
     const value = Number.isFinite(state.engine.values[place]) ? state.engine.values[place] : 0;
     const reach = Math.max(2, 2 * Math.abs(value));
     const range = make("input", { type: "range", min: value - reach, max: value + reach, step: "any", "aria-label": `change ${spoken(place)}` });
-    range.addEventListener("pointerdown", () => state.begin());
-    range.addEventListener("keydown", (event) => event.repeat || state.begin());
-    range.addEventListener("input", () => move(place, Number(range.value)));
-    range.addEventListener("change", settle);
+    // A change begins with the first move, not with a touch that moves nothing.
+    let moving = false;
+    range.addEventListener("input", () => {
+      if (!moving) state.begin();
+      moving = true;
+      move(place, Number(range.value));
+    });
+    range.addEventListener("change", () => {
+      moving = false;
+      settle();
+    });
     onDraw(() => {
       if (document.activeElement !== range) range.value = state.engine.values[place];
     });
@@ -1024,7 +1031,9 @@ window.twelve = {
   get: (name, index = []) => state.engine.values[state.engine.place(name, index)],
   set: (name, index, value) => {
     if (typeof value !== "number" || Number.isNaN(value)) throw new TypeError(`${name} takes a number, not ${value}`);
-    change(state.engine.place(name, index), value);
+    const place = state.engine.place(name, index);
+    if (!state.engine.takes(place, value)) throw new RangeError(`${name} cannot hold ${value}: a mask takes 0 and 1, ids the rows of their tables`);
+    change(place, value);
   },
   grad: (name, index = []) => state.engine.gradients[state.engine.place(name, index)],
   loss: () => (state.engine.target < 0 ? NaN : state.engine.values[state.engine.target]),

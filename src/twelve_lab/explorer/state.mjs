@@ -82,6 +82,7 @@ export class State {
     const { engine } = this;
     if (!this.losses.length) this.losses.push(engine.values[engine.target]);
     engine.learn(rate);
+    this.follow();
     this.losses.push(engine.values[engine.target]);
   }
 
