@@ -360,9 +360,15 @@ def test_learning_is_gradient_descent_on_every_weight():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    (learned,) = told([program(FIRST)], ["learn", 0.3, 200])
+    learned, numbers, written = told(
+        [program(FIRST)], ["learn", 0.3, 200], ["numbers"], ["written"]
+    )
     assert learned == pytest.approx(losses, abs=1e-9)
     assert learned[0] == pytest.approx(1.048, abs=5e-4) and learned[-1] < 0.01
+    here = Run(FIRST)
+    here.changed = {(name, element): value for name, each in written.items()
+                    for element, value in each["numbers"]}  # fmt: skip
+    assert differences(FIRST, *map(unpacked, numbers), here.numbers()) == []
 
 
 # --- the state of a page ---

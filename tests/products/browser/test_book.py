@@ -27,7 +27,7 @@ PAGES = sorted(
     for path in BOOK.rglob("*.html")
     if not path.relative_to(BOOK).parts[0].startswith("_")
 )
-# The explorer alone: tests/products/test_explorer.py holds it.
+# The explorer alone: test_explorer_page.py holds it.
 ALONE = "walk.html"
 # In the dark the colours of a page are others, and nothing else is.
 COLOURS = ("color-contrast", "link-in-text-block")

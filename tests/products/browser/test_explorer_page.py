@@ -313,12 +313,31 @@ def test_undo_takes_back_one_change_and_start_again_all(walk, tab):
     assert loss(tab) == losses[0]
 
 
+def test_a_slider_that_was_not_moved_leaves_nothing_to_undo(walk, tab):
+    opened(tab, walk)
+    choose(tab, "memory", 4)
+    home = loss(tab)
+    slider = tab.locator("#number input[type=range]")
+    slider.focus()
+    tab.keyboard.press("Tab")
+    assert tab.locator("#undo").is_disabled()
+    slider.focus()
+    for _ in range(2):
+        tab.keyboard.press("PageUp")
+        tab.evaluate(FRAMES)
+    assert loss(tab) != home
+    tab.keyboard.press("Tab")
+    tab.locator("#undo").click()
+    tab.locator("#undo").click()
+    assert loss(tab) == home and tab.locator("#undo").is_disabled()
+
+
 def test_learning_runs_stops_and_can_be_taken_back(walk, tab):
     opened(tab, walk)
     model = example.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     losses = []
-    for _ in range(2):
+    for step in range(2):
         logits = model(
             example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask
         )
@@ -326,9 +345,15 @@ def test_learning_runs_stops_and_can_be_taken_back(walk, tab):
         losses.append(value.item())
         optimizer.zero_grad()
         value.backward()
-        optimizer.step()
+        if step == 0:
+            optimizer.step()
     tab.locator("#learn-step").click()
     assert loss(tab) == pytest.approx(losses[1], abs=1e-12)
+    here = Run(FIRST)
+    here.home = {name: weight.detach() for name, weight in model.named_parameters()} | {
+        "positional_encoding.table": here.home["positional_encoding.table"]
+    }
+    assert differences(FIRST, *numbers(tab), here.numbers()) == []
     said = tab.locator("#learning p.note")
     expect(said).to_have_text(f"The loss over 1 step: from {losses[0]:.4f} to {losses[1]:.4f}.")
     tab.locator("#learn").click()
@@ -669,5 +694,8 @@ def test_the_console_answers_with_names_and_numbers(walk, tab):
         assert "memory takes a number, not" in tab.evaluate(
             tried, f"twelve.set('memory', [0, 0, 0], {wrong})"
         )
+    for name, wrong in (("src", 4), ("src", 0.5), ("tgt", -1), ("cross_entropy.labels", -7)):
+        said = tab.evaluate(tried, f"twelve.set('{name}', [0, 0], {wrong})")
+        assert said.startswith(f"RangeError: {name} cannot hold {wrong}: ")
     gradient = Run(FIRST).numbers()["logits"][1][1, 0, 3].item()
     assert tab.evaluate("twelve.grad('logits', [1, 0, 3])") == pytest.approx(gradient, abs=1e-12)
