@@ -13,9 +13,14 @@ const erf = (x) => {
     }
     return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
   }
+  return Math.sign(x) * (1 - tail(a));
+};
+
+// 1 - erf(x) for a large x, without the digits that the difference would lose.
+const tail = (x) => {
   let fraction = 0;
-  for (let n = 60; n > 0; n--) fraction = n / 2 / (a + fraction);
-  return Math.sign(x) * (1 - Math.exp(-a * a) / (a + fraction) / Math.sqrt(Math.PI));
+  for (let n = 60; n > 0; n--) fraction = n / 2 / (x + fraction);
+  return Math.exp(-x * x) / (x + fraction) / Math.sqrt(Math.PI);
 };
 
 const bell = (x) => (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x);
@@ -29,7 +34,7 @@ const two = (value, slopes) => ({
 });
 const compare = (holds) => two((a, b) => Number(holds(a, b)), () => [0, 0]);
 const first = (better) => (xs) => xs.reduce((best, x, i) => (better(x, xs[best]) ? i : best), 0);
-// Of equal numbers the first counts, as in torch.
+// Of equal numbers the first counts, as in relu and in max over an axis.
 const extreme = (better) => ({
   value: (xs) => (xs.some(Number.isNaN) ? NaN : xs[first(better)(xs)]),
   slopes: (xs) => {
@@ -134,7 +139,7 @@ export const OPERATIONS = {
   log1p: one(Math.log1p, (x) => 1 / (1 + x)),
   sqrt: one(Math.sqrt, (x, y) => 0.5 / y),
   erf: one(erf, bell),
-  erfc: one((x) => 1 - erf(x), (x) => -bell(x)),
+  erfc: one((x) => (x < 2.5 ? 1 - erf(x) : tail(x)), (x) => -bell(x)),
 };
 
 export const isPlace = (tree) => typeof tree === "number";

@@ -351,12 +351,9 @@ const PANELS = {
         for (let id = 0; id < words; id++) {
           const fill = make("div", { class: "fill" });
           const mark = make("span");
-          const row = make("div", { class: "chances" }, make("span", {}, data.vocab[id]),
-            make("div", { class: "track" }, fill), numberNode(at("logits", batch, position, id), false,
-              `logit of ${data.vocab[id]}, position ${position + 1} of sentence ${batch + 1}`), mark);
           const share = make("span");
-          row.children[2].before(share);
-          row.children[3].remove();
+          const track = make("div", { class: "track" }, fill);
+          const row = make("div", { class: "chances" }, make("span", {}, data.vocab[id]), track, share, mark);
           onDraw(() => {
             const chance = Math.exp(shown()[start + id]);
             fill.style.width = `${(chance * 100).toFixed(1)}%`;
@@ -394,14 +391,14 @@ const PANELS = {
     curve.append(line);
     const words = make("p", { class: "note" });
     step.addEventListener("click", () => {
-      state.begin();
+      begin();
       teach();
       settle();
     });
     run.addEventListener("click", () => (learning ? halt() : start()));
     const teach = () => state.learn(Number(rate.value) || RATE);
     const start = () => {
-      state.begin();
+      begin();
       learning = true;
       const go = () => {
         if (!learning) return;
@@ -513,7 +510,7 @@ const editor = (place) => {
     // A change begins with the first move, not with a touch that moves nothing.
     let moving = false;
     range.addEventListener("input", () => {
-      if (!moving) state.begin();
+      if (!moving) begin();
       moving = true;
       move(place, Number(range.value));
     });
@@ -530,7 +527,7 @@ const editor = (place) => {
   }
   const back = make("button", { type: "button" }, state.engine.trees[place] === null ? "As it was" : "Follow again");
   back.addEventListener("click", () => {
-    state.begin();
+    begin();
     state.engine.restore(place);
     state.follow();
     settle();
@@ -587,6 +584,10 @@ const buildNumber = () => {
     }
     if (engine.target < 0) {
       slope.textContent = "The run ends with no loss.";
+      return;
+    }
+    if (tensor.type !== "float") {
+      slope.textContent = "None: it is no number that could be a little larger.";
       return;
     }
     const gradient = engine.gradients[place];
@@ -693,6 +694,13 @@ const soon = () => {
   });
 };
 
+// A change begins: nothing else goes on, and now is what is seen.
+const begin = () => {
+  learning = false;
+  look(false);
+  state.begin();
+};
+
 // In the middle of a change, such as a drag.
 const move = (place, value) => {
   state.engine.put(place, value);
@@ -701,7 +709,7 @@ const move = (place, value) => {
 
 // A change of its own.
 const change = (place, value) => {
-  state.begin();
+  begin();
   state.engine.put(place, value);
   state.follow();
   settle();
@@ -775,7 +783,7 @@ document.addEventListener("pointermove", (event) => {
   if (!drag.moving && Math.abs(far) < 4) return;
   if (!drag.moving) {
     drag.moving = true;
-    state.begin();
+    begin();
     drag.node.setPointerCapture?.(event.pointerId);
   }
   event.preventDefault();
@@ -849,7 +857,7 @@ document.addEventListener("keydown", (event) => {
     if (turn) {
       event.preventDefault();
       delete node.dataset.typing;
-      if (!event.repeat) state.begin();
+      if (!event.repeat) begin();
       const place = Number(node.dataset.at);
       const step = event.shiftKey ? 0.01 : 0.1;
       state.put(place, Math.round((state.engine.values[place] + turn * step) * 1000) / 1000);
@@ -884,6 +892,7 @@ const look = (before) => {
 };
 
 const undo = () => {
+  learning = false;
   if (state.undo()) settle();
 };
 
@@ -896,6 +905,7 @@ document.addEventListener("click", (event) => {
 });
 byId("undo").addEventListener("click", undo);
 byId("reset").addEventListener("click", () => {
+  learning = false;
   state.reset();
   settle();
 });
@@ -998,6 +1008,7 @@ byId("with").append(make("option", { value: -1 }, "nothing"));
 data.runs.forEach((run, number) => byId("with").append(make("option", { value: number }, run.title)));
 for (const id of ["runs", "with"]) byId(id).parentElement.hidden = data.runs.length < 2;
 byId("runs").addEventListener("change", () => {
+  learning = false;
   const name = chosen >= 0 ? tensorOf(chosen).name : "";
   const index = chosen >= 0 ? state.engine.index(chosen) : [];
   state.choose(Number(byId("runs").value));

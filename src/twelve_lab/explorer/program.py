@@ -183,7 +183,6 @@ class Program:
     def _tensor(self, block: Block) -> dict[str, Any]:
         entry = self.trace[block.name] if block.name in self.trace else None
         step = find_step(entry.step) if entry is not None and entry.step else None
-        dtype = block.values.dtype
         cells = range(block.start, block.start + block.values.numel())
         trees = [self.tree(cell) for cell in cells]
         made = any(tree != Leaf(cell) for tree, cell in zip(trees, cells, strict=True))
@@ -194,11 +193,7 @@ class Program:
             "name": block.name,
             "axes": list(block.axes or ("",) * len(block.shape)),
             "shape": list(block.shape),
-            "type": "bool"
-            if dtype == torch.bool
-            else "float"
-            if dtype.is_floating_point
-            else "int",
+            "type": _type(block.values.dtype),
             "weight": block.is_parameter,
             "words": [self._words(block, axis) for axis in block.axes or ("",) * len(block.shape)],
             "code": "" if entry is None else entry.code,
