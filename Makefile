@@ -136,10 +136,11 @@ notebooks: install ## run every notebook again and store its outputs
 figures: install ## draw the picture of the README again
 	$(RUN) -m twelve picture docs/walk.png
 
-catalogue: install ## write again what follows from the list of steps, and the traced names of the glossary
+catalogue: install ## write again what follows from the list of steps, the traced names of the glossary, and the cards of the mistakes
 	$(RUN) -m tools.write_steps
 	$(RUN) tools/write_catalogue.py
 	$(RUN) tools/write_exercises.py
+	$(RUN) -m tools.write_cards
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
 	$(RUN) -m venv build/lock

@@ -83,14 +83,14 @@ INSTRUMENT = """# {title}
    :imported-members:
 ```
 """
-# Between the course and these stand the workshops.
+PLAY = {"To play with": ["docs/spot_the_bug"]}
+# Between the course, what there is to play with, and these stand the workshops.
 CHAPTERS = {
     "To look up": [
-        "docs/glossary", "docs/mistakes", "Coverage <docs/coverage>", "docs/troubleshooting",
-        "reference/index",
+        "docs/glossary", "Coverage <docs/coverage>", "docs/troubleshooting", "reference/index",
     ],
     "To teach": ["docs/teaching"],
-    "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING"],
+    "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes"],
 }  # fmt: skip
 # On paper a line of code is printed once: the source holds the docstrings too.
 BOUND_REFERENCE = """# Reference
@@ -256,7 +256,8 @@ def _parts(root: Path) -> dict[str, list[str]]:
     """List the chapters by parts."""
     names = [name.removesuffix(".ipynb") for name in _notebooks(root)]
     lessons, workshops = names[: len(STEPS)], names[len(STEPS) :]
-    return {"The course": lessons} | ({"Workshops": workshops} if workshops else {}) | CHAPTERS
+    deep = {"Workshops": workshops} if workshops else {}
+    return {"The course": lessons} | PLAY | deep | CHAPTERS
 
 
 def _with_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -27,7 +27,7 @@ def page(text: str) -> str:
     return (
         f"{before}{HEADING}\n\n*Code* is a function or a class, *number* one number or several, "
         "*choice* one or several words. The last column holds what `check` can call by name; [the "
-        "catalogue](mistakes.md) has the sentences.\n\n"
+        "cards](spot_the_bug.md) have the sentences.\n\n"
         "| exercise | kind | what it measures | mistakes it can name |\n|---|---|---|---|\n"
         + "".join(_row(id) for id in EXERCISES)
     )

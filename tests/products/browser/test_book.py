@@ -331,14 +331,15 @@ def test_what_a_reader_predicts_is_folded(project, name):
     assert not {"tags", "mystnb"} & set(shown)
 
 
-def test_workshops_are_a_part_of_their_own_behind_the_course(project):
+def test_the_course_comes_first_then_what_to_play_with_then_the_workshops(project):
     for bound in (False, True):
         index = dict(write_book.pages(project, bound=bound))["index.md"]
         trees = re.findall(r":caption: (.+)\n:hidden:\n\n((?:\S.*\n)+)", index)
-        assert [caption for caption, _ in trees[:3]] == ["The course", "Workshops", "To play with"]
+        assert [caption for caption, _ in trees[:3]] == ["The course", "To play with", "Workshops"]
         course = ["course"] * bound + ["notebooks/04_attention"]
         assert trees[0][1].split() == [*course, "```"]
-        assert trees[1][1].split() == ["notebooks/workshop/04_attention", "```"]
+        assert trees[1][1].split() == ["docs/spot_the_bug", "```"]
+        assert trees[2][1].split() == ["notebooks/workshop/04_attention", "```"]
 
 
 def test_a_workshop_leads_to_its_files_from_its_own_folder(project):

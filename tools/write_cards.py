@@ -1,0 +1,511 @@
+"""Writes the classic mistakes as cards into docs/spot_the_bug.md: which of two pieces is wrong?
+
+Usage: python -m tools.write_cards
+
+The pieces are the right and the wrong answer of the checker, without their heads and with the
+settings written in. By hand is only what a card needs beside: a small input, what to look at where
+the value itself does not tell, and a shorter piece where an answer is long or leans on others. The
+tests hold every piece against the answer that it stands for.
+"""
+
+import ast
+import inspect
+import textwrap
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from twelve_lab.check import EXERCISES, MISTAKES, Mistake
+from twelve_lab.check.catalogue import TASKS
+from twelve_lab.course import find_step
+from twelve_lab.exercises.declare import Answer, Task
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "spot_the_bug.md"
+LINE = 72  # characters of a result in one line; a longer one has a line for each row
+IMPORTS = """\
+import copy
+import math
+from types import SimpleNamespace
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import nn
+
+from twelve import causal_mask
+from twelve.training import shift
+
+torch.set_default_dtype(torch.float64)
+"""
+OPENING = f"""# Spot the bug
+
+Two pieces of code, one small input. Both run, and only one is right. **Which is wrong?** Guess \
+before you unfold: with the lesson in mind a card takes ten seconds.
+
+Each card is a classic mistake, {{number}} in all. None of them raises an error here, so that the \
+code and what it gives are all that can tell. A piece ends in what it gives, as a comment; axes of \
+size 1 are left out of it. All of them run after:
+
+```python
+{IMPORTS}```
+"""
+
+
+class Card(NamedTuple):
+    """What a card needs beside the two answers.
+
+    Args:
+        given: The input, in Python.
+        right: The right piece, where it is not the answer as it is declared.
+        wrong: The wrong piece, likewise.
+        look: What is shown of `it`, the value of a piece.
+        label: What that is called, if not the value itself.
+        held: What is left to do until the value is that of the answer, where a piece is a part.
+    """
+
+    given: str
+    right: str = ""
+    wrong: str = ""
+    look: str = "it"
+    label: str = ""
+    held: str = ""
+
+
+_NORM = "norm = lambda x: F.layer_norm(x, x.shape[-1:])\n"
+_PARTS = """\
+parts = SimpleNamespace(
+    src_embedding=lambda ids: 1.0 * ids,
+    tgt_embedding=lambda ids: 10.0 * ids,
+    positional_encoding=lambda x: x,
+    encoder=lambda x, src_mask: x + 0.5,
+    decoder=lambda x, memory, tgt_mask, src_mask: x + memory.sum(),
+    output_projection=lambda x: x,
+)
+src, tgt = torch.tensor([[1, 2]]), torch.tensor([[3, 1]])
+src_mask = tgt_mask = None
+"""
+_LAYERS = """\
+num_layers, numbers = 3, iter([0.1, 0.2, 0.3])
+
+
+def make():
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(layer.weight, next(numbers))  # stands for a draw
+    return layer
+"""
+# A model that holds the layers, and what an optimiser would be given.
+_FOUND = "(m := nn.Module(), setattr(m, 'layers', it), len(list(m.parameters())))[-1]"
+_SELVES = "query = memory = x\nw_q = w_k = w_v = w_o = torch.eye(x.size(-1))\nnum_heads = 2\n"
+_MERGED = "it = rearrange(it, 'batch head query d_v -> batch query (head d_v)')"
+_SCORES = """\
+query = torch.tensor([[1.0, 1, 1, 1], [2, 0, 0, 2]])
+key = torch.tensor([[1.0, 1, 1, 1], [0, 2, 0, 0]])
+"""
+_MASKED = Card(
+    "scores = torch.tensor([[1.0, 2, 3]])\nmask = torch.tensor([[True, True, False]])\n",
+    right="scores.masked_fill(~mask, -math.inf).softmax(-1)",
+)
+_EMPTY = Card("scores = torch.tensor([[2.0, 1]])\nmask = torch.tensor([[False, False]])\n")
+_PADDED = Card(
+    "ids = torch.tensor([[1, 3, 0], [2, 0, 0]])\n# The scores will be (batch, head, query, key).\n",
+    look="tuple(it.shape)",
+    label="the shape",
+)
+_TOKENS = "weight, bias = torch.ones(3), torch.zeros(3)\n"
+
+# By the name of the task.
+CARDS = {
+    "linear": Card(
+        "x = torch.tensor([[1.0, 2]])\n"
+        "weight = torch.tensor([[1.0, 0], [3, 1]])\n"
+        "bias = torch.zeros(2)\n"
+    ),
+    "swap_axes": Card("x = torch.arange(6.0).view(1, 2, 3)  # two words, three features\n"),
+    "embed": Card(
+        "ids = torch.tensor([[1, 3], [2, 0]])  # two sentences\n"
+        "table = torch.tensor([[0.0, 0], [1, 10], [2, 20], [3, 30]])\n"
+    ),
+    "padding_row": Card(
+        "ids, pad_id = torch.tensor([[1, 3], [2, 0]]), 0\n"
+        "table = torch.ones(4, 1, requires_grad=True)\n",
+        look="torch.autograd.grad(it.sum(), table)[0]",
+        label="gradient of the four rows",
+    ),
+    "positional_encoding": Card(
+        "x = torch.zeros(2, 3, 1)  # two sentences, three words\n"
+        "table = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
+    ),
+    "positions_dropped": Card(
+        "x, table = torch.tensor([[[1.0, 2, 3, 4]]]), torch.zeros(1, 4)\n"
+        "draws = iter(torch.tensor([[0, 1, 1, 1], [1, 1, 0, 1]]))\n"
+        "dropout = lambda x: x * next(draws)  # every call drops others\n"
+    ),
+    "attention_scores": Card(_SCORES),
+    "attention_weights": Card("scores = torch.tensor([[2.0, 1], [0, 0]])  # (query, key)\n"),
+    "causal_mask": Card("length = 3\n"),
+    "mask_of_new": Card("query_len, key_len = 1, 4  # one new word behind three old ones\n"),
+    "masked_weights": _MASKED,
+    "padded_attention": _PADDED,
+    "split_heads": Card(
+        "projected = torch.arange(1.0, 9).view(1, 2, 4)  # two words, four features\n"
+        "num_heads = 2\n"
+    ),
+    "merge_heads": Card(
+        "heads = torch.tensor([[[[1.0, 2], [5, 6]], [[3, 4], [7, 8]]]])  # 2 heads, 2 words\n"
+    ),
+    "layer_norm": Card("x = torch.tensor([[0.0, 3, 6], [1, 1, 4]])  # two words\n" + _TOKENS),
+    "rms_norm": Card("x, weight = torch.tensor([[0.001, 0.001]]), torch.ones(2)\n"),
+    "residual": Card("x = torch.tensor([5.0, 5, 7, 7])\n" + _NORM + "sublayer = lambda x: 3 * x\n"),
+    "feed_forward": Card(
+        "x = torch.tensor([[1.0, -1]])\n"
+        "w_up, b_up = torch.eye(2), torch.zeros(2)\n"
+        "w_down, b_down = torch.tensor([[1.0, 1], [-1, 1]]), torch.zeros(2)\n"
+    ),
+    "swiglu": Card(
+        "x = torch.tensor([[1.0, 2]])\n"
+        "gate, up = torch.eye(2), torch.eye(2).flip(0)  # up swaps the two\n"
+        "down = torch.eye(2)\n"
+    ),
+    "stack": Card(
+        _LAYERS, look="[layer.weight.item() for layer in it]", label="the weights at the start"
+    ),
+    "encoder": Card(
+        "x, src_mask = torch.tensor([[0.0, 3, 6]]), None\n"
+        "layers = [lambda x, mask: x + 1] * 2\n" + _NORM
+    ),
+    "cross_attention": Card(
+        "x = torch.tensor([[[1.0], [0]]])  # the target\n"
+        "memory = torch.tensor([[[2.0], [6]]])  # the source; its second word is padding\n"
+        "src_mask = torch.tensor([[[True, False]]])\n"
+        "tgt_mask = torch.tensor([[[True, True]]])\n"
+        "attention = F.scaled_dot_product_attention  # query, key, value, mask\n"
+    ),
+    "target_mask": Card(
+        "tgt = torch.tensor([[0, 1, 3]])  # one sentence\n",
+        look="tuple(it.shape)",
+        label="the shape",
+    ),
+    "decoder": Card(
+        "x = torch.tensor([[[1.0], [2], [9]]])  # three words, one feature\n"
+        "tgt_mask = torch.ones(3, 3).tril().bool()\n"
+        "memory = src_mask = None\n"
+        "looks = F.scaled_dot_product_attention\n"
+        "layers = [lambda x, memory, tgt_mask, src_mask: looks(x, x, x, tgt_mask)]\n"
+        "norm = lambda x: x\n"
+    ),
+    "transformer": Card(_PARTS),
+    "shift": Card(
+        "target = torch.tensor([[1, 3, 0]])  # 0 is padding, and the start\n", label="tgt, labels"
+    ),
+    "make_batch": Card(
+        "src, target = torch.tensor([[1, 2]]), torch.tensor([[2, 1]])\n", label="src, tgt, labels"
+    ),
+    "loss": Card(
+        "logits = torch.tensor([[[9.0, 0], [9, 0]], [[0, 9], [0, 9]]])\n"
+        "labels = torch.tensor([[0, 0], [1, 1]])  # what the logits say, too\n"
+    ),
+    "embed_step": Card(
+        "new, length = torch.tensor([[2]]), 1  # one word stands before it\n"
+        "table = torch.tensor([[0.0], [1], [2], [3]])\n"
+        "positions = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
+    ),
+}
+# By the id of the mistake, where that of the task would not show it or would give it away.
+OWN = {
+    "pe-positive-exponent": Card(
+        "# The table of positions is made of sines and cosines of these angles.\n"
+        "d_model, even = 4, torch.tensor([0, 2])\n"
+        "place = torch.arange(3.0)[:, None]\n",
+        right="place * 10000 ** (-even / d_model)",
+        wrong="place * 10000 ** (even / d_model)",
+        label="one row a place",
+        held="max_len = 3\nit = torch.stack([it.sin(), it.cos()], dim=-1).flatten(1)",
+    ),
+    "pe-sin-cos-halves": Card(
+        "# The angles of two places. Sine and cosine of one angle are a pair.\n"
+        "angles = torch.tensor([[0.0, 0.0], [1.0, 0.01]])\n",
+        right="torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)",
+        wrong="torch.cat([angles.sin(), angles.cos()], dim=1)",
+        held="max_len, d_model = 2, 4",
+    ),
+    "pe-batch-index": CARDS["positional_encoding"]._replace(
+        given="x = torch.zeros(1, 3, 1)  # one sentence, three words\n"
+        "table = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
+    ),
+    "mask-inverted": _MASKED._replace(wrong="scores.masked_fill(mask, -math.inf).softmax(-1)"),
+    "mask-finite": _EMPTY,
+    "mask-empty-row": _EMPTY,
+    "softmax-heads": Card(
+        "query = key = value = torch.tensor([[[[1.0], [2]], [[3.0], [0]]]])  # 2 heads, 2 words\n"
+        "scores = query @ key.mT  # (batch, head, query, key)\n",
+        right="scores.softmax(-1)",
+        wrong="scores.softmax(1)",
+        held="it = it @ value",
+    ),
+    "scale-d_model": Card(
+        "x = torch.tensor([[[1.0, 0, 2, 0], [0, 1, 0, 2]]])  # two words, four features\n"
+        'heads = rearrange(x, "batch seq (head d_k) -> batch head seq d_k", head=2)\n',
+        right="scores = heads @ heads.mT / math.sqrt(heads.size(-1))\nscores.softmax(-1)",
+        wrong="scores = heads @ heads.mT / math.sqrt(x.size(-1))\nscores.softmax(-1)",
+        held=f"{_SELVES}it = it @ heads\n{_MERGED}",
+    ),
+    "heads-are-features": Card(
+        "x = torch.arange(8.0).view(1, 2, 4)  # two words, four features\nnum_heads = 2\n",
+        right='rearrange(x, "batch seq (head d_k) -> batch head seq d_k", head=num_heads)',
+        wrong='rearrange(x, "batch seq (head d_k) -> batch head seq d_k", head=x.size(-1))',
+        look="tuple(it.shape)",
+        label="the shape",
+        held=f"{_SELVES}it = F.scaled_dot_product_attention(it, it, it)\n{_MERGED}",
+    ),
+    "ln-batch": CARDS["layer_norm"]._replace(
+        given="x = torch.tensor([[[0.0, 3, 6]], [[1, 1, 4]]])  # two sentences of one word\n"
+        + _TOKENS
+    ),
+    "ln-no-keepdim": CARDS["layer_norm"]._replace(
+        given="x = torch.tensor([[0.0, 3, 6], [1, 1, 4], [2, 5, 5]])  # three words\n" + _TOKENS
+    ),
+    "ln-eps-tiny": CARDS["layer_norm"]._replace(
+        given="x = torch.tensor([[0.0, 0.001, 0.002]])  # PyTorch's own norm adds 1e-05\n" + _TOKENS
+    ),
+    "layers-shared": CARDS["stack"]._replace(
+        look=_FOUND, label="parameters that an optimiser finds"
+    ),
+    "layers-in-list": CARDS["stack"]._replace(
+        wrong="[make() for _ in range(num_layers)]",
+        look=_FOUND,
+        label="parameters that an optimiser finds",
+    ),
+    "padding-mask-missing": Card(
+        "x = torch.tensor([[[1.0], [2], [9]]])  # three words; the last is padding\n"
+        "src_mask = torch.tensor([[[True, True, False]]])\n"
+        "layers = [lambda x, mask: F.scaled_dot_product_attention(x, x, x, mask)]\n"
+        "norm = lambda x: x\n"
+    ),
+    "sentences-swapped": CARDS["transformer"]._replace(
+        wrong="""\
+memory = parts.encoder(parts.positional_encoding(parts.src_embedding(tgt)), src_mask=src_mask)
+x = parts.positional_encoding(parts.tgt_embedding(src))
+x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
+parts.output_projection(x)"""
+    ),
+}
+
+
+def page() -> str:
+    """Write the page: all cards, by steps in the order of the course."""
+    ids = enumerate(sorted(MISTAKES, key=lambda id: MISTAKES[id].step), start=1)
+    text = OPENING.format(number=len(MISTAKES))
+    for step, group in groupby(ids, key=lambda one: MISTAKES[one[1]].step):
+        title = find_step(step).title
+        text += f"\n## {step} {title[0].upper()}{title[1:]}\n"
+        text += "".join(_card(id, number) for number, id in group)
+    return text
+
+
+def card(id: str) -> Card:
+    """Give the card of a mistake, with both pieces.
+
+    Args:
+        id: The mistake.
+
+    Raises:
+        ValueError: If nothing is written for it.
+    """
+    found = OWN.get(id) or CARDS.get(MISTAKES[id].task)
+    if found is None:
+        raise ValueError(f"{id} has no card: write an input for {MISTAKES[id].task} into CARDS")
+    right, wrong = answers(id)
+    return found._replace(right=found.right or _body(right), wrong=found.wrong or _body(wrong))
+
+
+def answers(id: str) -> tuple[Answer, Answer]:
+    """Find the right and the wrong answer: the smallest functions in which a mistake is made.
+
+    Args:
+        id: The mistake.
+    """
+    return _smallest(TASKS[MISTAKES[id].task].right, MISTAKES[id].wrong)
+
+
+def first_is_wrong(id: str) -> bool:
+    """Say whether the wrong piece comes first: as good as drawn, but the same everywhere."""
+    return zlib.crc32(id.encode()) % 2 == 1
+
+
+def run(given: str, piece: str) -> dict[str, Any]:
+    """Run a piece as a notebook would.
+
+    Args:
+        given: What stands before it.
+        piece: Statements, the last of which is an expression.
+
+    Returns:
+        All names, and the value of the expression as `it`.
+    """
+    *before, last = ast.parse(piece).body
+    names: dict[str, Any] = {}
+    with _double():
+        exec(IMPORTS + given, names)
+        exec(compile(ast.Module(before, []), "<card>", "exec"), names)
+        names["it"] = eval(compile(ast.Expression(last.value), "<card>", "eval"), names)
+    return names
+
+
+def shown(look: str, names: dict[str, Any]) -> Any:
+    """Compute what is shown.
+
+    Args:
+        look: An expression of `it`.
+        names: What a run left.
+    """
+    with _double():
+        return eval(look, names)
+
+
+def told(values: list[Any], label: str = "") -> list[str]:
+    """Write what two pieces give, alike: with four decimals if any number of both has some.
+
+    Args:
+        values: Tensors, whose axes of size 1 are left out, pairs of them, or what Python writes.
+        label: What they are called.
+
+    Returns:
+        A text for each, of one line, or of one for each row where that would be long.
+    """
+    plain = [_plain_tensors(value) for value in values]
+    whole = all(
+        bool((one % 1 == 0).all())
+        for found in plain
+        for one in found
+        if one.dtype.is_floating_point
+    )
+    form = "{:.0f}" if whole else "{:.4f}"
+    texts = []
+    for value, found in zip(values, plain, strict=True):
+        rows = [one.tolist() for one in found]
+        text = ", ".join(_written(one, form) for one in rows) if found else str(value)
+        if len(label + text) > LINE and len(rows) == 1:
+            text = ",\n ".join(_written(row, form) for row in rows[0])
+            texts.append(f"{label}:\n[{text}]" if label else f"[{text}]")
+        else:
+            texts.append(f"{label}: {text}" if label else text)
+    return texts
+
+
+def _plain_tensors(value: Any) -> list[Tensor]:
+    """Collect the tensors of a value, rounded."""
+    found = value if isinstance(value, tuple) else (value,)
+    tensors = [one.detach().squeeze() for one in found if isinstance(one, Tensor)]
+    # What is left of a zero has a sign at times.
+    return [one.round(decimals=4) + 0.0 if one.is_floating_point() else one for one in tensors]
+
+
+def _written(value: Any, form: str) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_written(one, form) for one in value)}]"
+    return str(value) if isinstance(value, bool) else form.format(value)
+
+
+def _card(id: str, number: int) -> str:
+    found, mistake = card(id), MISTAKES[id]
+    pieces = [found.wrong, found.right] if first_is_wrong(id) else [found.right, found.wrong]
+    texts = told([shown(found.look, run(found.given, one)) for one in pieces], found.label)
+    text = f"\n### {number} · {mistake.task.replace('_', ' ')}\n\n"
+    if not found.held:
+        text += TASKS[mistake.task].contract.replace("*", "\\*") + "\n\n"
+    text += _fence(found.given)
+    for letter, piece, said in zip("AB", pieces, texts, strict=True):
+        text += f"\n**{letter}**\n\n{_fence(piece, textwrap.indent(said, '# '))}"
+    letter = "AB"[pieces.index(found.wrong)]
+    return (
+        f"{text}\n<details><summary>Which is wrong in {number}?</summary>\n\n"
+        f"**{letter} is wrong**: `{id}`. {mistake.sentence}\n\n{_finds(mistake)}\n\n</details>\n"
+    )
+
+
+def _fence(*lines: str) -> str:
+    return "```python\n" + "\n".join(one.rstrip() for one in lines) + "\n```\n"
+
+
+def _finds(mistake: Mistake) -> str:
+    """Say which check finds it, in which cases, and where it is taught."""
+    (id,) = (id for id, one in EXERCISES.items() if one is TASKS[mistake.task])
+    cases = list(TASKS[mistake.task].cases())
+    silent = set(cases) - mistake.hidden_in - mistake.refused_in
+    ways = {"shows in": silent, "is refused in": mistake.refused_in, "hides in": mistake.hidden_in}
+    said = [
+        f"{way} "
+        + (
+            ", ".join(f"*{case}*" for case in cases if case in where)
+            if set(where) < set(cases)
+            else "every case"
+        )
+        for way, where in ways.items()
+        if where
+    ]
+    step = find_step(mistake.step)
+    taught = f"[{step.number} {step.title}](../{step.notebook})"
+    workshop = ROOT / step.workshop
+    if workshop.exists() and mistake.id in workshop.read_text(encoding="utf-8"):
+        taught += f", and broken on purpose in [its workshop](../{step.workshop})"
+    return f'`check("{id}", ...)` finds it: it {"; it ".join(said)}. Taught in {taught}.'
+
+
+def _smallest(right: Answer, wrong: Answer) -> tuple[Answer, Answer]:
+    """Follow a switch that is a function to what it changes."""
+    if isinstance(wrong, partial):
+        ((name, value),) = wrong.keywords.items()
+        if callable(value):
+            return _smallest(_plain(_plain(wrong.func).__kwdefaults__[name]), value)
+    return right, wrong
+
+
+def _plain(answer: Any) -> Callable[..., Any]:
+    return answer.right if isinstance(answer, Task) else answer
+
+
+def _body(answer: Answer) -> str:
+    """Write what a function does: its lines without head, docstring and return, settings put in."""
+    switches = answer.keywords if isinstance(answer, partial) else {}
+    function = _plain(answer.func if isinstance(answer, partial) else answer)
+    text = textwrap.dedent(inspect.getsource(function))
+    written = ast.parse(text).body[0]
+    body = written.body[1 if ast.get_docstring(written) is not None else 0 :]
+    settings = {**(function.__kwdefaults__ or {}), **switches}
+    lines = text.splitlines()
+    places = [
+        (node.lineno - 1, node.col_offset, node.end_col_offset, repr(settings[node.id]))
+        for one in body
+        for node in ast.walk(one)
+        if isinstance(node, ast.Name) and node.id in settings and not callable(settings[node.id])
+    ]
+    for line, start, end, value in sorted(places, reverse=True):
+        lines[line] = lines[line][:start] + value + lines[line][end:]
+    text = textwrap.dedent("\n".join(lines[body[0].lineno - 1 : body[-1].end_lineno]))
+    # A slice that begins at place 0 needs no beginning.
+    text = text.replace("[0 : 0 + ", "[: ")
+    before, returned, last = text.rpartition("return ")
+    return before + last if returned else text
+
+
+@contextmanager
+def _double() -> Iterator[None]:
+    """Keep the type that IMPORTS sets from whoever comes later."""
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
