@@ -52,10 +52,14 @@ before you unfold: with the lesson in mind a card takes ten seconds.
 
 Each card is a classic mistake, {{number}} in all. None of them raises an error here, so that the \
 code and what it gives are all that can tell. A piece ends in what it gives, as a comment; axes of \
-size 1 are left out of it. All of them run after:
+size 1 are left out of it.
+
+<details><summary>What all of them run after</summary>
 
 ```python
 {IMPORTS}```
+
+</details>
 """
 
 

@@ -298,8 +298,8 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(write_book, "STEPS", (find_step("04"),))
     for folder in ("docs", "notebooks/workshop"):
         (tmp_path / folder).mkdir(parents=True)
-    for name in ("README.md", "CONTRIBUTING.md"):
-        (tmp_path / name).write_text("# A\n\n![b](b)\n")
+    (tmp_path / "README.md").write_text("# A\n\n![b](b)\n\nInstall.\n\n| step |\n|---|\n")
+    (tmp_path / "CONTRIBUTING.md").write_text("# A\n\n![b](b)\n")
     (tmp_path / "b").touch()
     alt = {"image/png": {"alt": "A picture."}}
     picture = new_output("display_data", {"image/png": ""}, metadata=alt)
