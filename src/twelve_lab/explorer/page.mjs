@@ -978,7 +978,7 @@ const shadow = () => {
   document.body.classList.add("framed");
   new ResizeObserver(() => {
     const { bottom } = document.body.getBoundingClientRect();
-    window.parent.postMessage({ height: bottom + scrollY }, "*");
+    window.parent.postMessage({ height: bottom + scrollY + 8 }, "*");
   }).observe(document.body);
 };
 
