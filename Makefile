@@ -62,7 +62,7 @@ help: ## print this list
 	@echo
 	@echo 'Each one installs into .venv what it needs. `make PYTHON=python3.12 install` names the Python.'
 
-trace: install ## walk from token ids to logits in the terminal; ARGS="--heads 1" passes options
+trace: install ## walk from words to words on one screen; ARGS=--all prints every tensor, --help the switches
 	@$(RUN) -m twelve trace $(ARGS)
 
 lab: install ## open the first notebook in JupyterLab; ARGS="--port 9000" passes options

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from twelve_lab import example
 from twelve_lab.device import device
+from twelve_lab.show.first_screen import first_screen
+from twelve_lab.show.terminal import Terminal, fold
 from twelve_lab.show.walk import walk_text
 
-NEXT = "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."
+NEXT = "Go on: make trace ARGS=--all prints every tensor, make lab opens the lessons."
+AFTER_ALL = "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     trace.set_defaults(run=_trace)
     _add_switches(trace)
+    trace.add_argument("--all", action="store_true",
+                       help="name every tensor, not only what fits one screen")  # fmt: skip
     trace.add_argument("--values", action="store_true", help="print every tensor's numbers")
     trace.add_argument("--json", type=Path, metavar="FILE",
                        help="also write every tensor in full precision")  # fmt: skip
@@ -54,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "explain", help="write the arithmetic that made one number", allow_abbrev=False
     )
     explain.set_defaults(run=_explain)
-    explain.add_argument("name", help="of the tensor, as `trace` prints it")
+    explain.add_argument("name", help="of the tensor, as `trace --all` prints it")
     explain.add_argument("index", type=int, nargs="*", metavar="I", help="one for each axis")
     explain.add_argument("--depth", type=int, default=1, metavar="N",
                          help="unfold the operands N - 1 times (default 1)")  # fmt: skip
@@ -115,12 +120,17 @@ def _config(options: argparse.Namespace) -> dict[str, object]:
 def _trace(options: argparse.Namespace) -> int:
     config = _config(options)
     trace = example.trace(**config, on=device(options.device))
-    print(walk_text(trace, config, every_value=options.values))
+    terminal = Terminal.of(sys.stdout)
+    in_full = options.all or options.values
+    if in_full:
+        print(walk_text(trace, config, terminal, every_value=options.values))
+    else:
+        print(first_screen(trace, config, terminal))
     if options.json:
         content = {"config": config, "steps": trace.steps()}
         options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         print(f"\n{len(trace)} tensors in full precision: {options.json}")
-    print(f"\n{NEXT}")
+    print("", *fold(AFTER_ALL if in_full else NEXT, terminal.width), sep="\n")
     return 0
 
 

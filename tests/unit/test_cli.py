@@ -17,6 +17,11 @@ from twelve_lab.show.summary import axes_and_sizes
 from twelve_lab.show.walk import CHECKPOINTS
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def printed(capsys, *arguments):
     assert main(arguments) == 0
     captured = capsys.readouterr()
@@ -25,7 +30,7 @@ def printed(capsys, *arguments):
 
 
 def test_trace_names_every_tensor_and_ends_with_the_predicted_words(capsys):
-    text = printed(capsys, "trace", "--device", "cpu")
+    text = printed(capsys, "trace", "--all", "--device", "cpu")
     assert all(f"  {name}  (" in text for name in example.trace(on="cpu"))
     ending = text.split("probabilities")[1]
     assert "batch 0, tgt 0: cat    probability 0.5034, label cat" in ending
@@ -36,7 +41,7 @@ def test_trace_names_every_tensor_and_ends_with_the_predicted_words(capsys):
 
 
 def test_trace_begins_with_its_switches_and_the_ids_in_words(capsys):
-    text = printed(capsys, "trace", "--device", "cpu")
+    text = printed(capsys, "trace", "--all", "--device", "cpu")
     assert text.splitlines()[:6] == [
         "Twelve numbers, from token ids to logits",
         "3 heads, pre-norm, relu, with source padding mask, untied output, unscaled embedding",
@@ -48,7 +53,7 @@ def test_trace_begins_with_its_switches_and_the_ids_in_words(capsys):
 
 
 def test_every_change_of_step_has_a_heading(capsys):
-    text = printed(capsys, "trace", "--device", "cpu")
+    text = printed(capsys, "trace", "--all", "--device", "cpu")
     steps = [entry.step for entry in example.trace(on="cpu").values()]
     headings = [f"{step} {find_step(step).title}" for step, _ in itertools.groupby(steps)]
     assert re.findall(r"^\d\d .+$", text, re.MULTILINE) == headings
@@ -56,7 +61,7 @@ def test_every_change_of_step_has_a_heading(capsys):
 
 
 def test_every_checkpoint_says_what_happens_there_and_shows_its_numbers(capsys):
-    text = printed(capsys, "trace", "--device", "cpu")
+    text = printed(capsys, "trace", "--all", "--device", "cpu")
     trace = example.trace(on="cpu")
     for name, sentence in CHECKPOINTS.items():
         head = f"  {name}  ({axes_and_sizes(trace[name])})\n    {sentence}\n"
@@ -86,7 +91,7 @@ def test_every_switch_reaches_the_model_and_the_heading(capsys, arguments, words
 
 
 def test_values_prints_the_numbers_of_every_tensor(capsys):
-    short = printed(capsys, "trace", "--device", "cpu")
+    short = printed(capsys, "trace", "--all", "--device", "cpu")
     long = printed(capsys, "trace", "--device", "cpu", "--values")
     assert "-inf" not in short
     assert "-inf" in long
@@ -110,6 +115,17 @@ def test_json_holds_the_configuration_and_every_tensor_in_full_precision(capsys,
         values = torch.tensor(_numbers(step["values"]))
         assert values.shape == tuple(step["shape"])
         assert torch.equal(values, trace[step["name"]].value)
+
+
+def test_json_is_the_same_whatever_is_printed(capsys, tmp_path):
+    texts = []
+    for switches in ([], ["--all"], ["--values"]):
+        path = tmp_path / "walk.json"
+        printed(capsys, "trace", "--device", "cpu", *switches, "--json", str(path))
+        texts.append(path.read_bytes())
+    content = json.loads(texts[0])
+    assert texts == 3 * [(json.dumps(content, indent=1) + "\n").encode()]
+    assert content["steps"] == example.trace(on="cpu").steps()
 
 
 def _numbers(values):

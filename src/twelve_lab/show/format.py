@@ -55,7 +55,12 @@ def rounding_margin(x: Any, decimals: int = 4) -> float:
 
 
 def format_tensor(
-    x: Any, axes: Any = None, *, labels: Labels | None = None, decimals: int = 4
+    x: Any,
+    axes: Any = None,
+    *,
+    labels: Labels | None = None,
+    decimals: int = 4,
+    width: int | None = None,
 ) -> str:
     """Write a tensor with the names of its axes, one line for each row of its last axis.
 
@@ -65,6 +70,8 @@ def format_tensor(
         labels: Names to print instead of indices: axis -> one name per index, or axis -> one
             such list per sentence where the tensor has a batch axis.
         decimals: Digits after the point.
+        width: Characters that a row may take. The columns beyond it follow below, with the names
+            of their rows; any number if not given.
 
     Returns:
         A heading with names and sizes, then the numbers in columns of one width. An axis longer
@@ -79,23 +86,28 @@ def format_tensor(
     if table.values.numel() == 0:
         return f"{table.sizes}  empty"
     blocks = list(table.compact.blocks())
-    width = max(len(text) for b in blocks for text in _column_texts(b, decimals))
+    cell_width = max(len(text) for b in blocks for text in _column_texts(b, decimals))
     stubs = [stub for block in blocks for stub in _stubs(block)]
     stub_widths = [max(map(len, column)) for column in zip(*stubs, strict=True)]
     left_width = max(sum(stub_widths) + 2 * len(stub_widths) - 2, len(blocks[0].column_axis))
 
-    lines = [table.sizes + table.legend]
+    rows: list[tuple[str, list[str]]] = []
     names_above: list[str] = []
     stub_above: list[str] = []
     for block in blocks:
         if block.column_names != names_above and any(block.column_names):
-            lines.append(_line(block.column_axis.rjust(left_width), block.column_names, width))
+            rows.append((block.column_axis.rjust(left_width), block.column_names))
         for stub, row in zip(_stubs(block), block.rows, strict=True):
             texts = _blank_repeats(stub, stub_above)
             left = "  ".join(map(str.ljust, texts, stub_widths)).ljust(left_width)
-            lines.append(_line(left, [cell_text(value, decimals) for value in row], width))
+            rows.append((left, [cell_text(value, decimals) for value in row]))
             stub_above = stub
         names_above = block.column_names
+    columns = len(blocks[0].column_names)
+    fitting = columns if width is None else max(1, (width - left_width) // (cell_width + 2))
+    lines = [table.sizes + table.legend]
+    for start in range(0, columns, fitting):
+        lines += [_line(left, texts[start : start + fitting], cell_width) for left, texts in rows]
     return "\n".join(lines)
 
 

@@ -65,6 +65,9 @@ CURVE_STYLES = (
 # The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
 _NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
 _POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))
+# The same in a terminal, in colours that each has; its own background stays where a value is small.
+_POSITIVE_STEPS = (PAPER, "#ffd7af", "#ffaf87")
+_NEGATIVE_STEPS = (PAPER, "#afd7ff", "#87afd7")
 _GREYS = ((0.0, (255, 255, 255)), (1.0, (150, 150, 150)))
 
 
@@ -88,6 +91,17 @@ def signed_fill(value: float, limit: float) -> str:
     if not math.isfinite(value) or limit <= 0:
         return PAPER
     return _blend(_POSITIVE if value > 0 else _NEGATIVE, abs(value) / limit)
+
+
+def signed_step(value: float, limit: float) -> str:
+    """Shade a signed value in three steps, for a terminal, which cannot show a scale.
+
+    Args:
+        value: What the cell holds.
+        limit: The magnitude that gets the strongest shade, the same on both sides of zero.
+    """
+    steps = _POSITIVE_STEPS if value > 0 else _NEGATIVE_STEPS
+    return steps[min(int(3 * abs(value) / limit + 1e-6), 2)] if limit > 0 else PAPER
 
 
 def weight_fill(value: float) -> str:

@@ -1,11 +1,15 @@
 """The walk in words and numbers: what a terminal shows of a run of the example."""
 
-import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from twelve_lab import example
 from twelve_lab.course import find_step
 from twelve_lab.show.format import format_number, format_tensor
+from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.summary import axes_and_sizes
+from twelve_lab.show.table import Table
+from twelve_lab.show.terminal import PLAIN, Terminal, fold
 from twelve_lab.trace.trace import Trace
 
 # Where the residual stream can be met in full on its way.
@@ -25,41 +29,70 @@ CHECKPOINTS = {
 }  # fmt: skip
 
 
-def walk_text(trace: Trace, config: dict[str, object], *, every_value: bool = False) -> str:
-    """Tell a run of the example from ids to predicted words.
+def walk_text(
+    trace: Trace,
+    config: dict[str, object],
+    terminal: Terminal = PLAIN,
+    *,
+    every_value: bool = False,
+) -> str:
+    """Tell a run of the example from ids to predicted words, tensor by tensor.
 
     Args:
         trace: The run.
         config: Its switches, for the heading.
+        terminal: What the text has to fit.
         every_value: Whether every tensor shows its numbers, not only the checkpoints.
     """
-    lines = [_heading(config), "", _ids()]
+    lines = [*heading(config, terminal), "", *_fold(_ids(), terminal)]
     step = ""
     for name, entry in trace.items():
         if entry.step != step:
             step = entry.step
-            lines.append(f"\n{step} {find_step(step).title}")
-        lines.append(f"  {name}  ({axes_and_sizes(entry)})")
+            lines += ["", terminal.bold(f"{step} {find_step(step).title}")]
+        lines += fold(f"  {name}  ({axes_and_sizes(entry)})", terminal.width)
         if name in CHECKPOINTS:
-            lines.append(f"    {CHECKPOINTS[name]}")
+            lines += fold(f"    {CHECKPOINTS[name]}", terminal.width)
         if every_value or name in CHECKPOINTS:
-            lines.append(_indented(entry.value, " ".join(entry.axes)))
-    return "\n".join([*lines, "", _ending(trace)])
+            lines += _table(entry.value, " ".join(entry.axes), terminal)
+    return "\n".join([*lines, "", *_ending(trace, terminal)])
 
 
-def _heading(config: dict[str, object]) -> str:
+def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
+    """Name the walk and the switches of the run.
+
+    Args:
+        config: The switches.
+        terminal: What the lines have to fit.
+    """
     heads = config["num_heads"]
-    return (
-        "Twelve numbers, from token ids to logits\n"
+    switches = (
         f"{heads} head{'s' if heads != 1 else ''}, "
         f"{'pre' if config['norm_first'] else 'post'}-norm, {config['activation']}, "
         f"{'with' if config['padding'] else 'without'} source padding mask, "
         f"{'tied' if config['tie_weights'] else 'untied'} output, "
         f"{'scaled' if config['scale_embedding'] else 'unscaled'} embedding"
     )
+    title = "Twelve numbers, from token ids to logits"
+    return [terminal.bold(title), *fold(switches, terminal.width)]
 
 
-def _ids() -> str:
+def outcome(trace: Trace) -> tuple[Tensor, str]:
+    """Say what comes of a run: the probability of each word, and the loss.
+
+    Args:
+        trace: The run.
+
+    Returns:
+        Probabilities (batch, tgt, vocab) and a line with the loss.
+    """
+    logits = trace["logits"].value
+    labels = example.labels.to(logits.device)
+    loss = float(cross_entropy(logits.flatten(0, 1), labels.flatten()))
+    return logits.softmax(-1), f"loss (mean over the three labels) {format_number(loss, 6)}"
+
+
+def _ids() -> list[str]:
     lines = []
     for name, ids, axis in (("source", example.src, "src"), ("target", example.tgt, "tgt")):
         words = example.words[axis]
@@ -68,38 +101,40 @@ def _ids() -> str:
             for row, line in zip(ids.tolist(), words, strict=True)
         )
         lines.append(f"  {name} ids  " + "   ".join(sentences))
-    return "\n".join(lines)
+    return lines
 
 
-def _indented(values: torch.Tensor, axes: str) -> str:
-    text = format_tensor(values, axes, labels=_labels(axes))
-    return "\n".join(f"    {line}" for line in text.splitlines()[1:])
-
-
-def _labels(axes: str) -> dict[str, list]:
+def _table(values: Tensor, axes: str, terminal: Terminal) -> list[str]:
     names = axes.split()
     nested = ("src", "tgt") if "batch" in names else ()
-    return {axis: example.words[axis] for axis in (*nested, "vocab") if axis in names}
+    labels = {axis: example.words[axis] for axis in (*nested, "vocab") if axis in names}
+    text = format_tensor(values, axes, labels=labels, width=terminal.width - 4)
+    limit = largest_magnitude(Table.of(values, axes))
+    return [terminal.shade(f"    {line}", limit) for line in text.splitlines()[1:]]
 
 
-def _ending(trace: Trace) -> str:
-    logits = trace["logits"].value
-    probabilities = logits.softmax(-1)
-    best = probabilities.argmax(-1)
-    loss = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), example.labels.to(logits.device).flatten()
-    )
-    lines = ["probabilities (softmax of the logits)"]
-    lines.append(_indented(probabilities, "batch tgt vocab"))
-    lines.append("\npredicted words")
-    for batch, sentence in enumerate(best.tolist()):
+def _fold(lines: list[str], terminal: Terminal) -> list[str]:
+    return [part for line in lines for part in fold(line, terminal.width)]
+
+
+def _ending(trace: Trace, terminal: Terminal) -> list[str]:
+    probabilities, loss = outcome(trace)
+    words = []
+    for batch, sentence in enumerate(probabilities.argmax(-1).tolist()):
         for position, token in enumerate(sentence):
             label = int(example.labels[batch, position])
             wanted = "ignored" if label < 0 else example.vocabulary[label]
             share = format_number(float(probabilities[batch, position, token]))
-            lines.append(
+            words.append(
                 f"    batch {batch}, tgt {position}: {example.vocabulary[token]:<5}  "
                 f"probability {share}, label {wanted}"
             )
-    lines.append(f"\nloss (mean over the three labels) {format_number(float(loss), 6)}")
-    return "\n".join(lines)
+    return [
+        terminal.bold("probabilities (softmax of the logits)"),
+        *_table(probabilities, "batch tgt vocab", terminal),
+        "",
+        terminal.bold("predicted words"),
+        *_fold(words, terminal),
+        "",
+        *fold(loss, terminal.width),
+    ]

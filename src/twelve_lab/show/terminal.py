@@ -1,0 +1,169 @@
+"""What a terminal can show: how wide it is, whether it has colours and block characters."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple, TextIO
+
+from twelve_lab.show.palette import AXIS_STYLES, INK, PAPER, QUIET, signed_step
+
+_BESIDE = " ▏▎▍▌▋▊▉█"  # the end of a bar: nothing, one eighth of a cell, up to all of it
+_UPWARDS = " ▁▂▃▄▅▆▇█"  # a single cell, filled from below
+_CHANNELS = (0, 95, 135, 175, 215, 255)  # of the colours 16 to 231, the same in every terminal
+_ESCAPE = re.compile(r"\033\[[\d;]*m")
+_SIGNED = re.compile(r"[ -]?\d+\.\d+")
+# What stays together: an axis and its size, an id and its word, and else what has no space in it.
+_PIECE = re.compile(r"\s*(?:\(?[\w*]+ \d+[,)]+|\d+ \S+|\S+)")
+
+_DOTS = re.compile(r"(?<=\.)(?=[a-z]|\d+\.)")  # of a name, never of a number
+
+
+class Terminal(NamedTuple):
+    """Where text goes to, and what can be seen there.
+
+    Attributes:
+        width: Columns.
+        colour: Whether there are colours and bold type.
+        blocks: Whether there are block characters.
+    """
+
+    width: int = 80
+    colour: bool = False
+    blocks: bool = True
+
+    @classmethod
+    def of(cls, stream: TextIO) -> Terminal:
+        """Find out what a stream leads to: 80 plain columns where it is no terminal.
+
+        Args:
+            stream: Usually `sys.stdout`.
+        """
+        asked = not os.environ.get("NO_COLOR")  # https://no-color.org
+        # Windows Terminal names itself otherwise; the console before it knows no colours.
+        kind = os.environ.get("TERM") or ("windows" if "WT_SESSION" in os.environ else "dumb")
+        is_terminal = hasattr(stream, "isatty") and stream.isatty()
+        return cls(
+            shutil.get_terminal_size((80, 24)).columns,
+            is_terminal and asked and kind != "dumb",
+            _can_write(stream, _BESIDE + _UPWARDS),
+        )
+
+    def bold(self, text: str) -> str:
+        """Write in bold type, where there is some."""
+        return f"\033[1m{text}\033[0m" if self.colour else text
+
+    def shade(self, text: str, limit: float) -> str:
+        """Lay the colour of its sign behind every number, the deeper the larger it is.
+
+        Args:
+            text: One line of numbers with decimals.
+            limit: The magnitude that gets the deepest shade.
+        """
+        return _SIGNED.sub(lambda number: self._shaded(number[0], limit), text)
+
+    def _shaded(self, number: str, limit: float) -> str:
+        fill = signed_step(float(number), limit)
+        if not self.colour or fill == PAPER:
+            return number
+        return f"\033[38;5;{_colour(INK)};48;5;{_colour(fill)}m{number}\033[0m"
+
+    def bar(self, share: float, length: int, *, lit: bool = False) -> str:
+        """Draw a share of 1 as a bar.
+
+        Args:
+            share: From 0 to 1.
+            length: Cells that a share of 1 takes.
+            lit: Whether it is the one to look at: green, the others grey.
+        """
+        if not self.blocks:
+            return "#" * round(share * length)
+        full, eighths = divmod(round(share * length * 8), 8)
+        text = ("█" * full + _BESIDE[eighths]).rstrip()
+        colour = AXIS_STYLES["head"].colour if lit else QUIET
+        return f"\033[38;5;{_colour(colour)}m{text}\033[0m" if self.colour else text
+
+    def level(self, share: float) -> str:
+        """Draw a share of 1 into a single cell; where there are no blocks it stays empty."""
+        return _UPWARDS[round(share * 8)] if self.blocks else " "
+
+
+PLAIN = Terminal()
+
+
+def visible(text: str) -> int:
+    """Count the columns that a line takes, without its colours."""
+    return len(_ESCAPE.sub("", text))
+
+
+def fold(line: str, width: int) -> list[str]:
+    """Break a line where it may be: between words, axes, numbers and the parts of a long name.
+
+    Args:
+        line: Text without colours.
+        width: Columns that there are. What cannot be broken may be wider.
+
+    Returns:
+        The lines; all but the first stand two columns further in.
+    """
+    hanging = " " * (len(line) - len(line.lstrip()) + 2)
+    lines = [""]
+    for piece in _pieces(line, width - len(hanging)):
+        if lines[-1].strip() and len(lines[-1] + piece) > width:
+            lines.append(hanging + piece.lstrip())
+        else:
+            lines[-1] += piece
+    return lines
+
+
+def side_by_side(panels: Iterable[Sequence[str]], width: int, gap: int) -> list[str]:
+    """Set blocks of lines next to one another, and below where there is no more room.
+
+    Args:
+        panels: The blocks, whose lines may have colours.
+        width: Columns that there are.
+        gap: Columns between two blocks.
+    """
+    rows: list[list[Sequence[str]]] = [[]]
+    for panel in panels:
+        if rows[-1] and sum(_width(other) + gap for other in rows[-1]) + _width(panel) > width:
+            rows.append([])
+        rows[-1].append(panel)
+    lines = []
+    for row in rows:
+        for parts in zip_longest(*row, fillvalue=""):
+            filled = (
+                part + " " * (_width(panel) + gap - visible(part))
+                for part, panel in zip(parts, row, strict=True)
+            )
+            lines.append("".join(filled).rstrip())
+    return lines
+
+
+def _pieces(line: str, room: int) -> Iterator[str]:
+    for piece in _PIECE.findall(line):
+        yield from _DOTS.split(piece) if len(piece.strip()) > room else [piece]
+
+
+def _width(panel: Sequence[str]) -> int:
+    return max(map(visible, panel))
+
+
+def _can_write(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _colour(colour: str) -> int:
+    """Find the nearest of the 256 colours of a terminal."""
+    levels = [
+        min(range(6), key=lambda level: abs(_CHANNELS[level] - channel))
+        for channel in bytes.fromhex(colour[1:])
+    ]
+    return 16 + 36 * levels[0] + 6 * levels[1] + levels[2]

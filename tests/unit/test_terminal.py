@@ -1,0 +1,319 @@
+"""The first screen of `make trace`, and what a terminal can show: by hand, then laws, then ends."""
+
+import io
+import os
+import re
+import struct
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from twelve_lab import example
+from twelve_lab.cli import main
+from twelve_lab.show.first_screen import first_screen
+from twelve_lab.show.format import format_number, format_tensor
+from twelve_lab.show.palette import INK, contrast, signed_step
+from twelve_lab.show.terminal import Terminal, fold, side_by_side, visible
+from twelve_lab.show.walk import walk_text
+
+WEIGHTS = "encoder.layers.0.self_attention.weights"
+CONFIG = {
+    "num_heads": 3, "norm_first": True, "activation": "relu", "tie_weights": False,
+    "scale_embedding": False, "padding": True,
+}  # fmt: skip
+# What the command can ask for: it has no switch for fused kernels, which keep no weights.
+SWITCHES = [switches for switches in example.CONFIGURATIONS.values() if "fused" not in switches]
+WIDTHS = (40, 60, 80, 200)
+NUMBER = r"-?\d+\.\d+"
+ESCAPE = re.compile(r"\033\[[\d;]*m")
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return example.trace(on="cpu")
+
+
+def words(text):
+    """What stands between spaces and bars."""
+    return re.sub(r"[▁-█▉-▏#]", " ", ESCAPE.sub("", text)).split()
+
+
+# The first screen.
+
+
+def test_the_first_screen_by_hand(trace):
+    lines = first_screen(trace, CONFIG).splitlines()
+    assert lines[5:10] == [
+        "Each word read is looked up   Its position is added",
+        "<pad>  0.0000 0.0000 0.0000   <pad>  0.0000 1.0000 0.0000",
+        "cat    0.8200 0.1500 0.3600   cat    1.6615 0.6903 0.3622",
+        "dog    0.7000 0.2000 0.4000   dog    0.7000 1.2000 0.4000",
+        "fish   0.6000 0.3000 0.5000   fish   1.4415 0.8403 0.5022",
+    ]
+    assert lines[12:18] == [
+        "head 0  <pad>     cat    head 1  <pad>     cat    head 2  <pad>     cat",
+        "<pad>  0.0000  1.0000█   <pad>  0.0000  1.0000█   <pad>  0.0000  1.0000█",
+        "cat    0.0000  1.0000█   cat    0.0000  1.0000█   cat    0.0000  1.0000█",
+        "          dog    fish              dog    fish              dog    fish",
+        "dog    0.7665▆ 0.2335▂   dog    0.1801▁ 0.8199▇   dog    0.4610▄ 0.5390▄",
+        "fish   0.2290▂ 0.7710▆   fish   0.5648▅ 0.4352▃   fish   0.7354▆ 0.2646▂",
+    ]
+    assert lines[26:] == [
+        "<start> ...         <start> cat ...     <start> ...         <start> fish ...",
+        " <pad> 0.0609 ▎      <pad> 0.2623 █▎     <pad> 0.0302 ▏      <pad> 0.2633 █▍",
+        ">cat   0.5034 ██▌    cat   0.0812 ▍      cat   0.8010 ████   cat   0.0319 ▏",
+        " dog   0.0498 ▎      dog   0.2163 █▏     dog   0.0399 ▎     >dog   0.6643 ███▍",
+        " fish  0.3860 █▉     fish  0.4403 ██▎   >fish  0.1288 ▋      fish  0.0406 ▎",
+        "-> cat, right       -> fish, no label   -> cat, not fish    -> dog, right",
+        "loss (mean over the three labels) 1.048250",
+    ]
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_every_number_of_the_first_screen_is_one_of_the_run(switches):
+    run = example.trace(**switches, on="cpu")
+    logits = run["logits"].value
+    names = ("src_embedding.vectors", "src_input", WEIGHTS, "memory", "decoder_output")
+    tensors = [*(run[name].value for name in names), logits.softmax(-1)]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), example.labels.flatten())
+    wanted = [format_number(value) for tensor in tensors for value in tensor.flatten().tolist()]
+    wanted.append(format_number(float(loss), 6))
+    for width in WIDTHS:
+        text = first_screen(run, CONFIG, Terminal(width))
+        assert max(map(len, text.splitlines())) <= width
+        assert sorted(re.findall(NUMBER, text)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_walk_fits_the_width_and_breaks_nothing(trace, width, colour):
+    for tell in (first_screen, walk_text):
+        text = tell(trace, CONFIG, Terminal(width, colour))
+        assert max(map(visible, text.splitlines())) <= width
+        # Where there is room for all, nothing breaks. A name of 57 characters may, after a dot.
+        new = set(words(text)) - set(words(tell(trace, CONFIG, Terminal(1000))))
+        of_names = {w for w in new for name in trace if f".{w.strip('.')}." in f".{name}."}
+        assert new == (of_names if width == 40 else set())
+
+
+def test_the_first_screen_fits_a_screen_and_grows_with_its_width(trace):
+    heights = [first_screen(trace, CONFIG, Terminal(width)).count("\n") + 1 for width in WIDTHS]
+    assert heights[2] <= 36 and heights == sorted(heights, reverse=True)
+    bars = [
+        max(map(len, re.findall("█+", first_screen(trace, CONFIG, Terminal(width)))))
+        for width in (80, 120, 200)
+    ]
+    assert bars == sorted(set(bars))
+
+
+@pytest.mark.parametrize("width", [1, 20])
+def test_a_terminal_too_narrow_for_a_number_still_shows_all_numbers(trace, width):
+    for tell in (first_screen, walk_text):
+        numbers = re.findall(NUMBER, tell(trace, CONFIG, Terminal(width)))
+        assert sorted(numbers) == sorted(re.findall(NUMBER, tell(trace, CONFIG)))
+
+
+def test_colour_changes_no_character(trace):
+    for tell in (first_screen, walk_text):
+        plain, coloured = (tell(trace, CONFIG, Terminal(80, colour)) for colour in (False, True))
+        assert "\033" not in plain
+        assert ESCAPE.sub("", coloured) == plain
+        assert "\033[38;5;" in coloured and "\033[1mTwelve" in coloured
+
+
+def test_without_blocks_the_first_screen_is_ascii_with_the_same_numbers(trace):
+    text = first_screen(trace, CONFIG, Terminal(80, blocks=False))
+    assert text.isascii()
+    assert ">dog   0.6643 ###" in text
+    assert re.findall(NUMBER, text) == re.findall(NUMBER, first_screen(trace, CONFIG))
+
+
+# All tensors.
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("every_value", [False, True])
+def test_all_names_every_tensor_whatever_the_width(trace, width, every_value):
+    text = walk_text(trace, CONFIG, Terminal(width), every_value=every_value)
+    joined = re.sub(r"\.\n +", ".", text)
+    assert all(re.search(rf"^  {re.escape(name)}$", joined.replace("  (", "\n"), re.M)
+               for name in trace)  # fmt: skip
+    assert max(map(len, text.splitlines())) <= width
+    wide = walk_text(trace, CONFIG, Terminal(200), every_value=every_value)
+    assert sorted(re.findall(NUMBER, text)) == sorted(re.findall(NUMBER, wide))
+
+
+def test_an_axis_keeps_its_size_and_an_id_its_word():
+    line = "  src_input  (batch 2, src 2, d_model 3)"
+    assert fold(line, 40) == [line]
+    assert fold(line, 30) == ["  src_input  (batch 2, src 2,", "    d_model 3)"]
+    assert fold("read  0 <pad> 1 cat   2 dog 3 fish", 27) == [
+        "read  0 <pad> 1 cat   2 dog",
+        "  3 fish",
+    ]
+    assert fold("a.long.name", 7) == ["a.long.", "  name"]
+    assert fold("", 10) == [""]
+
+
+def test_columns_that_do_not_fit_follow_below_with_the_names_of_their_rows():
+    x = [[1.0, -2.0, 3.0], [4.0, 5.0, 6.0]]
+    assert format_tensor(x, "src d_k", width=23).splitlines() == [
+        "(src=2, d_k=3)",
+        "  d_k        0        1",
+        "src 0   1.0000  -2.0000",
+        "src 1   4.0000   5.0000",
+        "  d_k        2",
+        "src 0   3.0000",
+        "src 1   6.0000",
+    ]
+    assert format_tensor(x, "src d_k", width=32) == format_tensor(x, "src d_k")
+    assert format_tensor(x, "src d_k", width=1).count("src 0") == 3
+
+
+def test_panels_stand_side_by_side_as_long_as_they_fit():
+    panels = [["aa", "b"], ["c"], ["\033[1mdd\033[0m"]]
+    assert side_by_side(panels, 9, gap=2) == ["aa  c  \033[1mdd\033[0m", "b"]
+    assert side_by_side(panels, 8, gap=2) == ["aa  c", "b", "\033[1mdd\033[0m"]
+    assert side_by_side(panels, 1, gap=2) == ["aa", "b", "c", "\033[1mdd\033[0m"]
+
+
+# Bars and shades.
+
+
+@pytest.mark.parametrize(
+    ("share", "bar", "level"),
+    [(0.0, "", " "), (0.125, "▌", "▁"), (0.25, "█", "▂"), (0.8, "███▎", "▆"), (1.0, "████", "█")],
+)
+def test_a_bar_by_hand(share, bar, level):
+    assert Terminal().bar(share, 4) == bar
+    assert Terminal().level(share) == level
+    assert set(Terminal(blocks=False).bar(share, 4)) <= {"#"}
+    assert Terminal(blocks=False).level(share) == " "
+
+
+def test_the_right_bar_has_another_colour_than_the_others():
+    terminal = Terminal(colour=True)
+    right, other = terminal.bar(1.0, 2, lit=True), terminal.bar(1.0, 2)
+    assert right == "\033[38;5;35m██\033[0m"
+    assert other == "\033[38;5;102m██\033[0m"
+
+
+def test_signs_have_shades_that_ink_can_be_read_on_and_small_numbers_have_none():
+    shades = [signed_step(value, 1.0) for value in (-1.0, -0.5, -0.3, 0.0, 0.3, 0.5, 1.0)]
+    assert shades == [
+        "#87afd7", "#afd7ff", "#ffffff", "#ffffff", "#ffffff", "#ffd7af", "#ffaf87",
+    ]  # fmt: skip
+    assert min(contrast(INK, shade) for shade in shades) > 6.5
+    assert signed_step(0.0, 0.0) == "#ffffff"
+    shaded = Terminal(colour=True).shade("a 0  1.0000 -0.5000  0.1000 -inf", 1.0)
+    assert shaded == (
+        "a 0 \033[38;5;16;48;5;216m 1.0000\033[0m \033[38;5;16;48;5;153m-0.5000\033[0m  0.1000 -inf"
+    )
+
+
+# What a stream leads to.
+
+
+class Screen(io.TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+def screen(encoding="utf-8"):
+    return Screen(io.BytesIO(), encoding=encoding)
+
+
+@pytest.fixture(autouse=True)
+def usual(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "WT_SESSION", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_terminal_has_colour_and_what_is_no_terminal_has_not():
+    assert Terminal.of(screen()).colour
+    assert not Terminal.of(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")).colour
+
+
+@pytest.mark.parametrize(
+    ("environment", "colour"),
+    [
+        ({"NO_COLOR": "1"}, False),
+        ({"NO_COLOR": "0"}, False),
+        ({"NO_COLOR": ""}, True),  # as https://no-color.org has it
+        ({"TERM": "dumb"}, False),
+        ({"TERM": ""}, False),
+        ({"TERM": "", "WT_SESSION": "1"}, True),
+        ({"TERM": "dumb", "WT_SESSION": "1"}, False),
+    ],
+)
+def test_who_wants_no_colour_gets_none(monkeypatch, environment, colour):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert Terminal.of(screen()).colour == colour
+
+
+@pytest.mark.parametrize(
+    ("encoding", "blocks"),
+    [("utf-8", True), ("cp437", False), ("cp1252", False), ("ascii", False), ("latin-1", False)],
+)
+def test_blocks_are_drawn_only_where_they_can_be_written(monkeypatch, encoding, blocks):
+    stream = screen(encoding)
+    assert Terminal.of(stream).blocks == blocks
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["trace", "--device", "cpu"]) == 0
+    stream.flush()
+    assert ("█" in stream.buffer.getvalue().decode(encoding)) == blocks
+
+
+def test_a_stream_without_encoding_is_plain():
+    assert Terminal.of(None) == Terminal(80, colour=False, blocks=False)
+
+
+def test_the_width_is_the_one_of_the_environment(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "63")
+    assert Terminal.of(screen()).width == 63
+
+
+def run_trace(*words, **options):
+    environment = os.environ | {"TWELVE_DEVICE": "cpu", "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-m", "twelve", "trace", *words]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, **options)
+
+
+def test_a_pipe_gets_80_plain_columns():
+    text = run_trace(stdout=subprocess.PIPE, encoding="utf-8").communicate()[0]
+    assert "\033" not in text
+    assert 60 < max(map(len, text.splitlines())) <= 80
+
+
+def test_a_terminal_gets_its_width_and_colours():
+    termios, fcntl = (pytest.importorskip(name) for name in ("termios", "fcntl"))
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    with run_trace(stdout=theirs) as process:
+        os.close(theirs)
+        data = b""
+        try:
+            while part := os.read(ours, 65536):
+                data += part
+        except OSError:  # what Linux says where a terminal has been closed
+            pass
+    os.close(ours)
+    text = data.decode("utf-8").replace("\r", "")
+    assert process.returncode == 0
+    assert "\033[1mTwelve numbers" in text and "\033[38;5;35m█" in text
+    assert 40 < max(map(visible, text.splitlines())) <= 50
+
+
+# The command.
+
+
+def test_the_command_prints_the_first_screen_and_what_to_do_next(capsys, trace):
+    assert main(["trace", "--device", "cpu"]) == 0
+    text = capsys.readouterr().out
+    assert text == first_screen(trace, CONFIG) + (
+        "\n\nGo on: make trace ARGS=--all prints every tensor, make lab opens the lessons.\n"
+    )
