@@ -98,6 +98,12 @@ def test_the_walk_fits_the_width_and_breaks_nothing(trace, width, colour):
         assert new == (of_names if width == 40 else set())
 
 
+def test_no_width_is_overrun(trace):
+    for width in range(40, 91):
+        for tell in (first_screen, walk_text):
+            assert max(map(len, tell(trace, CONFIG, Terminal(width)).splitlines())) <= width
+
+
 def test_the_first_screen_fits_a_screen_and_grows_with_its_width(trace):
     heights = [first_screen(trace, CONFIG, Terminal(width)).count("\n") + 1 for width in WIDTHS]
     assert heights[2] <= 36 and heights == sorted(heights, reverse=True)
@@ -106,6 +112,8 @@ def test_the_first_screen_fits_a_screen_and_grows_with_its_width(trace):
         for width in (80, 120, 200)
     ]
     assert bars == sorted(set(bars))
+    narrower, wider = (first_screen(trace, CONFIG, Terminal(width)) for width in (78, 79))
+    assert f">dog   0.6643 {16 * '█'}" in narrower and ">dog   0.6643 ███▍" in wider
 
 
 @pytest.mark.parametrize("width", [1, 20])
@@ -148,11 +156,8 @@ def test_all_names_every_tensor_whatever_the_width(trace, width, every_value):
 def test_an_axis_keeps_its_size_and_an_id_its_word():
     line = "  src_input  (batch 2, src 2, d_model 3)"
     assert fold(line, 40) == [line]
-    assert fold(line, 30) == ["  src_input  (batch 2, src 2,", "    d_model 3)"]
-    assert fold("read  0 <pad> 1 cat   2 dog 3 fish", 27) == [
-        "read  0 <pad> 1 cat   2 dog",
-        "  3 fish",
-    ]
+    assert fold(line, 39) == ["  src_input  (batch 2, src 2,", "    d_model 3)"]
+    assert fold("ids  0 <pad> 1 cat   2 dog", 22) == ["ids  0 <pad> 1 cat", "  2 dog"]
     assert fold("a.long.name", 7) == ["a.long.", "  name"]
     assert fold("", 10) == [""]
 
