@@ -9,6 +9,7 @@ from twelve_lab.draw.dependency import influence
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.embedding_lookup import lookup
 from twelve_lab.draw.heads import heads
+from twelve_lab.draw.live import Live, live
 from twelve_lab.draw.plan import plan
 from twelve_lab.draw.positions import positions, rotation
 from twelve_lab.draw.products import matmul
@@ -20,12 +21,14 @@ from twelve_lab.draw.walk import walk
 
 __all__ = [
     "Drawing",
+    "Live",
     "attention",
     "bars",
     "curves",
     "groups",
     "heads",
     "influence",
+    "live",
     "lookup",
     "matmul",
     "plan",

@@ -4,6 +4,7 @@ import { State } from "./state.mjs";
 
 const MANY = 12; // of a longer list, these are shown first
 const RATE = 0.3;
+const STRETCHES = [["× 10", (x) => x * 10], ["÷ 10", (x) => x / 10], ["+ 5", (x) => x + 5], ["− 5", (x) => x - 5], ["× (−1)", (x) => -x]];
 const BESIDE = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 const byId = (id) => document.getElementById(id);
@@ -61,6 +62,7 @@ const wordOf = (id, side, position) => {
 
 const wordAt = (tensor, axis, index) => {
   const words = tensor.words[axis];
+  if (tensor.axes[axis] === "1") return "";
   if (Array.isArray(words)) {
     const own = Array.isArray(words[0]) ? words[index[tensor.axes.indexOf("batch")] ?? 0] : words;
     return own[index[axis]];
@@ -136,12 +138,20 @@ const paint = (node) => {
   else node.removeAttribute("aria-current");
 };
 
-const numberNode = (place, dial = false, label = null) => {
+const numberNode = (place, dials = false, label = null) => {
+  const flips = dials && tensorOf(place).type === "bool";
+  const dial = dials && !flips;
   const node = dial
     ? make("input", { class: "n", type: "text", inputmode: "decimal", role: "spinbutton", autocomplete: "off",
         "aria-label": label ?? spoken(place) })
-    : make("button", { class: "n", type: "button", "aria-label": label }, "");
+    : data.panels && !flips
+      ? make("span", { class: "n" }) // a part has no room to explain a number
+      : make("button", { class: "n", type: "button", "aria-label": label });
   if (!dial) node.append(document.createTextNode(""));
+  if (flips) {
+    node.dataset.flips = "true";
+    onDraw(() => node.setAttribute("aria-pressed", Boolean(shown()[place])));
+  }
   node.dataset.at = place;
   onDraw(() => paint(node));
   return node;
@@ -324,23 +334,62 @@ const PANELS = {
     if (!has(of)) return null;
     const tensor = state.engine.byName.get(of);
     if (!fixed && !dials && tensor.shape.length === 3) return joinedOf(tensor);
-    if (tensor.type !== "bool" || !dials) return tablesOf(tensor, { fixed, dials });
-    const holder = tablesOf(tensor, { fixed });
-    for (const node of holder.querySelectorAll("button.n")) {
-      node.dataset.flips = "true";
-      onDraw(() => node.setAttribute("aria-pressed", Boolean(state.engine.values[Number(node.dataset.at)])));
+    return tablesOf(tensor, { fixed, dials });
+  },
+
+  // A table above a switch that holds all of it at one value, whatever its arithmetic gives.
+  hold({ of, fixed, dials, value, says }) {
+    const { start, size } = state.engine.byName.get(of);
+    const places = Array.from({ length: size }, (_, i) => start + i);
+    const isHeld = () => places.every((place) => state.engine.values[place] === value);
+    const button = make("button", { type: "button" }, says);
+    button.addEventListener("click", () => {
+      const held = isHeld();
+      changeAll(places.map((place) => [place, held ? null : value]));
+    });
+    onDraw(() => button.setAttribute("aria-pressed", isHeld()));
+    return make("div", {}, PANELS.table({ of, fixed, dials }), make("div", { class: "bar" }, button));
+  },
+
+  // One row to drag, and what is done to all of it at once.
+  stretch({ of, fixed, row }) {
+    const tensor = state.engine.byName.get(of);
+    const width = tensor.shape.at(-1);
+    const start = at(of, ...row, 0);
+    const bar = make("div", { class: "bar" });
+    for (const [says, turn] of STRETCHES) {
+      const button = make("button", { type: "button" }, says);
+      button.addEventListener("click", () => changeAll(Array.from({ length: width }, (_, i) =>
+        [start + i, Number(turn(state.engine.values[start + i]).toPrecision(12))])));
+      bar.append(button);
     }
-    return holder;
+    return make("div", {}, tablesOf(tensor, { fixed, dials: true }), bar);
+  },
+
+  // A weight and its gradient, row by row.
+  gradients({ of, words }) {
+    const tensor = state.engine.byName.get(of);
+    const head = make("tr", {}, make("td"), make("th", { scope: "col" }, "weight"), make("th", { scope: "col" }, "gradient"));
+    const body = make("tbody");
+    for (let i = 0; i < tensor.size; i++) {
+      const slope = make("td", { class: "slope" });
+      onDraw(() => {
+        slope.textContent = formatNumber(state.engine.gradients[tensor.start + i]);
+      });
+      body.append(make("tr", {}, make("th", { scope: "row" }, words[i]),
+        make("td", {}, numberNode(tensor.start + i, true, `weight of ${words[i]}`)), slope));
+    }
+    return make("div", { class: "tables" }, make("table", {}, make("thead", {}, head), body));
   },
 
   // After each target position: how likely each word is, and which one is right.
-  prediction() {
+  prediction({ only = -1 }) {
     const chances = state.engine.byName.get("cross_entropy.log_probabilities");
     if (!chances || !data.vocab) return null;
     const holder = make("div", { class: "pairs" });
     const [batches, positions, words] = chances.shape;
     for (let batch = 0; batch < batches; batch++) {
-      for (let position = 0; position < positions; position++) {
+      for (let position = 0; position < positions && (only < 0 || only === batch); position++) {
         const label = at("cross_entropy.labels", batch, position);
         const verdict = make("span", { class: "verdict" });
         const before = make("span");
@@ -379,11 +428,11 @@ const PANELS = {
   },
 
   // The loss, and gradient descent on every weight.
-  learn() {
+  learn({ rate: first = RATE }) {
     if (state.engine.target < 0) return null;
     const step = make("button", { type: "button", id: "learn-step" }, "Learn one step");
     const run = make("button", { type: "button", id: "learn", "aria-pressed": "false" }, "Learn");
-    const rate = make("input", { id: "rate", type: "number", value: RATE, min: 0.001, max: 10, step: 0.05, style: "width: 5.5em" });
+    const rate = make("input", { id: "rate", type: "number", value: first, min: 0.001, max: 10, step: 0.05, style: "width: 5.5em" });
     const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
     const curve = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     for (const [key, value] of Object.entries({ class: "curve", viewBox: "0 0 200 60", preserveAspectRatio: "none", role: "img" })) curve.setAttribute(key, value);
@@ -396,7 +445,7 @@ const PANELS = {
       settle();
     });
     run.addEventListener("click", () => (learning ? halt() : start()));
-    const teach = () => state.learn(Number(rate.value) || RATE);
+    const teach = () => state.learn(Number(rate.value) || first);
     const start = () => {
       begin();
       learning = true;
@@ -711,6 +760,17 @@ const move = (place, value) => {
 const change = (place, value) => {
   begin();
   state.engine.put(place, value);
+  state.follow();
+  settle();
+};
+
+// Several numbers at once, each to a value, or to what it would be by itself.
+const changeAll = (changes) => {
+  begin();
+  for (const [place, value] of changes) {
+    if (value === null) state.engine.restore(place);
+    else state.engine.put(place, value);
+  }
   state.follow();
   settle();
 };

@@ -206,7 +206,7 @@ class Program:
         named = self.graph.record.named
         role = axis
         if axis in ("query", "key") and axis not in self.labels:
-            side = "src" if block.name.startswith("encoder") else "tgt"
+            side = "src" if block.name.startswith(("encoder", "src")) else "tgt"
             role = "src" if axis == "key" and "cross_attention" in block.name else side
         ids = named.get(role)
         if (

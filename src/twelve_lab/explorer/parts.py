@@ -1,0 +1,213 @@
+"""Parts of the live page: one question of a lesson, small enough to stand between its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from twelve.masks import causal_mask, padding_mask
+from twelve.training import cross_entropy
+from twelve_lab import example
+from twelve_lab.explorer import page
+from twelve_lab.trace.trace import Trace
+
+ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
+ATTENTION, CROSS = f"{ENCODER}.self_attention", f"{DECODER}.cross_attention"
+NORM = f"{ENCODER}.self_attention_residual.norm"
+LINE = 24  # pixels of the sentence over which a frame lies
+BEYOND = "&<>'"  # quotation marks may stand in an attribute between apostrophes
+
+
+class Part(NamedTuple):
+    """A part of the page.
+
+    Attributes:
+        title: What it is called.
+        lead: What to do with it, in one sentence.
+        height: How high its frame is, in pixels; at a width of 700 nothing is cut off.
+        run: Computes its numbers.
+        panels: What it shows of them; nothing for the whole page.
+    """
+
+    title: str
+    lead: str
+    height: int
+    run: Callable[[], Trace]
+    panels: Sequence[Mapping[str, Any]] = ()
+
+
+def frame(name: str) -> str:
+    """Write a frame, as HTML, in which a part runs.
+
+    Where frames are taken away, as in a notebook that is not trusted yet, a sentence is left; on
+    paper nothing is.
+
+    Args:
+        name: One of PARTS.
+
+    Raises:
+        ValueError: There is no such part.
+    """
+    if name not in PARTS:
+        raise ValueError(f"there is no part {name!r}; there are {', '.join(PARTS)}")
+    part = PARTS[name]
+    text = document(name)
+    for sign in BEYOND:
+        text = text.replace(sign, f"&#{ord(sign)};")
+    return (
+        "<style>@media print { .live { display: none; } }</style>"
+        f'<div class="live"><p aria-hidden="true" style="margin:0;height:{LINE}px">'
+        "Run this cell, and its numbers can be changed here.</p>"
+        f'<iframe class="live" title="{part.title}" sandbox="allow-scripts" srcdoc=\'{text}\' '
+        f'style="display:block;position:relative;margin-top:-{LINE}px;width:100%;'
+        f'height:{part.height}px;border:0"></iframe></div>'
+    )
+
+
+@cache
+def document(name: str) -> str:
+    """Write the page of a part.
+
+    Args:
+        name: One of PARTS.
+    """
+    part = PARTS[name]
+    options = {"title": part.title, "lead": part.lead, "panels": part.panels}
+    return page({part.title: part.run()}, example.words, options if part.panels else None)
+
+
+def _encoder(*, padding: bool = True, **switches: int) -> Trace:
+    """Encode the source; what decodes it would be carried along for nothing."""
+    model = example.model(**switches)
+    ids = example.src.clone()
+    with Trace(model) as traced:
+        traced.graph.record.label(ids, "src", ("batch", "src"))
+        model.encode(ids, src_mask=padding_mask(ids) if padding else None)
+    return traced
+
+
+def _masks() -> Trace:
+    """Attend as lesson 05 does: one sentence beside padding, one that must not look ahead."""
+    model = example.model(num_heads=1)
+    ids = torch.tensor([[2, 3, 0], [1, 2, 3]])
+    padding = padding_mask(ids)[0, 0].expand(3, 3)
+    masks = torch.stack([padding, causal_mask(3)[0, 0]])[:, None]
+    with Trace(model) as traced:
+        record = traced.graph.record
+        record.label(ids, "src", ("batch", "src"))
+        record.label(masks, "src_mask", ("batch", "head", "query", "key"))
+        model.encode(ids, src_mask=masks)
+    return traced
+
+
+def _decoder() -> Trace:
+    """Decode from a memory that is given, so that the mask hides it from nobody else."""
+    model = example.model().requires_grad_(False)
+    mask = padding_mask(example.src)
+    memory = model.encode(example.src, src_mask=mask)
+    with Trace(model) as traced:
+        record = traced.graph.record
+        record.label(example.tgt, "tgt", ("batch", "tgt"))
+        record.label(memory, "memory", ("batch", "src", "d_model"))
+        record.label(mask, "src_mask", ("batch", "head", "1", "key"))
+        logits = model.decode(example.tgt, memory, tgt_mask=example.tgt_mask, src_mask=mask)
+        cross_entropy(logits, example.labels)
+    return traced
+
+
+def _panel(panel: str, title: str, **options: object) -> dict[str, object]:
+    return {"panel": panel, "title": title, **options}
+
+
+DOG = {"batch": 1}  # "dog fish" is the second sentence
+PARTS: dict[str, Part] = {
+    "walk": Part(
+        "The live model",
+        "Drag a number, and all that depends on it follows.",
+        700,
+        lambda: example.trace(loss=True, on="cpu"),
+    ),
+    "query": Part(
+        "Ask something else",
+        "Drag a number of a query sideways, or type one: scores, weights and context follow.",
+        350,
+        lambda: _encoder(num_heads=1, padding=False),
+        [
+            _panel("table", "Queries", of=f"{ATTENTION}.query_heads", fixed=DOG, dials=True),
+            _panel("table", "Keys", of=f"{ATTENTION}.key_heads", fixed=DOG),
+            _panel("table", "Scores", of=f"{ATTENTION}.scores", fixed=DOG),
+            _panel("table", "Weights", of=f"{ATTENTION}.weights", fixed=DOG),
+            _panel("table", "Values", of=f"{ATTENTION}.value_heads", fixed=DOG),
+            _panel("table", "Context", of=f"{ATTENTION}.context", fixed=DOG),
+        ],
+    ),
+    "mask": Part(
+        "Hide a key, or show it",
+        "Press a cell of a mask: True may be looked at.",
+        380,
+        _masks,
+        [
+            _panel("table", "The masks", of="src_mask", dials=True),
+            _panel("table", "Masked scores", of=f"{ATTENTION}.masked_scores"),
+            _panel("table", "Weights", of=f"{ATTENTION}.weights"),
+        ],
+    ),
+    "stretch": Part(
+        "Stretch a row",
+        "Press × 10 or + 5, then drag a single number: which of it is left behind the norm?",
+        350,
+        _encoder,
+        [
+            _panel("stretch", "The rows, and what is done to dog", of="src_input", fixed=DOG,
+                   row=[1, 0]),
+            _panel("table", "Normalized", of=f"{NORM}.normalized", fixed=DOG),
+            _panel("table", "Mean", of=f"{NORM}.mean", fixed=DOG),
+            _panel("table", "Variance", of=f"{NORM}.variance", fixed=DOG),
+        ],
+    ),
+    "sum": Part(
+        "Silence a sublayer",
+        "Press a switch: what does the stream lose, and what is left?",
+        570,
+        lambda: example.trace(loss=True, on="cpu"),
+        [
+            _panel("table", "x goes in", of="src_input", fixed=DOG),
+            _panel("hold", "Attention says", of=f"{ATTENTION}.output", fixed=DOG, value=0,
+                   says="Silence attention"),
+            _panel("table", "x + attention", of=f"{ENCODER}.self_attention_residual.added",
+                   fixed=DOG),
+            _panel("hold", "Feed-forward says", of=f"{ENCODER}.feed_forward.output", fixed=DOG,
+                   value=0, says="Silence feed-forward"),
+            _panel("table", "… + feed-forward",
+                   of=f"{ENCODER}.feed_forward_residual.added", fixed=DOG),
+            _panel("prediction", "What the model says in the end", only=1),
+        ],
+    ),
+    "memory": Part(
+        "Hide what was read",
+        "Press a cell of the mask: True may be looked at while the model writes.",
+        480,
+        _decoder,
+        [
+            _panel("hold", "What was read", of="src_mask", dials=True, value=0,
+                   says="Hide the whole memory"),
+            _panel("attention", "Cross-attention", of=CROSS),
+            _panel("prediction", "Which word is next?"),
+        ],
+    ),
+    "learning": Part(
+        "Learn",
+        "Press Learn one step, then Learn; start again with a rate of 1.",
+        470,
+        lambda: example.trace(loss=True, on="cpu"),
+        [
+            _panel("learn", "The loss", rate=0.1),
+            _panel("gradients", "The bias of each word", of="output_projection.bias",
+                   words=list(example.vocabulary)),
+            _panel("prediction", "Which word is next?"),
+        ],
+    ),
+}  # fmt: skip
