@@ -31,7 +31,13 @@ def pytest_plugin_registered(plugin, manager):
 
 
 def pytest_configure(config):
-    """Count in the process that sees every report, not in the workers of xdist."""
+    """Count in the process that sees every report, not in the workers of xdist.
+
+    The pages in frames are packed, and other machines pack in another way: test_frames.py compares
+    what is in them.
+    """
+    if config.option.nbval_sanitize_with is None:
+        config.option.nbval_sanitize_with = str(Path(__file__).with_name("nbval_frames.cfg"))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(NotebookGuard(config))
 

@@ -1,11 +1,15 @@
 """The guard of `make test`: each way in which nbval is green without comparing must be red."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+
+from tests.course.nbval_guard import nbval
+from twelve_lab.explorer.parts import PARTS, frame
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,3 +80,10 @@ def test_what_nbval_alone_finds_green_is_red(tmp_path):
     ):
         assert fault in done.stdout
     assert "untouched.ipynb:" not in done.stdout
+
+
+def test_of_a_frame_is_compared_all_but_the_page_in_it():
+    text = (ROOT / "tests" / "course" / "nbval_frames.cfg").read_text()
+    [(pattern, instead)] = nbval.get_sanitize_patterns(text)
+    compared = re.sub(pattern, instead, frame("mask"))
+    assert len(compared) < 500 and PARTS["mask"].title in compared
