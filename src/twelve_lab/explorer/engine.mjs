@@ -32,7 +32,11 @@ const two = (value, slopes) => ({
   value: ([a, b]) => value(a, b),
   slopes: ([a, b], y) => slopes(a, b, y),
 });
-const compare = (holds) => two((a, b) => Number(holds(a, b)), () => [0, 0]);
+const compare = (holds) =>
+  two(
+    (a, b) => Number(holds(a, b)),
+    () => [0, 0],
+  );
 const first = (better) => (xs) => xs.reduce((best, x, i) => (better(x, xs[best]) ? i : best), 0);
 // Of equal numbers the first counts, as in relu and in max over an axis.
 const extreme = (better) => ({
@@ -70,15 +74,30 @@ export const OPERATIONS = {
     },
     slopes: (xs) => [...xs.slice(xs.length / 2), ...xs.slice(0, xs.length / 2)],
   },
-  "+": two((a, b) => a + b, () => [1, 1]),
-  "-": two((a, b) => a - b, () => [1, -1]),
-  "*": two((a, b) => a * b, (a, b) => [b, a]),
-  "/": two((a, b) => a / b, (a, b, y) => [1 / b, -y / b]),
+  "+": two(
+    (a, b) => a + b,
+    () => [1, 1],
+  ),
+  "-": two(
+    (a, b) => a - b,
+    () => [1, -1],
+  ),
+  "*": two(
+    (a, b) => a * b,
+    (a, b) => [b, a],
+  ),
+  "/": two(
+    (a, b) => a / b,
+    (a, b, y) => [1 / b, -y / b],
+  ),
   "**": two(
     (a, b) => a ** b,
     (a, b, y) => [b === 0 ? 0 : b * a ** (b - 1), a > 0 ? y * Math.log(a) : 0],
   ),
-  neg: one((x) => -x, () => -1),
+  neg: one(
+    (x) => -x,
+    () => -1,
+  ),
   "==": compare((a, b) => a === b),
   "!=": compare((a, b) => a !== b),
   "<": compare((a, b) => a < b),
@@ -93,7 +112,10 @@ export const OPERATIONS = {
   },
   AND: { value: (xs) => Number(xs.every(Boolean)), slopes: none },
   OR: { value: (xs) => Number(xs.some(Boolean)), slopes: none },
-  NOT: one((x) => Number(!x), () => 0),
+  NOT: one(
+    (x) => Number(!x),
+    () => 0,
+  ),
   pick: {
     value: ([row, ...table]) => table[row] ?? NaN,
     slopes: ([row, ...table]) => [0, ...table.map((_, i) => Number(i === row))],
@@ -131,7 +153,10 @@ export const OPERATIONS = {
   cosh: one(Math.cosh, Math.sinh),
   tanh: one(Math.tanh, (x, y) => 1 - y * y),
   exp: one(Math.exp, (x, y) => y),
-  exp2: one((x) => 2 ** x, (x, y) => y * Math.LN2),
+  exp2: one(
+    (x) => 2 ** x,
+    (x, y) => y * Math.LN2,
+  ),
   expm1: one(Math.expm1, (x, y) => y + 1),
   log: one(Math.log, (x) => 1 / x),
   log2: one(Math.log2, (x) => 1 / (x * Math.LN2)),
@@ -139,7 +164,10 @@ export const OPERATIONS = {
   log1p: one(Math.log1p, (x) => 1 / (1 + x)),
   sqrt: one(Math.sqrt, (x, y) => 0.5 / y),
   erf: one(erf, bell),
-  erfc: one((x) => (x < 2.5 ? 1 - erf(x) : tail(x)), (x) => -bell(x)),
+  erfc: one(
+    (x) => (x < 2.5 ? 1 - erf(x) : tail(x)),
+    (x) => -bell(x),
+  ),
 };
 
 export const isPlace = (tree) => typeof tree === "number";
@@ -172,7 +200,9 @@ export class Engine {
     }
     this.count = this.trees.length;
     this.home = new Int32Array(this.count);
-    this.tensors.forEach((tensor, n) => this.home.fill(n, tensor.start, tensor.start + tensor.size));
+    this.tensors.forEach((tensor, n) =>
+      this.home.fill(n, tensor.start, tensor.start + tensor.size),
+    );
     // Numbers that the reader holds fast, whatever their arithmetic gives.
     this.held = new Map();
     this.#compile(start);
@@ -243,7 +273,8 @@ export class Engine {
       for (let i = 0; i < parts.length; i++) buffer[i] = values[parts[i]];
       const slopes = operation.slopes(buffer, values[place]);
       // A slope of zero stops even an infinite number, as masks do in torch.
-      for (let i = 0; i < parts.length; i++) if (slopes[i] !== 0) gradients[parts[i]] += arrived * slopes[i];
+      for (let i = 0; i < parts.length; i++)
+        if (slopes[i] !== 0) gradients[parts[i]] += arrived * slopes[i];
     }
   }
 
@@ -263,7 +294,8 @@ export class Engine {
     this.put(place, value);
     this.run();
     const found = this.steps.every(
-      ({ operation, parts }) => operation !== OPERATIONS.pick || this.values[parts[0]] in parts.slice(1),
+      ({ operation, parts }) =>
+        operation !== OPERATIONS.pick || this.values[parts[0]] in parts.slice(1),
     );
     if (now === undefined) this.restore(place);
     else this.put(place, now);
@@ -338,8 +370,11 @@ export class Engine {
     const tensor = this.byName.get(name);
     if (!tensor) throw new RangeError(`no tensor is named ${JSON.stringify(name)}`);
     const at = [...(index ?? [])];
-    const fits = at.length === tensor.shape.length && at.every((i, n) => Number.isInteger(i) && i >= 0 && i < tensor.shape[n]);
-    if (!fits) throw new RangeError(`${name} has the sizes [${tensor.shape}]; no element stands at [${at}]`);
+    const fits =
+      at.length === tensor.shape.length &&
+      at.every((i, n) => Number.isInteger(i) && i >= 0 && i < tensor.shape[n]);
+    if (!fits)
+      throw new RangeError(`${name} has the sizes [${tensor.shape}]; no element stands at [${at}]`);
     return tensor.start + at.reduce((sum, i, n) => sum * tensor.shape[n] + i, 0);
   }
 

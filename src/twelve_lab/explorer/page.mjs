@@ -4,7 +4,13 @@ import { State } from "./state.mjs";
 
 const MANY = 12; // of a longer list, these are shown first
 const RATE = 0.3;
-const STRETCHES = [["× 10", (x) => x * 10], ["÷ 10", (x) => x / 10], ["+ 5", (x) => x + 5], ["− 5", (x) => x - 5], ["× (−1)", (x) => -x]];
+const STRETCHES = [
+  ["× 10", (x) => x * 10],
+  ["÷ 10", (x) => x / 10],
+  ["+ 5", (x) => x + 5],
+  ["− 5", (x) => x - 5],
+  ["× (−1)", (x) => -x],
+];
 const BESIDE = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 const byId = (id) => document.getElementById(id);
@@ -112,7 +118,9 @@ const paint = (node) => {
     const small = node.querySelector("small");
     if (!other) small?.remove();
     else {
-      const words = same ? short(formatNumber(other.values[twin.start + place - tensor.start], tensor.type)) : "–";
+      const words = same
+        ? short(formatNumber(other.values[twin.start + place - tensor.start], tensor.type))
+        : "–";
       if (small) small.textContent = words;
       else node.append(make("small", {}, words));
     }
@@ -142,8 +150,14 @@ const numberNode = (place, dials = false, label = null) => {
   const flips = dials && tensorOf(place).type === "bool";
   const dial = dials && !flips;
   const node = dial
-    ? make("input", { class: "n", type: "text", inputmode: "decimal", role: "spinbutton", autocomplete: "off",
-        "aria-label": label ?? spoken(place) })
+    ? make("input", {
+        class: "n",
+        type: "text",
+        inputmode: "decimal",
+        role: "spinbutton",
+        autocomplete: "off",
+        "aria-label": label ?? spoken(place),
+      })
     : data.panels && !flips
       ? make("span", { class: "n" }) // a part has no room to explain a number
       : make("button", { class: "n", type: "button", "aria-label": label });
@@ -188,11 +202,20 @@ const tablesOf = (tensor, { fixed = {}, dials = false, lit = null } = {}) => {
 const joinedOf = (tensor) => {
   const holder = tablesOf(tensor, { fixed: { batch: 0 } });
   const body = holder.querySelector("tbody");
-  body.querySelector("[scope=rowgroup]")?.setAttribute("rowspan", tensor.shape[0] * tensor.shape[1]);
+  body
+    .querySelector("[scope=rowgroup]")
+    ?.setAttribute("rowspan", tensor.shape[0] * tensor.shape[1]);
   holder.querySelector("caption").remove();
   const [batches, rows, columns] = tensor.shape;
   for (let batch = 1; batch < batches; batch++) {
-    const table = tableOf(tensor, tensor.start + batch * rows * columns, rows, columns, false, null);
+    const table = tableOf(
+      tensor,
+      tensor.start + batch * rows * columns,
+      rows,
+      columns,
+      false,
+      null,
+    );
     const lines = [...table.querySelectorAll("tbody tr")];
     lines[0].querySelector("[scope=rowgroup]")?.remove();
     lines[0].className = "next";
@@ -211,14 +234,22 @@ const headsOf = (tensor) => {
     const top = make("tr", {}, make("td"));
     const names = make("tr", {}, make("td"));
     for (let head = 0; head < heads; head++) {
-      top.append(make("th", { scope: "colgroup", colspan: keys, style: `--axis: ${data.styles.head}` }, `head ${head}`));
-      for (let key = 0; key < keys; key++) names.append(headWord("col", tensor, 3, [batch, head, 0, key]));
+      top.append(
+        make(
+          "th",
+          { scope: "colgroup", colspan: keys, style: `--axis: ${data.styles.head}` },
+          `head ${head}`,
+        ),
+      );
+      for (let key = 0; key < keys; key++)
+        names.append(headWord("col", tensor, 3, [batch, head, 0, key]));
     }
     const body = make("tbody");
     for (let query = 0; query < queries; query++) {
       const row = make("tr", {}, headWord("row", tensor, 2, [batch, 0, query, 0]));
       for (let head = 0; head < heads; head++) {
-        for (let key = 0; key < keys; key++) row.append(make("td", {}, numberNode(at(tensor.name, batch, head, query, key))));
+        for (let key = 0; key < keys; key++)
+          row.append(make("td", {}, numberNode(at(tensor.name, batch, head, query, key))));
       }
       body.append(row);
     }
@@ -242,18 +273,27 @@ const headWord = (scope, tensor, axis, index) => {
 const tableOf = (tensor, start, rows, columns, dials, lit) => {
   const rank = tensor.shape.length;
   const lead = state.engine.index(start);
-  const titles = lead.slice(0, Math.max(0, rank - 2)).map((i, n) => `${axisName(tensor, n)} ${i}`.trim());
+  const titles = lead
+    .slice(0, Math.max(0, rank - 2))
+    .map((i, n) => `${axisName(tensor, n)} ${i}`.trim());
   const table = make("table");
   table.append(make("caption", {}, titles.join(", ") || tensor.name.split(".").at(-1)));
   const head = make("thead");
-  const style = (axis) => `--axis: ${data.styles[tensor.axes[axis]?.split("*").at(-1)] ?? data.neutral}`;
+  const style = (axis) =>
+    `--axis: ${data.styles[tensor.axes[axis]?.split("*").at(-1)] ?? data.neutral}`;
   const word = (scope, axis, place) => headWord(scope, tensor, axis, state.engine.index(place));
   if (rank) {
     const name = axisName(tensor, rank - 1);
     const names = make("tr", {}, make("td", { colspan: 2 }));
     if (name) {
-      head.append(make("tr", {}, make("td", { colspan: 2 }),
-        make("th", { scope: "colgroup", colspan: columns, style: style(rank - 1) }, name)));
+      head.append(
+        make(
+          "tr",
+          {},
+          make("td", { colspan: 2 }),
+          make("th", { scope: "colgroup", colspan: columns, style: style(rank - 1) }, name),
+        ),
+      );
     }
     for (let j = 0; j < columns; j++) names.append(word("col", rank - 1, start + j));
     head.append(names);
@@ -262,7 +302,13 @@ const tableOf = (tensor, start, rows, columns, dials, lit) => {
   for (let i = 0; i < rows; i++) {
     const row = make("tr");
     if (rank > 1 && i === 0) {
-      row.append(make("th", { scope: "rowgroup", rowspan: rows, style: style(rank - 2) }, axisName(tensor, rank - 2)));
+      row.append(
+        make(
+          "th",
+          { scope: "rowgroup", rowspan: rows, style: style(rank - 2) },
+          axisName(tensor, rank - 2),
+        ),
+      );
     }
     if (rank > 1) row.append(word("row", rank - 2, start + i * columns));
     else row.append(make("td", { colspan: 2 }));
@@ -302,17 +348,26 @@ const PANELS = {
     if (!ids || !table || !data.vocab) return null;
     const holder = make("div");
     for (let batch = 0; batch < ids.shape[0]; batch++) {
-      const sentence = make("div", { class: "sentence", role: "group", "aria-label": `sentence ${batch + 1}` });
+      const sentence = make("div", {
+        class: "sentence",
+        role: "group",
+        "aria-label": `sentence ${batch + 1}`,
+      });
       for (let position = 0; position < ids.shape[1]; position++) {
         const place = at(side, batch, position);
         const row = make("div", { class: "token", style: `--width: ${table.shape[1]}` });
-        row.append(wordChoice(place, side, position, `sentence ${batch + 1}, word ${position + 1}`));
+        row.append(
+          wordChoice(place, side, position, `sentence ${batch + 1}, word ${position + 1}`),
+        );
         for (let d = 0; d < table.shape[1]; d++) {
           const dial = numberNode(table.start + d, true, "");
           drawn.words.push(() => {
             const id = state.engine.values[place];
             dial.dataset.at = table.start + id * table.shape[1] + d;
-            dial.setAttribute("aria-label", `${wordOf(id, side, position)}, number ${d + 1} of its embedding`);
+            dial.setAttribute(
+              "aria-label",
+              `${wordOf(id, side, position)}, number ${d + 1} of its embedding`,
+            );
           });
           row.append(dial);
         }
@@ -348,7 +403,12 @@ const PANELS = {
       changeAll(places.map((place) => [place, held ? null : value]));
     });
     onDraw(() => button.setAttribute("aria-pressed", isHeld()));
-    return make("div", {}, PANELS.table({ of, fixed, dials }), make("div", { class: "bar" }, button));
+    return make(
+      "div",
+      {},
+      PANELS.table({ of, fixed, dials }),
+      make("div", { class: "bar" }, button),
+    );
   },
 
   // One row to drag, and what is done to all of it at once.
@@ -359,8 +419,14 @@ const PANELS = {
     const bar = make("div", { class: "bar" });
     for (const [says, turn] of STRETCHES) {
       const button = make("button", { type: "button" }, says);
-      button.addEventListener("click", () => changeAll(Array.from({ length: width }, (_, i) =>
-        [start + i, Number(turn(state.engine.values[start + i]).toPrecision(12))])));
+      button.addEventListener("click", () =>
+        changeAll(
+          Array.from({ length: width }, (_, i) => [
+            start + i,
+            Number(turn(state.engine.values[start + i]).toPrecision(12)),
+          ]),
+        ),
+      );
       bar.append(button);
     }
     return make("div", {}, tablesOf(tensor, { fixed, dials: true }), bar);
@@ -369,15 +435,28 @@ const PANELS = {
   // A weight and its gradient, row by row.
   gradients({ of, words }) {
     const tensor = state.engine.byName.get(of);
-    const head = make("tr", {}, make("td"), make("th", { scope: "col" }, "weight"), make("th", { scope: "col" }, "gradient"));
+    const head = make(
+      "tr",
+      {},
+      make("td"),
+      make("th", { scope: "col" }, "weight"),
+      make("th", { scope: "col" }, "gradient"),
+    );
     const body = make("tbody");
     for (let i = 0; i < tensor.size; i++) {
       const slope = make("td", { class: "slope" });
       onDraw(() => {
         slope.textContent = formatNumber(state.engine.gradients[tensor.start + i]);
       });
-      body.append(make("tr", {}, make("th", { scope: "row" }, words[i]),
-        make("td", {}, numberNode(tensor.start + i, true, `weight of ${words[i]}`)), slope));
+      body.append(
+        make(
+          "tr",
+          {},
+          make("th", { scope: "row" }, words[i]),
+          make("td", {}, numberNode(tensor.start + i, true, `weight of ${words[i]}`)),
+          slope,
+        ),
+      );
     }
     return make("div", { class: "tables" }, make("table", {}, make("thead", {}, head), body));
   },
@@ -393,16 +472,36 @@ const PANELS = {
         const label = at("cross_entropy.labels", batch, position);
         const verdict = make("span", { class: "verdict" });
         const before = make("span");
-        const block = make("div", { class: "sentence" }, make("div", { class: "bar" }, before,
-          make("label", {}, "right: ", wordChoice(label, "labels", -1, `label ${position + 1} of sentence ${batch + 1}`)),
-          verdict));
+        const block = make(
+          "div",
+          { class: "sentence" },
+          make(
+            "div",
+            { class: "bar" },
+            before,
+            make(
+              "label",
+              {},
+              "right: ",
+              wordChoice(label, "labels", -1, `label ${position + 1} of sentence ${batch + 1}`),
+            ),
+            verdict,
+          ),
+        );
         const start = chances.start + (batch * positions + position) * words;
         for (let id = 0; id < words; id++) {
           const fill = make("div", { class: "fill" });
           const mark = make("span");
           const share = make("span");
           const track = make("div", { class: "track" }, fill);
-          const row = make("div", { class: "chances" }, make("span", {}, data.vocab[id]), track, share, mark);
+          const row = make(
+            "div",
+            { class: "chances" },
+            make("span", {}, data.vocab[id]),
+            track,
+            share,
+            mark,
+          );
           onDraw(() => {
             const chance = Math.exp(shown()[start + id]);
             fill.style.width = `${(chance * 100).toFixed(1)}%`;
@@ -416,9 +515,16 @@ const PANELS = {
         onDraw(() => {
           const best = argmax(shown(), start, words);
           const wanted = shown()[label];
-          const heard = Array.from({ length: position + 1 }, (_, i) => wordOf(shown()[at("tgt", batch, i)], "tgt", i));
+          const heard = Array.from({ length: position + 1 }, (_, i) =>
+            wordOf(shown()[at("tgt", batch, i)], "tgt", i),
+          );
           before.textContent = `after ${heard.join(" ")}:`;
-          verdict.textContent = wanted < 0 ? `${data.vocab[best]}, not asked` : best === wanted ? `✓ ${data.vocab[best]}, right` : `✗ ${data.vocab[best]}, wrong`;
+          verdict.textContent =
+            wanted < 0
+              ? `${data.vocab[best]}, not asked`
+              : best === wanted
+                ? `✓ ${data.vocab[best]}, right`
+                : `✗ ${data.vocab[best]}, wrong`;
           verdict.classList.toggle("right", best === wanted);
         });
         holder.append(block);
@@ -432,10 +538,24 @@ const PANELS = {
     if (state.engine.target < 0) return null;
     const step = make("button", { type: "button", id: "learn-step" }, "Learn one step");
     const run = make("button", { type: "button", id: "learn", "aria-pressed": "false" }, "Learn");
-    const rate = make("input", { id: "rate", type: "number", value: first, min: 0.001, max: 10, step: 0.05, style: "width: 5.5em" });
+    const rate = make("input", {
+      id: "rate",
+      type: "number",
+      value: first,
+      min: 0.001,
+      max: 10,
+      step: 0.05,
+      style: "width: 5.5em",
+    });
     const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
     const curve = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    for (const [key, value] of Object.entries({ class: "curve", viewBox: "0 0 200 60", preserveAspectRatio: "none", role: "img" })) curve.setAttribute(key, value);
+    for (const [key, value] of Object.entries({
+      class: "curve",
+      viewBox: "0 0 200 60",
+      preserveAspectRatio: "none",
+      role: "img",
+    }))
+      curve.setAttribute(key, value);
     line.setAttribute("vector-effect", "non-scaling-stroke");
     curve.append(line);
     const words = make("p", { class: "note" });
@@ -468,13 +588,30 @@ const PANELS = {
       run.setAttribute("aria-pressed", learning);
       const all = state.losses;
       const most = Math.max(...all, 1e-9);
-      line.setAttribute("points", all.map((loss, i) => `${((i / Math.max(1, all.length - 1)) * 196 + 2).toFixed(1)},${(57 - (loss / most) * 54).toFixed(1)}`).join(" "));
-      const said = all.length ? `The loss over ${all.length - 1} ${all.length === 2 ? "step" : "steps"}: from ${all[0].toFixed(4)} to ${all.at(-1).toFixed(4)}.` : `Gradient descent on all ${state.engine.weights.length} weights: each step moves every weight against its gradient.`;
+      line.setAttribute(
+        "points",
+        all
+          .map(
+            (loss, i) =>
+              `${((i / Math.max(1, all.length - 1)) * 196 + 2).toFixed(1)},${(57 - (loss / most) * 54).toFixed(1)}`,
+          )
+          .join(" "),
+      );
+      const said = all.length
+        ? `The loss over ${all.length - 1} ${all.length === 2 ? "step" : "steps"}: from ${all[0].toFixed(4)} to ${all.at(-1).toFixed(4)}.`
+        : `Gradient descent on all ${state.engine.weights.length} weights: each step moves every weight against its gradient.`;
       words.textContent = said;
       curve.setAttribute("aria-label", said);
     });
     const loss = make("p", { class: "loss" }, "loss ", numberNode(state.engine.target));
-    return make("div", {}, loss, make("div", { class: "bar" }, run, step, make("label", {}, "rate ", rate)), curve, words);
+    return make(
+      "div",
+      {},
+      loss,
+      make("div", { class: "bar" }, run, step, make("label", {}, "rate ", rate)),
+      curve,
+      words,
+    );
   },
 };
 
@@ -485,16 +622,48 @@ const argmax = (values, start, count) => {
 };
 
 const WALK = [
-  { id: "words", title: "Words", panel: "words", side: "src",
-    note: "Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word." },
-  { id: "encoder", title: "Encoder self-attention", panel: "attention", of: "encoder.layers.0.self_attention",
-    note: "A row is a query, a column a key; each row of a head adds up to 1." },
-  { id: "memory", title: "Memory", panel: "table", of: "memory", note: "What the encoder hands over." },
-  { id: "target", title: "Target so far", panel: "words", side: "tgt",
-    note: "What is written already; the decoder says what comes next." },
-  { id: "cross", title: "Cross-attention", panel: "attention", of: "decoder.layers.0.cross_attention",
-    note: "The target asks, the memory answers." },
-  { id: "output", title: "Decoder output", panel: "table", of: "decoder_output", note: "The logits are made of these." },
+  {
+    id: "words",
+    title: "Words",
+    panel: "words",
+    side: "src",
+    note: "Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word.",
+  },
+  {
+    id: "encoder",
+    title: "Encoder self-attention",
+    panel: "attention",
+    of: "encoder.layers.0.self_attention",
+    note: "A row is a query, a column a key; each row of a head adds up to 1.",
+  },
+  {
+    id: "memory",
+    title: "Memory",
+    panel: "table",
+    of: "memory",
+    note: "What the encoder hands over.",
+  },
+  {
+    id: "target",
+    title: "Target so far",
+    panel: "words",
+    side: "tgt",
+    note: "What is written already; the decoder says what comes next.",
+  },
+  {
+    id: "cross",
+    title: "Cross-attention",
+    panel: "attention",
+    of: "decoder.layers.0.cross_attention",
+    note: "The target asks, the memory answers.",
+  },
+  {
+    id: "output",
+    title: "Decoder output",
+    panel: "table",
+    of: "decoder_output",
+    note: "The logits are made of these.",
+  },
   { id: "prediction", title: "Which word is next?", panel: "prediction" },
   { id: "learning", title: "Loss", panel: "learn" },
 ];
@@ -504,7 +673,11 @@ const walk = () => {
   for (const options of data.panels ?? WALK) {
     const body = PANELS[options.panel](options);
     if (!body) continue;
-    const part = make("section", { id: options.id ?? null, class: options.panel, "aria-label": options.title });
+    const part = make("section", {
+      id: options.id ?? null,
+      class: options.panel,
+      "aria-label": options.title,
+    });
     part.append(make("h2", {}, options.title));
     if (options.note) part.append(make("p", { class: "note" }, options.note));
     part.append(body);
@@ -516,7 +689,11 @@ const walk = () => {
 // --- the chosen number ---
 
 const element = (place) => {
-  const button = make("button", { type: "button", title: elementText(state.engine, place) }, spoken(place));
+  const button = make(
+    "button",
+    { type: "button", title: elementText(state.engine, place) },
+    spoken(place),
+  );
   button.addEventListener("click", () => choose(place));
   return button;
 };
@@ -524,7 +701,8 @@ const element = (place) => {
 const listOf = (places, describe) => {
   const list = make("ul", { class: "list" });
   const add = (from, to) => {
-    for (const place of places.slice(from, to)) list.append(make("li", {}, describe(place), element(place)));
+    for (const place of places.slice(from, to))
+      list.append(make("li", {}, describe(place), element(place)));
   };
   add(0, MANY);
   if (places.length > MANY) {
@@ -555,7 +733,13 @@ const editor = (place) => {
   } else {
     const value = Number.isFinite(state.engine.values[place]) ? state.engine.values[place] : 0;
     const reach = Math.max(2, 2 * Math.abs(value));
-    const range = make("input", { type: "range", min: value - reach, max: value + reach, step: "any", "aria-label": `change ${spoken(place)}` });
+    const range = make("input", {
+      type: "range",
+      min: value - reach,
+      max: value + reach,
+      step: "any",
+      "aria-label": `change ${spoken(place)}`,
+    });
     // A change begins with the first move, not with a touch that moves nothing.
     let moving = false;
     range.addEventListener("input", () => {
@@ -574,7 +758,11 @@ const editor = (place) => {
     dial.style.width = "7em";
     holder.append(dial, range);
   }
-  const back = make("button", { type: "button" }, state.engine.trees[place] === null ? "As it was" : "Follow again");
+  const back = make(
+    "button",
+    { type: "button" },
+    state.engine.trees[place] === null ? "As it was" : "Follow again",
+  );
   back.addEventListener("click", () => {
     begin();
     state.engine.restore(place);
@@ -607,10 +795,25 @@ const buildNumber = () => {
   const onward = make("div");
   const through = make("div");
   const other = make("div", {}, make("h3", { id: "beside" }), beside);
-  section.replaceChildren(crumbs, title, make("p", { class: "note" }, make("code", {}, elementText(state.engine, place)), tensor.step ? `, step ${tensor.step}` : ""),
-    editor(place), make("div", { class: "two" }, make("div", {}, lines), other),
-    make("h3", {}, "Made of"), used, make("h3", {}, "Goes into"), onward,
-    make("h3", {}, "Gradient of the loss"), slope, through);
+  section.replaceChildren(
+    crumbs,
+    title,
+    make(
+      "p",
+      { class: "note" },
+      make("code", {}, elementText(state.engine, place)),
+      tensor.step ? `, step ${tensor.step}` : "",
+    ),
+    editor(place),
+    make("div", { class: "two" }, make("div", {}, lines), other),
+    make("h3", {}, "Made of"),
+    used,
+    make("h3", {}, "Goes into"),
+    onward,
+    make("h3", {}, "Gradient of the loss"),
+    slope,
+    through,
+  );
   const uses = state.engine.uses(place);
   onward.append(uses.length ? listOf(uses, () => "") : "nothing that has a name");
   let framed = "";
@@ -624,7 +827,11 @@ const buildNumber = () => {
       const twin = state.other.byName.get(tensor.name);
       const fits = String(twin?.shape) === String(tensor.shape);
       byId("beside").textContent = data.runs[state.with].title;
-      beside.textContent = fits ? explain(state.other, twin.start + place - tensor.start).lines.slice(1).join("\n") : "has no such number";
+      beside.textContent = fits
+        ? explain(state.other, twin.start + place - tensor.start)
+            .lines.slice(1)
+            .join("\n")
+        : "has no such number";
     }
     if (framed !== String(found.used)) {
       framed = String(found.used);
@@ -644,12 +851,25 @@ const buildNumber = () => {
       .map((later) => [later, engine.gradients[later], engine.slopes(later).get(place) ?? 0])
       .filter(([, arrived, own]) => arrived * own !== 0)
       .sort((a, b) => Math.abs(b[1] * b[2]) - Math.abs(a[1] * a[2]));
-    slope.textContent = place === engine.target ? "1: it is the loss" : `= ${formatNumber(gradient)}${parts.length ? ", the sum of what comes back through:" : ""}`;
+    slope.textContent =
+      place === engine.target
+        ? "1: it is the loss"
+        : `= ${formatNumber(gradient)}${parts.length ? ", the sum of what comes back through:" : ""}`;
     const key = parts.map(([later, arrived, own]) => `${later}:${arrived}:${own}`).join();
     if (key !== chain) {
       chain = key;
-      const shares = new Map(parts.map(([later, arrived, own]) => [later, `${formatNumber(arrived)} · ${formatNumber(own)} = ${formatNumber(arrived * own)} `]));
-      through.replaceChildren(listOf(parts.map(([later]) => later), (later) => shares.get(later)));
+      const shares = new Map(
+        parts.map(([later, arrived, own]) => [
+          later,
+          `${formatNumber(arrived)} · ${formatNumber(own)} = ${formatNumber(arrived * own)} `,
+        ]),
+      );
+      through.replaceChildren(
+        listOf(
+          parts.map(([later]) => later),
+          (later) => shares.get(later),
+        ),
+      );
     }
   });
 };
@@ -685,7 +905,8 @@ const choose = (place, { follow = true } = {}) => {
   showTensor(tensorOf(place));
   refresh();
   remember();
-  if (window.matchMedia("(max-width: 1179px)").matches) byId("number").scrollIntoView({ block: "start" });
+  if (window.matchMedia("(max-width: 1179px)").matches)
+    byId("number").scrollIntoView({ block: "start" });
   byId("name").focus({ preventScroll: true });
 };
 
@@ -707,7 +928,11 @@ const showTensors = () => {
   const given = tensors.filter((tensor) => !tensor.trees);
   for (const tensor of [...tensors.filter((each) => each.trees), ...given]) {
     const dot = tensor.name.lastIndexOf(".");
-    const where = !tensor.trees ? "given: words, weights, masks" : dot < 0 ? "the model" : tensor.name.slice(0, dot);
+    const where = !tensor.trees
+      ? "given: words, weights, masks"
+      : dot < 0
+        ? "the model"
+        : tensor.name.slice(0, dot);
     if (where !== path) {
       group = make("optgroup", { label: where });
       list.append(group);
@@ -719,14 +944,22 @@ const showTensors = () => {
     showTensor(state.engine.byName.get(list.value));
     refresh();
   });
-  section.replaceChildren(make("h2", {}, "Every tensor"), list, make("p", { id: "about", class: "note" }), make("div", { id: "cells" }));
-  showTensor(state.engine.byName.get("memory") ?? tensors.findLast((tensor) => tensor.trees) ?? tensors[0]);
+  section.replaceChildren(
+    make("h2", {}, "Every tensor"),
+    list,
+    make("p", { id: "about", class: "note" }),
+    make("div", { id: "cells" }),
+  );
+  showTensor(
+    state.engine.byName.get("memory") ?? tensors.findLast((tensor) => tensor.trees) ?? tensors[0],
+  );
 };
 
 const showTensor = (tensor) => {
   byId("tensor").value = tensor.name;
   const sizes = tensor.axes.map((axis, n) => `${axis} ${tensor.shape[n]}`.trim()).join(", ");
-  byId("about").textContent = `(${sizes || "one number"}) ${tensor.trees ? (tensor.code ? `code: ${tensor.code}` : "computed") : tensor.weight ? "a weight" : "given to the run"}${tensor.step ? `; step ${tensor.step}` : ""}`;
+  byId("about").textContent =
+    `(${sizes || "one number"}) ${tensor.trees ? (tensor.code ? `code: ${tensor.code}` : "computed") : tensor.weight ? "a weight" : "given to the run"}${tensor.step ? `; step ${tensor.step}` : ""}`;
   byId("cells").replaceChildren(within("cells", () => tablesOf(tensor)));
 };
 
@@ -811,7 +1044,10 @@ const say = () => {
   speaking = setTimeout(() => {
     const parts = [];
     if (chosen >= 0) parts.push(`${spoken(chosen)} is ${textOf(chosen)}`);
-    if (state.engine.target >= 0) parts.push(`loss ${textOf(state.engine.target)}, before ${textOf(state.engine.target, state.before)}`);
+    if (state.engine.target >= 0)
+      parts.push(
+        `loss ${textOf(state.engine.target)}, before ${textOf(state.engine.target, state.before)}`,
+      );
     parts.push(...[...document.querySelectorAll(".verdict")].map((node) => node.textContent));
     byId("said").textContent = parts.join("; ");
   }, 300);
@@ -825,7 +1061,9 @@ const foot = () => {
     node = make("div", { id: "foot", "aria-hidden": "true" });
     document.body.append(node);
   }
-  const verdicts = [...document.querySelectorAll(".verdict")].map((each) => make("span", {}, each.textContent));
+  const verdicts = [...document.querySelectorAll(".verdict")].map((each) =>
+    make("span", {}, each.textContent),
+  );
   node.replaceChildren(make("b", {}, `loss ${textOf(state.engine.target)}`), ...verdicts);
 };
 
@@ -835,7 +1073,12 @@ let drag = null;
 document.addEventListener("pointerdown", (event) => {
   const node = event.target.closest("input.n");
   if (!node) return;
-  drag = { node, x: event.clientX, from: state.engine.values[Number(node.dataset.at)], moving: false };
+  drag = {
+    node,
+    x: event.clientX,
+    from: state.engine.values[Number(node.dataset.at)],
+    moving: false,
+  };
 });
 document.addEventListener("pointermove", (event) => {
   if (!drag) return;
@@ -874,7 +1117,9 @@ const typed = (node) => {
   const value = Number(text);
   const place = Number(node.dataset.at);
   if (text === "" || !Number.isFinite(value)) {
-    notice(`“${node.value}” is no number; ${elementText(state.engine, place)} stays ${textOf(place)}.`);
+    notice(
+      `“${node.value}” is no number; ${elementText(state.engine, place)} stays ${textOf(place)}.`,
+    );
     refresh();
   } else {
     notice("");
@@ -896,7 +1141,9 @@ const notice = (words) => {
 
 const moveFocus = (node, [down, right]) => {
   const tables = [...node.closest(".tables").querySelectorAll("table")];
-  const grid = tables.map((table) => [...table.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll(".n")]));
+  const grid = tables.map((table) =>
+    [...table.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll(".n")]),
+  );
   const t = tables.indexOf(node.closest("table"));
   const i = grid[t].findIndex((row) => row.includes(node));
   const j = grid[t][i].indexOf(node);
@@ -933,7 +1180,13 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "Backspace" && !typing) {
     event.preventDefault();
     goBack();
-  } else if (event.key.toLowerCase() === "b" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+  } else if (
+    event.key.toLowerCase() === "b" &&
+    !typing &&
+    !event.ctrlKey &&
+    !event.metaKey &&
+    !event.altKey
+  ) {
     if (!event.repeat) look(true);
   } else if (event.key === "z" && (event.ctrlKey || event.metaKey) && !typing) {
     event.preventDefault();
@@ -974,14 +1227,62 @@ byId("before").addEventListener("click", () => look(!showsBefore));
 // --- the tour ---
 
 const TOUR = [
-  ["words", "Words become numbers", "Each word is a row of three numbers in a table. Drag one of dog's numbers and watch everything to the right.", "src_embedding.weight", [2, 0]],
-  ["words", "A position is added", "Two sines and a cosine tell the first word from the second; this sum is what enters the encoder.", "positional_encoding.encoded", [1, 1, 0]],
-  ["encoder", "Words look at each other", "A query times a key is a score; softmax makes shares of it. The padding gets none.", "encoder.layers.0.self_attention.weights", [1, 0, 0, 1]],
-  ["encoder", "What was found is added", "The shares mix the values, and the mixture is added to the word: nothing is replaced.", "encoder.layers.0.self_attention_residual.added", [1, 0, 0]],
-  ["memory", "The memory", "After the feed-forward network and a last norm the encoder hands over as many numbers as it was given.", "memory", [1, 0, 0]],
-  ["cross", "The decoder asks the source", "Its queries come from the target so far, keys and values from the memory.", "decoder.layers.0.cross_attention.weights", [1, 0, 1, 0]],
-  ["prediction", "One score for each word", "Softmax turns the logits into probabilities; the arrow marks the word that is right.", "logits", [1, 0, 3]],
-  ["learning", "Learning", "The loss says how surprised the model was. Press Learn: each weight moves against its own gradient, and nothing else happens.", "cross_entropy.loss", []],
+  [
+    "words",
+    "Words become numbers",
+    "Each word is a row of three numbers in a table. Drag one of dog's numbers and watch everything to the right.",
+    "src_embedding.weight",
+    [2, 0],
+  ],
+  [
+    "words",
+    "A position is added",
+    "Two sines and a cosine tell the first word from the second; this sum is what enters the encoder.",
+    "positional_encoding.encoded",
+    [1, 1, 0],
+  ],
+  [
+    "encoder",
+    "Words look at each other",
+    "A query times a key is a score; softmax makes shares of it. The padding gets none.",
+    "encoder.layers.0.self_attention.weights",
+    [1, 0, 0, 1],
+  ],
+  [
+    "encoder",
+    "What was found is added",
+    "The shares mix the values, and the mixture is added to the word: nothing is replaced.",
+    "encoder.layers.0.self_attention_residual.added",
+    [1, 0, 0],
+  ],
+  [
+    "memory",
+    "The memory",
+    "After the feed-forward network and a last norm the encoder hands over as many numbers as it was given.",
+    "memory",
+    [1, 0, 0],
+  ],
+  [
+    "cross",
+    "The decoder asks the source",
+    "Its queries come from the target so far, keys and values from the memory.",
+    "decoder.layers.0.cross_attention.weights",
+    [1, 0, 1, 0],
+  ],
+  [
+    "prediction",
+    "One score for each word",
+    "Softmax turns the logits into probabilities; the arrow marks the word that is right.",
+    "logits",
+    [1, 0, 3],
+  ],
+  [
+    "learning",
+    "Learning",
+    "The loss says how surprised the model was. Press Learn: each weight moves against its own gradient, and nothing else happens.",
+    "cross_entropy.loss",
+    [],
+  ],
 ];
 
 const tourTo = (number) => {
@@ -1031,7 +1332,8 @@ const shadow = () => {
   dark.addEventListener("change", () => paint());
   // The book tells the page inside it which theme its reader chose.
   window.addEventListener("message", (event) => {
-    if (event.source === window.parent && ["dark", "light"].includes(event.data?.theme)) paint(event.data.theme);
+    if (event.source === window.parent && ["dark", "light"].includes(event.data?.theme))
+      paint(event.data.theme);
   });
   paint();
   if (window.parent === window) return;
@@ -1047,7 +1349,9 @@ const FIRST = ["positional_encoding.encoded", [1, 0, 1]];
 
 const firstPlace = () => {
   const tensor = state.engine.byName.get(FIRST[0]);
-  return tensor && FIRST[1].every((i, axis) => i < tensor.shape[axis]) ? at(FIRST[0], ...FIRST[1]) : -1;
+  return tensor && FIRST[1].every((i, axis) => i < tensor.shape[axis])
+    ? at(FIRST[0], ...FIRST[1])
+    : -1;
 };
 
 const open = () => {
@@ -1055,7 +1359,11 @@ const open = () => {
   chosen = place < 0 ? firstPlace() : place;
   if (data.panels) chosen = -1;
   trail = [];
-  notice(unknown.length ? `The address names what this page does not have; it was left out: ${unknown.join(", ")}.` : "");
+  notice(
+    unknown.length
+      ? `The address names what this page does not have; it was left out: ${unknown.join(", ")}.`
+      : "",
+  );
   byId("runs").value = state.number;
   byId("with").value = state.with;
   build();
@@ -1063,9 +1371,13 @@ const open = () => {
   if (tour >= 0 && tour < TOUR.length && !data.panels) tourTo(tour);
 };
 
-data.runs.forEach((run, number) => byId("runs").append(make("option", { value: number }, run.title)));
+data.runs.forEach((run, number) =>
+  byId("runs").append(make("option", { value: number }, run.title)),
+);
 byId("with").append(make("option", { value: -1 }, "nothing"));
-data.runs.forEach((run, number) => byId("with").append(make("option", { value: number }, run.title)));
+data.runs.forEach((run, number) =>
+  byId("with").append(make("option", { value: number }, run.title)),
+);
 for (const id of ["runs", "with"]) byId(id).parentElement.hidden = data.runs.length < 2;
 byId("runs").addEventListener("change", () => {
   learning = false;
@@ -1078,7 +1390,11 @@ byId("runs").addEventListener("change", () => {
     chosen = -1;
   }
   trail = [];
-  notice(state.missing.length ? `This model has no ${state.missing.join(", ")}; what was changed there is left out.` : "");
+  notice(
+    state.missing.length
+      ? `This model has no ${state.missing.join(", ")}; what was changed there is left out.`
+      : "",
+  );
   build();
   settle();
 });
@@ -1101,9 +1417,13 @@ window.addEventListener("hashchange", open);
 window.twelve = {
   get: (name, index = []) => state.engine.values[state.engine.place(name, index)],
   set: (name, index, value) => {
-    if (typeof value !== "number" || Number.isNaN(value)) throw new TypeError(`${name} takes a number, not ${value}`);
+    if (typeof value !== "number" || Number.isNaN(value))
+      throw new TypeError(`${name} takes a number, not ${value}`);
     const place = state.engine.place(name, index);
-    if (!state.engine.takes(place, value)) throw new RangeError(`${name} cannot hold ${value}: a mask takes 0 and 1, ids the rows of their tables`);
+    if (!state.engine.takes(place, value))
+      throw new RangeError(
+        `${name} cannot hold ${value}: a mask takes 0 and 1, ids the rows of their tables`,
+      );
     change(place, value);
   },
   grad: (name, index = []) => state.engine.gradients[state.engine.place(name, index)],

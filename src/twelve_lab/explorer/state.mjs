@@ -148,10 +148,19 @@ export class State {
       const pairs = text.split(",").map((pair) => pair.split(":"));
       const fits = pairs.every(([element, value, ...more]) => {
         const place = tensor ? whole(element, tensor.size) : -1;
-        return place >= 0 && value?.trim() && !more.length && this.engine.takes(tensor.start + place, Number(value));
+        return (
+          place >= 0 &&
+          value?.trim() &&
+          !more.length &&
+          this.engine.takes(tensor.start + place, Number(value))
+        );
       });
       if (!fits) unknown.push(key);
-      else changes[tensor.name] = { shape: tensor.shape, numbers: pairs.map((pair) => pair.map(Number)) };
+      else
+        changes[tensor.name] = {
+          shape: tensor.shape,
+          numbers: pairs.map((pair) => pair.map(Number)),
+        };
     }
     this.#load(this.engine, changes);
     this.before = this.engine.original;

@@ -163,7 +163,9 @@ class Symbols extends Digits {
     if (homes.size > 1) return "";
     const tensor = this.engine.tensors[[...homes][0]];
     const places = parts.map((place) => this.engine.index(place));
-    const moving = tensor.shape.map((_, n) => n).filter((n) => new Set(places.map((p) => p[n])).size > 1);
+    const moving = tensor.shape
+      .map((_, n) => n)
+      .filter((n) => new Set(places.map((p) => p[n])).size > 1);
     if (moving.length !== 1) return "";
     const [axis] = moving;
     if (places.length !== tensor.shape[axis] || places.some((p, i) => p[axis] !== i)) return "";
@@ -185,7 +187,8 @@ export const explain = (engine, place) => {
   const value = formatNumber(engine.values[place], tensor.type);
   const tree = engine.trees[place];
   const lines = [elementText(engine, place)];
-  if (engine.held.has(place)) return { lines: [...lines, `  = ${value}, held fast by you`], used: [] };
+  if (engine.held.has(place))
+    return { lines: [...lines, `  = ${value}, held fast by you`], used: [] };
   if (tree === null) return { lines: [...lines, `  = ${value}, given to the run`], used: [] };
   const shown = decided(engine, tree);
   if (!isPlace(shown) && shown[0] === "#") {
