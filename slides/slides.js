@@ -66,6 +66,10 @@
     document.querySelectorAll(".figure img").forEach(place);
     document.querySelectorAll(".slides > section").forEach(fit);
     document.querySelectorAll(".figure img").forEach(clear);
+    // A slide is light, whatever the reader's theme is, and so is what stands on it.
+    document.querySelectorAll(".live iframe").forEach((frame) => {
+      frame.contentWindow.postMessage({ theme: "light" }, "*");
+    });
     document.body.classList.remove("laying");
     await Reveal.initialize({
       width: 1280,

@@ -15,7 +15,8 @@ Markdown, `slide` or `subslide`:
     Words give way to a figure that needs their room: slides/slides.js sees to it.
 Code:
     `slide` shows the code and its output, `subslide` the output alone, each on a slide of its own.
-    Of a cell that draws, only the figure is shown, and what it prints is spoken.
+    Of a cell that draws, only the figure is shown, and what it prints is spoken. A live part of the
+    page has the slide behind it to itself.
 All cells:
     `fragment` stays on the slide before and comes as a step, all of the Markdown or the output of
     the code; `-` stays there too, at once, code and all. `notes` is spoken. `skip` is left out, but
@@ -129,6 +130,9 @@ def cut(notebook: NotebookNode) -> list[Slide]:
             deck.markdown(cell, chosen, before)
         before = chosen if cell.cell_type == "code" else "skip"
     deck.settle()
+    for slide, part in reversed(deck.live):
+        place = next(n for n, other in enumerate(deck.slides) if other is slide)
+        deck.slides.insert(place + 1, part)
     last: list[str] = []
     for slide in deck.slides:
         # A slide to which nothing is said is told itself, or else the one before.
@@ -142,6 +146,8 @@ class _Deck:
 
     def __init__(self) -> None:
         self.slides, self.section, self.lead = [Slide()], "", ""
+        # The slide behind which a live part stands, and its own.
+        self.live: list[tuple[Slide, Slide]] = []
 
     @property
     def empty(self) -> bool:
@@ -210,6 +216,8 @@ class _Deck:
         """Take a code cell over."""
         outputs = [] if chosen == "skip" else cell.outputs
         pieces = [piece for output in outputs if (piece := _shown(output, cell.id))]
+        parts = [piece for piece in pieces if piece.kind == "live" and chosen != "notes"]
+        pieces = [piece for piece in pieces if piece.kind != "live"]
         figures = [piece for piece in pieces if piece.kind == "figure"]
         shown = [] if chosen == "notes" else figures or pieces
         spoken = [piece.told for piece in pieces if piece not in shown]
@@ -222,6 +230,10 @@ class _Deck:
             shown = [piece._replace(step=chosen == "fragment") for piece in shown]
             self.show(shown, cell.id, chosen in OPENING)
         self.slides[-1].notes += spoken
+        for part in parts:
+            title = re.search(r' title="([^"]+)"', part.html)[1]
+            said = [f"<p>{title}: what the figure before shows, and can be changed.</p>"]
+            self.live.append((self.slides[-1], Slide(title, "", cell.id, [part], said)))
 
 
 def blocks(source: str) -> Iterator[tuple[str, str]]:
@@ -275,6 +287,8 @@ def _shown(output: NotebookNode, cell: str) -> Piece | None:
         source = f"data:image/png;base64,{''.join(data['image/png'].split())}"
         return Piece("figure", f'<img src="{source}" alt="{html.escape(alt)}">', alt=alt)
     page, text = data.get("text/html", ""), output.get("text") or data.get("text/plain", "")
+    if live := re.search(r'<iframe class="live".*</iframe>', page, re.S):
+        return Piece("live", live[0])
     if page.startswith("<details>") or not text.strip():
         return None
     written = f"<pre>{html.escape(text.rstrip())}</pre>"

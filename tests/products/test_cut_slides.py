@@ -48,6 +48,13 @@ def printed(text: str) -> NotebookNode:
     return new_output("stream", name="stdout", text=text)
 
 
+def live(title: str) -> NotebookNode:
+    """Build the output in which a part of the live page stands: its frame, and words beside it."""
+    frame = f'<iframe class="live" title="{title}" srcdoc=\'<p>1</p>\'></iframe>'
+    data = {"text/html": f'<div class="live"><p>Run this cell.</p>{frame}</div>'}
+    return new_output("display_data", data=data)
+
+
 def md(source: str, chosen: str = "slide") -> NotebookNode:
     return new_markdown_cell(source, metadata={"slideshow": {"slide_type": chosen}})
 
@@ -344,7 +351,8 @@ def test_what_is_no_figure_and_no_list_has_words_or_a_heading_that_says_what_it_
         f"{deck.file} {place}: {text_of(slide.heading)}"
         for deck in course
         for place, slide in enumerate(deck.slides[1:], 2)
-        if not slide.words and {piece.kind for piece in slide.looks} - {"figure", "list"}
+        # A live part brings its words along.
+        if not slide.words and {piece.kind for piece in slide.looks} - {"figure", "list", "live"}
         if len(text_of(slide.heading).split()) < 3
     ]
     assert bare == []
@@ -480,3 +488,27 @@ def test_slides_do_not_take_the_place_of_a_file_or_of_the_notebooks(tmp_path):
     with pytest.raises(ValueError, match="holds the project itself"):
         write_slides.write(notebooks, notebooks, modules)
     assert notebooks.exists()
+
+
+def test_a_live_part_has_the_slide_behind_its_figure_to_itself():
+    cells = (
+        md("## Ask\n\nA row is a query."),
+        code("subslide", picture(), live("Ask something else")),
+        md("Two are left, and one is not."),
+        md("## Next\n\nMore words."),
+    )
+    figure, part, after = slides(*cells)
+    assert [piece.kind for piece in figure.shown] == ["text", "figure"]
+    assert part.heading == "Ask something else"
+    (piece,) = part.shown
+    assert (
+        piece.kind == "live" and piece.html.startswith("<iframe") and "Run this" not in piece.html
+    )
+    assert "Ask something else" in part.notes[0]
+    assert "Two are left" in figure.notes[-1]  # the words after it belong to the figure
+    assert after.heading == "Next"
+
+
+def test_a_live_part_that_nobody_is_to_see_is_left_out():
+    (only,) = slides(md("## Ask\n\nWords."), code("skip", picture(), live("Ask something else")))
+    assert only.heading == "Ask"

@@ -91,7 +91,12 @@ def test_every_element_of_every_configuration_is_explained(configuration):
 # A fused norm is one step of 576 numbers for each element: there, one element in 37 is taken.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("switches", "step"), [({}, 1), ({"norm_first": False, "fused": True}, 37)], ids=str
+    ("switches", "step"),
+    [
+        ({}, 1),
+        pytest.param({"norm_first": False, "fused": True}, 37, marks=pytest.mark.weekly),
+    ],
+    ids=str,
 )
 def test_the_elements_of_the_companion_are_explained(switches, step):
     companion = example.distinct

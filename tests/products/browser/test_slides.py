@@ -288,3 +288,24 @@ def test_a_deck_prints_one_page_a_slide(file, tab, address, cut):
     assert [len(page.get_images()) for page in printed.pages] == [*pictures, 0]
     left, bottom, right, top = map(float, printed.pages[0].mediabox)
     assert (right - left) / (top - bottom) == pytest.approx(1280 / 720, rel=0.01)
+
+
+def test_a_live_part_runs_on_its_slide_and_is_light(tab, address):
+    opened(tab, f"{address}/{FILES[4]}")
+    tab.evaluate(
+        "Reveal.slide([...document.querySelectorAll('.slides > section')]"
+        ".findIndex((slide) => slide.querySelector('iframe')))"
+    )
+    frame = tab.frame_locator("section.present iframe")
+    dial = frame.locator("input.n").first
+    after = frame.locator("button.n, span.n")
+    before = after.all_inner_texts()
+    dial.fill("0.9")
+    dial.press("Enter")
+    tab.wait_for_timeout(100)
+    assert after.all_inner_texts() != before
+    assert frame.locator("html").get_attribute("data-theme") == "light"
+    # Larger than on a page: nothing is too small for the last row.
+    larger = "e => e.getBoundingClientRect().width / e.offsetWidth"
+    zoom = tab.locator("section.present iframe").evaluate(larger)
+    assert zoom == pytest.approx(1.4 * tab.evaluate("Reveal.getScale()"), rel=0.01)
