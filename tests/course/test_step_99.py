@@ -20,6 +20,7 @@ from twelve_lab import draw
 from twelve_lab.course import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
 # What is compiled is taken along: it need not be compiled again.
 LEAVE = shutil.ignore_patterns(".*", "node_modules", "build", "*.egg-info")
 

@@ -11,6 +11,8 @@ from tools.mutants import ROOT, Job, Run, draw, notice_all, page, replaced, roun
 from tools.mutations import is_another, mutations
 from twelve_lab.check import MISTAKES
 
+pytestmark = pytest.mark.slow
+
 # By hand.
 
 
