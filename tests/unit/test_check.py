@@ -82,6 +82,7 @@ def test_every_way_to_make_a_mistake_is_named(id, mistake):
 MISCONCEPTIONS = [(id, said) for id, at in EXERCISES.items() for said in at.misconceptions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("id", "sentence"), MISCONCEPTIONS)
 def test_a_misconception_is_answered_by_its_sentence(id, sentence):
     at = EXERCISES[id]
@@ -483,6 +484,7 @@ def test_an_argument_that_is_not_read_is_named():
 LEAK = "The first words change with the last one of"
 
 
+@pytest.mark.slow
 def test_an_answer_that_hears_the_future_is_told_so():
     found("11-decoder", hears_all, "numbers", f'{LEAK} "x"; they must not.')
     found("12-transformer", says_the_last, "numbers", f'{LEAK} "tgt"; they must not.')
