@@ -13,6 +13,8 @@ from twelve_lab.check.catalogue import QUESTIONS
 from twelve_lab.check.solve import BEGIN, END, STUB, solution
 from twelve_lab.exercises.declare import solved
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 # How each exercise begins in its notebook.
 STUBS = {

@@ -11,6 +11,8 @@ import pytest
 from tests.course.wrong_answers import RIGHT, WRONG
 from twelve_lab.check import EXERCISES, MISTAKES, Task, diagnose
 
+pytestmark = pytest.mark.slow
+
 # By the name of the function: the mistake that its author made.
 NAMED = {
     "x_times_w_plus_b": "weights-transposed",

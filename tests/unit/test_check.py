@@ -69,6 +69,7 @@ def test_an_unknown_exercise_is_refused_with_the_nearest(run):
 # The known mistakes, and the right answers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("id", "mistake"), KNOWN)
 def test_every_way_to_make_a_mistake_is_named(id, mistake):
     for wrong in EXERCISES[id].mistakes[mistake]:
