@@ -35,7 +35,9 @@ STATE := $(shell $(RUN) -c '$(SOUND)' 2>/dev/null && echo sound)
 # Two processes of one thread each: on tensors this small, more threads only cost time. What is
 # compiled is kept, whatever the environment says: there are many processes.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile
-NOTEBOOKS := -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nbval-current-env \
+# Notebooks run beside the other tests, and three files at a time: a process that waits for its
+# kernel leaves a core idle.
+NOTEBOOKS := -n 3 -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nbval-current-env \
   --nbval-cell-timeout=120 notebooks
 # Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
 QUICK := -m 'not slow and not weekly'
@@ -72,16 +74,14 @@ unit: install ## run the quick tests of the layers and the instruments, in a min
 	$(PYTEST) $(QUICK) tests/unit
 
 test: install ## run the quick tests, then compare each notebook with its stored outputs, in two minutes
-	$(PYTEST) $(QUICK) tests/unit tests/course
-	$(PYTEST) $(NOTEBOOKS)
+	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS)
 
 check: code browser-test ## do all that a change has to pass, in ten minutes
 
 # The products first: they are few tests and long ones, which at the end would leave a core idle.
 code: lint $(WITH)teach ## do what of it needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) --no-loadscope-reorder -m 'not weekly' tests/products tests/unit tests/course \
-	  --ignore=tests/products/browser
-	$(PYTEST) $(NOTEBOOKS)
+	  --ignore=tests/products/browser $(NOTEBOOKS)
 	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench book slides pdf ## run the tests that even make check leaves out

@@ -1,6 +1,6 @@
 """Plugin for pytest: kernels forked from a process that has loaded the libraries.
 
-To load torch and matplotlib takes a kernel two seconds, and `make test` starts eighteen. Nothing of
+To load torch and matplotlib takes a kernel two seconds, and `make test` starts forty. Nothing of
 ours is loaded beforehand, and what one kernel does no other one sees: each is a process of its own.
 
     pytest -p tests.warm_kernels -p tests.course.nbval_guard --nbval notebooks

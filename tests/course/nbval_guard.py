@@ -54,10 +54,13 @@ class NotebookGuard:
 
     def pytest_runtest_logreport(self, report):
         """Count a cell by its own call: setup and teardown are reported apart."""
+        path = (self.root / report.nodeid.partition("::")[0]).resolve()
+        if path not in self.cells:
+            return  # a test of another kind, in the same run
         if report.skipped or hasattr(report, "wasxfail"):
             self.skipped += 1
         elif report.when == "call" and report.passed:
-            self.passed[(self.root / report.nodeid.partition("::")[0]).resolve()] += 1
+            self.passed[path] += 1
 
     def pytest_sessionfinish(self, session):
         """Turn a green run red where a cell is missing."""

@@ -66,8 +66,11 @@ def test_what_nbval_alone_finds_green_is_red(tmp_path):
     store(tmp_path, cleared, skipped, ignored, only_prose, untouched)
     (tmp_path / "workshop").mkdir()
     store(tmp_path / "workshop", untouched, cleared)
+    # Tests of another kind run beside them, and are no cells.
+    other = "import pytest\ndef test_one(): pass\ndef test_two(): pytest.skip()\n"
+    (tmp_path / "test_other.py").write_text(other)
     done = run_guarded(tmp_path)
-    assert " 11 passed, 1 skipped in " in done.stdout
+    assert " 12 passed, 2 skipped in " in done.stdout
     assert done.returncode == 1
     for fault in (
         f"{tmp_path.name}/cleared.ipynb: code cell 2 is stored as run number None",

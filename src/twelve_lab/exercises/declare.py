@@ -26,7 +26,7 @@ import linecache
 import textwrap
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -362,13 +362,7 @@ def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
     Raises:
         ValueError: If the old text does not stand there exactly once.
     """
-    text = textwrap.dedent(inspect.getsource(right))
-    tree = ast.parse(text).body[0]
-    lines = text.splitlines(keepends=True)
-    if ast.get_docstring(tree) is not None:
-        del lines[tree.body[0].lineno - 1 : tree.body[0].end_lineno]
-    # Its decorators would declare the exercise again.
-    text = "".join(lines[tree.lineno - 1 :])
+    text = _bare(right)
     if text.count(old) != 1:
         raise ValueError(f"{right.__name__} holds {text.count(old)} times: {old!r}")
     name = name or right.__name__
@@ -379,6 +373,19 @@ def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
     made: dict[str, Answer] = {}
     exec(compile(text, file, "exec"), right.__globals__, made)
     return made[name]
+
+
+# One right answer is written anew for each mistake in it, and its file is long.
+@cache
+def _bare(function: Answer) -> str:
+    """Read the text of a function without its docstring and its decorators."""
+    text = textwrap.dedent(inspect.getsource(function))
+    tree = ast.parse(text).body[0]
+    lines = text.splitlines(keepends=True)
+    if ast.get_docstring(tree) is not None:
+        del lines[tree.body[0].lineno - 1 : tree.body[0].end_lineno]
+    # Its decorators would declare the exercise again.
+    return "".join(lines[tree.lineno - 1 :])
 
 
 def _declared(one: Any) -> Any:
