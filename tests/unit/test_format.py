@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from twelve_lab.show.format import format_number, format_tensor, rounding_margin
+from twelve_lab.show.format import format_number, format_tensor
 
 TWELVE = [
     [[0.0, 1.0, 0.0], [1.661471, 0.690302, 0.362154]],
@@ -148,26 +148,6 @@ def test_nothing_is_said_about_the_type_or_the_graph():
 def test_a_trace_entry_brings_its_axes():
     entry = SimpleNamespace(value=torch.tensor(TWELVE), axes=("batch", "src", "d_model"))
     assert format_tensor(entry) == format_tensor(TWELVE, "batch src d_model")
-
-
-def test_the_margin_is_the_distance_to_where_the_text_changes():
-    assert rounding_margin([0.0]) > 4e-5
-    assert rounding_margin([0.25, -3.0]) > 4e-5
-    assert rounding_margin([0.12345]) == pytest.approx(1e-8, rel=1e-3)
-    assert rounding_margin([1.0, 0.123451]) == pytest.approx(1e-6 + 1e-8, rel=1e-3)
-    assert rounding_margin([0.123451, math.inf, math.nan]) < 2e-6
-    assert rounding_margin([1, 2]) == math.inf
-
-
-def test_the_margin_goes_by_the_decimals():
-    assert rounding_margin([0.26], 1) == pytest.approx(0.01 + 1e-5, rel=1e-3)
-    assert rounding_margin([3.1], 0) == pytest.approx(0.4 - 1e-4, rel=1e-6)
-
-
-@pytest.mark.parametrize("value", [0.71828, -1.00003, 0.49996, 0.00004, 3.0])
-def test_a_move_smaller_than_the_margin_changes_no_text(value):
-    move = 0.99 * rounding_margin([value])
-    assert format_number(value - move) == format_number(value) == format_number(value + move)
 
 
 def test_errors_name_the_argument_and_the_numbers():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import twelve
 from twelve_lab import AxisError, check_axes, device, example, expect, influence, source
-from twelve_lab.show.format import rounding_margin
+from twelve_lab.show.format import format_number
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
 
@@ -395,7 +395,9 @@ def assert_no_value_is_near_a_rounding_boundary(*runs: dict[str, Any]) -> int:
     traces = [example.trace(**switches, on="cpu") for switches in runs]
     for trace in traces:
         for name, entry in trace.items():
-            assert rounding_margin(entry.value) > 1e-8, name
+            for number in entry.value.double().flatten().tolist():
+                texts = {format_number(number + step) for step in (-1e-8, 0.0, 1e-8)}
+                assert len(texts) == 1, (name, number)
     return sum(map(len, traces))
 
 

@@ -37,7 +37,6 @@ DTYPES, NORMS, ACTIVATIONS, SWITCH = (*TOLERANCE,), (True, False), ("relu", "gel
 BOTH_DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
 BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
 FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
-BIAS_OR_NONE = pytest.mark.parametrize("bias", [True, False], ids=["bias", "none"])
 companion = example.distinct
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
-from twelve_lab.show.table import Block, Labels, Table, Value, as_plain_tensor
+from twelve_lab.show.table import Block, Labels, Table, Value
 
 
 def format_number(value: float, decimals: int = 4) -> str:
@@ -32,26 +30,6 @@ def format_number(value: float, decimals: int = 4) -> str:
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     text = f"{abs(value) + _push(decimals):.{decimals}f}"
     return f"-{text}" if value < 0 and text.strip("0.") else text
-
-
-def rounding_margin(x: Any, decimals: int = 4) -> float:
-    """Measure how far the nearest value of a tensor is from changing its printed text.
-
-    The text changes where a magnitude passes a tie minus the push of `format_number`: exact short
-    decimals are far from there, and an exact tie is 1e-8 away (at 4 decimals).
-
-    Args:
-        x: A tensor or a nested list.
-        decimals: Digits after the point.
-
-    Returns:
-        The smallest distance; infinity where x holds no finite float.
-    """
-    values = as_plain_tensor(x)
-    if not values.is_floating_point() or not torch.isfinite(values).any():
-        return math.inf
-    steps = (values[torch.isfinite(values)].abs() + _push(decimals)) * 10**decimals - 0.5
-    return float((steps - steps.round()).abs().min()) / 10**decimals
 
 
 def format_tensor(
