@@ -11,7 +11,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.course import lesson_rules, notebook_rules
-from tests.course.notebook_rules import SAID_ONLY, general_problems, name_of
+from tests.course.notebook_rules import SAID_ONLY, code_cells, general_problems, name_of
 from tools import run_notebooks
 from twelve_lab.check import EXERCISES
 from twelve_lab.course import pages
@@ -82,7 +82,7 @@ def test_a_good_notebook_has_no_problem(good):
 
 
 def _code(notebook, number):
-    return [cell for cell in notebook.cells if cell.cell_type == "code"][number - 1]
+    return code_cells(notebook)[number - 1]
 
 
 def clear_outputs(notebook):

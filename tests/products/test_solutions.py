@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from tests.course.notebook_rules import code_cells
 from tools.write_solutions import (
     LINK,
     NOTEBOOKS,
@@ -184,7 +185,7 @@ def run(notebook: NotebookNode, folder: Path) -> list[NotebookNode]:
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return code_cells(notebook)
 
 
 def faults(cells: list[NotebookNode]) -> list[str]:

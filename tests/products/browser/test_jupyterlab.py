@@ -17,6 +17,8 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
+from tests.course.notebook_rules import code_cells
+
 ROOT = Path(__file__).resolve().parents[3]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OFTEN = "06_multi_head_attention"
@@ -37,10 +39,6 @@ PNG = b"\x89PNG\r\n\x1a\n"
 # Whoever stops a kernel cancels what JupyterLab was still asking it.
 CANCELED = re.compile(r"Canceled future for \w+ message before replies were done")
 SECONDS = 1000
-
-
-def code_cells(notebook):
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def lay_out(folder):

@@ -1,6 +1,5 @@
 """The slides in a real browser: all can be reached, read, spoken to and printed."""
 
-import html
 import io
 import re
 from pathlib import Path
@@ -9,6 +8,7 @@ import pikepdf
 import pytest
 
 from tests.products.browser.conftest import grave, watched, written
+from tests.products.test_cut_slides import text_of
 from tools.write_slides import Deck, decks
 from twelve_lab.course import STEPS
 
@@ -129,11 +129,6 @@ def printed(request, browser, address):
     with watched(browser) as tab:
         opened_for_print(tab, f"{address}/{request.param}")
         yield request.param, tab
-
-
-def text_of(page: str) -> str:
-    """Take the tags off, as a reader sees the page."""
-    return html.unescape(re.sub(r"<[^>]+>", "", page))
 
 
 def words_of(text: str) -> list[str]:
