@@ -198,24 +198,23 @@ def rounds(path: Path) -> list[list[str]]:
 
     Returns:
         The tests named after it or its folder; the unit tests that import it; for the lab, the
-        tests of the course that import it. Where there is none, those that import what imports it.
+        tests of the course that import it; then all others, for much is reached by other ways: a
+        file that is read, a package that is found by its name.
     """
-    imports = {at: set(_imports(at)) for at in files(["src", "tests/unit", "tests/course"])}
-    tests = [at for at in imports if at.stem.startswith("test_")]
-    unit, course = ([at for at in tests if at.is_relative_to(f"tests/{room}")]
-                    for room in ("unit", "course"))  # fmt: skip
-    names = {_dotted(path)}
+    unit, course = (
+        [at for at in files([f"tests/{room}"]) if at.stem.startswith("test_")]
+        for room in ("unit", "course")
+    )
+    # The layers have all their tests in the unit tier.
+    course = course if path.is_relative_to("src/twelve_lab") else []
     own = [at for at in unit if at.stem in (f"test_{path.stem}", f"test_{path.parent.name}")]
     # The figures have their tests in the course: test_draw_heads.py.
     own += [at for at in course if f"{at.stem}_".startswith(f"test_{path.parent.name}_")]
-    near = [at for at in course if at not in own and imports[at] & names
-            and path.is_relative_to("src/twelve_lab")]  # fmt: skip
-    others = [at for at in unit if imports[at] & names and at not in own]
-    for _ in range(4):
-        if not (own or others):
-            names |= {_dotted(at) for at in imports if at not in tests and imports[at] & names}
-            others = [at for at in unit if imports[at] & names]
-    return [[at.as_posix() for at in each] for each in (own, others, near) if each]
+    by_import = [[at for at in room if _dotted(path) in _imports(at)] for room in (unit, course)]
+    asked: list[list[Path]] = []
+    for each in (own, *by_import, unit + course):
+        asked.append([at for at in each if not any(at in before for before in asked)])
+    return [[at.as_posix() for at in each] for each in asked if each]
 
 
 def _dotted(path: Path) -> str:
