@@ -218,7 +218,7 @@ def test_another_list_of_operations_is_seen():
 
 
 @pytest.mark.weekly
-def test_a_quick_run_writes_every_row(tmp_path, capsys):
+def test_a_quick_run_writes_every_row(tmp_path):
     output = tmp_path / "quick.md"
     main(["--quick", "--output", str(output)])
     text = output.read_text(encoding="utf-8")

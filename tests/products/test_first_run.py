@@ -112,7 +112,7 @@ def test_a_disk_with_too_little_room_is_told_before_the_download():
     assert install.room(int(0.34e9), installed=False).endswith("Now 0.3 GB are.")
 
 
-def test_a_full_disk_stops_before_pip_runs(monkeypatch, capsys, tmp_path):
+def test_a_full_disk_stops_before_pip_runs(monkeypatch, capsys):
     monkeypatch.setattr(install, "find_spec", lambda name: None)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
     monkeypatch.setattr(install, "run_pip", None)
