@@ -26,6 +26,7 @@ from twelve_lab.check import (
 )
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak
+from twelve_lab.check.stages import Submission, probed
 from twelve_lab.check.wording import apart
 from twelve_lab.course import find_step
 
@@ -539,7 +540,12 @@ def test_an_axis_of_features_holds_no_words():
     assert leak(turned, lambda x: x.mT) is None
     kept = dataclasses.replace(turned, contract="x (batch, seq, d_model) -> (batch, seq, d_model)",
                                right=lambda x: 0 * x)  # fmt: skip
-    assert leak(kept, lambda x: x + x.sum(1, keepdim=True)) == 0
+
+    def hears_all_words(x):
+        return x + x.sum(1, keepdim=True)
+
+    assert leak(kept, hears_all_words) == 0
+    assert probed(Submission(kept, hears_all_words, [], [])) == f' {LEAK} "x"; they must not.'
 
 
 def test_a_mask_that_shows_too_much_is_counted():

@@ -99,12 +99,9 @@ def _definition(answer: Callable[..., Any], cell: list[ast.stmt], given: set[str
 
 
 def _bare(method: ast.FunctionDef, indent: int) -> ast.FunctionDef:
-    """Take the annotations and the body away from a method."""
+    """Take the body away from a method."""
     bare = copy.deepcopy(method)
-    bare.body, bare.returns, bare.col_offset = [], None, indent
-    for one in ast.walk(bare.args):
-        if isinstance(one, ast.arg):
-            one.annotation = None
+    bare.body, bare.col_offset = [], indent
     return bare
 
 
