@@ -201,13 +201,15 @@ def rounds(path: Path) -> list[list[str]]:
         tests of the course that import it; then all others, for much is reached by other ways: a
         file that is read, a package that is found by its name.
     """
-    unit, course = (
+    unit, course, products = (
         [at for at in files([f"tests/{room}"]) if at.stem.startswith("test_")]
-        for room in ("unit", "course")
+        for room in ("unit", "course", "products")
     )
     # The layers have all their tests in the unit tier.
     course = course if path.is_relative_to("src/twelve_lab") else []
-    own = [at for at in unit if at.stem in (f"test_{path.stem}", f"test_{path.parent.name}")]
+    named = (f"test_{path.stem}", f"test_{path.parent.name}")
+    # The explorer has most of its tests among the products.
+    own = [at for at in unit + products if at.stem in named]
     # The figures have their tests in the course: test_draw_heads.py.
     own += [at for at in course if f"{at.stem}_".startswith(f"test_{path.parent.name}_")]
     by_import = [[at for at in room if _dotted(path) in _imports(at)] for room in (unit, course)]
