@@ -16,6 +16,7 @@ const ANSWERS = {
   operations: () => Object.keys(OPERATIONS),
   compute: (name, ...parts) => String(OPERATIONS[name].value(parts.map(number))),
   put: (name, element, value) => state.put(at(name, element), number(value)),
+  takes: (name, element, value) => state.engine.takes(at(name, element), number(value)),
   restore: (name, element) => {
     state.engine.restore(at(name, element));
     state.follow();

@@ -186,6 +186,15 @@ def test_a_held_attention_weight_is_used_in_place_of_its_softmax(monkeypatch):
     assert differences(FIRST, *map(unpacked, numbers), wanted) == []
 
 
+@needs_node
+def test_to_ask_whether_a_number_can_stand_there_changes_none():
+    _, before, *answers, after = told(
+        [program(FIRST)], ["put", "src", 0, 2], ["numbers"], ["takes", "src", 0, 4],
+        ["takes", "src", 0, 3], ["takes", "src", 1, 1], ["takes", "tgt_mask", 1, 0.5], ["numbers"],
+    )  # fmt: skip
+    assert answers == [False, True, True, False] and after == before
+
+
 # --- words ---
 
 
