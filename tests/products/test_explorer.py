@@ -646,6 +646,16 @@ def test_a_part_of_the_page_names_its_panels():
     assert {key: data_of(text)[key] for key in part} == part
 
 
+def test_a_page_is_written_into_a_folder_that_is_named_by_its_text(tmp_path):
+    table, ids = TokenEmbedding(3, 2), torch.tensor([[0, 2]])
+    with Trace(table) as trace:
+        table(ids)
+    path = trace.explorer(f"{tmp_path}/new/own.html")
+    assert path == tmp_path / "new" / "own.html"
+    [run_] = data_of(path.read_text(encoding="utf-8"))["runs"]
+    assert [tensor["name"] for tensor in run_["tensors"]] == ["weight", "ids", "vectors"]
+
+
 def test_errors_say_what_is_wrong(tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="at least one run"):
         write_explorer(tmp_path / "a.html", {})

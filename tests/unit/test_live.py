@@ -83,11 +83,12 @@ def test_the_page_of_a_part_is_small_and_alone(name):
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_shows_tensors_of_its_run_and_says_what_to_do(name):
     part = PARTS[name]
-    named = {tensor["name"] for tensor in Program(part.run()).data["tensors"]}
-    wanted = {
-        f"{panel['of']}.weights" if panel["panel"] == "attention" else panel["of"]
-        for panel in part.panels
-        if "of" in panel
-    }
-    assert wanted <= named
+    tensors = {tensor["name"]: tensor for tensor in Program(part.run()).data["tensors"]}
+    for panel in part.panels:
+        of = panel.get("of")
+        assert (of is None) == (panel["panel"] in ("learn", "prediction"))
+        if of is not None:
+            shown = tensors[f"{of}.weights" if panel["panel"] == "attention" else of]
+            sizes = dict(zip(shown["axes"], shown["shape"], strict=True))
+            assert all(at in range(sizes[axis]) for axis, at in panel.get("fixed", {}).items())
     assert part.lead[-1] in ".?" and part.lead.count(".") + part.lead.count("?") == 1
