@@ -290,6 +290,9 @@ def test_formulas_are_plain_functions_that_refer_to_earlier_sheets(live):
 
 
 def test_the_sheet_names_tokens_axes_and_code(live):
+    front = [row[0].value for row in live.workbook["read me"].iter_rows()]
+    assert front[:2] == ["Twelve numbers, live", None] and len(front) == 5
+    assert front[2].startswith("Yellow cells are inputs: ")
     sheet = live.workbook["12 logits"]
     column = [row[0].value for row in sheet.iter_rows()]
     assert "logits (batch=2, tgt=2, vocab=4)" in column
@@ -300,7 +303,8 @@ def test_the_sheet_names_tokens_axes_and_code(live):
     assert [words.cell(row, 1).value for row in (3, 5, 6)] == ["batch 0", "src <pad>", "src cat"]
     name, side, head = words.cell(1, 1), words.cell(5, 1), words.cell(4, 2)
     assert name.font.bold and side.fill.start_color.rgb == head.fill.start_color.rgb == "00F2F2F2"
-    assert side.border.right.color.rgb == "0056B4E9" and head.border.bottom.style == "thick"
+    assert side.border.right.color.rgb == "0056B4E9"
+    assert (side.border.right.style, head.border.bottom.style) == ("medium", "thick")
 
 
 def test_a_minus_in_front_and_a_comparison_stand_in_brackets():
@@ -364,7 +368,7 @@ def test_sheets_with_the_same_short_name_are_told_apart():
     words = "06 encoder.layers.0.self_attention and more of it"
     titles = [_title(words, taken) for _ in range(11)]
     assert len({title.lower() for title in titles}) == 11 and max(map(len, titles)) == 31
-    assert _title("other", taken) == "other" and _title("Other", taken) == "Other#2"
+    assert _title("Other", taken) == "Other" and _title("other", taken) == "other#2"
     assert titles[0] == "06 enc.0.self_att and more of i" and titles[1].endswith(" of#2")
 
 
