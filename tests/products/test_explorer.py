@@ -408,6 +408,8 @@ def test_an_address_opened_elsewhere_gives_the_same_numbers():
     assert torch.equal(unpacked(other), unpacked(plain_other[0]))
     home, _, start = told(runs, ["numbers"], ["open", ""], ["numbers"])
     assert home == start != numbers
+    # A run beside itself is alone.
+    assert told(runs, ["compare", 0], ["address", -1])[-1] == "run=0"
 
 
 BROKEN = {
