@@ -480,6 +480,14 @@ def test_undo_takes_back_what_was_learned():
 
 
 @needs_node
+@pytest.mark.parametrize("order", [["choose", 1], ["reset"], ["open", "run=1"]], ids=str)
+def test_what_begins_anew_begins_its_losses_anew(order):
+    runs = [program(FIRST), program("GELU")]
+    first, _, then = told(runs, ["learn", 0.3, 2], order, ["learn", 0.3, 1])
+    assert len(first) == 3 and len(then) == 2
+
+
+@needs_node
 def test_a_change_goes_along_to_another_configuration_where_it_has_the_same_tensor():
     runs = [program(title) for title in (FIRST, "tied output", "2 heads of width 2")]
     changes = [
