@@ -473,10 +473,11 @@ def test_undo_goes_back_step_by_step_and_start_again_can_be_undone():
 
 @needs_node
 def test_undo_takes_back_what_was_learned():
-    home, _, learned, undone, after = told(
-        [program(FIRST)], ["numbers"], ["begin"], ["learn", 0.3, 20], ["undo"], ["numbers"]
-    )
-    assert len(learned) == 21 and undone and after == home
+    _, home, _, learned, undone, after, again = told(
+        [program(FIRST)], ["learn", 0.3, 1], ["numbers"], ["begin"], ["learn", 0.3, 20], ["undo"],
+        ["numbers"], ["learn", 0.3, 1],
+    )  # fmt: skip
+    assert len(learned) == 22 and undone and after == home and len(again) == 3
 
 
 @needs_node
