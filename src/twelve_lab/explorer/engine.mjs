@@ -3,7 +3,6 @@
 
 const erf = (x) => {
   const a = Math.abs(x);
-  if (a > 6) return Math.sign(x);
   if (a < 2.5) {
     let term = x;
     let sum = x;
@@ -136,7 +135,7 @@ export const OPERATIONS = {
   },
   logsumexp: { value: (xs) => spread(xs).log, slopes: (xs) => spread(xs).shares },
   sigmoid: one(
-    (x) => (x < 0 ? Math.exp(x) / (1 + Math.exp(x)) : 1 / (1 + Math.exp(-x))),
+    (x) => 1 / (1 + Math.exp(-x)),
     (x, y) => y * (1 - y),
   ),
   abs: one(Math.abs, Math.sign),
