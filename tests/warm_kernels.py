@@ -19,8 +19,7 @@ from jupyter_client.provisioning import local_provisioner
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = [
     "ipykernel.kernelapp", "ipykernel.ipkernel", "torch", "torch._dynamo", "jaxtyping", "einops",
-    "matplotlib.figure", "matplotlib.patches", "matplotlib.backends.backend_agg",
-    "PIL.PngImagePlugin",
+    "matplotlib.figure", "matplotlib.patches", "matplotlib.backend_bases",
 ]  # fmt: skip
 
 

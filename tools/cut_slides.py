@@ -34,6 +34,8 @@ from nbconvert.filters.highlight import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 
+from twelve_lab.draw.drawing import stored
+
 TYPES = ("slide", "subslide", "fragment", "notes", "skip", "-")
 OPENING = ("slide", "subslide")
 # How far a paragraph is shown, in letters of its source, unless its first sentence is longer.
@@ -280,12 +282,11 @@ def shortened(block: str) -> str:
 def _shown(output: NotebookNode, cell: str) -> Piece | None:
     """Render an output; gives none for what a page folds away, as a figure in words."""
     data = output.get("data", {})
-    if "image/png" in data:
-        alt = output.metadata.get("image/png", {}).get("alt", "")
-        if not alt:
+    if picture := stored(data):
+        if not picture.alt:
             raise ValueError(f"cell {cell}: the picture has no alt text")
-        source = f"data:image/png;base64,{''.join(data['image/png'].split())}"
-        return Piece("figure", f'<img src="{source}" alt="{html.escape(alt)}">', alt=alt)
+        alt = html.escape(picture.alt)
+        return Piece("figure", f'<img src="{picture.source}" alt="{alt}">', alt=picture.alt)
     page, text = data.get("text/html", ""), output.get("text") or data.get("text/plain", "")
     if live := re.search(r'<iframe class="live".*</iframe>', page, re.S):
         return Piece("live", live[0])

@@ -34,6 +34,8 @@ MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
 LINK = re.compile(
     r"```.*?```|`[^`\n]+`|\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#\s]+)(?=[)#])", re.DOTALL
 )
+# The README has another picture for phones, which the pages do without.
+PICTURE = re.compile(r'<picture>.*<img src="(.+?)" alt="(.+?)"></picture>')
 # A row of a table that ends in a link to a notebook and the heading that it means.
 ROW = re.compile(r"\]\((?P<notebook>[\w./]+\.ipynb)\) \| (?P<heading>[^|\n]+?) \|$", re.M)
 
@@ -144,7 +146,7 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     for path, text in pages(root, bound=bound):
         _put(folder / path, text.encode())
     shutil.copytree(root / "src" / "twelve", folder / "src" / "twelve")
-    for picture in (root / "docs").glob("*.png"):
+    for picture in (root / "docs").glob("*.svg"):
         _put(folder / "docs" / picture.name, picture.read_bytes())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
     for name, content in downloads(root).items():
@@ -165,7 +167,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: If a page leads to what is no file of the project.
     """
-    readme = (root / "README.md").read_text(encoding="utf-8")
+    readme = PICTURE.sub(r"![\2](\1)", (root / "README.md").read_text(encoding="utf-8"))
     readme = _relinked(readme, "README.md", root)
     chapters = _parts(root)
     if bound:
@@ -190,12 +192,6 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         for cell in code:
             if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
                 cell.metadata |= PREDICTED
-            for output in cell.outputs:
-                if alt := output.get("metadata", {}).get("image/png", {}).get("alt"):
-                    cell.metadata["mystnb"] = {
-                        **cell.metadata.get("mystnb", {}),
-                        "image": {"alt": alt},
-                    }
         yield name, nbformat.writes(notebook)
     yield from _reference(bound=bound)
 

@@ -85,9 +85,10 @@ def _parser() -> argparse.ArgumentParser:
         help="a progress.json or its folder; several make a class (default notebooks)",
     )  # fmt: skip
 
-    picture = commands.add_parser("picture", help="draw the walk as a PNG")
+    picture = commands.add_parser("picture", help="draw the walk as SVG")
     picture.set_defaults(run=_picture)
     picture.add_argument("file", type=Path)
+    picture.add_argument("--narrow", action="store_true", help="for a phone: source beside target")
     return parser
 
 
@@ -173,8 +174,8 @@ def _progress(options: argparse.Namespace) -> int:
 def _picture(options: argparse.Namespace) -> int:
     from twelve_lab import draw  # matplotlib is needed here alone
 
-    if options.file.suffix != ".png":
-        raise ValueError(f"the picture is a PNG; give a name that ends in .png, not {options.file}")
-    draw.walk(example.trace(on="cpu")).save(options.file)
+    if options.file.suffix != ".svg":
+        raise ValueError(f"the picture is SVG; give a name that ends in .svg, not {options.file}")
+    draw.walk(example.trace(on="cpu"), narrow=options.narrow).save(options.file)
     print(f"drawn: {options.file}")
     return 0

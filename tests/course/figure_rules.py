@@ -18,9 +18,13 @@ from nbformat import NotebookNode
 from tests.course.notebook_rules import code_cells
 from twelve_lab.draw import Drawing
 from twelve_lab.draw.canvas import SMALL_SIZE
+from twelve_lab.draw.drawing import stored
 from twelve_lab.draw.prose import LONGEST
-from twelve_lab.show.palette import INK, PAPER, AxisStyle, contrast
+from twelve_lab.draw.svg import EM, STEP, Writer
+from twelve_lab.show.palette import INK, PAPER, AxisStyle, by_night, contrast
 
+# The width of a lesson in the book, in pixels, and the smallest type that stands there.
+COLUMN, SMALLEST = 792, 11
 TEXT_CONTRAST, LINE_CONTRAST = 4.5, 3.0  # WCAG 2.2, 1.4.3 and 1.4.11
 SHORTEST = 40
 EMPTY_OPENING = re.compile(r"(a |an |the )?(figure|image|picture|plot|graph|chart|diagram)\b", re.I)
@@ -31,10 +35,10 @@ COLOUR_NAME = re.compile(r"\b(red|blue|green|yellow|orange|purple|gr[ae]y|dark|p
 def alt_problems(notebook: NotebookNode) -> Iterator[str]:
     """Every picture says in a sentence what it shows, and no two of a notebook say the same."""
     pictures = [
-        (number, output.metadata.get("image/png", {}).get("alt", ""), output)
+        (number, picture.alt, output)
         for number, cell in enumerate(code_cells(notebook), 1)
         for output in cell.outputs
-        if "image/png" in output.get("data", {})
+        if (picture := stored(output.get("data", {})))
     ]
     times = Counter(alt for _, alt, _ in pictures)
     for number, alt, output in pictures:
@@ -72,7 +76,7 @@ def drawn_in(notebook: NotebookNode) -> set[str]:
 
 
 def drawing_problems(drawing: Drawing) -> Iterator[str]:
-    """Text is large enough for half the size, and stands out from what it stands on."""
+    """Text is no smaller than ours, and stands out from what it stands on, by day and night."""
     # Listed once: matplotlib looks through all that is drawn for each patch.
     boxes = [patch for axes in drawing.figure.axes for patch in axes.patches]
     boxes = [patch for patch in boxes if isinstance(patch, Rectangle)]
@@ -81,15 +85,26 @@ def drawing_problems(drawing: Drawing) -> Iterator[str]:
             yield f"{text.get_text()!r} is {text.get_fontsize():g} pt, less than {SMALL_SIZE} pt"
         if to_hex(text.get_color()) != INK:
             yield f"{text.get_text()!r} is {to_hex(text.get_color())}, not near-black"
-        ground = _ground(text, boxes)
-        ratio = contrast(to_hex(text.get_color()), ground)
-        if ratio < TEXT_CONTRAST:
-            yield f"{text.get_text()!r} reaches {ratio:.1f}:1 on {ground}"
+        colours = to_hex(text.get_color()), _ground(text, boxes)
+        for colour, ground in (colours, map(by_night, colours)):
+            ratio = contrast(colour, ground)
+            if ratio < TEXT_CONTRAST:
+                yield f"{text.get_text()!r} reaches {ratio:.1f}:1 on {ground}"
+
+
+def small_type(svg: str) -> Iterator[str]:
+    """Type is large enough on a page of the book, which makes a wide picture smaller."""
+    width = int(re.search(r"width='(\d+)'", svg)[1])
+    scales = map(float, re.findall(r"scale\(([\d.]+)\)", svg))
+    pixels = min(scales) * EM / STEP * min(1, COLUMN / width)
+    if pixels < SMALLEST:
+        yield f"type of {pixels:.1f} px on a page, less than {SMALLEST}, for it is {width} px wide"
 
 
 def place_problems(drawing: Drawing) -> Iterator[str]:
     """Text stands inside the picture, and no two texts touch."""
-    renderer, sheet = drawing.figure.canvas.get_renderer(), drawing.figure.bbox.padded(1)
+    sheet = drawing.figure.bbox
+    renderer, sheet = Writer(*map(round, sheet.size)), sheet.padded(1)
     texts = _written(drawing)
     boxes = [Text.get_window_extent(text, renderer) for text in texts]
     for text, box in zip(texts, boxes, strict=True):
@@ -143,8 +158,9 @@ def curve_problems(curves: tuple[tuple[str, str], ...]) -> Iterator[str]:
     for colour, dash in curves:
         if dashes.count(dash) > 1:
             yield f"two curves are {dash}"
-        if contrast(colour, PAPER) < LINE_CONTRAST:
-            yield f"the curve {colour} reaches {contrast(colour, PAPER):.1f}:1 on paper"
+        for line, paper in ((colour, PAPER), (by_night(colour, line=True), by_night(PAPER))):
+            if contrast(line, paper) < LINE_CONTRAST:
+                yield f"the curve {line} reaches {contrast(line, paper):.1f}:1 on paper"
 
 
 def _written(drawing: Drawing) -> list[Text]:

@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 
 from tests.course.notebook_rules import code_cells, general_problems, headings, prose, text_of
 from twelve_lab.course import STEPS
+from twelve_lab.draw.drawing import stored
 
 MAX_CELLS, MAX_PROSE, MAX_WORDS, MAX_BARE = 32, 1_600, 3_200, 3
 # The central idea works on the page, and the question of the title is answered, by these cells.
@@ -268,7 +269,7 @@ def _words_of_prose(cells: list[NotebookNode]) -> int:
 
 
 def _printed(cell: NotebookNode) -> list[str]:
-    return [text_of(one) for one in cell.outputs if "image/png" not in one.get("data", {})]
+    return [text_of(one) for one in cell.outputs if not stored(one.get("data", {}))]
 
 
 def _lines(text: str) -> list[str]:

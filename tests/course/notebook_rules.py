@@ -7,13 +7,13 @@ rule notices: a number of the page in the place of another one, and a number in 
 
 import ast
 import re
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
 from nbformat import NotebookNode
 
 from twelve_lab.check import EXERCISES
+from twelve_lab.draw.drawing import stored
 
 MAX_BYTES = 400_000
 MAX_LINES = 17
@@ -170,11 +170,17 @@ def _sources(notebook: NotebookNode, path: Path) -> Iterator[str]:
 def _figures(notebook: NotebookNode, path: Path) -> Iterator[str]:
     for number, cell in enumerate(code_cells(notebook), 1):
         for place, output in enumerate(cell.outputs):
-            if "image/png" not in output.get("data", {}):
+            data = output.get("data", {})
+            picture = stored(data)
+            if not picture:
+                if any(kind.startswith("image/") for kind in data) or re.match(
+                    "<(img|svg)", data.get("text/html", "")
+                ):
+                    yield f"code cell {number}: the picture is no SVG in an <img>"
                 continue
-            if not b64decode(output.data["image/png"]).startswith(b"\x89PNG"):
-                yield f"code cell {number}: the picture is no PNG"
-            if len(output.get("metadata", {}).get("image/png", {}).get("alt", "")) < 20:
+            if not re.fullmatch("<svg .*</svg>", picture.svg):
+                yield f"code cell {number}: the picture is no SVG"
+            if len(picture.alt) < 20:
                 yield f"code cell {number}: the picture has no alt text"
             after = cell.outputs[place + 1 : place + 2]
             if not after or not re.search(r"\S", text_of(after[0])):

@@ -186,10 +186,10 @@ def test_the_mistake_of_the_readme_is_named_as_it_shows(capsys):
     assert capsys.readouterr().out == block[2]
 
 
-def test_the_picture_of_the_readme_shows_the_numbers_of_today():
-    from PIL import Image
-
+@pytest.mark.parametrize(("name", "narrow"), [("walk", False), ("walk_narrow", True)])
+def test_the_pictures_of_the_readme_are_those_of_today(name, narrow, tmp_path):
     from twelve_lab import draw, example
 
-    picture = Image.open(ROOT / "docs" / "walk.png")
-    assert picture.text["Description"] == draw.walk(example.trace(on="cpu")).text()
+    assert f'"docs/{name}.svg"' in README
+    draw.walk(example.trace(on="cpu"), narrow=narrow).save(tmp_path / "walk.svg")
+    assert (ROOT / "docs" / f"{name}.svg").read_text() == (tmp_path / "walk.svg").read_text()

@@ -1,16 +1,15 @@
 """Figures: what each shows, that it can be read, and what it refuses."""
 
-import io
 import re
 import sys
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 pytest.importorskip("matplotlib")
 import matplotlib.style
-from PIL import Image
 
 from tests.course.figures import (
     TABLE,
@@ -24,8 +23,11 @@ from tests.course.figures import (
 )
 from twelve_lab import Trace, draw, example
 from twelve_lab.course import STEPS
-from twelve_lab.draw.canvas import _width_of_line
+from twelve_lab.draw.canvas import Canvas, _width_of_line
+from twelve_lab.draw.drawing import DATA, stored
+from twelve_lab.draw.svg import EM
 from twelve_lab.show.format import format_number
+from twelve_lab.show.palette import INK, PAPER, SHADE, by_night
 
 PAIRS = torch.tensor([[[0, 1], [0.5, 0.5]], [[0.4, 0.6], [0.6, 0.4]]])
 SPLIT = torch.zeros(4, 4)
@@ -417,8 +419,10 @@ def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers_folded(monkey
     drawing = figure("tensor")
     drawing._ipython_display_()
     ((data,), options), ((folded,), _) = shown
-    assert data["image/png"].startswith(b"\x89PNG") and data["text/plain"] == drawing.alt
-    assert options == {"metadata": {"image/png": {"alt": drawing.alt}}, "raw": True}
+    assert data["text/plain"] == drawing.alt
+    assert stored(data) == (drawing.alt, DATA + drawing.svg().replace("#", "%23"))
+    assert stored(data).svg == drawing.svg()
+    assert options == {"raw": True}
     assert folded["text/plain"] == drawing.summary
     assert folded["text/html"].startswith("<details><summary>")
     assert "0.8200" in folded["text/html"] or "1.6615" in folded["text/html"]
@@ -426,37 +430,63 @@ def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers_folded(monkey
 
 def test_a_saved_figure_looks_the_same_every_time_and_says_what_it_shows(tmp_path):
     drawing, again = draw.strip(0), draw.strip(0)
-    assert drawing.png() == again.png()
-    again.save(tmp_path / "strip.png")
-    saved = Image.open(tmp_path / "strip.png")
-    assert saved.text["Description"] == drawing.text()
-    shown = Image.open(io.BytesIO(drawing.png()))
-    assert "Description" not in shown.text
-    assert saved.convert("RGB").tobytes() == shown.convert("RGB").tobytes()
+    assert drawing.svg() == again.svg() == again.svg()
+    again.save(tmp_path / "strip.svg")
+    title, description, *shown = ElementTree.parse(tmp_path / "strip.svg").getroot()
+    assert (title.text, description.text) == (drawing.alt, drawing.text())
+    assert [part.tag for part in shown] == [
+        part.tag for part in ElementTree.fromstring(drawing.svg())
+    ]
 
 
-def test_the_png_keeps_every_area_and_moves_edges_by_a_sixteenth_at_most():
-    drawing = figure("tensor")
-    shown = Image.open(io.BytesIO(drawing.png())).convert("RGB").tobytes()
-    shown = torch.frombuffer(bytearray(shown), dtype=torch.uint8).view(-1, 3).int()
-    drawn = bytearray(drawing.figure.canvas.buffer_rgba())
-    drawn = torch.frombuffer(drawn, dtype=torch.uint8).view(-1, 4)[:, :3].int()
-    moved = (shown - drawn).abs().amax(1)
-    colours, places, times = drawn.unique(dim=0, return_inverse=True, return_counts=True)
-    assert len(colours) > 256
-    assert moved[times[places] > 150].max() == 0 and 0 < moved.max() <= 16
+def test_a_figure_names_no_font_no_day_and_no_place_and_has_no_fractions():
+    svg = draw.strip(0).svg()
+    assert not re.search(r'<text|font|metadata|date|url\(|"', svg)
+    assert re.findall(r"https?:[^']*", svg) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"\d\.\d", re.sub(r"scale\(\S+\)", "", svg))
+
+
+def test_a_box_and_its_number_stand_where_they_were_put():
+    canvas = Canvas()
+    canvas.box(0.0, 0.0, 1.0, 0.5, fill=SHADE, edge=INK, line=0.72)
+    canvas.text(0.5, 0.25, "I")
+    root = ElementTree.fromstring(canvas.finish("I", "I.", "").svg())
+    width, height = int(root.get("width")), int(root.get("height"))
+    assert root.get("viewBox") == f"0 0 {width * 10} {height * 10}"
+    (box,) = [part for part in root if part.get("fill") == SHADE]
+    # 0.12 inches from the left and from below, at 100 pixels of 10 steps an inch.
+    assert box.get("d") == f"M120 {height * 10 - 120 - 500}h1000v500h-1000z"
+    assert (box.get("stroke"), box.get("stroke-width")) == (INK, "10")
+    number, title = [part for part in root if part.tag.endswith("use")]
+    place = re.fullmatch(r"translate\((\d+) (\d+)\)scale\((.+)\)", number.get("transform"))
+    # 11 points are 152.8 steps; of these an "I" is 0.295 wide and 0.729 high, in a line with some
+    # room above it.
+    assert float(place[3]) * EM == pytest.approx(152.8, rel=1e-3)
+    assert int(place[1]) == pytest.approx(120 + 500 - 0.295 * 152.8 / 2, abs=2)
+    below = int(place[2]) - (height * 10 - 120 - 250 + 0.729 * 152.8 / 2)
+    assert 0 < below < 20
+    assert title.get("transform").endswith(f"scale({14 / 72 * 1000 / EM:.4g})")
+
+
+def test_every_colour_has_another_one_by_night_and_white_becomes_the_paper_of_dark_pages():
+    svg = figure("matmul").svg()
+    shown = set(re.findall(r"(?<=\s)(?:fill|stroke)='#\w+'", svg))
+    turned = dict(re.findall(r"\[(\w+='#\w+')\]\{(.*?)\}", svg))
+    assert shown == set(turned)
+    assert turned[f"fill='{PAPER}'"] == "fill:#121212"
+    assert turned[f"fill='{INK}'"] == f"fill:{by_night(INK)}"
 
 
 def test_a_style_of_the_readers_own_changes_no_figure():
-    kept = draw.tensor([1.0], "src", title=TITLE).png()
+    kept = draw.tensor([1.0], "src", title=TITLE).svg()
     _width_of_line.cache_clear()
     with matplotlib.style.context(["dark_background", {"font.family": "monospace"}]):
-        assert draw.tensor([1.0], "src", title=TITLE).png() == kept
+        assert draw.tensor([1.0], "src", title=TITLE).svg() == kept
 
 
 def test_a_dollar_sign_is_only_a_dollar_sign():
     drawing = draw.tensor([1.0], "src", title="$x_1$", labels={"src": [r"$\no_such_symbol$"]})
-    assert drawing.png()
+    assert drawing.svg()
 
 
 def test_errors_name_the_argument_and_the_numbers():

@@ -434,7 +434,7 @@ def test_the_walk_frames_the_highest_logit_and_says_its_word():
 
 def test_the_walk_names_the_step_between_two_tensors_and_hands_the_memory_down():
     drawing = figure("walk")
-    assert {"02\nlook up", "04 to 10\nencoder", "12\nto words"} <= set(texts(drawing))
+    assert {"02\nlook up", "04-10\nencoder", "12, to\nwords"} <= set(texts(drawing))
     down = [(start, tip) for start, tip in arrows(drawing) if tip[1] - start[1] > 0.2]
     assert len(down) == 1
     (line,) = [p for p in points(drawing, "#222222") if len(p) == 3]

@@ -1,6 +1,5 @@
 """The figures of the notebooks, and the rules that guard them: each rule is seen to fail."""
 
-import io
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import torch
 
 pytest.importorskip("matplotlib")
 from nbformat.v4 import new_code_cell, new_notebook, new_output
-from PIL import Image
 
 from tests.course.figure_rules import (
     alt_problems,
@@ -20,21 +18,25 @@ from tests.course.figure_rules import (
     palette_problems,
     place_problems,
     second_alts,
+    small_type,
     source_problems,
     unnamed_axes,
 )
-from tests.course.figures import FIGURES, TITLE, drawn, figure
-from tests.course.notebook_rules import name_of
+from tests.course.figures import FIGURES, TITLE, drawn, figure, picture_of
+from tests.course.notebook_rules import code_cells, name_of
 from twelve_lab import draw
 from twelve_lab.course import pages
 from twelve_lab.draw.canvas import DASHES
+from twelve_lab.draw.drawing import stored
 from twelve_lab.draw.prose import LONGEST
 from twelve_lab.show.palette import (
     AXIS_STYLES,
     CURVE_STYLES,
+    INK,
     NEUTRAL,
     PART_FILLS,
     AxisStyle,
+    by_night,
     contrast,
 )
 
@@ -52,6 +54,15 @@ def test_every_picture_of_a_notebook_says_what_it_shows(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+def test_the_type_of_every_picture_of_a_notebook_is_large_enough_on_a_page(path):
+    outputs = [
+        one for cell in code_cells(nbformat.read(path, as_version=4)) for one in cell.outputs
+    ]
+    pictures = [picture for one in outputs if (picture := stored(one.get("data", {})))]
+    assert [fault for picture in pictures for fault in small_type(picture.svg)] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_every_figure_of_a_notebook_is_one_that_the_tests_draw(path):
     tested = {call.__code__.co_names[1] for call in FIGURES.values()} | {"live"}
     assert drawn_in(nbformat.read(path, as_version=4)) <= tested
@@ -66,10 +77,10 @@ def test_a_figure_can_be_read_small_and_names_every_bracket(name):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_a_small_png_of_projectable_width(name):
-    png = figure(name).png()
-    assert len(png) < 60_000
-    assert Image.open(io.BytesIO(png)).size[0] <= (1230 if name == "walk" else 940)
+def test_a_figure_is_a_small_file_and_its_type_is_large_enough_on_a_page(name):
+    svg = figure(name).svg()
+    assert len(svg) < 60_000
+    assert list(small_type(svg)) == []
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -97,15 +108,15 @@ def test_no_axis_curve_or_part_is_told_by_colour_alone():
     assert list(palette_problems({**AXIS_STYLES, "any other": NEUTRAL}, {*DASHES, "double"})) == []
     assert list(curve_problems(CURVE_STYLES)) == []
     assert all(dashes in DASHES for _, dashes in CURVE_STYLES)
-    assert min(contrast("#222222", fill) for fill in PART_FILLS) >= 4.5
+    assert min(contrast(INK, fill) for fill in PART_FILLS) >= 4.5
+    assert min(contrast(by_night(INK), by_night(fill)) for fill in PART_FILLS) >= 4.5
 
 
 def notebook(*alts):
     picture = [
         new_output(
             "display_data",
-            data={"image/png": "", "text/plain": alt},
-            metadata={"image/png": {"alt": alt}},
+            data={"text/html": picture_of(alt), "text/plain": alt},
         )
         for alt in alts
     ]
@@ -137,7 +148,7 @@ def test_a_bad_alt_text_is_found(alts, problem):
 
 def test_an_alt_text_that_nbval_would_not_compare_is_found():
     written = notebook(ALT)
-    written.cells[0].outputs[0].metadata["image/png"]["alt"] = ALT.replace("fish", "cat")
+    written.cells[0].outputs[0].data["text/html"] = picture_of(ALT.replace("fish", "cat"))
     assert any("which nbval compares" in found for found in alt_problems(written))
 
 
@@ -167,10 +178,23 @@ def test_small_and_grey_text_is_found(change, problem):
     assert any(problem in found for found in drawing_problems(drawing))
 
 
+def test_type_that_gets_too_small_on_a_page_is_found():
+    drawing = draw.tensor(torch.eye(2), "query key", title="A claim")
+    drawing.figure.set_figwidth(11.1)
+    # 11 points are 15.3 pixels; a page shows 792 of 1110.
+    assert list(small_type(drawing.svg())) == [
+        "type of 10.9 px on a page, less than 11, for it is 1110 px wide"
+    ]
+
+
 def test_text_on_a_dark_box_is_found():
     drawing = draw.tensor(torch.eye(2), "query key", title="A claim")
     drawing.figure.axes[0].patches[0].set_facecolor("#555555")
     assert any("on #555555" in found for found in drawing_problems(drawing))
+    # Dark enough for near-black text, and by night too light for the text of the night.
+    drawing.figure.axes[0].patches[0].set_facecolor("#8c8c8c")
+    (found,) = drawing_problems(drawing)
+    assert f":1 on {by_night('#8c8c8c')}" in found
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from tests.course.figures import picture_of
 from tests.course.lesson_rules import count, kind, problems
 from tools.count_lessons import HEAD, row, table
 from tools.run_notebooks import NOTEBOOK_METADATA
@@ -130,7 +131,7 @@ def test_what_is_read_is_counted(lesson):
 
 def test_the_alt_text_of_a_picture_is_not_counted_and_its_summary_is(lesson):
     before = count(lesson).words
-    picture = {"image/png": "", "text/plain": "Two words."}
+    picture = {"text/html": picture_of("Two words."), "text/plain": "Two words."}
     lesson.cells[3].outputs.append(new_output("display_data", data=picture))
     assert count(lesson).words == before
     lesson.cells[3].outputs.append(new_output("display_data", data={"text/plain": "a summary"}))

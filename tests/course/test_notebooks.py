@@ -1,7 +1,6 @@
 """The stored notebooks, and the rules that guard them: each rule is seen to fail."""
 
 import re
-from base64 import b64encode
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.course import lesson_rules, notebook_rules
+from tests.course.figures import picture_of
 from tests.course.notebook_rules import SAID_ONLY, code_cells, general_problems, name_of
 from tools import run_notebooks
 from twelve_lab.check import EXERCISES
@@ -18,8 +18,8 @@ from twelve_lab.course import pages
 
 NOTEBOOKS = pages(Path(__file__).parents[2])
 [CORRECTIONS] = [path for path in NOTEBOOKS if path.stem == lesson_rules.NOTES]
-PICTURE = b64encode(b"\x89PNG\r\n").decode()
 ALT = "A figure that shows two sentences."
+PICTURE = picture_of(ALT)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
@@ -64,8 +64,7 @@ def good():
         new_code_cell("print(1)", execution_count=2,
                       outputs=[new_output("stream", name="stdout", text="1\n")]),
         new_code_cell("draw.tensor(x)", execution_count=3, outputs=[
-            new_output("display_data", data={"image/png": PICTURE, "text/plain": ALT},
-                       metadata={"image/png": {"alt": ALT}}),
+            new_output("display_data", data={"text/html": PICTURE, "text/plain": ALT}),
             new_output("stream", name="stdout", text="1.0000\n"),
         ]),
     ]  # fmt: skip
@@ -109,6 +108,10 @@ def output(text):
     return change
 
 
+def shows(picture):
+    return lambda notebook: _code(notebook, 3).outputs[0].data.update({"text/html": picture})
+
+
 def stores(kind, **fields):
     return lambda notebook: _code(notebook, 2).outputs.append(new_output(kind, **fields))
 
@@ -121,8 +124,10 @@ def stores(kind, **fields):
         (lambda n: _code(n, 3).update(execution_count=7), "execution counts are [1, 2, 7]"),
         (lambda n: _code(n, 3).update(outputs=[]), "code cell 3 should have an output"),
         (lambda n: _code(n, 3).outputs.pop(), "no printed summary follows"),
-        (lambda n: _code(n, 3).outputs[0].metadata.clear(), "the picture has no alt text"),
-        (lambda n: _code(n, 3).outputs[0].data.update({"image/png": "AAAA"}), "is no PNG"),
+        (shows(picture_of("")), "the picture has no alt text"),
+        (shows(PICTURE.replace("</svg>", "")), "the picture is no SVG"),
+        (shows(PICTURE.replace("svg+xml", "png")), "the picture is no SVG in an <img>"),
+        (lambda n: _code(n, 3).outputs[0].update(data={"image/png": ""}), "no SVG in an <img>"),
         (stores("error", ename="ValueError", evalue="", traceback=[]), "stores an error: Value"),
         (stores("stream", name="stderr", text="warning"), "stores stderr: 'warning'"),
         (source("# NBVAL_IGNORE_OUTPUT\nprint(1)"), "an nbval comment"),

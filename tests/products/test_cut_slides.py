@@ -13,6 +13,7 @@ from tests.course.exercise_rules import exercises_of, solution_lines
 
 pytest.importorskip("nbconvert")
 
+from tests.course.figures import picture_of
 from tools import write_slides
 from tools.cut_slides import TYPES, WORDS, Slide, blocks, cut, markdown, shortened
 from twelve_lab.course import STEPS
@@ -35,9 +36,8 @@ def words_of(text: str) -> str:
 
 
 def picture(alt: str = "Two dots are left.") -> NotebookNode:
-    """Build the output of a drawing; the file itself is read by nobody."""
-    data = {"image/png": "iVBORw0K\nGgo=\n", "text/plain": alt}
-    return new_output("display_data", data=data, metadata={"image/png": {"alt": alt}})
+    """Build the output of a drawing; the picture itself is looked at by nobody."""
+    return page(picture_of(alt), alt)
 
 
 def page(source: str, text: str) -> NotebookNode:
@@ -243,7 +243,8 @@ def test_of_a_cell_that_draws_only_the_figure_is_shown_and_what_it_prints_is_spo
     )
     assert kinds(slide) == ["text", "figure"]
     assert slide.looks[0].html == (
-        '<img src="data:image/png;base64,iVBORw0KGgo=" alt="Two dots are left.">'
+        "<img src=\"data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'></svg>\" "
+        'alt="Two dots are left.">'
     )
     assert said(slide) == ["We count.", "1 < 2"]
 

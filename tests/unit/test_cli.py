@@ -137,7 +137,7 @@ def _numbers(values):
     [
         (["trace", "--device", "toaster"], "twelve: device='toaster' is no device"),
         (["trace", "--json", "no/such/folder/walk.json"], "no/such/folder/walk.json"),
-        (["picture", "walk.svg"], "the picture is a PNG; give a name that ends in .png"),
+        (["picture", "walk.png"], "the picture is SVG; give a name that ends in .svg"),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line(capsys, arguments, message):
@@ -182,10 +182,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch):
         assert nowhere.name == os.devnull
 
 
-def test_picture_draws_a_png(capsys, tmp_path):
-    path = tmp_path / "walk.png"
-    assert str(path) in printed(capsys, "picture", str(path))
-    assert path.read_bytes().startswith(b"\x89PNG")
+def test_picture_draws_the_walk_and_for_a_phone_a_narrow_one(capsys, tmp_path):
+    widths = []
+    for name, *how in (("wide.svg",), ("narrow.svg", "--narrow")):
+        path = tmp_path / name
+        assert str(path) in printed(capsys, "picture", str(path), *how)
+        widths.append(int(re.match(r"<svg [^>]*width='(\d+)'", path.read_text())[1]))
+    assert widths[1] < 530 < 1050 < widths[0]
 
 
 def test_explain_writes_the_arithmetic_of_one_number(capsys):

@@ -18,8 +18,10 @@ from twelve_lab.show.palette import (
     NEUTRAL,
     PAPER,
     axis_style,
+    by_night,
     contrast,
     signed_fill,
+    signed_tint,
     weight_fill,
 )
 from twelve_lab.show.show import Shown, show
@@ -117,23 +119,25 @@ def test_the_html_is_the_same_every_time_and_needs_nothing_from_outside():
     assert len(html) < 6_000
 
 
-def test_a_dark_theme_cannot_hide_a_cell():
-    for tag, attrs in Tags(show(TWELVE, "batch src d_model")._repr_html_()).tags:
-        if tag in ("td", "th"):
-            assert "background:#" in attrs["style"]
+def test_a_table_lies_on_the_paper_of_the_page_and_is_written_in_its_ink():
+    html = show(TWELVE, "batch src d_model")._repr_html_()
+    for tag, attrs in Tags(html).tags:
         if tag in ("table", "caption"):
-            assert f"color:{INK}" in attrs["style"]
-
-
-def test_colour_is_never_text():
-    colours = re.findall(r"(?<![-\w])color:(#\w+)", show(TWELVE, "batch src d_model")._repr_html_())
-    assert set(colours) == {INK}
+            assert "color:inherit" in attrs["style"]
+        if tag == "tr":
+            assert attrs["style"] == "background:none"
+    grounds = re.findall(r"background:([^;\"]+)", html)
+    assert {"none"} < set(grounds)
+    assert all(ground == "none" or ground.startswith("rgba(") for ground in grounds)
+    assert not re.search(r"(?<![-\w])color:(?!inherit)", html)
 
 
 def test_minus_infinity_is_hatched_and_named():
     html = show([[-torch.inf, 1.0]], "query key")._repr_html_()
     assert re.search(r"repeating-linear-gradient[^>]*>-inf<", html)
-    assert re.search(r"background:#f4a582[^>]*>1\.0000<", html)  # the largest of what is finite
+    assert re.search(
+        r"background:rgba\(235,91,28,0\.55\)[^>]*>1\.0000<", html
+    )  # the largest of what is finite
 
 
 def test_a_dot_for_false_is_explained_even_where_it_stands_alone():
@@ -160,10 +164,46 @@ def test_only_the_matrix_that_is_pointed_at_is_shown_and_its_element_is_framed()
     assert html.count("box-shadow") == 1
 
 
+# Text and paper of JupyterLab and of the book.
+LIGHT, DARK = ("#323232", "#ffffff"), ("#ced6dd", "#121212")
+
+
+def tinted(paper: str, value: float) -> str:
+    """Lay the tint of a value over a paper."""
+    *colour, strength = map(float, re.findall(r"[\d.]+", signed_tint(value, 1.0)))
+    channels = [int(paper[i : i + 2], 16) for i in (1, 3, 5)]
+    mixed = (strength * c + (1 - strength) * p for c, p in zip(colour, channels, strict=True))
+    return "#{:02x}{:02x}{:02x}".format(*map(round, mixed))
+
+
 @pytest.mark.parametrize("share", [-1.0, -0.4, 0.0, 0.3, 1.0])
 def test_text_is_readable_on_every_shade(share):
-    assert contrast(INK, signed_fill(share, 1.0)) >= 4.5
-    assert contrast(INK, weight_fill(abs(share))) >= 4.5
+    for fill in (signed_fill(share, 1.0), weight_fill(abs(share))):
+        assert contrast(INK, fill) >= 4.5
+        assert contrast(by_night(INK), by_night(fill)) >= 4.5
+    for text, paper in (LIGHT, DARK):
+        assert contrast(text, tinted(paper, share)) >= 4.5
+
+
+def test_on_white_a_tint_is_the_shade_of_the_figures():
+    for value in (-1.0, -0.4, 0.0, 0.4, 1.0):
+        shades = (int(colour[1:], 16).to_bytes(3) for colour in
+                  (tinted("#ffffff", value), signed_fill(value, 1.0)))  # fmt: skip
+        assert all(abs(one - other) <= 8 for one, other in zip(*shades, strict=True))
+    assert signed_tint(-3.0, 2.0) == "rgba(57,150,195,0.55)"
+    assert signed_tint(1.0, 0.0) == "rgba(235,91,28,0.00)"
+
+
+def test_by_night_light_and_dark_change_places_and_hues_stay():
+    assert (by_night("#ffffff"), by_night("#000000")) == ("#121212", "#ffffff")
+    # By hand: the middle of this orange is 0.45, that of its other colour 0.4992.
+    assert by_night("#e69f00") == "#f2ab0c"
+    assert by_night("#56b4e9") == "#0b699e" and by_night("#56b4e9", line=True) == "#2987bc"
+
+
+def test_the_line_of_every_axis_stands_out_from_dark_paper():
+    for style in {*AXIS_STYLES.values(), NEUTRAL}:
+        assert contrast(by_night(style.colour, line=True), by_night(PAPER)) >= 3
 
 
 def test_contrast_by_hand():
@@ -194,7 +234,7 @@ def test_axes_have_the_colours_of_the_style_guide():
     assert axis_style("vocab")[:2] == ("#000000", "dashdot")
     assert axis_style("anything") == NEUTRAL
     assert axis_style("head").css == "4px double #009E73"
-    assert axis_style("vocab").css == "1px dashed #000000"
+    assert axis_style("vocab").css == "1px dashed currentColor"  # seen on dark pages too
 
 
 def test_no_two_axes_differ_by_colour_alone():
@@ -214,7 +254,7 @@ def test_loading_the_lab_does_not_load_matplotlib():
     code = (
         "import sys, twelve_lab.show.show, twelve_lab.draw; "
         "assert 'matplotlib' not in sys.modules; "
-        "twelve_lab.draw.strip('04').png(); assert 'matplotlib.pyplot' not in sys.modules"
+        "twelve_lab.draw.strip('04').svg(); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 

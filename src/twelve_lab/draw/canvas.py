@@ -38,11 +38,11 @@ Point = tuple[float, float]
 
 @cache
 def _width_of_line(line: str, size: float, bold: bool) -> float:
-    from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
 
     font = FontProperties(family=FONT, size=size, weight="bold" if bold else "normal")
-    return RendererAgg(1, 1, DPI).get_text_width_height_descent(line, font, False)[0] / DPI
+    return text_to_path.get_text_width_height_descent(line, font, False)[0] / 72
 
 
 class Canvas:
@@ -208,7 +208,6 @@ class Canvas:
 
     def finish(self, title: str, alt: str, summary: str) -> Drawing:
         """Write the title on top, cut the sheet to size and hand over the drawing."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         text = self.wrap(title, TITLE_SIZE, bold=True)
@@ -219,7 +218,6 @@ class Canvas:
         left, right = self._left - MARGIN, self._right + MARGIN
         top, bottom = self._top - MARGIN, self._bottom + MARGIN
         figure = Figure(figsize=(right - left, bottom - top), dpi=DPI, facecolor=PAPER)
-        FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
         axes.set_axis_off()
         for artist in self._artists:

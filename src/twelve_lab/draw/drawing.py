@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import html
-import io
+import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
 
-DPI = 100
-AREA = 150  # pixels: a colour that has fewer belongs to edges
-EDGE_STEP = 32  # of 256: no shade of an edge moves by more than half of it
+DPI = 100  # pixels an inch, where nothing makes a picture smaller
+DATA = "data:image/svg+xml,"
+STORED = re.compile(rf'<img alt="([^"]*)" style="[^"]*" src="({re.escape(DATA)}[^"]*)">')
+
+
+class Picture(NamedTuple):
+    """What a notebook stores of a figure: its alt text, and the address that is the picture."""
+
+    alt: str
+    source: str
+
+    @property
+    def svg(self) -> str:
+        """Return the picture as SVG."""
+        return self.source.removeprefix(DATA).replace("%23", "#")
+
+
+def stored(data: Mapping[str, str]) -> Picture | None:
+    """Find the picture in one output of a cell, if it is one.
+
+    Args:
+        data: Kind -> what is stored, as in a notebook.
+    """
+    found = STORED.fullmatch(data.get("text/html", ""))
+    return Picture(html.unescape(found[1]), found[2]) if found else None
 
 
 class Drawing:
@@ -22,6 +45,9 @@ class Drawing:
 
     The picture cannot be compared by machine and is silent to a screen reader; the text below it
     is neither, and it is folded away for whoever sees the picture.
+
+    The picture is SVG in an `<img>`: so JupyterLab shows it in a notebook that is not trusted yet,
+    and reads out its alt text, and so it follows the colour scheme of the page.
 
     Attributes:
         figure: The matplotlib figure, unknown to pyplot: nothing to close, no second display.
@@ -39,32 +65,25 @@ class Drawing:
         """Give the alt text."""
         return self.alt
 
-    def png(self, *, described: bool = False) -> bytes:
-        """Render the figure; the bytes name no program version and no date.
+    def svg(self) -> str:
+        """Write the figure as SVG; the same figure gives the same text on every machine."""
+        from twelve_lab.draw.svg import to_svg
 
-        Args:
-            described: Whether the file carries the figure's text as its description.
-        """
-        from PIL import Image
-        from PIL.PngImagePlugin import PngInfo
+        return to_svg(self.figure)
 
-        info = PngInfo()
-        if described:
-            info.add_itxt("Description", self.text())
-        canvas = self.figure.canvas
-        canvas.draw()
-        few = Image.fromarray(_with_few_shades(canvas.buffer_rgba()))
-        # A palette of 256 colours looks the same and takes a third of the space in a notebook.
-        method, dither = Image.Quantize.MAXCOVERAGE, Image.Dither.NONE
-        small = io.BytesIO()
-        few.quantize(256, method=method, dither=dither).save(
-            small, format="png", pnginfo=info, optimize=True
-        )
-        return small.getvalue()
+    def html(self) -> str:
+        """Write the figure as an element of a page."""
+        # A picture has no quotation marks; in an address a # would end it.
+        source = DATA + self.svg().replace("#", "%23")
+        alt = html.escape(self.alt)
+        return f'<img alt="{alt}" style="max-width:100%;height:auto" src="{source}">'
 
     def save(self, path: str | Path) -> None:
-        """Write the figure to a PNG file, which carries its text as description."""
-        Path(path).write_bytes(self.png(described=True))
+        """Write the figure to an SVG file, which carries its text as description."""
+        from twelve_lab.draw.svg import to_svg
+
+        described = to_svg(self.figure, self.alt, self.text())
+        Path(path).write_text(f"{described}\n", encoding="utf-8", newline="\n")
 
     def text(self) -> str:
         """Write the alt text, wrapped, and the numbers below it."""
@@ -73,26 +92,9 @@ class Drawing:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display(
-            {"image/png": self.png(), "text/plain": self.alt},
-            metadata={"image/png": {"alt": self.alt}},
-            raw=True,
-        )
+        display({"text/html": self.html(), "text/plain": self.alt}, raw=True)
         folded = (
             "<details><summary>the figure in words and numbers</summary>"
             f'<pre style="font-family:monospace">{html.escape(self.text())}</pre></details>'
         )
         display({"text/html": folded, "text/plain": self.summary}, raw=True)
-
-
-def _with_few_shades(picture: memoryview) -> np.ndarray:
-    """Round the shades at the edges of letters and lines, which compress badly; keep all areas."""
-    import numpy as np
-
-    pixels = np.array(picture)
-    codes = pixels.view(np.uint32)
-    colours, times = np.unique(codes, return_counts=True)
-    is_area = np.isin(codes, colours[times >= AREA])
-    pixels = pixels[..., :3]
-    rounded = np.minimum((pixels.astype(int) + EDGE_STEP // 2) // EDGE_STEP * EDGE_STEP, 255)
-    return np.where(is_area, pixels, rounded).astype(np.uint8)

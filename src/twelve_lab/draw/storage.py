@@ -20,7 +20,7 @@ PER_LINE = 12  # storage cells on one line
 LARGEST = 48
 ROOM = 0.23  # the height of one stride
 SPREAD = 0.4  # between two tensors; between two storages it is twice that
-WIDEST = 12.5  # inches, for storages side by side
+WIDEST = 10  # inches, for storages side by side
 
 
 def storage(

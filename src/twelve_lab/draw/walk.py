@@ -16,19 +16,20 @@ from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table, as_plain_tensor
 
 SIZE = 12
-CELL, CELL_WIDTH = 0.33, 0.54
-IDS = 1.22  # the room for the words before the ids, so that both lines of tensors are flush
-SIDE = 0.12  # from the bracket of the batch to what stands in it
-ARROW = 0.81
+CELL, CELL_WIDTH, WORD_WIDTH = 0.33, 0.5, 0.6
+IDS = 1.19  # the room for the words before the ids, so that both lines of tensors are flush
+SIDE = 0.1  # from the bracket of the batch to what stands in it
+ARROW = 0.67
+ROW = 0.42  # between what stands one above the other
 SOURCE = {
     "src_embedding.vectors": "02\nlook up",
     "src_input": "03, add\nposition",
-    "memory": "04 to 10\nencoder",
+    "memory": "04-10\nencoder",
 }
 TARGET = {
     "tgt_input": "02, 03\nlikewise",
     "decoder_output": "11\ndecoder",
-    "logits": "12\nto words",
+    "logits": "12, to\nwords",
 }
 
 
@@ -50,13 +51,15 @@ class Stage(NamedTuple):
 def walk(
     trace: Mapping[str, Any],
     *,
-    title: str = "Twelve numbers on each side walk through a Transformer",
+    title: str = "",
+    narrow: bool = False,
 ) -> Drawing:
-    """Draw a run of the running example from ids to predicted words, 12 inches wide.
+    """Draw a run of the running example from ids to predicted words, 11 inches wide.
 
     Args:
         trace: The run; its entries have a value and axes.
-        title: The claim of the figure.
+        title: The claim of the figure, if not that twelve numbers walk through a Transformer.
+        narrow: Whether the source stands to the left of the target, for a phone, not above it.
 
     Returns:
         Seven tensors with two decimals each; the summary has four.
@@ -64,11 +67,17 @@ def walk(
     from twelve_lab import example
 
     canvas = Canvas()
-    upper = _draw_line(canvas, trace, SOURCE, "src ids", "src", 0.0)
-    lower = _draw_line(canvas, trace, TARGET, "tgt ids", "tgt", canvas.bottom + 0.85)
-    _lead_memory_down(canvas, upper[-1], lower)
+    each = "" if narrow else " on each side"
+    title = title or f"Twelve numbers{each} walk through a Transformer"
+    if narrow:
+        logits, places = _draw_columns(canvas, trace), ("On the left", "on the right")
+    else:
+        upper = _draw_line(canvas, trace, SOURCE, "src", 0.0)
+        lower = _draw_line(canvas, trace, TARGET, "tgt", canvas.bottom + 0.55)
+        _lead_memory_down(canvas, upper[-1], lower)
+        logits, places = lower[-1], ("Above", "below")
     best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
-    _draw_prediction(canvas, lower[-1], best, example.vocabulary)
+    _draw_prediction(canvas, logits, best, example.vocabulary)
 
     summary = [
         f"{name} " + format_tensor(trace[name], labels=example.words) for name in (*SOURCE, *TARGET)
@@ -81,33 +90,70 @@ def walk(
     )
     alt = tell(
         title,
-        f"Above, source ids become {upper_line}; below, target ids become {lower_line}. An arrow "
-        f"leads from the memory into the decoder. The highest logits say: {'; '.join(said)}",
+        f"{places[0]}, source ids become {upper_line}; {places[1]}, target ids become "
+        f"{lower_line}. An arrow leads from the memory into the decoder. "
+        f"The highest logits say: {'; '.join(said)}",
     )
     return canvas.finish(title, alt, "\n".join(summary))
 
 
 def _draw_line(
-    canvas: Canvas,
-    trace: Mapping[str, Any],
-    stages: Mapping[str, str],
-    title: str,
-    axis: str,
-    y: float,
+    canvas: Canvas, trace: Mapping[str, Any], stages: Mapping[str, str], axis: str, y: float
 ) -> list[Stage]:
     """Draw the ids, then one tensor after the other, with an arrow before each."""
+    head_room = 0.62 if "logits" in stages else 0.4  # the logits have a word on each column
+    drawn = [_draw_ids(canvas, axis, 0.0, y, head_room)]
+    for name, how in stages.items():
+        x = drawn[-1].right + ARROW
+        drawn.append(_draw_tensor(canvas, trace, name, x, y, head_room))
+        _draw_arrow(canvas, drawn[-2].right, drawn[-1].left, drawn[-1].middle, how)
+    return drawn
+
+
+def _draw_columns(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
+    """Draw the source and to the right of it the target, each downwards; return the logits."""
+    source = _draw_ids(canvas, "src", 0.0, 0.0, 0.4)
+    right = source.right + ARROW + 0.1
+    target = _draw_ids(canvas, "tgt", right, 0.0, 0.4)
+    for name, beside in zip(SOURCE, (None, *list(TARGET)[:2]), strict=True):
+        y = canvas.bottom + ROW
+        below = _draw_tensor(canvas, trace, name, 0.0, y, 0.4)
+        source = _draw_way_down(canvas, source, below, y, SOURCE[name])
+        if beside:
+            below = _draw_tensor(canvas, trace, beside, right, y, 0.4)
+            target = _draw_way_down(canvas, target, below, y, TARGET[beside])
+    canvas.arrow((source.right + 0.07, source.middle), (right - 0.07, source.middle), width=2)
+    canvas.text((source.right + right) / 2, source.middle - 0.3, "cross-\nattention")
+    y = canvas.bottom + ROW
+    # Beside the logits stand the words that they say.
+    logits = _draw_tensor(canvas, trace, "logits", right - 1.1, y, 0.62)
+    return _draw_way_down(canvas, target, logits, y, TARGET["logits"])
+
+
+def _draw_way_down(canvas: Canvas, above: Stage, below: Stage, y: float, how: str) -> Stage:
+    """Lead an arrow down to the name of a tensor, at y; return that tensor."""
+    x = above.left + 0.9
+    canvas.arrow((x, above.bottom + 0.05), (x, y - 0.12), width=2)
+    words = how.replace("\n", " ")
+    canvas.text(x + 0.1, y - 0.26, words, align="left")
+    return below
+
+
+def _draw_ids(canvas: Canvas, axis: str, x: float, y: float, head_room: float) -> Stage:
     from twelve_lab import example
 
     ids = as_plain_tensor({"src": example.src, "tgt": example.tgt}[axis])
-    head_room = 0.62 if "logits" in stages else 0.4  # the logits have a word on each column
     words = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: example.words[axis]})
-    drawn = [_draw_stage(canvas, words, title, 0.0, y, head_room, named=True)]
-    for name, how in stages.items():
-        x = drawn[-1].right + ARROW
-        table = Table.of(trace[name].value, trace[name].axes, {"vocab": example.vocabulary})
-        drawn.append(_draw_stage(canvas, table, name, x, y, head_room, named=False))
-        _draw_arrow(canvas, drawn[-2].right, drawn[-1].left, drawn[-1].middle, how)
-    return drawn
+    return _draw_stage(canvas, words, f"{axis} ids", x, y, head_room, named=True)
+
+
+def _draw_tensor(
+    canvas: Canvas, trace: Mapping[str, Any], name: str, x: float, y: float, head_room: float
+) -> Stage:
+    from twelve_lab import example
+
+    table = Table.of(trace[name].value, trace[name].axes, {"vocab": example.vocabulary})
+    return _draw_stage(canvas, table, name, x, y, head_room, named=False)
 
 
 def _draw_stage(
@@ -128,14 +174,14 @@ def _draw_stage(
             block = replace(bare(block), column_axis=head, column_names=shown)
         grid = Grid(canvas, block, paint, size=SIZE if named else 11.5, cell_height=CELL)
         if not named:
-            grid.cell_width = max(grid.cell_width, CELL_WIDTH)
+            grid.cell_width = WORD_WIDTH if any(keep) else CELL_WIDTH
         grids.append(grid)
     widen(grids, "cell_width")
     margin = max(IDS * named, *(grid.margin_left for grid in grids))
     widen(grids, "names_width")
     for grid in grids:
         grid.draw_cells_at(left + margin, top)
-        top = grid.bottom + 0.16
+        top = grid.bottom + 0.13
     start, end = grids[0].top, grids[-1].bottom
     right = grids[-1].right + SIDE
     for at, side in ((x, "left"), (right, "right")):
@@ -165,7 +211,7 @@ def _draw_prediction(
     canvas: Canvas, logits: Stage, best: list[list[int]], vocabulary: Sequence[str]
 ) -> None:
     """Frame the highest logit of each position and write its word."""
-    x = logits.right + 0.46
+    x = logits.right + 0.33
     for grid, sentence in zip(logits.grids, best, strict=True):
         for position, token in enumerate(sentence):
             grid.frame(position, token)

@@ -28,7 +28,8 @@ class AxisStyle(NamedTuple):
     def css(self) -> str:
         """Write the style as a CSS border, which knows no dash-dot: dashed and thin stands in."""
         line, width = ("dashed", 1.0) if self.line == "dashdot" else (self.line, self.width)
-        return f"{width:g}px {line} {self.colour}"
+        # Black is that of the page's text: on a dark page it would not be seen.
+        return f"{width:g}px {line} {self.colour.replace('#000000', 'currentColor')}"
 
 
 _BATCH = AxisStyle("#CC79A7", "dotted", 3)
@@ -65,9 +66,12 @@ CURVE_STYLES = (
 # The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
 _NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
 _POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))
+# What gives these shades on white, as strong as _TINT; text stays readable on dark paper, too.
+_POSITIVE_TINT, _NEGATIVE_TINT, _TINT = (235, 91, 28), (57, 150, 195), 0.55
 # The same in a terminal, in colours that each has; its own background stays where a value is small.
 _POSITIVE_STEPS = (PAPER, "#ffd7af", "#ffaf87")
 _NEGATIVE_STEPS = (PAPER, "#afd7ff", "#87afd7")
+_NIGHT = 18 / 255  # how light the paper of a dark page is
 _GREYS = ((0.0, (255, 255, 255)), (1.0, (150, 150, 150)))
 
 
@@ -93,6 +97,19 @@ def signed_fill(value: float, limit: float) -> str:
     return _blend(_POSITIVE if value > 0 else _NEGATIVE, abs(value) / limit)
 
 
+def signed_tint(value: float, limit: float) -> str:
+    """Shade a signed value as `signed_fill` does, as CSS that lets a light or dark page through.
+
+    Args:
+        value: What the cell holds, finite.
+        limit: The magnitude that gets the strongest shade, the same on both sides of zero.
+    """
+    strength = min(abs(value) / limit, 1.0) if limit > 0 else 0.0
+    red, green, blue = _POSITIVE_TINT if value > 0 else _NEGATIVE_TINT
+    # Pushed off the ties, as below.
+    return f"rgba({red},{green},{blue},{_TINT * strength + 1e-6:.2f})"
+
+
 def signed_step(value: float, limit: float) -> str:
     """Shade a signed value in three steps, for a terminal, which cannot show a scale.
 
@@ -107,6 +124,21 @@ def signed_step(value: float, limit: float) -> str:
 def weight_fill(value: float) -> str:
     """Shade an attention weight from white at 0 to grey at 1."""
     return _blend(_GREYS, value) if math.isfinite(value) else PAPER
+
+
+def by_night(colour: str, *, line: bool = False) -> str:
+    """Give a colour its other one, for dark pages: light for dark, the hue and its strength kept.
+
+    Args:
+        colour: As "#rrggbb".
+        line: Whether it is that of a line, which stands out from the paper, not one of an area.
+    """
+    channels = _channels(colour)
+    middle = (max(channels) + min(channels)) / 2
+    # Steeper than a mirror: the areas end dark enough for the text on them.
+    turned = max(_NIGHT + (1 - _NIGHT) * (1 - middle) ** 1.3, 0.45 * line)
+    mixed = (min(max(turned + c - middle, 0.0), 1.0) for c in channels)
+    return "#{:02x}{:02x}{:02x}".format(*(round(255 * c) for c in mixed))
 
 
 def contrast(one: str, other: str) -> float:
@@ -126,7 +158,11 @@ def _blend(scale: tuple, position: float) -> str:
     raise AssertionError("unreachable: the scale ends at 1")
 
 
+def _channels(colour: str) -> list[float]:
+    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
 def _luminance(colour: str) -> float:
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    channels = _channels(colour)
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -11,21 +11,22 @@ from typing import Any
 import torch
 
 from twelve_lab.show.format import cell_text, format_tensor
-from twelve_lab.show.palette import INK, PAPER, axis_style, signed_fill
+from twelve_lab.show.palette import axis_style, signed_tint
 from twelve_lab.show.table import Block, Labels, Table, Value
 
-PAGE = f"background:{PAPER};color:{INK};padding:8px 10px;font-size:14px;overflow-x:auto"
+PAGE = "padding:8px 10px;font-size:14px;overflow-x:auto"
 _PANELS = "display:flex;flex-wrap:wrap;width:fit-content;gap:8px 14px;margin-top:8px"
 _TABLE = (
-    f"border-collapse:collapse;margin:0;border:none;color:{INK};font-size:14px;text-align:right;"
+    "border-collapse:collapse;margin:0;border:none;color:inherit;font-size:14px;text-align:right;"
     "font-variant-numeric:tabular-nums"
 )
-_CAPTION = f"color:{INK};caption-side:top;text-align:left;padding:0 0 2px;white-space:nowrap"
-# Every cell brings its own paper: notebook themes stripe the rows of a table.
-_CELL = "background:{};padding:2px 8px;min-width:{}ch"
-_FRAME = f";box-shadow:inset 0 0 0 2px {INK}"
-NAME = f"background:{PAPER};padding:2px 8px;font-weight:normal"
-_HATCHED = "repeating-linear-gradient(45deg,#ffffff 0 4px,#cccccc 4px 5px)"
+_CAPTION = "color:inherit;caption-side:top;text-align:left;padding:0 0 2px;white-space:nowrap"
+# Text and paper are those of the page, light or dark; notebook themes stripe the rows of a table.
+ROW = '<tr style="background:none">'
+_CELL = "padding:2px 8px;min-width:{}ch"
+_FRAME = ";box-shadow:inset 0 0 0 2px"
+NAME = "background:none;padding:2px 8px;font-weight:normal"
+_HATCHED = "repeating-linear-gradient(45deg,transparent 0 4px,rgba(128,128,128,.5) 4px 5px)"
 
 
 class Shown:
@@ -95,14 +96,14 @@ class Shown:
         if block.column_axis:
             style = f"{NAME};text-align:center;border-bottom:{axis_style(block.column_axis).css}"
             yield (
-                f'<tr>{corner}<th scope="colgroup" colspan="{len(block.column_names)}" '
+                f'{ROW}{corner}<th scope="colgroup" colspan="{len(block.column_names)}" '
                 f'style="{style}">{escape(block.column_axis)}</th></tr>'
             )
         names = "".join(
             f'<th scope="col" style="{NAME}">{escape(name)}</th>' for name in block.column_names
         )
         if any(block.column_names):
-            yield f"<tr>{corner}{names}</tr>"
+            yield f"{ROW}{corner}{names}</tr>"
 
     def _row(self, block: Block, i: int) -> str:
         axis = ""
@@ -115,13 +116,13 @@ class Shown:
         name = f'<th scope="row" style="{NAME};text-align:left">{escape(block.row_names[i])}</th>'
         lit = block.lit[i] if block.lit else [False] * len(block.rows[i])
         cells = "".join(map(self._cell, block.rows[i], lit))
-        return f"<tr>{axis}{name}{cells}</tr>"
+        return f"{ROW}{axis}{name}{cells}</tr>"
 
     def _cell(self, value: Value, lit: bool) -> str:
-        fill = PAPER
+        style = _CELL.format(self._width) + (_FRAME if lit else "")
         if isinstance(value, float):
-            fill = signed_fill(value, self._limit) if math.isfinite(value) else _HATCHED
-        style = _CELL.format(fill, self._width) + (_FRAME if lit else "")
+            fill = signed_tint(value, self._limit) if math.isfinite(value) else _HATCHED
+            style += f";background:{fill}"
         text = cell_text(value, self.decimals)
         return f'<td style="{style}">{f"<strong>{text}</strong>" if lit else text}</td>'
 

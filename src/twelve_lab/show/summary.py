@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from twelve_lab.show.show import NAME, PAGE, html_table
+from twelve_lab.show.show import NAME, PAGE, ROW, html_table
 
 if TYPE_CHECKING:
     from twelve_lab.trace.traced import Traced
@@ -43,7 +43,7 @@ def summary_html(entries: Mapping[str, Traced]) -> str:
         "".join(f'<td style="{_STYLE}">{escape(text)}</td>' for text in _row(entry))
         for entry in entries.values()
     )
-    table = html_table(_count(entries), [f"<tr>{head}</tr>"], (f"<tr>{row}</tr>" for row in rows))
+    table = html_table(_count(entries), [f"{ROW}{head}</tr>"], (f"{ROW}{row}</tr>" for row in rows))
     return f'<div style="{PAGE}">{table}</div>'
 
 

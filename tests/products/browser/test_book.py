@@ -1,6 +1,7 @@
 """The book as its readers meet it: every page in light and in dark, its links, search, explorer."""
 
 import html
+import io
 import re
 from functools import cache
 from html.parser import HTMLParser
@@ -9,10 +10,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import nbformat
+import numpy as np
 import pytest
+from matplotlib.image import imread
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from playwright.sync_api import expect
 
+from tests.course.figures import picture_of
 from tests.products.browser.conftest import ROOT, grave, watched, written
 from tools import write_book
 from tools.write_solutions import exercise_of
@@ -200,6 +204,13 @@ def test_the_reader_chooses_light_or_dark(tab, site, theme):
     ).first.click()
     assert tab.evaluate("document.documentElement.dataset.theme") == theme
     assert tab.evaluate(ground) != before
+    # The paper of a figure is that of the page, and its text the other way round.
+    figure = tab.locator(".cell_output img").first
+    dots = imread(io.BytesIO(figure.screenshot()))[..., :3].mean(-1)
+    (corner, *_), most = dots[0], np.median(dots)
+    assert (corner > 0.9, most > 0.9, dots.min() < 0.2, dots.max() > 0.8) == (
+        theme == "light", theme == "light", True, True,
+    )  # fmt: skip
     tab.goto(f"{site}/notebooks/05_masks.html")
     assert tab.evaluate("document.documentElement.dataset.theme") == theme
 
@@ -301,8 +312,7 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text("# A\n\n![b](b)\n\nInstall.\n\n| step |\n|---|\n")
     (tmp_path / "CONTRIBUTING.md").write_text("# A\n\n![b](b)\n")
     (tmp_path / "b").touch()
-    alt = {"image/png": {"alt": "A picture."}}
-    picture = new_output("display_data", {"image/png": ""}, metadata=alt)
+    picture = new_output("display_data", {"text/html": picture_of("A picture.")})
     folded = {"jupyter": {"outputs_hidden": True}}
     cells = [
         new_markdown_cell("# 04\n\n[lesson](../04_attention.ipynb)"),
@@ -327,7 +337,6 @@ def test_what_a_reader_predicts_is_folded(project, name):
     for cell in (printed, drawn):
         assert cell["tags"] == ["hide-output"]
         assert cell["mystnb"]["code_prompt_show"] == "What it prints"
-    assert drawn["mystnb"]["image"] == {"alt": "A picture."}
     assert not {"tags", "mystnb"} & set(shown)
 
 

@@ -279,8 +279,8 @@ def test_a_deck_prints_one_page_a_slide(file, tab, address, cut):
     opened_for_print(tab, f"{address}/{file}")
     printed = pikepdf.open(io.BytesIO(tab.pdf(prefer_css_page_size=True, print_background=True)))
     assert len(printed.pages) == len(steps(cut[file]))
-    pictures = [sum(piece.kind == "figure" for piece in slide.shown) for slide in cut[file].slides]
-    assert [len(page.get_images()) for page in printed.pages] == [*pictures, 0]
+    # Pictures are drawn: no page holds dots.
+    assert not any(page.get_images() for page in printed.pages)
     left, bottom, right, top = map(float, printed.pages[0].mediabox)
     assert (right - left) / (top - bottom) == pytest.approx(1280 / 720, rel=0.01)
 
