@@ -17,6 +17,7 @@ from tests.course.figures import TITLE, VOCABULARY, WORDS, figure, texts, waves
 from twelve_lab import draw
 from twelve_lab.draw import Drawing
 from twelve_lab.draw.canvas import SMALL_SIZE
+from twelve_lab.draw.faces import ROOM
 from twelve_lab.draw.storage import PER_LINE
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.palette import CURVE_STYLES, QUIET, SPOTLIGHT, axis_style
@@ -71,10 +72,13 @@ def arrows(drawing: Drawing) -> list[list[tuple[float, float]]]:
 
 
 def cell(drawing: Drawing, row: str, column: str) -> str:
-    """Read the text in the cell where a named row and a named column cross."""
+    """Read the text in the cell where a named row and a named column cross.
+
+    A name with a face beside it stands a little to the right of the middle.
+    """
     x, y = spot(drawing, column)[0], spot(drawing, row)[1]
     here = [text for text, places in spots(drawing).items() if (x, y) in
-            [(pytest.approx(a), pytest.approx(b)) for a, b in places]]  # fmt: skip
+            [(pytest.approx(a, abs=ROOM), pytest.approx(b)) for a, b in places]]  # fmt: skip
     return here[0] if here else ""
 
 

@@ -694,7 +694,7 @@ def test_errors_say_what_is_wrong(tmp_path, monkeypatch, capsys):
             new.explorer(tmp_path / "a.html")
     monkeypatch.setattr("twelve_lab.explorer.LARGEST", 50_000)
     with pytest.raises(
-        ValueError, match=r"would take \d\d,\d+ bytes, more than 50,000: trace a small"
+        ValueError, match=r"would take \d+,\d+ bytes, more than 50,000: trace a small"
     ):
         example.trace(on="cpu").explorer(tmp_path / "a.html")
     assert not (tmp_path / "a.html").exists()

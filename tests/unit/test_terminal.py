@@ -46,11 +46,11 @@ def words(text):
 def test_the_first_screen_by_hand(trace):
     lines = first_screen(trace, CONFIG).splitlines()
     assert lines[5:10] == [
-        "Each word read is looked up   Its position is added",
-        "<pad>  0.0000 0.0000 0.0000   <pad>  0.0000 1.0000 0.0000",
-        "cat    0.8200 0.1500 0.3600   cat    1.6615 0.6903 0.3622",
-        "dog    0.7000 0.2000 0.4000   dog    0.7000 1.2000 0.4000",
-        "fish   0.6000 0.3000 0.5000   fish   1.4415 0.8403 0.5022",
+        "Each word read is looked up         Its position is added",
+        "      <pad>  0.0000 0.0000 0.0000         <pad>  0.0000 1.0000 0.0000",
+        "=^.^= cat    0.8200 0.1500 0.3600   =^.^= cat    1.6615 0.6903 0.3622",
+        "U'o'U dog    0.7000 0.2000 0.4000   U'o'U dog    0.7000 1.2000 0.4000",
+        "><(o> fish   0.6000 0.3000 0.5000   ><(o> fish   1.4415 0.8403 0.5022",
     ]
     assert lines[12:18] == [
         "head 0  <pad>     cat    head 1  <pad>     cat    head 2  <pad>     cat",

@@ -15,6 +15,7 @@ from twelve_lab.show.palette import INK, PAPER, QUIET, axis_style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.patches import Patch
 
 FONT = "DejaVu Sans"
 MARGIN = 0.12
@@ -162,6 +163,11 @@ class Canvas:
         from matplotlib.lines import Line2D
 
         self._artists.append(Line2D([x], [y], marker="o", markersize=size, color=INK, zorder=3))
+
+    def patch(self, patch: Patch, low: Point, high: Point) -> None:
+        """Draw a patch of matplotlib, which lies between two corners."""
+        self._artists.append(patch)
+        self._grow(low, high)
 
     def arrow(self, start: Point, end: Point, *, width: float = 1.2) -> None:
         """Draw a straight arrow."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.faces import draw_face, name_width
 from twelve_lab.draw.grid import LINE, Cell, Grid, widen
 from twelve_lab.draw.panels import signed_paint
 from twelve_lab.draw.prose import tell
@@ -93,7 +94,7 @@ def _place(
 
     ids_left = max(grid.margin_left for grid in asked)
     table_left = ids_left + max(grid.cell_width for grid in asked) + BETWEEN + middle.margin_left
-    table_left += max(canvas.width_of(name) for name in rows.labels["vocab"]) + NAMES
+    table_left += max(name_width(canvas, name) for name in rows.labels["vocab"]) + NAMES
     vectors_left = table_left + middle.cells_width + BETWEEN
     y = 0.0
     for left, right in zip(asked, picked, strict=True):
@@ -113,7 +114,9 @@ def _name_rows(canvas: Canvas, table: Grid, rows: Table) -> float:
     x = table.left - NAMES / 2
     canvas.bracket("vocab", (x, table.top), (x, table.bottom), "left")
     names = rows.labels["vocab"]
-    for i, name in enumerate(names):
+    widths = [name_width(canvas, name) for name in names]
+    for i, (name, width) in enumerate(zip(names, widths, strict=True)):
         canvas.text(table.left - NAMES, table.row_middle(i), name, align="right")
+        draw_face(canvas, name, table.left - NAMES - width, table.row_middle(i))
     canvas.text(table.left - NAMES, table.top - LINE / 2, "vocab", align="right")
-    return NAMES + max(canvas.width_of(name) for name in names)
+    return NAMES + max(widths)

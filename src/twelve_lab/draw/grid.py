@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from twelve_lab.draw.canvas import TEXT_SIZE, Canvas
+from twelve_lab.draw.faces import ROOM, draw_face, name_width
+from twelve_lab.show.faces import FACES
 from twelve_lab.show.palette import INK, PAPER
 from twelve_lab.show.table import Block, Value
 
@@ -106,7 +108,7 @@ class Grid:
         self.cell_height = cell_height
         self.cell_width = self._needed_width() if cell_width is None else cell_width
         self.title_width = canvas.width_of(title, size, bold=True) if title else 0.0
-        self.names_width = max(canvas.width_of(name, size) for name in self.row_names)
+        self.names_width = max(name_width(canvas, name, size) for name in self.row_names)
         self.margin_top = (
             LINE * bool(title)
             + (LINE + GAP) * bool(self.column_axis)
@@ -202,6 +204,8 @@ class Grid:
             self.canvas.text(
                 self.left - GAP, self.row_middle(i), name, size=self.size, align="right"
             )
+            left = self.left - GAP - name_width(self.canvas, name, self.size)
+            draw_face(self.canvas, name, left, self.row_middle(i))
         if self.block.row_axis:
             x = self.left - self._bracket_gap
             self.canvas.bracket(self.block.row_axis, (x, self.top), (x, self.bottom), "left")
@@ -211,8 +215,14 @@ class Grid:
     def _draw_column_axis(self) -> None:
         y = self.top
         if any(self.column_names):
-            for j, name in enumerate(self.column_names):
-                self.canvas.text(self.centre(0, j)[0], y - LINE / 2, name, size=self.size)
+            widths = [name_width(self.canvas, name, self.size) for name in self.column_names]
+            for j, (name, width) in enumerate(zip(self.column_names, widths, strict=True)):
+                x = self.centre(0, j)[0]
+                # No column is made wider for a face.
+                if name in FACES and max(widths) <= self.cell_width:
+                    draw_face(self.canvas, name, x - width / 2, y - LINE / 2)
+                    x += ROOM / 2
+                self.canvas.text(x, y - LINE / 2, name, size=self.size)
             y -= LINE
         if self.column_axis:
             y -= 0.08

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.faces import name_width
 from twelve_lab.draw.grid import GAP, LINE, Grid
 from twelve_lab.draw.panels import signed_paint
 from twelve_lab.draw.prose import capital, index_name, listed, plural, tell
@@ -257,7 +258,7 @@ class _Sheet:
         numbers = numbers[numbers.isfinite()].tolist()
         self.paint = signed_paint(max(map(abs, numbers)))
         self.cell = max(canvas.width_of(format_number(number)) for number in numbers) + 0.08
-        self.names = max(map(canvas.width_of, run.keys)) + 2 * GAP
+        self.names = max(name_width(canvas, key) for key in run.keys) + 2 * GAP
         # A query and an answer of one number each have room beside the keys.
         self.beside = len(first.query) == len(first.context) == 1
         self.left = self._columns(len(first.query), len(first.context))

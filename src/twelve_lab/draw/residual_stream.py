@@ -10,10 +10,12 @@ import torch
 
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.faces import ROOM, draw_face
 from twelve_lab.draw.grid import LINE, Grid, Paint, bare
 from twelve_lab.draw.panels import MAX_WIDTH, signed_paint
 from twelve_lab.draw.prose import capital, tell
 from twelve_lab.draw.stream_reader import Column, Stream, StreamReader, Sublayer
+from twelve_lab.show.faces import FACES
 from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.palette import INK, SHADE, SPOTLIGHT
 from twelve_lab.show.table import Labels, Table
@@ -154,7 +156,9 @@ class _Painter:
         size = x + self.width - self.beyond - ground[0], self.height + 2 * BAND + LINE
         self.canvas.box(*ground, *size, fill=SHADE, line=0)
         head = self.box - LINE / 2 - PADDING / 2
-        self.canvas.text(x, head, self.lane.heading, size=12, align="left", bold=True)
+        draw_face(self.canvas, self.lane.heading, x, head)
+        indent = ROOM if self.lane.heading in FACES else 0.0
+        self.canvas.text(x + indent, head, self.lane.heading, size=12, align="left", bold=True)
         self.start.draw_cells_at(left, self.top)
         self._label(self.lane.start.label, left)
         for part in self.lane.sublayers:

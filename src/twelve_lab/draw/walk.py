@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.faces import BESIDE, draw_face
 from twelve_lab.draw.grid import LINE, Grid, bare, widen
 from twelve_lab.draw.panels import signed_paint
 from twelve_lab.draw.prose import tell
@@ -217,5 +218,7 @@ def _draw_prediction(
             grid.frame(position, token)
             y = grid.row_middle(position)
             canvas.arrow((logits.right + 0.07, y), (x - 0.05, y))
-            canvas.text(x, y, vocabulary[token], size=SIZE, align="left", bold=True)
+            word = vocabulary[token]
+            canvas.text(x, y, word, size=SIZE, align="left", bold=True)
+            draw_face(canvas, word, x + canvas.width_of(word, SIZE, bold=True) + BESIDE, y)
     canvas.text(x, logits.top - LINE * 0.6, "says", size=SIZE, align="left", bold=True)

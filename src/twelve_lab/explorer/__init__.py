@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twelve_lab.explorer.program import Program
+from twelve_lab.show.faces import symbols
 from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL
 from twelve_lab.show.table import Labels
 
@@ -80,6 +81,7 @@ def page(
         ("/*STYLE*/", _read("page.css")),
         ("/*SCRIPT*/", _script(SCRIPTS)),
         ("/*DATA*/", packed),
+        ("<!--FACES-->", symbols()),
     ):
         text = text.replace(mark, content)
     if len(text.encode()) > LARGEST:

@@ -78,6 +78,19 @@ const wordAt = (tensor, axis, index) => {
   return wordOf(state.engine.values[at(words, batch, index[axis])], words, index[axis]);
 };
 
+// The drawing of a word, for whoever sees it; "" for a word that has none.
+const faceOf = (word) => {
+  if (!byId(`face-${word}`)) return "";
+  const parts = ["svg", "use"].map((tag) =>
+    document.createElementNS("http://www.w3.org/2000/svg", tag),
+  );
+  parts[0].setAttribute("class", "face");
+  parts[0].setAttribute("aria-hidden", "true");
+  parts[1].setAttribute("href", `#face-${word}`);
+  parts[0].append(parts[1]);
+  return parts[0];
+};
+
 // "self_attention.weights, head 0, query dog, key fish": for people; the trace's own name beside it.
 const spoken = (place) => {
   const tensor = tensorOf(place);
@@ -265,7 +278,8 @@ const headsOf = (tensor) => {
 const headWord = (scope, tensor, axis, index) => {
   const node = make("th", { scope });
   onDraw(() => {
-    node.textContent = wordAt(tensor, axis, index);
+    const word = wordAt(tensor, axis, index);
+    if (node.textContent !== word) node.replaceChildren(faceOf(word), word);
   });
   return node;
 };
@@ -334,10 +348,12 @@ const wordChoice = (place, side, position, label) => {
     node.append(make("option", { value: id }, wordOf(id, side, position)));
   }
   node.addEventListener("change", () => change(place, Number(node.value)));
+  const face = make("span");
   onDraw(() => {
     node.value = shown()[place];
+    face.replaceChildren(faceOf(data.vocab[shown()[place]]));
   });
-  return node;
+  return make("span", { class: "word" }, face, node);
 };
 
 const PANELS = {
@@ -497,7 +513,7 @@ const PANELS = {
           const row = make(
             "div",
             { class: "chances" },
-            make("span", {}, data.vocab[id]),
+            make("span", {}, faceOf(data.vocab[id]), data.vocab[id]),
             track,
             share,
             mark,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from twelve_lab import example
+from twelve_lab.show.faces import COLUMNS, LINES
 from twelve_lab.show.format import format_number
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table
@@ -58,7 +59,7 @@ def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = P
 
 
 def _vectors(title: str, entry: Traced, terminal: Terminal) -> list[str]:
-    """Write one row for each word, under a title."""
+    """Write one row for each word, with its face, under a title."""
     words = [word for sentence in example.words[entry.axes[1]] for word in sentence]
     stub = max(map(len, words))
     rows = [[format_number(value) for value in row] for row in entry.value.flatten(0, 1).tolist()]
@@ -67,7 +68,8 @@ def _vectors(title: str, entry: Traced, terminal: Terminal) -> list[str]:
     lines = [terminal.bold(title)]
     for word, row in zip(words, rows, strict=True):
         numbers = "".join(f" {text:>{cell}}" for text in row)
-        lines.append(f"{word:<{stub}} " + terminal.shade(numbers, limit))
+        face = f"{LINES.get(word, ''):<{COLUMNS}}"
+        lines.append(f"{face} {word:<{stub}} " + terminal.shade(numbers, limit))
     return lines
 
 

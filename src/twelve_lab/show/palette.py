@@ -63,6 +63,10 @@ CURVE_STYLES = (
     ("#9c4a7c", "longdash"), ("#6b6b6b", "dashdotdot"),
 )  # fmt: skip
 
+# Cat, dog and fish: the outline is seen on white paper, the coats on dark paper and on white.
+FACE_INK = "#33302c"
+COATS = {"cat": "#f2b544", "dog": "#f3dcb8", "ears": "#c98a4b", "fish": "#7cc3ee"}
+
 # The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
 _NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
 _POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))

@@ -612,6 +612,24 @@ def test_a_change_is_said_aloud(walk, tab):
 # --- other pages ---
 
 
+def test_each_word_stands_beside_its_face_and_another_word_beside_another(walk, tab):
+    opened(tab, walk)
+    first = tab.locator("#words .token").nth(1)
+    faces = "e => [...e.querySelectorAll('use')].map(use => use.getAttribute('href'))"
+    assert first.evaluate(faces) == ["#face-cat"]
+    assert tab.locator("#words .token").nth(0).evaluate(faces) == []
+    heads = tab.locator("#encoder thead").nth(0)
+    assert heads.evaluate(faces) == ["#face-cat"] * 3
+    assert heads.locator(".face").first.bounding_box()["width"] > 10
+    first.locator("select").select_option(label="fish")
+    assert first.evaluate(faces) == ["#face-fish"]
+    assert heads.evaluate(faces) == ["#face-fish"] * 3
+    assert heads.locator("th", has_text="fish").count() == 3
+    assert set(tab.locator("#prediction").evaluate(faces)) == {
+        f"#face-{word}" for word in ("cat", "dog", "fish")
+    }
+
+
 def test_words_and_titles_that_look_like_markup_stay_text(tmp_path, tab):
     word = "<img src=x onerror=document.title='broken'>"
     title = "<script>document.title='broken'</script>"
