@@ -1,4 +1,4 @@
-"""Opens the first notebook in JupyterLab, and says in one line what to do there.
+"""Opens the first notebook in JupyterLab, or the one to go on with, and says what to do there.
 
 Usage: python -m tools.open_lab [more words for `jupyter lab`, such as --port 9000]
 """
@@ -14,13 +14,16 @@ FIRST = "notebooks/00_start_here.ipynb"
 SETTINGS = ROOT / "tools" / "jupyterlab"
 
 
-def options(platform: str, environment: Mapping[str, str], root: bool) -> list[str]:
+def options(
+    platform: str, environment: Mapping[str, str], root: bool, notebook: str = FIRST
+) -> list[str]:
     """Choose the options of JupyterLab for this machine.
 
     Args:
         platform: As `sys.platform` has it.
         environment: The variables of the shell.
         root: Whether the user is root, who in a container may be the only one.
+        notebook: What opens.
 
     Returns:
         Words of its command line.
@@ -33,7 +36,7 @@ def options(platform: str, environment: Mapping[str, str], root: bool) -> list[s
         "--KernelManager.transport_encryption=auto",
         f"--ServerApp.root_dir={ROOT}",
         f"--LabApp.app_settings_dir={SETTINGS}",
-        f"--LabApp.default_url=/lab/tree/{FIRST}",
+        f"--LabApp.default_url=/lab/tree/{notebook}",
         *(["--no-browser"] if away or (platform == "linux" and not screen) else []),
         *(["--allow-root"] if root else []),
     ]
@@ -51,17 +54,44 @@ def moved(asked: int, port: int) -> str | None:
     )
 
 
-def next_step(opens: bool, address: str) -> str:
+def resumed(folder: Path) -> tuple[str, str]:
+    """Find the notebook to go on with, and say why.
+
+    Args:
+        folder: The notebooks, and the progress.json that may be beside them.
+
+    Returns:
+        Its path from the root of the project, and what is solved so far, or nothing.
+    """
+    if not (folder / "progress.json").exists():
+        return FIRST, ""
+    # The exercises are loaded, and torch with them: only for whoever has solved some.
+    from twelve_lab.check.progress import standing
+
+    try:
+        found = standing(folder)
+    except (ValueError, OSError):
+        return FIRST, ""
+    if found is None:
+        return FIRST, ""
+    return found.next.step.notebook if found.next else FIRST, found.text + " "
+
+
+def next_step(opens: bool, address: str, notebook: str = FIRST, solved: str = "") -> str:
     """Say in one line what to do next.
 
     Args:
         opens: Whether a browser opens by itself.
         address: Of the notebook, with the token that lets the reader in.
+        notebook: What opens.
+        solved: What was solved before.
     """
-    first = "Notebook 00 opens in your browser:" if opens else "Open notebook 00 in a browser:"
+    number = Path(notebook).name[:2]
+    opening = f"Notebook {number} opens in your browser:"
+    first = opening if opens else f"Open notebook {number} in a browser:"
     return (
-        f"{first} press Shift+Enter in each cell, from the top. Ctrl+C here, then y, stops it. "
-        f"{address}"
+        f"{solved}{first} press Shift+Enter in each cell, from the top. Ctrl+C here, then y, "
+        f"stops it. {address}"
     )
 
 
@@ -91,7 +121,8 @@ def main(arguments: Sequence[str]) -> int:
     if set(arguments) & {"-h", "--help", "--help-all", "--version"}:
         LabApp.launch_instance(arguments)  # prints, and leaves
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    words = [*options(sys.platform, os.environ, root), *arguments]
+    notebook, solved = resumed(ROOT / "notebooks")
+    words = [*options(sys.platform, os.environ, root, notebook), *arguments]
     try:
         server = LabApp.initialize_server(words)
     except OSError as error:
@@ -99,7 +130,10 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     usual = os.environ.get(server.port_env, server.port_default_value)
     asked = int(server.config.ServerApp.get("port", usual))
-    lines = [moved(asked, server.port), next_step(server.open_browser, server.public_url)]
+    lines = [
+        moved(asked, server.port),
+        next_step(server.open_browser, server.public_url, notebook, solved),
+    ]
     # The loop calls in turn: it listens by then.
     server.io_loop.add_callback(print, *filter(None, lines), sep="\n", flush=True)
     # Else the server prints seven lines about its address, after ours.

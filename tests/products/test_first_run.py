@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 import jupyterlab
+import nbformat
 import pytest
 from jupyterlab.labapp import LabApp
 
@@ -183,6 +184,53 @@ def test_one_line_says_what_to_do_next():
         assert "Shift+Enter" in line and "Ctrl+C" in line and "\n" not in line
         assert line.endswith(" http://localhost:8888/lab?token=1")
         assert line.startswith("Notebook 00 opens" if opens else "Open notebook 00")
+
+
+def noted(folder, **solved):
+    """A folder with two lessons, and with what is noted of their exercises."""
+    for name, ids in (("04_attention", ["04-one", "04-two"]), ("05_masks", ["05-one"])):
+        cells = [nbformat.v4.new_code_cell(f'check("{id}", ...)') for id in ids]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
+    rows = {
+        id.replace("_", "-").removeprefix("x"): {
+            "solved": day and f"{day}T00:00:00+00:00", "wrong answers": 0, "mistakes": []
+        }
+        for id, day in solved.items()
+    }  # fmt: skip
+    content = {"version": "0.1.0", "exercises": rows}
+    (folder / "progress.json").write_text(json.dumps(content), encoding="utf-8")
+    return open_lab.resumed(folder)
+
+
+ATTENTION, MASKS = "notebooks/04_attention.ipynb", "notebooks/05_masks.ipynb"
+
+
+@pytest.mark.parametrize(
+    ("solved", "notebook", "words"),
+    [
+        ({"x04_one": "2026-01-01"}, ATTENTION,
+         "1 of the 3 exercises of the lessons; next is 04-two"),
+        ({"x04_two": "2026-01-01"}, MASKS, "1 of the 3 exercises of the lessons; next is 05-one"),
+        ({"x05_one": "2026-01-01"}, ATTENTION, "next is 04-one"),
+        # What was done last leads on, not what stands furthest behind.
+        ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "next is 04-two"),
+        ({"x04_one": "2026-01-01", "x04_two": "2026-01-01", "x05_one": "2026-01-01"},
+         open_lab.FIRST, "3 of the 3 exercises of the lessons; that is all of them"),
+    ],
+)  # fmt: skip
+def test_whoever_has_solved_something_goes_on_from_there(tmp_path, solved, notebook, words):
+    opened, said = noted(tmp_path, **solved)
+    assert opened == notebook and said.startswith("Solved so far: ") and f"{words}. " in said
+    assert f"/lab/tree/{notebook}" in "".join(open_lab.options("linux", {}, False, opened))
+    line = open_lab.next_step(True, "http://localhost", opened, said)
+    assert f". Notebook {Path(notebook).name[:2]} opens in your browser: press" in line
+
+
+def test_whoever_has_solved_nothing_begins_at_the_beginning(tmp_path):
+    assert open_lab.resumed(tmp_path) == (open_lab.FIRST, "")
+    assert noted(tmp_path, x04_one=None) == (open_lab.FIRST, "")
+    (tmp_path / "progress.json").write_text("[]", encoding="utf-8")
+    assert open_lab.resumed(tmp_path) == (open_lab.FIRST, "")
 
 
 def test_another_port_than_the_wanted_one_is_told():

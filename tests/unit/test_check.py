@@ -5,7 +5,9 @@ import math
 import re
 import sys
 import warnings
+from types import SimpleNamespace
 
+import IPython
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,9 +28,12 @@ from twelve_lab.check import (
 )
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak
+from twelve_lab.check.reply import as_card, as_text
 from twelve_lab.check.stages import Submission, probed
 from twelve_lab.check.wording import apart
 from twelve_lab.course import find_step
+from twelve_lab.show.faces import HAPPY, picture
+from twelve_lab.show.palette import AXIS_STYLES, PAPER, contrast
 
 TO_WRITE = {id: at for id, at in EXERCISES.items() if isinstance(at, Task)}
 TO_PREDICT = {id: at for id, at in EXERCISES.items() if isinstance(at, Question)}
@@ -637,6 +642,51 @@ def test_a_wrong_answer_is_told_in_words_and_raises(capsys):
     assert max(map(len, out.splitlines())) <= 88
     assert MISTAKES["split-view"].sentence in out.replace("\n", " ")
     assert err == ""
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Be in a notebook: what is displayed there is kept."""
+    displayed = []
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel="one"))
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: displayed.append(data))
+    return displayed
+
+
+def test_in_a_notebook_a_right_answer_has_a_face_and_its_text_is_that_of_a_terminal(shown, capsys):
+    check("06-split-heads", split)
+    assert capsys.readouterr().out == ""
+    (data,) = shown
+    assert data["text/plain"] == as_text(
+        "✓ 06-split-heads: right.", "Every case gives the numbers that are due."
+    )
+    assert picture(HAPPY, 44) in data["text/html"]
+    assert "<b>✓ 06-split-heads: right.</b>" in data["text/html"]
+    cases = TASKS["split_heads"].cases()
+    assert f"Held in {len(cases)} cases: {'; '.join(cases)}." in data["text/html"]
+
+
+def test_in_a_notebook_what_was_done_wrong_leads_and_nothing_smiles(shown):
+    with pytest.raises(WrongAnswer):
+        check("06-split-heads", MISTAKES["split-view"].wrong)
+    (data,) = shown
+    assert data["text/plain"].startswith("✗ 06-split-heads: not yet right. You cut the heads")
+    assert "<svg" not in data["text/html"]
+    assert re.search(r"<b>You cut the heads[^<]* of every word:</b> view as", data["text/html"])
+
+
+def test_a_blank_is_plain_in_a_notebook_too(shown, capsys):
+    check("06-split-heads", ...)
+    assert shown == [] and capsys.readouterr().out.startswith("○ 06-split-heads: Not started yet")
+
+
+def test_a_card_takes_letters_and_ground_from_its_page_and_code_as_text():
+    drawn = as_card("✗ id:", 'A: Your x < 3 & "y". Then: more', "A note.", ok=False)
+    bold = "<b>A: Your x &lt; 3 &amp; &quot;y&quot;.</b>"
+    assert f"{bold} Then: more<br><small>A note.</small>" in drawn
+    assert not re.search(r"[;\"](background|color|animation)", drawn)
+    for edge in (AXIS_STYLES["head"].colour, AXIS_STYLES["d_k"].colour):
+        assert min(contrast(edge, PAPER), contrast(edge, "#17181a")) >= 3
 
 
 def test_the_traceback_is_one_line(capsys):

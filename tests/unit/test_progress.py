@@ -3,12 +3,25 @@
 import json
 import threading
 from importlib.metadata import version
+from pathlib import Path
 
+import nbformat
 import pytest
 
+from tools.write_solutions import exercise_of
 from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check
-from twelve_lab.check.progress import FILE, VARIABLE, begin, note, read, report
+from twelve_lab.check.progress import (
+    FILE,
+    VARIABLE,
+    begin,
+    note,
+    onward,
+    read,
+    report,
+    standing,
+)
 from twelve_lab.cli import main
+from twelve_lab.course import find_step
 
 VIEW = MISTAKES["split-view"].wrong
 
@@ -230,6 +243,30 @@ def test_what_another_version_knew_is_named(folder):
     content = {"version": "0.0.1", "exercises": {"99-nothing": row}}
     (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
     assert report([folder]).endswith("Of another version of the course: 99-nothing")
+
+
+def test_a_right_answer_says_how_far_one_has_come_and_what_is_next(folder):
+    cells = "".join(
+        f'check(\\"{id}\\", x) ' for id in ("06-scores-shape", "06-split-heads", "06-merge-heads")
+    )
+    (folder / "06_multi_head_attention.ipynb").write_text(cells, encoding="utf-8")
+    assert onward() == "" and standing(folder) is None
+    check("06-split-heads", split)
+    assert onward() == (
+        "Solved so far: 1 of the 3 exercises of the lessons; next is 06-merge-heads."
+    )
+    (folder / FILE).write_text("[]", encoding="utf-8")
+    assert onward() == ""
+
+
+def test_every_exercise_of_a_lesson_is_found_in_its_notebook(folder):
+    lessons = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+    for path in lessons:
+        (folder / path.name).write_bytes(path.read_bytes())
+    cells = [cell for path in lessons for cell in nbformat.read(path, as_version=4).cells]
+    ids = [id for cell in cells if (id := exercise_of(cell, "check"))]
+    note(ids[0], "ok", None)
+    assert standing(folder) == (1, len(ids), (ids[1], find_step(ids[1][:2])))
 
 
 def test_the_command_prints_the_report(folder, capsys):

@@ -3,7 +3,6 @@
 import difflib
 import io
 import os
-import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -22,7 +21,8 @@ from twelve_lab.check.catalogue import (
 )
 from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcomes
 from twelve_lab.check.gradients import gradient
-from twelve_lab.check.progress import note
+from twelve_lab.check.progress import note, onward
+from twelve_lab.check.reply import as_text, reply
 from twelve_lab.check.stages import Submission
 from twelve_lab.course import find_step
 from twelve_lab.exercises.declare import Question, Task
@@ -51,6 +51,7 @@ class Verdict:
         mistake: Id of the mistake, where it is a known one.
         message: One or two sentences for the learner.
         note: What could be nicer about an answer that is right, and what it warned of.
+        proved: What an answer that is right was held against.
     """
 
     ok: bool
@@ -58,6 +59,7 @@ class Verdict:
     mistake: str | None
     message: str
     note: str = ""
+    proved: str = ""
 
 
 class WrongAnswer(Exception):
@@ -122,19 +124,16 @@ def check(id: str, answer: Any) -> None:
     verdict = diagnose(id, answer)
     note(id, verdict.kind, verdict.mistake)
     if verdict.ok:
-        _say(f"✓ {id}: right. {verdict.message}", verdict.note)
+        said = f"✓ {id}: right."
+        reply(said, verdict.message, verdict.note, ok=True, more=(verdict.proved, onward()))
         return
     blank = verdict.kind == "not started"
-    opening = f"{'○' if blank else '✗'} {id}: {'' if blank else 'not yet right. '}"
-    _say(f"{opening}{verdict.message}", verdict.note)
+    if blank:
+        print(as_text(f"○ {id}:", verdict.message, verdict.note))
+    else:
+        reply(f"✗ {id}: not yet right.", verdict.message, verdict.note, ok=False)
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
         raise WrongAnswer(f"{id} is not yet right ({verdict.mistake or verdict.kind}).") from None
-
-
-def _say(*texts: str) -> None:
-    """Print in lines of a page's width: a notebook breaks longer ones within words."""
-    for text in filter(None, texts):
-        print(textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False))
 
 
 def _predicted(question: Question, given: Any) -> Verdict:
@@ -176,9 +175,10 @@ def _verdict(task: Task, function: Callable[..., Any]) -> Verdict:
         message = gradient(Submission(task, function, run, expected(task, by_gradient=True)))
     if message:
         return _named(submission, "gradient", message)
-    return Verdict(
-        True, "ok", None, "Every case gives the numbers that are due.", _note(submission)
-    )
+    cases = [one.case for one in submission.expected]
+    proved = f"Held in {len(cases)} case{'s' * (len(cases) > 1)}: {'; '.join(cases)}."
+    message = "Every case gives the numbers that are due."
+    return Verdict(True, "ok", None, message, _note(submission), proved)
 
 
 def _named(submission: Submission, kind: str, message: str) -> Verdict:

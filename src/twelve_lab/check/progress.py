@@ -9,22 +9,52 @@ and compared.
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from twelve_lab.check.catalogue import EXERCISES
-from twelve_lab.course import STEPS
+from twelve_lab.course import STEPS, Step
 
 FILE = "progress.json"
+# As it stands in the file of a notebook.
+_CHECK = re.compile(r'\bcheck\(\\"([\w-]+)\\"')
 VARIABLE = "TWELVE_PROGRESS"
 # A workshop is noted with the lessons, in the folder above its own.
 WORKSHOP = "workshop"
+
+
+class Asked(NamedTuple):
+    """An exercise of a lesson."""
+
+    id: str
+    step: Step
+
+
+class Standing(NamedTuple):
+    """How far a learner has come in the lessons.
+
+    Attributes:
+        solved: How many of their exercises.
+        of: How many there are.
+        next: The one to go on with; None where all are solved.
+    """
+
+    solved: int
+    of: int
+    next: Asked | None
+
+    @property
+    def text(self) -> str:
+        """Put it into words."""
+        ahead = f"next is {self.next.id}" if self.next else "that is all of them"
+        return f"Solved so far: {self.solved} of the {self.of} exercises of the lessons; {ahead}."
 
 
 def begin(folder: Path) -> bool:
@@ -99,6 +129,47 @@ def _kept() -> Path | None:
     begins = wanted and Path(wanted).resolve() == folder
     kept = begins or (folder / FILE).exists()
     return folder / FILE if kept and wanted != "" else None
+
+
+def standing(folder: Path) -> Standing | None:
+    """Say how far a learner has come in the lessons, and which exercise is next.
+
+    The next one is the first that is open behind the one solved last, or else the first of all.
+
+    Args:
+        folder: The notebooks, and the progress.json beside them.
+
+    Returns:
+        None where none of their exercises is solved yet.
+
+    Raises:
+        ValueError: If the progress.json does not hold what `check` writes.
+        OSError: If something cannot be read.
+    """
+    path = folder / FILE
+    rows = read(path)["exercises"] if path.exists() else {}
+    asked = [
+        Asked(id, step)
+        for step in STEPS
+        if (lesson := folder / Path(step.notebook).name).exists()
+        for id in dict.fromkeys(_CHECK.findall(lesson.read_text(encoding="utf-8")))
+    ]
+    solved = [at for at, one in enumerate(asked) if _is_solved(rows, one.id)]
+    if not solved:
+        return None
+    last = max(solved, key=lambda at: (rows[asked[at].id]["solved"], at))
+    in_turn = (asked[at] for at in (*range(last, len(asked)), *range(last)) if at not in solved)
+    return Standing(len(solved), len(asked), next(in_turn, None))
+
+
+def onward() -> str:
+    """Say what is solved and what is next, where a progress.json is kept."""
+    path = _kept()
+    try:
+        found = standing(path.parent) if path else None
+    except (OSError, ValueError):
+        return ""  # it has been told when the answer was noted
+    return found.text if found else ""
 
 
 def report(paths: Iterable[Path]) -> str:
