@@ -23,6 +23,7 @@ from myst_parser.mdit_to_docutils.base import default_slugify
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab import cli
 from twelve_lab.course import STEPS, workshops_of
+from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
@@ -148,6 +149,7 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     shutil.copytree(root / "src" / "twelve", folder / "src" / "twelve")
     for picture in (root / "docs").glob("*.svg"):
         _put(folder / "docs" / picture.name, picture.read_bytes())
+    _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
     for name, content in downloads(root).items():
         _put(folder / "downloads" / name, content)

@@ -1,7 +1,14 @@
 // Whoever comes from the search is led to where the words stand: to the first piece of text that
 // holds them as one phrase, else most of them. The page of the search leaves its words behind.
 const TERMS = "sphinx_highlight_terms";
-const words = (localStorage.getItem(TERMS) || "").split(/\s+/).filter(Boolean);
+const terms = () => {
+  try {
+    return localStorage.getItem(TERMS) || "";
+  } catch {
+    return ""; // a browser may keep nothing
+  }
+};
+const words = terms().split(/\s+/).filter(Boolean);
 
 function score(piece) {
   const text = piece.textContent.toLowerCase();

@@ -1,0 +1,105 @@
+// What this reader has read: kept in this browser and nowhere else. A lesson or workshop is marked
+// when its end comes into view, or by the button there; the marks stand in the list of pages.
+{
+  const KEY = "twelve-numbers-read";
+  const root = new URL(document.documentElement.dataset.content_root || "./", location.href);
+  const make = (tag, attributes, ...children) => {
+    const node = Object.assign(document.createElement(tag), attributes);
+    node.append(...children);
+    return node;
+  };
+
+  // The marks: true is read, false is said to be unread, which no end changes any more. Null where
+  // the browser keeps none.
+  const kept = () => {
+    try {
+      return new Map(Object.entries(JSON.parse(localStorage.getItem(KEY)) ?? {}));
+    } catch (error) {
+      return error instanceof SyntaxError ? new Map() : null;
+    }
+  };
+
+  // "notebooks/04_attention": the name under which a page is marked, or nothing.
+  const nameOf = (address) =>
+    address.startsWith(root.href) &&
+    address.slice(root.href.length).match(/^(notebooks\/[\w/]+)\.html/)?.[1];
+
+  addEventListener("DOMContentLoaded", () => {
+    const read = kept();
+    if (!read) return;
+    const here = nameOf(location.href);
+    const listed = [...document.querySelectorAll(".bd-sidebar-primary .bd-links a")]
+      .map((link) => ({ link, name: nameOf(link.href), title: link.textContent.trim() }))
+      .filter(({ name }) => name);
+    const lessons = listed.filter(({ name }) => !name.includes("/workshop/"));
+    const isHome = /^(index\.html)?([#?].*)?$/.test(location.href.slice(root.href.length));
+    const inText = isHome ? [...document.querySelectorAll("article a")] : [];
+    const ticked = [
+      ...listed,
+      ...inText
+        .filter((link) => link.textContent.trim())
+        .map((link) => ({ link, name: nameOf(link.href) }))
+        .filter(({ name }) => name),
+    ];
+
+    const button = make("button", { type: "button" });
+    const said = make("span", { role: "status" });
+    const bar = make("div", { className: "reading d-print-none" });
+
+    // The first lesson behind this one that is still to be read, else the first of all.
+    const next = () => {
+      const at = lessons.findIndex(({ name }) => name === here?.replace("/workshop", ""));
+      const open = ({ name }) => !read.get(name);
+      return lessons.slice(at + 1).find(open) ?? lessons.find(open);
+    };
+
+    const draw = () => {
+      for (const { link, name } of ticked) {
+        link.querySelector(".tick")?.remove();
+        if (!read.get(name)) continue;
+        const sign = make("span", {}, "✓");
+        sign.setAttribute("role", "img");
+        sign.setAttribute("aria-label", "read");
+        link.append(make("span", { className: "tick" }, " ", sign));
+      }
+      const count = lessons.filter(({ name }) => read.get(name)).length;
+      const found = next();
+      const onward = found
+        ? ["Next unread: ", make("a", { href: found.link.href }, found.title), "."]
+        : ["That is the whole course."];
+      said.replaceChildren(`${count} of ${lessons.length} lessons read. `, ...onward);
+      const isRead = read.get(here) === true;
+      button.textContent = here ? `Mark as ${isRead ? "unread" : "read"}` : "Forget";
+      bar.classList.toggle("done", here ? isRead : !found);
+      bar.hidden = !here && !count;
+    };
+
+    const keep = () => {
+      draw();
+      try {
+        localStorage.setItem(KEY, JSON.stringify(Object.fromEntries(read)));
+      } catch {
+        // The browser has no room left: the marks stay until the page is left.
+      }
+    };
+
+    button.addEventListener("click", () => {
+      if (!here) read.clear();
+      else read.set(here, !read.get(here));
+      keep();
+    });
+    bar.append(said, button);
+    draw();
+    if (here) {
+      document.querySelector("article").append(bar);
+      const end = new IntersectionObserver((seen) => {
+        if (!seen.some(({ isIntersecting }) => isIntersecting)) return;
+        end.disconnect();
+        if (read.has(here)) return;
+        read.set(here, true);
+        keep();
+      });
+      end.observe(bar);
+    } else if (isHome) document.querySelector("article h1 ~ p")?.after(bar);
+  });
+}
