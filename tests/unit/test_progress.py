@@ -255,6 +255,7 @@ def test_a_right_answer_says_how_far_one_has_come_and_what_is_next(folder):
     assert onward() == (
         "Solved so far: 1 of the 3 exercises of the lessons; next is 06-merge-heads."
     )
+    assert report([folder]).endswith(f"\n{onward()}")
     (folder / FILE).write_text("[]", encoding="utf-8")
     assert onward() == ""
 

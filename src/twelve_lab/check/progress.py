@@ -187,7 +187,10 @@ def report(paths: Iterable[Path]) -> str:
         if not path.exists():
             raise ValueError(f"there is no {path}: the first answer in `make lab` begins one")
     found = {path: read(path) for path in files}
-    return _one(*found.values()) if len(found) == 1 else _class(found)
+    if len(found) != 1:
+        return _class(found)
+    ahead = standing(files[0].parent)
+    return _one(found[files[0]]) + (f"\n{ahead.text}" if ahead else "")
 
 
 def _one(content: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from twelve_lab.draw.canvas import TEXT_SIZE, Canvas
-from twelve_lab.draw.faces import ROOM, draw_face, name_width
+from twelve_lab.draw.faces import ROOM, draw_face, name_width, word_of
 from twelve_lab.show.faces import FACES
 from twelve_lab.show.palette import INK, PAPER
 from twelve_lab.show.table import Block, Value
@@ -219,7 +219,7 @@ class Grid:
             for j, (name, width) in enumerate(zip(self.column_names, widths, strict=True)):
                 x = self.centre(0, j)[0]
                 # No column is made wider for a face.
-                if name in FACES and max(widths) <= self.cell_width:
+                if word_of(name) in FACES and max(widths) <= self.cell_width:
                     draw_face(self.canvas, name, x - width / 2, y - LINE / 2)
                     x += ROOM / 2
                 self.canvas.text(x, y - LINE / 2, name, size=self.size)
