@@ -55,7 +55,8 @@ def as_card(
     lines += [f"<small>{html.escape(part)}</small>" for part in (note, *more) if part]
     style = _CARD.format(quiet=QUIET, edge=_RIGHT if ok else _WRONG)
     face = f'<div style="flex:none">{picture(HAPPY, FACE)}</div>' if ok else ""
-    return f'<div style="{style}">{face}<div>{"<br>".join(lines)}</div></div>'
+    # No div: the book takes the room from the sides of one.
+    return f'<section class="reply" style="{style}">{face}<div>{"<br>".join(lines)}</div></section>'
 
 
 def reply(
