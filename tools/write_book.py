@@ -20,6 +20,7 @@ from pathlib import Path
 import nbformat
 from myst_parser.mdit_to_docutils.base import default_slugify
 
+from tools import papers, write_home
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab import cli
 from twelve_lab.course import STEPS, workshops_of
@@ -89,8 +90,9 @@ INSTRUMENT = """# {title}
 PLAY = {"To play with": ["docs/spot_the_bug"]}
 # Between the course, what there is to play with, and these stand the workshops.
 CHAPTERS = {
-    "To look up": [
-        "docs/glossary", "Coverage <docs/coverage>", "docs/troubleshooting", "reference/index",
+    "Reference": [
+        "Layers and instruments <reference/index>", "docs/glossary", "Coverage <docs/coverage>",
+        "docs/troubleshooting",
     ],
     "To teach": ["docs/teaching"],
     "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes"],
@@ -119,6 +121,8 @@ LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model"></ifr
 
 <a href="walk.html">The same on a page of its own</a>. The course begins here:
 [00 Start here]({STEPS[0].notebook})."""
+# Of the README a reader of the book needs no map of the project's files, and no film of the page.
+UNREAD = re.compile(r"^## The tree\n.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S)
 PREDICTED = {
     "tags": ["hide-output"],
     "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
@@ -170,7 +174,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         ValueError: If a page leads to what is no file of the project.
     """
     readme = PICTURE.sub(r"![\2](\1)", (root / "README.md").read_text(encoding="utf-8"))
-    readme = _relinked(readme, "README.md", root)
+    readme = UNREAD.sub("", _relinked(readme, "README.md", root))
     chapters = _parts(root)
     if bound:
         chapters["The course"].insert(0, "course")
@@ -178,7 +182,10 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
         yield "course.md", readme.replace("# Twelve Numbers", "# Overview", 1)
     else:
-        yield "index.md", _home(readme) + _chapters(chapters)
+        home, overview = _home(readme)
+        chapters["About"] = ["overview", *chapters["About"]]
+        yield "index.md", home + _chapters(chapters)
+        yield "overview.md", overview
     for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
@@ -187,7 +194,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         notebook = _with_solutions(nbformat.read(root / name, as_version=4))
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
-                cell.source = _relinked(cell.source, name, root)
+                cell.source = papers.linked(_relinked(cell.source, name, root))
         notebook.cells[0].source += "\n\n" + _along(name)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         code[0].metadata |= IMPORTS
@@ -198,11 +205,18 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     yield from _reference(bound=bound)
 
 
-def _home(readme: str) -> str:
-    """Make the README a home page: first the live model, at the end how to install the course."""
-    opening, rest = re.split(r"\n\n!\[.+\)\n\n", readme, maxsplit=1)
-    install, lessons = rest.split("\n\n|", 1)
-    return f"{opening}\n\n{LIVE}\n\n|{lessons.rstrip()}\n\n## On your own machine\n\n{install}\n"
+def _home(readme: str) -> tuple[str, str]:
+    """Cut the README into a home page, which ends with the installation, and a page on the rest.
+
+    The live model opens the home page, and cards of the lessons stand in place of their table.
+    """
+    opening, course, readers, install, rest = re.split(r"\n\n(?=## )", readme, maxsplit=4)
+    title, sentence, *_, commands = opening.split("\n\n")
+    heading, how = install.split("\n\n", 1)
+    table = re.search(r"^\|.+\|$", course, re.MULTILINE | re.DOTALL)[0]
+    lessons = course.replace(table, write_home.cards(STEPS))
+    home = [title, sentence, LIVE, lessons, readers, heading, commands, how]
+    return "\n\n".join(home) + "\n", f"# Overview\n\n{rest}"
 
 
 def downloads(root: Path) -> dict[str, bytes]:

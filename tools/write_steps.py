@@ -11,7 +11,7 @@ from twelve_lab.course import STEPS, Step
 
 ROOT = Path(__file__).resolve().parent.parent
 README, EXPORTS = "README.md", "src/twelve/__init__.py"
-HEAD = "| step | question | in -> out | notebook | module |\n|---|---|---|---|---|\n"
+HEAD = "| step | question | in → out | notebook |\n|---|---|---|---|\n"
 OPENING = '''"""The Transformer, layer by layer, on twelve numbers you can check by hand.
 
 The names stand in reading order: each layer uses only those above it.
@@ -24,11 +24,12 @@ The names stand in reading order: each layer uses only those above it.
 
 def row(step: Step, root: Path) -> str:
     """Write the row of a step in the table of the README; a workshop is linked once it is there."""
-    module = f"[{step.stem}](src/twelve/{step.stem}.py) " if step.module else ""
+    # An arrow of one letter cannot be broken across two lines.
+    contract = step.contract.replace("<->", "↔").replace("->", "→")
     notebook = f"[{step.title}]({step.notebook})"
     if (root / step.workshop).exists():
         notebook += f", [workshop]({step.workshop})"
-    return f"| {step.number} | {step.question} | {step.contract} | {notebook} | {module}|\n"
+    return f"| {step.number} | {step.question} | {contract} | {notebook} |\n"
 
 
 def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:

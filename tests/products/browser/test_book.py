@@ -122,6 +122,15 @@ def test_a_page_is_whole(shown):
     assert shown.evaluate(wide) <= 0
 
 
+@pytest.mark.parametrize("shown", FRAMED, indirect=True)
+def test_on_a_phone_a_page_is_no_wider_than_its_screen(shown):
+    before = shown.viewport_size
+    shown.set_viewport_size({"width": 390, "height": 844})
+    wide = shown.evaluate("document.documentElement.scrollWidth")
+    shown.set_viewport_size(before)
+    assert wide == 390
+
+
 @pytest.mark.parametrize("shown", BY_TURNS, indirect=True)
 def test_in_the_light_and_in_the_dark_a_page_is_open_to_everybody(shown):
     theme = "document.documentElement.dataset.theme"
@@ -260,6 +269,72 @@ def test_the_live_model_is_dark_where_its_reader_chose_the_dark(tab, site):
         expect(root).to_have_attribute("data-theme", theme)
 
 
+def test_the_cards_of_the_lessons_are_four_beside_each_other_or_one_on_a_phone(tab, site):
+    opened(tab, f"{site}/index.html")
+    lefts = "all => all.map(e => Math.round(e.getBoundingClientRect().left))"
+    assert len(set(tab.eval_on_selector_all("section:nth-child(5) li", lefts))) == 4
+    assert tab.locator(".lessons li svg[role=img]").count() == len(STEPS)
+    inside = """all => all.every(e => [...e.querySelectorAll("svg, p")].every(
+      each => each.getBoundingClientRect().right <= e.getBoundingClientRect().right))"""
+    assert tab.eval_on_selector_all(".lessons li", inside)
+    tab.set_viewport_size({"width": 390, "height": 844})
+    assert len(set(tab.eval_on_selector_all(".lessons li", lefts))) == 1
+    assert tab.eval_on_selector_all(".lessons li", inside)
+    height = "e => e.getBoundingClientRect().width / 200 * parseFloat(e.getAttribute('font-size'))"
+    assert tab.locator(".lessons svg").first.evaluate(height) >= 11
+
+
+def test_all_of_a_card_leads_to_its_lesson_also_by_the_keyboard(tab, site):
+    opened(tab, f"{site}/index.html")
+    tab.locator(".lessons svg").nth(4).click()
+    tab.wait_for_url("**/04_attention.html")
+    tab.go_back()
+    tab.locator(".lessons a").nth(5).focus()
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/05_masks.html")
+
+
+def test_the_pictures_of_the_cards_follow_the_theme(tab, site):
+    opened(tab, f"{site}/index.html")
+    ground, ink = (f"e => getComputedStyle(e).{name}" for name in ("fill", "color"))
+    seen = set()
+    for theme in ("dark", "light"):
+        tab.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        seen.add(tab.locator(".lessons rect").first.evaluate(ground))
+        seen.add(tab.locator(".lessons text").first.evaluate(ink))
+    assert len(seen) == 4
+
+
+def test_the_contents_on_the_right_follow_the_reading_and_stay_in_view(tab, site):
+    opened(tab, f"{site}/notebooks/04_attention.html")
+    here = tab.locator(".page-toc a[aria-current]")
+    expect(here).to_have_count(0)
+    links = tab.locator(".page-toc a")
+    for place in range(links.count()):
+        name = links.nth(place).get_attribute("href")
+        tab.evaluate("name => document.querySelector(name).scrollIntoView()", name)
+        expect(here).to_have_count(1)
+        # The last ones are as high as the window together.
+        if place < links.count() - 3:
+            expect(here).to_have_attribute("href", name)
+        expect(here).to_be_in_viewport(ratio=1)
+    tab.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(here).to_have_attribute("href", name)
+
+
+@pytest.mark.parametrize("words", ["mask", "softmax", "dropout"])
+def test_search_finds_lessons_first_and_shows_a_sentence(tab, site, words):
+    opened(tab, f"{site}/index.html")
+    found = searched(tab, words)
+    expect(tab.locator("#search-results .context").nth(2)).to_be_visible()
+    expect(tab.locator("#search-summary, .search-summary")).to_contain_text("found")
+    kinds = ["reference" if "/reference/" in link else "notebooks" for link in found]
+    assert "/notebooks/" in found[0]
+    assert "reference" not in kinds[: kinds.count("notebooks")]
+    for text in tab.locator("#search-results .context").all_inner_texts():
+        assert "System Settings" not in text and "\\" not in text and len(text) <= 245
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_no_link_is_broken_and_nothing_comes_from_elsewhere(page):
     found = read(BOOK / page)
@@ -303,13 +378,55 @@ def test_a_workshop_can_be_taken_along():
         assert whole.read_bytes() == path.read_bytes()
 
 
+HOME = """# A
+
+One sentence.
+
+![A film.](film.gif)
+
+What to do.
+
+```sh
+make b
+```
+
+## The course
+
+| step |
+|---|
+| 04 |
+
+Each opens on its own.
+
+## Who it is for
+
+All.
+
+## Installation
+
+Wait.
+
+## More
+
+Much.
+
+## The tree
+
+b
+
+## Where it comes from
+
+Here.
+"""
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project of one step, whose workshop asks for two predictions."""
     monkeypatch.setattr(write_book, "STEPS", (find_step("04"),))
     for folder in ("docs", "notebooks/workshop"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "README.md").write_text("# A\n\n![b](b)\n\nInstall.\n\n| step |\n|---|\n")
+    (tmp_path / "README.md").write_text(HOME)
     (tmp_path / "CONTRIBUTING.md").write_text("# A\n\n![b](b)\n")
     (tmp_path / "b").touch()
     picture = new_output("display_data", {"text/html": picture_of("A picture.")})
@@ -349,6 +466,21 @@ def test_the_course_comes_first_then_what_to_play_with_then_the_workshops(projec
         assert trees[0][1].split() == [*course, "```"]
         assert trees[1][1].split() == ["docs/spot_the_bug", "```"]
         assert trees[2][1].split() == ["notebooks/workshop/04_attention", "```"]
+
+
+def test_the_home_page_is_the_readme_with_cards_and_without_what_is_of_no_use_there(project):
+    (project / "film.gif").touch()
+    written = dict(write_book.pages(project))
+    home, overview = written["index.md"], written["overview.md"]
+    order = ["# A", "One sentence.", "<iframe", "## The course", "04 Attention", "its own",
+             "## Who it is for", "## Installation", "make b", "Wait."]  # fmt: skip
+    places = [home.index(words) for words in order]
+    assert places == sorted(places)
+    assert not re.search(r"film|\| 04|What to do|## More", home)
+    assert overview == "# Overview\n\n## More\n\nMuch.\n\n## Where it comes from\n\nHere.\n"
+    bound = dict(write_book.pages(project, bound=True))
+    assert "| 04 |" in bound["course.md"] and "## The tree" not in bound["course.md"]
+    assert not any("film" in text for text in bound.values())
 
 
 def test_a_workshop_leads_to_its_files_from_its_own_folder(project):

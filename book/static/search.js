@@ -1,0 +1,40 @@
+// What the search finds: lessons first, then workshops, the reference last, each with the paragraph
+// that holds the words, as a reader would see it.
+const FIRST = [
+  [/^notebooks\/\d/, 4],
+  [/^notebooks\//, 2],
+  [/^docs\//, 1],
+];
+const SHORTEST = 30;
+const LONGEST = 240;
+const UNSAID = "pre, script, style, nav, .headerlink, .math, .MathJax, iframe";
+
+function paragraphs(html, anchor) {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  const place = (anchor && page.querySelector(`article ${anchor}`)) || page.querySelector("article");
+  // An equation is TeX until its page is opened: a paragraph without one comes first.
+  const all = [...(place?.querySelectorAll("p, li, td, dd") ?? [])].filter(
+    (each) => !each.querySelector("p, li, .download") && each.textContent.length > SHORTEST,
+  );
+  const plain = (each) => !each.querySelector(".math");
+  return [...all.filter(plain), ...all.filter((each) => !plain(each))].map((each) => {
+    for (const part of each.querySelectorAll(UNSAID)) part.replaceWith(" … ");
+    return each.textContent.replace(/\s+/g, " ").trim();
+  });
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  if (typeof Search === "undefined") return;
+  Scorer.score = ([page, , , , score, , kind]) =>
+    score * (kind === "object" ? 0.5 : (FIRST.find(([path]) => path.test(page))?.[1] ?? 0.5));
+  Search.makeSearchSummary = (html, words, anchor) => {
+    const held = (text) => [...words].filter((word) => text.toLowerCase().includes(word)).length;
+    const [best = ""] = paragraphs(html, anchor).sort((one, other) => held(other) - held(one));
+    if (!best) return null;
+    const cut = best.length > LONGEST ? `${best.slice(0, LONGEST).replace(/\s\S*$/, "")} …` : best;
+    const shown = document.createElement("p");
+    shown.className = "context";
+    shown.textContent = cut;
+    return shown;
+  };
+});

@@ -1,0 +1,84 @@
+"""The cards of the lessons on the book's home page, and their pictures."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from tools import write_home
+from twelve_lab import example
+from twelve_lab.course import STEPS, Step, find_step
+
+LARGEST = 15_000  # bytes of a picture
+NEW = Step("99", "doubling", "doubling", "Is 1 < 2?", "(batch, seq) -> (batch, d_k)", "new")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """The pictures of all steps, read as XML."""
+    return {step.stem: ElementTree.fromstring(write_home.picture(step)) for step in STEPS}
+
+
+def texts(picture):
+    return [text.text for text in picture.iter("text")]
+
+
+def test_the_table_of_02_shows_the_twelve_numbers(drawn):
+    words = list(example.vocabulary)
+    numbers = [f"{number:.2f}" for row in example.embedding_rows for number in row]
+    assert texts(drawn["embedding"]) == numbers + words
+
+
+def test_the_lines_of_04_are_as_wide_as_the_weights_of_the_run(drawn):
+    weights = example.trace(on="cpu")["encoder.layers.0.self_attention.weights"].value[1, 0]
+    widths = [float(line.get("style").split(":")[-1]) for line in drawn["attention"].iter("path")]
+    assert widths == pytest.approx((1 + 9 * weights).flatten().tolist(), abs=0.006)
+
+
+def test_the_words_of_00_are_those_with_the_highest_scores(drawn):
+    best = example.trace(on="cpu")["logits"].value.flatten(0, 1).argmax(-1).tolist()
+    assert texts(drawn["start_here"]) == [example.vocabulary[id] for id in best]
+    lit = [rect for rect in drawn["start_here"].iter("rect") if rect.get("class") == "lit"]
+    assert [(float(rect.get("x")) - 85) / 18 for rect in lit] == best
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
+def test_a_picture_is_small_says_what_it_shows_and_stays_inside(drawn, step):
+    picture = drawn[step.stem]
+    assert len(ElementTree.tostring(picture)) < LARGEST
+    assert picture.get("role") == "img" and picture.get("aria-label").endswith(".")
+    for rect in picture.iter("rect"):
+        x, y, width, height = (float(rect.get(name)) for name in ("x", "y", "width", "height"))
+        assert 0 <= x <= x + width <= write_home.WIDTH
+        assert 0 <= y <= y + height <= write_home.HEIGHT
+        assert 0 <= float(re.sub(r"[^\d.]", "", rect.get("style", "0"))) <= 100
+
+
+def test_no_two_pictures_are_alike_and_each_belongs_to_a_step(drawn):
+    assert len({ElementTree.tostring(picture) for picture in drawn.values()}) == len(STEPS)
+    assert set(write_home.PICTURES) <= {step.stem for step in STEPS}
+
+
+def test_each_lesson_has_a_card_in_reading_order_under_its_part():
+    text = write_home.cards(STEPS)
+    assert "\n\n" not in text
+    read = ElementTree.fromstring(text)
+    parts = {}
+    for section in read.iter("section"):
+        for card in section.iter("li"):
+            link, question = card.find(".//a"), card.findall(".//p")[-1]
+            said = "".join(link.itertext()), question.text, link.get("href")
+            parts.setdefault(section.find("h3").text.lower(), []).append(said)
+    for step in STEPS:
+        title = f"{step.number} {step.title[0].upper()}{step.title[1:]}"
+        page = step.notebook.replace(".ipynb", ".html")
+        assert parts[step.part].pop(0) == (title, step.question, page)
+    assert not any(parts.values())
+
+
+def test_a_step_that_has_no_picture_yet_shows_its_axes():
+    text = write_home.cards([find_step("04"), NEW])
+    card = ElementTree.fromstring(text).findall(".//li")[-1]
+    assert texts(card) == ["batch", "seq", "batch", "d_k"]
+    assert "#D55E00" in text and "Is 1 &lt; 2?" in text
+    assert card.find("svg").get("aria-label").endswith("(batch, seq) -> (batch, d_k).")

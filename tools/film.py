@@ -1,0 +1,111 @@
+"""Films the live page for the README: one number is dragged, and what depends on it follows.
+
+Usage: python -m tools.film [FILE]
+
+FILE is docs/live.gif if none is named. GIF, because GitHub lets its readers stop one, and stops it
+by itself for whoever asks the system for less motion.
+"""
+
+import argparse
+import io
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+from playwright.sync_api import Page
+
+from tools import browser
+from twelve_lab import example
+from twelve_lab.explorer import write_explorer
+
+FILM = Path("docs/live.gif")
+# The first number of "dog", as the page counts what can be dragged; a pixel is 0.01.
+DIAL, START, END, STEP = 6, 0.7, 2.0, 0.1
+WIDTH, ROOM = 920, 8  # of the window, and around what is filmed
+BEFORE, DURING, AFTER = 1500, 180, 2600  # milliseconds
+POINTER = ((0, 0), (0, 19), (5, 15), (8, 22), (11, 21), (8, 14), (14, 14))
+SAID = """() => [...document.querySelectorAll("#foot > :is(:first-child, :last-child)")]
+  .map((e) => e.innerText)"""
+
+
+def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]]:
+    """Drag a number on the live page, and look at it after each step.
+
+    Args:
+        tab: An empty tab.
+        page: The live page.
+
+    Yields:
+        What is seen, the loss and the last verdict, and for how many milliseconds it stands.
+    """
+    tab.emulate_media(color_scheme="light", reduced_motion="reduce")
+    tab.set_viewport_size({"width": WIDTH, "height": 1300})
+    tab.goto(page.resolve().as_uri())
+    tab.locator("body[data-ready]").wait_for()
+    walk = tab.locator("#walk").bounding_box()
+    dial = tab.locator("#words input.n").nth(DIAL).bounding_box()
+    clip = {"x": walk["x"] - ROOM, "y": walk["y"] - ROOM,
+            "width": walk["width"] + 2 * ROOM, "height": walk["height"] + 2 * ROOM}  # fmt: skip
+    x, y = dial["x"] + dial["width"] / 2, dial["y"] + 2 * dial["height"] / 3
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    steps = round((END - START) / STEP)
+    for step in range(steps + 1):
+        tab.mouse.move(x + 100 * STEP * step, y)
+        tab.evaluate("() => new Promise(requestAnimationFrame)")
+        seen = Image.open(io.BytesIO(tab.screenshot(clip=clip))).convert("RGB")
+        place = x + 100 * STEP * step - clip["x"], y - clip["y"]
+        pointer = [(place[0] + right, place[1] + down) for right, down in POINTER]
+        ImageDraw.Draw(seen).polygon(pointer, fill="black", outline="white")
+        yield seen, tab.evaluate(SAID), {0: BEFORE, steps: AFTER}.get(step, DURING)
+    tab.mouse.up()
+
+
+def told(before: list[str], after: list[str]) -> str:
+    """Say what the film shows.
+
+    Args:
+        before: The loss and the last verdict at its start.
+        after: The same at its end.
+    """
+    said = (f"{said} with a {loss}" for loss, said in (before, after))
+    return (
+        f"The live page: the first number of dog is dragged from {START} to {END}. The attention, "
+        "memory, output, probabilities and loss that depend on it change at once, each marked in "
+        f"its corner. The last word was {' and is now '.join(said)}."
+    )
+
+
+def write(file: Path) -> None:
+    """Film the live page of the running example.
+
+    Args:
+        file: Where to.
+
+    Raises:
+        OSError: If there is no browser, or the file cannot be written.
+    """
+    with tempfile.TemporaryDirectory() as folder, browser.launched() as running:
+        runs = {"3 heads": example.trace(loss=True, on="cpu")}
+        page = write_explorer(Path(folder) / "page.html", runs, example.words)
+        seen, said, lasts = zip(*frames(running.new_page(), page), strict=True)
+    # One palette for all, or what has not changed would flicker.
+    palette = seen[-1].quantize(256, dither=Image.Dither.NONE)
+    first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in seen)
+    first.save(
+        file, save_all=True, append_images=others, duration=lasts, loop=0,
+        comment=told(said[0], said[-1]).encode(),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", nargs="?", type=Path, default=FILM, metavar="FILE")
+    place = parser.parse_args().file
+    try:
+        write(place)
+    except OSError as error:
+        sys.exit(f"error: {error}")
+    print(f"written: {place}")

@@ -1,0 +1,39 @@
+"""The papers that the notebooks cite, and where they are read: the book makes links of them."""
+
+import re
+
+ARXIV = "https://arxiv.org/abs/"
+OPENAI = "https://cdn.openai.com/better-language-models"
+# How each is cited, by its authors or its title.
+PAPERS = {
+    f"{ARXIV}1706.03762": "Vaswani et al. 2017|*Attention Is All You Need*",
+    f"{ARXIV}1607.06450": "Ba, Kiros and Hinton 2016",
+    f"{ARXIV}1502.03167": "Ioffe and Szegedy 2015",
+    f"{ARXIV}1512.03385": "He et al. 2015|*Deep Residual Learning for Image Recognition*",
+    f"{ARXIV}1606.08415": "Hendrycks and Gimpel 2016",
+    f"{ARXIV}1810.04805": "Devlin et al. 2019",
+    f"{ARXIV}1910.07467": "Zhang and Sennrich 2019",
+    f"{ARXIV}1910.13461": "Lewis et al. 2020",
+    f"{ARXIV}2002.04745": "Xiong et al. 2020"
+    "|*On Layer Normalization in the Transformer Architecture*",
+    f"{ARXIV}2002.05202": "*GLU Variants Improve Transformer*",
+    f"{ARXIV}2302.13971": "Touvron et al. 2023",
+    "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
+    f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
+    "|*Language Models are Unsupervised Multitask Learners*",
+}  # fmt: skip
+_YEAR = re.compile(r"\\ (\d{4})")
+
+
+def linked(text: str) -> str:
+    """Make a link of each paper that a text cites, as "He et al., 2015" or "He et al. (2015)".
+
+    Args:
+        text: Markdown.
+    """
+    for address, names in PAPERS.items():
+        cited = "|".join(
+            _YEAR.sub(r"(?:, \1| \\(\1\\))", re.escape(name)) for name in names.split("|")
+        )
+        text = re.sub(cited, lambda found, to=address: f"[{found[0]}]({to})", text)
+    return text
