@@ -133,9 +133,10 @@ mutants: install ## plant the classic mistakes in a copy, into docs/mistakes.md;
 notebooks: install ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py $(wildcard notebooks/*.ipynb notebooks/workshop/*.ipynb)
 
-figures: install ## draw the picture of the README again, and the one for phones
+figures: $(WITH)book ## draw the pictures of the README again, and film the live page with Chromium
 	$(RUN) -m twelve picture docs/walk.svg
 	$(RUN) -m twelve picture docs/walk_narrow.svg --narrow
+	$(RUN) -m tools.film
 
 catalogue: install ## write again what follows from the list of steps, the traced names of the glossary, and the cards of the mistakes
 	$(RUN) -m tools.write_steps

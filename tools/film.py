@@ -78,19 +78,20 @@ def told(before: list[str], after: list[str]) -> str:
     )
 
 
-def write(file: Path) -> None:
+def write(tab: Page, file: Path) -> None:
     """Film the live page of the running example.
 
     Args:
+        tab: An empty tab.
         file: Where to.
 
     Raises:
-        OSError: If there is no browser, or the file cannot be written.
+        OSError: If the file cannot be written.
     """
-    with tempfile.TemporaryDirectory() as folder, browser.launched() as running:
+    with tempfile.TemporaryDirectory() as folder:
         runs = {"3 heads": example.trace(loss=True, on="cpu")}
         page = write_explorer(Path(folder) / "page.html", runs, example.words)
-        seen, said, lasts = zip(*frames(running.new_page(), page), strict=True)
+        seen, said, lasts = zip(*frames(tab, page), strict=True)
     # One palette for all, or what has not changed would flicker.
     palette = seen[-1].quantize(256, dither=Image.Dither.NONE)
     first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in seen)
@@ -105,7 +106,8 @@ if __name__ == "__main__":
     parser.add_argument("file", nargs="?", type=Path, default=FILM, metavar="FILE")
     place = parser.parse_args().file
     try:
-        write(place)
+        with browser.launched() as running:
+            write(running.new_page(), place)
     except OSError as error:
         sys.exit(f"error: {error}")
     print(f"written: {place}")

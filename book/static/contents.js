@@ -1,5 +1,6 @@
-// The contents on the right follow the reading: the last heading in the upper third of the window is
-// marked, and its line stays in view. The theme marks a heading only while it passes a line.
+// The contents on the right follow the reading: the last heading that has come to the top of the
+// window is marked, and its line stays in view. The theme marks one only while it passes there.
+const TOP = 110;
 document.addEventListener("readystatechange", () => {
   const list = document.getElementById("pst-page-toc-nav");
   if (document.readyState !== "interactive" || !list) return;
@@ -10,8 +11,7 @@ document.addEventListener("readystatechange", () => {
     const page = document.scrollingElement;
     const atEnd = page.scrollTop > 0 && page.scrollTop + innerHeight >= page.scrollHeight - 2;
     const read = ({ hash }) =>
-      document.getElementById(decodeURIComponent(hash.slice(1)))?.getBoundingClientRect().top <
-      innerHeight / 3;
+      document.getElementById(decodeURIComponent(hash.slice(1)))?.getBoundingClientRect().top < TOP;
     const here = atEnd ? links.at(-1) : links.findLast(read);
     if (here?.hasAttribute("aria-current")) return;
     for (const link of links) link.removeAttribute("aria-current");

@@ -6,8 +6,8 @@ from tests.products.browser.conftest import ROOT
 from tools import film
 
 
-def test_the_live_page_still_does_what_the_film_shows(tmp_path):
-    film.write(tmp_path / "live.gif")
+def test_the_live_page_still_does_what_the_film_shows(tab, tmp_path):
+    film.write(tab, tmp_path / "live.gif")
     with Image.open(tmp_path / "live.gif") as new, Image.open(ROOT / film.FILM) as stored:
         assert new.info["comment"] == stored.info["comment"]
         assert new.n_frames == stored.n_frames and new.size == stored.size
