@@ -55,7 +55,7 @@ OURS := .written.json
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab unit test check code weekly lint install explorer sheet book pdf slides browser-test solutions course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -98,6 +98,9 @@ explorer: install ## write build/explorer.html, the live model: change any numbe
 
 sheet: install ## write build/walk.xlsx, a live spreadsheet; ARGS="--heads 1" passes options
 	@$(RUN) -m twelve sheet build/walk.xlsx $(ARGS)
+
+poster: install ## draw every number of the walk on a sheet of A2, build/poster.svg and build/poster.pdf
+	@$(RUN) -m twelve poster build/poster.svg build/poster.pdf
 
 book: $(WITH)book $(PAGES) ## write the course as pages into build/book, to be read without a network
 	@$(RUN) -m tools.write_book

@@ -97,6 +97,8 @@ CHAPTERS = {
     "To teach": ["docs/teaching"],
     "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes"],
 }  # fmt: skip
+# What speaks of the project, not of its subject, stays out of the printed book.
+NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
 # On paper a line of code is printed once: the source holds the docstrings too.
 BOUND_REFERENCE = """# Reference
 
@@ -168,25 +170,26 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
 
     Args:
         root: The project.
-        bound: Whether all pages become one, each a chapter: then README is one beside the others.
+        bound: Whether all pages become one, each a chapter of a book: then what README and others
+            say of the project stays out.
 
     Raises:
         ValueError: If a page leads to what is no file of the project.
     """
     readme = PICTURE.sub(r"![\2](\1)", (root / "README.md").read_text(encoding="utf-8"))
     readme = UNREAD.sub("", _relinked(readme, "README.md", root))
-    chapters = _parts(root)
+    chapters = _bound(_parts(root)) if bound else _parts(root)
     if bound:
-        chapters["The course"].insert(0, "course")
         opening = "\n\n".join(readme.split("\n\n")[:2])
         yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
-        yield "course.md", readme.replace("# Twelve Numbers", "# Overview", 1)
     else:
         home, overview = _home(readme)
         chapters["About"] = ["overview", *chapters["About"]]
         yield "index.md", home + _chapters(chapters)
         yield "overview.md", overview
     for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
+        if bound and path.name in NOT_BOUND:
+            continue
         name = path.relative_to(root).as_posix()
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
         yield name, _relinked(text, name, root)
@@ -270,6 +273,16 @@ def _parts(root: Path) -> dict[str, list[str]]:
     lessons, workshops = names[: len(STEPS)], names[len(STEPS) :]
     deep = {"Workshops": workshops} if workshops else {}
     return {"The course": lessons} | PLAY | deep | CHAPTERS
+
+
+def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Make the parts those of a book: read, practise, look up."""
+    play = [name for names in PLAY.values() for name in names]
+    return {
+        "The lessons": parts["The course"],
+        "The workshops": [*parts.get("Workshops", []), *play],
+        "To look up and to teach": [*parts["To look up"], *parts["To teach"]],
+    }
 
 
 def _with_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -1,4 +1,4 @@
-"""Prints the course as one PDF, with page numbers in its contents, running heads and bookmarks.
+"""Prints the course as one PDF: a cover, contents, parts, answers at the end, and bookmarks.
 
 Usage: python -m tools.write_pdf [FILE]
 
@@ -7,6 +7,7 @@ FILE is build/twelve-numbers.pdf if none is named.
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from pikepdf import Operator
 from playwright.sync_api import Page
 
 from tools import browser, write_book
+from tools.draw_cover import cover
+from twelve_lab import example
+from twelve_lab.show.palette import axis_style
 
 PDF = Path("build/twelve-numbers.pdf")
 # The pages as one page, before it is printed.
@@ -23,8 +27,23 @@ ONE_PAGE = Path("build/book-one-page")
 # Margins and running heads are in book/static/bound.css.
 BIND = Path(__file__).with_name("bind.js")
 SCALE = 0.8
+PART = re.compile(r"/part-\d+")
 PATIENCE = 600_000  # milliseconds; hundreds of equations are typeset before the first page
-LISTED = "[...document.querySelectorAll('.contents .page')].map((page) => page.dataset.of)"
+POINTS = 72 / 25.4  # in a millimetre
+FOOT = 18  # mm below the text, as in bound.css
+# What is left of the last page of a chapter is ruled for the reader's own sums, from 40 mm on.
+ROOM = range(40, 260)
+
+# What the guide inside the cover says of each axis.
+AXES = {
+    "batch": "which sentence",
+    "src, key": "which word is read, or looked at",
+    "tgt, query": "which word is written, or asks",
+    "d_model": "which feature of a word",
+    "head": "which head of an attention",
+    "d_k, d_v": "which feature inside a head",
+    "d_ff, vocab": "which feature of the wide layer; which word of the vocabulary",
+}
 
 SHOWS_TEXT = Operator("BT"), Operator("ET")
 MARKED = {Operator("BMC"), Operator("BDC")}
@@ -36,7 +55,8 @@ PAINTS = {Operator(name) for name in ("f", "F", "f*", "S", "s", "B", "B*", "b", 
 def write(file: Path) -> None:
     """Print the pages as Chromium shows them, the equations typeset.
 
-    It is printed twice: the first time shows on which page each line of the contents ends up.
+    It is printed twice: the first time shows on which page each thing ends up that another one
+    names, and where the chapters end.
 
     Args:
         file: Where to.
@@ -54,17 +74,22 @@ def write(file: Path) -> None:
     with browser.launched() as running:
         page = running.new_page(color_scheme="light")
         headings = bind(page)
-        listed = page.evaluate(LISTED)
+        listed = page.evaluate("listed()")
+        ends = page.evaluate("askForEnds()")
         _print(page, aside, tagged=False)
         with pikepdf.open(aside) as draft:
             numbers = page_numbers(draft, listed)
-        page.evaluate("numberPages", numbers)
+            rooms = rooms_below(draft, ends)
+        page.evaluate("([numbers, rooms]) => finish(numbers, rooms)", [numbers, rooms])
         _print(page, aside, tagged=True)
     with pikepdf.open(aside, allow_overwriting_input=True) as pdf:
         for name, number in page_numbers(pdf, listed).items():
             if number != numbers[name]:
-                raise ValueError(f"{name} is on page {number}, the contents say {numbers[name]}")
+                raise ValueError(f"{name} is on page {number}, a line says {numbers[name]}")
         _name(pdf, headings)
+        guide = pdf.pages[0]
+        del pdf.pages[0]
+        pdf.pages.insert(1, guide)
         for printed in pdf.pages:
             _mark_artifacts(pdf, printed)
         # As small as a third: Chromium leaves the tags, which say what is a heading, unpacked.
@@ -88,7 +113,8 @@ def bind(page: Page) -> list[str]:
         raise ValueError("no equation was typeset: the PDF would show TeX")
     page.add_script_tag(path=BIND)
     page.emulate_media(media="print")
-    page.evaluate("bind()")
+    axes = [(axis, axis_style(axis.split(",")[0]).css, means) for axis, means in AXES.items()]
+    page.evaluate("told => bind(told)", [cover(example.trace(on="cpu")), axes])
     return page.evaluate("printedHeadings()")
 
 
@@ -106,9 +132,20 @@ def page_numbers(pdf: pikepdf.Pdf, names: Sequence[str]) -> dict[str, int]:
     numbers = {}
     for name in names:
         if f"/{name}" not in pdf.Root.Dests:
-            raise ValueError(f"the contents list {name}, and no page holds it")
+            raise ValueError(f"a line names {name}, and no page holds it")
         numbers[name] = places[pdf.Root.Dests[f"/{name}"][0].objgen]
     return numbers
+
+
+def rooms_below(pdf: pikepdf.Pdf, ends: Sequence[str]) -> dict[str, float]:
+    """Measure what is left of a page below the end of a chapter, in mm, where that is much.
+
+    Args:
+        pdf: A file printed by Chromium.
+        ends: What the links to the ends name.
+    """
+    left = {name: float(pdf.Root.Dests[f"/{name}"][3]) / POINTS - FOOT for name in ends}
+    return {name: height for name, height in left.items() if int(height) in ROOM}
 
 
 def _print(page: Page, file: Path, *, tagged: bool) -> None:
@@ -119,13 +156,31 @@ def _print(page: Page, file: Path, *, tagged: bool) -> None:
 
 
 def _name(pdf: pikepdf.Pdf, headings: Sequence[str]) -> None:
-    """Name the bookmarks as the headings: Chromium writes some of them twice in a row."""
+    """Name the bookmarks as the headings, and put the chapters below their parts.
+
+    Chromium writes some headings twice in a row, and sets parts and chapters side by side.
+    """
     with pdf.open_outline() as outline:
         bookmarks = list(_in_order(outline.root))
         if len(bookmarks) != len(headings):
             raise ValueError(f"{len(bookmarks)} bookmarks for {len(headings)} headings")
         for bookmark, heading in zip(bookmarks, headings, strict=True):
             bookmark.title = heading
+        *inside, book = outline.root
+        outline.root[:] = [book]
+        chapters, book.children[:] = [*inside, *book.children], []
+        places = {page.objgen: place for place, page in enumerate(pdf.pages)}
+        parts = {
+            places[pdf.Root.Dests[name][0].objgen] for name in pdf.Root.Dests if PART.match(name)
+        }
+        below = book.children
+        for chapter in chapters:
+            if places[chapter.destination[0].objgen] in parts:
+                book.children.append(chapter)
+                below = chapter.children
+            else:
+                below = book.children if chapter.title == "Answers" else below
+                below.append(chapter)
     pdf.docinfo["/Title"] = "Twelve Numbers"
     pdf.Root.PageMode = pikepdf.Name.UseOutlines
 

@@ -89,6 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     picture.set_defaults(run=_picture)
     picture.add_argument("file", type=Path)
     picture.add_argument("--narrow", action="store_true", help="for a phone: source beside target")
+
+    poster = commands.add_parser("poster", help="draw every number of the walk on one sheet of A2")
+    poster.set_defaults(run=_poster)
+    poster.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".svg or .pdf")
     return parser
 
 
@@ -178,4 +182,14 @@ def _picture(options: argparse.Namespace) -> int:
         raise ValueError(f"the picture is SVG; give a name that ends in .svg, not {options.file}")
     draw.walk(example.trace(on="cpu"), narrow=options.narrow).save(options.file)
     print(f"drawn: {options.file}")
+    return 0
+
+
+def _poster(options: argparse.Namespace) -> int:
+    from twelve_lab.draw.poster import save_poster  # matplotlib is needed
+
+    trace = example.trace(on="cpu")
+    for file in options.files:
+        save_poster(trace, file)
+        print(f"drawn: {file}")
     return 0

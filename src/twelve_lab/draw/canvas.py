@@ -15,6 +15,7 @@ from twelve_lab.show.palette import INK, PAPER, QUIET, axis_style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
 FONT = "DejaVu Sans"
@@ -214,8 +215,6 @@ class Canvas:
 
     def finish(self, title: str, alt: str, summary: str) -> Drawing:
         """Write the title on top, cut the sheet to size and hand over the drawing."""
-        from matplotlib.figure import Figure
-
         text = self.wrap(title, TITLE_SIZE, bold=True)
         height = (text.count("\n") + 1) * TITLE_SIZE / 72 * 1.25
         top = self._top - height / 2 - BELOW_TITLE
@@ -223,12 +222,18 @@ class Canvas:
 
         left, right = self._left - MARGIN, self._right + MARGIN
         top, bottom = self._top - MARGIN, self._bottom + MARGIN
+        return Drawing(self.sized(left, top, right, bottom), alt, summary)
+
+    def sized(self, left: float, top: float, right: float, bottom: float) -> Figure:
+        """Cut the sheet to a size, in inches."""
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(right - left, bottom - top), dpi=DPI, facecolor=PAPER)
         axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
         axes.set_axis_off()
         for artist in self._artists:
             axes.add_artist(artist)
-        return Drawing(figure, alt, summary)
+        return figure
 
     def _grow(self, low: Point, high: Point) -> None:
         self._left, self._top = min(self._left, low[0]), min(self._top, low[1])

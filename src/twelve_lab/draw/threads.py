@@ -1,0 +1,64 @@
+"""Twelve numbers as threads: the picture on the cover of the course and over its poster.
+
+Each thread is one number. At each station of the encoder it stands as far from its place as the
+number is large, on one side or, where it is negative, on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from twelve_lab.show.table import as_plain_tensor
+
+NAVY, PALE = "#12263f", "#f6f1e4"
+# One colour a word, in the order of the sentences.
+THREADS = ("#CC79A7", "#E69F00", "#56B4E9", "#3fc79a")
+_LAYER = "encoder.layers.0"
+STATIONS = (
+    "src_embedding.vectors",
+    "src_input",
+    f"{_LAYER}.self_attention_residual.norm.output",
+    f"{_LAYER}.self_attention.projected_query",
+    f"{_LAYER}.self_attention.projected_key",
+    f"{_LAYER}.self_attention.projected_value",
+    f"{_LAYER}.self_attention.merged",
+    f"{_LAYER}.self_attention.output",
+    f"{_LAYER}.self_attention_residual.added",
+    f"{_LAYER}.feed_forward_residual.norm.output",
+    f"{_LAYER}.feed_forward.output",
+    f"{_LAYER}.feed_forward_residual.added",
+    "memory",
+)
+# Where the threads stand, between 0 and 1: a gap after each word, a wider one between sentences.
+_GAP = 0.9
+_PLACES = [number + _GAP * (number // 3) + _GAP * (number // 6) for number in range(12)]
+PLACES = [place / _PLACES[-1] for place in _PLACES]
+
+Curve = tuple[tuple[float, float], ...]
+
+
+def threads(trace: Mapping[str, Any]) -> list[list[float]]:
+    """Give each of the twelve numbers at every station.
+
+    Args:
+        trace: A run of the running example.
+    """
+    values = [as_plain_tensor(trace[name].value).flatten().tolist() for name in STATIONS]
+    return [list(thread) for thread in zip(*values, strict=True)]
+
+
+def curves(points: list[tuple[float, float]]) -> list[Curve]:
+    """Join stations, which follow one another in y, by Bézier curves that stand upright in each.
+
+    Args:
+        points: The stations, (x, y).
+
+    Returns:
+        For each two stations that follow one another: a start, two handles and an end.
+    """
+    return [
+        ((x0, y0), (x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1))
+        for (x0, y0), (x1, y1) in pairwise(points)
+    ]
