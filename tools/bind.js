@@ -264,7 +264,7 @@ const finish = (pages, rooms) => {
 };
 
 const SQUARE = 5; // mm on paper
-const ABOVE = 17; // mm for the line above the squares
+const ABOVE = 19; // mm for the line above the squares
 const squared = (height) => {
   const [columns, rows] = [34, Math.floor((height - ABOVE) / SQUARE)];
   const across = Array.from({ length: rows + 1 }, (_, row) => `M0 ${SQUARE * row}h${SQUARE * columns}`);

@@ -30,7 +30,7 @@ SCALE = 0.8
 PART = re.compile(r"/part-\d+")
 PATIENCE = 600_000  # milliseconds; hundreds of equations are typeset before the first page
 POINTS = 72 / 25.4  # in a millimetre
-FOOT = 18  # mm below the text, as in bound.css
+TEXT_HEIGHT = 297 - 22 - 18  # mm, as in bound.css
 # What is left of the last page of a chapter is ruled for the reader's own sums, from 40 mm on.
 ROOM = range(40, 260)
 
@@ -144,7 +144,12 @@ def rooms_below(pdf: pikepdf.Pdf, ends: Sequence[str]) -> dict[str, float]:
         pdf: A file printed by Chromium.
         ends: What the links to the ends name.
     """
-    left = {name: float(pdf.Root.Dests[f"/{name}"][3]) / POINTS - FOOT for name in ends}
+    left = {}
+    for name in ends:
+        page, _, _, y, _ = pdf.Root.Dests[f"/{name}"]
+        # Chromium writes lengths as on the screen, from the end of the upper margin on.
+        below = SCALE * (float(page.MediaBox[3]) - float(y)) / POINTS
+        left[name] = TEXT_HEIGHT - below
     return {name: height for name, height in left.items() if int(height) in ROOM}
 
 

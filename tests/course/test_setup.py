@@ -32,6 +32,7 @@ SYSTEMS = (("linux", "Linux", "posix"), ("darwin", "Darwin", "posix"), ("win32",
 DEFAULT = ("learner", "sheet", "developer")
 CUDA = re.compile(r"cuda|nvidia|triton")
 IMPORTED_AS = {
+    "fonttools": "fontTools",
     "ipython": "IPython",
     "jupyter-client": "jupyter_client",
     "myst-parser": "myst_parser",

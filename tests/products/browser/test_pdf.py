@@ -1,4 +1,4 @@
-"""The book as one file to print: contents, chapters, running heads, bookmarks, links and tags.
+"""The book as one file to print: cover, contents, chapters, answers, bookmarks, links and tags.
 
 To print the whole book takes minutes, and happens once a week. What holds for every book is held by
 one of four chapters too, which the same commands print.
@@ -15,8 +15,10 @@ import pikepdf
 import pytest
 
 from tests.products.browser.conftest import ROOT
-from tools import write_book, write_pdf
+from tools import draw_cover, write_book, write_pdf
+from twelve_lab import example
 from twelve_lab.course import STEPS, workshops_of
+from twelve_lab.draw.threads import STATIONS
 
 # The width of what is printed, 170 mm, in the pixels of the page.
 PAPER = round(170 / 25.4 * 96 / write_pdf.SCALE)
@@ -49,9 +51,25 @@ print(1)
 """
 TWO = """# Two
 
-<details><summary>A hint</summary>Look at <a href="#one">the first</a>.</details>
+Which is it?
+
+<details><summary>Hint 1</summary>
+<p>Look at <a href="#one">the first</a>.</p>
+</details>
+<details><summary>Hint 2</summary>
+<p>Look again.</p>
+</details>
+<div class="cell"><details class="admonition hide above-input">
+<summary><p class="collapsed">A solution</p><p class="expanded">Hide it</p></summary>
+<p>It is the second.</p></details></div>
 
 ## A topic of two
+
+<div class="cell">
+<details class="admonition hide below-input">
+<summary><p class="collapsed">What it prints</p><p class="expanded">Hide it</p></summary>
+<p>Forty-two.</p></details></div>
+<div class="live"><iframe srcdoc="Alive"></iframe></div>
 
 | a | b |
 |---|---|
@@ -67,7 +85,7 @@ Read [one](one.md) again, or [elsewhere](https://example.org).
 """
 THREE = f"# Three\n\n{'Words on paper. ' * 1500}\n\n## A late topic\n\nThe end.\n"
 FOUR = "# Four\n\nThe last.\n"
-FEW = {"The course": ["docs/one", "docs/two"], "To look up": ["docs/three", "docs/four"]}
+FEW = {"The lessons": ["docs/one", "docs/two"], "To look up": ["docs/three", "docs/four"]}
 WHOLE = "the whole book"
 
 
@@ -99,12 +117,31 @@ def pdf(request, browser, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def chapters(pdf):
+def bookmarks(pdf):
     """The bookmarks below the title of the book."""
     with pdf.open_outline() as outline:
         (book,) = outline.root
         assert book.title == "Twelve Numbers"
         return list(book.children)
+
+
+@pytest.fixture(scope="module")
+def parts(pdf, bookmarks, number):
+    """The bookmarks of the parts, which hold the chapters."""
+    names = [name for name in pdf.Root.Dests if re.fullmatch(r"/part-\d", name)]
+    pages = {number(pdf.Root.Dests[name]) for name in names}
+    found = [mark for mark in bookmarks if number(mark.destination) in pages]
+    assert len(found) == len(names) > 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def chapters(bookmarks, parts):
+    """The bookmarks of the topics, of each chapter and of the answers."""
+    front = [mark.title for mark in bookmarks[:3]]
+    assert front == ["How to read this book", "Contents", "Topics"]
+    rest = [part.children if part in parts else [part] for part in bookmarks[2:]]
+    return [chapter for group in rest for chapter in group]
 
 
 @pytest.fixture(scope="module")
@@ -163,16 +200,17 @@ def printed(pdf):
 
 
 @pytest.fixture(scope="module")
-def contents(printed, chapters, number):
-    """The lines before the first chapter, as they are printed: titles with the pages they name.
+def contents(printed, chapters, parts, number):
+    """The lines before the first part, as they are printed: titles with the pages they name.
 
-    First the chapters, then the chapters with their topics.
+    First the parts and the chapters, then the chapters with their topics.
     """
     brief, topics = [], []
-    for page in printed[: number(chapters[1].destination)]:
-        lines = brief if page is printed[0] else topics
+    first = number(chapters[0].destination)
+    for place in range(2, number(parts[0].destination)):
+        lines = brief if place < first else topics
         title = []
-        for run in page.text:
+        for run in printed[place].text:
             if re.fullmatch(r"\d+", run.strip()):
                 lines.append((" ".join(title), int(run)))
                 title = []
@@ -183,22 +221,21 @@ def contents(printed, chapters, number):
 
 @WEEKLY
 @pytest.mark.parametrize("pdf", [WHOLE], indirect=True)
-def test_each_notebook_is_a_chapter_in_reading_order(chapters):
+def test_each_notebook_is_a_chapter_in_reading_order(chapters, parts):
     titles = [f"{step.number} {step.title[0].upper()}{step.title[1:]}" for step in STEPS]
-    found = [chapter.title for chapter in chapters]
-    end = 2 + len(titles)
-    assert [title.casefold() for title in found[2:end]] == [title.casefold() for title in titles]
-    assert found[:2] == ["Topics", "Overview"]
+    lessons, practice, reference = ([one.title for one in part.children] for part in parts)
+    assert [title.casefold() for title in lessons] == [title.casefold() for title in titles]
     workshops = [nbformat.read(path, as_version=4).cells[0] for path in workshops_of(ROOT)]
     seconds = [title.source.splitlines()[0].removeprefix("# ") for title in workshops]
-    assert found[end : end + len(seconds)] == seconds
-    assert {"Glossary", "Reference", "Troubleshooting"} <= set(found[end:])
+    assert practice == [*seconds, "Spot the bug"]
+    assert {"Glossary", "Reference", "Troubleshooting"} <= set(reference)
+    found = [chapter.title for chapter in chapters]
     assert len(found) == len(set(found))
 
 
 def test_each_chapter_begins_on_a_page_of_its_own(chapters, number):
     starts = [number(chapter.destination) for chapter in chapters]
-    assert starts[0] == 1
+    assert starts[0] == 3
     assert all(before < after for before, after in pairwise(starts))
 
 
@@ -206,13 +243,18 @@ def test_no_page_is_blank(printed):
     assert [place for place, page in enumerate(printed, 1) if not page.text] == []
 
 
-def test_the_contents_number_the_pages_on_which_the_chapters_begin(contents, chapters, printed):
+def test_the_contents_number_the_pages_on_which_parts_and_chapters_begin(
+    contents, bookmarks, parts, printed, number
+):
     brief, _ = contents
-    assert len(brief) == len(chapters) - 1
-    for chapter, (line, page) in zip(chapters[1:], brief, strict=True):
-        # The first line of a part bears the name of the part too.
-        assert line.endswith(chapter.title)
-        assert printed[page - 1].text[0].strip() == chapter.title
+    marks = [
+        one for mark in bookmarks[3:] for one in (mark, *(mark.children if mark in parts else []))
+    ]
+    assert len(brief) == len(marks)
+    for mark, (line, page) in zip(marks, brief, strict=True):
+        assert line.endswith(mark.title)
+        assert mark.title in [run.strip() for run in printed[page - 1].text[:2]]
+        assert page == number(mark.destination) + 1
 
 
 def test_the_topics_stand_on_the_pages_that_the_contents_name(contents, printed):
@@ -237,8 +279,8 @@ def test_hundreds_of_topics_are_listed_and_linked(pdf, contents):
 def test_the_headings_that_stand_once_are_topics(contents):
     _, topics = contents
     assert topics[:5] == [
-        ("Topics One", 3), ("A topic of one", 3), ("Two", 4), ("A topic of two", 4),
-        ("Another topic", 4),
+        ("Topics One", 6), ("A topic of one", 6), ("Two", 7), ("A topic of two", 7),
+        ("Another topic", 7),
     ]  # fmt: skip
     assert [title for title, _ in topics[5:]] == ["Three", "A late topic", "Four"]
 
@@ -247,18 +289,90 @@ def test_each_line_of_the_contents_leads_to_the_page_that_it_names(pdf, contents
     brief, topics = contents
     shown = [page for _, page in brief + topics]
     front = pdf.pages[: shown[0] - 1]
-    links = [str(link.Dest) for page in front for link in page.Annots]
+    links = [str(link.Dest) for page in front for link in page.get("/Annots", [])]
     led = [number(pdf.Root.Dests[f"/{name.removeprefix('/')}"]) + 1 for name in links]
     assert led == shown
 
 
-def test_each_page_names_its_chapter_and_its_number(printed, chapters, number):
-    starts = [number(chapter.destination) for chapter in chapters] + [len(printed)]
-    assert printed[0].artifacts == ["1"]
-    for chapter, (first, last) in zip(chapters, pairwise(starts), strict=True):
-        for place in range(first, last):
-            head = [chapter.title, "Twelve Numbers", str(place + 1)]
-            assert printed[place].artifacts == head, f"page {place + 1}"
+def test_each_page_names_its_chapter_and_its_number(printed, bookmarks, chapters, parts, number):
+    heads = {number(mark.destination): mark.title for mark in (bookmarks[1], *chapters)}
+    own = {number(part.destination) for part in parts}
+    # The words over the threads of the cover are part of the picture; the guide has no number.
+    assert "1" not in printed[0].artifacts
+    assert printed[1].artifacts == []
+    head = None
+    for place in range(2, len(printed)):
+        head = heads.get(place, head)
+        asked = [] if place in own else [head, "Twelve Numbers"]
+        # An arrow before a way to an answer is no word.
+        told = [run for run in printed[place].artifacts if run.strip() != "→"]
+        assert told == [*asked, str(place + 1)], f"page {place + 1}"
+
+
+def test_every_font_is_embedded(pdf):
+    fonts = {
+        font.objgen: font for page in pdf.pages for font in page.Resources.get("/Font", {}).values()
+    }
+    told = [font.get("/DescendantFonts", [font])[0] for font in fonts.values()]
+    assert told
+    for font in told:
+        inside = font.get("/FontDescriptor", {})
+        assert font.Subtype == "/Type3" or {"/FontFile2", "/FontFile3"} & set(inside.keys())
+
+
+@pytest.mark.parametrize("pdf", ["four chapters"], indirect=True)
+def test_answers_stand_at_the_end_and_lead_to_and_fro(pdf, printed, chapters, number):
+    asked, told = number(chapters[2].destination), number(chapters[-1].destination)
+    assert chapters[-1].title == "Answers"
+    question, answers = (" ".join(printed[place].text) for place in (asked, told))
+    for hidden in ("Look at", "Look again", "It is the second", "Forty-two"):
+        assert hidden not in question
+        assert answers.count(hidden) == 1
+    assert answers.index("Hint 2") < answers.index("It is the second") < answers.index("Forty-two")
+    assert f"Hints and answer: page {told + 1}" in " ".join(question.split())
+    assert f"What it prints: page {told + 1}" in " ".join(question.split())
+    assert f"A topic of two , page {asked + 1}" in " ".join(answers.split())
+    for here, there in ((asked, told), (told, asked)):
+        links = [str(link.Dest) for link in pdf.pages[here].Annots if "/Dest" in link]
+        reached = [number(pdf.Root.Dests[f"/{name.removeprefix('/')}"]) for name in links]
+        assert reached.count(there) >= 2
+
+
+@WEEKLY
+@pytest.mark.parametrize("pdf", [WHOLE], indirect=True)
+def test_no_chapter_holds_an_answer_or_a_tree_of_the_project(printed, chapters, number):
+    answers = number(chapters[-1].destination)
+    before, after = (" ".join(" ".join(page.text) for page in pages)
+                     for pages in (printed[:answers], printed[answers:]))  # fmt: skip
+    assert not re.search(r"Hint \d|is wrong ?:", before)
+    assert len(re.findall(r"Hint \d", after)) > 200
+    assert len(re.findall(r"is wrong ?:", after)) == 64
+    assert "everything that teaches; imports the layers" not in before + after
+
+
+@pytest.mark.parametrize("pdf", ["four chapters"], indirect=True)
+def test_what_a_chapter_leaves_of_its_last_page_is_squared(printed, chapters, number):
+    last = [number(chapters[place + 1].destination) - 1 for place in (1, 3)]
+    assert last[0] > number(chapters[1].destination) - 1
+    for page in (printed[number(chapters[1].destination)], printed[last[1]]):
+        assert "Room for your own sums" in " ".join(page.text)
+
+
+def test_nothing_is_live_on_paper(pdf, printed):
+    assert "Alive" not in " ".join(" ".join(page.text) for page in printed)
+
+
+def test_the_cover_is_drawn_from_the_values_of_a_run():
+    run = example.trace(on="cpu")
+    drawn = draw_cover.cover(run)
+    dots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', drawn)]
+    assert len(dots) == 12 * 13
+    # The first thread: the first number at each station.
+    values = [run[name].value.flatten()[0].item() for name in STATIONS]
+    assert dots[:13] == pytest.approx(
+        [draw_cover.LEFT + draw_cover.UNIT * value for value in values], abs=0.01
+    )
+    assert draw_cover.cover(example.trace(on="cpu", scale_embedding=True)) != drawn
 
 
 def test_all_that_is_printed_is_tagged_or_an_artifact(printed):
@@ -309,13 +423,14 @@ def test_every_link_leads_into_the_file_or_to_an_address(pdf):
 @WEEKLY
 @pytest.mark.parametrize("pdf", [WHOLE], indirect=True)
 def test_a_link_leads_into_the_chapter_that_it_names(pdf, chapters, number):
-    starts = [number(chapter.destination) for chapter in chapters] + [len(pdf.pages)]
+    starts = [number(chapter.destination) for chapter in chapters]
     checked = 0
-    for place, step in enumerate(STEPS, 2):
+    for place, step in enumerate(STEPS, 1):
         prefix = f"/notebooks-{Path(step.notebook).stem}-"
         for name, destination in pdf.Root.Dests.items():
-            if name.startswith(prefix):
+            if name.startswith(prefix) and not re.search(r"-answer-\d+$", name):
                 checked += 1
+                # The last lesson is followed by the page of a part.
                 assert starts[place] <= number(destination) < starts[place + 1], name
     assert checked > 150
 
@@ -357,5 +472,5 @@ def test_a_folder_is_no_file(tmp_path):
 
 
 def test_a_line_of_the_contents_that_leads_nowhere_is_an_error(pdf):
-    with pytest.raises(ValueError, match="the contents list nowhere, and no page holds it"):
+    with pytest.raises(ValueError, match="a line names nowhere, and no page holds it"):
         write_pdf.page_numbers(pdf, ["nowhere"])
