@@ -27,7 +27,7 @@ from twelve_lab.draw.canvas import Canvas, _width_of_line
 from twelve_lab.draw.drawing import DATA, stored
 from twelve_lab.draw.svg import EM
 from twelve_lab.show.format import format_number
-from twelve_lab.show.palette import INK, PAPER, SHADE, by_night
+from twelve_lab.show.palette import INK, PAPER, QUIET, SHADE, by_night
 
 PAIRS = torch.tensor([[[0, 1], [0.5, 0.5]], [[0.4, 0.6], [0.6, 0.4]]])
 SPLIT = torch.zeros(4, 4)
@@ -475,6 +475,7 @@ def test_every_colour_has_another_one_by_night_and_white_becomes_the_paper_of_da
     assert shown == set(turned)
     assert turned[f"fill='{PAPER}'"] == "fill:#121212"
     assert turned[f"fill='{INK}'"] == f"fill:{by_night(INK)}"
+    assert turned[f"stroke='{QUIET}'"] == f"stroke:{by_night(QUIET, line=True)}"
 
 
 def test_a_style_of_the_readers_own_changes_no_figure():
