@@ -5,7 +5,8 @@ from html import escape
 from typing import Any
 
 from twelve_lab import example
-from twelve_lab.draw.threads import NAVY, PLACES, THREADS, curves, threads
+from twelve_lab.draw.threads import PLACES, curves, threads
+from twelve_lab.show.palette import NAVY, THREADS
 
 WIDTH, HEIGHT = 210, 297  # mm
 LEFT, RIGHT, TOP, BOTTOM = 26, 184, 124, 258

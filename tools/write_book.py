@@ -281,7 +281,7 @@ def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
     return {
         "The lessons": parts["The course"],
         "The workshops": [*parts.get("Workshops", []), *play],
-        "To look up and to teach": [*parts["To look up"], *parts["To teach"]],
+        "To look up and to teach": [*parts["Reference"], *parts["To teach"]],
     }
 
 

@@ -14,6 +14,7 @@ from twelve_lab.course import find_step
 from twelve_lab.show.format import format_tensor
 from twelve_lab.show.palette import (
     AXIS_STYLES,
+    COATS,
     INK,
     NEUTRAL,
     PAPER,
@@ -198,6 +199,7 @@ def test_by_night_light_and_dark_change_places_and_hues_stay():
     assert (by_night("#ffffff"), by_night("#000000")) == ("#121212", "#ffffff")
     # By hand: the middle of this orange is 0.45, that of its other colour 0.4992.
     assert by_night("#e69f00") == "#f2ab0c"
+    assert {by_night(coat, line=True) for coat in COATS.values()} == set(COATS.values())
     assert by_night("#56b4e9") == "#0b699e" and by_night("#56b4e9", line=True) == "#2987bc"
 
 

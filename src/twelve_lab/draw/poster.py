@@ -13,9 +13,20 @@ from torch import Tensor
 
 from twelve_lab import example
 from twelve_lab.draw.canvas import FONT, Canvas
-from twelve_lab.draw.threads import NAVY, PALE, PLACES, THREADS, curves, threads
+from twelve_lab.draw.threads import PLACES, curves, threads
 from twelve_lab.show.format import format_number
-from twelve_lab.show.palette import INK, PAPER, SHADE, axis_style, signed_fill, weight_fill
+from twelve_lab.show.palette import (
+    INK,
+    IVORY,
+    NAVY,
+    PALE,
+    PAPER,
+    SHADE,
+    THREADS,
+    axis_style,
+    signed_fill,
+    weight_fill,
+)  # fmt: skip
 from twelve_lab.show.table import as_plain_tensor
 
 WIDTH, HEIGHT = 594 / 25.4, 420 / 25.4  # inches
@@ -31,7 +42,6 @@ BELOW = 0.13  # from a row of tensors to the next
 LABELS = 0.55  # room for the words before a row of tensors
 APART = 0.17  # tensors side by side
 WEIGHT = 0.3  # the width of a cell of a weight, which has few digits
-GROUND = "#faf7f0"
 TITLE = "Twelve\nNumbers"
 SUBTITLE = "Every number of one walk through a Transformer"
 
@@ -129,7 +139,7 @@ def poster(trace: Mapping[str, Any]) -> Figure:
         A matplotlib figure of the size of A2.
     """
     sheet = _Sheet(trace)
-    sheet.box(0, 0, WIDTH, HEIGHT, fill=GROUND, edge="none", line=0)
+    sheet.box(0, 0, WIDTH, HEIGHT, fill=IVORY, edge="none", line=0)
     _draw_title(sheet)
     memory = _draw_encoder(sheet)
     keys, written = _draw_decoder(sheet)
@@ -475,7 +485,7 @@ def _lead(sheet: _Sheet, memory: Box, keys: Box, written: float) -> None:
     sheet.line(points, colour=axis_style("src").colour, width=5)
     sheet.line([(x - 0.08, end), (RIGHT - 0.1, end)], colour=axis_style("src").colour, width=5)
     sheet.head_of_arrow(RIGHT - 0.1, end, axis_style("src").colour)
-    sheet.text(MIDDLE + COLUMN / 2, bottom, "memory", size=HEADING, bold=True, ground=GROUND)
+    sheet.text(MIDDLE + COLUMN / 2, bottom, "memory", size=HEADING, bold=True, ground=IVORY)
     top = TOP + 0.125
     middle = MIDDLE + COLUMN / 2
     points = [(middle, written + 0.06), (middle, bottom - 0.2), (x + 0.08, bottom - 0.2),

@@ -12,9 +12,6 @@ from typing import Any
 
 from twelve_lab.show.table import as_plain_tensor
 
-NAVY, PALE = "#12263f", "#f6f1e4"
-# One colour a word, in the order of the sentences.
-THREADS = ("#CC79A7", "#E69F00", "#56B4E9", "#3fc79a")
 _LAYER = "encoder.layers.0"
 STATIONS = (
     "src_embedding.vectors",

@@ -93,9 +93,9 @@ def page(
 
 
 def _script(names: Sequence[str]) -> str:
-    """Put the modules into one: a page from a file may not load others."""
+    """Put the modules into one, without indents: a page from a file may not load others."""
     text = "\n".join(_read(name) for name in names)
-    return re.sub(r"^import .*\n|^export ", "", text, flags=re.MULTILINE)
+    return re.sub(r"^import .*\n|^export |^ +", "", text, flags=re.MULTILINE)
 
 
 def _read(name: str) -> str:

@@ -67,6 +67,10 @@ CURVE_STYLES = (
 FACE_INK = "#33302c"
 COATS = {"cat": "#f2b544", "dog": "#f3dcb8", "ears": "#c98a4b", "fish": "#7cc3ee"}
 
+# Cover and poster are printed, on papers of their own; threads have one colour a word.
+NAVY, PALE, IVORY = "#12263f", "#f6f1e4", "#faf7f0"
+THREADS = ("#CC79A7", "#E69F00", "#56B4E9", "#3fc79a")
+
 # The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
 _NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
 _POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))
@@ -134,9 +138,11 @@ def by_night(colour: str, *, line: bool = False) -> str:
     """Give a colour its other one, for dark pages: light for dark, the hue and its strength kept.
 
     Args:
-        colour: As "#rrggbb".
+        colour: As "#rrggbb". A face looks the same by day and by night.
         line: Whether it is that of a line, which stands out from the paper, not one of an area.
     """
+    if colour in (FACE_INK, *COATS.values()):
+        return colour
     channels = _channels(colour)
     middle = (max(channels) + min(channels)) / 2
     # Steeper than a mirror: the areas end dark enough for the text on them.

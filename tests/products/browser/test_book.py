@@ -482,7 +482,7 @@ def test_the_home_page_is_the_readme_with_cards_and_without_what_is_of_no_use_th
     assert not re.search(r"film|\| 04|What to do|## More", home)
     assert overview == "# Overview\n\n## More\n\nMuch.\n\n## Where it comes from\n\nHere.\n"
     bound = dict(write_book.pages(project, bound=True))
-    assert "| 04 |" in bound["course.md"] and "## The tree" not in bound["course.md"]
+    assert "course.md" not in bound and "## The tree" not in bound["index.md"]
     assert not any("film" in text for text in bound.values())
 
 
