@@ -17,10 +17,11 @@ from twelve.feed_forward import FeedForward, SwiGLU
 from twelve.encoder import EncoderLayer, Encoder
 from twelve.decoder import DecoderLayer, Decoder
 from twelve.transformer import Transformer
+from twelve.rotary_positions import RotaryEncoding
 
 __all__ = [  # noqa: RUF022 (reading order, not the alphabet)
     "Linear", "TokenEmbedding", "sinusoid", "PositionalEncoding", "LearnedPositionalEncoding",
     "scaled_dot_product_attention", "padding_mask", "causal_mask", "MultiHeadAttention",
     "LayerNorm", "RMSNorm", "Residual", "FeedForward", "SwiGLU", "EncoderLayer", "Encoder",
-    "DecoderLayer", "Decoder", "Transformer",
+    "DecoderLayer", "Decoder", "Transformer", "RotaryEncoding",
 ]  # fmt: skip

@@ -7,32 +7,36 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_dropout, check_positive, shows
+from twelve._checks import check_above_zero, check_axis, check_dropout, check_positive, shows
 
 
-def sinusoid(max_len: int, d_model: int) -> Float[Tensor, "max_len d_model"]:
+def sinusoid(
+    max_len: int, d_model: int, *, base: float = 10000.0
+) -> Float[Tensor, "max_len d_model"]:
     """Tabulate one row of sines and cosines for each position.
 
-        PE[pos, 2i]   = sin(pos / 10000^(2i / d_model))
-        PE[pos, 2i+1] = cos(pos / 10000^(2i / d_model))
+        PE[pos, 2i]   = sin(pos / base^(2i / d_model))
+        PE[pos, 2i+1] = cos(pos / base^(2i / d_model))
 
     Args:
         max_len: Number of positions.
         d_model: Features of each row. When it is odd, the last sine has no cosine.
+        base: The larger it is, the more slowly the later features turn.
 
     Returns:
         The table, computed in float64 and stored in torch's default dtype.
 
     Raises:
-        ValueError: If a size is below 1.
+        ValueError: If a size is below 1, or the base is not above 0.
 
     Source:
-        Vaswani et al. (2017), section 3.5. Odd d_model is not in the paper.
+        Vaswani et al. (2017), section 3.5. Odd d_model is not in the paper, nor another base.
     """
     check_positive("sinusoid", max_len=max_len, d_model=d_model)
+    check_above_zero("sinusoid", base=base)
     position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)
     even_feature = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angles: Float[Tensor, "max_len pair"] = position * 10000.0 ** (-even_feature / d_model)
+    angles: Float[Tensor, "max_len pair"] = position * base ** (-even_feature / d_model)
 
     table = torch.empty(max_len, d_model)
     table[:, 0::2] = torch.sin(angles)

@@ -142,6 +142,12 @@ STEPS = (
         "the model at work", exercises=False,
     ),
     Step(
+        "16", "rotary_positions", "rotary positions",
+        "How does a token know how far away another one is?",
+        "(batch, head, seq, d_k) -> (batch, head, seq, d_k)",
+        "today's parts", exports=("RotaryEncoding",), exercises=False,
+    ),
+    Step(
         "a1", "containers", "containers",
         "What do Sequential, ModuleList and ModuleDict keep track of?",
         "modules -> one module",

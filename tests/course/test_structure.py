@@ -24,7 +24,7 @@ LAB = ROOT / "src" / "twelve_lab"
 API = {
     "Linear": "d_in, d_out, bias=True",
     "TokenEmbedding": "vocab_size, d_model, *, padding_idx=None, scale=False",
-    "sinusoid": "max_len, d_model",
+    "sinusoid": "max_len, d_model, *, base=10000.0",
     "PositionalEncoding": "d_model, *, max_len=5000, dropout=0.0",
     "LearnedPositionalEncoding": "d_model, *, max_len=5000, dropout=0.0",
     "scaled_dot_product_attention": "query, key, value, attn_mask=None, dropout_p=0.0",
@@ -57,6 +57,7 @@ API = {
         "d_k=None, d_v=None, dropout=0.0, norm_first=True, activation='relu', bias=False, "
         "scale_embedding=False, tie_weights=False, max_len=5000, fused=False"
     ),
+    "RotaryEncoding": "d_k, *, max_len=2048, base=10000.0",
 }
 FORWARD = {
     "Linear": "x",
@@ -74,11 +75,12 @@ FORWARD = {
     "DecoderLayer": "x, memory, *, tgt_mask=None, src_mask=None, caches=(None, None)",
     "Decoder": "x, memory, *, tgt_mask=None, src_mask=None",
     "Transformer": "src, tgt, *, src_mask=None, tgt_mask=None",
+    "RotaryEncoding": "heads, start=0",
 }
 
 
 # All lines of code of the layers together; the passes through them, which pages print.
-LARGEST = 1099
+LARGEST = 1140
 FORWARDS = ("forward", "scaled_dot_product_attention", "cross_entropy", "step", "__call__")
 # Tokens that are no code; a comment is none either.
 LAYOUT = {

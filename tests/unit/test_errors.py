@@ -19,6 +19,7 @@ from twelve import (
     PositionalEncoding,
     Residual,
     RMSNorm,
+    RotaryEncoding,
     SwiGLU,
     TokenEmbedding,
     Transformer,
@@ -83,6 +84,8 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: LearnedPositionalEncoding(0),
             f"LearnedPositionalEncoding: d_model {SIZES} 0",
         ),
+        (lambda: RotaryEncoding(0), f"RotaryEncoding: d_k {SIZES} 0"),
+        (lambda: RotaryEncoding(2, max_len=-2), f"RotaryEncoding: max_len {SIZES} -2"),
         (lambda: causal_mask(0), f"causal_mask: query_len {SIZES} 0"),
         (lambda: causal_mask(2, 0), f"causal_mask: key_len {SIZES} 0"),
         (lambda: MultiHeadAttention(0, 1), f"MultiHeadAttention: d_model {SIZES} 0"),
@@ -128,6 +131,16 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             "MultiHeadAttention: d_model=24 does not divide into num_heads=7; choose another "
             "number of heads or give d_k and d_v",
         ),
+    ],
+    "features that make no pairs": [
+        (
+            lambda: RotaryEncoding(3),
+            "RotaryEncoding: d_k must be even, features turn in pairs, got 3",
+        ),
+    ],
+    "a base that is not above 0": [
+        (lambda: sinusoid(5, 3, base=0.0), "sinusoid: base must be above 0 and finite, got 0.0"),
+        (lambda: RotaryEncoding(2, base=-1), "sinusoid: base must be above 0 and finite, got -1"),
     ],
     "dropout outside [0, 1)": [
         (lambda: PositionalEncoding(3, dropout=1.0), f"PositionalEncoding: {DROPOUT} 1.0"),
@@ -317,6 +330,26 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             "(2, 8, 24)",
         ),
     ],
+    "a place outside the table": [
+        (
+            lambda: RotaryEncoding(8, max_len=4)(x(2, 3, 5, 8)),
+            "RotaryEncoding: the table ends at max_len=4: start=0 and 5 positions in shape "
+            "(2, 3, 5, 8)",
+        ),
+        (
+            lambda: RotaryEncoding(8, max_len=6)(x(2, 3, 5, 8), start=2),
+            "RotaryEncoding: the table ends at max_len=6: start=2 and 5 positions in shape "
+            "(2, 3, 5, 8)",
+        ),
+        (
+            lambda: RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=-1),
+            "RotaryEncoding: start must lie from 0 to 6 (max_len), got -1",
+        ),
+        (
+            lambda: RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=1.0),
+            "RotaryEncoding: start must lie from 0 to 6 (max_len), got 1.0",
+        ),
+    ],
     "fewer keys than queries": [
         (
             lambda: causal_mask(5, 4),
@@ -337,6 +370,10 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: LearnedPositionalEncoding(3)(x(2, 5, 4)),
             "LearnedPositionalEncoding: the last axis of x must be d_model=3, got 4 in shape "
             "(2, 5, 4)",
+        ),
+        (
+            lambda: RotaryEncoding(8)(x(2, 3, 5, 6)),
+            "RotaryEncoding: the last axis of heads must be d_k=8, got 6 in shape (2, 3, 5, 6)",
         ),
         (
             lambda: LayerNorm(24)(x(2, 5, 1)),
@@ -418,6 +455,10 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         (
             lambda: LearnedPositionalEncoding(3)(x(5, 3)),
             "LearnedPositionalEncoding: x must have 3 axes, got shape (5, 3)",
+        ),
+        (
+            lambda: RotaryEncoding(8)(x(2, 5, 8)),
+            "RotaryEncoding: heads must have 4 axes, got shape (2, 5, 8)",
         ),
         (
             lambda: attend(query=(4, 24)),
