@@ -18,10 +18,13 @@ from twelve.encoder import EncoderLayer, Encoder
 from twelve.decoder import DecoderLayer, Decoder
 from twelve.transformer import Transformer
 from twelve.rotary_positions import RotaryEncoding
+from twelve.grouped_query_attention import GroupedQueryAttention
+from twelve.decoder_only import LanguageLayer, LanguageModel
 
 __all__ = [  # noqa: RUF022 (reading order, not the alphabet)
     "Linear", "TokenEmbedding", "sinusoid", "PositionalEncoding", "LearnedPositionalEncoding",
     "scaled_dot_product_attention", "padding_mask", "causal_mask", "MultiHeadAttention",
     "LayerNorm", "RMSNorm", "Residual", "FeedForward", "SwiGLU", "EncoderLayer", "Encoder",
-    "DecoderLayer", "Decoder", "Transformer", "RotaryEncoding",
+    "DecoderLayer", "Decoder", "Transformer", "RotaryEncoding", "GroupedQueryAttention",
+    "LanguageLayer", "LanguageModel",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ class Residual(nn.Module):
         norm_first: Pre-norm if true, the paper's post-norm if false.
         dropout: Probability of dropping a feature of what the sublayer adds.
         fused: Whether the norm calls torch's fused kernel.
+        norm: Another norm than LayerNorm, such as an RMSNorm(d_model).
 
     Raises:
         ValueError: If d_model is below 1, dropout lies outside [0, 1), or norm_first is no bool.
@@ -33,14 +34,15 @@ class Residual(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, *, norm_first: bool = True, dropout: float = 0.0, fused: bool = False
-    ) -> None:
+        self, d_model: int, *, norm_first: bool = True, dropout: float = 0.0, fused: bool = False,
+        norm: nn.Module | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         check_switch("Residual", norm_first=norm_first)
         check_dropout("Residual", dropout)
         self.d_model = d_model
         self.norm_first = norm_first
-        self.norm = LayerNorm(d_model, fused=fused)
+        self.norm = LayerNorm(d_model, fused=fused) if norm is None else norm
         self.dropout = nn.Dropout(dropout)
 
     def forward(

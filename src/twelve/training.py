@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from twelve._checkpoint import resume, save
 from twelve._checks import check_above_zero, check_axis, check_ids, check_positive, check_same
-from twelve.transformer import Transformer
 
 IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
 
@@ -22,7 +21,7 @@ IGNORED = -100  # the label that torch's cross_entropy ignores unless told other
 class Batch(NamedTuple):
     """What one step learns from; tgt is the decoder's input and labels what it should answer."""
 
-    src: Int[Tensor, "batch src"]
+    src: Int[Tensor, "batch src"] | None  # None for a model without a source
     tgt: Int[Tensor, "batch tgt"]
     labels: Int[Tensor, "batch tgt"]
     src_mask: Bool[Tensor, "#batch #head #query #src"] | None = None
@@ -139,7 +138,7 @@ def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
 
 
 def train(
-    model: Transformer, batch: Callable[[int], Batch], *, steps: int, lr: float = 3e-3,
+    model: nn.Module, batch: Callable[[int], Batch], *, steps: int, lr: float = 3e-3,
     betas: tuple[float, float] = (0.9, 0.98), warmup: int = 50, clip: float = 1.0,
     label_smoothing: float = 0.0, checkpoint: str | Path | None = None,
     save_every: int = 100, after_step: Callable[[int, float], None] | None = None,
@@ -195,7 +194,10 @@ def train(
         for step in range(len(losses), steps):
             model.train()
             src, tgt, labels, src_mask, tgt_mask = batch(step).to(device)
-            logits = model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)
+            if src is None:
+                logits = model(tgt)
+            else:
+                logits = model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)
             loss = cross_entropy(logits, labels, label_smoothing=label_smoothing)
 
             optimizer.zero_grad()

@@ -148,6 +148,18 @@ STEPS = (
         "today's parts", exports=("RotaryEncoding",), exercises=False,
     ),
     Step(
+        "17", "grouped_query_attention", "grouped-query attention",
+        "How do several heads share one head of keys and values?",
+        "(batch, seq, d_model) -> (batch, seq, d_model)",
+        "today's parts", exports=("GroupedQueryAttention",), exercises=False,
+    ),
+    Step(
+        "18", "decoder_only", "decoder-only",
+        "What is left of the Transformer without a source?",
+        "ids (batch, seq) -> logits (batch, seq, vocab)",
+        "today's parts", exports=("LanguageLayer", "LanguageModel"), exercises=False,
+    ),
+    Step(
         "a1", "containers", "containers",
         "What do Sequential, ModuleList and ModuleDict keep track of?",
         "modules -> one module",
