@@ -21,15 +21,16 @@ SWITCHES = (
     {"num_heads": 1},
 )  # fmt: skip
 # What a layer is built with that no model of ours uses, by the names of its arguments.
-SIZES = {"d_model": 3, "d_ff": 4, "max_len": 4}
+SIZES = {"d_model": 3, "max_len": 4}
 HEAD = "| name | axes | line of code | notebook |\n|---|---|---|---|\n"
 
 
 def catalogue() -> str:
-    """Write the catalogue: the main run, what the switches add, and the layers beside it.
+    """Write the catalogue: the main run, what the switches add, the model without a source, and
+    the layers beside them.
 
     Returns:
-        Markdown, one table for each of the three.
+        Markdown, one table for each of the four.
     """
     main = _run()
     tables = [f"The {len(main)} tensors of the main run, in its order:\n\n" + HEAD + _rows(main)]
@@ -39,7 +40,9 @@ def catalogue() -> str:
             if name not in main:
                 added[name] = row
     tables.append("What a switch adds:\n\n" + HEAD + "".join(added.values()))
-    tables.append("Layers that the model does not use, run on their own:\n\n" + HEAD + _beside())
+    sister = example.trace(decoder_only=True, on="cpu")
+    tables.append(f"The {len(sister)} tensors of the decoder-only run:\n\n" + HEAD + _rows(sister))
+    tables.append("Layers that neither uses, run on their own:\n\n" + HEAD + _beside())
     return "\n".join(tables)
 
 
@@ -68,7 +71,7 @@ def _run(**switches: object) -> Trace:
 
 def _beside() -> str:
     x = example.trace(on="cpu")["src_input"].value
-    models = [example.model(**switch) for switch in SWITCHES]
+    models = [example.language_model(), *(example.model(**switch) for switch in SWITCHES)]
     used = {type(module) for model in models for module in model.modules()}
     exported = [getattr(twelve, name) for step in STEPS for name in step.exports]
     rows = ""

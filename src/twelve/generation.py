@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_above_zero, check_between, check_ids, check_positive, check_same
+from twelve._checks import (
+    check_above_zero,
+    check_between,
+    check_ids,
+    check_mask,
+    check_positive,
+    check_same,
+)
 from twelve.masks import causal_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.transformer import Transformer
@@ -298,10 +305,11 @@ def _read_prompt(
     model: nn.Module, prompt: Tensor, max_len: int, mask: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
     """Make caches, and give what scores the words after new ones: the prompt, then each word."""
-    caches = model.new_caches(len(prompt), max_len)
+    (batch, length), caches = prompt.shape, model.new_caches(len(prompt), max_len)
     if mask is not None:
+        check_mask("LanguageModel", mask, (batch, 1, 1, length), four_axes=True)
         # Every word that will be written may be looked at.
-        mask = F.pad(mask, (0, max_len - prompt.size(1)), value=True)
+        mask = F.pad(mask.expand(-1, -1, -1, length), (0, max_len - length), value=True)
 
     def read(new: Tensor) -> Tensor:
         so_far = caches[0].length + new.size(1)

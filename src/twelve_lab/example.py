@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twelve._checks import check_between
+from twelve.decoder_only import LanguageModel
 from twelve.masks import causal_mask, padding_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.training import cross_entropy
@@ -27,6 +29,9 @@ src = torch.tensor([[0, 1], [2, 3]])
 # mask for the target is never built from `tgt != 0`.
 tgt = torch.tensor([[0, 1], [0, 3]])
 labels = torch.tensor([[1, -100], [3, 2]])
+# What follows each word of the source itself: all that the decoder-only model is asked. Its first
+# sentence is padded on the left.
+following = torch.tensor([[-100, -100], [3, -100]])
 src_mask = padding_mask(src)
 tgt_mask = causal_mask(2)
 embedding_rows = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
@@ -36,6 +41,7 @@ words = {
     "tgt": [[vocabulary[token] if token else "<start>" for token in line] for line in tgt.tolist()],
     "vocab": list(vocabulary),
 }
+words["seq"] = words["src"]  # a model without a source reads the same sentences
 
 
 # The runs that the course compares: a title and the switches of `trace`.
@@ -49,6 +55,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "tied output": {"tie_weights": True},
     "scaled embedding": {"scale_embedding": True},
     "fused kernels": {"fused": True},
+    "decoder-only": {"decoder_only": True},
 }
 
 
@@ -97,8 +104,49 @@ def model(
     return built.eval()
 
 
+def language_model(
+    *, num_kv_heads: int = 1, tie_weights: bool = True, fused: bool = False
+) -> LanguageModel:
+    """Build the decoder-only sister with the same weights, in float64 and eval mode.
+
+    Two query heads of width 2 from the block h2, turned by their place; SwiGLU takes its gate from
+    the encoder's feed-forward layer, what is gated from the decoder's, and the way back from the
+    encoder's.
+
+    Args:
+        num_kv_heads: 1 for the first head of keys and values of h2, 2 for both.
+        tie_weights: Whether the table is also the output projection; otherwise that is the
+            example's, without its bias.
+        fused: Whether to call torch's fused kernels.
+
+    Raises:
+        ValueError: If num_kv_heads is not 1 or 2.
+    """
+    check_between("example.language_model", 1, 2, "heads of h2", num_kv_heads=num_kv_heads)
+    blocks = weights()
+    attention = dict(blocks["h2"])
+    for name in ("Wk", "Wv"):
+        attention[name] = [row[: 2 * num_kv_heads] for row in attention[name]]
+    with float64():
+        built = LanguageModel(
+            len(vocabulary), d_model=3, num_heads=2, num_kv_heads=num_kv_heads, d_ff=4,
+            num_layers=1, d_k=2, max_len=8, tie_weights=tie_weights, fused=fused,
+        )  # fmt: skip
+        layer, ffn = built.layers[0], built.layers[0].feed_forward
+        with torch.no_grad():
+            built.embedding.weight.copy_(torch.tensor(embedding_rows))
+            _fill_attention(layer.self_attention, attention)
+            _fill_linear(ffn.gate, blocks["enc_ffn"]["W1"])
+            _fill_linear(ffn.up, blocks["dec_ffn"]["W1"])
+            _fill_linear(ffn.down, blocks["enc_ffn"]["W2"])
+            if not tie_weights:
+                _fill_linear(built.output_projection, blocks["out"]["W"])
+    return built.eval()
+
+
 def trace(
     *,
+    decoder_only: bool = False,
     padding: bool = True,
     loss: bool = False,
     grad: bool = False,
@@ -108,13 +156,27 @@ def trace(
     """Walk the twelve numbers through the model and keep every tensor.
 
     Args:
+        decoder_only: Whether the sister without a source reads the source sentences.
         padding: Whether the source padding mask is used.
         loss: Whether the run makes the padding mask from the ids, and goes on to the loss.
         grad: Whether gradients can be read after a backward pass.
         on: Device; `twelve_lab.device()` if not given.
-        **switches: Keywords of `model`, such as num_heads=1 or activation="gelu".
+        **switches: Keywords of `model`, such as num_heads=1 or activation="gelu"; of
+            `language_model` for the sister.
     """
     where = device() if on is None else on
+    if decoder_only:
+        built, ids = language_model(**switches).to(where), src.to(where)
+        with Trace(built, grad=grad) as traced:
+            record = traced.graph.record
+            record.label(ids, "ids", ("batch", "seq"))
+            key_mask = padding_mask(ids) if padding else None
+            if padding:
+                record.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
+            logits = built(ids, key_mask=key_mask)
+            if loss:
+                cross_entropy(logits, following.to(where))
+        return traced
     built = model(**switches).to(where)
     ids, known = src.to(where), {"tgt": tgt.to(where), "tgt_mask": tgt_mask.to(where)}
     if not loss:
@@ -193,6 +255,7 @@ class _DistinctSizes:
         self.tgt = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
         self.labels = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
         self.src_mask: Tensor = padding_mask(self.src)
+        self.text = self.src.flip(1)  # the same words, padded on the left
         self.tgt_mask: Tensor = causal_mask(SIZES.tgt)
 
     def model(
@@ -228,6 +291,33 @@ class _DistinctSizes:
                 noise = torch.randn(parameter.shape, dtype=torch.float64, **draw)
                 parameter.copy_(noise * parameter.size(-1) ** -0.5)
         return built.eval()
+
+    def language_model(
+        self, *, num_kv_heads: int = 3, tie_weights: bool = False, fused: bool = False
+    ) -> LanguageModel:
+        """Build the decoder-only sister, which reads `text`, in float64 and eval mode.
+
+        Args:
+            num_kv_heads: Heads of keys and values that six query heads share.
+            tie_weights: Whether the table is also the output projection.
+            fused: Whether to call torch's fused kernels.
+        """
+        with float64():
+            built = LanguageModel(
+                SIZES.src_vocab, d_model=SIZES.d_model, num_heads=6, num_kv_heads=num_kv_heads,
+                d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, max_len=32, base=100.0, eps=1e-6,
+                tie_weights=tie_weights, fused=fused,
+            )  # fmt: skip
+        return _with_noise(built)
+
+
+def _with_noise(built: nn.Module) -> nn.Module:
+    draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
+    with torch.no_grad():
+        for parameter in built.parameters():
+            noise = torch.randn(parameter.shape, dtype=torch.float64, **draw)
+            parameter.copy_(noise * parameter.size(-1) ** -0.5)
+    return built.eval()
 
 
 distinct = _DistinctSizes()

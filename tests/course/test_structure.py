@@ -35,7 +35,7 @@ API = {
     ),
     "LayerNorm": "d_model, *, eps=1e-05, fused=False",
     "RMSNorm": "d_model, *, eps=1e-05, fused=False",
-    "Residual": "d_model, *, norm_first=True, dropout=0.0, fused=False",
+    "Residual": "d_model, *, norm_first=True, dropout=0.0, fused=False, norm=None",
     "FeedForward": "d_model, d_ff=None, *, activation='relu', dropout=0.0, bias=True",
     "SwiGLU": "d_model, d_ff",
     "EncoderLayer": (
@@ -58,6 +58,18 @@ API = {
         "scale_embedding=False, tie_weights=False, max_len=5000, fused=False"
     ),
     "RotaryEncoding": "d_k, *, max_len=2048, base=10000.0",
+    "GroupedQueryAttention": (
+        "d_model, num_heads, num_kv_heads=None, *, d_k=None, rotary=None, bias=False, "
+        "dropout=0.0, fused=False"
+    ),
+    "LanguageLayer": (
+        "d_model, num_heads, num_kv_heads=None, d_ff=None, *, d_k=None, rotary=None, eps=1e-05, "
+        "fused=False"
+    ),
+    "LanguageModel": (
+        "vocab_size, *, d_model, num_heads, num_kv_heads=None, d_ff=None, num_layers, d_k=None, "
+        "max_len=2048, base=10000.0, eps=1e-05, tie_weights=False, fused=False"
+    ),
 }
 FORWARD = {
     "Linear": "x",
@@ -76,11 +88,14 @@ FORWARD = {
     "Decoder": "x, memory, *, tgt_mask=None, src_mask=None",
     "Transformer": "src, tgt, *, src_mask=None, tgt_mask=None",
     "RotaryEncoding": "heads, start=0",
+    "GroupedQueryAttention": "x, mask=None, *, cache=None",
+    "LanguageLayer": "x, mask=None, *, cache=None",
+    "LanguageModel": "ids, *, caches=None, key_mask=None",
 }
 
 
 # All lines of code of the layers together; the passes through them, which pages print.
-LARGEST = 1140
+LARGEST = 1339
 FORWARDS = ("forward", "scaled_dot_product_attention", "cross_entropy", "step", "__call__")
 # Tokens that are no code; a comment is none either.
 LAYOUT = {

@@ -1,4 +1,4 @@
-"""The whole encoder-decoder Transformer in NumPy float64, written from the equations alone.
+"""Both whole Transformers in NumPy float64, written from the equations alone.
 
 The tests compare every traced tensor with this file, so it shares no code with the package. Each
 piece returns its steps by name, in order, with its result last: `layer_norm(x)["output"]`.
@@ -19,9 +19,13 @@ every bias "b..." of a projection may be left out, which means zero:
              "feed_forward_norm": NORM}
     and in a decoder layer also "cross_attention": ATTENTION, "cross_attention_norm": NORM
 
+The decoder-only one has "embedding", "layers", "norm" and "output"; its norms have a weight alone,
+w_k and w_v have (d_model, kv_head*d_k), and its feed-forward layers "w_gate", "w_up", "w_down".
+
 Source:
     Vaswani et al. (2017), "Attention Is All You Need"; Ba et al. (2016), "Layer Normalization";
-    Hendrycks and Gimpel (2016), "Gaussian Error Linear Units".
+    Hendrycks and Gimpel (2016), "Gaussian Error Linear Units"; Su et al. (2021), "RoFormer"; Zhang
+    and Sennrich (2019), "Root Mean Square Layer Normalization"; Shazeer (2020), "GLU Variants".
 """
 
 import math
@@ -290,6 +294,104 @@ def run(
     else:
         output = weights["output"]
     trace["logits"] = linear(trace["decoder_output"], output["w"], output.get("b"))
+    return trace
+
+
+def rms_norm(x: Array, weight: Array | float = 1.0, eps: float = 1e-5) -> Steps:
+    """Compute weight * x / √(mean of squares + eps)."""
+    mean_square = (x**2).mean(axis=-1, keepdims=True)
+    normalized = x / np.sqrt(mean_square + eps)
+    return {"mean_square": mean_square, "normalized": normalized, "output": weight * normalized}
+
+
+def rotate(heads: Array, start: int = 0, base: float = 10000.0) -> Steps:
+    """Multiply each pair of neighbours, as one complex number, by e^(√-1 · place · speed)."""
+    length, d_k = heads.shape[-2:]
+    speed = base ** (-np.arange(0, d_k, 2) / d_k)
+    turn = np.exp(1j * np.arange(start, start + length)[:, None] * speed)
+    even, odd = heads[..., 0::2], heads[..., 1::2]
+    product = (even + 1j * odd) * turn
+    turned = np.stack((product.real, product.imag), axis=-1).reshape(heads.shape)
+    return {"sin": turn.imag, "cos": turn.real, "even": even, "odd": odd, "turned": turned}
+
+
+def grouped_attention(
+    x: Array, weights: dict, num_heads: int, mask: Array, turn: Callable[[Array], Array]
+) -> Steps:
+    """Let query head h use the key and value head ⌊h · num_kv_heads / num_heads⌋."""
+    width = weights["w_q"].shape[1] // num_heads
+
+    def split(name: str) -> Array:
+        projected = linear(x, weights[f"w_{name}"], weights.get(f"b_{name}"))
+        return projected.reshape(*x.shape[:2], -1, width).swapaxes(1, 2)
+
+    def share(heads: Array) -> Array:
+        return heads[:, [head * heads.shape[1] // num_heads for head in range(num_heads)]]
+
+    steps = {f"{name}_heads": split(name[0]) for name in ("query", "key", "value")}
+    query, key = turn(steps["query_heads"]), turn(steps["key_heads"])
+    steps |= {"shared_keys": share(key), "shared_values": share(steps["value_heads"])}
+    inner = attention(query, steps["shared_keys"], steps["shared_values"], mask)
+    merged = inner["context"].swapaxes(1, 2).reshape(*x.shape[:2], -1)
+    output = linear(merged, weights["w_o"], weights.get("b_o"))
+    return steps | inner | {"merged": merged, "output": output}
+
+
+def swiglu(x: Array, weights: dict) -> Steps:
+    """Compute (SiLU(x W_gate) * x W_up) W_down."""
+    before = x @ weights["w_gate"]
+    gate, expanded = before / (1.0 + np.exp(-before)), x @ weights["w_up"]
+    gated = gate * expanded
+    output = gated @ weights["w_down"]
+    return {"gate": gate, "expanded": expanded, "gated": gated, "output": output}
+
+
+def run_decoder_only(
+    weights: dict,
+    ids: ArrayLike,
+    *,
+    num_heads: int,
+    base: float = 10000.0,
+    eps: float = 1e-5,
+    key_mask: Array | None = None,
+) -> Steps:
+    """Run the decoder-only model and return every intermediate tensor by its traced name, in order.
+
+    Args:
+        weights: The nested dict that the module's first lines describe; without "output" the table
+            scores the words.
+        ids: The texts, (batch, seq).
+        num_heads: Query heads of each attention.
+        base: Of the rotation.
+        eps: Of every norm.
+        key_mask: True where a key may be attended to, (batch, 1, 1, key).
+    """
+    ids = np.asarray(ids)
+    mask = causal_mask(ids.shape[1])
+    mask = mask if key_mask is None else mask & key_mask
+    x = weights["embedding"][ids]
+    trace: Steps = {"embedding.vectors": x, "embedded": x}
+    calls = 0
+
+    def turn(heads: Array) -> Array:
+        nonlocal calls
+        calls += 1
+        name = "rotary" if calls == 1 else f"rotary#{calls}"
+        return note(trace, name, rotate(heads, base=base))
+
+    for index, layer in enumerate(weights["layers"]):
+        for name, sublayer in (
+            ("self_attention", lambda part, y: grouped_attention(y, part, num_heads, mask, turn)),
+            ("feed_forward", lambda part, y: swiglu(y, part)),
+        ):
+            path = f"layers.{index}.{name}"
+            normed = rms_norm(x, layer[f"{name}_norm"], eps)
+            update = note(trace, path, sublayer(layer[name], note(
+                trace, f"{path}_residual.norm", normed)))  # fmt: skip
+            x = note(trace, f"{path}_residual", {"added": x + update})
+    output = note(trace, "norm", rms_norm(x, weights["norm"], eps))
+    trace["decoder_output"] = output
+    trace["logits"] = output @ weights.get("output", weights["embedding"].T)
     return trace
 
 

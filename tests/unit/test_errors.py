@@ -12,6 +12,8 @@ from twelve import (
     Encoder,
     EncoderLayer,
     FeedForward,
+    GroupedQueryAttention,
+    LanguageModel,
     LayerNorm,
     LearnedPositionalEncoding,
     Linear,
@@ -60,6 +62,17 @@ def transform(src=(2, 5), tgt=(2, 4), **masks):
     return model(ids(*src), ids(*tgt), **masks)
 
 
+def share(shape=(2, 5, 24), mask=None, **keywords):
+    return GroupedQueryAttention(24, 6, 3, **keywords)(x(*shape), mask)
+
+
+def speak(ids, *, max_len=8, room=None, **keywords):
+    """Let a model read, with caches of a room of its own where that is given."""
+    model = LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
+    caches = {} if room is None else {"caches": model.new_caches(2, room)}
+    return model(ids, **caches, **keywords)
+
+
 SDPA = scaled_dot_product_attention
 SIZES = "must be a whole number of at least 1, got"
 DROPOUT = "dropout must be at least 0 and below 1, got"
@@ -92,6 +105,18 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         (lambda: MultiHeadAttention(24, 0), f"MultiHeadAttention: num_heads {SIZES} 0"),
         (lambda: MultiHeadAttention(24, 3, d_k=0), f"MultiHeadAttention: d_k {SIZES} 0"),
         (lambda: MultiHeadAttention(24, 3, d_v=-6), f"MultiHeadAttention: d_v {SIZES} -6"),
+        (
+            lambda: GroupedQueryAttention(24, 6, 0),
+            f"GroupedQueryAttention: num_kv_heads {SIZES} 0",
+        ),
+        (
+            lambda: LanguageModel(11, d_model=24, num_heads=0, num_layers=1),
+            f"LanguageModel: num_heads {SIZES} 0",
+        ),
+        (
+            lambda: LanguageModel(11, d_model=24, num_heads=3, num_layers=0),
+            f"LanguageModel: num_layers {SIZES} 0",
+        ),
         (lambda: LayerNorm(0), f"LayerNorm: d_model {SIZES} 0"),
         (lambda: RMSNorm(0), f"RMSNorm: d_model {SIZES} 0"),
         (lambda: Residual(0), f"LayerNorm: d_model {SIZES} 0"),
@@ -124,6 +149,19 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         (
             lambda: MultiHeadAttention(3, 2, d_v=2),
             "MultiHeadAttention: d_model=3 does not divide into num_heads=2; choose another "
+            "number of heads or give d_k and d_v",
+        ),
+        (
+            lambda: GroupedQueryAttention(24, 6, 4),
+            "GroupedQueryAttention: num_heads=6 cannot share num_kv_heads=4 evenly",
+        ),
+        (
+            lambda: GroupedQueryAttention(24, 3, 6),
+            "GroupedQueryAttention: num_heads=3 cannot share num_kv_heads=6 evenly",
+        ),
+        (
+            lambda: GroupedQueryAttention(24, 5),
+            "MultiHeadAttention: d_model=24 does not divide into num_heads=5; choose another "
             "number of heads or give d_k and d_v",
         ),
         (
@@ -194,6 +232,10 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: Transformer(11, 13, num_layers=1, tie_weights="no"),
             "Transformer: tie_weights must be True or False, got 'no'",
         ),
+        (
+            lambda: LanguageModel(11, d_model=6, num_heads=1, num_layers=1, tie_weights="no"),
+            "LanguageModel: tie_weights must be True or False, got 'no'",
+        ),
     ],
     "an activation that is not known": [
         (
@@ -242,6 +284,11 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
         ),
     ],
     "ids of another type": [
+        (
+            lambda: speak(x(2, 5)),
+            "LanguageModel: ids must be int64 or int32 token ids, got torch.float64 in shape "
+            "(2, 5)",
+        ),
         (
             lambda: TokenEmbedding(4, 3)(x(2, 5)),
             "TokenEmbedding: ids must be int64 or int32 token ids, got torch.float64 in shape "
@@ -350,6 +397,29 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             "RotaryEncoding: start must lie from 0 to 6 (max_len), got 1.0",
         ),
     ],
+    "a text that is too long": [
+        (
+            lambda: speak(ids(2, 9)),
+            "RotaryEncoding: the table ends at max_len=8: start=0 and 9 positions in shape "
+            "(2, 3, 9, 8)",
+        ),
+        (
+            lambda: speak(ids(2, 5), room=4),
+            "KeyValueCache: the arguments disagree about the shape: key_heads has (2, 3, 5, 8), "
+            "room has (2, 3, 4, 8)",
+        ),
+        (
+            lambda: speak(ids(1, 3), room=4),
+            "KeyValueCache: the arguments disagree about the shape: key_heads has (1, 3, 3, 8), "
+            "room has (2, 3, 3, 8)",
+        ),
+    ],
+    "caches of another model": [
+        (
+            lambda: speak(ids(2, 3), caches=[]),
+            "LanguageModel: the arguments disagree about the layers: model has 2, caches has 0",
+        ),
+    ],
     "fewer keys than queries": [
         (
             lambda: causal_mask(5, 4),
@@ -409,6 +479,15 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: attend(value=(2, 5, 18), fused=True),
             "MultiHeadAttention: the last axis of value must be d_model=24, got 18 in shape "
             "(2, 5, 18)",
+        ),
+        (
+            lambda: share((2, 5, 8)),
+            "GroupedQueryAttention: the last axis of x must be d_model=24, got 8 in shape "
+            "(2, 5, 8)",
+        ),
+        (
+            lambda: share(rotary=RotaryEncoding(8)),
+            "RotaryEncoding: the last axis of heads must be d_k=8, got 4 in shape (2, 6, 5, 4)",
         ),
         (
             lambda: Encoder(24, 3, num_layers=1)(x(2, 5, 8)),
@@ -607,6 +686,18 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             f"MultiHeadAttention: a mask of shape (2, 1, 1, 5) {SCORES} (1, 3, 4, 5)",
         ),
         (
+            lambda: share(mask=mask(2, 3, 5, 5)),
+            f"GroupedQueryAttention: a mask of shape (2, 3, 5, 5) {SCORES} (2, 6, 5, 5)",
+        ),
+        (
+            lambda: speak(ids(2, 5), key_mask=mask(2, 1, 1, 4)),
+            f"LanguageModel: a mask of shape (2, 1, 1, 4) {SCORES} (2, 1, 1, 5)",
+        ),
+        (
+            lambda: speak(ids(2, 5), key_mask=mask(2, 1, 5, 5)),
+            f"LanguageModel: a mask of shape (2, 1, 5, 5) {SCORES} (2, 1, 1, 5)",
+        ),
+        (
             lambda: transform(tgt_mask=causal_mask(5)),
             f"MultiHeadAttention: a mask of shape (1, 1, 5, 5) {SCORES} (2, 3, 4, 4)",
         ),
@@ -625,6 +716,16 @@ TABLE: dict[str, list[tuple[Callable[[], object], str]]] = {
             lambda: attend(mask=mask(4, 5), fused=True),
             "MultiHeadAttention: the mask must have the four axes (batch, head, query, key), 1 "
             "where it is shared, got shape (4, 5)",
+        ),
+        (
+            lambda: share(mask=mask(2, 5)),
+            "GroupedQueryAttention: the mask must have the four axes (batch, head, query, key), 1 "
+            "where it is shared, got shape (2, 5)",
+        ),
+        (
+            lambda: speak(ids(2, 5), key_mask=mask(2, 5)),
+            "LanguageModel: the mask must have the four axes (batch, head, query, key), 1 where it "
+            "is shared, got shape (2, 5)",
         ),
         (
             lambda: transform(src_mask=mask(2, 5)),
@@ -659,6 +760,8 @@ def test_the_same_calls_with_good_input_raise_nothing():
     transform(src=(2, 6), tgt=(2, 6), src_mask=mask(2, 1, 1, 6), tgt_mask=causal_mask(6))
     SDPA(x(4, 8), x(5, 8), x(5, 6), mask(1, 5), 0.5)
     causal_mask(1, 1)
+    share(mask=mask(1, 6, 5, 1))
+    speak(ids(2, 4), room=4, key_mask=mask(1, 1, 1, 4))
     Residual(24, dropout=0.0)(x(2, 5, 24), torch.zeros_like)
 
 

@@ -2,13 +2,14 @@
 
 import inspect
 import math
+from functools import partial
 
 import pytest
 import torch
 from pairs import pairwise
 from torch.testing import assert_close
 
-from twelve import MultiHeadAttention, Transformer, causal_mask, padding_mask
+from twelve import LanguageModel, MultiHeadAttention, Transformer, causal_mask, padding_mask
 from twelve.generation import (
     CachedDecoder,
     KeyValueCache,
@@ -238,10 +239,36 @@ def test_probabilities_are_those_of_softmax_over_the_best_words():
     assert next_token_probabilities(logits, top_k=1).count_nonzero() == 1
 
 
+def test_as_few_of_the_likeliest_words_are_kept_as_sum_to_top_p():
+    shares = torch.tensor([[0.1, 0.5, 0.15, 0.25], [0.4, 0.1, 0.2, 0.3]])
+    for top_p, kept in [
+        (0.01, ([1], [0])), (0.49, ([1], [0, 3])), (0.51, ([1, 3], [0, 3])),
+        (0.74, ([1, 3], [0, 3, 2])), (0.76, ([1, 3, 2], [0, 3, 2])), (0.91, (range(4), range(4))),
+        (1.0, (range(4), range(4))),
+    ]:  # fmt: skip
+        found = next_token_probabilities(shares.log(), top_p=top_p)
+        expected = torch.zeros(2, 4)
+        for row, words in enumerate(kept):
+            for word in words:
+                expected[row, word] = shares[row, word]
+        assert_close(found, expected / expected.sum(-1, keepdim=True))
+
+
+def test_top_p_is_asked_of_what_top_k_and_the_temperature_left():
+    logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
+    # Of the best two, 2/3 and 1/3, the first alone reaches 0.6.
+    found = next_token_probabilities(logits, top_k=2, top_p=0.6)
+    assert_close(found, torch.tensor([0.0, 1.0, 0.0, 0.0]))
+    # Cold, 100 : 25 : 9 : 4 of 138: the first alone reaches 0.7.
+    found = next_token_probabilities(logits, temperature=0.5, top_p=0.7)
+    assert_close(found, torch.tensor([0.0, 1.0, 0.0, 0.0]))
+
+
 def test_one_word_to_draw_from_is_the_greedy_word():
     model = companion.model()
     assert torch.equal(draw_words(model, top_k=1, end_id=END), write(model, end_id=END))
     assert torch.equal(draw_words(model, temperature=1e-9), write(model))
+    assert torch.equal(draw_words(model, top_p=1e-9), write(model))
 
 
 def test_a_seed_draws_the_same_sentences_and_another_seed_others():
@@ -316,6 +343,9 @@ def test_bad_input_is_refused_with_names_and_numbers(decode, keywords, message):
         ({"temperature": math.nan}, r"temperature must be above 0 and finite, got nan"),
         ({"top_k": 0}, r"top_k must lie from 1 to 13 \(the words there are\), got 0"),
         ({"top_k": 14}, r"top_k must lie from 1 to 13 \(the words there are\), got 14"),
+        ({"top_p": 0.0}, r"top_p must be above 0 and at most 1, got 0\.0"),
+        ({"top_p": 1.5}, r"top_p must be above 0 and at most 1, got 1\.5"),
+        ({"top_p": math.nan}, r"top_p must be above 0 and at most 1, got nan"),
     ],
     ids=str,
 )
@@ -469,3 +499,76 @@ def test_everything_is_made_where_the_source_is(monkeypatch, decode):
     assert written.device.type == "meta"
     CachedDecoder(model, model.encode(src), max_len=4).step(written[:, :2])
     assert [one.type for one in made] == ["meta"]
+
+
+PROMPTS = padding_mask(companion.text)  # the first of two prompts is padded on the left
+
+
+@pytest.mark.parametrize("end_id", (2, 7, None))
+@pytest.mark.parametrize("drawn", EITHER)
+def test_a_model_without_a_source_goes_on_from_its_prompt(end_id, drawn):
+    model = companion.language_model(num_kv_heads=2)
+    settings = {"max_len": 12, "end_id": end_id, "pad_id": 3}
+    decode = partial(sample, seed=0, temperature=3.0) if drawn else greedy_decode
+    together = decode(model, companion.text, src_mask=PROMPTS, **settings)
+    assert torch.equal(together[:, :5], companion.text)
+    for row in range(2):
+        sentence = together[row, 5:].tolist()
+        if end_id in sentence:
+            end = sentence.index(end_id)
+            assert set(sentence[end + 1 :]) <= {3}
+    if end_id is None:
+        assert together.shape == (2, 12)
+    if not drawn:
+        for row, start in enumerate((2, 0)):
+            prompt = companion.text[row : row + 1, start:]
+            alone = decode(model, prompt, **settings | {"max_len": 12 - start})[0]
+            assert together[row, start : start + len(alone)].tolist() == alone.tolist()
+
+
+def test_a_prompt_is_read_at_once_and_each_word_after_it_alone():
+    model, lengths = companion.language_model(), []
+    model.layers[0].self_attention.w_k.register_forward_hook(
+        lambda layer, given, output: lengths.append(output.size(1))
+    )
+    greedy_decode(model, companion.text, max_len=9)
+    assert lengths == [5, 1, 1, 1]
+
+
+def test_a_chain_of_words_stops_each_sentence_at_its_end():
+    model = LanguageModel(4, d_model=4, num_heads=1, num_layers=1, max_len=8, d_k=2).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.norm.weight.fill_(1.0)
+        model.embedding.weight.copy_(torch.eye(4))
+        model.output_projection.weight.copy_(torch.eye(4).roll(1, 0))
+    # Each word is followed by the next one, and 3 is the end.
+    prompts = torch.tensor([[0, 1], [1, 2]])
+    written = greedy_decode(model, prompts, max_len=6, end_id=3, pad_id=0)
+    assert written.tolist() == [[0, 1, 2, 3], [1, 2, 3, 0]]
+    assert greedy_decode(model, prompts[:1], max_len=6).tolist() == [[0, 1, 2, 3, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"start_id": 1}, r"greedy_decode: a prompt is the start already, got start_id=1"),
+        (
+            {"max_len": 5},
+            r"max_len must lie from 6 to 32 \(the model's table of .*, got 5",
+        ),
+        ({"max_len": 33}, r"max_len must lie from 6 to 32 .*, got 33"),
+        ({"end_id": 11}, r"end_id must lie from 0 to 10 .*, got 11"),
+        ({"src_mask": PROMPTS[..., 1:]}, r"LanguageModel: a mask of shape \(2, 1, 1, 4\) does not"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_bad_prompts_are_refused(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        greedy_decode(companion.language_model(), companion.text, **{"max_len": 9} | keywords)
+
+
+def test_a_prompt_is_refused_by_a_model_in_training():
+    with pytest.raises(ValueError, match=r"greedy_decode: .* in training mode"):
+        greedy_decode(companion.language_model().train(), companion.text, max_len=9)

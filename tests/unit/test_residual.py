@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from twelve import LayerNorm, Residual
+from twelve import LayerNorm, Residual, RMSNorm
 from twelve_lab import Trace
 
 END = 1.0 / math.sqrt(2.0 / 3.0 + 1e-5)  # where LayerNorm puts the 3 of [1, 2, 3]
@@ -28,6 +28,12 @@ def test_post_norm_normalises_the_sum():
     # x + 2x = [3, 6, 9]: mean 6, variance 6.
     end = 3.0 / math.sqrt(6.0 + 1e-5)
     assert_close(Residual(3, norm_first=False)(x, doubled), torch.tensor([[[-end, 0.0, end]]]))
+
+
+def test_another_norm_takes_the_place_of_layer_norm(draw):
+    norm, x = RMSNorm(3, eps=0.5), draw(2, 4, 3)
+    assert_close(Residual(3, norm=norm)(x, doubled), x + 2.0 * norm(x))
+    assert_close(Residual(3, norm_first=False, norm=norm)(x, doubled), norm(3.0 * x))
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -51,6 +51,7 @@ AXIS_STYLES = {
     "d_k": _D_HEAD,
     "d_v": _D_HEAD,
     "head": _HEAD,
+    "kv_head": _HEAD,
     "d_ff": _WIDE,
     "vocab": _WIDE,
 }
