@@ -122,7 +122,7 @@ course: $(WITH)teach ## install nbgrader and write a course for it; COURSE=folde
 	@$(RUN) -m tools.write_course $(COURSE)
 
 compare: $(WITH)bench ## install Hugging Face Transformers and run the tests against its models
-	$(PYTEST) tests/products/test_same_as_hugging_face.py
+	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py
 
 classroom: $(WITH)teach ## install nbgrader, run the notebooks solved and unsolved, and grade all, half and no answers
 	$(PYTEST) tests/products/test_solutions.py tests/products/test_classroom.py

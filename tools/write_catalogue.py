@@ -26,8 +26,7 @@ HEAD = "| name | axes | line of code | notebook |\n|---|---|---|---|\n"
 
 
 def catalogue() -> str:
-    """Write the catalogue: the main run, what the switches add, the model without a source, and
-    the layers beside them.
+    """Write the catalogue: the main run, what a switch adds, the sister's run, and other layers.
 
     Returns:
         Markdown, one table for each of the four.

@@ -166,17 +166,7 @@ def trace(
     """
     where = device() if on is None else on
     if decoder_only:
-        built, ids = language_model(**switches).to(where), src.to(where)
-        with Trace(built, grad=grad) as traced:
-            record = traced.graph.record
-            record.label(ids, "ids", ("batch", "seq"))
-            key_mask = padding_mask(ids) if padding else None
-            if padding:
-                record.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
-            logits = built(ids, key_mask=key_mask)
-            if loss:
-                cross_entropy(logits, following.to(where))
-        return traced
+        return _trace_decoder_only(padding, loss, grad, where, **switches)
     built = model(**switches).to(where)
     ids, known = src.to(where), {"tgt": tgt.to(where), "tgt_mask": tgt_mask.to(where)}
     if not loss:
@@ -192,6 +182,25 @@ def trace(
         if padding:
             record.name(known["src_mask"], "src_mask", ("batch", "1", "1", "key"))
         cross_entropy(built(ids, **known), labels.to(where))
+    return traced
+
+
+def _trace_decoder_only(
+    padding: bool, loss: bool, grad: bool, on: torch.device | str, **switches: object
+) -> Trace:
+    built, ids = language_model(**switches).to(on), src.to(on)
+    key_mask = src_mask.to(on) if padding else None
+    with Trace(built, grad=grad) as traced:
+        if not loss:
+            built(ids, key_mask=key_mask)
+            return traced
+        record = traced.graph.record
+        record.label(ids, "ids", ("batch", "seq"))
+        if padding:
+            # Of a view: to the mask the ids are keys, to the model they are not.
+            key_mask = padding_mask(ids[:])
+            record.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
+        cross_entropy(built(ids, key_mask=key_mask), following.to(on))
     return traced
 
 

@@ -1,0 +1,320 @@
+"""Step 18, the other oracle: Llama, Qwen3 and GPT-2 of Hugging Face's transformers.
+
+Nothing is downloaded: the weights are random. Without transformers these tests are skipped; with
+it they run once a week, as `make compare` does.
+"""
+
+import os
+from functools import partial
+from types import ModuleType
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+transformers = pytest.importorskip("transformers")
+
+from transformers.models.llama import modeling_llama  # noqa: E402 (after what may be missing)
+from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
+
+from twelve import (  # noqa: E402
+    FeedForward,
+    GroupedQueryAttention,
+    LanguageModel,
+    LayerNorm,
+    Linear,
+    Residual,
+    TokenEmbedding,
+    padding_mask,
+)
+from twelve.feed_forward import ACTIVATIONS  # noqa: E402
+from twelve.generation import greedy_decode  # noqa: E402
+
+pytestmark = pytest.mark.weekly
+CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+FAMILIES = ["Llama", "Qwen3", "GPT2"]
+FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+BOTH_KERNELS = pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+# Six heads that ask, three that are asked, of width 8; all sizes differ.
+SIZES = {
+    "vocab_size": 11, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+    "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+}  # fmt: skip
+GPT2_SIZES = {
+    "vocab_size": 11, "n_embd": 24, "n_inner": 40, "n_layer": 2, "n_head": 3, "n_positions": 32,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+}  # fmt: skip
+# Our names and those of Hugging Face. A pair that is wrong gives other numbers.
+NAMES = {
+    "embedding.places.table": "transformer.wpe.weight", "output_projection": "lm_head",
+    "self_attention_residual.norm": "input_layernorm",
+    "feed_forward_residual.norm": "post_attention_layernorm", "self_attention.w_": "self_attn.",
+    "attn.q.": "attn.q_proj.", "attn.k.": "attn.k_proj.", "attn.v.": "attn.v_proj.",
+    "attn.o.": "attn.o_proj.", "feed_forward.": "mlp.", "mlp.gate": "mlp.gate_proj",
+    "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj",
+    "self_attention.w_q.norm": "self_attn.q_norm", "self_attention.w_k.norm": "self_attn.k_norm",
+}  # fmt: skip
+
+
+class Float64Torch(ModuleType):
+    """Stand in for torch where a model goes through float32, whatever its own precision is."""
+
+    float = float32 = torch.float64
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+
+@pytest.fixture(autouse=True)
+def _in_float64_throughout(monkeypatch):
+    """Lift their norms, angles and softmax, which else differ from themselves by 1e-6."""
+    for module in (modeling_llama, modeling_qwen3):
+        monkeypatch.setattr(module, "torch", Float64Torch("torch"))
+
+
+@pytest.fixture
+def theirs(seeded):
+    """Build a model of a family with noise for weights."""
+
+    def build(family: str, kernel: str = "sdpa", **switches: object) -> nn.Module:
+        sizes = GPT2_SIZES if family == "GPT2" else SIZES
+        config = getattr(transformers, f"{family}Config")(
+            **sizes | switches, attn_implementation=kernel
+        )
+        name = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
+        model = getattr(transformers, name)(config).to(torch.float64)
+        with torch.no_grad():
+            for one in model.parameters():
+                width = one.size(-1) if one.ndim > 1 else 1
+                one.copy_(torch.randn(one.shape, generator=seeded) / width**0.5)
+        return model.eval()
+
+    return build
+
+
+def neighbours(rows: Tensor, width: int) -> Tensor:
+    """Give the rows of a projection to queries or keys in our order, as ours turns neighbours.
+
+    Theirs turns feature i with i + d_k / 2, in each head; a bias and a norm's gain move alike.
+    """
+    return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)
+
+
+class NormedHeads(Linear):
+    """A projection whose heads are normed before they turn, as in Qwen3."""
+
+    def __init__(self, d_in: int, d_out: int, width: int, eps: float) -> None:
+        super().__init__(d_in, d_out, bias=False)
+        self.norm = nn.RMSNorm(width, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(super().forward(x).unflatten(-1, (-1, len(self.norm.weight)))).flatten(-2)
+
+
+class PlacedEmbedding(TokenEmbedding):
+    """Words and their places, which GPT-2 adds; `start` is what caches hold already."""
+
+    def __init__(self, vocab_size: int, d_model: int, max_len: int) -> None:
+        super().__init__(vocab_size, d_model)
+        self.places, self.start = nn.Module(), 0
+        self.places.table = nn.Parameter(torch.empty(max_len, d_model))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) + self.places.table[self.start : self.start + ids.size(1)]
+
+
+def from_llama(model: nn.Module, *, fused: bool = False) -> LanguageModel:
+    """Copy a Llama; of a Qwen3 the norms of queries and keys as well."""
+    config = model.config
+    ours = LanguageModel(
+        config.vocab_size, d_model=config.hidden_size, num_heads=config.num_attention_heads,
+        num_kv_heads=config.num_key_value_heads, d_ff=config.intermediate_size,
+        num_layers=config.num_hidden_layers, d_k=config.head_dim, eps=config.rms_norm_eps,
+        base=config.rope_parameters["rope_theta"], max_len=config.max_position_embeddings,
+        tie_weights=config.tie_word_embeddings, fused=fused,
+    )  # fmt: skip
+    if config.model_type == "qwen3":
+        for layer in ours.layers:
+            for name in ("w_q", "w_k"):
+                given = getattr(layer.self_attention, name)
+                sizes = given.d_in, given.d_out, config.head_dim, config.rms_norm_eps
+                setattr(layer.self_attention, name, NormedHeads(*sizes))
+    found = in_our_order(model, {name: one.detach() for name, one in model.named_parameters()})
+    with torch.no_grad():
+        for name, one in ours.named_parameters():
+            one.copy_(found[name])
+    return ours.eval()
+
+
+def from_gpt2(model: nn.Module, *, fused: bool = False) -> LanguageModel:
+    """Copy a GPT-2: our model with other parts in the places of its own.
+
+    What is switched: learned places are added and nothing turns; every head has its own keys;
+    projections have biases; the norm is LayerNorm; the feed-forward layer has two matrices and the
+    GELU that is made of a tanh.
+    """
+    config = model.config
+    d_model, heads = config.n_embd, config.n_head
+    ours = LanguageModel(
+        config.vocab_size, d_model=d_model, num_heads=heads, num_layers=config.n_layer,
+        max_len=config.n_positions, tie_weights=True, fused=fused,
+    )  # fmt: skip
+    ours.embedding = PlacedEmbedding(config.vocab_size, d_model, config.n_positions)
+    for layer in ours.layers:
+        layer.self_attention = GroupedQueryAttention(d_model, heads, bias=True, fused=fused)
+        layer.feed_forward = FeedForward(d_model, config.n_inner, activation="gelu")
+        layer.feed_forward.activation = "gelu_tanh"
+        layer.self_attention_residual = Residual(d_model, fused=fused)
+        layer.feed_forward_residual = Residual(d_model, fused=fused)
+    ours.norm = LayerNorm(d_model, fused=fused)
+    found = in_our_order(model, {name: one.detach() for name, one in model.named_parameters()})
+    with torch.no_grad():
+        for name, one in ours.named_parameters():
+            one.copy_(found[name])
+    return ours.eval()
+
+
+def in_our_order(model: nn.Module, found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give their weights, or their gradients, by our names and in our layout."""
+    if model.config.model_type == "gpt2":
+        return dict(_of_gpt2(found))
+    ours = {}
+    for name in (name for name in found if name != "lm_head.weight"):
+        value, renamed = found[name], name.removeprefix("model.")
+        if renamed.endswith(("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")):
+            value = neighbours(value, model.config.head_dim)
+        for mine, other in reversed(NAMES.items()):
+            renamed = renamed.replace(other, mine)
+        ours[renamed.replace("embed_tokens", "embedding")] = value
+    if "lm_head.weight" in found:
+        ours["output_projection.weight"] = found["lm_head.weight"]
+    return ours
+
+
+def _of_gpt2(found: dict[str, Tensor]):
+    """Their matrices are (in, out), as on paper, and the three projections stand side by side."""
+    yield "embedding.weight", found["transformer.wte.weight"]
+    yield "embedding.places.table", found["transformer.wpe.weight"]
+    for kind in ("weight", "bias"):
+        yield f"norm.{kind}", found[f"transformer.ln_f.{kind}"]
+        for index in range(GPT2_SIZES["n_layer"]):
+            ours, block = f"layers.{index}", f"transformer.h.{index}"
+            thirds = found[f"{block}.attn.c_attn.{kind}"].t().chunk(3)
+            for name, third in zip("qkv", thirds, strict=True):
+                yield f"{ours}.self_attention.w_{name}.{kind}", third
+            for mine, other in (
+                ("self_attention.w_o", "attn.c_proj"), ("feed_forward.up", "mlp.c_fc"),
+                ("feed_forward.down", "mlp.c_proj"),
+            ):  # fmt: skip
+                yield f"{ours}.{mine}.{kind}", found[f"{block}.{other}.{kind}"].t()
+            for mine, other in (("self_attention", "ln_1"), ("feed_forward", "ln_2")):
+                yield f"{ours}.{mine}_residual.norm.{kind}", found[f"{block}.{other}.{kind}"]
+
+
+@pytest.fixture
+def twins(theirs, monkeypatch):
+    """Build a model of a family and ours with its weights."""
+    monkeypatch.setitem(ACTIVATIONS, "gelu_tanh", partial(F.gelu, approximate="tanh"))
+
+    def build(family: str, *, fused: bool = False, **switches: object):
+        model = theirs(family, **switches)
+        return model, (from_gpt2 if family == "GPT2" else from_llama)(model, fused=fused)
+
+    return build
+
+
+@pytest.fixture
+def text(seeded) -> Tensor:
+    """Hold two texts, the first padded on the left."""
+    ids = torch.randint(1, 11, (2, 7), generator=seeded)
+    ids[0, :3] = 0
+    return ids
+
+
+def at(model: LanguageModel, start: int) -> None:
+    """Tell an embedding with places where the next ids stand."""
+    if isinstance(model.embedding, PlacedEmbedding):
+        model.embedding.start = start
+
+
+@BOTH_KERNELS
+@FUSED_OR_NOT
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_and_all_gradients_are_the_same(twins, text, family, tied, fused, kernel):
+    if family == "GPT2" and not tied:
+        pytest.skip("GPT-2 scores with its table")
+    model, ours = twins(family, fused=fused, kernel=kernel, tie_word_embeddings=tied)
+    ids = text[1:]
+    expected, logits = model(input_ids=ids).logits, ours(ids)
+    assert_close(logits, expected, **CLOSE)
+
+    for one in (expected, logits):
+        F.cross_entropy(one[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    wanted = in_our_order(model, {name: one.grad for name, one in model.named_parameters()})
+    found = {name: one.grad for name, one in ours.named_parameters()}
+    assert found.keys() == wanted.keys()
+    assert_close(found, wanted, **CLOSE)
+    assert all(one.any() for one in found.values())
+
+
+@BOTH_KERNELS
+@FUSED_OR_NOT
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_padded_on_the_left_is_the_same(twins, text, family, fused, kernel):
+    model, ours = twins(family, fused=fused, kernel=kernel)
+    expected = model(input_ids=text, attention_mask=(text != 0).long()).logits
+    logits = ours(text, key_mask=padding_mask(text))
+    real = text != 0  # what a padding position says is nobody's business
+    assert_close(logits[real], expected[real], **CLOSE)
+
+
+@FUSED_OR_NOT
+@pytest.mark.parametrize("pieces", [(1,) * 7, (3, 4), (2, 1, 4), (7,)], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pieces_on_a_filled_cache_are_the_same(twins, text, family, pieces, fused):
+    model, ours = twins(family, fused=fused)
+    mask, real = padding_mask(text), text != 0
+    kept, caches, read = transformers.DynamicCache(), ours.new_caches(2, 7), 0
+    for piece in text.split(pieces, dim=1):
+        at(ours, read)
+        start, read = read, read + piece.size(1)
+        theirs = model(
+            input_ids=piece, attention_mask=real[:, :read].long(), past_key_values=kept,
+            position_ids=torch.arange(start, read)[None],
+        )  # fmt: skip
+        logits = ours(piece, caches=caches, key_mask=mask[..., :read])
+        seen = real[:, start:read]
+        assert_close(logits[seen], theirs.logits[seen], **CLOSE)
+    for cache, layer in zip(caches, kept.layers, strict=True):
+        keys, values = (one.transpose(1, 2)[real] for one in (layer.keys, layer.values))
+        if family != "GPT2":
+            keys = neighbours(keys.movedim(-1, 0), keys.size(-1)).movedim(0, -1)
+        # As few heads and numbers as theirs.
+        assert_close(cache.keys.transpose(1, 2)[real], keys, **CLOSE)
+        assert_close(cache.values.transpose(1, 2)[real], values, **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_both_write_the_same_words(twins, text, family):
+    model, ours = twins(family)
+    expected = model.generate(
+        input_ids=text, attention_mask=(text != 0).long(), max_length=20, do_sample=False,
+        eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    written = greedy_decode(ours, text, max_len=20, end_id=2, src_mask=padding_mask(text))
+    assert torch.equal(written, expected)
+
+
+def test_the_exact_gelu_is_not_that_of_gpt2(twins, text):
+    model, ours = twins("GPT2")
+    for layer in ours.layers:
+        layer.feed_forward.activation = "gelu"
+    expected = model(input_ids=text[1:]).logits
+    assert 1e-5 < (ours(text[1:]) - expected).abs().max() < 1e-2
