@@ -108,10 +108,23 @@ def _add_switches(trace: argparse.ArgumentParser) -> None:
                        help="use the target table as output projection")  # fmt: skip
     trace.add_argument("--scale-embedding", action="store_true",
                        help="multiply the embeddings by the root of d_model")  # fmt: skip
+    trace.add_argument("--decoder-only", action="store_true",
+                       help="run the sister without a source on the same words")  # fmt: skip
     trace.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
 
 
 def _config(options: argparse.Namespace) -> dict[str, object]:
+    config = _switches(options)
+    if not options.decoder_only:
+        return config
+    plain = _switches(_parser().parse_args(["trace"]))
+    if changed := [name for name in plain if config[name] != plain[name] and name != "padding"]:
+        what = ", ".join(changed)
+        raise ValueError(f"the decoder-only sister is one model: it has no switch for {what}")
+    return {"decoder_only": True, "padding": config["padding"]}
+
+
+def _switches(options: argparse.Namespace) -> dict[str, object]:
     return {
         "num_heads": options.heads,
         "norm_first": options.norm == "pre",

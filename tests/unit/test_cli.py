@@ -63,7 +63,11 @@ def test_every_change_of_step_has_a_heading(capsys):
 def test_every_checkpoint_says_what_happens_there_and_shows_its_numbers(capsys):
     text = printed(capsys, "trace", "--all", "--device", "cpu")
     trace = example.trace(on="cpu")
+    sister = {"embedding.vectors", *(name for name in CHECKPOINTS if name.startswith("layers"))}
+    assert sister < set(example.trace(decoder_only=True, on="cpu"))
     for name, sentence in CHECKPOINTS.items():
+        if name in sister:
+            continue
         head = f"  {name}  ({axes_and_sizes(trace[name])})\n    {sentence}\n"
         assert head in text, name
         assert re.match(r" +(d_model|vocab) ", text.split(head)[1]), name
@@ -88,6 +92,36 @@ def test_every_switch_reaches_the_model_and_the_heading(capsys, arguments, words
     text = printed(capsys, "trace", "--device", "cpu", *arguments)
     assert words in text.splitlines()[1]
     assert f"{loss:.6f}" in text
+
+
+def test_the_sister_without_a_source_is_told_from_the_same_words(capsys):
+    text = printed(capsys, "trace", "--device", "cpu", "--decoder-only")
+    assert text.splitlines()[1:3] == [
+        "decoder-only, 2 query heads on 1 key head, RMSNorm, SwiGLU, with padding mask, tied "
+        "output",
+        'Goes on from "<pad> cat" and "dog fish".',
+    ]
+    assert "fish   0.6245▅ 0.3755▃" in text  # what fish sees of dog and of itself, in head 1
+    assert ">fish  0.3211" in text and "-> fish, right" in text
+    assert "loss (of the one label) 1.135873" in text
+    whole = printed(capsys, "trace", "--device", "cpu", "--decoder-only", "--all")
+    names = example.trace(decoder_only=True, on="cpu")
+    assert all(f"  {name}  (" in whole for name in names)
+    assert "  text ids  0 <pad> 1 cat   2 dog 3 fish\n" in whole
+    assert "batch 1, seq 0: fish   probability 0.3211, label fish" in whole
+    assert "source" not in whole
+    open_eyed = printed(
+        capsys, "trace", "--device", "cpu", "--decoder-only", "--no-padding-mask"
+    ).splitlines()
+    assert "without padding mask" in open_eyed[1]
+
+
+def test_the_sister_is_explained_and_takes_no_switch_of_the_other_model(capsys):
+    text = printed(capsys, "explain", "--decoder-only", "logits", "1", "1", "3")
+    assert text.splitlines()[-1] == "  = 1.4236"
+    assert main(["trace", "--decoder-only", "--heads", "2", "--norm", "post"]) == 1
+    said = "it has no switch for num_heads, norm_first\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_values_prints_the_numbers_of_every_tensor(capsys):

@@ -147,7 +147,7 @@ def test_every_formula_computes_what_the_model_computed(switches):
     live = LiveSheet(trace, example.words)
     count, off = differences(Calculator(live), live, trace)
     print(f"{count} cells computed")
-    assert off == [] and count > 500
+    assert off == [] and count > (200 if "decoder_only" in switches else 500)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_every_cell_equals_the_trace_in_every_configuration(title, in_office):
     live, computed = in_office[title]
     count, off = differences(computed, live, live.trace)
     print(f"{count} cells recalculated")
-    assert off == [] and count > 500
+    assert off == [] and count > (200 if title == "decoder-only" else 500)
 
 
 def by_office(live, folder):

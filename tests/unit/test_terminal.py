@@ -19,6 +19,7 @@ from twelve_lab.show.terminal import Terminal, fold, side_by_side, visible
 from twelve_lab.show.walk import walk_text
 
 WEIGHTS = "encoder.layers.0.self_attention.weights"
+SUBLAYERS = ("self_attention", "feed_forward")
 CONFIG = {
     "num_heads": 3, "norm_first": True, "activation": "relu", "tie_weights": False,
     "scale_embedding": False, "padding": True,
@@ -76,12 +77,17 @@ def test_every_number_of_the_first_screen_is_one_of_the_run(switches):
     run = example.trace(**switches, on="cpu")
     logits = run["logits"].value
     names = ("src_embedding.vectors", "src_input", WEIGHTS, "memory", "decoder_output")
+    labels = example.labels
+    if "decoder_only" in switches:
+        seen, thought = (f"layers.0.{name}_residual.added" for name in SUBLAYERS)
+        names = ("embedding.vectors", seen, f"layers.0.{SUBLAYERS[0]}.weights", thought, names[-1])
+        labels = example.following
     tensors = [*(run[name].value for name in names), logits.softmax(-1)]
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), example.labels.flatten())
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
     wanted = [format_number(value) for tensor in tensors for value in tensor.flatten().tolist()]
     wanted.append(format_number(float(loss), 6))
     for width in WIDTHS:
-        text = first_screen(run, CONFIG, Terminal(width))
+        text = first_screen(run, CONFIG | switches, Terminal(width))
         assert max(map(len, text.splitlines())) <= width
         assert sorted(re.findall(NUMBER, text)) == sorted(wanted)
 

@@ -25,6 +25,10 @@ CHECKPOINTS = {
     "decoder.layers.0.cross_attention_residual.added": "Each has looked across, at the source.",
     "decoder.layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
     "decoder_output": "What the decoder hands over.",
+    "embedding.vectors": "Each id is replaced by its row of the table: twelve numbers.",
+    "layers.0.self_attention_residual.added":
+        "Each word has looked back at its sentence and added what it found.",
+    "layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
     "logits": "One score for each word of the vocabulary, at each position.",
 }  # fmt: skip
 
@@ -44,7 +48,7 @@ def walk_text(
         terminal: What the text has to fit.
         every_value: Whether every tensor shows its numbers, not only the checkpoints.
     """
-    lines = [*heading(config, terminal), "", *_fold(_ids(), terminal)]
+    lines = [*heading(config, terminal), "", *_fold(_ids(written_by(trace)), terminal)]
     step = ""
     for name, entry in trace.items():
         if entry.step != step:
@@ -65,6 +69,12 @@ def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
         config: The switches.
         terminal: What the lines have to fit.
     """
+    if config.get("decoder_only"):
+        switches = (
+            "decoder-only, 2 query heads on 1 key head, RMSNorm, SwiGLU, "
+            f"{'with' if config['padding'] else 'without'} padding mask, tied output"
+        )
+        return _headed(switches, terminal)
     heads = config["num_heads"]
     switches = (
         f"{heads} head{'s' if heads != 1 else ''}, "
@@ -73,8 +83,24 @@ def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
         f"{'tied' if config['tie_weights'] else 'untied'} output, "
         f"{'scaled' if config['scale_embedding'] else 'unscaled'} embedding"
     )
+    return _headed(switches, terminal)
+
+
+def _headed(switches: str, terminal: Terminal) -> list[str]:
     title = "Twelve numbers, from token ids to logits"
     return [terminal.bold(title), *fold(switches, terminal.width)]
+
+
+def written_by(trace: Trace) -> tuple[str, Tensor]:
+    """Say which sentences a run scores the next words of.
+
+    Args:
+        trace: The run, of the Transformer or of its decoder-only sister.
+
+    Returns:
+        The axis of their positions, which has words in the example, and the labels.
+    """
+    return ("tgt", example.labels) if "memory" in trace else ("seq", example.following)
 
 
 def outcome(trace: Trace) -> tuple[Tensor, str]:
@@ -84,17 +110,17 @@ def outcome(trace: Trace) -> tuple[Tensor, str]:
         trace: The run.
 
     Returns:
-        Probabilities (batch, tgt, vocab) and a line with the loss.
+        Probabilities (batch, tgt or seq, vocab) and a line with the loss.
     """
-    logits = trace["logits"].value
-    labels = example.labels.to(logits.device)
-    loss = float(cross_entropy(logits.flatten(0, 1), labels.flatten()))
-    return logits.softmax(-1), f"loss (mean over the three labels) {format_number(loss, 6)}"
+    logits, (axis, labels) = trace["logits"].value, written_by(trace)
+    loss = float(cross_entropy(logits.flatten(0, 1), labels.flatten().to(logits.device)))
+    over = "mean over the three labels" if axis == "tgt" else "of the one label"
+    return logits.softmax(-1), f"loss ({over}) {format_number(loss, 6)}"
 
 
-def _ids() -> list[str]:
-    lines = []
-    for name, ids, axis in (("source", example.src, "src"), ("target", example.tgt, "tgt")):
+def _ids(written: tuple[str, Tensor]) -> list[str]:
+    lines, sides = [], (("source", example.src, "src"), ("target", example.tgt, "tgt"))
+    for name, ids, axis in sides if written[0] == "tgt" else (("text", example.src, "seq"),):
         words = example.words[axis]
         sentences = (
             " ".join(f"{token} {word}" for token, word in zip(row, line, strict=True))
@@ -106,7 +132,7 @@ def _ids() -> list[str]:
 
 def _table(values: Tensor, axes: str, terminal: Terminal) -> list[str]:
     names = axes.split()
-    nested = ("src", "tgt") if "batch" in names else ()
+    nested = ("src", "tgt", "seq") if "batch" in names else ()
     labels = {axis: example.words[axis] for axis in (*nested, "vocab") if axis in names}
     text = format_tensor(values, axes, labels=labels, width=terminal.width - 4)
     limit = largest_magnitude(Table.of(values, axes))
@@ -119,19 +145,20 @@ def _fold(lines: list[str], terminal: Terminal) -> list[str]:
 
 def _ending(trace: Trace, terminal: Terminal) -> list[str]:
     probabilities, loss = outcome(trace)
+    axis, labels = written_by(trace)
     words = []
     for batch, sentence in enumerate(probabilities.argmax(-1).tolist()):
         for position, token in enumerate(sentence):
-            label = int(example.labels[batch, position])
+            label = int(labels[batch, position])
             wanted = "ignored" if label < 0 else example.vocabulary[label]
             share = format_number(float(probabilities[batch, position, token]))
             words.append(
-                f"    batch {batch}, tgt {position}: {example.vocabulary[token]:<5}  "
+                f"    batch {batch}, {axis} {position}: {example.vocabulary[token]:<5}  "
                 f"probability {share}, label {wanted}"
             )
     return [
         terminal.bold("probabilities (softmax of the logits)"),
-        *_table(probabilities, "batch tgt vocab", terminal),
+        *_table(probabilities, f"batch {axis} vocab", terminal),
         "",
         terminal.bold("predicted words"),
         *_fold(words, terminal),
