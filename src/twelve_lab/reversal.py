@@ -6,10 +6,12 @@ out: no batch for training ever contains one.
 """
 
 from importlib.resources import as_file, files
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from twelve.decoder_only import LanguageModel
 from twelve.generation import greedy_decode
 from twelve.masks import causal_mask, padding_mask
 from twelve.training import IGNORED, Batch, shift
@@ -58,12 +60,50 @@ def model(seed: int = 0, **sizes: object) -> Transformer:
         **sizes: Keywords of Transformer; d_model=32, num_heads=2, num_layers=1 and max_len=16 if
             not given.
     """
-    sizes = {"d_model": 32, "num_heads": 2, "num_layers": 1, "max_len": 16} | sizes
-    # What a notebook draws afterwards does not depend on whether it built a model before.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.manual_seed(seed)
-        built = Transformer(len(vocabulary), len(vocabulary), **sizes)
-    return built.to(device()).eval()
+    usual = {"d_model": 32, "num_heads": 2, "num_layers": 1, "max_len": 16}
+    return _built(Transformer, seed, len(vocabulary), len(vocabulary), **usual | sizes)
+
+
+def line(batch: Batch) -> Batch:
+    """Write each sequence of a batch as one line, for a model without a source.
+
+    Args:
+        batch: Sequences and their reversals.
+
+    Returns:
+        Lines "7 3 9 > 9 3 7 <end>", padded on the right; the start of an answer is the sign. What
+        stands after it has labels, and nothing else.
+    """
+    start = torch.full_like(batch.src[:, :1], START)
+    answer = batch.labels.masked_fill(batch.labels == IGNORED, PAD)
+    ids = torch.cat([batch.src, start, answer], dim=1)
+    labels = torch.cat([torch.full_like(ids[:, : -answer.size(1)], IGNORED), batch.labels], dim=1)
+    # The padding between question and answer goes to the end, and all else keeps its order.
+    order = (ids == PAD).byte().argsort(dim=1, stable=True)
+    ids, labels = ids.gather(1, order), labels.gather(1, order)
+    return Batch(None, ids[:, :-1], labels[:, 1:])
+
+
+def prompt(batch: Batch) -> Tensor:
+    """Write the questions of a batch alone, "7 3 9 >", padded on the left.
+
+    Args:
+        batch: Sequences and their reversals.
+    """
+    ids = torch.cat([batch.src, torch.full_like(batch.src[:, :1], START)], dim=1)
+    return ids.gather(1, (ids != PAD).byte().argsort(dim=1, stable=True))
+
+
+def language_model(seed: int = 0, **sizes: object) -> LanguageModel:
+    """Build an untrained model without a source, on `twelve_lab.device()` and in eval mode.
+
+    Args:
+        seed: For its weights, which are the same on every device.
+        **sizes: Keywords of LanguageModel; d_model=32, num_heads=4, num_kv_heads=2, num_layers=2
+            and max_len=32 if not given.
+    """
+    usual = {"d_model": 32, "num_heads": 4, "num_kv_heads": 2, "num_layers": 2, "max_len": 32}
+    return _built(LanguageModel, seed, len(vocabulary), **usual | sizes)
 
 
 def trained() -> Transformer:
@@ -107,7 +147,7 @@ def trace(digits: str = "3141592654") -> Trace:
 
 
 @torch.no_grad()
-def exact(model: Transformer, batch: Batch) -> int:
+def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
     """Count the sequences that the model writes without a single mistake, end token included.
 
     Args:
@@ -115,15 +155,19 @@ def exact(model: Transformer, batch: Batch) -> int:
         batch: Whose labels are right.
     """
     mode, length = model.training, batch.labels.size(1)
+    src, mask, start = batch.src, batch.src_mask, {"start_id": START}
+    if isinstance(model, LanguageModel):
+        src, start = prompt(batch), {}
+        mask = padding_mask(src)
+    first = 1 if start else src.size(1)
     model.eval()
     written = greedy_decode(
-        model, batch.src, start_id=START, end_id=END, max_len=length + 1, pad_id=PAD,
-        src_mask=batch.src_mask,
-    )  # fmt: skip
+        model, src, **start, end_id=END, max_len=first + length, pad_id=PAD, src_mask=mask
+    )
     model.train(mode)
     # Once every sequence has ended, nothing more is written: the rest is padding.
     padded = torch.full_like(batch.labels, PAD)
-    padded[:, : written.size(1) - 1] = written[:, 1:]
+    padded[:, : written.size(1) - first] = written[:, first:]
     wanted = batch.labels.masked_fill(batch.labels == IGNORED, PAD)
     return int((padded == wanted).all(1).sum())
 
@@ -154,3 +198,11 @@ def _batch(remainders: Tensor, generator: torch.Generator) -> Batch:
     tgt, labels = shift(target, start_id=START, pad_id=PAD)
     masks = {"src_mask": padding_mask(src), "tgt_mask": causal_mask(tgt.size(1), device="cpu")}
     return Batch(src, tgt, labels, **masks).to(device())
+
+
+def _built(kind: type[nn.Module], seed: int, *sizes: int, **others: object) -> Any:
+    # What a notebook draws afterwards does not depend on whether it built a model before.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(seed)
+        built = kind(*sizes, **others)
+    return built.to(device()).eval()

@@ -42,17 +42,24 @@ class Run:
         self.title = title
         switches = dict(example.CONFIGURATIONS[title])
         self.padding = switches.pop("padding", True)
-        self.model = example.model(**switches)
+        self.has_source = not switches.pop("decoder_only", False)
+        self.model = (example.model if self.has_source else example.language_model)(**switches)
         # A buffer, of which the page knows the gradient too.
-        self.model.positional_encoding.table.requires_grad_()
+        for table in self.model.buffers():
+            table.requires_grad_()
         self.weights = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         self.home = {name: weight.detach().clone() for name, weight in self.weights.items()}
         self.given = {
             "src": example.src, "tgt": example.tgt, "tgt_mask": example.tgt_mask,
             "cross_entropy.labels": example.labels,
+        } if self.has_source else {
+            "ids": example.src, "cross_entropy.labels": example.following,
         }  # fmt: skip
+        # The ids that are read, and the mask that follows them.
+        self.ids, self.mask = ("src", "src_mask") if self.has_source else ("ids", "key_mask")
         self.changed = {}
-        self.model.encoder.register_forward_hook(self.hold)
+        if self.has_source:
+            self.model.encoder.register_forward_hook(self.hold)
 
     def hold(self, _module, _inputs, memory):
         """Put numbers that are held fast into the memory."""
@@ -73,8 +80,8 @@ class Run:
     def inputs(self):
         """Give ids, masks and labels; a mask follows the ids where it was not changed itself."""
         found = {name: self.apply(tensor, name) for name, tensor in self.given.items()}
-        mask = padding_mask(found["src"]) if self.padding else None
-        found["src_mask"] = None if mask is None else self.apply(mask, "src_mask")
+        mask = padding_mask(found[self.ids]) if self.padding else None
+        found[self.mask] = None if mask is None else self.apply(mask, self.mask)
         return found
 
     def trace(self, *, explain=False):
@@ -84,18 +91,23 @@ class Run:
                 weight.copy_(self.apply(self.home[name], name))
                 weight.grad = None
         given = self.inputs()
-        mask = given["src_mask"]
+        mask = given[self.mask]
         with Trace(self.model, grad=True, explain=explain) as trace:
             if explain:
                 record = trace.graph.record
-                record.label(given["src"], "src", ("batch", "src"))
-                record.label(given["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
-                mask = padding_mask(given["src"]) if self.padding else None
+                axis = "src" if self.has_source else "seq"
+                record.label(given[self.ids], self.ids, ("batch", axis))
+                if self.has_source:
+                    record.label(given["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
+                mask = padding_mask(given[self.ids][:]) if self.padding else None
                 if mask is not None:
-                    record.name(mask, "src_mask", ("batch", "1", "1", "key"))
-            masks = {"src_mask": mask, "tgt_mask": given["tgt_mask"]}
-            cross_entropy(self.model(given["src"], given["tgt"], **masks),
-                          given["cross_entropy.labels"])  # fmt: skip
+                    record.name(mask, self.mask, ("batch", "1", "1", "key"))
+            if self.has_source:
+                masks = {"src_mask": mask, "tgt_mask": given["tgt_mask"]}
+                logits = self.model(given["src"], given["tgt"], **masks)
+            else:
+                logits = self.model(given["ids"], key_mask=mask)
+            cross_entropy(logits, given["cross_entropy.labels"])
         return trace, given | self.weights
 
     def numbers(self):

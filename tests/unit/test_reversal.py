@@ -193,6 +193,71 @@ def test_reversing_is_learned_without_a_mistake_in_seconds(seed):
     assert torch.get_num_threads() == 1 and seconds < 15.0
 
 
+# The same task in one line, for a model without a source.
+
+
+def test_a_pair_becomes_one_line_with_labels_after_the_sign_alone():
+    batch = reversal.batch(0)
+    row = shortest(batch, 3)
+    line, asked = reversal.line(batch), reversal.prompt(batch)
+    first, second, third = map(str, digits_of(batch.src[row]))
+    question, answer = [first, second, third, "<start>"], [third, second, first, "<end>"]
+    padding = ["<pad>"] * 13
+    assert line.src is None
+    assert reversal.words(line.tgt[row : row + 1])[0] == [*question, *answer, *padding]
+    labels = [*"---", *answer, *"-" * 14]
+    assert reversal.words(line.labels[row : row + 1])[0] == labels
+    assert reversal.words(asked[row : row + 1])[0] == [*padding[:7], *question]
+
+
+@pytest.mark.parametrize("batch", [reversal.batch(5), reversal.held_out()])
+def test_every_line_asks_for_what_the_pair_asked_for(batch):
+    line = reversal.line(batch)
+    kept = line.labels != IGNORED
+    assert torch.equal(line.labels[kept], batch.labels[batch.labels != IGNORED])
+    # Each label is the next id of its line.
+    assert torch.equal(line.labels[:, :-1][kept[:, :-1]], line.tgt[:, 1:][kept[:, :-1]])
+    assert ((line.tgt == reversal.START).sum(1) == 1).all()
+
+
+def test_a_model_without_a_source_is_drawn_apart_from_what_else_is_drawn():
+    state = torch.get_rng_state()
+    one, same, other = (reversal.language_model(seed, d_model=8) for seed in (4, 4, 5))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(one.embedding.weight, same.embedding.weight)
+    assert not torch.equal(one.embedding.weight, other.embedding.weight)
+    assert reversal.exact(one, reversal.held_out(64)) == 0
+
+
+def test_what_follows_the_sign_is_compared_with_the_answer(monkeypatch):
+    batch, model = reversal.held_out(6), reversal.language_model(d_model=8)
+    answers = perfect(batch).argmax(-1)
+
+    def write(model, asked, **settings):
+        assert torch.equal(settings["src_mask"], (asked != reversal.PAD)[:, None, None, :])
+        assert settings["max_len"] == 11 + 11 and "start_id" not in settings
+        return torch.cat([asked, answers], 1)
+
+    monkeypatch.setattr(reversal, "greedy_decode", write)
+    assert reversal.exact(model, batch) == 6
+    answers[2, 1] = reversal.START
+    assert reversal.exact(model, batch) == 5
+
+
+@pytest.mark.usefixtures("float32", "unchecked")
+@pytest.mark.parametrize(
+    ("steps", "least"),
+    [
+        pytest.param(200, 64, marks=pytest.mark.slow),  # of 512, where chance gives none
+        pytest.param(1000, 480, marks=pytest.mark.weekly),
+    ],
+)
+def test_reversing_is_learned_in_one_line(steps, least):
+    model, held_out = reversal.language_model(), reversal.held_out()
+    train(model, lambda step: reversal.line(reversal.batch(step)), steps=steps, lr=0.01)
+    assert reversal.exact(model, held_out) >= least
+
+
 def test_a_traced_row_is_written_backwards_and_ends():
     run = reversal.trace("3141592654")
     assert run["logits"].value.argmax(-1).tolist() == [

@@ -208,7 +208,9 @@ class Program:
         if axis in ("query", "key") and axis not in self.labels:
             side = "src" if block.name.startswith(("encoder", "src")) else "tgt"
             role = "src" if axis == "key" and "cross_attention" in block.name else side
-        ids = named.get(role)
+            role = "seq" if "ids" in named else role  # a model without a source
+        holder = "ids" if role == "seq" else role
+        ids = named.get(holder)
         if (
             ids is not None
             and "vocab" in self.labels
@@ -216,7 +218,7 @@ class Program:
             and block.shape[block.axes.index(axis)] == ids.shape[-1]
             and not ids.values.dtype.is_floating_point
         ):
-            return role
+            return holder
         axes = tuple(role if each == axis else each for each in block.axes)
         return fitting(self.labels, axes, block.shape).get(role) if axis else None
 
