@@ -23,7 +23,9 @@ def described(value: object) -> str:
 def check_positive(owner: str, **sizes: int) -> None:
     """Refuse a size that is not a whole number of at least 1, of Python or of NumPy."""
     for name, size in sizes.items():
-        if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+        # While torch.export runs, a size may be a symbol.
+        whole = isinstance(size, Integral | torch.SymInt) and not isinstance(size, bool)
+        if not whole or size < 1:
             raise ValueError(f"{owner}: {name} must be a whole number of at least 1, got {size!r}")
 
 

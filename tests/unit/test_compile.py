@@ -76,6 +76,27 @@ def its_gradients_compile_too() -> None:
 
 
 @claim
+def the_model_without_a_source_compiles_and_exports() -> None:
+    for data in (example, example.distinct):
+        model, ids = data.language_model(fused=data is example), data.src.flip(1)
+        given = (ids,), {"key_mask": padding_mask(ids)}
+        expected = model(*given[0], **given[1])
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        program = export(model, *given, strict=False)
+        for run in (compiled, program.module()):
+            assert_close(run(*given[0], **given[1]), expected)
+
+
+@claim
+def an_export_of_it_with_named_axes_reads_longer_texts() -> None:
+    model, ids = example.distinct.language_model(), example.distinct.text
+    axes = {"ids": {0: Dim("batch"), 1: Dim("seq", min=2, max=32)}}
+    program = export(model, (ids,), dynamic_shapes=axes)
+    longer = torch.arange(21).reshape(3, 7) % 11
+    assert_close(program.module()(longer), model(longer))
+
+
+@claim
 def the_model_exports_as_it_stands() -> None:
     for data in (example, example.distinct):
         model = data.model()

@@ -101,7 +101,7 @@ const spoken = (place) => {
     if (tensor.shape[axis] === 1 || (worded && tensor.axes[axis] === "batch")) return;
     const name = axisName(tensor, axis);
     const word = wordAt(tensor, axis, index);
-    parts.push(["src", "tgt"].includes(name) && worded ? word : `${name} ${word}`.trim());
+    parts.push(["src", "tgt", "seq"].includes(name) && worded ? word : `${name} ${word}`.trim());
   });
   return parts.join(", ");
 };
@@ -358,9 +358,9 @@ const wordChoice = (place, side, position, label) => {
 
 const PANELS = {
   // The words of one side, and the row of the table that each of them takes.
-  words({ side }) {
+  words({ side, of = `${side}_embedding.weight` }) {
     const ids = state.engine.byName.get(side);
-    const table = state.engine.byName.get(`${side}_embedding.weight`);
+    const table = state.engine.byName.get(of);
     if (!ids || !table || !data.vocab) return null;
     const holder = make("div");
     for (let batch = 0; batch < ids.shape[0]; batch++) {
@@ -482,6 +482,7 @@ const PANELS = {
     const chances = state.engine.byName.get("cross_entropy.log_probabilities");
     if (!chances || !data.vocab) return null;
     const holder = make("div", { class: "pairs" });
+    const side = has("tgt") ? "tgt" : "ids";
     const [batches, positions, words] = chances.shape;
     for (let batch = 0; batch < batches; batch++) {
       for (let position = 0; position < positions && (only < 0 || only === batch); position++) {
@@ -532,7 +533,7 @@ const PANELS = {
           const best = argmax(shown(), start, words);
           const wanted = shown()[label];
           const heard = Array.from({ length: position + 1 }, (_, i) =>
-            wordOf(shown()[at("tgt", batch, i)], "tgt", i),
+            wordOf(shown()[at(side, batch, i)], side, i),
           );
           before.textContent = `after ${heard.join(" ")}:`;
           verdict.textContent =
@@ -672,6 +673,22 @@ const WALK = [
     panel: "attention",
     of: "decoder.layers.0.cross_attention",
     note: "The target asks, the memory answers.",
+  },
+  // The model without a source reads one text; of each model the page shows the panels that it has.
+  {
+    id: "text",
+    title: "Words",
+    panel: "words",
+    side: "ids",
+    of: "embedding.weight",
+    note: "Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word.",
+  },
+  {
+    id: "looking-back",
+    title: "Self-attention",
+    panel: "attention",
+    of: "layers.0.self_attention",
+    note: "A row is a query, a column a key. No word sees a later one, nor the padding.",
   },
   {
     id: "output",
