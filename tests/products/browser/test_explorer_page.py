@@ -558,7 +558,8 @@ def test_two_configurations_stand_side_by_side(walk, tab):
 def test_a_change_goes_along_through_every_configuration(walk, tab, unchecked):
     opened(tab, walk)
     tab.evaluate("twelve.set('src_embedding.weight', [2, 1], 1.5)")
-    for title in reversed(TITLES):
+    *others, sister = TITLES
+    for title in (*reversed(others), sister):  # which has no such table, and loses the change
         tab.select_option("#runs", title)
         here = Run(title)
         here.changed["src_embedding.weight", 7] = 1.5
