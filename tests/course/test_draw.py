@@ -358,6 +358,23 @@ def test_rotation_prints_the_angles():
     assert draw.rotation(waves(3, 2), title=TITLE).summary.endswith(": 0.0 57.3 114.6")
 
 
+def test_a_turned_query_has_its_angles_and_its_match_by_distance():
+    # The arrow points east and is turned away from its key by 1 radian a step: cos 0, 1, 2, 3.
+    drawing = draw.turned([1, 0], [2, 0], title=TITLE, names=("asks", "found"), steps=3)
+    assert drawing.summary.splitlines() == [
+        "asks 1.0000, 0.0000 at 0.0°",
+        "asks, turned once 0.5403, 0.8415 at 57.3°",
+        "found 2.0000, 0.0000 at 0.0°",
+        "distance        0        1        2        3",
+        "match   2.0000   1.0806  -0.8323  -1.9800",
+    ]
+    assert "a wave: 2.0000 at 0, 1.0806 at 1, -0.8323 at 2, -1.9800 at 3." in drawing.alt
+    # A dot for each of them, at the height of its match.
+    dots = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]
+    heights = [line.get_ydata()[0] for line in dots]
+    assert heights == sorted(heights) and len(dots) == 4
+
+
 def test_influence_takes_what_the_instrument_found():
     found = SimpleNamespace(
         grid=torch.eye(2).bool(), outputs=("out 0", "out 1"), tokens=("src 0", "src 1")
@@ -388,7 +405,7 @@ def test_the_strip_gives_the_question_and_the_shapes():
     )
 
 
-@pytest.mark.parametrize("here", ["00", "02", "12", "15", "a1"])
+@pytest.mark.parametrize("here", ["00", "02", "12", "16", "a1"])
 def test_a_step_added_at_the_end_of_a_part_changes_no_strip_of_another(here, monkeypatch):
     def drawn():
         strip = draw.strip(here)
@@ -398,8 +415,10 @@ def test_a_step_added_at_the_end_of_a_part_changes_no_strip_of_another(here, mon
 
     before = drawn()
     parts = {step.part: place for place, step in enumerate(STEPS, 1)}
-    assert len(parts) == 7
-    for part, place in list(parts.items())[1:]:
+    assert len(parts) == 8
+    for part, place in parts.items():
+        if [step.part for step in STEPS].count(part) == 1:
+            continue  # behind a first step that is the only one, none looks out yet
         added = STEPS[place - 1]._replace(number="99", stem="made_up", part=part)
         steps = (*STEPS[:place], added, *STEPS[place:])
         monkeypatch.setattr(sys.modules["twelve_lab.draw.strip"], "STEPS", steps)
@@ -525,6 +544,10 @@ def test_errors_name_the_argument_and_the_numbers():
         draw.bars({}, title=TITLE)
     with pytest.raises(ValueError, match="no pair of columns"):
         draw.rotation(waves(3, 1), title=TITLE)
+    with pytest.raises(ValueError, match=r"key must be two numbers, not both 0, got \[0.0, 0.0\]"):
+        draw.turned([1.0, 0.0], [0.0, 0.0], title=TITLE)
+    with pytest.raises(ValueError, match="query must be two numbers"):
+        draw.turned([1.0, 0.0, 0.0], [1.0, 0.0], title=TITLE)
     with pytest.raises(ValueError, match="3 labels do not make batch=2"):
         draw.influence(torch.eye(3), [0, 1, 2], [0, 1, 2], title=TITLE)
     with pytest.raises(ValueError, match="step 77"):

@@ -14,6 +14,7 @@ from twelve_lab.draw.plan import plan
 from twelve_lab.draw.positions import positions, rotation
 from twelve_lab.draw.products import matmul
 from twelve_lab.draw.residual_stream import stream
+from twelve_lab.draw.rotary import turned
 from twelve_lab.draw.storage import storage
 from twelve_lab.draw.strip import strip
 from twelve_lab.draw.tensors import attention, tensor
@@ -38,5 +39,6 @@ __all__ = [
     "stream",
     "strip",
     "tensor",
+    "turned",
     "walk",
 ]

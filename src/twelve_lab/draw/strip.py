@@ -11,7 +11,7 @@ from twelve_lab.draw.drawing import Drawing
 from twelve_lab.show.palette import INK, PAPER, QUIET, SHADE, SPOTLIGHT
 
 WIDTH, HEIGHT, SPACE = 0.95, 0.66, 0.02
-APART, HEAD = 0.065, 0.7  # the gap between two parts, and the room for their names
+APART, HEAD = 0.055, 0.7  # the gap between two parts, and the room for their names
 BEHIND = 0.05  # how far the other steps of a part look out behind its first
 LINE, LONGEST = 0.19, 11  # of text: its height, and how many letters fit over a box
 
@@ -27,7 +27,7 @@ def strip(step: str | int) -> Drawing:
 
     Returns:
         The parts of the course, each with its first step; the part of this step shows it, lit and
-        framed, and up to two steps before it. What was before is shaded. The summary gives the
+        framed, and the step before it. What was before is shaded. The summary gives the
         question and the shapes of the step.
 
     Raises:
@@ -40,7 +40,7 @@ def strip(step: str | int) -> Drawing:
     ahead = False
     for name, steps in parts.items():
         opened = name == here.part
-        shown = [*before[-2:], here] if opened else steps[:1]
+        shown = [*before[-1:], here] if opened else steps[:1]
         end = x + len(shown) * (WIDTH + SPACE) - SPACE
         lines = textwrap.wrap(name, LONGEST * len(shown))
         for up, words in enumerate(reversed(lines), 1):
