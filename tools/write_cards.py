@@ -221,6 +221,11 @@ CARDS = {
         "table = torch.tensor([[0.0], [1], [2], [3]])\n"
         "positions = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
     ),
+    "rotary_angles": Card("start, new, d_k = 5, 2, 4  # two new words behind five old ones\n"),
+    "rotate": Card(
+        "heads = torch.tensor([[[[1.0, 0, 0, 2]]]])  # one word, two pairs of neighbours\n"
+        "angles = torch.tensor([[1.0, 0.1]])\n"
+    ),
 }
 # By the id of the mistake, where that of the task would not show it or would give it away.
 OWN = {

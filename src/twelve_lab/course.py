@@ -143,9 +143,9 @@ STEPS = (
     ),
     Step(
         "16", "rotary_positions", "rotary positions",
-        "How does a token know how far away another one is?",
+        "How does attention know how far back a word stands, when nothing is added to it?",
         "(batch, head, seq, d_k) -> (batch, head, seq, d_k)",
-        "today's parts", exports=("RotaryEncoding",), exercises=False,
+        "today's parts", exports=("RotaryEncoding",),
     ),
     Step(
         "17", "grouped_query_attention", "grouped-query attention",

@@ -5,6 +5,7 @@ import re
 from functools import cache
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 from einops import rearrange
@@ -264,6 +265,23 @@ def tied_logits(x, table):
     return functional_call(model.output_projection, {"weight": table}, x)
 
 
+def rotary_angles(start, new, d_k):
+    """Read off by how much the layer has turned an arrow that lay on the first axis."""
+    arrows = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat(1, 1, start + new, d_k // 2)
+    x, y = twelve.RotaryEncoding(d_k).double()(arrows)[0, 0].unflatten(-1, (-1, 2)).unbind(-1)
+    # From position to position no pair turns by more than half a round.
+    return torch.from_numpy(np.unwrap(torch.atan2(y, x).numpy(), axis=0))[start:]
+
+
+def rotate(heads, angles):
+    """Turn by the layer: the angles of the cases are those of positions that follow each other."""
+    return twelve.RotaryEncoding(heads.size(-1)).double()(heads, round(angles[0, 0].item()))
+
+
+def rotary_attention(query, key, value, turn):
+    return twelve.scaled_dot_product_attention(turn(query), turn(key), value)
+
+
 PACKAGE = {
     "linear": linear,
     "linear_layer": twelve.Linear,
@@ -302,9 +320,12 @@ PACKAGE = {
     "tied_logits": tied_logits,
     "shift": training.shift,
     "loss": training.cross_entropy,
+    "rotary_angles": rotary_angles,
+    "rotate": rotate,
+    "rotary_attention": rotary_attention,
 }
 # No layer stands for these; the laws are below.
-BY_LAW = {"swap_axes", "target_mask", "make_batch", "embed_step"}
+BY_LAW = {"swap_axes", "target_mask", "make_batch", "embed_step", "rows_for_neighbours"}
 
 
 def test_every_right_answer_is_compared():
@@ -347,6 +368,25 @@ def test_words_that_are_embedded_one_by_one_equal_one_pass():
     for step, equal in ((right, True), (wrong, False)):
         pieces = [step(ids[:, [place]], place, rows, positions) for place in range(3)]
         assert torch.allclose(torch.cat(pieces, dim=1), whole) is equal
+
+
+def test_scores_of_halves_are_those_of_neighbours_with_the_rows_in_their_order(draw):
+    right, halves = TASKS["rows_for_neighbours"].right, wrong_versions("rotate")["rotary-halves"]
+    angles = TASKS["rotary_angles"].right(0, 5, 8)
+    x, weights = draw(2, 5, 24).double(), [draw(3 * 8, 24).double() for _ in "qk"]
+
+    def scores(turn, weights):
+        heads = (x @ weight.T for weight in weights)
+        cut = (
+            rearrange(one, "batch seq (head d_k) -> batch head seq d_k", head=3) for one in heads
+        )
+        query, key = (turn(one, angles) for one in cut)
+        return query @ key.mT
+
+    expected = scores(halves, weights)
+    assert not torch.allclose(scores(TASKS["rotate"].right, weights), expected)
+    ordered = [right(weight, 3) for weight in weights]
+    assert_close(scores(TASKS["rotate"].right, ordered), expected)
 
 
 @pytest.mark.parametrize("name", TASKS)

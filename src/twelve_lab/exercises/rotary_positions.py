@@ -1,0 +1,448 @@
+"""Step 16: what turning queries and keys by their positions invites."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+
+from twelve_lab import example
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
+from twelve_lab.exercises.numbers import seeded, twelve_heads
+
+_SIZES = example.SIZES
+# Lines of the layer, in which the mistakes are planted.
+_STOP = "        stop = start + heads.size(2)\n"
+_TURNED = "(even * cos - odd * sin, even * sin + odd * cos)"
+_PAIRED = (
+    '        even: Float[Tensor, "batch head seq pair"] = heads[..., 0::2]\n'
+    '        odd: Float[Tensor, "batch head seq pair"] = heads[..., 1::2]\n'
+    "        # Back side by side, as they came: the two of a pair are neighbours.\n"
+    f"        pairs = torch.stack({_TURNED}, dim=-1)\n"
+)
+
+
+def _angles_cases() -> Cases:
+    return {"from 0": (0, 4, 6), "one pair": (2, 3, 2), "one new token": (7, 1, 8)}
+
+
+@task(_angles_cases, measures="the position of a new token, and the frequency of each pair")
+def rotary_angles(start: int, new: int, d_k: int) -> Tensor:
+    """start, new, d_k -> (position, pair), new by d_k / 2"""
+    position = torch.arange(start, start + new, dtype=torch.float64).unsqueeze(1)
+    even = torch.arange(0, d_k, 2)
+    return position * 10000.0 ** (-even / d_k)
+
+
+@solved(rotary_angles)
+def _angles_of_new(start: int, new: int, d_k: int) -> Tensor:
+    hand = torch.arange(d_k // 2)
+    speed = 10000.0 ** (-2 * hand / d_k)
+    return torch.outer(start + torch.arange(new), speed)
+
+
+frequency_one = mistake(
+    rotary_angles,
+    "rotary-frequency-one",
+    "Your pairs are counted from 1, so that the first one is too slow already: count from 0, and "
+    "its speed is 1.",
+    line=("torch.arange(0, d_k, 2)", "torch.arange(2, d_k + 2, 2)"),
+    plant=Plant(
+        "rotary_positions",
+        '        sin: Float[Tensor, "seq pair"] = self.table[start:stop, 0::2]\n'
+        '        cos: Float[Tensor, "seq pair"] = self.table[start:stop, 1::2]\n',
+        "        even = torch.arange(2, self.d_k + 2, 2)\n"
+        "        speed = self.base ** (-even / self.d_k)\n"
+        "        angles = torch.arange(start, stop).unsqueeze(1) * speed\n"
+        "        sin, cos = angles.sin(), angles.cos()\n",
+    ),
+)
+one_late = mistake(
+    rotary_angles,
+    "rotary-one-late",
+    "Your positions are one too far: the first new token stands at `start`, behind the tokens 0 to "
+    "start - 1.",
+    line=("torch.arange(start, start + new,", "torch.arange(start + 1, start + 1 + new,"),
+    plant=Plant("rotary_positions", _STOP, f"        start = start + 1\n{_STOP}"),
+)
+start_ignored = mistake(
+    rotary_angles,
+    "rotary-start-ignored",
+    "Your new tokens begin at position 0 again: they stand behind what is in the cache, from "
+    "`start` on.",
+    line=("torch.arange(start, start + new,", "torch.arange(new,"),
+    hidden_in={"from 0"},
+    plant=Plant("rotary_positions", _STOP, "        start, stop = 0, heads.size(2)\n"),
+)
+misconception(
+    rotary_angles,
+    "Your pairs get faster from one to the next: the exponent lacks its minus.",
+    line=("(-even", "(even"),
+)
+misconception(
+    rotary_angles,
+    "Your frequencies fall too slowly: where is the 2 of the exponent?",
+    line=("(-even / d_k)", "(-even / (2 * d_k))"),
+)
+misconception(
+    rotary_angles,
+    "You give each feature an angle: the two of a pair share one, so there are d_k / 2 columns.",
+    line=("torch.arange(0, d_k, 2)", "torch.arange(d_k)"),
+)
+misconception(
+    rotary_angles,
+    "All your pairs turn equally fast: each has a speed of its own.",
+    line=("(-even / d_k)", "(0.0 * even)"),
+)
+misconception(
+    rotary_angles,
+    "These are degrees: sine and cosine take radians, and the first pair turns by 1 a position.",
+    by=lambda start, new, d_k: rotary_angles(start, new, d_k).rad2deg(),
+)
+
+
+def _rotate_cases() -> Cases:
+    two, draw = twelve_heads(2), seeded()
+    return {
+        "our two heads": (two.query, rotary_angles(0, 2, 2)),
+        "two pairs": (draw(1, 1, 3, 4), rotary_angles(1, 3, 4)),
+        "all sizes differ": (
+            draw(_SIZES.batch, _SIZES.num_heads, _SIZES.src, _SIZES.d_k),
+            rotary_angles(0, _SIZES.src, _SIZES.d_k),
+        ),
+    }
+
+
+@task(
+    _rotate_cases,
+    forbidden=("sin", "cos", "RotaryEncoding"),
+    measures="neighbours as the two parts of one complex number",
+)
+def rotate(heads: Tensor, angles: Tensor) -> Tensor:
+    """heads (batch, head, seq, d_k), angles (seq, pair) -> (batch, head, seq, d_k)"""
+    sin, cos = angles.sin(), angles.cos()
+    x, y = heads[..., 0::2], heads[..., 1::2]
+    return torch.stack([x * cos - y * sin, x * sin + y * cos], dim=-1).flatten(-2)
+
+
+@solved(rotate)
+def _rotate_complex(heads: Tensor, angles: Tensor) -> Tensor:
+    numbers = torch.view_as_complex(heads.unflatten(-1, (-1, 2)).contiguous())
+    turned = numbers * torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(turned).flatten(-2)
+
+
+@mistake(
+    rotate,
+    "rotary-halves",
+    hidden_in={"our two heads"},
+    plant=Plant(
+        "rotary_positions",
+        _PAIRED,
+        '        even: Float[Tensor, "batch head seq pair"] = heads[..., : self.d_k // 2]\n'
+        '        odd: Float[Tensor, "batch head seq pair"] = heads[..., self.d_k // 2 :]\n'
+        f"        pairs = torch.stack({_TURNED}, dim=-2)\n",
+    ),
+)
+def rotary_halves(heads: Tensor, angles: Tensor) -> Tensor:
+    """You paired each feature of the first half with one of the second, as other libraries do:
+    here neighbours are a pair, 0 and 1, 2 and 3.
+    """
+    sin, cos = angles.sin(), angles.cos()
+    x, y = heads.chunk(2, dim=-1)
+    return torch.cat([x * cos - y * sin, x * sin + y * cos], dim=-1)
+
+
+@mistake(
+    rotate,
+    "rotary-cat",
+    hidden_in={"our two heads"},
+    plant=Plant(
+        "rotary_positions",
+        f"        pairs = torch.stack({_TURNED}, dim=-1)\n",
+        "        cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)\n"
+        "        across = torch.stack((-odd, even), dim=-1).flatten(-2)\n"
+        "        pairs = (heads * cos + across * sin).unsqueeze(-1)\n",
+    ),
+)
+def rotary_cat(heads: Tensor, angles: Tensor) -> Tensor:
+    """Your angles stand as 0, 1, 0, 1 beside features that are paired as neighbours, so the two of
+    a pair turn by different angles: repeat each angle for its pair, 0, 0, 1, 1.
+    """
+    angles = torch.cat([angles, angles], dim=-1)
+    x, y = heads[..., 0::2], heads[..., 1::2]
+    across = torch.stack([-y, x], dim=-1).flatten(-2)
+    return heads * angles.cos() + across * angles.sin()
+
+
+clockwise = mistake(
+    rotate,
+    "rotary-clockwise",
+    "You turn clockwise: the minus belongs to the first of a pair, x cos - y sin, and the plus to "
+    "the second.",
+    line=("[x * cos - y * sin, x * sin + y * cos]", "[x * cos + y * sin, y * cos - x * sin]"),
+    plant=Plant("rotary_positions", _TURNED, "(even * cos + odd * sin, odd * cos - even * sin)"),
+)
+misconception(
+    rotate,
+    "Both of your sums have a plus, so lengths change: in a rotation the first has a minus.",
+    line=("x * cos - y", "x * cos + y"),
+)
+misconception(
+    rotate,
+    "You begin with the second of a pair: sine and cosine have changed places.",
+    line=("[x * cos - y * sin, x * sin + y * cos]", "[x * sin - y * cos, x * cos + y * sin]"),
+)
+misconception(
+    rotate,
+    "The two of each pair have changed places.",
+    line=("[x * cos - y * sin, x * sin + y * cos]", "[x * sin + y * cos, x * cos - y * sin]"),
+)
+misconception(
+    rotate,
+    "The pairs are turned, and then laid out as halves: weave them, each pair side by side again.",
+    line=("dim=-1).flatten(-2)", "dim=-2).flatten(-2)"),
+)
+misconception(
+    rotate,
+    "You turn by twice the angle.",
+    line=("angles.sin(), angles.cos()", "(2 * angles).sin(), (2 * angles).cos()"),
+)
+misconception(
+    rotate,
+    "Each position turns by the angle of position 0 of the table: give each its own row.",
+    line=("angles.sin(), angles.cos()", "angles[:1].sin(), angles[:1].cos()"),
+)
+
+
+def _by_position(heads: Tensor) -> Tensor:
+    """Turn a head by its positions, as the task is given it; any even width."""
+    return rotate(heads, rotary_angles(0, heads.size(-2), heads.size(-1)))
+
+
+def _attention_cases() -> Cases:
+    two, sizes, draw = twelve_heads(2), _SIZES, seeded()
+    shape = (sizes.batch, sizes.num_heads, sizes.src, sizes.d_k)
+    return {
+        "our two heads": (two.query, two.key, two.value, _by_position),
+        "one sentence": (*(draw(1, 2, 4, 6) for _ in range(3)), _by_position),
+        "all sizes differ": (*(draw(*shape) for _ in range(3)), _by_position),
+    }
+
+
+@task(_attention_cases, measures="that queries and keys are turned, and values are not")
+def rotary_attention(
+    query: Tensor, key: Tensor, value: Tensor, turn: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """query, key, value (batch, head, seq, d_k), turn -> (batch, head, seq, d_k)"""
+    scores = turn(query) @ turn(key).mT / math.sqrt(query.size(-1))
+    return scores.softmax(-1) @ value
+
+
+@solved(rotary_attention)
+def _attention_turned(query, key, value, turn):
+    return F.scaled_dot_product_attention(turn(query), turn(key), value)
+
+
+misconception(
+    rotary_attention,
+    "You turned the values as well: what is handed over would depend on where it stands. The "
+    "positions belong into the scores alone.",
+    line=("@ value", "@ turn(value)"),
+)
+misconception(
+    rotary_attention,
+    "You turned the queries alone: the score depends on the distance if both are turned.",
+    line=("turn(key)", "key"),
+)
+misconception(
+    rotary_attention,
+    "You turned the keys alone: the score depends on the distance if both are turned.",
+    line=("turn(query)", "query"),
+)
+misconception(
+    rotary_attention,
+    "Nothing is turned here: attention does not know where a token stands.",
+    line=("turn(query) @ turn(key)", "query @ key"),
+)
+misconception(
+    rotary_attention,
+    "You turned the blend: it is the queries and keys that are turned, before they meet.",
+    by=lambda query, key, value, turn: turn(rotary_attention(query, key, value, torch.clone)),
+)
+misconception(
+    rotary_attention,
+    "You turned queries and keys twice.",
+    by=lambda query, key, value, turn: rotary_attention(
+        query, key, value, lambda heads: turn(turn(heads))
+    ),
+)
+misconception(
+    rotary_attention,
+    "The scores are not divided by the root of d_k.",
+    line=(" / math.sqrt(query.size(-1))", ""),
+)
+
+
+def _rows_cases() -> Cases:
+    draw = seeded()
+    return {
+        "one head": (draw(8, 3), 1),
+        "two heads": (draw(8, 5), 2),
+        "all sizes differ": (draw(_SIZES.num_heads * _SIZES.d_k, _SIZES.d_model), _SIZES.num_heads),
+    }
+
+
+@task(_rows_cases, measures="the order of the rows in which a layout consists, head by head")
+def rows_for_neighbours(weight: Tensor, num_heads: int) -> Tensor:
+    """weight (head*d_k, d_model), num_heads -> (head*d_k, d_model)"""
+    heads = weight.unflatten(0, (num_heads, 2, -1))
+    return heads.transpose(1, 2).reshape(weight.shape)
+
+
+@solved(rows_for_neighbours)
+def _rows_woven(weight: Tensor, num_heads: int) -> Tensor:
+    pattern = "(head two pair) d_model -> (head pair two) d_model"
+    return rearrange(weight, pattern, head=num_heads, two=2)
+
+
+misconception(
+    rows_for_neighbours,
+    "You weave the halves of the whole matrix: each head has halves of its own.",
+    line=("(num_heads, 2, -1)", "(1, 2, -1)"),
+)
+misconception(
+    rows_for_neighbours,
+    "That is the way back, from neighbours to halves: feature i of the first half goes to 2i.",
+    line=("(num_heads, 2, -1)", "(num_heads, -1, 2)"),
+)
+misconception(
+    rows_for_neighbours,
+    "The rows stand as they were.",
+    line=("heads.transpose(1, 2)", "heads"),
+)
+misconception(
+    rows_for_neighbours,
+    "The second half comes first in your pairs: feature i of the first half is followed by feature "
+    "i of the second.",
+    line=("heads.transpose", "heads.flip(1).transpose"),
+)
+
+
+@question(measures="that only the distance counts")
+def fish_further_on(*, query_at: int = 1003, key_at: int = 1000) -> float:
+    """the match of fish at 1003 with dog at 1000, in head 0"""
+    model = example.model(num_heads=2).encoder.layers[0].self_attention
+    rows = torch.tensor(example.embedding_rows, dtype=torch.float64)
+    query, key = (at.weight.detach()[:2] @ rows[i] for at, i in ((model.w_q, 3), (model.w_k, 2)))
+    places = ((query, query_at), (key, key_at))
+    query, key = (rotate(one[None, None, None], rotary_angles(at, 1, 2)) for one, at in places)
+    return (query @ key.mT).item()
+
+
+misconception(
+    fish_further_on,
+    "That is the match at distance 0: how far is 1003 from 1000?",
+    query_at=1000,
+)
+misconception(fish_further_on, "That is the match at distance 1, as in dog fish.", query_at=1001)
+misconception(fish_further_on, "That is the match at distance 2.", query_at=1002)
+misconception(fish_further_on, "That is the match at distance 4.", query_at=1004)
+misconception(
+    fish_further_on,
+    "That is the match where dog stands three behind fish: a rotation knows before from after.",
+    query_at=1000,
+    key_at=1003,
+)
+misconception(
+    fish_further_on,
+    "That is the score: the match is not yet divided by the root of 2.",
+    by=lambda: fish_further_on() / math.sqrt(2),
+)
+
+_PARTS = ("query", "key", "value", "scores", "weights")
+
+
+@question(options=_PARTS, measures="what a shift of the whole text leaves as it was")
+def text_moved_on() -> frozenset[str]:
+    """what changes where a whole text is moved on by 100 positions"""
+    two = twelve_heads(2)
+
+    def parts(start: int) -> dict[str, Tensor]:
+        angles = rotary_angles(start, 2, 2)
+        query, key = rotate(two.query, angles), rotate(two.key, angles)
+        scores = query @ key.mT / math.sqrt(2)
+        found = {"query": query, "key": key, "value": two.value, "scores": scores}
+        return {**found, "weights": scores.softmax(-1)}
+
+    before, after = parts(0), parts(100)
+    return frozenset(name for name in before if not torch.allclose(before[name], after[name]))
+
+
+misconception(
+    text_moved_on,
+    "Each query and each key is turned by 100 radians more: are they what they were?",
+    by=lambda: frozenset(),
+)
+misconception(
+    text_moved_on,
+    "Values are not turned at all.",
+    by=lambda: text_moved_on() | {"value"},
+)
+misconception(
+    text_moved_on,
+    "All of these? The distances are what they were, and on what else do scores depend?",
+    by=lambda: frozenset(_PARTS),
+)
+misconception(
+    text_moved_on,
+    "The scores depend on the distances alone, and these are what they were.",
+    by=lambda: text_moved_on() | {"scores", "weights"},
+)
+misconception(
+    text_moved_on,
+    "You have it the wrong way round: what is turned, and what is made of two that are turned?",
+    by=lambda: frozenset({"scores", "weights"}),
+)
+
+
+@question(
+    decimals=0,
+    measures="how slow the slowest pair is",
+    worked="2 * 3.14159265 * 10000 ** (62 / 64)",
+)
+def slowest_round(*, d_k: int = 64, base: float = 10000.0, last: int = 2) -> float:
+    """positions for one round of the slowest pair, d_k 64"""
+    return 2 * math.pi * base ** ((d_k - last) / d_k)
+
+
+misconception(
+    slowest_round,
+    "Your last pair has the speed 1/10000: the exponent of the last pair is 62/64, not 1.",
+    last=0,
+)
+misconception(
+    slowest_round,
+    "That is one radian: a round has two pi of them.",
+    by=lambda: slowest_round() / (2 * math.pi),
+)
+misconception(
+    slowest_round,
+    "That is the last pair but one: the last is made of features 62 and 63.",
+    last=4,
+)
+misconception(
+    slowest_round,
+    "That is the fastest pair, which turns by 1 radian a position.",
+    by=lambda: 2 * math.pi,
+)
