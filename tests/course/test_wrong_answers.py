@@ -77,6 +77,12 @@ NAMED = {
     "same_in_and_out": "labels-not-shifted",
     "loss_of_the_probabilities": "softmax-before-loss",
     "every_step_starts_anew": "decode-position-zero",
+    "theta_of_the_handout": "rotary-frequency-one",
+    "places_after_the_cache": "rotary-one-late",
+    "angles_of_the_chunk": "rotary-start-ignored",
+    "rotate_as_in_llama": "rotary-halves",
+    "neighbours_with_the_angles_of_llama": "rotary-cat",
+    "multiplied_by_the_conjugate": "rotary-clockwise",
 }
 
 

@@ -1149,6 +1149,117 @@ def step_with_looked_up_places(new, length, table, positions):
     return F.embedding(new, table) + positions.index_select(0, places)
 
 
+def theta_of_the_handout(start, new, d_k):
+    k = torch.arange(1, d_k // 2 + 1)
+    i = torch.arange(start, start + new)[:, None]
+    return i / 10000 ** (2 * k / d_k)
+
+
+def places_after_the_cache(start, new, d_k):
+    inv_freq = 1.0 / (10000 ** (torch.arange(0, d_k, 2).float() / d_k)).double()
+    t = torch.arange(start + 1, start + new + 1)
+    return torch.einsum("i,j->ij", t.double(), inv_freq)
+
+
+def angles_of_the_chunk(start, new, d_k):
+    return torch.outer(torch.arange(new), 10000.0 ** (torch.arange(0, -d_k, -2) / d_k))
+
+
+def angles_for_all_features(start, new, d_k):
+    inv_freq = 10000.0 ** -(torch.arange(0, d_k, 2) / d_k)
+    freqs = torch.outer(torch.arange(start, start + new), inv_freq)
+    return torch.cat([freqs, freqs], dim=-1)
+
+
+def angles_with_the_base_of_llama_3(start, new, d_k):
+    inv_freq = 500000.0 ** -(torch.arange(0, d_k, 2) / d_k)
+    return torch.outer(torch.arange(start, start + new), inv_freq)
+
+
+def rotate_as_in_llama(heads, angles):
+    def rotate_half(x):
+        half = x.shape[-1] // 2
+        return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+
+    emb = torch.cat((angles, angles), dim=-1)
+    return heads * torch.cos(emb) + rotate_half(heads) * torch.sin(emb)
+
+
+def neighbours_with_the_angles_of_llama(heads, angles):
+    emb = torch.cat((angles, angles), dim=-1)
+    x = rearrange(heads, "... (pair two) -> ... pair two", two=2)
+    across = rearrange(torch.stack((-x[..., 1], x[..., 0]), -1), "... pair two -> ... (pair two)")
+    return heads * torch.cos(emb) + across * torch.sin(emb)
+
+
+def multiplied_by_the_conjugate(heads, angles):
+    z = torch.view_as_complex(heads.reshape(*heads.shape[:-1], -1, 2).contiguous())
+    return torch.view_as_real(z * torch.exp(-1j * angles)).flatten(-2)
+
+
+def only_cosines(heads, angles):
+    return heads * angles.cos().repeat_interleave(2, -1)
+
+
+def all_three_are_turned(query, key, value, turn):
+    q, k, v = map(turn, (query, key, value))
+    return torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, dim=-1) @ v
+
+
+def turned_after_the_scores(query, key, value, turn):
+    return turn(F.scaled_dot_product_attention(query, key, value))
+
+
+def key_stays_where_it_is(query, key, value, turn):
+    return F.scaled_dot_product_attention(turn(query), key, value)
+
+
+def permute_of_the_converter(weight, num_heads):
+    rows, columns = weight.shape
+    w = weight.view(num_heads, rows // num_heads // 2, 2, columns)
+    return w.transpose(1, 2).reshape(rows, columns)
+
+
+def every_other_row_of_all(weight, num_heads):
+    half = weight.shape[0] // 2
+    return torch.stack([weight[:half], weight[half:]], dim=1).reshape(weight.shape)
+
+
+def columns_instead_of_rows(weight, num_heads):
+    half = weight.shape[1] // 2
+    return torch.stack([weight[:, :half], weight[:, half:]], dim=2).reshape(weight.shape)
+
+
+def angles_one_by_one(start, new, d_k):
+    rows = [
+        [p / 10000 ** (2 * i / d_k) for i in range(d_k // 2)] for p in range(start, start + new)
+    ]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def rotate_by_complex_exponentials(heads, angles):
+    z = rearrange(heads, "b h s (pair two) -> b h s pair two", two=2)
+    unit = torch.exp(1j * angles)
+    turned = torch.complex(z[..., 0], z[..., 1]) * unit
+    return torch.stack((turned.real, turned.imag), -1).reshape(heads.shape)
+
+
+def attention_of_turned_heads(query, key, value, turn):
+    scores = torch.einsum("bhqd,bhkd->bhqk", turn(query), turn(key)) / query.shape[-1] ** 0.5
+    return torch.einsum("bhqk,bhkd->bhqd", scores.softmax(-1), value)
+
+
+def rows_by_a_list(weight, num_heads):
+    width = weight.shape[0] // num_heads
+    order = [
+        head * width + row
+        for head in range(num_heads)
+        for pair in range(width // 2)
+        for row in (pair, pair + width // 2)
+    ]
+    return weight[order]
+
+
 WRONG: list[Answer] = [
     Answer("01-linear", x_times_w_plus_b, "the weight is not transposed"),
     Answer("01-linear", weighted_sum_of_the_features, "the bias is never added"),
@@ -1339,6 +1450,21 @@ WRONG: list[Answer] = [
     Answer("14-embed-step", one_place_too_late, "positions start one too late"),
     Answer("14-embed-step", all_new_words_at_one_place, "one position for all new words"),
     Answer("14-embed-step", only_the_newest_word, "all new words but the last are lost"),
+    Answer("16-rotary-angles", theta_of_the_handout, "pairs are counted from one"),
+    Answer("16-rotary-angles", places_after_the_cache, "one position too far"),
+    Answer("16-rotary-angles", angles_of_the_chunk, "start is not used"),
+    Answer("16-rotary-angles", angles_for_all_features, "two columns for each pair, as halves"),
+    Answer("16-rotary-angles", angles_with_the_base_of_llama_3, "another base"),
+    Answer("16-rotate", rotate_as_in_llama, "pairs are halves"),
+    Answer("16-rotate", neighbours_with_the_angles_of_llama, "angles in the order of halves"),
+    Answer("16-rotate", multiplied_by_the_conjugate, "turned the other way"),
+    Answer("16-rotate", only_cosines, "the sines are left out"),
+    Answer("16-rotary-attention", all_three_are_turned, "the values are turned as well"),
+    Answer("16-rotary-attention", turned_after_the_scores, "what is handed over is turned"),
+    Answer("16-rotary-attention", key_stays_where_it_is, "only the queries are turned"),
+    Answer("16-rows-for-neighbours", permute_of_the_converter, "the way back to halves"),
+    Answer("16-rows-for-neighbours", every_other_row_of_all, "the heads are not kept apart"),
+    Answer("16-rows-for-neighbours", columns_instead_of_rows, "the inputs change their order"),
 ]
 
 RIGHT: list[Answer] = [
@@ -1426,4 +1552,10 @@ RIGHT: list[Answer] = [
         "classes on the second axis, as torch wants them",
     ),
     Answer("14-embed-step", step_with_looked_up_places, "places looked up by number"),
+    Answer("16-rotary-angles", angles_one_by_one, "one number at a time"),
+    Answer(
+        "16-rotate", rotate_by_complex_exponentials, "complex numbers from two halves of a pair"
+    ),
+    Answer("16-rotary-attention", attention_of_turned_heads, "written out with letters"),
+    Answer("16-rows-for-neighbours", rows_by_a_list, "an index for each row"),
 ]
