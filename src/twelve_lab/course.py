@@ -149,9 +149,9 @@ STEPS = (
     ),
     Step(
         "17", "grouped_query_attention", "grouped-query attention",
-        "How do several heads share one head of keys and values?",
+        "Why do several heads that ask share one head of keys and values?",
         "(batch, seq, d_model) -> (batch, seq, d_model)",
-        "today's parts", exports=("GroupedQueryAttention",), exercises=False,
+        "today's parts", exports=("GroupedQueryAttention",),
     ),
     Step(
         "18", "decoder_only", "decoder-only",

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -15,6 +16,7 @@ from torch.testing import assert_close
 
 import twelve
 from twelve import training
+from twelve.generation import KeyValueCache
 from twelve_lab import Trace, example, influence
 from twelve_lab.check import MISTAKES, TASKS, suspects, wrong_versions
 from twelve_lab.check.compare import agree, gradients, outcomes, trainable
@@ -282,6 +284,34 @@ def rotary_attention(query, key, value, turn):
     return twelve.scaled_dot_product_attention(turn(query), turn(key), value)
 
 
+def grouped_layer(heads, kv_heads, d_k, rotary=None):
+    """Build a layer that is given its heads: it projects nothing."""
+    layer = twelve.GroupedQueryAttention(heads * d_k, heads, kv_heads, d_k=d_k, rotary=rotary)
+    return layer.double()
+
+
+def share_heads(heads, num_heads):
+    return grouped_layer(num_heads, heads.size(1), heads.size(-1))._share(heads)
+
+
+def grouped_attention(query, key, value):
+    return F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+
+
+def attend_with_cache(query, key, value, kept_keys, kept_values, turn):
+    """Hand the layer what its matrices would make, and a cache that is filled already."""
+    _, heads, new, d_k = query.shape
+    layer = grouped_layer(heads, key.size(1), d_k, turn)
+    cache = KeyValueCache(layer, len(query), kept_keys.size(2) + new)
+    cache(kept_keys, kept_values)
+    for name, given in {"w_q": query, "w_k": key, "w_v": value}.items():
+        setattr(layer, name, Called(lambda x, given=given: given.transpose(1, 2).flatten(2)))
+    layer.w_o = Called(lambda merged: merged)
+    mask = twelve.causal_mask(new, cache.keys.size(2))
+    merged = layer(torch.zeros(len(query), new, heads * d_k), mask, cache=cache)
+    return merged.unflatten(-1, (heads, d_k)).transpose(1, 2), cache.keys, cache.values
+
+
 PACKAGE = {
     "linear": linear,
     "linear_layer": twelve.Linear,
@@ -323,9 +353,19 @@ PACKAGE = {
     "rotary_angles": rotary_angles,
     "rotate": rotate,
     "rotary_attention": rotary_attention,
+    "share_heads": share_heads,
+    "grouped_attention": grouped_attention,
+    "attend_with_cache": attend_with_cache,
 }
 # No layer stands for these; the laws are below.
-BY_LAW = {"swap_axes", "target_mask", "make_batch", "embed_step", "rows_for_neighbours"}
+BY_LAW = {
+    "swap_axes",
+    "target_mask",
+    "make_batch",
+    "embed_step",
+    "rows_for_neighbours",
+    "pool_heads",
+}
 
 
 def test_every_right_answer_is_compared():
@@ -387,6 +427,16 @@ def test_scores_of_halves_are_those_of_neighbours_with_the_rows_in_their_order(d
     assert not torch.allclose(scores(TASKS["rotate"].right, weights), expected)
     ordered = [right(weight, 3) for weight in weights]
     assert_close(scores(TASKS["rotate"].right, ordered), expected)
+
+
+def test_heads_that_are_alike_in_each_group_are_pooled_into_what_they_were(draw):
+    pool, weight = TASKS["pool_heads"].right, draw(2 * 4, 3)
+    copies = weight.unflatten(0, (2, 4)).repeat_interleave(3, dim=0).flatten(0, 1)
+    assert_close(pool(copies, 6, 2), weight)
+    # Scores are linear in the keys: those of a mean are the mean of those of the group.
+    x, query, several = draw(2, 5, 3), draw(2, 1, 5, 4), draw(3 * 4, 3)
+    scores = query @ (x @ several.T).unflatten(-1, (3, 4)).permute(0, 2, 3, 1)
+    assert_close(query[:, 0] @ (x @ pool(several, 3, 1).T).mT, scores.mean(1))
 
 
 @pytest.mark.parametrize("name", TASKS)

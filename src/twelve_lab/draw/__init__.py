@@ -15,6 +15,7 @@ from twelve_lab.draw.positions import positions, rotation
 from twelve_lab.draw.products import matmul
 from twelve_lab.draw.residual_stream import stream
 from twelve_lab.draw.rotary import turned
+from twelve_lab.draw.shared_heads import shared_heads
 from twelve_lab.draw.storage import storage
 from twelve_lab.draw.strip import strip
 from twelve_lab.draw.tensors import attention, tensor
@@ -35,6 +36,7 @@ __all__ = [
     "plan",
     "positions",
     "rotation",
+    "shared_heads",
     "storage",
     "stream",
     "strip",

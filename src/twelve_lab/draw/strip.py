@@ -38,6 +38,8 @@ def strip(step: str | int) -> Drawing:
     before = parts[here.part][: parts[here.part].index(here)]
     canvas, x = Canvas(), 0.0
     ahead = False
+    # A title of three lines makes its figure higher, and no other one.
+    height = HEIGHT + LINE * max(0, max(len(_title(one)) for one in (*before, here)) - 2)
     for name, steps in parts.items():
         opened = name == here.part
         shown = [*before[-1:], here] if opened else steps[:1]
@@ -47,10 +49,11 @@ def strip(step: str | int) -> Drawing:
             canvas.text(x, HEAD - 0.03 - up * LINE, words, size=SMALL_SIZE, align="left")
         canvas.line([(x, HEAD - 0.07), (end, HEAD - 0.07)], width=3 if opened else 1.2)
         if not opened and len(steps) > 1:
-            canvas.box(x + BEHIND, HEAD + BEHIND, WIDTH, HEIGHT, fill=PAPER if ahead else SHADE)
+            canvas.box(x + BEHIND, HEAD + BEHIND, WIDTH, height, fill=PAPER if ahead else SHADE)
         for other in shown:
             lit = other == here
-            _draw_step(canvas, x, HEAD, other, SPOTLIGHT if lit else PAPER if ahead else SHADE)
+            fill = SPOTLIGHT if lit else PAPER if ahead else SHADE
+            _draw_step(canvas, x, height, other, fill)
             ahead = ahead or lit
             x += WIDTH + SPACE
         x += APART
@@ -74,13 +77,17 @@ def _tell(here: Step, before: list[Step], parts: list[str]) -> str:
     )
 
 
-def _draw_step(canvas: Canvas, x: float, y: float, step: Step, fill: str) -> None:
+def _title(step: Step) -> list[str]:
+    """Break the title into lines; a word wider than its box where it may be hyphenated."""
+    return textwrap.wrap(step.title.replace("normalization", "normal-ization"), LONGEST)
+
+
+def _draw_step(canvas: Canvas, x: float, height: float, step: Step, fill: str) -> None:
     """Draw one step; the one that is lit has a frame and a mark."""
     lit = fill == SPOTLIGHT
-    canvas.box(x, y, WIDTH, HEIGHT, fill=fill, edge=INK if lit else QUIET, line=2.4 if lit else 0.6)
+    frame = {"edge": INK if lit else QUIET, "line": 2.4 if lit else 0.6}
+    canvas.box(x, HEAD, WIDTH, height, fill=fill, **frame)
     mark = "▶ " if lit else ""
-    canvas.text(x + WIDTH / 2, y + 0.15, mark + step.number, size=12, bold=True)
-    # A word wider than its box is broken where it may be hyphenated.
-    title = step.title.replace("normalization", "normal-ization")
-    title = "\n".join(textwrap.wrap(title, LONGEST))
-    canvas.text(x + WIDTH / 2, y + 0.44, title, size=SMALL_SIZE)
+    canvas.text(x + WIDTH / 2, HEAD + 0.15, mark + step.number, size=12, bold=True)
+    middle = HEAD + 0.11 + height / 2
+    canvas.text(x + WIDTH / 2, middle, "\n".join(_title(step)), size=SMALL_SIZE)

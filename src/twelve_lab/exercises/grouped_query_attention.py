@@ -1,0 +1,534 @@
+"""Step 17: what sharing heads of keys and values invites, and keeping them."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from twelve.generation import KeyValueCache
+from twelve.grouped_query_attention import GroupedQueryAttention
+from twelve.masks import causal_mask
+from twelve.rotary_positions import RotaryEncoding
+from twelve_lab import example
+from twelve_lab.exercises.attention import MISREAD_SCALES, WRONG_SCORES
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    inherit,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
+from twelve_lab.exercises.masks import attend
+from twelve_lab.exercises.numbers import seeded, twelve_heads
+
+_SIZES = example.SIZES
+_KV_HEADS, _D_K = _SIZES.num_heads, _SIZES.d_k
+_HEADS = 2 * _KV_HEADS
+# Lines of the layer, in which the mistakes are planted.
+_SHARED = "heads.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)"
+_START = "            start = 0 if cache is None else cache.length\n"
+_TURN = (
+    "            query_heads, key_heads = self.rotary(query_heads, start), "
+    "self.rotary(key_heads, start)\n"
+)
+_KEEP = "            key_heads, value_heads = cache(key_heads, value_heads)\n"
+_CHECKED = "        if mask is not None:\n"
+
+
+def _share_cases() -> Cases:
+    draw = seeded()
+    return {
+        "two for four": (twelve_heads(2).key, 4),
+        "one for all": (twelve_heads(1).key, 3),
+        "one for each": (twelve_heads(3).key, 3),
+        "all sizes differ": (draw(_SIZES.batch, _KV_HEADS, _SIZES.src, _D_K), _HEADS),
+    }
+
+
+@task(
+    _share_cases,
+    forbidden=("repeat_interleave", "repeat", "a loop"),
+    measures="which query heads share a head, and that sharing copies nothing",
+)
+def share_heads(heads: Tensor, num_heads: int) -> Tensor:
+    """heads (batch, kv_head, seq, d_k), num_heads -> (batch, head, seq, d_k)"""
+    return heads.repeat_interleave(num_heads // heads.size(1), dim=1)
+
+
+@solved(share_heads)
+def _share_by_a_new_axis(heads: Tensor, num_heads: int) -> Tensor:
+    group = num_heads // heads.size(1)
+    return heads.unsqueeze(2).expand(-1, -1, group, -1, -1).flatten(1, 2)
+
+
+@mistake(
+    share_heads,
+    "kv-tiled",
+    hidden_in={"one for all", "one for each"},
+    plant=Plant(
+        "grouped_query_attention",
+        _SHARED,
+        "heads.repeat(1, self.num_heads // self.num_kv_heads, 1, 1)",
+    ),
+)
+def kv_tiled(heads: Tensor, num_heads: int) -> Tensor:
+    """You laid the shared heads as tiles, 0, 1, 0, 1, in the shape of the right answer: neighbours
+    share a head, 0, 0, 1, 1.
+    """
+    return heads.repeat(1, num_heads // heads.size(1), 1, 1)
+
+
+group_count = mistake(
+    share_heads,
+    "kv-group-count",
+    "You repeat each head as often as there are groups: repeat it for the heads of its group, "
+    "num_heads // num_kv_heads of them.",
+    line=("num_heads // heads.size(1)", "heads.size(1)"),
+    hidden_in={"two for four"},
+    refused_in={"one for all", "one for each", "all sizes differ"},
+    plant=Plant(
+        "grouped_query_attention",
+        _SHARED,
+        "heads.repeat_interleave(self.num_kv_heads, dim=1)",
+    ),
+)
+misconception(
+    share_heads,
+    "You repeat each head num_heads times: together they are to be num_heads.",
+    line=("num_heads // heads.size(1)", "num_heads"),
+)
+misconception(
+    share_heads,
+    "Every query head meets head 0: each group has a head of its own.",
+    by=lambda heads, num_heads: share_heads(heads[:, :1], num_heads),
+)
+misconception(
+    share_heads,
+    "You averaged the shared heads: each group has one of its own, and it stays as it is.",
+    by=lambda heads, num_heads: share_heads(heads.mean(1, keepdim=True), num_heads),
+)
+misconception(
+    share_heads,
+    "You repeated the tokens: it is the axis of the heads that grows.",
+    line=("dim=1", "dim=2"),
+)
+misconception(
+    share_heads,
+    "Your groups stand in reversed order: the first query heads share head 0.",
+    by=lambda heads, num_heads: share_heads(heads.flip(1), num_heads),
+)
+misconception(
+    share_heads,
+    "Head and token have changed places on the way: the new axis stands right behind the heads.",
+    by=lambda heads, num_heads: (
+        heads.unsqueeze(3)
+        .expand(-1, -1, -1, num_heads // heads.size(1), -1)
+        .reshape(len(heads), num_heads, *heads.shape[2:])
+    ),
+)
+
+
+def _grouped_cases() -> Cases:
+    two, draw = twelve_heads(2), seeded()
+    four = torch.cat([two.query, two.key], dim=1)  # two heads more that ask, whatever they ask
+    wide = (_SIZES.batch, _KV_HEADS, _SIZES.src)
+    return {
+        "four on two": (four, two.key, two.value),
+        "three on one": (twelve_heads(3).query, *(draw(2, 1, 2, 1) for _ in "kv")),
+        "all sizes differ": (
+            draw(_SIZES.batch, _HEADS, _SIZES.tgt, _D_K),
+            draw(*wide, _D_K),
+            draw(*wide, _SIZES.d_v),
+        ),
+    }
+
+
+@task(
+    _grouped_cases,
+    forbidden=("repeat_interleave", "repeat", "expand"),
+    measures="a group of queries that meets one head in one product",
+)
+def grouped_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    share: Callable[[Tensor, int], Tensor] = share_heads,
+    attend: Callable[..., Tensor] = attend,
+) -> Tensor:
+    """query (batch, head, query, d_k), key (batch, kv_head, key, d_k), value (batch, kv_head, key,
+    d_v) -> (batch, head, query, d_v)
+    """
+    key, value = share(key, query.size(1)), share(value, query.size(1))
+    return attend(query, key, value)
+
+
+@solved(grouped_attention)
+def _grouped_without_copies(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    groups = query.unflatten(1, (key.size(1), -1))
+    match = groups @ key.unsqueeze(2).mT / query.size(-1) ** 0.5
+    return (match.softmax(-1) @ value.unsqueeze(2)).flatten(1, 2)
+
+
+def _scored(scores: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return partial(grouped_attention, attend=partial(attend, scores=scores))
+
+
+again(grouped_attention, "kv-tiled", share=kv_tiled)
+again(grouped_attention, "softmax-queries", attend=partial(attend, dim=-2))
+inherit(grouped_attention, _scored, *WRONG_SCORES, *MISREAD_SCALES)
+
+
+@misconception(grouped_attention)
+def values_tiled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Your keys are shared by neighbours, and your values lie as tiles: a head finds in one place
+    and takes from another.
+    """
+    key, value = share_heads(key, query.size(1)), kv_tiled(value, query.size(1))
+    return attend(query, key, value)
+
+
+@misconception(grouped_attention)
+def groups_mixed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Your queries are grouped as tiles, and put back as neighbours: cut the heads as (kv_head,
+    group), and merge them in the same order.
+    """
+    groups = query.unflatten(1, (-1, key.size(1))).transpose(1, 2)
+    return grouped_attention(groups.flatten(1, 2), key, value)
+
+
+misconception(
+    grouped_attention,
+    "You averaged the queries of a group: each head asks for itself.",
+    by=lambda query, key, value: share_heads(
+        attend(query.unflatten(1, (key.size(1), -1)).mean(2), key, value), query.size(1)
+    ),
+)
+
+
+def _cache_cases() -> Cases:
+    draw = seeded()
+
+    def case(heads: int, kv_heads: int, new: int, old: int, d_k: int) -> tuple:
+        kept = (draw(2, kv_heads, old, d_k) for _ in "kv")
+        heads_of_new = (draw(2, number, new, d_k) for number in (heads, kv_heads, kv_heads))
+        return (*heads_of_new, *kept, RotaryEncoding(d_k, max_len=16).double())
+
+    return {
+        "nothing kept": case(4, 2, 3, 0, 2),
+        "one new token": case(4, 2, 1, 3, 4),
+        "one for each": case(2, 2, 2, 3, 2),
+        "all sizes differ": case(_HEADS, _KV_HEADS, _SIZES.tgt, _SIZES.src, _D_K),
+    }
+
+
+@task(_cache_cases, measures="the order of turning, keeping, sharing and masking")
+def attend_with_cache(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kept_keys: Tensor,
+    kept_values: Tensor,
+    turn: Callable[[Tensor, int], Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """query (batch, head, new, d_k), key and value (batch, kv_head, new, d_k), kept_keys, turned,
+    and kept_values (batch, kv_head, old, d_k), turn -> context (batch, head, new, d_k), keys
+    (batch, kv_head, all, d_k), values (batch, kv_head, all, d_k)
+    """
+    start, new = kept_keys.size(2), query.size(2)
+    query, key = turn(query, start), turn(key, start)
+    keys = torch.cat([kept_keys, key], dim=2)
+    values = torch.cat([kept_values, value], dim=2)
+    mask = causal_mask(new, start + new)
+    shared = (share_heads(heads, query.size(1)) for heads in (keys, values))
+    return attend(query, *shared, mask), keys, values
+
+
+@solved(attend_with_cache)
+def _turned_kept_shared(query, key, value, kept_keys, kept_values, turn):
+    old, new = kept_keys.size(2), query.size(2)
+    keys = torch.cat([kept_keys, turn(key, old)], dim=2)
+    values = torch.cat([kept_values, value], dim=2)
+    shown = torch.ones(new, old + new, dtype=torch.bool).tril(old)
+    context = F.scaled_dot_product_attention(turn(query, old), keys, values, shown, enable_gqa=True)
+    return context, keys, values
+
+
+mistake(
+    attend_with_cache,
+    "rotary-values-turned",
+    "You turned the values too, so what a token hands over depends on where it stands: turn "
+    "queries and keys alone.",
+    by=lambda query, key, value, kept_keys, kept_values, turn: attend_with_cache(
+        query, key, turn(value, kept_keys.size(2)), kept_keys, kept_values, turn
+    ),
+    plant=Plant(
+        "grouped_query_attention",
+        _TURN,
+        f"{_TURN}            value_heads = self.rotary(value_heads, start)\n",
+    ),
+)
+mistake(
+    attend_with_cache,
+    "rotary-after-cache",
+    "You turned the keys when they had joined the cache, so those that were kept are turned a "
+    "second time: turn the new ones, then keep them.",
+    line=(
+        "query, key = turn(query, start), turn(key, start)\n"
+        "    keys = torch.cat([kept_keys, key], dim=2)",
+        "query = turn(query, start)\n    keys = turn(torch.cat([kept_keys, key], dim=2), 0)",
+    ),
+    hidden_in={"nothing kept"},
+    plant=Plant(
+        "grouped_query_attention",
+        f"{_TURN}        if cache is not None:\n"
+        "            # Kept as they are turned, once, and before they are shared out.\n"
+        f"{_KEEP}",
+        "            if cache is not None:\n"
+        "                key_heads, value_heads = cache(key_heads, value_heads)\n"
+        f"{_TURN}",
+    ),
+)
+mistake(
+    attend_with_cache,
+    "cache-start-zero",
+    "You turn the new tokens as if nothing stood before them: they stand behind what is kept, so "
+    "start where the cache ends.",
+    line=(
+        "query, key = turn(query, start), turn(key, start)",
+        "query, key = turn(query, 0), turn(key, 0)",
+    ),
+    hidden_in={"nothing kept"},
+    plant=Plant("grouped_query_attention", _START, "            start = 0\n"),
+)
+mistake(
+    attend_with_cache,
+    "kv-shared-before-cache",
+    "You keep the heads when they have been shared out, copies and all, and the cache is as large "
+    "as if nothing were shared: keep first, share then.",
+    line=(
+        "return attend(query, *shared, mask), keys, values",
+        "keys, values = shared\n    return attend(query, keys, values, mask), keys, values",
+    ),
+    hidden_in={"one for each"},
+    refused_in={"nothing kept", "one new token", "all sizes differ"},
+    plant=Plant(
+        "grouped_query_attention",
+        _KEEP,
+        "            key_heads, value_heads = self._share(key_heads), self._share(value_heads)\n"
+        f"{_KEEP}",
+    ),
+)
+mistake(
+    attend_with_cache,
+    "cache-mask-dropped",
+    "You leave out the mask where there is a cache, so several new tokens see each other's future: "
+    "only a single new token may do without.",
+    line=("causal_mask(new, start + new)", "None if start else causal_mask(new)"),
+    hidden_in={"nothing kept", "one new token"},
+    plant=Plant(
+        "grouped_query_attention",
+        _CHECKED,
+        f"        mask = mask if cache is None else None\n{_CHECKED}",
+    ),
+)
+again(
+    attend_with_cache,
+    "kv-tiled",
+    line=("(share_heads(heads, query", "(kv_tiled(heads, query"),
+)
+again(
+    attend_with_cache,
+    "causal-corner",
+    line=(
+        "causal_mask(new, start + new)",
+        "torch.ones(new, start + new, dtype=torch.bool).tril()[None, None]",
+    ),
+)
+misconception(
+    attend_with_cache,
+    "Your keys are turned and your queries are not: the score depends on the distance if both are.",
+    line=("turn(query, start), turn", "query, turn"),
+)
+misconception(
+    attend_with_cache,
+    "Your queries are turned and your new keys are not: turn both, by the same positions.",
+    line=("turn(query, start), turn(key, start)", "turn(query, start), key"),
+)
+misconception(
+    attend_with_cache,
+    "Nothing is turned here: attention does not know how far back a token stands.",
+    line=("turn(query, start), turn(key, start)", "query, key"),
+)
+misconception(
+    attend_with_cache,
+    "Your positions are one too far: the first new token stands at the length of the cache.",
+    line=(
+        "turn(query, start), turn(key, start)",
+        "turn(query, start + 1), turn(key, start + 1)",
+    ),
+)
+misconception(
+    attend_with_cache,
+    "The new tokens look at themselves alone: what is kept is to be looked at too.",
+    by=lambda query, key, value, kept_keys, kept_values, turn: (
+        attend(
+            turn(query, kept_keys.size(2)),
+            *(share_heads(heads, query.size(1)) for heads in (turn(key, kept_keys.size(2)), value)),
+            causal_mask(query.size(2)),
+        ),
+        *attend_with_cache(query, key, value, kept_keys, kept_values, turn)[1:],
+    ),
+)
+
+
+def _pool_cases() -> Cases:
+    draw = seeded()
+    return {
+        "four to two": (draw(8, 3), 4, 2),
+        "three to one": (draw(6, 5), 3, 1),
+        "all sizes differ": (draw(_HEADS * _D_K, _SIZES.d_model), _HEADS, _KV_HEADS),
+    }
+
+
+@task(_pool_cases, measures="heads that become one, by the rows of their matrix")
+def pool_heads(weight: Tensor, num_heads: int, num_kv_heads: int) -> Tensor:
+    """weight (head*d_k, d_model), num_heads, num_kv_heads -> (kv_head*d_k, d_model)"""
+    heads = weight.unflatten(0, (num_kv_heads, num_heads // num_kv_heads, -1))
+    return heads.mean(1).flatten(0, 1)
+
+
+@solved(pool_heads)
+def _mean_of_neighbours(weight: Tensor, num_heads: int, num_kv_heads: int) -> Tensor:
+    heads = weight.chunk(num_heads)
+    group = num_heads // num_kv_heads
+    groups = [heads[first : first + group] for first in range(0, num_heads, group)]
+    return torch.cat([torch.stack(group).mean(0) for group in groups])
+
+
+again(
+    pool_heads,
+    "kv-tiled",
+    by=lambda weight, num_heads, num_kv_heads: (
+        weight.unflatten(0, (num_heads // num_kv_heads, num_kv_heads, -1)).mean(0).flatten(0, 1)
+    ),
+)
+misconception(
+    pool_heads,
+    "You added the heads of a group up: take their mean, or the scores grow with the group.",
+    line=("mean(1)", "sum(1)"),
+)
+misconception(
+    pool_heads,
+    "You kept the first head of each group and threw the others away: take the mean.",
+    line=("heads.mean(1)", "heads[:, 0]"),
+)
+misconception(
+    pool_heads,
+    "You averaged neighbouring rows: a head has d_k rows, and row 0 of one is averaged with row 0 "
+    "of the other.",
+    line=(
+        "weight.unflatten(0, (num_kv_heads, num_heads // num_kv_heads, -1))",
+        "weight.unflatten(0, (-1, num_heads // num_kv_heads))",
+    ),
+)
+misconception(
+    pool_heads,
+    "You averaged all heads alike: each group has a mean of its own.",
+    line=("heads.mean(1)", "heads.mean((0, 1))[None].expand_as(heads[:, 0])"),
+)
+
+
+@question(measures="which query heads share a head")
+def shared_head(*, order: Callable[[Tensor, int], Tensor] = share_heads) -> list[int]:
+    """nine heads ask, three are shared -> the number of the shared head, for each head that asks"""
+    kv_heads = torch.arange(3).view(1, 3, 1, 1)
+    return order(kv_heads, 9).flatten().tolist()
+
+
+again(shared_head, "kv-tiled", order=kv_tiled)
+misconception(
+    shared_head,
+    "You counted the shared heads from 1: they are 0, 1 and 2.",
+    by=lambda: [number + 1 for number in shared_head()],
+)
+misconception(
+    shared_head,
+    "With nine heads of keys each head would have its own: here are three.",
+    by=lambda: list(range(9)),
+)
+misconception(
+    shared_head,
+    "Nine over three are groups of three, and you made groups of another size.",
+    by=lambda: [0, 0, 1, 1, 2, 2, 0, 0, 1],
+)
+misconception(
+    shared_head,
+    "With one shared head for all this would be multi-query attention: here are three.",
+    by=lambda: [0] * 9,
+)
+
+
+@question(
+    decimals=0,
+    measures="what a token costs in the cache of a model, from its sizes",
+    worked="32 * 2 * 8 * 128 * 2",
+)
+def bytes_of_a_token(
+    *, layers: int = 32, pair: int = 2, kv_heads: int = 8, d_k: int = 128, bytes_each: int = 2
+) -> int:
+    """the cache of a token: 32 layers, 32 heads on 8 of width 128, 2 bytes a number"""
+    return layers * pair * kv_heads * d_k * bytes_each
+
+
+misconception(
+    bytes_of_a_token,
+    "You counted as many key heads as ask: 8 are kept.",
+    kv_heads=32,
+)
+misconception(
+    bytes_of_a_token,
+    "You took the size of a group, 4 heads that share, for the number of shared heads, 8.",
+    kv_heads=4,
+)
+misconception(bytes_of_a_token, "You counted the keys alone: values are kept too.", pair=1)
+misconception(
+    bytes_of_a_token, "That is one layer: each of the 32 has a cache of its own.", layers=1
+)
+misconception(bytes_of_a_token, "These are the numbers: each of them takes 2 bytes.", bytes_each=1)
+misconception(bytes_of_a_token, "You took 4 bytes a number: here it is 2.", bytes_each=4)
+
+
+@question(measures="what a cache keeps, in four axes", worked="(2, 3, 5, 8)")
+def kept_shape(*, kv_heads: int = _KV_HEADS) -> tuple[int, ...]:
+    """the keys of 2 sentences of 5 tokens in a cache, 6 heads on 3 of width 8 -> (batch, kv_head,
+    key, d_k)
+    """
+    layer = GroupedQueryAttention(_SIZES.d_model, _HEADS, kv_heads, d_k=_D_K)
+    cache = KeyValueCache(layer, _SIZES.batch, _SIZES.src)
+    layer(layer.w_q.weight.new_zeros(_SIZES.batch, _SIZES.src, _SIZES.d_model), cache=cache)
+    return tuple(cache.keys.shape)
+
+
+again(kept_shape, "kv-shared-before-cache", kv_heads=_HEADS)
+misconception(
+    kept_shape,
+    "That is the size of a group, two heads that share: there are three shared heads.",
+    kv_heads=2,
+)
+misconception(
+    kept_shape,
+    "The head axis stands before the tokens, as the scores want it.",
+    by=lambda: tuple(kept_shape()[i] for i in (0, 2, 1, 3)),
+)
+misconception(
+    kept_shape,
+    "Those are keys and values side by side: the keys alone are asked for.",
+    by=lambda: (*kept_shape()[:3], 2 * _D_K),
+)
