@@ -123,6 +123,16 @@ _PADDED = Card(
     look="tuple(it.shape)",
     label="the shape",
 )
+_NEW = """\
+turn = lambda heads, start: heads + start + torch.arange(heads.size(2))[:, None]
+# `turn` stands for a rotation: it adds the position. The kept keys are turned already.
+kept_keys = kept_values = torch.tensor([[[[1.0], [3.0]]]])
+"""
+_ONE_NEW = f"{_NEW}query = key = value = torch.tensor([[[[0.5]]]])  # one new token, one feature\n"
+_ATTENDED = """\
+keys = torch.cat([kept_keys, k], dim=2)
+values = torch.cat([kept_values, v], dim=2)
+it = F.scaled_dot_product_attention(q, keys, values), keys, values"""
 _TOKENS = "weight, bias = torch.ones(3), torch.zeros(3)\n"
 
 # By the name of the task.
@@ -216,6 +226,10 @@ CARDS = {
         "logits = torch.tensor([[[9.0, 0], [9, 0]], [[0, 9], [0, 9]]])\n"
         "labels = torch.tensor([[0, 0], [1, 1]])  # what the logits say, too\n"
     ),
+    "share_heads": Card(
+        "heads = torch.tensor([[[[1.0]], [[2.0]]]])  # two heads of keys, one token\n"
+        "num_heads = 6  # heads that ask\n"
+    ),
     "embed_step": Card(
         "new, length = torch.tensor([[2]]), 1  # one word stands before it\n"
         "table = torch.tensor([[0.0], [1], [2], [3]])\n"
@@ -304,6 +318,47 @@ memory = parts.encoder(parts.positional_encoding(parts.src_embedding(tgt)), src_
 x = parts.positional_encoding(parts.tgt_embedding(src))
 x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
 parts.output_projection(x)"""
+    ),
+    "rotary-values-turned": Card(
+        _ONE_NEW,
+        right="start = kept_keys.size(2)\nturn(query, start), turn(key, start), value",
+        wrong="start = kept_keys.size(2)\nturn(query, start), turn(key, start), turn(value, start)",
+        label="query, key, value",
+        held=f"q, k, v = it\n{_ATTENDED}",
+    ),
+    "rotary-after-cache": Card(
+        _ONE_NEW,
+        right="torch.cat([kept_keys, turn(key, kept_keys.size(2))], dim=2)",
+        wrong="turn(torch.cat([kept_keys, key], dim=2), 0)",
+        label="all keys",
+        held="q, k, v = turn(query, 2), it, value\n"
+        + _ATTENDED.replace("torch.cat([kept_keys, k], dim=2)", "k"),
+    ),
+    "cache-start-zero": Card(
+        _ONE_NEW,
+        right="start = kept_keys.size(2)\nturn(query, start), turn(key, start)",
+        wrong="turn(query, 0), turn(key, 0)",
+        label="query, key",
+        held=f"(q, k), v = it, value\n{_ATTENDED}",
+    ),
+    "kv-shared-before-cache": Card(
+        f"{_NEW}query = torch.tensor([[[[0.5]], [[0.25]]]])  # one new token; two heads ask,\n"
+        "key = value = torch.tensor([[[[0.5]]]])  # and share one head of keys and values\n",
+        right="torch.cat([kept_keys, turn(key, 2)], dim=2)",
+        wrong="torch.cat([kept_keys, turn(key, 2)], dim=2).repeat_interleave(2, dim=1)",
+        look="tuple(it.shape)",
+        label="the shape of what is kept",
+        held="keys = it\nvalues = torch.cat([kept_values, value], dim=2).expand_as(keys)\n"
+        "it = F.scaled_dot_product_attention(turn(query, 2), keys, values), keys, values",
+    ),
+    "cache-mask-dropped": Card(
+        f"{_NEW}query = key = value = torch.tensor([[[[0.5], [1.5]]]])  # two new tokens\n",
+        right="start, new = kept_keys.size(2), query.size(2)\ncausal_mask(new, start + new)",
+        wrong="start, new = kept_keys.size(2), query.size(2)\n"
+        "None if start else causal_mask(new, start + new)",
+        label="the mask",
+        held="q, k, v, mask = turn(query, 2), turn(key, 2), value, it\n"
+        + _ATTENDED.replace("values), keys", "values, mask), keys"),
     ),
 }
 

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import torch
 
+import twelve
 from twelve_lab import Trace, draw, example
 from twelve_lab.draw import Drawing
 from twelve_lab.draw.canvas import Canvas
@@ -45,6 +46,22 @@ def traced(**how: object) -> Trace:
     return example.trace(on="cpu", **how)
 
 
+@cache
+def grouped(kv_heads: int, *, turned: bool = True) -> Trace:
+    """Run "dog fish" through four heads that share some, with numbers of two decimals."""
+    rotary = twelve.RotaryEncoding(2) if turned else None
+    layer = twelve.GroupedQueryAttention(3, 4, kv_heads, d_k=2, rotary=rotary).double()
+    with torch.no_grad():
+        for matrix in (layer.w_q.weight, layer.w_k.weight, layer.w_v.weight):
+            matrix.copy_(
+                torch.arange(matrix.numel()).view_as(matrix).mul(0.37).sin().round(decimals=2)
+            )
+    with Trace(layer) as trace:
+        layer(TABLE[None, 2:].double())
+    return trace
+
+
+ASKED = {"query": ["dog", "fish"], "key": ["dog", "fish"]}
 PATH = "encoder.layers.0.self_attention"
 LABELS = {"query": example.words["src"], "key": example.words["src"]}
 WALK = {
@@ -153,6 +170,9 @@ FIGURES = {
         traced(num_heads=1, padding=False), PATH, title=TITLE, batch=1,
         labels=LABELS,
     ),
+    "shared heads": lambda: draw.shared_heads(grouped(2), title=TITLE, query=1, labels=ASKED),
+    "heads on one head": lambda: draw.shared_heads(grouped(1), title=TITLE, query=1),
+    "heads of their own": lambda: draw.shared_heads(grouped(4, turned=False), title=TITLE),
     "two wide heads": lambda: draw.heads(traced(num_heads=2), PATH, title=TITLE),
 }  # fmt: skip
 

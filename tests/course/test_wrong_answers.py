@@ -83,6 +83,19 @@ NAMED = {
     "rotate_as_in_llama": "rotary-halves",
     "neighbours_with_the_angles_of_llama": "rotary-cat",
     "multiplied_by_the_conjugate": "rotary-clockwise",
+    "repeat_kv_by_repeat": "kv-tiled",
+    "kv_stacked_behind_each_other": "kv-tiled",
+    "as_many_copies_as_kv_heads": "kv-group-count",
+    "grouped_with_einsum_as_tiles": "kv-tiled",
+    "grouped_unscaled": "scale-missing",
+    "grouped_over_the_wrong_axis": "softmax-queries",
+    "cache_then_rope": "rotary-after-cache",
+    "rope_from_zero_every_time": "cache-start-zero",
+    "rope_on_all_three": "rotary-values-turned",
+    "causal_only_while_the_cache_is_empty": "cache-mask-dropped",
+    "copies_go_into_the_cache": "kv-shared-before-cache",
+    "is_causal_flag_of_torch": "causal-corner",
+    "every_second_head_with_the_next_group": "kv-tiled",
 }
 
 

@@ -1260,6 +1260,139 @@ def rows_by_a_list(weight, num_heads):
     return weight[order]
 
 
+def repeat_kv_by_repeat(kv, n_heads):
+    n_rep = n_heads // kv.shape[1]
+    return kv.repeat(1, n_rep, 1, 1)
+
+
+def kv_stacked_behind_each_other(kv, n_heads):
+    return torch.cat([kv] * (n_heads // kv.shape[1]), dim=1)
+
+
+def as_many_copies_as_kv_heads(kv, n_heads):
+    n_kv = kv.shape[1]
+    return torch.repeat_interleave(kv, n_kv, dim=1)
+
+
+def shared_by_the_last_group_too(kv, n_heads):
+    index = torch.arange(n_heads) % 2
+    return kv[:, index.clamp(max=kv.shape[1] - 1)]
+
+
+def index_of_the_group(kv, n_heads):
+    return kv[:, torch.arange(n_heads) * kv.shape[1] // n_heads]
+
+
+def grouped_with_einsum_as_tiles(q, k, v):
+    groups = rearrange(q, "b (g h) n d -> b h g n d", h=k.shape[1])
+    scores = torch.einsum("bhgnd,bhsd->bhgns", groups, k) / q.shape[-1] ** 0.5
+    out = torch.einsum("bhgns,bhsd->bhgnd", scores.softmax(-1), v)
+    return rearrange(out, "b h g n d -> b (g h) n d")
+
+
+def grouped_unscaled(q, k, v):
+    groups = rearrange(q, "b (h g) n d -> b h g n d", h=k.shape[1])
+    weights = (groups @ k[:, :, None].transpose(-1, -2)).softmax(-1)
+    return (weights @ v[:, :, None]).flatten(1, 2)
+
+
+def grouped_over_the_wrong_axis(q, k, v):
+    groups = rearrange(q, "b (h g) n d -> b h g n d", h=k.shape[1])
+    weights = (groups @ k[:, :, None].transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-2)
+    return (weights @ v[:, :, None]).flatten(1, 2)
+
+
+def group_by_group(q, k, v):
+    n = q.shape[1] // k.shape[1]
+    heads = [
+        F.scaled_dot_product_attention(q[:, h], k[:, h // n], v[:, h // n])
+        for h in range(q.shape[1])
+    ]
+    return torch.stack(heads, dim=1)
+
+
+def _sdpa(q, k, v, shown):
+    return F.scaled_dot_product_attention(q, k, v, shown, enable_gqa=True)
+
+
+def _lower_right(new, total):
+    return torch.ones(new, total, dtype=torch.bool).tril(total - new)
+
+
+def cache_then_rope(q, k, v, past_k, past_v, rope):
+    past = past_k.shape[2]
+    k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    k = rope(k, 0)
+    return _sdpa(rope(q, past), k, v, _lower_right(q.shape[2], k.shape[2])), k, v
+
+
+def rope_from_zero_every_time(q, k, v, past_k, past_v, rope):
+    q, k = rope(q, 0), rope(k, 0)
+    k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    return _sdpa(q, k, v, _lower_right(q.shape[2], k.shape[2])), k, v
+
+
+def rope_on_all_three(q, k, v, past_k, past_v, rope):
+    q, k, v = (rope(x, past_k.shape[2]) for x in (q, k, v))
+    k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    return _sdpa(q, k, v, _lower_right(q.shape[2], k.shape[2])), k, v
+
+
+def causal_only_while_the_cache_is_empty(q, k, v, past_k, past_v, rope):
+    past = past_k.shape[2]
+    q, k = rope(q, past), rope(k, past)
+    k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    shown = None if past else _lower_right(q.shape[2], k.shape[2])
+    return _sdpa(q, k, v, shown), k, v
+
+
+def copies_go_into_the_cache(q, k, v, past_k, past_v, rope):
+    past, n = past_k.shape[2], q.shape[1] // k.shape[1]
+    q, k = rope(q, past), rope(k, past)
+    k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
+    return _sdpa(q, k, v, _lower_right(q.shape[2], k.shape[2])), k, v
+
+
+def is_causal_flag_of_torch(q, k, v, past_k, past_v, rope):
+    past = past_k.shape[2]
+    q, k = rope(q, past), rope(k, past)
+    k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), k, v
+
+
+def new_in_front_of_the_old(q, k, v, past_k, past_v, rope):
+    past = past_k.shape[2]
+    q, k = rope(q, past), rope(k, past)
+    k, v = torch.cat((k, past_k), 2), torch.cat((v, past_v), 2)
+    return _sdpa(q, k, v, _lower_right(q.shape[2], k.shape[2])), k, v
+
+
+def filled_into_a_buffer(q, k, v, past_k, past_v, rope):
+    old, new = past_k.shape[2], q.shape[2]
+    keys, values = (F.pad(past, (0, 0, 0, new)) for past in (past_k, past_v))
+    keys[:, :, old:], values[:, :, old:] = rope(k, old), v
+    return _sdpa(rope(q, old), keys, values, _lower_right(new, old + new)), keys, values
+
+
+def every_second_head_with_the_next_group(w, n_heads, n_kv):
+    return rearrange(w, "(g h d) m -> g h d m", g=n_heads // n_kv, h=n_kv).mean(0).flatten(0, 1)
+
+
+def heads_summed_in_groups(w, n_heads, n_kv):
+    return rearrange(w, "(h g d) m -> h g d m", h=n_kv, g=n_heads // n_kv).sum(1).flatten(0, 1)
+
+
+def neighbouring_rows_averaged(w, n_heads, n_kv):
+    n = n_heads // n_kv
+    return torch.stack([w[i : i + n].mean(0) for i in range(0, len(w), n)])
+
+
+def pooled_with_einops(w, n_heads, n_kv):
+    heads = rearrange(w, "(h g d) m -> g h d m", h=n_kv, g=n_heads // n_kv)
+    return (heads.sum(0) / len(heads)).reshape(-1, w.shape[1])
+
+
 WRONG: list[Answer] = [
     Answer("01-linear", x_times_w_plus_b, "the weight is not transposed"),
     Answer("01-linear", weighted_sum_of_the_features, "the bias is never added"),
@@ -1465,6 +1598,25 @@ WRONG: list[Answer] = [
     Answer("16-rows-for-neighbours", permute_of_the_converter, "the way back to halves"),
     Answer("16-rows-for-neighbours", every_other_row_of_all, "the heads are not kept apart"),
     Answer("16-rows-for-neighbours", columns_instead_of_rows, "the inputs change their order"),
+    Answer("17-share-heads", repeat_kv_by_repeat, "tiles"),
+    Answer("17-share-heads", kv_stacked_behind_each_other, "tiles, by cat"),
+    Answer("17-share-heads", as_many_copies_as_kv_heads, "the number of groups for their size"),
+    Answer(
+        "17-share-heads", shared_by_the_last_group_too, "even and odd heads, as if there were two"
+    ),
+    Answer("17-grouped-attention", grouped_with_einsum_as_tiles, "groups as tiles"),
+    Answer("17-grouped-attention", grouped_unscaled, "no root of d_k"),
+    Answer("17-grouped-attention", grouped_over_the_wrong_axis, "softmax over the queries"),
+    Answer("17-attend-with-cache", cache_then_rope, "all keys turned, the kept ones again"),
+    Answer("17-attend-with-cache", rope_from_zero_every_time, "new tokens turned from 0"),
+    Answer("17-attend-with-cache", rope_on_all_three, "values turned too"),
+    Answer("17-attend-with-cache", causal_only_while_the_cache_is_empty, "no mask with a cache"),
+    Answer("17-attend-with-cache", copies_go_into_the_cache, "shared, then kept"),
+    Answer("17-attend-with-cache", is_causal_flag_of_torch, "the triangle in the other corner"),
+    Answer("17-attend-with-cache", new_in_front_of_the_old, "the new keys stand first"),
+    Answer("17-pool-heads", every_second_head_with_the_next_group, "groups as tiles"),
+    Answer("17-pool-heads", heads_summed_in_groups, "a sum for a mean"),
+    Answer("17-pool-heads", neighbouring_rows_averaged, "rows for heads"),
 ]
 
 RIGHT: list[Answer] = [
@@ -1558,4 +1710,8 @@ RIGHT: list[Answer] = [
     ),
     Answer("16-rotary-attention", attention_of_turned_heads, "written out with letters"),
     Answer("16-rows-for-neighbours", rows_by_a_list, "an index for each row"),
+    Answer("17-share-heads", index_of_the_group, "each head picks the number of its group"),
+    Answer("17-grouped-attention", group_by_group, "head by head, with the floor of the paper"),
+    Answer("17-attend-with-cache", filled_into_a_buffer, "written into memory set aside"),
+    Answer("17-pool-heads", pooled_with_einops, "a sum over the groups, divided at the end"),
 ]

@@ -180,7 +180,7 @@ def _scored(scores: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return partial(grouped_attention, attend=partial(attend, scores=scores))
 
 
-again(grouped_attention, "kv-tiled", share=kv_tiled)
+again(grouped_attention, "kv-tiled", share=kv_tiled.wrong)
 again(grouped_attention, "softmax-queries", attend=partial(attend, dim=-2))
 inherit(grouped_attention, _scored, *WRONG_SCORES, *MISREAD_SCALES)
 
@@ -190,7 +190,7 @@ def values_tiled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Your keys are shared by neighbours, and your values lie as tiles: a head finds in one place
     and takes from another.
     """
-    key, value = share_heads(key, query.size(1)), kv_tiled(value, query.size(1))
+    key, value = share_heads(key, query.size(1)), kv_tiled.wrong(value, query.size(1))
     return attend(query, key, value)
 
 
@@ -341,7 +341,7 @@ mistake(
 again(
     attend_with_cache,
     "kv-tiled",
-    line=("(share_heads(heads, query", "(kv_tiled(heads, query"),
+    line=("(share_heads(heads, query", "(kv_tiled.wrong(heads, query"),
 )
 again(
     attend_with_cache,
@@ -452,7 +452,7 @@ def shared_head(*, order: Callable[[Tensor, int], Tensor] = share_heads) -> list
     return order(kv_heads, 9).flatten().tolist()
 
 
-again(shared_head, "kv-tiled", order=kv_tiled)
+again(shared_head, "kv-tiled", order=kv_tiled.wrong)
 misconception(
     shared_head,
     "You counted the shared heads from 1: they are 0, 1 and 2.",
@@ -478,30 +478,34 @@ misconception(
 @question(
     decimals=0,
     measures="what a token costs in the cache of a model, from its sizes",
-    worked="32 * 2 * 8 * 128 * 2",
+    worked="28 * 2 * 4 * 128 * 2",
 )
 def bytes_of_a_token(
-    *, layers: int = 32, pair: int = 2, kv_heads: int = 8, d_k: int = 128, bytes_each: int = 2
+    *, layers: int = 28, pair: int = 2, kv_heads: int = 4, d_k: int = 128, bytes_each: int = 2
 ) -> int:
-    """the cache of a token: 32 layers, 32 heads on 8 of width 128, 2 bytes a number"""
+    """the cache of a token: 28 layers, 28 heads on 4 of width 128, 2 bytes a number"""
     return layers * pair * kv_heads * d_k * bytes_each
 
 
+misconception(bytes_of_a_token, "You counted as many key heads as ask: 4 are kept.", kv_heads=28)
 misconception(
     bytes_of_a_token,
-    "You counted as many key heads as ask: 8 are kept.",
-    kv_heads=32,
+    "You took the size of a group, 7 heads that share, for the number of shared heads, 4.",
+    kv_heads=7,
 )
 misconception(
     bytes_of_a_token,
-    "You took the size of a group, 4 heads that share, for the number of shared heads, 8.",
-    kv_heads=4,
+    "That is half of it: keys and values are kept, and each number takes 2 bytes.",
+    pair=1,
 )
-misconception(bytes_of_a_token, "You counted the keys alone: values are kept too.", pair=1)
 misconception(
-    bytes_of_a_token, "That is one layer: each of the 32 has a cache of its own.", layers=1
+    bytes_of_a_token,
+    "That is a quarter: keys and values are kept, and each number takes 2 bytes.",
+    by=lambda: bytes_of_a_token(pair=1, bytes_each=1),
 )
-misconception(bytes_of_a_token, "These are the numbers: each of them takes 2 bytes.", bytes_each=1)
+misconception(
+    bytes_of_a_token, "That is one layer: each of the 28 has a cache of its own.", layers=1
+)
 misconception(bytes_of_a_token, "You took 4 bytes a number: here it is 2.", bytes_each=4)
 
 
