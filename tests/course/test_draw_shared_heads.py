@@ -55,7 +55,12 @@ def test_the_cache_is_as_long_as_what_is_kept(name, kv_heads):
 def test_a_line_leads_from_each_head_to_the_one_that_it_shares(name, kv_heads):
     places = sorted(points[:, 0].tolist() for points in lines(figure(name)))
     starts, ends = zip(*places, strict=True)
+    group = 4 // kv_heads
     assert len(set(starts)) == 4
+    # What is shared stands below the middle of those that share it.
+    assert ends == pytest.approx(
+        [sum(starts[h // group * group :][:group]) / group for h in range(4)]
+    )
     assert [sorted(set(ends)).index(end) for end in ends] == [h * kv_heads // 4 for h in range(4)]
 
 

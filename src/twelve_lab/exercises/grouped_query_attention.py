@@ -54,7 +54,7 @@ def _share_cases() -> Cases:
 @task(
     _share_cases,
     forbidden=("repeat_interleave", "repeat", "a loop"),
-    measures="which query heads share a head, and that sharing copies nothing",
+    measures="which query heads share a head, and where a new axis must stand",
 )
 def share_heads(heads: Tensor, num_heads: int) -> Tensor:
     """heads (batch, kv_head, seq, d_k), num_heads -> (batch, head, seq, d_k)"""
