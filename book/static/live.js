@@ -1,15 +1,31 @@
-// The live model in its frame: as dark or light as the page around it, and on the home page as high
-// as it needs; its parts in the lessons have their heights.
+// The live model in its frame: as dark or light as the page around it, and as high as it needs. What
+// the model of the home page says stays on the screen as long as a part of the model does.
+const HIGHEST = 1100; // of a part in a lesson
 addEventListener("DOMContentLoaded", () => {
   const frames = [...document.querySelectorAll("iframe.explorer, iframe.live")];
   const dress = () => {
     const theme = document.documentElement.dataset.theme;
     for (const frame of frames) frame.contentWindow.postMessage({ theme }, "*");
   };
+  const foot = document.createElement("p");
+  foot.className = "live-foot";
+  foot.ariaHidden = "true";
+  const seen = new IntersectionObserver(([{ isIntersecting }]) => {
+    foot.hidden = !isIntersecting;
+  });
   addEventListener("message", ({ source, data }) => {
     const frame = frames.find((each) => each.contentWindow === source);
-    if (!frame || !(data?.height > 0)) return;
-    if (frame.matches(".explorer")) frame.style.height = `${Math.ceil(data.height)}px`;
+    if (!frame) return;
+    const home = frame.matches(".explorer");
+    if (home && Array.isArray(data?.said)) {
+      foot.textContent = data.said.join("\u2002 ");
+      if (foot.isConnected) return;
+      document.body.append(foot);
+      seen.observe(frame);
+    }
+    if (!(data?.height > 0)) return;
+    const height = Math.min(Math.ceil(data.height), home ? Infinity : HIGHEST);
+    if (home || height > frame.clientHeight) frame.style.height = `${height}px`;
     dress();
   });
   new MutationObserver(dress).observe(document.documentElement, {

@@ -1055,6 +1055,7 @@ const refresh = () => {
   Object.keys(drawn).forEach(redraw);
   byId("undo").disabled = !state.past.length;
   byId("reset").disabled = !state.engine.changes().size;
+  byId("before").disabled = byId("reset").disabled && !showsBefore;
   foot();
 };
 
@@ -1098,6 +1099,9 @@ const foot = () => {
     make("span", {}, each.textContent),
   );
   node.replaceChildren(make("b", {}, `loss ${textOf(state.engine.target)}`), ...verdicts);
+  // In a frame that is longer than the screen the page around it keeps this line in view.
+  const said = [...node.children].map((each) => each.textContent);
+  if (window.parent !== window) window.parent.postMessage({ said }, "*");
 };
 
 // --- dials: drag, type, arrow keys ---

@@ -261,6 +261,30 @@ def test_the_live_model_opens_the_home_page_and_is_as_high_as_it_needs(tab, site
     tab.wait_for_function(f"frames[0].{inner.replace('innerHeight', 'frames[0].innerHeight')}")
 
 
+def test_what_the_live_model_says_stays_in_view_while_a_number_of_it_is_dragged(tab, site):
+    opened(tab, f"{site}/index.html")
+    foot = tab.locator(".live-foot")
+    expect(foot).to_contain_text("✓ dog, right")
+    expect(foot).to_be_in_viewport(ratio=1)
+    dial = tab.frame_locator("iframe.explorer").locator("#words input.n").nth(6)
+    dial.fill("2")
+    dial.press("Enter")
+    expect(foot).to_contain_text("✗ fish, wrong")
+    tab.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(foot).to_be_hidden()
+
+
+@pytest.mark.parametrize("name", ["04_attention", "05_masks"])
+def test_on_a_phone_a_part_of_the_live_model_is_seen_whole(tab, site, name):
+    tab.set_viewport_size({"width": 390, "height": 844})
+    opened(tab, f"{site}/notebooks/{name}.html")
+    tab.locator("iframe.live").scroll_into_view_if_needed()
+    inside = tab.frame_locator("iframe.live").locator("body")
+    expect(inside).to_have_attribute("data-ready", "true")
+    bottom = inside.evaluate("body => body.getBoundingClientRect().bottom")
+    assert 700 < bottom <= tab.locator("iframe.live").evaluate("e => e.clientHeight")
+
+
 def test_the_live_model_is_dark_where_its_reader_chose_the_dark(tab, site):
     opened(tab, f"{site}/index.html")
     root = tab.frame_locator("iframe.explorer").locator("html")
