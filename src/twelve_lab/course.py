@@ -155,9 +155,9 @@ STEPS = (
     ),
     Step(
         "18", "decoder_only", "decoder-only",
-        "What is left of the Transformer without a source?",
+        "What is left of the Transformer when there is no source?",
         "ids (batch, seq) -> logits (batch, seq, vocab)",
-        "today's parts", exports=("LanguageLayer", "LanguageModel"), exercises=False,
+        "today's parts", exports=("LanguageLayer", "LanguageModel"),
     ),
     Step(
         "a1", "containers", "containers",

@@ -143,6 +143,9 @@ FIGURES = {
     ),
     "strip": lambda: draw.strip(6),
     "walk": lambda: draw.walk(WALK, title=TITLE),
+    "without a source": lambda: draw.without_source(
+        traced(), traced(decoder_only=True), title=TITLE
+    ),
     "plan": lambda: draw.plan(traced(), title=TITLE),
     "plan of one matrix": lambda: draw.plan(
         traced(tie_weights=True), title=TITLE, shared=True, tied=True

@@ -20,6 +20,7 @@ from twelve_lab.draw.storage import storage
 from twelve_lab.draw.strip import strip
 from twelve_lab.draw.tensors import attention, tensor
 from twelve_lab.draw.walk import walk
+from twelve_lab.draw.without_source import without_source
 
 __all__ = [
     "Drawing",
@@ -43,4 +44,5 @@ __all__ = [
     "tensor",
     "turned",
     "walk",
+    "without_source",
 ]

@@ -1,0 +1,354 @@
+"""Step 18: what a model without a source invites."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from twelve.decoder_only import LanguageModel
+from twelve.masks import causal_mask
+from twelve.positional_encoding import sinusoid
+from twelve_lab import example
+from twelve_lab.exercises.declare import (
+    Cases,
+    Plant,
+    again,
+    misconception,
+    mistake,
+    question,
+    solved,
+    task,
+)
+from twelve_lab.exercises.numbers import seeded
+
+# The lines of the package that the mistakes change.
+_READ = "logits = read(new)[:, -1]\n"
+_KEYS = "key_mask=None if mask is None else mask[..., :so_far]"
+_BEFORE = "best.values.cumsum(-1) - best.values >= top_p"
+
+
+def _stack_cases() -> Cases:
+    def case(model: LanguageModel, ids: Tensor) -> tuple[object, ...]:
+        table = model.embedding.weight.detach().clone()
+        return ids.clone(), table, list(model.layers), model.norm
+
+    larger = example.distinct
+    return {
+        "twelve numbers": case(example.language_model(), example.src[1:]),
+        "one word": case(example.language_model(), example.src[:, 1:]),
+        "all sizes differ": case(larger.language_model(tie_weights=True), larger.text),
+    }
+
+
+@task(
+    _stack_cases,
+    by_gradient=True,
+    measures="the order of the parts, the mask, and the table used twice",
+)
+def language_model(
+    ids: Tensor, table: Tensor, layers: Sequence[nn.Module], norm: nn.Module
+) -> Tensor:
+    """ids (batch, seq), table (vocab, d_model), layers, each called as layer(x, mask), norm ->
+    logits (batch, seq, vocab)
+    """
+    x = table[ids]
+    for layer in layers:
+        x = layer(x, causal_mask(ids.size(1)))
+    return norm(x) @ table.T
+
+
+mistake(
+    language_model,
+    "table-untied",
+    "You score with a copy of the table, so the rows learn what a word means and nothing of being "
+    "due: score with the table itself.",
+    line=("@ table.T", "@ table.detach().T"),
+    plant=Plant("decoder_only", "@ self.embedding.weight.T\n", "@ self.embedding.weight.data.T\n"),
+)
+again(language_model, "table-untied", line=("@ table.T", "@ table.clone().detach().T"))
+again(language_model, "causal-missing", line=("layer(x, causal_mask(ids.size(1)))", "layer(x)"))
+again(language_model, "norm-never-applied", line=("norm(x) @", "x @"))
+again(
+    language_model,
+    "softmax-before-loss",
+    by=lambda *given: language_model(*given).softmax(-1),
+)
+
+
+@misconception(language_model)
+def positions_added(
+    ids: Tensor, table: Tensor, layers: Sequence[nn.Module], norm: nn.Module
+) -> Tensor:
+    """You added positions: here nothing is added, the layers turn queries and keys."""
+    x = table[ids] + sinusoid(ids.size(1), table.size(1)).double()
+    for layer in layers:
+        x = layer(x, causal_mask(ids.size(1)))
+    return norm(x) @ table.T
+
+
+misconception(
+    language_model,
+    "The norm runs after each layer: it closes the stack, once.",
+    line=("layer(x, causal_mask(ids.size(1)))", "norm(layer(x, causal_mask(ids.size(1))))"),
+)
+misconception(
+    language_model,
+    "The embedded words are multiplied by the root of the width: here they go in as the table "
+    "holds them.",
+    line=("x = table[ids]", "x = table[ids] * table.size(1) ** 0.5"),
+)
+
+
+def _line_cases() -> Cases:
+    return {
+        "a question and its answer": (torch.tensor([[6, 4, 9, 1, 9, 4, 6, 2]]), 1),
+        "padded": (torch.tensor([[6, 4, 1, 4, 6, 2], [5, 1, 5, 2, 0, 0]]), 1),
+        "another sign": (torch.tensor([[4, 5, 7, 5, 4, 3], [8, 7, 8, 3, 0, 0]]), 7),
+    }
+
+
+@task(_line_cases, measures="what a line asks, and from where on")
+def next_labels(ids: Tensor, sign: int) -> Tensor:
+    """ids (batch, seq), padded with 0 on the right, sign (an id, once in each line) -> labels
+    (batch, seq), -100 where nothing is asked
+    """
+    following = F.pad(ids[:, 1:], (0, 1))
+    asked = (ids == sign).cumsum(1) > 0
+    return following.masked_fill(~asked | (following == 0), -100)
+
+
+@solved(next_labels)
+def _labels_from_the_sign_on(ids: Tensor, sign: int) -> Tensor:
+    labels = torch.full_like(ids, -100)
+    labels[:, :-1] = ids[:, 1:]
+    asked = (ids == sign).cumsum(1) > 0
+    return labels.masked_fill(~asked | (labels == 0), -100)
+
+
+again(next_labels, "labels-not-shifted", line=("F.pad(ids[:, 1:], (0, 1))", "ids"))
+misconception(
+    next_labels,
+    "The question is asked as well: labels begin at the sign.",
+    line=("~asked | (following == 0)", "following == 0"),
+)
+misconception(
+    next_labels,
+    "The padding is asked as well: behind the end nothing is due.",
+    line=(
+        "return following.masked_fill(~asked | (following == 0), -100)",
+        "return F.pad(ids[:, 1:], (0, 1), value=-100).masked_fill(~asked, -100)",
+    ),
+)
+misconception(
+    next_labels,
+    "The sign asks, too: what follows it is the first word of the answer.",
+    line=("(ids == sign).cumsum(1) > 0", "((ids == sign).cumsum(1) > 0) & (ids != sign)"),
+)
+misconception(
+    next_labels,
+    "Your labels begin one too early: the last word of the question asks for the sign, which "
+    "belongs to the question.",
+    line=("(ids == sign).cumsum(1) > 0", "(following == sign).cumsum(1) > 0"),
+)
+
+
+def _chunk_cases() -> Cases:
+    words = torch.tensor([[False, True, True], [True, True, True]])
+    wide = torch.tensor([[False, False, True, True, True, True, True], [True] * 7])
+    return {
+        "a prompt": (words, 3),
+        "one new word": (words.clone(), 1),
+        "no padding": (torch.ones(2, 4, dtype=torch.bool), 2),
+        "all sizes differ": (wide, 3),
+    }
+
+
+@task(_chunk_cases, measures="causal and padding mask of what comes behind a cache")
+def chunk_mask(words: Tensor, new: int) -> Tensor:
+    """words (batch, key), False where padding stands, new (so many of them, the last ones, are
+    new, the others are in a cache) -> mask (batch, 1, new, key)
+    """
+    old = words.size(1) - new
+    causal = torch.ones(new, words.size(1), dtype=torch.bool).tril(old)
+    return causal & words[:, None, None, :]
+
+
+@solved(chunk_mask)
+def _look_at_words_before(words: Tensor, new: int) -> Tensor:
+    place = torch.arange(words.size(1))
+    not_ahead = place <= place[-new:, None]
+    return not_ahead & words[:, None, None, :]
+
+
+mistake(
+    chunk_mask,
+    "prompt-unmasked",
+    "Nothing is hidden from the new words but padding, so the prompt sees its own future: a cache "
+    "replaces no causal mask, only a single new word may do without.",
+    line=("causal & words[:, None, None, :]", "words[:, None, None].expand(-1, -1, new, -1)"),
+    hidden_in={"one new word"},
+    plant=Plant(
+        "decoder_only",
+        "mask = self._mask(ids, start, key_mask)\n",
+        "mask = key_mask if caches else self._mask(ids, start, key_mask)\n",
+    ),
+)
+mistake(
+    chunk_mask,
+    "left-padding-seen",
+    "The padding in front is not hidden, and every word looks at it: let the mask of the words "
+    "hide it, in each step and in the cache as well.",
+    line=("causal & words[:, None, None, :]", "causal.expand(len(words), 1, -1, -1)"),
+    hidden_in={"no padding"},
+    plant=Plant("generation", _KEYS, "key_mask=None"),
+)
+again(chunk_mask, "causal-corner", line=(".tril(old)", ".tril()"))
+again(chunk_mask, "causal-diagonal", line=(".tril(old)", ".tril(old - 1)"))
+again(chunk_mask, "causal-triu", line=(".tril(old)", ".triu(old)"))
+again(
+    chunk_mask,
+    "mask-query-axis",
+    line=("words[:, None, None, :]", "words[:, None, -new:, None]"),
+)
+again(chunk_mask, "mask-inverted", by=lambda *given: ~chunk_mask(*given))
+
+
+def _prompt_cases() -> Cases:
+    draw = seeded()
+    left = torch.tensor([[False, True, True], [True, True, True]])
+    wide = torch.tensor(
+        [[True, True, False, False, False], [False, True, True, True, True], [True] * 5]
+    )
+    return {
+        "padded on the left": (draw(2, 3, 4), left),
+        "padded on the right": (draw(2, 3, 4), left.flip(1)),
+        "one word": (draw(2, 1, 4), left[:, 2:].clone()),
+        "all sizes differ": (draw(3, 5, 7), wide),
+    }
+
+
+@task(_prompt_cases, measures="whose logits choose the first new word")
+def prompt_logits(logits: Tensor, words: Tensor) -> Tensor:
+    """logits (batch, seq, vocab) of prompts, words (batch, seq), False where padding stands, on
+    either side -> (batch, vocab), from which the first new word is chosen
+    """
+    last = words.cumsum(1).argmax(1)
+    return logits[torch.arange(len(logits)), last]
+
+
+mistake(
+    prompt_logits,
+    "prompt-first-logit",
+    "You took the logits of the first position, which has seen one word: those of the last word "
+    "have seen the prompt.",
+    by=lambda logits, words: logits[:, 0],
+    hidden_in={"one word"},
+    plant=Plant("generation", _READ, "logits = read(new)[:, 0]\n"),
+)
+misconception(
+    prompt_logits,
+    "You took the last position: where padding stands behind a prompt, that is no word of it.",
+    by=lambda logits, words: logits[:, -1],
+)
+misconception(
+    prompt_logits,
+    "You counted the words: where padding stands in front, the last of them stands further on.",
+    line=("words.cumsum(1).argmax(1)", "words.sum(1) - 1"),
+)
+misconception(
+    prompt_logits,
+    "You took the first word of each prompt: the last one has seen all of it.",
+    line=("words.cumsum(1).argmax(1)", "words.byte().argmax(1)"),
+)
+misconception(
+    prompt_logits,
+    "Your positions are one too early: the last word itself says what follows it.",
+    line=("logits[torch.arange(len(logits)), last]", "logits[torch.arange(len(logits)), last - 1]"),
+)
+
+
+def _top_p_cases() -> Cases:
+    model = example.language_model().requires_grad_(False)
+    found = model(example.src[1:])[:, -1].softmax(-1)
+    return {
+        "twelve numbers": (found, 0.6),
+        "one is enough": (torch.tensor([[0.1, 0.7, 0.2], [0.05, 0.9, 0.05]]).double(), 0.5),
+        "all of them": (torch.tensor([[0.2, 0.3, 0.5]]).double(), 1.0),
+        "all sizes differ": (seeded()(2, 7).softmax(-1), 0.8),
+    }
+
+
+@task(
+    _top_p_cases,
+    forbidden=("next_token_probabilities",),
+    measures="the word that crosses the threshold, and whose probability it is",
+)
+def top_p(probabilities: Tensor, p: float) -> Tensor:
+    """probabilities (batch, vocab), p -> (batch, vocab), which sums to 1: as few of the likeliest
+    words as reach p together are kept
+    """
+    ordered, ids = probabilities.sort(dim=-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    ordered = ordered * (before < p)
+    kept = torch.zeros_like(probabilities).scatter(-1, ids, ordered)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+mistake(
+    top_p,
+    "top-p-one-short",
+    "You cut off the word with which p is reached, so too little is kept, and nothing at all where "
+    "the first word has p: a word goes only if those before it have p already.",
+    line=("(before < p)", "(before + ordered < p)"),
+    plant=Plant("generation", _BEFORE, "best.values.cumsum(-1) >= top_p"),
+)
+again(top_p, "top-p-one-short", line=("(before < p)", "(before + ordered <= p)"))
+mistake(
+    top_p,
+    "top-p-by-rank",
+    "Your kept probabilities stand in the order of their size, so words get those of others: put "
+    "each back to its word, with scatter.",
+    line=("torch.zeros_like(probabilities).scatter(-1, ids, ordered)", "ordered"),
+    plant=Plant("generation", "enough.scatter(-1, best.indices, enough)", "enough"),
+)
+misconception(
+    top_p,
+    "What is kept does not sum to 1: divide it by its sum.",
+    line=("kept / kept.sum(-1, keepdim=True)", "kept"),
+)
+misconception(
+    top_p,
+    "You keep words that have p each: it is together that they reach it.",
+    by=lambda probabilities, p: F.normalize(probabilities * (probabilities >= p), p=1, dim=-1),
+)
+misconception(
+    top_p,
+    "You keep one word too many: where p is reached, the next is not needed.",
+    line=("(before < p)", "(before - ordered.roll(1, -1) < p)"),
+)
+
+
+@question(measures="what is counted once, and what once a layer", worked="12 + 2 * 78 + 3 + 12")
+def sister_count(*, layers: int = 2, tied: bool = False, spare: int = 0) -> int:
+    """the number of parameters of our model with two layers and a last matrix of its own"""
+    model = LanguageModel(
+        4, d_model=3, num_heads=2, num_kv_heads=1, d_ff=4, num_layers=layers, d_k=2,
+        tie_weights=tied,
+    )  # fmt: skip
+    return sum(one.numel() for one in model.parameters()) + spare
+
+
+misconception(
+    sister_count, "The last matrix is no longer the table: it has numbers of its own.", tied=True
+)
+misconception(sister_count, "So many has one layer: here are two.", layers=1)
+misconception(
+    sister_count, "The last norm closes the stack: there is one, whatever the layers.", spare=3
+)
+misconception(sister_count, "Our last matrix has no bias here.", spare=4)
+misconception(
+    sister_count,
+    "Everything is doubled: the table, the last norm and the last matrix stand there once.",
+    by=lambda: 2 * sister_count(layers=1),
+)
