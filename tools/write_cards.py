@@ -240,6 +240,20 @@ CARDS = {
         "heads = torch.tensor([[[[1.0, 0, 0, 2]]]])  # one word, two pairs of neighbours\n"
         "angles = torch.tensor([[1.0, 0.1]])\n"
     ),
+    "language_model": Card(
+        "ids, table = torch.tensor([[1, 0]]), torch.tensor([[1.0], [2]], requires_grad=True)\n"
+        "layers, norm = [lambda x, mask: x + 1], lambda x: x / 2\n",
+        look="torch.autograd.grad(it.sum(), table)[0]",
+        label="the gradient of the table",
+    ),
+    "chunk_mask": Card(
+        "words, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
+    ),
+    "prompt_logits": Card(
+        "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each word of a prompt\n"
+        "words = torch.tensor([[True, True, True]])\n"
+    ),
+    "top_p": Card("probabilities, p = torch.tensor([[0.1, 0.5, 0.4]]), 0.6\n"),
 }
 # By the id of the mistake, where that of the task would not show it or would give it away.
 OWN = {

@@ -16,8 +16,8 @@ from torch.testing import assert_close
 
 import twelve
 from twelve import training
-from twelve.generation import KeyValueCache
-from twelve_lab import Trace, example, influence
+from twelve.generation import KeyValueCache, greedy_decode, next_token_probabilities
+from twelve_lab import Trace, example, influence, reversal
 from twelve_lab.check import MISTAKES, TASKS, suspects, wrong_versions
 from twelve_lab.check.compare import agree, gradients, outcomes, trainable
 from twelve_lab.course import STEPS
@@ -312,6 +312,25 @@ def attend_with_cache(query, key, value, kept_keys, kept_values, turn):
     return merged.unflatten(-1, (heads, d_k)).transpose(1, 2), cache.keys, cache.values
 
 
+def language_model(ids, table, layers, norm):
+    model = twelve.LanguageModel(
+        len(table), d_model=table.size(1), num_heads=1, num_layers=1, d_k=2, tie_weights=True
+    )
+    model.layers, model.norm = nn.ModuleList(layers), norm
+    return functional_call(model, {"embedding.weight": table}, ids)
+
+
+def chunk_mask(words, new):
+    """Let the model make the mask of a piece that stands behind what is kept."""
+    model = twelve.LanguageModel(2, d_model=2, num_heads=1, num_layers=1)
+    mask = model._mask(words[:, -new:].long(), words.size(1) - new, words[:, None, None])
+    return mask.expand(-1, -1, new, -1)
+
+
+def top_p(probabilities, p):
+    return next_token_probabilities(probabilities.log(), top_p=p)
+
+
 PACKAGE = {
     "linear": linear,
     "linear_layer": twelve.Linear,
@@ -356,6 +375,9 @@ PACKAGE = {
     "share_heads": share_heads,
     "grouped_attention": grouped_attention,
     "attend_with_cache": attend_with_cache,
+    "language_model": language_model,
+    "chunk_mask": chunk_mask,
+    "top_p": top_p,
 }
 # No layer stands for these; the laws are below.
 BY_LAW = {
@@ -365,6 +387,8 @@ BY_LAW = {
     "embed_step",
     "rows_for_neighbours",
     "pool_heads",
+    "next_labels",
+    "prompt_logits",
 }
 
 
@@ -437,6 +461,23 @@ def test_heads_that_are_alike_in_each_group_are_pooled_into_what_they_were(draw)
     x, query, several = draw(2, 5, 3), draw(2, 1, 5, 4), draw(3 * 4, 3)
     scores = query @ (x @ several.T).unflatten(-1, (3, 4)).permute(0, 2, 3, 1)
     assert_close(query[:, 0] @ (x @ pool(several, 3, 1).T).mT, scores.mean(1))
+
+
+def test_the_labels_of_a_line_are_those_of_the_task():
+    line = reversal.line(reversal.batch(0))
+    # The line stops before its last token, which asks for nothing.
+    asked = TASKS["next_labels"].right(line.tgt, reversal.START)
+    full = line.tgt[:, -1] == reversal.PAD
+    assert full.any() and torch.equal(asked[full], line.labels[full])
+
+
+def test_the_logits_of_the_last_word_choose_what_is_written_first():
+    data, model = example.distinct, example.distinct.language_model().requires_grad_(False)
+    text, words = data.text, data.text != 0
+    logits = model(text, key_mask=words[:, None, None])
+    expected = TASKS["prompt_logits"].right(logits, words).argmax(-1)
+    written = greedy_decode(model, text, max_len=6, src_mask=words[:, None, None])
+    assert torch.equal(written[:, -1], expected)
 
 
 @pytest.mark.parametrize("name", TASKS)

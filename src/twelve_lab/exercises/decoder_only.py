@@ -242,7 +242,7 @@ mistake(
     "prompt-first-logit",
     "You took the logits of the first position, which has seen one word: those of the last word "
     "have seen the prompt.",
-    by=lambda logits, words: logits[:, 0],
+    line=("logits[torch.arange(len(logits)), last]", "logits[:, 0]"),
     hidden_in={"one word"},
     plant=Plant("generation", _READ, "logits = read(new)[:, 0]\n"),
 )
