@@ -14,10 +14,13 @@ PAPERS = {
     f"{ARXIV}1810.04805": "Devlin et al. 2019",
     f"{ARXIV}1910.07467": "Zhang and Sennrich 2019",
     f"{ARXIV}1910.13461": "Lewis et al. 2020",
+    f"{ARXIV}1911.02150": "Shazeer 2019",
     f"{ARXIV}2002.04745": "Xiong et al. 2020"
     "|*On Layer Normalization in the Transformer Architecture*",
     f"{ARXIV}2002.05202": "*GLU Variants Improve Transformer*",
+    f"{ARXIV}2104.09864": "Su et al. 2021",
     f"{ARXIV}2302.13971": "Touvron et al. 2023",
+    f"{ARXIV}2305.13245": "Ainslie et al. 2023",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
     "|*Language Models are Unsupervised Multitask Learners*",
