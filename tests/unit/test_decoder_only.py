@@ -71,6 +71,16 @@ def test_the_twelve_numbers_go_from_dog_and_fish_to_four_scores():
     assert torch.equal(trace["logits"].value[..., 0], torch.zeros(2, 2))
 
 
+def test_a_tied_table_learns_from_what_is_read_and_from_what_is_due():
+    tied, untied = (example.language_model(tie_weights=tie) for tie in (True, False))
+    with torch.no_grad():
+        untied.output_projection.weight.copy_(tied.embedding.weight)
+    for model in (tied, untied):
+        cross_entropy(model(example.src), example.following).backward()
+    expected = untied.embedding.weight.grad + untied.output_projection.weight.grad
+    assert_close(tied.embedding.weight.grad, expected)
+
+
 def test_it_has_93_numbers():
     model = example.language_model()
     parts = {name: part.numel() for name, part in model.named_parameters()}
