@@ -96,6 +96,17 @@ NAMED = {
     "copies_go_into_the_cache": "kv-shared-before-cache",
     "is_causal_flag_of_torch": "causal-corner",
     "every_second_head_with_the_next_group": "kv-tiled",
+    "labels_are_the_ids_themselves": "labels-not-shifted",
+    "chunk_attends_to_everything": "prompt-unmasked",
+    "hf_style_square_mask": "causal-corner",
+    "only_look_to_the_left": "left-padding-seen",
+    "pads_do_not_ask": "mask-query-axis",
+    "first_position_predicts": "prompt-first-logit",
+    "nucleus_without_the_crossing_token": "top-p-one-short",
+    "nucleus_in_sorted_order": "top-p-by-rank",
+    "head_with_frozen_table": "table-untied",
+    "no_mask_in_the_stack": "causal-missing",
+    "logits_without_last_norm": "norm-never-applied",
 }
 
 

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import nn
 
+from twelve import causal_mask
+
 
 class Answer(NamedTuple):
     """Somebody's answer to an exercise, and in words what is wrong, or why it is right."""
@@ -1393,6 +1395,156 @@ def pooled_with_einops(w, n_heads, n_kv):
     return (heads.sum(0) / len(heads)).reshape(-1, w.shape[1])
 
 
+def labels_are_the_ids_themselves(ids, sign):
+    seen = torch.cumsum(ids.eq(sign).int(), dim=-1).bool()
+    return torch.where(seen & ids.ne(0), ids, -100)
+
+
+def gpt_labels(ids, sign):
+    labels = ids.roll(-1, dims=1)
+    labels[:, -1] = 0
+    labels[labels == 0] = -100
+    return labels
+
+
+def ignore_up_to_and_with_the_sign(ids, sign):
+    out = torch.full_like(ids, -100)
+    for b, row in enumerate(ids.tolist()):
+        at = row.index(sign)
+        for i in range(at + 1, len(row) - 1):
+            if row[i + 1] != 0:
+                out[b, i] = row[i + 1]
+    return out
+
+
+def chunk_attends_to_everything(words, new):
+    return words[:, None, None].repeat(1, 1, new, 1)
+
+
+def hf_style_square_mask(words, new):
+    square = torch.tril(torch.ones(new, words.shape[-1])).bool()
+    return square[None, None] & words[:, None, None]
+
+
+def only_look_to_the_left(words, new):
+    total = words.shape[-1]
+    q = torch.arange(total - new, total)
+    k = torch.arange(total)
+    return (k[None, :] <= q[:, None]).expand(words.shape[0], 1, new, total)
+
+
+def pads_do_not_ask(words, new):
+    total = words.shape[-1]
+    causal = torch.tril(torch.ones(total, total, dtype=torch.bool))[-new:]
+    return causal & words[:, -new:].unsqueeze(1).unsqueeze(-1)
+
+
+def first_position_predicts(logits, words):
+    return logits.select(1, 0)
+
+
+def take_the_newest(logits, words):
+    return logits[:, logits.shape[1] - 1, :]
+
+
+def by_length(logits, words):
+    index = (words.long().sum(-1) - 1)[:, None, None].expand(-1, 1, logits.shape[-1])
+    return logits.gather(1, index).squeeze(1)
+
+
+def mean_of_the_prompt(logits, words):
+    w = words[..., None].double()
+    return (logits * w).sum(1) / w.sum(1)
+
+
+def nucleus_without_the_crossing_token(probabilities, p):
+    values, order = torch.sort(probabilities, descending=True)
+    values = values.masked_fill(values.cumsum(-1) > p, 0)
+    out = torch.zeros_like(values)
+    out.scatter_(-1, order, values)
+    return out / out.sum(-1, keepdim=True)
+
+
+def nucleus_in_sorted_order(probabilities, p):
+    values = torch.sort(probabilities, descending=True).values
+    values[values.cumsum(-1) - values >= p] = 0
+    return values / values.sum(-1, keepdim=True)
+
+
+def nucleus_that_does_not_sum_to_one(probabilities, p):
+    values, order = torch.sort(probabilities, descending=True)
+    dropped = (values.cumsum(-1) - values) >= p
+    return probabilities.masked_fill(dropped.gather(-1, order.argsort(-1)), 0)
+
+
+def everything_above_p(probabilities, p):
+    kept = torch.where(probabilities >= p, probabilities, 0.0)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def head_with_frozen_table(ids, table, layers, norm):
+    hidden = F.embedding(ids, table)
+    for block in layers:
+        hidden = block(hidden, causal_mask(ids.shape[1]))
+    with torch.no_grad():
+        head = table.clone()
+    return F.linear(norm(hidden), head)
+
+
+def no_mask_in_the_stack(ids, table, layers, norm):
+    h = F.embedding(ids, table)
+    for layer in layers:
+        h = layer(h, None)
+    return F.linear(norm(h), table)
+
+
+def logits_without_last_norm(ids, table, layers, norm):
+    h = table[ids]
+    for layer in layers:
+        h = layer(h, causal_mask(ids.shape[-1]))
+    return torch.einsum("bsd,vd->bsv", h, table)
+
+
+def labels_by_a_loop(ids, sign):
+    rows = []
+    for row in ids.tolist():
+        at = row.index(sign)
+        later = [*row[1:], 0]
+        rows.append([x if i >= at and x else -100 for i, x in enumerate(later)])
+    return torch.tensor(rows)
+
+
+def mask_by_positions(words, new):
+    total = words.size(1)
+    ahead = torch.triu(torch.ones(total, total), diagonal=1)[total - new :].bool()
+    return ~(ahead | ~words[:, None, None, :])
+
+
+def last_word_by_flipping(logits, words):
+    behind = words.flip(1).int().argmax(1)
+    return torch.stack([row[len(row) - 1 - int(n)] for row, n in zip(logits, behind, strict=True)])
+
+
+def nucleus_word_by_word(probabilities, p):
+    kept = torch.zeros_like(probabilities, dtype=torch.bool)
+    for n, row in enumerate(probabilities.tolist()):
+        total = 0.0
+        for i in sorted(range(len(row)), key=row.__getitem__, reverse=True):
+            if total >= p:
+                break
+            kept[n, i] = True
+            total += row[i]
+    return probabilities * kept / (probabilities * kept).sum(-1, keepdim=True)
+
+
+def a_small_llama(ids, table, layers, norm):
+    hidden = F.embedding(ids, table)
+    mask = causal_mask(ids.shape[1])
+    for block in layers:
+        hidden = block(hidden, mask)
+    return F.linear(norm(hidden), table)
+
+
 WRONG: list[Answer] = [
     Answer("01-linear", x_times_w_plus_b, "the weight is not transposed"),
     Answer("01-linear", weighted_sum_of_the_features, "the bias is never added"),
@@ -1617,6 +1769,28 @@ WRONG: list[Answer] = [
     Answer("17-pool-heads", every_second_head_with_the_next_group, "groups as tiles"),
     Answer("17-pool-heads", heads_summed_in_groups, "a sum for a mean"),
     Answer("17-pool-heads", neighbouring_rows_averaged, "rows for heads"),
+    Answer("18-next-labels", labels_are_the_ids_themselves, "each word is asked for itself"),
+    Answer("18-next-labels", gpt_labels, "the question is asked as well"),
+    Answer(
+        "18-next-labels",
+        ignore_up_to_and_with_the_sign,
+        "the sign asks nothing",
+    ),
+    Answer("18-chunk-mask", chunk_attends_to_everything, "no causal mask"),
+    Answer("18-chunk-mask", hf_style_square_mask, "the corner is at the first key"),
+    Answer("18-chunk-mask", only_look_to_the_left, "padding is seen"),
+    Answer("18-chunk-mask", pads_do_not_ask, "the padding lies on the query axis"),
+    Answer("18-prompt-logits", first_position_predicts, "the first position"),
+    Answer("18-prompt-logits", take_the_newest, "the last position, padding or not"),
+    Answer("18-prompt-logits", by_length, "right only where padding stands behind"),
+    Answer("18-prompt-logits", mean_of_the_prompt, "the mean of all words"),
+    Answer("18-top-p", nucleus_without_the_crossing_token, "one word too few"),
+    Answer("18-top-p", nucleus_in_sorted_order, "never put back"),
+    Answer("18-top-p", nucleus_that_does_not_sum_to_one, "not divided by the sum"),
+    Answer("18-top-p", everything_above_p, "each word against p"),
+    Answer("18-language-model", head_with_frozen_table, "the scores do not teach the table"),
+    Answer("18-language-model", no_mask_in_the_stack, "no causal mask"),
+    Answer("18-language-model", logits_without_last_norm, "no last norm"),
 ]
 
 RIGHT: list[Answer] = [
@@ -1714,4 +1888,9 @@ RIGHT: list[Answer] = [
     Answer("17-grouped-attention", group_by_group, "head by head, with the floor of the paper"),
     Answer("17-attend-with-cache", filled_into_a_buffer, "written into memory set aside"),
     Answer("17-pool-heads", pooled_with_einops, "a sum over the groups, divided at the end"),
+    Answer("18-next-labels", labels_by_a_loop, "row by row in lists"),
+    Answer("18-chunk-mask", mask_by_positions, "what is hidden, turned over"),
+    Answer("18-prompt-logits", last_word_by_flipping, "counted from the end"),
+    Answer("18-top-p", nucleus_word_by_word, "two loops"),
+    Answer("18-language-model", a_small_llama, "by the functions of torch"),
 ]
