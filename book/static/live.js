@@ -1,11 +1,11 @@
 // The live model in its frame: as dark or light as the page around it, and as high as it needs. What
 // the model of the home page says stays on the screen as long as a part of the model does.
-const HIGHEST = 1100; // of a part in a lesson
-addEventListener("DOMContentLoaded", () => {
-  const frames = [...document.querySelectorAll("iframe.explorer, iframe.live")];
+{
+  const HIGHEST = 1100; // of a part in a lesson
+  const frames = () => [...document.querySelectorAll("iframe.explorer, iframe.live")];
   const dress = () => {
     const theme = document.documentElement.dataset.theme;
-    for (const frame of frames) frame.contentWindow.postMessage({ theme }, "*");
+    for (const frame of frames()) frame.contentWindow.postMessage({ theme }, "*");
   };
   const foot = document.createElement("p");
   foot.className = "live-foot";
@@ -13,8 +13,9 @@ addEventListener("DOMContentLoaded", () => {
   const seen = new IntersectionObserver(([{ isIntersecting }]) => {
     foot.hidden = !isIntersecting;
   });
+  // At once: a frame may be ready before the page around it is.
   addEventListener("message", ({ source, data }) => {
-    const frame = frames.find((each) => each.contentWindow === source);
+    const frame = frames().find((each) => each.contentWindow === source);
     if (!frame) return;
     const home = frame.matches(".explorer");
     if (home && Array.isArray(data?.said)) {
@@ -32,4 +33,4 @@ addEventListener("DOMContentLoaded", () => {
     attributes: true,
     attributeFilter: ["data-theme"],
   });
-});
+}
