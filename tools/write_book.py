@@ -223,7 +223,7 @@ def _home(readme: str) -> tuple[str, str]:
 
 
 def downloads(root: Path) -> dict[str, bytes]:
-    """Give what a reader can take along: each notebook, and the licence.
+    """Give what a reader can take along: each notebook, and what pages lead to beside the book.
 
     Args:
         root: The project.
@@ -231,7 +231,8 @@ def downloads(root: Path) -> dict[str, bytes]:
     Returns:
         By the path under `downloads`.
     """
-    return {name: (root / name).read_bytes() for name in [*_notebooks(root), "LICENSE"]}
+    others = ["LICENSE", "tests/products/test_same_as_llama.py"]
+    return {name: (root / name).read_bytes() for name in [*_notebooks(root), *others]}
 
 
 def write(folder: Path, builder: str = "html") -> None:
