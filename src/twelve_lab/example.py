@@ -200,6 +200,11 @@ def _trace_decoder_only(
             # Of a view: to the mask the ids are keys, to the model they are not.
             key_mask = padding_mask(ids[:])
             record.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
+        # The layers are handed both masks in one, of which each cell can then be changed.
+        axes = ("batch" if padding else "1", "1", "query", "key")
+        built.layers[0].register_forward_pre_hook(
+            lambda _, given: record.name(given[1], "mask", axes)
+        )
         cross_entropy(built(ids, key_mask=key_mask), following.to(on))
     return traced
 

@@ -57,9 +57,11 @@ class Run:
         }  # fmt: skip
         # The ids that are read, and the mask that follows them.
         self.ids, self.mask = ("src", "src_mask") if self.has_source else ("ids", "key_mask")
-        self.changed = {}
+        self.changed, self.seen, self.record = {}, {}, None
         if self.has_source:
             self.model.encoder.register_forward_hook(self.hold)
+        else:
+            self.model.layers[0].register_forward_pre_hook(self.look)
 
     def hold(self, _module, _inputs, memory):
         """Put numbers that are held fast into the memory."""
@@ -68,6 +70,16 @@ class Run:
             if name == "memory":
                 held.view(-1)[element] = value
         return held if any(name == "memory" for name, _ in self.changed) else memory
+
+    def look(self, _layer, given):
+        """Put cells that are held fast into the mask of the layers, and keep all of it."""
+        x, mask = given
+        if self.record is None:
+            mask = self.apply(mask, "mask")
+        else:
+            self.record.name(mask, "mask", ("batch", "1", "query", "key"))
+        self.seen["mask"] = mask
+        return x, mask
 
     def apply(self, tensor, name):
         """Give a copy of a tensor with what was changed in it."""
@@ -93,8 +105,8 @@ class Run:
         given = self.inputs()
         mask = given[self.mask]
         with Trace(self.model, grad=True, explain=explain) as trace:
+            record = self.record = trace.graph.record if explain else None
             if explain:
-                record = trace.graph.record
                 axis = "src" if self.has_source else "seq"
                 record.label(given[self.ids], self.ids, ("batch", axis))
                 if self.has_source:
@@ -108,7 +120,7 @@ class Run:
             else:
                 logits = self.model(given["ids"], key_mask=mask)
             cross_entropy(logits, given["cross_entropy.labels"])
-        return trace, given | self.weights
+        return trace, given | self.seen | self.weights
 
     def numbers(self):
         """Run it forwards and backwards; gives name -> (number, gradient), None where none is."""

@@ -36,7 +36,7 @@ from twelve_lab.explorer.program import FUNCTIONS, LIVE, Program
 
 RUNNER = Path(__file__).parent / "engine_runner.mjs"
 CHANGES = 200
-MASKS = ("src_mask", "key_mask")  # those that follow the ids
+MASKS = ("src_mask", "key_mask", "mask")  # those that follow the ids
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None, reason="no node on this machine: the engine was not run"
 )
@@ -650,6 +650,10 @@ def test_a_tensor_of_a_program_has_the_names_and_words_that_its_reader_needs():
         True, False, False,
     ]  # fmt: skip
     assert tensors["src"]["numbers"] == example.src.flatten().tolist()
+    # Without a source there is one text, whatever an axis is called.
+    sister = {tensor["name"]: tensor for tensor in program(TITLES[-1])["tensors"]}
+    assert sister["mask"]["words"][2:] == ["ids", "ids"] and sister["mask"]["type"] == "bool"
+    assert sister["cross_entropy.log_probabilities"]["words"][1] == "ids"
 
 
 def test_a_part_of_the_page_names_its_panels():

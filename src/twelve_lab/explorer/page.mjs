@@ -289,7 +289,8 @@ const tableOf = (tensor, start, rows, columns, dials, lit) => {
   const lead = state.engine.index(start);
   const titles = lead
     .slice(0, Math.max(0, rank - 2))
-    .map((i, n) => `${axisName(tensor, n)} ${i}`.trim());
+    .map((i, n) => (tensor.axes[n] === "1" ? "" : `${axisName(tensor, n)} ${i}`.trim()))
+    .filter(Boolean);
   const table = make("table");
   table.append(make("caption", {}, titles.join(", ") || tensor.name.split(".").at(-1)));
   const head = make("thead");
@@ -684,11 +685,19 @@ const WALK = [
     note: "Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word.",
   },
   {
+    id: "mask",
+    title: "Mask",
+    panel: "table",
+    of: "mask",
+    dials: true,
+    note: "True may be looked at: no later word, and no padding. Press a cell.",
+  },
+  {
     id: "looking-back",
     title: "Self-attention",
     panel: "attention",
     of: "layers.0.self_attention",
-    note: "A row is a query, a column a key. No word sees a later one, nor the padding.",
+    note: "A row is a query, a column a key; each row of a head adds up to 1, if it sees anything.",
   },
   {
     id: "output",
@@ -1263,75 +1272,152 @@ byId("before").addEventListener("click", () => look(!showsBefore));
 
 // --- the tour ---
 
-const TOUR = [
-  [
-    "words",
-    "Words become numbers",
-    "Each word is a row of three numbers in a table. Drag one of dog's numbers and watch everything to the right.",
-    "src_embedding.weight",
-    [2, 0],
-  ],
-  [
-    "words",
-    "A position is added",
-    "Two sines and a cosine tell the first word from the second; this sum is what enters the encoder.",
-    "positional_encoding.encoded",
-    [1, 1, 0],
-  ],
-  [
-    "encoder",
-    "Words look at each other",
-    "A query times a key is a score; softmax makes shares of it. The padding gets none.",
-    "encoder.layers.0.self_attention.weights",
-    [1, 0, 0, 1],
-  ],
-  [
-    "encoder",
-    "What was found is added",
-    "The shares mix the values, and the mixture is added to the word: nothing is replaced.",
-    "encoder.layers.0.self_attention_residual.added",
-    [1, 0, 0],
-  ],
-  [
-    "memory",
-    "The memory",
-    "After the feed-forward network and a last norm the encoder hands over as many numbers as it was given.",
-    "memory",
-    [1, 0, 0],
-  ],
-  [
-    "cross",
-    "The decoder asks the source",
-    "Its queries come from the target so far, keys and values from the memory.",
-    "decoder.layers.0.cross_attention.weights",
-    [1, 0, 1, 0],
-  ],
-  [
-    "prediction",
-    "One score for each word",
-    "Softmax turns the logits into probabilities; the arrow marks the word that is right.",
-    "logits",
-    [1, 0, 3],
-  ],
-  [
-    "learning",
-    "Learning",
-    "The loss says how surprised the model was. Press Learn: each weight moves against its own gradient, and nothing else happens.",
-    "cross_entropy.loss",
-    [],
-  ],
+// The models of the course, each known by a tensor that no other has: what is said of it, the number
+// that is explained when nothing was chosen yet, and the stops of its tour.
+const MODELS = [
+  {
+    by: "memory",
+    lead: "A whole Transformer, small enough to touch. It should write each sentence backwards: drag a number, and all that depends on it follows.",
+    // A word's number and its position's.
+    first: ["positional_encoding.encoded", [1, 0, 1]],
+    tour: [
+      [
+        "words",
+        "Words become numbers",
+        "Each word is a row of three numbers in a table. Drag one of dog's numbers and watch everything to the right.",
+        "src_embedding.weight",
+        [2, 0],
+      ],
+      [
+        "words",
+        "A position is added",
+        "Two sines and a cosine tell the first word from the second; this sum is what enters the encoder.",
+        "positional_encoding.encoded",
+        [1, 1, 0],
+      ],
+      [
+        "encoder",
+        "Words look at each other",
+        "A query times a key is a score; softmax makes shares of it. The padding gets none.",
+        "encoder.layers.0.self_attention.weights",
+        [1, 0, 0, 1],
+      ],
+      [
+        "encoder",
+        "What was found is added",
+        "The shares mix the values, and the mixture is added to the word: nothing is replaced.",
+        "encoder.layers.0.self_attention_residual.added",
+        [1, 0, 0],
+      ],
+      [
+        "memory",
+        "The memory",
+        "After the feed-forward network and a last norm the encoder hands over as many numbers as it was given.",
+        "memory",
+        [1, 0, 0],
+      ],
+      [
+        "cross",
+        "The decoder asks the source",
+        "Its queries come from the target so far, keys and values from the memory.",
+        "decoder.layers.0.cross_attention.weights",
+        [1, 0, 1, 0],
+      ],
+      [
+        "prediction",
+        "One score for each word",
+        "Softmax turns the logits into probabilities; the arrow marks the word that is right.",
+        "logits",
+        [1, 0, 3],
+      ],
+      [
+        "learning",
+        "Learning",
+        "The loss says how surprised the model was. Press Learn: each weight moves against its own gradient, and nothing else happens.",
+        "cross_entropy.loss",
+        [],
+      ],
+    ],
+  },
+  {
+    by: "rotary.turned",
+    lead: "A whole language model, small enough to touch. It should say which word follows: drag a number, and all that depends on it follows.",
+    // Of dog at place 0 nothing is turned, of fish at place 1 everything.
+    first: ["rotary.turned", [1, 0, 1, 0]],
+    tour: [
+      [
+        "text",
+        "Words become numbers",
+        "There is one text and one table. Drag one of dog's numbers: it moves what goes in, and at the end the score of dog as well.",
+        "embedding.weight",
+        [2, 0],
+      ],
+      [
+        "looking-back",
+        "A place is a turn",
+        "Nothing is added to a word: the query and the key of fish are turned by 1 radian, those of dog, at place 0, by none.",
+        "rotary.turned",
+        [1, 0, 1, 0],
+      ],
+      [
+        "looking-back",
+        "Two heads ask, one is asked",
+        "Both heads score the same keys, each with queries of its own. Drag this number of dog's key, and what fish gives it moves in both.",
+        "layers.0.self_attention.key_heads",
+        [1, 0, 0, 0],
+      ],
+      [
+        "mask",
+        "Nobody sees the future",
+        "The framed cell hides fish from dog. Press it, and dog gives part of its weight to the very word that it should say.",
+        "mask",
+        [1, 0, 0, 1],
+      ],
+      [
+        "looking-back",
+        "Words look back",
+        "A query times a key is a score; softmax makes shares of those that the mask left. Nothing else tells fish of dog.",
+        "layers.0.self_attention.weights",
+        [1, 0, 1, 0],
+      ],
+      [
+        "output",
+        "One stack, no memory",
+        "What was found is added, then what the gated network makes of it; a last norm closes the stack. No other text is asked.",
+        "decoder_output",
+        [1, 0, 0],
+      ],
+      [
+        "prediction",
+        "The table once more",
+        "A word scores as well as its row of the table matches. The row of <pad> is zeros, and so is its score, whatever you drag elsewhere.",
+        "logits",
+        [1, 0, 3],
+      ],
+      [
+        "learning",
+        "Learning",
+        "One word is asked for here: what follows dog. Press Learn; of a longer text every word asks for the next one, all at once.",
+        "cross_entropy.loss",
+        [],
+      ],
+    ],
+  },
 ];
+const model = () => MODELS.find(({ by }) => has(by) && has("cross_entropy.loss"));
+const tour = () => model()?.tour ?? [];
 
 const tourTo = (number) => {
   for (const part of document.querySelectorAll("section.lit")) part.classList.remove("lit");
-  stop = number >= 0 && number < TOUR.length ? number : -1;
+  const stops = tour();
+  stop = number >= 0 && number < stops.length ? number : -1;
   byId("tour").hidden = stop < 0;
   if (stop >= 0) {
-    const [part, title, sentence, name, index] = TOUR[stop];
-    byId("tour-where").textContent = `${stop + 1} of ${TOUR.length}: ${title}.`;
+    const [part, title, sentence, name, index] = stops[stop];
+    byId("tour-where").textContent = `${stop + 1} of ${stops.length}: ${title}.`;
     byId("tour-text").textContent = sentence;
     byId("tour-back").disabled = stop === 0;
-    byId("tour-next").textContent = stop === TOUR.length - 1 ? "The end" : "Next";
+    byId("tour-next").textContent = stop === stops.length - 1 ? "The end" : "Next";
     if (has(name)) {
       chosen = at(name, ...index);
       trail = [];
@@ -1354,6 +1440,10 @@ byId("tour-close").addEventListener("click", () => tourTo(-1));
 // --- start ---
 
 const build = () => {
+  const lead = data.lead ?? model()?.lead;
+  byId("lead").hidden = !lead;
+  byId("lead").textContent = lead ?? "";
+  byId("tour-open").hidden = Boolean(data.panels) || !model();
   drawn.words = [];
   within("walk", walk);
   showTensors();
@@ -1381,14 +1471,10 @@ const shadow = () => {
   }).observe(document.body);
 };
 
-// What is explained when nothing was chosen yet: a word's number and its position's.
-const FIRST = ["positional_encoding.encoded", [1, 0, 1]];
-
 const firstPlace = () => {
-  const tensor = state.engine.byName.get(FIRST[0]);
-  return tensor && FIRST[1].every((i, axis) => i < tensor.shape[axis])
-    ? at(FIRST[0], ...FIRST[1])
-    : -1;
+  const [name, index] = model()?.first ?? [];
+  const tensor = state.engine.byName.get(name);
+  return tensor && index.every((i, axis) => i < tensor.shape[axis]) ? at(name, ...index) : -1;
 };
 
 const open = () => {
@@ -1404,8 +1490,8 @@ const open = () => {
   byId("runs").value = state.number;
   byId("with").value = state.with;
   build();
-  const tour = Number(new URLSearchParams(location.hash.slice(1)).get("tour") ?? -1);
-  if (tour >= 0 && tour < TOUR.length && !data.panels) tourTo(tour);
+  const stopped = Number(new URLSearchParams(location.hash.slice(1)).get("tour") ?? -1);
+  if (stopped >= 0 && stopped < tour().length && !data.panels) tourTo(stopped);
 };
 
 data.runs.forEach((run, number) =>
@@ -1418,6 +1504,7 @@ data.runs.forEach((run, number) =>
 for (const id of ["runs", "with"]) byId(id).parentElement.hidden = data.runs.length < 2;
 byId("runs").addEventListener("change", () => {
   learning = false;
+  const before = model();
   const name = chosen >= 0 ? tensorOf(chosen).name : "";
   const index = chosen >= 0 ? state.engine.index(chosen) : [];
   state.choose(Number(byId("runs").value));
@@ -1433,19 +1520,20 @@ byId("runs").addEventListener("change", () => {
       : "",
   );
   build();
+  if (stop >= 0 && model() !== before) {
+    tourTo(-1); // the other model has a tour of its own
+    byId("runs").focus();
+  }
   settle();
 });
 byId("with").addEventListener("change", () => {
   state.compare(Number(byId("with").value));
   settle();
 });
-byId("tour-open").hidden = !["memory", "logits", "cross_entropy.loss"].every(has);
 if (data.panels) {
   document.body.classList.add("part");
   document.querySelector("h1").textContent = data.title;
-  byId("lead").textContent = data.lead;
-  byId("tour-open").hidden = true;
-} else if (!byId("tour-open").hidden) byId("lead").hidden = false;
+}
 shadow();
 open();
 window.addEventListener("hashchange", open);

@@ -208,7 +208,8 @@ class Program:
         if axis in ("query", "key") and axis not in self.labels:
             side = "src" if block.name.startswith(("encoder", "src")) else "tgt"
             role = "src" if axis == "key" and "cross_attention" in block.name else side
-            role = "seq" if "ids" in named else role  # a model without a source
+        if role in ("src", "tgt") and "ids" in named:
+            role = "seq"  # a model without a source
         holder = "ids" if role == "seq" else role
         ids = named.get(holder)
         if (

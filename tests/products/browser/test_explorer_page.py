@@ -21,6 +21,7 @@ from twelve_lab.cli import main
 from twelve_lab.explorer import page, write_explorer
 from twelve_lab.show.format import format_number
 
+SISTER, LAYER = "decoder-only", "layers.0.self_attention"
 CHANGES, CLICKS = 50, 60
 DIALS = "#words input.n, #target input.n"
 # Every number and its gradient, as base64 of their 64 bits: playwright takes its time for a list.
@@ -510,8 +511,10 @@ def test_a_broken_address_is_told_and_the_rest_is_shown(walk, tab):
     assert tab.evaluate("[twelve.get('src', [0, 0]), twelve.get('memory', [0, 0, 0])]") == [0, 1]
 
 
-def test_the_tour_has_eight_stops(walk, tab):
-    opened(tab, walk)
+@pytest.mark.parametrize("title", [FIRST, SISTER])
+def test_the_tour_has_eight_stops(walk, tab, title):
+    run = f"#run={TITLES.index(title)}"
+    opened(tab, walk, run)
     tab.locator("#tour-open").click()
     seen = []
     for number in range(1, 9):
@@ -526,12 +529,31 @@ def test_the_tour_has_eight_stops(walk, tab):
             until(tab, "location.hash.includes('tour=3')")
         tab.keyboard.press("Enter")  # the focus is on Next
     assert len(set(seen)) == 8 and tab.locator("#tour").is_hidden()
-    opened(tab, walk, "#run=0&tour=3")
+    opened(tab, walk, f"{run}&tour=3")
     assert tab.locator("#tour-where").inner_text() == seen[3][0]
     tab.locator("#tour-back").click()
     assert tab.locator("#tour-where").inner_text() == seen[2][0]
     tab.keyboard.press("Escape")
     assert tab.locator("#tour").is_hidden() and tab.locator("section.lit").count() == 0
+
+
+def test_the_tour_of_the_sister_lets_a_word_see_the_future(walk, tab):
+    opened(tab, walk, f"#run={TITLES.index(SISTER)}&tour=3")
+    assert "which word follows" in tab.locator("#lead").inner_text()
+    assert tab.locator("#name").inner_text() == "mask, query dog, key fish"
+    assert tab.locator("#mask caption").all_inner_texts() == ["batch 0", "batch 1"]
+    tab.locator("#mask [aria-current]").click()
+    here = Run(SISTER)
+    here.changed["mask", 5] = 1
+    wanted = here.numbers()
+    assert differences(SISTER, *numbers(tab, SISTER), wanted) == []
+    dog = wanted[f"{LAYER}.weights"][0][1, :, 0].flatten().tolist()
+    shown = tab.locator("#looking-back table").nth(1).locator("tbody tr").nth(0).locator(".n")
+    assert shown.all_inner_texts() == [f"{weight:.2f}" for weight in dog]
+    # A tour belongs to its model.
+    tab.select_option("#runs", FIRST)
+    assert tab.locator("#tour").is_hidden() and tab.locator("#tour-open").is_visible()
+    assert "each sentence backwards" in tab.locator("#lead").inner_text()
 
 
 def test_two_configurations_stand_side_by_side(walk, tab):
@@ -558,8 +580,8 @@ def test_two_configurations_stand_side_by_side(walk, tab):
 def test_a_change_goes_along_through_every_configuration(walk, tab, unchecked):
     opened(tab, walk)
     tab.evaluate("twelve.set('src_embedding.weight', [2, 1], 1.5)")
-    *others, sister = TITLES
-    for title in (*reversed(others), sister):  # which has no such table, and loses the change
+    # Backwards, the sister last: she has no such table, and loses the change.
+    for title in sorted(reversed(TITLES), key=SISTER.__eq__):
         tab.select_option("#runs", title)
         here = Run(title)
         here.changed["src_embedding.weight", 7] = 1.5
@@ -654,7 +676,8 @@ def test_the_page_of_a_model_of_my_own(tmp_path, tab):
     with Trace(table) as trace:
         table(ids)
     opened(tab, trace.explorer(tmp_path / "own.html", {"seq": [["<b>a</b>", "c"]]}))
-    assert tab.locator("#learn").count() == 0 and tab.locator("#tour-open").is_hidden()
+    assert tab.locator("#learn").count() == 0
+    assert tab.locator("#tour-open").is_hidden() and tab.locator("#lead").is_hidden()
     assert math.isnan(loss(tab))
     shown = [format_number(x) for x in table(ids).flatten().tolist()]
     cells = tab.locator("#cells button.n")
