@@ -414,7 +414,7 @@ def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> Non
     os.chdir(copy)
     # The tests need one plugin, and reading them all takes longer than most of the tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    options = ["-x", "-q", "-m", "not slow", "-p", "jaxtyping._pytest_plugin"]
+    options = ["-x", "-q", "-m", "not slow and not weekly", "-p", "jaxtyping._pytest_plugin"]
     # Two mutants may be files of one size within one second: compiled code would pass for new.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
