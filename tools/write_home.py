@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve import causal_mask, sinusoid
+from twelve import GroupedQueryAttention, RotaryEncoding, causal_mask, sinusoid
 from twelve.generation import greedy_decode
 from twelve.same_as_pytorch import to_torch
 from twelve.training import cross_entropy
-from twelve_lab import example
+from twelve_lab import Trace, example
 from twelve_lab.course import Step
 from twelve_lab.show.palette import axis_style
 
@@ -364,6 +364,71 @@ def _same_as_pytorch() -> Picture:
     drawn = _cells(mine, 6, 4, 26, 26) + _cells(theirs, 116, 4, 26, 26) + _word(100, 43, "=")
     drawn += _word(45, 98, "twelve") + _word(155, 98, "torch.nn")
     return "The nine weights of a matrix, the same nine in torch.nn.", drawn
+
+
+@_of
+def _rotary_positions() -> Picture:
+    model = example.model(num_heads=2).requires_grad_(False)
+    attention, rows = model.encoder.layers[0].self_attention, model.src_embedding.weight
+    query, key = attention.w_q(rows[3])[:2], attention.w_k(rows[2])[:2]  # of head 0
+    # At place 0, at 1, and on the way there.
+    places = RotaryEncoding(2, max_len=2)(query.expand(1, 1, 2, 2))[0, 0]
+    share = torch.linspace(0, 1, 9).unsqueeze(1)
+    way = places[0] + share * (places[1] - places[0])
+    way *= 0.8 * query.norm() / way.norm(dim=1, keepdim=True)
+
+    def at(arrow: Tensor) -> tuple[float, float]:
+        return 160 + 66 * arrow[0].item(), 48 - 66 * arrow[1].item()
+
+    drawn = _line(*map(at, way), style="stroke:var(--orange)")
+    for arrow, name, style in (
+        (places[0], "fish at 0", "stroke-dasharray:4 3"),
+        (places[1], "fish at 1", "stroke:var(--orange);stroke-width:3"),
+        (key, "dog at 0", "stroke:var(--blue);stroke-width:3"),
+    ):
+        x, y = at(arrow)
+        drawn += _line((160, 48), (x, y), style=style) + _word(x - 8, y, name, "end")
+        drawn += f'<circle cx="{x:.4g}" cy="{y:.4g}" r="4"/>'
+    before, after = (places @ key).tolist()
+    told = f"their match was {before:.2f} and is {after:.2f}"
+    return f"The arrow of fish is turned towards that of dog: {told}.", drawn
+
+
+@_of
+def _grouped_query_attention() -> Picture:
+    two = example.model(num_heads=2).encoder.layers[0].self_attention
+    further = torch.tensor([[1, 0, 0.5], [0.5, -0.5, 1], [0, 1, -0.5], [-1, 0.5, 0]])  # as in 17
+    layer = GroupedQueryAttention(3, 4, 2, d_k=2, rotary=RotaryEncoding(2)).requires_grad_(False)
+    layer.w_q.weight[:] = torch.cat([two.w_q.weight, further])
+    layer.w_k.weight[:] = two.w_k.weight
+    with Trace(layer) as run:
+        layer(torch.tensor([example.embedding_rows[2:]]))
+    asks, kept = (run[name].value[0] for name in ("rotary.turned", "rotary#2.turned"))
+    drawn = _word(100, 10, f"{len(asks)} heads ask")
+    for head, query in enumerate(asks[:, 1]):
+        x, shared = 4 + 50 * head, 50 + 100 * (head * len(kept) // len(asks))
+        drawn += _cells(query, x, 22, 21, 20)
+        drawn += _line((x + 21, 42), (shared, 62), style="stroke:var(--green);stroke-width:3")
+    for head, keys in enumerate(kept):
+        drawn += _cells(keys, 29 + 100 * head, 62, 21, 13)
+    drawn += _word(100, 102, f"{len(kept)} are kept")
+    return (
+        f"{len(asks)} heads ask, and {len(kept)} heads of keys are kept; neighbours share.",
+        drawn,
+    )
+
+
+@_of
+def _decoder_only() -> Picture:
+    run, heard = example.trace(decoder_only=True, on="cpu"), example.words["seq"][1]
+    said = example.vocabulary[run["logits"].value[1, -1].argmax()]
+    drawn = _cells(run["embedded"].value[1], 2, 18, 10, 22) + _arrow((34, 40), (44, 40))
+    drawn += _box(46, 3, 108, 88, kind="frame")
+    drawn += _box(51, 9, 98, 32, "attention") + _box(51, 53, 98, 32, "SwiGLU")
+    drawn += _arrow((100, 41), (100, 53)) + _arrow((154, 69), (164, 69)) + _word(182, 69, said)
+    # What it says is the next word that it reads.
+    drawn += _arrow((182, 80), (182, 102), (17, 102), (17, 86)) + _box(2, 62, 30, 22, kind="spot")
+    return f"One stack reads {' '.join(heard)}, says {said}, and reads that as well.", drawn
 
 
 @_of

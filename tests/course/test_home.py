@@ -1,5 +1,6 @@
 """The cards of the lessons on the book's home page, and their pictures."""
 
+import cmath
 import re
 from xml.etree import ElementTree
 
@@ -40,6 +41,32 @@ def test_the_words_of_00_are_those_with_the_highest_scores(drawn):
     assert texts(drawn["start_here"]) == [example.vocabulary[id] for id in best]
     lit = [rect for rect in drawn["start_here"].iter("rect") if rect.get("class") == "lit"]
     assert [(float(rect.get("x")) - 85) / 18 for rect in lit] == best
+
+
+def test_the_arrow_of_16_is_turned_by_a_radian_and_keeps_its_length(drawn):
+    ends = [
+        complex(float(dot.get("cx")) - 160, 48 - float(dot.get("cy")))
+        for dot in drawn["rotary_positions"].iter("circle")
+    ]
+    assert texts(drawn["rotary_positions"]) == ["fish at 0", "fish at 1", "dog at 0"]
+    assert ends[0] == pytest.approx(66 * complex(-0.5, 0.55), abs=0.01)
+    assert ends[1] / ends[0] == pytest.approx(cmath.exp(1j), abs=0.001)
+    assert ends[2] == pytest.approx(66 * complex(-0.75, -0.8), abs=0.01)
+
+
+def test_the_heads_of_17_lead_to_the_head_that_they_share(drawn):
+    lines = drawn["grouped_query_attention"].iter("path")
+    ends = [float(re.search(r"L(\S+) 62", line.get("d"))[1]) for line in lines]
+    assert ends == [50, 50, 150, 150]
+    fills = [rect.get("class") for rect in drawn["grouped_query_attention"].iter("rect")]
+    # Of the query of fish in head 0, of which both numbers are below zero, and in head 1.
+    assert fills[:4] == ["down", "down", "up", "up"] and len(fills) == 4 * 2 + 2 * 4
+
+
+def test_the_stack_of_18_reads_what_it_says(drawn):
+    logits = example.trace(decoder_only=True, on="cpu")["logits"].value[1, -1]
+    said = example.vocabulary[logits.argmax()]
+    assert texts(drawn["decoder_only"]) == ["attention", "SwiGLU", said]
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
