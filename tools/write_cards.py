@@ -250,8 +250,8 @@ CARDS = {
         "words, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
     ),
     "prompt_logits": Card(
-        "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each word of a prompt\n"
-        "words = torch.tensor([[True, True, True]])\n"
+        "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each position of a prompt\n"
+        "words = torch.tensor([[True, True, False]])  # two words, then padding\n"
     ),
     "top_p": Card("probabilities, p = torch.tensor([[0.1, 0.5, 0.4]]), 0.6\n"),
 }

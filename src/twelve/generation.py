@@ -164,8 +164,8 @@ def greedy_decode(
 
     Raises:
         ValueError: If src is empty, an id lies outside the vocabulary, max_len leaves no room or
-            is above the model's table of positions, the model is in training mode, or a start is
-            missing or given beside a prompt.
+            is above the model's table of positions, the model is in training mode, a start is
+            missing or given beside a prompt, or a prompt ends in padding.
         FloatingPointError: If the model gives NaN.
 
     Source:
@@ -308,6 +308,11 @@ def _read_prompt(
     (batch, length), caches = prompt.shape, model.new_caches(len(prompt), max_len)
     if mask is not None:
         check_mask("LanguageModel", mask, (batch, 1, 1, length), four_axes=True)
+        ends = mask[:, 0, 0, -1]
+        if not ends.all():
+            rows = (~ends).nonzero().flatten().tolist()
+            found = f"src_mask hides the last position of prompts {rows}"
+            raise ValueError(f"LanguageModel: {found}, which no word follows: pad on the left")
         # Every word that will be written may be looked at.
         mask = F.pad(mask.expand(-1, -1, -1, length), (0, max_len - length), value=True)
 

@@ -102,6 +102,7 @@ NAMED = {
     "only_look_to_the_left": "left-padding-seen",
     "pads_do_not_ask": "mask-query-axis",
     "first_position_predicts": "prompt-first-logit",
+    "take_the_newest": "prompt-padded-right",
     "nucleus_without_the_crossing_token": "top-p-one-short",
     "nucleus_in_sorted_order": "top-p-by-rank",
     "head_with_frozen_table": "table-untied",

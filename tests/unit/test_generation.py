@@ -569,6 +569,14 @@ def test_bad_prompts_are_refused(keywords, message):
         greedy_decode(companion.language_model(), companion.text, **{"max_len": 9} | keywords)
 
 
+@pytest.mark.parametrize("drawn", EITHER)
+def test_a_prompt_that_ends_in_padding_is_refused(drawn):
+    decode = partial(sample, seed=0) if drawn else greedy_decode
+    said = r"LanguageModel: src_mask hides the last position of prompts \[0\], .*: pad on the left"
+    with pytest.raises(ValueError, match=said):
+        decode(companion.language_model(), companion.src, src_mask=PROMPTS.flip(3), max_len=9)
+
+
 def test_a_prompt_is_refused_by_a_model_in_training():
     with pytest.raises(ValueError, match=r"greedy_decode: .* in training mode"):
         greedy_decode(companion.language_model().train(), companion.text, max_len=9)

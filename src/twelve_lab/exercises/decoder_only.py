@@ -24,6 +24,7 @@ from twelve_lab.exercises.numbers import seeded
 
 # The lines of the package that the mistakes change.
 _READ = "logits = read(new)[:, -1]\n"
+_ENDS = "if not ends.all():\n"
 _KEYS = "key_mask=None if mask is None else mask[..., :so_far]"
 _BEFORE = "best.values.cumsum(-1) - best.values >= top_p"
 
@@ -246,10 +247,14 @@ mistake(
     hidden_in={"one word"},
     plant=Plant("generation", _READ, "logits = read(new)[:, 0]\n"),
 )
-misconception(
+mistake(
     prompt_logits,
-    "You took the last position: where padding stands behind a prompt, that is no word of it.",
-    by=lambda logits, words: logits[:, -1],
+    "prompt-padded-right",
+    "You took the last position, and where padding stands behind a prompt that is no word of it: "
+    "take the last word, or pad in front, where the two are one.",
+    line=("logits[torch.arange(len(logits)), last]", "logits[:, -1]"),
+    hidden_in={"padded on the left", "one word"},
+    plant=Plant("generation", _ENDS, "if not ends.any():\n"),
 )
 misconception(
     prompt_logits,
