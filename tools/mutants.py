@@ -1,12 +1,12 @@
-"""Plants mutations in copies of the package, and sees which unit test notices each first.
+"""Plants mutations in copies of the package, and sees which unit test notices each.
 
 Usage: python -m tools.mutants [ID ...]
        python -m tools.mutants --random N [--seed S] [FILE or FOLDER ...]
 
-The first plants the classic mistakes, runs the tests of their file, and writes docs/mistakes.md
-where no id is given. The second plants N random mutations of tools/mutations.py in src, or in the
-files and folders named, and runs the tests that import what was changed, the nearest first. Both
-fail where one goes unnoticed, or where nothing can be planted.
+The first plants the classic mistakes, runs the test that docs/mistakes.md names, then those of the
+file, and writes that page where no id is given. The second plants N random mutations of
+tools/mutations.py in src, or in the files and folders named, and runs the tests that import what
+was changed, the nearest first. Both fail where one goes unnoticed, or where nothing can be planted.
 
 Two run at a time, each in a fork of a process that has loaded torch and nothing of ours. mutmut
 keeps all mutants of a function in one file behind a dispatcher, whose lines a trace would then
@@ -16,6 +16,7 @@ record; cosmic-ray starts Python for each, and loading torch takes longer than m
 import argparse
 import ast
 import contextlib
+import gc
 import io
 import multiprocessing
 import os
@@ -99,13 +100,19 @@ def page(mistakes: list["Mistake"], noticed: dict[str, Run]) -> str:
         "# The classic mistakes\n\n"
         "Right shape, wrong numbers: each of these runs, or runs until all sizes differ. "
         "`twelve_lab.check` holds each of them once, beside the right answer. `make mutants` "
-        "plants them in a copy of the package one after the other, runs the tests of the file, "
-        "and writes this page. The last column says what the test saw: other numbers, axes that "
-        "do not fit an annotation, or an error.\n\n"
+        "plants them in a copy of the package one after the other, runs the test that noticed it "
+        "last time, else those of the file, and writes this page. The last column says what the "
+        "test saw: other numbers, axes that do not fit an annotation, or an error.\n\n"
         f"**{len(noticed)} of {len(mistakes)} are noticed.**\n\n"
-        "| id | what was done, and what to do instead | taught in | planted in | first test that "
+        "| id | what was done, and what to do instead | taught in | planted in | test that "
         "notices | by |\n|---|---|---|---|---|---|\n" + "".join(rows)
     )
+
+
+def by_name(text: str) -> dict[str, Run]:
+    """Read the page again: the run in which a test failed, by the id of the mistake."""
+    rows = re.findall(r"^\| `([a-z_-]+)` \|.* \| `(.+)` \| (\w+) \|$", text, re.MULTILINE)
+    return {id: Run(test.replace("\\|", "|"), how) for id, test, how in rows}
 
 
 def plant_classics(ids: list[str]) -> list[str]:
@@ -122,13 +129,14 @@ def plant_classics(ids: list[str]) -> list[str]:
     unknown = [id for id in ids if id not in MISTAKES]
     if unknown:
         raise SystemExit(f"no mistake is called {', '.join(unknown)}")
-    jobs, wrong, noticed = {}, [], {}
+    jobs, wrong, noticed, known = {}, [], {}, by_name(PAGE.read_text(encoding="utf-8"))
     for id in ids or MISTAKES:
         plant = MISTAKES[id].plant
         path = Path("src/twelve", f"{plant.module}.py")
         try:
             text = replaced(ROOT / path, plant.old, plant.new)
-            jobs[id] = Job(path, text, [[f"tests/unit/test_{plant.module}.py"]])
+            tests = [known[id].failed] if id in known else []
+            jobs[id] = Job(path, text, [tests, [f"tests/unit/test_{plant.module}.py"]])
         except ValueError as error:
             wrong.append(f"{id} cannot be planted: {error}")
     for id, run in notice_all(jobs):
@@ -268,19 +276,23 @@ def notice_all(jobs: dict[Any, Job]) -> Iterator[tuple[Any, Run]]:
         jobs: What to write into which file, and the tests to run, by any key.
 
     Raises:
-        SystemExit: If a test fails anyway: it would notice everything.
+        SystemExit: If a test that noticed one fails without it too.
     """
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_A_TIME) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(AT_A_TIME):
             copies.put(_copy(Path(folder, str(number))))
-        tests = sorted({test for job in jobs.values() for each in job.rounds for test in each})
+        noticed = set()
+        for key, run in zip(jobs, pool.map(lambda job: _notice(copies, job), jobs.values()),
+                            strict=True):  # fmt: skip
+            noticed.add(run.failed)
+            yield key, run
+        tests = sorted(noticed - {None})
         # Of no test at all pytest would run every one.
         halves = filter(None, (tests[0::2], tests[1::2]))
         for run in pool.map(lambda at: _run(Path(folder, "0"), at), halves):
-            if run.end not in (PASSED, NO_TESTS):
+            if run.end != PASSED:
                 raise SystemExit(f"without any mutation: {run.failed} {run.end}")
-        yield from zip(jobs, pool.map(lambda job: _notice(copies, job), jobs.values()), strict=True)
 
 
 def main() -> int:
@@ -340,7 +352,7 @@ def _notice(copies: SimpleQueue[Path], job: Job) -> Run:
     before, seconds, run = file.read_text(encoding="utf-8"), 0.0, Run(None, NO_TESTS)
     file.write_text(job.text, encoding="utf-8")
     try:
-        for tests in job.rounds:
+        for tests in filter(None, job.rounds):
             run = _run(copy, tests)
             seconds += run.seconds
             if run.end not in (PASSED, NO_TESTS):
@@ -411,6 +423,8 @@ class _First:
 def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> None:
     import pytest
 
+    # What was loaded beforehand stays: to look through it for garbage takes as long as the tests.
+    gc.freeze()
     os.chdir(copy)
     # The tests need one plugin, and reading them all takes longer than most of the tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -424,7 +438,9 @@ def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> Non
     first, quiet = _First(limit), io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         code = pytest.main([*options, "-p", "no:cacheprovider", *tests], plugins=[first])
-    ends = {pytest.ExitCode.OK: PASSED, pytest.ExitCode.NO_TESTS_COLLECTED: NO_TESTS}
+    codes = pytest.ExitCode
+    # To name a test that is gone is wrong usage.
+    ends = {codes.OK: PASSED, codes.NO_TESTS_COLLECTED: NO_TESTS, codes.USAGE_ERROR: NO_TESTS}
     end = first.end if first.end != PASSED else ends.get(code, f"pytest ended with {code!r}")
     answer.send(Run(first.failed, end, time.process_time()))
 

@@ -1,13 +1,12 @@
 """Mutations of the package: the classic mistakes, those drawn at random, and who notices them."""
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
 
 from tools import mutants
-from tools.mutants import ROOT, Job, Run, draw, notice_all, page, replaced, rounds
+from tools.mutants import ROOT, Job, Run, by_name, draw, notice_all, page, replaced, rounds
 from tools.mutations import is_another, mutations
 from twelve_lab.check import MISTAKES
 
@@ -146,7 +145,8 @@ def project(tmp_path, monkeypatch):
 
 
 def test_what_no_test_notices_is_told_from_what_fails_hangs_or_cannot_be_read(project):
-    path, tests = Path("src/one.py"), [["tests/unit/test_one.py"]]
+    path, gone = Path("src/one.py"), "tests/unit/test_one.py::test_it_was_called"
+    tests = [[], [gone], ["tests/unit/test_one.py"]]
     text = (project / path).read_text(encoding="utf-8")
     changes = {
         "noticed": ("* 2", "* 3"), "unnoticed": ("x * 2", "x * (2 if x < 9 else 3)"),
@@ -206,6 +206,17 @@ def test_a_name_that_is_unknown_is_said():
 # The classic mistakes.
 
 
+def test_the_test_that_noticed_a_mistake_last_time_is_asked_first(monkeypatch, tmp_path, capsys):
+    asked, (known, other) = {}, [*MISTAKES][:2]
+    monkeypatch.setattr(mutants, "notice_all", lambda jobs: asked.update(jobs) or [])
+    (tmp_path / "page.md").write_text(page([MISTAKES[known]], {known: Run("a::b[c|d]", "numbers")}))
+    monkeypatch.setattr(mutants, "PAGE", tmp_path / "page.md")
+    mutants.plant_classics([known, other])
+    first, *rest = asked[known].rounds
+    assert first == ["a::b[c|d]"] and asked[other].rounds[0] == []
+    assert rest == [[f"tests/unit/test_{MISTAKES[known].plant.module}.py"]]
+
+
 @pytest.mark.parametrize("id", MISTAKES)
 def test_what_is_replaced_stands_once_in_its_file_and_leaves_python(id):
     plant = MISTAKES[id].plant
@@ -215,8 +226,7 @@ def test_what_is_replaced_stands_once_in_its_file_and_leaves_python(id):
 
 def test_the_page_holds_every_mistake_and_a_test_that_notices_it():
     text = mutants.PAGE.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z_-]+)` \|.* \| `(.+)` \| (\w+) \|$", text, re.MULTILINE)
-    noticed = {id: Run(test.replace("\\|", "|"), how) for id, test, how in rows}
+    noticed = by_name(text)
     assert text == page(list(MISTAKES.values()), noticed)
     assert set(noticed) == set(MISTAKES)
     for run in noticed.values():
