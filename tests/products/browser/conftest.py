@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from playwright.sync_api import Page
 
 from tools import browser as real
 
@@ -75,28 +77,68 @@ def serve():
         server.server_close()
 
 
+class Window(NamedTuple):
+    """A tab, and all that failed in it or was asked from another machine."""
+
+    tab: Page
+    wrong: list[str]
+
+
 @contextmanager
-def watched(browser) -> Iterator:
-    """Open an empty tab; afterwards nothing may have failed or been asked from another machine."""
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
-    tab = context.new_page()
-    complaints, outside = [], []
-    tab.on("console", lambda message: complaints.append(message.text)
+def opened_window(browser) -> Iterator[Window]:
+    """Open a tab that shares nothing with any other."""
+    context = browser.new_context()
+    tab, wrong = context.new_page(), []
+    tab.on("console", lambda message: wrong.append(message.text)
            if message.type in ("warning", "error") else None)  # fmt: skip
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
     # Whoever leaves a page aborts what it was still loading.
-    tab.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}")
+    tab.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}")
            if request.failure != "net::ERR_ABORTED" else None)  # fmt: skip
-    tab.on("request", lambda request: outside.append(request.url)
+    tab.on("request", lambda request: wrong.append(f"asked: {request.url}")
            if not request.url.startswith(("http://127.0.0.1:", "file://", "data:", "blob:"))
            else None)  # fmt: skip
-    yield tab
+    yield Window(tab, wrong)
     context.close()
-    assert complaints == []
-    assert outside == []
+
+
+@contextmanager
+def watched(window: Window) -> Iterator[Page]:
+    """Make a tab as a new one is; afterwards nothing may have gone wrong in it."""
+    tab, wrong = window
+    tab.goto("about:blank")
+    tab.mouse.move(0, 0)
+    tab.set_viewport_size({"width": 1280, "height": 720})
+    tab.emulate_media(media="null", color_scheme="light", reduced_motion="no-preference")
+    wrong.clear()
+    yield tab
+    if tab.url.startswith(("http:", "file:")):
+        tab.evaluate("localStorage.clear(), sessionStorage.clear()")
+    assert wrong == []
+
+
+@pytest.fixture(scope="session")
+def window(browser):
+    """One for many tests: to open another takes longer than most of them."""
+    with opened_window(browser) as window:
+        yield window
+
+
+@pytest.fixture(scope="session")
+def second_window(browser):
+    """One for the pages that stay open while several tests look at them."""
+    with opened_window(browser) as window:
+        yield window
 
 
 @pytest.fixture
-def tab(browser):
-    with watched(browser) as tab:
+def tab(window):
+    with watched(window) as tab:
+        yield tab
+
+
+@pytest.fixture
+def fresh_tab(browser):
+    """A tab of its own, for what would stay with the tab."""
+    with opened_window(browser) as window, watched(window) as tab:
         yield tab

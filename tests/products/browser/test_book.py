@@ -77,9 +77,9 @@ def site(serve):
 
 
 @pytest.fixture(scope="module")
-def shown(request, browser, site):
+def shown(request, second_window, site):
     """A page in the light, opened once for all that is asked of it."""
-    with watched(browser) as tab:
+    with watched(second_window) as tab:
         opened(tab, f"{site}/{request.param}")
         yield tab
 

@@ -88,7 +88,8 @@ def test_marks_that_cannot_be_read_are_no_marks(tab, site, text):
     assert ticked(tab) == [] and tab.locator(".reading button").count() == 1
 
 
-def test_where_nothing_can_be_kept_nothing_is_offered_and_nothing_fails(tab, book):
+def test_where_nothing_can_be_kept_nothing_is_offered_and_nothing_fails(fresh_tab, book):
+    tab = fresh_tab
     tab.add_init_script(REFUSE)
     for page in ("index.html", PAGES[2]):
         tab.goto(f"{book}/{page}")

@@ -124,9 +124,9 @@ def cut() -> dict[str, Deck]:
 
 
 @pytest.fixture(scope="module")
-def printed(request, browser, address):
+def printed(request, second_window, address):
     """A deck as it is printed, opened once for all that is asked of it: its name, and the tab."""
-    with watched(browser) as tab:
+    with watched(second_window) as tab:
         opened_for_print(tab, f"{address}/{request.param}")
         yield request.param, tab
 
@@ -250,7 +250,8 @@ def test_the_last_slide_leads_to_both_neighbours(tab, address):
         assert tab.url.startswith(f"{address}/{file}")
 
 
-def test_the_speakers_view_opens_with_the_notes(tab, address):
+def test_the_speakers_view_opens_with_the_notes(fresh_tab, address):
+    tab = fresh_tab
     opened(tab, f"{address}/{FILES[4]}")
     # To a slide with equations in its notes.
     tab.evaluate(
