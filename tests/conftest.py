@@ -3,6 +3,7 @@
 Shapes are checked on every call: pyproject.toml gives the layers to jaxtyping's own plugin.
 """
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -28,11 +29,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     torch.set_num_threads(1)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the garbage collector pass over what is loaded: it would walk through all of torch."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _float64():
     """Compute in float64, so that the default tolerances mean something, and always alike."""
     torch.set_default_dtype(torch.float64)
-    torch.manual_seed(12)
+    # What torch.manual_seed does on the CPU; for other devices it would note a traceback each time.
+    torch.default_generator.manual_seed(12)
     yield
     torch.set_default_dtype(torch.float32)
 
