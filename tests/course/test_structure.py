@@ -266,11 +266,13 @@ print(min(costs), twelve.__file__, tuple(logits.shape), "twelve_lab" in sys.modu
     return [str(folder), *done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_without_the_lab_there_is_still_a_transformer(alone):
     folder, _, file, shape, lab = alone
     assert Path(file).resolve() == (Path(folder) / "twelve" / "__init__.py").resolve()
     assert (shape, lab) == ("(2, 4, 13)", "False")
 
 
+@pytest.mark.slow
 def test_importing_costs_next_to_nothing_beside_torch(alone):
     assert float(alone[1]) < 0.020

@@ -252,6 +252,7 @@ def test_a_step_is_found_by_its_number_and_by_its_stem():
         find_step("zz")
 
 
+@pytest.mark.slow
 def test_loading_the_lab_does_not_load_matplotlib():
     code = (
         "import sys, twelve_lab.show.show, twelve_lab.draw; "

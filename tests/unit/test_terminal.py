@@ -1,11 +1,13 @@
 """The first screen of `make trace`, and what a terminal can show: by hand, then laws, then ends."""
 
+import contextlib
 import io
 import os
 import re
 import struct
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -288,33 +290,38 @@ def test_the_width_is_the_one_of_the_environment(monkeypatch):
     assert Terminal.of(screen()).width == 63
 
 
-def run_trace(*words, **options):
-    environment = os.environ | {"TWELVE_DEVICE": "cpu", "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "twelve", "trace", *words]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, **options)
-
-
+@pytest.mark.slow
 def test_a_pipe_gets_80_plain_columns():
-    text = run_trace(stdout=subprocess.PIPE, encoding="utf-8").communicate()[0]
+    environment = os.environ | {"TWELVE_DEVICE": "cpu", "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-m", "twelve", "trace"]
+    text = subprocess.run(
+        command, env=environment, capture_output=True, encoding="utf-8", check=True
+    ).stdout
     assert "\033" not in text
     assert 60 < max(map(len, text.splitlines())) <= 80
 
 
-def test_a_terminal_gets_its_width_and_colours():
+def test_a_terminal_gets_its_width_and_colours(monkeypatch):
     termios, fcntl = (pytest.importorskip(name) for name in ("termios", "fcntl"))
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
-    with run_trace(stdout=theirs) as process:
-        os.close(theirs)
-        data = b""
-        try:
+    data = bytearray()
+
+    def read():
+        with contextlib.suppress(OSError):  # what Linux says where a terminal has been closed
             while part := os.read(ours, 65536):
-                data += part
-        except OSError:  # what Linux says where a terminal has been closed
-            pass
+                data.extend(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with open(theirs, "w", encoding="utf-8") as stream:
+        for name in ("stdout", "__stdout__"):  # the size is read from the second
+            monkeypatch.setattr(sys, name, stream)
+        assert main(["trace", "--device", "cpu"]) == 0
+    reader.join()
     os.close(ours)
     text = data.decode("utf-8").replace("\r", "")
-    assert process.returncode == 0
     assert "\033[1mTwelve numbers" in text and "\033[38;5;35m█" in text
     assert 40 < max(map(visible, text.splitlines())) <= 50
 
