@@ -22,6 +22,8 @@ LIST = "src/twelve_lab/course.py"
 ONE_PAGE = {"a3"}
 # Workshops that belong to no step: what several of them need.
 TOOLS = "tools_"
+# Modules that no lesson teaches yet.
+UNTAUGHT = {"src/twelve/pretrained.py"}
 
 
 def load(root: Path) -> ModuleType:
@@ -69,7 +71,7 @@ def _files(root, steps):
                 yield f"{path}: is missing, and step {step.number} has one by {LIST}"
             if (root / path).exists() and not due and path != step.workshop:
                 yield f"{path}: is there, and step {step.number} has none by {LIST}"
-    known = {path for step in steps for path in files_of(step)}
+    known = {path for step in steps for path in files_of(step)} | UNTAUGHT
     for pattern in ("src/twelve/[!_]*.py", "notebooks/*.ipynb", "notebooks/workshop/*.ipynb"):
         for path in sorted(root.glob(pattern)):
             shared = path.parent.name == "workshop" and path.stem.startswith(TOOLS)

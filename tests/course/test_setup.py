@@ -192,9 +192,12 @@ def test_every_marker_keeps_tests_out_of_a_tier():
 @pytest.mark.parametrize(
     ("pattern", "extras"),
     [
-        ("src/twelve/*.py", []),
+        ("src/twelve/*.py", ["pretrained"]),
         ("src/twelve_lab/**/*.py", ["learner", "sheet"]),
-        ("tests/**/*.py", ["learner", "sheet", "developer", "bench", "teach", "book"]),
+        (
+            "tests/**/*.py",
+            ["learner", "sheet", "developer", "bench", "teach", "book", "pretrained"],
+        ),
         ("tools/*.py", ["learner", "developer", "book"]),
         ("book/*.py", ["book"]),
         ("benchmarks/*.py", ["bench"]),
