@@ -27,13 +27,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, tuple[tuple, Callable[[]
         if file.read(4) != b"GGUF":
             raise ValueError("it is no GGUF file, which begins with the letters GGUF")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            head = _Head(data)
-            try:
-                fields, entries = head.contents()
-            except (struct.error, LookupError, UnicodeDecodeError) as error:
-                place = f"at byte {head.at} of {len(data)}"
-                raise ValueError(f"it is damaged or cut short {place}: {error}") from error
-            end = len(data)
+            head, end = _Head(data), len(data)
+            fields, entries = head.contents()
     start = head.at + -head.at % fields.get("general.alignment", 32)
     tensors = {}
     for name, (shape, kind, offset) in entries.items():

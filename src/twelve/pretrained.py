@@ -6,10 +6,10 @@ tests/unit/test_pretrained.py
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,21 +45,23 @@ NAMES = {
     "feed_forward_residual.norm": ("ffn_norm", "post_attention_layernorm"),
 }
 TURNED = ("w_q.weight", "w_k.weight", "w_q.norm.weight", "w_k.norm.weight")
-# Of a GGUF file: how words are cut before bytes are joined; kinds of words; and their numbers.
+# Where each size stands in a GGUF file and in a config.json.
+SIZES = {
+    "vocab_size": ("vocab_size", "vocab_size"),
+    "d_model": ("embedding_length", "hidden_size"),
+    "num_heads": ("attention.head_count", "num_attention_heads"),
+    "num_kv_heads": ("attention.head_count_kv", "num_key_value_heads"),
+    "d_k": ("attention.key_length", "head_dim"),
+    "d_ff": ("feed_forward_length", "intermediate_size"),
+    "num_layers": ("block_count", "num_hidden_layers"),
+    "max_len": ("context_length", "max_position_embeddings"),
+    "base": ("rope.freq_base", "rope_theta"),
+    "eps": ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+}
+BASE = 10000.0  # where a file says nothing: both formats define it so
+# In GGUF: how words are cut before bytes are joined, and the numbers of the kinds of words.
 SMOLLM = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
 USUAL, SPECIAL = 1, 3
-# Of a GGUF file and of a config.json: where each size stands.
-GGUF_SIZES = {
-    "d_model": "embedding_length", "num_heads": "attention.head_count",
-    "d_ff": "feed_forward_length", "num_layers": "block_count", "max_len": "context_length",
-    "eps": "attention.layer_norm_rms_epsilon",
-}  # fmt: skip
-CONFIG_SIZES = {
-    "vocab_size": "vocab_size", "d_model": "hidden_size", "num_heads": "num_attention_heads",
-    "d_ff": "intermediate_size", "num_layers": "num_hidden_layers",
-    "max_len": "max_position_embeddings", "eps": "rms_norm_eps",
-}  # fmt: skip
-BASE = 10000.0  # where a file says nothing: both formats define it so
 
 
 class _Found(NamedTuple):
@@ -69,7 +71,8 @@ class _Found(NamedTuple):
         sizes: Keywords of LanguageModel.
         tensors: Of each tensor, under its name in the file, its shape and what reads it.
         tokenizer: Of the library tokenizers.
-        halves: Whether a feature turns with the one d_k / 2 further on, not with its neighbour.
+        safe: Whether it is of safetensors: a feature turns with the one d_k / 2 further on, where
+            in GGUF it turns with its neighbour.
         normed: Whether queries and keys are normed.
         scaling: How the rotation is scaled.
     """
@@ -77,7 +80,7 @@ class _Found(NamedTuple):
     sizes: dict[str, Any]
     tensors: dict[str, tuple[tuple[int, ...], Callable[[], Tensor]]]
     tokenizer: Any
-    halves: bool = False
+    safe: bool = False
     normed: bool = False
     scaling: Mapping[str, Any] | None = None
 
@@ -111,7 +114,7 @@ class ScaledRotaryEncoding(RotaryEncoding):
         super().__init__(d_k, max_len=max_len, base=base)
         names = ("factor", "low_freq_factor", "high_freq_factor",
                  "original_max_position_embeddings")  # fmt: skip
-        self.scaling = {name: _number(scaling, name) for name in names}
+        self.scaling = {name: float(_due(scaling, name)) for name in names}
         check_above_zero("its rotation", **self.scaling)
         self._tabulate()
 
@@ -170,8 +173,11 @@ def load(
         found = _folder(path) if path.is_dir() else _gguf_file(path)
         model = _build(found, dtype, max_len, fused)
         _fill(model, found)
-    except ValueError as error:
-        raise ValueError(f"load: {path.name}: {error}") from error
+    except Exception as error:
+        # What a damaged file raises depends on which byte was hit.
+        said = str(error).partition("\n")[0]
+        said = said if type(error) is ValueError else f"it is damaged or cut short: {said}"
+        raise ValueError(f"load: {path.name}: {said}") from error
     return model, found.tokenizer
 
 
@@ -205,17 +211,35 @@ def _installed() -> Path:
     )
 
 
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Say what it was that a library could not read."""
+    try:
+        yield
+    except Exception as error:  # some raise no narrower one
+        said = str(error).partition("\n")[0]
+        raise ValueError(f"{what} is missing or damaged: {said}") from error
+
+
 def _due(values: Mapping[str, Any], name: str) -> Any:
     if values.get(name) is None:
         raise ValueError(f"it says nothing of {name}")
     return values[name]
 
 
-def _number(values: Mapping[str, Any], name: str) -> float:
-    value = _due(values, name)
-    if not isinstance(value, Real):
-        raise ValueError(f"its {name} must be a number, got {value!r}")
-    return float(value)
+def _known(name: str, found: object, *known: object) -> None:
+    if found not in known:
+        listed = " or ".join(str(one) for one in known)
+        raise ValueError(f"its {name} is {found}, and what is known is {listed}")
+
+
+def _sizes(said: Mapping[str, Any], safe: bool) -> dict[str, Any]:
+    get = {"num_kv_heads": Mapping.get, "d_k": Mapping.get}  # these two may follow from others
+    sizes = {ours: get.get(ours, _due)(said, names[safe]) for ours, names in SIZES.items()}
+    check_positive("its sizes", **{name: sizes[name] for name in ("d_model", "num_heads")})
+    sizes["d_k"] = sizes["d_k"] or sizes["d_model"] // sizes["num_heads"]
+    sizes["base"] = float(sizes["base"])
+    return sizes
 
 
 class _Undrawn(TorchFunctionMode):
@@ -231,11 +255,9 @@ class _Undrawn(TorchFunctionMode):
 def _build(found: _Found, dtype: torch.dtype, max_len: int | None, fused: bool) -> LanguageModel:
     """Build the model, with nothing in its weights yet."""
     sizes, count = dict(found.sizes), len(found.tensors)
-    check_positive("its sizes", **{n: sizes[n] for n in ("d_model", "num_heads", "max_len")})
     check_between("its sizes", 1, count, "the tensors there are", num_layers=sizes["num_layers"])
-    sizes["d_k"] = sizes["d_k"] or sizes["d_model"] // sizes["num_heads"]
-    if (turned := sizes.pop("turned", None) or sizes["d_k"]) != sizes["d_k"]:
-        raise ValueError(f"{turned} of {sizes['d_k']} features of a head turn, and here all do")
+    rows, words = sizes["vocab_size"], found.tokenizer.get_vocab_size()
+    check_between("its tokenizer", 1, rows, "the rows of the table", words=words)
     if max_len is not None:
         check_between("its text", 1, sizes["max_len"], "what the file says", max_len=max_len)
         sizes["max_len"] = max_len
@@ -261,7 +283,7 @@ def _build(found: _Found, dtype: torch.dtype, max_len: int | None, fused: bool) 
 @torch.no_grad()
 def _fill(model: LanguageModel, found: _Found) -> None:
     """Put every tensor in its place, one at a time."""
-    places = {_their_name(name, found.halves): name for name in model.state_dict()}
+    places = {_their_name(name, found.safe): name for name in model.state_dict()}
     here, due = found.tensors.keys(), places.keys()
     for said, names in (("it lacks", due - here), ("it has no use for", here - due)):
         if names:
@@ -276,7 +298,7 @@ def _fill(model: LanguageModel, found: _Found) -> None:
         tensor = read()
         if not tensor.float().sum().isfinite():
             raise ValueError(f"{name} holds numbers that are not finite")
-        turned = found.halves and places[name].endswith(TURNED)
+        turned = found.safe and places[name].endswith(TURNED)
         parameter.copy_(_neighbours(tensor, model.rotary.d_k) if turned else tensor)
 
 
@@ -285,26 +307,21 @@ def _neighbours(rows: Tensor, d_k: int) -> Tensor:
     return rows.unflatten(0, (-1, 2, d_k // 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _their_name(name: str, halves: bool) -> str:
+def _their_name(name: str, safe: bool) -> str:
     *before, part = name.removesuffix(".weight").split(".", 2 if name.startswith("layers.") else 0)
-    layer = f"{NAMES['layers'][halves]}.{before[1]}." if before else ""
-    return f"{layer}{NAMES[part][halves]}.weight"
+    layer = f"{NAMES['layers'][safe]}.{before[1]}." if before else ""
+    return f"{layer}{NAMES[part][safe]}.weight"
 
 
 def _gguf_file(path: Path) -> _Found:
     fields, tensors = _gguf.read(path)
-    if (kind := _due(fields, "general.architecture")) != "llama":
-        raise ValueError(f"its architecture is {kind}, and in GGUF only llama is known")
+    _known("architecture", _due(fields, "general.architecture"), "llama")
     said = {name.removeprefix("llama."): value for name, value in fields.items()}
-    if (scaling := said.get("rope.scaling.type", "none")) != "none":
-        raise ValueError(f"its rotation is scaled as {scaling}, which is not known in GGUF")
     tokenizer = _tokenizer_of(fields)
-    sizes = {ours: _due(said, name) for ours, name in GGUF_SIZES.items()} | {
-        "vocab_size": len(fields["tokenizer.ggml.tokens"]),
-        "num_kv_heads": said.get("attention.head_count_kv"),
-        "d_k": said.get("attention.key_length"), "turned": said.get("rope.dimension_count"),
-        "base": said.get("rope.freq_base", BASE), "tie_weights": "output.weight" not in tensors,
-    }  # fmt: skip
+    said |= {"vocab_size": tokenizer.get_vocab_size(), "rope.freq_base": BASE} | said
+    sizes = _sizes(said, safe=False) | {"tie_weights": "output.weight" not in tensors}
+    _known("rope.scaling.type", said.get("rope.scaling.type", "none"), "none")
+    _known("rope.dimension_count", said.get("rope.dimension_count", sizes["d_k"]), sizes["d_k"])
     return _Found(sizes, tensors, tokenizer)
 
 
@@ -312,9 +329,7 @@ def _tokenizer_of(fields: Mapping[str, Any]) -> Any:
     """Make a tokenizer that joins bytes by the file's own list of pairs."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    found = {name: fields.get(name) for name in SMOLLM}
-    if found != SMOLLM:
-        raise ValueError(f"its tokenizer is {found}, and only {SMOLLM} is known")
+    _known("tokenizer", {name: fields.get(name) for name in SMOLLM}, SMOLLM)
     words, pairs, kinds, end_id = (
         _due(fields, f"tokenizer.ggml.{name}")
         for name in ("tokens", "merges", "token_type", "eos_token_id")
@@ -323,11 +338,8 @@ def _tokenizer_of(fields: Mapping[str, Any]) -> Any:
     if not len(ids) == len(words) == len(kinds) or set(kinds) - {USUAL, SPECIAL}:
         counted = f"{len(words)} words, {len(ids)} different ones, kinds {sorted(set(kinds))}"
         raise ValueError(f"its tokenizer is damaged, or of another kind: {counted}")
-    try:
+    with _reading("its tokenizer"):
         tokenizer = Tokenizer(models.BPE(ids, [tuple(pair.split(" ")) for pair in pairs]))
-    except Exception as error:  # the library raises no narrower one
-        problem = str(error).partition("\n")[0]
-        raise ValueError(f"its tokenizer is damaged: {problem}") from error
     digits = pre_tokenizers.Digits(individual_digits=True)
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, as_bytes])
@@ -338,51 +350,36 @@ def _tokenizer_of(fields: Mapping[str, Any]) -> Any:
 
 
 def _folder(path: Path) -> _Found:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
     from tokenizers import Tokenizer
 
-    config = _json(path, "config.json")
+    config = _json(path / "config.json")
     rotation = config.get("rope_parameters") or config.get("rope_scaling") or {}
     scaling = rotation.get("rope_type", rotation.get("type", "default"))
-    for name, found, known in (
-        ("model_type", _due(config, "model_type"), ("llama", "qwen3")),
-        ("hidden_act", config.get("hidden_act", "silu"), ("silu",)),
-        ("use_sliding_window", config.get("use_sliding_window", False), (False,)),
-        ("rope_type", scaling, ("default", "llama3")),
-    ):
-        if found not in known:
-            raise ValueError(f"its {name} is {found!r}, and {known} is what is known")
-    sizes = {ours: _due(config, name) for ours, name in CONFIG_SIZES.items()} | {
-        "num_kv_heads": config.get("num_key_value_heads"), "d_k": config.get("head_dim"),
-        "base": _number({"rope_theta": BASE} | config | rotation, "rope_theta"),
-        "tie_weights": config.get("tie_word_embeddings", False),
-    }  # fmt: skip
+    _known("model_type", _due(config, "model_type"), "llama", "qwen3")
+    _known("hidden_act", config.get("hidden_act", "silu"), "silu")
+    _known("use_sliding_window", config.get("use_sliding_window", False), False)
+    _known("rope_type", scaling, "default", "llama3")
+    sizes = _sizes({"rope_theta": BASE} | config | rotation, safe=True)
+    sizes["tie_weights"] = config.get("tie_word_embeddings", False)
     tensors = {}
-    try:
-        for file in sorted(path.glob("model*.safetensors")):
-            with safe_open(file, "pt") as opened:
-                for name in opened.keys():
-                    shape = tuple(opened.get_slice(name).get_shape())
-                    tensors[name] = shape, partial(_read_safetensor, file, name)
-    except SafetensorError as error:
-        raise ValueError(f"{file.name} is damaged or cut short: {error}") from error
-    for name in list(tensors):
-        # What follows from the sizes; and a table that stands there twice.
-        twice = sizes["tie_weights"] and name == "lm_head.weight"
-        if twice or name.endswith("rotary_emb.inv_freq"):
-            del tensors[name]
-    try:
+    for file in sorted(path.glob("model*.safetensors")):
+        with _reading(file.name), safe_open(file, "pt") as opened:
+            for name in opened.keys():
+                shape = tuple(opened.get_slice(name).get_shape())
+                tensors[name] = shape, partial(_read_safetensor, file, name)
+    # A table that stands there twice; and what follows from the sizes.
+    useless = ("lm_head.weight",) if sizes["tie_weights"] else ()
+    useless = (*useless, "rotary_emb.inv_freq")
+    tensors = {name: one for name, one in tensors.items() if not name.endswith(useless)}
+    with _reading("tokenizer.json"):
         tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-    except Exception as error:  # the library raises no narrower one
-        raise ValueError(f"tokenizer.json is missing or damaged: {error}") from error
-    if (words := tokenizer.get_vocab_size()) > sizes["vocab_size"]:
-        raise ValueError(f"tokenizer.json has {words} words, and {sizes['vocab_size']} have a row")
-    template, end = path / "chat_template.jinja", config.get("eos_token_id")
-    tokenizer.chat_template = (
-        template.read_text(encoding="utf-8") if template.exists()
-        else _json(path, "tokenizer_config.json", {}).get("chat_template")
-    )  # fmt: skip
-    tokenizer.end_ids = end if isinstance(end, list) else [] if end is None else [end]
+    settings, template = path / "tokenizer_config.json", path / "chat_template.jinja"
+    tokenizer.chat_template = _json(settings).get("chat_template") if settings.exists() else None
+    if template.exists():
+        tokenizer.chat_template = template.read_text(encoding="utf-8")
+    end = config.get("eos_token_id", [])
+    tokenizer.end_ids = end if isinstance(end, list) else [end]
     normed, scaled = config["model_type"] == "qwen3", scaling == "llama3"
     return _Found(sizes, tensors, tokenizer, True, normed, rotation if scaled else None)
 
@@ -394,15 +391,6 @@ def _read_safetensor(file: Path, name: str) -> Tensor:
         return opened.get_tensor(name).clone()
 
 
-def _json(path: Path, name: str, absent: dict | None = None) -> dict[str, Any]:
-    file = path / name
-    if not file.exists() and absent is not None:
-        return absent
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
-        problem = f"it holds a {type(found).__name__}"
-    except (OSError, ValueError) as error:
-        problem = error
-    raise ValueError(f"{name} is missing or damaged: {problem}")
+def _json(file: Path) -> dict[str, Any]:
+    with _reading(file.name):
+        return dict(json.loads(file.read_text(encoding="utf-8")))

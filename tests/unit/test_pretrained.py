@@ -371,23 +371,17 @@ def test_without_a_path_the_file_of_the_installed_package_is_read_and_its_code_i
         load()
 
 
+@pytest.mark.slow
 def test_the_layers_need_none_of_the_libraries_that_read_files():
-    code = """
-import sys
-for name in ("gguf", "safetensors", "tokenizers", "numpy"):
-    sys.modules[name] = None
-import twelve.pretrained
-from importlib import util
-util_find_spec = util.find_spec
-twelve.pretrained.find_spec = lambda name: None if name == "gguf" else util_find_spec(name)
-try:
-    twelve.pretrained.load("any.gguf")
-except ImportError as error:
-    print(error)
-"""
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "load: gguf is not installed: `make language-model` installs it\n"
+    libraries = ("gguf", "numpy", "safetensors", "tokenizers")
+    code = f"import sys; sys.modules |= dict.fromkeys({libraries}); import twelve.pretrained"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60, check=True)
+
+
+def test_a_library_that_is_missing_is_named_with_what_installs_it(monkeypatch):
+    monkeypatch.setattr("twelve.pretrained.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"^load: gguf is not .*: `make language-model` installs"):
+        load("any.gguf")
 
 
 # Errors.
@@ -404,20 +398,20 @@ def refused(path: Path, said: str, **arguments: object) -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        ({"architecture": "gpt2"}, "its architecture is gpt2, and in GGUF only llama is known"),
+        ({"architecture": "gpt2"}, "its architecture is gpt2, and what is known is llama$"),
         ({"llama.embedding_length": None}, "it says nothing of embedding_length"),
         ({"llama.attention.head_count": 0}, "num_heads must be a whole number of at least 1"),
         ({"llama.attention.head_count_kv": 4}, "num_heads=6 cannot share num_kv_heads=4"),
         ({"llama.block_count": 10**9}, r"num_layers must lie from 1 to 21 .* got 1000000000"),
         ({"llama.block_count": 1}, r"no use for 9 of its tensors: blk\.1\.attn_k.*, \.\.\.$"),
         ({"llama.feed_forward_length": 96}, r"ffn_\w+.weight has the shape .*160.* ask for .*96"),
-        ({"llama.rope.dimension_count": 8}, "8 of 16 features of a head turn"),
-        ({"llama.rope.scaling.type": "yarn"}, "its rotation is scaled as yarn"),
-        ({"tokenizer.ggml.model": None}, r"its tokenizer is .*None.* and only .*gpt2.*smollm"),
-        ({"tokenizer.ggml.pre": "llama-bpe"}, r"its tokenizer is .*llama-bpe.* and only .*smollm"),
+        ({"llama.rope.dimension_count": 8}, "its rope.dimension_count is 8, .* known is 16"),
+        ({"llama.rope.scaling.type": "yarn"}, "its rope.scaling.type is yarn, .* known is none"),
+        ({"tokenizer.ggml.model": None}, r"its tokenizer is .*None.* known is .*gpt2.*smollm"),
+        ({"tokenizer.ggml.pre": "llama-bpe"}, r"its tokenizer is .*llama-bpe.* known is .*smollm"),
         ({"tokenizer.ggml.merges": None}, "it says nothing of tokenizer.ggml.merges"),
-        ({"tokenizer.ggml.merges": ["c x9"]}, "its tokenizer is damaged: .*x9"),
-        ({"tokenizer.ggml.merges": ["cat"]}, "its tokenizer is damaged: "),
+        ({"tokenizer.ggml.merges": ["c x9"]}, "its tokenizer is missing or damaged: .*x9"),
+        ({"tokenizer.ggml.merges": ["cat"]}, "its tokenizer is missing or damaged: "),
         ({"tokenizer.ggml.tokens": [*WORDS[:-1], "cat"]}, "262 words, 261 different ones"),
         ({"tokenizer.ggml.token_type": [1] * 5}, "its tokenizer is damaged, or of another kind"),
         ({"tokenizer.ggml.token_type": [4] * 262}, r"or of another kind: .* kinds \[4\]"),
@@ -467,14 +461,14 @@ def test_a_row_that_is_no_whole_number_of_blocks_is_refused(in_file):
         (b"", "it is no GGUF file"),
         (b"PK\3\4" + bytes(40), "it is no GGUF file"),
         (b"GGUF" + bytes([9, 0, 0, 0]), "it is GGUF of version 9, and 2 and 3 are known"),
-        (b"GGUF\3\0\0\0" + bytes([255] * 16), "it is damaged or cut short at byte 24 of 24"),
+        (b"GGUF\3\0\0\0" + bytes([255] * 16), "it is damaged or cut short: "),
         # A list of 2**60 numbers: nothing is set aside for them.
         (b"GGUF\3\0\0\0" + bytes(8) + b"\1" + bytes(7) + b"\1" + bytes(7) + b"a\x09\0\0\0\4\0\0\0"
-         + bytes(7) + b"\x10" + bytes(64), "it is damaged or cut short at byte"),
+         + bytes(7) + b"\x10" + bytes(64), "it is damaged or cut short: unpack_from requires"),
         (b"GGUF\3\0\0\0" + bytes(8) + b"\1" + bytes(7) + b"\1" + bytes(7) + b"\xff" + bytes(64),
-         "it is damaged or cut short at byte 33 of 97: 'utf-8' codec"),
+         "it is damaged or cut short: 'utf-8' codec"),
         (b"GGUF\3\0\0\0" + bytes(8) + b"\1" + bytes(7) + b"\1" + bytes(7) + b"a\x40\0\0\0",
-         "it is damaged or cut short at byte 37 of 37: 64"),
+         "it is damaged or cut short: 64"),
     ],
     ids=["empty", "zip", "version", "counts", "list", "letters", "kind"],
 )  # fmt: skip
@@ -511,13 +505,13 @@ def test_whatever_bit_is_flipped_at_the_head_there_is_a_model_or_one_sentence(in
 @pytest.mark.parametrize(
     ("others", "said"),
     [
-        ({"model_type": "gpt2"}, r"its model_type is 'gpt2', and \('llama', 'qwen3'\) is what"),
+        ({"model_type": "gpt2"}, "its model_type is gpt2, and what is known is llama or qwen3"),
         ({"model_type": None}, "it says nothing of model_type"),
-        ({"hidden_act": "gelu"}, "its hidden_act is 'gelu'"),
+        ({"hidden_act": "gelu"}, "its hidden_act is gelu"),
         ({"use_sliding_window": True}, "its use_sliding_window is True"),
-        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "its rope_type is 'yarn'"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "its rope_type is yarn"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "it says nothing of factor"),
-        ({"rope_scaling": SCALING | {"factor": "8"}}, "its factor must be a number, got '8'"),
+        ({"rope_scaling": SCALING | {"factor": [8]}}, "it is damaged or cut short: float"),
         ({"rope_scaling": SCALING | {"factor": 0}}, "factor must be above 0"),
         ({"rms_norm_eps": None}, "it says nothing of rms_norm_eps"),
         ({"hidden_size": "64"}, "d_model must be a whole number of at least 1, got '64'"),
@@ -525,7 +519,7 @@ def test_whatever_bit_is_flipped_at_the_head_there_is_a_model_or_one_sentence(in
         ({"num_hidden_layers": 3}, r"it lacks 9 of its tensors: model\.layers\.2\.input_layernorm"),
         ({"model_type": "qwen3"}, r"it lacks 4 of its tensors: .*self_attn.k_norm"),
         ({"tie_word_embeddings": "no"}, "tie_weights must be True or False, got 'no'"),
-        ({"vocab_size": 261}, "tokenizer.json has 262 words, and 261 have a row"),
+        ({"vocab_size": 261}, r"words must lie from 1 to 261 \(the rows of the table\), got 262"),
         ({"vocab_size": 263}, r"\w+.weight has the shape \(262, 64\), .* \(263, 64\)"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
@@ -539,12 +533,16 @@ def test_a_folder_of_another_kind_is_refused(unchecked, model, tmp_path, others,
     [
         ("config.json", None, "config.json is missing or damaged: .*No such file"),
         ("config.json", "{", "config.json is missing or damaged: Expecting"),
-        ("config.json", "[1]", "config.json is missing or damaged: it holds a list"),
+        ("config.json", "[1]", "config.json is missing or damaged: cannot convert"),
         ("tokenizer.json", None, "tokenizer.json is missing or damaged: "),
         ("tokenizer.json", "{}", "tokenizer.json is missing or damaged: "),
         ("tokenizer_config.json", "{", "tokenizer_config.json is missing or damaged: "),
         ("model-00001-of-00002.safetensors", None, "it lacks "),
-        ("model-00001-of-00002.safetensors", "{}", "model-00001-of-00002.safetensors is damaged"),
+        (
+            "model-00001-of-00002.safetensors",
+            "{}",
+            "-00001-of-00002.safetensors is missing or",
+        ),
     ],
 )
 def test_a_folder_with_a_missing_or_damaged_file_is_refused(folder, name, content, said):
@@ -558,7 +556,7 @@ def test_a_folder_with_a_missing_or_damaged_file_is_refused(folder, name, conten
 def test_a_file_of_tensors_that_is_cut_short_is_refused(folder):
     path = folder / "model-00002-of-00002.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    refused(folder, "model-00002-of-00002.safetensors is damaged or cut short")
+    refused(folder, "model-00002-of-00002.safetensors is missing or damaged")
 
 
 def test_what_cannot_be_had_is_refused(in_file, unchecked):
