@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head or less, has seen enough
         sys.stdout = open(os.devnull, "w")
         return 0
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f"twelve: {error}", file=sys.stderr)
         return 1
 
@@ -77,6 +77,26 @@ def _parser() -> argparse.ArgumentParser:
     sheet.set_defaults(run=_sheet)
     sheet.add_argument("file", type=Path)
     _add_switches(sheet)
+
+    write = commands.add_parser(
+        "write", help="let a real language model go on with a text", allow_abbrev=False
+    )
+    write.set_defaults(run=_write)
+    write.add_argument("text", help="its beginning, or with --chat a question")
+    write.add_argument("--tokens", type=int, default=60, metavar="N",
+                       help="how many to write at most (default 60)")  # fmt: skip
+    write.add_argument("--temperature", type=float, metavar="T",
+                       help="draw the words: below 1 the likely ones win more often")  # fmt: skip
+    write.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest words")
+    write.add_argument("--top-p", type=float, metavar="P",
+                       help="draw from the likeliest words that sum to P")  # fmt: skip
+    write.add_argument("--seed", type=int, metavar="S",
+                       help="draw with this seed (default 0); without any of these four, the "
+                            "likeliest word is taken")  # fmt: skip
+    write.add_argument("--chat", action="store_true", help="ask, and print the answer alone")
+    write.add_argument("--file", type=Path, metavar="PATH",
+                       help="a GGUF file, or a folder of safetensors (default: what "
+                            "`make language-model` installs)")  # fmt: skip
 
     progress = commands.add_parser("progress", help="say which exercises are solved")
     progress.set_defaults(run=_progress)
@@ -178,6 +198,45 @@ def _explorer(options: argparse.Namespace) -> int:
 def _sheet(options: argparse.Namespace) -> int:
     trace = example.trace(**_config(options), on=device(options.device))
     print(f"written: {trace.to_excel(options.file, example.words)}")
+    return 0
+
+
+def _write(options: argparse.Namespace) -> int:
+    import torch
+
+    from twelve.generation import greedy_decode, sample
+    from twelve.pretrained import chat_prompt, load
+
+    model, tokenizer = load(options.file)
+    text = chat_prompt(tokenizer, options.text) if options.chat else options.text
+    prompt = torch.tensor([tokenizer.encode(text).ids], dtype=torch.int64)
+    length, longest = prompt.size(1), model.rotary.max_len
+    if not length:
+        raise ValueError("there is no text to go on from")
+    if not 1 <= options.tokens <= longest - length:
+        room = f"from 1 to {longest} less the {length} of the text"
+        raise ValueError(f"--tokens must be {room}, got {options.tokens}")
+    from tokenizers.decoders import DecodeStream  # after load, which says where it is missing
+
+    # Bytes that are only a part of a letter wait for the rest of it.
+    stream = DecodeStream(skip_special_tokens=True)
+
+    def show(ids: torch.Tensor) -> None:
+        for id in ids[0].tolist():
+            print(stream.step(tokenizer, id) or "", end="", flush=True)
+
+    # What the model is given to read, once the prompt is read, are the words that it writes.
+    model.register_forward_pre_hook(lambda _, given: None if given[0] is prompt else show(given[0]))
+    limits = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
+    draw = {name: value for name, value in limits.items() if value is not None}
+    frame = {"max_len": length + options.tokens, "end_id": next(iter(tokenizer.end_ids), None)}
+    print("" if options.chat else options.text, end="", flush=True)
+    if draw or options.seed is not None:
+        written = sample(model, prompt, seed=options.seed or 0, **draw, **frame)
+    else:
+        written = greedy_decode(model, prompt, **frame)
+    show(written[:, -1:])
+    print()
     return 0
 
 

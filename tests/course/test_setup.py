@@ -203,7 +203,7 @@ def test_every_marker_keeps_tests_out_of_a_tier():
     ("pattern", "extras"),
     [
         ("src/twelve/*.py", ["pretrained"]),
-        ("src/twelve_lab/**/*.py", ["learner", "sheet"]),
+        ("src/twelve_lab/**/*.py", ["learner", "sheet", "pretrained"]),
         (
             "tests/**/*.py",
             ["learner", "sheet", "developer", "bench", "teach", "book", "pretrained"],

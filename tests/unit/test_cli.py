@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+from twelve.generation import greedy_decode, sample
 from twelve_lab import example
 from twelve_lab.cli import main
 from twelve_lab.course import find_step
@@ -247,3 +248,90 @@ def test_explain_suggests_names_and_says_what_an_index_needs(capsys):
     )
     assert main(["explain", "memory", "0"]) == 1
     assert "memory has 3 axes (batch 2, src 2, d_model 3)" in capsys.readouterr().err
+
+
+@pytest.fixture
+def tiny(tmp_path, noisy):
+    """Write a tiny language model, and give what reads it: `write` needs what `load` needs."""
+    pytest.importorskip("gguf", reason="make language-model installs it")
+    pytest.importorskip("tokenizers", reason="make language-model installs it")
+    import test_pretrained as files
+
+    from twelve import LanguageModel
+    from twelve.pretrained import load
+
+    model = noisy(LanguageModel(len(files.WORDS), **files.SIZES).float())
+    path = files.write_gguf(tmp_path / "tiny.gguf", files.in_gguf(model))
+    return path, *load(path)
+
+
+@pytest.mark.parametrize(
+    ("switches", "draw"),
+    [
+        ([], None),
+        (["--seed", "3"], {"seed": 3}),
+        (["--temperature", "0.5"], {"seed": 0, "temperature": 0.5}),
+        (["--top-k", "4", "--seed", "5"], {"seed": 5, "top_k": 4}),
+        (["--top-p", "0.6"], {"seed": 0, "top_p": 0.6}),
+    ],
+    ids=str,
+)
+def test_write_goes_on_with_a_text_as_generation_does(capsys, tiny, switches, draw):
+    path, model, tokenizer = tiny
+    ids = torch.tensor([tokenizer.encode("a cat").ids])
+    frame = {"max_len": ids.size(1) + 9, "end_id": 1}
+    expected = sample(model, ids, **draw, **frame) if draw else greedy_decode(model, ids, **frame)
+    whole = tokenizer.decode(expected[0].tolist())
+    text = printed(capsys, "write", "a cat", "--tokens", "9", "--file", str(path), *switches)
+    # Bytes at the end that are no whole letter are not printed.
+    assert text.startswith("a cat")
+    assert text.rstrip("\n") == whole.rstrip("\ufffd\n")
+
+
+def test_write_prints_each_word_when_it_is_written(tiny, monkeypatch):
+    path, *_ = tiny
+    flushed = []
+    monkeypatch.setattr(
+        "builtins.print", lambda *words, flush=False, **_: flushed.append((*words, flush))
+    )
+    assert main(["write", "a cat", "--tokens", "5", "--file", str(path)]) == 0
+    assert flushed[0] == ("a cat", True)
+    assert len(flushed) == 1 + 5 + 1
+
+
+def test_write_asks_in_the_frame_and_prints_the_answer_alone(capsys, tiny):
+    from twelve.pretrained import chat_prompt
+
+    path, _, tokenizer = tiny
+    asked = ["write", "a", "--chat", "--tokens", "2", "--file", str(path)]
+    assert main(asked) == 1
+    assert "of the text, got 2" in capsys.readouterr().err  # longer than the tiny model reads
+    tokenizer.chat_template = "<|im_start|>assistant"
+    assert chat_prompt(tokenizer, "a").startswith("<|im_start|>user\na<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["a cat", "--tokens", "0"],
+            "twelve: --tokens must be from 1 to 24 less the 2",
+        ),
+        (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
+        ([""], "twelve: there is no text to go on from"),
+        (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
+        (["a", "--file", "nowhere.gguf"], "twelve: load: there is no nowhere.gguf"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_one_line(capsys, tiny, arguments, message):
+    file = [] if "--file" in arguments else ["--file", str(tiny[0])]
+    assert main(["write", *arguments, *file]) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_write_says_what_installs_a_library_that_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("twelve.pretrained.find_spec", lambda name: None)
+    assert main(["write", "a cat"]) == 1
+    assert "`make language-model` installs it" in capsys.readouterr().err
