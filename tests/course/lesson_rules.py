@@ -22,7 +22,7 @@ LATEST = {"idea": 10, "answer": 20}
 MAX_BEFORE = 600
 MAX_SECTION = 10
 EXERCISES = (3, 4)
-HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal"}
+HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads"}
 # What the first cell takes from the package itself, as in `lab.device()`.
 OF_THE_PACKAGE = {"device"}
 # The steps that show their part at work in trained weights.
@@ -206,9 +206,11 @@ def _early(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _trained(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    used = any(re.search(r"\breversal\.\w", cell.source) for cell in code_cells(notebook))
+    used = any(
+        re.search(r"\b(reversal|real_heads)\.\w", cell.source) for cell in code_cells(notebook)
+    )
     if path.stem[:2].isdigit() and int(path.stem[:2]) in TRAINED and not used:
-        yield "no cell uses reversal: nothing is shown at work in trained weights"
+        yield "no cell uses reversal or real_heads: nothing is shown at work in trained weights"
 
 
 def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:

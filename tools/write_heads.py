@@ -1,0 +1,224 @@
+"""Measures heads of a real language model and writes src/twelve_lab/heads.json.
+
+Usage: python -m tools.write_heads
+
+It needs the model that `make language-model` installs.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from twelve import LanguageModel
+from twelve.pretrained import load
+from twelve_lab import Trace
+
+HEADS = Path(str(files("twelve_lab"))) / "heads.json"
+DECIMALS = 4
+# Each sentence, and the heads that are shown in it: first the one that does something.
+SENTENCES = {
+    "agreement": ("The paintings that the old man sold to the museum", ["26.0", "26.1"]),
+    "previous": (
+        "Her garden is full of roses that smell of honey",
+        ["16.0", "16.5", "16.0 not turned"],
+    ),
+    "brackets": ("They met (in May) and left [by bus] again", ["8.4", "8.2"]),
+    "he and she": ("Then Anna called Peter because she was lost and he came", ["15.7", "15.5"]),
+    "it, hungry": ("The dog left the house because it was hungry", ["13.8"]),
+    "it, empty": ("The dog left the house because it was empty", ["13.8"]),
+    "one layer": (
+        "The paintings that the old man sold to the museum",
+        [f"11.{head}" for head in range(9)],
+    ),
+    "repeat": (
+        " river stone paper cloud garden river stone paper cloud garden",
+        ["18.6", "18.6 without 16.0", "18.6 without 16.5"],
+    ),
+    "capital": ("The capital of France is", ["23.4", "23.3", "23.5"]),
+}
+# What stands at each place of a hundred other sentences like that of "agreement".
+SUBJECTS = (("letters", "letter"), ("pictures", "picture"), ("songs", "song"), ("cars", "car"),
+            ("houses", "house"))  # fmt: skip
+MIDDLES = ("young farmer sent", "rich doctor gave", "tall king showed", "old woman sold",
+           "young girl carried")  # fmt: skip
+PLACES = ("school", "market")
+SUBJECT, WHO, VERB = 1, 5, 6
+VERB_LOOKS = {"11.0": SUBJECT, "11.1": WHO, "11.6": VERB}
+# Ten texts of more than forty tokens, and how far back the averages go.
+TEXTS = [
+    f"{first} {second} {third}"
+    for first, second, third in zip(*[iter((
+        "Yesterday my uncle sold his old boat to a friend who lives by the sea.",
+        "Nobody knows why the river turned green in spring, but the fish did not mind.",
+        "If it rains tomorrow, the match will be played inside the large hall.",
+        "A tall woman opened the window and called her brother, who was asleep.",
+        "They bought bread, cheese and three bottles of milk for the long trip.",
+        "The teacher explained how bees find their way home when the sun is hidden.",
+        "Some birds sing at night when the street is quiet and the lamps are low.",
+        "We walked along the beach until the sun went down behind the hills.",
+        "My computer stopped working after the last update, so I wrote by hand.",
+        "The doctor told him to rest for at least two weeks and to drink more water.",
+        "In winter the lake freezes and children skate on it until it is dark.",
+        "Fresh snow covered the roof of the small wooden church near the mill.",
+        "The bus was late, so she took a taxi to the station and ran to the train.",
+        "Old maps show an island that does not exist, and sailors looked for it.",
+        "The mayor promised a new bridge across the valley, yet nobody believed him.",
+        "He wrote a long letter to his sister but never sent it to her house.",
+        "Please close the door before the cat runs away into the dark garden.",
+        "The keys of the piano were yellow, and half of them made no sound.",
+        "Our neighbours grow tomatoes on the balcony and give most of them away.",
+        "The museum opens at nine, but the queue begins an hour before that.",
+        "She learned to swim when she was forty and now swims every morning.",
+        "Both sides signed the paper, shook hands and went to have lunch.",
+        "The film was too long, and the best scene came after the first hour.",
+        "A letter without a stamp lay on the table for the whole summer.",
+        "Farmers cut the grass twice a year and dry it in the sun for the cows.",
+        "The clock in the tower stopped at noon, and nobody has repaired it.",
+        "Each student chose one book, read it in a week and told the others.",
+        "Trains from the north arrive here at ten and leave again at eleven.",
+        "The baker gets up at three, because the shop opens at six o'clock.",
+        "When the music ended, all the guests stood up and clapped for minutes.",
+    ))] * 3, strict=True)
+]  # fmt: skip
+FURTHEST = 20
+TURNING = "16.0"
+
+
+def measured() -> dict[str, Any]:
+    """Run the model, and lay out what heads.json holds."""
+    model, tokenizer = load(fused=False)
+    model.requires_grad_(False)
+    sentences = {}
+    for name, (text, heads) in SENTENCES.items():
+        ids = tokenizer.encode(text).ids
+        looks = _looks(model, [ids], heads)
+        sentences[name] = {
+            "tokens": [tokenizer.decode([id]).strip() for id in ids],
+            "heads": {head: _rows(weights[0]) for head, (weights, _) in looks.items()},
+        }
+    sentences["agreement"]["right"] = _agreeing(model, tokenizer)
+    sentences["one layer"]["right"] = _asking(model, tokenizer)
+    return {"sentences": sentences, "by distance": _by_distance(model, tokenizer)}
+
+
+def _looks(
+    model: LanguageModel, ids: list[list[int]], heads: Iterable[str]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Take weights and scores of each head, as "16.0", or after a change, as "16.0 not turned"."""
+    found = {}
+    for change, names in groupby(heads, key=lambda head: head.partition(" ")[2]):
+        with _changed(model, change), Trace(model, explain=False) as trace:
+            model(torch.tensor(ids))
+        for name in names:
+            layer, head = _place(name.split()[0])
+            path = f"layers.{layer}.self_attention."
+            found[name] = tuple(trace[path + x].value[:, head] for x in ("weights", "scores"))
+    return found
+
+
+def _place(head: str) -> tuple[int, int]:
+    layer, number = map(int, head.split("."))
+    return layer, number
+
+
+@contextmanager
+def _changed(model: LanguageModel, change: str) -> Iterator[None]:
+    """Take the rotation out of layer 16, or a head out of its own, for as long as it takes."""
+    if change == "not turned":
+        attention = model.layers[_place(TURNING)[0]].self_attention
+        attention.rotary = None
+        yield
+        attention.rotary = model.rotary
+    elif change:
+        layer, head = _place(change.removeprefix("without "))
+        attention = model.layers[layer].self_attention
+        of_head = attention.w_o.weight[:, attention.d_k * head : attention.d_k * (head + 1)]
+        kept = of_head.clone()
+        of_head.zero_()
+        yield
+        of_head.copy_(kept)
+    else:
+        yield
+
+
+def _others(tokenizer: Any) -> tuple[list[list[int]], Tensor]:
+    """Make a hundred sentences, and say whether the subject of each is plural."""
+    texts, plural = [], []
+    for subject, middle, place in product(SUBJECTS, MIDDLES, PLACES):
+        for number, word in enumerate(subject):
+            texts.append(f"The {word} that the {middle} to the {place}")
+            plural.append(number == 0)
+    return [tokenizer.encode(text).ids for text in texts], torch.tensor(plural)
+
+
+def _agreeing(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
+    """Count where " are" is likelier than " is" after a plural subject, and the other way round."""
+    ids, plural = _others(tokenizer)
+    (are,), (is_,) = (tokenizer.encode(word).ids for word in (" are", " is"))
+    counts = {}
+    for change in ("", *(f"without {head}" for head in SENTENCES["agreement"][1])):
+        with _changed(model, change):
+            logits = model(torch.tensor(ids))[:, -1]
+        agree = (logits[:, are] > logits[:, is_]) == plural
+        counts[change or "complete"] = int(agree.sum())
+    return counts
+
+
+def _asking(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
+    """Count where the verb looks most at what was given, at who gave it, and at itself."""
+    ids, _ = _others(tokenizer)
+    looks = _looks(model, ids, VERB_LOOKS)
+    return {
+        head: int((looks[head][0][:, VERB].argmax(-1) == place).sum())
+        for head, place in VERB_LOOKS.items()
+    }
+
+
+def _by_distance(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, list[float]]]:
+    """Average weights and scores over the pairs that are as far apart."""
+    heads = {"turned": TURNING, "not turned": f"{TURNING} not turned"}
+    texts = [_looks(model, [tokenizer.encode(text).ids], heads.values()) for text in TEXTS]
+    return {
+        what: {
+            name: [_mean([text[head][i][0] for text in texts], far) for far in range(FURTHEST + 1)]
+            for name, head in heads.items()
+        }
+        for i, what in enumerate(("weight", "score"))
+    }
+
+
+def _mean(tables: list[Tensor], distance: int) -> float:
+    # Queries from FURTHEST + 1 on have a key at every distance, without the first token.
+    found = [table.diagonal(-distance)[FURTHEST + 1 - distance :] for table in tables]
+    return round(torch.cat(found).mean().item(), DECIMALS)
+
+
+def _rows(weights: Tensor) -> list[list[float]]:
+    """Round, and leave out what comes later: it is 0."""
+    return [
+        [round(weight, DECIMALS) for weight in row[: query + 1]]
+        for query, row in enumerate(weights.tolist())
+    ]
+
+
+def write(path: Path) -> None:
+    """Measure and write.
+
+    Args:
+        path: The file.
+    """
+    text = json.dumps(measured(), separators=(",", ":"))
+    path.write_text(text.replace("]],", "]],\n").replace("},", "},\n") + "\n")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    write(HEADS)
+    print(f"{HEADS.name}: {HEADS.stat().st_size:,} bytes")
