@@ -71,6 +71,15 @@ def test_every_number_of_the_picture_is_in_the_summary(name):
     assert numbers <= set(re.findall(r"-?\d\.\d{4}", figure(name).summary))
 
 
+def test_what_is_kept_is_called_what_it_is():
+    keys, values = figure("shared heads").summary.split("\nkeys\n")[1].split("\nvalues\n")
+    for name, width, block in (("key", "d_k", keys), ("value", "d_v", values)):
+        head, *rows = block.splitlines()[:5]
+        assert head.split() == [width, "0", "1"]
+        found = [re.search(r"(\w+ \w+) +-?\d\.", row)[1] for row in rows]
+        assert found == 2 * [f"{name} dog", f"{name} fish"]
+
+
 def test_a_layer_inside_another_is_found_by_its_path():
     layer = torch.nn.Sequential(GroupedQueryAttention(3, 2, 1, d_k=2)).double()
     with Trace(layer) as trace:

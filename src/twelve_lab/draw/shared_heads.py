@@ -140,7 +140,6 @@ def _counts(run: Run) -> tuple[int, int]:
 
 def _summary(run: Run) -> str:
     """Print every number of the picture."""
-    labels = {"key": run.keys}
     kept, all_of_them = _counts(run)
     lines = [f"{run.word} asks"]
     for head, asked in enumerate(run.queries):
@@ -151,10 +150,10 @@ def _summary(run: Run) -> str:
         lines.append(
             f"head {head}  query {_numbers(asked)}  weights {shares}  kv head {head // run.group}"
         )
-    for name, numbers in (("keys", run.kept_keys), ("values", run.kept_values)):
-        printed = format_tensor(numbers, "kv_head key d_k", labels=labels)
+    for name, width, numbers in (("key", "d_k", run.kept_keys), ("value", "d_v", run.kept_values)):
+        printed = format_tensor(numbers, f"kv_head {name} {width}", labels={name: run.keys})
         # The first line, of sizes, says nothing that the rows do not.
-        lines += [name, *printed.splitlines()[1:]]
+        lines += [f"{name}s", *printed.splitlines()[1:]]
     lines.append(f"cache  {kept} of {all_of_them} numbers")
     return "\n".join(lines)
 
