@@ -56,7 +56,6 @@ SAID_ONLY = {
     },
     "02_embedding": {ASKED: {"(0, 0.5, 0, 0.5)"}},
     "03_positional_encoding": {ASKED: {"(0.6, 0.3, 0.5)"}},
-    "04_attention": {PAPER: {"0.25"}},
     "06_multi_head_attention": {OTHERS: {"(out, in)"}},
     "09_feed_forward": {OTHERS: {"(out, in)"}, ASKED: {"(2, 7, 5, 24)"}},
     "workshop/12_transformer": {PAPER: {"6.9"}, UNSHOWN: {"-2"}},

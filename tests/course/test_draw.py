@@ -282,6 +282,13 @@ def test_the_panels_of_attention_can_have_names():
     assert "stage trained" in drawing.summary
 
 
+def test_a_sentence_has_room_where_weights_have_two_decimals():
+    drawing = draw.attention([[0.206, 0.794]], "query key", title=TITLE, decimals=2)
+    assert {"0.21", "0.79"} <= set(texts(drawing))
+    assert "(0.79)" in drawing.alt and "0.21  0.79" in drawing.summary
+    assert "0.794" not in drawing.text()
+
+
 def test_words_can_stand_for_numbers_that_differ_between_machines():
     words = "the last loss is below 0.1"
     for drawing in (

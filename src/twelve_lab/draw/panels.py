@@ -143,9 +143,9 @@ def signed_paint(limit: float, decimals: int = 4) -> Paint:
     return paint
 
 
-def weight_paint(value: Value) -> Cell:
+def weight_paint(value: Value, decimals: int = 4) -> Cell:
     """Print each attention weight on its shade of grey."""
-    text = cell_text(value)
+    text = cell_text(value, decimals)
     return Cell(text, weight_fill(value)) if isinstance(value, float) else Cell(text)
 
 

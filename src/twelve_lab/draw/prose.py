@@ -43,15 +43,16 @@ def matrices(table: Table) -> str:
     return "one matrix" if panels == 1 else f"{panels} matrices"
 
 
-def attention_in_words(table: Table) -> tuple[str, ...]:
+def attention_in_words(table: Table, decimals: int = 4) -> tuple[str, ...]:
     """Tell at what each query looks most: with the weights, without them, or as a range."""
     blocks = list(table.compact.blocks(elide=False))
     head = f"Attention weights {table.sizes}; rows ask, and look most at the columns named. "
     tops = [max(row) for block in blocks for row in block.rows]
-    spread = f"from {format_number(min(tops))} to {format_number(max(tops))}"
+    lowest, highest = (format_number(top, decimals) for top in (min(tops), max(tops)))
+    spread = f"from {lowest} to {highest}"
     return (
-        head + ". ".join(_looks(block, with_weights=True) for block in blocks),
-        head + ". ".join(_looks(block, with_weights=False) for block in blocks),
+        head + ". ".join(_looks(block, decimals, with_weights=True) for block in blocks),
+        head + ". ".join(_looks(block, decimals, with_weights=False) for block in blocks),
         head + f"The largest weights go {spread}",
     )
 
@@ -126,19 +127,19 @@ def _led(block: Block, words: str) -> str:
     return f"{capital(block.title)}: {words}" if block.title else capital(words)
 
 
-def _looks(block: Block, *, with_weights: bool) -> str:
+def _looks(block: Block, decimals: int, *, with_weights: bool) -> str:
     rows = [index_name(block.row_axis, name) for name in block.row_names]
     columns = [index_name(block.column_axis, name) for name in block.column_names]
     pairs = [
-        (row, _top(columns, values, with_weights=with_weights))
+        (row, _top(columns, values, decimals, with_weights=with_weights))
         for row, values in zip(rows, block.rows, strict=True)
     ]
     return _led(block, rows_in_words(pairs, " "))
 
 
-def _top(columns: list[str], values: list, *, with_weights: bool) -> str:
+def _top(columns: list[str], values: list, decimals: int, *, with_weights: bool) -> str:
     """Tell where the largest weight of a row is, as printed."""
-    texts = [cell_text(value) for value in values]
+    texts = [cell_text(value, decimals) for value in values]
     top = texts[values.index(max(values))]
     if float(top) == 0:
         return "at nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ def attention(
     row_labels: Sequence[Any] | None = None,
     column_labels: Sequence[Any] | None = None,
     labels: Labels | None = None,
+    decimals: int = 4,
     summary: str | None = None,
 ) -> Drawing:
     """Draw attention weights: rows ask, columns are looked at, darker is more.
@@ -58,6 +60,7 @@ def attention(
         row_labels: The tokens that ask: one list, or one list per sentence.
         column_labels: The tokens that are looked at, likewise.
         labels: Names for the indices of the leading axes: axis -> one per index.
+        decimals: Digits after the point: two leave room for a whole sentence.
         summary: What to write in place of all the numbers, where they differ between machines;
             the alt text says it too.
 
@@ -70,14 +73,15 @@ def attention(
     names = {axis: words for axis, words in sides.items() if words is not None}
     table = Table.of(table.values, table.axes, {**(labels or {}), **names})
     canvas = Canvas()
-    draw_panels(canvas, table, weight_paint, notes=ATTENTION_NOTES, bold_largest=True)
+    paint = partial(weight_paint, decimals=decimals)
+    draw_panels(canvas, table, paint, notes=ATTENTION_NOTES, bold_largest=True)
     if summary is not None:
         words = in_their_words(f"Attention weights {table.sizes}, rows ask, columns are looked at",
                                summary)  # fmt: skip
     else:
-        words = attention_in_words(table)
+        words = attention_in_words(table, decimals)
     alt = tell(title, *words)
-    return canvas.finish(title, alt, _summary(table) if summary is None else summary)
+    return canvas.finish(title, alt, _summary(table, decimals) if summary is None else summary)
 
 
 def _draw_legend(canvas: Canvas) -> None:
@@ -91,5 +95,5 @@ def _draw_legend(canvas: Canvas) -> None:
         x += 0.47 + canvas.width_of(words) + 0.35
 
 
-def _summary(table: Table) -> str:
-    return format_tensor(table.values, table.axes, labels=table.labels)
+def _summary(table: Table, decimals: int = 4) -> str:
+    return format_tensor(table.values, table.axes, labels=table.labels, decimals=decimals)
