@@ -7,16 +7,19 @@ from twelve_lab.show.show import show
 from twelve_lab.show.source import source
 from twelve_lab.trace.axes import AxisError
 from twelve_lab.trace.check_axes import check_axes
+from twelve_lab.trace.contributions import Contributions, contributions
 from twelve_lab.trace.influence import Influence, influence
 from twelve_lab.trace.trace import Trace
 from twelve_lab.trace.traced import Traced
 
 __all__ = [
     "AxisError",
+    "Contributions",
     "Influence",
     "Trace",
     "Traced",
     "check_axes",
+    "contributions",
     "device",
     "example",
     "expect",

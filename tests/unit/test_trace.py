@@ -566,6 +566,40 @@ def test_without_explanations_no_operation_is_kept():
         traced["halve.halved"].explain(0, 0)
 
 
+def test_only_what_is_named_is_kept_and_every_axis_is_checked_all_the_same():
+    model = example.model()
+    names = ("encoder.layers.0.self_attention.weights", "*.feed_forward.output")
+    with Trace(model, only=names) as traced:
+        model(example.src, example.tgt)
+    assert list(traced) == [
+        "encoder.layers.0.self_attention.weights",
+        "encoder.layers.0.feed_forward.output",
+        "decoder.layers.0.feed_forward.output",
+    ]
+    whole = example.trace(padding=False, on="cpu")
+    assert torch.equal(traced[names[0]].value, whole[names[0]].value)
+    with pytest.raises(ValueError, match="no operation was kept"):
+        traced[names[0]].explain(0, 0, 0, 0)
+    with pytest.raises(AxisError, match="halved is annotated"), Trace(only="another"):
+        halve(torch.zeros(3))
+
+
+def test_a_second_assignment_has_its_number_where_only_that_is_kept():
+    with Trace(only="twice#2") as traced:
+        for number in (1.0, 2.0):
+            twice: Float[Tensor, "one n"] = torch.full((1, 1), number)  # noqa: F841
+    assert list(traced) == ["twice#2"] and traced["twice#2"].value.item() == 2.0
+
+
+def test_a_name_that_nothing_had_is_noticed_at_the_end_and_the_nearest_are_named():
+    with pytest.raises(ValueError, match=r"only='scoers' names no tensor; near to it: scores"):
+        with Trace(only=["scoers", "two"]):
+            scores: Float[Tensor, "one n"] = torch.zeros(1, 1)  # noqa: F841
+            two: Float[Tensor, "one n"] = torch.zeros(1, 1)  # noqa: F841
+    with pytest.raises(ZeroDivisionError), Trace(only="scores"):
+        raise ZeroDivisionError  # what the block raises is not hidden
+
+
 def test_gradients_are_those_of_autograd():
     traced = example.trace(grad=True, on="cpu")
     logits = traced["logits"].tensor

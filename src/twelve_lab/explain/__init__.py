@@ -84,7 +84,8 @@ def _check(explanation: Explanation, dtypes: set[torch.dtype]) -> None:
 def _graph(entry: Traced) -> Graph:
     graph = None if entry.trace is None else entry.trace.graph
     if graph is None:
-        raise ValueError(f"{entry.name}: no operation was kept; trace with explain=True")
+        wanted = "trace with explain=True and without only="
+        raise ValueError(f"{entry.name}: no operation was kept; {wanted}")
     return graph
 
 

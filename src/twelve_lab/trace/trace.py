@@ -4,8 +4,9 @@ import difflib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -58,28 +59,34 @@ class Trace(Mapping[str, Traced]):
             `backward()`. It keeps the graph of the run alive.
         explain: Whether to keep every operation, so that any number can be explained. It keeps
             each intermediate value of the run; switch it off for a large model.
+        only: Names of the tensors to keep, with * for any stretch, as "*.self_attention.weights";
+            all if not given. With it nothing can be explained.
 
     Raises:
         AxisError: While running, when one axis name stands for two sizes. Nothing that runs
             after it is recorded.
         RuntimeError: On entering the block, if another trace is open in this thread.
-        ValueError: If the model is no module.
+        ValueError: If the model is no module; on leaving the block, if one of `only` has named
+            nothing.
     """
 
     def __init__(
-        self, model: nn.Module | None = None, *, grad: bool = False, explain: bool = True
-    ) -> None:
+        self, model: nn.Module | None = None, *, grad: bool = False, explain: bool = True,
+        only: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         if model is not None and not isinstance(model, nn.Module):
             raise ValueError(
                 f"Trace: model must be a torch.nn.Module, got {model!r:.60}; "
                 "for code without one, write Trace()"
             )
         self.grad = grad
-        self.graph = Graph(Record()) if explain else None
+        self.only = (only,) if isinstance(only, str) else tuple(only)
+        self.graph = Graph(Record()) if explain and not self.only else None
         self._entries: dict[str, Traced] = {}
         self._paths: dict[int, str] = {}
         self._roots: list[nn.Module] = []
         self._calls: Counter[str] = Counter()
+        self._passed: set[str] = set()
         self._stack: list[_Call] = []
         self._globally: dict[str, Binding] = {}
         self._known: dict[int, tuple[weakref.ref[Tensor], tuple[str, ...]]] = {}
@@ -106,6 +113,11 @@ class Trace(Mapping[str, Traced]):
         self._stack.clear()
         self._known.clear()
         self._roots.clear()
+        if error is None:
+            for pattern in self.only:
+                if not any(fnmatchcase(name, pattern) for name in self._entries):
+                    near = ", ".join(difflib.get_close_matches(pattern, self._passed, cutoff=0.0))
+                    raise ValueError(f"Trace: only={pattern!r} names no tensor; near to it: {near}")
 
     def open_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
         """File a call that is annotated, or that is a module's forward."""
@@ -138,6 +150,9 @@ class Trace(Mapping[str, Traced]):
         name = self._unused(".".join(part for part in (call.prefix, assignment.name) if part))
         axes = call.scope.bind(name, assignment.axes, tuple(value.shape))
         self._remember(value, axes)
+        if self.only and not any(fnmatchcase(name, pattern) for pattern in self.only):
+            self._passed.add(name)
+            return
         if self.grad and value.requires_grad:
             value.retain_grad()
         # The copy is the tracer's business: a learner's own dispatch mode must not see it.
@@ -171,7 +186,7 @@ class Trace(Mapping[str, Traced]):
 
     def _unused(self, name: str) -> str:
         number, candidate = 1, name
-        while candidate in self._entries:
+        while candidate in self._entries or candidate in self._passed:
             number += 1
             candidate = f"{name}#{number}"
         return candidate
