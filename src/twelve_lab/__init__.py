@@ -11,6 +11,7 @@ from twelve_lab.trace.contributions import Contributions, contributions
 from twelve_lab.trace.influence import Influence, influence
 from twelve_lab.trace.trace import Trace
 from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.without import without
 
 __all__ = [
     "AxisError",
@@ -26,4 +27,5 @@ __all__ = [
     "influence",
     "show",
     "source",
+    "without",
 ]
