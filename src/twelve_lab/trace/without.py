@@ -52,7 +52,7 @@ def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:
         return
     found = re.fullmatch(r"(.+?)(?: (\d+)(?:\.(\d+))?)?", part)
     name, layer, head = found.groups() if found else (part, None, None)
-    if not (name in EACH and head is None or name == "head" and head is not None):
+    if name not in ("head", *EACH) or (name == "head") != (head is not None):
         known = ", ".join(("head 0.0", "causal mask", *EACH))
         raise ValueError(f"without: no part is named {part!r}; there are {known}, of all layers or "
                          "with the number of one")  # fmt: skip
