@@ -41,6 +41,8 @@ NOTEBOOKS := -n 3 -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nb
   --nbval-cell-timeout=120 notebooks
 # Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
 QUICK := -m 'not slow and not weekly'
+# The products first: they are few files and long ones, which at the end would leave a core idle.
+ALL := --no-loadscope-reorder -m 'not weekly' tests/products tests/unit tests/course
 
 # What requirements.txt does not hold stays out of the way of whoever only reads and runs: an extra
 # of pyproject.toml is installed where it is asked for, once.
@@ -76,12 +78,13 @@ unit: install ## run the quick tests of the layers and the instruments, in a min
 test: install ## run the quick tests, then compare each notebook with its stored outputs, in two minutes
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS)
 
-check: code browser-test ## do all that a change has to pass, in ten minutes
+check: lint $(WITH)teach $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in ten minutes
+	$(MAKE) --jobs=2 book slides
+	$(PYTEST) $(ALL) $(NOTEBOOKS)
+	$(MAKE) mutants
 
-# The products first: they are few tests and long ones, which at the end would leave a core idle.
 code: lint $(WITH)teach $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
-	$(PYTEST) --no-loadscope-reorder -m 'not weekly' tests/products tests/unit tests/course \
-	  --ignore=tests/products/browser $(NOTEBOOKS)
+	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS)
 	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out

@@ -4,7 +4,7 @@ import functools
 import http.server
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def copyfile(self, *ends):
+        # Whoever leaves a page takes no more of what it was still loading.
+        with suppress(ConnectionError):
+            super().copyfile(*ends)
 
 
 def written(name: str) -> Path:
