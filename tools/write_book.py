@@ -95,10 +95,17 @@ CHAPTERS = {
         "docs/troubleshooting",
     ],
     "To teach": ["docs/teaching"],
-    "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes"],
+    "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes",
+              "docs/which_test_sees_it"],
 }  # fmt: skip
 # What speaks of the project, not of its subject, stays out of the printed book.
-NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
+NOT_BOUND = {
+    "CONTRIBUTING.md",
+    "accessibility.md",
+    "benchmarks.md",
+    "mistakes.md",
+    "which_test_sees_it.md",
+}
 # On paper a line of code is printed once: the source holds the docstrings too.
 BOUND_REFERENCE = """# Reference
 
