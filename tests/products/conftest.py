@@ -6,6 +6,6 @@ from tests import warm_kernels
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm() -> None:
+def _warm(pytestconfig: pytest.Config) -> None:
     """Let the notebooks that a test runs begin at once."""
-    warm_kernels.pytest_configure()
+    warm_kernels.pytest_configure(pytestconfig)
