@@ -273,6 +273,11 @@ def test_saved_weights_give_the_same_model_with_room_for_longer_texts(tie_weight
     assert torch.equal(longer(companion.text), model(companion.text))
 
 
+def test_its_mask_is_made_where_the_text_is():
+    ids = companion.text.to("meta")
+    assert companion.language_model().to("meta")(ids).device.type == "meta"
+
+
 @pytest.mark.slow
 def test_it_learns_a_line_by_heart():
     torch.manual_seed(0)

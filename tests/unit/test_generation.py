@@ -561,6 +561,7 @@ def test_a_chain_of_words_stops_each_sentence_at_its_end():
         ({"max_len": 33}, r"max_len must lie from 6 to 32 .*, got 33"),
         ({"end_id": 11}, r"end_id must lie from 0 to 10 .*, got 11"),
         ({"src_mask": PROMPTS[..., 1:]}, r"LanguageModel: a mask of shape \(2, 1, 1, 4\) does not"),
+        ({"src_mask": PROMPTS.expand(-1, -1, 2, -1)}, r"a mask of shape \(2, 1, 2, 5\) does not"),
     ],
     ids=lambda value: str(value)[:30],
 )
