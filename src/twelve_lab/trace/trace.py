@@ -59,7 +59,7 @@ class Trace(Mapping[str, Traced]):
             `backward()`. It keeps the graph of the run alive.
         explain: Whether to keep every operation, so that any number can be explained. It keeps
             each intermediate value of the run; switch it off for a large model.
-        only: Names of the tensors to keep, with * for any stretch, as "*.self_attention.weights";
+        only: Names of the tensors to keep, with `*` for any stretch, as `*.weights`;
             all if not given. With it nothing can be explained.
 
     Raises:
