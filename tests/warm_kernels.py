@@ -18,17 +18,21 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib import import_module
+from itertools import cycle
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jupyter_client.connect import LocalPortCache
 from jupyter_client.provisioning import local_provisioner
 
 if TYPE_CHECKING:
     import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+WORKER = "PYTEST_XDIST_WORKER"  # names a process of pytest-xdist: gw0, gw1, ...
 ADDRESS = "WARM_KERNELS"  # holds the server's address for the workers, whose parent starts it
 LIBRARIES = [
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "torch", "torch._dynamo",
@@ -42,6 +46,21 @@ def pytest_configure(config: "pytest.Config") -> None:
         if ADDRESS not in os.environ:
             config.add_cleanup(Server().stop)
         local_provisioner.launch_kernel = WarmKernel
+        LocalPortCache.find_available_port = _next_port
+
+
+# A port that is free when it is chosen may be taken before the kernel listens there: by a kernel of
+# another worker, or by a browser that calls somebody. Each worker has a stretch of its own, below
+# those that a system hands to callers.
+_ports = cycle(range(start := 20_000 + 1_000 * int(os.getenv(WORKER, "gw9")[2:]), start + 1_000))
+
+
+def _next_port(_: LocalPortCache, ip: str) -> int:
+    """Find a port that nobody listens at."""
+    while True:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind((ip, port := next(_ports)))
+            return port
 
 
 class Server:

@@ -1,6 +1,7 @@
 """Warm kernels: loaded libraries, and otherwise as fresh as those of a reader."""
 
 import multiprocessing
+import socket
 
 import pytest
 from jupyter_client.manager import start_new_kernel
@@ -79,3 +80,10 @@ def test_a_kernel_runs_in_its_folder_and_its_environment(run, tmp_path, monkeypa
 def test_an_interrupt_stops_the_cell_alone(run):
     line = "print('begun', flush=True, end='')\nwhile True: pass"
     assert run(line, lambda manager: manager.interrupt_kernel()) == "begunKeyboardInterrupt"
+
+
+def test_a_port_that_is_taken_is_passed_over():
+    first = warm_kernels._next_port(None, "127.0.0.1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first + 1))
+        assert first + 1 < warm_kernels._next_port(None, "127.0.0.1") < 32_768
