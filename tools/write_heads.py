@@ -39,7 +39,7 @@ SENTENCES = {
     ),
     "repeat": (
         " river stone paper cloud garden river stone paper cloud garden",
-        ["18.6", "18.6 without 16.0", "18.6 without 16.5"],
+        ["16.0", "18.6", "18.6 without 16.0", "18.6 without 16.5"],
     ),
     "capital": ("The capital of France is", ["23.4", "23.3", "23.5"]),
 }
@@ -51,6 +51,12 @@ MIDDLES = ("young farmer sent", "rich doctor gave", "tall king showed", "old wom
 PLACES = ("school", "market")
 SUBJECT, WHO, VERB = 1, 5, 6
 VERB_LOOKS = {"11.0": SUBJECT, "11.1": WHO, "11.6": VERB}
+# Words of one token, of which a hundred other lists like that of "repeat" are made.
+NOUNS = (
+    "apple bridge candle desert engine feather guitar hammer island jacket kitchen ladder mirror "
+    "needle orange pencil rabbit salad table window bottle castle dragon forest lemon"
+).split()
+READS, HALF = "18.6", 5
 # Ten texts of more than forty tokens, and how far back the averages go.
 TEXTS = [
     f"{first} {second} {third}"
@@ -105,6 +111,7 @@ def measured() -> dict[str, Any]:
         }
     sentences["agreement"]["right"] = _agreeing(model, tokenizer)
     sentences["one layer"]["right"] = _asking(model, tokenizer)
+    sentences["repeat"]["right"] = _following(model, tokenizer)
     return {"sentences": sentences, "by distance": _by_distance(model, tokenizer)}
 
 
@@ -179,6 +186,26 @@ def _asking(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
         head: int((looks[head][0][:, VERB].argmax(-1) == place).sum())
         for head, place in VERB_LOOKS.items()
     }
+
+
+def _following(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
+    """Count where the second reading of a list gives over half to what followed in the first.
+
+    Of the five words of each list the first has no answer: its weight rests on the first token.
+    """
+    draws, lists = torch.Generator().manual_seed(18), []
+    for _ in range(100):
+        words = [NOUNS[i] for i in torch.randperm(len(NOUNS), generator=draws)[:HALF]]
+        lists.append(tokenizer.encode("".join(f" {word}" for word in words * 2)).ids)
+    layer, head = _place(READS)
+    name, counts = f"layers.{layer}.self_attention.weights", {}
+    for read in SENTENCES["repeat"][1][1:]:
+        change = read.partition(" ")[2]
+        with _changed(model, change), Trace(model, only=name) as trace:
+            model(torch.tensor(lists))
+        followers = trace[name].value[:, head].diagonal(1 - HALF, -2, -1)[:, 2:]
+        counts[change or "complete"] = int((followers > 0.5).sum())
+    return counts
 
 
 def _by_distance(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, list[float]]]:

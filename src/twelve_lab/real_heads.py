@@ -23,7 +23,8 @@ class RealHeads(NamedTuple):
             same head after a change, as in "18.6 without 16.0".
         weights: Of each head; measured to four decimals.
         right: Of a hundred other sentences of the kind, how many hold what is claimed: of the model
-            as it is and without a head, or head by head. Empty where nothing was counted.
+            as it is and without a head, or head by head. Of "repeat" four words of each count.
+            Empty where nothing was counted.
     """
 
     tokens: list[str]

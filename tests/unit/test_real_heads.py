@@ -102,12 +102,16 @@ def test_heads_of_one_layer_look_elsewhere():
 
 
 def test_a_repeated_word_looks_at_what_followed_it_and_needs_the_head_before():
-    _, heads, weights, _ = real_heads.read("repeat")
-    follower = weights[:, 6:, :].diagonal(2, dim1=-2, dim2=-1)[:, :4]
+    _, heads, weights, right = real_heads.read("repeat")
+    assert heads == ["16.0", "18.6", "18.6 without 16.0", "18.6 without 16.5"]
+    before = weights[0].diagonal(-1)[1:]
+    follower = weights[1:, 6:, :].diagonal(2, dim1=-2, dim2=-1)[:, :4]
     lowest, highest = follower.amin(1), follower.amax(1)
-    assert heads[1:] == ["18.6 without 16.0", "18.6 without 16.5"]
+    assert before.min() > 0.9
     assert lowest[0] > 0.85 and lowest[2] > 0.85
     assert highest[1] < 0.65
+    # Of 400 words.
+    assert right["complete"] == right["without 16.5"] == 280 > 100 > right["without 16.0"]
 
 
 def test_heads_that_share_keys_look_at_them_differently():
