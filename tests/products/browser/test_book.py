@@ -285,6 +285,37 @@ def test_on_a_phone_a_part_of_the_live_model_is_seen_whole(tab, site, name):
     assert 700 < bottom <= tab.locator("iframe.live").evaluate("e => e.clientHeight")
 
 
+def test_on_a_phone_printed_columns_stay_beside_each_other(tab, site):
+    tab.set_viewport_size({"width": 390, "height": 844})
+    opened(tab, f"{site}/notebooks/16_rotary_positions.html")
+    printed = tab.locator(".cell_output pre", has_text="percent right")
+    text = printed.first.inner_text().strip()
+    height = """e => {
+      const { lineHeight, paddingTop, paddingBottom } = getComputedStyle(e);
+      return (e.clientHeight - parseFloat(paddingTop) - parseFloat(paddingBottom))
+        / parseFloat(lineHeight);
+    }"""
+    assert round(printed.first.evaluate(height)) == len(text.splitlines()) == 5
+    assert printed.first.evaluate("e => e.scrollWidth > e.clientWidth && e.tabIndex === 0")
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        ("16_rotary_positions", "#the-table-of-angles-in-other-code"),
+        ("17_grouped_query_attention", "#names-in-other-code"),
+        ("18_decoder_only", "[id^=open-modeling-llama-py]"),
+    ],
+)
+def test_on_a_phone_names_of_other_code_stand_above_what_they_mean(tab, site, name, section):
+    tab.set_viewport_size({"width": 390, "height": 844})
+    opened(tab, f"{site}/notebooks/workshop/{name}.html")
+    tables = tab.locator(f"{section} .table")
+    assert tables.count() > 0
+    aside = "all => all.filter(e => e.scrollWidth > e.parentElement.clientWidth).length"
+    assert tables.evaluate_all(aside) == 0
+
+
 def test_the_live_model_is_dark_where_its_reader_chose_the_dark(tab, site):
     opened(tab, f"{site}/index.html")
     root = tab.frame_locator("iframe.explorer").locator("html")
