@@ -1,6 +1,6 @@
 """Pretrained: a real language model, its weights read from a file into these layers.
 
-tests/unit/test_pretrained.py
+Step 19 | notebooks/19_a_language_model.ipynb | tests/unit/test_pretrained.py
 """
 
 import json

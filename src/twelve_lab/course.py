@@ -19,6 +19,7 @@ class Step(NamedTuple):
         exports: Names that `twelve` takes over from its module, in reading order.
         module: Whether it has a module in `twelve`; if not, it teaches with those of others.
         exercises: Whether it has exercises.
+        page: The stem of its notebook and workshop, where it is not that of the module.
     """
 
     number: str
@@ -30,16 +31,17 @@ class Step(NamedTuple):
     exports: tuple[str, ...] = ()
     module: bool = True
     exercises: bool = True
+    page: str = ""
 
     @property
     def notebook(self) -> str:
         """Name the notebook of the step, as a path from the root of the project."""
-        return f"notebooks/{self.number}_{self.stem}.ipynb"
+        return f"notebooks/{self.number}_{self.page or self.stem}.ipynb"
 
     @property
     def workshop(self) -> str:
         """Name the workshop of the step, as a path from the root of the project."""
-        return f"notebooks/workshop/{self.number}_{self.stem}.ipynb"
+        return f"notebooks/workshop/{Path(self.notebook).name}"
 
 
 STEPS = (
@@ -158,6 +160,12 @@ STEPS = (
         "What is left of the Transformer when there is no source?",
         "ids (batch, seq) -> logits (batch, seq, vocab)",
         "today's parts", exports=("LanguageLayer", "LanguageModel"),
+    ),
+    Step(
+        "19", "pretrained", "a language model",
+        "What does a model of these layers know, and where does it know it?",
+        "ids (batch, seq) -> logits (batch, seq, vocab)",
+        "today's parts", page="a_language_model",
     ),
     Step(
         "a1", "containers", "containers",

@@ -22,8 +22,6 @@ LIST = "src/twelve_lab/course.py"
 ONE_PAGE = {"a3"}
 # Workshops that belong to no step: what several of them need.
 TOOLS = "tools_"
-# Modules that no lesson teaches yet.
-UNTAUGHT = {"src/twelve/pretrained.py"}
 
 
 def load(root: Path) -> ModuleType:
@@ -71,7 +69,7 @@ def _files(root, steps):
                 yield f"{path}: is missing, and step {step.number} has one by {LIST}"
             if (root / path).exists() and not due and path != step.workshop:
                 yield f"{path}: is there, and step {step.number} has none by {LIST}"
-    known = {path for step in steps for path in files_of(step)} | UNTAUGHT
+    known = {path for step in steps for path in files_of(step)}
     for pattern in ("src/twelve/[!_]*.py", "notebooks/*.ipynb", "notebooks/workshop/*.ipynb"):
         for path in sorted(root.glob(pattern)):
             shared = path.parent.name == "workshop" and path.stem.startswith(TOOLS)

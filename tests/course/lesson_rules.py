@@ -22,7 +22,8 @@ LATEST = {"idea": 10, "answer": 20}
 MAX_BEFORE = 600
 MAX_SECTION = 10
 EXERCISES = (3, 4)
-HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads"}
+HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads",
+           "contributions", "without"}  # fmt: skip
 # What the first cell takes from the package itself, as in `lab.device()`.
 OF_THE_PACKAGE = {"device"}
 # The steps that show their part at work in trained weights.
@@ -249,7 +250,7 @@ def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 def _step(path: Path):
     """Find the step of a page; None where it belongs to none."""
-    return next((one for one in STEPS if path.stem == f"{one.number}_{one.stem}"), None)
+    return next((one for one in STEPS if path.name == Path(one.notebook).name), None)
 
 
 def _parts(notebook: NotebookNode) -> list[tuple[str, list[NotebookNode]]]:
