@@ -240,6 +240,10 @@ CARDS = {
         "heads = torch.tensor([[[[1.0, 0, 0, 2]]]])  # one word, two pairs of neighbours\n"
         "angles = torch.tensor([[1.0, 0.1]])\n"
     ),
+    "rows_for_neighbours": Card(
+        "# Two heads of width 6: each feature is turned with the one 3 further on.\n"
+        "weight, num_heads = torch.arange(12.0)[:, None], 2\n"
+    ),
     "language_model": Card(
         "ids, table = torch.tensor([[1, 0]]), torch.tensor([[1.0], [2]], requires_grad=True)\n"
         "layers, norm = [lambda x, mask: x + 1], lambda x: x / 2\n",

@@ -15,10 +15,10 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 import twelve
-from twelve import training
+from twelve import pretrained, training
 from twelve.generation import KeyValueCache, greedy_decode, next_token_probabilities
-from twelve_lab import Trace, example, influence, reversal
-from twelve_lab.check import MISTAKES, TASKS, suspects, wrong_versions
+from twelve_lab import Trace, contributions, example, influence, reversal, without
+from twelve_lab.check import EXERCISES, MISTAKES, TASKS, suspects, wrong_versions
 from twelve_lab.check.compare import agree, gradients, outcomes, trainable
 from twelve_lab.course import STEPS
 from twelve_lab.exercises.numbers import twelve_heads, vectors
@@ -80,7 +80,7 @@ def test_a_task_has_three_cases_or_more_and_draws_them_afresh(name):
         for one, other in zip(cases[case], again[case], strict=True):
             if isinstance(one, Tensor):
                 assert_close(one, other, rtol=0, atol=0)
-                assert one.dtype in (torch.float64, torch.int64, torch.bool)
+                assert one.dtype in (torch.float64, torch.int64, torch.uint8, torch.bool)
                 assert not one.requires_grad
                 shared = {id(value) for value in vars(example).values()}
                 assert one is not other
@@ -381,6 +381,7 @@ PACKAGE = {
     "language_model": language_model,
     "chunk_mask": chunk_mask,
     "top_p": top_p,
+    "neighbours": pretrained._neighbours,
 }
 # No layer stands for these; the laws are below.
 BY_LAW = {
@@ -392,6 +393,9 @@ BY_LAW = {
     "pool_heads",
     "next_labels",
     "prompt_logits",
+    "remove_head",
+    "dequantize",
+    "logit_parts",
 }
 
 
@@ -481,6 +485,51 @@ def test_the_logits_of_the_last_word_choose_what_is_written_first():
     expected = TASKS["prompt_logits"].right(logits, words).argmax(-1)
     written = greedy_decode(model, text, max_len=6, src_mask=words[:, None, None])
     assert torch.equal(written[:, -1], expected)
+
+
+def test_a_head_is_removed_from_the_weight_as_it_is_from_a_run():
+    data, model = example.distinct, example.distinct.language_model().requires_grad_(False)
+    w_o = model.layers[1].self_attention.w_o
+    with without(model, "head 1.4"):
+        expected = model(data.text)
+    given = w_o.weight.clone()
+    w_o.weight.copy_(TASKS["remove_head"].right(w_o.weight, 4, 6))
+    assert not torch.equal(w_o.weight, given)
+    assert_close(model(data.text), expected)
+
+
+def test_blocks_are_unpacked_as_the_library_does():
+    gguf = pytest.importorskip("gguf", reason="make language-model installs it")
+    numbers = torch.randn(6, 32, generator=torch.Generator("cpu").manual_seed(12)).numpy()
+    blocks = gguf.quants.quantize(numbers, gguf.GGMLQuantizationType.Q4_0)
+    scales, packed = torch.from_numpy(blocks).tensor_split([2], dim=1)
+    scales = scales.contiguous().view(torch.float16).float().flatten()
+    expected = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q4_0))
+    assert_close(TASKS["dequantize"].right(scales, packed), expected, rtol=0, atol=0)
+
+
+def test_what_parts_add_to_a_logit_is_what_they_wrote_in_a_run():
+    ids, model = example.distinct.text[1:], example.distinct.language_model()
+    kept = []
+    for part in [model.embedding, *(layer.feed_forward for layer in model.layers), model.norm]:
+        part.register_forward_hook(lambda part, given, gives: kept.append((given[0], gives)))
+    expected = contributions(model, ids, 7)
+    *parts, (stream, _) = kept
+    parts = torch.stack([gives[0, -1] for _, gives in parts])
+    heads = stream[0, -1] - parts.sum(0)
+    row, norm = model.output_projection.weight[7], model.norm
+    added = TASKS["logit_parts"].right(torch.stack([*parts, heads]), norm.weight, row, norm.eps)
+    due = [expected.embedding, *expected.feed_forward.tolist(), expected.heads.sum().item()]
+    assert_close(added.tolist(), due)
+    assert_close(added.sum().item(), expected.logit)
+
+
+def test_the_parameters_that_are_counted_are_those_of_a_model_of_these_sizes():
+    sizes = {"d_model": 576, "num_heads": 9, "num_kv_heads": 3, "d_ff": 1536, "num_layers": 30}
+    with torch.device("meta"):
+        model = twelve.LanguageModel(49152, **sizes, tie_weights=True)
+    found = sum(one.numel() for one in model.parameters())
+    assert EXERCISES["19-parameters"].right() == found
 
 
 @pytest.mark.parametrize("name", TASKS)

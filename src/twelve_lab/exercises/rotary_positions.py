@@ -21,7 +21,8 @@ from twelve_lab.exercises.declare import (
 from twelve_lab.exercises.numbers import seeded, twelve_heads
 
 _SIZES = example.SIZES
-# Lines of the layer, in which the mistakes are planted.
+# Lines of the package, in which the mistakes are planted.
+_HALVES = "rows.unflatten(0, (-1, 2, d_k // 2))"
 _STOP = "        stop = start + heads.size(2)\n"
 _TURNED = "(even * cos - odd * sin, even * sin + odd * cos)"
 _PAIRED = (
@@ -316,27 +317,47 @@ def _rows_woven(weight: Tensor, num_heads: int) -> Tensor:
     return rearrange(weight, pattern, head=num_heads, two=2)
 
 
-misconception(
+rows_kept = mistake(
     rows_for_neighbours,
-    "You weave the halves of the whole matrix: each head has halves of its own.",
-    line=("(num_heads, 2, -1)", "(1, 2, -1)"),
-)
-misconception(
-    rows_for_neighbours,
-    "That is the way back, from neighbours to halves: feature i of the first half goes to 2i.",
-    line=("(num_heads, 2, -1)", "(num_heads, -1, 2)"),
-)
-misconception(
-    rows_for_neighbours,
-    "The rows stand as they were.",
+    "rows-kept",
+    "You left the rows as they were, in halves: weave the two halves of each head, so that the two "
+    "of a pair are neighbours.",
     line=("heads.transpose(1, 2)", "heads"),
+    plant=Plant(
+        "pretrained",
+        "turned = found.safe and places[name].endswith(TURNED)",
+        "turned = False",
+    ),
+    step="19",
 )
-misconception(
+rows_across_heads = mistake(
+    rows_for_neighbours,
+    "rows-across-heads",
+    "You wove the halves of the whole matrix, so that heads are mixed: each head has halves of its "
+    "own.",
+    line=("(num_heads, 2, -1)", "(1, 2, -1)"),
+    hidden_in={"one head"},
+    plant=Plant("pretrained", _HALVES, "rows.unflatten(0, (1, 2, -1))"),
+    step="19",
+)
+rows_woven_back = mistake(
+    rows_for_neighbours,
+    "rows-woven-back",
+    "You went the way back, from neighbours to halves: row i of the first half goes to place 2i, "
+    "and row i of the second behind it.",
+    line=("(num_heads, 2, -1)", "(num_heads, -1, 2)"),
+    hidden_in={"two heads"},  # of four rows the way back is the way there
+    plant=Plant("pretrained", _HALVES, "rows.unflatten(0, (-1, d_k // 2, 2))"),
+    step="19",
+)
+pairs_turned_round = misconception(
     rows_for_neighbours,
     "The second half comes first in your pairs: feature i of the first half is followed by feature "
     "i of the second.",
     line=("heads.transpose", "heads.flip(1).transpose"),
 )
+# Rows that come from a file are ordered so too, and go wrong so too.
+MISLAID_ROWS = (rows_kept, rows_across_heads, rows_woven_back, pairs_turned_round)
 
 
 @question(measures="that only the distance counts")
