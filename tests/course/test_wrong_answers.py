@@ -80,6 +80,8 @@ NAMED = {
     "theta_of_the_handout": "rotary-frequency-one",
     "places_after_the_cache": "rotary-one-late",
     "angles_of_the_chunk": "rotary-start-ignored",
+    "permute_of_the_converter": "rows-woven-back",
+    "every_other_row_of_all": "rows-across-heads",
     "rotate_as_in_llama": "rotary-halves",
     "neighbours_with_the_angles_of_llama": "rotary-cat",
     "multiplied_by_the_conjugate": "rotary-clockwise",
@@ -108,6 +110,11 @@ NAMED = {
     "head_with_frozen_table": "table-untied",
     "no_mask_in_the_stack": "causal-missing",
     "logits_without_last_norm": "norm-never-applied",
+    "every_nth_column": "split-interleaved",
+    "permute_of_the_other_converter": "rows-woven-back",
+    "first_half_second_half": "rows-across-heads",
+    "torch_does_the_rest": "rows-kept",
+    "eps_beside_the_root": "rms-eps-outside",
 }
 
 

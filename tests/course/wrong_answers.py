@@ -1545,6 +1545,137 @@ def a_small_llama(ids, table, layers, norm):
     return F.linear(norm(hidden), table)
 
 
+def ablated_as_if_it_were_w_q(weight, head, num_heads):
+    w = weight.clone()
+    size = w.shape[0] // num_heads
+    w[head * size : (head + 1) * size, :] = 0.0
+    return w
+
+
+def ablated_in_the_model_itself(weight, head, num_heads):
+    width = weight.shape[1] // num_heads
+    with torch.no_grad():
+        weight[:, head * width : (head + 1) * width].zero_()
+    return weight
+
+
+def every_nth_column(weight, head, num_heads):
+    w = rearrange(weight, "out (d_k head) -> head out d_k", head=num_heads).clone()
+    w[head] = 0
+    return rearrange(w, "head out d_k -> out (d_k head)")
+
+
+def mean_ablated(weight, head, num_heads):
+    chunks = list(weight.chunk(num_heads, dim=1))
+    chunks[head] = chunks[head].mean(1, keepdim=True).expand_as(chunks[head])
+    return torch.cat(chunks, dim=1)
+
+
+def one_head_alone(weight, head, num_heads):
+    mask = torch.zeros(num_heads, dtype=weight.dtype)
+    mask[head] = 1
+    return weight * mask.repeat_interleave(weight.size(1) // num_heads)
+
+
+def permute_of_the_other_converter(w, d_k):
+    dim1, dim2 = w.shape
+    n_heads = dim1 // d_k
+    return w.view(n_heads, dim1 // n_heads // 2, 2, dim2).transpose(1, 2).reshape(dim1, dim2)
+
+
+def first_half_second_half(weight, d_k):
+    one, two = weight.chunk(2)
+    return torch.stack((one, two), dim=1).flatten(0, 1)
+
+
+def torch_does_the_rest(weight, d_k):
+    return weight.reshape(-1, d_k, weight.size(-1)).reshape(weight.shape)
+
+
+def evens_then_odds_of_all_rows(weight, d_k):
+    return torch.cat([weight[0::2], weight[1::2]])
+
+
+def pairs_in_the_columns(weight, d_k):
+    return rearrange(weight, "row (head two i) -> row (head i two)", two=2, i=d_k // 2)
+
+
+def nibbles_as_they_lie_in_the_bytes(scales, packed):
+    out = torch.empty(len(packed), 32, dtype=scales.dtype)
+    out[:, 0::2] = (packed & 0x0F).to(scales.dtype) - 8
+    out[:, 1::2] = (packed >> 4).to(scales.dtype) - 8
+    return out * scales[:, None]
+
+
+def signed_nibbles(scales, packed):
+    signed = packed.view(torch.int8)
+    q = torch.cat([(signed << 4) >> 4, signed >> 4], dim=-1)
+    return scales[:, None] * q
+
+
+def eight_is_taken_off_bytes(scales, packed):
+    q = torch.hstack([packed % 16, packed // 16]) - 8
+    return torch.einsum("b,bi->bi", scales, q.double())
+
+
+def centred_on_seven_and_a_half(scales, packed):
+    q = torch.hstack([packed % 16, packed // 16]).double() - 7.5
+    return q * scales[:, None]
+
+
+def the_lines_of_each_nibble_swapped(scales, packed):
+    high, low = packed.int() & 15, packed.int() >> 4
+    return torch.cat([low, high], 1).sub(8).mul(scales.view(-1, 1))
+
+
+def direct_attribution_without_the_norm(parts, weight, row, eps):
+    return (parts * weight) @ row
+
+
+def every_part_through_the_norm(parts, weight, row, eps):
+    return F.rms_norm(parts, weight.shape, weight, eps) @ row
+
+
+def logit_without_minus_logit_with(parts, weight, row, eps):
+    def logit(stream):
+        return F.rms_norm(stream, weight.shape, weight, eps) @ row
+
+    whole = parts.sum(0)
+    return torch.stack([logit(whole) - logit(whole - part) for part in parts])
+
+
+def eps_beside_the_root(parts, weight, row, eps):
+    rms = parts.sum(0).norm() / math.sqrt(parts.size(1)) + eps
+    return parts @ (weight * row) / rms
+
+
+def lens_after_each_layer(parts, weight, row, eps):
+    return F.rms_norm(torch.cumsum(parts, 0), weight.shape, weight, eps) @ row
+
+
+def columns_times_a_mask(weight, head, num_heads):
+    width = weight.shape[-1] // num_heads
+    keep = torch.arange(weight.shape[-1]) // width != head
+    return weight * keep
+
+
+def paired_by_einops(weight, d_k):
+    return rearrange(weight, "(h two p) d -> (h p two) d", two=2, p=d_k // 2)
+
+
+def byte_by_byte(scales, packed):
+    rows = []
+    for scale, row in zip(scales, packed.tolist(), strict=True):
+        low, high = zip(*(reversed(divmod(byte, 16)) for byte in row), strict=True)
+        rows.append(scale * (torch.tensor(low + high) - 8))
+    return torch.stack(rows)
+
+
+def along_one_direction(parts, weight, row, eps):
+    direction = weight * row * torch.rsqrt(parts.sum(0).pow(2).mean() + eps)
+    return torch.stack([part.dot(direction) for part in parts])
+
+
 WRONG: list[Answer] = [
     Answer("01-linear", x_times_w_plus_b, "the weight is not transposed"),
     Answer("01-linear", weighted_sum_of_the_features, "the bias is never added"),
@@ -1791,6 +1922,26 @@ WRONG: list[Answer] = [
     Answer("18-language-model", head_with_frozen_table, "the scores do not teach the table"),
     Answer("18-language-model", no_mask_in_the_stack, "no causal mask"),
     Answer("18-language-model", logits_without_last_norm, "no last norm"),
+    Answer("19-remove-head", ablated_as_if_it_were_w_q, "rows, by a width of the rows"),
+    Answer("19-remove-head", ablated_in_the_model_itself, "the weight that is given is changed"),
+    Answer("19-remove-head", every_nth_column, "features dealt to the heads in turn"),
+    Answer("19-remove-head", mean_ablated, "a mean in the place of zeros"),
+    Answer("19-remove-head", one_head_alone, "all others are removed"),
+    Answer("19-neighbours", permute_of_the_other_converter, "the way back to halves"),
+    Answer("19-neighbours", first_half_second_half, "the heads are not kept apart"),
+    Answer("19-neighbours", torch_does_the_rest, "nothing changes its place"),
+    Answer("19-neighbours", evens_then_odds_of_all_rows, "to halves, of all heads at once"),
+    Answer("19-neighbours", pairs_in_the_columns, "the inputs change their order"),
+    Answer("19-dequantize", nibbles_as_they_lie_in_the_bytes, "low, high, low, high"),
+    Answer("19-dequantize", signed_nibbles, "read with a sign"),
+    Answer("19-dequantize", eight_is_taken_off_bytes, "3 - 8 is 251"),
+    Answer("19-dequantize", centred_on_seven_and_a_half, "another middle"),
+    Answer("19-dequantize", the_lines_of_each_nibble_swapped, "high and low have changed names"),
+    Answer("19-logit-parts", direct_attribution_without_the_norm, "not divided"),
+    Answer("19-logit-parts", every_part_through_the_norm, "a root of its own for each part"),
+    Answer("19-logit-parts", logit_without_minus_logit_with, "what is lost without it"),
+    Answer("19-logit-parts", eps_beside_the_root, "eps is added outside the root"),
+    Answer("19-logit-parts", lens_after_each_layer, "the logit of all parts so far"),
 ]
 
 RIGHT: list[Answer] = [
@@ -1893,4 +2044,8 @@ RIGHT: list[Answer] = [
     Answer("18-prompt-logits", last_word_by_flipping, "counted from the end"),
     Answer("18-top-p", nucleus_word_by_word, "two loops"),
     Answer("18-language-model", a_small_llama, "by the functions of torch"),
+    Answer("19-remove-head", columns_times_a_mask, "each column asks whose it is"),
+    Answer("19-neighbours", paired_by_einops, "three axes by their names"),
+    Answer("19-dequantize", byte_by_byte, "one byte at a time"),
+    Answer("19-logit-parts", along_one_direction, "a dot product with one direction"),
 ]

@@ -227,7 +227,7 @@ def _block_cases() -> Cases:
 
 @task(_block_cases, measures="two numbers in a byte, where they stand, and what they are times")
 def dequantize(scales: Tensor, packed: Tensor) -> Tensor:
-    """scales (block), packed (block, 16), of bytes -> (block, 32)"""
+    """scales (block), packed (block, 16), of bytes -> (block, number), 32 in each"""
     low, high = packed & 15, packed >> 4
     numbers = torch.cat([low, high], dim=1).to(scales.dtype) - 8
     return numbers * scales.unsqueeze(1)
@@ -389,3 +389,14 @@ misconception(
     "You gave shares of the logit, which sum to 1: they are to sum to the logit itself.",
     by=lambda *given: logit_parts(*given) / logit_parts(*given).sum(),
 )
+
+
+@misconception(logit_parts)
+def lost_without_it(parts: Tensor, weight: Tensor, row: Tensor, eps: float) -> Tensor:
+    """You gave what the logit loses without each part, under another root: the root of the whole
+    stays, and divides each part alone.
+    """
+    stream = parts.sum(0)
+    without = stream - parts
+    root_mean_square = (without.square().mean(-1, keepdim=True) + eps).sqrt()
+    return logit_parts(parts, weight, row, eps).sum() - without / root_mean_square * weight @ row
