@@ -163,7 +163,7 @@ STEPS = (
     ),
     Step(
         "19", "pretrained", "a language model",
-        "What does a model of these layers know, and where does it know it?",
+        "Do our layers write English, and which part of them chose a word?",
         "ids (batch, seq) -> logits (batch, seq, vocab)",
         "today's parts", page="a_language_model",
     ),
