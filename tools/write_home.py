@@ -18,7 +18,7 @@ from twelve import GroupedQueryAttention, RotaryEncoding, causal_mask, sinusoid
 from twelve.generation import greedy_decode
 from twelve.same_as_pytorch import to_torch
 from twelve.training import cross_entropy
-from twelve_lab import Trace, example
+from twelve_lab import Trace, example, real_heads
 from twelve_lab.course import Step
 from twelve_lab.show.palette import axis_style
 
@@ -429,6 +429,19 @@ def _decoder_only() -> Picture:
     # What it says is the next word that it reads.
     drawn += _arrow((182, 80), (182, 102), (17, 102), (17, 86)) + _box(2, 62, 30, 22, kind="spot")
     return f"One stack reads {' '.join(heard)}, says {said}, and reads that as well.", drawn
+
+
+@_of
+def _pretrained() -> Picture:
+    france = real_heads.read("capital")
+    drawn, weights = _word(198, 55, "Paris", "end"), france.weights[0, -1].tolist()
+    for at, (word, weight) in enumerate(zip(france.tokens, weights, strict=True)):
+        height = 11 + 22 * at
+        drawn += _word(2, height, word, "start")
+        style = f"stroke:var(--blue);stroke-width:{1 + 9 * weight:.3g}"
+        drawn += _line((60, height), (152, 55), style=style)
+    told = f"gives {france.tokens[3]} {weights[3]:.2f} of its weight"
+    return f"A head of a real model {told}, and the model says Paris.", drawn
 
 
 @_of

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tools import write_home
-from twelve_lab import example
+from twelve_lab import example, real_heads
 from twelve_lab.course import STEPS, Step, find_step
 
 LARGEST = 15_000  # bytes of a picture
@@ -52,6 +52,14 @@ def test_the_arrow_of_16_is_turned_by_a_radian_and_keeps_its_length(drawn):
     assert ends[0] == pytest.approx(66 * complex(-0.5, 0.55), abs=0.01)
     assert ends[1] / ends[0] == pytest.approx(cmath.exp(1j), abs=0.001)
     assert ends[2] == pytest.approx(66 * complex(-0.75, -0.8), abs=0.01)
+
+
+def test_the_line_to_france_in_19_is_as_wide_as_the_weight_of_its_head(drawn):
+    weights = real_heads.read("capital").weights[0, -1].tolist()
+    lines = drawn["pretrained"].iter("path")
+    widths = [float(line.get("style").split(":")[-1]) for line in lines]
+    assert widths == pytest.approx([1 + 9 * weight for weight in weights], rel=0.01)
+    assert max(widths) == widths[3] > 9
 
 
 def test_the_heads_of_17_lead_to_the_head_that_they_share(drawn):

@@ -4,10 +4,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
+from tests.course import nbval_guard
 from tests.course.figures import picture_of
 from tests.course.nbval_guard import nbval
 from twelve_lab.explorer.parts import PARTS, frame
@@ -103,3 +105,25 @@ def test_of_a_picture_its_alt_text_is_compared():
     assert compared(picture_of("Two words.")) == (
         '<img alt="Two words." style="max-width:100%" a picture>'
     )
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_without_the_model_its_notebooks_are_left_out_and_that_is_said(
+    there, tmp_path, monkeypatch
+):
+    store(tmp_path, untouched)
+    model = tmp_path / "19_model.ipynb"
+    (tmp_path / "untouched.ipynb").rename(model)
+    store(tmp_path, untouched)
+    monkeypatch.setattr(nbval_guard, "find_spec", lambda name: name if there else None)
+    place = SimpleNamespace(dir=tmp_path)
+    guard = nbval_guard.NotebookGuard(
+        SimpleNamespace(rootpath=tmp_path, invocation_params=place, args=["."])
+    )
+    lines = []
+    guard.pytest_terminal_summary(SimpleNamespace(line=lambda text, **_: lines.append(text)))
+    said = "left out: 1 notebooks, 19_*.ipynb; `make language-model` fetches their model"
+    assert (said in lines) == (not there)
+    assert f"{1 + there} notebooks, {2 + 2 * there} code cells, 0 passed, none skipped" in lines
+    assert nbval_guard.pytest_ignore_collect(model) is (None if there else True)
+    assert nbval_guard.pytest_ignore_collect(tmp_path / "untouched.ipynb") is None
