@@ -8,6 +8,7 @@ import warnings
 from types import SimpleNamespace
 
 import IPython
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -599,6 +600,33 @@ def cut_by_copy(query, key):
 )
 def test_a_gradient_that_is_cut_is_told_where_the_numbers_are_right(function, said):
     found("04-attention-scores", function, "gradient", said)
+
+
+@torch.no_grad()
+def zeroed(weight, head, num_heads):
+    weight = weight.detach().clone()
+    weight.unflatten(1, (num_heads, -1))[:, head].zero_()
+    return weight
+
+
+def by_numpy(scales, packed):
+    scales, packed = scales.numpy(), packed.numpy()
+    low, high = packed & 15, packed >> 4
+    return torch.from_numpy(scales[:, None] * (np.hstack([low, high]).astype(float) - 8))
+
+
+@pytest.mark.parametrize(
+    ("id", "function"),
+    [
+        ("16-rows-for-neighbours", lambda w, n: TASKS["rows_for_neighbours"].right(w.data, n)),
+        ("17-pool-heads", lambda w, *n: TASKS["pool_heads"].right(w.data, *n)),
+        ("19-remove-head", zeroed),
+        ("19-neighbours", lambda w, d_k: TASKS["neighbours"].right(w.data, d_k)),
+        ("19-dequantize", by_numpy),
+    ],
+)
+def test_a_gradient_may_be_cut_where_weights_are_made_that_no_one_trains(id, function):
+    found(id, function, "ok")
 
 
 def test_a_gradient_that_is_cut_in_part_is_told():

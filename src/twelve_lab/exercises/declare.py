@@ -88,7 +88,8 @@ class Task(Exercise):
             changes its input spoils no other run.
         forbidden: What the task asks to do without: names, signs such as "@", "a loop".
         observe: What is compared of an answer that is no tensor.
-        by_gradient: Whether the gradients of the arguments belong to the answer.
+        by_gradient: Whether the gradients of the arguments belong to the answer; None where they
+            may be cut, for nothing is learned through it.
         run: How an answer is called with the arguments of a case: a class is built first.
         solved: What the learner is shown, where the task demands another way than `right`.
     """
@@ -96,7 +97,7 @@ class Task(Exercise):
     cases: Callable[[], Cases]
     forbidden: tuple[str, ...] = ()
     observe: Callable[[Any], tuple[Tensor, ...]] = as_tensors
-    by_gradient: bool = False
+    by_gradient: bool | None = False
     run: Callable[[Answer, tuple[Any, ...]], Any] = by_position
     solved: Answer | None = None
 

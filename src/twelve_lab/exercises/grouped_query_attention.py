@@ -397,7 +397,11 @@ def _pool_cases() -> Cases:
     }
 
 
-@task(_pool_cases, measures="heads that become one, by the rows of their matrix")
+@task(
+    _pool_cases,
+    by_gradient=None,
+    measures="heads that become one, by the rows of their matrix",
+)
 def pool_heads(weight: Tensor, num_heads: int, num_kv_heads: int) -> Tensor:
     """weight (head*d_k, d_model), num_heads, num_kv_heads -> (kv_head*d_k, d_model)"""
     heads = weight.unflatten(0, (num_kv_heads, num_heads // num_kv_heads, -1))

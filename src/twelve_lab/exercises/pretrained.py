@@ -28,7 +28,7 @@ def parameters(
     *,
     layers: int = 30,
     kv_heads: int = 3,
-    asked: int = 2,
+    square: int = 2,
     matrices: int = 3,
     norms: int = 2,
     last_norms: int = 1,
@@ -38,7 +38,8 @@ def parameters(
     """the parameters of a model: 30 layers of width 576, 9 heads of 64 on 3 kv heads, SwiGLU of
     1,536, RMSNorm, 49,152 words, one table, no biases
     """
-    attention = asked * 576 * 9 * 64 + 2 * 576 * kv_heads * 64
+    # w_q and w_o are square, w_k and w_v are not.
+    attention = square * 576 * 9 * 64 + 2 * 576 * kv_heads * 64
     feed_forward = matrices * 576 * 1536
     layer = attention + feed_forward + norms * 576 + biases
     return tables * 49152 * 576 + layers * layer + last_norms * 576
@@ -67,7 +68,7 @@ misconception(
 misconception(
     parameters,
     "The matrix w_o is missing: what the heads found goes back through it, in each layer.",
-    asked=1,
+    square=1,
 )
 misconception(
     parameters,
@@ -106,7 +107,11 @@ def _remove_cases() -> Cases:
     }
 
 
-@task(_remove_cases, measures="where a head stands in the matrix that leads back to the stream")
+@task(
+    _remove_cases,
+    by_gradient=None,
+    measures="where a head stands in the matrix that leads back to the stream",
+)
 def remove_head(weight: Tensor, head: int, num_heads: int) -> Tensor:
     """weight of w_o (d_model, head*d_k), head, num_heads -> (d_model, head*d_k)"""
     d_k = weight.size(1) // num_heads
@@ -183,7 +188,11 @@ def _neighbours_cases() -> Cases:
     }
 
 
-@task(_neighbours_cases, measures="the order of the rows in a file of others, head by head")
+@task(
+    _neighbours_cases,
+    by_gradient=None,
+    measures="the order of the rows in a file of others, head by head",
+)
 def neighbours(weight: Tensor, d_k: int) -> Tensor:
     """weight (head*d_k, d_model), d_k -> (head*d_k, d_model)"""
     halves = weight.unflatten(0, (-1, 2, d_k // 2))
@@ -225,7 +234,11 @@ def _block_cases() -> Cases:
     }
 
 
-@task(_block_cases, measures="two numbers in a byte, where they stand, and what they are times")
+@task(
+    _block_cases,
+    by_gradient=None,
+    measures="two numbers in a byte, where they stand, and what they are times",
+)
 def dequantize(scales: Tensor, packed: Tensor) -> Tensor:
     """scales (block), packed (block, 16), of bytes -> (block, number), 32 in each"""
     low, high = packed & 15, packed >> 4

@@ -304,7 +304,11 @@ def _rows_cases() -> Cases:
     }
 
 
-@task(_rows_cases, measures="the order of the rows in which a layout consists, head by head")
+@task(
+    _rows_cases,
+    by_gradient=None,
+    measures="the order of the rows in which a layout consists, head by head",
+)
 def rows_for_neighbours(weight: Tensor, num_heads: int) -> Tensor:
     """weight (head*d_k, d_model), num_heads -> (head*d_k, d_model)"""
     heads = weight.unflatten(0, (num_heads, 2, -1))
