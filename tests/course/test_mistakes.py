@@ -498,6 +498,11 @@ def test_a_head_is_removed_from_the_weight_as_it_is_from_a_run():
     assert_close(model(data.text), expected)
 
 
+def test_a_block_of_all_numbers_is_unpacked_by_hand():
+    (numbers,) = TASKS["dequantize"].right(*TASKS["dequantize"].cases()["0 to 15 and back"])
+    assert numbers.tolist() == [*range(-8, 8), *range(7, -9, -1)]
+
+
 def test_blocks_are_unpacked_as_the_library_does():
     gguf = pytest.importorskip("gguf", reason="make language-model installs it")
     numbers = torch.randn(6, 32, generator=torch.Generator("cpu").manual_seed(12)).numpy()
