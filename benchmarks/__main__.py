@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import gpu, report, sizes
+from benchmarks import gpu, language, report, sizes
 from benchmarks.bars import Results
 from benchmarks.contenders import EXPLICIT, FUSED, MARIAN, build
 from benchmarks.decoding import LENGTHS, decode_times
@@ -83,6 +83,13 @@ def measure(
     results.off = after_a_trace()
     results.traced = traced_over_untraced(tiny.rounds, seconds=seconds)
     results.startup = import_times(processes)
+    if not language.missing():
+        print("measuring a real language model", flush=True)
+        new, prompt = (language.NEW, language.PROMPT) if seconds else (2, 4)
+        rounds = 7 if seconds else 2
+        results.language = language.measure(
+            new=new, prompt=prompt, rounds=rounds, processes=min(processes, 3)
+        )
     for size in chosen:
         print(f"measuring {size}", flush=True)
         contenders = build(size)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from benchmarks import decoding, passes
+from benchmarks import decoding, language, passes
 from benchmarks.contenders import EXPLICIT, FUSED, TORCH
 from benchmarks.sizes import BASE, BASE_128, D64, LONG, TINY
 from benchmarks.startup import Import
@@ -24,6 +24,7 @@ class Results:
         traced: Ratios to an untraced run, by kind of trace.
         off: What is left of a closed trace.
         startup: What the import costs.
+        language: What was measured of a real model, where one is installed.
     """
 
     seconds: dict[tuple[str, str], dict[str, list[float]]] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Results:
     traced: dict[str, list[float]] = field(default_factory=dict)
     off: Off | None = None
     startup: Import | None = None
+    language: language.Language | None = None
 
 
 class Bar(NamedTuple):
@@ -96,6 +98,7 @@ def bars(results: Results, lengths: Sequence[int], missing: dict[str, str]) -> l
             for name, shares in results.shares.items()
         ),
         *_writing(results, lengths, missing),
+        *_language(results.language),
         *_trace(results),
         *_startup(results),
     ]
@@ -147,6 +150,29 @@ def _writing(results: Results, lengths: Sequence[int], missing: dict[str, str]) 
     *_, half, whole = lengths
     longer = ratios(results.writing[decoding.CACHED, whole], results.writing[decoding.CACHED, half])
     return [*rows, at_most(f"time to write {whole} tokens to {half}", 2.2, longer)]
+
+
+def _language(found: language.Language | None) -> list[Bar]:
+    model = "SmolLM2, 135 million weights"
+    written = f"{model}: tokens a second to those of `generate`, {language.NEW} tokens"
+    read = f"{model}: time to the first word to that of `generate`, behind {language.PROMPT} tokens"
+    loaded, peak = f"{model}: `load`, seconds", f"{model}: peak memory of what loads it, GB"
+    if found is None:
+        reason = f"not installed: {', '.join(language.missing())}"
+        limits = {
+            written: "at least 1.0",
+            read: "at most 1.0",
+            loaded: "at most 5",
+            peak: "at most 1.2",
+        }
+        return [Bar(name, limit, reason, "not measured") for name, limit in limits.items()]
+    ours, theirs = language.OURS, language.GENERATE
+    return [
+        at_least(written, 1.0, ratios(found.writing[theirs], found.writing[ours])),
+        at_most(read, 1.0, ratios(found.prompt[ours], found.prompt[theirs])),
+        at_most(loaded, 5, found.load, "{:.1f}"),
+        at_most(peak, 1.2, [one / 1e9 for one in found.peak], "{:.2f}"),
+    ]
 
 
 def _trace(results: Results) -> list[Bar]:

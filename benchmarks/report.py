@@ -47,7 +47,7 @@ absolute, to give an idea; compare them within the table and with nothing else.
 ## How it is measured
 
 - `make bench` installs the `bench` extra (Hugging Face Transformers, x-transformers) and runs \
-`python -m benchmarks`: about twelve minutes of CPU time. Without the extra, \
+`python -m benchmarks`: about twenty minutes of CPU time. Without the extra, \
 `python -m benchmarks` leaves those two out.
 - Time is CPU time of the process, on one thread, so that other processes count as little as \
 possible. In each round everybody runs once; who begins changes, and every second round goes \
@@ -67,6 +67,9 @@ with weights, each with a matrix of its own. Of the model those products count a
 each attention (2·rows·terms·columns each); all else it does costs time and counts nothing.
 - Writing is greedy, one sentence from a source of {src} tokens, reading it included; no token \
 ends the sentence.
+- SmolLM2-135M-Instruct is read by both from the one file that `make language-model` installs, and \
+both must write the same words. Its seconds are CPU time, and its memory is that of the whole \
+process, torch included.
 
 """
 

@@ -276,7 +276,7 @@ MISTAKES: dict[str, Callable[[Bench], AbstractContextManager]] = {
         bench.model.rotary, forward=partial(_halves, bench.model.rotary)
     ),
     "key heads tiled, 0 1 2 0 1 2, for 0 0 0 1 1 1": lambda bench: _each(
-        _attentions(bench), _share=_tile
+        _attentions(bench), _share=_tile, fused=lambda attention: False
     ),
     "base 10,000 for 100,000": lambda bench: _instead(
         bench.model.rotary, table=sinusoid(LENGTH, bench.model.rotary.d_k, base=1e4)

@@ -129,7 +129,8 @@ class LanguageModel(nn.Module):
         *,
         caches: list[KeyValueCache] | None = None,
         key_mask: Bool[Tensor, "#batch 1 1 _key"] | None = None,
-    ) -> Float[Tensor, "batch seq vocab"]:
+        last: bool = False,
+    ) -> Float[Tensor, "batch _seq vocab"]:
         """Score every word as the one that follows each position.
 
         Args:
@@ -137,6 +138,8 @@ class LanguageModel(nn.Module):
             caches: What keeps the keys and values of each layer, from `new_caches`.
             key_mask: True where a word may be looked at, earlier ones included; usually
                 `padding_mask(ids)`. That none looks ahead is seen to here.
+            last: Whether only the last position scores, after which a text is continued: of a long
+                text and a large vocabulary the others take a good part of the time.
 
         Returns:
             Logits: one score for each word of the vocabulary at each position.
@@ -158,12 +161,14 @@ class LanguageModel(nn.Module):
         x = embedded
         for layer, cache in zip(self.layers, caches or [None] * len(self.layers), strict=True):
             x = layer(x, mask, cache=cache)
-        decoder_output: Float[Tensor, "batch seq d_model"] = self.norm(x)
+        if last:
+            x = x[:, -1:]
+        decoder_output: Float[Tensor, "batch _seq d_model"] = self.norm(x)
         if self.output_projection is None:
             # The table again: a word scores as well as its row matches.
-            logits: Float[Tensor, "batch seq vocab"] = decoder_output @ self.embedding.weight.T
+            logits: Float[Tensor, "batch _seq vocab"] = decoder_output @ self.embedding.weight.T
         else:
-            logits: Float[Tensor, "batch seq vocab"] = self.output_projection(decoder_output)
+            logits: Float[Tensor, "batch _seq vocab"] = self.output_projection(decoder_output)
         return logits
 
     def new_caches(self, batch: int, max_len: int) -> list[KeyValueCache]:

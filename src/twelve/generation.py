@@ -318,7 +318,8 @@ def _read_prompt(
 
     def read(new: Tensor) -> Tensor:
         so_far = caches[0].length + new.size(1)
-        return model(new, caches=caches, key_mask=None if mask is None else mask[..., :so_far])
+        key_mask = None if mask is None else mask[..., :so_far]
+        return model(new, caches=caches, key_mask=key_mask, last=True)
 
     return read
 

@@ -92,15 +92,20 @@ class GroupedQueryAttention(MultiHeadAttention):
         if cache is not None:
             # Kept as they are turned, once, and before they are shared out.
             key_heads, value_heads = cache(key_heads, value_heads)
-        shared_keys: Float[Tensor, "batch head key d_k"] = self._share(key_heads)
-        shared_values: Float[Tensor, "batch head key d_v"] = self._share(value_heads)
         if mask is not None:
-            scores_shape = (*query_heads.shape[:3], shared_keys.size(2))
+            scores_shape = (*query_heads.shape[:3], key_heads.size(2))
             check_mask("GroupedQueryAttention", mask, scores_shape, four_axes=True)
 
-        attend = F.scaled_dot_product_attention if self.fused else scaled_dot_product_attention
         dropout_p = self.dropout if self.training else 0.0
-        blended = attend(query_heads, shared_keys, shared_values, mask, dropout_p)
+        if self.fused and mask is None:
+            # Where nothing is hidden, as from a single new word, the kernel shares without copies.
+            heads = (query_heads, key_heads, value_heads)
+            blended = F.scaled_dot_product_attention(*heads, None, dropout_p, enable_gqa=True)
+        else:
+            shared_keys: Float[Tensor, "batch head key d_k"] = self._share(key_heads)
+            shared_values: Float[Tensor, "batch head key d_v"] = self._share(value_heads)
+            attend = F.scaled_dot_product_attention if self.fused else scaled_dot_product_attention
+            blended = attend(query_heads, shared_keys, shared_values, mask, dropout_p)
         merged: Float[Tensor, "batch seq head*d_v"] = self._merge(blended)
         output: Float[Tensor, "batch seq d_model"] = self.w_o(merged)
         return output

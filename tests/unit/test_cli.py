@@ -5,11 +5,14 @@ import json
 import os
 import re
 import runpy
+import signal
+import subprocess
 import sys
 
 import pytest
 import torch
 
+from twelve import LanguageModel
 from twelve.generation import greedy_decode, sample
 from twelve_lab import example
 from twelve_lab.cli import main
@@ -257,7 +260,6 @@ def tiny(tmp_path, noisy):
     pytest.importorskip("tokenizers", reason="make language-model installs it")
     import test_pretrained as files
 
-    from twelve import LanguageModel
     from twelve.pretrained import load
 
     model = noisy(LanguageModel(len(files.WORDS), **files.SIZES).float())
@@ -297,6 +299,31 @@ def test_write_prints_each_word_when_it_is_written(tiny, monkeypatch):
     assert main(["write", "a cat", "--tokens", "5", "--file", str(path)]) == 0
     assert flushed[0] == ("a cat", True)
     assert len(flushed) == 1 + 5 + 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is another thing elsewhere")
+def test_ctrl_c_in_the_middle_ends_the_line_and_says_nothing(tmp_path, noisy):
+    pytest.importorskip("gguf", reason="make language-model installs it")
+    pytest.importorskip("tokenizers", reason="make language-model installs it")
+    import test_pretrained as files
+
+    model = noisy(LanguageModel(len(files.WORDS), **files.SIZES).float())
+    head = {"llama.context_length": 99_999}
+    path = files.write_gguf(tmp_path / "tiny.gguf", files.in_gguf(model), **head)
+    # What a shell runs in the background ignores the signal, and so would its child.
+    code = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('twelve', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code, "write", "a cat", "--tokens", "99000", "--file", path]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as child:
+        begun = child.stdout.read(20)
+        child.send_signal(signal.SIGINT)
+        rest, said = child.communicate(timeout=60)
+    assert (child.returncode, said) == (130, b"")
+    assert begun.startswith(b"a cat") and rest.endswith(b"\n")
 
 
 def test_write_asks_in_the_frame_and_prints_the_answer_alone(capsys, tiny):

@@ -225,6 +225,22 @@ def test_a_call_that_was_interrupted_leaves_nothing_behind():
     assert_close(model(ids[:, 2:], caches=caches), model(ids)[:, 2:])
 
 
+@pytest.mark.parametrize("tied", EITHER)
+def test_asked_for_the_last_position_it_scores_that_one_alone(tied):
+    model, ids = companion.language_model(tie_weights=tied), companion.text
+    assert_close(model(ids, last=True), model(ids)[:, -1:])
+    with Trace(model) as trace:
+        model(ids, last=True)
+    assert trace["decoder_output"].shape[1] == 1  # nothing else was worked out
+
+
+def test_while_a_prompt_is_read_only_its_last_word_scores():
+    model, shapes = companion.language_model(), []
+    model.register_forward_hook(lambda _, __, logits: shapes.append(logits.shape[1]))
+    greedy_decode(model, companion.text, max_len=companion.text.size(1) + 2)
+    assert shapes == [1, 1]
+
+
 def test_what_it_writes_is_what_one_pass_scores_highest():
     model = companion.language_model()
     written = greedy_decode(model, companion.text, max_len=9, src_mask=padding_mask(companion.text))

@@ -98,7 +98,8 @@ def test_copies_of_each_shared_head_make_it_multi_head_attention(
     sizes, noisy, x, num_kv_heads, bias, fused
 ):
     layer = noisy(layer_of(sizes, num_kv_heads, rotary=None, bias=bias, fused=fused))
-    assert_close(layer(x, mask_of(sizes)), copied(layer)(x, x, x, mask_of(sizes)))
+    for mask in (mask_of(sizes), None):
+        assert_close(layer(x, mask), copied(layer)(x, x, x, mask))
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
