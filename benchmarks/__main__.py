@@ -87,7 +87,7 @@ def measure(
         print("measuring a real language model", flush=True)
         new, prompt = (language.NEW, language.PROMPT) if seconds else (2, 4)
         rounds = 7 if seconds else 2
-        results.language = language.measure(
+        results.model = language.measure(
             new=new, prompt=prompt, rounds=rounds, processes=min(processes, 3)
         )
     for size in chosen:

@@ -24,7 +24,7 @@ class Results:
         traced: Ratios to an untraced run, by kind of trace.
         off: What is left of a closed trace.
         startup: What the import costs.
-        language: What was measured of a real model, where one is installed.
+        model: What was measured of a real language model, where one is installed.
     """
 
     seconds: dict[tuple[str, str], dict[str, list[float]]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Results:
     traced: dict[str, list[float]] = field(default_factory=dict)
     off: Off | None = None
     startup: Import | None = None
-    language: language.Language | None = None
+    model: language.Language | None = None
 
 
 class Bar(NamedTuple):
@@ -98,7 +98,7 @@ def bars(results: Results, lengths: Sequence[int], missing: dict[str, str]) -> l
             for name, shares in results.shares.items()
         ),
         *_writing(results, lengths, missing),
-        *_language(results.language),
+        *_language(results.model),
         *_trace(results),
         *_startup(results),
     ]

@@ -11,7 +11,18 @@ import torch
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import bars, contenders, decoding, gpu, memory, passes, report, sizes, tracing
+from benchmarks import (
+    bars,
+    contenders,
+    decoding,
+    gpu,
+    language,
+    memory,
+    passes,
+    report,
+    sizes,
+    tracing,
+)
 from benchmarks.__main__ import main, parse
 from benchmarks.contenders import BUILDERS, EXPLICIT, FUSED, MARIAN, NEEDS, TORCH, TORCH_POST
 from benchmarks.products import Products, bare_products, flops
@@ -87,6 +98,32 @@ def test_a_bar_is_decided_by_the_median_and_its_limit_belongs_to_it():
     assert bars.at_most("time", 1.03, [0.5, 1.04, 1.05]).met == "**no**"
     assert bars.at_least("rate", 0.9, [0.9]) == ("rate", "at least 0.9", "0.900", "yes")
     assert bars.at_least("rate", 0.9, [0.89, 0.89, 2.0]).measured == "0.890 (0.890 to 1.445)"
+
+
+def test_of_a_real_model_speed_is_a_ratio_and_loading_is_not():
+    found = language.Language(
+        load=[4.0, 5.0, 6.0],
+        peak=[1.2e9],
+        writing={language.OURS: [2.0], language.GENERATE: [3.0]},
+        prompt={language.OURS: [2.0], language.GENERATE: [1.0]},
+    )
+    rows = [bar[1:] for bar in bars._language(found)]
+    assert rows == [
+        ("at least 1.0", "1.500", "yes"),
+        ("at most 1.0", "2.000", "**no**"),
+        ("at most 5", "5.0 (4.5 to 5.5)", "yes"),
+        ("at most 1.2", "1.20", "yes"),
+    ]
+
+
+def test_without_a_real_model_the_same_rows_say_what_is_missing(monkeypatch):
+    monkeypatch.setattr(language, "find_spec", lambda name: None if name == "gguf" else name)
+    empty = language.Language(
+        [1.0], [1.0], *([{language.OURS: [1.0], language.GENERATE: [1.0]}] * 2)
+    )
+    rows, due = bars._language(None), bars._language(empty)
+    assert [bar[:2] for bar in rows] == [bar[:2] for bar in due]
+    assert {bar[2:] for bar in rows} == {("not installed: gguf", "not measured")}
 
 
 def test_a_peak_is_the_most_that_lived_at_one_time():
@@ -249,7 +286,7 @@ def test_the_page_in_the_documents_is_a_full_run_with_everybody():
     prose = (report.BARS, method, report.FINDINGS.read_text(encoding="utf-8"), report.GPU)
     assert all(part in text for part in prose)
     assert report.size_table(sizes.SIZES) in text
-    assert len(_rows(text)) == 28
+    assert len(_rows(text)) == 32
     assert {row[3] for row in _rows(text)} <= {"yes", "**no**", "reported"}
 
 
@@ -280,6 +317,15 @@ def test_a_contender_that_is_not_installed_is_left_out(monkeypatch):
     monkeypatch.setattr(contenders, "find_spec", lambda package: None)
     assert contenders.missing() == NEEDS
     assert list(contenders.build(SMALL)) == [FUSED, EXPLICIT, TORCH, TORCH_POST]
+
+
+@pytest.mark.weekly
+@pytest.mark.skipif(bool(language.missing()), reason="make language-model installs the model")
+def test_a_real_model_that_writes_other_words_is_refused(monkeypatch):
+    monkeypatch.setattr(language, "load_costs", lambda processes: ([], []))
+    monkeypatch.setattr(language, "greedy_decode", lambda *_, **__: torch.zeros(1, 12))
+    with pytest.raises(RuntimeError, match="write different words behind 10 tokens"):
+        language.measure(new=2, prompt=4, rounds=1, processes=1)
 
 
 def test_a_writer_that_stops_early_is_refused(monkeypatch, built):
