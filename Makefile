@@ -80,11 +80,11 @@ test: install ## run the quick tests, then compare each notebook with its stored
 
 check: lint $(WITH)teach $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in ten minutes
 	$(MAKE) --jobs=2 book slides
-	$(PYTEST) $(ALL) $(NOTEBOOKS)
+	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
 	$(MAKE) mutants
 
 code: lint $(WITH)teach $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
-	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS)
+	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
 	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out

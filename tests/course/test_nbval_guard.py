@@ -107,23 +107,20 @@ def test_of_a_picture_its_alt_text_is_compared():
     )
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_without_the_model_its_notebooks_are_left_out_and_that_is_said(
-    there, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_needs_the_model_is_left_out_unless_asked_for_and_that_is_said(asked, tmp_path):
     store(tmp_path, untouched)
-    model = tmp_path / "19_model.ipynb"
-    (tmp_path / "untouched.ipynb").rename(model)
+    model = (tmp_path / "untouched.ipynb").rename(tmp_path / "19_model.ipynb")
     store(tmp_path, untouched)
-    monkeypatch.setattr(nbval_guard, "find_spec", lambda name: name if there else None)
-    place = SimpleNamespace(dir=tmp_path)
-    guard = nbval_guard.NotebookGuard(
-        SimpleNamespace(rootpath=tmp_path, invocation_params=place, args=["."])
-    )
+    config = SimpleNamespace(
+        rootpath=tmp_path, invocation_params=SimpleNamespace(dir=tmp_path), args=["."],
+        option=SimpleNamespace(with_model=asked),
+    )  # fmt: skip
+    guard = nbval_guard.NotebookGuard(config)
     lines = []
     guard.pytest_terminal_summary(SimpleNamespace(line=lambda text, **_: lines.append(text)))
-    said = "left out: 1 notebooks, 19_*.ipynb; `make language-model` fetches their model"
-    assert (said in lines) == (not there)
-    assert f"{1 + there} notebooks, {2 + 2 * there} code cells, 0 passed, none skipped" in lines
-    assert nbval_guard.pytest_ignore_collect(model) is (None if there else True)
-    assert nbval_guard.pytest_ignore_collect(tmp_path / "untouched.ipynb") is None
+    said = "left out: 1 notebooks, 19_*.ipynb; `make check` compares them too"
+    assert (said in lines) == (not asked)
+    assert f"{1 + asked} notebooks, {2 + 2 * asked} code cells, 0 passed, none skipped" in lines
+    assert nbval_guard.pytest_ignore_collect(model, config) is (None if asked else True)
+    assert nbval_guard.pytest_ignore_collect(tmp_path / "untouched.ipynb", config) is None

@@ -232,7 +232,8 @@ def test_transformers_makes_the_same_words_of_every_line_and_frames_a_question_a
     assert pretrained.chat_prompt(loaded.tokenizer, QUESTION) == framed
 
 
-# In place of `load`: every weight is off by more than two machines differ, as the seed has it.
+# In place of `load`: the norms are off, and with them each number behind, by more than two machines
+# differ. (The other weights stay: what is read of the file is compared with them.)
 SHAKEN = """
 import torch
 from twelve import pretrained
@@ -241,7 +242,7 @@ def shaken(*arguments, load=pretrained.load, **keywords):
     model, tokenizer = load(*arguments, **keywords)
     draw = torch.Generator().manual_seed({seed})
     with torch.no_grad():
-        for weight in model.parameters():
+        for weight in (one for one in model.parameters() if one.ndim == 1):
             weight.mul_(1 + {by} * torch.randn(weight.shape, generator=draw))
     return model, tokenizer
 
@@ -257,14 +258,14 @@ def printed(notebook) -> list[list[str]]:
 @pytest.mark.weekly
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["notebooks/19_{}.ipynb", "notebooks/workshop/19_{}.ipynb"])
-def test_what_19_prints_stands_though_every_weight_is_shaken(name, seed):
+def test_what_19_prints_stands_though_its_norms_are_shaken(name, seed):
     path = ROOT / name.format("a_language_model")
     stored = nbformat.read(path, as_version=4)
     again = nbformat.read(path, as_version=4)
-    again.cells.insert(0, nbformat.v4.new_code_cell(SHAKEN.format(seed=seed, by=1e-6)))
+    again.cells.insert(0, nbformat.v4.new_code_cell(SHAKEN.format(seed=seed, by=3e-6)))
     NotebookClient(
         again, kernel_name="python3", timeout=300, coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()  # fmt: skip
-    for count, (due, found) in enumerate(zip(printed(stored), printed(again)[1:], strict=True), 1):
-        assert found == due, f"code cell {count}"
+    cells = enumerate(zip(printed(stored), printed(again)[1:], strict=True), 1)
+    assert {count: found for count, (due, found) in cells if found != due} == {}
