@@ -216,9 +216,12 @@ def test_keys_and_queries_may_be_normed_in_each_head_before_they_turn(sizes, x):
 
 
 @pytest.mark.parametrize("training", EITHER)
-def test_dropout_is_at_work_in_training_only(sizes, x, training):
-    layer = layer_of(sizes, dropout=0.25).train(training)
-    assert torch.equal(layer(x), layer(x)) != training
+@pytest.mark.parametrize("fused", EITHER)
+@pytest.mark.parametrize("masked", EITHER)
+def test_dropout_is_at_work_in_training_only(sizes, x, masked, fused, training):
+    layer = layer_of(sizes, dropout=0.25, fused=fused).train(training)
+    mask = mask_of(sizes) if masked else None
+    assert torch.equal(layer(x, mask), layer(x, mask)) != training
 
 
 def test_without_a_number_of_its_own_every_head_has_its_own_keys():
