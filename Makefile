@@ -48,6 +48,16 @@ ALL := --no-loadscope-reorder -m 'not weekly' tests/products tests/unit tests/co
 # of pyproject.toml is installed where it is asked for, once.
 WITH := $(VENV)/with-
 
+# A class on this machine: where the course is installed for it, where all its work lies, and where
+# its pages are. Another machine reaches it only where ADDRESS says so.
+HUB := /opt/twelve
+CLASS := /srv/twelve
+ADDRESS := 127.0.0.1
+PORT := 8000
+# What needs no package runs on the first Python that fits.
+ANY = $(or $(shell for python in $(CANDIDATES); do $$python -c '$(FITS)' 2>/dev/null \
+  && echo $$python && break; done),$(error Python 3.11 to 3.14 is needed))
+
 # What the pages and the slides load, from their own folder: MathJax, reveal.js.
 PAGES := node_modules/.package-lock.json
 
@@ -57,7 +67,7 @@ OURS := .written.json
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course hub compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -123,6 +133,10 @@ solutions: install ## write solved copies of the notebooks; SOLUTIONS=folder, el
 
 course: $(WITH)teach ## install nbgrader and write a course for it; COURSE=folder, else build/course
 	@$(RUN) -m tools.write_course $(COURSE)
+
+hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs/teaching.md says all
+	@$(ANY) -m classroom.start --students '$(STUDENTS)' --folder '$(CLASS)' --hub '$(HUB)' \
+	  --port '$(PORT)' --address '$(ADDRESS)' --python '$(PYTHON)' $(ARGS)
 
 compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \

@@ -1,0 +1,11 @@
+"""Settings of nbgrader for everybody on the server; the course's own stand in its folder."""
+
+import os
+
+c = get_config()  # noqa: F821 (nbgrader puts it there)
+
+c.CourseDirectory.course_id = "twelve"
+c.Exchange.root = os.environ["TWELVE_EXCHANGE"]
+# Only the teacher's server has it.
+if course := os.environ.get("TWELVE_COURSE"):
+    c.CourseDirectory.root = course

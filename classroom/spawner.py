@@ -1,0 +1,86 @@
+"""Starts the servers of a class as Unix accounts, each within its memory.
+
+The limit is one of the kernel of Linux where its control groups can be written: it holds for all
+that an account runs together. Elsewhere each process alone has it, as `limits` says.
+"""
+
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+from jupyterhub.spawner import LocalProcessSpawner
+
+GROUPS = Path("/sys/fs/cgroup")
+# So many processes and threads an account may have: a loop that starts them ends with an error.
+PROCESSES = 512
+
+
+def memory_groups(groups: Path = GROUPS) -> tuple[Path, str] | None:
+    """Find where memory can be limited for a group of processes.
+
+    Args:
+        groups: Where the control groups are mounted.
+
+    Returns:
+        The folder for ours, which is made, and the name of the file that takes the limit; or None
+        where there is none, or it may not be written.
+    """
+    try:
+        if (groups / "memory").is_dir():  # version 1
+            ours, limit = groups / "memory" / "twelve", "memory.limit_in_bytes"
+            ours.mkdir(exist_ok=True)
+        else:
+            ours, limit = groups / "twelve", "memory.max"
+            (groups / "cgroup.subtree_control").write_text("+memory")
+            ours.mkdir(exist_ok=True)
+            (ours / "cgroup.subtree_control").write_text("+memory")
+    except OSError:
+        return None
+    return ours, limit
+
+
+def limits(found: tuple[Path, str] | None) -> str:
+    """Say in a few words which limit is in force."""
+    return "for all that a student runs" if found else "for each process of a student"
+
+
+class ClassroomSpawner(LocalProcessSpawner):
+    """A server as its Unix account, with `mem_limit` in force."""
+
+    def make_preexec_fn(self, name):
+        """Limit the process, then become the account.
+
+        Args:
+            name: Of the account.
+        """
+        become = super().make_preexec_fn(name)
+        group = self._group()
+        if group:
+            group.mkdir(exist_ok=True)
+            (group / memory_groups()[1]).write_text(str(self.mem_limit))
+
+        def preexec():
+            if group:
+                (group / "cgroup.procs").write_text(str(os.getpid()))
+            elif self.mem_limit:
+                resource.setrlimit(resource.RLIMIT_DATA, (self.mem_limit, self.mem_limit))
+            resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
+            become()
+
+        return preexec
+
+    async def stop(self, now=False):
+        """Stop the server, and what it left running in its group.
+
+        Args:
+            now: Whether not to ask first.
+        """
+        await super().stop(now)
+        if group := self._group():
+            with suppress(OSError):  # something still ends in it: the next start takes it again
+                group.rmdir()
+
+    def _group(self) -> Path | None:
+        found = memory_groups() if self.mem_limit else None
+        return found and found[0] / self.user.name
