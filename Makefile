@@ -52,8 +52,11 @@ WITH := $(VENV)/with-
 # its pages are. Another machine reaches it only where ADDRESS says so.
 HUB := /opt/twelve
 CLASS := /srv/twelve
+TEACHER := teacher
 ADDRESS := 127.0.0.1
 PORT := 8000
+# The course of a class that there is, unless another one is named.
+OPEN = $(if $(COURSE),,$(addsuffix course,$(wildcard $(CLASS)/home/$(TEACHER)/)))
 # What needs no package runs on the first Python that fits.
 ANY = $(or $(shell for python in $(CANDIDATES); do $$python -c '$(FITS)' 2>/dev/null \
   && echo $$python && break; done),$(error Python 3.11 to 3.14 is needed))
@@ -131,12 +134,12 @@ browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and a notebook 
 solutions: install ## write solved copies of the notebooks; SOLUTIONS=folder, else build/solutions
 	@$(RUN) -m tools.write_solutions $(SOLUTIONS)
 
-course: $(WITH)teach ## install nbgrader and write a course for it; COURSE=folder, else build/course
-	@$(RUN) -m tools.write_course $(COURSE)
+course: $(if $(OPEN),,$(WITH)teach) ## write a course for nbgrader: to the teacher of a class, else into COURSE=folder or build/course
+	@$(if $(OPEN),cd '$(HUB)' && runuser --user '$(TEACHER)' -- .venv,$(VENV))/bin/python -m tools.write_course $(or $(COURSE),$(OPEN))
 
 hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs/teaching.md says all
 	@$(ANY) -m classroom.start --students '$(STUDENTS)' --folder '$(CLASS)' --hub '$(HUB)' \
-	  --port '$(PORT)' --address '$(ADDRESS)' --python '$(PYTHON)' $(ARGS)
+	  --teacher '$(TEACHER)' --port '$(PORT)' --address '$(ADDRESS)' --python '$(PYTHON)' $(ARGS)
 
 compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \

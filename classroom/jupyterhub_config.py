@@ -3,22 +3,22 @@
 What differs from class to class stands in the variables that are read here.
 """
 
+import grp
 import os
-import pwd
 import sys
 from pathlib import Path
 
-from classroom.accounts import STUDENTS, TEACHERS
-from classroom.spawner import ClassroomSpawner
+CODE = Path(__file__).resolve().parent
+sys.path.append(str(CODE.parent))
+from classroom.accounts import STUDENTS, TEACHERS  # noqa: E402
+from classroom.spawner import ClassroomSpawner  # noqa: E402
 
 c = get_config()  # noqa: F821 (JupyterHub puts it there)
 
-CODE = Path(__file__).resolve().parent
 CLASS = Path(os.environ["TWELVE_CLASS"])
 ADDRESS = os.environ.get("TWELVE_HUB_ADDRESS", "127.0.0.1")
 PORT = int(os.environ.get("TWELVE_HUB_PORT", "8000"))
 OWN = CLASS / "hub"  # for root alone
-HERE = Path(sys.executable).parent
 
 # Behind its port stand two more, for this machine alone: the hub's, and that of its proxy.
 c.JupyterHub.bind_url = f"http://{ADDRESS}:{PORT}"
@@ -41,43 +41,27 @@ c.LocalAuthenticator.admin_groups = {TEACHERS}
 if os.environ.get("TWELVE_HUB_NO_PASSWORDS"):
     # To try things out alone. `classroom.start` takes care that no other machine can come in.
     c.JupyterHub.authenticator_class = "dummy"
-    c.Authenticator.allow_all = True
+    c.Authenticator.allowed_users = {*grp.getgrnam(STUDENTS).gr_mem}
+    c.Authenticator.admin_users = {*grp.getgrnam(TEACHERS).gr_mem}
 else:
     c.JupyterHub.authenticator_class = "pam"
 
 c.JupyterHub.spawner_class = ClassroomSpawner
-c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
+# -P: a random.py that a student keeps at home is nobody's module but theirs.
+c.Spawner.cmd = [sys.executable, "-P", "-m", "jupyterhub.singleuser"]
 c.Spawner.mem_limit = os.environ.get("TWELVE_HUB_MEMORY", "2G")
 c.Spawner.default_url = "/lab"
 # Thirty who start in the same minute wait for one another.
 c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.args = ["--ServerApp.log_level=ERROR", "--LabApp.log_level=ERROR"]
 c.Spawner.environment = {
-    "JUPYTER_CONFIG_PATH": str(CODE / "config"),
     "JUPYTER_PREFER_ENV_PATH": "1",
+    "JUPYTER_CONFIG_PATH": str(CODE / "config"),
     "TWELVE_EXCHANGE": str(CLASS / "exchange"),
-    # Each check notes its result in a progress.json there.
-    "TWELVE_PROGRESS": lambda spawner: pwd.getpwnam(spawner.user.name).pw_dir,
     "TWELVE_DEVICE": "cpu",
     # At these sizes a second thread only waits, and a class has many kernels.
     "OMP_NUM_THREADS": "1",
 }
-
-
-def for_the_teacher(spawner):
-    """Show the course to the teacher, and the formgrader to nobody else."""
-    if TEACHERS in {group.name for group in spawner.user.groups} or spawner.user.admin:
-        spawner.environment["TWELVE_COURSE"] = os.path.join(
-            pwd.getpwnam(spawner.user.name).pw_dir, "course"
-        )
-    else:
-        spawner.args = [
-            *spawner.args,
-            '--ServerApp.jpserver_extensions={"nbgrader.server_extensions.formgrader": False}',
-        ]
-
-
-c.Spawner.pre_spawn_hook = for_the_teacher
 
 # Who has gone home stops computing after an hour; the files stay.
 c.JupyterHub.services = [

@@ -4,8 +4,10 @@ The limit is one of the kernel of Linux where its control groups can be written:
 that an account runs together. Elsewhere each process alone has it, as `limits` says.
 """
 
+import asyncio
 import os
 import resource
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,6 +50,22 @@ def limits(found: tuple[Path, str] | None) -> str:
 class ClassroomSpawner(LocalProcessSpawner):
     """A server as its Unix account, with `mem_limit` in force."""
 
+    def user_env(self, env):
+        """Tell the server where its owner's progress is kept, and what a teacher has.
+
+        Args:
+            env: The variables so far.
+        """
+        env = super().user_env(env)
+        # Each check notes its result in a progress.json there.
+        env["TWELVE_PROGRESS"] = env["HOME"]
+        if self.user.admin:
+            env["TWELVE_COURSE"] = f"{env['HOME']}/course"
+        else:
+            config = env["JUPYTER_CONFIG_PATH"]
+            env["JUPYTER_CONFIG_PATH"] = f"{config}/student{os.pathsep}{config}"
+        return env
+
     def make_preexec_fn(self, name):
         """Limit the process, then become the account.
 
@@ -77,9 +95,15 @@ class ClassroomSpawner(LocalProcessSpawner):
             now: Whether not to ask first.
         """
         await super().stop(now)
-        if group := self._group():
-            with suppress(OSError):  # something still ends in it: the next start takes it again
-                group.rmdir()
+        if (group := self._group()) and group.is_dir():
+            for _ in range(20):
+                for pid in (group / "cgroup.procs").read_text().split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                with suppress(OSError):
+                    group.rmdir()
+                    break
+                await asyncio.sleep(0.1)  # until they have ended
 
     def _group(self) -> Path | None:
         found = memory_groups() if self.mem_limit else None

@@ -1,9 +1,21 @@
 """Settings of every student's server, and of the teacher's."""
 
+import os
+from pathlib import Path
+
 c = get_config()  # noqa: F821 (Jupyter puts it there)
 
-# On one machine a kernel's socket of outputs is open to every account: the keys close it.
+# Any account of the machine can listen to the port on which a kernel prints: its words are sealed.
 c.KernelManager.transport_encryption = "required"
 # A closed tab leaves its kernel behind, which holds 430 MB.
 c.MappingKernelManager.cull_idle_timeout = 1200
 c.MappingKernelManager.cull_interval = 120
+# With these JupyterLab asks no other machine for news or newer releases.
+c.LabApp.app_settings_dir = str(Path(__file__).parents[2] / "tools" / "jupyterlab")
+
+if "TWELVE_COURSE" in os.environ:
+    # JupyterLab shows the formgrader, a page of the same server, in a frame.
+    headers = {"Content-Security-Policy": "frame-ancestors 'self'"}
+    c.ServerApp.tornado_settings = {"headers": headers}
+else:
+    c.ServerApp.jpserver_extensions = {"nbgrader.server_extensions.formgrader": False}
