@@ -55,6 +55,7 @@ CLASS := /srv/twelve
 TEACHER := teacher
 ADDRESS := 127.0.0.1
 PORT := 8000
+MEMORY := 2G
 # The course of a class that there is, unless another one is named.
 OPEN = $(if $(COURSE),,$(addsuffix course,$(wildcard $(CLASS)/home/$(TEACHER)/)))
 # What needs no package runs on the first Python that fits.
@@ -139,7 +140,7 @@ course: $(if $(OPEN),,$(WITH)teach) ## write a course for nbgrader: to the teach
 
 hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs/teaching.md says all
 	@$(ANY) -m classroom.start --students '$(STUDENTS)' --folder '$(CLASS)' --hub '$(HUB)' \
-	  --teacher '$(TEACHER)' --port '$(PORT)' --address '$(ADDRESS)' --python '$(PYTHON)' $(ARGS)
+	  --teacher '$(TEACHER)' --port '$(PORT)' --address '$(ADDRESS)' --memory '$(MEMORY)' --python '$(PYTHON)' $(ARGS)
 
 compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \

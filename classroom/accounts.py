@@ -161,7 +161,7 @@ def main(words: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser("classroom.accounts", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("students", nargs="?", default="0")
+    parser.add_argument("students", nargs="?", default="")
     parser.add_argument("--prefix", default="student")
     parser.add_argument("--teacher", default="teacher")
     parser.add_argument("--remove", action="store_true")
@@ -190,10 +190,10 @@ def count(text: str) -> int:
         text: As it was typed; nothing is 0.
 
     Raises:
-        ValueError: If it is no whole number from 0 to 999.
+        ValueError: If it is no whole number from 1 to 999.
     """
-    if text and not (text.isascii() and text.isdigit() and int(text) <= MOST):
-        raise ValueError(f"STUDENTS={text}: it takes a whole number, at most {MOST}")
+    if text and not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
+        raise ValueError(f"STUDENTS={text}: it takes a whole number from 1 to {MOST}.")
     return int(text or 0)
 
 

@@ -62,18 +62,3 @@ c.Spawner.environment = {
     # At these sizes a second thread only waits, and a class has many kernels.
     "OMP_NUM_THREADS": "1",
 }
-
-# Who has gone home stops computing after an hour; the files stay.
-c.JupyterHub.services = [
-    {
-        "name": "idle-culler",
-        "command": [sys.executable, "-m", "jupyterhub_idle_culler", "--timeout=3600"],
-    }
-]
-c.JupyterHub.load_roles = [
-    {
-        "name": "idle-culler",
-        "scopes": ["list:users", "read:users:activity", "read:servers", "delete:servers"],
-        "services": ["idle-culler"],
-    }
-]

@@ -1,8 +1,4 @@
-"""Starts the servers of a class as Unix accounts, each within its memory.
-
-The limit is one of the kernel of Linux where its control groups can be written: it holds for all
-that an account runs together. Elsewhere each process alone has it, as `limits` says.
-"""
+"""Starts the servers of a class as Unix accounts, each within its memory."""
 
 import asyncio
 import os
@@ -13,38 +9,7 @@ from pathlib import Path
 
 from jupyterhub.spawner import LocalProcessSpawner
 
-GROUPS = Path("/sys/fs/cgroup")
-# So many processes and threads an account may have: a loop that starts them ends with an error.
-PROCESSES = 512
-
-
-def memory_groups(groups: Path = GROUPS) -> tuple[Path, str] | None:
-    """Find where memory can be limited for a group of processes.
-
-    Args:
-        groups: Where the control groups are mounted.
-
-    Returns:
-        The folder for ours, which is made, and the name of the file that takes the limit; or None
-        where there is none, or it may not be written.
-    """
-    try:
-        if (groups / "memory").is_dir():  # version 1
-            ours, limit = groups / "memory" / "twelve", "memory.limit_in_bytes"
-            ours.mkdir(exist_ok=True)
-        else:
-            ours, limit = groups / "twelve", "memory.max"
-            (groups / "cgroup.subtree_control").write_text("+memory")
-            ours.mkdir(exist_ok=True)
-            (ours / "cgroup.subtree_control").write_text("+memory")
-    except OSError:
-        return None
-    return ours, limit
-
-
-def limits(found: tuple[Path, str] | None) -> str:
-    """Say in a few words which limit is in force."""
-    return "for all that a student runs" if found else "for each process of a student"
+from classroom.limits import PROCESSES, memory_groups
 
 
 class ClassroomSpawner(LocalProcessSpawner):
@@ -81,7 +46,7 @@ class ClassroomSpawner(LocalProcessSpawner):
         def preexec():
             if group:
                 (group / "cgroup.procs").write_text(str(os.getpid()))
-            elif self.mem_limit:
+            else:
                 resource.setrlimit(resource.RLIMIT_DATA, (self.mem_limit, self.mem_limit))
             resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
             become()
@@ -106,5 +71,5 @@ class ClassroomSpawner(LocalProcessSpawner):
                 await asyncio.sleep(0.1)  # until they have ended
 
     def _group(self) -> Path | None:
-        found = memory_groups() if self.mem_limit else None
+        found = memory_groups()
         return found and found[0] / self.user.name

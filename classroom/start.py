@@ -9,6 +9,7 @@ holds all that belongs to the class: homes, passwords, exchange, the hub's memor
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
-from classroom import accounts
+from classroom import accounts, limits
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a class needs of the project.
@@ -117,8 +118,15 @@ def wrong(given: argparse.Namespace, root: bool) -> str | None:
             "Without passwords anybody is whoever they say: that is for this machine alone, and "
             f"ADDRESS={given.address} lets others in."
         )
+    if not re.fullmatch(r"\d+(\.\d+)?[MG]", given.memory):
+        return f"MEMORY={given.memory}: it takes megabytes or gigabytes, such as 1500M or 2G."
     port = int(given.port)
-    for address, number in ((given.address, port), *(("127.0.0.1", port + i) for i in (1, 2))):
+    if pid := alive(given.folder / "hub/hub.pid", "jupyterhub"):
+        return f"This class is open already: kill {pid} closes it."
+    wanted = [(given.address, port), ("127.0.0.1", port + 1), ("127.0.0.1", port + 2)]
+    if alive(given.folder / "hub/proxy.pid", "configurable-http-proxy"):
+        wanted = wanted[1:2]  # a hub that was killed left its proxy, which the next one replaces
+    for address, number in wanted:
         if not free(address, number):
             return f"Port {number} of {address} is taken: name another, as in make hub PORT=9000."
     for folder in (given.hub, given.folder):
@@ -128,6 +136,23 @@ def wrong(given: argparse.Namespace, root: bool) -> str | None:
         if not shutil.which(program):
             return f"{program} is needed, and is not installed (Debian, Ubuntu: apt install npm)."
     return None
+
+
+def alive(file: Path, program: str) -> int:
+    """Look for a process that noted its number.
+
+    Args:
+        file: Where it stands.
+        program: What its command line has in it: the number may be another's by now.
+
+    Returns:
+        Its number, or 0.
+    """
+    try:
+        pid = int(file.read_text())
+        return pid if program in Path(f"/proc/{pid}/cmdline").read_text() else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def loopback(address: str) -> bool:
@@ -257,7 +282,7 @@ def running(
             cwd=folder / "hub", stdin=subprocess.DEVNULL, stdout=log, stderr=log, umask=0o022,
             # A Ctrl-C comes to us alone, and is handed on once.
             start_new_session=True,
-            env=left | {"PATH": bin, "HOME": "/root", "TWELVE_CLASS": str(folder), **environment},
+            env=left | {"PATH": bin, "TWELVE_CLASS": str(folder), **environment},
         )  # fmt: skip
     try:
         yield hub
@@ -332,7 +357,8 @@ def main(words: Sequence[str]) -> int:
             "front, and let this one listen on 127.0.0.1: docs/teaching.md says how.",
             file=sys.stderr,
         )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for end in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(end, signal.default_int_handler)
     environment = {
         "TWELVE_HUB_ADDRESS": given.address,
         "TWELVE_HUB_PORT": given.port,
@@ -345,10 +371,19 @@ def main(words: Sequence[str]) -> int:
             if not ready(hub, f"http://{host}:{given.port}"):
                 print(f"The hub does not answer: see {given.folder}/hub/hub.log", file=sys.stderr)
                 return 1
-            print(f"The class is open: http://{host}:{given.port}  Ctrl+C closes it.", flush=True)
+            whole = "all that a student runs" if limits.memory_groups() else "each process"
+            print(f"The class is open: http://{host}:{given.port}  Ctrl+C closes it.")
+            print(f"Memory: {given.memory} for {whole}.", flush=True)
             hub.wait()
+            print(
+                f"The hub ended by itself: see {given.folder}/hub/hub.log. The same command opens "
+                "the class again; who is at work can go on.",
+                file=sys.stderr,
+            )
+            return 1
         except KeyboardInterrupt:
-            print("Closing; this stops all servers.", flush=True)
+            print("Closing: all servers are stopped.", flush=True)
+    limits.forget()
     print(f"Closed. Every answer is in {given.folder / 'home'}.")
     return 0
 

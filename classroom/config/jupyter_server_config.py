@@ -7,9 +7,12 @@ c = get_config()  # noqa: F821 (Jupyter puts it there)
 
 # Any account of the machine can listen to the port on which a kernel prints: its words are sealed.
 c.KernelManager.transport_encryption = "required"
-# A closed tab leaves its kernel behind, which holds 430 MB.
-c.MappingKernelManager.cull_idle_timeout = 1200
-c.MappingKernelManager.cull_interval = 120
+# Who goes home leaves a kernel behind, which holds 430 MB: after an hour in which nothing ran it is
+# stopped, and an hour later the server. The files stay.
+c.MappingKernelManager.cull_idle_timeout = 3600
+c.MappingKernelManager.cull_connected = True
+c.TerminalManager.cull_inactive_timeout = 3600
+c.ServerApp.shutdown_no_activity_timeout = 3600
 # With these JupyterLab asks no other machine for news or newer releases.
 c.LabApp.app_settings_dir = str(Path(__file__).parents[2] / "tools" / "jupyterlab")
 
