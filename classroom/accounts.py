@@ -81,14 +81,14 @@ def make(folder: Path, students: Sequence[str], teacher: str = "teacher") -> lis
     for group in set(missing.values()):
         _run("groupadd", "--force", group)
     for name, group in missing.items():
-        home = homes / name
+        home, left = homes / name, (homes / name).exists()
         _run(
-            "useradd", "--home-dir", str(home), *([] if home.exists() else ["--create-home"]),
+            "useradd", "--home-dir", str(home), *([] if left else ["--create-home"]),
             "--user-group", "--groups", group, "--shell", "/bin/bash",
             "--comment", "Twelve Numbers", name,
         )  # fmt: skip
-        # A home that was left by --remove belongs to its name again, whatever number that has now.
-        _run("chown", "--recursive", "--no-dereference", f"{name}:", str(home))
+        if left:  # by --remove; the name may have another number now
+            _run("chown", "--recursive", "--no-dereference", f"{name}:", str(home))
         home.chmod(0o700)
         # The password is noted first: an account whose password nobody knows is of no use.
         secret = password()

@@ -22,11 +22,11 @@ class ClassroomSpawner(LocalProcessSpawner):
             env: The variables so far.
         """
         env = super().user_env(env)
-        # Each check notes its result in a progress.json there.
-        env["TWELVE_PROGRESS"] = env["HOME"]
         if self.user.admin:
             env["TWELVE_COURSE"] = f"{env['HOME']}/course"
         else:
+            # Each check notes its result there, in whichever folder its notebook lies.
+            env["TWELVE_PROGRESS"] = f"{env['HOME']}/progress.json"
             config = env["JUPYTER_CONFIG_PATH"]
             env["JUPYTER_CONFIG_PATH"] = f"{config}/student{os.pathsep}{config}"
         return env

@@ -101,6 +101,14 @@ def test_made_again_only_those_who_are_missing_are_new(system, tmp_path):
     assert passwords(tmp_path).items() > known.items()
 
 
+def test_a_home_that_was_left_is_given_to_the_new_account_of_its_name(system, tmp_path):
+    left = tmp_path / "home/student01"
+    left.mkdir(parents=True)
+    accounts.make(tmp_path, ["student01"])
+    assert ("chown", "--recursive", "--no-dereference", "student01:", str(left)) in system.said
+    assert sum(words[0] == "chown" for words in system.said) == 1
+
+
 def test_a_name_that_somebody_else_has_stops_it_before_anybody_is_made(system, tmp_path):
     system.there["teacher"] = entry("teacher", Path("/home/teacher"))
     with pytest.raises(ValueError, match=r"teacher is not of this class \(its home is /home/teac"):
@@ -422,7 +430,11 @@ def test_two_students_work_in_a_class_and_it_opens_again_with_their_work(open_fo
                 "print(twelve_lab.__file__, torch.get_num_threads(), os.environ['TWELVE_PROGRESS'])"
             )
             home = folder / "home" / first
-            assert printed.split() == [f"{HUB}/src/twelve_lab/__init__.py", "1", str(home)]
+            assert printed.split() == [
+                f"{HUB}/src/twelve_lab/__init__.py",
+                "1",
+                f"{home}/progress.json",
+            ]
             assert "PermissionError" in two.run(f"open('{home}/answer.txt')")
             assert "PermissionError" in two.run("open('/proc/1/environ')")
             assert "PermissionError" in two.run("import twelve; open(twelve.__file__, 'a')")

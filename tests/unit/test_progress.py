@@ -77,6 +77,15 @@ def test_the_first_answer_begins_one_in_the_folder_that_is_named_and_in_no_other
     assert list(rows(home)) == ["06-split-heads"]
 
 
+def test_a_file_that_is_named_is_kept_for_every_folder(tmp_path, monkeypatch):
+    home, fetched = tmp_path / "home", tmp_path / "home" / "04_attention"
+    fetched.mkdir(parents=True)
+    monkeypatch.setenv(VARIABLE, str(home / FILE))
+    monkeypatch.chdir(fetched)
+    check("06-split-heads", split)
+    assert list(rows(home)) == ["06-split-heads"] and not any(fetched.iterdir())
+
+
 def test_a_workshop_is_noted_with_the_lessons(folder, monkeypatch):
     (folder / "workshop").mkdir()
     monkeypatch.chdir(folder / "workshop")
@@ -258,6 +267,14 @@ def test_a_right_answer_says_how_far_one_has_come_and_what_is_next(folder):
     assert report([folder]).endswith(f"\n{onward()}")
     (folder / FILE).write_text("[]", encoding="utf-8")
     assert onward() == ""
+
+
+def test_the_lessons_of_a_class_lie_in_a_folder_beside_the_file(folder):
+    (folder / "notebooks").mkdir()
+    lesson = folder / "notebooks" / "06_multi_head_attention.ipynb"
+    lesson.write_text('check(\\"06-split-heads\\", x)', encoding="utf-8")
+    check("06-split-heads", split)
+    assert standing(folder) == (1, 1, None)
 
 
 def test_every_exercise_of_a_lesson_is_found_in_its_notebook(folder):

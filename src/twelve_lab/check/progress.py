@@ -3,8 +3,9 @@
 Where the folder of the notebooks holds a `progress.json`, each check is noted in it: whether the
 exercise is solved and since when, how many wrong answers came before, and which known mistakes
 were among them. The variable TWELVE_PROGRESS names a folder in which the first answer begins one:
-`make lab` sets it to notebooks/. Where it is set to nothing, nothing is noted: so notebooks are run
-and compared.
+`make lab` sets it to notebooks/. Where it names a progress.json itself, that one is kept for all
+notebooks, wherever they lie: so a class has one at home. Where it is set to nothing, nothing is
+noted: so notebooks are run and compared.
 """
 
 import json
@@ -28,6 +29,8 @@ _CHECK = re.compile(r'\bcheck\(\\"([\w-]+)\\"')
 VARIABLE = "TWELVE_PROGRESS"
 # A workshop is noted with the lessons, in the folder above its own.
 WORKSHOP = "workshop"
+# In a class the lessons lie in this folder beside the progress.json.
+LESSONS = "notebooks"
 
 
 class Asked(NamedTuple):
@@ -124,6 +127,8 @@ def note(id: str, kind: str, mistake: str | None) -> None:
 def _kept() -> Path | None:
     """Find the file in which the notebooks of the working directory are noted, or may be."""
     wanted = os.environ.get(VARIABLE)
+    if wanted and Path(wanted).name == FILE:
+        return Path(wanted)
     here = Path.cwd()
     folder = here.parent if here.name == WORKSHOP else here
     begins = wanted and Path(wanted).resolve() == folder
@@ -137,7 +142,7 @@ def standing(folder: Path) -> Standing | None:
     The next one is the first that is open behind the one solved last, or else the first of all.
 
     Args:
-        folder: The notebooks, and the progress.json beside them.
+        folder: Of the progress.json. The notebooks are there, too, or in the folder notebooks.
 
     Returns:
         None where none of their exercises is solved yet.
@@ -148,10 +153,11 @@ def standing(folder: Path) -> Standing | None:
     """
     path = folder / FILE
     rows = read(path)["exercises"] if path.exists() else {}
+    lessons = folder / LESSONS if (folder / LESSONS).is_dir() else folder
     asked = [
         Asked(id, step)
         for step in STEPS
-        if (lesson := folder / Path(step.notebook).name).exists()
+        if (lesson := lessons / Path(step.notebook).name).exists()
         for id in dict.fromkeys(_CHECK.findall(lesson.read_text(encoding="utf-8")))
     ]
     solved = [at for at, one in enumerate(asked) if _is_solved(rows, one.id)]
