@@ -160,8 +160,9 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     for path, text in pages(root, bound=bound):
         _put(folder / path, text.encode())
     shutil.copytree(root / "src" / "twelve", folder / "src" / "twelve")
-    for picture in (root / "docs").glob("*.svg"):
-        _put(folder / "docs" / picture.name, picture.read_bytes())
+    for picture in (root / "docs").iterdir():
+        if picture.suffix in (".svg", ".png"):
+            _put(folder / "docs" / picture.name, picture.read_bytes())
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
     for name, content in downloads(root).items():
