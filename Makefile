@@ -56,8 +56,8 @@ TEACHER := teacher
 ADDRESS := 127.0.0.1
 PORT := 8000
 MEMORY := 2G
-# The course of a class that there is, unless another one is named.
-OPEN = $(if $(COURSE),,$(addsuffix course,$(wildcard $(CLASS)/home/$(TEACHER)/)))
+# The course of a class that there is, if root asks and names no other.
+OPEN = $(if $(COURSE),,$(if $(filter 0,$(shell id -u)),$(addsuffix course,$(wildcard $(CLASS)/home/$(TEACHER)/))))
 # What needs no package runs on the first Python that fits.
 ANY = $(or $(shell for python in $(CANDIDATES); do $$python -c '$(FITS)' 2>/dev/null \
   && echo $$python && break; done),$(error Python 3.11 to 3.14 is needed))
@@ -92,12 +92,12 @@ unit: install ## run the quick tests of the layers and the instruments, in a min
 test: install ## run the quick tests, then compare each notebook with its stored outputs, in two minutes
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS)
 
-check: lint $(WITH)teach $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in ten minutes
+check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in ten minutes
 	$(MAKE) --jobs=2 book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
 	$(MAKE) mutants
 
-code: lint $(WITH)teach $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
+code: lint $(WITH)hub $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
 	$(MAKE) mutants
 

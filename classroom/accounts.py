@@ -1,11 +1,10 @@
 """Makes a Unix account for each student and one for the teacher, with a list of their passwords.
 
-Usage: python -m classroom.accounts FOLDER [STUDENTS] [--prefix student] [--teacher teacher]
-       python -m classroom.accounts FOLDER --remove
+Usage: sudo python3 -m classroom.accounts FOLDER --remove
 
-FOLDER is that of the class. Its homes lie in FOLDER/home, each readable by its owner alone, and
-FOLDER/passwords.csv is for the eyes of root. Called again it makes only those who are missing, and
-changes no password. --remove takes the accounts away, and leaves their homes.
+`make hub` makes them. FOLDER is that of the class: its homes lie in FOLDER/home, each readable by
+its owner alone, and FOLDER/passwords.csv is for the eyes of root. Who is there keeps the password.
+--remove takes the accounts away, and leaves their homes.
 """
 
 import argparse
@@ -150,39 +149,6 @@ def _run(*words: str, said: str = "") -> None:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
 
 
-def main(words: Sequence[str]) -> int:
-    """Make the accounts, or remove them, and say so.
-
-    Args:
-        words: Of the command line.
-
-    Returns:
-        Exit status.
-    """
-    parser = argparse.ArgumentParser("classroom.accounts", description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("students", nargs="?", default="")
-    parser.add_argument("--prefix", default="student")
-    parser.add_argument("--teacher", default="teacher")
-    parser.add_argument("--remove", action="store_true")
-    given = parser.parse_args(words)
-    folder = given.folder.resolve()
-    if os.geteuid():
-        print("Accounts are made by root: put sudo before the command.", file=sys.stderr)
-        return 1
-    try:
-        if given.remove:
-            done = remove(folder)
-            print(f"Removed {len(done)} accounts; the homes stay in {folder / 'home'}.")
-        else:
-            done = make(folder, names(count(given.students), given.prefix), given.teacher)
-            print(f"Made {len(done)} accounts; their passwords: {folder / PASSWORDS}")
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
 def count(text: str) -> int:
     """Read a number of students.
 
@@ -195,6 +161,31 @@ def count(text: str) -> int:
     if text and not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
         raise ValueError(f"STUDENTS={text}: it takes a whole number from 1 to {MOST}.")
     return int(text or 0)
+
+
+def main(words: Sequence[str]) -> int:
+    """Remove the accounts of a class, and say so.
+
+    Args:
+        words: Of the command line.
+
+    Returns:
+        Exit status.
+    """
+    parser = argparse.ArgumentParser("classroom.accounts", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="of the class")
+    parser.add_argument("--remove", action="store_true", required=True)
+    folder = parser.parse_args(words).folder.resolve()
+    if os.geteuid():
+        print("Accounts are removed by root: put sudo before the command.", file=sys.stderr)
+        return 1
+    try:
+        gone = remove(folder)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"Removed {len(gone)} accounts; the homes stay in {folder / 'home'}.")
+    return 0
 
 
 if __name__ == "__main__":

@@ -102,6 +102,8 @@ def wrong(given: argparse.Namespace, root: bool) -> str | None:
         given: The command line.
         root: Whether root asks.
     """
+    if sys.platform != "linux":
+        return "The accounts and limits of a class are those of Linux: run it there."
     if not root:
         return (
             "Each student gets a Unix account, which only root can make: sudo make hub. (For "

@@ -126,6 +126,22 @@ def test_removal_takes_the_accounts_of_the_class_alone_and_leaves_their_homes(sy
     assert not (tmp_path / accounts.PASSWORDS).exists()
 
 
+def test_the_command_removes_and_says_so_or_says_what_is_in_the_way(
+    system, tmp_path, monkeypatch, capsys
+):
+    accounts.make(tmp_path, ["student01"])
+    monkeypatch.setattr(accounts.os, "geteuid", lambda: 1000)
+    assert accounts.main([str(tmp_path), "--remove"]) == 1
+    assert "put sudo before" in capsys.readouterr().err
+    monkeypatch.setattr(accounts.os, "geteuid", lambda: 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(accounts, "_run", lambda *words: accounts.Path("/none").read_text())
+        assert accounts.main([str(tmp_path), "--remove"]) == 1
+    assert "No such file" in capsys.readouterr().err
+    assert accounts.main([str(tmp_path), "--remove"]) == 0
+    assert capsys.readouterr().out.startswith("Removed 2 accounts; the homes stay in")
+
+
 @pytest.mark.parametrize("text", ["0", "abc", "-1", "1000", "2.5", "²", " 3"])
 def test_a_number_of_students_that_is_none_is_named(text):
     with pytest.raises(ValueError, match=f"STUDENTS={text}: it takes a whole number from 1 to 999"):
@@ -180,6 +196,11 @@ def test_what_is_wrong_with_the_command_is_said_in_a_sentence(given, change, sai
 
 def test_only_root_can_open_a_class(given):
     assert "only root can make: sudo make hub" in start.wrong(given, root=False)
+
+
+def test_another_system_than_linux_is_refused(given, monkeypatch):
+    monkeypatch.setattr(start.sys, "platform", "darwin")
+    assert "are those of Linux" in start.wrong(given, root=True)
 
 
 @pytest.mark.parametrize("behind", [0, 1, 2])
@@ -340,6 +361,16 @@ def test_a_teacher_has_the_formgrader_and_a_student_has_not(monkeypatch):
     assert read().KernelManager.transport_encryption == "required"
     monkeypatch.setenv("TWELVE_COURSE", "/course")
     assert "jpserver_extensions" not in read().ServerApp
+
+
+@NEEDS_HUB
+def test_without_passwords_only_the_accounts_of_the_class_come_in(settings, monkeypatch):
+    groups = {accounts.STUDENTS: ["student01"], accounts.TEACHERS: ["teacher"]}
+    monkeypatch.setattr("grp.getgrnam", lambda name: argparse.Namespace(gr_mem=groups[name]))
+    c = settings(TWELVE_HUB_NO_PASSWORDS="1")
+    assert c.JupyterHub.authenticator_class == "dummy"
+    assert c.Authenticator.allowed_users == {"student01"}
+    assert c.Authenticator.admin_users == {"teacher"}
 
 
 class Student:
