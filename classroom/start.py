@@ -9,6 +9,7 @@ holds all that belongs to the class: homes, passwords, exchange, the hub's memor
 import argparse
 import contextlib
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -245,11 +246,11 @@ def prepare(folder: Path, hub: Path, students: int, prefix: str, teacher: str) -
         for link in LINKS:
             with contextlib.suppress(FileExistsError):
                 (folder / "home" / name / link).symlink_to(hub / link)
-    _exchange(folder / "exchange", accounts.members(folder).get(teacher))
+    _exchange(folder / "exchange", accounts.members(folder)[teacher])
     return made
 
 
-def _exchange(exchange: Path, teacher: object) -> None:
+def _exchange(exchange: Path, teacher: pwd.struct_passwd) -> None:
     """Make what nbgrader would make, but so that nobody can move away what is another's."""
     for path, mode in (
         (exchange, 0o1777),
@@ -259,7 +260,7 @@ def _exchange(exchange: Path, teacher: object) -> None:
         (exchange / "twelve/feedback", 0o711),
     ):
         path.mkdir(exist_ok=True)
-        if path != exchange and teacher:
+        if path != exchange:
             os.chown(path, teacher.pw_uid, teacher.pw_gid)
         path.chmod(mode)
 

@@ -291,6 +291,29 @@ def files(folder: Path) -> list[str]:
     return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
 
 
+def test_a_folder_of_a_class_keeps_each_to_what_is_theirs(system, tmp_path, monkeypatch):
+    owners = {}
+    monkeypatch.setattr(start.os, "chown", lambda path, user, group: owners.update({path: user}))
+    folder, hub = tmp_path / "class", tmp_path / "hub"
+    assert start.prepare(folder, hub, 1, "student", "teacher") == ["teacher", "student01"]
+    assert (folder / "home/student01/notebooks").readlink() == hub / "notebooks"
+    modes = {
+        "": 0o755, "hub": 0o700, "home": 0o755, "home/student01": 0o700, "exchange": 0o1777,
+        "exchange/twelve": 0o755, "exchange/twelve/outbound": 0o755,
+        "exchange/twelve/inbound": 0o3733, "exchange/twelve/feedback": 0o711,
+    }  # fmt: skip
+    assert {name: stat.S_IMODE((folder / name).stat().st_mode) for name in modes} == modes
+    course = folder / "exchange/twelve"
+    assert set(owners) == {course, *course.iterdir()} and set(owners.values()) == {1}
+    assert start.prepare(folder, hub, 1, "student", "teacher") == []
+
+
+def test_a_hub_that_ends_is_not_waited_for(port):
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+        assert not start.ready(process, f"http://127.0.0.1:{port}")
+
+
 def test_what_a_class_takes_of_the_project_is_there():
     assert [name for name in start.TAKEN if not (ROOT / name).exists()] == []
 
@@ -348,6 +371,23 @@ def test_the_hub_asks_for_passwords_listens_on_this_machine_and_limits_memory(se
     assert c.Spawner.mem_limit == "2G"
     assert c.JupyterHub.db_url == f"sqlite:///{tmp_path}/hub/jupyterhub.sqlite"
     assert c.Spawner.environment["TWELVE_EXCHANGE"] == f"{tmp_path}/exchange"
+
+
+@NEEDS_HUB
+def test_a_student_is_told_where_progress_is_kept_and_a_teacher_where_the_course_is():
+    from classroom.spawner import ClassroomSpawner
+
+    spawner, home = ClassroomSpawner(), pwd.getpwnam("root").pw_dir
+    given = {"JUPYTER_CONFIG_PATH": "config"}
+    spawner.user = argparse.Namespace(name="root", admin=False)
+    student = spawner.user_env({**given})
+    assert student["TWELVE_PROGRESS"] == f"{home}/progress.json"
+    assert student["JUPYTER_CONFIG_PATH"] == "config/student:config"
+    assert "TWELVE_COURSE" not in student
+    spawner.user = argparse.Namespace(name="root", admin=True)
+    teacher = spawner.user_env({**given})
+    assert teacher["TWELVE_COURSE"] == f"{home}/course"
+    assert teacher["JUPYTER_CONFIG_PATH"] == "config" and "TWELVE_PROGRESS" not in teacher
 
 
 def test_a_teacher_has_the_formgrader_and_a_student_has_not(monkeypatch):
@@ -466,6 +506,13 @@ def test_two_students_work_in_a_class_and_it_opens_again_with_their_work(open_fo
                 "1",
                 f"{home}/progress.json",
             ]
+            limited = two.run(
+                "import resource as r\n"
+                "print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_DATA)[0])\n"
+                "print(open('/proc/self/cgroup').read())"
+            )
+            assert limited.startswith(f"{limits.PROCESSES} ")
+            assert f"/twelve/{second}" in limited or limited.split()[1] == str(2 << 30)
             assert "PermissionError" in two.run(f"open('{home}/answer.txt')")
             assert "PermissionError" in two.run("open('/proc/1/environ')")
             assert "PermissionError" in two.run("import twelve; open(twelve.__file__, 'a')")
