@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -268,7 +269,8 @@ def test_a_python_that_students_cannot_reach_is_not_taken(monkeypatch):
         start.python_for_all()
 
 
-def test_the_copy_is_renewed_what_is_gone_goes_and_what_was_installed_stays(tmp_path):
+def test_the_copy_is_renewed_what_is_gone_goes_and_what_was_installed_stays(tmp_path, request):
+    request.addfinalizer(partial(os.umask, os.umask(0o077)))  # as a careful root has it
     here, there = tmp_path / "here", tmp_path / "there"
     for name in ("src/a.py", "src/old.py", "src/sub/b.py", "src/__pycache__/a.pyc"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -308,7 +310,8 @@ def test_a_folder_of_a_class_keeps_each_to_what_is_theirs(system, tmp_path, monk
     assert start.prepare(folder, hub, 1, "student", "teacher") == []
 
 
-def test_a_hub_that_ends_is_not_waited_for(port):
+def test_a_hub_that_ends_is_not_waited_for(port, monkeypatch):
+    monkeypatch.delattr(start.time, "sleep")
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
         assert not start.ready(process, f"http://127.0.0.1:{port}")
