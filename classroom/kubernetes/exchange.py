@@ -1,0 +1,93 @@
+"""Carries what is handed in and what is graded between the folders of students and of nbgrader.
+
+Usage, in the teacher's course folder: python /opt/twelve/classroom/kubernetes/exchange.py
+gather      before `nbgrader collect`: take what arrived
+return      after `nbgrader generate_feedback`: give each student the pages about their own work
+
+On a cluster all servers have one user, so the owner of a file says nothing. Each student has instead
+a folder of the exchange that no other student's server has: arrived/NAME, in which nbgrader puts what
+NAME submits, and returned/NAME, which NAME may read. values.yaml mounts them; the name is the hub's.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+EXCHANGE = Path("/srv/nbgrader/exchange/twelve")
+# nbgrader writes it last: without it, a submission is still being copied.
+DONE = "timestamp.txt"
+
+
+def neither_file_nor_folder(folder: str, names: list[str]) -> list[str]:
+    """Find what shutil.copytree shall leave out: a link may lead to a file of the teacher's."""
+    paths = {name: Path(folder, name) for name in names}
+    return [
+        name
+        for name, path in paths.items()
+        if path.is_symlink() or not (path.is_file() or path.is_dir())
+    ]
+
+
+def gather(exchange: Path) -> list[str]:
+    """Copy what arrived to where nbgrader collects, and leave it where it is: it is a receipt.
+
+    Args:
+        exchange: The course in the exchange, with the folders arrived/NAME.
+
+    Returns:
+        What there is to say about it, line by line.
+    """
+    inbound, lines = exchange / "inbound", []
+    for student in sorted(path for path in (exchange / "arrived").glob("*") if path.is_dir()):
+        for work in sorted(student.iterdir()):
+            said = f"{student.name}: {work.name}"
+            # "anna+04_attention+time+random", where every word is the student's own to choose.
+            if work.is_symlink() or not work.name.startswith(f"{student.name}+"):
+                lines.append(f"{said} left out: it does not bear the name of whose folder it is in")
+            elif not (work / DONE).is_file():
+                lines.append(f"{said} left for the next time: it is not complete")
+            elif not (inbound / work.name).exists():
+                try:
+                    shutil.copytree(work, inbound / work.name, ignore=neither_file_nor_folder)
+                except OSError as error:  # what one student did must not keep the others' work
+                    shutil.rmtree(inbound / work.name, ignore_errors=True)
+                    lines.append(f"{said} left out: {error}")
+                else:
+                    lines.append(said)
+    return lines
+
+
+def give_back(exchange: Path, course: Path) -> list[str]:
+    """Copy the pages of feedback to the students whom they are about.
+
+    Args:
+        exchange: The course in the exchange.
+        course: The folder in which nbgrader wrote feedback/NAME/ASSIGNMENT.
+
+    Returns:
+        A line for each assignment of a student.
+    """
+    lines = []
+    for graded in sorted(path for path in (course / "feedback").glob("*/*") if path.is_dir()):
+        to = exchange / "returned" / graded.parent.name / graded.name
+        shutil.copytree(graded, to, dirs_exist_ok=True)
+        lines.append(f"{graded.parent.name}: {graded.name}")
+    return lines
+
+
+def main(words: list[str]) -> int:
+    """Do what the word says, and say what was done."""
+    match words:
+        case ["gather"]:
+            lines = gather(EXCHANGE)
+        case ["return"]:
+            lines = give_back(EXCHANGE, Path())
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    print(*lines or ["Nothing new."], sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
