@@ -4,9 +4,10 @@ Usage, in the teacher's course folder: python /opt/twelve/classroom/kubernetes/e
 gather      before `nbgrader collect`: take what arrived
 return      after `nbgrader generate_feedback`: give each student the pages about their own work
 
-On a cluster all servers have one user, so the owner of a file says nothing. Each student has instead
-a folder of the exchange that no other student's server has: arrived/NAME, in which nbgrader puts what
-NAME submits, and returned/NAME, which NAME may read. values.yaml mounts them; the name is the hub's.
+On a cluster all servers have one user, so the owner of a file says nothing. Each student has a
+folder of the exchange that no other student's server has: arrived/NAME, in which nbgrader puts what
+NAME submits, and returned/NAME, which NAME may read. values.yaml mounts them; the name is the
+hub's.
 """
 
 import shutil
@@ -19,7 +20,10 @@ DONE = "timestamp.txt"
 
 
 def neither_file_nor_folder(folder: str, names: list[str]) -> list[str]:
-    """Find what shutil.copytree shall leave out: a link may lead to a file of the teacher's."""
+    """Find what shutil.copytree shall leave out.
+
+    A link may lead to a file of the teacher's, which nbgrader would send back with the feedback.
+    """
     paths = {name: Path(folder, name) for name in names}
     return [
         name
@@ -42,8 +46,10 @@ def gather(exchange: Path) -> list[str]:
         for work in sorted(student.iterdir()):
             said = f"{student.name}: {work.name}"
             # "anna+04_attention+time+random", where every word is the student's own to choose.
-            if work.is_symlink() or not work.name.startswith(f"{student.name}+"):
+            if not work.name.startswith(f"{student.name}+"):
                 lines.append(f"{said} left out: it does not bear the name of whose folder it is in")
+            elif work.is_symlink():  # it may lead to what another student handed in
+                lines.append(f"{said} left out: it is a link")
             elif not (work / DONE).is_file():
                 lines.append(f"{said} left for the next time: it is not complete")
             elif not (inbound / work.name).exists():
