@@ -37,6 +37,7 @@ IMPORTED_AS = {
     "jupyter-client": "jupyter_client",
     "myst-parser": "myst_parser",
     "pillow": "PIL",
+    "pyyaml": "yaml",
     "websocket-client": "websocket",
     "x-transformers": "x_transformers",
 }
