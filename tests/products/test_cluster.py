@@ -42,7 +42,6 @@ KEYS = {
     "hub.config.Authenticator.username_pattern": str,
     "hub.config.NativeAuthenticator": dict,
     "hub.concurrentSpawnLimit": int,
-    "hub.networkPolicy.egressAllowRules.nonPrivateIPs": bool,
     "hub.extraConfig": dict,
     "proxy.https.enabled": bool,
     "proxy.https.hosts": list,
@@ -247,9 +246,11 @@ def test_the_course_is_copied_once_and_answers_are_kept(tmp_path):
     assert SERVER["extraEnv"]["TWELVE_PROGRESS"] == "/home/jovyan/twelve/notebooks"
 
 
-def test_a_disk_that_is_full_does_not_end_the_server(tmp_path):
-    *shell, words = SERVER["lifecycleHooks"]["postStart"]["exec"]["command"]
-    subprocess.run([*shell, words], env={"HOME": str(tmp_path / "missing")}, check=True)
+def test_a_home_that_cannot_be_written_does_not_end_the_server(tmp_path):
+    start = SERVER["lifecycleHooks"]["postStart"]["exec"]["command"]
+    home = {"HOME": str(tmp_path / "missing"), "PATH": os.environ["PATH"]}
+    subprocess.run(start, env=home, cwd=tmp_path, check=True)
+    assert os.listdir(tmp_path) == []
 
 
 def test_memory_is_above_what_was_measured():
