@@ -12,11 +12,13 @@ hub's.
 
 import shutil
 import sys
+from datetime import datetime
 from pathlib import Path
 
 EXCHANGE = Path("/srv/nbgrader/exchange/twelve")
-# nbgrader writes it last: without it, a submission is still being copied.
+# nbgrader writes it last, with the time of its name: without it, a submission is being copied.
 DONE = "timestamp.txt"
+TIME = "%Y-%m-%d %H:%M:%S.%f UTC"
 
 
 def neither_file_nor_folder(folder: str, names: list[str]) -> list[str]:
@@ -32,6 +34,27 @@ def neither_file_nor_folder(folder: str, names: list[str]) -> list[str]:
     ]
 
 
+def time_of(name: str, student: str) -> str | None:
+    """Read when a submission was made: "anna+04_attention+2026-11-23 13:07:00.008393 UTC+a9dE".
+
+    Args:
+        name: Every word of which the student may have chosen. One that nbgrader cannot read would
+            end its collection of all.
+        student: In whose folder it lies.
+
+    Returns:
+        The time, or None where the name is no such name, or that of another student.
+    """
+    match name.split("+"):
+        case [who, _, time, _] if who == student:
+            try:
+                datetime.strptime(time, TIME)
+            except ValueError:
+                return None
+            return time
+    return None
+
+
 def gather(exchange: Path) -> list[str]:
     """Copy what arrived to where nbgrader collects, and leave it where it is: it is a receipt.
 
@@ -44,10 +67,9 @@ def gather(exchange: Path) -> list[str]:
     inbound, lines = exchange / "inbound", []
     for student in sorted(path for path in (exchange / "arrived").glob("*") if path.is_dir()):
         for work in sorted(student.iterdir()):
-            said = f"{student.name}: {work.name}"
-            # "anna+04_attention+time+random", where every word is the student's own to choose.
-            if not work.name.startswith(f"{student.name}+"):
-                lines.append(f"{said} left out: it does not bear the name of whose folder it is in")
+            said, time = f"{student.name}: {work.name}", time_of(work.name, student.name)
+            if time is None:
+                lines.append(f"{said} left out: no name that nbgrader gives work of {student.name}")
             elif work.is_symlink():  # it may lead to what another student handed in
                 lines.append(f"{said} left out: it is a link")
             elif not (work / DONE).is_file():
@@ -55,7 +77,9 @@ def gather(exchange: Path) -> list[str]:
             elif not (inbound / work.name).exists():
                 try:
                     shutil.copytree(work, inbound / work.name, ignore=neither_file_nor_folder)
-                except OSError as error:  # what one student did must not keep the others' work
+                    if (inbound / work.name / DONE).read_text() != time:
+                        raise ValueError(f"{DONE} holds another time")
+                except (OSError, ValueError) as error:  # the work of others still counts
                     shutil.rmtree(inbound / work.name, ignore_errors=True)
                     lines.append(f"{said} left out: {error}")
                 else:

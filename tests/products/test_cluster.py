@@ -353,52 +353,77 @@ def hand_in(exchange: Path, student: str, name: str, files: dict[str, str]) -> P
     return work
 
 
-WHOLE = {"04.ipynb": "answers", DONE: "now"}
+TIME = "2026-11-23 13:07:00.008393 UTC"
+WHOLE = {"04.ipynb": "answers", DONE: TIME}
+ANNA, BERT = f"anna+04+{TIME}+x_-=", f"bert+04+{TIME}+x"
 
 
 def test_what_arrived_is_collected_once_and_stays_as_a_receipt(tmp_path):
-    work = hand_in(tmp_path, "anna", "anna+04+now+x", WHOLE)
-    assert gather(tmp_path) == ["anna: anna+04+now+x"]
-    assert (tmp_path / "inbound/anna+04+now+x/04.ipynb").read_text() == "answers"
+    work = hand_in(tmp_path, "anna", ANNA, WHOLE)
+    assert gather(tmp_path) == [f"anna: {ANNA}"]
+    assert (tmp_path / "inbound" / ANNA / "04.ipynb").read_text() == "answers"
     assert (work / "04.ipynb").exists()
     assert gather(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["bert+04+now+x", "annabert+04+now", "04", "+04+now"])
-def test_nobody_hands_in_under_the_name_of_another(tmp_path, name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        BERT,
+        f"anna{BERT}",
+        f"anna+{BERT}",  # nbgrader would read the time where the assignment stands
+        f"anna+04+{TIME}",
+        "anna+04+2026-13-23 13:07:00.008393 UTC+x",
+        "anna+04+soon+x",
+        "04",
+    ],
+)
+def test_nobody_hands_in_under_a_name_of_another_or_one_that_nbgrader_cannot_read(tmp_path, name):
     hand_in(tmp_path, "anna", name, WHOLE)
-    (line,) = gather(tmp_path)
-    assert "does not bear the name" in line
+    assert gather(tmp_path) == [f"anna: {name} left out: no name that nbgrader gives work of anna"]
     assert not (tmp_path / "inbound").exists()
 
 
 def test_what_is_still_being_copied_waits(tmp_path):
-    work = hand_in(tmp_path, "anna", "anna+04+now", {"04.ipynb": "ans"})
+    work = hand_in(tmp_path, "anna", ANNA, {"04.ipynb": "ans"})
     assert "not complete" in gather(tmp_path)[0]
-    (work / DONE).write_text("now")
-    assert gather(tmp_path) == ["anna: anna+04+now"]
+    (work / DONE).write_text(TIME)
+    assert gather(tmp_path) == [f"anna: {ANNA}"]
+
+
+@pytest.mark.parametrize("time", [b"soon", b"\xff"])
+def test_a_time_that_nbgrader_cannot_read_does_not_end_its_collection(tmp_path, time):
+    work = hand_in(tmp_path, "anna", ANNA, WHOLE)
+    (work / DONE).write_bytes(time)
+    (line,) = gather(tmp_path)
+    assert line.startswith(f"anna: {ANNA} left out: ")
+    assert os.listdir(tmp_path / "inbound") == []
 
 
 def test_links_are_not_followed_and_pipes_not_waited_for(tmp_path):
     secret = tmp_path / "gradebook.db"
     secret.write_text("marks")
-    work = hand_in(tmp_path, "anna", "anna+04+now", WHOLE)
+    work = hand_in(tmp_path, "anna", ANNA, WHOLE)
     (work / "mine").symlink_to(secret)
     (work / "inside").mkdir()
     (work / "inside/folder").symlink_to(tmp_path)
     os.mkfifo(work / "pipe")
-    (work.parent / "anna+05+now").symlink_to(hand_in(tmp_path, "bert", "bert+05+now", WHOLE))
-    said = gather(tmp_path)
-    assert said[1:] == ["anna: anna+05+now left out: it is a link", "bert: bert+05+now"]
-    taken = tmp_path / "inbound/anna+04+now"
+    link = ANNA.replace("04", "05")
+    (work.parent / link).symlink_to(hand_in(tmp_path, "bert", BERT, WHOLE))
+    assert gather(tmp_path) == [
+        f"anna: {ANNA}",
+        f"anna: {link} left out: it is a link",
+        f"bert: {BERT}",
+    ]
+    taken = tmp_path / "inbound" / ANNA
     assert sorted(os.listdir(taken)) == ["04.ipynb", "inside", DONE]
     assert os.listdir(taken / "inside") == []
-    assert sorted(os.listdir(tmp_path / "inbound")) == [taken.name, "bert+05+now"]
+    assert sorted(os.listdir(tmp_path / "inbound")) == [ANNA, BERT]
 
 
 def test_what_cannot_be_read_does_not_keep_the_work_of_others(tmp_path, monkeypatch):
-    hand_in(tmp_path, "anna", "anna+04+now", WHOLE)
-    hand_in(tmp_path, "bert", "bert+04+now", WHOLE)
+    hand_in(tmp_path, "anna", ANNA, WHOLE)
+    hand_in(tmp_path, "bert", BERT, WHOLE)
     copytree = shutil.copytree
 
     def refuse(work, target, **how):
@@ -408,9 +433,9 @@ def test_what_cannot_be_read_does_not_keep_the_work_of_others(tmp_path, monkeypa
 
     monkeypatch.setattr("shutil.copytree", refuse)
     first, second = gather(tmp_path)
-    assert first.startswith("anna: anna+04+now left out: ") and "no right to read" in first
-    assert second == "bert: bert+04+now"
-    assert os.listdir(tmp_path / "inbound") == ["bert+04+now"]
+    assert first.startswith(f"anna: {ANNA} left out: ") and "no right to read" in first
+    assert second == f"bert: {BERT}"
+    assert os.listdir(tmp_path / "inbound") == [BERT]
 
 
 def test_feedback_goes_to_those_whom_it_is_about(tmp_path):
