@@ -97,15 +97,14 @@ class GroupedQueryAttention(MultiHeadAttention):
             check_mask("GroupedQueryAttention", mask, scores_shape, four_axes=True)
 
         dropout_p = self.dropout if self.training else 0.0
-        if self.fused and mask is None:
-            # Where nothing is hidden, as from a single new word, the kernel shares without copies.
+        if self.fused:  # the kernel shares the heads by itself, without copies
             heads = (query_heads, key_heads, value_heads)
-            blended = F.scaled_dot_product_attention(*heads, None, dropout_p, enable_gqa=True)
+            blended = F.scaled_dot_product_attention(*heads, mask, dropout_p, enable_gqa=True)
         else:
             shared_keys: Float[Tensor, "batch head key d_k"] = self._share(key_heads)
             shared_values: Float[Tensor, "batch head key d_v"] = self._share(value_heads)
-            attend = F.scaled_dot_product_attention if self.fused else scaled_dot_product_attention
-            blended = attend(query_heads, shared_keys, shared_values, mask, dropout_p)
+            heads = (query_heads, shared_keys, shared_values)
+            blended = scaled_dot_product_attention(*heads, mask, dropout_p)
         merged: Float[Tensor, "batch seq head*d_v"] = self._merge(blended)
         output: Float[Tensor, "batch seq d_model"] = self.w_o(merged)
         return output
