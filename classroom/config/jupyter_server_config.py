@@ -1,7 +1,11 @@
 """Settings of every student's server, and of the teacher's."""
 
 import os
+import shutil
+from contextlib import contextmanager
 from pathlib import Path
+
+from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 
 c = get_config()  # noqa: F821 (Jupyter puts it there)
 
@@ -22,3 +26,39 @@ if "TWELVE_COURSE" in os.environ:
     c.ServerApp.tornado_settings = {"headers": headers}
 else:
     c.ServerApp.jpserver_extensions = {"nbgrader.server_extensions.formgrader": False}
+
+
+class WholeFiles(AsyncLargeFileManager):
+    """Puts a file in its place once it is whole.
+
+    Jupyter's own way writes over the file and keeps a copy beside it: where a disk is nearly full,
+    a second try to save writes over that copy too, and both are cut off.
+    """
+
+    @contextmanager
+    def atomic_writing(self, os_path, text=True, encoding="utf-8"):
+        """Write beside a file, then move it over: what was there stays, or all that is new.
+
+        Args:
+            os_path: Of the file.
+            text: Whether text is written.
+            encoding: Of text.
+        """
+        place = Path(os_path).resolve()
+        aside = place.with_name(f".{place.name}.new")
+        how = {"mode": "w", "encoding": encoding, "newline": "\n"} if text else {"mode": "wb"}
+        with self.perm_to_403(os_path):
+            try:
+                with aside.open(**how) as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                if place.exists():
+                    shutil.copymode(place, aside)
+                aside.replace(place)
+            except BaseException:
+                aside.unlink(missing_ok=True)
+                raise
+
+
+c.ServerApp.contents_manager_class = WholeFiles
