@@ -71,7 +71,7 @@ OURS := .written.json
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course hub compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -141,6 +141,9 @@ course: $(if $(OPEN),,$(WITH)teach) ## write a course for nbgrader: to the teach
 hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs/teaching.md says all
 	@$(ANY) -m classroom.start --students '$(STUDENTS)' --folder '$(CLASS)' --hub '$(HUB)' \
 	  --teacher '$(TEACHER)' --port '$(PORT)' --address '$(ADDRESS)' --memory '$(MEMORY)' --python '$(PYTHON)' $(ARGS)
+
+hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, with faults, as root; ARGS=--write puts the tables into docs/teaching.md
+	@$(RUN) -m classroom.load_test --students '$(or $(STUDENTS),30)' --hub '$(HUB)' $(ARGS)
 
 compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \
