@@ -3,13 +3,18 @@
 The class itself is played by `make hub-test`, as root: here are the parts that need no hub.
 """
 
+import errno
 import json
+import os
+import runpy
 import time
+from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
 
 import nbformat
 import pytest
+from traitlets.config import Config
 
 from classroom import load_test
 from classroom.browser import Kernel, KernelDiedError, RefusedError, outputs, shown, until
@@ -299,3 +304,63 @@ def test_a_class_without_root_is_refused_in_one_sentence(monkeypatch, capsys):
     monkeypatch.setattr(load_test.os, "geteuid", lambda: 1000)
     assert load_test.main([]) == 1
     assert capsys.readouterr().err == "Each student gets a Unix account: sudo make hub-test.\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Give what saves the files of a student, as the settings of a server name it."""
+    path = load_test.ROOT / "classroom" / "config" / "jupyter_server_config.py"
+    settings = Config()
+    runpy.run_path(str(path), {"get_config": lambda: settings})
+    return settings.ServerApp.contents_manager_class(root_dir=str(tmp_path))
+
+
+def save(files, name, text):
+    with files.atomic_writing(str(Path(files.root_dir, name)), encoding="utf-8") as file:
+        file.write(text)
+
+
+def test_a_file_is_saved_with_its_rights_and_through_a_link_and_nothing_is_left_beside(
+    files, tmp_path
+):
+    save(files, "a.ipynb", "one\n")
+    (tmp_path / "a.ipynb").chmod(0o640)
+    (tmp_path / "b.ipynb").symlink_to("a.ipynb")
+    save(files, "b.ipynb", "zwölf\n")
+    assert (tmp_path / "a.ipynb").read_bytes() == "zwölf\n".encode()
+    assert (tmp_path / "a.ipynb").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "b.ipynb").is_symlink()
+    with files.atomic_writing(str(tmp_path / "c.png"), text=False) as file:
+        file.write(b"\x89")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ipynb", "b.ipynb", "c.png"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_was_saved_stays_whole_where_the_disk_is_full(files, tmp_path, monkeypatch, last):
+    save(files, "a.ipynb", "one")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"), monkeypatch.context() as patch:
+            if last:  # only the last piece, which is written at the end, has no place
+                patch.setattr(os, "fsync", full)
+                save(files, "a.ipynb", "much more")
+            else:
+                with files.atomic_writing(str(tmp_path / "a.ipynb")) as file:
+                    file.write("much")
+                    full()
+        assert [path.name for path in tmp_path.iterdir()] == ["a.ipynb"]
+        assert (tmp_path / "a.ipynb").read_text() == "one"
+
+
+def test_a_file_that_may_not_be_written_is_refused_and_not_an_error_of_the_server(
+    files, tmp_path, monkeypatch
+):
+    def closed(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(Exception, match="403"):
+        save(files, "a.ipynb", "one")
