@@ -218,10 +218,6 @@ class Room:
             rows = [row for row in csv.DictReader(file) if row["assignment"] == LESSON]
         return {row["student_id"]: {"sum": float(row["score"] or "nan")} for row in rows}
 
-    def own_processes(self) -> list[psutil.Process]:
-        """List the hub, its proxy and what else works in its folder."""
-        return [one for one in psutil.process_iter() if works_in(one, self.folder / "hub")]
-
     def stop(self) -> None:
         """Stop the hub as Ctrl+C does."""
         if self.start and self.start.poll() is None:
@@ -236,17 +232,19 @@ class Room:
             keep: Whether the files stay.
         """
         self.stop()
-        end(self.own_processes())
-        remove_accounts()
+        clear_away()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def works_in(process: psutil.Process, folder: Path) -> bool:
-    """Tell whether a process has its place in a folder, as the hub and its proxy have."""
-    with contextlib.suppress(psutil.Error):
-        return Path(process.cwd()).is_relative_to(folder)
-    return False
+def of_hub(folder: Path) -> list[psutil.Process]:
+    """List the hub of a class and its proxy: what works in their folder."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if Path(one.cwd()) == folder / "hub":
+                found.append(one)
+    return found
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
@@ -258,14 +256,17 @@ def end(processes: Iterable[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=30)
 
 
-def remove_accounts() -> None:
-    """Remove the accounts of load tests, of an earlier one that was killed too."""
+def clear_away() -> None:
+    """End the processes of load tests and remove their accounts, of one that was killed too."""
     left = [one for one in pwd.getpwall() if f"/{FOLDER}" in one.pw_dir]
+    folders = {Path(one.pw_dir).parents[1] for one in left}
+    for folder in folders:
+        end(of_hub(folder))
     for account in left:
         end(of_account(account.pw_name))
         with contextlib.suppress(subprocess.CalledProcessError):
             unmount(Path(account.pw_dir))
-    for folder in {Path(one.pw_dir).parents[1] for one in left}:
+    for folder in folders:
         accounts.remove(folder)
 
 
@@ -312,7 +313,7 @@ def usual_day(room: Room) -> list[tuple[str, str]]:
     room.everyone(lambda student: student.answer(right))
     for one in room.students:
         one.weigh()
-    hub = sum(one.memory_full_info().pss for one in room.own_processes())
+    hub = sum(one.memory_full_info().pss for one in of_hub(room.folder))
     room.everyone(Student.save)
     room.everyone(Student.submit)
     graded, worked = grade(room)
@@ -696,15 +697,20 @@ def main(words: Sequence[str]) -> int:
             print("Another load test runs on this machine.", file=sys.stderr)
             return 1
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        remove_accounts()
+        clear_away()
         room = Room(options.hub.resolve(), options.students)
-        print(f"The class lies in {room.folder}", flush=True)
+        print(f"The class is in {room.folder}, and stays there if it fails", flush=True)
         try:
             room.open()
             day = usual_day(room)
             print(table(("one lesson", "measured"), day), flush=True)
             faults = bad_day(room)
+        except BaseException:
+            options.keep = True
+            raise
         finally:
+            for one in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(one, signal.SIG_IGN)  # a second Ctrl+C does not leave half of it
             room.clear(options.keep)
     text = report(day, faults)
     print(text)
