@@ -598,7 +598,9 @@ def bad_day(room: Room) -> list[tuple[str, str]]:
     grade(room)
     judge(room, right)
     room.stop()
-    left = [one for student in room.students for one in of_account(student.name)]
+    _, left = psutil.wait_procs(
+        [one for student in room.students for one in of_account(student.name)], timeout=60
+    )
     assert not (faults := room.lost()), faults
     assert not left, left
     rows.append((
