@@ -5,24 +5,22 @@ another student, no other process and no network. In place of a check it runs th
 cases of the exercise (`classroom.answering`) and hands over numbers. They are read as bytes and
 compared here, in a process that runs no line of a student's, with the teacher's own cases, checker
 and right answers. tools/nbgrader_config.py puts all this into nbgrader.
-
-    python -m classroom.grading COURSE      list which answers take from the course, or look shady
 """
 
 import ast
 import asyncio
 import base64
+import html
 import json
 import os
 import pwd
 import re
-import resource
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +57,7 @@ WALLS, ANSWERING = HERE / "walls.py", HERE / "answering.py"
 KIND = "application/vnd.twelve.answer+json"
 HOME = "/home/student"
 # What the kernel may take. Threads count as processes, and a kernel has about ten.
-LIMITS = {"RLIMIT_AS": 4 << 30, "RLIMIT_NPROC": 64, "RLIMIT_CORE": 0}
+LIMITS = {"RLIMIT_AS": 4 << 30, "RLIMIT_NPROC": 64, "RLIMIT_FSIZE": 64 << 20, "RLIMIT_CORE": 0}
 SYSTEM = (
     "/usr", "/bin", "/lib", "/lib64", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/fonts",
 )  # fmt: skip
@@ -84,6 +82,7 @@ _TAGS = (
     "div span section p br b i em strong small sub sup code pre ul ol li table caption thead tbody "
     "tr td th figure figcaption details summary img h1 h2 h3 h4 hr"
 ).split()
+_ATTRIBUTES = "style class alt colspan rowspan width height title".split()
 _STYLES = (
     "align-items background background-color border border-bottom border-collapse border-left "
     "border-radius border-right border-spacing border-top box-sizing color display flex font "
@@ -114,13 +113,21 @@ class Restore(NbGraderPreprocessor):
             notebook = book.find_notebook(about["notebook"], about["assignment"])
             due = {one.name: _marks(one, notebook) for one in notebook.source_cells}
             sources = {one.name: one.source for one in notebook.source_cells}
+        course = self.parent.parent.coursedir
+        source = course.format_path(course.source_directory, ".", about["assignment"])
+        path = Path(source) / f"{about['notebook']}.ipynb"
+        ours = {cell.source for cell in nbformat.read(path, as_version=4).cells}
         found = set()
-        for cell in nb.cells:
+        # Of a cell that was copied, the last one counts, as in nbgrader.
+        for cell in reversed(nb.cells):
             said = cell.metadata.pop("nbgrader", None)
             cell.pop("attachments", None)
+            # The page on which a teacher reads it would run what stands in there.
+            if cell.cell_type != "code" and cell.source not in ours:
+                cell.source = html.escape(cell.source, quote=False)
             cell["id"] = re.sub(r"[^\w-]", "", str(cell.get("id", "")))[:64] or "cell"
             name = said.get("grade_id") if isinstance(said, dict) else None
-            if isinstance(name, str) and name in due:
+            if isinstance(name, str) and name in due.keys() - found:
                 cell.metadata["nbgrader"] = NotebookNode(due[name])
                 found.add(name)
         for name, marks in due.items():
@@ -378,7 +385,7 @@ def asked_in(cell: NotebookNode) -> tuple[str, str] | None:
     """
     if cell.cell_type != "code" or not cell.metadata.get("nbgrader", {}).get("grade"):
         return None
-    match _parsed(cell.source):
+    match parsed(cell.source):
         case [ast.Expr(ast.Call(ast.Name("check"), [ast.Constant(str(id)), given], []))]:
             return id, ast.unparse(given)
     return None
@@ -433,6 +440,8 @@ def _read(due: list[Attempt], run: Any) -> Iterator[Attempt]:
         if theirs["returned"] is not True or theirs["case"] != ours.case:
             raise ValueError(f'the case "{ours.case}" has no answer')
         parts = [None if x is None else _read_tensor(x) for x in theirs["answer"]]
+        # A layer, and whatever else is no tensor, stays where it is: what is looked at counts.
+        answer = ours.answer if parts == [None] else parts[0]
         changed = theirs["changed"]
         values = tuple(_read_tensor(x).detach() for x in theirs["values"])
         slopes = tuple(None if x is None else _read_tensor(x) for x in theirs["gradients"])
@@ -440,9 +449,7 @@ def _read(due: list[Attempt], run: Any) -> Iterator[Attempt]:
             ours.case,
             ours.given,
             True,
-            tuple(parts)
-            if theirs["several"] is True
-            else (ours.answer if parts == [None] else parts[0]),
+            tuple(parts) if theirs["several"] is True else answer,
             Outcome(values, slopes),
             changed if changed is None else range(len(ours.given))[changed],
         )
@@ -489,24 +496,14 @@ def cleaned(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
                     css_sanitizer=css,
                     strip=True,
                 )
-            yield new_output("display_data", data=data)
+            yield new_output(one.output_type, data=data)
 
 
 def _may(tag: str, name: str, value: str) -> bool:
     """Say whether an attribute stays: a picture comes along, and is asked for from nowhere."""
     if name == "src":
         return tag == "img" and value.startswith("data:image/")
-    return name in (
-        "style",
-        "class",
-        "alt",
-        "colspan",
-        "rowspan",
-        "width",
-        "height",
-        "role",
-        "title",
-    )
+    return name in _ATTRIBUTES
 
 
 def _error(id: str, kind: str, why: str = "") -> NotebookNode:
@@ -537,7 +534,12 @@ def refused(folder: Path) -> str:
     return ""
 
 
-def _parsed(source: str) -> list[ast.stmt]:
+def parsed(source: str) -> list[ast.stmt]:
+    """Read the statements of a cell; none where it is no Python.
+
+    Args:
+        source: What stands in it.
+    """
     try:
         return ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
