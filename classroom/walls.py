@@ -106,6 +106,7 @@ def _show(root: str, path: str, *, writable: bool = False) -> None:
     os.makedirs(os.path.dirname(root + path), exist_ok=True)
     if os.path.islink(path):  # as /lib is today
         os.symlink(os.readlink(path), root + path)
+        _show(root, os.path.realpath(path), writable=writable)
         return
     if os.path.isdir(path):
         os.mkdir(root + path)
