@@ -547,7 +547,29 @@ def parsed(source: str) -> list[ast.stmt]:
 
 
 class Collect(ExchangeCollect):
-    """Collect what was handed in, but no link: the teacher would follow it where no student may."""
+    """Collect what each student handed in; everybody may write into the folder where it lies.
+
+    A link is refused: the teacher would follow it where no student may go.
+    """
+
+    def init_src(self) -> None:
+        """Look for submissions, and hide those that are not of whom they say they are."""
+        inbound = Path(self.root) / self.coursedir.course_id / "inbound"
+        for path in inbound.glob(f"*+{self.coursedir.assignment_id}+*"):
+            if not self._is_whose_it_says(path):
+                self.log.error("Not collected, and hidden: %s", path)
+                path.rename(path.with_name(f".{path.name}"))
+        super().init_src()
+
+    def _is_whose_it_says(self, path: Path) -> bool:
+        try:
+            about = path.lstat()
+            record = self._path_to_record(str(path))
+            owner = pwd.getpwuid(about.st_uid).pw_name
+        # nbgrader gives up on the whole class where it cannot read one name.
+        except Exception:
+            return False
+        return stat.S_ISDIR(about.st_mode) and record["username"] == owner
 
     def do_copy(self, src: str, dest: str, log: Any = None) -> None:
         """Copy a submission; one that is refused leaves the others alone.
