@@ -10,7 +10,6 @@ and right answers. tools/nbgrader_config.py puts all this into nbgrader.
 import ast
 import asyncio
 import base64
-import html
 import json
 import os
 import pwd
@@ -82,6 +81,8 @@ _TAGS = (
     "div span section p br b i em strong small sub sup code pre ul ol li table caption thead tbody "
     "tr td th figure figcaption details summary img h1 h2 h3 h4 hr"
 ).split()
+# Its text would stay on the page.
+_STYLE = re.compile(r"<style\b.*?</style>", re.DOTALL | re.IGNORECASE)
 _ATTRIBUTES = "style class alt colspan rowspan width height title".split()
 _STYLES = (
     "align-items background background-color border border-bottom border-collapse border-left "
@@ -122,9 +123,10 @@ class Restore(NbGraderPreprocessor):
         for cell in reversed(nb.cells):
             said = cell.metadata.pop("nbgrader", None)
             cell.pop("attachments", None)
-            # The page on which a teacher reads it would run what stands in there.
+            # A page of a student would run where the teacher reads it: it is shown as text.
             if cell.cell_type != "code" and cell.source not in ours:
-                cell.source = html.escape(cell.source, quote=False)
+                fence = "`" * max(len(one) + 1 for one in ["``", *re.findall("`+", cell.source)])
+                cell.cell_type, cell.source = "markdown", f"{fence}\n{cell.source}\n{fence}"
             cell["id"] = re.sub(r"[^\w-]", "", str(cell.get("id", "")))[:64] or "cell"
             name = said.get("grade_id") if isinstance(said, dict) else None
             if isinstance(name, str) and name in due.keys() - found:
@@ -302,14 +304,11 @@ class Grade(Execute):
                 self._cleanup_kernel()
                 if manager:
                     manager.context.destroy(linger=0)
-        for at, (cell, ran) in enumerate(zip(nb.cells, run.cells, strict=True)):
-            if cell.cell_type != "code":
-                continue
-            if at in asked:
-                cell.outputs = self._judged(asked[at][0], ran.outputs)
-            else:
-                cell.outputs = [*cleaned(ran.outputs)]
-            cell.execution_count = at + 1
+        code = [at for at, cell in enumerate(nb.cells) if cell.cell_type == "code"]
+        for count, at in enumerate(code, 1):
+            cell, heard = nb.cells[at], run.cells[at].outputs
+            cell.outputs = self._judged(asked[at][0], heard) if at in asked else [*cleaned(heard)]
+            cell.execution_count = count
         return nb, resources
 
     def preprocess_cell(self, cell: NotebookNode, resources: Any, index: int) -> Any:
@@ -489,7 +488,7 @@ def cleaned(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
                     data[kind] = one.data[kind]
             if isinstance(one.data.get("text/html"), str):
                 data["text/html"] = bleach.clean(
-                    one.data["text/html"],
+                    _STYLE.sub("", one.data["text/html"]),
                     tags=_TAGS,
                     attributes=_may,
                     protocols=["data"],

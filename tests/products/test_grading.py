@@ -7,6 +7,8 @@ tried on it directly. Those that need a kernel run in few notebooks, by nbgrader
 import copy
 import json
 import os
+import pwd
+import shutil
 import socket
 import sys
 from importlib.util import find_spec
@@ -262,6 +264,37 @@ def test_a_link_a_pipe_another_owner_and_a_large_file_are_not_collected(tmp_path
         there, said = collected(make)
         assert not there
         assert said.startswith(f"Not collected: {tmp_path / make.__name__}: ")
+
+
+def test_nobody_hands_in_for_somebody_else_or_keeps_the_teacher_from_collecting(
+    course, api, tmp_path, monkeypatch
+):
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    inbound = tmp_path / "twelve" / "inbound"
+    inbound.mkdir(parents=True)
+    day = "2026-11-23 12:00:00.000000 UTC"
+    names = {
+        "mine": f"{me}+06_small+{day}+a",
+        "for another": f"bob+06_small+{day}+b",
+        "no day": f"{me}+06_small+soon",
+        "nobody": f"+06_small+{day}+c",
+        "a link": f"{me}+06_small+{day.replace('2026', '2027')}+d",
+    }
+    for what, name in names.items():
+        if what == "a link":
+            (inbound / name).symlink_to(course / "source" / "06_small")
+            continue
+        (inbound / name).mkdir()
+        (inbound / name / "06_small.ipynb").write_text("{}")
+        (inbound / name / "timestamp.txt").write_text(day)
+    monkeypatch.setattr(api.config.Exchange, "root", str(tmp_path), raising=False)
+    result = api.collect("06_small")
+    assert result["success"], result
+    assert (course / "submitted" / me / "06_small" / "06_small.ipynb").read_text() == "{}"
+    assert not (course / "submitted" / "bob" / "06_small").exists()
+    hidden = {path.name for path in inbound.iterdir() if path.name.startswith(".")}
+    assert hidden == {f".{name}" for what, name in names.items() if what != "mine"}
+    shutil.rmtree(course / "submitted" / me)
 
 
 def test_a_file_of_somebody_else_is_not_collected(tmp_path):
@@ -520,7 +553,7 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
     page.cells.remove(other_check)
     page.cells.insert(2, copy.deepcopy(its_check))
     page.cells[2]["id"] = "twice"
-    page.cells[0].source += "<script>alert(1)</script>"
+    page.cells[0].source += "\n```\n<script>alert(1)</script> [x](javascript:alert(1))"
     page.cells[0].metadata["nbgrader"] = ["grade"]
     page.cells[1].metadata["nbgrader"] = {"schema_version": 99}
     page.cells[-1].metadata["nbgrader"] = {"grade": True, "grade_id": "mine", "points": 100}
@@ -544,7 +577,8 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
     assert marks == {"mallory": 1, "broken": 0, "huge": 0, "linked": 0} and most == 2
     done = course / "autograded" / "mallory" / "06_small" / "06_small.ipynb"
     cells = nbformat.read(done, as_version=4).cells
-    assert "&lt;script" in cells[0].source
+    # Each of its pages is shown as text, and so no link or script of it is one.
+    assert cells[0].source.startswith("````\n# 06 Small") and cells[0].source.endswith("\n````")
     assert cells[-1].source == 'check("06-merge-heads", merge)'
 
 
