@@ -555,7 +555,7 @@ class Collect(ExchangeCollect):
         """Look for submissions, and hide those that are not of whom they say they are."""
         inbound = Path(self.root) / self.coursedir.course_id / "inbound"
         for path in inbound.glob(f"*+{self.coursedir.assignment_id}+*"):
-            if not self._is_whose_it_says(path):
+            if not path.name.startswith(".") and not self._is_whose_it_says(path):
                 self.log.error("Not collected, and hidden: %s", path)
                 path.rename(path.with_name(f".{path.name}"))
         super().init_src()

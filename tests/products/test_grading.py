@@ -294,6 +294,7 @@ def test_nobody_hands_in_for_somebody_else_or_keeps_the_teacher_from_collecting(
     assert not (course / "submitted" / "bob" / "06_small").exists()
     hidden = {path.name for path in inbound.iterdir() if path.name.startswith(".")}
     assert hidden == {f".{name}" for what, name in names.items() if what != "mine"}
+    assert "Not collected" not in api.collect("06_small", update=True)["log"]
     shutil.rmtree(course / "submitted" / me)
 
 
