@@ -8,7 +8,6 @@ and right answers. tools/nbgrader_config.py puts all this into nbgrader.
 """
 
 import ast
-import asyncio
 import base64
 import json
 import os
@@ -33,7 +32,7 @@ import zmq
 import zmq.asyncio
 from bleach.css_sanitizer import CSSSanitizer
 from jupyter_client.manager import AsyncKernelManager
-from jupyter_core.utils import ensure_event_loop
+from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 from nbgrader.api import Gradebook
@@ -264,6 +263,8 @@ class Grade(Execute):
         help="Whether answers run behind walls. If not, they run with all that your account may.",
     ).tag(config=True)
     total = Integer(300, help="Seconds for one notebook, all cells together.").tag(config=True)
+    # What a cell printed may come late where many things run: four seconds were too few.
+    iopub_timeout = Integer(30, help=Execute.iopub_timeout.help).tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Run every cell, and write what came of it below.
@@ -326,9 +327,13 @@ class Grade(Execute):
             except Exception as error:
                 self.log.warning("Cell %s ended the notebook: %.200r", index + 1, error)
                 self._ended = index
-                for left in asyncio.all_tasks(ensure_event_loop()):
-                    left.cancel()
         return cell, resources
+
+    async def _async_check_alive(self) -> None:
+        """Let whoever still waits for a kernel that was given up wait no longer."""
+        if self.kc is None:
+            raise DeadKernelError("given up")
+        await super()._async_check_alive()
 
     def process_message(self, msg: dict[str, Any], cell: NotebookNode, cell_index: int) -> Any:
         """Read what a kernel says, as long as it is not too much.

@@ -404,7 +404,7 @@ def grade(course, api):
     """Hand a notebook in and have it graded; gives its points by check, and its cells."""
 
     def grade(name, notebook, student="eve", files=(), seconds=60):
-        api.config.Grade.timeout = seconds
+        api.config.Grade.timeout, api.config.Grade.iopub_timeout = seconds, seconds
         folder = course / "submitted" / student / name
         folder.mkdir(parents=True)
         nbformat.write(notebook, folder / f"{name}.ipynb")
@@ -570,6 +570,7 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
     linked.mkdir(parents=True)
     (linked / "06_small.ipynb").symlink_to(course / "submitted" / "mallory" / "06_small")
     nbformat.write(solved(small_notebook()), linked / "other.ipynb")
+    api.config.Grade.timeout = api.config.Grade.iopub_timeout = 60
     result = api.autograde("06_small", "*")
     assert not result["success"]
     for student in ("broken", "huge", "linked"):
