@@ -487,7 +487,7 @@ def test_a_greedy_answer_gets_nothing_and_the_answers_below_it_count(
             "greedy",
             page_of(
                 answer(0, spy),
-                answer(1),
+                answer(1, inside="import sys\nsys.exit()"),
                 answer(2, inside="import time\nwhile True: time.sleep(1)"),
                 answer(3, "import torch; torch.zeros(1 << 40)"),
                 answer(4, "bytearray(5 << 30)"),
@@ -587,7 +587,16 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
     assert cells[-1].source == 'check("06-merge-heads", merge)'
 
 
-def test_without_walls_nothing_is_graded_and_the_reason_is_said(monkeypatch):
+@pytest.mark.slow
+def test_without_walls_a_class_that_is_trusted_is_graded_the_same(grade, api, monkeypatch):
+    monkeypatch.setattr(api.config.Grade, "walls", False, raising=False)
+    page = page_of(RIGHT.replace("split", "split_0"), answer(1, PATCHES[0]), "split_2 = ...")
+    points, cells = grade("ended", page, student="trusted")
+    assert [*points.values()] == [1.0, 0.0, 0.0]
+    assert cells[-1].outputs[0].text.startswith("○ 06-split-heads: Not started yet")
+
+
+def test_where_there_are_no_walls_nothing_is_graded_and_the_reason_is_said(monkeypatch):
     monkeypatch.setattr(grading, "tried", lambda account: "unshare: Operation not permitted")
     with pytest.raises(RuntimeError, match=r"walls here \(unshare: Operation not permitted\)"):
         grading.Grade().preprocess(page_of(), {})
