@@ -17,7 +17,7 @@ from torch import Tensor
 from twelve_lab.check import diagnose
 from twelve_lab.check.attempt import Attempt, attempts
 from twelve_lab.check.diagnose import exercise
-from twelve_lab.exercises.declare import Question
+from twelve_lab.exercises.declare import Question, Task
 
 # Under this name it leaves the kernel.
 KIND = "application/vnd.twelve.answer+json"
@@ -45,10 +45,19 @@ def hand_over(id: str, answer: Callable[[], Any]) -> None:
         aside = io.StringIO()
         with redirect_stdout(aside), redirect_stderr(aside):
             said["calls"] = [
-                [_written(one) for one in attempts(asked, given, by_gradient=by_gradient)]
-                for by_gradient in (False, True)
+                [_written(one) for one in attempts(asked, given, by_gradient=slopes)]
+                for slopes in runs(asked)
             ]
     display({KIND: said}, raw=True)
+
+
+def runs(task: Task) -> tuple[bool, ...]:
+    """Say how often an answer runs on all cases: for its numbers, and where due for its slopes.
+
+    Args:
+        task: What is asked.
+    """
+    return (False,) if task.by_gradient is None else (False, True)
 
 
 def _written(one: Attempt) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from nbgrader.preprocessors import Execute, NbGraderPreprocessor
 from torch import Tensor
 from traitlets import Bool, Integer
 
+from classroom.answering import KIND, runs
 from twelve_lab.check import Verdict, prediction
 from twelve_lab.check.attempt import Attempt, expected
 from twelve_lab.check.compare import Outcome, exact_on_cpu
@@ -52,7 +53,6 @@ from twelve_lab.exercises.declare import Question, Task
 
 HERE = Path(__file__).resolve().parent
 WALLS, ANSWERING = HERE / "walls.py", HERE / "answering.py"
-KIND = "application/vnd.twelve.answer+json"
 HOME = "/home/student"
 # What the kernel may take. Threads count as processes, and a kernel has about ten.
 LIMITS = {"RLIMIT_AS": 4 << 30, "RLIMIT_NPROC": 64, "RLIMIT_FSIZE": 64 << 20, "RLIMIT_CORE": 0}
@@ -426,15 +426,17 @@ def _predicted(question: Question, given: Any, note: str) -> Verdict:
 
 
 def _computed(task: Task, calls: Any, note: str) -> Verdict:
-    plain, sloped = (
+    found = [
         Submission(task, task.right, [*_read(due, run)], due)
         for run, due in zip(
-            calls, (expected(task, by_gradient=slopes) for slopes in (False, True)), strict=True
+            calls, (expected(task, by_gradient=slopes) for slopes in runs(task)), strict=True
         )
-    )
+    ]
+    plain, *sloped = found
     wrong = first_fault(plain)
-    if not wrong and (message := gradient(sloped)):
-        wrong = "gradient", message
+    for one in sloped:
+        if not wrong and (message := gradient(one)):
+            wrong = "gradient", message
     return Verdict(False, wrong[0], None, wrong[1]) if wrong else right(plain, note)
 
 
