@@ -302,8 +302,8 @@ class Grade(Execute):
             try:
                 super().preprocess(run, resources, manager)
             finally:
-                self._cleanup_kernel()
-                if manager:
+                if manager:  # it is ours, and nbclient leaves it alone
+                    self._cleanup_kernel()
                     manager.context.destroy(linger=0)
         code = [at for at, cell in enumerate(nb.cells) if cell.cell_type == "code"]
         for count, at in enumerate(code, 1):

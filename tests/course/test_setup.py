@@ -37,6 +37,7 @@ IMPORTED_AS = {
     "jupyter-client": "jupyter_client",
     "myst-parser": "myst_parser",
     "pillow": "PIL",
+    "pyzmq": "zmq",
     "x-transformers": "x_transformers",
 }
 
@@ -209,6 +210,7 @@ def test_every_marker_keeps_tests_out_of_a_tier():
             ["learner", "sheet", "developer", "bench", "teach", "book", "pretrained"],
         ),
         ("tools/*.py", ["learner", "developer", "book"]),
+        ("classroom/*.py", ["learner", "developer", "teach"]),
         ("book/*.py", ["book"]),
         ("benchmarks/*.py", ["bench"]),
     ],
@@ -217,7 +219,7 @@ def test_what_the_code_imports_is_declared(pattern, extras):
     asked = [*PROJECT["dependencies"], *chain(*(EXTRAS[extra] for extra in extras))]
     declared = {Requirement(line).name for line in asked}
     known = {IMPORTED_AS.get(name, name) for name in declared} | sys.stdlib_module_names
-    own = {"twelve", "twelve_lab", "tests", "tools", "benchmarks"}
+    own = {"twelve", "twelve_lab", "tests", "tools", "benchmarks", "classroom"}
     own |= {path.stem for path in (ROOT / "tests" / "unit").glob("*.py")}
     for path in ROOT.glob(pattern):
         foreign = imported(path) - known - own
