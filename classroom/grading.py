@@ -122,15 +122,15 @@ class Restore(NbGraderPreprocessor):
         for cell in reversed(nb.cells):
             said = cell.metadata.pop("nbgrader", None)
             cell.pop("attachments", None)
+            cell["id"] = re.sub(r"[^\w-]", "", str(cell.get("id", "")))[:64] or "cell"
+            name, kind = said.get("grade_id") if isinstance(said, dict) else None, cell.cell_type
+            if isinstance(name, str) and name in due.keys() - found:
+                cell.metadata["nbgrader"], kind = NotebookNode(due[name]), due[name]["cell_type"]
+                found.add(name)
             # A page of a student would run where the teacher reads it: it is shown as text.
-            if cell.cell_type != "code" and cell.source not in ours:
+            if kind != "code" and cell.source not in ours:
                 fence = "`" * max(len(one) + 1 for one in ["``", *re.findall("`+", cell.source)])
                 cell.cell_type, cell.source = "markdown", f"{fence}\n{cell.source}\n{fence}"
-            cell["id"] = re.sub(r"[^\w-]", "", str(cell.get("id", "")))[:64] or "cell"
-            name = said.get("grade_id") if isinstance(said, dict) else None
-            if isinstance(name, str) and name in due.keys() - found:
-                cell.metadata["nbgrader"] = NotebookNode(due[name])
-                found.add(name)
         for name, marks in due.items():
             if marks["grade"] and name not in found:
                 self.log.warning("The check %s was taken out; it is put back at the end", name)

@@ -546,7 +546,7 @@ def test_whoever_ends_the_kernel_gets_nothing_below_and_the_teacher_goes_on(grad
 @pytest.mark.slow
 @BEHIND_WALLS
 def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_gradebook(course, api):
-    page = solved(small_notebook(), [SPLIT])
+    page = solved(small_notebook())
     asked, its_check, other, other_check = page.cells[2:6]
     # 100 points for each, for the answer too; one check gone, and one cell twice; marks of no kind.
     its_check.metadata.nbgrader.update(points=100, locked=False, solution=True)
@@ -579,7 +579,7 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
     with api.gradebook as book:
         marks = {one.student_id: one.score for one in book.assignment_submissions("06_small")}
         most = book.find_assignment("06_small").max_score
-    assert marks == {"mallory": 1, "broken": 0, "huge": 0, "linked": 0} and most == 2
+    assert marks == {"mallory": 2, "broken": 0, "huge": 0, "linked": 0} and most == 2
     done = course / "autograded" / "mallory" / "06_small" / "06_small.ipynb"
     cells = nbformat.read(done, as_version=4).cells
     # Each of its pages is shown as text, and so no link or script of it is one.
