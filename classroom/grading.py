@@ -230,7 +230,8 @@ def apart(account: int | None) -> list[str]:
     Args:
         account: As in `walled`.
     """
-    words = ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "--ipc"]
+    # It ends with whoever started it, however that ends.
+    words = "setpriv --pdeathsig KILL unshare --fork --kill-child --pid --mount --net --ipc".split()
     return words + ["--user", "--map-current-user", "--keep-caps"] * (account is None)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 _RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 _KEPT = {os.ST_NOEXEC: 8, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048, os.ST_RELATIME: 1 << 21}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
-_NO_NEW_PRIVILEGES, _AMBIENT, _CLEAR = 38, 47, 4
+_END_WITH_PARENT, _NO_NEW_PRIVILEGES, _AMBIENT, _CLEAR = 1, 38, 47, 4
 _DEVICES = ("null", "zero", "urandom", "random")
 # Of all files together, in memory.
 _ROOM = "64m"
@@ -89,6 +89,8 @@ def enter(
         os.setgroups([])
         os.setgid(account)
         os.setuid(account)
+    # Whoever becomes another account has to ask again to end with what started it.
+    _libc.prctl(_END_WITH_PARENT, 9)
     _libc.prctl(_AMBIENT, _CLEAR, 0, 0, 0)
     if _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0):
         raise _refused("prctl")

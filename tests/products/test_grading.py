@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -595,6 +596,36 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
     # Each of its pages is shown as text, and so no link or script of it is one.
     assert cells[0].source.startswith("````\n# 06 Small") and cells[0].source.endswith("\n````")
     assert cells[-1].source == 'check("06-merge-heads", merge)'
+
+
+STARTS = """
+import os, pathlib, subprocess, sys
+from classroom import grading
+folder = pathlib.Path(sys.argv[1])
+account = None if os.geteuid() else grading.NOBODY + 4_001
+line = [sys.executable, "-c", "open(sys.argv[1], 'w').write('begun'); import time; time.sleep(60)"]
+line[2] = "import sys; " + line[2]
+program = grading.walled(folder, folder / "shared", account, [*line, f"{folder}/shared/said"])
+started = subprocess.Popen(program)
+while not (folder / "shared" / "said").exists():
+    pass
+print(subprocess.run(["pgrep", "-P", str(started.pid)], capture_output=True, text=True).stdout)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+@BEHIND_WALLS
+def test_what_runs_behind_the_walls_ends_with_a_teacher_who_is_killed(tmp_path):
+    (tmp_path / "shared").mkdir()
+    words = [sys.executable, "-c", STARTS, str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    running = Path(f"/proc/{done.stdout.strip()}")
+    for _ in range(100):
+        if not running.exists():
+            break
+        time.sleep(0.1)
+    assert done.returncode == -9 and done.stdout.strip() and not running.exists()
 
 
 @pytest.mark.slow
