@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyter_client.connect import LocalPortCache
+from jupyter_client.launcher import launch_kernel
 from jupyter_client.provisioning import local_provisioner
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def pytest_configure(config: "pytest.Config") -> None:
     if "forkserver" in multiprocessing.get_all_start_methods():
         if ADDRESS not in os.environ:
             config.add_cleanup(Server().stop)
-        local_provisioner.launch_kernel = WarmKernel
+        local_provisioner.launch_kernel = _start
         LocalPortCache.find_available_port = _next_port
 
 
@@ -129,6 +130,12 @@ class WarmKernel:
     def kill(self) -> None:
         """End it."""
         self.send_signal(signal.SIGKILL)
+
+
+def _start(command: list[str], **settings: object) -> "WarmKernel | subprocess.Popen":
+    """Start a kernel warm, or cold where another program starts it, as behind the walls."""
+    launch = WarmKernel if "ipykernel_launcher" in command else launch_kernel
+    return launch(command, **settings)
 
 
 def _serve(listener: socket.socket) -> None:

@@ -63,7 +63,8 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
     """
     apart(folder, notebooks)
     found = assignments(notebooks)
-    files = {CONFIG.name: CONFIG.read_bytes()}
+    config = CONFIG.read_text(encoding="utf-8").replace('"CODE"', repr(str(ROOT)))
+    files = {CONFIG.name: config.encode()}
     files |= {
         f"source/{stem}/{stem}.ipynb": (nbformat.writes(one) + "\n").encode()
         for stem, one in found.items()

@@ -38,6 +38,7 @@ IMPORTED_AS = {
     "myst-parser": "myst_parser",
     "pillow": "PIL",
     "pyyaml": "yaml",
+    "pyzmq": "zmq",
     "websocket-client": "websocket",
     "x-transformers": "x_transformers",
 }

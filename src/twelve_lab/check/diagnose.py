@@ -165,10 +165,9 @@ def _verdict(task: Task, function: Callable[..., Any]) -> Verdict:
     blank = stages.not_started(submission)
     if blank:
         return _fault("not started", blank)
-    for kind, layer in _LAYERS.items():
-        message = layer(submission)
-        if message:
-            return _named(submission, kind, message)
+    found = first_fault(submission)
+    if found:
+        return _named(submission, *found)
     if task.by_gradient is not None:
         # What the function prints has been seen once.
         with redirect_stdout(io.StringIO()):
@@ -176,10 +175,33 @@ def _verdict(task: Task, function: Callable[..., Any]) -> Verdict:
             message = gradient(Submission(task, function, run, expected(task, by_gradient=True)))
         if message:
             return _named(submission, "gradient", message)
+    return right(submission, _note(submission))
+
+
+def first_fault(submission: Submission) -> tuple[str, str] | None:
+    """Find the first thing that is wrong with the numbers of a submission.
+
+    Args:
+        submission: What was handed in, run on every case.
+
+    Returns:
+        Its kind and a message, or None where nothing is wrong.
+    """
+    found = ((kind, layer(submission)) for kind, layer in _LAYERS.items())
+    return next(((kind, message) for kind, message in found if message), None)
+
+
+def right(submission: Submission, note: str = "") -> Verdict:
+    """Say that an answer is right.
+
+    Args:
+        submission: What was handed in, run on every case.
+        note: What could be nicer.
+    """
     cases = [one.case for one in submission.expected]
     proved = f"Held in {len(cases)} case{'s' * (len(cases) > 1)}: {'; '.join(cases)}."
     message = "Every case gives the numbers that are due."
-    return Verdict(True, "ok", None, message, _note(submission), proved)
+    return Verdict(True, "ok", None, message, note, proved)
 
 
 def _named(submission: Submission, kind: str, message: str) -> Verdict:

@@ -1,0 +1,1 @@
+"""The course for a class: a server, accounts, and grading."""
