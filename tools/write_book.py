@@ -239,7 +239,10 @@ def downloads(root: Path) -> dict[str, bytes]:
     Returns:
         By the path under `downloads`.
     """
-    others = ["LICENSE", "tests/products/test_same_as_llama.py"]
+    others = [
+        "LICENSE", "classroom/Dockerfile", "classroom/kubernetes/values.yaml",
+        "tests/products/test_language_model.py", "tests/products/test_same_as_llama.py",
+    ]  # fmt: skip
     return {name: (root / name).read_bytes() for name in [*_notebooks(root), *others]}
 
 

@@ -279,7 +279,8 @@ def _write(
     ended = torch.zeros_like(tgt[:, 0], dtype=torch.bool)
     nan, new = ended.any(), start
     for position in range(written, max_len):
-        logits = read(new)[:, -1]
+        with torch.inference_mode():
+            logits = read(new)[:, -1]
         nan = nan | logits.isnan().any()
         tgt[:, position] = choose(logits).masked_fill(ended, pad_id)
         new = tgt[:, position : position + 1]
