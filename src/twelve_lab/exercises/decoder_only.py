@@ -23,9 +23,9 @@ from twelve_lab.exercises.declare import (
 from twelve_lab.exercises.numbers import seeded
 
 # The lines of the package that the mistakes change.
-_READ = "logits = read(new)[:, -1]\n"
+_LAST = "x = x[:, -1:]\n"
 _ENDS = "if not ends.all():\n"
-_KEYS = "key_mask=None if mask is None else mask[..., :so_far]"
+_KEYS = "key_mask = None if mask is None else mask[..., :so_far]"
 _BEFORE = "best.values.cumsum(-1) - best.values >= top_p"
 
 
@@ -202,7 +202,7 @@ mistake(
     "hide it, in each step and in the cache as well.",
     line=("causal & words[:, None, None, :]", "causal.expand(len(words), 1, -1, -1)"),
     hidden_in={"no padding"},
-    plant=Plant("generation", _KEYS, "key_mask=None"),
+    plant=Plant("generation", _KEYS, "key_mask = None"),
 )
 again(chunk_mask, "causal-corner", line=(".tril(old)", ".tril()"))
 again(chunk_mask, "causal-diagonal", line=(".tril(old)", ".tril(old - 1)"))
@@ -245,7 +245,7 @@ mistake(
     "have seen the prompt.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, 0]"),
     hidden_in={"one word"},
-    plant=Plant("generation", _READ, "logits = read(new)[:, 0]\n"),
+    plant=Plant("decoder_only", _LAST, "x = x[:, :1]\n"),
 )
 mistake(
     prompt_logits,

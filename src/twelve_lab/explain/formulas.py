@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -343,6 +343,13 @@ def _layer_norm(at: Output) -> Expression | None:
     return result if at.get("bias") is None else add(result, Leaf(int(at.cells(3)[inner])))
 
 
+def _of_its_head(at: Output, given: int, outer: Sequence[int]) -> Tensor:
+    """Take the rows that a head meets; neighbouring heads may share those of keys and values."""
+    *batch, head = outer
+    heads = at.cells(given)[tuple(batch)]
+    return heads[head * len(heads) // at.operation.shape[-3]]
+
+
 @formula(
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention",
@@ -352,7 +359,7 @@ def _attention(at: Output) -> Expression | None:
     if at.operation.output:  # what the backward pass needs
         return None
     *outer, query, feature = at.index
-    q, k, v = (at.cells(n)[tuple(outer)] for n in range(3))
+    q, k, v = (_of_its_head(at, n, outer) for n in range(3))
     scale = at.get("scale")
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     mask = at.get("attn_mask") or at.get("attn_bias")
