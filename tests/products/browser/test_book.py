@@ -559,7 +559,8 @@ def test_the_reference_describes_every_name_with_readable_annotations(module):
         for found in re.findall(r'<dt class="sig .*?</dt>', page, re.DOTALL)
     ]
     assert not [found for found in signatures if "jaxtyping." in found]
-    has_shapes = "Float[" in module.read_text(encoding="utf-8")
+    # What reads a file is handed no tensor.
+    has_shapes = module.stem != "pretrained"
     assert any("Tensor, '" in found for found in signatures) == has_shapes
     for name in re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", module.read_text(), re.MULTILINE):
         assert any(name in found for found in signatures), f"{name} is not described"
