@@ -26,6 +26,7 @@ from pathlib import Path
 import pytest
 import requests
 import websocket
+from jupyter_client.connect import LocalPortCache
 from traitlets.config import Config, PyFileConfigLoader
 
 from classroom import accounts, limits, start
@@ -394,6 +395,9 @@ def test_a_student_is_told_where_progress_is_kept_and_a_teacher_where_the_course
 
 
 def test_a_teacher_has_the_formgrader_and_a_student_has_not(monkeypatch):
+    # Changed by the settings, and back behind this test.
+    monkeypatch.setattr(LocalPortCache, "find_available_port", None)
+
     def read() -> Config:
         loader = PyFileConfigLoader("jupyter_server_config.py", path=str(CLASSROOM / "config"))
         return loader.load_config()

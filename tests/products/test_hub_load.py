@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import runpy
+import socket
 import time
 from pathlib import Path
 from queue import Queue
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+from jupyter_client.connect import LocalPortCache
 from traitlets.config import Config
 
 from classroom import load_test
@@ -307,12 +309,37 @@ def test_a_class_without_root_is_refused_in_one_sentence(monkeypatch, capsys):
 
 
 @pytest.fixture
-def files(tmp_path):
+def read(monkeypatch):
+    """Read the settings of a server; what they change in Jupyter is changed back."""
+    monkeypatch.setattr(LocalPortCache, "find_available_port", None)
+
+    def read() -> Config:
+        path = load_test.ROOT / "classroom" / "config" / "jupyter_server_config.py"
+        settings = Config()
+        runpy.run_path(str(path), {"get_config": lambda: settings})
+        return settings
+
+    return read
+
+
+def test_kernels_of_two_accounts_look_for_ports_apart_and_pass_over_a_taken_one(read, monkeypatch):
+    found = {}
+    for account in (1001, 1002):
+        monkeypatch.setattr(os, "getuid", lambda account=account: account)
+        read()
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0 if account == 1001 else max(found[1001]) + 2))
+            ports = [LocalPortCache().find_available_port("127.0.0.1") for _ in range(99)]
+            assert taken.getsockname()[1] not in ports
+        found[account] = set(ports)
+    assert not found[1001] & found[1002]
+    assert all(20_000 <= port < 32_768 for port in found[1001] | found[1002])
+
+
+@pytest.fixture
+def files(read, tmp_path):
     """Give what saves the files of a student, as the settings of a server name it."""
-    path = load_test.ROOT / "classroom" / "config" / "jupyter_server_config.py"
-    settings = Config()
-    runpy.run_path(str(path), {"get_config": lambda: settings})
-    return settings.ServerApp.contents_manager_class(root_dir=str(tmp_path))
+    return read().ServerApp.contents_manager_class(root_dir=str(tmp_path))
 
 
 def save(files, name, text):
