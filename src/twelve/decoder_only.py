@@ -58,6 +58,7 @@ class LanguageLayer(nn.Module):
         mask: Bool[Tensor, "#batch #head #seq _key"] | None = None,
         *,
         cache: KeyValueCache | None = None,
+        is_causal: bool = False,
     ) -> Float[Tensor, "batch seq d_model"]:
         """Apply attention, then feed-forward.
 
@@ -65,12 +66,14 @@ class LanguageLayer(nn.Module):
             x: The positions to go on from.
             mask: True where a position may be looked at.
             cache: What keeps the keys and values of earlier positions.
+            is_causal: Says that the mask is `causal_mask(seq)`.
 
         Returns:
             The same positions, each with what it gathered.
         """
         x = self.self_attention_residual(
-            x, lambda normed: self.self_attention(normed, mask, cache=cache)
+            x,
+            lambda normed: self.self_attention(normed, mask, cache=cache, is_causal=is_causal),
         )
         return self.feed_forward_residual(x, self.feed_forward)
 
@@ -91,7 +94,7 @@ class LanguageModel(nn.Module):
         eps: Of every norm.
         tie_weights: Whether the table of the words also scores them. It then starts with standard
             deviation 1/√d_model: at 1 the logits would start √d_model times too large.
-        fused: Whether attention and norm call torch's fused kernels: the same numbers.
+        fused: Whether attention, norm and rotation call torch's fused kernels: the same numbers.
 
     Raises:
         ValueError: If one of its parts refuses its sizes.
@@ -112,7 +115,7 @@ class LanguageModel(nn.Module):
         self.embedding = TokenEmbedding(vocab_size, d_model)
         # One table of angles for all layers, and a name of its own in a trace.
         d_k = d_model // num_heads if d_k is None else d_k
-        self.rotary = RotaryEncoding(d_k, max_len=max_len, base=base)
+        self.rotary = RotaryEncoding(d_k, max_len=max_len, base=base, fused=fused)
         layer = {"d_k": d_k, "rotary": self.rotary, "eps": eps, "fused": fused}
         self.layers = nn.ModuleList(
             LanguageLayer(d_model, num_heads, num_kv_heads, d_ff, **layer)
@@ -157,10 +160,11 @@ class LanguageModel(nn.Module):
             for cache in caches:
                 cache.length = start  # a call that was interrupted may have left some further on
         mask = self._mask(ids, start, key_mask)
+        is_causal = mask is not None and key_mask is None and start == 0
 
         x = embedded
         for layer, cache in zip(self.layers, caches or [None] * len(self.layers), strict=True):
-            x = layer(x, mask, cache=cache)
+            x = layer(x, mask, cache=cache, is_causal=is_causal)
         if last:
             x = x[:, -1:]
         decoder_output: Float[Tensor, "batch _seq d_model"] = self.norm(x)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from twelve._checks import check_axis, check_mask, check_positive, shows
+from twelve._checks import check_axis, check_mask, check_positive, check_same, shows
 from twelve.attention import scaled_dot_product_attention
 from twelve.generation import KeyValueCache
 from twelve.linear import Linear
@@ -65,6 +65,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         mask: Bool[Tensor, "#batch #head #seq _key"] | None = None,
         *,
         cache: KeyValueCache | None = None,
+        is_causal: bool = False,
     ) -> Float[Tensor, "batch seq d_model"]:
         """Project, turn, keep, share, attend in each head, merge, project.
 
@@ -73,13 +74,16 @@ class GroupedQueryAttention(MultiHeadAttention):
             mask: True where a query may attend; broadcast to (batch, head, query, key).
             cache: Holds the keys and values of earlier positions, which x follows; the queries
                 attend to all of them and the mask must cover them.
+            is_causal: Says that the mask is `causal_mask(seq)`, as in torch's layers: the fused
+                kernel then skips what lies ahead instead of hiding it.
 
         Returns:
             One vector of d_model features for each position of x.
 
         Raises:
             ValueError: If d_model differs, the mask is not boolean, has not four axes or does not
-                broadcast, or there is no room or no angle for a position.
+                broadcast, there is no room or no angle for a position, or is_causal comes without
+                a mask or with keys of earlier positions.
         """
         check_axis("GroupedQueryAttention", "x", x, "d_model", self.d_model, rank=3)
         query_heads: Float[Tensor, "batch head seq d_k"] = self._split(self.w_q(x))
@@ -92,14 +96,14 @@ class GroupedQueryAttention(MultiHeadAttention):
         if cache is not None:
             # Kept as they are turned, once, and before they are shared out.
             key_heads, value_heads = cache(key_heads, value_heads)
-        if mask is not None:
+        if mask is not None or is_causal:
             scores_shape = (*query_heads.shape[:3], key_heads.size(2))
             check_mask("GroupedQueryAttention", mask, scores_shape, four_axes=True)
 
         dropout_p = self.dropout if self.training else 0.0
-        if self.fused:  # the kernel shares the heads by itself, without copies
+        if self.fused:
             heads = (query_heads, key_heads, value_heads)
-            blended = F.scaled_dot_product_attention(*heads, mask, dropout_p, enable_gqa=True)
+            blended = self._attend_fused(*heads, mask, dropout_p, is_causal)
         else:
             shared_keys: Float[Tensor, "batch head key d_k"] = self._share(key_heads)
             shared_values: Float[Tensor, "batch head key d_v"] = self._share(value_heads)
@@ -108,6 +112,18 @@ class GroupedQueryAttention(MultiHeadAttention):
         merged: Float[Tensor, "batch seq head*d_v"] = self._merge(blended)
         output: Float[Tensor, "batch seq d_model"] = self.w_o(merged)
         return output
+
+    def _attend_fused(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float,
+        is_causal: bool,
+    ) -> Tensor:  # fmt: skip
+        hidden = {"attn_mask": mask, "dropout_p": dropout_p}
+        if is_causal:
+            sizes = {"queries": query.size(2), "keys": key.size(2)}
+            check_same("GroupedQueryAttention", "how many a causal mask has", **sizes)
+            hidden |= {"attn_mask": None, "is_causal": True}
+        # The kernel shares the heads by itself, without copies.
+        return F.scaled_dot_product_attention(query, key, value, **hidden, enable_gqa=True)
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.d_k)).transpose(1, 2)

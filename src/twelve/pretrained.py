@@ -110,8 +110,11 @@ class ScaledRotaryEncoding(RotaryEncoding):
         `apply_scaling` of Llama's own code.
     """
 
-    def __init__(self, d_k: int, *, max_len: int, base: float, scaling: Mapping[str, Any]) -> None:
-        super().__init__(d_k, max_len=max_len, base=base)
+    def __init__(
+        self, d_k: int, *, max_len: int, base: float, scaling: Mapping[str, Any],
+        fused: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(d_k, max_len=max_len, base=base, fused=fused)
         names = ("factor", "low_freq_factor", "high_freq_factor",
                  "original_max_position_embeddings")  # fmt: skip
         self.scaling = {name: float(_due(scaling, name)) for name in names}
@@ -268,7 +271,8 @@ def _build(found: _Found, dtype: torch.dtype, max_len: int | None, fused: bool) 
             model = LanguageModel(**sizes, fused=fused)
             if found.scaling is not None:
                 turn = {name: sizes[name] for name in ("d_k", "max_len", "base")}
-                model.rotary = ScaledRotaryEncoding(**turn, scaling=found.scaling)
+                scaled = ScaledRotaryEncoding(**turn, scaling=found.scaling, fused=fused)
+                model.rotary = scaled
             for attention in (layer.self_attention for layer in model.layers):
                 attention.rotary = model.rotary
                 for name in ("w_q", "w_k") if found.normed else ():
@@ -277,7 +281,23 @@ def _build(found: _Found, dtype: torch.dtype, max_len: int | None, fused: bool) 
                     setattr(attention, name, NormedHeads(one.d_in, one.d_out, d_k, **norm))
     finally:
         torch.set_default_dtype(usual)
+    _lay_side_by_side(list(model.parameters()))
     return model.eval()
+
+
+def _lay_side_by_side(parameters: list[nn.Parameter]) -> None:
+    """Give all weights one stretch of memory, for which NumPy asks Linux for large pages.
+
+    For every word all weights are read, and to find the page of each takes time too.
+    """
+    import numpy
+
+    line = 64  # bytes that a processor fetches at once
+    sizes = [math.ceil(parameter.nbytes / line) * line for parameter in parameters]
+    stretch = torch.from_numpy(numpy.empty(sum(sizes) + line, dtype=numpy.uint8))
+    stretch = stretch[-stretch.data_ptr() % line :][: sum(sizes)]
+    for parameter, part in zip(parameters, stretch.split(sizes), strict=True):
+        parameter.data = part[: parameter.nbytes].view(parameter.dtype).view(parameter.shape)
 
 
 @torch.no_grad()

@@ -80,6 +80,6 @@ class Residual(nn.Module):
         if update.shape != x.shape:
             wanted = f"the sublayer must keep the shape {tuple(x.shape)}"
             raise ValueError(f"Residual: {wanted}, it returned {tuple(update.shape)}")
-        return self.dropout(update)
+        return self.dropout(update) if self.dropout.p else update
 
     extra_repr = shows("d_model", "norm_first")

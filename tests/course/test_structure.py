@@ -57,7 +57,7 @@ API = {
         "d_k=None, d_v=None, dropout=0.0, norm_first=True, activation='relu', bias=False, "
         "scale_embedding=False, tie_weights=False, max_len=5000, fused=False"
     ),
-    "RotaryEncoding": "d_k, *, max_len=2048, base=10000.0",
+    "RotaryEncoding": "d_k, *, max_len=2048, base=10000.0, fused=False",
     "GroupedQueryAttention": (
         "d_model, num_heads, num_kv_heads=None, *, d_k=None, rotary=None, bias=False, "
         "dropout=0.0, fused=False"
@@ -88,14 +88,14 @@ FORWARD = {
     "Decoder": "x, memory, *, tgt_mask=None, src_mask=None",
     "Transformer": "src, tgt, *, src_mask=None, tgt_mask=None",
     "RotaryEncoding": "heads, start=0",
-    "GroupedQueryAttention": "x, mask=None, *, cache=None",
-    "LanguageLayer": "x, mask=None, *, cache=None",
+    "GroupedQueryAttention": "x, mask=None, *, cache=None, is_causal=False",
+    "LanguageLayer": "x, mask=None, *, cache=None, is_causal=False",
     "LanguageModel": "ids, *, caches=None, key_mask=None, last=False",
 }
 
 
 # All lines of code of the layers together; the passes through them, which pages print.
-LARGEST = 1698
+LARGEST = 1733
 FORWARDS = ("forward", "scaled_dot_product_attention", "cross_entropy", "step", "__call__")
 # Tokens that are no code; a comment is none either.
 LAYOUT = {

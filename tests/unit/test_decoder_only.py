@@ -124,8 +124,8 @@ def test_every_number_equals_numpy_at_sizes_that_all_differ(switches):
         weights_of(model), ids.numpy(), num_heads=6, base=100.0, eps=1e-6,
         key_mask=oracle.padding_mask(ids.numpy()),
     )  # fmt: skip
-    inside = ("shared_keys", "shared_values", "scores", "weights", "context", "mean_square",
-              "normalized")  # fmt: skip
+    inside = ("even", "odd", "shared_keys", "shared_values", "scores", "weights", "context",
+              "mean_square", "normalized")  # fmt: skip
     lost = {name for name in expected if name.endswith(inside)} if switches["fused"] else set()
     kept = {name for name in expected if "norm" in name and name.endswith("output")}
     assert set(trace) == set(expected) - lost - (kept if switches["fused"] else set())
@@ -233,6 +233,22 @@ def test_asked_for_the_last_position_it_scores_that_one_alone(tied):
     with Trace(model) as trace:
         model(ids, last=True)
     assert trace["decoder_output"].shape[1] == 1  # nothing else was worked out
+
+
+def test_only_where_nothing_else_is_hidden_is_the_mask_called_causal():
+    model, ids = companion.language_model(), companion.text
+    seq, said = ids.size(1), []
+    for layer in model.layers:
+        layer.register_forward_pre_hook(
+            lambda _, __, given: said.append(given["is_causal"]), with_kwargs=True
+        )
+    caches = model.new_caches(len(ids), seq)
+    model(ids)
+    model(ids, key_mask=padding_mask(ids))
+    model(ids[:, :2], caches=caches)
+    model(ids[:, 2:4], caches=caches)
+    model(ids[:, 4:], caches=caches)
+    assert seq == 5 and said == [one for one in (1, 0, 1, 0, 0) for _ in model.layers]
 
 
 def test_while_a_prompt_is_read_only_its_last_word_scores():

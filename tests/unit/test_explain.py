@@ -207,6 +207,20 @@ def test_a_number_of_complex_numbers_is_no_constant():
     assert "y[n 2]·2" in str(trace["z"].explain(2))
 
 
+def test_a_product_of_complex_numbers_is_explained_by_their_parts():
+    with Trace() as trace:
+        half = torch.complex(X[0], X[1])
+        y: Float[Tensor, "n part"] = torch.view_as_real(
+            half * torch.complex(X[1], X[1] - X[0]) * half
+        )
+        z: Float[Tensor, "n part"] = torch.view_as_real(half * 2)
+    assert z.shape == (3, 2)
+    for cell in ((0, 0), (2, 1)):
+        assert trace["y"].explain(*cell).value == pytest.approx(float(y[cell]), abs=1e-12)
+    with pytest.raises(ValueError, match="computed by aten::view_as_real of complex128 numbers"):
+        trace["z"].explain(0, 1)
+
+
 def test_the_text_writes_symbols_digits_and_the_result():
     trace = example.trace(on="cpu", num_heads=1)
     explanation = trace["encoder.layers.0.self_attention.scores"].explain(1, 0, 1, 0)

@@ -184,6 +184,35 @@ def test_piece_by_piece_with_a_cache_equals_one_pass(sizes, x, pieces, fused):
     assert_close(torch.cat(found, dim=1), layer(x, mask))
 
 
+@pytest.mark.parametrize("fused", EITHER)
+def test_told_that_its_mask_is_causal_it_gives_the_same(sizes, x, fused, monkeypatch):
+    layer, mask = layer_of(sizes, fused=fused), causal_mask(sizes.src)
+    asked, kernel = [], F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention",
+        lambda *heads, **given: asked.append(given) or kernel(*heads, **given),
+    )  # fmt: skip
+    assert_close(layer(x, mask, is_causal=True), layer(x, mask))
+    assert [given.get("is_causal", False) for given in asked] == [True, False][: 2 * fused]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("fused", EITHER)
+def test_a_causal_mask_has_to_be_there(sizes, x, fused):
+    layer = layer_of(sizes, fused=fused)
+    with pytest.raises(ValueError, match=r"the mask must be boolean .* got a NoneType"):
+        layer(x, is_causal=True)
+
+
+def test_no_mask_is_causal_that_covers_earlier_positions(sizes, x):
+    layer = layer_of(sizes, fused=True)
+    cache, mask = KeyValueCache(layer, sizes.batch, sizes.src), causal_mask(sizes.src)
+    layer(x[:, :2], cache=cache)
+    wanted = f"how many a causal mask has: queries has {sizes.src - 2}, keys has {sizes.src}"
+    with pytest.raises(ValueError, match=wanted):
+        layer(x[:, 2:], mask[..., 2:, :], cache=cache, is_causal=True)
+
+
 def test_what_is_kept_is_turned_once_and_shared_by_nobody_yet(sizes, x):
     layer = layer_of(sizes)
     cache = KeyValueCache(layer, sizes.batch, sizes.src + 1)

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -295,6 +296,15 @@ def test_the_model_is_ready_to_write_in_the_precision_that_is_asked_for(in_file,
     assert found.rotary.table.dtype == dtype
     assert all(layer.self_attention.rotary is found.rotary for layer in found.layers)
     assert torch.get_default_dtype() == torch.float64  # as the tests set it
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_all_weights_lie_in_one_stretch_of_memory_and_none_on_another(in_file, dtype):
+    weights = list(load(in_file, dtype=dtype)[0].parameters())
+    assert len({one.untyped_storage().data_ptr() for one in weights}) == 1
+    places = sorted((one.data_ptr(), one.data_ptr() + one.nbytes) for one in weights)
+    assert all(start % 64 == 0 for start, _ in places)
+    assert all(0 <= start - stop < 64 for (_, stop), (start, _) in pairwise(places))
 
 
 def test_in_float64_the_angles_are_those_of_float64(in_file):

@@ -38,7 +38,7 @@ _TURN = (
     "self.rotary(key_heads, start)\n"
 )
 _KEEP = "            key_heads, value_heads = cache(key_heads, value_heads)\n"
-_CHECKED = "        if mask is not None:\n"
+_CHECKED = "        if mask is not None or is_causal:\n"
 
 
 def _share_cases() -> Cases:

@@ -191,6 +191,7 @@ class Record(TorchDispatchMode):
         # By the id of the tensor, which stands beside them: an id may be used again.
         self._cells: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._labels: dict[int, tuple[weakref.ref[Tensor], str, tuple[str, ...]]] = {}
+        self._parts: dict[int, tuple[weakref.ref[Tensor], tuple[Tensor, Tensor]]] = {}
 
     def label(self, tensor: Tensor, name: str, axes: tuple[str, ...] = ()) -> None:
         """Give a name to a tensor that the run is given, such as a weight."""
@@ -254,6 +255,7 @@ class Record(TorchDispatchMode):
         """Let go of the tensors of the run."""
         self._cells.clear()
         self._labels.clear()
+        self._parts.clear()
 
     def block(self, cell: int) -> Block:
         """Find the tensor that a cell belongs to."""
@@ -294,13 +296,15 @@ class Record(TorchDispatchMode):
         if strange is not None:
             result = compute(*args, **kwargs)
             with _alone():
-                self._keep_unseen(f"{name} of {_kind(strange)} numbers", result)
+                if not self._in_parts(name, args, result):
+                    self._keep_unseen(f"{name} of {_kind(strange)} numbers", result)
             return result
         with _alone():
             changes = func._schema.is_mutable and name.endswith("_")
             before = _map(self._argument, (args, kwargs))
         result = compute(*args, **kwargs)
         if not all(map(_is_plain, _tensors(result))):
+            self._in_parts(name, args, result)
             return result
         with _alone():
             if changes:
@@ -317,6 +321,22 @@ class Record(TorchDispatchMode):
         for place, output in enumerate(_tensors(result)):
             if _is_plain(output):
                 self._allocate(output, made=Operation(name, None, (), {}, output.shape, place))
+
+    def _in_parts(self, name: str, args: Any, result: Tensor) -> bool:
+        """Follow a pair of real numbers that are multiplied as one complex number, where it can."""
+        known = [self._parts.get(id(one), (lambda: None, ())) for one in args]
+        if name == "complex":
+            self._parts[id(result)] = weakref.ref(result), args
+        elif not all(owner() is one for (owner, _), one in zip(known, args, strict=True)):
+            return False
+        elif name == "view_as_real":
+            with torch.no_grad(), self:
+                self._assign(result, self.cells(torch.stack(known[0][1], dim=-1)))
+        elif name == "mul":
+            (a, b), (c, d) = (parts for _, parts in known)
+            with torch.no_grad(), self:
+                self._parts[id(result)] = weakref.ref(result), (a * c - b * d, a * d + b * c)
+        return name in ("complex", "view_as_real", "mul")
 
     def _keep(self, func, name, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
