@@ -554,4 +554,6 @@ def opened(words):
 
 
 def running(name: str) -> bool:
-    return subprocess.run(["pgrep", "--uid", name], capture_output=True).returncode == 0
+    # Not one that has ended and waits to be noticed.
+    command = ["pgrep", "--runstates", "D,R,S,T", "--uid", name]
+    return subprocess.run(command, capture_output=True).returncode == 0
