@@ -1,0 +1,37 @@
+"""The text that a reader sees outside notebooks: gettext messages, whose ids are English templates.
+
+    message("{name} has shape {got}, expected {expected}", name="scores", got=got, expected=shape)
+
+A template is a whole sentence, so that it can be translated as one. `make catalogue` collects all
+templates in locale/twelve_lab.pot.
+"""
+
+from gettext import NullTranslations
+
+_translations = NullTranslations()
+
+
+def message(template: str, /, **values: object) -> str:
+    """Translate a template into the reader's language and fill in its fields.
+
+    Args:
+        template: English text with fields in braces, as in `str.format`. It must be a literal,
+            because the catalogue is collected from the source.
+        values: What each field is replaced by.
+
+    Raises:
+        KeyError: If a field has no value.
+    """
+    return _translations.gettext(template).format(**values)
+
+
+def plural(one: str, many: str, count: int, /, **values: object) -> str:
+    """Translate the template that fits a count, which it may name as {count}.
+
+    Args:
+        one: Template for a count of 1.
+        many: Template for every other count.
+        count: What is counted.
+        values: What each further field is replaced by.
+    """
+    return _translations.ngettext(one, many, count).format(count=count, **values)
