@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from twelve import _gguf
 from twelve._checks import check_above_zero, check_between, check_positive, check_switch
 from twelve.decoder_only import LanguageModel
+from twelve.fast import make_fast
 from twelve.linear import Linear
 from twelve.normalization import RMSNorm
 from twelve.rotary_positions import RotaryEncoding
@@ -88,9 +89,9 @@ class _Found(NamedTuple):
 class NormedHeads(Linear):
     """A projection to heads that are normed, each by itself, before they turn, as in Qwen3."""
 
-    def __init__(self, d_in: int, d_out: int, d_k: int, *, eps: float, fused: bool) -> None:
+    def __init__(self, d_in: int, d_out: int, d_k: int, *, eps: float) -> None:
         super().__init__(d_in, d_out, bias=False)
-        self.norm = RMSNorm(d_k, eps=eps, fused=fused)
+        self.norm = RMSNorm(d_k, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """Project, split into heads, norm, merge."""
@@ -112,9 +113,8 @@ class ScaledRotaryEncoding(RotaryEncoding):
 
     def __init__(
         self, d_k: int, *, max_len: int, base: float, scaling: Mapping[str, Any],
-        fused: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(d_k, max_len=max_len, base=base, fused=fused)
+        super().__init__(d_k, max_len=max_len, base=base)
         names = ("factor", "low_freq_factor", "high_freq_factor",
                  "original_max_position_embeddings")  # fmt: skip
         self.scaling = {name: float(_due(scaling, name)) for name in names}
@@ -138,7 +138,7 @@ class ScaledRotaryEncoding(RotaryEncoding):
 
 def load(
     path: str | PathLike[str] | None = None, *, dtype: torch.dtype = torch.float32,
-    max_len: int | None = None, fused: bool = True,
+    max_len: int | None = None, fast: bool = True,
 ) -> tuple[LanguageModel, Any]:  # fmt: skip
     """Read a language model of the Llama family, and its tokenizer.
 
@@ -150,7 +150,7 @@ def load(
             given, the model that `make language-model` installs.
         dtype: What it computes in; in half precision the angles of the rotation are rounded too.
         max_len: Longest text; by itself, and at most, what the file says.
-        fused: Whether attention and norms call torch's fused kernels: the same numbers.
+        fast: Whether to call make_fast on the model: the same numbers.
 
     Returns:
         The model in eval mode; and a `tokenizers.Tokenizer`, which holds as well `chat_template`, a
@@ -168,13 +168,13 @@ def load(
             raise ImportError(f"load: {wanted}", name=name)
     if dtype not in PRECISIONS:
         raise ValueError(f"load: dtype must be one of {PRECISIONS}, got {dtype!r}")
-    check_switch("load", fused=fused)
+    check_switch("load")
     path = _installed() if path is None else Path(path)
     if not path.exists():
         raise FileNotFoundError(f"load: there is no {path}")
     try:
         found = _folder(path) if path.is_dir() else _gguf_file(path)
-        model = _build(found, dtype, max_len, fused)
+        model = _build(found, dtype, max_len, fast)
         _fill(model, found)
     except Exception as error:
         # What a damaged file raises depends on which byte was hit.
@@ -255,7 +255,7 @@ class _Undrawn(TorchFunctionMode):
             return function(*arguments, **keywords or {})
 
 
-def _build(found: _Found, dtype: torch.dtype, max_len: int | None, fused: bool) -> LanguageModel:
+def _build(found: _Found, dtype: torch.dtype, max_len: int | None, fast: bool) -> LanguageModel:
     """Build the model, with nothing in its weights yet."""
     sizes, count = dict(found.sizes), len(found.tensors)
     check_between("its sizes", 1, count, "the tensors there are", num_layers=sizes["num_layers"])
@@ -268,36 +268,20 @@ def _build(found: _Found, dtype: torch.dtype, max_len: int | None, fused: bool) 
     torch.set_default_dtype(dtype)
     try:
         with _Undrawn():
-            model = LanguageModel(**sizes, fused=fused)
+            model = LanguageModel(**sizes)
             if found.scaling is not None:
                 turn = {name: sizes[name] for name in ("d_k", "max_len", "base")}
-                scaled = ScaledRotaryEncoding(**turn, scaling=found.scaling, fused=fused)
+                scaled = ScaledRotaryEncoding(**turn, scaling=found.scaling)
                 model.rotary = scaled
             for attention in (layer.self_attention for layer in model.layers):
                 attention.rotary = model.rotary
                 for name in ("w_q", "w_k") if found.normed else ():
                     one, d_k = getattr(attention, name), sizes["d_k"]
-                    norm = {"eps": sizes["eps"], "fused": fused}
+                    norm = {"eps": sizes["eps"]}
                     setattr(attention, name, NormedHeads(one.d_in, one.d_out, d_k, **norm))
     finally:
         torch.set_default_dtype(usual)
-    _lay_side_by_side(list(model.parameters()))
-    return model.eval()
-
-
-def _lay_side_by_side(parameters: list[nn.Parameter]) -> None:
-    """Give all weights one stretch of memory, for which NumPy asks Linux for large pages.
-
-    For every word all weights are read, and to find the page of each takes time too.
-    """
-    import numpy
-
-    line = 64  # bytes that a processor fetches at once
-    sizes = [math.ceil(parameter.nbytes / line) * line for parameter in parameters]
-    stretch = torch.from_numpy(numpy.empty(sum(sizes) + line, dtype=numpy.uint8))
-    stretch = stretch[-stretch.data_ptr() % line :][: sum(sizes)]
-    for parameter, part in zip(parameters, stretch.split(sizes), strict=True):
-        parameter.data = part[: parameter.nbytes].view(parameter.dtype).view(parameter.shape)
+    return (make_fast(model) if fast else model).eval()
 
 
 @torch.no_grad()

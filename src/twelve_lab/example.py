@@ -54,7 +54,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "no padding mask": {"padding": False},
     "tied output": {"tie_weights": True},
     "scaled embedding": {"scale_embedding": True},
-    "fused kernels": {"fused": True},
     "decoder-only": {"decoder_only": True},
 }
 
@@ -75,7 +74,6 @@ def model(
     activation: str = "relu",
     tie_weights: bool = False,
     scale_embedding: bool = False,
-    fused: bool = False,
 ) -> Transformer:
     """Build the Transformer with the weights of the example, in float64 and eval mode.
 
@@ -86,7 +84,6 @@ def model(
         activation: "relu" or "gelu".
         tie_weights: Whether the target table is also the output projection, without a bias.
         scale_embedding: Whether to multiply the embeddings by √3.
-        fused: Whether to call torch's fused kernels.
 
     Raises:
         ValueError: If num_heads is not 1, 2 or 3, or the activation is unknown.
@@ -98,15 +95,13 @@ def model(
         built = Transformer(
             len(vocabulary), len(vocabulary), d_model=3, num_heads=num_heads, d_ff=4, num_layers=1,
             d_k=width, d_v=width, norm_first=norm_first, activation=activation,
-            tie_weights=tie_weights, scale_embedding=scale_embedding, max_len=8, fused=fused,
+            tie_weights=tie_weights, scale_embedding=scale_embedding, max_len=8,
         )  # fmt: skip
         _fill(built, weights(), "h2" if num_heads == 2 else None)
     return built.eval()
 
 
-def language_model(
-    *, num_kv_heads: int = 1, tie_weights: bool = True, fused: bool = False
-) -> LanguageModel:
+def language_model(*, num_kv_heads: int = 1, tie_weights: bool = True) -> LanguageModel:
     """Build the decoder-only sister with the same weights, in float64 and eval mode.
 
     Two query heads of width 2 from the block h2, turned by their place; SwiGLU takes its gate from
@@ -117,7 +112,6 @@ def language_model(
         num_kv_heads: 1 for the first head of keys and values of h2, 2 for both.
         tie_weights: Whether the table is also the output projection; otherwise that is the
             example's, without its bias.
-        fused: Whether to call torch's fused kernels.
 
     Raises:
         ValueError: If num_kv_heads is not 1 or 2.
@@ -130,7 +124,7 @@ def language_model(
     with float64():
         built = LanguageModel(
             len(vocabulary), d_model=3, num_heads=2, num_kv_heads=num_kv_heads, d_ff=4,
-            num_layers=1, d_k=2, max_len=8, tie_weights=tie_weights, fused=fused,
+            num_layers=1, d_k=2, max_len=8, tie_weights=tie_weights,
         )  # fmt: skip
         layer, ffn = built.layers[0], built.layers[0].feed_forward
         with torch.no_grad():
@@ -280,7 +274,6 @@ class _DistinctSizes:
         activation: str = "relu",
         tie_weights: bool = False,
         scale_embedding: bool = False,
-        fused: bool = False,
     ) -> Transformer:
         """Build the distinct-size example, in float64 and eval mode.
 
@@ -290,14 +283,13 @@ class _DistinctSizes:
             activation: "relu" or "gelu".
             tie_weights: Whether the target table is also the output projection.
             scale_embedding: Whether to multiply the embeddings by √24.
-            fused: Whether to call torch's fused kernels.
         """
         with float64():
             built = Transformer(
                 SIZES.src_vocab, SIZES.tgt_vocab, d_model=SIZES.d_model, num_heads=num_heads,
                 d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, d_v=SIZES.d_v,
                 norm_first=norm_first, activation=activation, tie_weights=tie_weights,
-                scale_embedding=scale_embedding, max_len=32, fused=fused,
+                scale_embedding=scale_embedding, max_len=32,
             )  # fmt: skip
         draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
         with torch.no_grad():
@@ -306,21 +298,18 @@ class _DistinctSizes:
                 parameter.copy_(noise * parameter.size(-1) ** -0.5)
         return built.eval()
 
-    def language_model(
-        self, *, num_kv_heads: int = 3, tie_weights: bool = False, fused: bool = False
-    ) -> LanguageModel:
+    def language_model(self, *, num_kv_heads: int = 3, tie_weights: bool = False) -> LanguageModel:
         """Build the decoder-only sister, which reads `text`, in float64 and eval mode.
 
         Args:
             num_kv_heads: Heads of keys and values that six query heads share.
             tie_weights: Whether the table is also the output projection.
-            fused: Whether to call torch's fused kernels.
         """
         with float64():
             built = LanguageModel(
                 SIZES.src_vocab, d_model=SIZES.d_model, num_heads=6, num_kv_heads=num_kv_heads,
                 d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, max_len=32, base=100.0, eps=1e-6,
-                tie_weights=tie_weights, fused=fused,
+                tie_weights=tie_weights,
             )  # fmt: skip
         return _with_noise(built)
 

@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from twelve import LanguageModel
-from twelve._checks import check_between, check_ids
+from twelve._checks import check_between, checked
 from twelve_lab.explain import TOLERANCES
 from twelve_lab.show.show import Shown, show
 from twelve_lab.show.table import EDGE, MAX_SHOWN
@@ -59,8 +60,9 @@ class Contributions:
 
 
 @torch.no_grad()
+@checked
 def contributions(
-    model: LanguageModel, ids: Tensor, token: int, *, against: int | None = None
+    model: LanguageModel, ids: Int[Tensor, "batch seq"], token: int, *, against: int | None = None
 ) -> Contributions:
     """Split the logit that the last position gives a word by the parts that wrote the stream.
 
@@ -84,7 +86,6 @@ def contributions(
     if not isinstance(model, LanguageModel):
         found = type(model).__name__
         raise ValueError(f"contributions: model must be a LanguageModel, got a {found}")
-    check_ids("contributions", ids=ids)
     if len(ids) != 1:
         raise ValueError(f"contributions: ids must be one text, got shape {tuple(ids.shape)}")
     words = {"token": token} if against is None else {"token": token, "against": against}
