@@ -14,6 +14,7 @@ INK = "#222222"
 PAPER = "#ffffff"
 QUIET = "#8a8a8a"  # frames and hatching
 SHADE = "#f2f2f2"  # what is hidden or not in question
+DPI = 100  # pixels per inch of a figure
 SPOTLIGHT = "#fff3c4"  # what the reader should look at, always beside a thick frame
 
 
