@@ -175,12 +175,12 @@ def trace(
             built(ids, **known)
         return traced
     with Trace(built, grad=grad) as traced:
-        record = traced.graph.record
-        record.label(ids, "src", ("batch", "src"))
-        record.label(known["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
+        tape = traced.graph.tape
+        tape.label(ids, "src", ("batch", "src"))
+        tape.label(known["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
         known["src_mask"] = padding_mask(ids) if padding else None
         if padding:
-            record.name(known["src_mask"], "src_mask", ("batch", "1", "1", "key"))
+            tape.name(known["src_mask"], "src_mask", ("batch", "1", "1", "key"))
         cross_entropy(built(ids, **known), labels.to(where))
     return traced
 
@@ -194,16 +194,16 @@ def _trace_decoder_only(
         if not loss:
             built(ids, key_mask=key_mask)
             return traced
-        record = traced.graph.record
-        record.label(ids, "ids", ("batch", "seq"))
+        tape = traced.graph.tape
+        tape.label(ids, "ids", ("batch", "seq"))
         if padding:
             # Of a view: to the mask the ids are keys, to the model they are not.
             key_mask = padding_mask(ids[:])
-            record.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
+            tape.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
         # The layers are handed both masks in one, of which each cell can then be changed.
         axes = ("batch" if padding else "1", "1", "query", "key")
         built.layers[0].register_forward_pre_hook(
-            lambda _, given: record.name(given[1], "mask", axes)
+            lambda _, given: tape.name(given[1], "mask", axes)
         )
         cross_entropy(built(ids, key_mask=key_mask), following.to(on))
     return traced

@@ -29,7 +29,7 @@ from twelve_lab.explain.expression import (
     subtract,
 )  # fmt: skip
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along
-from twelve_lab.explain.record import Block
+from twelve_lab.explain.tape import Block
 from twelve_lab.show.palette import axis_style
 from twelve_lab.show.table import Labels, Table, fitting
 
@@ -86,7 +86,7 @@ class LiveSheet:
     """A run laid out as a workbook.
 
     Attributes:
-        places: Cell of the record -> where it stands.
+        places: Cell of the tape -> where it stands.
         workbook: The openpyxl workbook.
     """
 
@@ -121,7 +121,7 @@ class LiveSheet:
         Raises:
             KeyError: No tensor of this name is in the workbook.
         """
-        block = self.graph.record.named[name]
+        block = self.graph.tape.named[name]
         place = 0
         for position, size in zip(index, block.shape, strict=True):
             place = place * size + position
@@ -129,7 +129,7 @@ class LiveSheet:
 
     def _groups(self) -> Iterator[tuple[str, list[Block]]]:
         """Gather the tensors into sheets: first what is given, then one sheet for each module."""
-        named = self.graph.record.named
+        named = self.graph.tape.named
         yield "inputs", [block for name, block in named.items() if name not in self.trace]
         taken = {"inputs"}
         stages = itertools.groupby(self.trace, key=lambda name: name.rpartition(".")[0])
@@ -212,7 +212,7 @@ class Formulas(Writer):
 
     def __init__(self, live: LiveSheet, sheet: str) -> None:
         """Write for a sheet."""
-        super().__init__(live.graph.record.value)
+        super().__init__(live.graph.tape.value)
         self.graph, self.places, self.sheet = live.graph, live.places, sheet
         self.known = FORMULAS | SPECIAL | {"embedding": self.look_up}
 

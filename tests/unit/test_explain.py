@@ -140,7 +140,7 @@ def test_every_formula_gives_the_number_and_its_gradient(name):
     for function in OPERATIONS[name]:
         trace = run(function, X)
         check_both_ways(trace)
-        made = [block.made for block in trace.graph.record.blocks if block.made]
+        made = [block.made for block in trace.graph.tape.blocks if block.made]
         assert name in FORMULAS.keys() & {operation.name for operation in made}
 
 
@@ -174,9 +174,9 @@ def test_an_operation_without_a_formula_is_taken_apart_as_torch_does_it(function
 )  # fmt: skip
 def test_a_form_of_an_operation_that_a_formula_does_not_mean_gets_none(function):
     trace = run(function, X)
-    block = trace.graph.record.named["y"]
+    block = trace.graph.tape.named["y"]
     assert block.made.name in FORMULAS
-    assert expression_of(block.made, 0, trace.graph.record.value) is None
+    assert expression_of(block.made, 0, trace.graph.tape.value) is None
 
 
 def test_of_equal_numbers_the_first_gets_the_gradient_of_max():
@@ -571,7 +571,7 @@ def test_an_unknown_operation_is_named_and_can_be_taught(monkeypatch):
         trace["best"].explain()
     # The same where torch cannot take it apart after all.
     broken = {torch.ops.aten.argmax.default: lambda *_: torch.ones(2) @ torch.ones(3)}
-    monkeypatch.setattr("twelve_lab.explain.record.decomposition_table", broken)
+    monkeypatch.setattr("twelve_lab.explain.tape.decomposition_table", broken)
     with pytest.raises(ValueError, match=message):
         trace["best"].explain()
 

@@ -24,16 +24,16 @@ class Recorder:
         self.seen = []
         self.open = 0
 
-    def open_call(self, frame, notes):
+    def on_call(self, frame, notes):
         if not notes.parameters and not notes.assignments:
             return None
         self.open += 1
         return frame.f_code.co_name
 
-    def record(self, call, assignment, value):
+    def on_assignment(self, call, assignment, value):
         self.seen.append((assignment.name, value))
 
-    def close_call(self, call):
+    def on_return(self, call):
         self.open -= 1
 
 
@@ -270,7 +270,7 @@ def test_the_frame_of_the_with_block_gets_its_own_trace_function_back():
         return debugger
 
     class Open(Recorder):
-        def open_call(self, frame, notes):
+        def on_call(self, frame, notes):
             return "a call without an annotated assignment, whose lines need no event"
 
     here = sys._getframe()

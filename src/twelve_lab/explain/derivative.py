@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import torch
 
 from twelve_lab.explain.explanation import Element
-from twelve_lab.explain.expression import Expression, compute, leaves
+from twelve_lab.explain.graph import Graph
 from twelve_lab.show.format import format_number
 
-if TYPE_CHECKING:
-    from twelve_lab.explain.graph import Graph
-
 MOST_LINES = 6
-
-
-def slopes(tree: Expression, value: Callable[[int], float]) -> dict[int, float]:
-    """Tell how fast a tree grows with each of its cells.
-
-    Args:
-        tree: Arithmetic.
-        value: Gives the number in a cell.
-    """
-    with torch.enable_grad():
-        inputs = {
-            cell: torch.tensor(
-                float(value(cell)), dtype=torch.float64, device="cpu", requires_grad=True
-            )
-            for cell in leaves(tree)
-        }
-        result = compute(tree, inputs.__getitem__)
-    if not result.requires_grad:  # a comparison
-        return dict.fromkeys(inputs, 0.0)
-    found = torch.autograd.grad(
-        result, list(inputs.values()), allow_unused=True, materialize_grads=True
-    )
-    return {cell: slope.item() for cell, slope in zip(inputs, found, strict=True)}
 
 
 class GradientExplanation:
@@ -49,23 +20,22 @@ class GradientExplanation:
         parts: (later element, its gradient, its slope) for each later number it went into.
     """
 
-    def __init__(self, graph: Graph, cell: int, value: float, gradient):
+    def __init__(self, graph: Graph, cell: int, gradient: Callable[[int], float | None]) -> None:
         """Collect what the element went into.
 
         Args:
             graph: The run.
             cell: Of the element.
-            value: Its gradient.
-            gradient: Gives the gradient of a later cell, None where there is none.
+            gradient: Gives the gradient of a cell, None where there is none.
         """
-        self.target = Element.of(graph.record, cell)
-        self.value = value
+        self.target = Element.of(graph.tape, cell)
+        self.value = gradient(cell)
         self.parts: list[tuple[Element, float, float]] = []
         for later in graph.consumers(cell):
             arrived = gradient(later)
             if arrived is not None:
                 slope = graph.slopes(later)[cell]
-                self.parts.append((Element.of(graph.record, later), arrived, slope))
+                self.parts.append((Element.of(graph.tape, later), arrived, slope))
 
     @property
     def total(self) -> float:

@@ -7,7 +7,6 @@ import html
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,13 +22,11 @@ from twelve_lab.explain.expression import (
     leaves,
     literal,
 )  # fmt: skip
+from twelve_lab.explain.graph import Graph
+from twelve_lab.explain.tape import Block, Tape
 from twelve_lab.show.format import format_number
 from twelve_lab.show.show import Shown
 from twelve_lab.show.table import Table
-
-if TYPE_CHECKING:
-    from twelve_lab.explain.graph import Graph
-    from twelve_lab.explain.record import Block, Record
 
 _PRE = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:monospace"
 SUMMANDS = 4  # of a longer sum, the first three and the last are written
@@ -45,10 +42,10 @@ class Element:
     value: float
 
     @classmethod
-    def of(cls, record: Record, cell: int) -> Element:
+    def of(cls, tape: Tape, cell: int) -> Element:
         """Read the element of a cell."""
-        block = record.block(cell)
-        return cls(block.name, block.axes, block.index(cell), record.value(cell))
+        block = tape.block(cell)
+        return cls(block.name, block.axes, block.index(cell), tape.value(cell))
 
     def __str__(self) -> str:
         """Write name and index, as "scores[batch 0, query 1, key 0]"."""
@@ -81,19 +78,19 @@ class Digits(Writer):
 class Symbols(Digits):
     """Writes a tree for reading, its cells as names and indices, a whole axis as a slice."""
 
-    def __init__(self, record: Record, path: str) -> None:
+    def __init__(self, tape: Tape, path: str) -> None:
         """Write names as they are called inside a module.
 
         Args:
-            record: The run.
+            tape: The run.
             path: Of the module.
         """
-        super().__init__(record.value)
-        self.record, self.path = record, path
+        super().__init__(tape.value)
+        self.tape, self.path = tape, path
 
     def leaf(self, cell: int, outer: int) -> str:
         """Write the name and the index of a cell."""
-        element = Element.of(self.record, cell)
+        element = Element.of(self.tape, cell)
         return f"{self.short(element.name)}{place(element.axes, element.index)}"
 
     def short(self, name: str) -> str:
@@ -114,10 +111,10 @@ class Symbols(Digits):
     def run(self, parts: tuple[Expression, ...]) -> str:
         """Write leaves that run along one whole axis of one tensor as a slice, or nothing."""
         cells = [part.cell for part in parts if isinstance(part, Leaf)]
-        blocks = {id(self.record.block(cell)) for cell in cells}
+        blocks = {id(self.tape.block(cell)) for cell in cells}
         if len(cells) < len(parts) or len(blocks) > 1:
             return ""
-        block = self.record.block(cells[0])
+        block = self.tape.block(cells[0])
         places = [block.index(cell) for cell in cells]
         moving = [n for n, values in enumerate(zip(*places, strict=True)) if len(set(values)) > 1]
         if len(moving) != 1:
@@ -142,7 +139,7 @@ class Explanation:
         """Unfold the arithmetic; see `Traced.explain`."""
         self._graph, self._cell = graph, cell
         self.depth, self._code = depth, code
-        self.target = Element.of(graph.record, cell)
+        self.target = Element.of(graph.tape, cell)
         self._tree = graph.unfold(cell, depth)
 
     @property
@@ -153,7 +150,7 @@ class Explanation:
     @cached_property
     def expression(self) -> str:
         """Write plain Python arithmetic over numbers and `math` that evaluates to the value."""
-        return Writer(self._graph.record.value).write(self._tree)
+        return Writer(self._graph.tape.value).write(self._tree)
 
     @cached_property
     def cells(self) -> list[int]:
@@ -163,7 +160,7 @@ class Explanation:
     @cached_property
     def inputs(self) -> list[Element]:
         """List the elements of named tensors that it was made from, each once."""
-        return [Element.of(self._graph.record, cell) for cell in self.cells]
+        return [Element.of(self._graph.tape, cell) for cell in self.cells]
 
     @property
     def text(self) -> str:
@@ -175,12 +172,12 @@ class Explanation:
             return f"{lines[0]}\n  = {format_number(self.value)}, given to the run"
         if self._code and self.depth == 1:
             lines.append(f"  code: {self._code}")
-        symbols = Symbols(self._graph.record, self.target.name.rpartition(".")[0])
+        symbols = Symbols(self._graph.tape, self.target.name.rpartition(".")[0])
         if isinstance(self._tree, Leaf):
             lines.append(f"  = {symbols.write(self._tree)}, the same number moved")
         else:
             lines.append(f"  = {symbols.write(self._tree)}")
-            lines.append(f"  = {Digits(self._graph.record.value).write(self._tree)}")
+            lines.append(f"  = {Digits(self._graph.tape.value).write(self._tree)}")
         return "\n".join([*lines, f"  = {format_number(self.value)}"])
 
     def __repr__(self) -> str:
@@ -200,7 +197,7 @@ class Explanation:
     def _used(self) -> dict[Block, list[int]]:
         used: dict[Block, list[int]] = {}
         for cell in self.cells:
-            used.setdefault(self._graph.record.block(cell), []).append(cell)
+            used.setdefault(self._graph.tape.block(cell), []).append(cell)
         return used
 
     def _drawn(self, block: Block, cells: list[int]) -> str:

@@ -224,6 +224,29 @@ def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:
     return (_OPERATORS.get(tree.name) or getattr(torch, tree.name))(*parts)
 
 
+def slopes(tree: Expression, value: Callable[[int], float]) -> dict[int, float]:
+    """Tell how fast a tree grows with each of its cells.
+
+    Args:
+        tree: Arithmetic.
+        value: Gives the number in a cell.
+    """
+    with torch.enable_grad():
+        inputs = {
+            cell: torch.tensor(
+                float(value(cell)), dtype=torch.float64, device="cpu", requires_grad=True
+            )
+            for cell in leaves(tree)
+        }
+        result = compute(tree, inputs.__getitem__)
+    if not result.requires_grad:  # a comparison
+        return dict.fromkeys(inputs, 0.0)
+    found = torch.autograd.grad(
+        result, list(inputs.values()), allow_unused=True, materialize_grads=True
+    )
+    return {cell: slope.item() for cell, slope in zip(inputs, found, strict=True)}
+
+
 _OPERATORS: dict[str, Callable[..., Tensor]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
     "**": operator.pow, "neg": operator.neg, "==": operator.eq, "!=": operator.ne,

@@ -35,7 +35,7 @@ from twelve_lab.explain.expression import (
     power,
     subtract,
 )  # fmt: skip
-from twelve_lab.explain.record import Cells, Operation, index_of
+from twelve_lab.explain.tape import Cells, Operation, index_of
 
 Formula = Callable[["Output"], Expression | None]
 FORMULAS: dict[str, Formula] = {}

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
-from twelve_lab.explain.derivative import slopes
-from twelve_lab.explain.expression import Expression, Leaf, Number, leaves, replace
+from twelve_lab.explain.expression import Expression, Leaf, Number, leaves, replace, slopes
 from twelve_lab.explain.formulas import FORMULAS, Formula, expression_of
-from twelve_lab.explain.record import Record
+from twelve_lab.explain.tape import Tape
 
 MOST = 200_000
 
@@ -17,11 +16,11 @@ MOST = 200_000
 class Graph:
     """The elements of a finished run and what they were computed from."""
 
-    def __init__(self, record: Record) -> None:
-        """Read a record that is complete."""
-        self.record = record
+    def __init__(self, tape: Tape) -> None:
+        """Read a tape that is complete."""
+        self.tape = tape
         self.shallow = cache(self._shallow)
-        self.slopes = cache(lambda cell: slopes(self.shallow(cell), record.value))
+        self.slopes = cache(lambda cell: slopes(self.shallow(cell), tape.value))
         self._after: dict[int, list[int]] | None = None
 
     def operation(self, cell: int, formulas: Mapping[str, Formula] = FORMULAS) -> Expression | None:
@@ -31,14 +30,14 @@ class Graph:
             cell: Of the element.
             formulas: Of the operations that are not to be taken apart.
         """
-        block = self.record.block(cell)
+        block = self.tape.block(cell)
         if block.copies is None:
             if block.made is None:
                 return None
-            tree = expression_of(block.made, cell - block.start, self.record.value, formulas)
+            tree = expression_of(block.made, cell - block.start, self.tape.value, formulas)
             if tree is not None:
                 return tree
-            block.copies = self.record.take_apart(block.made)
+            block.copies = self.tape.take_apart(block.made)
         return Leaf(int(block.copies.flatten()[cell - block.start]))
 
     def _shallow(self, cell: int) -> Expression:
@@ -46,10 +45,10 @@ class Graph:
         tree = self.operation(cell)
         if tree is not None:
             return replace(tree, self._named)
-        return Leaf(cell) if self.record.block(cell).name else Number(self.record.value(cell))
+        return Leaf(cell) if self.tape.block(cell).name else Number(self.tape.value(cell))
 
     def _named(self, cell: int) -> Expression:
-        return Leaf(cell) if self.record.block(cell).name else self.shallow(cell)
+        return Leaf(cell) if self.tape.block(cell).name else self.shallow(cell)
 
     def unfold(self, cell: int, depth: int) -> Expression:
         """Write the arithmetic of an element, its named operands unfolded depth - 1 times.
@@ -74,7 +73,7 @@ class Graph:
         """List the elements of named tensors whose arithmetic holds this one."""
         if self._after is None:
             self._after = defaultdict(list)
-            for block in self.record.named.values():
+            for block in self.tape.named.values():
                 for later in range(block.start, block.start + block.values.numel()):
                     for used in dict.fromkeys(leaves(self.shallow(later))):
                         self._after[used].append(later)

@@ -14,13 +14,13 @@ _UNBOUND = object()
 class Listener(Protocol):
     """What a line tracer reports to."""
 
-    def open_call(self, frame: FrameType, notes: Annotated) -> Any:
+    def on_call(self, frame: FrameType, notes: Annotated) -> Any:
         """Take note of a call and return what stands for it, or None to ignore it."""
 
-    def record(self, call: Any, assignment: Assignment, value: object) -> None:
+    def on_assignment(self, call: Any, assignment: Assignment, value: object) -> None:
         """Take note of a finished assignment."""
 
-    def close_call(self, call: Any) -> None:
+    def on_return(self, call: Any) -> None:
         """Take note of the end of a call."""
 
 
@@ -89,7 +89,7 @@ class LineTracer:
     def _follow(self, frame: FrameType) -> Callable[..., Any] | None:
         """Return the function that the interpreter calls for each line of this frame."""
         notes = annotated(frame.f_code)
-        call = self.listener.open_call(frame, notes)
+        call = self.listener.on_call(frame, notes)
         if call is None:
             return None
         frame.f_trace_lines = bool(notes.assignments)
@@ -106,7 +106,7 @@ class LineTracer:
                 # have been a StopIteration inside a comprehension.
                 unchanged = value is statement.before[assignment.name]
                 if value is not _UNBOUND and not (statement.doubtful and unchanged):
-                    self.listener.record(call, assignment, value)
+                    self.listener.on_assignment(call, assignment, value)
 
         def begin(frame: FrameType, found: tuple[Assignment, ...], doubtful: bool) -> None:
             nonlocal running
@@ -129,7 +129,7 @@ class LineTracer:
                     begin(frame, found, again)
             elif event == "return":
                 finish(frame)
-                self.listener.close_call(call)
+                self.listener.on_return(call)
             return local
 
         return local

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from twelve_lab.course import step_of
 from twelve_lab.explain.graph import Graph
-from twelve_lab.explain.record import Record
+from twelve_lab.explain.tape import Tape
 from twelve_lab.show.summary import plain, summary_html, summary_text
 from twelve_lab.show.table import Labels
 from twelve_lab.trace.annotations import PACKAGE, Annotated, Assignment
@@ -81,7 +81,7 @@ class Trace(Mapping[str, Traced]):
             )
         self.grad = grad
         self.only = (only,) if isinstance(only, str) else tuple(only)
-        self.graph = Graph(Record()) if explain and not self.only else None
+        self.graph = Graph(Tape()) if explain and not self.only else None
         self._entries: dict[str, Traced] = {}
         self._paths: dict[int, str] = {}
         self._roots: list[nn.Module] = []
@@ -97,7 +97,7 @@ class Trace(Mapping[str, Traced]):
     def __enter__(self) -> "Trace":
         self._lines.start(sys._getframe(1))
         if self.graph is not None:
-            self.graph.record.__enter__()
+            self.graph.tape.__enter__()
         return self
 
     def __exit__(
@@ -108,8 +108,8 @@ class Trace(Mapping[str, Traced]):
     ) -> None:
         self._lines.stop()
         if self.graph is not None:
-            self.graph.record.__exit__(kind, error, traceback)
-            self.graph.record.close()
+            self.graph.tape.__exit__(kind, error, traceback)
+            self.graph.tape.close()
         self._stack.clear()
         self._known.clear()
         self._roots.clear()
@@ -119,7 +119,7 @@ class Trace(Mapping[str, Traced]):
                     near = ", ".join(difflib.get_close_matches(pattern, self._passed, cutoff=0.0))
                     raise ValueError(f"Trace: only={pattern!r} names no tensor; near to it: {near}")
 
-    def open_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
+    def on_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
         """File a call that is annotated, or that is a module's forward."""
         owner = _owner(frame)
         # A wrapper around forward, or super().forward(), is still the same call of the module.
@@ -138,12 +138,12 @@ class Trace(Mapping[str, Traced]):
                 names = call.scope.bind(label, axes, tuple(value.shape), self._axes_of(value))
                 self._remember(value, names)
                 if self.graph is not None:
-                    self.graph.record.label(value, ".".join(filter(None, (prefix, name))), names)
+                    self.graph.tape.label(value, ".".join(filter(None, (prefix, name))), names)
         if is_forward:
             self._stack.append(call)
         return call
 
-    def record(self, call: _Call, assignment: Assignment, value: object) -> None:
+    def on_assignment(self, call: _Call, assignment: Assignment, value: object) -> None:
         """Keep a tensor that was just assigned."""
         if not isinstance(value, Tensor):
             return
@@ -160,11 +160,13 @@ class Trace(Mapping[str, Traced]):
             copy = value.detach().clone()
         kept = value if self.grad else None
         step = _step(call.code.co_filename)
-        self._entries[name] = Traced(name, axes, copy, step, kept, assignment.code, self)
+        self._entries[name] = Traced(
+            name, axes, copy, step, kept, assignment.code, self, self.graph
+        )
         if self.graph is not None:
-            self.graph.record.name(value, name, axes)
+            self.graph.tape.name(value, name, axes)
 
-    def close_call(self, call: _Call) -> None:
+    def on_return(self, call: _Call) -> None:
         """Check what can only be checked once all of a call's axes are known."""
         if self._stack and self._stack[-1] is call:
             self._stack.pop()
@@ -202,7 +204,7 @@ class Trace(Mapping[str, Traced]):
             self._paths.setdefault(id(part), ".".join(piece for piece in (root, name) if piece))
         if self.graph is not None:
             for name, weight in chain(module.named_parameters(), module.named_buffers()):
-                self.graph.record.label(weight, ".".join(piece for piece in (root, name) if piece))
+                self.graph.tape.label(weight, ".".join(piece for piece in (root, name) if piece))
 
     def _remember(self, tensor: Tensor, axes: tuple[str, ...]) -> None:
         self._known[id(tensor)] = (weakref.ref(tensor), axes)

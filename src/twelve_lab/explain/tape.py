@@ -70,7 +70,7 @@ def _tensors(part: Any) -> Iterator[Tensor]:
 
 
 def _alone() -> AbstractContextManager[Any]:
-    """Keep the record's own tensors away from other modes, such as a learner's."""
+    """Keep the tape's own tensors away from other modes, such as a learner's."""
     return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
 
 
@@ -176,8 +176,8 @@ def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(eq=False)
-class Record(TorchDispatchMode):
-    """All operations of a run, element by element."""
+class Tape(TorchDispatchMode):
+    """All operations of a run, element by element, as they are recorded while it runs."""
 
     blocks: list[Block] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
@@ -402,7 +402,7 @@ class Record(TorchDispatchMode):
             mask = self._values(arguments[1]) if name == "masked_fill" else True
             fresh = torch.where(torch.as_tensor(mask, device="cpu"), source, old).expand(old.shape)
         elif name in LOOKUPS and not (name == "index_put" and arguments[3:4] == (True,)):
-            # The indices are read from the record: the target itself may have been one of them.
+            # The indices are read from the tape: the target itself may have been one of them.
             parts = [
                 self._moved(part, attrgetter("of"), Cells)
                 if place in LOOKUPS[name]
@@ -439,7 +439,7 @@ class Record(TorchDispatchMode):
         return written
 
     def _values(self, part: Cells) -> Tensor:
-        """Read the numbers of an argument from the record."""
+        """Read the numbers of an argument from the tape."""
         numbers = [self.value(cell) for cell in part.of.flatten().tolist()]
         return torch.tensor(numbers, dtype=part.dtype, device="cpu").view(part.of.shape)
 
