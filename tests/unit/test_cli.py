@@ -16,9 +16,9 @@ from twelve import LanguageModel
 from twelve.generation import greedy_decode, sample
 from twelve_lab import example
 from twelve_lab.cli import main
+from twelve_lab.cli.walk import CHECKPOINTS
 from twelve_lab.course import find_step
-from twelve_lab.show.summary import axes_and_sizes
-from twelve_lab.show.walk import CHECKPOINTS
+from twelve_lab.trace.summary import axes_and_sizes
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import twelve
 from twelve_lab import AxisError, Trace, example
 from twelve_lab.course import STEPS
-from twelve_lab.show.summary import plain, summary_html
 from twelve_lab.trace.annotations import PACKAGE
+from twelve_lab.trace.summary import plain, summary_html
 from twelve_lab.trace.trace import _step
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from twelve_lab.show.format import format_number
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from twelve_lab.course import step_of
 from twelve_lab.explain.graph import Graph
 from twelve_lab.explain.tape import Tape
-from twelve_lab.show.summary import plain, summary_html, summary_text
 from twelve_lab.show.table import Labels
 from twelve_lab.trace.annotations import PACKAGE, Annotated, Assignment
 from twelve_lab.trace.axes import Binding, Scope
 from twelve_lab.trace.diff import Difference, difference
 from twelve_lab.trace.line_tracer import LineTracer
+from twelve_lab.trace.summary import plain, summary_html, summary_text
 from twelve_lab.trace.traced import Traced
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from twelve_lab.show.show import NAME, PAGE, ROW, html_table
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 _COLUMNS = ("step", "name", "axes = sizes")
 _STYLE = f"{NAME};text-align:left"

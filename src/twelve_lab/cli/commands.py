@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from twelve_lab import example
+from twelve_lab.cli.first_screen import first_screen
+from twelve_lab.cli.terminal import Terminal, fold
+from twelve_lab.cli.walk import walk_text
 from twelve_lab.device import device
-from twelve_lab.show.first_screen import first_screen
-from twelve_lab.show.terminal import Terminal, fold
-from twelve_lab.show.walk import walk_text
 
 NEXT = "Go on: make trace ARGS=--all prints every tensor, make lab opens the lessons."
 AFTER_ALL = "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."

@@ -4,12 +4,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from twelve_lab import example
+from twelve_lab.cli.terminal import PLAIN, Terminal, fold
 from twelve_lab.course import find_step
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.show import largest_magnitude
-from twelve_lab.show.summary import axes_and_sizes
 from twelve_lab.show.table import Table
-from twelve_lab.show.terminal import PLAIN, Terminal, fold
+from twelve_lab.trace.summary import axes_and_sizes
 from twelve_lab.trace.trace import Trace
 
 # Where the residual stream can be met in full on its way.

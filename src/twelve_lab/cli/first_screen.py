@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from twelve_lab import example
+from twelve_lab.cli.terminal import PLAIN, Terminal, fold, side_by_side
+from twelve_lab.cli.walk import heading, outcome, written_by
 from twelve_lab.show.faces import COLUMNS, LINES
 from twelve_lab.show.format import format_number
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table
-from twelve_lab.show.terminal import PLAIN, Terminal, fold, side_by_side
-from twelve_lab.show.walk import heading, outcome, written_by
 from twelve_lab.trace.trace import Trace
 from twelve_lab.trace.traced import Traced
 
