@@ -27,7 +27,7 @@ from twelve_lab.exercises.declare import (
 from twelve_lab.exercises.modules import run_layer
 from twelve_lab.exercises.numbers import seeded, vectors
 from twelve_lab.exercises.residual import residual
-from twelve_lab.trace.influence import influence
+from twelve_lab.experiments.influence import influence
 
 _Masked = Callable[[Tensor, Tensor | None], Tensor]
 _Norm = Callable[[Tensor], Tensor]
