@@ -2,6 +2,7 @@
 
 from twelve_lab import example
 from twelve_lab.device import device
+from twelve_lab.example.check_axes import check_axes
 from twelve_lab.experiments import real_heads
 from twelve_lab.experiments.contributions import Contributions, contributions
 from twelve_lab.experiments.influence import Influence, influence
@@ -10,7 +11,6 @@ from twelve_lab.show.expect import expect
 from twelve_lab.show.show import show
 from twelve_lab.show.source import source
 from twelve_lab.trace.axes import AxisError
-from twelve_lab.trace.check_axes import check_axes
 from twelve_lab.trace.trace import Trace
 from twelve_lab.trace.traced import Traced
 

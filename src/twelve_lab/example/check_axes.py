@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twelve_lab.example import SIZES, float64
+from twelve_lab.example.distinct_sizes import SIZES, float64
 from twelve_lab.trace.trace import Trace
 
 _AXES = {
