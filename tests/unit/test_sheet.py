@@ -20,8 +20,8 @@ from twelve_lab.cli import main
 from twelve_lab.explain.expression import Apply, Leaf, Number, Total
 from twelve_lab.explain.graph import Graph
 from twelve_lab.explain.tape import Tape
-from twelve_lab.sheet import HIDDEN, LONGEST, Formulas, LiveSheet, Place, _title, write_sheet
 from twelve_lab.show.format import format_number
+from twelve_lab.spreadsheet import HIDDEN, LONGEST, Formulas, LiveSheet, Place, _title, write_sheet
 
 openpyxl = pytest.importorskip("openpyxl")
 OFFICE = shutil.which("soffice") or shutil.which("libreoffice")
@@ -391,7 +391,7 @@ def test_errors_say_what_is_wrong(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="holds no tensor that can be explained"):
             run_of_nothing.to_excel(tmp_path / "walk.xlsx")
     assert LONGEST < 8192
-    monkeypatch.setattr("twelve_lab.sheet.LONGEST", 100)
+    monkeypatch.setattr("twelve_lab.spreadsheet.LONGEST", 100)
     with pytest.raises(ValueError, match=r"a formula of \d+ characters is more than the 100"):
         write_sheet(tmp_path / "walk.xlsx", trace)
     with Trace() as lost:

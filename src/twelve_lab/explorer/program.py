@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -25,11 +25,9 @@ from twelve_lab.explain.expression import (
     replace,
 )
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along, reduced
+from twelve_lab.explain.tape import Block
 from twelve_lab.show.table import Labels, fitting
-
-if TYPE_CHECKING:
-    from twelve_lab.explain.tape import Block
-    from twelve_lab.trace.trace import Trace
+from twelve_lab.trace.trace import Trace
 
 
 def _along(name: str) -> Formula:

@@ -4,7 +4,7 @@ import difflib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -25,6 +25,9 @@ from twelve_lab.trace.diff import Difference, difference
 from twelve_lab.trace.line_tracer import LineTracer
 from twelve_lab.trace.summary import plain, summary_html, summary_text
 from twelve_lab.trace.traced import Traced
+
+# What writes a run to a file. Writers are built on traces, so `twelve_lab` enters them here.
+WRITERS: dict[str, Callable[..., Path]] = {}
 
 
 @dataclass
@@ -281,9 +284,7 @@ class Trace(Mapping[str, Traced]):
             ValueError: The run was traced with explain=False or is empty, the page cannot compute
                 an operation, or it would be larger than 2 MB.
         """
-        from twelve_lab.explorer import write_explorer
-
-        return write_explorer(path, {"the run": self}, labels)
+        return WRITERS["explorer"](path, {"the run": self}, labels)
 
     def to_excel(self, path: str | Path, labels: Labels | None = None) -> Path:
         """Write the run as a live spreadsheet: inputs in yellow, every other number a formula.
@@ -300,9 +301,7 @@ class Trace(Mapping[str, Traced]):
                 formula, a formula is too long, openpyxl is missing, or the name does not end in
                 .xlsx.
         """
-        from twelve_lab.sheet import write_sheet
-
-        return write_sheet(path, self, labels)
+        return WRITERS["spreadsheet"](path, self, labels)
 
     def diff(self, other: "Trace", *, tolerance: float = 1e-9) -> Difference:
         """Find the first tensor at which two runs part.

@@ -32,13 +32,12 @@ from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, a
 from twelve_lab.explain.tape import Block
 from twelve_lab.show.palette import axis_style
 from twelve_lab.show.table import Labels, Table, fitting
+from twelve_lab.trace.trace import Trace
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
     from openpyxl.cell import Cell
     from openpyxl.worksheet.worksheet import Worksheet
-
-    from twelve_lab.trace.trace import Trace
 
 # Spreadsheets have no minus infinity: e to this number is 0 as well.
 HIDDEN = -1e300
@@ -243,7 +242,7 @@ class Formulas(Writer):
             return f"INDEX({corner}:{end.rpartition('!')[2]},{row},{column})"
         if name not in FUNCTIONS:
             raise ValueError(
-                f"no spreadsheet function for {name}; add one to FUNCTIONS in twelve_lab.sheet"
+                f"no spreadsheet function for {name}; add one to FUNCTIONS in {__name__}"
             )
         return f"{FUNCTIONS[name]}({','.join(written)})"
 
