@@ -1,35 +1,41 @@
 """The walk in words and numbers: what a terminal shows of a run of the example."""
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
+from twelve.training import cross_entropy
 from twelve_lab import example
 from twelve_lab.cli.terminal import PLAIN, Terminal, fold
 from twelve_lab.course import find_step
+from twelve_lab.messages import message, plural
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table
 from twelve_lab.trace.summary import axes_and_sizes
 from twelve_lab.trace.trace import Trace
 
-# Where the residual stream can be met in full on its way.
+_ALONE = message("Each has thought about it, alone.")
+# The tensors in which the whole residual stream can be seen.
 CHECKPOINTS = {
-    "src_embedding.vectors": "Each source id is replaced by its row of the table: twelve numbers.",
-    "src_input": "Each position adds its own pattern of sine and cosine.",
+    "src_embedding.vectors":
+        message("Each source id is replaced by its row of the table: twelve numbers."),
+    "src_input": message("Each position adds its own pattern of sine and cosine."),
     "encoder.layers.0.self_attention_residual.added":
-        "Each source word has looked at its sentence and added what it found.",
-    "encoder.layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
-    "memory": "What the encoder hands over.",
-    "tgt_input": "The target so far, embedded in the same way.",
-    "decoder.layers.0.self_attention_residual.added": "Each target word has looked back.",
-    "decoder.layers.0.cross_attention_residual.added": "Each has looked across, at the source.",
-    "decoder.layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
-    "decoder_output": "What the decoder hands over.",
-    "embedding.vectors": "Each id is replaced by its row of the table: twelve numbers.",
+        message("Each source word has looked at its sentence and added what it found."),
+    "encoder.layers.0.feed_forward_residual.added": _ALONE,
+    "memory": message("What the encoder hands over."),
+    "tgt_input": message("The target so far, embedded in the same way."),
+    "decoder.layers.0.self_attention_residual.added":
+        message("Each target word has looked back."),
+    "decoder.layers.0.cross_attention_residual.added":
+        message("Each has looked across, at the source."),
+    "decoder.layers.0.feed_forward_residual.added": _ALONE,
+    "decoder_output": message("What the decoder hands over."),
+    "embedding.vectors":
+        message("Each id is replaced by its row of the table: twelve numbers."),
     "layers.0.self_attention_residual.added":
-        "Each word has looked back at its sentence and added what it found.",
-    "layers.0.feed_forward_residual.added": "Each has thought about it, alone.",
-    "logits": "One score for each word of the vocabulary, at each position.",
+        message("Each word has looked back at its sentence and added what it found."),
+    "layers.0.feed_forward_residual.added": _ALONE,
+    "logits": message("One score for each word of the vocabulary, at each position."),
 }  # fmt: skip
 
 
@@ -46,9 +52,9 @@ def walk_text(
         trace: The run.
         config: Its switches, for the heading.
         terminal: What the text has to fit.
-        every_value: Whether every tensor shows its numbers, not only the checkpoints.
+        every_value: Whether to print the numbers of every tensor, not only of the checkpoints.
     """
-    lines = [*heading(config, terminal), "", *_fold(_ids(written_by(trace)), terminal)]
+    lines = [*heading(config, terminal), "", *_ids(trace, terminal)]
     step = ""
     for name, entry in trace.items():
         if entry.step != step:
@@ -63,48 +69,49 @@ def walk_text(
 
 
 def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
-    """Name the walk and the switches of the run.
+    """Write the title and the switches of the run.
 
     Args:
         config: The switches.
         terminal: What the lines have to fit.
     """
     if config.get("decoder_only"):
-        switches = (
-            "decoder-only, 2 query heads on 1 key head, RMSNorm, SwiGLU, "
-            f"{'with' if config['padding'] else 'without'} padding mask, tied output"
-        )
-        return _headed(switches, terminal)
-    heads = config["num_heads"]
-    switches = (
-        f"{heads} head{'s' if heads != 1 else ''}, "
-        f"{'pre' if config['norm_first'] else 'post'}-norm, {config['activation']}, "
-        f"{'with' if config['padding'] else 'without'} source padding mask, "
-        f"{'tied' if config['tie_weights'] else 'untied'} output, "
-        f"{'scaled' if config['scale_embedding'] else 'unscaled'} embedding"
-    )
-    return _headed(switches, terminal)
-
-
-def _headed(switches: str, terminal: Terminal) -> list[str]:
-    title = "Twelve numbers, from token ids to logits"
-    return [terminal.bold(title), *fold(switches, terminal.width)]
+        switches = [
+            message("decoder-only"),
+            message("2 query heads on 1 key head"),
+            "RMSNorm",
+            "SwiGLU",
+            message("with padding mask") if config["padding"] else message("without padding mask"),
+            message("tied output"),
+        ]
+    else:
+        switches = [
+            plural("{count} head", "{count} heads", config["num_heads"]),
+            message("pre-norm") if config["norm_first"] else message("post-norm"),
+            str(config["activation"]),
+            message("with source padding mask")
+            if config["padding"]
+            else message("without source padding mask"),
+            message("tied output") if config["tie_weights"] else message("untied output"),
+            message("scaled embedding")
+            if config["scale_embedding"]
+            else message("unscaled embedding"),
+        ]
+    title = message("Twelve numbers, from token ids to logits")
+    return [terminal.bold(title), *fold(", ".join(switches), terminal.width)]
 
 
 def written_by(trace: Trace) -> tuple[str, Tensor]:
-    """Say which sentences a run scores the next words of.
+    """Return the axis of the sentences whose next words a run scores, and their labels.
 
     Args:
-        trace: The run, of the Transformer or of its decoder-only sister.
-
-    Returns:
-        The axis of their positions, which has words in the example, and the labels.
+        trace: The run, of the Transformer or of the decoder-only model.
     """
     return ("tgt", example.labels) if "memory" in trace else ("seq", example.following)
 
 
 def outcome(trace: Trace) -> tuple[Tensor, str]:
-    """Say what comes of a run: the probability of each word, and the loss.
+    """Compute the probability of each word, and write the loss.
 
     Args:
         trace: The run.
@@ -113,20 +120,27 @@ def outcome(trace: Trace) -> tuple[Tensor, str]:
         Probabilities (batch, tgt or seq, vocab) and a line with the loss.
     """
     logits, (axis, labels) = trace["logits"].value, written_by(trace)
-    loss = float(cross_entropy(logits.flatten(0, 1), labels.flatten().to(logits.device)))
-    over = "mean over the three labels" if axis == "tgt" else "of the one label"
-    return logits.softmax(-1), f"loss ({over}) {format_number(loss, 6)}"
+    loss = format_number(float(cross_entropy(logits, labels.to(logits.device))), 6)
+    if axis == "tgt":
+        line = message("loss (mean over the three labels) {loss}", loss=loss)
+    else:
+        line = message("loss (of the one label) {loss}", loss=loss)
+    return logits.softmax(-1), line
 
 
-def _ids(written: tuple[str, Tensor]) -> list[str]:
-    lines, sides = [], (("source", example.src, "src"), ("target", example.tgt, "tgt"))
-    for name, ids, axis in sides if written[0] == "tgt" else (("text", example.src, "seq"),):
-        words = example.words[axis]
+def _ids(trace: Trace, terminal: Terminal) -> list[str]:
+    axis, _ = written_by(trace)
+    source, target = (message("source ids"), example.src), (message("target ids"), example.tgt)
+    sides = {"src": source, "tgt": target}
+    if axis == "seq":
+        sides = {"seq": (message("text ids"), example.src)}
+    lines = []
+    for side, (title, ids) in sides.items():
         sentences = (
-            " ".join(f"{token} {word}" for token, word in zip(row, line, strict=True))
-            for row, line in zip(ids.tolist(), words, strict=True)
+            " ".join(f"{token} {word}" for token, word in zip(row, words, strict=True))
+            for row, words in zip(ids.tolist(), example.words[side], strict=True)
         )
-        lines.append(f"  {name} ids  " + "   ".join(sentences))
+        lines += fold(f"  {title}  " + "   ".join(sentences), terminal.width)
     return lines
 
 
@@ -139,29 +153,29 @@ def _table(values: Tensor, axes: str, terminal: Terminal) -> list[str]:
     return [terminal.shade(f"    {line}", limit) for line in text.splitlines()[1:]]
 
 
-def _fold(lines: list[str], terminal: Terminal) -> list[str]:
-    return [part for line in lines for part in fold(line, terminal.width)]
-
-
 def _ending(trace: Trace, terminal: Terminal) -> list[str]:
     probabilities, loss = outcome(trace)
     axis, labels = written_by(trace)
-    words = []
+    predicted = []
     for batch, sentence in enumerate(probabilities.argmax(-1).tolist()):
         for position, token in enumerate(sentence):
             label = int(labels[batch, position])
-            wanted = "ignored" if label < 0 else example.vocabulary[label]
-            share = format_number(float(probabilities[batch, position, token]))
-            words.append(
-                f"    batch {batch}, {axis} {position}: {example.vocabulary[token]:<5}  "
-                f"probability {share}, label {wanted}"
+            line = message(
+                "batch {batch}, {axis} {position}: {word}  probability {share}, label {label}",
+                batch=batch,
+                axis=axis,
+                position=position,
+                word=f"{example.vocabulary[token]:<5}",
+                share=format_number(float(probabilities[batch, position, token])),
+                label=message("ignored") if label < 0 else example.vocabulary[label],
             )
+            predicted += fold(f"    {line}", terminal.width)
     return [
-        terminal.bold("probabilities (softmax of the logits)"),
+        terminal.bold(message("probabilities (softmax of the logits)")),
         *_table(probabilities, f"batch {axis} vocab", terminal),
         "",
-        terminal.bold("predicted words"),
-        *_fold(words, terminal),
+        terminal.bold(message("predicted words")),
+        *predicted,
         "",
         *fold(loss, terminal.width),
     ]
