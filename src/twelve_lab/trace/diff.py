@@ -1,4 +1,4 @@
-"""Where two runs part: the first tensor, and in it the first number, that differs."""
+"""Compare two runs: the first tensor that differs, and the first number in it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from twelve_lab.trace.traced import Traced
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference between two runs; false where there is none.
+    """The first difference between two runs; false if there is none.
 
     Args:
         compared: How many tensors were equal before it.
-        name: The tensor that differs, "" where none does.
-        reason: What differs about it, in words.
-        index: The first element that differs, where both are numbers of one shape.
+        name: The tensor that differs, or "".
+        reason: How it differs, in words.
+        index: The first element that differs, if both tensors have the same shape.
         largest: The largest difference in that tensor.
     """
 

@@ -32,7 +32,7 @@ WRITERS: dict[str, Callable[..., Path]] = {}
 
 @dataclass
 class _Call:
-    """One call on the way: where its tensors are filed and which axes it has bound."""
+    """An open call: the prefix of its tensors' names, and the axes that it has bound."""
 
     prefix: str
     scope: Scope
@@ -51,26 +51,26 @@ class Trace(Mapping[str, Traced]):
             logits = model(src, tgt)
         trace["encoder.layers.0.self_attention.scores"]
 
-    One trace is open at a time, and it follows the thread that opened it: what a model computes in
-    another thread is not recorded. In a generator the block stays open between the yields, so what
-    the caller runs there is recorded too.
+    Only one trace is open at a time. It follows the thread that opened it and records nothing of
+    other threads. In a generator the block stays open between the yields, so code that the caller
+    runs in between is recorded too.
 
     Args:
-        model: The module whose sub-modules give the names. Without one, a name starts with the
+        model: The module whose sub-modules give the names. Without it, a name starts with the
             class or the function that was called.
         grad: Whether to keep the tensors themselves, so that `.grad` can be read after
             `backward()`. It keeps the graph of the run alive.
         explain: Whether to keep every operation, so that any number can be explained. It keeps
             each intermediate value of the run; switch it off for a large model.
-        only: Names of the tensors to keep, with `*` for any stretch, as `*.weights`;
+        only: Names of the tensors to keep, with `*` as a wildcard, as in `*.weights`;
             all if not given. With it nothing can be explained.
 
     Raises:
         AxisError: While running, when one axis name stands for two sizes. Nothing that runs
             after it is recorded.
         RuntimeError: On entering the block, if another trace is open in this thread.
-        ValueError: If the model is no module; on leaving the block, if one of `only` has named
-            nothing.
+        ValueError: If the model is not a module; on leaving the block, if one of `only` matched
+            no tensor.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class Trace(Mapping[str, Traced]):
                     raise ValueError(f"Trace: only={pattern!r} names no tensor; near to it: {near}")
 
     def on_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
-        """File a call that is annotated, or that is a module's forward."""
+        """Register a call that has annotations, or that is a module's forward."""
         owner = _owner(frame)
-        # A wrapper around forward, or super().forward(), is still the same call of the module.
+        # A wrapper around forward, or super().forward(), belongs to the same call of the module.
         inside = bool(self._stack) and self._stack[-1].module is owner
         is_forward = owner is not None and frame.f_code.co_name == "forward" and not inside
         if not is_forward and not notes.parameters and not notes.assignments:
@@ -158,7 +158,7 @@ class Trace(Mapping[str, Traced]):
             return
         if self.grad and value.requires_grad:
             value.retain_grad()
-        # The copy is the tracer's business: a learner's own dispatch mode must not see it.
+        # A learner's own dispatch mode must not see the copy.
         with _disable_current_modes():
             copy = value.detach().clone()
         kept = value if self.grad else None
@@ -170,7 +170,7 @@ class Trace(Mapping[str, Traced]):
             self.graph.tape.name(value, name, axes)
 
     def on_return(self, call: _Call) -> None:
-        """Check what can only be checked once all of a call's axes are known."""
+        """Check the products of axes, now that all axes of the call are known."""
         if self._stack and self._stack[-1] is call:
             self._stack.pop()
         call.scope.close()
@@ -185,7 +185,7 @@ class Trace(Mapping[str, Traced]):
         return self._path(owner) if owner is not None else self._count(frame.f_code.co_name)
 
     def _count(self, path: str) -> str:
-        """Tell the second call of the same module or function from the first."""
+        """Number the calls of the same module or function."""
         self._calls[path] += 1
         return path if self._calls[path] == 1 or not path else f"{path}#{self._calls[path]}"
 
@@ -202,7 +202,7 @@ class Trace(Mapping[str, Traced]):
         return self._paths[id(module)]
 
     def _adopt(self, module: nn.Module, root: str) -> None:
-        self._roots.append(module)  # alive as long as its id is used
+        self._roots.append(module)  # keeps its id from being reused
         for name, part in module.named_modules():
             self._paths.setdefault(id(part), ".".join(piece for piece in (root, name) if piece))
         if self.graph is not None:
@@ -222,7 +222,7 @@ class Trace(Mapping[str, Traced]):
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        # Mapping would ask __getitem__, which looks for near names before it says no.
+        # Mapping would call __getitem__, which searches for near names before it fails.
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
@@ -232,7 +232,7 @@ class Trace(Mapping[str, Traced]):
         return len(self._entries)
 
     def missing(self, name: str) -> str:
-        """Say that there is no such tensor, and which names are near.
+        """Write the error for a name that no tensor has, with the nearest names.
 
         Args:
             name: The name that was asked for.
@@ -249,12 +249,12 @@ class Trace(Mapping[str, Traced]):
             )
         tail = name.rsplit(".", 1)[-1]
         near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.6)
-        near += [found for found in self._entries if found.rsplit(".", 1)[-1] == tail]
+        near += [entry for entry in self._entries if entry.rsplit(".", 1)[-1] == tail]
         near += difflib.get_close_matches(name, self._entries, n=3, cutoff=0.0)
         return "; near to it: " + ", ".join(dict.fromkeys(near[:3]))
 
     def steps(self) -> list[dict[str, object]]:
-        """Give every tensor as plain data, ready for JSON.
+        """Return every tensor as plain data for JSON.
 
         Returns:
             A list of {"name", "axes", "shape", "values"} in the order of the run; values in full
@@ -271,7 +271,7 @@ class Trace(Mapping[str, Traced]):
         ]
 
     def explorer(self, path: str | Path, labels: Labels | None = None) -> Path:
-        """Write a page on which every number of the run can be changed and explains itself.
+        """Write a page that explains every number of the run, and lets the reader change it.
 
         Args:
             path: The file, which a browser opens without a network.
@@ -304,14 +304,14 @@ class Trace(Mapping[str, Traced]):
         return WRITERS["spreadsheet"](path, self, labels)
 
     def diff(self, other: "Trace", *, tolerance: float = 1e-9) -> Difference:
-        """Find the first tensor at which two runs part.
+        """Find the first tensor in which two runs differ.
 
         Args:
             other: The run to compare with.
             tolerance: Largest difference that still counts as equal.
 
         Returns:
-            The difference; it is false where the runs agree in every tensor.
+            The difference; it is false if the runs agree in every tensor.
         """
         return difference(self, other, tolerance)
 

@@ -22,10 +22,10 @@ class Traced:
         axes: One name for each axis.
         value: The numbers at the moment of the assignment, on the device of the run.
         step: Number of the step whose module made it, "" for a learner's own code.
-        tensor: The tensor itself, kept only where gradients were asked for.
+        tensor: The tensor itself, kept only with `Trace(grad=True)`.
         code: The right-hand side of the assignment that made it.
         run: The run that it is part of.
-        graph: The operations of the run, where they were kept.
+        graph: The operations of the run, if they were kept.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Traced:
 
     @property
     def grad(self) -> Tensor:
-        """Gradient that the last backward pass left here.
+        """Gradient of the last backward pass.
 
         Raises:
-            ValueError: If gradients were not asked for, or none has reached this tensor.
+            ValueError: If gradients were not kept, or none has reached this tensor.
         """
         if self.tensor is None:
             raise ValueError(
@@ -86,7 +86,7 @@ class Traced:
             The explanation: `.text`, `.value`, `.parts` and `.total`.
 
         Raises:
-            ValueError: As for `explain`, and where there is no gradient.
+            ValueError: As for `explain`, and if there is no gradient.
         """
         graph = self._kept()
         gradients = {self.name: self.grad}
