@@ -22,7 +22,7 @@ SIZES = SimpleNamespace(
 
 @contextmanager
 def float64() -> Iterator[None]:
-    """Make what is built inside the block hold float64, whatever the default."""
+    """Set the default dtype to float64 inside the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -32,12 +32,12 @@ def float64() -> Iterator[None]:
 
 
 class _DistinctSizes:
-    """The same model at all-different sizes, two layers deep, with seeded weights."""
+    """The same models at sizes that are all different, with two layers and seeded weights."""
 
     sizes = SIZES
 
     def __init__(self) -> None:
-        # On the CPU whatever the default device, so that every machine draws the same.
+        # Always on the CPU, so that every machine draws the same numbers.
         draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
         self.src = torch.randint(1, SIZES.src_vocab, (SIZES.batch, SIZES.src), **draw)
         self.src[0, 3:] = 0  # the first sentence is shorter and padded on the right
@@ -79,11 +79,11 @@ class _DistinctSizes:
     def language_model(
         self, *, num_kv_heads: int = 3, tie_weights: bool = False, fused: bool = False
     ) -> LanguageModel:
-        """Build the decoder-only sister, which reads `text`, in float64 and eval mode.
+        """Build the decoder-only model, which reads `text`, in float64 and eval mode.
 
         Args:
-            num_kv_heads: Heads of keys and values that six query heads share.
-            tie_weights: Whether the table is also the output projection.
+            num_kv_heads: Key and value heads that six query heads share.
+            tie_weights: Whether the embedding is also the output projection.
             fused: Whether to call torch's fused kernels.
         """
         with float64():
@@ -96,6 +96,7 @@ class _DistinctSizes:
 
 
 def _with_noise(built: nn.Module) -> nn.Module:
+    """Fill all parameters with seeded normal numbers of variance 1 / fan-in."""
     draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
     with torch.no_grad():
         for parameter in built.parameters():

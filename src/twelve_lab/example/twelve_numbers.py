@@ -22,24 +22,23 @@ from twelve_lab.trace.trace import Trace
 
 vocabulary = ("<pad>", "cat", "dog", "fish")
 src = torch.tensor([[0, 1], [2, 3]])
-# The source reversed and shifted right; id 0 doubles as the start of the sentence, which is why a
-# mask for the target is never built from `tgt != 0`.
+# The source reversed and shifted right. Id 0 is also the start of the sentence, so the target mask
+# is never built from `tgt != 0`.
 tgt = torch.tensor([[0, 1], [0, 3]])
 labels = torch.tensor([[1, -100], [3, 2]])
-# What follows each word of the source itself: all that the decoder-only model is asked. Its first
+# The next word at each position of the source: the labels of the decoder-only model. The first
 # sentence is padded on the left.
 following = torch.tensor([[-100, -100], [3, -100]])
 src_mask = padding_mask(src)
 tgt_mask = causal_mask(2)
 embedding_rows = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
-# Words instead of indices, for show and draw. In the target, id 0 opens the sentence.
+# Words instead of indices, for show and draw. In the target, id 0 starts the sentence.
 words = {
     "src": [[vocabulary[token] for token in sentence] for sentence in src.tolist()],
     "tgt": [[vocabulary[token] if token else "<start>" for token in line] for line in tgt.tolist()],
     "vocab": list(vocabulary),
 }
-words["seq"] = words["src"]  # a model without a source reads the same sentences
-
+words["seq"] = words["src"]  # the decoder-only model reads the same sentences
 
 # The runs that the course compares: a title and the switches of `trace`.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -104,16 +103,15 @@ def model(
 def language_model(
     *, num_kv_heads: int = 1, tie_weights: bool = True, fused: bool = False
 ) -> LanguageModel:
-    """Build the decoder-only sister with the same weights, in float64 and eval mode.
+    """Build the decoder-only model with the same weights, in float64 and eval mode.
 
-    Two query heads of width 2 from the block h2, turned by their place; SwiGLU takes its gate from
-    the encoder's feed-forward layer, what is gated from the decoder's, and the way back from the
-    encoder's.
+    Its two query heads of width 2 are those of the block h2, with RoPE. SwiGLU takes its gate and
+    its down-projection from the encoder's feed-forward layer, its up-projection from the decoder's.
 
     Args:
-        num_kv_heads: 1 for the first head of keys and values of h2, 2 for both.
-        tie_weights: Whether the table is also the output projection; otherwise that is the
-            example's, without its bias.
+        num_kv_heads: 1 for the first key and value head of h2, 2 for both.
+        tie_weights: Whether the embedding is also the output projection. If not, that is the
+            output projection of the example without its bias.
         fused: Whether to call torch's fused kernels.
 
     Raises:
@@ -150,16 +148,16 @@ def trace(
     on: torch.device | str | None = None,
     **switches: object,
 ) -> Trace:
-    """Walk the twelve numbers through the model and keep every tensor.
+    """Run the model on the twelve numbers and keep every tensor.
 
     Args:
-        decoder_only: Whether the sister without a source reads the source sentences.
+        decoder_only: Whether the decoder-only model reads the source sentences.
         padding: Whether the source padding mask is used.
-        loss: Whether the run makes the padding mask from the ids, and goes on to the loss.
+        loss: Whether the run includes the padding mask, computed from the ids, and the loss.
         grad: Whether gradients can be read after a backward pass.
         on: Device; `twelve_lab.device()` if not given.
         **switches: Keywords of `model`, such as num_heads=1 or activation="gelu"; of
-            `language_model` for the sister.
+            `language_model` for the decoder-only model.
     """
     where = device() if on is None else on
     if decoder_only:
@@ -194,10 +192,10 @@ def _trace_decoder_only(
         tape = traced.graph.tape
         tape.label(ids, "ids", ("batch", "seq"))
         if padding:
-            # Of a view: to the mask the ids are keys, to the model they are not.
+            # Of a view, because the mask calls the axis of the ids "key" and the model does not.
             key_mask = padding_mask(ids[:])
             tape.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
-        # The layers are handed both masks in one, of which each cell can then be changed.
+        # The layers get the combined mask, whose entries can be changed on the live page.
         axes = ("batch" if padding else "1", "1", "query", "key")
         built.layers[0].register_forward_pre_hook(
             lambda _, given: tape.name(given[1], "mask", axes)

@@ -1,4 +1,4 @@
-"""Contributions: a logit as the exact sum of what each part of a model adds to the stream."""
+"""Contributions: a logit as the exact sum of what each part writes to the residual stream."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from torch import Tensor
 from twelve import LanguageModel
 from twelve._checks import check_between, check_ids
 from twelve_lab.explain import TOLERANCES
+from twelve_lab.messages import message
 from twelve_lab.show.show import Shown, show
 from twelve_lab.show.table import EDGE, MAX_SHOWN
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """What each part adds to one logit, in float64 on the CPU.
+    """The share of each part in one logit, in float64 on the CPU.
 
     Args:
         logit: The logit of the run, or the difference of two.
-        embedding: What the row of the last word adds by itself.
-        heads: What each head adds, (layer, head).
-        feed_forward: What each feed-forward layer adds, (layer,).
+        embedding: Share of the last word's embedding.
+        heads: Share of each head, (layer, head).
+        feed_forward: Share of each feed-forward layer, (layer,).
     """
 
     logit: float
@@ -33,22 +34,23 @@ class Contributions:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Name every part with what it adds, the largest first, those that speak against last."""
-        found = {"embedding": self.embedding}
+        """Map every part to its share, in descending order."""
+        shares = {"embedding": self.embedding}
         for layer, (heads, ffn) in enumerate(zip(self.heads, self.feed_forward, strict=True)):
-            found |= {f"head {layer}.{head}": one for head, one in enumerate(heads.tolist())}
-            found[f"feed-forward {layer}"] = ffn.item()
-        return dict(sorted(found.items(), key=lambda part: -part[1]))
+            shares |= {f"head {layer}.{head}": share for head, share in enumerate(heads.tolist())}
+            shares[f"feed-forward {layer}"] = ffn.item()
+        return dict(sorted(shares.items(), key=lambda part: -part[1]))
 
     def _shown(self) -> Shown:
         parts = list(self.parts.items())
         if len(parts) > MAX_SHOWN:
-            # The two ends, and between them what makes the sum whole.
+            # The two ends, and the sum of the others between them.
             between = [value for _, value in parts[EDGE:-EDGE]]
-            parts[EDGE:-EDGE] = [(f"{len(between)} others", sum(between))]
+            others = message("{count} others", count=len(between))
+            parts[EDGE:-EDGE] = [(others, sum(between))]
         names, values = zip(*parts, strict=True)
         column = torch.tensor(values, dtype=torch.float64)[:, None]
-        title = f"logit {self.logit:.4f}, the sum of"
+        title = message("logit {logit}, the sum of", logit=f"{self.logit:.4f}")
         return show(column, "part 1", labels={"part": names}, title=title)
 
     def __repr__(self) -> str:
@@ -62,28 +64,28 @@ class Contributions:
 def contributions(
     model: LanguageModel, ids: Tensor, token: int, *, against: int | None = None
 ) -> Contributions:
-    """Split the logit that the last position gives a word by the parts that wrote the stream.
+    """Split the logit of a word at the last position by the parts that wrote the stream.
 
-        logit = Σ over parts of (what the part added / root mean square · weight) · row of the word
+        logit = Σ over parts of (output of the part / root mean square · weight) · row of the word
 
-    Each layer adds to the stream and takes nothing away, so what reaches the last norm is a sum.
-    The norm divides it by one number, taken here as it was measured, and so each summand alone.
-    What a part adds depends on the parts before it: this says who wrote, not what would happen
-    without them, which `without` shows.
+    Each layer only adds to the stream, so the input of the last norm is a sum. The norm divides
+    the sum, and therefore each summand, by one number, which is measured here. The output of a
+    part depends on the parts before it: `without` shows what happens without them.
 
     Args:
         model: A language model.
         ids: One text, (1, seq).
         token: The word whose logit is split.
-        against: Another word, whose logit is subtracted: what all words have in common cancels.
+        against: Another word, whose logit is subtracted, which cancels what all words share.
 
     Raises:
-        ValueError: If the model is none, there is more than one text, a token lies outside the
-            vocabulary, or the parts do not add up to the logit: a part of another kind is there.
+        ValueError: If the model is not a LanguageModel, there is more than one text, a token is
+            outside the vocabulary, or another part writes to the stream, so that the parts do not
+            add up to the logit.
     """
     if not isinstance(model, LanguageModel):
-        found = type(model).__name__
-        raise ValueError(f"contributions: model must be a LanguageModel, got a {found}")
+        kind = type(model).__name__
+        raise ValueError(f"contributions: model must be a LanguageModel, got a {kind}")
     check_ids("contributions", ids=ids)
     if len(ids) != 1:
         raise ValueError(f"contributions: ids must be one text, got shape {tuple(ids.shape)}")
@@ -91,13 +93,13 @@ def contributions(
     vocab_size = model.embedding.vocab_size
     check_between("contributions", 0, vocab_size - 1, f"vocab_size={vocab_size}", **words)
 
-    kept: dict[int, Tensor] = {}  # by module: what it was given, or gave, at the last position
+    kept: dict[int, Tensor] = {}  # id of a module -> its input or output at the last position
     attentions = [layer.self_attention for layer in model.layers]
     with ExitStack() as hooks:
-        for module in [model.norm, *(one.w_o for one in attentions)]:
-            hooks.enter_context(module.register_forward_pre_hook(_given_to(kept)))
+        for module in [model.norm, *(attention.w_o for attention in attentions)]:
+            hooks.enter_context(module.register_forward_pre_hook(_keep_input(kept)))
         for module in [model.embedding, *(layer.feed_forward for layer in model.layers)]:
-            hooks.enter_context(module.register_forward_hook(_given_by(kept)))
+            hooks.enter_context(module.register_forward_hook(_keep_output(kept)))
         logits = model(ids)[0, -1].double().cpu()
 
     table = model.output_projection or model.embedding
@@ -106,38 +108,38 @@ def contributions(
         row, logit = row - _double(table.weight[against]), logit - logits[against].item()
     stream = kept[id(model.norm)]
     root_mean_square = (stream.square().mean() + model.norm.eps).sqrt()
-    # Along this direction of the stream the word is scored.
+    # The logit is the projection of the stream on this direction.
     direction = row * _double(model.norm.weight) / root_mean_square
 
     heads = [
-        # What leaves W_O is a sum over heads: each has its own columns.
-        (kept[id(one.w_o)] * (direction @ _double(one.w_o.weight))).view(one.num_heads, -1).sum(-1)
-        for one in attentions
+        # The output of W_O is a sum over heads, each with its own columns.
+        (kept[id(a.w_o)] * (direction @ _double(a.w_o.weight))).view(a.num_heads, -1).sum(-1)
+        for a in attentions
     ]
     feed_forward = [kept[id(layer.feed_forward)] @ direction for layer in model.layers]
     embedding = (kept[id(model.embedding)] @ direction).item()
-    found = Contributions(logit, embedding, torch.stack(heads), torch.stack(feed_forward))
-    _check(found, model.norm.weight.dtype)
-    return found
+    result = Contributions(logit, embedding, torch.stack(heads), torch.stack(feed_forward))
+    _check(result, model.norm.weight.dtype)
+    return result
 
 
-def _check(found: Contributions, dtype: torch.dtype) -> None:
-    values = found.parts.values()
-    total, largest = sum(values), max(1.0, abs(found.logit), *map(abs, values))
-    if not abs(total - found.logit) <= TOLERANCES.get(dtype, 0.05) * largest:
+def _check(result: Contributions, dtype: torch.dtype) -> None:
+    values = result.parts.values()
+    total, largest = sum(values), max(1.0, abs(result.logit), *map(abs, values))
+    if not abs(total - result.logit) <= TOLERANCES.get(dtype, 0.05) * largest:
         kinds = "its heads, its feed-forward layers and its table"
         raise ValueError(
-            f"contributions: {kinds} add up to {total}, but the logit is {found.logit}: "
+            f"contributions: {kinds} add up to {total}, but the logit is {result.logit}: "
             "another part writes to the stream, or the last norm is no RMSNorm"
         )
 
 
-def _given_to(kept: dict[int, Tensor]):
-    return lambda module, given: kept.update({id(module): _double(given[0][0, -1])})
+def _keep_input(kept: dict[int, Tensor]):
+    return lambda module, inputs: kept.update({id(module): _double(inputs[0][0, -1])})
 
 
-def _given_by(kept: dict[int, Tensor]):
-    return lambda module, given, output: kept.update({id(module): _double(output[0, -1])})
+def _keep_output(kept: dict[int, Tensor]):
+    return lambda module, inputs, output: kept.update({id(module): _double(output[0, -1])})
 
 
 def _double(x: Tensor) -> Tensor:

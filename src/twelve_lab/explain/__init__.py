@@ -53,7 +53,7 @@ def explain_grad(
         graph: The run.
         name: Of the tensor.
         index: One position for each of its axes.
-        gradients: Of every tensor of the run, None where the backward pass left none.
+        gradients: Of every tensor of the run, None if the backward pass left none.
     """
 
     def arrived(cell: int) -> float | None:
@@ -65,14 +65,14 @@ def explain_grad(
 
 
 def _check(explanation: Explanation, dtypes: set[torch.dtype]) -> None:
-    """Hold the arithmetic against the number of the run: it must never explain another one."""
+    """Check that the arithmetic gives the number of the run."""
     value = explanation.value
     try:
         result = eval(explanation.expression, {"math": math})
     except (OverflowError, ZeroDivisionError, ValueError):
-        return  # where torch gives inf or nan and goes on, Python stops
+        return  # Python raises where torch returns inf or nan
     scale = max(1.0, abs(value), *(abs(operand.value) for operand in explanation.inputs))
-    # Python reckons in double precision; the run may have rounded to less on its way.
+    # Python computes in double precision, but the run may have rounded to a lower one.
     coarsest = max(TOLERANCES.get(dtype, 0.05) for dtype in dtypes)
     tolerance = coarsest * (scale if math.isfinite(scale) else 1.0)
     if result != value and not abs(result - value) <= tolerance and not math.isnan(value):
@@ -83,7 +83,7 @@ def _check(explanation: Explanation, dtypes: set[torch.dtype]) -> None:
 
 
 def _cell(block: Block, index: tuple[int, ...]) -> int:
-    """Find the cell of one element, whose negative positions count from the end."""
+    """Return the cell of an element. Negative positions count from the end."""
     sizes = ", ".join(f"{a} {n}" for a, n in zip(block.axes, block.shape, strict=True))
     try:
         places = tuple(map(operator.index, index))

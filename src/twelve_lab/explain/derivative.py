@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from twelve_lab.explain.explanation import Element
 from twelve_lab.explain.graph import Graph
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 
 MOST_LINES = 6
@@ -16,17 +17,17 @@ class GradientExplanation:
 
     Attributes:
         target: The element whose gradient is explained.
-        value: The gradient that the backward pass left.
+        value: The gradient of the backward pass.
         parts: (later element, its gradient, its slope) for each later number it went into.
     """
 
     def __init__(self, graph: Graph, cell: int, gradient: Callable[[int], float | None]) -> None:
-        """Collect what the element went into.
+        """Collect the numbers that the element went into.
 
         Args:
             graph: The run.
             cell: Of the element.
-            gradient: Gives the gradient of a cell, None where there is none.
+            gradient: Returns the gradient of a cell, or None.
         """
         self.target = Element.of(graph.tape, cell)
         self.value = gradient(cell)
@@ -39,25 +40,35 @@ class GradientExplanation:
 
     @property
     def total(self) -> float:
-        """Add up what came through the named numbers."""
+        """Return the sum of the parts."""
         return sum(arrived * slope for _, arrived, slope in self.parts)
 
     @property
     def text(self) -> str:
         """Write one line for each later number, the largest shares first."""
-        lines = [f"gradient of {self.target}"]
+        lines = [message("gradient of {element}", element=self.target)]
+        number = format_number(self.value)
         if not self.parts:
-            return f"{lines[0]}\n  = {format_number(self.value)}, from what came after the trace"
+            end = message("{number}, from what came after the trace", number=number)
+            return f"{lines[0]}\n  = {end}"
         order = sorted(self.parts, key=lambda part: -abs(part[1] * part[2]))
         for element, arrived, slope in order[:MOST_LINES]:
-            lines.append(
-                f"  + {format_number(arrived)} · {format_number(slope)}"
-                f" = {format_number(arrived * slope)} through {element}"
+            share = message(
+                "{gradient} · {slope} = {share} through {element}",
+                gradient=format_number(arrived),
+                slope=format_number(slope),
+                share=format_number(arrived * slope),
+                element=element,
             )
+            lines.append(f"  + {share}")
         if len(order) > MOST_LINES:
             rest = sum(arrived * slope for _, arrived, slope in order[MOST_LINES:])
-            lines.append(f"  + {format_number(rest)} through {len(order) - MOST_LINES} others")
-        return "\n".join([*lines, f"  = {format_number(self.value)}"])
+            count = len(order) - MOST_LINES
+            others = message(
+                "{share} through {count} others", share=format_number(rest), count=count
+            )
+            lines.append(f"  + {others}")
+        return "\n".join([*lines, f"  = {number}"])
 
     def __repr__(self) -> str:
         """Write the text."""

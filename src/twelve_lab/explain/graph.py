@@ -1,4 +1,4 @@
-"""From an element to its arithmetic: stop at named tensors, or unfold them in turn."""
+"""From an element to its arithmetic over named tensors, which can be unfolded in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 200_000
 
 
 class Graph:
-    """The elements of a finished run and what they were computed from."""
+    """The elements of a finished run, and the arithmetic between them."""
 
     def __init__(self, tape: Tape) -> None:
         """Read a tape that is complete."""
@@ -24,11 +24,11 @@ class Graph:
         self._after: dict[int, list[int]] | None = None
 
     def operation(self, cell: int, formulas: Mapping[str, Formula] = FORMULAS) -> Expression | None:
-        """Write the arithmetic of the operation that made an element; None for what was given.
+        """Write the arithmetic of the operation that computed an element; None for an input.
 
         Args:
             cell: Of the element.
-            formulas: Of the operations that are not to be taken apart.
+            formulas: Of the operations that are not decomposed.
         """
         block = self.tape.block(cell)
         if block.copies is None:
@@ -41,7 +41,7 @@ class Graph:
         return Leaf(int(block.copies.flatten()[cell - block.start]))
 
     def _shallow(self, cell: int) -> Expression:
-        """Write the arithmetic of an element over the nearest elements that have a name."""
+        """Write the arithmetic of an element over the nearest named elements."""
         tree = self.operation(cell)
         if tree is not None:
             return replace(tree, self._named)
@@ -54,7 +54,7 @@ class Graph:
         """Write the arithmetic of an element, its named operands unfolded depth - 1 times.
 
         Raises:
-            ValueError: The arithmetic would be longer than fits into a reader's head or memory.
+            ValueError: The arithmetic would be too long.
         """
         tree = self.shallow(cell)
         for step in range(1, depth):
@@ -70,7 +70,7 @@ class Graph:
         return tree
 
     def consumers(self, cell: int) -> list[int]:
-        """List the elements of named tensors whose arithmetic holds this one."""
+        """List the elements of named tensors whose arithmetic contains this one."""
         if self._after is None:
             self._after = defaultdict(list)
             for block in self.tape.named.values():
