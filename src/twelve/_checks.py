@@ -37,8 +37,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Raises:
         ValueError: By the decorated function, if an argument does not fit its annotation.
     """
-    signature = inspect.signature(function)
+    signature = inspect.signature(function, eval_str=True)
     notes = {name: _read(parameter.annotation) for name, parameter in signature.parameters.items()}
+    if not any(notes.values()):
+        raise TypeError(f"checked: {function.__qualname__} has no annotated tensor argument")
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
