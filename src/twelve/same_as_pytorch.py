@@ -1,4 +1,4 @@
-"""Same as torch: weights copied to and from torch.nn, and the numbers kept.
+"""Same as torch: copy weights to and from torch.nn with equal outputs.
 
 Step 15 | notebooks/15_same_as_pytorch.ipynb | tests/unit/test_same_as_pytorch.py
 """
@@ -43,19 +43,19 @@ def to_torch(layer: nn.Module) -> nn.Module:
 
     Args:
         layer: A Linear, TokenEmbedding, LayerNorm, MultiHeadAttention, EncoderLayer, DecoderLayer,
-            Encoder, Decoder or Transformer. Of a Transformer, nn.Transformer holds the two stacks:
-            it knows neither embeddings nor an output projection.
+            Encoder, Decoder or Transformer. nn.Transformer contains the two stacks of a
+            Transformer, but neither embeddings nor an output projection.
 
     Returns:
-        A module that gives the same numbers, batch first. Where our attentions have no bias, a
-        torch layer holds attentions built with bias=False: its own bias=False would take the
-        biases of the other parts away as well.
+        A module with the same outputs, batch first. If our attentions have no bias, the torch
+        layer contains attentions built with bias=False, because bias=False of the layer itself
+        would remove the biases of the other parts too.
 
     Raises:
-        ValueError: If the layer has no counterpart or uses what it lacks: heads that do not share
-            out d_model exactly, a scaled embedding, another feed-forward layer than FeedForward,
-            both norm orders in one layer, an attention of which some projections have a bias, or
-            are trained, and others not.
+        ValueError: If the layer has no counterpart, or uses an option that the counterpart lacks:
+            heads whose widths do not sum to d_model, a scaled embedding, a feed-forward layer other
+            than FeedForward, both norm orders in one layer, or an attention of which only some
+            projections have a bias or are trained.
     """
     return _counterpart(to_torch, TO_TORCH, layer, _names(layer))
 
@@ -69,16 +69,16 @@ def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
             always batch first.
 
     Returns:
-        A layer that gives the same numbers. Of an nn.Transformer its two stacks:
-        `model.encoder, model.decoder = from_torch(theirs)`. A stack has a last norm where torch's
-        has one, and nn.Transformer has one after post-norm layers too.
+        A layer with the same outputs. For an nn.Transformer its two stacks:
+        `model.encoder, model.decoder = from_torch(theirs)`. A stack has a final norm if torch's
+        has one; nn.Transformer has one after post-norm layers too.
 
     Raises:
-        ValueError: If the module is none of these (a subclass may compute anything) or uses what
-            ours lacks: add_bias_kv, add_zero_attn, keys or values of another width than the
-            queries, another activation than F.relu and F.gelu, a norm without weight or bias (as
-            in a layer built with bias=False) or over several axes, an embedding with max_norm,
-            scale_grad_by_freq or sparse.
+        ValueError: If the module has another type (a subclass may compute anything), or uses an
+            option that ours lacks: add_bias_kv, add_zero_attn, kdim or vdim, an activation other
+            than F.relu and F.gelu, a norm without weight or bias (as in a layer built with
+            bias=False) or over several axes, an embedding with max_norm, scale_grad_by_freq or
+            sparse.
     """
     if type(module) is nn.Transformer:
         return from_torch(module.encoder), from_torch(module.decoder)
@@ -89,41 +89,41 @@ def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
 def to_torch_mask(
     mask: Bool[Tensor, "#batch #head #query #key"], scores_shape: tuple[int, int, int, int]
 ) -> Bool[Tensor, "batch_head query key"]:
-    """Turn one of our masks into the attn_mask of torch's modules: the opposite sense.
+    """Convert one of our masks to the attn_mask of torch's modules, where True means masked.
 
-    F.scaled_dot_product_attention has our sense and takes our masks as they are.
+    F.scaled_dot_product_attention takes our masks as they are.
 
     Args:
         mask: True where a query may attend.
-        scores_shape: The sizes (batch, head, query, key), which the mask is spread to.
+        scores_shape: The sizes (batch, head, query, key), to which the mask is expanded.
 
     Returns:
         True where a query may *not* attend; the heads of the first sentence, then of the next.
 
     Raises:
-        ValueError: If the mask is not boolean, has not four axes or does not broadcast.
+        ValueError: If the mask is not boolean, does not have four axes or does not broadcast.
     """
     check_mask("to_torch_mask", mask, scores_shape)
     hidden: Bool[Tensor, "batch head query key"] = ~mask.expand(scores_shape)
     return hidden.flatten(0, 1)
 
 
-# Parts that are cut out of a packed matrix want a gradient where it does, even under no_grad.
+# Slices of a packed matrix need its requires_grad, even under no_grad.
 @torch.enable_grad()
 def _counterpart(
     convert: Callable, table: dict[type, Callable], module: nn.Module, names: dict[str, str]
 ) -> nn.Module:
-    """Build what a module is on the other side, with copies of its parameters and of its parts."""
+    """Build the counterpart of a module, with copies of its parameters and submodules."""
     owner, name = convert.__name__, type(module).__name__
-    # By the very class: a subclass may compute anything.
+    # The exact class, because a subclass may compute anything.
     if type(module) not in table:
         known = ", ".join(kind.__name__ for kind in table)
-        raise ValueError(f"{owner}: no counterpart is known for {name}; give one of {known}")
+        raise ValueError(f"{owner}: unsupported module {name} (supported: {known})")
     for option in LACKING.get(type(module), ()):
         if not any(getattr(module, option) is nothing for nothing in (None, False)):
-            raise ValueError(f"{owner}: the counterpart of {name} has no {option}")
-    # A shell without memory, for which no random numbers are drawn. Tables get memory: to draw
-    # normal numbers without it, torch would import its compiler, which takes seconds.
+            raise ValueError(f"{owner}: unsupported option {option} of {name}")
+    # The meta device allocates no memory and draws no random numbers. Embeddings are built on the
+    # CPU: on the meta device, normal_ makes torch import its compiler, which takes seconds.
     place = "cpu" if isinstance(module, nn.Embedding | TokenEmbedding) else "meta"
     with torch.random.fork_rng([]), torch.device(place):
         shell = table[type(module)](module).train(module.training)
@@ -140,24 +140,24 @@ def _counterpart(
 
 
 def _names(module: nn.Module) -> dict[str, str]:
-    """Pair the parts of a module with those of its counterpart, ours with theirs."""
+    """Map the names of our submodules to those of the counterpart."""
     if isinstance(module, EncoderLayer | nn.TransformerEncoderLayer):
         return ENCODER_PARTS
     if isinstance(module, DecoderLayer | nn.TransformerDecoderLayer):
         return DECODER_PARTS
-    alike = re.compile(r"layers\.\d+|norm|encoder|decoder")  # of a stack, or of a Transformer
+    alike = re.compile(r"layers\.\d+|norm|encoder|decoder")  # in a stack or a Transformer
     return {name: name for name, _ in module.named_modules() if alike.fullmatch(name)}
 
 
 def _parameters(module: nn.Module) -> dict[str, Tensor]:
-    """Give the parameters that belong to no part, under the names of the counterpart."""
+    """Collect parameters that belong to no submodule, under the names of the counterpart."""
     found = dict(module.named_parameters(recurse=False))
     if isinstance(module, MultiHeadAttention):
         for kind, one in module.w_o.named_parameters():
             three = {f"w_{name}": getattr(getattr(module, f"w_{name}"), kind) for name in "qkv"}
             trained = {name: part.requires_grad for name, part in three.items()}
-            check_equal("to_torch", "the one requires_grad of nn.MultiheadAttention", **trained)
-            # One product instead of three: first the queries, then the keys.
+            check_equal("to_torch", "requires_grad of all projections", **trained)
+            # torch packs the three matrices into one.
             found |= {f"out_proj.{kind}": one, f"in_proj_{kind}": torch.cat([*three.values()])}
     if isinstance(module, nn.MultiheadAttention):
         found = {}
@@ -170,10 +170,9 @@ def _parameters(module: nn.Module) -> dict[str, Tensor]:
 def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     heads, d_model = ours.num_heads, ours.d_model
     widths = {f"{heads} heads of d_k": heads * ours.d_k, f"{heads} heads of d_v": heads * ours.d_v}
-    shared_out = "the width that nn.MultiheadAttention shares out among its heads"
-    check_equal("to_torch", shared_out, d_model=d_model, **widths)
+    check_equal("to_torch", "d_model and the width of all heads", d_model=d_model, **widths)
     biased = {name: part.bias is not None for name, part in ours.named_children()}
-    check_equal("to_torch", "the one bias of nn.MultiheadAttention", **biased)
+    check_equal("to_torch", "the biases of all projections", **biased)
     switches = {"bias": biased["w_o"], "dropout": ours.dropout, "batch_first": True}
     return nn.MultiheadAttention(d_model, heads, **switches)
 
@@ -188,13 +187,13 @@ def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) ->
     if type(inside) is not FeedForward:
         raise ValueError(f"to_torch: feed_forward must be a FeedForward, got {described(inside)}")
     orders = {name: one.norm_first for name, one in ours.named_children() if "residual" in name}
-    check_equal("to_torch", f"the one norm_first of nn.{kind.__name__}", **orders)
+    check_equal("to_torch", "norm_first of all residuals", **orders)
     order = ours.feed_forward_residual.norm_first
     return kind(inside.d_model, 1, norm_first=order, activation=inside.activation)
 
 
 def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer | DecoderLayer:
-    # From a word torch keeps the function; a function or a module of one's own may be anything.
+    # torch stores the function; any other function or module is not supported.
     name = {F.relu: "relu", F.gelu: "gelu"}.get(theirs.activation)
     if name is None:
         wanted = "activation must be F.relu or F.gelu"
@@ -213,7 +212,7 @@ def _stack_from_torch(kind: type[nn.Module], theirs: nn.Module) -> Encoder | Dec
 
 
 def _transformer_to_torch(ours: Transformer) -> nn.Transformer:
-    # Given the stacks here, nn.Transformer would draw all their weights anew.
+    # nn.Transformer would initialize given stacks again; they are set afterwards.
     nothing = {"custom_encoder": nn.Identity(), "custom_decoder": nn.Identity()}
     attention = ours.encoder.layers[0].self_attention
     return nn.Transformer(attention.d_model, attention.num_heads, batch_first=True, **nothing)
@@ -232,7 +231,7 @@ TO_TORCH = {
     MultiHeadAttention: _attention_to_torch,
     EncoderLayer: partial(_layer_to_torch, nn.TransformerEncoderLayer),
     DecoderLayer: partial(_layer_to_torch, nn.TransformerDecoderLayer),
-    # Nested tensors would leave padded positions out and give back zeros in their place.
+    # Nested tensors would return zeros at padded positions.
     Encoder: lambda ours: nn.TransformerEncoder(
         nn.TransformerEncoderLayer(1, 1), len(ours.layers), ours.norm and nn.LayerNorm(1),
         enable_nested_tensor=False,

@@ -207,29 +207,6 @@ def test_a_call_that_was_interrupted_leaves_nothing_behind():
     assert_close(model(ids[:, 2:], caches=caches), model(ids)[:, 2:])
 
 
-def test_only_where_nothing_else_is_hidden_is_the_mask_called_causal():
-    model, ids = companion.language_model(), companion.text
-    seq, said = ids.size(1), []
-    for layer in model.layers:
-        layer.register_forward_pre_hook(
-            lambda _, __, given: said.append(given["is_causal"]), with_kwargs=True
-        )
-    caches = model.new_caches(len(ids), seq)
-    model(ids)
-    model(ids, key_mask=padding_mask(ids))
-    model(ids[:, :2], caches=caches)
-    model(ids[:, 2:4], caches=caches)
-    model(ids[:, 4:], caches=caches)
-    assert seq == 5 and said == [one for one in (1, 0, 1, 0, 0) for _ in model.layers]
-
-
-def test_while_a_prompt_is_read_only_its_last_word_scores():
-    model, shapes = companion.language_model(), []
-    model.register_forward_hook(lambda _, __, logits: shapes.append(logits.shape[1]))
-    greedy_decode(model, companion.text, max_len=companion.text.size(1) + 2)
-    assert shapes == [1, 1]
-
-
 def test_what_it_writes_is_what_one_pass_scores_highest():
     model = companion.language_model()
     written = greedy_decode(model, companion.text, max_len=9, src_mask=padding_mask(companion.text))

@@ -611,24 +611,25 @@ NORM = "from_torch: a LayerNorm must have a weight and a bias, got "
 
 def shares(d_model: int, heads: int, d_k: int, d_v: int) -> str:
     """Say what to_torch answers to heads that do not share out d_model."""
-    width = "the width that nn.MultiheadAttention shares out among its heads"
-    found = f"d_model has {d_model}, {heads} heads of d_k has {d_k}, {heads} heads of d_v has {d_v}"
-    return f"to_torch: the arguments disagree about {width}: {found}"
+    widths = (
+        f"d_model has {d_model}, {heads} heads of d_k has {d_k}, {heads} heads of d_v has {d_v}"
+    )
+    return f"to_torch: d_model and the width of all heads must be equal, got {widths}"
 
 
 ERRORS = {
     "what has no counterpart": [
         (
             lambda: to_torch(SwiGLU(24, 64)),
-            f"to_torch: no counterpart is known for SwiGLU; give one of {OURS}",
+            f"to_torch: unsupported module SwiGLU (supported: {OURS})",
         ),
         (
             lambda: to_torch(nn.Linear(3, 4)),
-            f"to_torch: no counterpart is known for Linear; give one of {OURS}",
+            f"to_torch: unsupported module Linear (supported: {OURS})",
         ),
         (
             lambda: to_torch(altered(Encoder(24, 3, num_layers=1), norm=RMSNorm(24))),
-            f"to_torch: no counterpart is known for RMSNorm; give one of {OURS}",
+            f"to_torch: unsupported module RMSNorm (supported: {OURS})",
         ),
         (
             lambda: to_torch(altered(EncoderLayer(24, 3), feed_forward=SwiGLU(24, 64))),
@@ -636,25 +637,24 @@ ERRORS = {
         ),
         (
             lambda: to_torch(altered(EncoderLayer(24, 3), feed_forward_residual=POST_NORM)),
-            "to_torch: the arguments disagree about the one norm_first of "
-            "nn.TransformerEncoderLayer: self_attention_residual has True, feed_forward_residual "
-            "has False",
+            "to_torch: norm_first of all residuals must be equal, got self_attention_residual has "
+            "True, feed_forward_residual has False",
         ),
         (
             lambda: from_torch(nn.LSTM(3, 4)),
-            f"from_torch: no counterpart is known for LSTM; give one of {THEIRS}",
+            f"from_torch: unsupported module LSTM (supported: {THEIRS})",
         ),
         (
             lambda: from_torch(Masked(24, 3)),
-            f"from_torch: no counterpart is known for Masked; give one of {THEIRS}",
+            f"from_torch: unsupported module Masked (supported: {THEIRS})",
         ),
         (
             lambda: from_torch(nn.Transformer(24, 3, 1, 1, custom_encoder=nn.Identity())),
-            f"from_torch: no counterpart is known for Identity; give one of {THEIRS}",
+            f"from_torch: unsupported module Identity (supported: {THEIRS})",
         ),
         (
             lambda: from_torch(nn.TransformerDecoder(Masked(24, 3), 1)),
-            f"from_torch: no counterpart is known for Masked; give one of {THEIRS}",
+            f"from_torch: unsupported module Masked (supported: {THEIRS})",
         ),
     ],
     "heads that do not share out d_model": [
@@ -667,47 +667,47 @@ ERRORS = {
     "what is packed into one parameter": [
         (
             lambda: to_torch(altered(MultiHeadAttention(24, 3), w_o=Linear(24, 24))),
-            "to_torch: the arguments disagree about the one bias of nn.MultiheadAttention: w_q has "
-            "False, w_k has False, w_v has False, w_o has True",
+            "to_torch: the biases of all projections must be equal, got w_q has False, w_k has "
+            "False, w_v has False, w_o has True",
         ),
         (
             lambda: to_torch(altered(MultiHeadAttention(24, 3), w_k=FROZEN)),
-            "to_torch: the arguments disagree about the one requires_grad of "
-            "nn.MultiheadAttention: w_q has True, w_k has False, w_v has True",
+            "to_torch: requires_grad of all projections must be equal, got w_q has True, w_k has "
+            "False, w_v has True",
         ),
     ],
     "options of torch that ours lacks": [
         (
             lambda: to_torch(TokenEmbedding(4, 3, scale=True)),
-            "to_torch: the counterpart of TokenEmbedding has no scale",
+            "to_torch: unsupported option scale of TokenEmbedding",
         ),
         (
             lambda: from_torch(nn.MultiheadAttention(24, 3, add_bias_kv=True)),
-            "from_torch: the counterpart of MultiheadAttention has no bias_k",
+            "from_torch: unsupported option bias_k of MultiheadAttention",
         ),
         (
             lambda: from_torch(nn.MultiheadAttention(24, 3, add_zero_attn=True)),
-            "from_torch: the counterpart of MultiheadAttention has no add_zero_attn",
+            "from_torch: unsupported option add_zero_attn of MultiheadAttention",
         ),
         (
             lambda: from_torch(nn.MultiheadAttention(24, 3, kdim=20)),
-            "from_torch: the counterpart of MultiheadAttention has no q_proj_weight",
+            "from_torch: unsupported option q_proj_weight of MultiheadAttention",
         ),
         (
             lambda: from_torch(nn.MultiheadAttention(24, 3, vdim=18)),
-            "from_torch: the counterpart of MultiheadAttention has no q_proj_weight",
+            "from_torch: unsupported option q_proj_weight of MultiheadAttention",
         ),
         (
             lambda: from_torch(nn.Embedding(4, 3, max_norm=1.0)),
-            "from_torch: the counterpart of Embedding has no max_norm",
+            "from_torch: unsupported option max_norm of Embedding",
         ),
         (
             lambda: from_torch(nn.Embedding(4, 3, scale_grad_by_freq=True)),
-            "from_torch: the counterpart of Embedding has no scale_grad_by_freq",
+            "from_torch: unsupported option scale_grad_by_freq of Embedding",
         ),
         (
             lambda: from_torch(nn.Embedding(4, 3, sparse=True)),
-            "from_torch: the counterpart of Embedding has no sparse",
+            "from_torch: unsupported option sparse of Embedding",
         ),
         (
             lambda: from_torch(torch_layer(activation=torch.tanh)),
@@ -719,7 +719,7 @@ ERRORS = {
         ),
         (
             lambda: from_torch(nn.LayerNorm((5, 24))),
-            "LayerNorm: d_model must be a whole number of at least 1, got (5, 24)",
+            "LayerNorm: d_model must be an integer of at least 1, got (5, 24)",
         ),
         (
             lambda: from_torch(nn.LayerNorm(24, elementwise_affine=False)),
@@ -733,17 +733,16 @@ ERRORS = {
     "masks that cannot be turned": [
         (
             lambda: to_torch_mask(causal_mask(5)[0], (2, 3, 5, 5)),
-            "to_torch_mask: the mask must have the four axes (batch, head, query, key), 1 where it "
-            "is shared, got shape (1, 5, 5)",
+            "to_torch_mask: mask must have 4 axes (batch, head, query, key), got shape (1, 5, 5)",
         ),
         (
             lambda: to_torch_mask(causal_mask(5), (2, 3, 4, 5)),
-            "to_torch_mask: a mask of shape (1, 1, 5, 5) does not broadcast to the scores (..., "
-            "query, key) of shape (2, 3, 4, 5)",
+            "to_torch_mask: mask must broadcast to (batch, head, query, key) (2, 3, 4, 5), got "
+            "shape (1, 1, 5, 5)",
         ),
         (
             lambda: to_torch_mask(causal_mask(5).long(), (2, 3, 5, 5)),
-            "to_torch_mask: the mask must be boolean (True = may attend), got torch.int64 in "
+            "to_torch_mask: mask must be a boolean tensor (True = may attend), got torch.int64 in "
             "shape (1, 1, 5, 5)",
         ),
     ],

@@ -605,8 +605,8 @@ def test_a_checkpoint_goes_on_only_with_the_same_settings(tmp_path):
         with pytest.raises(ValueError) as caught:
             train(small_model(), **batch, **settings | {name: other}, checkpoint=path)
         assert str(caught.value) == (
-            "train: the checkpoint run.pt is of another model or other settings: it has "
-            f"{name}={settings[name]}, where this run has {name}={other}"
+            "train: checkpoint run.pt must belong to this model with these settings, got "
+            f"{name}={settings[name]} there and {name}={other} here"
         )
     assert len(train(small_model(), **batch, **settings, checkpoint=path, save_every=1)) == 2
 
@@ -637,11 +637,9 @@ def test_a_checkpoint_goes_on_only_with_the_same_model(tmp_path, change, theirs,
     before = {name: weight.clone() for name, weight in other.state_dict().items()}
     with pytest.raises(ValueError) as caught:
         train(other, random_ids, steps=STEPS, warmup=3, checkpoint=path)
-    found = str(caught.value).split(", where this run has ")
-    assert found[0].startswith(
-        "train: the checkpoint run.pt is of another model or other settings: it has "
-    )
-    assert theirs in found[0] and ours in found[1]
+    saved, here = str(caught.value).split(" there and ")
+    assert saved.startswith("train: checkpoint run.pt must belong to this model")
+    assert theirs in saved and ours in here
     assert all(torch.equal(weight, before[name]) for name, weight in other.state_dict().items())
 
 
@@ -663,7 +661,7 @@ def test_a_damaged_checkpoint_is_found_and_left_alone(tmp_path, how):
     path.write_bytes(whole_checkpoint())
     damage(path, how)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start afresh$"):
+    with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start again$"):
         small_run(path)
     assert path.read_bytes() == before
 
@@ -671,7 +669,7 @@ def test_a_damaged_checkpoint_is_found_and_left_alone(tmp_path, how):
 def test_another_file_is_no_checkpoint(tmp_path):
     path = tmp_path / "run.pt"
     torch.save(small_model().state_dict(), path)
-    with pytest.raises(ValueError, match="it was not written by train"):
+    with pytest.raises(ValueError, match="not written by train"):
         small_run(path)
 
 
@@ -707,9 +705,10 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_weights_are_touc
         train(model, **batch, **settings, after_step=after)
     assert_close(model.state_dict(), kept, rtol=0.0, atol=0.0, equal_nan=True)
     pattern = (
-        rf"train: at step 4 the loss is {loss} and the length of the gradient ({norm})\. "
+        rf"train: loss and gradient must be finite, got a loss of {loss} and a gradient norm of "
+        rf"({norm}) at step 4\. "
         r"The learning rate of 0\.0015 may be too high: lower lr or raise warmup\. "
-        r"The weights were not touched"
+        r"The weights are unchanged"
     )
     assert re.fullmatch(pattern, str(caught.value)), caught.value
 
@@ -720,14 +719,14 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_weights_are_touc
 def test_a_first_step_that_is_not_finite_is_named():
     model = small_model()
     spoil_score(model)
-    with pytest.raises(FloatingPointError, match=r"at step 0 the loss is nan"):
+    with pytest.raises(FloatingPointError, match=r"got a loss of nan .* at step 0"):
         train(model, copying, steps=2, warmup=0)
 
 
 def test_where_labels_are_not_read_a_batch_without_one_is_still_named(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     nothing = Batch(random_ids(0), random_ids(0), torch.full((32, LENGTH), IGNORED))
-    with pytest.raises(FloatingPointError, match="Every label of this batch is ignored"):
+    with pytest.raises(FloatingPointError, match="All labels of this batch are ignored"):
         train(small_model(), lambda step: nothing, steps=1, warmup=0)
 
 
@@ -749,29 +748,27 @@ def try_to_train(**settings: object) -> list[float]:
 ERRORS = [
     (
         lambda: shift(ids(5)),
-        "shift: target must have 2 axes, got shape (5,)",
+        "shift: target must have the axes (batch, tgt), got shape (5,)",
     ),
     (
         lambda: shift(ids(5, 0)),
-        "shift: target_len must be a whole number of at least 1, got 0",
+        "shift: target_len must be an integer of at least 1, got 0",
     ),
     (
         lambda: shift(scores(2, 5)),
-        "shift: target must be int64 or int32 token ids, got torch.float64 in shape (2, 5)",
+        "shift: target must be a tensor of int64 or int32 ids, got torch.float64 in shape (2, 5)",
     ),
     (
         lambda: cross_entropy(scores(8, 13), ids(8)),
-        "cross_entropy: logits must have 3 axes, got shape (8, 13)",
+        "cross_entropy: logits must have the axes (batch, tgt, vocab), got shape (8, 13)",
     ),
     (
         lambda: cross_entropy(scores(2, 4, 13), ids(4, 2)),
-        "cross_entropy: the arguments disagree about (batch, tgt): logits has (2, 4), labels has "
-        "(4, 2)",
+        "cross_entropy: labels must have batch=2 as in logits, got 4 in shape (4, 2)",
     ),
     (
         lambda: cross_entropy(scores(2, 4, 13), ids(8)),
-        "cross_entropy: the arguments disagree about (batch, tgt): logits has (2, 4), labels has "
-        "(8,)",
+        "cross_entropy: labels must have the axes (batch, tgt), got shape (8,)",
     ),
     (
         lambda: cross_entropy(scores(2, 4, 13), ids(2, 4).int()),
@@ -779,7 +776,7 @@ ERRORS = [
     ),
     (
         lambda: cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing=1.5),
-        "cross_entropy: label_smoothing must lie from 0 to 1, got 1.5",
+        "cross_entropy: label_smoothing must be between 0 and 1, got 1.5",
     ),
     (
         lambda: cross_entropy(scores(2, 4, 13), ids(2, 4, fill=13)),
@@ -791,27 +788,27 @@ ERRORS = [
     ),
     (
         lambda: cross_entropy(scores(2, 4, 13), ids(2, 4, fill=IGNORED)),
-        "cross_entropy: every label is ignored (-100) in shape (2, 4): there is nothing to average",
+        "cross_entropy: labels must contain an id, got only -100 (ignored) in shape (2, 4)",
     ),
     (
         lambda: warmup_then_linear(0, warmup=8, steps=8),
-        "warmup_then_linear: warmup must lie from 0 to steps - 1 = 7, got 8",
+        "warmup_then_linear: warmup must be from 0 to steps - 1 = 7, got 8",
     ),
     (
         lambda: warmup_then_linear(8, warmup=0, steps=8),
-        "warmup_then_linear: step must lie from 0 to steps - 1 = 7, got 8",
+        "warmup_then_linear: step must be from 0 to steps - 1 = 7, got 8",
     ),
     (
         lambda: try_to_train(steps=0),
-        "train: steps must be a whole number of at least 1, got 0",
+        "train: steps must be an integer of at least 1, got 0",
     ),
     (
         lambda: try_to_train(save_every=0),
-        "train: save_every must be a whole number of at least 1, got 0",
+        "train: save_every must be an integer of at least 1, got 0",
     ),
     (
         lambda: try_to_train(warmup=4),
-        "warmup_then_linear: warmup must lie from 0 to steps - 1 = 3, got 4",
+        "warmup_then_linear: warmup must be from 0 to steps - 1 = 3, got 4",
     ),
     (
         lambda: try_to_train(lr=-1.0),
