@@ -87,7 +87,7 @@ def theirs_of(dtype: torch.dtype) -> nn.Module:
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    path = str(pretrained._installed())
+    path = str(pretrained.installed_model())
     config = transformers.LlamaConfig(**load_gguf_checkpoint(path)["config"])
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(config)

@@ -128,7 +128,7 @@ def pieces(text: str) -> list[str]:
 def test_its_words_are_those_of_the_algorithm_written_out(loaded):
     import gguf
 
-    reader = gguf.GGUFReader(pretrained._installed())
+    reader = gguf.GGUFReader(pretrained.installed_model())
     words, pairs = (
         reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges")
     )
@@ -191,7 +191,7 @@ def test_transformers_writes_the_same_200_words_and_ranks_the_same_first(
 @pytest.mark.weekly
 def test_in_its_own_chat_frame_transformers_gives_the_answer_that_the_command_gives(transformers):
     torch.set_default_dtype(torch.float32)
-    path, theirs = pretrained._installed(), theirs_of(torch.float32)
+    path, theirs = pretrained.installed_model(), theirs_of(torch.float32)
     words = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     asked = [{"role": "user", "content": ASKED}]
     given = words.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt")
@@ -222,7 +222,7 @@ def test_in_float64_the_scores_are_those_of_transformers_to_1e_10(
 def test_transformers_makes_the_same_words_of_every_line_and_frames_a_question_alike(
     transformers, loaded
 ):
-    path = pretrained._installed()
+    path = pretrained.installed_model()
     theirs = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     # Of a GGUF they know no rule for digits: their words are the same while no digit is joined.
     for line in (line for line in LINES if "٣" not in line):
