@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from torch import Tensor
 from torch.testing import assert_close
 
-from benchmarks.language import theirs_of
+from benchmarks.language import transformers_model
 from tests.course.notebook_rules import code_cells, text_of
 from twelve import pretrained
 from twelve.generation import greedy_decode
@@ -175,7 +175,7 @@ def test_transformers_writes_the_same_200_words_and_ranks_the_same_first(
     transformers, loaded, beginning
 ):
     torch.set_default_dtype(torch.float32)
-    theirs, length = theirs_of(torch.float32), beginning.size(1) + 200
+    theirs, length = transformers_model(torch.float32), beginning.size(1) + 200
     expected = theirs.generate(
         beginning, attention_mask=torch.ones_like(beginning), max_length=length, do_sample=False,
         eos_token_id=None, pad_token_id=0,
@@ -191,7 +191,7 @@ def test_transformers_writes_the_same_200_words_and_ranks_the_same_first(
 @pytest.mark.weekly
 def test_in_its_own_chat_frame_transformers_gives_the_answer_that_the_command_gives(transformers):
     torch.set_default_dtype(torch.float32)
-    path, theirs = pretrained.installed_model(), theirs_of(torch.float32)
+    path, theirs = pretrained.installed_model(), transformers_model(torch.float32)
     words = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     asked = [{"role": "user", "content": ASKED}]
     given = words.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt")
@@ -213,7 +213,7 @@ def test_in_float64_the_scores_are_those_of_transformers_to_1e_10(
 
     # Their norms and angles are of float32 in any precision, which differs from itself by 1e-6.
     monkeypatch.setattr(modeling_llama, "torch", Float64Torch("torch"))
-    theirs = theirs_of(torch.float64)
+    theirs = transformers_model(torch.float64)
     ours, _ = pretrained.load(dtype=torch.float64, max_len=64)
     assert_close(ours(beginning), theirs(beginning).logits, rtol=1e-10, atol=1e-10)
 
