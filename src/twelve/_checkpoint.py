@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: written so that a kill never leaves half of one."""
+"""Checkpoints of a training run, written atomically."""
 
 import os
 import zipfile
@@ -14,27 +14,26 @@ def save(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any],
     losses: list[float],
 ) -> None:  # fmt: skip
-    """Write all that the next step depends on; the next step is the number of losses."""
+    """Write everything that the next step depends on; its index is the number of losses."""
     device = next(model.parameters()).device
     state = {
         "description": _describe(model, settings), "model": model.state_dict(),
         "optimizer": optimizer.state_dict(), "losses": losses, "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }  # fmt: skip
-    # Under a name of its own: another run may be writing the same checkpoint.
+    # The name has the process id, because another run may be writing the same checkpoint.
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     with aside.open("wb") as file:
         torch.save(state, file)
         os.fsync(file.fileno())
-    # A rename replaces the old checkpoint in one piece: whenever the run is killed, the name
-    # stands for a whole file, the old one or the new one.
+    # Renaming is atomic: whenever the run is killed, the old or the new file is complete.
     os.replace(aside, path)
 
 
 def resume(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]
 ) -> list[float]:
-    """Go back to where a checkpoint was written, and give the losses up to there."""
+    """Restore the state of a checkpoint and return the losses up to there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return []
@@ -42,8 +41,10 @@ def resume(
     pairs = zip_longest(state["description"], _describe(model, settings), fillvalue="nothing")
     for theirs, ours in pairs:
         if theirs != ours:
-            other = f"the checkpoint {path.name} is of another model or other settings"
-            raise ValueError(f"train: {other}: it has {theirs}, where this run has {ours}")
+            raise ValueError(
+                f"train: checkpoint {path.name} must belong to this model with these settings, "
+                f"got {theirs} there and {ours} here"
+            )
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random"])
@@ -54,22 +55,22 @@ def resume(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # torch does not compare the checksums that it writes: a flipped bit would go unnoticed.
+        # torch.load does not verify the checksums in the file.
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         state = torch.load(path, map_location="cpu", weights_only=True)
         if damaged is not None or "description" not in state:
-            raise ValueError("a checksum is wrong, or it was not written by train")
+            raise ValueError("wrong checksum, or not written by train")
         return state
     except Exception as error:
-        # What a damaged file raises depends on which byte was hit.
-        message = f"cannot resume from {path.name}: {error}. Move it away to start afresh"
+        # The type of error depends on which byte is damaged.
+        message = f"cannot resume from {path.name}: {error}. Move it away to start again"
         raise ValueError(f"train: {message}") from error
 
 
 def _describe(model: nn.Module, settings: dict[str, Any]) -> list[str]:
-    """Tell a run from any other that could not go on from its weights."""
+    """Describe settings, shapes and modules, which must agree to resume."""
     tensors = model.state_dict().items()
-    shapes = [f"{name} of {one.dtype} in shape {tuple(one.shape)}" for name, one in tensors]
+    shapes = [f"{name} of {x.dtype} in shape {tuple(x.shape)}" for name, x in tensors]
     parts = [line.strip() for line in repr(model).splitlines()]
     return [f"{name}={value}" for name, value in settings.items()] + shapes + parts

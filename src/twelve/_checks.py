@@ -1,135 +1,223 @@
-"""The checks that several layers share: each raises a ValueError with names and numbers."""
+"""Argument checks: each raises a ValueError in one sentence with names and numbers."""
 
+import inspect
 import math
+import threading
 from collections.abc import Callable, Sequence
+from functools import wraps
 from numbers import Integral, Real
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import torch
+from jaxtyping import AbstractArray
 from torch import Tensor, nn
+
+P = ParamSpec("P")
+R = TypeVar("R")
+# What a tensor must be for each jaxtyping annotation.
+KINDS: dict[str, tuple[Callable[[Tensor], bool], str]] = {
+    "Float": (torch.is_floating_point, "a floating-point tensor"),
+    "Int": (lambda x: x.dtype in (torch.int64, torch.int32), "a tensor of int64 or int32 ids"),
+    "Bool": (lambda x: x.dtype == torch.bool, "a boolean tensor (True = may attend)"),
+}
+_thread = threading.local()
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Check each tensor argument against its annotation before the function runs.
+
+    An axis named like an attribute of `self` must have its value, and an axis named twice must
+    have one size. Only the outermost call is checked: a model checks its input once, and its
+    layers do not check again. torch.compile and torch.export see the function alone.
+
+    Args:
+        function: A function, or a method of a module, with annotations such as
+            `x: Float[Tensor, "batch seq d_model"]`.
+
+    Raises:
+        ValueError: By the decorated function, if an argument does not fit its annotation.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    notes = {name: _read(parameter.annotation) for name, parameter in signature.parameters.items()}
+    if not any(notes.values()):
+        raise TypeError(f"checked: {function.__qualname__} has no annotated tensor argument")
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.compiler.is_compiling() or getattr(_thread, "busy", False):
+            return function(*args, **kwargs)
+        arguments = signature.bind(*args, **kwargs).arguments
+        owner = arguments.get("self")
+        where = function.__name__ if owner is None else type(owner).__name__
+        _check_arguments(
+            where,
+            owner,
+            {name: (arguments.get(name), *note) for name, note in notes.items() if note},
+        )
+        _thread.busy = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _thread.busy = False
+
+    return wrapper
+
+
+def _read(annotation: Any) -> tuple[str, list[str]] | None:
+    """Read kind and axes of `Float[Tensor, "axes"]`, also inside `... | None`."""
+    for note in (annotation, *get_args(annotation)):
+        if isinstance(note, type) and issubclass(note, AbstractArray):
+            return note.__name__.partition("[")[0], note.dim_str.split()
+    return None
+
+
+def _check_arguments(
+    where: str, owner: object, arguments: dict[str, tuple[Any, str, list[str]]]
+) -> None:
+    known: dict[str, tuple[Any, str]] = {}
+    floats = {}
+    for name, (x, kind, axes) in arguments.items():
+        if x is None and kind == "Bool":
+            continue  # no mask
+        check_kind(where, name, x, kind)
+        shape, leading = tuple(x.shape), axes[0].startswith("*")
+        if len(shape) != len(axes) and not (leading and len(shape) >= len(axes) - 1):
+            names = ["..." if "*" in axis else axis.lstrip("#_") for axis in axes]
+            wanted = f"the axes ({', '.join(names)})"
+            raise ValueError(f"{where}: {name} must have {wanted}, got shape {shape}")
+        # A leading *batch stands for any number of axes, which are compared as one tuple.
+        split = len(shape) - len(axes) + 1
+        sizes = (shape[:split], *shape[split:]) if leading else shape
+        for axis, size in zip(axes, sizes, strict=True):
+            _check_size(where, owner, name, axis, size, shape, known)
+        if kind == "Float":
+            floats[name] = x
+    weight = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
+    _check_dtypes(where, floats if weight is None else floats | {"weight": weight})
+
+
+def _check_size(
+    where: str, owner: object, name: str, axis: str, size: Any, shape: tuple[int, ...],
+    known: dict[str, tuple[Any, str]],
+) -> None:  # fmt: skip
+    """Compare an axis with the number, attribute or earlier argument that fixes its size."""
+    plain = axis.lstrip("*#")
+    if plain.startswith("_") or ("#" in axis and size == 1):
+        return
+    fixed, source = int(plain) if plain.isdigit() else getattr(owner, plain, None), ""
+    if fixed is None and plain in known:
+        fixed, other = known[plain]
+        source = f" as in {other}"
+    if fixed is None:
+        known[plain] = size, name
+    elif size != fixed and not (axis.startswith("*#") and _broadcasts(size, fixed)):
+        wanted = f"an axis of size {fixed}" if plain.isdigit() else f"{plain}={fixed}{source}"
+        raise ValueError(f"{where}: {name} must have {wanted}, got {size} in shape {shape}")
+
+
+def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in pairs)
+
+
+def _check_dtypes(where: str, tensors: dict[str, Tensor]) -> None:
+    """Reject different dtypes, unless autocast is there to convert them."""
+    if len({x.dtype for x in tensors.values()}) > 1:
+        if not torch.is_autocast_enabled(next(iter(tensors.values())).device.type):
+            listed = ", ".join(f"{name} has {x.dtype}" for name, x in tensors.items())
+            raise ValueError(f"{where}: all arguments must have one dtype, got {listed}")
+
+
+def check_kind(where: str, name: str, value: object, kind: str) -> None:
+    """Reject a value that is not a tensor of the kind "Float", "Int" or "Bool"."""
+    accepts, wanted = KINDS[kind]
+    if not isinstance(value, Tensor) or not accepts(value):
+        raise ValueError(f"{where}: {name} must be {wanted}, got {described(value)}")
 
 
 def shows(*names: str) -> Callable[[nn.Module], str]:
-    """Make the extra_repr of a layer: what print(model) lists of its settings."""
+    """Make the extra_repr of a layer, which lists the named attributes in print(model)."""
     return lambda layer: ", ".join(f"{name}={getattr(layer, name)!r}" for name in names)
 
 
 def described(value: object) -> str:
-    """Say of a tensor which type and shape it has, and of anything else what it is."""
+    """Describe a value for an error message: dtype and shape of a tensor, else its type."""
     if isinstance(value, Tensor):
         return f"{value.dtype} in shape {tuple(value.shape)}"
     return f"a {type(value).__name__}"
 
 
-def check_positive(owner: str, **sizes: int) -> None:
-    """Refuse a size that is not a whole number of at least 1, of Python or of NumPy."""
+def check_positive(where: str, **sizes: int) -> None:
+    """Reject a size that is not an integer of at least 1, of Python or of NumPy."""
     for name, size in sizes.items():
         # While torch.export runs, a size may be a symbol.
         whole = isinstance(size, Integral | torch.SymInt) and not isinstance(size, bool)
         if not whole or size < 1:
-            raise ValueError(f"{owner}: {name} must be a whole number of at least 1, got {size!r}")
+            raise ValueError(f"{where}: {name} must be an integer of at least 1, got {size!r}")
 
 
-def check_between(owner: str, least: int, most: int, where: str, **numbers: int) -> None:
-    """Refuse what is no whole number from `least` to `most`; `where` says what has that range."""
+def check_between(where: str, least: int, most: int, limit: str, **numbers: int) -> None:
+    """Reject a number that is not an integer from `least` to `most`; `limit` names the bound."""
     for name, number in numbers.items():
         if not isinstance(number, Integral) or not least <= number <= most:
-            allowed = f"from {least} to {most} ({where})"
-            raise ValueError(f"{owner}: {name} must lie {allowed}, got {number!r}")
+            raise ValueError(
+                f"{where}: {name} must be an integer from {least} to {most} ({limit}), "
+                f"got {number!r}"
+            )
 
 
-def check_switch(owner: str, **switches: bool) -> None:
-    """Refuse what Python would only take for true or false, as the word "no" for true."""
+def check_positions(where: str, start: int, count: int, max_len: int) -> None:
+    """Reject positions from `start` on that are outside a table of max_len rows."""
+    check_between(where, 0, max_len, "max_len", start=start)
+    if start + count > max_len:
+        raise ValueError(
+            f"{where}: the sequence must end within max_len={max_len}, "
+            f"got {count} positions from position {start} on"
+        )
+
+
+def check_switch(where: str, **switches: bool) -> None:
+    """Reject a switch that is not a bool, such as the word "no", which Python takes for true."""
     for name, value in switches.items():
         if not isinstance(value, bool):
-            raise ValueError(f"{owner}: {name} must be True or False, got {value!r}")
+            raise ValueError(f"{where}: {name} must be True or False, got {value!r}")
 
 
-def check_dropout(owner: str, dropout: float) -> None:
-    """Refuse a dropout probability outside [0, 1)."""
+def check_dropout(where: str, dropout: float) -> None:
+    """Reject a dropout probability outside [0, 1)."""
     if not isinstance(dropout, Real) or not 0.0 <= dropout < 1.0:
-        raise ValueError(f"{owner}: dropout must be at least 0 and below 1, got {dropout!r}")
+        raise ValueError(f"{where}: dropout must be at least 0 and below 1, got {dropout!r}")
 
 
-def check_above_zero(owner: str, **numbers: float) -> None:
-    """Refuse what is no finite number above 0: a divisor, or the size of a step."""
+def check_above_zero(where: str, **numbers: float) -> None:
+    """Reject a number that is not finite and above 0."""
     for name, number in numbers.items():
         if not isinstance(number, Real) or not 0.0 < number < math.inf:
-            raise ValueError(f"{owner}: {name} must be above 0 and finite, got {number!r}")
+            raise ValueError(f"{where}: {name} must be above 0 and finite, got {number!r}")
 
 
-def check_ids(owner: str, **arguments: Tensor) -> None:
-    """Refuse what are no token ids of whole sentences."""
-    for name, ids in arguments.items():
-        if not isinstance(ids, Tensor) or ids.dtype not in (torch.int64, torch.int32):
-            wanted = "int64 or int32 token ids"
-            raise ValueError(f"{owner}: {name} must be {wanted}, got {described(ids)}")
-        _check_rank(owner, name, ids, 2)
-
-
-def check_axis(
-    owner: str, argument: str, x: Tensor, axis: str, size: int, *, rank: int | None = None
-) -> None:
-    """Refuse a tensor of another type, rank or last axis than the layer was built for.
-
-    Args:
-        owner: Class name for the message.
-        argument: Name of the argument that holds `x`.
-        x: The tensor to check.
-        axis: Name of the last axis.
-        size: Its required size.
-        rank: Required number of axes; any from 1 on if not given.
-    """
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        wanted = "must hold floating-point numbers"
-        raise ValueError(f"{owner}: {argument} {wanted}, got {described(x)}")
-    if rank is not None:
-        _check_rank(owner, argument, x, rank)
-    found = x.size(-1) if x.ndim else "none"
-    if found != size:
-        wanted = f"the last axis of {argument} must be {axis}={size}"
-        raise ValueError(f"{owner}: {wanted}, got {found} in shape {tuple(x.shape)}")
-
-
-def _check_rank(owner: str, argument: str, x: Tensor, rank: int) -> None:
-    if x.ndim != rank:
-        raise ValueError(f"{owner}: {argument} must have {rank} axes, got shape {tuple(x.shape)}")
-
-
-def check_same(owner: str, axis: str, **found: object) -> None:
-    """Refuse arguments that disagree about the size of one axis."""
-    first, *others = found.values()
-    # Compared one by one: while torch.export runs, a size may be a symbol, which has no hash.
+def check_equal(where: str, what: str, **values: object) -> None:
+    """Reject values that must be equal and are not."""
+    first, *others = values.values()
+    # Compared pair by pair: while torch.export runs, a size may be a symbol, which has no hash.
     if any(other != first for other in others):
-        plain = {name: tuple(n) if isinstance(n, tuple) else n for name, n in found.items()}
-        listed = ", ".join(f"{name} has {size}" for name, size in plain.items())
-        raise ValueError(f"{owner}: the arguments disagree about {axis}: {listed}")
+        plain = {name: tuple(v) if isinstance(v, tuple) else v for name, v in values.items()}
+        listed = ", ".join(f"{name} has {value}" for name, value in plain.items())
+        raise ValueError(f"{where}: {what} must be equal, got {listed}")
 
 
-def check_types(owner: str, **tensors: Tensor) -> None:
-    """Refuse tensors of different types, unless autocast is there to bring them together."""
-    types = {one.dtype for one in tensors.values()}
-    if len(types) > 1 and not torch.is_autocast_enabled(next(iter(tensors.values())).device.type):
-        check_same(owner, "the type", **{name: one.dtype for name, one in tensors.items()})
+def check_mask(where: str, mask: Tensor, scores_shape: Sequence[int], name: str = "mask") -> None:
+    """Reject a mask that is not boolean, or would change the shape (batch, head, query, key).
 
-
-def check_mask(
-    owner: str, mask: Tensor, scores_shape: Sequence[int], *, four_axes: bool = False
-) -> None:
-    """Refuse a mask that is not boolean or does not broadcast to the scores.
-
-    Broadcasting that would *grow* the scores is refused too: torch would accept it and every
-    later shape would be wrong.
+    Three axes would broadcast against (head, query, key): with as many sentences as heads, each
+    head would silently get the mask of another sentence.
     """
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        wanted = "the mask must be boolean (True = may attend)"
-        raise ValueError(f"{owner}: {wanted}, got {described(mask)}")
-    if four_axes and mask.ndim != 4:
-        # Three axes would broadcast against (head, query, key): where batch and heads are equal
-        # in number, each head would silently get another sentence's mask.
-        wanted = "the four axes (batch, head, query, key), 1 where it is shared"
-        raise ValueError(f"{owner}: the mask must have {wanted}, got shape {tuple(mask.shape)}")
-    # From the last axis on: the mask may lack the first axes of the scores.
-    pairs = zip(reversed(mask.shape), reversed(scores_shape), strict=False)
-    if mask.ndim > len(scores_shape) or not all(size in (1, wanted) for size, wanted in pairs):
-        problem = f"a mask of shape {tuple(mask.shape)} does not broadcast to the scores"
-        raise ValueError(f"{owner}: {problem} (..., query, key) of shape {tuple(scores_shape)}")
+    check_kind(where, name, mask, "Bool")
+    axes = "(batch, head, query, key)"
+    if mask.ndim != 4:
+        raise ValueError(f"{where}: {name} must have 4 axes {axes}, got shape {tuple(mask.shape)}")
+    if not _broadcasts(mask.shape, scores_shape):
+        raise ValueError(
+            f"{where}: {name} must broadcast to {axes} {tuple(scores_shape)}, "
+            f"got shape {tuple(mask.shape)}"
+        )

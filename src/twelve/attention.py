@@ -9,11 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from twelve._checks import check_dropout, check_mask, check_same, check_types
-
-OWNER = "scaled_dot_product_attention"
+from twelve._checks import check_dropout, checked
 
 
+@checked
 def scaled_dot_product_attention(
     query: Float[Tensor, "*batch query d_k"],
     key: Float[Tensor, "*batch key d_k"],
@@ -26,39 +25,37 @@ def scaled_dot_product_attention(
         Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
 
     Args:
-        query: What each position is looking for.
-        key: What each position can be found by.
-        value: What each position hands over once found.
-        attn_mask: True where a query may attend. A query that may attend nowhere gets zeros.
-        dropout_p: Probability of dropping a weight. Applied whenever it is above 0, as in torch:
-            a module passes 0 in eval mode.
+        query: What each query position looks for.
+        key: What each key position is matched by.
+        value: What each key position contributes.
+        attn_mask: True where a query may attend. A query that may attend to no key gets zeros.
+        dropout_p: Probability of dropping a weight. It applies whenever it is above 0, as in
+            torch: a module passes 0 in eval mode.
 
     Returns:
-        One blended value for each query.
+        One weighted average of the values for each query.
 
     Raises:
-        ValueError: If the types or the leading axes differ, query and key in d_k, key and value in
-            length, the mask is not boolean or does not broadcast to `(*batch, query, key)`, or
-            dropout_p lies outside [0, 1).
+        ValueError: If dtypes or leading axes differ, query and key differ in d_k, key and value
+            differ in length, the mask is not boolean or does not broadcast to
+            `(*batch, query, key)`, or dropout_p is outside [0, 1).
 
     Source:
-        Vaswani et al. (2017), section 3.2.1, equation 1. Signature and mask sense of
-        torch.nn.functional.scaled_dot_product_attention, which can replace it.
+        Vaswani et al. (2017), section 3.2.1, equation 1. Same signature and same mask convention
+        as torch.nn.functional.scaled_dot_product_attention.
     """
-    check_dropout(OWNER, dropout_p)
-    _check(query, key, value)
-    # A dot product of d_k unit-variance terms has variance d_k: dividing by its standard
-    # deviation keeps softmax out of the flat region where gradients vanish.
+    check_dropout("scaled_dot_product_attention", dropout_p)
+    # A dot product of d_k terms with variance 1 has variance d_k. Dividing by its standard
+    # deviation keeps softmax out of its flat region, where gradients vanish.
     d_k = query.size(-1)
     scores: Float[Tensor, "*batch query key"] = query @ key.transpose(-2, -1) / math.sqrt(d_k)
     if attn_mask is None:
         weights: Float[Tensor, "*batch query key"] = scores.softmax(-1)
     else:
-        check_mask(OWNER, attn_mask, scores.shape)
         hidden = ~attn_mask
         masked_scores: Float[Tensor, "*batch query key"] = scores.masked_fill(hidden, -math.inf)
-        # A row of nothing but -inf would be 0/0 in softmax, and its NaN would reach every
-        # gradient. Such a row passes softmax as zeros and has its weights cleared after it.
+        # softmax of a row of -inf is 0/0, and the NaN would reach every gradient. Such a row goes
+        # through softmax as zeros, and its weights are set to zero afterwards.
         empty = hidden.all(-1, keepdim=True)
         weights: Float[Tensor, "*batch query key"] = (
             masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
@@ -67,11 +64,3 @@ def scaled_dot_product_attention(
     kept = F.dropout(weights, dropout_p)
     context: Float[Tensor, "*batch query d_v"] = kept @ value
     return context
-
-
-def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
-    three = {"query": query, "key": key, "value": value}
-    check_types(OWNER, **three)
-    check_same(OWNER, "the batch", **{name: one.shape[:-2] for name, one in three.items()})
-    check_same(OWNER, "d_k", query=query.size(-1), key=key.size(-1))
-    check_same(OWNER, "the number of keys", key=key.size(-2), value=value.size(-2))

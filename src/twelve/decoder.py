@@ -1,40 +1,58 @@
-"""Decoder: layers in which target positions look back at themselves and across at the source.
+"""Decoder: target positions attend to earlier target positions and to the source.
 
 Step 11 | notebooks/11_decoder.ipynb | tests/unit/test_decoder.py
 """
 
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_same
-from twelve.encoder import Layer, Stack
-from twelve.multi_head_attention import Cache
+from twelve._checks import check_positive, checked
+from twelve.feed_forward import FeedForward
+from twelve.multi_head_attention import Cache, MultiHeadAttention
+from twelve.normalization import LayerNorm
+from twelve.residual import Residual
 
 
-class DecoderLayer(Layer):
-    """Masked self-attention, cross-attention, feed-forward, each inside a residual connection.
+class DecoderLayer(nn.Module):
+    """Masked self-attention, cross-attention, feed-forward, each with a residual connection.
 
     Args:
         d_model: Features of each position.
-        num_heads: Heads of both attentions.
-        d_ff: Features inside the feed-forward layer; 4 · d_model if not given.
-        d_k: Features of a query and a key in each head; d_model / num_heads if not given.
-        d_v: Features of a value in each head; d_model / num_heads if not given.
-        dropout: Probability used at every dropout of the layer.
+        num_heads: Number of heads of both attentions.
+        d_ff: Hidden features of the feed-forward layer; 4 · d_model by default.
+        d_k: Features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Features of a value in each head; d_model / num_heads by default.
+        dropout: Probability of every dropout in the layer.
         norm_first: Pre-norm if true, post-norm if false.
         activation: "relu" or "gelu".
         bias: Whether the projections of the attentions add a bias.
-        fused: Whether attention and norm call torch's fused kernels.
 
     Raises:
-        ValueError: If one of its parts refuses its sizes.
+        ValueError: If an argument is not valid for one of the parts.
 
     Source:
         Vaswani et al. (2017), section 3.1 and the right half of figure 1.
     """
 
-    has_cross_attention = True
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        d_k: int | None = None, d_v: int | None = None, dropout: float = 0.0,
+        norm_first: bool = True, activation: str = "relu", bias: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.d_model = d_model
+        self.self_attention = MultiHeadAttention(
+            d_model, num_heads, d_k=d_k, d_v=d_v, bias=bias, dropout=dropout
+        )
+        self.cross_attention = MultiHeadAttention(
+            d_model, num_heads, d_k=d_k, d_v=d_v, bias=bias, dropout=dropout
+        )
+        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dropout=dropout)
+        self.self_attention_residual = Residual(d_model, norm_first=norm_first, dropout=dropout)
+        self.cross_attention_residual = Residual(d_model, norm_first=norm_first, dropout=dropout)
+        self.feed_forward_residual = Residual(d_model, norm_first=norm_first, dropout=dropout)
 
+    @checked
     def forward(
         self,
         x: Float[Tensor, "batch tgt d_model"],
@@ -47,46 +65,61 @@ class DecoderLayer(Layer):
         """Apply masked self-attention, cross-attention, then feed-forward.
 
         Args:
-            x: The target sentence so far.
-            memory: The encoder's output. In cross-attention it gives both keys and values.
-            tgt_mask: True where a target position may be looked at.
-            src_mask: True where a source position may be looked at.
-            caches: What keeps the keys and values of both attentions; see MultiHeadAttention.
+            x: The target positions.
+            memory: The encoder's output, from which cross-attention makes keys and values.
+            tgt_mask: True where a target position may be attended to.
+            src_mask: True where a source position may be attended to.
+            caches: KV caches of self-attention and cross-attention; see MultiHeadAttention.
 
         Returns:
-            The same target positions, each with what it gathered.
+            The updated target positions.
+
+        Raises:
+            ValueError: If the shapes disagree.
         """
-        own, across = caches
+        self_cache, cross_cache = caches
         x = self.self_attention_residual(
-            x, lambda query: self.self_attention(query, query, query, tgt_mask, cache=own)
+            x, lambda query: self.self_attention(query, query, query, tgt_mask, cache=self_cache)
         )
         x = self.cross_attention_residual(
-            x, lambda query: self.cross_attention(query, memory, memory, src_mask, cache=across)
+            x,
+            lambda query: self.cross_attention(query, memory, memory, src_mask, cache=cross_cache),
         )
         return self.feed_forward_residual(x, self.feed_forward)
 
 
-class Decoder(Stack):
-    """A stack of decoder layers, and after pre-norm layers one last norm.
+class Decoder(nn.Module):
+    """A stack of decoder layers, with a final norm if they are pre-norm.
 
     Args:
         d_model: Features of each position.
-        num_heads: Heads of each attention.
-        d_ff: Features inside each feed-forward layer; 4 · d_model if not given.
-        num_layers: Layers, each built fresh.
+        num_heads: Number of heads of each attention.
+        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        num_layers: Number of layers, each with its own initial weights.
         norm_first: Pre-norm if true, post-norm if false.
-        fused: Whether attention and norm call torch's fused kernels.
         **layer: Further keywords of DecoderLayer.
 
     Raises:
-        ValueError: If num_layers is below 1, or a layer refuses its sizes.
+        ValueError: If num_layers is below 1, or an argument is not valid for a layer.
 
     Source:
-        Vaswani et al. (2017), section 3.1. The final norm of pre-norm as in Encoder.
+        Vaswani et al. (2017), section 3.1. The final norm as in Encoder.
     """
 
-    kind = DecoderLayer
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int | None = None, *,
+        num_layers: int = 6, norm_first: bool = True, **layer: object,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        check_positive("Decoder", num_layers=num_layers)
+        self.d_model = d_model
+        self.layers = nn.ModuleList(
+            DecoderLayer(d_model, num_heads, d_ff, norm_first=norm_first, **layer)
+            for _ in range(num_layers)
+        )
+        self.norm = LayerNorm(d_model) if norm_first else None
 
+    @checked
     def forward(
         self,
         x: Float[Tensor, "batch tgt d_model"],
@@ -95,23 +128,20 @@ class Decoder(Stack):
         tgt_mask: Bool[Tensor, "#batch #head #tgt #tgt"] | None = None,
         src_mask: Bool[Tensor, "#batch #head #tgt #src"] | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Pass the target sentence through every layer, each with the same memory.
+        """Pass the target sentence through all layers, each with the same memory.
 
         Args:
             x: Embedded target tokens with their positions.
             memory: The encoder's output.
-            tgt_mask: True where a target position may be looked at; causal in training.
-            src_mask: True where a source position may be looked at; the encoder's own mask.
+            tgt_mask: True where a target position may be attended to; causal in training.
+            src_mask: True where a source position may be attended to, as in the encoder.
 
         Returns:
-            One vector for each target position, ready to be compared with the vocabulary.
+            One vector for each target position, from which the logits are computed.
 
         Raises:
-            ValueError: If d_model or the batch of x and memory disagree.
+            ValueError: If the shapes disagree.
         """
-        check_axis("Decoder", "x", x, "d_model", self.d_model, rank=3)
-        check_axis("Decoder", "memory", memory, "d_model", self.d_model, rank=3)
-        check_same("Decoder", "batch", x=x.size(0), memory=memory.size(0))
         for layer in self.layers:
             x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
         return x if self.norm is None else self.norm(x)

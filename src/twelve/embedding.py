@@ -1,4 +1,4 @@
-"""Token embedding: each id is replaced by its row of a table.
+"""Token embedding: replace each id by its row of a table.
 
 Step 02 | notebooks/02_embedding.ipynb | tests/unit/test_embedding.py
 """
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_between, check_ids, check_positive, check_switch, shows
+from twelve._checks import check_between, check_positive, check_switch, checked, shows
 
 
 class TokenEmbedding(nn.Module):
@@ -19,17 +19,17 @@ class TokenEmbedding(nn.Module):
         vectors[batch, seq] = table[ids[batch, seq]]
 
     Args:
-        vocab_size: Rows of the table: how many ids exist.
+        vocab_size: Rows of the table, one for each id.
         d_model: Features of each row.
-        padding_idx: Id whose row starts at zero and is never trained.
+        padding_idx: Id whose row starts at zero and is not trained.
         scale: Whether to multiply the vectors by √d_model.
 
     Raises:
-        ValueError: If a size is below 1, or padding_idx is not an id of the table.
+        ValueError: If a size is below 1, or padding_idx is outside the table.
 
     Source:
-        Vaswani et al. (2017), section 3.4. The paper scales by √d_model; here that is a choice,
-        off unless asked for.
+        Vaswani et al. (2017), section 3.4. The paper scales by √d_model; here scaling is
+        optional and off by default.
     """
 
     def __init__(
@@ -55,29 +55,29 @@ class TokenEmbedding(nn.Module):
             with torch.no_grad():
                 self.weight[self.padding_idx] = 0.0
 
+    @checked
     def forward(self, ids: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_model"]:
         """Look up one row for each id.
 
         Args:
-            ids: Token ids of an integer type, from 0 to vocab_size - 1.
+            ids: Token ids from 0 to vocab_size - 1.
 
         Returns:
-            The row of each id, unchanged or times √d_model.
+            The row of each id, times √d_model if scale is on.
 
         Raises:
-            ValueError: If the ids are of another type or rank, or one lies outside the table. On a
-                CUDA device an id out of range ends in a device-side assert instead.
+            ValueError: If ids are not integers with 2 axes, or an id is outside the table. On CUDA
+                an id outside the table ends in a device-side assert instead.
         """
-        check_ids("TokenEmbedding", ids=ids)
         try:
             vectors: Float[Tensor, "batch seq d_model"] = F.embedding(
                 ids, self.weight, padding_idx=self.padding_idx
             )
         except IndexError:
             smallest, largest = int(ids.min()), int(ids.max())
-            found = smallest if smallest < 0 else largest
-            allowed = f"from 0 to {self.vocab_size - 1} (vocab_size={self.vocab_size})"
-            raise ValueError(f"TokenEmbedding: ids must lie {allowed}, got {found}") from None
+            wrong = smallest if smallest < 0 else largest
+            limit = f"from 0 to {self.vocab_size - 1} (vocab_size={self.vocab_size})"
+            raise ValueError(f"TokenEmbedding: ids must be {limit}, got {wrong}") from None
         if not self.scale:
             return vectors
         scaled: Float[Tensor, "batch seq d_model"] = vectors * math.sqrt(self.d_model)

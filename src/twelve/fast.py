@@ -1,8 +1,174 @@
-"""Fast: swap fused kernels into a model. This placeholder leaves the model as it is."""
+"""The same layers on torch's fused kernels: the same numbers, but no intermediates to trace.
 
-from torch import nn
+`make_fast(model)` swaps them into a model. Parameters and state_dict stay the same.
+"""
+
+import math
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from twelve._checks import check_mask, check_positions
+from twelve.decoder_only import LanguageModel
+from twelve.generation import KeyValueCache
+from twelve.grouped_query_attention import GroupedQueryAttention
+from twelve.multi_head_attention import Cache, MultiHeadAttention
+from twelve.normalization import HALF, LayerNorm, RMSNorm
+from twelve.rotary_positions import RotaryEncoding
+
+CACHE_LINE = 64  # bytes
 
 
 def make_fast(model: nn.Module) -> nn.Module:
-    """Return the model unchanged."""
+    """Replace the layers of a model, in place, by the same layers on fused kernels.
+
+    Also packs all parameters into one contiguous buffer. Subclasses with a forward of their own
+    are left as they are.
+
+    Args:
+        model: Any module that contains layers of this package.
+
+    Returns:
+        The model itself.
+    """
+    for module in model.modules():
+        module.__class__ = _fast_class(type(module))
+    _pack(model)
     return model
+
+
+class FastLayerNorm(LayerNorm):
+    """LayerNorm on torch's kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute LayerNorm.forward."""
+        return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
+
+
+class FastRMSNorm(RMSNorm):
+    """RMSNorm on torch's kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute RMSNorm.forward."""
+        return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
+
+
+class FastRotaryEncoding(RotaryEncoding):
+    """RotaryEncoding with each pair of features as one complex number."""
+
+    def forward(self, heads: Tensor, start: int = 0) -> Tensor:
+        """Compute RotaryEncoding.forward."""
+        if heads.dtype != self.table.dtype or heads.dtype in HALF:
+            return super().forward(heads, start)  # there are no complex numbers of half precision
+        check_positions("RotaryEncoding", start, heads.size(2), self.max_len)
+        sin, cos = self.table[start : start + heads.size(2)].unflatten(-1, (-1, 2)).unbind(-1)
+        rotated = torch.complex(heads[..., 0::2], heads[..., 1::2]) * torch.complex(cos, sin)
+        return torch.view_as_real(rotated).flatten(-2)
+
+
+class FastMultiHeadAttention(MultiHeadAttention):
+    """MultiHeadAttention on torch's fused attention kernel."""
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *,
+        cache: Cache | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Compute MultiHeadAttention.forward."""
+        query_heads, key_heads = self._split(self.w_q(query)), self._split(self.w_k(key))
+        value_heads = self._split(self.w_v(value))
+        if cache is not None:
+            key_heads, value_heads = cache(key_heads, value_heads)
+        if mask is not None:
+            check_mask("MultiHeadAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
+        dropout_p = self.dropout if self.training else 0.0
+        context = F.scaled_dot_product_attention(
+            query_heads, key_heads, value_heads, mask, dropout_p
+        )
+        return self.w_o(context.transpose(1, 2).flatten(2))
+
+    def _split(self, projected: Tensor) -> Tensor:
+        # In the smallest models einops takes longer than the attention.
+        return projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+class FastGroupedQueryAttention(GroupedQueryAttention):
+    """GroupedQueryAttention on torch's fused attention kernel, which repeats no heads."""
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, *, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """Compute GroupedQueryAttention.forward."""
+        query_heads, key_heads = self._split(self.w_q(x)), self._split(self.w_k(x))
+        value_heads = self._split(self.w_v(x))
+        if self.rotary is not None:
+            start = 0 if cache is None else cache.length
+            query_heads, key_heads = self.rotary(query_heads, start), self.rotary(key_heads, start)
+        if cache is not None:
+            key_heads, value_heads = cache(key_heads, value_heads)
+        # The kernel skips the blocks of a causal mask instead of masking them.
+        is_causal = getattr(mask, "is_causal", False)
+        if mask is not None and not is_causal:
+            check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
+        context = F.scaled_dot_product_attention(
+            query_heads, key_heads, value_heads,
+            attn_mask=None if is_causal else mask, is_causal=is_causal,
+            dropout_p=self.dropout if self.training else 0.0, enable_gqa=True,
+        )  # fmt: skip
+        return self.w_o(context.transpose(1, 2).flatten(2))
+
+
+class FastLanguageModel(LanguageModel):
+    """LanguageModel that can compute the logits at the last position only."""
+
+    def last_logits(
+        self, ids: Tensor, *, caches: list[KeyValueCache] | None = None,
+        key_mask: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Return LanguageModel.forward(...)[:, -1:] without the logits before it."""
+        return self.compute_logits(self.run_layers(ids, caches, key_mask)[:, -1:])
+
+    def make_mask(self, ids: Tensor, start: int, key_mask: Tensor | None) -> Tensor | None:
+        """Mark a mask that is causal and nothing else."""
+        mask = super().make_mask(ids, start, key_mask)
+        if mask is not None and key_mask is None and start == 0:
+            mask.is_causal = True
+        return mask
+
+
+FAST = (
+    FastLayerNorm, FastRMSNorm, FastRotaryEncoding, FastMultiHeadAttention,
+    FastGroupedQueryAttention, FastLanguageModel,
+)  # fmt: skip
+
+
+@cache
+def _fast_class(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return the fast version of a class, or the class itself if it has none."""
+    for fast in FAST:
+        plain = fast.__base__
+        if kind is plain:
+            return fast
+        if issubclass(kind, plain) and kind.forward is plain.forward:
+            return type(f"Fast{kind.__name__}", (fast, kind), {})
+    return kind
+
+
+def _pack(model: nn.Module) -> None:
+    """Move all parameters into one contiguous buffer, aligned to cache lines.
+
+    Every step of generation reads all weights, and page lookups take time. Linux backs a large
+    NumPy buffer with large pages.
+    """
+    parameters = [p for p in model.parameters() if p.device.type == "cpu"]
+    if not parameters:
+        return
+    import numpy  # only here: the layers need no NumPy
+
+    sizes = [math.ceil(p.nbytes / CACHE_LINE) * CACHE_LINE for p in parameters]
+    buffer = torch.from_numpy(numpy.empty(sum(sizes) + CACHE_LINE, dtype=numpy.uint8))
+    buffer = buffer[-buffer.data_ptr() % CACHE_LINE :][: sum(sizes)]
+    for parameter, part in zip(parameters, buffer.split(sizes), strict=True):
+        packed = part[: parameter.nbytes].view(parameter.dtype).view(parameter.shape)
+        parameter.data = packed.copy_(parameter.data)

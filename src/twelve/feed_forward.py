@@ -1,4 +1,4 @@
-"""Feed-forward layer: linear, activation, linear, at each position alone.
+"""Feed-forward layer: linear, activation, linear, at each position separately.
 
 Step 09 | notebooks/09_feed_forward.ipynb | tests/unit/test_feed_forward.py
 """
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_dropout, check_positive, shows
+from twelve._checks import check_dropout, check_positive, checked, shows
 from twelve.linear import Linear
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
@@ -19,14 +19,14 @@ class FeedForward(nn.Module):
         FFN(x) = activation(x W_up + b_up) W_down + b_down
 
     Args:
-        d_model: Features that come in and go out.
-        d_ff: Features between the two layers; 4 · d_model if not given.
+        d_model: Features of each input and output vector.
+        d_ff: Features of the hidden layer; 4 · d_model by default.
         activation: "relu", or "gelu" in its exact form x · Φ(x).
-        dropout: Probability of dropping an activated feature.
-        bias: Whether the two layers add a bias.
+        dropout: Dropout probability after the activation.
+        bias: Whether the two linear layers add a bias.
 
     Raises:
-        ValueError: If a size is below 1, dropout lies outside [0, 1), or the activation is
+        ValueError: If a size is below 1, dropout is outside [0, 1), or the activation is
             unknown.
 
     Source:
@@ -51,19 +51,19 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.down = Linear(d_ff, d_model, bias=bias)
 
+    @checked
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Transform every vector by the same two layers, without a look at its neighbours.
+        """Apply the same two layers to every vector separately.
 
         Args:
-            x: Vectors of d_model features, under any number of leading axes.
+            x: Vectors of d_model features, with any number of leading axes.
 
         Returns:
-            One vector for each that came in.
+            One output vector for each input vector.
 
         Raises:
             ValueError: If the last axis is not d_model.
         """
-        check_axis("FeedForward", "x", x, "d_model", self.d_model)
         pre_activation: Float[Tensor, "*batch d_ff"] = self.up(x)
         activated: Float[Tensor, "*batch d_ff"] = ACTIVATIONS[self.activation](pre_activation)
         output: Float[Tensor, "*batch d_model"] = self.down(self.dropout(activated))
@@ -73,20 +73,20 @@ class FeedForward(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """Expand each vector twice, let one half gate the other, and bring it back.
+    """Gated feed-forward layer: two projections, one of which gates the other.
 
         SwiGLU(x) = (SiLU(x W_gate) ⊙ x W_up) W_down
 
     Args:
-        d_model: Features that come in and go out.
-        d_ff: Features between. Three matrices instead of two: d_ff = 8/3 · d_model costs what
-            4 · d_model costs in FeedForward.
+        d_model: Features of each input and output vector.
+        d_ff: Features of the hidden layer. With three matrices, d_ff = 8/3 · d_model has as many
+            parameters as FeedForward with 4 · d_model.
 
     Raises:
         ValueError: If a size is below 1.
 
     Source:
-        Shazeer (2020), equation 6, without biases. The names are those of LLaMA's code.
+        Shazeer (2020), equation 6, without biases. Parameter names as in LLaMA's code.
     """
 
     def __init__(self, d_model: int, d_ff: int) -> None:
@@ -97,19 +97,19 @@ class SwiGLU(nn.Module):
         self.up = Linear(d_model, d_ff, bias=False)
         self.down = Linear(d_ff, d_model, bias=False)
 
+    @checked
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Transform every vector by the same three layers, without a look at its neighbours.
+        """Apply the same three layers to every vector separately.
 
         Args:
-            x: Vectors of d_model features, under any number of leading axes.
+            x: Vectors of d_model features, with any number of leading axes.
 
         Returns:
-            One vector for each that came in.
+            One output vector for each input vector.
 
         Raises:
             ValueError: If the last axis is not d_model.
         """
-        check_axis("SwiGLU", "x", x, "d_model", self.d_model)
         gate: Float[Tensor, "*batch d_ff"] = F.silu(self.gate(x))
         expanded: Float[Tensor, "*batch d_ff"] = self.up(x)
         gated: Float[Tensor, "*batch d_ff"] = gate * expanded

@@ -1,50 +1,53 @@
-"""Generation: the model writes a sentence, one token after the other.
+"""Generation: write a sentence token by token.
 
 Step 14 | notebooks/14_generation.ipynb | tests/unit/test_generation.py
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from twelve._checks import (
     check_above_zero,
     check_between,
-    check_ids,
+    check_equal,
     check_mask,
     check_positive,
-    check_same,
+    checked,
 )
 from twelve.masks import causal_mask
-from twelve.multi_head_attention import MultiHeadAttention
-from twelve.transformer import Transformer
+
+SourceMask = Bool[Tensor, "#batch #head #query #src"]
 
 
 class KeyValueCache:
-    """Keep the keys and values of one attention, in memory that is set aside once.
+    """KV cache of one attention, with memory for max_len positions allocated at once.
 
-    Call it with the heads of the new positions: it stores them behind the earlier ones and gives
-    back all of them. `MultiHeadAttention.forward` takes it as `cache`.
+    Call it with the key and value heads of new positions: it appends them and returns those of all
+    positions so far. `MultiHeadAttention.forward` takes it as `cache`.
 
     Args:
-        attention: The attention whose sizes, precision and device it takes.
-        batch: Sentences that are written at once.
-        max_len: Positions there is room for.
+        attention: A MultiHeadAttention or GroupedQueryAttention, whose sizes, dtype and device
+            the cache has.
+        batch: Number of sentences that are written together.
+        max_len: Maximum number of positions.
 
     Raises:
         ValueError: If a size is below 1.
     """
 
-    def __init__(self, attention: MultiHeadAttention, batch: int, max_len: int) -> None:
+    def __init__(self, attention: nn.Module, batch: int, max_len: int) -> None:
         check_positive("KeyValueCache", batch=batch, max_len=max_len)
-        # As many heads as there are keys: where heads share them, fewer than ask.
-        room = (batch, attention.w_k.d_out // attention.d_k, max_len)
-        self.keys = attention.w_k.weight.new_zeros(*room, attention.d_k)
-        self.values = attention.w_v.weight.new_zeros(*room, attention.d_v)
+        # With grouped queries, w_k makes fewer heads than w_q.
+        num_kv_heads = attention.w_k.d_out // attention.d_k
+        d_v = attention.w_v.d_out // num_kv_heads
+        self.keys = attention.w_k.weight.new_zeros(batch, num_kv_heads, max_len, attention.d_k)
+        self.values = attention.w_v.weight.new_zeros(batch, num_kv_heads, max_len, d_v)
         self.length = 0
 
     def __call__(
@@ -52,23 +55,23 @@ class KeyValueCache:
         key_heads: Float[Tensor, "batch head new d_k"],
         value_heads: Float[Tensor, "batch head new d_v"],
     ) -> tuple[Float[Tensor, "batch head key d_k"], Float[Tensor, "batch head key d_v"]]:
-        """Add the new positions and give back all so far.
+        """Append the new positions and return all positions so far.
 
         Args:
-            key_heads: Keys of the new positions; none of them is also an answer.
-            value_heads: Values of the same positions.
+            key_heads: Keys of the new positions.
+            value_heads: Values of the new positions.
 
         Returns:
-            Keys and values of every position so far, as views of the cache.
+            Keys and values of all positions so far, as views of the cache.
 
         Raises:
-            ValueError: If there is no room left, or keys or values are of other sizes than the
-                cache: one sentence would be written into all.
+            ValueError: If the cache is full, or keys or values differ from it in shape: copying
+                would broadcast one sentence to all.
         """
         start, stop = self.length, self.length + key_heads.size(2)
         keys, values = self.keys[:, :, start:stop], self.values[:, :, start:stop]
-        check_same("KeyValueCache", "the shape", key_heads=key_heads.shape, room=keys.shape)
-        check_same("KeyValueCache", "the shape", value_heads=value_heads.shape, room=values.shape)
+        check_equal("KeyValueCache", "shapes", key_heads=key_heads.shape, room=keys.shape)
+        check_equal("KeyValueCache", "shapes", value_heads=value_heads.shape, room=values.shape)
         keys.copy_(key_heads)
         values.copy_(value_heads)
         self.length = stop
@@ -76,24 +79,23 @@ class KeyValueCache:
 
 
 class CachedDecoder:
-    """Decode the target a few positions at a time and compute no key or value twice.
+    """Decode a target a few positions at a time, with a KV cache for every attention.
 
-    Each step gives the logits that one pass over the whole target gives at the same positions.
+    Each step returns the logits that one pass over the whole target gives at the same positions.
 
     Args:
         model: The Transformer, in eval mode.
         memory: The encoder's output.
-        max_len: Longest target.
-        src_mask: True where a source position may be looked at.
+        max_len: Maximum number of target positions.
+        src_mask: True where a source position may be attended to.
 
     Raises:
-        ValueError: If the model is in training mode, or max_len is below 1 or above its table of
-            positions.
+        ValueError: If the model is in training mode, or max_len is below 1 or above the model's.
     """
 
     def __init__(
-        self, model: Transformer, memory: Float[Tensor, "batch src d_model"], *,
-        max_len: int, src_mask: Tensor | None = None,
+        self, model: nn.Module, memory: Float[Tensor, "batch src d_model"], *,
+        max_len: int, src_mask: SourceMask | None = None,
     ) -> None:  # fmt: skip
         _check_model("CachedDecoder", model, max_len, least=1)
         self.model = model
@@ -102,38 +104,40 @@ class CachedDecoder:
         self.length = 0
         batch, src, _ = memory.shape
         layers = model.decoder.layers
-        self.self_caches = [KeyValueCache(one.self_attention, batch, max_len) for one in layers]
-        self.cross_caches = [KeyValueCache(one.cross_attention, batch, src) for one in layers]
+        self.self_caches = [KeyValueCache(layer.self_attention, batch, max_len) for layer in layers]
+        self.cross_caches = [KeyValueCache(layer.cross_attention, batch, src) for layer in layers]
 
+    @checked
     def step(self, tgt: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab"]:
-        """Score every word as the one that follows each new position.
+        """Compute the logits of the next word at each new position.
 
         Args:
-            tgt: The ids of the new positions, which follow those of earlier steps.
+            tgt: Ids of the new positions, which continue those of earlier steps.
 
         Returns:
             Their logits.
 
         Raises:
-            ValueError: If no position is given, or more than max_len come together. Nothing is kept
-                of a step that was refused or interrupted.
+            ValueError: If there is no new position, or the target is longer than max_len. A step
+                that fails or is interrupted changes nothing and can be repeated.
         """
-        check_ids("CachedDecoder", tgt=tgt)
         new = tgt.size(1)
         check_positive("CachedDecoder", new=new)
-        # A new position knows its place: the rows of the table start where the last step ended.
+        # The first new position has the index at which the last step ended.
         rows = self.model.positional_encoding.table[self.length : self.length + new]
         x: Float[Tensor, "batch new d_model"] = self.model.tgt_embedding(tgt) + rows
-        # A single new position is the last one, and the last one may look at everything.
+        # A single new position is the last one and may attend to all: it needs no causal mask.
         mask = causal_mask(new, self.length + new, device=tgt.device) if new > 1 else None
-        # Only the first step has memory to add; later ones find all of it in the cache.
+        # Only the first step appends memory; later steps find it in the cross-attention caches.
         memory = self.memory if self.length == 0 else self.memory[:, :0]
 
         layers = zip(self.model.decoder.layers, self.self_caches, self.cross_caches, strict=True)
-        for layer, own, across in layers:
-            # What a step that was refused or interrupted has left behind is forgotten.
-            own.length, across.length = self.length, across.length if self.length else 0
-            x = layer(x, memory, tgt_mask=mask, src_mask=self.src_mask, caches=(own, across))
+        for layer, self_cache, cross_cache in layers:
+            # Discard what a failed or interrupted step has appended.
+            self_cache.length = self.length
+            cross_cache.length = cross_cache.length if self.length else 0
+            caches = (self_cache, cross_cache)
+            x = layer(x, memory, tgt_mask=mask, src_mask=self.src_mask, caches=caches)
         norm = self.model.decoder.norm
         decoder_output: Float[Tensor, "batch new d_model"] = x if norm is None else norm(x)
         logits: Float[Tensor, "batch new vocab"] = self.model.output_projection(decoder_output)
@@ -142,73 +146,74 @@ class CachedDecoder:
 
 
 @torch.no_grad()
+@checked
 def greedy_decode(
     model: nn.Module, src: Int[Tensor, "batch src"], *, start_id: int | None = None,
-    end_id: int | None = None, max_len: int, pad_id: int = 0, src_mask: Tensor | None = None,
+    end_id: int | None = None, max_len: int, pad_id: int = 0, src_mask: SourceMask | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
-    """Write each sentence by taking, again and again, the word with the highest score.
+    """Write each sentence by repeatedly appending the word with the highest logit.
 
     Args:
-        model: The Transformer, or a model without a source, in eval mode.
-        src: Source token ids. A model without a source reads them as the prompt, the beginning of
-            the sentence that it goes on writing.
-        start_id: The id that every sentence starts with, where there is no prompt.
-        end_id: The id after which a sentence has ended; none ends early if not given.
-        max_len: Longest sentence, the start or the prompt counted.
-        pad_id: Fills up the sentences that end before the longest one.
-        src_mask: True where a position of src may be looked at; usually `padding_mask(src)`.
-            Prompts are padded on the left: what is written follows their last word.
+        model: A Transformer or a decoder-only model such as LanguageModel, in eval mode.
+        src: Source token ids. For a decoder-only model they are the prompt, which it continues.
+        start_id: Id of the start token; only for a Transformer.
+        end_id: Id that ends a sentence; without it all sentences have max_len tokens.
+        max_len: Maximum number of tokens, including the start token or the prompt.
+        pad_id: Fills up sentences that end before the longest one.
+        src_mask: True where a position of src may be attended to; usually `padding_mask(src)`.
+            Prompts are padded on the left, because the new tokens follow their last token.
 
     Returns:
-        The ids, start or prompt included, up to the last end or max_len.
+        The ids, including the start token or the prompt, up to the last end or max_len.
 
     Raises:
-        ValueError: If src is empty, an id lies outside the vocabulary, max_len leaves no room or
-            is above the model's table of positions, the model is in training mode, a start is
-            missing or given beside a prompt, or a prompt ends in padding.
-        FloatingPointError: If the model gives NaN.
+        ValueError: If src is empty, an id is outside the vocabulary, max_len leaves no room for a
+            token or is above the model's, the model is in training mode, a Transformer gets no
+            start_id, a decoder-only model gets one, or a prompt ends in padding.
+        FloatingPointError: If the logits contain NaN.
 
     Source:
-        Vaswani et al. (2017), section 3: "auto-regressive"; the paper writes by beam search.
+        Vaswani et al. (2017), section 3: "auto-regressive"; the paper decodes by beam search.
     """
     ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
-    return _write("greedy_decode", model, src, lambda row: row.argmax(-1), max_len, src_mask, **ids)
+    choose = partial(torch.argmax, dim=-1)
+    return _generate("greedy_decode", model, src, choose, max_len, src_mask, **ids)
 
 
 @torch.no_grad()
+@checked
 def sample(
     model: nn.Module, src: Int[Tensor, "batch src"], *, start_id: int | None = None,
     seed: int, end_id: int | None = None, max_len: int, pad_id: int = 0,
-    src_mask: Tensor | None = None, temperature: float = 1.0, top_k: int | None = None,
+    src_mask: SourceMask | None = None, temperature: float = 1.0, top_k: int | None = None,
     top_p: float | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
-    """Write each sentence by drawing every word with the probability that the model gives it.
+    """Write each sentence by repeatedly drawing a word from the model's probabilities.
 
     Args:
-        model: The Transformer, or a model without a source, in eval mode.
+        model: A Transformer or a decoder-only model such as LanguageModel, in eval mode.
         src: Source token ids, or the prompt; see `greedy_decode`.
-        start_id: The id that every sentence starts with, where there is no prompt.
+        start_id: Id of the start token; only for a Transformer.
         seed: The same seed draws the same sentences, on every device.
-        end_id: The id after which a sentence has ended; none ends early if not given.
-        max_len: Longest sentence, the start or the prompt counted.
-        pad_id: Fills up the sentences that end before the longest one.
-        src_mask: True where a position of src may be looked at; usually `padding_mask(src)`.
-        temperature: Divides the logits: below 1 the likely words win more often, above 1 less.
-        top_k: How many words may be drawn; all if not given.
-        top_p: What the likeliest words must sum to; those after them are not drawn.
+        end_id: Id that ends a sentence; without it all sentences have max_len tokens.
+        max_len: Maximum number of tokens, including the start token or the prompt.
+        pad_id: Fills up sentences that end before the longest one.
+        src_mask: True where a position of src may be attended to; usually `padding_mask(src)`.
+        temperature: Divides the logits: below 1, likely words become more likely.
+        top_k: Number of words that can be drawn; all by default.
+        top_p: Draw only from the most likely words whose probabilities sum to top_p.
 
     Returns:
-        The ids, start or prompt included, up to the last end or max_len.
+        The ids, including the start token or the prompt, up to the last end or max_len.
 
     Raises:
-        FloatingPointError: If the model gives NaN.
-        ValueError: As in `greedy_decode`, or if the temperature is not above 0, top_k is not
-            between 1 and the size of the vocabulary, or top_p not above 0 and at most 1.
+        FloatingPointError: If the logits contain NaN.
+        ValueError: As in `greedy_decode`, or if temperature is not above 0, top_k is not between 1
+            and the size of the vocabulary, or top_p is not above 0 and at most 1.
     """
     check_above_zero("sample", temperature=temperature)
     if top_k is not None:
-        words = _sizes(model)[1]
-        check_between("sample", 1, words, "the words there are", top_k=top_k)
+        check_between("sample", 1, model.vocab_size, "vocab_size", top_k=top_k)
     if top_p is not None and not 0.0 < top_p <= 1.0:
         raise ValueError(f"sample: top_p must be above 0 and at most 1, got {top_p!r}")
     limits = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -216,27 +221,26 @@ def sample(
 
     def draw(logits: Tensor) -> Tensor:
         probabilities = next_token_probabilities(logits, **limits)
-        # On the CPU, where one seed gives one sequence of draws whatever the device. From NaN
-        # nothing can be drawn; what is drawn instead is thrown away at the end.
+        # Draw on the CPU, where a seed gives the same numbers whatever the device of the model.
+        # NaN cannot be drawn from; `_generate` raises an error for it at the end.
         drawn = torch.multinomial(probabilities.cpu().nan_to_num(1.0), 1, generator=generator)
         return drawn.squeeze(-1).to(logits.device)
 
     ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
-    return _write("sample", model, src, draw, max_len, src_mask, **ids)
+    return _generate("sample", model, src, draw, max_len, src_mask, **ids)
 
 
 def next_token_probabilities(
     logits: Float[Tensor, "*batch vocab"], *, temperature: float = 1.0, top_k: int | None = None,
     top_p: float | None = None,
 ) -> Float[Tensor, "*batch vocab"]:  # fmt: skip
-    """Turn scores into the probabilities that `sample` draws from.
+    """Compute the probabilities that `sample` draws from.
 
     Args:
-        logits: Scores of every word.
+        logits: One score for each word.
         temperature: Divides the logits.
-        top_k: How many words keep a probability; all if not given.
-        top_p: What the probabilities of the words that keep theirs sum to, at least: as few of the
-            likeliest as reach it.
+        top_k: Number of words that keep a probability; all by default.
+        top_p: Keep the fewest most likely words whose probabilities sum to at least top_p.
 
     Returns:
         Probabilities that sum to 1; zero for the words that are left out.
@@ -250,37 +254,40 @@ def next_token_probabilities(
         scaled = torch.full_like(scaled, -math.inf).scatter(-1, best.indices, best.values)
     if top_p is not None:
         best = scaled.softmax(-1).sort(dim=-1, descending=True)
-        # A word stays while those before it fall short of top_p: the first one always does.
+        # Keep a token while the probability mass before it is below top_p; the top token stays.
         enough = best.values.cumsum(-1) - best.values >= top_p
         scaled = scaled.masked_fill(enough.scatter(-1, best.indices, enough), -math.inf)
     probabilities: Float[Tensor, "*batch vocab"] = scaled.softmax(-1)
     return probabilities
 
 
-def _write(
-    owner: str, model: nn.Module, src: Tensor, choose: Callable[[Tensor], Tensor], max_len: int,
+def _generate(
+    where: str, model: nn.Module, src: Tensor, choose: Callable[[Tensor], Tensor], max_len: int,
     src_mask: Tensor | None, *, start_id: int | None, end_id: int | None, pad_id: int,
 ) -> Tensor:  # fmt: skip
-    """Write word after word, as `choose` takes each from the logits of the one before."""
-    check_ids(owner, src=src)
-    check_positive(owner, batch=src.size(0), src_len=src.size(1))
-    has_source = isinstance(model, Transformer)
-    if start_id is not None and not has_source:
-        raise ValueError(f"{owner}: a prompt is the start already, got start_id={start_id!r}")
-    ids = ({"start_id": start_id} if has_source else {}) | {"pad_id": pad_id}
-    ids |= {} if end_id is None else {"end_id": end_id}
-    check_between(owner, 0, _sizes(model)[1] - 1, "the target vocabulary", **ids)
-    start = torch.full_like(src[:, :1], start_id) if has_source else src
-    written = start.size(1)
-    _check_model(owner, model, max_len, least=written + 1)  # the start, and a word after it
+    """Append tokens, each chosen from the logits at the last position."""
+    check_positive(where, batch=src.size(0), src_len=src.size(1))
+    has_encoder = hasattr(model, "encode")
+    if start_id is not None and not has_encoder:
+        raise ValueError(f"{where}: start_id must be None for a decoder-only model, got {start_id}")
+    ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
+    if not has_encoder:
+        del ids["start_id"]
+    if end_id is None:
+        del ids["end_id"]
+    check_between(where, 0, model.vocab_size - 1, "the vocabulary", **ids)
+    start = torch.full_like(src[:, :1], start_id) if has_encoder else src
+    first = start.size(1)
+    _check_model(where, model, max_len, least=first + 1)
 
-    read = (_read_source if has_source else _read_prompt)(model, src, max_len, src_mask)
-    tgt = torch.cat([start, start.new_full((len(src), max_len - written), pad_id)], dim=1)
+    prepare = _encode_source if has_encoder else _prepare_prompt
+    next_logits = prepare(model, src, max_len, src_mask)
+    tgt = torch.cat([start, start.new_full((len(src), max_len - first), pad_id)], dim=1)
     ended = torch.zeros_like(tgt[:, 0], dtype=torch.bool)
     nan, new = ended.any(), start
-    for position in range(written, max_len):
+    for position in range(first, max_len):
         with torch.inference_mode():
-            logits = read(new)[:, -1]
+            logits = next_logits(new)[:, -1]
         nan = nan | logits.isnan().any()
         tgt[:, position] = choose(logits).masked_fill(ended, pad_id)
         new = tgt[:, position : position + 1]
@@ -288,53 +295,51 @@ def _write(
             ended |= tgt[:, position] == end_id
             if ended.all():
                 break
-    # Looked at once, at the end: a look at each step would make a GPU wait.
+    # Check once at the end; checking every step would synchronize the GPU.
     if nan:
-        raise FloatingPointError(f"{owner}: the model gives NaN, from which no word can be chosen")
+        raise FloatingPointError(f"{where}: the logits of the model contain NaN")
     return tgt[:, : position + 1]
 
 
-def _read_source(
-    model: Transformer, src: Tensor, max_len: int, src_mask: Tensor | None
+def _encode_source(
+    model: nn.Module, src: Tensor, max_len: int, src_mask: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
-    """Encode the source, and give what scores the words after new ones."""
+    """Encode the source and return a function from new ids to their logits."""
     memory = model.encode(src, src_mask=src_mask)
     return CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask).step
 
 
-def _read_prompt(
+def _prepare_prompt(
     model: nn.Module, prompt: Tensor, max_len: int, mask: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
-    """Make caches, and give what scores the words after new ones: the prompt, then each word."""
+    """Allocate KV caches and return a function from new ids to their logits."""
     (batch, length), caches = prompt.shape, model.new_caches(len(prompt), max_len)
     if mask is not None:
-        check_mask("LanguageModel", mask, (batch, 1, 1, length), four_axes=True)
-        ends = mask[:, 0, 0, -1]
-        if not ends.all():
-            rows = (~ends).nonzero().flatten().tolist()
-            found = f"src_mask hides the last position of prompts {rows}"
-            raise ValueError(f"LanguageModel: {found}, which no word follows: pad on the left")
-        # Every word that will be written may be looked at.
+        check_mask("LanguageModel", mask, (batch, 1, 1, length), "src_mask")
+        real = mask[:, 0, 0, -1]
+        if not real.all():
+            rows = (~real).nonzero().flatten().tolist()
+            raise ValueError(
+                f"LanguageModel: src_mask must be True at the last position, got False in prompts "
+                f"{rows}; pad prompts on the left"
+            )
+        # All new tokens may be attended to.
         mask = F.pad(mask.expand(-1, -1, -1, length), (0, max_len - length), value=True)
+    # A model from make_fast can compute the logits at the last position only.
+    compute = getattr(model, "last_logits", model)
 
-    def read(new: Tensor) -> Tensor:
-        so_far = caches[0].length + new.size(1)
-        key_mask = None if mask is None else mask[..., :so_far]
-        return model(new, caches=caches, key_mask=key_mask, last=True)
+    def next_logits(new: Tensor) -> Tensor:
+        stop = caches[0].length + new.size(1)
+        key_mask = None if mask is None else mask[..., :stop]
+        return compute(new, caches=caches, key_mask=key_mask)
 
-    return read
-
-
-def _sizes(model: nn.Module) -> tuple[int, int]:
-    """Give the longest text and the number of words."""
-    if isinstance(model, Transformer):
-        return model.positional_encoding.max_len, model.output_projection.d_out
-    return model.rotary.max_len, model.embedding.vocab_size
+    return next_logits
 
 
-def _check_model(owner: str, model: nn.Module, max_len: int, *, least: int) -> None:
-    rows, _ = _sizes(model)
-    check_between(owner, least, rows, "the model's table of positions", max_len=max_len)
+def _check_model(where: str, model: nn.Module, max_len: int, *, least: int) -> None:
+    check_between(where, least, model.max_len, "max_len of the model", max_len=max_len)
     if model.training:
-        problem = "the model is in training mode, where dropout would change what it writes"
-        raise ValueError(f"{owner}: {problem}; call model.eval() first")
+        raise ValueError(
+            f"{where}: the model must be in eval mode, because dropout would change its output; "
+            f"call model.eval() first"
+        )

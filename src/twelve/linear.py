@@ -1,4 +1,4 @@
-"""Linear layer: every feature vector is multiplied by one matrix.
+"""Linear layer: multiply every feature vector by one matrix.
 
 Step 01 | notebooks/01_linear.ipynb | tests/unit/test_linear.py
 """
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_axis, check_positive, check_switch, check_types
+from twelve._checks import check_positive, check_switch, checked
 
 
 class Linear(nn.Module):
@@ -17,17 +17,17 @@ class Linear(nn.Module):
         y = x Wᵀ + b
 
     Args:
-        d_in: Features that come in.
-        d_out: Features that go out.
+        d_in: Features of each input vector.
+        d_out: Features of each output vector.
         bias: Whether to add b.
 
     Raises:
-        ValueError: If a size is below 1, or bias is no bool.
+        ValueError: If a size is below 1, or bias is not a bool.
 
     Source:
-        Layout and meaning of torch.nn.Linear: the weight is stored as (d_out, d_in), so that one
-        row holds what one output feature looks for. On paper the same layer is x W with W of
-        (d_in, d_out). Weights start from Glorot and Bengio (2010), biases from zero.
+        Weight layout of torch.nn.Linear: (d_out, d_in), so that one row computes one output
+        feature. Papers write the same layer as x W with W of (d_in, d_out). Initialization:
+        Glorot and Bengio (2010), with zero biases.
     """
 
     def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
@@ -46,21 +46,19 @@ class Linear(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    @checked
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Multiply every vector on the last axis by the same matrix.
 
         Args:
-            x: Vectors of d_in features, under any number of leading axes.
+            x: Vectors of d_in features, with any number of leading axes.
 
         Returns:
-            One vector of d_out features for each that came in.
+            One vector of d_out features for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_in, or x has another type than the weight.
+            ValueError: If the last axis is not d_in, or x and the weight differ in dtype.
         """
-        check_axis("Linear", "x", x, "d_in", self.d_in)
-        if x.dtype != self.weight.dtype:
-            check_types("Linear", x=x, weight=self.weight)
         return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:

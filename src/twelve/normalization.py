@@ -1,44 +1,25 @@
-"""Normalisation: every vector is brought to one scale, by its own numbers alone.
+"""Normalization: bring every vector to the same scale, using only its own entries.
 
 Step 07 | notebooks/07_normalization.ipynb | tests/unit/test_normalization.py
 """
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_above_zero, check_axis, check_positive, shows
+from twelve._checks import check_above_zero, check_positive, checked, shows
 
-# In half precision squares overflow or lose digits: the kernels of torch compute in float32 there.
 HALF = (torch.float16, torch.bfloat16)
 
 
-class Norm(nn.Module):
-    """What the two norms share: their sizes, and the learned scale."""
-
-    def __init__(self, d_model: int, *, eps: float = 1e-5, fused: bool = False) -> None:
-        super().__init__()
-        check_positive(type(self).__name__, d_model=d_model)
-        check_above_zero(type(self).__name__, eps=eps)
-        self.d_model = d_model
-        self.eps = eps
-        self.fused = fused
-        self.weight = nn.Parameter(torch.ones(d_model))
-
-    extra_repr = shows("d_model", "eps", "fused")
-
-
-class LayerNorm(Norm):
-    """Give each vector mean 0 and variance 1, then a learned scale and shift.
+class LayerNorm(nn.Module):
+    """Give each vector mean 0 and variance 1, then apply a learned scale and shift.
 
         y = (x - mean) / √(variance + eps) · weight + bias
 
     Args:
         d_model: Features of each vector.
-        eps: Added to the variance under the root, so that a constant vector does not divide by
-            zero.
-        fused: Whether to call torch's fused kernel: the same numbers, no intermediate to look at.
+        eps: Added to the variance, so that a constant vector does not divide by zero.
 
     Raises:
         ValueError: If d_model is below 1 or eps is not above 0.
@@ -48,66 +29,83 @@ class LayerNorm(Norm):
         not by d_model - 1), as in torch.nn.LayerNorm.
     """
 
-    def __init__(self, d_model: int, *, eps: float = 1e-5, fused: bool = False) -> None:
-        super().__init__(d_model, eps=eps, fused=fused)
+    def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        check_positive("LayerNorm", d_model=d_model)
+        check_above_zero("LayerNorm", eps=eps)
+        self.d_model = d_model
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))
 
+    @checked
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Normalise each vector on the last axis.
+        """Normalize each vector on the last axis.
 
         Args:
-            x: Vectors of d_model features, under any number of leading axes.
+            x: Vectors of d_model features, with any number of leading axes.
 
         Returns:
-            Vectors of mean `bias` and standard deviation `weight` while those are single numbers.
+            Vectors with mean 0 and variance 1, times weight, plus bias.
 
         Raises:
             ValueError: If the last axis is not d_model.
         """
-        check_axis("LayerNorm", "x", x, "d_model", self.d_model)
-        if self.fused or x.dtype in HALF:
-            return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
+        if x.dtype in HALF:
+            # The squares would overflow: compute in float32, as torch's kernel does.
+            return self.forward(x.float()).to(x.dtype)
         mean: Float[Tensor, "*batch 1"] = x.mean(-1, keepdim=True)
         variance: Float[Tensor, "*batch 1"] = (x - mean).square().mean(-1, keepdim=True)
         normalized: Float[Tensor, "*batch d_model"] = (x - mean) / torch.sqrt(variance + self.eps)
         output: Float[Tensor, "*batch d_model"] = normalized * self.weight + self.bias
         return output
 
+    extra_repr = shows("d_model", "eps")
 
-class RMSNorm(Norm):
-    """Divide each vector by its root mean square, then a learned scale.
+
+class RMSNorm(nn.Module):
+    """Divide each vector by its root mean square, then apply a learned scale.
 
         y = x / √(mean(x²) + eps) · weight
 
     Args:
         d_model: Features of each vector.
-        eps: Added to the mean square under the root.
-        fused: Whether to call torch's fused kernel.
+        eps: Added to the mean square, so that a zero vector does not divide by zero.
 
     Raises:
         ValueError: If d_model is below 1 or eps is not above 0.
 
     Source:
-        Zhang and Sennrich (2019), equation 4. The paper has no eps; it stands under the root as
-        in torch.nn.RMSNorm and LLaMA.
+        Zhang and Sennrich (2019), equation 4. The paper has no eps; its position under the root is
+        that of torch.nn.RMSNorm and LLaMA.
     """
 
+    def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        check_positive("RMSNorm", d_model=d_model)
+        check_above_zero("RMSNorm", eps=eps)
+        self.d_model = d_model
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(d_model))
+
+    @checked
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Scale each vector on the last axis to root mean square 1.
+        """Scale each vector on the last axis to root mean square 1, then by weight.
 
         Args:
-            x: Vectors of d_model features, under any number of leading axes.
+            x: Vectors of d_model features, with any number of leading axes.
 
         Returns:
-            Vectors that point where they did, of one length while `weight` is a single number.
+            Vectors of the same direction, if all entries of weight are equal.
 
         Raises:
             ValueError: If the last axis is not d_model.
         """
-        check_axis("RMSNorm", "x", x, "d_model", self.d_model)
-        if self.fused or x.dtype in HALF:
-            return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
+        if x.dtype in HALF:
+            return self.forward(x.float()).to(x.dtype)
         mean_square: Float[Tensor, "*batch 1"] = x.square().mean(-1, keepdim=True)
         normalized: Float[Tensor, "*batch d_model"] = x / torch.sqrt(mean_square + self.eps)
         output: Float[Tensor, "*batch d_model"] = normalized * self.weight
         return output
+
+    extra_repr = shows("d_model", "eps")

@@ -1,4 +1,4 @@
-"""Positional encoding: each position adds its own pattern, so that order is not lost.
+"""Positional encoding: add a vector for each position, so that order is not lost.
 
 Step 03 | notebooks/03_positional_encoding.ipynb | tests/unit/test_positional_encoding.py
 """
@@ -7,21 +7,28 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_above_zero, check_axis, check_dropout, check_positive, shows
+from twelve._checks import (
+    check_above_zero,
+    check_dropout,
+    check_positions,
+    check_positive,
+    checked,
+    shows,
+)
 
 
 def sinusoid(
     max_len: int, d_model: int, *, base: float = 10000.0
 ) -> Float[Tensor, "max_len d_model"]:
-    """Tabulate one row of sines and cosines for each position.
+    """Compute a table with one row of sines and cosines for each position.
 
         PE[pos, 2i]   = sin(pos / base^(2i / d_model))
         PE[pos, 2i+1] = cos(pos / base^(2i / d_model))
 
     Args:
         max_len: Number of positions.
-        d_model: Features of each row. When it is odd, the last sine has no cosine.
-        base: The larger it is, the more slowly the later features turn.
+        d_model: Features of each row. If it is odd, the last sine has no cosine.
+        base: The larger the base, the longer the wavelengths of the later features.
 
     Returns:
         The table, computed in float64 and stored in torch's default dtype.
@@ -30,7 +37,7 @@ def sinusoid(
         ValueError: If a size is below 1, or the base is not above 0.
 
     Source:
-        Vaswani et al. (2017), section 3.5. Odd d_model is not in the paper, nor another base.
+        Vaswani et al. (2017), section 3.5. The paper has an even d_model and base 10000.
     """
     check_positive("sinusoid", max_len=max_len, d_model=d_model)
     check_above_zero("sinusoid", base=base)
@@ -45,21 +52,21 @@ def sinusoid(
 
 
 class PositionalEncoding(nn.Module):
-    """Add the sinusoid row of its position to each vector.
+    """Add to each vector the sinusoid row of its position.
 
         encoded[batch, seq] = x[batch, seq] + PE[seq]
 
     Args:
         d_model: Features of each vector.
-        max_len: Longest sentence that can be encoded.
-        dropout: Probability of dropping a feature of the sum.
+        max_len: Number of positions in the table.
+        dropout: Dropout probability of the sum.
 
     Raises:
-        ValueError: If a size is below 1, or dropout lies outside [0, 1).
+        ValueError: If a size is below 1, or dropout is outside [0, 1).
 
     Source:
-        Vaswani et al. (2017), sections 3.5 and 5.4. The table is a buffer: it moves with the
-        module and is saved with it, and no optimiser changes it.
+        Vaswani et al. (2017), sections 3.5 and 5.4. The table is a buffer: it is moved and saved
+        with the module, and is not trained.
     """
 
     table: Tensor
@@ -74,29 +81,29 @@ class PositionalEncoding(nn.Module):
         self.make_table()
 
     def make_table(self) -> None:
-        """Make the rows that are added: here, numbers that no training changes."""
+        """Make the table of rows to add: here the sinusoid, which is not trained."""
         self.register_buffer("table", sinusoid(self.max_len, self.d_model))
 
-    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
+    @checked
+    def forward(
+        self, x: Float[Tensor, "batch seq d_model"], start: int = 0
+    ) -> Float[Tensor, "batch seq d_model"]:
         """Add to each vector the row of its position.
 
         Args:
-            x: Vectors in sentence order: the position is the place on the second axis.
+            x: Vectors in sentence order.
+            start: Position of the first vector: the number of positions in a KV cache.
 
         Returns:
-            The sums, dropped out while training.
+            The sums, after dropout.
 
         Raises:
-            ValueError: If d_model differs, or the sentence is longer than max_len.
+            ValueError: If d_model differs, or a position is outside the table.
         """
-        owner, max_len = type(self).__name__, self.max_len
-        check_axis(owner, "x", x, "d_model", self.d_model, rank=3)
-        if x.size(1) > max_len:
-            found = f"got {x.size(1)} positions in shape {tuple(x.shape)}"
-            raise ValueError(f"{owner}: the sequence is longer than max_len={max_len}: {found}")
-        # size(1) is the sentence length; size(0) is the batch and gives the right numbers
-        # only as long as the two are equal.
-        positions: Float[Tensor, "seq d_model"] = self.table[: x.size(1)]
+        # size(1) is the sentence length. size(0) is the batch size: it gives the right numbers
+        # only if the two happen to be equal.
+        check_positions(type(self).__name__, start, x.size(1), self.max_len)
+        positions: Float[Tensor, "seq d_model"] = self.table[start : start + x.size(1)]
         encoded: Float[Tensor, "batch seq d_model"] = x + positions
         return self.dropout(encoded)
 
@@ -108,18 +115,18 @@ class LearnedPositionalEncoding(PositionalEncoding):
 
     Args:
         d_model: Features of each vector.
-        max_len: Longest sentence: a position beyond it has no row.
-        dropout: Probability of dropping a feature of the sum.
+        max_len: Number of positions in the table.
+        dropout: Dropout probability of the sum.
 
     Raises:
-        ValueError: If a size is below 1, or dropout lies outside [0, 1).
+        ValueError: If a size is below 1, or dropout is outside [0, 1).
 
     Source:
-        Gehring et al. (2017), named by Vaswani et al. (2017), section 3.5, as the alternative;
-        used by BERT and GPT-2, from where the initial standard deviation of 0.02 is taken.
+        Gehring et al. (2017), the alternative in Vaswani et al. (2017), section 3.5. The initial
+        standard deviation of 0.02 is that of BERT and GPT-2.
     """
 
     def make_table(self) -> None:
-        """Draw the rows, close to zero, as a parameter."""
+        """Make the table of rows to add: a parameter, drawn close to zero."""
         self.table = nn.Parameter(torch.empty(self.max_len, self.d_model))
         nn.init.normal_(self.table, std=0.02)

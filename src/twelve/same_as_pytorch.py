@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from twelve._checks import check_mask, check_same, described
+from twelve._checks import check_equal, check_mask, described
 from twelve.decoder import Decoder, DecoderLayer
 from twelve.embedding import TokenEmbedding
 from twelve.encoder import Encoder, EncoderLayer
@@ -103,7 +103,7 @@ def to_torch_mask(
     Raises:
         ValueError: If the mask is not boolean, has not four axes or does not broadcast.
     """
-    check_mask("to_torch_mask", mask, scores_shape, four_axes=True)
+    check_mask("to_torch_mask", mask, scores_shape)
     hidden: Bool[Tensor, "batch head query key"] = ~mask.expand(scores_shape)
     return hidden.flatten(0, 1)
 
@@ -156,7 +156,7 @@ def _parameters(module: nn.Module) -> dict[str, Tensor]:
         for kind, one in module.w_o.named_parameters():
             three = {f"w_{name}": getattr(getattr(module, f"w_{name}"), kind) for name in "qkv"}
             trained = {name: part.requires_grad for name, part in three.items()}
-            check_same("to_torch", "the one requires_grad of nn.MultiheadAttention", **trained)
+            check_equal("to_torch", "the one requires_grad of nn.MultiheadAttention", **trained)
             # One product instead of three: first the queries, then the keys.
             found |= {f"out_proj.{kind}": one, f"in_proj_{kind}": torch.cat([*three.values()])}
     if isinstance(module, nn.MultiheadAttention):
@@ -171,9 +171,9 @@ def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     heads, d_model = ours.num_heads, ours.d_model
     widths = {f"{heads} heads of d_k": heads * ours.d_k, f"{heads} heads of d_v": heads * ours.d_v}
     shared_out = "the width that nn.MultiheadAttention shares out among its heads"
-    check_same("to_torch", shared_out, d_model=d_model, **widths)
+    check_equal("to_torch", shared_out, d_model=d_model, **widths)
     biased = {name: part.bias is not None for name, part in ours.named_children()}
-    check_same("to_torch", "the one bias of nn.MultiheadAttention", **biased)
+    check_equal("to_torch", "the one bias of nn.MultiheadAttention", **biased)
     switches = {"bias": biased["w_o"], "dropout": ours.dropout, "batch_first": True}
     return nn.MultiheadAttention(d_model, heads, **switches)
 
@@ -188,7 +188,7 @@ def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) ->
     if type(inside) is not FeedForward:
         raise ValueError(f"to_torch: feed_forward must be a FeedForward, got {described(inside)}")
     orders = {name: one.norm_first for name, one in ours.named_children() if "residual" in name}
-    check_same("to_torch", f"the one norm_first of nn.{kind.__name__}", **orders)
+    check_equal("to_torch", f"the one norm_first of nn.{kind.__name__}", **orders)
     order = ours.feed_forward_residual.norm_first
     return kind(inside.d_model, 1, norm_first=order, activation=inside.activation)
 

@@ -13,15 +13,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from twelve._checkpoint import resume, save
-from twelve._checks import check_above_zero, check_axis, check_ids, check_positive, check_same
+from twelve._checks import check_above_zero, check_positive, checked
 
 IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
 
 
 class Batch(NamedTuple):
-    """What one step learns from; tgt is the decoder's input and labels what it should answer."""
+    """Data of one training step: tgt is the decoder's input, labels its target output."""
 
-    src: Int[Tensor, "batch src"] | None  # None for a model without a source
+    src: Int[Tensor, "batch src"] | None  # None for a decoder-only model
     tgt: Int[Tensor, "batch tgt"]
     labels: Int[Tensor, "batch tgt"]
     src_mask: Bool[Tensor, "#batch #head #query #src"] | None = None
@@ -32,27 +32,26 @@ class Batch(NamedTuple):
         return Batch(*(None if part is None else part.to(device) for part in self))
 
 
+@checked
 def shift(
     target: Int[Tensor, "batch tgt"], *, start_id: int = 0, pad_id: int = 0
 ) -> tuple[Int[Tensor, "batch tgt"], Int[Tensor, "batch tgt"]]:
-    """Make the decoder's input and its labels from the sentences it should write.
+    """Make the decoder's input and its labels from the target sentences.
 
-    Each position is given the word before and asked for the word itself.
+    Each position gets the word before as input and the word itself as label.
 
     Args:
         target: The sentences, without a start token, padded on the right.
-        start_id: The id that opens every input.
-        pad_id: The id that only fills up a sentence: no label.
+        start_id: Id of the start token.
+        pad_id: Id of the padding token, which is not a label.
 
     Returns:
         tgt: start_id, then every word but the last.
-        labels: every word, IGNORED where there is only padding.
+        labels: every word, IGNORED at padding.
 
     Raises:
-        ValueError: If target is not (batch, tgt) with at least one position, or of another type
-            than int64 and int32.
+        ValueError: If target is not integers with the axes (batch, tgt), or has no position.
     """
-    check_ids("shift", target=target)
     check_positive("shift", target_len=target.size(1))
     start = torch.full_like(target[:, :1], start_id)
     tgt: Int[Tensor, "batch tgt"] = torch.cat([start, target[:, :-1]], dim=1)
@@ -60,6 +59,7 @@ def shift(
     return tgt, labels
 
 
+@checked
 def cross_entropy(
     logits: Float[Tensor, "batch tgt vocab"],
     labels: Int[Tensor, "batch tgt"],
@@ -67,34 +67,33 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     ignored: int = IGNORED,
 ) -> Float[Tensor, ""]:
-    """Measure how surprising the right words are to the model, on average.
+    """Compute the mean negative log probability of the labels.
 
         loss = mean over the counted labels of −ln softmax(logits)[label]
 
     Args:
         logits: One score for each word of the vocabulary at each position.
-        labels: The id of the right word at each position.
-        label_smoothing: The share ε of the right word's probability that the whole vocabulary
-            gets in equal parts: the loss becomes (1 − ε) times the above plus ε times the mean
-            surprise over all words.
-        ignored: The label that does not count.
+        labels: Id of the right word at each position.
+        label_smoothing: Probability ε that is spread evenly over the vocabulary. The loss is then
+            (1 − ε) times the above plus ε times the mean of −ln softmax(logits) over all words.
+        ignored: Label that is not counted.
 
     Returns:
-        One number: 0 for certainty that is right, ln(vocab) for a blind guess.
+        One number: 0 if every label has probability 1, ln(vocab) for uniform probabilities.
 
     Raises:
-        ValueError: If the shapes disagree, the labels are not int64, label_smoothing lies outside
-            [0, 1], a label is no id, or none counts. The labels' values are read on the CPU only:
-            on a CUDA device a look at them would force a synchronisation; there a loss without a
-            label is NaN, as in torch.
+        ValueError: If the shapes disagree, the labels are not int64, label_smoothing is outside
+            [0, 1], a label is not an id, or all labels are ignored. The values of the labels are
+            checked on the CPU only, because on CUDA this would force a synchronization; there the
+            loss of ignored labels alone is NaN, as in torch.
 
     Source:
         Vaswani et al. (2017), section 5.4, for label smoothing, from Szegedy et al. (2016). Equal
         to torch.nn.functional.cross_entropy on flattened logits and labels.
     """
-    _check_loss(logits, labels, label_smoothing, ignored)
+    _check_labels(labels, logits.size(-1), label_smoothing, ignored)
     counted: Bool[Tensor, "batch tgt"] = labels != ignored
-    # An ignored label is no id: any word may stand in for it, since it is not counted.
+    # An ignored label is not an id. Replace it by 0 for gather; its loss is not counted.
     words = labels.masked_fill(~counted, 0).unsqueeze(-1)
 
     log_probabilities: Float[Tensor, "batch tgt vocab"] = logits.log_softmax(-1)
@@ -109,29 +108,29 @@ def cross_entropy(
 
 
 def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
-    """Say which part of the learning rate a step uses.
+    """Compute the factor of the learning rate at a step: linear warm-up, then linear decay.
 
         factor = min((step + 1) / warmup, (steps − step) / (steps − warmup), 1)
 
     Args:
-        step: The step, counted from 0.
-        warmup: Steps over which the factor rises to 1; 0 begins at 1.
-        steps: The step after the last, at which the factor would reach 0.
+        step: Index of the step, from 0.
+        warmup: Number of steps over which the factor rises to 1; with 0 it starts at 1.
+        steps: Number of steps. The factor would reach 0 after the last one.
 
     Returns:
         The factor, above 0 and at most 1.
 
     Raises:
-        ValueError: If warmup does not lie from 0 to steps − 1, or step does not either.
+        ValueError: If warmup or step is not between 0 and steps − 1.
 
     Source:
-        Warm-up as in Vaswani et al. (2017), section 5.3, equation 3; the paper then decays with
+        Warm-up as in Vaswani et al. (2017), section 5.3, equation 3. The paper then decays with
         1/√step, which never reaches 0.
     """
     for name, number in {"warmup": warmup, "step": step}.items():
         if not 0 <= number < steps:
-            allowed = f"from 0 to steps - 1 = {steps - 1}"
-            raise ValueError(f"warmup_then_linear: {name} must lie {allowed}, got {number}")
+            limit = f"from 0 to steps - 1 = {steps - 1}"
+            raise ValueError(f"warmup_then_linear: {name} must be {limit}, got {number}")
     rise = (step + 1) / max(warmup, 1)
     fall = (steps - step) / (steps - warmup)
     return min(rise, fall, 1.0)
@@ -143,37 +142,36 @@ def train(
     label_smoothing: float = 0.0, checkpoint: str | Path | None = None,
     save_every: int = 100, after_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:  # fmt: skip
-    """Let the model learn: predict, measure, trace the loss back, move the weights; again.
+    """Train: forward, loss, backward, optimizer step.
 
     Args:
-        model: Trained in place, on the device it is on; its mode (train or eval) is given back.
-        batch: Makes the batch of a step, counted from 0. Resuming repeats a run only if the same
-            step always gets the same batch.
-        steps: How many steps the whole run takes, those before a resumption included.
-        lr: The largest learning rate, which warm-up leads up to.
-        betas: Adam's memory of the gradient and of its square.
-        warmup: Steps until the learning rate is reached; see warmup_then_linear.
-        clip: Longest gradient, as one vector over all weights; math.inf does not clip.
+        model: Trained in place, on its device; its mode (train or eval) is restored at the end.
+        batch: Returns the batch of a step, indexed from 0. A resumed run repeats the original only
+            if a step always gets the same batch.
+        steps: Number of steps of the whole run, including those before a resumption.
+        lr: Maximum learning rate, reached after warm-up.
+        betas: Adam's decay rates of the gradient and of its square.
+        warmup: Number of warm-up steps; see warmup_then_linear.
+        clip: Maximum norm of the gradient over all weights; math.inf does not clip.
         label_smoothing: See cross_entropy.
-        checkpoint: A file to resume from if it is there, and to write every `save_every` steps
-            and at the end. It is written aside and renamed, so that a kill never leaves half of
-            one. Resumed on one thread, a run gives the losses and weights it would have given
-            uninterrupted, to the bit; torch's random state is put back for that.
-        save_every: Steps from one checkpoint to the next.
-        after_step: Called with the number of steps done so far and the last loss.
+        checkpoint: File to resume from if it exists, and to write every `save_every` steps and at
+            the end. The write is atomic, so that a killed run never leaves a partial file. On one
+            thread, a resumed run gives bit for bit the losses and weights of an uninterrupted run,
+            because torch's random state is restored too.
+        save_every: Number of steps between checkpoints.
+        after_step: Called with the number of steps so far and the last loss.
 
     Returns:
-        The loss of every step, those before a resumption included.
+        The loss of every step, including those before a resumption.
 
     Raises:
-        ValueError: If a setting is out of range, or the checkpoint is damaged, of another model or
-            of other settings.
-        FloatingPointError: If a loss or a gradient is not finite. The weights are still those of
-            the step before, and so is the checkpoint's last state.
+        ValueError: If a setting is out of range, or the checkpoint is damaged or belongs to
+            another model or other settings.
+        FloatingPointError: If a loss or a gradient is not finite. The weights are then those of
+            the step before, and the last checkpoint is unchanged.
 
     Source:
-        Vaswani et al. (2017), section 5.3, whose β₂ = 0.98 is kept. Clipping: Pascanu et al.
-        (2013).
+        Vaswani et al. (2017), section 5.3, with its β₂ = 0.98. Clipping: Pascanu et al. (2013).
     """
     settings = {
         "steps": steps, "lr": lr, "betas": tuple(betas), "warmup": warmup, "clip": clip,
@@ -219,32 +217,37 @@ def train(
     return losses
 
 
-def _check_loss(logits: Tensor, labels: Tensor, label_smoothing: float, ignored: int) -> None:
-    owner, vocab_size = "cross_entropy", logits.size(-1) if logits.ndim else 0
-    check_axis(owner, "logits", logits, "vocab", vocab_size, rank=3)
-    check_same(owner, "(batch, tgt)", logits=logits.shape[:2], labels=labels.shape)
+def _check_labels(
+    labels: Tensor, vocab_size: int, label_smoothing: float, ignored: int
+) -> None:  # fmt: skip
     if labels.dtype != torch.int64:
-        raise ValueError(f"{owner}: labels must be int64 ids, got {labels.dtype}")
+        raise ValueError(f"cross_entropy: labels must be int64 ids, got {labels.dtype}")
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"{owner}: label_smoothing must lie from 0 to 1, got {label_smoothing}")
+        raise ValueError(
+            f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing}"
+        )
     if labels.device.type != "cpu" or torch.compiler.is_compiling():
         return
     counted = labels[labels != ignored]
     if not counted.numel():
-        found = f"every label is ignored ({ignored}) in shape {tuple(labels.shape)}"
-        raise ValueError(f"{owner}: {found}: there is nothing to average")
+        raise ValueError(
+            f"cross_entropy: labels must contain an id, got only {ignored} (ignored) in shape "
+            f"{tuple(labels.shape)}"
+        )
     unknown = counted[(counted < 0) | (counted >= vocab_size)]
     if unknown.numel():
-        allowed = f"an id from 0 to {vocab_size - 1} or {ignored}"
-        raise ValueError(f"{owner}: a label must be {allowed}, got {int(unknown[0])}")
+        limit = f"an id from 0 to {vocab_size - 1} or {ignored}"
+        raise ValueError(f"cross_entropy: a label must be {limit}, got {int(unknown[0])}")
 
 
 def _check_finite(step: int, loss: float, norm: float, rate: float, labels: Tensor) -> None:
-    """Stop before a step that would spoil the weights."""
+    """Stop before an optimizer step would make the weights NaN or infinite."""
     if math.isfinite(loss) and math.isfinite(norm):
         return
     cause = f"The learning rate of {rate:.3g} may be too high: lower lr or raise warmup"
     if not (labels != IGNORED).any():
-        cause = "Every label of this batch is ignored"
-    found = f"at step {step} the loss is {loss} and the length of the gradient {norm}"
-    raise FloatingPointError(f"train: {found}. {cause}. The weights were not touched")
+        cause = "All labels of this batch are ignored"
+    raise FloatingPointError(
+        f"train: loss and gradient must be finite, got a loss of {loss} and a gradient norm of "
+        f"{norm} at step {step}. {cause}. The weights are unchanged"
+    )

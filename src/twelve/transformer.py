@@ -6,7 +6,7 @@ Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_ids, check_same, check_switch
+from twelve._checks import check_switch, checked
 from twelve.decoder import Decoder
 from twelve.embedding import TokenEmbedding
 from twelve.encoder import Encoder
@@ -15,37 +15,36 @@ from twelve.positional_encoding import PositionalEncoding
 
 
 class Transformer(nn.Module):
-    """Read a source sentence, and score every word as the next one of the target sentence.
+    """Encode a source sentence and compute logits for the next word of the target sentence.
 
     Args:
-        src_vocab_size: Ids of the source language.
-        tgt_vocab_size: Ids of the target language.
+        src_vocab_size: Number of ids of the source language.
+        tgt_vocab_size: Number of ids of the target language.
         d_model: Features of each position.
-        num_heads: Heads of each attention.
-        d_ff: Features inside each feed-forward layer; 4 · d_model if not given.
-        num_layers: Encoder layers, and as many decoder layers.
-        d_k: Features of a query and a key in each head; d_model / num_heads if not given.
-        d_v: Features of a value in each head; d_model / num_heads if not given.
-        dropout: Probability at every dropout: after embedding and position, on the attention
-            weights, inside the feed-forward layer and on what each sublayer adds.
+        num_heads: Number of heads of each attention.
+        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        num_layers: Number of encoder layers, and of decoder layers.
+        d_k: Features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Features of a value in each head; d_model / num_heads by default.
+        dropout: Probability of every dropout: after the positional encoding, on the attention
+            weights, inside the feed-forward layer and on the output of each sublayer.
         norm_first: Pre-norm with a final norm on both stacks if true; the paper's post-norm
             without one if false.
         activation: "relu" or "gelu".
         bias: Whether the projections of the attentions add a bias.
         scale_embedding: Whether to multiply the embeddings by √d_model.
         tie_weights: Whether the target table is also the output projection, which then has no
-            bias. The table starts with standard deviation 1/√d_model: at 1 the logits would start
-            √d_model times too large.
-        max_len: Longest sentence.
-        fused: Whether attention and norm call torch's fused kernels: the same numbers.
+            bias. The table then starts with standard deviation 1/√d_model; with 1 the first
+            logits would be √d_model times too large.
+        max_len: Maximum number of positions of a sentence.
 
     Raises:
-        ValueError: If one of its parts refuses its sizes.
+        ValueError: If an argument is not valid for one of the parts.
 
     Source:
-        Vaswani et al. (2017), section 3 and figure 1, up to the logits; softmax belongs to the
-        loss. The paper shares one table among source, target and output; here each language has
-        its own, and tie_weights joins the target's with the output. Tying: Press and Wolf (2017).
+        Vaswani et al. (2017), section 3 and figure 1, up to the logits; softmax is part of the
+        loss. The paper shares one table between source, target and output. Here each language has
+        its own, and tie_weights shares the target's with the output: Press and Wolf (2017).
     """
 
     def __init__(
@@ -53,17 +52,20 @@ class Transformer(nn.Module):
         d_ff: int | None = None, num_layers: int = 6, d_k: int | None = None,
         d_v: int | None = None, dropout: float = 0.0, norm_first: bool = True,
         activation: str = "relu", bias: bool = False, scale_embedding: bool = False,
-        tie_weights: bool = False, max_len: int = 5000, fused: bool = False,
+        tie_weights: bool = False, max_len: int = 5000,
     ) -> None:  # fmt: skip
         super().__init__()
         check_switch("Transformer", tie_weights=tie_weights)
+        self.d_model = d_model
+        self.vocab_size = tgt_vocab_size
+        self.max_len = max_len
         self.src_embedding = TokenEmbedding(src_vocab_size, d_model, scale=scale_embedding)
         self.tgt_embedding = TokenEmbedding(tgt_vocab_size, d_model, scale=scale_embedding)
-        # One positional encoding for both: it depends on the position alone, on no language.
+        # Both languages share one positional encoding.
         self.positional_encoding = PositionalEncoding(d_model, max_len=max_len, dropout=dropout)
         stack = {
             "num_layers": num_layers, "d_k": d_k, "d_v": d_v, "dropout": dropout,
-            "norm_first": norm_first, "activation": activation, "bias": bias, "fused": fused,
+            "norm_first": norm_first, "activation": activation, "bias": bias,
         }  # fmt: skip
         self.encoder = Encoder(d_model, num_heads, d_ff, **stack)
         self.decoder = Decoder(d_model, num_heads, d_ff, **stack)
@@ -73,7 +75,7 @@ class Transformer(nn.Module):
             self.output_projection.weight = self.tgt_embedding.weight
 
     def _apply(self, *arguments: object, **keywords: object) -> "Transformer":
-        """Keep one table one: where torch makes new parameters, as in to_empty, it makes two."""
+        """Keep the weights tied: to_empty makes a new parameter for each of the two names."""
         tied = self.output_projection.weight is self.tgt_embedding.weight
         super()._apply(*arguments, **keywords)
         if tied:
@@ -83,33 +85,41 @@ class Transformer(nn.Module):
     def load_state_dict(
         self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False
     ) -> object:
-        """Load saved weights, but unless told not to be strict none of a model tied otherwise."""
+        """Load saved weights; if strict, only of a model with the same tie_weights."""
         tied = self.output_projection.bias is None
         saved = "output_projection.bias" not in state_dict
         if strict and tied != saved and "output_projection.weight" in state_dict:
-            raise ValueError(f"Transformer: tie_weights is {tied} here and was {saved} where saved")
+            raise ValueError(
+                f"Transformer: tie_weights must be as in the saved model, got {tied} here and "
+                f"{saved} there"
+            )
         return super().load_state_dict(state_dict, strict, assign)
 
+    @checked
     def encode(
         self,
         src: Int[Tensor, "batch src"],
         *,
         src_mask: Bool[Tensor, "#batch #head #src #src"] | None = None,
     ) -> Float[Tensor, "batch src d_model"]:
-        """Read the source sentence once.
+        """Encode the source sentence.
 
         Args:
             src: Source token ids.
-            src_mask: True where a source position may be looked at.
+            src_mask: True where a source position may be attended to.
 
         Returns:
             The memory: one vector for each source position.
+
+        Raises:
+            ValueError: If the shapes disagree, or an id is outside the table.
         """
         embedded = self.src_embedding(src)
         src_input: Float[Tensor, "batch src d_model"] = self.positional_encoding(embedded)
         memory: Float[Tensor, "batch src d_model"] = self.encoder(src_input, src_mask=src_mask)
         return memory
 
+    @checked
     def decode(
         self,
         tgt: Int[Tensor, "batch tgt"],
@@ -118,16 +128,19 @@ class Transformer(nn.Module):
         tgt_mask: Bool[Tensor, "#batch #head #tgt #tgt"] | None = None,
         src_mask: Bool[Tensor, "#batch #head #tgt #src"] | None = None,
     ) -> Float[Tensor, "batch tgt vocab"]:
-        """Score every word as the one that follows each target position.
+        """Compute the logits of the next word at each target position.
 
         Args:
-            tgt: Target token ids so far, shifted right by one against the labels.
+            tgt: Target token ids, shifted right by one relative to the labels.
             memory: The encoder's output.
-            tgt_mask: True where a target position may be looked at.
-            src_mask: True where a source position may be looked at.
+            tgt_mask: True where a target position may be attended to.
+            src_mask: True where a source position may be attended to.
 
         Returns:
             Logits: one score for each word of the target vocabulary at each position.
+
+        Raises:
+            ValueError: If the shapes disagree, or an id is outside the table.
         """
         embedded = self.tgt_embedding(tgt)
         tgt_input: Float[Tensor, "batch tgt d_model"] = self.positional_encoding(embedded)
@@ -137,6 +150,7 @@ class Transformer(nn.Module):
         logits: Float[Tensor, "batch tgt vocab"] = self.output_projection(decoder_output)
         return logits
 
+    @checked
     def forward(
         self,
         src: Int[Tensor, "batch src"],
@@ -149,19 +163,17 @@ class Transformer(nn.Module):
 
         Args:
             src: Source token ids.
-            tgt: Target token ids, shifted right by one against the labels.
-            src_mask: True where a source position may be looked at, from the encoder and from
-                the decoder alike; usually `padding_mask(src)`.
-            tgt_mask: True where a target position may be looked at; usually
+            tgt: Target token ids, shifted right by one relative to the labels.
+            src_mask: True where a source position may be attended to, by the encoder and by the
+                decoder; usually `padding_mask(src)`.
+            tgt_mask: True where a target position may be attended to; usually
                 `causal_mask(tgt.size(1))`.
 
         Returns:
             Logits: one score for each word of the target vocabulary at each position.
 
         Raises:
-            ValueError: If src and tgt differ in batch, or a part refuses its input.
+            ValueError: If the shapes disagree, or an id is outside its table.
         """
-        check_ids("Transformer", src=src, tgt=tgt)
-        check_same("Transformer", "batch", src=src.size(0), tgt=tgt.size(0))
         memory = self.encode(src, src_mask=src_mask)
         return self.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=src_mask)

@@ -2,16 +2,18 @@
 
 from twelve_lab import example
 from twelve_lab.device import device
-from twelve_lab.show.expect import expect
+from twelve_lab.example.check_axes import check_axes
+from twelve_lab.experiments import real_heads
+from twelve_lab.experiments.contributions import Contributions, contributions
+from twelve_lab.experiments.influence import Influence, influence
+from twelve_lab.experiments.without import without
+from twelve_lab.explorer import write_explorer
+from twelve_lab.notebook import expect, source
 from twelve_lab.show.show import show
-from twelve_lab.show.source import source
+from twelve_lab.spreadsheet import write_sheet
 from twelve_lab.trace.axes import AxisError
-from twelve_lab.trace.check_axes import check_axes
-from twelve_lab.trace.contributions import Contributions, contributions
-from twelve_lab.trace.influence import Influence, influence
-from twelve_lab.trace.trace import Trace
+from twelve_lab.trace.trace import WRITERS, Trace
 from twelve_lab.trace.traced import Traced
-from twelve_lab.trace.without import without
 
 __all__ = [
     "AxisError",
@@ -25,7 +27,10 @@ __all__ = [
     "example",
     "expect",
     "influence",
+    "real_heads",
     "show",
     "source",
     "without",
 ]
+
+WRITERS.update(explorer=write_explorer, spreadsheet=write_sheet)

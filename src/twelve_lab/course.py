@@ -1,4 +1,4 @@
-"""The steps of the course, in reading order: the one list that pages, figures and tests share."""
+"""The steps of the course in reading order, the only list of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One notebook and, where there are some, its module, test and exercises of the same stem.
+    """One notebook and, if it has them, its module, test and exercises of the same stem.
 
     Attributes:
         number: As in the name of the notebook: "04", "a1".
-        stem: The name of all its files, without number and ending.
-        title: What it is called in a sentence.
-        question: What it answers.
-        contract: Axes that go in and axes that come out, in words.
-        part: The part of the course it belongs to; the steps of a part stand side by side.
-        exports: Names that `twelve` takes over from its module, in reading order.
-        module: Whether it has a module in `twelve`; if not, it teaches with those of others.
+        stem: The name of all its files, without number and suffix.
+        title: Its name in a sentence.
+        question: The question that it answers.
+        contract: Axes of its inputs and outputs.
+        part: The part of the course that it belongs to. The steps of a part are adjacent.
+        exports: Names that `twelve` exports from its module, in reading order.
+        module: Whether it has a module in `twelve`.
         exercises: Whether it has exercises.
-        page: The stem of its notebook and workshop, where it is not that of the module.
+        page: The stem of its notebook and workshop, if it differs from that of the module.
         package: Whether its module is a folder.
     """
 
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
     @property
     def notebook(self) -> str:
-        """Name the notebook of the step, as a path from the root of the project."""
+        """Path of its notebook from the root of the project."""
         return f"notebooks/{self.number}_{self.page or self.stem}.ipynb"
 
     @property
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
     @property
     def workshop(self) -> str:
-        """Name the workshop of the step, as a path from the root of the project."""
+        """Path of its workshop from the root of the project."""
         return f"notebooks/workshop/{Path(self.notebook).name}"
 
 
@@ -213,16 +213,16 @@ def find_step(number: str | int) -> Step:
 
 
 def step_of(stem: str) -> str:
-    """Give the number of the step that a module belongs to, "" where it belongs to none.
+    """Return the number of the step that a module belongs to, or "".
 
     Args:
-        stem: File name of the module without its ending.
+        stem: File name of the module without its suffix.
     """
     return next((step.number for step in STEPS if step.stem == stem), "")
 
 
 def workshops_of(root: Path) -> list[Path]:
-    """List the workshops of a project: those of steps in reading order, then the others.
+    """List the workshops of a project, those of steps first and in reading order.
 
     Args:
         root: The project.

@@ -1,4 +1,4 @@
-"""Where a notebook runs: nothing that it prints may depend on the answer."""
+"""The device on which a notebook runs. Its printed output must not depend on it."""
 
 import os
 
@@ -12,8 +12,8 @@ def device(name: str | None = None) -> torch.device:
         name: "cpu", "cuda" or "cuda:1".
 
     Raises:
-        ValueError: If the name is no device, or one that is not there. Apple's MPS has no
-            float64, which the trace needs, and is refused for that reason.
+        ValueError: If the device is unknown, missing, or without float64, which the trace needs, as
+            is Apple's MPS.
     """
     source = "device" if name else "TWELVE_DEVICE"
     wanted = name or os.environ.get("TWELVE_DEVICE", "").strip()

@@ -1,8 +1,8 @@
-"""The task that a small Transformer learns in seconds: write a row of digits backwards.
+"""A task that a small Transformer learns in seconds: reverse a row of digits.
 
-A digit's new place depends on how many digits follow it, so that nothing short of looking back at
-the source, at the mirrored place, will do. Sequences whose digits sum to a multiple of ten are held
-out: no batch for training ever contains one.
+The new position of a digit depends on the length of the row, so the model has to attend to the
+mirrored position of the source. Sequences whose digits sum to a multiple of ten are held out: no
+training batch contains one.
 """
 
 from importlib.resources import as_file, files
@@ -22,7 +22,7 @@ from twelve_lab.trace.trace import Trace
 PAD, START, END, ZERO = range(4)
 SHORTEST, LONGEST = 3, 10
 vocabulary = ("<pad>", "<start>", "<end>", *"0123456789")
-# Where the trained model looks at the mirrored place: this tensor of its trace, this head.
+# The attention weights of the trained model that attend to the mirrored position: tensor and head.
 MIRROR, MIRROR_HEAD = "decoder.layers.0.cross_attention.weights", 1
 
 
@@ -32,10 +32,10 @@ def batch(step: int, *, seed: int = 0, size: int = 64) -> Batch:
     Args:
         step: The same step gives the same sequences, on every device.
         seed: Another seed gives other sequences.
-        size: How many.
+        size: Number of sequences.
 
     Returns:
-        Sequences of 3 to 10 digits, each length as often as any other; none is held out.
+        Sequences of 3 to 10 digits, every length equally likely, none of them held out.
     """
     generator = torch.Generator("cpu").manual_seed(1_000_000 * seed + step)
     remainders = torch.randint(1, 10, (size, 1), generator=generator, device="cpu")
@@ -43,10 +43,10 @@ def batch(step: int, *, seed: int = 0, size: int = 64) -> Batch:
 
 
 def held_out(count: int = 512) -> Batch:
-    """Draw sequences that training never sees, the same ones every time.
+    """Draw sequences that training never sees, the same every time.
 
     Args:
-        count: How many.
+        count: Number of sequences.
     """
     generator = torch.Generator("cpu").manual_seed(0)
     return _batch(torch.zeros(count, 1, dtype=torch.int64, device="cpu"), generator)
@@ -56,7 +56,7 @@ def model(seed: int = 0, **sizes: object) -> Transformer:
     """Build an untrained model for the task, on `twelve_lab.device()` and in eval mode.
 
     Args:
-        seed: For its weights, which are the same on every device.
+        seed: For the weights, which are the same on every device.
         **sizes: Keywords of Transformer; d_model=32, num_heads=2, num_layers=1 and max_len=16 if
             not given.
     """
@@ -65,27 +65,27 @@ def model(seed: int = 0, **sizes: object) -> Transformer:
 
 
 def line(batch: Batch) -> Batch:
-    """Write each sequence of a batch as one line, for a model without a source.
+    """Write each sequence of a batch as one line, for a decoder-only model.
 
     Args:
         batch: Sequences and their reversals.
 
     Returns:
-        Lines "7 3 9 > 9 3 7 <end>", padded on the right; the start of an answer is the sign. What
-        stands after it has labels, and nothing else.
+        Lines "7 3 9 > 9 3 7 <end>", padded on the right, where > is the start token. Only the
+        tokens after it have labels.
     """
     start = torch.full_like(batch.src[:, :1], START)
     answer = batch.labels.masked_fill(batch.labels == IGNORED, PAD)
     ids = torch.cat([batch.src, start, answer], dim=1)
     labels = torch.cat([torch.full_like(ids[:, : -answer.size(1)], IGNORED), batch.labels], dim=1)
-    # The padding between question and answer goes to the end, and all else keeps its order.
+    # Move the padding between question and answer to the end, and keep the order of the rest.
     order = (ids == PAD).byte().argsort(dim=1, stable=True)
     ids, labels = ids.gather(1, order), labels.gather(1, order)
     return Batch(None, ids[:, :-1], labels[:, 1:])
 
 
 def prompt(batch: Batch) -> Tensor:
-    """Write the questions of a batch alone, "7 3 9 >", padded on the left.
+    """Write only the questions of a batch, "7 3 9 >", padded on the left.
 
     Args:
         batch: Sequences and their reversals.
@@ -95,10 +95,10 @@ def prompt(batch: Batch) -> Tensor:
 
 
 def language_model(seed: int = 0, **sizes: object) -> LanguageModel:
-    """Build an untrained model without a source, on `twelve_lab.device()` and in eval mode.
+    """Build an untrained decoder-only model, on `twelve_lab.device()` and in eval mode.
 
     Args:
-        seed: For its weights, which are the same on every device.
+        seed: For the weights, which are the same on every device.
         **sizes: Keywords of LanguageModel; d_model=32, num_heads=4, num_kv_heads=2, num_layers=2
             and max_len=32 if not given.
     """
@@ -107,31 +107,31 @@ def language_model(seed: int = 0, **sizes: object) -> LanguageModel:
 
 
 def trained() -> Transformer:
-    """Build a model that has learned the task: in float64, in eval mode, on `twelve_lab.device()`.
+    """Build a trained model in float64 and eval mode, on `twelve_lab.device()`.
 
-    Its weights were written by tools/train_reverser.py, in half precision to keep the file small.
+    tools/train_reverser.py wrote its weights, in half precision to keep the file small.
     """
     built = model().double()
     with as_file(files("twelve_lab") / "reverser.pt") as path:
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    # The file holds what was learned; the table of positions is computed.
+    # The file holds only the parameters. The position table is computed.
     built.load_state_dict(built.state_dict() | weights)
     return built
 
 
 @torch.no_grad()
 def trace(digits: str = "3141592654") -> Trace:
-    """Let the trained model read a row of digits and write it backwards, and keep every tensor.
+    """Let the trained model reverse a row of digits, and keep every tensor.
 
     Args:
-        digits: Three to ten digits. The default sums to forty: training never saw it.
+        digits: Three to ten digits. The default sums to forty, so training never saw it.
 
     Returns:
-        A run of one sentence: position t of the target has read the first t digits that it wrote,
-        and writes the next one; the last position writes the end.
+        A run of one sentence: position t of the target reads the first t digits of the answer and
+        predicts the next; the last position predicts the end.
 
     Raises:
-        ValueError: If the row is shorter or longer than those of the task, or holds no digit.
+        ValueError: If the row is too short or too long, or contains anything but digits.
     """
     if not (digits.isascii() and digits.isdigit() and SHORTEST <= len(digits) <= LONGEST):
         raise ValueError(
@@ -148,11 +148,11 @@ def trace(digits: str = "3141592654") -> Trace:
 
 @torch.no_grad()
 def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
-    """Count the sequences that the model writes without a single mistake, end token included.
+    """Count the sequences that the model writes without a mistake, including the end token.
 
     Args:
-        model: Writes on its own, by greedy decoding; its mode is given back.
-        batch: Whose labels are right.
+        model: Decodes greedily in eval mode; its former mode is restored.
+        batch: With the right labels.
     """
     mode, length = model.training, batch.labels.size(1)
     src, mask, start = batch.src, batch.src_mask, {"start_id": START}
@@ -165,7 +165,7 @@ def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
         model, src, **start, end_id=END, max_len=first + length, pad_id=PAD, src_mask=mask
     )
     model.train(mode)
-    # Once every sequence has ended, nothing more is written: the rest is padding.
+    # Decoding stops once every sequence has ended. The rest is padding.
     padded = torch.full_like(batch.labels, PAD)
     padded[:, : written.size(1) - first] = written[:, first:]
     wanted = batch.labels.masked_fill(batch.labels == IGNORED, PAD)
@@ -182,26 +182,26 @@ def words(ids: Tensor) -> list[list[str]]:
 
 
 def _batch(remainders: Tensor, generator: torch.Generator) -> Batch:
-    """Draw one sequence for each remainder that the sum of its digits leaves by ten."""
+    """Draw one sequence for each remainder, which is the sum of its digits modulo ten."""
     size = remainders.size(0)
     draw = {"generator": generator, "device": "cpu"}
     lengths = torch.randint(SHORTEST, LONGEST + 1, (size, 1), **draw)
-    places = torch.arange(LONGEST + 1, device="cpu")
+    positions = torch.arange(LONGEST + 1, device="cpu")
     digits = torch.randint(0, 10, (size, LONGEST), **draw)
-    digits = digits.masked_fill(places[:LONGEST] >= lengths, 0)
-    # The first digit is set so that the sum leaves the remainder; the others are free.
+    digits = digits.masked_fill(positions[:LONGEST] >= lengths, 0)
+    # The first digit is chosen to give the remainder. The others are free.
     digits[:, :1] = (digits[:, :1] + remainders - digits.sum(1, keepdim=True)) % 10
 
-    src = (digits + ZERO).masked_fill(places[:LONGEST] >= lengths, PAD)
-    mirrored = src.gather(1, (lengths - 1 - places).clamp(min=0))
-    target = mirrored.masked_fill(places == lengths, END).masked_fill(places > lengths, PAD)
+    src = (digits + ZERO).masked_fill(positions[:LONGEST] >= lengths, PAD)
+    mirrored = src.gather(1, (lengths - 1 - positions).clamp(min=0))
+    target = mirrored.masked_fill(positions == lengths, END).masked_fill(positions > lengths, PAD)
     tgt, labels = shift(target, start_id=START, pad_id=PAD)
     masks = {"src_mask": padding_mask(src), "tgt_mask": causal_mask(tgt.size(1), device="cpu")}
     return Batch(src, tgt, labels, **masks).to(device())
 
 
 def _built(kind: type[nn.Module], seed: int, *sizes: int, **others: object) -> Any:
-    # What a notebook draws afterwards does not depend on whether it built a model before.
+    # Building a model does not change the random numbers that a notebook draws afterwards.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(seed)
         built = kind(*sizes, **others)

@@ -57,7 +57,7 @@ class Run:
         }  # fmt: skip
         # The ids that are read, and the mask that follows them.
         self.ids, self.mask = ("src", "src_mask") if self.has_source else ("ids", "key_mask")
-        self.changed, self.seen, self.record = {}, {}, None
+        self.changed, self.seen, self.tape = {}, {}, None
         if self.has_source:
             self.model.encoder.register_forward_hook(self.hold)
         else:
@@ -74,10 +74,10 @@ class Run:
     def look(self, _layer, given):
         """Put cells that are held fast into the mask of the layers, and keep all of it."""
         x, mask = given
-        if self.record is None:
+        if self.tape is None:
             mask = self.apply(mask, "mask")
         else:
-            self.record.name(mask, "mask", ("batch", "1", "query", "key"))
+            self.tape.name(mask, "mask", ("batch", "1", "query", "key"))
         self.seen["mask"] = mask
         return x, mask
 
@@ -105,15 +105,15 @@ class Run:
         given = self.inputs()
         mask = given[self.mask]
         with Trace(self.model, grad=True, explain=explain) as trace:
-            record = self.record = trace.graph.record if explain else None
+            tape = self.tape = trace.graph.tape if explain else None
             if explain:
                 axis = "src" if self.has_source else "seq"
-                record.label(given[self.ids], self.ids, ("batch", axis))
+                tape.label(given[self.ids], self.ids, ("batch", axis))
                 if self.has_source:
-                    record.label(given["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
+                    tape.label(given["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
                 mask = padding_mask(given[self.ids][:]) if self.padding else None
                 if mask is not None:
-                    record.name(mask, self.mask, ("batch", "1", "1", "key"))
+                    tape.name(mask, self.mask, ("batch", "1", "1", "key"))
             if self.has_source:
                 masks = {"src_mask": mask, "tgt_mask": given["tgt_mask"]}
                 logits = self.model(given["src"], given["tgt"], **masks)

@@ -205,7 +205,7 @@ def texts_of(title, trace):
     found = []
     for tensor in program(title)["tensors"]:
         name = tensor["name"]
-        block = trace.graph.record.named[name]
+        block = trace.graph.tape.named[name]
         code = trace[name].code if name in trace else ""
         cells = range(block.start, block.start + block.values.numel())
         found += [Explanation(trace.graph, cell, 1, code).text for cell in cells]

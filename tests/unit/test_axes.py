@@ -4,126 +4,103 @@ import pytest
 
 from twelve_lab.trace.axes import AxisError, Scope
 
-
-@pytest.fixture
-def scope():
-    return Scope({})
-
-
-def test_a_group_takes_the_names_that_the_caller_knows(scope):
-    names = scope.bind("x", "*batch d", (2, 4, 3), known=("batch", "src", "d_model"))
-    assert names == ("batch", "src", "d")
-    assert scope.bind("mean", "*batch 1", (2, 4, 1)) == ("batch", "src", "1")
-
-
-def test_a_group_of_unknown_axes_is_numbered_and_a_single_one_is_not(scope):
-    assert scope.bind("x", "*batch d", (2, 4, 3)) == ("batch_0", "batch_1", "d")
-    assert Scope({}).bind("x", "*batch d", (2, 3)) == ("batch", "d")
-    assert Scope({}).bind("x", "*batch d", (3,)) == ("d",)
-
-
-def test_seq_takes_the_callers_name_and_query_keeps_its_own(scope):
-    known = ("batch", "tgt", "d_model")
-    assert scope.bind("x", "batch seq d_model", (2, 4, 3), known) == known
-    assert scope.bind("y", "batch seq d_ff", (2, 4, 9)) == ("batch", "tgt", "d_ff")
-    assert Scope({}).bind("q", "batch query d_model", (2, 4, 3), known)[1] == "query"
-
-
-def test_seq_keeps_the_name_that_it_had_first_in_a_call(scope):
-    scope.bind("x", "batch seq d_model", (2, 4, 3), ("batch", "tgt", "d_model"))
-    names = scope.bind("y", "batch seq d_model", (2, 4, 3), ("batch", "src", "d_model"))
-    assert names == ("batch", "tgt", "d_model")
-
-
-def test_a_broadcast_group_lines_up_with_the_last_axes_of_the_group(scope):
-    scope.bind("query", "*batch query d", (2, 3, 4, 5), ("batch", "head", "tgt", "d_k"))
-    assert scope.bind("mask", "*#batch #query", (3, 4)) == ("head", "query")
-    assert scope.bind("mask", "*#batch #query", (4,)) == ("query",)
-
-
-def test_axes_without_a_name_may_differ_from_tensor_to_tensor(scope):
-    scope.bind("x", "... d", (2, 4, 3))
-    assert scope.bind("y", "... d", (5, 3))[-1] == "d"
-    assert scope.bind("z", "_ d", (2, 3), ("batch", "d_model")) == ("batch", "d")
-    assert Scope({}).bind("z", "_ _", (2, 4)) == ("_", "_")
+CALLER = ("batch", "tgt", "d_model")
+# Tensors of one call: annotation, shape, names in the caller, and the names that they get.
+NAMED = {
+    "a group inherits its names": [
+        ("*batch d", (2, 4, 3), ("batch", "src", "d_model"), ("batch", "src", "d")),
+        ("*batch 1", (2, 4, 1), None, ("batch", "src", "1")),
+    ],
+    "an unknown group is numbered": [("*batch d", (2, 4, 3), None, ("batch_0", "batch_1", "d"))],
+    "a group of one axis is not": [("*batch d", (2, 3), None, ("batch", "d"))],
+    "a group may be empty": [("*batch d", (3,), None, ("d",))],
+    "seq inherits its name": [
+        ("batch seq d_model", (2, 4, 3), CALLER, CALLER),
+        ("batch seq d_ff", (2, 4, 9), None, ("batch", "tgt", "d_ff")),
+        ("batch seq d_model", (2, 4, 3), ("batch", "src", "d_model"), CALLER),
+    ],
+    "query keeps its name": [
+        ("batch query d_model", (2, 4, 3), CALLER, ("batch", "query", "d_model"))
+    ],
+    "a broadcast group is aligned on the right": [
+        ("*batch query d", (2, 3, 4, 5), ("batch", "head", "tgt", "d_k"),
+         ("batch", "head", "query", "d")),
+        ("*#batch #query", (3, 4), None, ("head", "query")),
+        ("*#batch #query", (4,), None, ("query",)),
+    ],
+    "axes without a name may differ": [
+        ("... d", (2, 4, 3), None, ("..._0", "..._1", "d")),
+        ("... d", (5, 3), None, ("...", "d")),
+        ("_ d", (2, 3), ("batch", "d_model"), ("batch", "d")),
+        ("_ _", (2, 4), None, ("_", "_")),
+    ],
+    "an underscore leaves the size open": [
+        ("batch key d_model", (2, 1, 3), None, ("batch", "key", "d_model")),
+        ("#batch _key", (2, 5), ("batch", "src"), ("batch", "key")),
+    ],
+    "a broadcast axis may have size 1": [
+        ("batch query key", (2, 4, 5), None, ("batch", "query", "key")),
+        ("#batch #query #key", (1, 1, 5), None, ("batch", "query", "key")),
+    ],
+}  # fmt: skip
 
 
-def test_an_underscore_before_a_name_leaves_the_size_open_and_keeps_the_name(scope):
-    scope.bind("key", "batch key d_model", (2, 1, 3))
-    assert scope.bind("mask", "#batch _key", (2, 5), ("batch", "src")) == ("batch", "key")
+@pytest.mark.parametrize("tensors", NAMED.values(), ids=NAMED)
+def test_scope_names_every_axis(tensors):
+    scope = Scope({})
+    for axes, shape, known, names in tensors:
+        assert scope.bind("x", axes, shape, known) == names
 
 
-def test_one_name_with_two_sizes_names_both_tensors(scope):
-    scope.bind("first", "batch query", (2, 4))
-    with pytest.raises(AxisError, match=r"second has query=5, but first has query=4"):
-        scope.bind("second", "query", (5,))
+# Tensors of one call, the last of which contradicts the others, and the error.
+REFUSED = [
+    ([("first", "batch query", (2, 4)), ("second", "query", (5,))],
+     "second has query=5, but first has query=4"),
+    ([("first", "*batch d", (2, 4, 3)), ("second", "*batch e", (2, 5, 3))],
+     r"second has batch = \(2, 5\).*batch = \(2, 4\)"),
+    ([("x", "batch d", (2, 4, 3))], r"\(batch, d\) but has the shape \(2, 4, 3\): 2 .* 3"),
+    ([("y", "*batch query key", (2,))], "1 are there"),
+    ([("mean", "batch 1", (2, 3))], "should have size 1 on an axis, got 3"),
+    ([("colour", "batch rgb=3", (2, 4))], "should have size 3 on an axis, got 4"),
+    ([("scores", "query key", (4, 5)), ("mask", "#query #key", (1, 3))],
+     "mask has key=3, but scores has key=5"),
+    ([("projected", "query head*d_k", (4, 6)), ("heads", "head query d_k", (3, 4, 2)),
+      ("merged", "query head*d_k", (4, 5))], r"merged has head\*d_k=5, but .* gives 6"),
+    ([("pairs", "query 2*half", (4, 6)), ("half", "query half", (4, 2))],
+     r"pairs has 2\*half=6, but .* gives 4"),
+    ([("x", "query d_k+1", (4, 6))], r"cannot read the axis 'd_k\+1'"),
+]  # fmt: skip
 
 
-def test_a_group_with_two_sizes_is_refused(scope):
-    scope.bind("first", "*batch d", (2, 4, 3))
-    with pytest.raises(AxisError, match=r"second has batch = \(2, 5\).*batch = \(2, 4\)"):
-        scope.bind("second", "*batch e", (2, 5, 3))
-
-
-def test_the_wrong_number_of_axes_is_refused(scope):
-    with pytest.raises(AxisError, match=r"\(batch, d\) but has the shape \(2, 4, 3\): 2 .* 3"):
-        scope.bind("x", "batch d", (2, 4, 3))
-    with pytest.raises(AxisError, match="1 are there"):
-        scope.bind("y", "*batch query key", (2,))
-
-
-def test_a_fixed_size_is_checked(scope):
-    with pytest.raises(AxisError, match="should have size 1 on an axis, got 3"):
-        scope.bind("mean", "batch 1", (2, 3))
-    with pytest.raises(AxisError, match="should have size 3 on an axis, got 4"):
-        scope.bind("colour", "batch rgb=3", (2, 4))
-
-
-def test_a_broadcast_axis_may_be_one_or_the_size(scope):
-    scope.bind("scores", "batch query key", (2, 4, 5))
-    scope.bind("mask", "#batch #query #key", (1, 1, 5))
-    with pytest.raises(AxisError, match="mask has key=3, but scores has key=5"):
-        scope.bind("mask", "#batch #query #key", (1, 1, 3))
-
-
-def test_batch_and_d_model_keep_one_size_through_the_run_and_query_does_not():
-    shared = {}
-    Scope(shared).bind("a", "batch query d_model", (2, 4, 3))
-    Scope(shared).bind("b", "batch query d_model", (2, 5, 3))
-    with pytest.raises(AxisError, match="c has batch=7, but a has batch=2: batch keeps one size"):
-        Scope(shared).bind("c", "batch query d_model", (7, 4, 3))
-    with pytest.raises(AxisError, match="c has d_model=8, but a has d_model=3: d_model keeps"):
-        Scope(shared).bind("c", "batch query d_model", (2, 4, 8))
-
-
-def test_an_axis_of_a_group_and_of_a_mask_keeps_that_size_too():
-    shared = {}
-    Scope(shared).bind("a", "*batch d_model", (2, 4, 3), ("batch", "src", "d_model"))
-    with pytest.raises(AxisError, match="b has batch=7, but a has batch=2"):
-        Scope(shared).bind("b", "*batch d_ff", (7, 9))
-    with pytest.raises(AxisError, match="mask has batch=7, but a has batch=2"):
-        Scope(shared).bind("mask", "#batch #query", (7, 4))
-    assert Scope(shared).bind("mask", "#batch #query", (1, 4)) == ("batch", "query")
-
-
-def test_a_product_is_checked_when_its_factors_are_known(scope):
-    scope.bind("projected", "query head*d_k", (4, 6))
-    scope.bind("heads", "head query d_k", (3, 4, 2))
-    scope.close()
-    scope.bind("merged", "query head*d_k", (4, 5))
-    with pytest.raises(AxisError, match=r"merged has head\*d_k=5, but head=3 \* d_k=2 gives 6"):
+@pytest.mark.parametrize(("tensors", "message"), REFUSED)
+def test_scope_refuses_a_contradiction(tensors, message):
+    scope = Scope({})
+    *before, last = tensors
+    for tensor in before:
+        scope.bind(*tensor)
+    with pytest.raises(AxisError, match=message):
+        scope.bind(*last)
         scope.close()
 
 
-def test_a_product_may_hold_a_number_and_waits_for_a_factor_that_is_not_known(scope):
+def test_scope_closes_while_a_factor_of_a_product_is_unknown():
+    scope = Scope({})
     scope.bind("pairs", "query 2*half", (4, 6))
     scope.close()
-    scope.bind("half", "query half", (4, 2))
-    with pytest.raises(AxisError, match=r"pairs has 2\*half=6, but .* gives 4"):
-        scope.close()
 
 
-def test_an_axis_that_is_neither_a_name_nor_a_product_is_refused(scope):
-    scope.bind("x", "query d_k+1", (4, 6))
-    with pytest.raises(AxisError, match=r"cannot read the axis 'd_k\+1'"):
-        scope.close()
+@pytest.mark.parametrize(
+    ("axes", "shape", "message"),
+    [
+        ("batch query d_model", (7, 4, 3), "batch=7, but a has batch=2: batch keeps one size"),
+        ("batch query d_model", (2, 4, 8), "d_model=8, but a has d_model=3: d_model keeps"),
+        ("*batch d_ff", (7, 9), "batch=7, but a has batch=2"),
+        ("#batch #query", (7, 4), "batch=7, but a has batch=2"),
+    ],
+)
+def test_batch_and_d_model_keep_one_size_through_the_run(axes, shape, message):
+    shared = {}
+    Scope(shared).bind("a", "*batch d_model", (2, 4, 3), ("batch", "src", "d_model"))
+    Scope(shared).bind("b", "#batch query d_model", (1, 5, 3))
+    with pytest.raises(AxisError, match=message):
+        Scope(shared).bind("c", axes, shape)

@@ -16,9 +16,9 @@ from twelve import LanguageModel
 from twelve.generation import greedy_decode, sample
 from twelve_lab import example
 from twelve_lab.cli import main
+from twelve_lab.cli.walk import CHECKPOINTS
 from twelve_lab.course import find_step
-from twelve_lab.show.summary import axes_and_sizes
-from twelve_lab.show.walk import CHECKPOINTS
+from twelve_lab.trace.summary import axes_and_sizes
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_the_sister_is_explained_and_takes_no_switch_of_the_other_model(capsys):
     text = printed(capsys, "explain", "--decoder-only", "logits", "1", "1", "3")
     assert text.splitlines()[-1] == "  = 1.4236"
     assert main(["trace", "--decoder-only", "--heads", "2", "--norm", "post"]) == 1
-    said = "it has no switch for num_heads, norm_first\n"
+    said = "has no switch for num_heads, norm_first\n"
     assert capsys.readouterr().err.endswith(said)
 
 

@@ -202,34 +202,10 @@ def test_sentences_do_not_see_each_other(sizes, noisy, x, memory, masks):
 
 
 @BOTH_NORMS
-def test_fused_equals_explicit_in_values_and_gradients(
-    sizes, draw, noisy, x, memory, masks, norm_first
+def test_a_source_of_nothing_but_padding_leaves_finite_gradients(
+    sizes, noisy, x, memory, norm_first
 ):
     decoder = noisy(stack_of(sizes, norm_first=norm_first))
-    fused = stack_of(sizes, norm_first=norm_first, fused=True)
-    fused.load_state_dict(decoder.state_dict())
-    assert_close(fused(x, memory, **masks), decoder(x, memory, **masks))
-    direction = draw(*x.shape)
-    gradients = [
-        torch.autograd.grad(one(x, memory, **masks), list(one.parameters()), direction)
-        for one in (fused, decoder)
-    ]
-    assert_close(*gradients)
-
-
-def test_fused_reaches_every_part(sizes):
-    for fused in (True, False):
-        decoder = stack_of(sizes, fused=fused)
-        parts = [part.fused for part in decoder.modules() if hasattr(part, "fused")]
-        assert parts == [fused] * 11  # in each layer two attentions and three norms, and the last
-
-
-@BOTH_NORMS
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_source_of_nothing_but_padding_leaves_finite_gradients(
-    sizes, noisy, x, memory, norm_first, fused
-):
-    decoder = noisy(stack_of(sizes, norm_first=norm_first, fused=fused))
     src_mask = padding_mask(torch.tensor([[0, 0, 0, 0, 0], [1, 2, 3, 0, 0]]))
     tgt_mask = causal_mask(sizes.tgt).repeat(sizes.batch, 1, 1, 1)
     tgt_mask[0, 0, 0] = False

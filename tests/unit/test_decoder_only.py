@@ -14,7 +14,7 @@ from twelve_lab import Trace, example
 
 companion = example.distinct
 EITHER = (True, False)
-SWITCHES = pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=EITHER, fused=EITHER)
+SWITCHES = pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=EITHER)
 FOUR = {"rtol": 0.0, "atol": 5e-5}  # four decimals are given
 
 
@@ -124,11 +124,7 @@ def test_every_number_equals_numpy_at_sizes_that_all_differ(switches):
         weights_of(model), ids.numpy(), num_heads=6, base=100.0, eps=1e-6,
         key_mask=oracle.padding_mask(ids.numpy()),
     )  # fmt: skip
-    inside = ("even", "odd", "shared_keys", "shared_values", "scores", "weights", "context",
-              "mean_square", "normalized")  # fmt: skip
-    lost = {name for name in expected if name.endswith(inside)} if switches["fused"] else set()
-    kept = {name for name in expected if "norm" in name and name.endswith("output")}
-    assert set(trace) == set(expected) - lost - (kept if switches["fused"] else set())
+    assert set(trace) == set(expected)
     for name in trace:
         found = trace[name].value.numpy()
         np.testing.assert_allclose(found, expected[name], rtol=1e-12, atol=1e-12, err_msg=name)
@@ -144,9 +140,8 @@ def test_piece_by_piece_equals_one_pass(switches, pieces):
         assert_close(found, whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("fused", EITHER)
-def test_the_future_never_leaks_and_the_past_does(fused):
-    model, ids = companion.language_model(fused=fused), companion.text
+def test_the_future_never_leaks_and_the_past_does():
+    model, ids = companion.language_model(), companion.text
     changed = ids.clone()
     changed[1, 3] = (ids[1, 3] + 1) % 10 + 1
     before, after = model(ids)[1], model(changed)[1]
@@ -154,10 +149,9 @@ def test_the_future_never_leaks_and_the_past_does(fused):
     assert not torch.isclose(before[3:], after[3:]).any()
 
 
-@pytest.mark.parametrize("fused", EITHER)
 @pytest.mark.parametrize("pad", [1, 3])
-def test_padding_on_the_left_changes_nothing(fused, pad):
-    model = companion.language_model(fused=fused)
+def test_padding_on_the_left_changes_nothing(pad):
+    model = companion.language_model()
     ids = companion.text[1:]
     padded = torch.cat([torch.zeros(1, pad, dtype=torch.int64), ids], dim=1)
     whole = model(ids)
@@ -191,19 +185,6 @@ def test_without_its_sublayers_a_word_scores_by_its_own_row():
     assert_close(model(companion.text), expected)
 
 
-@pytest.mark.parametrize("switches", SWITCHES[::3], ids=str)
-def test_fused_gives_the_same_gradients(switches):
-    models = [companion.language_model(**switches | {"fused": fused}) for fused in EITHER]
-    mask = padding_mask(companion.text)
-    for model in models:
-        model(companion.text, key_mask=mask).square().sum().backward()
-    for (name, one), other in zip(
-        models[0].named_parameters(), models[1].parameters(), strict=True
-    ):
-        assert_close(one.grad, other.grad, msg=name)
-        assert one.grad.any()
-
-
 def test_the_caches_of_shared_heads_are_as_small_as_they_say(sizes):
     model = companion.language_model(num_kv_heads=2)
     caches = model.new_caches(4, 9)
@@ -224,15 +205,6 @@ def test_a_call_that_was_interrupted_leaves_nothing_behind():
         model(ids[:, 2:], caches=caches)
     handle.remove()
     assert_close(model(ids[:, 2:], caches=caches), model(ids)[:, 2:])
-
-
-@pytest.mark.parametrize("tied", EITHER)
-def test_asked_for_the_last_position_it_scores_that_one_alone(tied):
-    model, ids = companion.language_model(tie_weights=tied), companion.text
-    assert_close(model(ids, last=True), model(ids)[:, -1:])
-    with Trace(model) as trace:
-        model(ids, last=True)
-    assert trace["decoder_output"].shape[1] == 1  # nothing else was worked out
 
 
 def test_only_where_nothing_else_is_hidden_is_the_mask_called_causal():

@@ -148,33 +148,8 @@ def test_every_position_sees_every_other_where_nothing_is_hidden(sizes, draw, no
 
 
 @BOTH_NORMS
-def test_fused_equals_explicit_in_values_and_gradients(sizes, draw, noisy, x, ids, norm_first):
+def test_a_sentence_of_nothing_but_padding_leaves_finite_gradients(sizes, noisy, x, norm_first):
     encoder = noisy(stack_of(sizes, norm_first=norm_first))
-    fused = stack_of(sizes, norm_first=norm_first, fused=True)
-    fused.load_state_dict(encoder.state_dict())
-    direction, mask = draw(*x.shape), padding_mask(ids)
-    assert_close(fused(x, src_mask=mask), encoder(x, src_mask=mask))
-    gradients = [
-        torch.autograd.grad(one(x, src_mask=mask), list(one.parameters()), direction)
-        for one in (fused, encoder)
-    ]
-    assert_close(*gradients)
-
-
-def test_fused_reaches_every_part(sizes):
-    for fused in (True, False):
-        parts = [
-            part.fused for part in stack_of(sizes, fused=fused).modules() if hasattr(part, "fused")
-        ]
-        assert parts == [fused] * 7  # in each layer one attention and two norms, and the last norm
-
-
-@BOTH_NORMS
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_sentence_of_nothing_but_padding_leaves_finite_gradients(
-    sizes, noisy, x, norm_first, fused
-):
-    encoder = noisy(stack_of(sizes, norm_first=norm_first, fused=fused))
     mask = padding_mask(torch.tensor([[0, 0, 0, 0, 0], [1, 2, 3, 0, 0]]))
     memory = encoder(x.requires_grad_(), src_mask=mask)
     assert memory.isfinite().all()

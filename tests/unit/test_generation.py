@@ -23,7 +23,7 @@ companion = example.distinct
 ENDS = (3, 11, 0, 1)  # after one word, after five, never
 START, END, MAX_LEN = 1, 2, 9
 EITHER = (True, False)
-SWITCHES = pairwise(norm_first=EITHER, fused=EITHER, scale_embedding=EITHER, tie_weights=EITHER)
+SWITCHES = pairwise(norm_first=EITHER, scale_embedding=EITHER, tie_weights=EITHER)
 
 
 def cached(model, memory=None, *, max_len=MAX_LEN) -> CachedDecoder:
@@ -414,11 +414,10 @@ def test_a_step_of_no_ids_is_refused():
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("failure", ["refused", "interrupted"])
-def test_a_step_happens_wholly_or_not_at_all(fused, first, failure):
-    model, tgt = companion.model(fused=fused), torch.tensor([[1, 12, 3], [1, 4, 4]])
+def test_a_step_happens_wholly_or_not_at_all(first, failure):
+    model, tgt = companion.model(), torch.tensor([[1, 12, 3], [1, 4, 4]])
     decoder = cached(model)
     steps = [decoder.step(tgt[:, :first])] if first else []
     if failure == "refused":

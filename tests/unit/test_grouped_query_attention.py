@@ -91,13 +91,12 @@ def test_the_cache_of_four_tokens_shrinks_with_the_heads_that_are_kept(num_kv_he
     assert cache.keys.numel() + cache.values.numel() == numbers
 
 
-@pytest.mark.parametrize("fused", EITHER)
 @pytest.mark.parametrize("bias", EITHER)
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
 def test_copies_of_each_shared_head_make_it_multi_head_attention(
-    sizes, noisy, x, num_kv_heads, bias, fused
+    sizes, noisy, x, num_kv_heads, bias
 ):
-    layer = noisy(layer_of(sizes, num_kv_heads, rotary=None, bias=bias, fused=fused))
+    layer = noisy(layer_of(sizes, num_kv_heads, rotary=None, bias=bias))
     for mask in (mask_of(sizes), None):
         assert_close(layer(x, mask), copied(layer)(x, x, x, mask))
 
@@ -150,10 +149,6 @@ def test_the_trace_names_every_step(sizes, x):
     assert list(trace) == NAMES
     assert trace["key_heads"].shape == (sizes.batch, 3, sizes.src, sizes.d_k)
     assert trace["shared_keys"].axes == ("batch", "head", "key", "d_k")
-    fused = layer_of(sizes, fused=True)
-    with Trace(fused) as trace:
-        fused(x, mask_of(sizes))
-    assert not {"scores", "weights", "context"} & set(trace)
 
 
 def test_only_queries_and_keys_are_turned_and_by_the_distance_alone(sizes, draw, x):
@@ -173,44 +168,14 @@ def test_only_queries_and_keys_are_turned_and_by_the_distance_alone(sizes, draw,
     assert_close(layer(longer, mask)[:, 4:], first)
 
 
-@pytest.mark.parametrize("fused", EITHER)
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2), (1, 4)])
-def test_piece_by_piece_with_a_cache_equals_one_pass(sizes, x, pieces, fused):
-    layer, mask = layer_of(sizes, fused=fused), mask_of(sizes)
+def test_piece_by_piece_with_a_cache_equals_one_pass(sizes, x, pieces):
+    layer, mask = layer_of(sizes), mask_of(sizes)
     cache, found = KeyValueCache(layer, sizes.batch, sizes.src), []
     for piece in x.split(pieces, dim=1):
         start, stop = cache.length, cache.length + piece.size(1)
         found.append(layer(piece, mask[:, :, start:stop, :stop], cache=cache))
     assert_close(torch.cat(found, dim=1), layer(x, mask))
-
-
-@pytest.mark.parametrize("fused", EITHER)
-def test_told_that_its_mask_is_causal_it_gives_the_same(sizes, x, fused, monkeypatch):
-    layer, mask = layer_of(sizes, fused=fused), causal_mask(sizes.src)
-    asked, kernel = [], F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention",
-        lambda *heads, **given: asked.append(given) or kernel(*heads, **given),
-    )  # fmt: skip
-    assert_close(layer(x, mask, is_causal=True), layer(x, mask))
-    assert [given.get("is_causal", False) for given in asked] == [True, False][: 2 * fused]
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("fused", EITHER)
-def test_a_causal_mask_has_to_be_there(sizes, x, fused):
-    layer = layer_of(sizes, fused=fused)
-    with pytest.raises(ValueError, match=r"the mask must be boolean .* got a NoneType"):
-        layer(x, is_causal=True)
-
-
-def test_no_mask_is_causal_that_covers_earlier_positions(sizes, x):
-    layer = layer_of(sizes, fused=True)
-    cache, mask = KeyValueCache(layer, sizes.batch, sizes.src), causal_mask(sizes.src)
-    layer(x[:, :2], cache=cache)
-    wanted = f"how many a causal mask has: queries has {sizes.src - 2}, keys has {sizes.src}"
-    with pytest.raises(ValueError, match=wanted):
-        layer(x[:, 2:], mask[..., 2:, :], cache=cache, is_causal=True)
 
 
 def test_what_is_kept_is_turned_once_and_shared_by_nobody_yet(sizes, x):
@@ -245,10 +210,9 @@ def test_keys_and_queries_may_be_normed_in_each_head_before_they_turn(sizes, x):
 
 
 @pytest.mark.parametrize("training", EITHER)
-@pytest.mark.parametrize("fused", EITHER)
 @pytest.mark.parametrize("masked", EITHER)
-def test_dropout_is_at_work_in_training_only(sizes, x, masked, fused, training):
-    layer = layer_of(sizes, dropout=0.25, fused=fused).train(training)
+def test_dropout_is_at_work_in_training_only(sizes, x, masked, training):
+    layer = layer_of(sizes, dropout=0.25).train(training)
     mask = mask_of(sizes) if masked else None
     assert torch.equal(layer(x, mask), layer(x, mask)) != training
 
@@ -273,5 +237,5 @@ def test_saved_weights_give_the_same_layer_and_are_as_few_as_the_heads(sizes, no
 
 
 def test_it_shows_its_sizes():
-    shown = "d_model=8, num_heads=4, num_kv_heads=2, d_k=2, dropout=0.5, fused=True"
-    assert shown in repr(GroupedQueryAttention(8, 4, 2, dropout=0.5, fused=True))
+    shown = "d_model=8, num_heads=4, num_kv_heads=2, d_k=2, dropout=0.5"
+    assert shown in repr(GroupedQueryAttention(8, 4, 2, dropout=0.5))

@@ -165,31 +165,6 @@ def test_heads_may_change_places_with_their_slices(sizes, three):
     assert_close(other(*three), layer(*three))
 
 
-@pytest.mark.parametrize("masked", [True, False])
-def test_fused_equals_explicit_in_values_and_gradients(sizes, draw, noisy, three, masked):
-    layer, fused = noisy(layer_of(sizes, bias=True)), layer_of(sizes, bias=True, fused=True)
-    fused.load_state_dict(layer.state_dict())
-    mask = mask_of(sizes) if masked else None
-    for x in three:
-        x.requires_grad_()
-    assert_close(fused(*three, mask), layer(*three, mask))
-
-    direction = draw(sizes.batch, sizes.tgt, sizes.d_model)
-    gradients = [
-        torch.autograd.grad(one(*three, mask), [*three, *one.parameters()], direction)
-        for one in (fused, layer)
-    ]
-    assert_close(*gradients)
-
-
-def test_fused_leaves_nothing_between_split_and_merge(sizes, three):
-    layer = layer_of(sizes, fused=True)
-    with Trace(layer) as trace:
-        layer(*three, mask_of(sizes))
-    inside = ("scores", "masked_scores", "weights", "context")
-    assert list(trace) == [name for name in NAMES if name not in inside]
-
-
 def test_the_weights_of_each_head_and_query_sum_to_one(sizes, three):
     layer = layer_of(sizes)
     with Trace(layer) as trace:
@@ -241,9 +216,8 @@ def test_the_future_never_leaks(sizes, draw, training):
     assert not torch.allclose(run(x)[:, 2:], run(changed)[:, 2:])
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_fully_masked_rows_add_nothing_and_leave_finite_gradients(sizes, noisy, three, fused):
-    layer = noisy(layer_of(sizes, bias=True, fused=fused))
+def test_fully_masked_rows_add_nothing_and_leave_finite_gradients(sizes, noisy, three):
+    layer = noisy(layer_of(sizes, bias=True))
     mask = mask_of(sizes)
     mask[0, :, 1] = False
     mask[1] = False
@@ -260,9 +234,8 @@ def test_fully_masked_rows_add_nothing_and_leave_finite_gradients(sizes, noisy, 
     assert all(layer.get_parameter(name).grad.any() for name in ("w_q.weight", "w_v.bias"))
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_dropout_is_at_work_in_training_only(sizes, three, fused):
-    layer = layer_of(sizes, dropout=0.25, fused=fused)
+def test_dropout_is_at_work_in_training_only(sizes, three):
+    layer = layer_of(sizes, dropout=0.25)
     assert not torch.equal(layer(*three), layer(*three))
     layer.eval()
     without = layer_of(sizes)
@@ -319,5 +292,5 @@ def test_saved_weights_give_the_same_layer(sizes, three):
 
 
 def test_it_shows_its_sizes():
-    shown = "d_model=3, num_heads=1, d_k=3, d_v=3, dropout=0.5, fused=True"
-    assert shown in repr(MultiHeadAttention(3, 1, dropout=0.5, fused=True))
+    shown = "d_model=3, num_heads=1, d_k=3, d_v=3, dropout=0.5"
+    assert shown in repr(MultiHeadAttention(3, 1, dropout=0.5))

@@ -86,7 +86,7 @@ def test_a_mutation_says_its_line_before_and_after():
         ("src/twelve_lab/trace/axes.py", "tests/unit/test_trace.py", "tests/unit/test_axes.py"),
         # Imported through the package, which hands the name on.
         ("src/twelve_lab/check/attempt.py", "tests/unit/test_check.py", None),
-        ("src/twelve_lab/trace/influence.py", "tests/unit/test_trace.py",
+        ("src/twelve_lab/experiments/influence.py", "tests/unit/test_trace.py",
          "tests/unit/test_instruments.py"),
         ("src/twelve_lab/explorer/program.py", "tests/products/test_explorer.py",
          "tests/unit/test_live.py"),

@@ -46,11 +46,10 @@ def test_weight_and_bias_scale_and_shift_each_feature():
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("eps", [1e-5, 1e-2])
 @pytest.mark.parametrize("size", [1.0, 1e-3])
-def test_it_equals_torch_in_values_and_gradients(sizes, draw, noisy, kind, fused, eps, size):
-    ours = noisy(kind(sizes.d_model, eps=eps, fused=fused))
+def test_it_equals_torch_in_values_and_gradients(sizes, draw, noisy, kind, eps, size):
+    ours = noisy(kind(sizes.d_model, eps=eps))
     theirs = TORCH[kind](sizes.d_model, eps=eps)
     theirs.load_state_dict(ours.state_dict())
     x = (size * draw(sizes.batch, sizes.src, sizes.d_model)).requires_grad_()
@@ -63,10 +62,9 @@ def test_it_equals_torch_in_values_and_gradients(sizes, draw, noisy, kind, fused
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("fused", [True, False])
-def test_eps_is_one_in_a_hundred_thousand_unless_given(draw, kind, fused):
+def test_eps_is_one_in_a_hundred_thousand_unless_given(draw, kind):
     x = 1e-3 * draw(5, 3)
-    assert_close(kind(3, fused=fused)(x), TORCH[kind](3, eps=1e-5)(x))
+    assert_close(kind(3)(x), TORCH[kind](3, eps=1e-5)(x))
 
 
 def test_every_intermediate_equals_numpy(sizes, draw, noisy):
@@ -95,16 +93,14 @@ def test_the_root_mean_square_equals_numpy(sizes, draw, noisy):
         assert_close(trace[name].value, torch.from_numpy(value))
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_mean_0_and_variance_1_come_out(sizes, draw, fused):
-    output = LayerNorm(sizes.d_model, fused=fused)(1e3 * draw(sizes.batch, sizes.src, 24) + 50.0)
+def test_mean_0_and_variance_1_come_out(sizes, draw):
+    output = LayerNorm(sizes.d_model)(1e3 * draw(sizes.batch, sizes.src, 24) + 50.0)
     assert_close(output.mean(-1), torch.zeros(sizes.batch, sizes.src))
     assert_close(output.var(-1, unbiased=False), torch.ones(sizes.batch, sizes.src))
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_root_mean_square_of_1_comes_out(sizes, draw, fused):
-    output = RMSNorm(sizes.d_model, fused=fused)(1e3 * draw(sizes.batch, sizes.src, 24))
+def test_a_root_mean_square_of_1_comes_out(sizes, draw):
+    output = RMSNorm(sizes.d_model)(1e3 * draw(sizes.batch, sizes.src, 24))
     assert_close(output.square().mean(-1), torch.ones(sizes.batch, sizes.src))
 
 
@@ -121,9 +117,8 @@ def test_rms_norm_keeps_the_direction_and_layer_norm_does_not(draw):
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("fused", [True, False])
-def test_each_token_is_normalised_by_its_own_numbers(sizes, draw, noisy, kind, fused):
-    norm = noisy(kind(sizes.d_model, fused=fused))
+def test_each_token_is_normalised_by_its_own_numbers(sizes, draw, noisy, kind):
+    norm = noisy(kind(sizes.d_model))
     x = draw(sizes.batch, sizes.src, sizes.d_model)
     changed = x.clone()
     changed[0, 1] = draw(sizes.d_model)
@@ -140,10 +135,9 @@ def test_a_square_of_numbers_is_normalised_by_rows(kind):
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_row_of_zeros_stays_zero_in_any_type(kind, fused, dtype):
-    output = kind(3, fused=fused).to(dtype)(torch.zeros(2, 3, dtype=dtype))
+def test_a_row_of_zeros_stays_zero_in_any_type(kind, dtype):
+    output = kind(3).to(dtype)(torch.zeros(2, 3, dtype=dtype))
     assert output.dtype == dtype
     assert torch.equal(output, torch.zeros(2, 3, dtype=dtype))
 
@@ -165,14 +159,6 @@ def test_scales_start_at_1_and_shifts_at_0(sizes, kind, names):
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_fused_leaves_nothing_to_trace(sizes, draw, kind):
-    norm = kind(sizes.d_model, fused=True)
-    with Trace(norm) as trace:
-        norm(draw(sizes.batch, sizes.src, sizes.d_model))
-    assert list(trace) == []
-
-
-@pytest.mark.parametrize("kind", BOTH)
 def test_saved_weights_give_the_same_layer(sizes, draw, noisy, kind):
     norm, fresh = noisy(kind(sizes.d_model)), kind(sizes.d_model)
     fresh.load_state_dict(norm.state_dict())
@@ -182,16 +168,15 @@ def test_saved_weights_give_the_same_layer(sizes, draw, noisy, kind):
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_it_shows_its_sizes(kind):
-    assert repr(kind(3, fused=True)) == f"{kind.__name__}(d_model=3, eps=1e-05, fused=True)"
+    assert repr(kind(3)) == f"{kind.__name__}(d_model=3, eps=1e-05)"
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_row_whose_squares_overflow_in_half_precision_is_normalised(kind, fused, dtype):
+def test_a_row_whose_squares_overflow_in_half_precision_is_normalised(kind, dtype):
     x = torch.tensor([[1000.0, -1000.0, 500.0], [1e-3, 2e-3, 3e-3]], dtype=dtype)
     expected = kind(3)(x.double())
-    output = kind(3, fused=fused).to(dtype)(x)
+    output = kind(3).to(dtype)(x)
     assert output.dtype == dtype
     # Half precision keeps 11 bits, and bfloat16 8.
     tolerance = {torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]

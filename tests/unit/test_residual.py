@@ -36,10 +36,9 @@ def test_another_norm_takes_the_place_of_layer_norm(draw):
     assert_close(Residual(3, norm_first=False, norm=norm)(x, doubled), norm(3.0 * x))
 
 
-@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_it_equals_the_same_sum_built_from_torch(sizes, draw, noisy, norm_first, fused):
-    residual = noisy(Residual(sizes.d_model, norm_first=norm_first, fused=fused))
+def test_it_equals_the_same_sum_built_from_torch(sizes, draw, noisy, norm_first):
+    residual = noisy(Residual(sizes.d_model, norm_first=norm_first))
     norm, sublayer = nn.LayerNorm(sizes.d_model), nn.Linear(sizes.d_model, sizes.d_model)
     norm.load_state_dict(residual.norm.state_dict())
     x = draw(sizes.batch, sizes.src, sizes.d_model).requires_grad_()
@@ -123,10 +122,9 @@ def test_the_input_is_left_as_it_was(sizes, draw):
 
 
 def test_its_norm_is_ours_with_our_eps(sizes):
-    for fused in (True, False):
-        norm = Residual(sizes.d_model, fused=fused).norm
-        assert isinstance(norm, LayerNorm)
-        assert (norm.eps, norm.fused) == (1e-5, fused)
+    norm = Residual(sizes.d_model).norm
+    assert isinstance(norm, LayerNorm)
+    assert norm.eps == 1e-5
 
 
 @pytest.mark.parametrize("norm_first", [True, False])

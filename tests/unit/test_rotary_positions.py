@@ -172,24 +172,6 @@ def test_the_trace_names_the_angles_and_what_was_turned(sizes, draw):
     assert torch.equal(trace["turned"].value, output)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("cut", [slice(0, 6), slice(1, 7)], ids=["even", "odd"])
-def test_fused_gives_the_same_numbers_and_gradients_however_they_lie(draw, dtype, cut):
-    plain, fused = (RotaryEncoding(6, fused=fused).to(dtype) for fused in (False, True))
-    whole = draw(2, 5, 3, 7).to(dtype).requires_grad_()
-    heads = whole[..., cut].transpose(1, 2)
-    turned = [rotary(heads, 3) for rotary in (plain, fused)]
-    assert turned[1].dtype == dtype
-    assert_close(*turned)
-    assert_close(*(torch.autograd.grad(one.square().sum(), whole)[0] for one in turned))
-
-
-def test_fused_turns_by_a_table_of_another_precision_as_well(draw):
-    heads = draw(2, 3, 5, 6).float()
-    turned = [RotaryEncoding(6, fused=fused).double()(heads) for fused in (False, True)]
-    assert torch.equal(*turned) and turned[1].dtype == torch.float64
-
-
 def test_it_shows_its_sizes():
-    shown = "RotaryEncoding(d_k=2, max_len=8, base=500.0, fused=False)"
+    shown = "RotaryEncoding(d_k=2, max_len=8, base=500.0)"
     assert repr(RotaryEncoding(2, max_len=8, base=500.0)) == shown

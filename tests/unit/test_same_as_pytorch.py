@@ -36,7 +36,6 @@ TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
 DTYPES, NORMS, ACTIVATIONS, SWITCH = (*TOLERANCE,), (True, False), ("relu", "gelu"), (False, True)
 BOTH_DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
 BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
-FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
 companion = example.distinct
 
 
@@ -138,7 +137,7 @@ def test_what_may_be_seen_in_our_mask_is_what_is_not_hidden_in_theirs():
     "row",
     pairwise(
         num_heads=(3, 1), tie_weights=(False, True), norm_first=NORMS, activation=ACTIVATIONS,
-        fused=SWITCH, dtype=DTYPES,
+        dtype=DTYPES,
     ),
     ids=spelled,
 )  # fmt: skip
@@ -165,9 +164,7 @@ def test_the_loss_of_the_example_is_what_torch_says_it_is():
 
 @pytest.mark.parametrize(
     "row",
-    pairwise(
-        norm_first=NORMS, activation=ACTIVATIONS, fused=SWITCH, bias=(True, False), dtype=DTYPES
-    ),
+    pairwise(norm_first=NORMS, activation=ACTIVATIONS, bias=(True, False), dtype=DTYPES),
     ids=spelled,
 )
 def test_the_companion_learns_the_same_lesson_as_torch(sizes, noisy, torch_state, row):
@@ -198,7 +195,7 @@ def test_the_base_model_learns_the_same_lesson_as_torch(
     seeded, noisy, torch_state, norm_first, dtype
 ):
     torch.set_default_dtype(dtype)
-    ours = Transformer(50, 60, norm_first=norm_first, bias=True, fused=True, max_len=16)
+    ours = Transformer(50, 60, norm_first=norm_first, bias=True, max_len=16)
     noisy(ours)
     theirs = Assembled(ours)
     src = torch.randint(1, 50, (2, 7), generator=seeded)
@@ -214,16 +211,15 @@ def test_the_base_model_learns_the_same_lesson_as_torch(
 @pytest.mark.parametrize(
     "row",
     pairwise(
-        name=("none", "padding", "causal", "merged", "per-head"), bias=(True, False),
-        fused=SWITCH, dtype=DTYPES,
+        name=("none", "padding", "causal", "merged", "per-head"), bias=(True, False), dtype=DTYPES,
     ),
     ids=spelled,
 )  # fmt: skip
 def test_an_attention_gives_the_same_numbers_under_every_mask(
     sizes, draw, noisy, torch_state, masks, row
 ):
-    name, bias, fused, dtype = row.values()
-    ours = noisy(MultiHeadAttention(sizes.d_model, sizes.heads, bias=bias, fused=fused)).to(dtype)
+    name, bias, dtype = row.values()
+    ours = noisy(MultiHeadAttention(sizes.d_model, sizes.heads, bias=bias)).to(dtype)
     theirs, mask = to_torch(ours), masks.get(name)
     three = [
         draw(sizes.batch, sizes.src, sizes.d_model).to(dtype).requires_grad_() for _ in range(3)

@@ -19,9 +19,9 @@ from twelve_lab import Trace, example
 from twelve_lab.cli import main
 from twelve_lab.explain.expression import Apply, Leaf, Number, Total
 from twelve_lab.explain.graph import Graph
-from twelve_lab.explain.record import Record
-from twelve_lab.sheet import HIDDEN, LONGEST, Formulas, LiveSheet, Place, _title, write_sheet
+from twelve_lab.explain.tape import Tape
 from twelve_lab.show.format import format_number
+from twelve_lab.spreadsheet import HIDDEN, LONGEST, Formulas, LiveSheet, Place, _title, write_sheet
 
 openpyxl = pytest.importorskip("openpyxl")
 OFFICE = shutil.which("soffice") or shutil.which("libreoffice")
@@ -267,7 +267,7 @@ def live():
 
 
 def test_only_inputs_are_numbers_and_everything_else_is_a_formula(live):
-    for name, block in live.graph.record.named.items():
+    for name, block in live.graph.tape.named.items():
         place = live.cell(name, *(0 for _ in block.shape))
         cell = live.workbook[place.sheet].cell(place.row, place.column)
         assert (cell.data_type == "f") == (name in live.trace), name
@@ -318,7 +318,7 @@ def test_a_minus_in_front_and_a_comparison_stand_in_brackets():
         Apply("*", (Apply("!=", (x, x)), x)): "(0.5<>0.5)*0.5",
         Total((x, x, Apply("<=", (x, x)))): "0.5+0.5+(0.5<=0.5)",
     }
-    record = Record()
+    record = Tape()
     block = record.cells(torch.tensor([0.5]))
     live = SimpleNamespace(graph=Graph(record), places={})
     assert block.tolist() == [0]
@@ -391,7 +391,7 @@ def test_errors_say_what_is_wrong(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="holds no tensor that can be explained"):
             run_of_nothing.to_excel(tmp_path / "walk.xlsx")
     assert LONGEST < 8192
-    monkeypatch.setattr("twelve_lab.sheet.LONGEST", 100)
+    monkeypatch.setattr("twelve_lab.spreadsheet.LONGEST", 100)
     with pytest.raises(ValueError, match=r"a formula of \d+ characters is more than the 100"):
         write_sheet(tmp_path / "walk.xlsx", trace)
     with Trace() as lost:

@@ -14,11 +14,11 @@ import torch
 
 from twelve_lab import example
 from twelve_lab.cli import main
-from twelve_lab.show.first_screen import first_screen
+from twelve_lab.cli.first_screen import first_screen
+from twelve_lab.cli.terminal import Terminal, fold, side_by_side, visible
+from twelve_lab.cli.walk import walk_text
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.palette import INK, contrast, signed_step
-from twelve_lab.show.terminal import Terminal, fold, side_by_side, visible
-from twelve_lab.show.walk import walk_text
 
 WEIGHTS = "encoder.layers.0.self_attention.weights"
 SUBLAYERS = ("self_attention", "feed_forward")

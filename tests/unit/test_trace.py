@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import twelve
 from twelve_lab import AxisError, Trace, example
 from twelve_lab.course import STEPS
-from twelve_lab.show.summary import plain, summary_html
 from twelve_lab.trace.annotations import PACKAGE
+from twelve_lab.trace.summary import plain, summary_html
 from twelve_lab.trace.trace import _step
 
 
@@ -401,8 +401,8 @@ def test_tracing_ends_even_where_the_record_fails_to_close(monkeypatch):
         raise ZeroDivisionError
 
     before, trace = sys.gettrace(), Trace()
-    leave = trace.graph.record.__exit__
-    monkeypatch.setattr(type(trace.graph.record), "__exit__", fails)
+    leave = trace.graph.tape.__exit__
+    monkeypatch.setattr(type(trace.graph.tape), "__exit__", fails)
     with pytest.raises(ZeroDivisionError), trace:
         pass
     assert sys.gettrace() is before
@@ -504,7 +504,7 @@ def test_a_trace_keeps_nothing_of_the_run_but_copies():
     assert gone
     assert module() is None
     assert beside() is None
-    assert not traced._known and not traced.graph.record._cells
+    assert not traced._known and not traced.graph.tape._cells
 
 
 def test_without_grad_no_gradient_is_retained():

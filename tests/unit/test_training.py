@@ -622,8 +622,8 @@ def test_a_checkpoint_goes_on_only_with_the_same_settings(tmp_path):
         ({"dropout": 0.1}, "(dropout): Dropout(p=0.2, inplace=False)", "(dropout): Dropout(p=0.1"),
         (
             {"num_heads": 4},
-            "d_model=16, num_heads=2, d_k=8, d_v=8, dropout=0.2, fused=False",
-            "d_model=16, num_heads=4, d_k=4, d_v=4, dropout=0.2, fused=False",
+            "d_model=16, num_heads=2, d_k=8, d_v=8, dropout=0.2",
+            "d_model=16, num_heads=4, d_k=4, d_v=4, dropout=0.2",
         ),
         ({"num_layers": 2}, "encoder.norm.weight", "encoder.layers.1.self_attention.w_q.weight"),
         ({"dtype": torch.float32}, "torch.float64", "src_embedding.weight of torch.float32"),

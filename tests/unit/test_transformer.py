@@ -13,7 +13,6 @@ from twelve import LearnedPositionalEncoding, Transformer, causal_mask, padding_
 from twelve_lab import Trace, example, influence
 
 BOTH_NORMS = pytest.mark.parametrize("norm_first", [True, False])
-FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False])
 
 
 def model_of(sizes, **keywords) -> Transformer:
@@ -124,10 +123,9 @@ def test_forward_is_encode_and_then_decode(sizes, src, tgt, masks, norm_first):
 
 
 @BOTH_NORMS
-@FUSED_OR_NOT
 @pytest.mark.parametrize("training", [True, False])
-def test_the_future_never_leaks(sizes, seeded, src, tgt, masks, norm_first, fused, training):
-    model = model_of(sizes, norm_first=norm_first, fused=fused, dropout=0.2).train(training)
+def test_the_future_never_leaks(sizes, seeded, src, tgt, masks, norm_first, training):
+    model = model_of(sizes, norm_first=norm_first, dropout=0.2).train(training)
 
     def run(tgt: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(3)
@@ -196,28 +194,10 @@ def test_sentences_do_not_see_each_other(sizes, noisy, src, tgt, masks):
 
 
 @BOTH_NORMS
-@pytest.mark.parametrize("tie_weights", [True, False])
-def test_fused_equals_explicit_in_values_and_gradients(
-    sizes, draw, noisy, src, tgt, masks, norm_first, tie_weights
-):
-    switches = {"norm_first": norm_first, "tie_weights": tie_weights}
-    model, fused = noisy(model_of(sizes, **switches)), model_of(sizes, fused=True, **switches)
-    fused.load_state_dict(model.state_dict())
-    assert_close(fused(src, tgt, **masks), model(src, tgt, **masks))
-    direction = draw(sizes.batch, sizes.tgt, sizes.tgt_vocab)
-    gradients = [
-        torch.autograd.grad(one(src, tgt, **masks), list(one.parameters()), direction)
-        for one in (fused, model)
-    ]
-    assert_close(*gradients)
-
-
-@BOTH_NORMS
-@FUSED_OR_NOT
 def test_sentences_of_nothing_but_padding_leave_finite_gradients(
-    sizes, noisy, src, tgt, norm_first, fused
+    sizes, noisy, src, tgt, norm_first
 ):
-    model = noisy(model_of(sizes, norm_first=norm_first, fused=fused))
+    model = noisy(model_of(sizes, norm_first=norm_first))
     src[0] = 0
     tgt_mask = causal_mask(sizes.tgt).repeat(sizes.batch, 1, 1, 1)
     tgt_mask[1, :, 2] = False
@@ -363,9 +343,8 @@ def test_there_is_no_dropout_unless_asked_for(sizes, src, tgt, masks):
     assert torch.equal(model.eval()(src, tgt, **masks), model.train()(src, tgt, **masks))
 
 
-@FUSED_OR_NOT
-def test_dropout_is_off_in_eval(sizes, src, tgt, masks, fused):
-    model, without = model_of(sizes, dropout=0.3, fused=fused), model_of(sizes, fused=fused)
+def test_dropout_is_off_in_eval(sizes, src, tgt, masks):
+    model, without = model_of(sizes, dropout=0.3), model_of(sizes)
     without.load_state_dict(model.state_dict())
     assert not torch.equal(model(src, tgt, **masks), model(src, tgt, **masks))
     assert torch.equal(model.eval()(src, tgt, **masks), without(src, tgt, **masks))
@@ -373,7 +352,7 @@ def test_dropout_is_off_in_eval(sizes, src, tgt, masks, fused):
 
 def test_keywords_reach_both_stacks(sizes):
     model = model_of(
-        sizes, num_layers=3, norm_first=False, activation="gelu", bias=True, dropout=0.1, fused=True
+        sizes, num_layers=3, norm_first=False, activation="gelu", bias=True, dropout=0.1
     )
     assert model.positional_encoding.dropout.p == 0.1
     for stack in (model.encoder, model.decoder):
@@ -381,12 +360,11 @@ def test_keywords_reach_both_stacks(sizes):
         for layer in stack.layers:
             attention = layer.self_attention
             assert (attention.num_heads, attention.d_k, attention.d_v) == (3, 8, 6)
-            assert (attention.dropout, attention.fused) == (0.1, True)
+            assert attention.dropout == 0.1
             assert attention.w_o.bias is not None
             assert layer.feed_forward.activation == "gelu"
             assert layer.feed_forward.up.weight.shape == (sizes.d_ff, sizes.d_model)
             assert layer.self_attention_residual.norm_first is False
-            assert layer.self_attention_residual.norm.fused is True
 
 
 def test_each_layer_of_both_stacks_starts_on_its_own(sizes):

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from twelve import LanguageModel, RMSNorm
 from twelve_lab import contributions, example, without
-from twelve_lab.trace.without import EACH
+from twelve_lab.experiments.without import EACH
 
 companion = example.distinct
 ids = companion.text[1:]

@@ -73,6 +73,8 @@ def load(
     try:
         checkpoint = read_folder(path) if path.is_dir() else read_gguf(path)
         model = _build_model(checkpoint, dtype, max_len)
+        if fast:
+            make_fast(model)  # before the parameters take memory, because it moves them
         _copy_tensors(checkpoint, model)
     except Exception as error:
         # The type of the exception depends on which byte of the file is damaged.
@@ -80,8 +82,6 @@ def load(
         if type(error) not in (ValueError, NotImplementedError):
             reason = f"damaged or truncated file: {reason}"
         raise ValueError(f"load: {path.name}: {reason}") from error
-    if fast:
-        make_fast(model)
     return model, checkpoint.tokenizer
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from twelve_lab.draw.drawing import DPI, Drawing
-from twelve_lab.show.palette import INK, PAPER, QUIET, axis_style
+from twelve_lab.draw.drawing import Drawing
+from twelve_lab.show.palette import DPI, INK, PAPER, QUIET, axis_style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-DPI = 100  # pixels an inch, where nothing makes a picture smaller
 DATA = "data:image/svg+xml,"
 STORED = re.compile(rf'<img alt="([^"]*)" style="[^"]*" src="({re.escape(DATA)}[^"]*)">')
 
@@ -67,7 +66,7 @@ class Drawing:
 
     def svg(self) -> str:
         """Write the figure as SVG; the same figure gives the same text on every machine."""
-        from twelve_lab.draw.svg import to_svg
+        from twelve_lab.draw.svg import to_svg  # loads matplotlib
 
         return to_svg(self.figure)
 
@@ -80,7 +79,7 @@ class Drawing:
 
     def save(self, path: str | Path) -> None:
         """Write the figure to an SVG file, which carries its text as description."""
-        from twelve_lab.draw.svg import to_svg
+        from twelve_lab.draw.svg import to_svg  # loads matplotlib
 
         described = to_svg(self.figure, self.alt, self.text())
         Path(path).write_text(f"{described}\n", encoding="utf-8", newline="\n")

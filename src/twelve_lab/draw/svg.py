@@ -17,8 +17,7 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.colors import to_hex
 from matplotlib.path import Path
 
-from twelve_lab.draw.drawing import DPI
-from twelve_lab.show.palette import INK, by_night
+from twelve_lab.show.palette import DPI, INK, by_night
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

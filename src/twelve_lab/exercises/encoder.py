@@ -27,12 +27,12 @@ from twelve_lab.exercises.declare import (
 from twelve_lab.exercises.modules import run_layer
 from twelve_lab.exercises.numbers import seeded, vectors
 from twelve_lab.exercises.residual import residual
-from twelve_lab.trace.influence import influence
+from twelve_lab.experiments.influence import influence
 
 _Masked = Callable[[Tensor, Tensor | None], Tensor]
 _Norm = Callable[[Tensor], Tensor]
 # Lines of the package that the mistakes change.
-_LAYER = "self.kind(d_model, num_heads, d_ff, norm_first=norm_first, fused=fused, **layer)"
+_LAYER = "self.kind(d_model, num_heads, d_ff, norm_first=norm_first, **layer)"
 _LAYERS = (
     "        self.layers = nn.ModuleList(\n"
     f"            {_LAYER}\n"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from twelve_lab.explain.derivative import GradientExplanation
 from twelve_lab.explain.explanation import Explanation
-
-if TYPE_CHECKING:
-    from twelve_lab.explain.graph import Graph
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.explain.graph import Graph
+from twelve_lab.explain.tape import Block
 
 TOLERANCES = {
     torch.float64: 1e-9, torch.float32: 1e-4, torch.bool: 0.0, torch.uint8: 0.0, torch.int8: 0.0,
@@ -23,55 +22,57 @@ TOLERANCES = {
 __all__ = ["Explanation", "GradientExplanation", "explain", "explain_grad"]
 
 
-def explain(entry: Traced, index: tuple[int, ...], depth: int = 1) -> Explanation:
+def explain(
+    graph: Graph, name: str, index: tuple[int, ...], depth: int = 1, code: str = ""
+) -> Explanation:
     """Explain one number; see `Traced.explain`.
 
     Args:
-        entry: The tensor.
+        graph: The run.
+        name: Of the tensor.
         index: One position for each of its axes.
         depth: How far to unfold.
+        code: The line that made the tensor.
 
     Raises:
         ValueError: As for `Traced.explain`; and the arithmetic does not give the number.
     """
     if not isinstance(depth, int) or depth < 1:
         raise ValueError(f"depth must be a whole number of at least 1, got {depth!r}")
-    graph = _graph(entry)
-    explanation = Explanation(graph, _cell(graph, entry, index), depth, entry.code)
-    _check(explanation, graph.record.dtypes)
+    explanation = Explanation(graph, _cell(graph.tape.named[name], index), depth, code)
+    _check(explanation, graph.tape.dtypes)
     return explanation
 
 
-def explain_grad(entry: Traced, index: tuple[int, ...]) -> GradientExplanation:
+def explain_grad(
+    graph: Graph, name: str, index: tuple[int, ...], gradients: Mapping[str, Tensor | None]
+) -> GradientExplanation:
     """Explain the gradient of one number; see `Traced.explain_grad`.
 
     Args:
-        entry: The tensor.
+        graph: The run.
+        name: Of the tensor.
         index: One position for each of its axes.
+        gradients: Of every tensor of the run, None if the backward pass left none.
     """
-    graph = _graph(entry)
-    cell = _cell(graph, entry, index)
-    value = entry.grad[_checked(entry, index)].item()
 
-    def arrived(later: int) -> float | None:
-        block = graph.record.block(later)
-        tensor = entry.trace[block.name].tensor
-        if tensor is None or tensor.grad is None:
-            return None
-        return tensor.grad.flatten()[later - block.start].item()
+    def arrived(cell: int) -> float | None:
+        block = graph.tape.block(cell)
+        gradient = gradients[block.name]
+        return None if gradient is None else gradient.flatten()[cell - block.start].item()
 
-    return GradientExplanation(graph, cell, value, arrived)
+    return GradientExplanation(graph, _cell(graph.tape.named[name], index), arrived)
 
 
 def _check(explanation: Explanation, dtypes: set[torch.dtype]) -> None:
-    """Hold the arithmetic against the number of the run: it must never explain another one."""
+    """Check that the arithmetic gives the number of the run."""
     value = explanation.value
     try:
         result = eval(explanation.expression, {"math": math})
     except (OverflowError, ZeroDivisionError, ValueError):
-        return  # where torch gives inf or nan and goes on, Python stops
+        return  # Python raises where torch returns inf or nan
     scale = max(1.0, abs(value), *(abs(operand.value) for operand in explanation.inputs))
-    # Python reckons in double precision; the run may have rounded to less on its way.
+    # Python computes in double precision, but the run may have rounded to a lower one.
     coarsest = max(TOLERANCES.get(dtype, 0.05) for dtype in dtypes)
     tolerance = coarsest * (scale if math.isfinite(scale) else 1.0)
     if result != value and not abs(result - value) <= tolerance and not math.isnan(value):
@@ -81,38 +82,23 @@ def _check(explanation: Explanation, dtypes: set[torch.dtype]) -> None:
         )
 
 
-def _graph(entry: Traced) -> Graph:
-    graph = None if entry.trace is None else entry.trace.graph
-    if graph is None:
-        wanted = "trace with explain=True and without only="
-        raise ValueError(f"{entry.name}: no operation was kept; {wanted}")
-    return graph
-
-
-def _cell(graph: Graph, entry: Traced, index: tuple[int, ...]) -> int:
-    block = graph.record.named.get(entry.name)
-    if block is None:
-        raise ValueError(f"{entry.name}: holds no plain numbers ({entry.value.dtype}) to explain")
-    place = 0
-    for position, size in zip(_checked(entry, index), block.shape, strict=True):
-        place = place * size + position
-    return block.start + place
-
-
-def _checked(entry: Traced, index: tuple[int, ...]) -> tuple[int, ...]:
-    sizes = ", ".join(f"{a} {n}" for a, n in zip(entry.axes, entry.shape, strict=True))
+def _cell(block: Block, index: tuple[int, ...]) -> int:
+    """Return the cell of an element. Negative positions count from the end."""
+    sizes = ", ".join(f"{a} {n}" for a, n in zip(block.axes, block.shape, strict=True))
     try:
         places = tuple(map(operator.index, index))
     except TypeError:
         raise ValueError(
-            f"{entry.name}: give one whole number for each axis ({sizes}), not {index}"
+            f"{block.name}: give one whole number for each axis ({sizes}), not {index}"
         ) from None
-    if len(places) != len(entry.shape):
+    if len(places) != len(block.shape):
         raise ValueError(
-            f"{entry.name} has {len(entry.shape)} axes ({sizes}), but the index {places} has "
+            f"{block.name} has {len(block.shape)} axes ({sizes}), but the index {places} has "
             f"{len(places)} positions"
         )
-    for axis, size, position in zip(entry.axes, entry.shape, places, strict=True):
+    cell = 0
+    for axis, size, position in zip(block.axes, block.shape, places, strict=True):
         if not -size <= position < size:
-            raise ValueError(f"{entry.name}: {axis} {position} is out of range, its size is {size}")
-    return tuple(p % n for p, n in zip(places, entry.shape, strict=True))
+            raise ValueError(f"{block.name}: {axis} {position} is out of range, its size is {size}")
+        cell = cell * size + position % size
+    return block.start + cell

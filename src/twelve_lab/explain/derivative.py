@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import torch
 
 from twelve_lab.explain.explanation import Element
-from twelve_lab.explain.expression import Expression, compute, leaves
+from twelve_lab.explain.graph import Graph
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 
-if TYPE_CHECKING:
-    from twelve_lab.explain.graph import Graph
-
 MOST_LINES = 6
-
-
-def slopes(tree: Expression, value: Callable[[int], float]) -> dict[int, float]:
-    """Tell how fast a tree grows with each of its cells.
-
-    Args:
-        tree: Arithmetic.
-        value: Gives the number in a cell.
-    """
-    with torch.enable_grad():
-        inputs = {
-            cell: torch.tensor(
-                float(value(cell)), dtype=torch.float64, device="cpu", requires_grad=True
-            )
-            for cell in leaves(tree)
-        }
-        result = compute(tree, inputs.__getitem__)
-    if not result.requires_grad:  # a comparison
-        return dict.fromkeys(inputs, 0.0)
-    found = torch.autograd.grad(
-        result, list(inputs.values()), allow_unused=True, materialize_grads=True
-    )
-    return {cell: slope.item() for cell, slope in zip(inputs, found, strict=True)}
 
 
 class GradientExplanation:
@@ -45,49 +17,58 @@ class GradientExplanation:
 
     Attributes:
         target: The element whose gradient is explained.
-        value: The gradient that the backward pass left.
+        value: The gradient of the backward pass.
         parts: (later element, its gradient, its slope) for each later number it went into.
     """
 
-    def __init__(self, graph: Graph, cell: int, value: float, gradient):
-        """Collect what the element went into.
+    def __init__(self, graph: Graph, cell: int, gradient: Callable[[int], float | None]) -> None:
+        """Collect the numbers that the element went into.
 
         Args:
             graph: The run.
             cell: Of the element.
-            value: Its gradient.
-            gradient: Gives the gradient of a later cell, None where there is none.
+            gradient: Returns the gradient of a cell, or None.
         """
-        self.target = Element.of(graph.record, cell)
-        self.value = value
+        self.target = Element.of(graph.tape, cell)
+        self.value = gradient(cell)
         self.parts: list[tuple[Element, float, float]] = []
         for later in graph.consumers(cell):
             arrived = gradient(later)
             if arrived is not None:
                 slope = graph.slopes(later)[cell]
-                self.parts.append((Element.of(graph.record, later), arrived, slope))
+                self.parts.append((Element.of(graph.tape, later), arrived, slope))
 
     @property
     def total(self) -> float:
-        """Add up what came through the named numbers."""
+        """Return the sum of the parts."""
         return sum(arrived * slope for _, arrived, slope in self.parts)
 
     @property
     def text(self) -> str:
         """Write one line for each later number, the largest shares first."""
-        lines = [f"gradient of {self.target}"]
+        lines = [message("gradient of {element}", element=self.target)]
+        number = format_number(self.value)
         if not self.parts:
-            return f"{lines[0]}\n  = {format_number(self.value)}, from what came after the trace"
+            end = message("{number}, from what came after the trace", number=number)
+            return f"{lines[0]}\n  = {end}"
         order = sorted(self.parts, key=lambda part: -abs(part[1] * part[2]))
         for element, arrived, slope in order[:MOST_LINES]:
-            lines.append(
-                f"  + {format_number(arrived)} · {format_number(slope)}"
-                f" = {format_number(arrived * slope)} through {element}"
+            share = message(
+                "{gradient} · {slope} = {share} through {element}",
+                gradient=format_number(arrived),
+                slope=format_number(slope),
+                share=format_number(arrived * slope),
+                element=element,
             )
+            lines.append(f"  + {share}")
         if len(order) > MOST_LINES:
             rest = sum(arrived * slope for _, arrived, slope in order[MOST_LINES:])
-            lines.append(f"  + {format_number(rest)} through {len(order) - MOST_LINES} others")
-        return "\n".join([*lines, f"  = {format_number(self.value)}"])
+            count = len(order) - MOST_LINES
+            others = message(
+                "{share} through {count} others", share=format_number(rest), count=count
+            )
+            lines.append(f"  + {others}")
+        return "\n".join([*lines, f"  = {number}"])
 
     def __repr__(self) -> str:
         """Write the text."""

@@ -1,4 +1,4 @@
-"""One number of a run explained: in symbols, in digits, as Python, and by what it was made from."""
+"""One number of a run explained: in symbols, in digits, as Python, and by its operands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import html
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,16 +22,15 @@ from twelve_lab.explain.expression import (
     leaves,
     literal,
 )  # fmt: skip
+from twelve_lab.explain.graph import Graph
+from twelve_lab.explain.tape import Block, Tape
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 from twelve_lab.show.show import Shown
 from twelve_lab.show.table import Table
 
-if TYPE_CHECKING:
-    from twelve_lab.explain.graph import Graph
-    from twelve_lab.explain.record import Block, Record
-
 _PRE = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:monospace"
-SUMMANDS = 4  # of a longer sum, the first three and the last are written
+SUMMANDS = 4  # of a longer sum, only the first three and the last are written
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,10 @@ class Element:
     value: float
 
     @classmethod
-    def of(cls, record: Record, cell: int) -> Element:
+    def of(cls, tape: Tape, cell: int) -> Element:
         """Read the element of a cell."""
-        block = record.block(cell)
-        return cls(block.name, block.axes, block.index(cell), record.value(cell))
+        block = tape.block(cell)
+        return cls(block.name, block.axes, block.index(cell), tape.value(cell))
 
     def __str__(self) -> str:
         """Write name and index, as "scores[batch 0, query 1, key 0]"."""
@@ -56,7 +54,7 @@ class Element:
 
 
 class Digits(Writer):
-    """Writes a tree for reading, its cells as rounded numbers, and shortens what is long."""
+    """Write a tree for reading: cells as rounded numbers, long lists shortened."""
 
     signs = {sign: f" {sign} " for sign in LEVEL} | {"*": "·", "**": "^"}
 
@@ -73,31 +71,33 @@ class Digits(Writer):
         return f"{name}({', '.join(few([self.write(part) for part in parts]))})"
 
     def join(self, parts: list[str]) -> str:
-        """Write the first summands and the last, and how many there are."""
-        count = f" [{len(parts)} terms]" if len(parts) > SUMMANDS else ""
-        return " + ".join(few(parts)) + count
+        """Write the first summands, the last, and their number."""
+        text = " + ".join(few(parts))
+        if len(parts) <= SUMMANDS:
+            return text
+        return message("{sum} [{count} terms]", sum=text, count=len(parts))
 
 
 class Symbols(Digits):
-    """Writes a tree for reading, its cells as names and indices, a whole axis as a slice."""
+    """Write a tree for reading: cells as names and indices, a whole axis as a slice."""
 
-    def __init__(self, record: Record, path: str) -> None:
-        """Write names as they are called inside a module.
+    def __init__(self, tape: Tape, path: str) -> None:
+        """Write names relative to a module.
 
         Args:
-            record: The run.
+            tape: The run.
             path: Of the module.
         """
-        super().__init__(record.value)
-        self.record, self.path = record, path
+        super().__init__(tape.value)
+        self.tape, self.path = tape, path
 
     def leaf(self, cell: int, outer: int) -> str:
         """Write the name and the index of a cell."""
-        element = Element.of(self.record, cell)
+        element = Element.of(self.tape, cell)
         return f"{self.short(element.name)}{place(element.axes, element.index)}"
 
     def short(self, name: str) -> str:
-        """Leave out the path that an operand shares with the module."""
+        """Drop the path that an operand shares with the module."""
         return name.removeprefix(f"{self.path}.") if self.path else name
 
     def total(self, tree: Total | Dot, outer: int) -> str:
@@ -112,12 +112,12 @@ class Symbols(Digits):
         return f"({text})" if outer >= 1 else text
 
     def run(self, parts: tuple[Expression, ...]) -> str:
-        """Write leaves that run along one whole axis of one tensor as a slice, or nothing."""
+        """Write leaves that are one whole axis of a tensor as a slice; "" for any other."""
         cells = [part.cell for part in parts if isinstance(part, Leaf)]
-        blocks = {id(self.record.block(cell)) for cell in cells}
+        blocks = {id(self.tape.block(cell)) for cell in cells}
         if len(cells) < len(parts) or len(blocks) > 1:
             return ""
-        block = self.record.block(cells[0])
+        block = self.tape.block(cells[0])
         places = [block.index(cell) for cell in cells]
         moving = [n for n, values in enumerate(zip(*places, strict=True)) if len(set(values)) > 1]
         if len(moving) != 1:
@@ -142,7 +142,7 @@ class Explanation:
         """Unfold the arithmetic; see `Traced.explain`."""
         self._graph, self._cell = graph, cell
         self.depth, self._code = depth, code
-        self.target = Element.of(graph.record, cell)
+        self.target = Element.of(graph.tape, cell)
         self._tree = graph.unfold(cell, depth)
 
     @property
@@ -152,43 +152,44 @@ class Explanation:
 
     @cached_property
     def expression(self) -> str:
-        """Write plain Python arithmetic over numbers and `math` that evaluates to the value."""
-        return Writer(self._graph.record.value).write(self._tree)
+        """Write Python arithmetic over numbers and `math` that evaluates to the value."""
+        return Writer(self._graph.tape.value).write(self._tree)
 
     @cached_property
     def cells(self) -> list[int]:
-        """List the cells that it was made from, each once, in the order of the arithmetic."""
+        """List the cells of its operands, each once, in the order of the arithmetic."""
         return [] if self._is_given else list(dict.fromkeys(leaves(self._tree)))
 
     @cached_property
     def inputs(self) -> list[Element]:
-        """List the elements of named tensors that it was made from, each once."""
-        return [Element.of(self._graph.record, cell) for cell in self.cells]
+        """List its operands, elements of named tensors, each once."""
+        return [Element.of(self._graph.tape, cell) for cell in self.cells]
 
     @property
     def text(self) -> str:
         """Write symbols, digits and the result, one line each."""
-        lines = [str(self.target)]
+        lines, number = [str(self.target)], format_number(self.value)
         if isinstance(self._tree, Number):
-            return f"{lines[0]}\n  = {format_number(self.value)}, a constant of the code"
+            return f"{lines[0]}\n  = " + message("{number}, a constant of the code", number=number)
         if self._is_given:
-            return f"{lines[0]}\n  = {format_number(self.value)}, given to the run"
+            return f"{lines[0]}\n  = " + message("{number}, given to the run", number=number)
         if self._code and self.depth == 1:
-            lines.append(f"  code: {self._code}")
-        symbols = Symbols(self._graph.record, self.target.name.rpartition(".")[0])
+            lines.append("  " + message("code: {code}", code=self._code))
+        symbols = Symbols(self._graph.tape, self.target.name.rpartition(".")[0])
         if isinstance(self._tree, Leaf):
-            lines.append(f"  = {symbols.write(self._tree)}, the same number moved")
+            source = symbols.write(self._tree)
+            lines.append("  = " + message("{source}, the same number moved", source=source))
         else:
             lines.append(f"  = {symbols.write(self._tree)}")
-            lines.append(f"  = {Digits(self._graph.record.value).write(self._tree)}")
-        return "\n".join([*lines, f"  = {format_number(self.value)}"])
+            lines.append(f"  = {Digits(self._graph.tape.value).write(self._tree)}")
+        return "\n".join([*lines, f"  = {number}"])
 
     def __repr__(self) -> str:
         """Write the text."""
         return self.text
 
     def _repr_html_(self) -> str:
-        """Draw the text, and below it the used matrices of each operand, what was used framed."""
+        """Write the text, and below it the operands with the used elements framed."""
         tables = "".join(self._drawn(block, cells) for block, cells in self._used().items())
         text = f'<pre style="{_PRE}">{html.escape(self.text)}</pre>'
         return f"<div>{text}{tables}</div>"
@@ -200,7 +201,7 @@ class Explanation:
     def _used(self) -> dict[Block, list[int]]:
         used: dict[Block, list[int]] = {}
         for cell in self.cells:
-            used.setdefault(self._graph.record.block(cell), []).append(cell)
+            used.setdefault(self._graph.tape.block(cell), []).append(cell)
         return used
 
     def _drawn(self, block: Block, cells: list[int]) -> str:
@@ -231,11 +232,11 @@ def place(axes: tuple[str, ...], index: tuple[int | str, ...]) -> str:
 
 
 def constant(number: float) -> str:
-    """Write a constant of the program: a root of a whole number as such, others in full."""
+    """Write a constant of the program, the root of a whole number as such."""
     if not math.isfinite(number):
         return literal(number).replace("math.", "")
     squared = number * number
-    if number > 0 and not float(number).is_integer() and abs(squared - round(squared)) < 1e-12:
-        if round(squared) > 0:
-            return f"sqrt({round(squared)})"
+    is_root = abs(squared - round(squared)) < 1e-12 and round(squared) > 0
+    if number > 0 and not float(number).is_integer() and is_root:
+        return f"sqrt({round(squared)})"
     return f"{number:g}"

@@ -1,4 +1,4 @@
-"""Arithmetic as a tree: numbers of the run as leaves, to be written or to be computed."""
+"""Arithmetic as a tree with numbers of the run as leaves, to be written or computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LEVEL = dict.fromkeys(COMPARISONS, 0) | {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
-# The side of an operator that binds one level tighter than the operator itself.
+# The operators whose left or right side binds one level tighter than they do.
 TIGHT_LEFT = ("**", *COMPARISONS)
 TIGHT_RIGHT = ("/", "**", *COMPARISONS)
 
@@ -88,7 +88,7 @@ def call(name: str, *parts: Expression) -> Expression:
 
 
 def leaves(tree: Expression) -> Iterator[int]:
-    """Go through the cells of a tree, from left to right, each as often as it stands there."""
+    """Iterate over the cells of a tree from left to right, with repetitions."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -99,7 +99,7 @@ def leaves(tree: Expression) -> Iterator[int]:
 
 
 def replace(tree: Expression, change: Callable[[int], Expression]) -> Expression:
-    """Put another tree in the place of every cell."""
+    """Replace every cell by a tree."""
     if isinstance(tree, Leaf):
         return change(tree.cell)
     if isinstance(tree, Apply):
@@ -122,13 +122,13 @@ def terms(tree: Apply | Total | Dot) -> tuple[Expression, ...]:
 
 
 class Writer:
-    """Writes a tree, with brackets only where the order of operations needs them.
+    """Write a tree, with brackets only where the order of operations needs them.
 
-    This one writes Python arithmetic over plain numbers and `math`. Others differ in how a leaf, a
-    function, a sum and the signs look.
+    This class writes Python arithmetic over plain numbers and `math`. Subclasses change how a
+    leaf, a function, a sum and the signs look.
 
     Attributes:
-        signs: Operator -> what stands between its two sides.
+        signs: Operator -> the text between its two sides.
     """
 
     signs: Mapping[str, str] = {sign: f" {sign} " for sign in LEVEL}
@@ -137,16 +137,16 @@ class Writer:
         """Write with these numbers.
 
         Args:
-            value: Gives the number of a cell.
+            value: Returns the number of a cell.
         """
         self.value = value
 
     def leaf(self, cell: int, outer: int) -> str:
-        """Write a cell; what it writes stands inside an operator of the level `outer`."""
+        """Write a cell inside an operator of the level `outer`."""
         return self.number(self.value(cell), outer)
 
     def number(self, number: float, outer: int) -> str:
-        """Write a number, after a sign in brackets where it is negative."""
+        """Write a number, in brackets if it is negative and follows a sign."""
         return bracketed(literal(number), outer)
 
     def function(self, name: str, parts: tuple[Expression, ...]) -> str:
@@ -168,7 +168,7 @@ class Writer:
 
         Args:
             tree: What to write.
-            outer: How tightly the operator binds in which it stands.
+            outer: Level of the operator around it.
         """
         if isinstance(tree, Leaf):
             return self.leaf(tree.cell, outer)
@@ -185,14 +185,14 @@ class Writer:
         else:
             left, right = tree.parts
             first = self.write(left, level + (tree.name in TIGHT_LEFT))
-            # What follows a sign stands in brackets where it is a sum or a negative number.
+            # After a sign, a sum or a negative number stands in brackets.
             second = self.write(right, max(2, level + (tree.name in TIGHT_RIGHT)))
             text = f"{first}{self.signs[tree.name]}{second}"
         return f"({text})" if level < outer else text
 
 
 def bracketed(text: str, outer: int) -> str:
-    """Put a negative number in brackets where it stands behind a sign."""
+    """Put a negative number in brackets if it follows a sign."""
     return f"({text})" if outer > 1 and text.startswith("-") else text
 
 
@@ -206,11 +206,11 @@ def literal(number: float) -> str:
 
 
 def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:
-    """Compute a tree with torch, so that gradients can be asked for.
+    """Compute a tree with torch, so that autograd can differentiate it.
 
     Args:
         tree: Arithmetic.
-        value: Gives the number of a cell.
+        value: Returns the number of a cell.
     """
     if isinstance(tree, Leaf):
         return value(tree.cell)
@@ -224,11 +224,34 @@ def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:
     return (_OPERATORS.get(tree.name) or getattr(torch, tree.name))(*parts)
 
 
+def slopes(tree: Expression, value: Callable[[int], float]) -> dict[int, float]:
+    """Compute the derivative of a tree by each of its cells.
+
+    Args:
+        tree: Arithmetic.
+        value: Returns the number of a cell.
+    """
+    with torch.enable_grad():
+        inputs = {
+            cell: torch.tensor(
+                float(value(cell)), dtype=torch.float64, device="cpu", requires_grad=True
+            )
+            for cell in leaves(tree)
+        }
+        result = compute(tree, inputs.__getitem__)
+    if not result.requires_grad:  # a comparison
+        return dict.fromkeys(inputs, 0.0)
+    gradients = torch.autograd.grad(
+        result, list(inputs.values()), allow_unused=True, materialize_grads=True
+    )
+    return {cell: slope.item() for cell, slope in zip(inputs, gradients, strict=True)}
+
+
 _OPERATORS: dict[str, Callable[..., Tensor]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
     "**": operator.pow, "neg": operator.neg, "==": operator.eq, "!=": operator.ne,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    # Of equal numbers Python takes the first, and so does torch in relu and max; torch.maximum
-    # would share the gradient between them.
+    # Among equal numbers Python takes the first, as torch does in relu and max. torch.maximum
+    # would split the gradient between them.
     "max": max, "min": min,
 }  # fmt: skip

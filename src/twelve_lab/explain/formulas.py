@@ -6,8 +6,8 @@ To teach a new operation, add a function to the table:
     def _lgamma(at: Output) -> Expression:
         return call("lgamma", at(0))
 
-`at(0)` is the element of the first argument that stands where the asked element stands. What has
-no formula here, or one that gives None, is taken apart as torch itself takes it apart.
+`at(0)` is the element of the first argument at the position of the output element. An operation
+without a formula, or whose formula returns None, is decomposed as torch itself decomposes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from twelve_lab.explain.expression import (
     power,
     subtract,
 )  # fmt: skip
-from twelve_lab.explain.record import Cells, Operation, index_of
+from twelve_lab.explain.tape import Cells, Operation, index_of
 
 Formula = Callable[["Output"], Expression | None]
 FORMULAS: dict[str, Formula] = {}
@@ -43,45 +43,45 @@ LOGIC = {
     "logical_not": "NOT", "bitwise_not": "NOT", "logical_and": "AND", "bitwise_and": "AND",
     "logical_or": "OR", "bitwise_or": "OR",
 }  # fmt: skip
-LARGEST_EXP = 300.0  # beyond it softmax subtracts the maximum in writing, too
+LARGEST_EXP = 300.0  # for larger scores the written softmax subtracts the maximum
 
 
 class Output:
-    """One element of an operation's output, and its way to what it was computed from."""
+    """One element of an operation's output, with access to its inputs."""
 
     def __init__(self, operation: Operation, place: int, value: Callable[[int], float]) -> None:
-        """Look at one place of an operation's output.
+        """Select one element of an operation's output.
 
         Args:
-            operation: What ran.
-            place: Of the element in the output, counted row by row.
-            value: Gives the number in a cell.
+            operation: The operation.
+            place: Position of the element in the output, in row-major order.
+            value: Returns the number of a cell.
         """
         self.operation, self.value = operation, value
         self.index = index_of(place, operation.shape)
 
     def __call__(self, position: int) -> Expression:
-        """Give the element of an argument that broadcasts to the place asked for."""
+        """Return the element of an argument that is broadcast to this output element."""
         part = self.operation.args[position]
         if not isinstance(part, Cells):
             return Number(float(part))
         return Leaf(int(part.of.expand(self.operation.shape)[self.index]))
 
     def truth(self, position: int) -> bool:
-        """Tell whether a mask is True where the asked element stands."""
+        """Return whether a mask is True at this output element."""
         mask = self(position)
         return bool(self.value(mask.cell) if isinstance(mask, Leaf) else mask.value)
 
     def get(self, name: str) -> Any:
-        """Give an argument by its name: as it was passed, its default, or None."""
+        """Return an argument by name: as it was passed, its default, or None."""
         return self.operation.get(name)
 
     def cells(self, position: int) -> Tensor:
-        """Give the cells of a tensor argument."""
+        """Return the cells of a tensor argument."""
         return self.operation.args[position].of
 
     def line(self, dims: Any) -> list[int]:
-        """List the cells of the first argument that a reduction over `dims` brought together."""
+        """List the cells of the first argument that a reduction over `dims` combines."""
         cells, keepdim = self.cells(0), self.get("keepdim")
         rank = cells.ndim
         dims = range(rank) if dims is None or dims == [] else dims
@@ -94,7 +94,7 @@ class Output:
 
 
 def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Enter a formula under the names of the operations it describes."""
+    """Register a formula under the names of its operations."""
 
     def enter(function: Formula) -> Formula:
         for name in names:
@@ -110,7 +110,7 @@ def expression_of(
     value: Callable[[int], float],
     formulas: Mapping[str, Formula] = FORMULAS,
 ) -> Expression | None:
-    """Write the arithmetic of one element of an operation's output, None without a formula."""
+    """Write the arithmetic of one output element; None without a formula."""
     if operation.name not in formulas:
         return None
     return formulas[operation.name](Output(operation, place, value))
@@ -165,7 +165,7 @@ def _logic(at: Output) -> Expression | None:
 
 @formula("sigmoid")
 def _sigmoid(at: Output) -> Expression:
-    """Write it so that e is never raised to a large number."""
+    """Write sigmoid so that exp never gets a large number."""
     x = at(0)
     if isinstance(x, Leaf) and at.value(x.cell) < 0:
         return divide(call("exp", x), add(Number(1), call("exp", x)))
@@ -179,7 +179,7 @@ def _silu(at: Output) -> Expression:
 
 @formula("_to_copy", "convert_element_type")
 def _convert(at: Output) -> Expression:
-    """Write a conversion: whole numbers lose what stands behind the point."""
+    """Write a conversion: integers truncate."""
     dtype = at.get("dtype")
     if dtype == torch.bool:
         return Apply("!=", (at(0), Number(0.0)))
@@ -215,7 +215,7 @@ def _row_times_column(at: Output, a: Tensor, b: Tensor) -> Expression:
 
 
 def reduced(at: Output) -> list[int]:
-    """List the cells that a reduction brought together here."""
+    """List the cells that a reduction combines into this output element."""
     return at.line(at.get("dims") if at.get("dim") is None else at.get("dim"))
 
 
@@ -254,7 +254,7 @@ def _prod(at: Output) -> Expression:
 
 @formula("amax", "amin", "max", "min")
 def _extreme(at: Output) -> Expression | None:
-    if at.operation.output:  # where the largest stands
+    if at.operation.output:  # the index of the largest
         return None
     return call(at.operation.name[-3:], *map(Leaf, reduced(at)))
 
@@ -309,7 +309,7 @@ def _logsumexp(at: Output) -> Expression:
 
 
 def along(at: Output) -> tuple[list[int], int]:
-    """List the cells of the softmax that this element is in, and its place among them."""
+    """List the cells of the softmax of this element, and its position among them."""
     dim = at.get("dim") % len(at.index)
     places = (*at.index[:dim], slice(None), *at.index[dim + 1 :])
     return at.cells(0)[places].tolist(), at.index[dim]
@@ -331,7 +331,7 @@ def _exponentials(at: Output, cells: list[int], here: int) -> tuple[Expression, 
 
 @formula("native_layer_norm")
 def _layer_norm(at: Output) -> Expression | None:
-    if at.operation.output:  # the mean, or one over the deviation
+    if at.operation.output:  # the mean or the reciprocal deviation
         return None
     inner = at.index[-len(at.get("normalized_shape")) :]
     row = at.cells(0)[at.index[: -len(inner)]].flatten().tolist()
@@ -343,10 +343,10 @@ def _layer_norm(at: Output) -> Expression | None:
     return result if at.get("bias") is None else add(result, Leaf(int(at.cells(3)[inner])))
 
 
-def _of_its_head(at: Output, given: int, outer: Sequence[int]) -> Tensor:
-    """Take the rows that a head meets; neighbouring heads may share those of keys and values."""
+def _of_its_head(at: Output, position: int, outer: Sequence[int]) -> Tensor:
+    """Return the rows of a query, key or value head; groups of heads may share keys and values."""
     *batch, head = outer
-    heads = at.cells(given)[tuple(batch)]
+    heads = at.cells(position)[tuple(batch)]
     return heads[head * len(heads) // at.operation.shape[-3]]
 
 
@@ -356,7 +356,7 @@ def _of_its_head(at: Output, given: int, outer: Sequence[int]) -> Tensor:
     "_scaled_dot_product_efficient_attention",
 )
 def _attention(at: Output) -> Expression | None:
-    if at.operation.output:  # what the backward pass needs
+    if at.operation.output:  # for the backward pass
         return None
     *outer, query, feature = at.index
     q, k, v = (_of_its_head(at, n, outer) for n in range(3))
@@ -391,7 +391,7 @@ def _condition(at: Output) -> Expression | None:
     return call(word, *(at(n) for n in range(1 if word == "NOT" else 2)))
 
 
-# Masks as conditions that are still open, for what is run again after a change: a spreadsheet, or
+# Masks as conditions, for formulas that are computed again after a change: in a spreadsheet, or on
 # the page of the explorer.
 CONDITIONS: dict[str, Formula] = {
     "masked_fill": lambda at: call("IF", at(1), at(2), at(0)),

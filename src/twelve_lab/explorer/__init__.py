@@ -9,15 +9,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twelve_lab.explorer.program import Program
 from twelve_lab.show.faces import symbols
 from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL
 from twelve_lab.show.table import Labels
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.trace import Trace
+from twelve_lab.trace.trace import Trace
 
 LARGEST = 2_000_000  # bytes of a page
 SCRIPTS = ("engine.mjs", "writer.mjs", "state.mjs", "page.mjs")

@@ -84,7 +84,7 @@ def _encoder(*, padding: bool = True, **switches: int) -> Trace:
     model = example.model(**switches)
     ids = example.src.clone()
     with Trace(model) as traced:
-        traced.graph.record.label(ids, "src", ("batch", "src"))
+        traced.graph.tape.label(ids, "src", ("batch", "src"))
         model.encode(ids, src_mask=padding_mask(ids) if padding else None)
     return traced
 
@@ -96,9 +96,9 @@ def _masks() -> Trace:
     padding = padding_mask(ids)[0, 0].expand(3, 3)
     masks = torch.stack([padding, causal_mask(3)[0, 0]])[:, None]
     with Trace(model) as traced:
-        record = traced.graph.record
-        record.label(ids, "src", ("batch", "src"))
-        record.label(masks, "src_mask", ("batch", "head", "query", "key"))
+        tape = traced.graph.tape
+        tape.label(ids, "src", ("batch", "src"))
+        tape.label(masks, "src_mask", ("batch", "head", "query", "key"))
         model.encode(ids, src_mask=masks)
     return traced
 
@@ -109,10 +109,10 @@ def _decoder() -> Trace:
     mask = padding_mask(example.src)
     memory = model.encode(example.src, src_mask=mask)
     with Trace(model) as traced:
-        record = traced.graph.record
-        record.label(example.tgt, "tgt", ("batch", "tgt"))
-        record.label(memory, "memory", ("batch", "src", "d_model"))
-        record.label(mask, "src_mask", ("batch", "head", "1", "key"))
+        tape = traced.graph.tape
+        tape.label(example.tgt, "tgt", ("batch", "tgt"))
+        tape.label(memory, "memory", ("batch", "src", "d_model"))
+        tape.label(mask, "src_mask", ("batch", "head", "1", "key"))
         logits = model.decode(example.tgt, memory, tgt_mask=example.tgt_mask, src_mask=mask)
         cross_entropy(logits, example.labels)
     return traced

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -25,11 +25,9 @@ from twelve_lab.explain.expression import (
     replace,
 )
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along, reduced
+from twelve_lab.explain.tape import Block
 from twelve_lab.show.table import Labels, fitting
-
-if TYPE_CHECKING:
-    from twelve_lab.explain.record import Block
-    from twelve_lab.trace.trace import Trace
+from twelve_lab.trace.trace import Trace
 
 
 def _along(name: str) -> Formula:
@@ -134,7 +132,7 @@ class Program:
         if trace.graph is None or not len(trace):
             raise ValueError("the run holds no tensor that can be explained")
         self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
-        named = self.graph.record.named
+        named = self.graph.tape.named
         # What was given first, then what was made, in the order of the run.
         given = [block for name, block in named.items() if name not in trace]
         self.blocks = given + [named[name] for name in trace]
@@ -156,13 +154,13 @@ class Program:
         return Leaf(cell) if self._is_named(cell) else self.tree(cell)
 
     def _leaf(self, cell: int) -> Expression:
-        return Leaf(cell) if self._is_named(cell) else Number(self.graph.record.value(cell))
+        return Leaf(cell) if self._is_named(cell) else Number(self.graph.tape.value(cell))
 
     def _is_named(self, cell: int) -> bool:
-        return self.graph.record.block(cell).start in self.starts
+        return self.graph.tape.block(cell).start in self.starts
 
     def _place(self, cell: int) -> int:
-        start = self.graph.record.block(cell).start
+        start = self.graph.tape.block(cell).start
         return self.starts[start] + cell - start
 
     def _written(self, tree: Expression, name: str) -> Any:
@@ -203,7 +201,7 @@ class Program:
 
     def _words(self, block: Block, axis: str) -> Any:
         """Say where the words of an axis come from: a tensor of ids, a list, or nowhere."""
-        named = self.graph.record.named
+        named = self.graph.tape.named
         role = axis
         if axis in ("query", "key") and axis not in self.labels:
             side = "src" if block.name.startswith(("encoder", "src")) else "tgt"

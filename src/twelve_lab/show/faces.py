@@ -1,8 +1,8 @@
-"""Cat, dog and fish, small: one list of shapes for figures and pages, and a line for terminals.
+"""Small faces of cat, dog and fish: shapes for figures and pages, and text for terminals.
 
-A face stands beside its word and never in its place; who cannot see it misses nothing. Its outline
-and features are dark and its coat is light, so that it is seen on white paper by the one and on
-dark paper by the other; ears, whiskers, nose and fins tell the three apart without colour.
+A face stands beside its word and never replaces it. Its outline and features are dark and its coat
+is light, so that one of them is visible on any background. Ears, whiskers, nose and fins tell the
+three apart without colour.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from twelve_lab.show.palette import COATS, FACE_INK
 
 SIZE = 24  # units of the square in which a face is drawn
-LINE = 1.4  # units: about a pixel where a face is 16 pixels high
+LINE = 1.4  # units; about a pixel at a height of 16 pixels
 COLUMNS = 5  # of a terminal
 
 
@@ -20,9 +20,9 @@ class Shape(NamedTuple):
     """A part of a face.
 
     Attributes:
-        path: Absolute SVG commands M, L, C and Z, each with its numbers, parted by spaces.
+        path: Absolute SVG commands M, L, C and Z with their numbers, separated by spaces.
         fill: Its colour, or "none" for a line.
-        line: How thick its outline is, in units.
+        line: Width of its outline, in units.
     """
 
     path: str
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
 
 def _oval(x: float, y: float, width: float, height: float) -> str:
-    """Write an ellipse by its middle and its half axes, as four curves."""
+    """Write an ellipse by its centre and semi-axes, as four curves."""
     a, b = 0.5523 * width, 0.5523 * height
     corners = [
         (x - width, y), (x - width, y - b), (x - a, y - height), (x, y - height),
@@ -90,7 +90,7 @@ FACES: dict[str, tuple[Shape, ...]] = {
         Shape("M 14.3 10.6 C 15.3 11.4 15.3 12.6 14.3 13.4", line=1.2),
     ),
 }  # fmt: skip
-# Of whoever has found the right answer.
+# Shown with a right answer.
 HAPPY = (
     _CAT_HEAD,
     Shape("M 6.2 12.4 C 6.8 10.4 9.2 10.4 9.8 12.4"),
@@ -101,7 +101,7 @@ LINES = {"cat": "=^.^=", "dog": "U'o'U", "fish": "><(o>"}
 
 
 def drawn(shapes: tuple[Shape, ...]) -> str:
-    """Write shapes as an SVG group, for a square of SIZE units."""
+    """Write shapes as an SVG group, in a square of SIZE units."""
     paths = "".join(
         f'<path d="{shape.path}" fill="{shape.fill}" stroke-width="{shape.line:g}"/>'
         for shape in shapes
@@ -110,11 +110,11 @@ def drawn(shapes: tuple[Shape, ...]) -> str:
 
 
 def picture(shapes: tuple[Shape, ...], size: int) -> str:
-    """Write shapes as a picture that is silent to a screen reader.
+    """Write shapes as a picture that screen readers skip.
 
     Args:
         shapes: Of a face.
-        size: Its side, in pixels.
+        size: Side length in pixels.
     """
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" aria-hidden="true" width="{size}" '
@@ -123,7 +123,7 @@ def picture(shapes: tuple[Shape, ...], size: int) -> str:
 
 
 def symbols() -> str:
-    """Write the face of each word as an SVG symbol, "face-cat" and so on, for a page to use."""
+    """Write the face of each word as an SVG symbol, such as "face-cat"."""
     return "".join(
         f'<symbol id="face-{word}" viewBox="0 0 {SIZE} {SIZE}">{drawn(shapes)}</symbol>'
         for word, shapes in FACES.items()

@@ -1,7 +1,7 @@
 """Numbers as text: the same characters on every machine, with every axis named.
 
-All displays of the lab print through this module, so that a stored notebook output can be
-compared character by character on CPU and GPU.
+All displays of the lab use this module, so that stored notebook outputs can be compared character
+by character on CPU and GPU.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from twelve_lab.show.table import Block, Labels, Table, Value
 
 
 def format_number(value: float, decimals: int = 4) -> str:
-    """Write one number so that rounding noise in its last bits cannot change the text.
+    """Format one number so that rounding noise in its last bits cannot change the text.
 
-    A tie, or a value that misses one by less than 1e-8 (at 4 decimals), is pushed away from zero.
+    A tie, or a value within 1e-8 of one (at 4 decimals), rounds away from zero.
 
     Args:
         value: A float, an int or a bool.
@@ -40,16 +40,16 @@ def format_tensor(
     decimals: int = 4,
     width: int | None = None,
 ) -> str:
-    """Write a tensor with the names of its axes, one line for each row of its last axis.
+    """Format a tensor with the names of its axes, one line for each row of its last axis.
 
     Args:
-        x: A tensor on any device, a nested list, or a trace entry, which brings its axes.
+        x: A tensor on any device, a nested list, or a trace entry, which has its own axes.
         axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
         labels: Names to print instead of indices: axis -> one name per index, or axis -> one
             such list per sentence where the tensor has a batch axis.
         decimals: Digits after the point.
-        width: Characters that a row may take. The columns beyond it follow below, with the names
-            of their rows; any number if not given.
+        width: Characters of a row. Further columns follow below, with the names of their rows;
+            unlimited if not given.
 
     Returns:
         A heading with names and sizes, then the numbers in columns of one width. An axis longer
@@ -90,7 +90,7 @@ def format_tensor(
 
 
 def cell_text(value: Value, decimals: int = 4) -> str:
-    """Write one element of a tensor: a mask reads best as True and a dot, a gap as an ellipsis."""
+    """Format one element: False as a dot, an omitted element as an ellipsis."""
     if value is None:
         return "…"
     if isinstance(value, bool):
@@ -108,12 +108,12 @@ def _column_texts(block: Block, decimals: int) -> list[str]:
 
 
 def _stubs(block: Block) -> list[list[str]]:
-    """Write what stands to the left of each row: the block's names, then the row's."""
+    """List the texts left of each row: the names of the block, then of the row."""
     return [[*block.names, f"{block.row_axis} {name}".strip()] for name in block.row_names]
 
 
 def _blank_repeats(stub: list[str], above: list[str]) -> list[str]:
-    """Leave out the leading names that the line above has shown already."""
+    """Drop the leading names that equal those of the line above."""
     same = [left == right for left, right in zip(stub[:-1], above, strict=False)]
     repeats = same.index(False) if False in same else len(same)
     return [""] * repeats + stub[repeats:]

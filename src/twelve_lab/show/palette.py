@@ -1,7 +1,7 @@
 """One colour and one line style for each axis, the same in every figure, table and page.
 
-Fill shows a value, a bracket shows an axis, text is always near-black: orange and sky reach only
-2.3:1 on white, so colour is never text and never the only sign.
+A fill shows a value, a bracket shows an axis, text is always near-black. Orange and sky reach only
+2.3:1 on white, so colour is never used for text and never the only sign.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import NamedTuple
 INK = "#222222"
 PAPER = "#ffffff"
 QUIET = "#8a8a8a"  # frames and hatching
-SHADE = "#f2f2f2"  # what is hidden or not in question
-SPOTLIGHT = "#fff3c4"  # what the reader should look at, always beside a thick frame
+SHADE = "#f2f2f2"  # hidden or not the topic
+DPI = 100  # pixels per inch of a figure
+SPOTLIGHT = "#fff3c4"  # highlighted, always together with a thick frame
 
 
 class AxisStyle(NamedTuple):
@@ -26,9 +27,9 @@ class AxisStyle(NamedTuple):
 
     @property
     def css(self) -> str:
-        """Write the style as a CSS border, which knows no dash-dot: dashed and thin stands in."""
+        """Write the style as a CSS border. CSS has no dash-dot: a thin dashed line replaces it."""
         line, width = ("dashed", 1.0) if self.line == "dashdot" else (self.line, self.width)
-        # Black is that of the page's text: on a dark page it would not be seen.
+        # Black follows the text of the page, because it is invisible on a dark page.
         return f"{width:g}px {line} {self.colour.replace('#000000', 'currentColor')}"
 
 
@@ -56,7 +57,7 @@ AXIS_STYLES = {
     "vocab": _WIDE,
 }
 
-# The parts of a whole, told apart by their names; each carries near-black text.
+# The parts of a whole, told apart by their names; each is readable under near-black text.
 PART_FILLS = ("#fddbc7", "#d1e5f0", "#e3e3e3", "#fff3c4", "#d8efd3", "#eadcf2", PAPER)
 # Curves, told apart by their dashes and the name at their end; each reaches 3:1 on white.
 CURVE_STYLES = (
@@ -64,32 +65,32 @@ CURVE_STYLES = (
     ("#9c4a7c", "longdash"), ("#6b6b6b", "dashdotdot"),
 )  # fmt: skip
 
-# Cat, dog and fish: the outline is seen on white paper, the coats on dark paper and on white.
+# Cat, dog and fish: the outline is visible on white, the coats on dark and on white.
 FACE_INK = "#33302c"
 COATS = {"cat": "#f2b544", "dog": "#f3dcb8", "ears": "#c98a4b", "fish": "#7cc3ee"}
 
-# Cover and poster are printed, on papers of their own; threads have one colour a word.
+# The printed cover and poster have their own paper; threads have one colour for each word.
 NAVY, PALE, IVORY = "#12263f", "#f6f1e4", "#faf7f0"
 THREADS = ("#CC79A7", "#E69F00", "#56B4E9", "#3fc79a")
 
 # The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
 _NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
 _POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))
-# What gives these shades on white, as strong as _TINT; text stays readable on dark paper, too.
+# At the opacity _TINT these give the same shades on white; text stays readable on dark, too.
 _POSITIVE_TINT, _NEGATIVE_TINT, _TINT = (235, 91, 28), (57, 150, 195), 0.55
-# The same in a terminal, in colours that each has; its own background stays where a value is small.
+# For terminals, in the 256-colour palette; small values keep the terminal's own background.
 _POSITIVE_STEPS = (PAPER, "#ffd7af", "#ffaf87")
 _NEGATIVE_STEPS = (PAPER, "#afd7ff", "#87afd7")
-_NIGHT = 18 / 255  # how light the paper of a dark page is
+_NIGHT = 18 / 255  # lightness of a dark page
 _GREYS = ((0.0, (255, 255, 255)), (1.0, (150, 150, 150)))
 
 
 def axis_style(name: str) -> AxisStyle:
-    """Find the style of an axis.
+    """Return the style of an axis.
 
     Args:
         name: An axis of the course; a product such as "head*d_k" takes its last factor's style,
-            and any other name a neutral grey.
+            any other name is neutral grey.
     """
     return AXIS_STYLES.get(name.split("*")[-1].strip(), NEUTRAL)
 
@@ -98,7 +99,7 @@ def signed_fill(value: float, limit: float) -> str:
     """Shade a signed value: red above zero, blue below, white at zero and for nan and inf.
 
     Args:
-        value: What the cell holds.
+        value: The number.
         limit: The magnitude that gets the strongest shade, the same on both sides of zero.
     """
     if not math.isfinite(value) or limit <= 0:
@@ -107,23 +108,23 @@ def signed_fill(value: float, limit: float) -> str:
 
 
 def signed_tint(value: float, limit: float) -> str:
-    """Shade a signed value as `signed_fill` does, as CSS that lets a light or dark page through.
+    """Shade a signed value like `signed_fill`, as translucent CSS for light and dark pages.
 
     Args:
-        value: What the cell holds, finite.
+        value: A finite number.
         limit: The magnitude that gets the strongest shade, the same on both sides of zero.
     """
     strength = min(abs(value) / limit, 1.0) if limit > 0 else 0.0
     red, green, blue = _POSITIVE_TINT if value > 0 else _NEGATIVE_TINT
-    # Pushed off the ties, as below.
+    # Moved off the ties, as below.
     return f"rgba({red},{green},{blue},{_TINT * strength + 1e-6:.2f})"
 
 
 def signed_step(value: float, limit: float) -> str:
-    """Shade a signed value in three steps, for a terminal, which cannot show a scale.
+    """Shade a signed value in three steps, for a terminal.
 
     Args:
-        value: What the cell holds.
+        value: The number.
         limit: The magnitude that gets the strongest shade, the same on both sides of zero.
     """
     steps = _POSITIVE_STEPS if value > 0 else _NEGATIVE_STEPS
@@ -136,17 +137,17 @@ def weight_fill(value: float) -> str:
 
 
 def by_night(colour: str, *, line: bool = False) -> str:
-    """Give a colour its other one, for dark pages: light for dark, the hue and its strength kept.
+    """Return the dark-page version of a colour: lightness inverted, hue and chroma kept.
 
     Args:
-        colour: As "#rrggbb". A face looks the same by day and by night.
-        line: Whether it is that of a line, which stands out from the paper, not one of an area.
+        colour: As "#rrggbb". The colours of faces do not change.
+        line: Whether it colours a line, which must stand out from the page, or an area.
     """
     if colour in (FACE_INK, *COATS.values()):
         return colour
     channels = _channels(colour)
     middle = (max(channels) + min(channels)) / 2
-    # Steeper than a mirror: the areas end dark enough for the text on them.
+    # Steeper than a plain inversion, so that areas are dark enough for the text on them.
     turned = max(_NIGHT + (1 - _NIGHT) * (1 - middle) ** 1.3, 0.45 * line)
     mixed = (min(max(turned + c - middle, 0.0), 1.0) for c in channels)
     return "#{:02x}{:02x}{:02x}".format(*(round(255 * c) for c in mixed))
@@ -163,7 +164,7 @@ def _blend(scale: tuple, position: float) -> str:
     for (start, low), (end, high) in pairwise(scale):
         if position <= end:
             share = (position - start) / (end - start)
-            # Pushed off the ties, so that the last bits of a value cannot change its shade.
+            # Moved off the ties, so that the last bits of a value cannot change its shade.
             mixed = [round(a + (b - a) * share + 1e-6) for a, b in zip(low, high, strict=True)]
             return "#{:02x}{:02x}{:02x}".format(*mixed)
     raise AssertionError("unreachable: the scale ends at 1")

@@ -1,4 +1,4 @@
-"""Show a tensor as a textbook would: as text, and as tables in a notebook."""
+"""Show a tensor as text, and as tables in a notebook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLE = (
     "font-variant-numeric:tabular-nums"
 )
 _CAPTION = "color:inherit;caption-side:top;text-align:left;padding:0 0 2px;white-space:nowrap"
-# Text and paper are those of the page, light or dark; notebook themes stripe the rows of a table.
+# Text and background are those of the page. Without this, notebook themes stripe the rows.
 ROW = '<tr style="background:none">'
 _CELL = "padding:2px 8px;min-width:{}ch"
 _FRAME = ";box-shadow:inset 0 0 0 2px"
@@ -33,7 +33,7 @@ class Shown:
     """A tensor ready to be displayed, in text (`repr`) and in HTML (in a notebook)."""
 
     def __init__(self, table: Table, title: str | None = None, decimals: int = 4):
-        """Keep what to display; see `show`."""
+        """See `show`."""
         self.table = table
         self.title = title
         self.decimals = decimals
@@ -48,7 +48,7 @@ class Shown:
         return text if self.title is None else f"{self.title} {text}"
 
     def _repr_html_(self) -> str:
-        """Write the tensor as tables: no ids, no scripts, nothing from outside."""
+        """Write the tensor as tables without ids, scripts or external resources."""
         blocks = [block for block in self.table.compact.blocks() if block.is_of_interest]
         heading = self._heading()
         if len(self.table.compact.axes) <= 2:
@@ -75,7 +75,7 @@ class Shown:
         return f"{title}({', '.join(parts) or 'scalar'}){self.table.legend}"
 
     def _sides(self, axis: int) -> str:
-        """Write the left and right bracket of a leading axis, counted from the inside."""
+        """Write the left and right bracket of a leading axis, counted from the innermost."""
         leading = self.table.compact.axes[:-2]
         if -axis > len(leading):
             return ""
@@ -138,11 +138,11 @@ def show(
     """Show a tensor with the names of its axes: `show(x, "batch src d_model")`.
 
     Args:
-        x: A tensor on any device, a nested list, or a trace entry, which brings its axes.
+        x: A tensor on any device, a nested list, or a trace entry, which has its own axes.
         axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
         labels: Names to show instead of indices: axis -> one name per index, or axis -> one such
             list per sentence where the tensor has a batch axis.
-        title: What the tensor is called; a trace entry brings its name.
+        title: Name of the tensor; a trace entry has its own.
         decimals: Digits after the point.
 
     Returns:
@@ -158,12 +158,12 @@ def show(
 
 
 def html_table(caption: str, head: Iterable[str], rows: Iterable[str]) -> str:
-    """Write an HTML table: the one frame of every table that a notebook shows.
+    """Write an HTML table in the style of every table that a notebook shows.
 
     Args:
-        caption: What stands above it, as HTML.
-        head: Its rows of headers, each a `<tr>`.
-        rows: Its other rows.
+        caption: The caption, as HTML.
+        head: The header rows, each a `<tr>`.
+        rows: The other rows.
     """
     return (
         f'<table style="{_TABLE}"><caption style="{_CAPTION}">{caption}</caption>'
@@ -172,7 +172,7 @@ def html_table(caption: str, head: Iterable[str], rows: Iterable[str]) -> str:
 
 
 def largest_magnitude(table: Table) -> float:
-    """Find the largest finite magnitude of a tensor of floats, 0 where there is none."""
+    """Return the largest finite magnitude of a tensor of floats, or 0."""
     values = table.values
     finite = values[torch.isfinite(values)] if values.is_floating_point() else values[:0]
     return float(finite.abs().max()) if values.is_floating_point() and finite.numel() else 0.0

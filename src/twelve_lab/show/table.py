@@ -1,7 +1,6 @@
 """A tensor laid out for reading: matrices with named axes, named rows and named columns.
 
-The text form, the HTML form and the figures all start from here, so that they agree on what an
-index is called.
+Text, HTML and figures all use this layout, so they give an index the same name.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import torch
 from torch import Tensor
 
 Labels = Mapping[str, Sequence[Any]]
-Value = float | int | bool | None  # None stands for elements left out
+Value = float | int | bool | None  # None stands for omitted elements
 
-MAX_SHOWN = 12  # a longer axis shows its two ends
+MAX_SHOWN = 12  # a longer axis is shortened to its two ends
 EDGE = 4
 
 
@@ -37,7 +36,7 @@ class Block:
 
     @property
     def is_of_interest(self) -> bool:
-        """Tell whether it holds an element that is pointed at, where any is."""
+        """Return whether it holds a highlighted element, or no element is highlighted."""
         return self.lit is None or any(map(any, self.lit))
 
     @property
@@ -53,11 +52,11 @@ class Table:
     values: Tensor
     axes: tuple[str, ...]
     labels: Labels = field(default_factory=dict)
-    lit: Tensor | None = None  # True where an element is to be pointed at
+    lit: Tensor | None = None  # True for highlighted elements
 
     @classmethod
     def of(cls, x: Any, axes: Any = None, labels: Labels | None = None) -> Table:
-        """Accept a tensor or nested list with its axes, or a trace entry, which brings its own.
+        """Build from a tensor or nested list and its axes, or from a trace entry with its own.
 
         Args:
             x: The numbers.
@@ -96,7 +95,7 @@ class Table:
 
     @property
     def legend(self) -> str:
-        """Say how False is written, for a mask."""
+        """Explain how False is written, for a mask."""
         return "  · = False" if self.values.dtype == torch.bool else ""
 
     @property
@@ -117,12 +116,12 @@ class Table:
         names = self.labels.get(axis)
         if names is not None and is_nested(names):
             place = self.axes.index("batch")
-            # Where the sentences are the rows, one heading cannot name the words of them all.
+            # If the sentences are the rows, one heading cannot name the words of all.
             names = names[index[place] or 0] if place < len(index) else None
         return [str(name) for name in (range(size) if names is None else names)]
 
     def blocks(self, *, elide: bool = True) -> Iterator[Block]:
-        """Go through the matrices of the tensor; what has no rows is one nameless row."""
+        """Iterate over the matrices of the tensor; a vector is one row without a name."""
         keep = _two_ends if elide else range
         for index in itertools.product(*map(keep, self.values.shape[:-2])):
             yield self._block(index, keep)
@@ -179,7 +178,7 @@ def fitting(labels: Labels, axes: Sequence[str], shape: Sequence[int]) -> dict[s
 
 
 def _misfit(axis: str, names: Sequence[Any], sizes: Mapping[str, int]) -> str:
-    """Say why labels do not fit their axis, or nothing."""
+    """Return why labels do not fit their axis, or ""."""
     groups = names if is_nested(names) else [names]
     if is_nested(names) and len(groups) != sizes.get("batch"):
         return f"labels['{axis}'] has {len(groups)} lists, one for each sentence, but " + (
@@ -194,13 +193,13 @@ def _misfit(axis: str, names: Sequence[Any], sizes: Mapping[str, int]) -> str:
 
 
 def as_plain_tensor(x: Any) -> Tensor:
-    """Bring numbers to the CPU as bool, int64 or float64, apart from any gradient graph.
+    """Detach numbers and move them to the CPU as bool, int64 or float64.
 
     Args:
         x: A tensor or a nested list.
 
     Raises:
-        ValueError: If x holds no numbers, complex ones, or is on the meta device.
+        ValueError: If x holds no numbers or complex numbers, or is on the meta device.
     """
     if not isinstance(x, Tensor):
         try:
@@ -220,12 +219,12 @@ def as_plain_tensor(x: Any) -> Tensor:
 
 
 def axis_word(axis: str) -> str:
-    """Give the name under which an axis is shown: none for an axis of size 1 called "1"."""
+    """Return the name of an axis as it is shown: "" for an axis of size 1 called "1"."""
     return "" if axis.isdigit() else axis
 
 
 def is_nested(names: Sequence[Any]) -> bool:
-    """Tell whether labels come as one list per sentence."""
+    """Return whether labels are one list per sentence."""
     return len(names) > 0 and not isinstance(names[0], str) and isinstance(names[0], Sequence)
 
 

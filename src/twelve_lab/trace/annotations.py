@@ -1,7 +1,7 @@
 """The annotations of a piece of code: its annotated parameters and assignments.
 
-The annotation `scores: Float[Tensor, "batch head query key"] = ...` is read from the source, so the
-code that runs is the code that was written and nothing is added to it.
+The annotation `scores: Float[Tensor, "batch head query key"] = ...` is read from the source, so
+nothing is added to the code that runs.
 """
 
 import ast
@@ -23,7 +23,7 @@ _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 @dataclass(frozen=True)
 class Assignment:
-    """One annotated assignment: where it stands, the variable it binds, its axes and its code."""
+    """One annotated assignment: its variable, axes, lines and right-hand side."""
 
     name: str
     axes: str
@@ -31,9 +31,10 @@ class Assignment:
     last_line: int
     code: str = ""
 
-    def holds(self, line: int) -> bool:
-        """Tell whether a line belongs to the statement."""
-        return self.first_line <= line <= self.last_line
+    @property
+    def is_one_line(self) -> bool:
+        """Return whether the statement is on one line."""
+        return self.first_line == self.last_line
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Annotated:
     parameters: dict[str, str] = field(default_factory=dict)
     assignments: tuple[Assignment, ...] = ()
 
-    def at(self, line: int) -> tuple[Assignment, ...]:
-        """Return the annotated assignments that a line belongs to: one, but for semicolons."""
-        return tuple(found for found in self.assignments if found.holds(line))
+    def on_line(self, line: int) -> tuple[Assignment, ...]:
+        """Return the assignments that include a line. Semicolons allow more than one."""
+        return tuple(a for a in self.assignments if a.first_line <= line <= a.last_line)
 
 
 NOTHING = Annotated()
@@ -58,15 +59,13 @@ def annotated(code: CodeType) -> Annotated:
         code: The code of a function or of a notebook cell.
 
     Returns:
-        Its annotations, empty for code of an installed library other than this package and for
-        code whose source is not known.
+        Its annotations; empty for code of other installed libraries and for code without a source.
     """
     if not is_traced(code.co_filename):
         return NOTHING
-    # Looked up by text, not by code object: two cells that differ in nothing but an annotation
-    # compile to equal code.
-    found = _read(code.co_filename, "".join(linecache.getlines(code.co_filename)))
-    for first, last, annotations in found.get(code.co_qualname, ()):
+    # Looked up by text, because two cells that differ only in an annotation compile to equal code.
+    functions = _read(code.co_filename, "".join(linecache.getlines(code.co_filename)))
+    for first, last, annotations in functions.get(code.co_qualname, ()):
         if first <= code.co_firstlineno <= last:
             return annotations
     return NOTHING
@@ -74,7 +73,7 @@ def annotated(code: CodeType) -> Annotated:
 
 @cache
 def is_traced(filename: str) -> bool:
-    """Tell whether a file is this package's or the learner's own, not a library's or generated."""
+    """Return whether a file is one of the layers or the learner's own, not a library's."""
     if not linecache.getlines(filename):
         return False
     path = Path(filename)
@@ -91,28 +90,28 @@ def is_traced(filename: str) -> bool:
 def _read(filename: str, source: str) -> dict[str, list[tuple[int, int, Annotated]]]:
     try:
         tree = ast.parse(source, filename)
-    except SyntaxError:  # a notebook cell with a magic: it still runs, transformed
+    except SyntaxError:  # a notebook cell with a magic, which runs in a transformed form
         return {}
-    found: dict[str, list[tuple[int, int, Annotated]]] = {}
-    _visit(tree, "", found)
-    found["<module>"] = [(0, len(source), Annotated({}, _assignments(tree)))]
-    return found
+    functions: dict[str, list[tuple[int, int, Annotated]]] = {}
+    _visit(tree, "", functions)
+    functions["<module>"] = [(0, len(source), Annotated({}, _assignments(tree)))]
+    return functions
 
 
 def _visit(
-    parent: ast.AST, prefix: str, found: dict[str, list[tuple[int, int, Annotated]]]
+    parent: ast.AST, prefix: str, functions: dict[str, list[tuple[int, int, Annotated]]]
 ) -> None:
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             name = prefix + node.name
             first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
             entry = (first, node.end_lineno or first, _function(node))
-            found.setdefault(name, []).append(entry)
-            _visit(node, f"{name}.<locals>.", found)
+            functions.setdefault(name, []).append(entry)
+            _visit(node, f"{name}.<locals>.", functions)
         elif isinstance(node, ast.ClassDef):
-            _visit(node, f"{prefix}{node.name}.", found)
+            _visit(node, f"{prefix}{node.name}.", functions)
         else:
-            _visit(node, prefix, found)
+            _visit(node, prefix, functions)
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Annotated:
@@ -123,8 +122,8 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Annotated:
 
 
 def _assignments(scope: ast.AST) -> tuple[Assignment, ...]:
-    """Collect a scope's own annotated assignments, not those of the functions inside it."""
-    found: list[Assignment] = []
+    """Collect a scope's own annotated assignments, not those of nested functions."""
+    assignments: list[Assignment] = []
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop(0)
@@ -135,9 +134,9 @@ def _assignments(scope: ast.AST) -> tuple[Assignment, ...]:
             if axes is not None:
                 last = node.end_lineno or node.lineno
                 code = ast.unparse(node.value)
-                found.append(Assignment(node.target.id, axes, node.lineno, last, code))
+                assignments.append(Assignment(node.target.id, axes, node.lineno, last, code))
         waiting.extend(ast.iter_child_nodes(node))
-    return tuple(found)
+    return tuple(assignments)
 
 
 def _axes(annotation: ast.AST | None) -> str | None:

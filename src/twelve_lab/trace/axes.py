@@ -1,23 +1,24 @@
-"""Axis names: bound to sizes within a call, followed from call to call, checked everywhere."""
+"""Axis names: bound to sizes within a call, passed from call to call, and checked."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# One model, one value: these keep their size through the whole run. A query axis may be the
-# target in one attention and the source in the next; these may not.
+# Axes that keep one size through the whole run. A query axis, in contrast, may be the target in one
+# attention and the source in the next.
 GLOBAL_AXES = ("batch", "d_model")
-# Stands for "whichever sentence this is": takes the name that the caller knows the axis by.
+# Axes that take the name under which the caller knows them.
 GENERIC_AXES = ("seq",)
 
 
 class AxisError(ValueError):
-    """Two tensors disagree about the size of an axis, or a tensor has other axes than it says."""
+    """Two tensors disagree about the size of an axis, or a tensor contradicts its annotation."""
 
 
 @dataclass
 class Binding:
-    """A size, and the tensor that first had it."""
+    """The size of an axis, and the first tensor that had it."""
 
     size: int
     tensor: str
@@ -28,7 +29,7 @@ class Scope:
     """The axis names of one call.
 
     Args:
-        globally: Sizes of the axes that must not change during the run, shared by all scopes.
+        globally: Sizes of the axes that keep one size during the run, shared by all scopes.
     """
 
     globally: dict[str, Binding]
@@ -43,10 +44,10 @@ class Scope:
         """Check a tensor against its annotation, and name its axes.
 
         Args:
-            tensor: Name of the tensor, for the message.
+            tensor: Name of the tensor, for the error.
             axes: The annotation, such as "*batch query key".
-            shape: The sizes it really has.
-            known: The names under which the caller knows the same axes.
+            shape: The actual sizes.
+            known: The names of the same axes in the caller.
 
         Returns:
             One name for each axis.
@@ -104,7 +105,7 @@ class Scope:
             if size != int(name):
                 raise AxisError(f"{tensor} should have size {name} on an axis, got {size}")
             return name
-        if name.startswith("_"):  # jaxtyping's sign for an axis that is not checked
+        if name.startswith("_"):  # jaxtyping's mark for an unchecked axis
             return name.lstrip("_") or known or "_"
         if not name.isidentifier():
             self.products.append((name, size, tensor))
@@ -136,20 +137,20 @@ class Scope:
             )
 
     def close(self) -> None:
-        """Check the products, such as head*d_k, whose factors are known by the end of the call.
+        """Check products such as head*d_k, whose factors are known at the end of the call.
 
         Raises:
-            AxisError: If a product of axes has another size than its factors give.
+            AxisError: If the size of a product differs from the product of its factors.
         """
         for product, size, tensor in self.products:
             factors = re.findall(r"[A-Za-z_]\w*|\d+", product)
             if "*".join(factors) != product:
                 raise AxisError(f"{tensor}: cannot read the axis {product!r}; write it as a*b")
             sizes = _sizes(factors, self.sizes)
-            if sizes is not None and _product(sizes) != size:
+            if sizes is not None and math.prod(sizes) != size:
                 parts = " * ".join(f"{name}={n}" for name, n in zip(factors, sizes, strict=True))
                 raise AxisError(
-                    f"{tensor} has {product}={size}, but {parts} gives {_product(sizes)}"
+                    f"{tensor} has {product}={size}, but {parts} gives {math.prod(sizes)}"
                 )
 
 
@@ -157,10 +158,3 @@ def _sizes(factors: list[str], known: Mapping[str, Binding]) -> list[int] | None
     if any(not factor.isdigit() and factor not in known for factor in factors):
         return None
     return [int(factor) if factor.isdigit() else known[factor].size for factor in factors]
-
-
-def _product(sizes: list[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total

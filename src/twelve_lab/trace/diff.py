@@ -1,29 +1,26 @@
-"""Where two runs part: the first tensor, and in it the first number, that differs."""
+"""Compare two runs: the first tensor that differs, and the first number in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference between two runs; false where there is none.
+    """The first difference between two runs; false if there is none.
 
     Args:
         compared: How many tensors were equal before it.
-        name: The tensor that differs, "" where none does.
-        reason: What differs about it, in words.
-        index: The first element that differs, where both are numbers of one shape.
+        name: The tensor that differs, or "".
+        reason: How it differs, in words.
+        index: The first element that differs, if both tensors have the same shape.
         largest: The largest difference in that tensor.
     """
 
@@ -38,55 +35,54 @@ class Difference:
 
     def __repr__(self) -> str:
         if not self:
-            return f"the two runs agree in all {self.compared} tensors"
-        return f"{self.compared} tensors agree, then the runs part at {self.name}\n  {self.reason}"
+            return message("the two runs agree in all {count} tensors", count=self.compared)
+        head = message(
+            "{count} tensors agree, then the runs part at {name}",
+            count=self.compared,
+            name=self.name,
+        )
+        return f"{head}\n  {self.reason}"
 
 
 def difference(
-    one: Mapping[str, Traced], other: Mapping[str, Traced], tolerance: float
+    run: Mapping[str, Traced], other: Mapping[str, Traced], tolerance: float
 ) -> Difference:
     """Compare two runs tensor by tensor, in the order of the first.
 
     Args:
-        one: The first run.
+        run: The first run.
         other: The second.
         tolerance: Largest difference that still counts as equal.
     """
-    compared = 0
-    for name, entry in one.items():
+    for compared, (name, entry) in enumerate(run.items()):
         if name not in other:
-            return Difference(compared, name, "the other run has no tensor of this name")
-        found = _compare(compared, entry, other[name], tolerance)
-        if found:
+            reason = message("the other run has no tensor of this name")
+            return Difference(compared, name, reason)
+        if found := _compare(compared, entry, other[name], tolerance):
             return found
-        compared += 1
-    extra = next((name for name in other if name not in one), "")
-    return Difference(compared, extra, "only the other run has a tensor of this name")
+    extra = next((name for name in other if name not in run), "")
+    return Difference(len(run), extra, message("only the other run has a tensor of this name"))
 
 
-def _compare(compared: int, one: Traced, other: Traced, tolerance: float) -> Difference:
-    if one.shape != other.shape:
-        return Difference(compared, one.name, f"shape {one.shape} here, {other.shape} there")
-    left, right = _numbers(one.value), _numbers(other.value)
-    # Equal infinities and equal gaps (nan) are agreement; their difference would be nan.
+def _compare(compared: int, here: Traced, there: Traced, tolerance: float) -> Difference | None:
+    if here.shape != there.shape:
+        reason = message("shape {here} here, {there} there", here=here.shape, there=there.shape)
+        return Difference(compared, here.name, reason)
+    left, right = (entry.value.detach().cpu().double() for entry in (here, there))
+    # Equal infinities and equal nan agree, although their difference would be nan.
     same = (left == right) | (left.isnan() & right.isnan())
-    distance = torch.where(same, torch.zeros_like(left), (left - right).abs())
+    distance = torch.where(same, 0.0, (left - right).abs())
     distance = distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
     beyond = (distance > tolerance).nonzero()
     if not len(beyond):
-        return Difference(compared)
+        return None
     index = tuple(beyond[0].tolist())
-    where = ", ".join(f"{axis} {i}" for axis, i in zip(one.axes, index, strict=True))
     largest = float(distance.max())
-    return Difference(
-        compared,
-        one.name,
-        f"first at [{where}]: {format_number(float(left[index]))} here, "
-        f"{format_number(float(right[index]))} there; largest difference {format_number(largest)}",
-        index,
-        largest,
+    reason = message(
+        "first at [{place}]: {here} here, {there} there; largest difference {largest}",
+        place=", ".join(f"{axis} {i}" for axis, i in zip(here.axes, index, strict=True)),
+        here=format_number(float(left[index])),
+        there=format_number(float(right[index])),
+        largest=format_number(largest),
     )
-
-
-def _numbers(values: Tensor) -> Tensor:
-    return values.detach().cpu().double()
+    return Difference(compared, here.name, reason, index, largest)

@@ -1,4 +1,4 @@
-"""Follow annotated assignments line by line while code runs, without a call in the code itself."""
+"""Observe annotated assignments line by line while code runs, without changing the code."""
 
 import sys
 from collections.abc import Callable
@@ -12,23 +12,23 @@ _UNBOUND = object()
 
 
 class Listener(Protocol):
-    """What a line tracer reports to."""
+    """Receives the events of a line tracer."""
 
-    def open_call(self, frame: FrameType, notes: Annotated) -> Any:
-        """Take note of a call and return what stands for it, or None to ignore it."""
+    def on_call(self, frame: FrameType, notes: Annotated) -> Any:
+        """Handle the start of a call. Return an object that identifies it, or None to ignore it."""
 
-    def record(self, call: Any, assignment: Assignment, value: object) -> None:
-        """Take note of a finished assignment."""
+    def on_assignment(self, call: Any, assignment: Assignment, value: object) -> None:
+        """Handle a finished assignment."""
 
-    def close_call(self, call: Any) -> None:
-        """Take note of the end of a call."""
+    def on_return(self, call: Any) -> None:
+        """Handle the end of a call."""
 
 
 @dataclass
 class _Statement:
-    """A line that has begun to assign: finished once a line outside its statement is reached.
+    """Assignments that have started. They finish once a line outside of them is reached.
 
-    doubtful: the line raised or repeated itself, so it may have assigned nothing.
+    doubtful: the line raised or ran again, so it may have assigned nothing.
     """
 
     assignments: tuple[Assignment, ...]
@@ -39,11 +39,11 @@ class _Statement:
 class LineTracer:
     """Report annotated assignments to a listener, from entry to exit.
 
-    It stands in for the interpreter's trace function and puts the former one back at the end,
-    so a debugger or a coverage run goes on afterwards as before.
+    It replaces the interpreter's trace function and restores it at the end, so a debugger or a
+    coverage run continues afterwards.
 
     Args:
-        listener: Who is told.
+        listener: Receives the events.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -54,11 +54,11 @@ class LineTracer:
         self._outer_lines = True
 
     def start(self, here: FrameType) -> None:
-        """Begin, with the frame that holds the `with` statement: its own lines count too.
+        """Start tracing, including the frame that holds the `with` statement.
 
         Raises:
-            RuntimeError: If another line tracer is at work in this thread. Of two that are
-                stacked the outer one would see nothing.
+            RuntimeError: If another line tracer is active in this thread: the outer one would
+                see nothing.
         """
         outer = sys.gettrace()
         if isinstance(getattr(outer, "__self__", None), LineTracer):
@@ -76,7 +76,7 @@ class LineTracer:
         sys.settrace(self._on_call)
 
     def stop(self) -> None:
-        """Put the former trace functions back."""
+        """Restore the former trace functions."""
         sys.settrace(self._outer)
         if self.here is not None:
             self.here.f_trace = self._outer_local
@@ -87,9 +87,9 @@ class LineTracer:
         return self._follow(frame) if is_traced(frame.f_code.co_filename) else None
 
     def _follow(self, frame: FrameType) -> Callable[..., Any] | None:
-        """Return the function that the interpreter calls for each line of this frame."""
+        """Return the trace function of a frame."""
         notes = annotated(frame.f_code)
-        call = self.listener.open_call(frame, notes)
+        call = self.listener.on_call(frame, notes)
         if call is None:
             return None
         frame.f_trace_lines = bool(notes.assignments)
@@ -102,34 +102,35 @@ class LineTracer:
                 return
             for assignment in statement.assignments:
                 value = frame.f_locals.get(assignment.name, _UNBOUND)
-                # In doubt the variable counts only if it was bound all the same: the exception may
-                # have been a StopIteration inside a comprehension.
+                # A doubtful variable counts only if it was bound: the exception may have been a
+                # StopIteration inside a comprehension.
                 unchanged = value is statement.before[assignment.name]
                 if value is not _UNBOUND and not (statement.doubtful and unchanged):
-                    self.listener.record(call, assignment, value)
+                    self.listener.on_assignment(call, assignment, value)
 
-        def begin(frame: FrameType, found: tuple[Assignment, ...], doubtful: bool) -> None:
+        def begin(frame: FrameType, assignments: tuple[Assignment, ...], doubtful: bool) -> None:
             nonlocal running
-            before = {each.name: frame.f_locals.get(each.name, _UNBOUND) for each in found}
-            running = _Statement(found, before, doubtful)
+            before = {a.name: frame.f_locals.get(a.name, _UNBOUND) for a in assignments}
+            running = _Statement(assignments, before, doubtful)
 
         def local(frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
             nonlocal running
             if event == "exception" and running is not None:
                 running.doubtful = True
             elif event == "line":
-                found = notes.at(frame.f_lineno)
-                same = running is not None and found == running.assignments
-                again = same and all(each.first_line == each.last_line for each in found)
+                assignments = notes.on_line(frame.f_lineno)
+                same = running is not None and assignments == running.assignments
+                # The line of a one-line loop runs again for its next turn.
+                again = same and all(a.is_one_line for a in assignments)
                 if running is not None and again:
                     running.doubtful = True
                 if not same or again:
                     finish(frame)
-                if found and running is None:
-                    begin(frame, found, again)
+                if assignments and running is None:
+                    begin(frame, assignments, again)
             elif event == "return":
                 finish(frame)
-                self.listener.close_call(call)
+                self.listener.on_return(call)
             return local
 
         return local

@@ -4,7 +4,7 @@ import difflib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,19 +17,22 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from twelve_lab.course import step_of
 from twelve_lab.explain.graph import Graph
-from twelve_lab.explain.record import Record
-from twelve_lab.show.summary import plain, summary_html, summary_text
+from twelve_lab.explain.tape import Tape
 from twelve_lab.show.table import Labels
 from twelve_lab.trace.annotations import PACKAGE, Annotated, Assignment
 from twelve_lab.trace.axes import Binding, Scope
 from twelve_lab.trace.diff import Difference, difference
 from twelve_lab.trace.line_tracer import LineTracer
+from twelve_lab.trace.summary import plain, summary_html, summary_text
 from twelve_lab.trace.traced import Traced
+
+# What writes a run to a file. Writers are built on traces, so `twelve_lab` enters them here.
+WRITERS: dict[str, Callable[..., Path]] = {}
 
 
 @dataclass
 class _Call:
-    """One call on the way: where its tensors are filed and which axes it has bound."""
+    """An open call: the prefix of its tensors' names, and the axes that it has bound."""
 
     prefix: str
     scope: Scope
@@ -48,26 +51,26 @@ class Trace(Mapping[str, Traced]):
             logits = model(src, tgt)
         trace["encoder.layers.0.self_attention.scores"]
 
-    One trace is open at a time, and it follows the thread that opened it: what a model computes in
-    another thread is not recorded. In a generator the block stays open between the yields, so what
-    the caller runs there is recorded too.
+    Only one trace is open at a time. It follows the thread that opened it and records nothing of
+    other threads. In a generator the block stays open between the yields, so code that the caller
+    runs in between is recorded too.
 
     Args:
-        model: The module whose sub-modules give the names. Without one, a name starts with the
+        model: The module whose sub-modules give the names. Without it, a name starts with the
             class or the function that was called.
         grad: Whether to keep the tensors themselves, so that `.grad` can be read after
             `backward()`. It keeps the graph of the run alive.
         explain: Whether to keep every operation, so that any number can be explained. It keeps
             each intermediate value of the run; switch it off for a large model.
-        only: Names of the tensors to keep, with `*` for any stretch, as `*.weights`;
+        only: Names of the tensors to keep, with `*` as a wildcard, as in `*.weights`;
             all if not given. With it nothing can be explained.
 
     Raises:
         AxisError: While running, when one axis name stands for two sizes. Nothing that runs
             after it is recorded.
         RuntimeError: On entering the block, if another trace is open in this thread.
-        ValueError: If the model is no module; on leaving the block, if one of `only` has named
-            nothing.
+        ValueError: If the model is not a module; on leaving the block, if one of `only` matched
+            no tensor.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Trace(Mapping[str, Traced]):
             )
         self.grad = grad
         self.only = (only,) if isinstance(only, str) else tuple(only)
-        self.graph = Graph(Record()) if explain and not self.only else None
+        self.graph = Graph(Tape()) if explain and not self.only else None
         self._entries: dict[str, Traced] = {}
         self._paths: dict[int, str] = {}
         self._roots: list[nn.Module] = []
@@ -97,7 +100,7 @@ class Trace(Mapping[str, Traced]):
     def __enter__(self) -> "Trace":
         self._lines.start(sys._getframe(1))
         if self.graph is not None:
-            self.graph.record.__enter__()
+            self.graph.tape.__enter__()
         return self
 
     def __exit__(
@@ -108,8 +111,8 @@ class Trace(Mapping[str, Traced]):
     ) -> None:
         self._lines.stop()
         if self.graph is not None:
-            self.graph.record.__exit__(kind, error, traceback)
-            self.graph.record.close()
+            self.graph.tape.__exit__(kind, error, traceback)
+            self.graph.tape.close()
         self._stack.clear()
         self._known.clear()
         self._roots.clear()
@@ -119,10 +122,10 @@ class Trace(Mapping[str, Traced]):
                     near = ", ".join(difflib.get_close_matches(pattern, self._passed, cutoff=0.0))
                     raise ValueError(f"Trace: only={pattern!r} names no tensor; near to it: {near}")
 
-    def open_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
-        """File a call that is annotated, or that is a module's forward."""
+    def on_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
+        """Register a call that has annotations, or that is a module's forward."""
         owner = _owner(frame)
-        # A wrapper around forward, or super().forward(), is still the same call of the module.
+        # A wrapper around forward, or super().forward(), belongs to the same call of the module.
         inside = bool(self._stack) and self._stack[-1].module is owner
         is_forward = owner is not None and frame.f_code.co_name == "forward" and not inside
         if not is_forward and not notes.parameters and not notes.assignments:
@@ -138,12 +141,12 @@ class Trace(Mapping[str, Traced]):
                 names = call.scope.bind(label, axes, tuple(value.shape), self._axes_of(value))
                 self._remember(value, names)
                 if self.graph is not None:
-                    self.graph.record.label(value, ".".join(filter(None, (prefix, name))), names)
+                    self.graph.tape.label(value, ".".join(filter(None, (prefix, name))), names)
         if is_forward:
             self._stack.append(call)
         return call
 
-    def record(self, call: _Call, assignment: Assignment, value: object) -> None:
+    def on_assignment(self, call: _Call, assignment: Assignment, value: object) -> None:
         """Keep a tensor that was just assigned."""
         if not isinstance(value, Tensor):
             return
@@ -155,17 +158,19 @@ class Trace(Mapping[str, Traced]):
             return
         if self.grad and value.requires_grad:
             value.retain_grad()
-        # The copy is the tracer's business: a learner's own dispatch mode must not see it.
+        # A learner's own dispatch mode must not see the copy.
         with _disable_current_modes():
             copy = value.detach().clone()
         kept = value if self.grad else None
         step = _step(call.code.co_filename)
-        self._entries[name] = Traced(name, axes, copy, step, kept, assignment.code, self)
+        self._entries[name] = Traced(
+            name, axes, copy, step, kept, assignment.code, self, self.graph
+        )
         if self.graph is not None:
-            self.graph.record.name(value, name, axes)
+            self.graph.tape.name(value, name, axes)
 
-    def close_call(self, call: _Call) -> None:
-        """Check what can only be checked once all of a call's axes are known."""
+    def on_return(self, call: _Call) -> None:
+        """Check the products of axes, now that all axes of the call are known."""
         if self._stack and self._stack[-1] is call:
             self._stack.pop()
         call.scope.close()
@@ -180,7 +185,7 @@ class Trace(Mapping[str, Traced]):
         return self._path(owner) if owner is not None else self._count(frame.f_code.co_name)
 
     def _count(self, path: str) -> str:
-        """Tell the second call of the same module or function from the first."""
+        """Number the calls of the same module or function."""
         self._calls[path] += 1
         return path if self._calls[path] == 1 or not path else f"{path}#{self._calls[path]}"
 
@@ -197,12 +202,12 @@ class Trace(Mapping[str, Traced]):
         return self._paths[id(module)]
 
     def _adopt(self, module: nn.Module, root: str) -> None:
-        self._roots.append(module)  # alive as long as its id is used
+        self._roots.append(module)  # keeps its id from being reused
         for name, part in module.named_modules():
             self._paths.setdefault(id(part), ".".join(piece for piece in (root, name) if piece))
         if self.graph is not None:
             for name, weight in chain(module.named_parameters(), module.named_buffers()):
-                self.graph.record.label(weight, ".".join(piece for piece in (root, name) if piece))
+                self.graph.tape.label(weight, ".".join(piece for piece in (root, name) if piece))
 
     def _remember(self, tensor: Tensor, axes: tuple[str, ...]) -> None:
         self._known[id(tensor)] = (weakref.ref(tensor), axes)
@@ -217,7 +222,7 @@ class Trace(Mapping[str, Traced]):
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        # Mapping would ask __getitem__, which looks for near names before it says no.
+        # Mapping would call __getitem__, which searches for near names before it fails.
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
@@ -227,7 +232,7 @@ class Trace(Mapping[str, Traced]):
         return len(self._entries)
 
     def missing(self, name: str) -> str:
-        """Say that there is no such tensor, and which names are near.
+        """Write the error for a name that no tensor has, with the nearest names.
 
         Args:
             name: The name that was asked for.
@@ -244,12 +249,12 @@ class Trace(Mapping[str, Traced]):
             )
         tail = name.rsplit(".", 1)[-1]
         near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.6)
-        near += [found for found in self._entries if found.rsplit(".", 1)[-1] == tail]
+        near += [entry for entry in self._entries if entry.rsplit(".", 1)[-1] == tail]
         near += difflib.get_close_matches(name, self._entries, n=3, cutoff=0.0)
         return "; near to it: " + ", ".join(dict.fromkeys(near[:3]))
 
     def steps(self) -> list[dict[str, object]]:
-        """Give every tensor as plain data, ready for JSON.
+        """Return every tensor as plain data for JSON.
 
         Returns:
             A list of {"name", "axes", "shape", "values"} in the order of the run; values in full
@@ -266,7 +271,7 @@ class Trace(Mapping[str, Traced]):
         ]
 
     def explorer(self, path: str | Path, labels: Labels | None = None) -> Path:
-        """Write a page on which every number of the run can be changed and explains itself.
+        """Write a page that explains every number of the run, and lets the reader change it.
 
         Args:
             path: The file, which a browser opens without a network.
@@ -279,9 +284,7 @@ class Trace(Mapping[str, Traced]):
             ValueError: The run was traced with explain=False or is empty, the page cannot compute
                 an operation, or it would be larger than 2 MB.
         """
-        from twelve_lab.explorer import write_explorer
-
-        return write_explorer(path, {"the run": self}, labels)
+        return WRITERS["explorer"](path, {"the run": self}, labels)
 
     def to_excel(self, path: str | Path, labels: Labels | None = None) -> Path:
         """Write the run as a live spreadsheet: inputs in yellow, every other number a formula.
@@ -298,19 +301,17 @@ class Trace(Mapping[str, Traced]):
                 formula, a formula is too long, openpyxl is missing, or the name does not end in
                 .xlsx.
         """
-        from twelve_lab.sheet import write_sheet
-
-        return write_sheet(path, self, labels)
+        return WRITERS["spreadsheet"](path, self, labels)
 
     def diff(self, other: "Trace", *, tolerance: float = 1e-9) -> Difference:
-        """Find the first tensor at which two runs part.
+        """Find the first tensor in which two runs differ.
 
         Args:
             other: The run to compare with.
             tolerance: Largest difference that still counts as equal.
 
         Returns:
-            The difference; it is false where the runs agree in every tensor.
+            The difference; it is false if the runs agree in every tensor.
         """
         return difference(self, other, tolerance)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from twelve_lab.explain import Explanation, GradientExplanation, explain, explain_grad
+from twelve_lab.explain.graph import Graph
 from twelve_lab.show.format import format_tensor
 from twelve_lab.show.show import show
-
-if TYPE_CHECKING:
-    from twelve_lab.explain import Explanation, GradientExplanation
-    from twelve_lab.trace.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +22,10 @@ class Traced:
         axes: One name for each axis.
         value: The numbers at the moment of the assignment, on the device of the run.
         step: Number of the step whose module made it, "" for a learner's own code.
-        tensor: The tensor itself, kept only where gradients were asked for.
+        tensor: The tensor itself, kept only with `Trace(grad=True)`.
         code: The right-hand side of the assignment that made it.
-        trace: The run that it is part of.
+        run: The run that it is part of.
+        graph: The operations of the run, if they were kept.
     """
 
     name: str
@@ -35,7 +34,8 @@ class Traced:
     step: str
     tensor: Tensor | None = None
     code: str = ""
-    trace: Trace | None = None
+    run: Mapping[str, Traced] | None = None
+    graph: Graph | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,10 +44,10 @@ class Traced:
 
     @property
     def grad(self) -> Tensor:
-        """Gradient that the last backward pass left here.
+        """Gradient of the last backward pass.
 
         Raises:
-            ValueError: If gradients were not asked for, or none has reached this tensor.
+            ValueError: If gradients were not kept, or none has reached this tensor.
         """
         if self.tensor is None:
             raise ValueError(
@@ -74,9 +74,7 @@ class Traced:
             ValueError: If the index does not fit, depth is below 1, the run was traced with
                 explain=False, an operation has no formula yet, or the arithmetic is too long.
         """
-        from twelve_lab.explain import explain
-
-        return explain(self, index, depth)
+        return explain(self._kept(), self.name, index, depth, self.code)
 
     def explain_grad(self, *index: int) -> GradientExplanation:
         """Split the gradient of one number by the later numbers through which it came.
@@ -88,11 +86,22 @@ class Traced:
             The explanation: `.text`, `.value`, `.parts` and `.total`.
 
         Raises:
-            ValueError: As for `explain`, and where there is no gradient.
+            ValueError: As for `explain`, and if there is no gradient.
         """
-        from twelve_lab.explain import explain_grad
+        graph = self._kept()
+        gradients = {self.name: self.grad}
+        for name, entry in self.run.items():
+            gradients[name] = None if entry.tensor is None else entry.tensor.grad
+        return explain_grad(graph, self.name, index, gradients)
 
-        return explain_grad(self, index)
+    def _kept(self) -> Graph:
+        """Return the operations of the run, among which are those that made this tensor."""
+        if self.graph is None:
+            wanted = "trace with explain=True and without only="
+            raise ValueError(f"{self.name}: no operation was kept; {wanted}")
+        if self.name not in self.graph.tape.named:
+            raise ValueError(f"{self.name}: holds no plain numbers ({self.value.dtype}) to explain")
+        return self.graph
 
     def __repr__(self) -> str:
         return f"{self.name}\n{format_tensor(self.value, ' '.join(self.axes))}"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from twelve_lab.messages import message, plural
 from twelve_lab.show.show import NAME, PAGE, ROW, html_table
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 _COLUMNS = ("step", "name", "axes = sizes")
 _STYLE = f"{NAME};text-align:left"
@@ -25,7 +23,7 @@ def summary_text(entries: Mapping[str, Traced]) -> str:
         entries: The tensors of a run, in order.
     """
     if not entries:
-        return "Trace: no tensor yet"
+        return message("Trace: no tensor yet")
     rows = [_COLUMNS, *map(_row, entries.values())]
     width = max(len(name) for _, name, _ in rows)
     lines = [f"{step:>4}  {name:<{width}}  {axes}".rstrip() for step, name, axes in rows]
@@ -48,7 +46,7 @@ def summary_html(entries: Mapping[str, Traced]) -> str:
 
 
 def plain(values: Tensor) -> object:
-    """Turn a tensor into nested lists in full precision, with nan and infinities as strings.
+    """Convert a tensor to nested lists in full precision, with nan and infinities as strings.
 
     Args:
         values: Any tensor.
@@ -67,7 +65,7 @@ def axes_and_sizes(entry: Traced) -> str:
 
 
 def _count(entries: Mapping[str, Traced]) -> str:
-    return "1 tensor" if len(entries) == 1 else f"{len(entries)} tensors"
+    return plural("{count} tensor", "{count} tensors", len(entries))
 
 
 def _row(entry: Traced) -> tuple[str, str, str]:

@@ -1,18 +1,14 @@
 """The running example: two sentences of two tokens with three features each, twelve numbers.
 
-Every weight is a short literal, so every number on the way can be redone by hand. Beside it stands
-the distinct-size example: what (2, 2, 3) cannot show is proved there.
+Every weight is a short literal, so every number on the way can be redone by hand.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from twelve._checks import check_between
 from twelve.decoder_only import LanguageModel
@@ -21,28 +17,28 @@ from twelve.multi_head_attention import MultiHeadAttention
 from twelve.training import cross_entropy
 from twelve.transformer import Transformer
 from twelve_lab.device import device
+from twelve_lab.example.distinct_sizes import float64
 from twelve_lab.trace.trace import Trace
 
 vocabulary = ("<pad>", "cat", "dog", "fish")
 src = torch.tensor([[0, 1], [2, 3]])
-# The source reversed and shifted right; id 0 doubles as the start of the sentence, which is why a
-# mask for the target is never built from `tgt != 0`.
+# The source reversed and shifted right. Id 0 is also the start of the sentence, so the target mask
+# is never built from `tgt != 0`.
 tgt = torch.tensor([[0, 1], [0, 3]])
 labels = torch.tensor([[1, -100], [3, 2]])
-# What follows each word of the source itself: all that the decoder-only model is asked. Its first
+# The next word at each position of the source: the labels of the decoder-only model. The first
 # sentence is padded on the left.
 following = torch.tensor([[-100, -100], [3, -100]])
 src_mask = padding_mask(src)
 tgt_mask = causal_mask(2)
 embedding_rows = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
-# Words instead of indices, for show and draw. In the target, id 0 opens the sentence.
+# Words instead of indices, for show and draw. In the target, id 0 starts the sentence.
 words = {
     "src": [[vocabulary[token] for token in sentence] for sentence in src.tolist()],
     "tgt": [[vocabulary[token] if token else "<start>" for token in line] for line in tgt.tolist()],
     "vocab": list(vocabulary),
 }
-words["seq"] = words["src"]  # a model without a source reads the same sentences
-
+words["seq"] = words["src"]  # the decoder-only model reads the same sentences
 
 # The runs that the course compares: a title and the switches of `trace`.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -54,7 +50,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "no padding mask": {"padding": False},
     "tied output": {"tie_weights": True},
     "scaled embedding": {"scale_embedding": True},
-    "fused kernels": {"fused": True},
     "decoder-only": {"decoder_only": True},
 }
 
@@ -75,7 +70,6 @@ def model(
     activation: str = "relu",
     tie_weights: bool = False,
     scale_embedding: bool = False,
-    fused: bool = False,
 ) -> Transformer:
     """Build the Transformer with the weights of the example, in float64 and eval mode.
 
@@ -86,7 +80,6 @@ def model(
         activation: "relu" or "gelu".
         tie_weights: Whether the target table is also the output projection, without a bias.
         scale_embedding: Whether to multiply the embeddings by √3.
-        fused: Whether to call torch's fused kernels.
 
     Raises:
         ValueError: If num_heads is not 1, 2 or 3, or the activation is unknown.
@@ -98,26 +91,22 @@ def model(
         built = Transformer(
             len(vocabulary), len(vocabulary), d_model=3, num_heads=num_heads, d_ff=4, num_layers=1,
             d_k=width, d_v=width, norm_first=norm_first, activation=activation,
-            tie_weights=tie_weights, scale_embedding=scale_embedding, max_len=8, fused=fused,
+            tie_weights=tie_weights, scale_embedding=scale_embedding, max_len=8,
         )  # fmt: skip
         _fill(built, weights(), "h2" if num_heads == 2 else None)
     return built.eval()
 
 
-def language_model(
-    *, num_kv_heads: int = 1, tie_weights: bool = True, fused: bool = False
-) -> LanguageModel:
-    """Build the decoder-only sister with the same weights, in float64 and eval mode.
+def language_model(*, num_kv_heads: int = 1, tie_weights: bool = True) -> LanguageModel:
+    """Build the decoder-only model with the same weights, in float64 and eval mode.
 
-    Two query heads of width 2 from the block h2, turned by their place; SwiGLU takes its gate from
-    the encoder's feed-forward layer, what is gated from the decoder's, and the way back from the
-    encoder's.
+    Its two query heads of width 2 are those of the block h2, with RoPE. SwiGLU takes its gate and
+    its down-projection from the encoder's feed-forward layer, its up-projection from the decoder's.
 
     Args:
-        num_kv_heads: 1 for the first head of keys and values of h2, 2 for both.
-        tie_weights: Whether the table is also the output projection; otherwise that is the
-            example's, without its bias.
-        fused: Whether to call torch's fused kernels.
+        num_kv_heads: 1 for the first key and value head of h2, 2 for both.
+        tie_weights: Whether the embedding is also the output projection. If not, that is the
+            output projection of the example without its bias.
 
     Raises:
         ValueError: If num_kv_heads is not 1 or 2.
@@ -130,7 +119,7 @@ def language_model(
     with float64():
         built = LanguageModel(
             len(vocabulary), d_model=3, num_heads=2, num_kv_heads=num_kv_heads, d_ff=4,
-            num_layers=1, d_k=2, max_len=8, tie_weights=tie_weights, fused=fused,
+            num_layers=1, d_k=2, max_len=8, tie_weights=tie_weights,
         )  # fmt: skip
         layer, ffn = built.layers[0], built.layers[0].feed_forward
         with torch.no_grad():
@@ -153,16 +142,16 @@ def trace(
     on: torch.device | str | None = None,
     **switches: object,
 ) -> Trace:
-    """Walk the twelve numbers through the model and keep every tensor.
+    """Run the model on the twelve numbers and keep every tensor.
 
     Args:
-        decoder_only: Whether the sister without a source reads the source sentences.
+        decoder_only: Whether the decoder-only model reads the source sentences.
         padding: Whether the source padding mask is used.
-        loss: Whether the run makes the padding mask from the ids, and goes on to the loss.
+        loss: Whether the run includes the padding mask, computed from the ids, and the loss.
         grad: Whether gradients can be read after a backward pass.
         on: Device; `twelve_lab.device()` if not given.
         **switches: Keywords of `model`, such as num_heads=1 or activation="gelu"; of
-            `language_model` for the sister.
+            `language_model` for the decoder-only model.
     """
     where = device() if on is None else on
     if decoder_only:
@@ -175,12 +164,12 @@ def trace(
             built(ids, **known)
         return traced
     with Trace(built, grad=grad) as traced:
-        record = traced.graph.record
-        record.label(ids, "src", ("batch", "src"))
-        record.label(known["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
+        tape = traced.graph.tape
+        tape.label(ids, "src", ("batch", "src"))
+        tape.label(known["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
         known["src_mask"] = padding_mask(ids) if padding else None
         if padding:
-            record.name(known["src_mask"], "src_mask", ("batch", "1", "1", "key"))
+            tape.name(known["src_mask"], "src_mask", ("batch", "1", "1", "key"))
         cross_entropy(built(ids, **known), labels.to(where))
     return traced
 
@@ -194,30 +183,19 @@ def _trace_decoder_only(
         if not loss:
             built(ids, key_mask=key_mask)
             return traced
-        record = traced.graph.record
-        record.label(ids, "ids", ("batch", "seq"))
+        tape = traced.graph.tape
+        tape.label(ids, "ids", ("batch", "seq"))
         if padding:
-            # Of a view: to the mask the ids are keys, to the model they are not.
+            # Of a view, because the mask calls the axis of the ids "key" and the model does not.
             key_mask = padding_mask(ids[:])
-            record.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
-        # The layers are handed both masks in one, of which each cell can then be changed.
+            tape.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
+        # The layers get the combined mask, whose entries can be changed on the live page.
         axes = ("batch" if padding else "1", "1", "query", "key")
         built.layers[0].register_forward_pre_hook(
-            lambda _, given: record.name(given[1], "mask", axes)
+            lambda _, given: tape.name(given[1], "mask", axes)
         )
         cross_entropy(built(ids, key_mask=key_mask), following.to(on))
     return traced
-
-
-@contextmanager
-def float64() -> Iterator[None]:
-    """Make what is built inside the block hold float64, whatever the default."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _fill(built: Transformer, blocks: dict[str, dict[str, list]], shared: str | None) -> None:
@@ -248,90 +226,3 @@ def _fill_linear(layer: nn.Module, matrix: list, bias: list | None = None) -> No
     layer.weight.copy_(torch.tensor(matrix).T)
     if bias is not None:
         layer.bias.copy_(torch.tensor(bias))
-
-
-SIZES = SimpleNamespace(
-    batch=2, num_heads=3, tgt=4, src=5, d_v=6, d_k=8, src_vocab=11, tgt_vocab=13, d_model=24,
-    d_ff=96,
-)  # fmt: skip
-
-
-class _DistinctSizes:
-    """The same model at all-different sizes, two layers deep, with seeded weights."""
-
-    sizes = SIZES
-
-    def __init__(self) -> None:
-        # On the CPU whatever the default device, so that every machine draws the same.
-        draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
-        self.src = torch.randint(1, SIZES.src_vocab, (SIZES.batch, SIZES.src), **draw)
-        self.src[0, 3:] = 0  # the first sentence is shorter and padded on the right
-        self.tgt = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
-        self.labels = torch.randint(1, SIZES.tgt_vocab, (SIZES.batch, SIZES.tgt), **draw)
-        self.src_mask: Tensor = padding_mask(self.src)
-        self.text = self.src.flip(1)  # the same words, padded on the left
-        self.tgt_mask: Tensor = causal_mask(SIZES.tgt)
-
-    def model(
-        self,
-        *,
-        num_heads: int = SIZES.num_heads,
-        norm_first: bool = True,
-        activation: str = "relu",
-        tie_weights: bool = False,
-        scale_embedding: bool = False,
-        fused: bool = False,
-    ) -> Transformer:
-        """Build the distinct-size example, in float64 and eval mode.
-
-        Args:
-            num_heads: Heads, each of width d_k = 8 and d_v = 6.
-            norm_first: Pre-norm if true, post-norm if false.
-            activation: "relu" or "gelu".
-            tie_weights: Whether the target table is also the output projection.
-            scale_embedding: Whether to multiply the embeddings by √24.
-            fused: Whether to call torch's fused kernels.
-        """
-        with float64():
-            built = Transformer(
-                SIZES.src_vocab, SIZES.tgt_vocab, d_model=SIZES.d_model, num_heads=num_heads,
-                d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, d_v=SIZES.d_v,
-                norm_first=norm_first, activation=activation, tie_weights=tie_weights,
-                scale_embedding=scale_embedding, max_len=32, fused=fused,
-            )  # fmt: skip
-        draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
-        with torch.no_grad():
-            for parameter in built.parameters():
-                noise = torch.randn(parameter.shape, dtype=torch.float64, **draw)
-                parameter.copy_(noise * parameter.size(-1) ** -0.5)
-        return built.eval()
-
-    def language_model(
-        self, *, num_kv_heads: int = 3, tie_weights: bool = False, fused: bool = False
-    ) -> LanguageModel:
-        """Build the decoder-only sister, which reads `text`, in float64 and eval mode.
-
-        Args:
-            num_kv_heads: Heads of keys and values that six query heads share.
-            tie_weights: Whether the table is also the output projection.
-            fused: Whether to call torch's fused kernels.
-        """
-        with float64():
-            built = LanguageModel(
-                SIZES.src_vocab, d_model=SIZES.d_model, num_heads=6, num_kv_heads=num_kv_heads,
-                d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, max_len=32, base=100.0, eps=1e-6,
-                tie_weights=tie_weights, fused=fused,
-            )  # fmt: skip
-        return _with_noise(built)
-
-
-def _with_noise(built: nn.Module) -> nn.Module:
-    draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
-    with torch.no_grad():
-        for parameter in built.parameters():
-            noise = torch.randn(parameter.shape, dtype=torch.float64, **draw)
-            parameter.copy_(noise * parameter.size(-1) ** -0.5)
-    return built.eval()
-
-
-distinct = _DistinctSizes()

@@ -1,6 +1,6 @@
-"""The live spreadsheet: every number of a run is a formula over the cells that it was made from.
+"""The live spreadsheet: every number of a run is a formula over the cells of its operands.
 
-openpyxl writes the file and is imported when one is written: no other part of the lab needs it.
+openpyxl is optional, so it is only imported to write a file.
 """
 
 from __future__ import annotations
@@ -29,27 +29,26 @@ from twelve_lab.explain.expression import (
     subtract,
 )  # fmt: skip
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along
-from twelve_lab.explain.record import Block
+from twelve_lab.explain.tape import Block
 from twelve_lab.show.palette import axis_style
 from twelve_lab.show.table import Labels, Table, fitting
+from twelve_lab.trace.trace import Trace
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
     from openpyxl.cell import Cell
     from openpyxl.worksheet.worksheet import Worksheet
 
-    from twelve_lab.trace.trace import Trace
-
-# Spreadsheets have no minus infinity: e to this number is 0 as well.
+# Spreadsheets have no minus infinity. exp of this number is 0 as well.
 HIDDEN = -1e300
-LONGEST = 8000  # characters of a formula; the programs take 8192
+LONGEST = 8000  # characters of a formula; spreadsheets accept 8192
 FUNCTIONS = {
     "exp": "EXP", "log": "LN", "sqrt": "SQRT", "sin": "SIN", "cos": "COS", "tan": "TAN",
     "tanh": "TANH", "erf": "ERF", "abs": "ABS", "max": "MAX", "min": "MIN", "IF": "IF",
     "AND": "AND", "OR": "OR", "NOT": "NOT",
 }  # fmt: skip
 NUMBER_FORMAT = f'[<={HIDDEN / 10:.0E}]"-inf";[<0]-0.0000;0.0000'
-# Control characters, halves of a pair, and what is no character.
+# Control characters, surrogates and noncharacters.
 UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 INPUT_FILL, HEAD_FILL = "FFF3C4", "F2F2F2"
 HOW_TO = (
@@ -64,7 +63,7 @@ HOW_TO = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where one element stands."""
+    """The position of an element in the workbook."""
 
     sheet: str
     row: int
@@ -78,7 +77,7 @@ class Place:
         return address if sheet == self.sheet else f"'{self.sheet}'!{address}"
 
     def moved(self, rows: int, columns: int) -> Place:
-        """Go down and to the right."""
+        """Return the position further down and to the right."""
         return Place(self.sheet, self.row + rows, self.column + columns)
 
 
@@ -86,7 +85,7 @@ class LiveSheet:
     """A run laid out as a workbook.
 
     Attributes:
-        places: Cell of the record -> where it stands.
+        places: Cell of the tape -> its position in the workbook.
         workbook: The openpyxl workbook.
     """
 
@@ -112,7 +111,7 @@ class LiveSheet:
                 self._write_values(self.workbook[title], block)
 
     def cell(self, name: str, *index: int) -> Place:
-        """Find an element of a named tensor.
+        """Return the position of an element of a named tensor.
 
         Args:
             name: In the trace, or of a weight.
@@ -121,15 +120,15 @@ class LiveSheet:
         Raises:
             KeyError: No tensor of this name is in the workbook.
         """
-        block = self.graph.record.named[name]
+        block = self.graph.tape.named[name]
         place = 0
         for position, size in zip(index, block.shape, strict=True):
             place = place * size + position
         return self.places[block.start + place]
 
     def _groups(self) -> Iterator[tuple[str, list[Block]]]:
-        """Gather the tensors into sheets: first what is given, then one sheet for each module."""
-        named = self.graph.record.named
+        """Group the tensors into sheets: the inputs first, then one sheet for each module."""
+        named = self.graph.tape.named
         yield "inputs", [block for name, block in named.items() if name not in self.trace]
         taken = {"inputs"}
         stages = itertools.groupby(self.trace, key=lambda name: name.rpartition(".")[0])
@@ -149,7 +148,7 @@ class LiveSheet:
         sheet.column_dimensions["A"].width = 110
 
     def _lay_out(self, sheet: Worksheet, blocks: list[Block]) -> None:
-        """Write the names around every matrix of a sheet, and note where its elements stand."""
+        """Write the names around every matrix of a sheet, and register its elements."""
         row = 1
         for block in blocks:
             name = f"{block.name} {self._table(block).sizes}"
@@ -206,24 +205,24 @@ class LiveSheet:
 
 
 class Formulas(Writer):
-    """Writes a tree as a formula of one sheet, over the nearest elements that stand in a cell."""
+    """Write a tree as a formula of one sheet, over the nearest elements in the workbook."""
 
     signs = {sign: sign for sign in LEVEL} | {"**": "^", "==": "=", "!=": "<>"}
 
     def __init__(self, live: LiveSheet, sheet: str) -> None:
         """Write for a sheet."""
-        super().__init__(live.graph.record.value)
+        super().__init__(live.graph.tape.value)
         self.graph, self.places, self.sheet = live.graph, live.places, sheet
         self.known = FORMULAS | SPECIAL | {"embedding": self.look_up}
 
     def write(self, tree: Expression, outer: int = 0) -> str:
-        """Write a tree, a minus in front always in brackets: a spreadsheet takes -2^2 for 4."""
+        """Write a tree. A leading minus is in brackets, because spreadsheets read -2^2 as 4."""
         if isinstance(tree, Apply) and tree.name == "neg":
             return f"(-{self.write(tree.parts[0], max(LEVEL.values()) + 1)})"
         return super().write(tree, outer)
 
     def leaf(self, cell: int, outer: int) -> str:
-        """Refer to a cell, or write out what has no place."""
+        """Refer to a cell, or write its arithmetic if it is not in the workbook."""
         if cell in self.places:
             return self.places[cell].seen_from(self.sheet)
         made = self.graph.operation(cell, self.known)
@@ -243,18 +242,18 @@ class Formulas(Writer):
             return f"INDEX({corner}:{end.rpartition('!')[2]},{row},{column})"
         if name not in FUNCTIONS:
             raise ValueError(
-                f"no spreadsheet function for {name}; add one to FUNCTIONS in twelve_lab.sheet"
+                f"no spreadsheet function for {name}; add one to FUNCTIONS in {__name__}"
             )
         return f"{FUNCTIONS[name]}({','.join(written)})"
 
     def look_up(self, at: Output) -> Expression | None:
-        """Write an embedding so that another id takes another row."""
+        """Write an embedding that looks up another row if the id is changed."""
         *place, column = at.index
         table = at.cells(0).tolist()
         corner = self.places.get(table[0][0])
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
             if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
-                return FORMULAS["embedding"](at)  # not laid out as it is used
+                return FORMULAS["embedding"](at)  # not in the workbook in this order
         chosen = add(Leaf(int(at.cells(1)[tuple(place)])), Number(1))
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
@@ -267,7 +266,7 @@ def _softmax(at: Output) -> Expression:
     return divide(powers[here], Total(tuple(powers)))
 
 
-# What a spreadsheet says in its own words, so that it answers to an edited mask or id.
+# Formulas that react to an edited mask or id.
 SPECIAL: dict[str, Formula] = CONDITIONS | {"_softmax": _softmax}
 
 
@@ -289,19 +288,19 @@ def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) ->
 
 
 def _write_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
-    """Write a text that stays a text, whatever it begins with."""
+    """Write a text that is never read as a formula."""
     cell = sheet.cell(row, column, _visible(text))
     cell.data_type = "s"
     return cell
 
 
 def _visible(text: str) -> str:
-    """Write out the characters that no spreadsheet can hold."""
-    return UNWRITABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Escape the characters that no spreadsheet can hold."""
+    return UNWRITABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _title(words: str, taken: set[str]) -> str:
-    """Cut a sheet's title to the 31 characters that are allowed, and keep it unique."""
+    """Shorten a sheet's title to the 31 characters that are allowed, and keep it unique."""
     short = re.sub(r"[\[\]:*?/\\']", "-", _visible(words))
     for long, brief in (("encoder.", "enc."), ("decoder.", "dec."), ("layers.", ""),
                         ("attention", "att"), ("residual", "res"), ("feed_forward", "ff"),

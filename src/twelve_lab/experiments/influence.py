@@ -1,4 +1,4 @@
-"""Influence map: which token reaches which output, found by changing one token at a time."""
+"""Influence map: which token reaches which output, measured by changing one token at a time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from twelve_lab.show.format import format_tensor
 
 @dataclass(frozen=True)
 class Influence:
-    """What moved: one row for each output position, one column for each input token.
+    """Which outputs changed: one row for each output position, one column for each token.
 
     Args:
-        grid: True where a change of the token moved the output, (output, token).
+        grid: True where replacing the token changed the output, (output, token).
         outputs: Names of the rows.
         tokens: Names of the columns.
     """
@@ -39,28 +39,28 @@ def influence(
     tolerance: float = 1e-9,
     **masks: Tensor | None,
 ) -> Influence:
-    """Replace each token by every other id and mark which outputs move.
+    """Replace each token by every other id and mark which outputs change.
 
     Two sentences of two tokens give a 4x4 grid that tells batch from position although both are 2:
     a block diagonal means that sentences do not see each other, a lower triangle inside the blocks
     that no position sees a later one.
 
     Args:
-        model: Called as `model(src, tgt, **masks)`, or `model(src, **masks)` where tgt is not
-            given. It must return (batch, position, ...).
+        model: Called as `model(src, tgt, **masks)`, or as `model(src, **masks)` without tgt. It
+            must return (batch, position, ...).
         src: Source ids, (batch, src).
         tgt: Target ids, (batch, tgt).
-        of: Whose tokens are changed: "src" or "tgt".
-        vocab_size: Ids to try; that of the model's own table if not given.
-        tolerance: Largest move that still counts as none.
-        **masks: Passed on unchanged, so the question is what the values do under these masks.
+        of: Which tokens are replaced, "src" or "tgt".
+        vocab_size: Number of ids to try; that of the model's embedding if not given.
+        tolerance: Largest change that still counts as none.
+        **masks: Passed on unchanged.
 
     Returns:
         The map.
 
     Raises:
-        ValueError: If `of` is neither, tgt is asked for and missing, the number of ids is
-            unknown, or the output does not have one row for each position.
+        ValueError: If `of` is neither, `of` is "tgt" without tgt, the number of ids is unknown, or
+            the output does not have one row for each position.
     """
     if of not in ("src", "tgt") or (of == "tgt" and tgt is None):
         raise ValueError(f'influence: of must be "src" or a given "tgt", got {of!r}')
@@ -69,9 +69,9 @@ def influence(
 
     def run(changed: Tensor) -> Tensor:
         now = {**ids, of: changed}
-        given = [now["src"]] if tgt is None else [now["src"], now["tgt"]]
+        sequences = [now["src"]] if tgt is None else [now["src"], now["tgt"]]
         with torch.no_grad():
-            return model(*given, **masks)
+            return model(*sequences, **masks)
 
     base = run(ids[of])
     if base.ndim < 3 or base.size(0) != src.size(0):

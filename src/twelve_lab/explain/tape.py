@@ -1,7 +1,7 @@
-"""Keep, of every operation of a run, which elements went in and which came out.
+"""Record every operation of a run: which elements went in and which came out.
 
-Every element of every tensor gets a number, its cell. An operation that only moves data is run a
-second time on tensors of cells; any other operation makes new cells and is kept with its arguments.
+Every element of every tensor gets a number, its cell. An operation that only moves data runs a
+second time on tensors of cells. Any other operation makes new cells and is kept with its arguments.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MOVES = frozenset(
     "unsafe_split masked_select expand_as broadcast_in_dim convert_element_type view_of "
     "collapse_view split_dim".split()
 )
-# For these only the listed argument positions carry data; the rest are indices.
+# Only these argument positions carry data. The others are indices.
 LOOKUPS = {
     "index_select": (0,), "take": (0,), "index": (0,), "masked_select": (0,),
     "index_put": (0, 2), "scatter": (0, 3), "index_copy": (0, 3), "masked_scatter": (0, 2),
 }  # fmt: skip
-# Tensors made from nothing, or at random: their elements have no arithmetic.
+# Constant or random tensors: their elements have no arithmetic.
 GIVEN = frozenset(
     "empty zeros ones full arange scalar_tensor rand randn randint randperm linspace eye "
     "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones "
@@ -47,7 +47,7 @@ GIVEN = frozenset(
 
 
 def _map(change: Callable[[Any], Any], part: Any, kind: type = Tensor) -> Any:
-    """Change the tensors among the arguments of an operation; it knows no deeper structure."""
+    """Apply a function to every tensor among the arguments of an operation."""
     if isinstance(part, kind):
         return change(part)
     if isinstance(part, tuple | list):
@@ -59,7 +59,7 @@ def _map(change: Callable[[Any], Any], part: Any, kind: type = Tensor) -> Any:
 
 
 def _tensors(part: Any) -> Iterator[Tensor]:
-    """Go through the tensors among the arguments or the results of an operation."""
+    """Iterate over the tensors among the arguments or the results of an operation."""
     if isinstance(part, Tensor):
         yield part
     elif isinstance(part, tuple | list):
@@ -70,7 +70,7 @@ def _tensors(part: Any) -> Iterator[Tensor]:
 
 
 def _alone() -> AbstractContextManager[Any]:
-    """Keep the record's own tensors away from other modes, such as a learner's."""
+    """Hide the tape's own tensors from other dispatch modes, such as a learner's."""
     return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
 
 
@@ -85,7 +85,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _direct(func: OpOverload) -> Callable[..., Any]:
-    """Go past the dispatcher where torch takes an operation apart: it imports the compiler."""
+    """Bypass the dispatcher for decomposed operations, because it imports the compiler."""
     return getattr(func, "impl_aten", func)
 
 
@@ -106,12 +106,12 @@ class Operation:
     """One operation that ran: its name and arguments, tensors replaced by their cells.
 
     Attributes:
-        name: Without its namespace, where that is torch's own.
-        run: The operation itself; None where its arguments could not be recorded.
+        name: Without the namespace, if that is torch's own.
+        run: The operation itself; None if its arguments could not be recorded.
         args: As they were passed.
         kwargs: As they were passed.
         shape: Of its output.
-        output: Which one of its outputs.
+        output: Position among its outputs.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Operation:
     output: int = 0
 
     def get(self, name: str) -> Any:
-        """Give an argument by its name: as it was passed, its default, or None."""
+        """Return an argument by name: as it was passed, its default, or None."""
         known = self.run._schema.arguments if self.run is not None else ()
         for position, argument in enumerate(known):
             if argument.name == name:
@@ -134,15 +134,15 @@ class Operation:
 
 @dataclass(eq=False)
 class Block:
-    """The elements of one tensor: a run of cells with their values and where they come from.
+    """The elements of one tensor: consecutive cells, their values and their origin.
 
     Attributes:
         start: The first cell.
         values: One per cell, flat, on the CPU.
         made: The operation that computed them.
-        copies: The cells that they repeat, for a tensor that got a name of its own.
-        name: In the trace, or of a parameter; "" for what has none.
-        axes: One name for each axis; empty where the axes have no names.
+        copies: The cells that they repeat, if they only repeat others.
+        name: In the trace, or of a parameter; "" if it has none.
+        axes: One name for each axis; empty if the axes have no names.
         shape: Sizes.
         is_parameter: Whether training changes it.
     """
@@ -158,16 +158,22 @@ class Block:
 
     @cached_property
     def numbers(self) -> list[float]:
-        """Give the values as plain numbers."""
+        """Return the values as plain numbers."""
         return self.values.tolist()
 
+    @property
+    def cells(self) -> Tensor:
+        """Return the cell of each element, in the shape of the tensor."""
+        stop = self.start + self.values.numel()
+        return torch.arange(self.start, stop, device="cpu").view(self.shape)
+
     def index(self, cell: int) -> tuple[int, ...]:
-        """Give the index of a cell in its tensor."""
+        """Return the index of a cell in its tensor."""
         return index_of(cell - self.start, self.shape)
 
 
 def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Turn a place, counted row by row, into an index."""
+    """Turn a position in row-major order into an index."""
     index = []
     for size in reversed(shape):
         place, rest = divmod(place, size)
@@ -176,8 +182,8 @@ def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(eq=False)
-class Record(TorchDispatchMode):
-    """All operations of a run, element by element."""
+class Tape(TorchDispatchMode):
+    """All operations of a run, element by element, as they are recorded while it runs."""
 
     blocks: list[Block] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
@@ -188,48 +194,43 @@ class Record(TorchDispatchMode):
         """Start empty."""
         super().__init__()
         self._next = 0
-        # By the id of the tensor, which stands beside them: an id may be used again.
+        # Keyed by id, which may be reused: a weak reference to the tensor tells whether it was.
         self._cells: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._labels: dict[int, tuple[weakref.ref[Tensor], str, tuple[str, ...]]] = {}
-        self._parts: dict[int, tuple[weakref.ref[Tensor], tuple[Tensor, Tensor]]] = {}
 
     def label(self, tensor: Tensor, name: str, axes: tuple[str, ...] = ()) -> None:
-        """Give a name to a tensor that the run is given, such as a weight."""
+        """Name an input of the run, such as a weight."""
         known = self._labels.get(id(tensor))
         if known is None or known[0]() is not tensor:
             self._labels[id(tensor)] = (weakref.ref(tensor), name, axes)
 
     def name(self, tensor: Tensor, name: str, axes: tuple[str, ...]) -> None:
-        """Give a tensor its name in the trace; from now on its elements go by this name."""
+        """Give a tensor its name in the trace. Its elements are called by it from now on."""
         if not _is_plain(tensor):
             return
         with _alone():
             cells = self.cells(tensor)
             first = self.block(int(cells.flatten()[0])) if cells.numel() else None
-            fresh = (
+            is_whole_block = (
                 first is not None
                 and not first.name
                 and first.made is not None
-                and first.shape == tensor.shape
                 and first.values.dtype == tensor.dtype
-                and torch.equal(
-                    cells.flatten(),
-                    torch.arange(first.start, first.start + first.values.numel(), device="cpu"),
-                )
+                and torch.equal(cells, first.cells)
             )
-            if not fresh:
+            if not is_whole_block:
                 first = self._allocate(tensor, copies=cells)
             first.name, first.axes = name, axes
             self.named[name] = first
 
     def take_apart(self, operation: Operation) -> Tensor:
-        """Run an operation once more, as torch itself takes it apart into simpler ones.
+        """Run an operation again by torch's own decomposition into simpler ones.
 
         Returns:
-            The cells of its output, made by the simpler operations.
+            The cells of its output, computed by the simpler operations.
 
         Raises:
-            ValueError: Torch knows none, or the operation could not be recorded.
+            ValueError: Torch has no decomposition, or the operation could not be recorded.
         """
         name = operation.name if "::" in operation.name else f"aten::{operation.name}"
         if operation.run is None:
@@ -246,28 +247,27 @@ class Record(TorchDispatchMode):
         )
 
     def _again(self, cells: Cells) -> Tensor:
-        """Make a tensor that was an argument once more."""
+        """Rebuild a tensor that was an argument."""
         tensor = self._values(cells)
         self._assign(tensor, cells.of)
         return tensor
 
     def close(self) -> None:
-        """Let go of the tensors of the run."""
+        """Release the tensors of the run."""
         self._cells.clear()
         self._labels.clear()
-        self._parts.clear()
 
     def block(self, cell: int) -> Block:
-        """Find the tensor that a cell belongs to."""
+        """Return the tensor that a cell belongs to."""
         return self.blocks[bisect_right(self.starts, cell) - 1]
 
     def value(self, cell: int) -> float:
-        """Give the number in a cell."""
+        """Return the number in a cell."""
         block = self.block(cell)
         return block.numbers[cell - block.start]
 
     def cells(self, tensor: Tensor) -> Tensor:
-        """Give the cell of every element of a tensor."""
+        """Return the cell of every element of a tensor."""
         known = self._cells.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]
@@ -284,30 +284,28 @@ class Record(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise the first operation imports the whole compiler, for more than a second.
+        # Otherwise the first operation imports the whole compiler, which takes over a second.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and keep what it did."""
+        """Run an operation and record it."""
         kwargs = kwargs or {}
         compute = _direct(func)
         name = re.sub("^(aten|prims)::", "", func._schema.name)
-        strange = next((t for t in _tensors((args, kwargs)) if not _is_plain(t)), None)
-        if strange is not None:
+        unreadable = next((x for x in _tensors((args, kwargs)) if not _is_plain(x)), None)
+        if unreadable is not None:
             result = compute(*args, **kwargs)
             with _alone():
-                if not self._in_parts(name, args, result):
-                    self._keep_unseen(f"{name} of {_kind(strange)} numbers", result)
+                self._keep_unexplained(f"{name} of {_kind(unreadable)} numbers", result)
             return result
         with _alone():
-            changes = func._schema.is_mutable and name.endswith("_")
+            is_in_place = func._schema.is_mutable and name.endswith("_")
             before = _map(self._argument, (args, kwargs))
         result = compute(*args, **kwargs)
         if not all(map(_is_plain, _tensors(result))):
-            self._in_parts(name, args, result)
             return result
         with _alone():
-            if changes:
+            if is_in_place:
                 self._change(func, name.removesuffix("_"), args[0], before)
             else:
                 self._keep(func, name, args, kwargs, before, result)
@@ -316,70 +314,48 @@ class Record(TorchDispatchMode):
     def _argument(self, tensor: Tensor) -> Cells:
         return Cells(self.cells(tensor), tensor.dtype)
 
-    def _keep_unseen(self, name: str, result: Any) -> None:
-        """Keep at least the name of what computed from tensors whose numbers cannot be read."""
+    def _keep_unexplained(self, name: str, result: Any) -> None:
+        """Keep only the name of an operation on tensors whose numbers cannot be read."""
         for place, output in enumerate(_tensors(result)):
             if _is_plain(output):
                 self._allocate(output, made=Operation(name, None, (), {}, output.shape, place))
 
-    def _in_parts(self, name: str, args: Any, result: Tensor) -> bool:
-        """Follow a pair of real numbers that are multiplied as one complex number, where it can."""
-        known = [self._parts.get(id(one), (lambda: None, ())) for one in args]
-        if name == "complex":
-            self._parts[id(result)] = weakref.ref(result), args
-        elif not all(owner() is one for (owner, _), one in zip(known, args, strict=True)):
-            return False
-        elif name == "view_as_real":
-            with torch.no_grad(), self:
-                self._assign(result, self.cells(torch.stack(known[0][1], dim=-1)))
-        elif name == "mul":
-            (a, b), (c, d) = (parts for _, parts in known)
-            with torch.no_grad(), self:
-                self._parts[id(result)] = weakref.ref(result), (a * c - b * d, a * d + b * c)
-        return name in ("complex", "view_as_real", "mul")
-
     def _keep(self, func, name, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
-        moves = (name in MOVES or name in LOOKUPS) and func._overloadname != "dtype"
-        if moves:
-            try:
+        if (name in MOVES or name in LOOKUPS) and func._overloadname != "dtype":
+            # Some forms of these operations cannot run on cells.
+            with suppress(RuntimeError, TypeError, IndexError, NotImplementedError):
                 moved = self._move(func, name, args, kwargs, result)
-            except (RuntimeError, TypeError, IndexError, NotImplementedError):
-                moved = None  # a form of the operation that cells cannot follow
-        if moves and moved is not None:
-            moved = moved if isinstance(moved, tuple | list) else (moved,)
-            for output, cells in zip(outputs, moved, strict=True):
-                self._assign(output, cells)
-            return
+                moved = moved if isinstance(moved, tuple | list) else (moved,)
+                for output, cells in zip(outputs, moved, strict=True):
+                    self._assign(output, cells)
+                return
         for place, output in enumerate(outputs):
-            if not isinstance(output, Tensor):
-                continue
-            made = None
-            if name not in GIVEN:
+            if isinstance(output, Tensor):
                 made = Operation(name, func, *before, output.shape, place)
-            self._allocate(output, made=made)
+                self._allocate(output, made=None if name in GIVEN else made)
 
     def _move(self, func, name, args, kwargs, result) -> Any:
-        """Run the operation on cells; the indices among its arguments stay what they are."""
+        """Run the operation on cells, with its index arguments unchanged."""
         if name in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
-            # The cells lie row by row, the tensor perhaps not: what counts is the order.
+            # The tensor may not be contiguous, but its cells are in row-major order.
             return self.cells(args[0]).reshape(result.shape)
         if name == "as_strided":
             return self._in_storage(args[0]).as_strided(*args[1:], **kwargs)
-        if name not in LOOKUPS:
-            if name in ("_to_copy", "convert_element_type"):
-                if not torch.equal(args[0].cpu().double(), result.cpu().double()):
-                    raise TypeError("the conversion changes numbers")
-                return self.cells(args[0]).clone()
-            if name in ("tril", "triu", "constant_pad_nd"):
-                zero = self._constant(args[2] if len(args) > 2 else 0.0)
-                shifted = self.cells(args[0]) - zero
-                return func(shifted, *args[1:2], **kwargs) + zero
-            return _direct(func)(*_map(self.cells, args), **_map(self.cells, kwargs))
-        return func(*self._placed(name, args), **_map(_on_cpu, kwargs))
+        if name in LOOKUPS:
+            return func(*self._placed(name, args), **_map(_on_cpu, kwargs))
+        if name in ("_to_copy", "convert_element_type"):
+            if not torch.equal(args[0].cpu().double(), result.cpu().double()):
+                raise TypeError("the conversion changes numbers")
+            return self.cells(args[0]).clone()
+        if name in ("tril", "triu", "constant_pad_nd"):
+            zero = self._constant(args[2] if len(args) > 2 else 0.0)
+            shifted = self.cells(args[0]) - zero
+            return func(shifted, *args[1:2], **kwargs) + zero
+        return _direct(func)(*_map(self.cells, args), **_map(self.cells, kwargs))
 
     def _placed(self, name: str, args: Any) -> list[Any]:
-        """Replace what is moved by its cells, and leave the indices what they are."""
+        """Replace the data arguments by their cells and leave the indices unchanged."""
         if name == "index_put" and len(args) > 3 and args[3]:
             raise TypeError("values are added, not put")
         moved = LOOKUPS[name]
@@ -389,11 +365,11 @@ class Record(TorchDispatchMode):
         ]
 
     def _moved(self, part: Any, cells: Callable[[Any], Tensor], kind: type) -> Any:
-        """Replace what is moved by its cells; a plain number gets a cell of its own."""
+        """Replace a data argument by its cells; a plain number gets a cell of its own."""
         return self._constant(part) if isinstance(part, int | float) else _map(cells, part, kind)
 
     def _change(self, func: OpOverload, name: str, target: Tensor, before: Any) -> None:
-        """Write new cells into a tensor that was changed in place, and into all its views."""
+        """Give new cells to a tensor that was changed in place, and to all its views."""
         (arguments, kwargs), old = before, before[0][0].of
         if name in ("copy", "fill", "masked_fill", "zero"):
             number = 0.0 if name == "zero" else arguments[1 + (name == "masked_fill")]
@@ -402,7 +378,7 @@ class Record(TorchDispatchMode):
             mask = self._values(arguments[1]) if name == "masked_fill" else True
             fresh = torch.where(torch.as_tensor(mask, device="cpu"), source, old).expand(old.shape)
         elif name in LOOKUPS and not (name == "index_put" and arguments[3:4] == (True,)):
-            # The indices are read from the record: the target itself may have been one of them.
+            # Indices are read from the tape, because the target itself may have been one of them.
             parts = [
                 self._moved(part, attrgetter("of"), Cells)
                 if place in LOOKUPS[name]
@@ -431,7 +407,7 @@ class Record(TorchDispatchMode):
                 self._assign(tensor, torch.where(new >= 0, new, cells))
 
     def _in_storage(self, tensor: Tensor) -> Tensor:
-        """Lay the cells of a tensor out as its storage is, -1 where the tensor has no element."""
+        """Lay the cells out like the tensor's storage, with -1 where the tensor has no element."""
         length = tensor.untyped_storage().nbytes() // tensor.element_size()
         written = torch.full((length,), -1, device="cpu")
         laid = written.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -439,22 +415,18 @@ class Record(TorchDispatchMode):
         return written
 
     def _values(self, part: Cells) -> Tensor:
-        """Read the numbers of an argument from the record."""
+        """Read the numbers of an argument from the tape."""
         numbers = [self.value(cell) for cell in part.of.flatten().tolist()]
         return torch.tensor(numbers, dtype=part.dtype, device="cpu").view(part.of.shape)
 
     def _constant(self, number: Any) -> int:
-        block = self._add(
-            torch.tensor([float(number)], dtype=torch.float64, device="cpu"), torch.Size(())
-        )
-        return block.start
+        value = torch.tensor([float(number)], dtype=torch.float64, device="cpu")
+        return self._add(value, torch.Size(())).start
 
     def _allocate(self, tensor: Tensor, *, made=None, copies=None) -> Block:
         block = self._add(tensor.detach().cpu().flatten().clone(), tensor.shape)
         block.made, block.copies = made, copies
-        count = block.values.numel()
-        cells = torch.arange(block.start, block.start + count, device="cpu").view(tensor.shape)
-        self._assign(tensor, cells)
+        self._assign(tensor, block.cells)
         return block
 
     def _add(self, values: Tensor, shape: torch.Size) -> Block:

@@ -1,4 +1,4 @@
-"""What a terminal can show: how wide it is, whether it has colours and block characters."""
+"""What a terminal can show: its width, and whether it has colours and block characters."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from typing import NamedTuple, TextIO
 
 from twelve_lab.show.palette import AXIS_STYLES, INK, PAPER, QUIET, signed_step
 
-_BESIDE = " ▏▎▍▌▋▊▉█"  # the end of a bar: nothing, one eighth of a cell, up to all of it
-_UPWARDS = " ▁▂▃▄▅▆▇█"  # a single cell, filled from below
-_CHANNELS = (0, 95, 135, 175, 215, 255)  # of the colours 16 to 231, the same in every terminal
+_EIGHTHS_ACROSS = " ▏▎▍▌▋▊▉█"  # a column filled from the left by 0 to 8 eighths
+_EIGHTHS_UP = " ▁▂▃▄▅▆▇█"  # filled from below
+_CHANNELS = (0, 95, 135, 175, 215, 255)  # levels of the 256-colour palette, 16 to 231
 _ESCAPE = re.compile(r"\033\[[\d;]*m")
 _SIGNED = re.compile(r"[ -]?\d+\.\d+")
-# What stays together: an axis and its size, an id and its word, and else what has no space in it.
+# Never broken: an axis and its size, an id and its word, and anything without a space.
 _PIECE = re.compile(r"\s*(?:\(?[\w*]+ \d+[,)]+|\d+ \S+|\S+)")
-
-_DOTS = re.compile(r"(?<=\.)(?=[a-z]|\d+\.)")  # of a name, never of a number
+_DOTS = re.compile(r"(?<=\.)(?=[a-z]|\d+\.)")  # in a name, never in a number
 
 
 class Terminal(NamedTuple):
-    """Where text goes to, and what can be seen there.
+    """The properties of an output stream.
 
     Attributes:
         width: Columns.
@@ -37,27 +36,27 @@ class Terminal(NamedTuple):
 
     @classmethod
     def of(cls, stream: TextIO) -> Terminal:
-        """Find out what a stream leads to: 80 plain columns where it is no terminal.
+        """Detect the properties of a stream: 80 columns without colour if it is no terminal.
 
         Args:
             stream: Usually `sys.stdout`.
         """
         asked = not os.environ.get("NO_COLOR")  # https://no-color.org
-        # Windows Terminal names itself otherwise; the console before it knows no colours.
+        # Windows Terminal sets WT_SESSION instead of TERM; the older console has no colours.
         kind = os.environ.get("TERM") or ("windows" if "WT_SESSION" in os.environ else "dumb")
         is_terminal = hasattr(stream, "isatty") and stream.isatty()
         return cls(
             shutil.get_terminal_size((80, 24)).columns,
             is_terminal and asked and kind != "dumb",
-            _can_write(stream, _BESIDE + _UPWARDS),
+            _can_write(stream, _EIGHTHS_ACROSS + _EIGHTHS_UP),
         )
 
     def bold(self, text: str) -> str:
-        """Write in bold type, where there is some."""
+        """Write in bold type, if there are colours."""
         return f"\033[1m{text}\033[0m" if self.colour else text
 
     def shade(self, text: str, limit: float) -> str:
-        """Lay the colour of its sign behind every number, the deeper the larger it is.
+        """Shade the background of every number by its sign and magnitude.
 
         Args:
             text: One line of numbers with decimals.
@@ -76,38 +75,38 @@ class Terminal(NamedTuple):
 
         Args:
             share: From 0 to 1.
-            length: Cells that a share of 1 takes.
-            lit: Whether it is the one to look at: green, the others grey.
+            length: Columns of a share of 1.
+            lit: Whether to draw it in green instead of grey.
         """
         if not self.blocks:
             return "#" * round(share * length)
         full, eighths = divmod(round(share * length * 8), 8)
-        text = ("█" * full + _BESIDE[eighths]).rstrip()
+        text = ("█" * full + _EIGHTHS_ACROSS[eighths]).rstrip()
         colour = AXIS_STYLES["head"].colour if lit else QUIET
         return f"\033[38;5;{_colour(colour)}m{text}\033[0m" if self.colour else text
 
     def level(self, share: float) -> str:
-        """Draw a share of 1 into a single cell; where there are no blocks it stays empty."""
-        return _UPWARDS[round(share * 8)] if self.blocks else " "
+        """Draw a share of 1 as a single block character, or a space if there are none."""
+        return _EIGHTHS_UP[round(share * 8)] if self.blocks else " "
 
 
 PLAIN = Terminal()
 
 
 def visible(text: str) -> int:
-    """Count the columns that a line takes, without its colours."""
+    """Count the columns of a line, without its colour codes."""
     return len(_ESCAPE.sub("", text))
 
 
 def fold(line: str, width: int) -> list[str]:
-    """Break a line where it may be: between words, axes, numbers and the parts of a long name.
+    """Break a line between words, axes, numbers and the parts of a long name.
 
     Args:
         line: Text without colours.
-        width: Columns that there are. What cannot be broken may be wider.
+        width: Columns. A piece that cannot be broken may be wider.
 
     Returns:
-        The lines; all but the first stand two columns further in.
+        The lines; all but the first are indented by two more columns.
     """
     hanging = " " * (len(line) - len(line.lstrip()) + 2)
     lines = [""]
@@ -120,11 +119,11 @@ def fold(line: str, width: int) -> list[str]:
 
 
 def side_by_side(panels: Iterable[Sequence[str]], width: int, gap: int) -> list[str]:
-    """Set blocks of lines next to one another, and below where there is no more room.
+    """Place blocks of lines beside each other, and below if they do not fit.
 
     Args:
-        panels: The blocks, whose lines may have colours.
-        width: Columns that there are.
+        panels: The blocks, whose lines may have colour codes.
+        width: Columns.
         gap: Columns between two blocks.
     """
     rows: list[list[Sequence[str]]] = [[]]
@@ -161,7 +160,7 @@ def _can_write(stream: TextIO, text: str) -> bool:
 
 
 def _colour(colour: str) -> int:
-    """Find the nearest of the 256 colours of a terminal."""
+    """Return the nearest of the 256 colours of a terminal."""
     levels = [
         min(range(6), key=lambda level: abs(_CHANNELS[level] - channel))
         for channel in bytes.fromhex(colour[1:])

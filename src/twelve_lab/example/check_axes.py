@@ -1,4 +1,4 @@
-"""Run code once more at sizes that all differ, under the axis check."""
+"""Run a layer at sizes that are all different, under the axis check."""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twelve_lab.example import SIZES, float64
+from twelve_lab.example.distinct_sizes import SIZES, float64
 from twelve_lab.trace.trace import Trace
 
 _AXES = {
@@ -23,26 +23,26 @@ _ARGUMENTS = {
 
 
 def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) -> Trace:
-    """Build a layer at sizes that all differ, run it, and check every axis on the way.
+    """Build a layer at sizes that are all different, run it, and check every axis.
 
-    At (2, 2, 3) batch, positions and heads are easily confused, and nothing is raised. Here no two
-    sizes are equal.
+    At (2, 2, 3) batch, positions and heads can be confused without an error. Here no two sizes are
+    equal.
 
         check_axes(lambda d_model, num_heads: MyAttention(d_model, num_heads),
-               "batch tgt d_model", "batch src d_model", "batch src d_model")
+                   "batch tgt d_model", "batch src d_model", "batch src d_model")
 
     Args:
         build: Returns the layer or function to run. Its parameters are filled by name with the
             sizes of `example.distinct`: d_model, num_heads, d_k, d_v, d_ff, vocab_size, max_len ...
-        *inputs: For each argument of the layer its axes, filled with seeded numbers, or a tensor
-            that is handed over as it is.
+        *inputs: For each argument of the layer either its axes, which are filled with seeded
+            numbers, or a tensor.
 
     Returns:
         The trace of the run.
 
     Raises:
-        ValueError: If a parameter or an axis has no size there.
-        AxisError: If one axis name stands for two sizes.
+        ValueError: If a parameter or an axis has no size in the example.
+        AxisError: If one axis name has two sizes.
     """
     sizes = {name: _size(name, parameter) for name, parameter in _required(build)}
     with float64():
@@ -59,7 +59,7 @@ def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) 
 
 def _required(build: Callable[..., Any]) -> list[tuple[str, inspect.Parameter]]:
     parameters = inspect.signature(build).parameters.items()
-    return [(name, found) for name, found in parameters if found.default is inspect.Parameter.empty]
+    return [(name, p) for name, p in parameters if p.default is inspect.Parameter.empty]
 
 
 def _size(name: str, parameter: inspect.Parameter) -> int:

@@ -1,0 +1,299 @@
+"""The commands of `python -m twelve`."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from twelve.generation import greedy_decode, sample
+from twelve.pretrained import chat_prompt, load
+from twelve_lab import example
+from twelve_lab.cli.first_screen import first_screen
+from twelve_lab.cli.terminal import Terminal, fold
+from twelve_lab.cli.walk import walk_text
+from twelve_lab.device import device
+from twelve_lab.explorer import write_explorer
+from twelve_lab.messages import message, plural
+from twelve_lab.spreadsheet import write_sheet
+from twelve_lab.trace.trace import Trace
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: The words after `python -m twelve`; those of the shell if not given.
+
+    Returns:
+        Exit status: 0, 1 after an error with a message, or 130 after Ctrl-C.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except BrokenPipeError:  # the reader, such as head or less, has closed the pipe
+        sys.stdout = open(os.devnull, "w")
+    except KeyboardInterrupt:
+        print()  # ends the line that was being written
+        return 130
+    except (ValueError, OSError, ImportError) as error:
+        print(f"twelve: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m twelve",
+        description="The Transformer, layer by layer, on twelve numbers you can check by hand.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    trace = commands.add_parser(
+        "trace", help="walk the twelve numbers from ids to logits", allow_abbrev=False
+    )
+    trace.set_defaults(run=_trace)
+    _add_switches(trace)
+    trace.add_argument("--all", action="store_true",
+                       help="name every tensor, not only what fits one screen")  # fmt: skip
+    trace.add_argument("--values", action="store_true", help="print every tensor's numbers")
+    trace.add_argument("--json", type=Path, metavar="FILE",
+                       help="also write every tensor in full precision")  # fmt: skip
+
+    explain = commands.add_parser(
+        "explain", help="write the arithmetic that made one number", allow_abbrev=False
+    )
+    explain.set_defaults(run=_explain)
+    explain.add_argument("name", help="of the tensor, as `trace --all` prints it")
+    explain.add_argument("index", type=int, nargs="*", metavar="I", help="one for each axis")
+    explain.add_argument("--depth", type=int, default=1, metavar="N",
+                         help="unfold the operands N - 1 times (default 1)")  # fmt: skip
+    _add_switches(explain)
+
+    explorer = commands.add_parser(
+        "explorer", help="write a page in which every number can be changed"
+    )
+    explorer.set_defaults(run=_explorer)
+    explorer.add_argument("file", type=Path)
+
+    sheet = commands.add_parser(
+        "sheet", help="write a live spreadsheet of the walk", allow_abbrev=False
+    )
+    sheet.set_defaults(run=_sheet)
+    sheet.add_argument("file", type=Path)
+    _add_switches(sheet)
+
+    write = commands.add_parser(
+        "write", help="continue a text with a real language model", allow_abbrev=False
+    )
+    write.set_defaults(run=_write)
+    write.add_argument("text", help="to continue, or a question with --chat")
+    write.add_argument("--tokens", type=int, default=60, metavar="N",
+                       help="how many to write at most (default 60)")  # fmt: skip
+    write.add_argument("--temperature", type=float, metavar="T",
+                       help="sample: below 1 the likely tokens win more often")  # fmt: skip
+    write.add_argument("--top-k", type=int, metavar="K", help="sample from the K likeliest tokens")
+    write.add_argument("--top-p", type=float, metavar="P",
+                       help="sample from the likeliest tokens that sum to P")  # fmt: skip
+    write.add_argument("--seed", type=int, metavar="S",
+                       help="sample with this seed (default 0); without any of these four, the "
+                            "likeliest token is taken")  # fmt: skip
+    write.add_argument("--chat", action="store_true", help="print only the answer to a question")
+    write.add_argument("--file", type=Path, metavar="PATH",
+                       help="a GGUF file, or a folder of safetensors (default: what "
+                            "`make language-model` installs)")  # fmt: skip
+
+    progress = commands.add_parser("progress", help="list which exercises are solved")
+    progress.set_defaults(run=_progress)
+    progress.add_argument(
+        "paths", type=Path, nargs="*", default=[Path("notebooks")], metavar="PATH",
+        help="a progress.json or its folder; several make a class (default notebooks)",
+    )  # fmt: skip
+
+    picture = commands.add_parser("picture", help="draw the walk as SVG")
+    picture.set_defaults(run=_picture)
+    picture.add_argument("file", type=Path)
+    picture.add_argument("--narrow", action="store_true", help="for a phone: source beside target")
+
+    poster = commands.add_parser("poster", help="draw every number of the walk on one sheet of A2")
+    poster.set_defaults(run=_poster)
+    poster.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".svg or .pdf")
+    return parser
+
+
+def _add_switches(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--heads", type=int, choices=(1, 2, 3), default=3,
+                         help="heads of each attention: widths 3, 2 or 1 (default 3)")  # fmt: skip
+    command.add_argument("--norm", choices=("pre", "post"), default="pre",
+                         help="norm before or after each sublayer (default pre)")  # fmt: skip
+    command.add_argument("--activation", choices=("relu", "gelu"), default="relu")
+    command.add_argument("--no-padding-mask", action="store_true",
+                         help="let attention see the padding of the source")  # fmt: skip
+    command.add_argument("--tie-weights", action="store_true",
+                         help="use the target table as output projection")  # fmt: skip
+    command.add_argument("--scale-embedding", action="store_true",
+                         help="multiply the embeddings by the root of d_model")  # fmt: skip
+    command.add_argument("--decoder-only", action="store_true",
+                         help="run the decoder-only model on the same words")  # fmt: skip
+    command.add_argument("--device", help="cpu or cuda (default: cuda if available)")
+
+
+def _config(options: argparse.Namespace) -> dict[str, object]:
+    config = _switches(options)
+    if not options.decoder_only:
+        return config
+    defaults = _switches(_parser().parse_args(["trace"]))
+    changed = [name for name in config if config[name] != defaults[name] and name != "padding"]
+    if changed:
+        raise ValueError(
+            message("the decoder-only model has no switch for {names}", names=", ".join(changed))
+        )
+    return {"decoder_only": True, "padding": config["padding"]}
+
+
+def _switches(options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "num_heads": options.heads,
+        "norm_first": options.norm == "pre",
+        "activation": options.activation,
+        "tie_weights": options.tie_weights,
+        "scale_embedding": options.scale_embedding,
+        "padding": not options.no_padding_mask,
+    }
+
+
+def _run(options: argparse.Namespace) -> Trace:
+    return example.trace(**_config(options), on=device(options.device))
+
+
+def _trace(options: argparse.Namespace) -> None:
+    config, trace, terminal = _config(options), _run(options), Terminal.of(sys.stdout)
+    if options.all or options.values:
+        print(walk_text(trace, config, terminal, every_value=options.values))
+        onward = message(
+            "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."
+        )
+    else:
+        print(first_screen(trace, config, terminal))
+        onward = message(
+            "Go on: make trace ARGS=--all prints every tensor, make lab opens the lessons."
+        )
+    if options.json:
+        content = {"config": config, "steps": trace.steps()}
+        options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        written = plural(
+            "{count} tensor in full precision: {file}",
+            "{count} tensors in full precision: {file}",
+            len(trace),
+            file=options.json,
+        )
+        print(f"\n{written}")
+    print("", *fold(onward, terminal.width), sep="\n")
+
+
+def _explain(options: argparse.Namespace) -> None:
+    trace = _run(options)
+    if options.name not in trace:
+        raise ValueError(trace.missing(options.name))
+    print(trace[options.name].explain(*options.index, depth=options.depth))
+
+
+def _explorer(options: argparse.Namespace) -> None:
+    if options.file.suffix not in (".html", ".htm"):
+        raise ValueError(
+            message(
+                "the explorer is a page; give a name that ends in .html, not {file}",
+                file=options.file,
+            )
+        )
+    traces = {
+        title: example.trace(loss=True, on="cpu", **switches)
+        for title, switches in example.CONFIGURATIONS.items()
+    }
+    _say_written(write_explorer(options.file, traces, example.words))
+
+
+def _sheet(options: argparse.Namespace) -> None:
+    _say_written(write_sheet(options.file, _run(options), example.words))
+
+
+def _write(options: argparse.Namespace) -> None:
+    model, tokenizer = load(options.file)
+    text = chat_prompt(tokenizer, options.text) if options.chat else options.text
+    prompt = torch.tensor([tokenizer.encode(text).ids], dtype=torch.int64)
+    length, longest = prompt.size(1), model.rotary.max_len
+    if not length:
+        raise ValueError(message("there is no text to go on from"))
+    if not 1 <= options.tokens <= longest - length:
+        raise ValueError(
+            message(
+                "--tokens must be from 1 to {longest} less the {length} of the text, got {tokens}",
+                longest=longest,
+                length=length,
+                tokens=options.tokens,
+            )
+        )
+    from tokenizers.decoders import DecodeStream  # optional; load has checked that it is installed
+
+    # Bytes that are only a part of a letter wait for the rest of it.
+    stream = DecodeStream(skip_special_tokens=True)
+
+    def show(ids: torch.Tensor) -> None:
+        for id in ids[0].tolist():
+            print(stream.step(tokenizer, id) or "", end="", flush=True)
+
+    def show_input(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        if inputs[0] is not prompt:
+            show(inputs[0])
+
+    # After the prompt, the input of each decoding step is the token that was just written.
+    model.register_forward_pre_hook(show_input)
+    limits = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
+    sampling = {name: value for name, value in limits.items() if value is not None}
+    ends = {"max_len": length + options.tokens, "end_id": next(iter(tokenizer.end_ids), None)}
+    print("" if options.chat else options.text, end="", flush=True)
+    if sampling or options.seed is not None:
+        written = sample(model, prompt, seed=options.seed or 0, **sampling, **ends)
+    else:
+        written = greedy_decode(model, prompt, **ends)
+    show(written[:, -1:])
+    print()
+
+
+def _progress(options: argparse.Namespace) -> None:
+    from twelve_lab.check.progress import report  # slow to load: it draws the cases of every task
+
+    print(report(options.paths))
+
+
+def _picture(options: argparse.Namespace) -> None:
+    from twelve_lab import draw  # loads matplotlib, which is optional
+
+    if options.file.suffix != ".svg":
+        raise ValueError(
+            message(
+                "the picture is SVG; give a name that ends in .svg, not {file}", file=options.file
+            )
+        )
+    draw.walk(example.trace(on="cpu"), narrow=options.narrow).save(options.file)
+    _say_drawn(options.file)
+
+
+def _poster(options: argparse.Namespace) -> None:
+    from twelve_lab.draw.poster import save_poster  # loads matplotlib, which is optional
+
+    trace = example.trace(on="cpu")
+    for file in options.files:
+        save_poster(trace, file)
+        _say_drawn(file)
+
+
+def _say_written(file: Path) -> None:
+    print(message("written: {file}", file=file))
+
+
+def _say_drawn(file: Path) -> None:
+    print(message("drawn: {file}", file=file))

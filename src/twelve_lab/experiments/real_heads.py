@@ -1,0 +1,78 @@
+"""What heads of a real language model attend to, in sentences that a reader can judge.
+
+tools/write_heads.py measured them on SmolLM2-135M-Instruct, in float32, and wrote heads.json.
+"""
+
+import json
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from twelve_lab.device import device
+
+
+class RealHeads(NamedTuple):
+    """Attention weights of some heads in one sentence.
+
+    Attributes:
+        tokens: The sentence.
+        heads: "26.0" is head 0 of layer 26, both counted from 0. The others are controls, or the
+            same head after a change, as in "18.6 without 16.0".
+        weights: Of each head, measured to four decimals.
+        right: In how many of a hundred similar sentences the claim holds, for the model as it is
+            and without a head, or head by head. "repeat" counts four words of each sentence.
+            Empty if nothing was counted.
+    """
+
+    tokens: list[str]
+    heads: list[str]
+    weights: Float[Tensor, "head query key"]
+    right: dict[str, int]
+
+
+def read(name: str) -> RealHeads:
+    """Read the attention weights in a sentence.
+
+    Args:
+        name: Of the sentence, such as "agreement".
+
+    Raises:
+        ValueError: If no sentence has this name.
+    """
+    sentences = _measured()["sentences"]
+    if name not in sentences:
+        raise ValueError(f"real_heads.read: there are {', '.join(sentences)}, got {name!r:.40}")
+    sentence = sentences[name]
+    tokens, heads = sentence["tokens"], sentence["heads"]
+    weights = torch.zeros(len(heads), len(tokens), len(tokens), device=device())
+    for head, rows in zip(weights, heads.values(), strict=True):
+        for query, row in enumerate(rows):  # later keys are not stored
+            head[query, : query + 1] = torch.tensor(row)
+    return RealHeads(tokens, list(heads), weights, sentence.get("right", {}))
+
+
+def by_distance(what: str) -> dict[str, Float[Tensor, " distance"]]:
+    """Read the averages of head 16.0 over keys 0, 1, 2, ... tokens back, in ten texts.
+
+    Args:
+        what: "weight", or "score" before softmax.
+
+    Returns:
+        "turned" for the model as it is, "not turned" without the rotation in layer 16. The first
+        token is excluded, because it gets weight at every distance.
+
+    Raises:
+        ValueError: If what is neither.
+    """
+    averages = _measured()["by distance"]
+    if what not in averages:
+        known = ", ".join(averages)
+        raise ValueError(f"real_heads.by_distance: there are {known}, got {what!r:.40}")
+    return {name: torch.tensor(line, device=device()) for name, line in averages[what].items()}
+
+
+def _measured() -> dict[str, Any]:
+    return json.loads((files("twelve_lab") / "heads.json").read_text())

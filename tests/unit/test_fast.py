@@ -1,0 +1,231 @@
+"""make_fast: the same parameters and numbers on fused kernels, in place."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from tests.unit.pairs import pairwise
+from twelve import (
+    GroupedQueryAttention,
+    LayerNorm,
+    MultiHeadAttention,
+    RMSNorm,
+    RotaryEncoding,
+    causal_mask,
+    padding_mask,
+)
+from twelve.fast import FAST, make_fast
+from twelve.generation import CachedDecoder, KeyValueCache, greedy_decode
+from twelve_lab import Trace, example
+
+distinct = example.distinct
+EITHER = (True, False)
+
+
+def plain_and_fast(module):
+    return module, make_fast(copy.deepcopy(module))
+
+
+def assert_same_gradients(plain, fast, *inputs, **masks):
+    direction = torch.randn_like(plain(*inputs, **masks))
+    expected, found = (
+        torch.autograd.grad(module(*inputs, **masks), list(module.parameters()), direction)
+        for module in (plain, fast)
+    )
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "switches",
+    pairwise(norm_first=EITHER, scale_embedding=EITHER, tie_weights=EITHER, num_heads=(2, 3)),
+    ids=str,
+)
+def test_a_fast_transformer_gives_the_same_logits_and_gradients(switches):
+    plain, fast = plain_and_fast(distinct.model(**switches))
+    masks = {"src_mask": distinct.src_mask, "tgt_mask": distinct.tgt_mask}
+    assert_close(
+        fast(distinct.src, distinct.tgt, **masks), plain(distinct.src, distinct.tgt, **masks)
+    )
+    assert_same_gradients(plain, fast, distinct.src, distinct.tgt, **masks)
+
+
+@pytest.mark.parametrize("masked", EITHER)
+@pytest.mark.parametrize(
+    "switches", pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=EITHER), ids=str
+)
+def test_a_fast_language_model_gives_the_same_logits_and_gradients(switches, masked):
+    plain, fast = plain_and_fast(distinct.language_model(**switches))
+    masks = {"key_mask": padding_mask(distinct.text)} if masked else {}
+    assert_close(fast(distinct.text, **masks), plain(distinct.text, **masks))
+    assert_same_gradients(plain, fast, distinct.text, **masks)
+
+
+@pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2)])
+def test_a_fast_model_with_caches_equals_one_pass(pieces):
+    plain, fast = plain_and_fast(distinct.language_model())
+    for mask in (None, padding_mask(distinct.text)):
+        caches, steps = fast.new_caches(2, 5), []
+        for piece in distinct.text.split(pieces, dim=1):
+            stop = caches[0].length + piece.size(1)
+            key_mask = None if mask is None else mask[..., :stop]
+            steps.append(fast(piece, caches=caches, key_mask=key_mask))
+        assert_close(torch.cat(steps, dim=1), plain(distinct.text, key_mask=mask))
+
+
+@pytest.mark.parametrize("tie_weights", EITHER)
+def test_last_logits_are_those_of_the_last_position(tie_weights):
+    fast = make_fast(distinct.language_model(tie_weights=tie_weights))
+    with Trace(fast) as trace:
+        last = fast.last_logits(distinct.text)
+    assert trace["decoder_output"].shape[1] == 1
+    assert_close(last, fast(distinct.text)[:, -1:])
+
+
+def test_generation_with_a_fast_model_writes_the_same_and_scores_one_position(monkeypatch):
+    plain, fast = plain_and_fast(distinct.language_model())
+    shapes, score = [], fast.compute_logits
+    monkeypatch.setattr(fast, "compute_logits", lambda x: shapes.append(x.shape) or score(x))
+    expected = greedy_decode(plain, distinct.text, max_len=9)
+    assert torch.equal(greedy_decode(fast, distinct.text, max_len=9), expected)
+    assert {shape[1] for shape in shapes} == {1}
+
+
+def test_a_fast_transformer_decodes_step_by_step():
+    plain, fast = plain_and_fast(distinct.model())
+    memory = plain.encode(distinct.src, src_mask=distinct.src_mask)
+    decoders = [
+        CachedDecoder(model, memory, max_len=4, src_mask=distinct.src_mask)
+        for model in (plain, fast)
+    ]
+    for piece in distinct.tgt.split((1, 2, 1), dim=1):
+        expected, found = (decoder.step(piece) for decoder in decoders)
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_fast_norms_equal_the_plain_ones_in_every_precision(noisy, draw, kind, dtype):
+    plain, fast = plain_and_fast(noisy(kind(24)).to(dtype))
+    x = (300 * draw(2, 5, 24)).to(dtype)  # squares overflow in float16
+    assert_close(fast(x), plain(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("start", [0, 3])
+def test_fast_rope_equals_plain_rope(draw, dtype, start):
+    plain, fast = plain_and_fast(RotaryEncoding(6, max_len=8).to(dtype))
+    heads = draw(2, 5, 3, 6).to(dtype).transpose(1, 2)
+    assert_close(fast(heads, start), plain(heads, start))
+
+
+def test_fast_rope_rejects_positions_outside_its_table():
+    with pytest.raises(ValueError, match="must end within max_len=8, got 5 positions"):
+        make_fast(RotaryEncoding(6, max_len=8))(torch.zeros(2, 3, 5, 6), 4)
+
+
+@pytest.mark.parametrize("kind", [MultiHeadAttention, GroupedQueryAttention])
+def test_fast_attention_gives_zeros_where_every_key_is_masked(draw, noisy, kind):
+    plain, fast = plain_and_fast(noisy(kind(24, 3)))
+    x, mask = draw(2, 5, 24), torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    mask[0, :, 2] = False
+    inputs = (x, x, x) if kind is MultiHeadAttention else (x,)
+    assert_close(fast(*inputs, mask), plain(*inputs, mask))
+    assert not fast(*inputs, mask)[0, 2].any()
+
+
+@pytest.mark.parametrize("kind", [MultiHeadAttention, GroupedQueryAttention])
+def test_fast_attention_drops_weights_in_training_only(draw, kind):
+    plain, fast = plain_and_fast(kind(24, 3, dropout=0.5))
+    x = draw(2, 5, 24)
+    inputs = (x, x, x) if kind is MultiHeadAttention else (x,)
+    assert not torch.allclose(fast.train()(*inputs), plain.eval()(*inputs))
+    assert_close(fast.eval()(*inputs), plain.eval()(*inputs))
+
+
+@pytest.mark.parametrize("kind", [MultiHeadAttention, GroupedQueryAttention])
+@pytest.mark.usefixtures("unchecked")
+def test_fast_attention_rejects_a_mask_that_does_not_broadcast(draw, kind):
+    x, mask = draw(2, 5, 24), torch.ones(2, 1, 1, 4, dtype=torch.bool)
+    inputs = (x, x, x) if kind is MultiHeadAttention else (x,)
+    with pytest.raises(ValueError, match=f"{kind.__name__}: mask must broadcast"):
+        make_fast(kind(24, 3))(*inputs, mask)
+
+
+def test_only_a_causal_mask_alone_is_passed_as_is_causal(monkeypatch):
+    flags, kernel = [], F.scaled_dot_product_attention
+
+    def spy(*heads, is_causal, attn_mask, **others):
+        flags.append((is_causal, attn_mask is None))
+        return kernel(*heads, is_causal=is_causal, attn_mask=attn_mask, **others)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    fast, ids = make_fast(distinct.language_model()), distinct.text
+    fast(ids)
+    fast(ids, key_mask=padding_mask(ids))
+    caches = fast.new_caches(2, 5)
+    fast(ids[:, :2], caches=caches)
+    fast(ids[:, 2:], caches=caches)  # queries and keys differ in number
+    assert flags[::2] == [(True, True), (False, False), (True, True), (False, False)]
+
+
+def test_make_fast_keeps_parameters_names_and_the_module_itself():
+    model = distinct.model(tie_weights=True)
+    before = copy.deepcopy(model.state_dict())
+    parameters = list(model.parameters())
+    assert make_fast(model) is model
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    assert model.output_projection.weight is model.tgt_embedding.weight
+    assert list(model.state_dict()) == list(before)
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    kinds = {type(module) for module in model.modules()}
+    assert not kinds & {fast.__base__ for fast in FAST}
+    assert make_fast(model) is model  # twice changes nothing
+
+
+def test_make_fast_packs_all_parameters_into_one_buffer():
+    model = make_fast(distinct.language_model())
+    starts = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    assert len(starts) == 1
+    assert all(p.data_ptr() % 64 == 0 for p in model.parameters())
+
+
+def test_a_fast_model_trains():
+    model = make_fast(distinct.language_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model(distinct.text).square().mean()
+    before.backward()
+    optimizer.step()
+    assert model(distinct.text).square().mean() < before
+
+
+def test_a_subclass_with_its_own_forward_is_left_alone():
+    class Doubled(LayerNorm):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Named(LayerNorm):
+        pass
+
+    assert type(make_fast(Doubled(3))) is Doubled
+    named = make_fast(Named(3))
+    assert isinstance(named, Named)
+    assert type(named).forward is FAST[0].forward
+
+
+def test_a_fast_model_leaves_no_intermediates_to_trace():
+    model = make_fast(example.model())
+    with Trace(model) as trace:
+        model(example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask)
+    assert "logits" in trace
+    assert not any(name.endswith((".scores", ".weights", ".mean")) for name in trace)
+
+
+def test_a_cache_takes_what_a_fast_attention_gives(draw):
+    fast = make_fast(GroupedQueryAttention(24, 6, 2, rotary=RotaryEncoding(4)))
+    cache, x = KeyValueCache(fast, 2, 5), draw(2, 5, 24)
+    mask = causal_mask(5)
+    pieces = [fast(x[:, i : i + 1], mask[:, :, i : i + 1, : i + 1], cache=cache) for i in range(5)]
+    assert_close(torch.cat(pieces, dim=1), fast(x, mask))

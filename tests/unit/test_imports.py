@@ -1,0 +1,47 @@
+"""No import circle: neither between files of the lab nor between its packages."""
+
+import ast
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+LAB = SRC / "twelve_lab"
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in LAB.rglob("*.py")}
+
+
+def imports_of(path: Path) -> set[str]:
+    """List the modules of the lab that a file imports, in functions and for types as well."""
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            imported |= {name if name in MODULES else node.module for name in submodules}
+    return imported & MODULES.keys()
+
+
+def package_of(module: str) -> str:
+    """Name the package directly below `twelve_lab`, or the module if it is in none."""
+    return ".".join(module.split(".")[:2])
+
+
+@pytest.mark.parametrize("unit", [str, package_of], ids=["files", "packages"])
+def test_imports_form_no_circle(unit):
+    graph: dict[str, set[str]] = defaultdict(set)
+    for module, path in MODULES.items():
+        graph[unit(module)] |= {unit(other) for other in imports_of(path)} - {unit(module)}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
