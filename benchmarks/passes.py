@@ -1,80 +1,178 @@
-"""What is timed of a contender: a forward pass, and a forward pass with its gradients."""
+"""Measure forward passes, training passes, their memory, their matrix products, and decoding."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.profiler import profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.sizes import Size
-from benchmarks.timing import Clock, cpu_clock, interleave
+from benchmarks.models import FAST, MARIAN, PLAIN, Size
+from benchmarks.timing import Clock, Run, Times, cpu_clock, interleave, ratios
+from twelve import causal_mask
+from twelve.generation import greedy_decode
 
 FORWARD = "forward"
-BOTH = "forward and backward"
+TRAINING = "forward and backward"
+CACHED = "ours, cached"
+GENERATE = "Hugging Face generate"
+UNCACHED = "ours, whole prefix again"
+LENGTHS = (16, 32, 64, 128, 256)
 
 
-def forward(model: nn.Module, src: Tensor, tgt: Tensor) -> Callable[[], None]:
-    """Answer as in use: eval mode, no gradients.
+def prepare(kind: str, model: nn.Module, src: Tensor, tgt: Tensor) -> Run:
+    """Put a model into the mode of a pass, and return the pass."""
+    model.train(kind == TRAINING)
 
-    Args:
-        model: A contender.
-        src: Source ids.
-        tgt: Target ids.
-    """
-    model.eval()
+    @torch.no_grad()
+    def forward() -> None:
+        model(src, tgt)
 
-    def run() -> None:
-        with torch.no_grad():
-            model(src, tgt)
-
-    return run
-
-
-def forward_and_backward(model: nn.Module, src: Tensor, tgt: Tensor) -> Callable[[], None]:
-    """Answer and find the gradient of the loss, as in training, without the optimiser's step.
-
-    Args:
-        model: A contender.
-        src: Source ids.
-        tgt: Target ids, which serve as labels too: what is learned does not matter here.
-    """
-    model.train()
-    labels = tgt.flatten()
-
-    def run() -> None:
+    def forward_and_backward() -> None:
         model.zero_grad(set_to_none=True)
-        F.cross_entropy(model(src, tgt).flatten(0, 1), labels).backward()
+        F.cross_entropy(model(src, tgt).flatten(0, 1), tgt.flatten()).backward()
 
-    return run
-
-
-PASSES = {FORWARD: forward, BOTH: forward_and_backward}
+    return forward_and_backward if kind == TRAINING else forward
 
 
 def time_passes(
-    contenders: dict[str, nn.Module],
-    size: Size,
-    kind: str,
-    *,
-    clock: Clock = cpu_clock,
-    seconds: float = 0.05,
-) -> dict[str, list[float]]:
-    """Time one kind of pass of every contender.
-
-    Args:
-        contenders: Models by name.
-        size: What they were built for.
-        kind: FORWARD or BOTH.
-        clock: Tells the seconds.
-        seconds: Shorter passes are repeated until they take about as much.
-
-    Returns:
-        Seconds of one pass, for each contender one number for each round.
-    """
-    device = next(next(iter(contenders.values())).parameters()).device
-    src, tgt = (ids.to(device) for ids in size.ids())
-    runs = {name: PASSES[kind](model, src, tgt) for name, model in contenders.items()}
+    models: dict[str, nn.Module], size: Size, kind: str, *, device: str = "cpu",
+    clock: Clock = cpu_clock, seconds: float = 0.05,
+) -> Times:  # fmt: skip
+    """Return the seconds of a pass, by contender."""
+    ids = size.ids(device)
+    runs = {name: prepare(kind, model, *ids) for name, model in models.items()}
     times = interleave(runs, size.rounds, clock=clock, seconds=seconds)
-    for model in contenders.values():
+    for model in models.values():
         model.zero_grad(set_to_none=True)
     return times
+
+
+def peak_bytes(run: Run) -> int:
+    """Return the largest sum of allocations during a run, by torch's profiler.
+
+    Unlike the memory of the process, it is the same in every run.
+    """
+    with profile(profile_memory=True) as recording:
+        run()
+    level = peak = 0
+    for event in recording.kineto_results.events():
+        if event.name() == "[memory]":
+            level += event.nbytes()
+            peak = max(peak, level)
+    return peak
+
+
+def cuda_peak_bytes(run: Run) -> int:
+    """Return the same on a GPU, whose allocator counts."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+class Operations(TorchDispatchMode):
+    """Record the operations that run inside it.
+
+    Attributes:
+        calls: Each operation with the shape of its result.
+        weight_products: (rows, terms, columns) of each product with a weight matrix.
+        attention_products: (matrices, rows, terms, columns) of each product of two activations.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.weight_products, self.attention_products = [], [], []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.calls.append(f"{func} {getattr(result, 'shape', None)}")
+        name = func.overloadpacket.__name__
+        if name in ("mm", "addmm", "bmm", "baddbmm"):
+            left, right = args[-2:]
+            products = self.attention_products if "bmm" in name else self.weight_products
+            products.append((*left.shape, right.size(-1)))
+        return result
+
+
+def flops(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Count a multiplication and an addition for each term of each product."""
+    return sum(2 * torch.Size(shape).numel() for shape in shapes)
+
+
+def product_share(
+    models: dict[str, nn.Module], size: Size, *, seconds: float = 0.05
+) -> list[float]:
+    """Divide the FLOP rate of a forward pass by that of its products with weights alone.
+
+    Returns:
+        One share for each round. 1 is a pass that spends time on nothing but matrix products.
+    """
+    with torch.no_grad(), Operations() as operations:
+        models[PLAIN].eval()(*size.ids())  # its attention is visible, unlike a fused kernel
+    runs = {
+        "model": prepare(FORWARD, models[FAST], *size.ids()),
+        "products": bare_products(operations.weight_products),
+    }
+    times = interleave(runs, size.rounds, seconds=seconds)
+    bare = flops(operations.weight_products)
+    work = (bare + flops(operations.attention_products)) / bare
+    return [work * ratio for ratio in ratios(times["products"], times["model"])]
+
+
+def bare_products(shapes: Sequence[tuple[int, int, int]]) -> Run:
+    """Prepare matrix products of these shapes, each with a matrix of its own."""
+    # The right side is stored as a linear layer stores it.
+    float32 = {"dtype": torch.float32}
+    pairs = [
+        (torch.randn(rows, terms, **float32), torch.randn(columns, terms, **float32).T)
+        for rows, terms, columns in shapes
+    ]
+
+    def run() -> None:
+        for left, right in pairs:
+            torch.mm(left, right)
+
+    return run
+
+
+@torch.no_grad()
+def write(writer: str, models: dict[str, nn.Module], src: Tensor, new: int) -> Tensor:
+    """Decode greedily for a number of tokens; no token ends the sentence."""
+    if writer == GENERATE:
+        return models[MARIAN].model.generate(
+            src, max_new_tokens=new, do_sample=False, num_beams=1, use_cache=True
+        )
+    model = models[FAST].model
+    if writer == CACHED:
+        return greedy_decode(model, src, start_id=0, max_len=new + 1)
+    memory, tgt = model.encode(src), torch.zeros_like(src[:, :1])
+    for length in range(1, new + 1):
+        logits = model.decode(tgt, memory, tgt_mask=causal_mask(length, device=src.device))
+        tgt = torch.cat([tgt, logits[:, -1:].argmax(-1)], dim=1)
+    return tgt
+
+
+def time_writing(
+    models: dict[str, nn.Module], size: Size, lengths: Sequence[int] = LENGTHS, *,
+    device: str = "cpu", clock: Clock = cpu_clock, seconds: float = 0.05,
+) -> Times:  # fmt: skip
+    """Return the seconds of a sentence, by writer and length; uncached, in one round only.
+
+    Raises:
+        RuntimeError: If a writer returns another number of tokens.
+    """
+    src, runs, slow = size.ids(device)[0], {}, {}
+    for model in models.values():
+        model.eval()
+    for new in lengths:
+        for writer in (CACHED, GENERATE)[: 1 + (MARIAN in models)]:
+            shape = tuple(write(writer, models, src, new).shape)
+            if shape != (size.batch, new + 1):
+                raise RuntimeError(f"{writer} must write {new} tokens, got shape {shape}")
+            runs[writer, new] = lambda w=writer, n=new: write(w, models, src, n)
+        slow[UNCACHED, new] = [clock(lambda n=new: write(UNCACHED, models, src, n), 1)]
+    return interleave(runs, size.rounds, clock=clock, seconds=seconds) | slow

@@ -1,225 +1,170 @@
-"""Writes what was measured as a page of Markdown."""
+"""Compare the measurements with the limits, and write them as a page of Markdown."""
 
 import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks import decoding, passes
-from benchmarks.bars import Bar, Results, bars, write_spread
-from benchmarks.contenders import BUILDERS, TORCH, missing
-from benchmarks.sizes import LONG, WRITING, Size
-from benchmarks.timing import ratios, spread
+import torch
 
-HEAD = """\
-# Measured speed
+from benchmarks import language, models, passes
+from benchmarks.language import Language
+from benchmarks.models import BASE, BASE_128, BUILDERS, D64, FAST, LONG, PLAIN, TINY, TORCH, Size
+from benchmarks.package import ClosedTrace
+from benchmarks.passes import FORWARD, TRAINING
+from benchmarks.timing import Times, ratios, spread
 
-This page is written by `make bench`, which measures again and replaces it. Only *What was found* \
-is prose of its own, kept in `benchmarks/findings.md`.
+TEMPLATE = Path(__file__).with_name("page.md")
+LIMITS = [
+    (name, size, kind, limit)
+    for name, size, limit in (
+        (FAST, BASE, 1.03), (FAST, BASE_128, 1.03), (FAST, TINY, 0.95), (FAST, D64, 0.95),
+        (PLAIN, BASE, 1.12), (PLAIN, BASE_128, 1.12),
+    )
+    for kind in (FORWARD, TRAINING)
+]  # fmt: skip
+LIMITS.append((FAST, LONG, FORWARD, 1.03))
 
-{machine}
 
-"""
+class Results(NamedTuple):
+    """The measurements on a CPU.
 
-BARS = """\
-## The bars
+    Attributes:
+        passes: Seconds of a pass, by size and kind, then by contender; a number for each round.
+        memory: Bytes of a long forward pass, by contender.
+        shares: Share of the rate of matrix products, by size.
+        writing: Seconds of a sentence, by writer and length.
+        traced: Time of a traced run to an untraced run, with explain and without.
+        closed: What a closed trace leaves behind.
+        startup: Milliseconds of `import twelve`, and whether it imports matplotlib.
+        language: Of the language model, if it is installed.
+    """
 
-What the project promises. Times and memory are ratios to `nn.Transformer`, pre-norm, where the \
-row does not name somebody else. The median decides.
+    passes: dict[tuple[str, str], Times]
+    memory: dict[str, int]
+    shares: dict[str, list[float]]
+    writing: Times
+    traced: dict[bool, list[float]]
+    closed: ClosedTrace
+    startup: tuple[list[float], list[bool]]
+    language: Language
 
-"""
 
-METHOD = """\
-## How to read it
+def bar(
+    measure: str, bound: str, limit: float, values: Sequence[float] | None, form: str = "{:.3f}"
+) -> tuple[str, str, str, str]:
+    """Compare the median with a limit, "at most" or "at least"; None was not measured."""
+    wanted = f"{bound} {limit}"
+    if values is None:
+        return measure, wanted, "not installed", "not measured"
+    median = spread(values).median
+    met = median <= limit if bound == "at most" else median >= limit
+    return measure, wanted, write_spread(values, form), yes_or_no(met)
 
-A ratio compares two times that were taken in the same round. **0.97** means that we needed 97 % \
-of the time `nn.Transformer` needed for the same work, so 3 % less; 1.10 would be a tenth more. \
-The brackets behind the median of all rounds hold the quartiles: half of the rounds lay between \
-them. Where 1.0 lies between them, nobody was faster.
 
-There are no seconds here. On a machine that others use as well, one and the same pass can take \
-a third longer from one minute to the next, and a table of seconds would show that more than the \
-code. Two runs side by side suffer alike, so their ratio stays. Only the tokens a second are \
-absolute, to give an idea; compare them within the table and with nothing else.
+def yes_or_no(met: bool) -> str:
+    """Emphasise a bar that is not met."""
+    return "yes" if met else "**no**"
 
-## How it is measured
 
-- `make bench` installs the `bench` extra (Hugging Face Transformers, x-transformers) and runs \
-`python -m benchmarks`: about twenty minutes of CPU time. Without the extra, \
-`python -m benchmarks` leaves those two out.
-- Time is CPU time of the process, on one thread, so that other processes count as little as \
-possible. In each round everybody runs once; who begins changes, and every second round goes \
-backwards. Short runs are repeated within their turn. Python's garbage collector waits meanwhile.
-- All contenders do the same work and are checked to answer with the same shape: token ids to \
-logits through embeddings, positions, encoder, decoder and projection, with random weights in \
-float32, biases in the attention too (x-transformers has none there) and no dropout. Sentences are \
-full, so nobody gets a padding mask; the decoder is causal, and `nn.Transformer` is told so by \
-`tgt_is_causal`, its fastest way. Marian and x-transformers run torch's fused attention.
-- *Forward* is in eval mode under `no_grad`, where `nn.Transformer` takes its own fast path. \
-*Forward and backward* is in training mode, from the ids to the gradient of every weight.
-- Extra memory is the peak of all allocations during a forward pass over what was there before, \
-as torch's profiler records them. It counts buffers inside the kernels too and is the same in \
-every run; the memory of the process is not, because it grows by pages and is kept for later.
-- The rate of matrix products is that of `torch.mm` alone on the shapes of the model's products \
-with weights, each with a matrix of its own. Of the model those products count and the two of \
-each attention (2·rows·terms·columns each); all else it does costs time and counts nothing.
-- Writing is greedy, one sentence from a source of {src} tokens, reading it included; no token \
-ends the sentence.
-- SmolLM2-135M-Instruct is read by both from the one file that `make language-model` installs, and \
-both must write the same words. Its seconds are CPU time, and its memory is that of the whole \
-process, torch included.
+def compare(times: Times, name: Hashable, base: Hashable) -> list[float] | None:
+    """Divide the times of two contenders, or return None if one of them was not measured."""
+    return ratios(times[name], times[base]) if {name, base} <= times.keys() else None
 
-"""
 
-# Prose on figures of earlier runs: no command can write it.
-FINDINGS = Path(__file__).with_name("findings.md")
-GPU = """\
-## On a GPU
+def write_spread(values: Sequence[float], form: str = "{:.3f}") -> str:
+    """Write the median, and the quartiles if there are several values."""
+    median, low, high = (form.format(value) for value in spread(values))
+    return median if len(values) == 1 else f"{median} ({low} to {high})"
 
-`python -m benchmarks --device cuda --dtype bfloat16` (or `float32`) times with events of the GPU \
-and writes absolute times to `docs/benchmarks_cuda_bfloat16.md`. It has not been run yet: no such \
-machine was at hand.
-"""
+
+def bars(results: Results, lengths: Sequence[int]) -> list[tuple[str, str, str, str]]:
+    """List every bar."""
+    rows = []
+    for name, size, kind, limit in LIMITS:
+        measured = compare(results.passes[size.name, kind], name, TORCH)
+        rows.append(bar(f"{name}: {size.name}, {kind}", "at most", limit, measured))
+    extra = results.memory[FAST] / results.memory[TORCH]
+    rows.append(bar(f"{FAST}: {LONG.name}, forward, extra memory", "at most", 1.0, [extra]))
+    for name, shares in results.shares.items():
+        measure = f"share of the rate of matrix products, {name}, forward"
+        rows.append(bar(measure, "at least", 0.9, shares))
+    times = results.writing
+    for new in lengths:
+        speed = compare(times, (passes.GENERATE, new), (passes.CACHED, new))
+        measure = f"tokens a second to those of `generate`, {new} tokens"
+        rows.append(bar(measure, "at least", 1.05, speed))
+    *_, half, whole = lengths
+    growth = compare(times, (passes.CACHED, whole), (passes.CACHED, half))
+    rows.append(bar(f"time to write {whole} tokens to {half}", "at most", 2.2, growth))
+    return rows + _language_bars(results.language) + _package_bars(results)
+
+
+def _language_bars(measured: Language) -> list[tuple[str, str, str, str]]:
+    model = "SmolLM2, 135 million weights"
+    speed = compare(measured.writing, language.GENERATE, language.OURS)
+    delay = compare(measured.prompt, language.OURS, language.GENERATE)
+    writing = f"{model}: tokens a second to those of `generate`, {language.NEW} tokens"
+    reading = f"{model}: time to the first token to that of `generate`, after {language.PROMPT}"
+    return [
+        bar(writing, "at least", 1.0, speed),
+        bar(reading, "at most", 1.0, delay),
+        bar(f"{model}: `load`, seconds", "at most", 5, measured.load, "{:.1f}"),
+        bar(f"{model}: peak memory of the process, GB", "at most", 1.2, measured.peak, "{:.2f}"),
+    ]
+
+
+def _package_bars(results: Results) -> list[tuple[str, str, str, str]]:
+    closed, (milliseconds, matplotlib) = results.closed, results.startup
+    same = f"{closed.operations}, {'the same' if closed.same else 'others'} after the trace"
+    left = f"{closed.tensors} tensors, trace function {'set' if closed.watching else 'not set'}"
+    free = closed.tensors <= 0 and not closed.watching
+    imported = "imported" if any(matplotlib) else "not imported"
+    rows = [
+        ("operations of a run after a trace", "the same", same, yes_or_no(closed.same)),
+        ("left behind by a closed trace", "nothing", left, yes_or_no(free)),
+    ]
+    for explain, values in results.traced.items():
+        measure = f"traced run to an untraced run, explain={explain}"
+        rows.append((measure, "no limit", write_spread(values, "{:.1f}"), "reported"))
+    measure = "`import twelve` after `import torch`, ms"
+    rows.append(bar(measure, "at most", 20, milliseconds, "{:.1f}"))
+    free = yes_or_no(not any(matplotlib))
+    return [*rows, ("matplotlib after `import twelve`", "not imported", imported, free)]
 
 
 def page(results: Results, sizes: Sequence[Size], lengths: Sequence[int], note: str = "") -> str:
-    """Write the whole page.
-
-    Args:
-        results: What was measured on a CPU.
-        sizes: The sizes of the passes.
-        lengths: How many words were written.
-        note: What to say before all else.
-    """
-    absent = missing()
-    return "".join((
-        HEAD.format(machine=machine()),
-        note,
-        BARS,
-        table(Bar._fields, bars(results, lengths, absent)),
-        "\n" + METHOD.format(src=WRITING.src),
-        "## Sizes\n\n" + size_table(sizes) + "\n",
-        *(
-            f"## {kind.capitalize()}: time to {TORCH}\n\n{ratio_table(results, sizes, kind)}\n"
-            for kind in passes.PASSES
-        ),
-        f"## Extra memory of a forward pass: {LONG.name}\n\n{memory_table(results.memory)}\n",
-        f"## Writing: tokens a CPU second\n\n{writing_table(results.writing, lengths)}\n",
-        FINDINGS.read_text(encoding="utf-8") + "\n",
-        GPU,
-    ))  # fmt: skip
+    """Fill the template of the page."""
+    head = ("measure", "limit", "measured", "met")
+    return TEMPLATE.read_text(encoding="utf-8").format(
+        machine=machine(), note=note, bars=table(head, bars(results, lengths)),
+        src=models.WRITING.src, base=TORCH, sizes=size_table(sizes),
+        forward=ratio_table(results, sizes, FORWARD),
+        training=ratio_table(results, sizes, TRAINING),
+        long=LONG.name, memory=memory_table(results.memory),
+        writing=writing_table(results.writing, lengths),
+    )  # fmt: skip
 
 
 def machine(device: str = "cpu") -> str:
-    """Say on what it ran, without a date: two runs on one machine differ in figures alone.
-
-    Args:
-        device: "cpu" or "cuda".
-    """
-    names = ("torch", "transformers", "x-transformers")
-    versions = ", ".join(f"{name} {_version(name)}" for name in names)
+    """Describe the machine, without a date: two runs on one machine differ in numbers alone."""
     where = f"{processor()}, one of {os.cpu_count()} cores, one thread"
     if device == "cuda":
-        import torch
-
         where = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+    packages = ("torch", "transformers", "x-transformers")
+    versions = ", ".join(f"{package} {_version(package)}" for package in packages)
     return f"Machine: {where}. Python {platform.python_version()}, {versions}."
 
 
 def processor() -> str:
-    """Name the CPU, as far as the system tells."""
-    listing = Path("/proc/cpuinfo")
-    text = listing.read_text(encoding="utf-8") if listing.exists() else ""
-    found = re.search(r"model name\s*: (.+)", text)
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Write a table.
-
-    Args:
-        head: Names of the columns.
-        rows: Cells.
-    """
-    head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines).replace("| --- ", "|---")
-
-
-def size_table(sizes: Sequence[Size]) -> str:
-    """List the sizes.
-
-    Args:
-        sizes: In the order of the page.
-    """
-    head = ("size", "d_model / heads / layers / d_ff", "batch", "src", "tgt", "rounds")
-    return table(head, (
-        (
-            size.name,
-            f"{size.d_model} / {size.num_heads} / {size.num_layers} / {size.d_ff}",
-            *map(str, (size.batch, size.src, size.tgt, size.rounds)),
-        )
-        for size in sizes
-    ))  # fmt: skip
-
-
-def ratio_table(results: Results, sizes: Sequence[Size], kind: str) -> str:
-    """Set every contender beside nn.Transformer, size by size.
-
-    Args:
-        results: What was measured.
-        sizes: In the order of the columns.
-        kind: The kind of pass.
-    """
-    rows = []
-    for name in BUILDERS:
-        cells = [name]
-        for size in sizes:
-            times = results.seconds[size.name, kind]
-            if name not in times:
-                cells.append("not installed")
-            else:
-                cells.append(
-                    write_spread(ratios(times[name], times[TORCH])) if name != TORCH else "1"
-                )
-        rows.append(cells)
-    return table(("", *(size.name for size in sizes)), rows)
-
-
-def memory_table(memory: dict[str, int]) -> str:
-    """List the bytes of a forward pass.
-
-    Args:
-        memory: Bytes by contender.
-    """
-    rows = (
-        (name, f"{memory[name] / 2**20:.1f}", f"{memory[name] / memory[TORCH]:.2f}")
-        if name in memory
-        else (name, "not installed", "")
-        for name in BUILDERS
-    )
-    return table(("", "MiB", f"to {TORCH}"), rows)
-
-
-def writing_table(times: decoding.Times, lengths: Sequence[int]) -> str:
-    """List tokens a second, and what each length costs to the one before.
-
-    Args:
-        times: Seconds by writer and length.
-        lengths: How many words were written.
-    """
-    rows = []
-    for writer in (decoding.CACHED, decoding.GENERATE, decoding.AGAIN):
-        cells = [
-            f"{new / spread(times[writer, new]).median:.1f}"
-            if (writer, new) in times
-            else "not installed"
-            for new in lengths
-        ]
-        rows.append((writer, *cells))
-    return table(("tokens", *map(str, lengths)), rows)
+    """Name the CPU."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    name = re.search(r"model name\s*: (.+)", text)
+    return name[1] if name else platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str:
@@ -227,3 +172,54 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Write a table."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return text.replace("| --- ", "|---")
+
+
+def size_table(sizes: Sequence[Size]) -> str:
+    """List the sizes."""
+    head = ("size", "d_model / heads / layers / d_ff", "batch", "src", "tgt", "rounds")
+    rows = []
+    for size in sizes:
+        model = f"{size.d_model} / {size.num_heads} / {size.num_layers} / {size.d_ff}"
+        rows.append((size.name, model, *map(str, (size.batch, size.src, size.tgt, size.rounds))))
+    return table(head, rows)
+
+
+def ratio_table(results: Results, sizes: Sequence[Size], kind: str) -> str:
+    """Compare every contender with nn.Transformer, by size."""
+    rows = [["", *(size.name for size in sizes)]]
+    for name in BUILDERS:
+        measured = (compare(results.passes[size.name, kind], name, TORCH) for size in sizes)
+        cells = (write_spread(values) if values else "not installed" for values in measured)
+        rows.append([name, *("1" if name == TORCH else cell for cell in cells)])
+    return table(rows[0], rows[1:])
+
+
+def memory_table(memory: dict[str, int]) -> str:
+    """List the extra memory of a forward pass."""
+    rows = [
+        (name, f"{memory[name] / 2**20:.1f}", f"{memory[name] / memory[TORCH]:.2f}")
+        if name in memory
+        else (name, "not installed", "")
+        for name in BUILDERS
+    ]
+    return table(("", "MiB", f"to {TORCH}"), rows)
+
+
+def writing_table(times: Times, lengths: Sequence[int]) -> str:
+    """List tokens a second."""
+
+    def cell(writer: str, new: int) -> str:
+        measured = times.get((writer, new))
+        return f"{new / spread(measured).median:.1f}" if measured else "not installed"
+
+    writers = (passes.CACHED, passes.GENERATE, passes.UNCACHED)
+    rows = [(writer, *(cell(writer, new) for new in lengths)) for writer in writers]
+    return table(("tokens", *map(str, lengths)), rows)

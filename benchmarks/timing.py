@@ -1,20 +1,21 @@
-"""Times contenders side by side, and puts what it found into medians and quartiles."""
+"""Time contenders side by side; summarise times by medians and quartiles."""
 
 import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import torch
 
 Run = Callable[[], object]
 Clock = Callable[[Run, int], float]
+Times = dict[Hashable, list[float]]
 
 
 class Spread(NamedTuple):
-    """The middle of several measurements, and the bounds of the half of them around it."""
+    """Median and quartiles."""
 
     median: float
     low: float
@@ -22,11 +23,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Find the median and the quartiles.
-
-    Args:
-        values: At least one measurement.
-    """
+    """Return median and quartiles of at least one value."""
     if len(values) == 1:
         return Spread(values[0], values[0], values[0])
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -34,25 +31,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(times: Sequence[float], base: Sequence[float]) -> list[float]:
-    """Divide round by round, so that what slows a whole round down cancels.
-
-    Args:
-        times: One time for each round.
-        base: What it is compared with, in the same rounds.
-    """
-    return [one / other for one, other in zip(times, base, strict=True)]
+    """Divide round by round, so that a slow round cancels."""
+    return [time / other for time, other in zip(times, base, strict=True)]
 
 
 def cpu_clock(run: Run, repeats: int) -> float:
-    """Measure the CPU seconds of this process: what others do meanwhile is not counted.
-
-    Args:
-        run: What is timed.
-        repeats: How often it runs.
-
-    Returns:
-        Seconds for one run.
-    """
+    """Return the CPU seconds of one run; other processes are not counted."""
     start = time.process_time()
     for _ in range(repeats):
         run()
@@ -60,15 +44,7 @@ def cpu_clock(run: Run, repeats: int) -> float:
 
 
 def cuda_clock(run: Run, repeats: int) -> float:
-    """Measure the seconds between two events of the GPU's own queue.
-
-    Args:
-        run: What is timed.
-        repeats: How often it runs.
-
-    Returns:
-        Seconds for one run.
-    """
+    """Return the seconds of one run between two CUDA events."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()
@@ -80,30 +56,21 @@ def cuda_clock(run: Run, repeats: int) -> float:
 
 
 def interleave(
-    runs: dict[str, Run], rounds: int, *, clock: Clock = cpu_clock, seconds: float = 0.05
-) -> dict[str, list[float]]:
+    runs: dict[Hashable, Run], rounds: int, *, clock: Clock = cpu_clock, seconds: float = 0.05
+) -> Times:
     """Time every run once in each round, after a warm-up.
 
-    The first one to run changes from round to round, and every second round goes backwards: nobody
-    always runs first, and nobody always follows the same one.
-
-    Args:
-        runs: What is timed, by name.
-        rounds: Rounds after the warm-up.
-        clock: Tells the seconds of one run.
-        seconds: A run that takes less is repeated within its turn until it takes about as much.
+    The first run changes from round to round, and every second round is reversed. A run that takes
+    less than `seconds` is repeated within its turn.
 
     Returns:
-        The seconds of one run, for each name one number for each round.
+        The seconds of one run, by name; a number for each round.
     """
-    names = list(runs)
-    repeats: dict[str, int] = {}
+    names, repeats, times = list(runs), {}, {name: [] for name in runs}
     for name, run in runs.items():
         run()
         repeats[name] = max(1, math.ceil(seconds / max(clock(run, 1), 1e-6)))
-    times: dict[str, list[float]] = {name: [] for name in names}
-    # A collection would fall into the time of whoever happens to run.
-    gc.disable()
+    gc.disable()  # a collection would be charged to an arbitrary contender
     try:
         for turn in range(rounds):
             first = turn % len(names)

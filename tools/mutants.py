@@ -115,6 +115,13 @@ def by_name(text: str) -> dict[str, Run]:
     return {id: Run(test.replace("\\|", "|"), how) for id, test, how in rows}
 
 
+def source(module: str) -> Path:
+    """Name the file of a module of `twelve`, as a path from the root of the project."""
+    from twelve_lab.course import STEPS
+
+    return Path(*(step.source for step in STEPS if step.stem == module))
+
+
 def plant_classics(ids: list[str]) -> list[str]:
     """Plant the classic mistakes and report.
 
@@ -132,7 +139,7 @@ def plant_classics(ids: list[str]) -> list[str]:
     jobs, wrong, noticed, known = {}, [], {}, by_name(PAGE.read_text(encoding="utf-8"))
     for id in ids or MISTAKES:
         plant = MISTAKES[id].plant
-        path = Path("src/twelve", f"{plant.module}.py")
+        path = source(plant.module)
         try:
             text = replaced(ROOT / path, plant.old, plant.new)
             tests = [known[id].failed] if id in known else []
@@ -321,12 +328,12 @@ def _row(mistake: "Mistake", run: Run) -> str:
     from twelve_lab.course import STEPS
 
     step = next(step for step in STEPS if step.number == mistake.step)
-    file = f"{mistake.plant.module}.py"
+    path = source(mistake.plant.module)
     cells = (
         f"`{mistake.id}`",
         mistake.sentence,
         f"[{step.number}](../{step.notebook})",
-        f"[{file}](../src/twelve/{file})",
+        f"[{mistake.plant.module}.py](../{path})",
         f"`{run.failed}`".replace("|", "\\|"),
         run.end,
     )

@@ -74,7 +74,7 @@ The notebook: [{step.number} {step.title}](../{step.notebook}).
 
 ## The source
 
-```{{literalinclude}} ../src/twelve/{step.stem}.py
+```{{literalinclude}} ../{step.source}
 :language: python
 :linenos:
 ```
@@ -122,7 +122,7 @@ BOUND_MODULE = """# {step.stem}
 
 The notebook: [{step.number} {step.title}](../{step.notebook}).
 
-```{{literalinclude}} ../src/twelve/{step.stem}.py
+```{{literalinclude}} ../{step.source}
 :language: python
 ```
 """
@@ -389,7 +389,7 @@ def _anchors(notebook: Path) -> set[str]:
 
 def _place(path: str) -> str:
     """Find where a file of the project stands in the book."""
-    module = re.fullmatch(r"src/twelve/([a-z]\w*)\.py", path)
+    module = re.fullmatch(r"src/twelve/([a-z]\w*?)(?:/__init__)?\.py", path)
     if path == "README.md":
         return "index.md"
     if module:

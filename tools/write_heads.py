@@ -99,7 +99,7 @@ TURNING = "16.0"
 
 def measured() -> dict[str, Any]:
     """Run the model, and lay out what heads.json holds."""
-    model, tokenizer = load(fused=False)
+    model, tokenizer = load(fast=False)
     model.requires_grad_(False)
     sentences = {}
     for name, (text, heads) in SENTENCES.items():

@@ -20,6 +20,7 @@ class Step(NamedTuple):
         module: Whether it has a module in `twelve`.
         exercises: Whether it has exercises.
         page: The stem of its notebook and workshop, if it differs from that of the module.
+        package: Whether its module is a folder.
     """
 
     number: str
@@ -32,11 +33,17 @@ class Step(NamedTuple):
     module: bool = True
     exercises: bool = True
     page: str = ""
+    package: bool = False
 
     @property
     def notebook(self) -> str:
         """Path of its notebook from the root of the project."""
         return f"notebooks/{self.number}_{self.page or self.stem}.ipynb"
+
+    @property
+    def source(self) -> str:
+        """Name the file of its module, as a path from the root of the project."""
+        return f"src/twelve/{self.stem}{'/__init__' if self.package else ''}.py"
 
     @property
     def workshop(self) -> str:
@@ -165,7 +172,7 @@ STEPS = (
         "19", "pretrained", "a language model",
         "Do our layers write English, and which part of them chose a word?",
         "ids (batch, seq) -> logits (batch, seq, vocab)",
-        "today's parts", page="a_language_model",
+        "today's parts", page="a_language_model", package=True,
     ),
     Step(
         "a1", "containers", "containers",

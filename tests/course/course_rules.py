@@ -45,7 +45,7 @@ def files_of(step) -> dict[str, bool]:
     return {
         step.notebook: True,
         step.workshop: step.number not in ONE_PAGE,
-        f"src/twelve/{step.stem}.py": step.module,
+        step.source: step.module,
         f"tests/unit/test_{step.stem}.py": step.module,
         f"src/twelve_lab/exercises/{step.stem}.py": step.exercises,
     }
@@ -70,6 +70,7 @@ def _files(root, steps):
             if (root / path).exists() and not due and path != step.workshop:
                 yield f"{path}: is there, and step {step.number} has none by {LIST}"
     known = {path for step in steps for path in files_of(step)}
+    known.add("src/twelve/fast.py")  # speed, which no step teaches
     for pattern in ("src/twelve/[!_]*.py", "notebooks/*.ipynb", "notebooks/workshop/*.ipynb"):
         for path in sorted(root.glob(pattern)):
             shared = path.parent.name == "workshop" and path.stem.startswith(TOOLS)
@@ -89,25 +90,26 @@ def _order(root, steps):
 def _first_lines(root, steps):
     """Each module says its title, then where its step is taught and tested."""
     for step in steps:
-        path = root / f"src/twelve/{step.stem}.py"
+        path = root / step.source
         if step.module and path.exists():
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             title, blank, places, *_ = [*text.splitlines(), "", "", ""]
             due = f"Step {step.number} | {step.notebook} | tests/unit/test_{step.stem}.py"
             if not re.fullmatch(r"[A-Z][a-z -]+: .+\.", title) or blank or places != due:
-                yield f"src/twelve/{step.stem}.py: begins with its title, a blank line and: {due}"
+                yield f"{step.source}: begins with its title, a blank line and: {due}"
 
 
 def _imports(root, steps):
     """A module imports what comes before it, and what all share."""
-    allowed = {"twelve"}
+    allowed = {"twelve", "twelve.fast"}
     for step in steps:
-        path = root / f"src/twelve/{step.stem}.py"
+        path = root / step.source
         if step.module and path.exists():
             names = {".".join(name.split(".")[:2]) for name in imports(path)}
             ours = {name for name in names if re.match(r"twelve\.(?!_)", name)}
+            ours.discard(f"twelve.{step.stem}")  # parts of a package
             if later := sorted(ours - allowed):
-                yield f"src/twelve/{step.stem}.py: imports {', '.join(later)}, no earlier step"
+                yield f"{step.source}: imports {', '.join(later)}, no earlier step"
             allowed.add(f"twelve.{step.stem}")
 
 
@@ -163,7 +165,7 @@ def _checks(notebook):
 
 def _exports(root, steps):
     for step in steps:
-        path = root / f"src/twelve/{step.stem}.py"
+        path = root / step.source
         if step.exports and path.exists():
             body = ast.parse(path.read_text(encoding="utf-8")).body
             defined = {

@@ -381,7 +381,7 @@ PACKAGE = {
     "language_model": language_model,
     "chunk_mask": chunk_mask,
     "top_p": top_p,
-    "neighbours": pretrained._neighbours,
+    "neighbours": pretrained.interleave_halves,
 }
 # No layer stands for these; the laws are below.
 BY_LAW = {

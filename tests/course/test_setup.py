@@ -205,7 +205,7 @@ def test_every_marker_keeps_tests_out_of_a_tier():
 @pytest.mark.parametrize(
     ("pattern", "extras"),
     [
-        ("src/twelve/*.py", ["pretrained"]),
+        ("src/twelve/**/*.py", ["pretrained"]),
         ("src/twelve_lab/**/*.py", ["learner", "sheet", "pretrained"]),
         (
             "tests/**/*.py",

@@ -1,7 +1,4 @@
-"""What heads.json says of a real language model is what it does.
-
-`make language-model` installs it, as `make check` does; without it this test is skipped.
-"""
+"""heads.json against a new measurement of the installed language model."""
 
 import json
 from importlib.util import find_spec
@@ -16,21 +13,20 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def numbers(found: object, path: str = "") -> dict[str, object]:
-    """Lay a file out flat, so that a number that differs is named by its place."""
-    if isinstance(found, dict | list):
-        pairs = found.items() if isinstance(found, dict) else enumerate(found)
-        return {k: v for key, part in pairs for k, v in numbers(part, f"{path}/{key}").items()}
-    return {path: found}
+def flatten(value: object, path: str = "") -> dict[str, object]:
+    """Return every entry of nested dicts and lists by its path."""
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        return {k: v for key, part in pairs for k, v in flatten(part, f"{path}/{key}").items()}
+    return {path: value}
 
 
-def test_the_file_holds_what_the_model_does():
+def test_heads_json_equals_a_new_measurement():
     torch.set_default_dtype(torch.float32)
-    stored, now = numbers(json.loads(HEADS.read_text())), numbers(measured())
+    stored, now = flatten(json.loads(HEADS.read_text())), flatten(measured())
     assert stored.keys() == now.keys()
     for path, value in stored.items():
-        # In float64 no weight differs by more than 0.000001 from what was rounded here. Where two
-        # words are nearly as likely, a count may differ by one.
+        # The file is rounded. If two tokens are almost equally likely, a count may differ by one.
         margin = 1 if "/right/" in path else 0.0002
         same = value == now[path] if isinstance(value, str) else abs(value - now[path]) <= margin
         assert same, f"{path}: {value} in the file, {now[path]} now"

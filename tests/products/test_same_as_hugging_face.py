@@ -1,7 +1,7 @@
-"""Step 15, the other oracle: models of Hugging Face's transformers, built from configurations.
+"""Encoder-decoders against Marian, BART and MBart of transformers.
 
-Nothing is downloaded: the weights are random. Without transformers these tests are skipped; with
-it they run once a week, as `make compare` does.
+Nothing is downloaded: the parameters are random. The tests run weekly and by `make compare`;
+without transformers they are skipped.
 """
 
 import os
@@ -15,7 +15,7 @@ from torch.testing import assert_close
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers")
 
-from twelve import (  # noqa: E402 (after what may be missing)
+from twelve import (  # noqa: E402 (after the optional library)
     Decoder,
     Encoder,
     Transformer,
@@ -23,15 +23,16 @@ from twelve import (  # noqa: E402 (after what may be missing)
     padding_mask,
     sinusoid,
 )
+from twelve.fast import make_fast  # noqa: E402
 
 pytestmark = pytest.mark.weekly
-# What the course promises in float64. In float32 it is what assert_close allows by default.
+# In float32, the default of assert_close.
 TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
 BOTH_DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
 BOTH_ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "gelu"])
-FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+FAST_AND_PLAIN = pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
 BOTH_KERNELS = pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-# Encoder and decoder differ in depth, heads and width inside.
+# Encoder and decoder differ in depth, heads and d_ff.
 SIZES = {
     "d_model": 24, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 3,
     "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 80,
@@ -43,7 +44,7 @@ SHARING = {
     "target and output": (False, True),
     "nothing": (False, False),
 }
-# Our names and those of Hugging Face. A pair that is wrong gives other numbers.
+# Our names and those of transformers.
 NAMES = {
     "output_projection": "lm_head",
     "src_embedding": "model.encoder.embed_tokens",
@@ -72,22 +73,25 @@ def their_name(name: str) -> str:
     return name
 
 
-def from_hugging_face(theirs: nn.Module, *, fused: bool = False) -> Transformer | Encoder | Decoder:
+def from_hugging_face(theirs: nn.Module, *, fast: bool = False) -> Transformer | Encoder | Decoder:
     """Copy a MarianMTModel, or the encoder or decoder of a Marian, BART or MBart."""
-    if hasattr(theirs, "layers"):
-        return copied_stack(theirs, fused)
+    ours = copied_stack(theirs) if hasattr(theirs, "layers") else copied_model(theirs)
+    if fast:
+        make_fast(ours)
+    return ours
+
+
+def copied_model(theirs: nn.Module) -> Transformer:
     config, inside = theirs.config, theirs.model
     switches = {"norm_first": False, "scale_embedding": config.scale_embedding}
     sizes = {"d_model": config.d_model, "num_heads": 1, "num_layers": 1}
     ours = Transformer(config.vocab_size, config.decoder_vocab_size, **sizes, **switches)
-    ours.encoder, ours.decoder = (
-        copied_stack(one, fused) for one in (inside.encoder, inside.decoder)
-    )
+    ours.encoder, ours.decoder = copied_stack(inside.encoder), copied_stack(inside.decoder)
     ours.positional_encoding.table = inside.encoder.embed_positions.weight.detach().clone()
     ours.positional_encoding.max_len = config.max_position_embeddings
     ours.output_projection.bias.requires_grad_(False)
     fill(ours, theirs.state_dict() | {"lm_head.bias": theirs.final_logits_bias[0]})
-    # Tables that they share are shared, and their padding is never trained.
+    # Share what they share; the row of the padding id gets no gradient.
     for part, other in (
         (ours.src_embedding, inside.encoder.embed_tokens),
         (ours.output_projection, theirs.lm_head),
@@ -98,41 +102,40 @@ def from_hugging_face(theirs: nn.Module, *, fused: bool = False) -> Transformer 
     return ours.to(theirs.lm_head.weight.dtype)
 
 
-def copied_stack(theirs: nn.Module, fused: bool) -> Encoder | Decoder:
+def copied_stack(theirs: nn.Module) -> Encoder | Decoder:
     name, config = type(theirs).__name__, theirs.config
     side, kind = ("encoder", Encoder) if name.endswith("Encoder") else ("decoder", Decoder)
     sizes = [f"{side}_{size}" for size in ("attention_heads", "ffn_dim", "layers")]
     heads, d_ff, layers = (getattr(config, size) for size in sizes)
-    # Of the three MBart normalises first.
-    switches = {"norm_first": name.startswith("MBart"), "bias": True, "fused": fused}
+    switches = {"norm_first": name.startswith("MBart"), "bias": True}  # only MBart is pre-norm
     switches["activation"] = config.activation_function
     ours = kind(config.d_model, heads, d_ff, num_layers=layers, **switches)
     fill(ours, theirs.state_dict(prefix=f"model.{side}."), prefix=f"{side}.")
     return ours.to(next(theirs.parameters()).dtype)
 
 
-def fill(ours: nn.Module, found: dict[str, Tensor], prefix: str = "") -> None:
-    with torch.no_grad():
-        for name, one in ours.named_parameters():
-            one.copy_(found[their_name(prefix + name)])
+@torch.no_grad()
+def fill(ours: nn.Module, state: dict[str, Tensor], prefix: str = "") -> None:
+    for name, parameter in ours.named_parameters():
+        parameter.copy_(state[their_name(prefix + name)])
 
 
-def by_object(module: nn.Module, rename=str) -> dict[str, Tensor]:
-    """Give every gradient under every name that it goes by, shared ones several times."""
+def gradients_of(module: nn.Module, rename=str) -> dict[str, Tensor]:
+    """Return all gradients by name; shared parameters occur under each of their names."""
     named = module.named_parameters(remove_duplicate=False)
-    return {rename(name): one.grad for name, one in named if one.requires_grad}
+    return {rename(name): p.grad for name, p in named if p.requires_grad}
 
 
 @pytest.fixture
 def randomized(seeded):
-    """Give a model of Hugging Face noise for weights, and for the bias that nobody trains."""
+    """Fill a model with noise, the fixed bias of its logits included."""
 
     def fill(model: nn.Module) -> nn.Module:
         with torch.no_grad():
-            for one in model.parameters():
-                if one.requires_grad:
-                    noise = torch.randn(one.shape, generator=seeded, dtype=torch.float64)
-                    one.copy_(noise / one.size(-1) ** 0.5)
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    noise = torch.randn(parameter.shape, generator=seeded, dtype=torch.float64)
+                    parameter.copy_(noise / parameter.size(-1) ** 0.5)
             if hasattr(model, "final_logits_bias"):
                 model.final_logits_bias.copy_(torch.randn(13, generator=seeded))
         return model.eval()
@@ -158,7 +161,7 @@ def marian(randomized):
 
 @pytest.fixture
 def sentences(seeded) -> dict[str, Tensor]:
-    """Hold sentences whose first source is shorter and whose last label does not count."""
+    """Return sentences; the first source is padded, and the last label is ignored."""
     draw = {"generator": seeded}
     src, tgt, labels = (torch.randint(1, 11, (2, length), **draw) for length in (5, 4, 4))
     src[0, 3:], labels[1, 3] = 0, -100
@@ -173,13 +176,14 @@ def run_theirs(model: nn.Module, src: Tensor, tgt: Tensor, **more: object):
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
 @pytest.mark.parametrize("scale", [True, False], ids=["scaled", "unscaled"])
 @BOTH_ACTIVATIONS
-@FUSED_OR_NOT
+@FAST_AND_PLAIN
 @BOTH_DTYPES
-def test_marian_learns_the_same_lesson(marian, sentences, sharing, scale, activation, fused, dtype):
+def test_transformer_gives_logits_loss_and_gradients_of_marian(
+    marian, sentences, sharing, scale, activation, fast, dtype
+):
     switches = {"scale_embedding": scale, "activation_function": activation}
     theirs = marian(*sharing, **switches).to(dtype)
-    ours = from_hugging_face(theirs, fused=fused)
-    assert {part.fused for part in ours.modules() if hasattr(part, "fused")} == {fused}
+    ours = from_hugging_face(theirs, fast=fast)
     src, tgt, labels = sentences.values()
     expected = run_theirs(theirs, src, tgt, labels=labels)
     logits = ours(src, tgt, src_mask=padding_mask(src), tgt_mask=causal_mask(4))
@@ -188,14 +192,14 @@ def test_marian_learns_the_same_lesson(marian, sentences, sharing, scale, activa
     assert_close(loss, expected.loss, **TOLERANCE[dtype])
 
     loss.backward(), expected.loss.backward()
-    wanted = by_object(theirs)
-    found = by_object(ours, their_name)
-    assert found.keys() == wanted.keys() - {"model.shared.weight"}
-    assert_close(found, {name: wanted[name] for name in found}, **TOLERANCE[dtype])
+    wanted = gradients_of(theirs)
+    gradients = gradients_of(ours, their_name)
+    assert gradients.keys() == wanted.keys() - {"model.shared.weight"}
+    assert_close(gradients, {name: wanted[name] for name in gradients}, **TOLERANCE[dtype])
 
 
 @BOTH_DTYPES
-def test_the_base_model_learns_the_same_lesson(seeded, randomized, dtype):
+def test_base_model_gives_loss_gradients_of_marian(seeded, randomized, dtype):
     torch.set_default_dtype(dtype)
     config = transformers.MarianConfig(
         vocab_size=13, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
@@ -204,7 +208,7 @@ def test_the_base_model_learns_the_same_lesson(seeded, randomized, dtype):
         forced_eos_token_id=None, scale_embedding=True,
     )  # fmt: skip
     theirs = randomized(transformers.MarianMTModel(config))
-    ours = from_hugging_face(theirs, fused=True)
+    ours = from_hugging_face(theirs, fast=True)
     src, tgt = (torch.randint(1, 13, (2, length), generator=seeded) for length in (7, 5))
     src[0, 4:] = 0
     expected = run_theirs(theirs, src, tgt, labels=tgt)
@@ -212,12 +216,12 @@ def test_the_base_model_learns_the_same_lesson(seeded, randomized, dtype):
     assert_close(logits, expected.logits, **TOLERANCE[dtype])
     expected.loss.backward()
     F.cross_entropy(logits.flatten(0, 1), tgt.flatten()).backward()
-    wanted, found = by_object(theirs), by_object(ours, their_name)
-    assert_close(found, {name: wanted[name] for name in found}, **TOLERANCE[dtype])
+    wanted, gradients = gradients_of(theirs), gradients_of(ours, their_name)
+    assert_close(gradients, {name: wanted[name] for name in gradients}, **TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
-def test_tables_that_marian_shares_are_shared_here(marian, sharing):
+def test_embeddings_are_tied_as_in_marian(marian, sharing):
     ours, (share, tie) = from_hugging_face(marian(*sharing)), sharing
     table = ours.tgt_embedding.weight
     assert (ours.src_embedding.weight is table) == share
@@ -227,10 +231,10 @@ def test_tables_that_marian_shares_are_shared_here(marian, sharing):
     assert ours.src_embedding.padding_idx == ours.tgt_embedding.padding_idx == 0
 
 
-def test_marian_writes_all_sines_before_all_cosines(marian):
+def test_marian_positions_are_all_sines_then_all_cosines(marian):
     table = from_hugging_face(marian()).positional_encoding.table
     expected = sinusoid(32, 24)
-    # Theirs went through float32.
+    # Their table was computed in float32.
     both = {"rtol": 0.0, "atol": 1e-7}
     assert_close(table[:, :12], expected[:, 0::2], **both)
     assert_close(table[:, 12:], expected[:, 1::2], **both)
@@ -238,17 +242,15 @@ def test_marian_writes_all_sines_before_all_cosines(marian):
 
 @pytest.mark.parametrize("family", ["Bart", "MBart"])
 @BOTH_ACTIVATIONS
-@FUSED_OR_NOT
-def test_the_stacks_of_bart_and_of_its_pre_norm_sister_agree_layer_by_layer(
-    randomized, sentences, family, activation, fused
+@FAST_AND_PLAIN
+def test_stacks_agree_with_bart_and_mbart_layer_by_layer(
+    randomized, sentences, family, activation, fast
 ):
     settings = SIZES | {"vocab_size": 13, "activation_function": activation, "dropout": 0.0}
     config = getattr(transformers, f"{family}Config")(**settings)
     theirs = randomized(getattr(transformers, f"{family}Model")(config))
-    encoder = from_hugging_face(theirs.encoder, fused=fused)
-    decoder = from_hugging_face(theirs.decoder, fused=fused)
-    parts = (*encoder.modules(), *decoder.modules())
-    assert {part.fused for part in parts if hasattr(part, "fused")} == {fused}
+    encoder = from_hugging_face(theirs.encoder, fast=fast)
+    decoder = from_hugging_face(theirs.decoder, fast=fast)
     src, tgt, _ = sentences.values()
     expected = run_theirs(theirs, src, tgt, output_hidden_states=True)
     masks = {"src_mask": padding_mask(src), "tgt_mask": causal_mask(4)}
@@ -258,16 +260,14 @@ def test_the_stacks_of_bart_and_of_its_pre_norm_sister_agree_layer_by_layer(
     x = expected.decoder_hidden_states[0]
     output = decoder(x, memory, **masks)
     assert_close(output, expected.last_hidden_state, **TOLERANCE[torch.float64])
-    # The last of these states has passed the last norm, where there is one.
+    # The last hidden state has passed the final norm.
     for layer, state in zip(decoder.layers[:-1], expected.decoder_hidden_states[1:-1], strict=True):
         x = layer(x, memory, **masks)
         assert_close(x, state, **TOLERANCE[torch.float64])
 
 
 @pytest.mark.parametrize("family", ["Bart", "MBart"])
-def test_the_stacks_of_both_sisters_pass_the_same_gradients_back(
-    randomized, sentences, draw, family
-):
+def test_stacks_give_the_gradients_of_bart_and_mbart(randomized, sentences, draw, family):
     config = getattr(transformers, f"{family}Config")(**SIZES, vocab_size=13, dropout=0.0)
     theirs = randomized(getattr(transformers, f"{family}Model")(config)).encoder
     ours, mask = from_hugging_face(theirs), padding_mask(sentences["src"])
@@ -279,14 +279,14 @@ def test_the_stacks_of_both_sisters_pass_the_same_gradients_back(
     x = embedded.detach().requires_grad_()
     ours(x, src_mask=mask).backward(direction)
     assert_close(x.grad, embedded.grad, **TOLERANCE[torch.float64])
-    wanted = by_object(theirs, "model.encoder.{}".format)
-    found = by_object(ours, lambda name: their_name(f"encoder.{name}"))
-    assert len(found) == {"Bart": 32, "MBart": 34}[family]
-    wanted = {name: wanted[name] for name in found}
-    assert_close(found, wanted, **TOLERANCE[torch.float64])
+    wanted = gradients_of(theirs, "model.encoder.{}".format)
+    gradients = gradients_of(ours, lambda name: their_name(f"encoder.{name}"))
+    assert len(gradients) == {"Bart": 32, "MBart": 34}[family]
+    wanted = {name: wanted[name] for name in gradients}
+    assert_close(gradients, wanted, **TOLERANCE[torch.float64])
 
 
-def test_padding_in_the_target_is_hidden_like_padding_in_the_source(marian, sentences):
+def test_target_padding_mask_agrees_with_marian(marian, sentences):
     theirs = marian()
     ours = from_hugging_face(theirs)
     src, tgt, _ = sentences.values()
@@ -298,16 +298,14 @@ def test_padding_in_the_target_is_hidden_like_padding_in_the_source(marian, sent
 
 
 @BOTH_KERNELS
-def test_a_sentence_of_nothing_but_padding_is_averaged_by_one_kernel_and_gives_zeros_in_the_other(
-    marian, sentences, kernel
-):
+def test_fully_padded_sentence_gives_mean_or_zeros_by_kernel(marian, sentences, kernel):
     theirs, (src, tgt, _) = marian(kernel=kernel), sentences.values()
     src[0] = 0
     attention, states, outputs = theirs.model.encoder.layers[0].self_attn, [], []
     attention.v_proj.register_forward_hook(lambda module, given, value: states.append(value))
     attention.out_proj.register_forward_pre_hook(lambda module, given: outputs.extend(given))
     expected = run_theirs(theirs, src, tgt).logits
-    # Hugging Face adds the most negative number to every score: they stay equal to each other.
+    # transformers adds the most negative number to every score, so that all stay equal.
     value = states[0][0]
     blended = {"eager": value.mean(0).expand_as(value), "sdpa": torch.zeros_like(value)}
     assert_close(outputs[0][0], blended[kernel])

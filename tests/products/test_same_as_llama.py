@@ -1,7 +1,7 @@
-"""Step 18, the other oracle: Llama, Qwen3 and GPT-2 of Hugging Face's transformers.
+"""Decoder-only models against Llama, Qwen3 and GPT-2 of transformers.
 
-Nothing is downloaded: the weights are random. Without transformers these tests are skipped; with
-it they run once a week, as `make compare` does.
+Nothing is downloaded: the parameters are random. The tests run weekly and by `make compare`;
+without transformers they are skipped.
 """
 
 import os
@@ -18,7 +18,7 @@ from torch.testing import assert_close
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers")
 
-from transformers import modeling_rope_utils  # noqa: E402 (after what may be missing)
+from transformers import modeling_rope_utils  # noqa: E402 (after the optional library)
 from transformers.models.llama import modeling_llama  # noqa: E402
 from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
 
@@ -27,28 +27,28 @@ from twelve import (  # noqa: E402
     GroupedQueryAttention,
     LanguageModel,
     LayerNorm,
-    Linear,
     Residual,
     TokenEmbedding,
     padding_mask,
 )
+from twelve.fast import make_fast  # noqa: E402
 from twelve.feed_forward import ACTIVATIONS  # noqa: E402
 from twelve.generation import greedy_decode  # noqa: E402
-from twelve.pretrained import load  # noqa: E402
+from twelve.pretrained import NormedHeads, interleave_halves, load  # noqa: E402
 
 pytestmark = pytest.mark.weekly
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 FAMILIES = ["Llama", "Qwen3", "GPT2"]
-FUSED_OR_NOT = pytest.mark.parametrize("fused", [True, False], ids=["fused", "explicit"])
+FAST_AND_PLAIN = pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
 BOTH_KERNELS = pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-# Six heads that ask, three that are asked, of width 8; all sizes differ.
+# Six query heads, three key-value heads of width 8. All sizes differ.
 SIZES = {
     "vocab_size": 11, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
     "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "rms_norm_eps": 1e-6,
     "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
 }  # fmt: skip
-# Of four pairs one turns as fast as ever, one by something between, two eight times as slowly.
+# Of four pairs one rotates at full speed, one between, two at an eighth.
 SCALED = {
     "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 50,
@@ -58,9 +58,9 @@ GPT2_SIZES = {
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "resid_pdrop": 0.0,
     "embd_pdrop": 0.0, "attn_pdrop": 0.0,
 }  # fmt: skip
-# Our names and those of Hugging Face. A pair that is wrong gives other numbers.
+# Our names and those of transformers.
 NAMES = {
-    "embedding.places.table": "transformer.wpe.weight", "output_projection": "lm_head",
+    "embedding.positions.table": "transformer.wpe.weight", "output_projection": "lm_head",
     "self_attention_residual.norm": "input_layernorm",
     "feed_forward_residual.norm": "post_attention_layernorm", "self_attention.w_": "self_attn.",
     "attn.q.": "attn.q_proj.", "attn.k.": "attn.k_proj.", "attn.v.": "attn.v_proj.",
@@ -71,7 +71,7 @@ NAMES = {
 
 
 class Float64Torch(ModuleType):
-    """Stand in for torch where a model goes through float32, whatever its own precision is."""
+    """Replace torch in code that casts to float32, whatever the dtype of the model."""
 
     float = float32 = torch.float64
 
@@ -81,14 +81,14 @@ class Float64Torch(ModuleType):
 
 @pytest.fixture(autouse=True)
 def _in_float64_throughout(monkeypatch):
-    """Lift their norms, angles and softmax, which else differ from themselves by 1e-6."""
+    """Compute their norms, angles and softmax in float64: float32 is off by 1e-6."""
     for module in (modeling_llama, modeling_qwen3, modeling_rope_utils):
         monkeypatch.setattr(module, "torch", Float64Torch("torch"))
 
 
 @pytest.fixture
 def theirs(seeded):
-    """Build a model of a family with noise for weights."""
+    """Build a model of a family with random parameters."""
 
     def build(family: str, kernel: str = "sdpa", **switches: object) -> nn.Module:
         sizes = GPT2_SIZES if family == "GPT2" else SIZES
@@ -98,200 +98,181 @@ def theirs(seeded):
         name = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
         model = getattr(transformers, name)(config).to(torch.float64)
         with torch.no_grad():
-            for one in model.parameters():
-                width = one.size(-1) if one.ndim > 1 else 1
-                one.copy_(torch.randn(one.shape, generator=seeded) / width**0.5)
+            for parameter in model.parameters():
+                width = parameter.size(-1) if parameter.ndim > 1 else 1
+                noise = torch.randn(parameter.shape, generator=seeded)
+                parameter.copy_(noise / width**0.5)
         return model.eval()
 
     return build
 
 
-def neighbours(rows: Tensor, width: int) -> Tensor:
-    """Give the rows of a projection to queries or keys in our order, as ours turns neighbours.
-
-    Theirs turns feature i with i + d_k / 2, in each head; a bias and a norm's gain move alike.
-    """
-    return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2)
-
-
-class NormedHeads(Linear):
-    """A projection whose heads are normed before they turn, as in Qwen3."""
-
-    def __init__(self, d_in: int, d_out: int, width: int, eps: float) -> None:
-        super().__init__(d_in, d_out, bias=False)
-        self.norm = nn.RMSNorm(width, eps=eps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(super().forward(x).unflatten(-1, (-1, len(self.norm.weight)))).flatten(-2)
-
-
-class PlacedEmbedding(TokenEmbedding):
-    """Words and their places, which GPT-2 adds; `start` is what caches hold already."""
+class PositionedEmbedding(TokenEmbedding):
+    """Token embedding plus learned positions, as in GPT-2; `start` is the cached length."""
 
     def __init__(self, vocab_size: int, d_model: int, max_len: int) -> None:
         super().__init__(vocab_size, d_model)
-        self.places, self.start = nn.Module(), 0
-        self.places.table = nn.Parameter(torch.empty(max_len, d_model))
+        self.positions, self.start = nn.Module(), 0
+        self.positions.table = nn.Parameter(torch.empty(max_len, d_model))
 
     def forward(self, ids: Tensor) -> Tensor:
-        return super().forward(ids) + self.places.table[self.start : self.start + ids.size(1)]
+        return super().forward(ids) + self.positions.table[self.start : self.start + ids.size(1)]
 
 
-def from_llama(model: nn.Module, *, fused: bool = False) -> LanguageModel:
-    """Copy a Llama; of a Qwen3 the norms of queries and keys as well."""
+def from_llama(model: nn.Module) -> LanguageModel:
+    """Copy a Llama or a Qwen3."""
     config = model.config
     ours = LanguageModel(
         config.vocab_size, d_model=config.hidden_size, num_heads=config.num_attention_heads,
         num_kv_heads=config.num_key_value_heads, d_ff=config.intermediate_size,
         num_layers=config.num_hidden_layers, d_k=config.head_dim, eps=config.rms_norm_eps,
         base=config.rope_parameters["rope_theta"], max_len=config.max_position_embeddings,
-        tie_weights=config.tie_word_embeddings, fused=fused,
+        tie_weights=config.tie_word_embeddings,
     )  # fmt: skip
     if config.model_type == "qwen3":
         for layer in ours.layers:
             for name in ("w_q", "w_k"):
-                given = getattr(layer.self_attention, name)
-                sizes = given.d_in, given.d_out, config.head_dim, config.rms_norm_eps
-                setattr(layer.self_attention, name, NormedHeads(*sizes))
-    found = in_our_order(model, {name: one.detach() for name, one in model.named_parameters()})
-    with torch.no_grad():
-        for name, one in ours.named_parameters():
-            one.copy_(found[name])
-    return ours.eval()
+                linear = getattr(layer.self_attention, name)
+                sizes = linear.d_in, linear.d_out, config.head_dim
+                heads = NormedHeads(*sizes, eps=config.rms_norm_eps)
+                setattr(layer.self_attention, name, heads)
+    return copy_parameters(model, ours)
 
 
-def from_gpt2(model: nn.Module, *, fused: bool = False) -> LanguageModel:
-    """Copy a GPT-2: our model with other parts in the places of its own.
-
-    What is switched: learned places are added and nothing turns; every head has its own keys;
-    projections have biases; the norm is LayerNorm; the feed-forward layer has two matrices and the
-    GELU that is made of a tanh.
-    """
+def from_gpt2(model: nn.Module) -> LanguageModel:
+    """Copy a GPT-2: our model with learned positions, biases, LayerNorm and tanh GELU."""
     config = model.config
     d_model, heads = config.n_embd, config.n_head
     ours = LanguageModel(
         config.vocab_size, d_model=d_model, num_heads=heads, num_layers=config.n_layer,
-        max_len=config.n_positions, tie_weights=True, fused=fused,
+        max_len=config.n_positions, tie_weights=True,
     )  # fmt: skip
-    ours.embedding = PlacedEmbedding(config.vocab_size, d_model, config.n_positions)
+    ours.embedding = PositionedEmbedding(config.vocab_size, d_model, config.n_positions)
     for layer in ours.layers:
-        layer.self_attention = GroupedQueryAttention(d_model, heads, bias=True, fused=fused)
+        layer.self_attention = GroupedQueryAttention(d_model, heads, bias=True)
         layer.feed_forward = FeedForward(d_model, config.n_inner, activation="gelu")
         layer.feed_forward.activation = "gelu_tanh"
-        layer.self_attention_residual = Residual(d_model, fused=fused)
-        layer.feed_forward_residual = Residual(d_model, fused=fused)
-    ours.norm = LayerNorm(d_model, fused=fused)
-    found = in_our_order(model, {name: one.detach() for name, one in model.named_parameters()})
-    with torch.no_grad():
-        for name, one in ours.named_parameters():
-            one.copy_(found[name])
+        layer.self_attention_residual = Residual(d_model)
+        layer.feed_forward_residual = Residual(d_model)
+    ours.norm = LayerNorm(d_model)
+    return copy_parameters(model, ours)
+
+
+@torch.no_grad()
+def copy_parameters(model: nn.Module, ours: LanguageModel) -> LanguageModel:
+    parameters = convert(model, dict(model.named_parameters()))
+    for name, parameter in ours.named_parameters():
+        parameter.copy_(parameters[name])
     return ours.eval()
 
 
-def in_our_order(model: nn.Module, found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Give their weights, or their gradients, by our names and in our layout."""
+def convert(model: nn.Module, theirs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return parameters or gradients under our names and in our layout."""
     if model.config.model_type == "gpt2":
-        return dict(_of_gpt2(found))
+        return dict(_convert_gpt2(theirs))
     ours = {}
-    for name in (name for name in found if name != "lm_head.weight"):
-        value, renamed = found[name], name.removeprefix("model.")
+    for name in (name for name in theirs if name != "lm_head.weight"):
+        value, renamed = theirs[name], name.removeprefix("model.")
         if renamed.endswith(("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")):
-            value = neighbours(value, model.config.head_dim)
+            value = interleave_halves(value, model.config.head_dim)
         for mine, other in reversed(NAMES.items()):
             renamed = renamed.replace(other, mine)
         ours[renamed.replace("embed_tokens", "embedding")] = value
-    if "lm_head.weight" in found:
-        ours["output_projection.weight"] = found["lm_head.weight"]
+    if "lm_head.weight" in theirs:
+        ours["output_projection.weight"] = theirs["lm_head.weight"]
     return ours
 
 
-def _of_gpt2(found: dict[str, Tensor]):
-    """Their matrices are (in, out), as on paper, and the three projections stand side by side."""
-    yield "embedding.weight", found["transformer.wte.weight"]
-    yield "embedding.places.table", found["transformer.wpe.weight"]
+def _convert_gpt2(theirs: dict[str, Tensor]):
+    """Transpose the matrices, which are (in, out), and split the joint projection."""
+    yield "embedding.weight", theirs["transformer.wte.weight"]
+    yield "embedding.positions.table", theirs["transformer.wpe.weight"]
     for kind in ("weight", "bias"):
-        yield f"norm.{kind}", found[f"transformer.ln_f.{kind}"]
+        yield f"norm.{kind}", theirs[f"transformer.ln_f.{kind}"]
         for index in range(GPT2_SIZES["n_layer"]):
             ours, block = f"layers.{index}", f"transformer.h.{index}"
-            thirds = found[f"{block}.attn.c_attn.{kind}"].t().chunk(3)
+            thirds = theirs[f"{block}.attn.c_attn.{kind}"].t().chunk(3)
             for name, third in zip("qkv", thirds, strict=True):
                 yield f"{ours}.self_attention.w_{name}.{kind}", third
             for mine, other in (
                 ("self_attention.w_o", "attn.c_proj"), ("feed_forward.up", "mlp.c_fc"),
                 ("feed_forward.down", "mlp.c_proj"),
             ):  # fmt: skip
-                yield f"{ours}.{mine}.{kind}", found[f"{block}.{other}.{kind}"].t()
+                yield f"{ours}.{mine}.{kind}", theirs[f"{block}.{other}.{kind}"].t()
             for mine, other in (("self_attention", "ln_1"), ("feed_forward", "ln_2")):
-                yield f"{ours}.{mine}_residual.norm.{kind}", found[f"{block}.{other}.{kind}"]
+                yield f"{ours}.{mine}_residual.norm.{kind}", theirs[f"{block}.{other}.{kind}"]
 
 
 @pytest.fixture
 def twins(theirs, monkeypatch):
-    """Build a model of a family and ours with its weights."""
+    """Build a model of a family, and ours with the same parameters."""
     monkeypatch.setitem(ACTIVATIONS, "gelu_tanh", partial(F.gelu, approximate="tanh"))
 
-    def build(family: str, *, fused: bool = False, **switches: object):
+    def build(family: str, *, fast: bool = False, **switches: object):
         model = theirs(family, **switches)
-        return model, (from_gpt2 if family == "GPT2" else from_llama)(model, fused=fused)
+        ours = (from_gpt2 if family == "GPT2" else from_llama)(model)
+        if fast:
+            make_fast(ours)
+        return model, ours
 
     return build
 
 
 @pytest.fixture
 def text(seeded) -> Tensor:
-    """Hold two texts, the first padded on the left."""
+    """Return two texts, the first padded on the left."""
     ids = torch.randint(1, 11, (2, 7), generator=seeded)
     ids[0, :3] = 0
     return ids
 
 
-def at(model: LanguageModel, start: int) -> None:
-    """Tell an embedding with places where the next ids stand."""
-    if isinstance(model.embedding, PlacedEmbedding):
+def set_start(model: LanguageModel, start: int) -> None:
+    """Tell learned positions the position of the next id."""
+    if isinstance(model.embedding, PositionedEmbedding):
         model.embedding.start = start
 
 
 @BOTH_KERNELS
-@FUSED_OR_NOT
+@FAST_AND_PLAIN
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_and_all_gradients_are_the_same(twins, text, family, tied, fused, kernel):
+def test_logits_and_gradients_equal_those_of_transformers(twins, text, family, tied, fast, kernel):
     if family == "GPT2" and not tied:
-        pytest.skip("GPT-2 scores with its table")
-    model, ours = twins(family, fused=fused, kernel=kernel, tie_word_embeddings=tied)
+        pytest.skip("GPT-2 always ties its weights")
+    model, ours = twins(family, fast=fast, kernel=kernel, tie_word_embeddings=tied)
     ids = text[1:]
     expected, logits = model(input_ids=ids).logits, ours(ids)
     assert_close(logits, expected, **CLOSE)
 
-    for one in (expected, logits):
-        F.cross_entropy(one[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
-    wanted = in_our_order(model, {name: one.grad for name, one in model.named_parameters()})
-    found = {name: one.grad for name, one in ours.named_parameters()}
-    assert found.keys() == wanted.keys()
-    assert_close(found, wanted, **CLOSE)
-    assert all(one.any() for one in found.values())
+    for scores in (expected, logits):
+        F.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    wanted = convert(model, {name: p.grad for name, p in model.named_parameters()})
+    gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
+    assert gradients.keys() == wanted.keys()
+    assert_close(gradients, wanted, **CLOSE)
+    assert all(gradient.any() for gradient in gradients.values())
 
 
 @BOTH_KERNELS
-@FUSED_OR_NOT
+@FAST_AND_PLAIN
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_padded_on_the_left_is_the_same(twins, text, family, fused, kernel):
-    model, ours = twins(family, fused=fused, kernel=kernel)
+def test_left_padding_gives_the_same_logits(twins, text, family, fast, kernel):
+    model, ours = twins(family, fast=fast, kernel=kernel)
     expected = model(input_ids=text, attention_mask=(text != 0).long()).logits
     logits = ours(text, key_mask=padding_mask(text))
-    real = text != 0  # what a padding position says is nobody's business
+    real = text != 0
     assert_close(logits[real], expected[real], **CLOSE)
 
 
-@FUSED_OR_NOT
+@FAST_AND_PLAIN
 @pytest.mark.parametrize("pieces", [(1,) * 7, (3, 4), (2, 1, 4), (7,)], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pieces_on_a_filled_cache_are_the_same(twins, text, family, pieces, fused):
-    model, ours = twins(family, fused=fused)
+def test_cached_pieces_give_the_same_logits_keys_and_values(twins, text, family, pieces, fast):
+    model, ours = twins(family, fast=fast)
     mask, real = padding_mask(text), text != 0
     kept, caches, read = transformers.DynamicCache(), ours.new_caches(2, 7), 0
     for piece in text.split(pieces, dim=1):
-        at(ours, read)
+        set_start(ours, read)
         start, read = read, read + piece.size(1)
         theirs = model(
             input_ids=piece, attention_mask=real[:, :read].long(), past_key_values=kept,
@@ -301,16 +282,15 @@ def test_pieces_on_a_filled_cache_are_the_same(twins, text, family, pieces, fuse
         seen = real[:, start:read]
         assert_close(logits[seen], theirs.logits[seen], **CLOSE)
     for cache, layer in zip(caches, kept.layers, strict=True):
-        keys, values = (one.transpose(1, 2)[real] for one in (layer.keys, layer.values))
+        keys, values = (kept.transpose(1, 2)[real] for kept in (layer.keys, layer.values))
         if family != "GPT2":
-            keys = neighbours(keys.movedim(-1, 0), keys.size(-1)).movedim(0, -1)
-        # As few heads and numbers as theirs.
+            keys = interleave_halves(keys.movedim(-1, 0), keys.size(-1)).movedim(0, -1)
         assert_close(cache.keys.transpose(1, 2)[real], keys, **CLOSE)
         assert_close(cache.values.transpose(1, 2)[real], values, **CLOSE)
 
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen3"])
-def test_both_write_the_same_words(twins, text, family):
+def test_greedy_decode_writes_the_tokens_of_generate(twins, text, family):
     model, ours = twins(family)
     expected = model.generate(
         input_ids=text, attention_mask=(text != 0).long(), max_length=20, do_sample=False,
@@ -331,7 +311,9 @@ def test_both_write_the_same_words(twins, text, family):
     ],
     ids=["tied, as SmolLM", "scaled, as Llama 3", "Qwen3, tied", "Qwen3"],
 )
-def test_a_folder_that_they_wrote_is_read(theirs, text, tmp_path, family, switches, shard):
+def test_load_reads_a_folder_written_by_transformers(
+    theirs, text, tmp_path, family, switches, shard
+):
     for library in ("gguf", "tokenizers"):
         pytest.importorskip(library, reason="make language-model installs it")
     model = theirs(family, **switches)
@@ -343,15 +325,15 @@ def test_a_folder_that_they_wrote_is_read(theirs, text, tmp_path, family, switch
 
 
 def write_folder(model: nn.Module, path: Path, shard: str) -> None:
-    """Let transformers write a model, and put words beside it."""
+    """Let transformers write a model, and add a tokenizer."""
     from tokenizers import Tokenizer, models
 
     model.save_pretrained(path, max_shard_size=shard)
-    words = {str(id): id for id in range(model.config.vocab_size)}
-    Tokenizer(models.WordLevel(words, unk_token="0")).save(str(path / "tokenizer.json"))
+    vocabulary = {str(id): id for id in range(model.config.vocab_size)}
+    Tokenizer(models.WordLevel(vocabulary, unk_token="0")).save(str(path / "tokenizer.json"))
 
 
-def test_the_exact_gelu_is_not_that_of_gpt2(twins, text):
+def test_gpt2_needs_the_tanh_gelu(twins, text):
     model, ours = twins("GPT2")
     for layer in ours.layers:
         layer.feed_forward.activation = "gelu"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools import mutants
-from tools.mutants import ROOT, Job, Run, by_name, draw, notice_all, page, replaced, rounds
+from tools.mutants import ROOT, Job, Run, by_name, draw, notice_all, page, replaced, rounds, source
 from tools.mutations import is_another, mutations
 from twelve_lab.check import MISTAKES
 
@@ -220,7 +220,7 @@ def test_the_test_that_noticed_a_mistake_last_time_is_asked_first(monkeypatch, t
 @pytest.mark.parametrize("id", MISTAKES)
 def test_what_is_replaced_stands_once_in_its_file_and_leaves_python(id):
     plant = MISTAKES[id].plant
-    path = ROOT / "src" / "twelve" / f"{plant.module}.py"
+    path = ROOT / source(plant.module)
     assert is_another(path.read_text(encoding="utf-8"), replaced(path, plant.old, plant.new))
 
 

@@ -249,8 +249,9 @@ def _write(options: argparse.Namespace) -> None:
         if inputs[0] is not prompt:
             show(inputs[0])
 
-    # After the prompt, the input of each decoding step is the token that was just written.
-    model.register_forward_pre_hook(show_input)
+    # After the prompt, the input of each decoding step is the token that was just written. The
+    # hook is on the embedding, because a fast model decodes by last_logits and not by forward.
+    model.embedding.register_forward_pre_hook(show_input)
     limits = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
     sampling = {name: value for name, value in limits.items() if value is not None}
     ends = {"max_len": length + options.tokens, "end_id": next(iter(tokenizer.end_ids), None)}

@@ -329,8 +329,8 @@ rows_kept = mistake(
     line=("heads.transpose(1, 2)", "heads"),
     plant=Plant(
         "pretrained",
-        "turned = found.safe and places[name].endswith(TURNED)",
-        "turned = False",
+        'rotated = checkpoint.format == "safetensors" and parameters[name].endswith(ROTATED)',
+        "rotated = False",
     ),
     step="19",
 )

