@@ -104,9 +104,10 @@ code: lint $(WITH)hub $(WITH)language-model ## do what of it needs no browser: s
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 
-lint: install ## check the style of the code and of the notebooks
+lint: install $(PAGES) ## check the style of the code and of the notebooks
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
+	npm run --silent lint
 
 install: $(INSTALLED) ## make .venv and install what requirements.txt pins
 
@@ -168,11 +169,12 @@ figures: $(WITH)book ## draw the pictures of the README again, and film the live
 	$(RUN) -m twelve picture docs/walk_narrow.svg --narrow
 	$(RUN) -m tools.film
 
-catalogue: install ## write again what follows from the list of steps, the traced names of the glossary, and the cards of the mistakes
+catalogue: install $(PAGES) ## write again what follows from the list of steps, the traced names of the glossary, and the cards of the mistakes
 	$(RUN) -m tools.write_steps
 	$(RUN) tools/write_catalogue.py
 	$(RUN) tools/write_exercises.py
 	$(RUN) -m tools.write_cards
+	npm run --silent bundle
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
 	$(RUN) -m venv build/lock

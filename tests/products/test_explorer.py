@@ -42,6 +42,17 @@ needs_node = pytest.mark.skipif(
 )
 
 
+def test_the_bundle_is_built_from_the_modules(tmp_path):
+    root = Path(__file__).parents[2]
+    if not (root / "node_modules/.bin/esbuild").exists():
+        pytest.skip("esbuild is not installed: `npm ci` installs it")
+    built = tmp_path / "bundle.js"
+    command = ["npm", "run", "--silent", "bundle", "--", f"--outfile={built}"]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    stored = root / "src/twelve_lab/explorer/bundle.js"
+    assert built.read_bytes() == stored.read_bytes(), "run `make catalogue`"
+
+
 def plain(number):
     """Write a number as the page's programs do: JSON knows no infinity."""
     return number if math.isfinite(number) else str(number)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from twelve_lab.show.table import Labels
 from twelve_lab.trace.trace import Trace
 
 LARGEST = 2_000_000  # bytes of a page
-SCRIPTS = ("engine.mjs", "writer.mjs", "state.mjs", "page.mjs")
 
 
 def write_explorer(
@@ -77,7 +75,7 @@ def page(
     text = _read("page.html")
     for mark, content in (
         ("/*STYLE*/", _read("page.css")),
-        ("/*SCRIPT*/", _script(SCRIPTS)),
+        ("/*SCRIPT*/", _read("bundle.js")),
         ("/*DATA*/", packed),
         ("<!--FACES-->", symbols()),
     ):
@@ -88,12 +86,6 @@ def page(
             "trace a smaller model or fewer runs"
         )
     return text
-
-
-def _script(names: Sequence[str]) -> str:
-    """Put the modules into one, without indents: a page from a file may not load others."""
-    text = "\n".join(_read(name) for name in names)
-    return re.sub(r"^import .*\n|^export |^ +", "", text, flags=re.MULTILINE)
 
 
 def _read(name: str) -> str:

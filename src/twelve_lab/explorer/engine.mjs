@@ -87,7 +87,7 @@ export const OPERATIONS = {
   ),
   "/": two(
     (a, b) => a / b,
-    (a, b, y) => [1 / b, -y / b],
+    (_a, b, y) => [1 / b, -y / b],
   ),
   "**": two(
     (a, b) => a ** b,
@@ -136,7 +136,7 @@ export const OPERATIONS = {
   logsumexp: { value: (xs) => spread(xs).log, slopes: (xs) => spread(xs).shares },
   sigmoid: one(
     (x) => 1 / (1 + Math.exp(-x)),
-    (x, y) => y * (1 - y),
+    (_x, y) => y * (1 - y),
   ),
   abs: one(Math.abs, Math.sign),
   ceil: one(Math.ceil, () => 0),
@@ -144,24 +144,24 @@ export const OPERATIONS = {
   trunc: one(Math.trunc, () => 0),
   sin: one(Math.sin, Math.cos),
   cos: one(Math.cos, (x) => -Math.sin(x)),
-  tan: one(Math.tan, (x, y) => 1 + y * y),
+  tan: one(Math.tan, (_x, y) => 1 + y * y),
   asin: one(Math.asin, (x) => 1 / Math.sqrt(1 - x * x)),
   acos: one(Math.acos, (x) => -1 / Math.sqrt(1 - x * x)),
   atan: one(Math.atan, (x) => 1 / (1 + x * x)),
   sinh: one(Math.sinh, Math.cosh),
   cosh: one(Math.cosh, Math.sinh),
-  tanh: one(Math.tanh, (x, y) => 1 - y * y),
-  exp: one(Math.exp, (x, y) => y),
+  tanh: one(Math.tanh, (_x, y) => 1 - y * y),
+  exp: one(Math.exp, (_x, y) => y),
   exp2: one(
     (x) => 2 ** x,
-    (x, y) => y * Math.LN2,
+    (_x, y) => y * Math.LN2,
   ),
-  expm1: one(Math.expm1, (x, y) => y + 1),
+  expm1: one(Math.expm1, (_x, y) => y + 1),
   log: one(Math.log, (x) => 1 / x),
   log2: one(Math.log2, (x) => 1 / (x * Math.LN2)),
   log10: one(Math.log10, (x) => 1 / (x * Math.LN10)),
   log1p: one(Math.log1p, (x) => 1 / (1 + x)),
-  sqrt: one(Math.sqrt, (x, y) => 0.5 / y),
+  sqrt: one(Math.sqrt, (_x, y) => 0.5 / y),
   erf: one(erf, bell),
   erfc: one(
     (x) => (x < 2.5 ? 1 - erf(x) : tail(x)),
@@ -199,9 +199,9 @@ export class Engine {
     }
     this.count = this.trees.length;
     this.home = new Int32Array(this.count);
-    this.tensors.forEach((tensor, n) =>
-      this.home.fill(n, tensor.start, tensor.start + tensor.size),
-    );
+    this.tensors.forEach((tensor, n) => {
+      this.home.fill(n, tensor.start, tensor.start + tensor.size);
+    });
     // Numbers that the reader holds fast, whatever their arithmetic gives.
     this.held = new Map();
     this.#compile(start);
@@ -342,7 +342,9 @@ export class Engine {
       const values = parts.map((part) => this.value(part));
       const operation = OPERATIONS[tree[0]];
       const given = operation.slopes(values, operation.value(values));
-      parts.forEach((part, i) => walk(part, given[i] === 0 ? 0 : arrived * given[i]));
+      parts.forEach((part, i) => {
+        walk(part, given[i] === 0 ? 0 : arrived * given[i]);
+      });
     };
     walk(this.trees[later], 1);
     return slopes;

@@ -97,7 +97,7 @@ const spoken = (place) => {
   const index = state.engine.index(place);
   const worded = tensor.words.some((words) => typeof words === "string");
   const parts = [tensor.name.split(".").slice(-2).join(".")];
-  index.forEach((i, axis) => {
+  index.forEach((_i, axis) => {
     if (tensor.shape[axis] === 1 || (worded && tensor.axes[axis] === "batch")) return;
     const name = axisName(tensor, axis);
     const word = wordAt(tensor, axis, index);
@@ -828,7 +828,7 @@ const buildNumber = () => {
   const place = chosen;
   const tensor = tensorOf(place);
   const crumbs = make("ol", { class: "trail", "aria-label": "How you came here" });
-  trail.slice(-6).forEach((each) => crumbs.append(make("li", {}, element(each))));
+  for (const each of trail.slice(-6)) crumbs.append(make("li", {}, element(each)));
   const title = make("h2", { tabindex: -1, id: "name" }, spoken(place));
   const lines = make("pre", { id: "text" });
   const beside = make("pre");
@@ -1057,7 +1057,9 @@ const settle = () => {
   say();
 };
 
-const redraw = (name) => drawn[name].forEach((draw) => draw());
+const redraw = (name) => {
+  for (const draw of drawn[name]) draw();
+};
 
 const refresh = () => {
   limits = new Map();
@@ -1494,13 +1496,13 @@ const open = () => {
   if (stopped >= 0 && stopped < tour().length && !data.panels) tourTo(stopped);
 };
 
-data.runs.forEach((run, number) =>
-  byId("runs").append(make("option", { value: number }, run.title)),
-);
+const offerRuns = (id) => {
+  for (const [number, run] of data.runs.entries())
+    byId(id).append(make("option", { value: number }, run.title));
+};
+offerRuns("runs");
 byId("with").append(make("option", { value: -1 }, "nothing"));
-data.runs.forEach((run, number) =>
-  byId("with").append(make("option", { value: number }, run.title)),
-);
+offerRuns("with");
 for (const id of ["runs", "with"]) byId(id).parentElement.hidden = data.runs.length < 2;
 byId("runs").addEventListener("change", () => {
   learning = false;

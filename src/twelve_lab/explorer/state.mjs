@@ -92,7 +92,8 @@ export class State {
     const found = {};
     for (const [place, value] of engine.changes()) {
       const { name, shape, start } = engine.tensors[engine.home[place]];
-      (found[name] ??= { shape, numbers: [] }).numbers.push([place - start, value]);
+      found[name] ??= { shape, numbers: [] };
+      found[name].numbers.push([place - start, value]);
     }
     return found;
   }
