@@ -62,8 +62,10 @@ OPEN = $(if $(COURSE),,$(if $(filter 0,$(shell id -u)),$(addsuffix course,$(wild
 ANY = $(or $(shell for python in $(CANDIDATES); do $$python -c '$(FITS)' 2>/dev/null \
   && echo $$python && break; done),$(error Python 3.11 to 3.14 is needed))
 
-# What the pages and the slides load, from their own folder: MathJax, reveal.js.
+# From npm: what the pages and the slides load (MathJax, reveal.js), and textlint.
 PAGES := node_modules/.package-lock.json
+# What textlint reads, less what .textlintignore names.
+TEXTS := *.md *.toml .github benchmarks book classroom docs notebooks slides src tests tools
 
 # Where a folder has this file, a teacher works in it.
 OURS := .written.json
@@ -71,7 +73,7 @@ OURS := .written.json
 COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
   --fork-strategy fewest --no-annotate --no-header --quiet
 
-.PHONY: help trace lab unit test check code weekly lint install explorer sheet poster book pdf slides browser-test solutions course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint style install explorer sheet poster book pdf slides browser-test solutions course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -97,17 +99,20 @@ check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
 	$(MAKE) mutants
 
-code: lint $(WITH)hub $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
+code: style $(WITH)hub $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
 	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 
-lint: install $(PAGES) ## check the style of the code and of the notebooks
+lint: style $(PAGES) ## check the style of the code and the words of all texts
+	node_modules/.bin/textlint $(TEXTS)
+	node_modules/.bin/biome lint --error-on-warnings
+
+style: install ## check the style of the code alone, without npm
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
-	npm run --silent lint
 
 install: $(INSTALLED) ## make .venv and install what requirements.txt pins
 

@@ -1,4 +1,4 @@
-"""The steps of the course in reading order, the only list of them."""
+"""The list of lessons in reading order, shared by pages, figures and tests."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One notebook and, if it has them, its module, test and exercises of the same stem.
+    """A lesson: a notebook, and its module, test and exercises if it has any.
 
     Attributes:
-        number: As in the name of the notebook: "04", "a1".
-        stem: The name of all its files, without number and suffix.
-        title: Its name in a sentence.
-        question: The question that it answers.
-        contract: Axes of its inputs and outputs.
-        part: The part of the course that it belongs to. The steps of a part are adjacent.
-        exports: Names that `twelve` exports from its module, in reading order.
-        module: Whether it has a module in `twelve`.
-        exercises: Whether it has exercises.
-        page: The stem of its notebook and workshop, if it differs from that of the module.
-        package: Whether its module is a folder.
+        number: Number in the file name of the notebook, such as "04" or "a1".
+        stem: File name of its module, test and exercises, without number and extension.
+        title: Short title, for use in a sentence.
+        question: The question that the lesson answers.
+        contract: Input axes and output axes, in words.
+        part: Part of the course. The lessons of a part are adjacent.
+        exports: Names that `twelve` imports from its module, in reading order.
+        module: Whether the lesson has a module in `twelve`.
+        exercises: Whether the lesson has exercises.
+        page: Stem of notebook and workshop, if it differs from the stem of the module.
+        package: Whether the module is a package.
     """
 
     number: str
@@ -37,17 +37,17 @@ class Step(NamedTuple):
 
     @property
     def notebook(self) -> str:
-        """Path of its notebook from the root of the project."""
+        """Path of the notebook, relative to the project root."""
         return f"notebooks/{self.number}_{self.page or self.stem}.ipynb"
 
     @property
     def source(self) -> str:
-        """Name the file of its module, as a path from the root of the project."""
+        """Path of the module, relative to the project root."""
         return f"src/twelve/{self.stem}{'/__init__' if self.package else ''}.py"
 
     @property
     def workshop(self) -> str:
-        """Path of its workshop from the root of the project."""
+        """Path of the workshop, relative to the project root."""
         return f"notebooks/workshop/{Path(self.notebook).name}"
 
 
@@ -196,13 +196,13 @@ STEPS = (
 
 
 def find_step(number: str | int) -> Step:
-    """Look up a step by its number.
+    """Look up a lesson by its number.
 
     Args:
-        number: As in the file names: "04" (or 4), "a1".
+        number: Number or stem in the file names: "04" (or 4), "a1".
 
     Raises:
-        ValueError: There is no such step.
+        ValueError: If no lesson has this number.
     """
     wanted = f"{number:02d}" if isinstance(number, int) else str(number)
     for step in STEPS:
@@ -213,27 +213,27 @@ def find_step(number: str | int) -> Step:
 
 
 def step_of(stem: str) -> str:
-    """Return the number of the step that a module belongs to, or "".
+    """Return the number of the lesson of a module, or "" if no lesson has this module.
 
     Args:
-        stem: File name of the module without its suffix.
+        stem: File name of the module without its extension.
     """
     return next((step.number for step in STEPS if step.stem == stem), "")
 
 
 def workshops_of(root: Path) -> list[Path]:
-    """List the workshops of a project, those of steps first and in reading order.
+    """List the workshops: those of lessons in reading order, then the others.
 
     Args:
-        root: The project.
+        root: The project root.
     """
     return sorted((root / "notebooks" / "workshop").glob("*.ipynb"))
 
 
 def pages(root: Path) -> list[Path]:
-    """List the notebooks of a project: the lessons in reading order, then the workshops.
+    """List the notebooks: the lessons in reading order, then the workshops.
 
     Args:
-        root: The project.
+        root: The project root.
     """
     return [*sorted((root / "notebooks").glob("*.ipynb")), *workshops_of(root)]
