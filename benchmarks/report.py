@@ -40,7 +40,7 @@ class Results(NamedTuple):
         traced: Time of a traced run to an untraced run, with explain and without.
         closed: What a closed trace leaves behind.
         startup: Milliseconds of `import twelve`, and whether it imports matplotlib.
-        language: Of the language model, if it is installed.
+        language: Results of the language model, if it is installed.
     """
 
     passes: dict[tuple[str, str], Times]

@@ -14,7 +14,7 @@ README, EXPORTS = "README.md", "src/twelve/__init__.py"
 HEAD = "| step | question | in → out | notebook |\n|---|---|---|---|\n"
 OPENING = '''"""The Transformer, layer by layer, on twelve numbers you can check by hand.
 
-The names stand in reading order: each layer uses only those above it.
+The names are in reading order: each layer uses only those above it.
 """
 
 # Written by `make catalogue` from the list of steps.

@@ -28,7 +28,7 @@ class LanguageLayer(nn.Module):
         d_ff: Hidden features of the feed-forward layer; 8/3 · d_model by default.
         d_k: Features of each head; d_model / num_heads by default.
         rotary: Rotates queries and keys by their position.
-        eps: Of both norms.
+        eps: Epsilon of both norms.
 
     Raises:
         ValueError: If an argument is not valid for one of the parts.
@@ -90,8 +90,8 @@ class LanguageModel(nn.Module):
         num_layers: Number of layers, each with its own initial weights.
         d_k: Features of each head; d_model / num_heads by default.
         max_len: Maximum number of positions of a text.
-        base: Of RoPE: the larger the base, the more slowly the later pairs rotate.
-        eps: Of every norm.
+        base: Base of RoPE: the larger the base, the more slowly the later pairs rotate.
+        eps: Epsilon of every norm.
         tie_weights: Whether the embedding table is also the output projection. The table then
             starts with standard deviation 1/√d_model; with 1 the first logits would be √d_model
             times too large.
