@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import twelve
 from twelve_lab import AxisError, check_axes, device, example, expect, influence, source
+from twelve_lab.course import find_step
 from twelve_lab.show.format import format_number
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
@@ -391,3 +392,10 @@ def test_source_leaves_out_docstrings_and_nothing_else():
         "        return 2",
     ]
     assert repr(source(Documented)).splitlines() == lines
+
+
+def test_a_step_is_found_by_its_number_and_by_its_stem():
+    assert find_step(4) == find_step("04") == find_step("attention")
+    assert find_step("06").notebook == "notebooks/06_multi_head_attention.ipynb"
+    with pytest.raises(ValueError, match="step 'zz' is not one of 00, 01"):
+        find_step("zz")
