@@ -33,19 +33,9 @@ def printed(capsys, *arguments):
     return captured.out
 
 
-def test_trace_names_every_tensor_and_ends_with_the_predicted_words(capsys):
+def test_trace_all_tells_the_walk_from_ids_to_predicted_words(capsys):
     text = printed(capsys, "trace", "--all", "--device", "cpu")
-    assert all(f"  {name}  (" in text for name in example.trace(on="cpu"))
-    ending = text.split("probabilities")[1]
-    assert "batch 0, tgt 0: cat    probability 0.5034, label cat" in ending
-    assert "batch 0, tgt 1: fish   probability 0.4403, label ignored" in ending
-    assert "batch 1, tgt 1: dog    probability 0.6643, label dog" in ending
-    assert "loss (mean over the three labels) 1.048250" in ending
-    assert text.strip().splitlines()[-1].startswith("Go on: make lab")
-
-
-def test_trace_begins_with_its_switches_and_the_ids_in_words(capsys):
-    text = printed(capsys, "trace", "--all", "--device", "cpu")
+    trace = example.trace(on="cpu")
     assert text.splitlines()[:6] == [
         "Twelve numbers, from token ids to logits",
         "3 heads, pre-norm, relu, with source padding mask, untied output, unscaled embedding",
@@ -54,30 +44,19 @@ def test_trace_begins_with_its_switches_and_the_ids_in_words(capsys):
         "  target ids  0 <start> 1 cat   0 <start> 3 fish",
         "",
     ]
-
-
-def test_every_change_of_step_has_a_heading(capsys):
-    text = printed(capsys, "trace", "--all", "--device", "cpu")
-    steps = [entry.step for entry in example.trace(on="cpu").values()]
-    headings = [f"{step} {find_step(step).title}" for step, _ in itertools.groupby(steps)]
+    steps = [step for step, _ in itertools.groupby(entry.step for entry in trace.values())]
+    headings = [f"{step} {find_step(step).title}" for step in steps]
     assert re.findall(r"^\d\d .+$", text, re.MULTILINE) == headings
-    assert headings[:3] == ["02 embedding", "03 positional encoding", "12 transformer"]
-
-
-def test_every_checkpoint_says_what_happens_there_and_shows_its_numbers(capsys):
-    text = printed(capsys, "trace", "--all", "--device", "cpu")
-    trace = example.trace(on="cpu")
-    sister = {"embedding.vectors", *(name for name in CHECKPOINTS if name.startswith("layers"))}
-    assert sister < set(example.trace(decoder_only=True, on="cpu"))
-    for name, sentence in CHECKPOINTS.items():
-        if name in sister:
-            continue
-        head = f"  {name}  ({axes_and_sizes(trace[name])})\n    {sentence}\n"
-        assert head in text, name
+    assert all(f"  {name}  ({axes_and_sizes(entry)})\n" in text for name, entry in trace.items())
+    for name in CHECKPOINTS.keys() & trace.keys():
+        head = f"  {name}  ({axes_and_sizes(trace[name])})\n    {CHECKPOINTS[name]}\n"
         assert re.match(r" +(d_model|vocab) ", text.split(head)[1]), name
-    assert "  src_input  (batch 2, src 2, d_model 3)\n" in text
     assert "    batch 0  src <pad>  0.0000  1.0000  0.0000\n             src cat    1.6615" in text
-    assert "vocab   <pad>     cat     dog    fish\n    batch 0  tgt <start>  0.0609" in text
+    ending = text.split("probabilities")[1]
+    assert "batch 0, tgt 1: fish   probability 0.4403, label ignored" in ending
+    assert "batch 1, tgt 1: dog    probability 0.6643, label dog" in ending
+    assert "loss (mean over the three labels) 1.048250" in ending
+    assert text.strip().splitlines()[-1].startswith("Go on: make lab")
 
 
 @pytest.mark.parametrize(
@@ -98,34 +77,23 @@ def test_every_switch_reaches_the_model_and_the_heading(capsys, arguments, words
     assert f"{loss:.6f}" in text
 
 
-def test_the_sister_without_a_source_is_told_from_the_same_words(capsys):
+def test_decoder_only_walks_the_same_words(capsys):
     text = printed(capsys, "trace", "--device", "cpu", "--decoder-only")
     assert text.splitlines()[1:3] == [
         "decoder-only, 2 query heads on 1 key head, RMSNorm, SwiGLU, with padding mask, tied "
         "output",
         'Goes on from "<pad> cat" and "dog fish".',
     ]
-    assert "fish   0.6245▅ 0.3755▃" in text  # what fish sees of dog and of itself, in head 1
+    assert "fish   0.6245▅ 0.3755▃" in text  # how fish attends to dog and to itself in head 1
     assert ">fish  0.3211" in text and "-> fish, right" in text
     assert "loss (of the one label) 1.135873" in text
-    whole = printed(capsys, "trace", "--device", "cpu", "--decoder-only", "--all")
-    names = example.trace(decoder_only=True, on="cpu")
-    assert all(f"  {name}  (" in whole for name in names)
-    assert "  text ids  0 <pad> 1 cat   2 dog 3 fish\n" in whole
-    assert "batch 1, seq 0: fish   probability 0.3211, label fish" in whole
-    assert "source" not in whole
-    open_eyed = printed(
-        capsys, "trace", "--device", "cpu", "--decoder-only", "--no-padding-mask"
-    ).splitlines()
-    assert "without padding mask" in open_eyed[1]
-
-
-def test_the_sister_is_explained_and_takes_no_switch_of_the_other_model(capsys):
-    text = printed(capsys, "explain", "--decoder-only", "logits", "1", "1", "3")
-    assert text.splitlines()[-1] == "  = 1.4236"
-    assert main(["trace", "--decoder-only", "--heads", "2", "--norm", "post"]) == 1
-    said = "has no switch for num_heads, norm_first\n"
-    assert capsys.readouterr().err.endswith(said)
+    switches = ("--decoder-only", "--no-padding-mask", "--all")
+    whole = printed(capsys, "trace", "--device", "cpu", *switches)
+    trace = example.trace(decoder_only=True, on="cpu")
+    assert all(f"  {name}  (" in whole for name in trace)
+    assert all(CHECKPOINTS[name] in whole for name in CHECKPOINTS.keys() & trace.keys())
+    assert "without padding mask" in whole.splitlines()[1]
+    assert "  text ids  0 <pad> 1 cat   2 dog 3 fish\n" in whole and "source" not in whole
 
 
 def test_values_prints_the_numbers_of_every_tensor(capsys):
@@ -136,9 +104,10 @@ def test_values_prints_the_numbers_of_every_tensor(capsys):
     assert len(long.splitlines()) > 3 * len(short.splitlines())
 
 
-def test_json_holds_the_configuration_and_every_tensor_in_full_precision(capsys, tmp_path):
+@pytest.mark.parametrize("detail", [[], ["--all"]])
+def test_json_holds_the_configuration_and_every_tensor(capsys, tmp_path, detail):
     path = tmp_path / "walk.json"
-    text = printed(capsys, "trace", "--device", "cpu", "--heads", "1", "--json", str(path))
+    text = printed(capsys, "trace", "--device", "cpu", "--heads", "1", *detail, "--json", str(path))
     assert f"\n86 tensors in full precision: {path}\n" in text
     assert path.read_text().endswith("}\n")
     content = json.loads(path.read_text())
@@ -146,28 +115,7 @@ def test_json_holds_the_configuration_and_every_tensor_in_full_precision(capsys,
         "num_heads": 1, "norm_first": True, "activation": "relu", "tie_weights": False,
         "scale_embedding": False, "padding": True,
     }  # fmt: skip
-    trace = example.trace(num_heads=1, on="cpu")
-    assert [step["name"] for step in content["steps"]] == list(trace)
-    for step in content["steps"]:
-        assert set(step) == {"name", "axes", "shape", "values"}
-        values = torch.tensor(_numbers(step["values"]))
-        assert values.shape == tuple(step["shape"])
-        assert torch.equal(values, trace[step["name"]].value)
-
-
-def test_json_is_the_same_whatever_is_printed(capsys, tmp_path):
-    texts = []
-    for switches in ([], ["--all"], ["--values"]):
-        path = tmp_path / "walk.json"
-        printed(capsys, "trace", "--device", "cpu", *switches, "--json", str(path))
-        texts.append(path.read_bytes())
-    content = json.loads(texts[0])
-    assert texts == 3 * [(json.dumps(content, indent=1) + "\n").encode()]
-    assert content["steps"] == example.trace(on="cpu").steps()
-
-
-def _numbers(values):
-    return [_numbers(item) for item in values] if isinstance(values, list) else float(values)
+    assert content["steps"] == example.trace(num_heads=1, on="cpu").steps()
 
 
 @pytest.mark.parametrize(
@@ -175,29 +123,27 @@ def _numbers(values):
     [
         (["trace", "--device", "toaster"], "twelve: device='toaster' is no device"),
         (["trace", "--json", "no/such/folder/walk.json"], "no/such/folder/walk.json"),
-        (["picture", "walk.png"], "the picture is SVG; give a name that ends in .svg"),
+        (["trace", "--decoder-only", "--heads", "2", "--norm", "post"], "num_heads, norm_first"),
+        (["picture", "walk.png"], ".svg"),
+        (["explorer", "walk.pdf"], ".html"),
+        (["explain", "memroy", "0"], "near to it: memory"),
+        (["explain", "memory", "0"], "memory has 3 axes (batch 2, src 2, d_model 3)"),
     ],
 )
-def test_what_goes_wrong_is_said_in_one_line(capsys, arguments, message):
+def test_an_error_is_one_line(capsys, arguments, message):
     assert main([*arguments]) == 1
     captured = capsys.readouterr()
-    assert re.search(re.escape(message), captured.err)
+    assert message in captured.err
     assert len(captured.err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["trace", "--heads", "4"], "invalid choice"),
-        (["trace", "--no-padding"], "unrecognized arguments: --no-padding"),
-        ([], "arguments are required: COMMAND"),
-    ],
+    "arguments", [["trace", "--heads", "4"], ["trace", "--no-padding"], ["explain", "--tie"], []]
 )
-def test_what_is_not_a_command_or_a_switch_is_refused(capsys, arguments, message):
+def test_an_unknown_command_or_switch_is_refused(arguments):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 def test_the_shell_is_told_that_something_went_wrong(capsys, monkeypatch):
@@ -236,21 +182,8 @@ def test_explain_writes_the_arithmetic_of_one_number(capsys):
     deep = printed(capsys, "explain", "src_input", "0", "1", "0", "--depth", "3", "--device", "cpu")
     assert "= src_embedding.weight[1, 0] + positional_encoding.table[1, 0]" in deep
     assert deep.endswith("= 0.8200 + 0.8415\n  = 1.6615\n")
-
-
-def test_explain_takes_the_switches_of_the_trace(capsys):
-    name = "encoder.layers.0.self_attention.scores"
-    text = printed(capsys, "explain", name, "1", "0", "1", "0", "--heads", "1", "--device", "cpu")
-    assert "/ sqrt(3)" in text
-
-
-def test_explain_suggests_names_and_says_what_an_index_needs(capsys):
-    assert main(["explain", "memroy", "0"]) == 1
-    assert "twelve: no tensor is named 'memroy' in this trace; near to it: memory" in (
-        capsys.readouterr().err
-    )
-    assert main(["explain", "memory", "0"]) == 1
-    assert "memory has 3 axes (batch 2, src 2, d_model 3)" in capsys.readouterr().err
+    arguments = ("logits", "1", "1", "3", "--decoder-only", "--device", "cpu")
+    assert printed(capsys, "explain", *arguments).endswith("\n  = 1.4236\n")
 
 
 @pytest.fixture
@@ -326,17 +259,6 @@ def test_ctrl_c_in_the_middle_ends_the_line_and_says_nothing(tmp_path, noisy):
     assert begun.startswith(b"a cat") and rest.endswith(b"\n")
 
 
-def test_write_asks_in_the_frame_and_prints_the_answer_alone(capsys, tiny):
-    from twelve.pretrained import chat_prompt
-
-    path, _, tokenizer = tiny
-    asked = ["write", "a", "--chat", "--tokens", "2", "--file", str(path)]
-    assert main(asked) == 1
-    assert "of the text, got 2" in capsys.readouterr().err  # longer than the tiny model reads
-    tokenizer.chat_template = "<|im_start|>assistant"
-    assert chat_prompt(tokenizer, "a").startswith("<|im_start|>user\na<|im_end|>")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -356,9 +278,3 @@ def test_what_cannot_be_written_is_said_in_one_line(capsys, tiny, arguments, mes
     captured = capsys.readouterr()
     assert message in captured.err
     assert len(captured.err.strip().splitlines()) == 1
-
-
-def test_write_says_what_installs_a_library_that_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr("twelve.pretrained.find_spec", lambda name: None)
-    assert main(["write", "a cat"]) == 1
-    assert "`make language-model` installs it" in capsys.readouterr().err

@@ -39,18 +39,19 @@ def test_a_number_by_hand(value, text):
     assert format_number(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"), [(0.125, 2, "0.13"), (2.5, 0, "3"), (3, 2, "3")]
+)
+def test_decimals_round_ties_away_from_zero_and_ints_ignore_them(value, decimals, text):
+    assert format_number(value, decimals) == text
+
+
 @pytest.mark.parametrize("noise", [-5e-9, -1e-15, 0.0, 1e-15, 5e-9])
 @pytest.mark.parametrize("tie", [0.00005, 0.12345, 2.00015])
 def test_a_tie_goes_away_from_zero_whatever_its_last_bits_say(tie, noise):
     above = {0.00005: "0.0001", 0.12345: "0.1235", 2.00015: "2.0002"}[tie]
     assert format_number(tie + noise) == above
     assert format_number(-tie + noise) == f"-{above}"
-
-
-def test_decimals_can_be_chosen_and_ints_ignore_them():
-    assert format_number(0.125, 2) == "0.13"
-    assert format_number(2.5, 0) == "3"
-    assert format_number(3, 2) == "3"
 
 
 def test_three_axes_by_hand():
@@ -62,11 +63,8 @@ def test_three_axes_by_hand():
         "batch 1  src 0  0.7000  1.2000  0.4000",
         "         src 1  1.4415  0.8403  0.5022",
     )
-
-
-def test_words_stand_in_for_indices():
-    text = format_tensor(TWELVE, "batch src d_model", labels={"src": WORDS})
-    assert text.splitlines()[2:4] == [
+    words = format_tensor(TWELVE, "batch src d_model", labels={"src": WORDS}).splitlines()
+    assert words[2:4] == [
         "batch 0  src <pad>  0.0000  1.0000  0.0000",
         "         src cat    1.6615  0.6903  0.3622",
     ]
@@ -98,6 +96,7 @@ def test_no_axis_one_axis_and_an_axis_of_size_one():
     assert (
         format_tensor([1.0, -2.0], "d_k") == "(d_k=2)\nd_k        0        1\n      1.0000  -2.0000"
     )
+    assert format_tensor(torch.zeros(0, 3), "src d_model") == "(src=0, d_model=3)  empty"
     assert format_tensor([[1.0], [2.0]], "src 1") == "(src=2, 1)\nsrc 0  1.0000\nsrc 1  2.0000"
 
 
@@ -124,40 +123,32 @@ def test_a_long_axis_shows_its_two_ends():
     assert len(format_tensor(torch.zeros(20, 20, 3), "a b c").splitlines()) < 90
 
 
-def test_no_names_at_all_fit_no_axis():
-    with pytest.raises(ValueError, match=r"labels\['key'\] has 0 names, but axis key has size 2"):
-        format_tensor(torch.zeros(2), "key", labels={"key": []})
-
-
-def test_a_list_is_read_in_full_precision_whatever_the_default():
+def test_a_tensor_a_list_and_a_trace_entry_give_the_same_text():
     torch.set_default_dtype(torch.float32)
-    assert format_tensor([0.1234567891], "key", decimals=10).endswith("0.1234567891")
+    leaf = torch.tensor(TWELVE, dtype=torch.float64, requires_grad=True)
+    text = format_tensor(TWELVE, "batch src d_model", decimals=10)
+    assert "1.4414710000" in text
+    assert format_tensor(leaf * 1, "batch src d_model", decimals=10) == text
+    assert format_tensor(SimpleNamespace(value=leaf, axes=("batch", "src", "d_model")),
+                         decimals=10) == text  # fmt: skip
 
 
-def test_an_empty_tensor_says_so():
-    assert format_tensor(torch.zeros(0, 3), "src d_model") == "(src=0, d_model=3)  empty"
-
-
-def test_nothing_is_said_about_the_type_or_the_graph():
-    leaf = torch.tensor(TWELVE[0], dtype=torch.float64, requires_grad=True)
-    text = format_tensor(leaf * 1, "src d_model")
-    assert text == format_tensor(TWELVE[0], "src d_model")
-    assert "grad" not in text and "float" not in text
-
-
-def test_a_trace_entry_brings_its_axes():
-    entry = SimpleNamespace(value=torch.tensor(TWELVE), axes=("batch", "src", "d_model"))
-    assert format_tensor(entry) == format_tensor(TWELVE, "batch src d_model")
-
-
-def test_errors_name_the_argument_and_the_numbers():
-    with pytest.raises(ValueError, match=r"'src d_model' has 2 names.*3 axes.*\(2, 2, 3\)"):
-        format_tensor(TWELVE, "src d_model")
-    with pytest.raises(ValueError, match="axes is missing"):
-        format_tensor(TWELVE)
-    with pytest.raises(ValueError, match="axis '1' of 'batch 1' has size 2"):
-        format_tensor([[1, 2]], "batch 1")
-    with pytest.raises(ValueError, match=r"labels\['src'\] has 3 names, but axis src has size 2"):
-        format_tensor(TWELVE[0], "src d_model", labels={"src": ["a", "b", "c"]})
-    with pytest.raises(ValueError, match=r"labels\['src'\] has 2 lists.*no batch axis"):
-        format_tensor(TWELVE[0], "src d_model", labels={"src": WORDS})
+@pytest.mark.parametrize(
+    ("x", "axes", "labels", "message"),
+    [
+        (TWELVE, "src d_model", {}, r"'src d_model' has 2 names.*3 axes.*\(2, 2, 3\)"),
+        (TWELVE, None, {}, "axes is missing"),
+        ([[1, 2]], "batch 1", {}, "axis '1' of 'batch 1' has size 2"),
+        (
+            TWELVE[0],
+            "src d_model",
+            {"src": ["a"] * 3},
+            r"labels\['src'\] has 3 names, but axis src",
+        ),
+        (TWELVE[0], "src d_model", {"src": []}, r"labels\['src'\] has 0 names, but axis src"),
+        (TWELVE[0], "src d_model", {"src": WORDS}, r"labels\['src'\] has 2 lists.*no batch axis"),
+    ],
+)
+def test_format_tensor_refuses_axes_and_labels_that_do_not_fit(x, axes, labels, message):
+    with pytest.raises(ValueError, match=message):
+        format_tensor(x, axes, labels=labels)

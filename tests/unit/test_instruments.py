@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import twelve
 from twelve_lab import AxisError, check_axes, device, example, expect, influence, source
+from twelve_lab.course import find_step
 from twelve_lab.show.format import format_number
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
@@ -66,24 +67,36 @@ def grid(*rows):
     return torch.tensor([[mark == "x" for mark in row] for row in rows])
 
 
-def test_a_sentence_does_not_see_the_other_nor_its_own_padding():
-    found = influence(example.model(), example.src, example.tgt, of="src", **MASKS)
-    assert torch.equal(found.grid, grid(".x..", ".x..", "..xx", "..xx"))
+@pytest.mark.parametrize(
+    ("of", "masks", "rows"),
+    [
+        ("src", MASKS, (".x..", ".x..", "..xx", "..xx")),  # neither padding nor the other sentence
+        ("src", {"tgt_mask": example.tgt_mask}, ("xx..", "xx..", "..xx", "..xx")),
+        ("tgt", MASKS, ("x...", "xx..", "..x.", "..xx")),  # no later position
+    ],
+)
+def test_influence_of_the_example_by_hand(of, masks, rows):
+    found = influence(example.model(), example.src, example.tgt, of=of, **masks)
+    assert torch.equal(found.grid, grid(*rows))
     assert found.outputs == ("out 0,0", "out 0,1", "out 1,0", "out 1,1")
-    assert found.tokens == ("src 0,0", "src 0,1", "src 1,0", "src 1,1")
-
-
-def test_without_the_padding_mask_the_padding_is_seen():
-    found = influence(
-        example.model(), example.src, example.tgt, of="src", tgt_mask=example.tgt_mask
-    )
-    assert torch.equal(found.grid, grid("xx..", "xx..", "..xx", "..xx"))
-
-
-def test_no_target_position_sees_a_later_one():
-    found = influence(example.model(), example.src, example.tgt, of="tgt", **MASKS)
-    assert torch.equal(found.grid, grid("x...", "xx..", "..x.", "..xx"))
+    assert found.tokens == tuple(f"{of} {token}" for token in ("0,0", "0,1", "1,0", "1,1"))
     assert "True" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [
+        (lambda ids: ids == 0, ("x.", ".x")),  # the first id and the last are tried
+        (lambda ids: ids == 3, ("x.", ".x")),
+        (lambda ids: torch.where(ids == 3, torch.nan, 1.0), ("x.", ".x")),
+        (lambda ids: torch.full(ids.shape, torch.nan), ("..", "..")),
+        (lambda ids: torch.full(ids.shape, torch.inf), ("..", "..")),
+    ],
+)
+def test_influence_compares_every_id_and_every_kind_of_number(model, rows):
+    found = influence(lambda ids: model(ids).double()[..., None], torch.tensor([[1, 2]]),
+                      vocab_size=4)  # fmt: skip
+    assert torch.equal(found.grid, grid(*rows))
 
 
 def test_sequence_first_positions_mix_batch_and_sequence_up():
@@ -104,32 +117,11 @@ def test_sentences_of_unequal_length_have_rows_and_columns_of_their_own():
     assert torch.equal(found.grid, grid("xx", "xx", "xx"))
     assert found.outputs == ("out 0,0", "out 0,1", "out 0,2")
     assert found.tokens == ("src 0,0", "src 0,1")
-    found = influence(Summer(), short, long, of="tgt")
+    model = Summer()
+    found = influence(model, short, long, of="tgt")
+    assert model.tried == {0, 1, 2, 3}  # the ids of the target's table
     assert torch.equal(found.grid, grid("x..", "xx.", "xxx"))
     assert found.tokens == ("tgt 0,0", "tgt 0,1", "tgt 0,2")
-
-
-def test_the_ids_that_are_tried_are_those_of_the_table_that_is_asked_about():
-    model = Summer()
-    influence(model, torch.tensor([[1]]), torch.tensor([[1]]), of="tgt")
-    assert model.tried == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize("special", [0, 3])
-def test_every_id_is_tried_the_first_and_the_last_too(special):
-    found = influence(
-        lambda ids: (ids == special).double().unsqueeze(-1), torch.tensor([[1, 2]]), vocab_size=4
-    )
-    assert torch.equal(found.grid, grid("x.", ".x"))
-
-
-def test_a_number_that_becomes_nan_has_moved():
-    found = influence(
-        lambda ids: torch.where(ids == 3, torch.nan, 1.0).unsqueeze(-1),
-        torch.tensor([[1, 2]]),
-        vocab_size=4,
-    )
-    assert torch.equal(found.grid, grid("x.", ".x"))
 
 
 def test_a_move_beyond_the_tolerance_counts_in_any_feature():
@@ -139,12 +131,6 @@ def test_a_move_beyond_the_tolerance_counts_in_any_feature():
     ids = torch.tensor([[1]])
     assert influence(small, ids, vocab_size=2).grid.all()
     assert not influence(small, ids, vocab_size=2, tolerance=1e-5).grid.any()
-
-
-@pytest.mark.parametrize("same", [torch.nan, torch.inf])
-def test_an_output_that_is_no_number_and_stays_so_has_not_moved(same):
-    found = influence(lambda ids: torch.full((*ids.shape, 1), same), example.src, vocab_size=4)
-    assert not found.grid.any()
 
 
 def test_influence_computes_no_gradient():
@@ -167,14 +153,6 @@ def test_influence_refuses_what_it_cannot_answer():
         influence(lambda ids: ids.double(), example.src, vocab_size=4)
     with pytest.raises(ValueError, match=r"got \(3, 2, 1\) for a batch of 2"):
         influence(lambda ids: torch.zeros(3, 2, 1), example.src, vocab_size=4)
-
-
-def test_a_check_of_the_axes_passes_what_is_right():
-    trace = check_axes(
-        lambda d_model, num_heads: twelve.MultiHeadAttention(d_model, num_heads),
-        "batch tgt d_model", "batch src d_model", "batch src d_model",
-    )  # fmt: skip
-    assert trace["scores"].shape == (2, 3, 4, 5)
 
 
 def test_a_check_of_the_axes_finds_the_split_that_is_silent_at_223():
@@ -221,19 +199,10 @@ def test_check_axes_fills_inputs_by_axis_the_same_every_time():
     assert shapes == [(2, 3, 4, 5), (4, 5, 5), (8, 6), (24, 96, 13)]
     pairs = zip(first.inputs, second.inputs, strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
-
-
-def test_check_axes_hands_a_tensor_over_as_it_is():
-    layer, ids = Keeper(), torch.tensor([[1, 2]])
-    check_axes(lambda: layer, ids)
-    assert layer.inputs[0] is ids
-
-
-def test_check_axes_goes_where_the_weights_are():
-    layer = Keeper()
-    layer.weight = nn.Parameter(torch.empty(1, device="meta"))
-    check_axes(lambda: layer, "batch d_model")
-    assert layer.inputs[0].device.type == "meta"
+    ids = torch.tensor([[1, 2]])
+    first.weight = nn.Parameter(torch.empty(1, device="meta"))
+    check_axes(lambda: first, "batch d_model", ids)
+    assert first.inputs[0].device.type == "meta" and first.inputs[1] is ids
 
 
 def test_check_axes_computes_in_float64_and_leaves_the_default_as_it_was():
@@ -242,6 +211,10 @@ def test_check_axes_computes_in_float64_and_leaves_the_default_as_it_was():
     assert trace["activated"].value.dtype == torch.float64
     with pytest.raises(ZeroDivisionError):
         check_axes(lambda: 1 // 0)
+    for build in (example.model, example.distinct.model):
+        assert next(build().parameters()).dtype == torch.float64
+    with pytest.raises(ValueError, match="activation"):
+        example.model(activation="tanh")
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -255,45 +228,28 @@ def test_check_axes_refuses_sizes_it_does_not_know():
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("name", "present", "expected"),
     [
-        ("toaster", "TWELVE_DEVICE='toaster' is no device"),
-        ("mps", "the trace needs float64"),
-        ("cuda:99", "CUDA devices are present"),
+        (" cpu ", 1, "cpu"),
+        (" ", 1, "cuda"),
+        (" ", 0, "cpu"),
+        ("cuda:0", 1, "cuda:0"),
+        ("toaster", 1, "TWELVE_DEVICE='toaster' is no device"),
+        ("mps", 1, "the trace needs float64"),
+        ("cuda:1", 1, "TWELVE_DEVICE='cuda:1', but 1 CUDA devices are present"),
+        ("cuda", 0, "but 0 CUDA devices are present"),
     ],
 )
-def test_a_device_that_cannot_serve_is_named(monkeypatch, value, message):
-    monkeypatch.setenv("TWELVE_DEVICE", value)
-    with pytest.raises(ValueError, match=message):
-        device()
+def test_device_comes_from_the_variable(monkeypatch, name, present, expected):
+    monkeypatch.setenv("TWELVE_DEVICE", name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: present > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: present)
+    if " " in expected:
+        with pytest.raises(ValueError, match=expected):
+            device()
+    else:
+        assert device() == torch.device(expected)
     assert device("cpu").type == "cpu"
-
-
-def test_the_variable_names_the_device(monkeypatch):
-    monkeypatch.setenv("TWELVE_DEVICE", "cpu")
-    assert device() == torch.device("cpu")
-
-
-def test_blanks_around_the_name_do_not_count(monkeypatch):
-    monkeypatch.setenv("TWELVE_DEVICE", " cpu ")
-    assert device() == torch.device("cpu")
-
-
-@pytest.mark.parametrize(("present", "expected"), [(True, "cuda"), (False, "cpu")])
-def test_without_a_name_it_is_cuda_where_there_is_one(monkeypatch, present, expected):
-    monkeypatch.setenv("TWELVE_DEVICE", " ")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: present)
-    assert device() == torch.device(expected)
-
-
-def test_a_cuda_device_must_be_there(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(ValueError, match="device='cuda:1', but 1 CUDA devices are present"):
-        device("cuda:1")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ValueError, match="device='cuda', but 0 CUDA devices are present"):
-        device("cuda")
 
 
 def test_the_example_starts_from_these_twelve_numbers():
@@ -317,8 +273,9 @@ def test_the_example_holds_no_random_number():
     learned = {name for name, _ in one.named_parameters()}
     written = {name for name in learned if not name.endswith(("norm.weight", "norm.bias"))}
     assert len(written) == 2 + 3 * 4 + 2 * 4 + 2
-    assert next(one.parameters()).dtype == torch.float64
     assert not one.training
+    with pytest.raises(ValueError, match="num_heads must be 1, 2 or 3, got 4"):
+        example.model(num_heads=4)
 
 
 def test_the_example_has_words_for_its_ids():
@@ -330,30 +287,11 @@ def test_the_example_has_words_for_its_ids():
     }
 
 
-def test_the_example_takes_longer_sentences_than_its_own():
-    ids = torch.ones(1, 8, dtype=torch.int64)
-    assert example.model()(ids, ids).shape == (1, 8, 4)
-
-
-def test_building_leaves_the_default_dtype_as_it_was():
-    torch.set_default_dtype(torch.float32)
-    for build in (example.model, example.distinct.model):
-        assert next(build().parameters()).dtype == torch.float64
-    with pytest.raises(ValueError, match="activation"):
-        example.model(activation="tanh")
-    assert torch.get_default_dtype() == torch.float32
-
-
 def test_the_walk_runs_where_it_is_told_and_else_where_the_variable_says(monkeypatch):
     monkeypatch.setenv("TWELVE_DEVICE", "toaster")
     assert example.trace(on="meta")["logits"].value.device.type == "meta"
     with pytest.raises(ValueError, match="TWELVE_DEVICE='toaster' is no device"):
         example.trace()
-
-
-def test_the_example_refuses_other_numbers_of_heads():
-    with pytest.raises(ValueError, match="num_heads must be 1, 2 or 3, got 4"):
-        example.model(num_heads=4)
 
 
 def test_the_distinct_size_example_is_the_same_every_time_and_its_sizes_all_differ():
@@ -373,12 +311,6 @@ def test_the_distinct_size_example_is_the_same_every_time_and_its_sizes_all_diff
     again = type(distinct)()
     for name in ("src", "tgt", "labels", "src_mask", "tgt_mask"):
         assert torch.equal(getattr(again, name), getattr(distinct, name))
-
-
-def test_the_switches_of_the_distinct_size_example_reach_its_model():
-    model = example.distinct.model(num_heads=2, fused=True)
-    attention = model.decoder.layers[1].cross_attention
-    assert (attention.num_heads, attention.fused, model.encoder.norm.fused) == (2, True, True)
 
 
 def test_the_ids_of_the_distinct_size_example_hold_no_padding_but_that_of_the_first_sentence():
@@ -417,18 +349,11 @@ def test_no_value_of_any_run_lies_near_a_rounding_boundary():
     assert assert_no_value_is_near_a_rounding_boundary(*runs) == 7872
 
 
-def test_expect_prints_the_error_that_came(capsys):
-    with expect(ValueError):
-        raise ValueError("x has 3 rows\nand a second line")
-    assert capsys.readouterr().out == "ValueError: x has 3 rows\n"
-
-
-def test_expect_names_the_kind_that_came_and_needs_no_message(capsys):
-    with expect(LookupError):
-        raise KeyError
-    with expect(ValueError):
-        raise ValueError("\n  the second line\n")
-    assert capsys.readouterr().out == "KeyError\nValueError: the second line\n"
+def test_expect_prints_the_kind_and_the_first_line_of_the_error(capsys):
+    for error in (ValueError("x has 3 rows\nand a second line"), KeyError(), ValueError("\n  b\n")):
+        with expect(Exception):
+            raise error
+    assert capsys.readouterr().out == "ValueError: x has 3 rows\nKeyError\nValueError: b\n"
 
 
 def test_expect_fails_where_nothing_is_raised_and_lets_other_errors_through():
@@ -467,3 +392,10 @@ def test_source_leaves_out_docstrings_and_nothing_else():
         "        return 2",
     ]
     assert repr(source(Documented)).splitlines() == lines
+
+
+def test_a_step_is_found_by_its_number_and_by_its_stem():
+    assert find_step(4) == find_step("04") == find_step("attention")
+    assert find_step("06").notebook == "notebooks/06_multi_head_attention.ipynb"
+    with pytest.raises(ValueError, match="step 'zz' is not one of 00, 01"):
+        find_step("zz")

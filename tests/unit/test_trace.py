@@ -10,13 +10,12 @@ import weakref
 
 import pytest
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import twelve
 from twelve_lab import AxisError, Trace, example
-from twelve_lab.course import STEPS
 from twelve_lab.trace.annotations import PACKAGE
 from twelve_lab.trace.summary import plain, summary_html
 from twelve_lab.trace.trace import _step
@@ -54,11 +53,43 @@ class Halver(nn.Module):
 
 
 class Turned(nn.Module):
-    """A forward that takes its axes for each other."""
+    """A forward that confuses its axes."""
 
     def forward(self, x: Float[Tensor, "row column"]):
         turned: Float[Tensor, "column row"] = x
         return turned
+
+
+class Louder(LearnerAttention):
+    """A forward that calls the one that it overrides."""
+
+    def forward(self, x: Float[Tensor, "batch seq d_model"]):
+        louder: Float[Tensor, "batch seq d_model"] = 2 * super().forward(x)
+        return louder
+
+
+class Relay(nn.Module):
+    def forward(self, x, outer):
+        return outer(x, self)
+
+
+class Outer(nn.Module):
+    """A module that calls itself through another."""
+
+    def forward(self, x, relay=None):
+        seen: Float[Tensor, "batch n"] = x
+        return seen if relay is not None else Relay()(seen, self)
+
+
+class Around(nn.Module):
+    """A module that holds another."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x):
+        return self.inside(x)
 
 
 class Ops(TorchDispatchMode):
@@ -165,13 +196,44 @@ def test_a_value_is_a_copy_that_later_writes_do_not_reach():
     assert traced["overwrites.first"].value.tolist() == [[2, 2, 2]]
 
 
-def test_a_learners_own_module_is_traced_like_ours():
-    module = LearnerAttention(3)
-    with Trace(module) as traced:
-        module(torch.ones(2, 5, 3))
-    assert list(traced) == ["asked", "matches", "blended", "blended#2"]
-    assert traced["matches"].axes == ("batch", "query", "key")
-    assert traced["matches"].step == ""
+MINE, LOUDER, X = LearnerAttention(3).double(), Louder(3).double(), torch.ones(2, 5, 3).double()
+ATTENTION = ["asked", "matches", "blended", "blended#2"]
+HALVER = nn.Sequential(Halver())
+# A module, what runs while it is traced, and the names of the tensors.
+RUNS = {
+    "a learner's module": (MINE, lambda m: m(X), ATTENTION),
+    "super().forward": (LOUDER, lambda m: m(X), [*ATTENTION, "louder"]),
+    "no model": (
+        None,
+        lambda _: LOUDER(X),
+        [f"Louder.{name}" for name in (*ATTENTION, "louder")],
+    ),
+    "a second run": (
+        MINE,
+        lambda m: [(m(X), halve(torch.ones(2, 3))) for _ in range(2)],
+        [*ATTENTION, "halve.halved", "asked#2", "matches#2", "blended#3", "blended#4",
+         "halve#2.halved"],
+    ),
+    "a module that calls itself": (
+        None, lambda _: Outer()(torch.ones(2, 3)), ["Outer.seen", "Outer#2.seen"]
+    ),
+    "a module around the traced one": (
+        HALVER, lambda m: Around(m)(torch.ones(2, 3)), ["0.halved", "0.halved#2"]
+    ),
+    "a forward without annotations, and a method": (
+        HALVER,
+        lambda m: (m(torch.ones(2, 3)), m[0].double(m[0].double(torch.ones(2, 3)))),
+        ["0.halved", "0.halved#2", "0.doubled", "0.doubled#2"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "run", "names"), RUNS.values(), ids=RUNS)
+def test_trace_names_tensors_by_module_call_and_variable(model, run, names):
+    with Trace(model) as traced:
+        run(model)
+    assert list(traced) == names
+    assert {entry.step for entry in traced.values()} == {""}
 
 
 def test_without_a_model_the_class_gives_the_name_and_a_second_call_its_number():
@@ -182,64 +244,6 @@ def test_without_a_model_the_class_gives_the_name_and_a_second_call_its_number()
     assert "kept" in traced
     assert kept.shape == traced["kept"].shape
     assert traced["LearnerAttention#2.matches"].shape == (2, 4, 4)
-
-
-def test_a_forward_that_calls_the_one_it_overrides_is_one_call():
-    class Louder(LearnerAttention):
-        def forward(self, x: Float[Tensor, "batch seq d_model"]):
-            louder: Float[Tensor, "batch seq d_model"] = 2 * super().forward(x)
-            return louder
-
-    module = Louder(3)
-    with Trace(module) as traced:
-        module(torch.ones(2, 5, 3))
-    names = ["asked", "matches", "blended", "blended#2", "louder"]
-    assert list(traced) == names
-    with Trace() as traced:
-        module(torch.ones(2, 5, 3))
-    assert list(traced) == [f"Louder.{name}" for name in names]
-
-
-def test_a_second_run_of_the_model_or_of_a_function_is_told_from_the_first():
-    module = LearnerAttention(3)
-    with Trace(module) as traced:
-        for _ in range(2):
-            module(torch.ones(2, 5, 3))
-            halve(torch.ones(2, 3))
-    assert list(traced) == [
-        "asked", "matches", "blended", "blended#2", "halve.halved",
-        "asked#2", "matches#2", "blended#3", "blended#4", "halve#2.halved",
-    ]  # fmt: skip
-
-
-def test_a_module_that_calls_itself_through_another_is_called_twice():
-    class Relay(nn.Module):
-        def forward(self, x, outer):
-            return outer(x, self)
-
-    class Outer(nn.Module):
-        def forward(self, x, relay=None):
-            seen: Float[Tensor, "batch n"] = x
-            return seen if relay is not None else Relay()(seen, self)
-
-    with Trace() as traced:
-        Outer()(torch.ones(2, 3))
-    assert list(traced) == ["Outer.seen", "Outer#2.seen"]
-
-
-def test_a_module_that_holds_the_traced_one_does_not_rename_it():
-    class Around(nn.Module):
-        def __init__(self, inside):
-            super().__init__()
-            self.inside = inside
-
-        def forward(self, x):
-            return self.inside(x)
-
-    model = nn.Sequential(Halver())
-    with Trace(model) as traced:
-        Around(model)(torch.ones(2, 3))
-    assert list(traced) == ["0.halved", "0.halved#2"]
 
 
 def test_modules_that_are_gone_do_not_lend_their_names_to_later_ones():
@@ -254,22 +258,6 @@ def test_modules_that_are_gone_do_not_lend_their_names_to_later_ones():
     gc.collect()
     assert alive() is None
     assert list(traced) == ["Halver.halved", "Halver.halved#2"]
-
-
-def test_a_function_called_inside_a_module_files_its_tensors_under_the_module():
-    layer = twelve.MultiHeadAttention(6, 2)
-    with Trace(layer) as traced:
-        layer(*(torch.ones(2, 5, 6),) * 3)
-    assert "scores" in traced
-    assert traced["scores"].axes == ("batch", "head", "query", "key")
-
-
-def test_a_forward_without_annotations_names_what_it_calls():
-    model = nn.Sequential(Halver())
-    with Trace(model) as traced:
-        model(torch.ones(2, 3))
-        model[0].double(model[0].double(torch.ones(2, 3)))
-    assert list(traced) == ["0.halved", "0.halved#2", "0.doubled", "0.doubled#2"]
 
 
 def test_the_top_level_of_a_cell_is_traced_without_a_prefix(tmp_path):
@@ -291,16 +279,6 @@ def test_a_learners_file_is_no_step_whatever_its_name(tmp_path):
     assert _step(str(PACKAGE / "own" / "attention.py")) == ""
 
 
-def test_what_is_no_tensor_and_what_takes_no_argument_are_passed_over():
-    def counts():
-        count: Float[Tensor, "rows n"] = 3
-        return (lambda: 2)() + count
-
-    with Trace() as traced:
-        assert counts() == 5
-    assert not traced
-
-
 def test_a_tensor_that_is_gone_does_not_lend_its_axes_to_a_later_one():
     def lends():
         lent: Float[Tensor, "batch tgt"] = torch.ones(2, 3)
@@ -317,66 +295,60 @@ def test_a_tensor_that_is_gone_does_not_lend_its_axes_to_a_later_one():
     assert {entry.axes for name, entry in traced.items() if "asked" in name} == {("batch", "seq")}
 
 
-def test_two_sizes_under_one_name_raise_and_name_both_tensors():
-    def confused(x: Float[Tensor, "batch query d"]):
-        turned: Float[Tensor, "batch d query"] = x
-        return turned
+def confused(x: Float[Tensor, "batch query d"]):
+    turned: Float[Tensor, "batch d query"] = x
+    return turned
 
-    with (
-        pytest.raises(
-            AxisError, match=r"confused\.turned has d=5, but confused argument x has d=3"
+
+def merged(x: Float[Tensor, "batch head d_k"]):
+    flat: Float[Tensor, "batch head*d_k"] = x.sum(-1)
+    return flat
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (
+            lambda: confused(torch.ones(2, 5, 3)),
+            r"confused\.turned has d=5, but confused arg",
         ),
-        Trace(),
-    ):
-        confused(torch.ones(2, 5, 3))
+        (lambda: merged(torch.ones(2, 3, 4)), r"merged\.flat has head\*d_k=3, but .* gives 12"),
+        (
+            lambda: [halve(torch.ones(n, 3)) for n in (2, 5)],
+            r"halve#2\.halved has batch=5, but",
+        ),
+        (lambda: Turned()(torch.ones(2, 3)), "column=2, but Turned argument x has column=3"),
+    ],
+)
+def test_trace_raises_an_axis_error_that_names_both_tensors(run, message):
+    with pytest.raises(AxisError, match=message), Trace():
+        run()
 
 
-def test_a_product_of_axes_is_checked_at_the_end_of_its_call():
-    def merged(x: Float[Tensor, "batch head d_k"]):
-        flat: Float[Tensor, "batch head*d_k"] = x.sum(-1)
-        return flat
-
-    with pytest.raises(AxisError, match=r"merged\.flat has head\*d_k=3, but .* gives 12"), Trace():
-        merged(torch.ones(2, 3, 4))
-
-
-def test_the_batch_keeps_its_size_from_call_to_call():
-    with pytest.raises(AxisError, match=r"halve#2\.halved has batch=5, but halve\.halved has"):
-        with Trace():
-            halve(torch.ones(2, 3))
-            halve(torch.ones(5, 3))
-
-
-def test_an_argument_of_the_model_itself_is_named_by_its_class():
-    module = Turned()
-    message = "turned has column=2, but Turned argument x has column=3"
-    with pytest.raises(AxisError, match=message), Trace(module):
-        module(torch.ones(2, 3))
-
-
-def test_after_an_axis_error_a_trace_can_be_taken_up_again():
-    trace = Trace()
-    with pytest.raises(AxisError), trace:
-        Turned()(torch.ones(2, 3))
+def test_trace_ends_with_an_error_and_can_be_opened_again():
+    before, trace = sys.gettrace(), Trace()
     with trace:
-        halve(torch.ones(2, 3))
-    assert list(trace) == ["halve.halved"]
-
-
-def test_after_an_error_tracing_is_off():
-    before = sys.gettrace()
-    with pytest.raises(ZeroDivisionError), Trace():
-        1 // 0  # noqa: B018 (only the error is wanted)
-    assert sys.gettrace() is before
-
-
-def test_after_an_axis_error_the_rest_of_the_block_is_not_recorded():
-    with Trace() as traced:
         halve(torch.ones(2, 3))
         with pytest.raises(AxisError):
             Turned()(torch.ones(2, 3))
+        halve(torch.ones(2, 3))  # not recorded after the error
+    with pytest.raises(ZeroDivisionError), trace:
+        1 // 0  # noqa: B018 (only the error is wanted)
+    assert sys.gettrace() is before
+    assert list(trace) == ["halve.halved"]
+    with trace:
         halve(torch.ones(2, 3))
-    assert list(traced) == ["halve.halved"]
+    assert list(trace) == ["halve.halved", "halve#2.halved"]
+
+
+def test_trace_ignores_values_that_are_no_tensors():
+    def counts():
+        count: Float[Tensor, "rows n"] = 3
+        return (lambda: 2)() + count
+
+    with Trace() as traced:
+        assert counts() == 5
+    assert not traced
 
 
 def test_a_trace_that_cannot_begin_leaves_nothing_on():
@@ -466,29 +438,6 @@ def test_off_it_leaves_the_same_operations_as_on():
     assert on.names == off.names
 
 
-def test_off_it_retains_nothing():
-    model = example.model()
-    kept = []
-    model.encoder.layers[0].self_attention.w_q.register_forward_hook(
-        lambda module, inputs, output: kept.append(weakref.ref(output))
-    )
-    with torch.no_grad():
-        run(model)
-    gc.collect()
-    assert len(kept) == 1
-    assert kept[0]() is None
-
-
-def test_on_it_does_not_keep_the_graph_alive_unless_gradients_are_asked_for():
-    model = example.model()
-    with Trace(model) as traced:
-        output = weakref.ref(run(model))
-    gc.collect()
-    assert output() is None
-    with pytest.raises(ValueError, match=r"logits: no gradient was kept; .* grad=True"):
-        _ = traced["logits"].grad
-
-
 def test_a_trace_keeps_nothing_of_the_run_but_copies():
     def runs():
         module = LearnerAttention(3)
@@ -505,16 +454,11 @@ def test_a_trace_keeps_nothing_of_the_run_but_copies():
     assert module() is None
     assert beside() is None
     assert not traced._known and not traced.graph.tape._cells
-
-
-def test_without_grad_no_gradient_is_retained():
     weight = torch.ones(2, 3, requires_grad=True)
     with Trace():
-        halved = halve(weight)
-    assert not halved.retains_grad
+        assert not halve(weight).retains_grad
     with Trace(grad=True):
-        halved = halve(weight)
-    assert halved.retains_grad
+        assert halve(weight).retains_grad
 
 
 def test_the_gradient_of_a_weight_can_be_read_where_it_got_a_name():
@@ -559,13 +503,6 @@ def test_an_argument_and_the_code_of_its_function_stand_in_the_arithmetic():
     assert "given[batch 1, n 2] / 2" in traced["half.halved"].explain(1, 2).text
 
 
-def test_without_explanations_no_operation_is_kept():
-    with Trace(explain=False) as traced:
-        halve(torch.ones(2, 3))
-    with pytest.raises(ValueError, match="no operation was kept"):
-        traced["halve.halved"].explain(0, 0)
-
-
 def test_only_what_is_named_is_kept_and_every_axis_is_checked_all_the_same():
     model = example.model()
     names = ("encoder.layers.0.self_attention.weights", "*.feed_forward.output")
@@ -601,6 +538,8 @@ def test_a_name_that_nothing_had_is_noticed_at_the_end_and_the_nearest_are_named
 
 
 def test_gradients_are_those_of_autograd():
+    with pytest.raises(ValueError, match="no gradient was kept"):
+        _ = example.trace(on="cpu")["logits"].grad
     traced = example.trace(grad=True, on="cpu")
     logits = traced["logits"].tensor
     with pytest.raises(ValueError, match="memory: no gradient yet"):
@@ -646,53 +585,43 @@ def test_diff_names_the_first_tensor_at_which_two_runs_part(trace):
     assert heads.reason == "shape (2, 3, 2, 1) here, (2, 1, 2, 3) there"
 
 
-def test_diff_sees_a_tensor_that_only_the_other_run_has(trace):
+def test_diff_names_a_tensor_that_only_one_run_has(trace):
     bigger = example.trace(on="cpu")
     bigger._entries["extra"] = bigger["logits"]
     found = trace.diff(bigger)
     assert (found.name, found.compared) == ("extra", 86)
-    assert found.reason == "only the other run has a tensor of this name"
-    assert bigger.diff(trace).reason == "the other run has no tensor of this name"
+    assert "only the other run" in found.reason
+    assert bigger.diff(trace).name == "extra"
     assert repr(trace.diff(trace)) == "the two runs agree in all 86 tensors"
 
 
-def test_a_difference_as_large_as_the_tolerance_counts_as_equal():
-    one, other = traced_scores([1.0, 2.0]), traced_scores([1.5, 2.0])
-    assert not one.diff(other, tolerance=0.5)
-    assert not one.diff(traced_scores([1.0, 2.0 + 1e-10]))
-    assert one.diff(traced_scores([1.0, 2.0 + 1e-8]))
-    assert one.diff(other, tolerance=0.25).index == (0, 0)
+INF = torch.inf
 
 
-def test_a_difference_names_its_first_place_and_its_largest_size():
-    found = traced_scores([1.0, 1.0, 1.0]).diff(traced_scores([1.0, 0.5, 4.0]))
-    assert found.index == (0, 1)
-    assert repr(found.largest) == "3.0"
-    assert "first at [query 0, key 1]: 1.0000 here, 0.5000 there; largest" in found.reason
+@pytest.mark.parametrize(
+    ("here", "there", "index", "largest"),
+    [
+        ([1.0, 2.0], [1.0, 2.0 + 1e-10], None, None),
+        ([1.0, 2.0], [1.0, 2.0 + 2e-9], (0, 1), pytest.approx(2e-9)),
+        ([1.0, 1.0, 1.0], [1.0, 0.5, 4.0], (0, 1), 3.0),
+        ([True, False], [True, True], (0, 1), 1.0),
+        ([1.0, -INF], [1.0, -INF], None, None),
+        ([1.0, torch.nan], [1.0, torch.nan], None, None),
+        ([1.0, -INF], [1.0, -1e9], (0, 1), INF),
+        ([1.0, -INF], [1.0, torch.nan], (0, 1), INF),
+    ],
+)
+def test_diff_gives_the_first_index_and_the_largest_difference(here, there, index, largest):
+    found = traced_scores(here).diff(traced_scores(there))
+    assert bool(found) == (index is not None)
+    if found:
+        assert (found.index, found.largest) == (index, largest)
 
 
-def test_masks_are_compared_like_numbers():
-    def masks(x):
-        mask: Bool[Tensor, "query key"] = x
-        return mask
-
-    runs = []
-    for row in ([True, False], [True, True]):
-        with Trace() as traced:
-            masks(torch.tensor([row]))
-        runs.append(traced)
-    assert runs[0].diff(runs[1]).index == (0, 1)
-    assert not runs[0].diff(runs[0])
-
-
-def test_infinities_are_equal_to_themselves_and_differ_from_numbers():
-    rows = ([1.0, -torch.inf], [1.0, -torch.inf], [1.0, -1e9], [1.0, torch.nan])
-    runs = [traced_scores(row) for row in rows]
-    assert not runs[0].diff(runs[1])
-    assert runs[0].diff(runs[2]).index == (0, 1)
-    assert runs[0].diff(runs[2]).largest == torch.inf
-    assert runs[0].diff(runs[3]).largest == torch.inf
-    assert not runs[3].diff(runs[3])
+def test_diff_counts_a_difference_of_the_tolerance_as_equal():
+    here, there = traced_scores([1.0, 2.0]), traced_scores([1.5, 2.0])
+    assert here.diff(there, tolerance=0.25)
+    assert not here.diff(there, tolerance=0.5)
 
 
 def test_the_summary_names_every_tensor_with_its_axes(trace):
@@ -723,11 +652,6 @@ def test_the_summary_of_a_learners_own_code_names_no_step():
     assert "<b>" not in page
 
 
-def test_every_step_of_the_summary_is_a_step_of_the_course(trace):
-    numbers = {step.number for step in STEPS}
-    assert {entry.step for entry in trace.values()} <= numbers
-
-
 def test_the_plain_form_is_exact_json_with_infinities_as_strings(trace):
     steps = json.loads(json.dumps(trace.steps(), allow_nan=False))
     assert [step["name"] for step in steps] == list(trace)
@@ -737,23 +661,6 @@ def test_the_plain_form_is_exact_json_with_infinities_as_strings(trace):
     assert masked["values"][0][0][0][0] == "-inf"
     logits = torch.tensor(steps[-1]["values"])
     assert torch.equal(logits, trace["logits"].value)
-
-
-def test_what_json_has_no_number_for_is_a_string():
     values = plain(torch.tensor([[math.nan, math.inf], [-math.inf, 0.1]]))
     assert values == [["nan", "inf"], ["-inf", 0.1]]
     assert plain(torch.tensor([True, False])) == [True, False]
-
-
-def test_an_entry_shows_its_numbers_with_named_axes(trace):
-    text = repr(trace["src_input"])
-    assert text.startswith("src_input\n(batch=2, src=2, d_model=3)")
-    assert "1.6615" in text
-    page = trace["src_input"]._repr_html_()
-    assert "1.6615" in page and "<strong>src_input</strong>" in page
-
-
-def test_fused_kernels_leave_nothing_to_trace_inside():
-    fused = example.trace(fused=True, on="cpu")
-    assert not any(name.endswith((".scores", ".weights", ".mean")) for name in fused)
-    torch.testing.assert_close(fused["logits"].value, example.trace(on="cpu")["logits"].value)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from twelve import LanguageModel, RMSNorm
-from twelve_lab import contributions, example, without
+from twelve_lab import example, without
 from twelve_lab.experiments.without import EACH
 
 companion = example.distinct
@@ -124,15 +124,6 @@ def test_without_causal_mask_words_are_seen_before_their_turn_and_padding_still_
         assert torch.equal(model(other, key_mask=mask)[0, 2:], model(padded, key_mask=mask)[0, 2:])
 
 
-@torch.no_grad()
-def test_several_parts_are_missing_at_once_in_one_block_or_in_blocks_inside_one_another():
-    model = built()
-    with without(model, "head 0.1", "causal mask", "norms 0"):
-        expected = model(ids)
-    with without(model, "norms 0"), without(model, "causal mask"), without(model, "head 0.1"):
-        assert torch.equal(model(ids), expected)
-
-
 @pytest.mark.parametrize("part", ["causal mask", *EACH, *OTHERWISE])
 @torch.no_grad()
 def test_whatever_happens_in_the_block_the_model_is_as_before(part):
@@ -165,15 +156,6 @@ def test_a_part_that_is_unknown_is_refused_and_what_was_removed_before_it_is_bac
 def test_it_names_the_layers_and_heads_there_are(part, message):
     with pytest.raises(ValueError, match=message), without(built(), part):
         pass
-
-
-def test_it_takes_a_language_model():
     with pytest.raises(ValueError, match="must be a LanguageModel, got a RMSNorm"):
-        with without(RMSNorm(3), "norms"):
+        with without(RMSNorm(3), part):
             pass
-
-
-def test_a_head_that_is_removed_adds_nothing():
-    model = built()
-    with without(model, "head 1.4"):
-        assert contributions(model, ids, 3).heads[1, 4] == 0

@@ -16,24 +16,10 @@ from twelve_lab.example.twelve_numbers import (
     vocabulary,
     weights,
     words,
-)
+)  # fmt: skip
 
 __all__ = [
-    "CONFIGURATIONS",
-    "SIZES",
-    "distinct",
-    "embedding_rows",
-    "float64",
-    "following",
-    "labels",
-    "language_model",
-    "model",
-    "src",
-    "src_mask",
-    "tgt",
-    "tgt_mask",
-    "trace",
-    "vocabulary",
-    "weights",
-    "words",
-]
+    "CONFIGURATIONS", "SIZES", "distinct", "embedding_rows", "float64", "following", "labels",
+    "language_model", "model", "src", "src_mask", "tgt", "tgt_mask", "trace", "vocabulary",
+    "weights", "words",
+]  # fmt: skip
