@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 from nbformat import NotebookNode
 
@@ -32,30 +32,16 @@ BARE = re.compile(r"(?:.*[:=]\s*)?(?:True|False)")
 PREDICT = "**Predict"
 
 
-class Count(NamedTuple):
-    """Counts of a page. `words` includes code and output; `prose` leaves out folded markdown.
+def count(notebook: NotebookNode) -> SimpleNamespace:
+    """Count what a reader of a page has to read.
 
-    `idea` and `answer` are the cells with that tag, from 1, or 0; `bare` counts output lines that
-    say True or False and no more.
+    `words` includes code and output, `prose` leaves out folded markdown, `bare` counts output lines
+    that say True or False and no more, `idea` and `answer` are the cells with that tag, or 0.
     """
-
-    cells: int
-    prose: int
-    words: int
-    helpers: list[str]
-    idea: int
-    answer: int
-    before: int
-    bare: int
-    exercises: int
-
-
-def count(notebook: NotebookNode) -> Count:
-    """Count what a reader of a page has to read."""
     printed = [text for cell in code_cells(notebook) for text in _printed(cell)]
     read = [*(cell.source for cell in notebook.cells), *printed]
     idea = _tagged(notebook, "idea")
-    return Count(
+    return SimpleNamespace(
         cells=len(notebook.cells),
         prose=_words_of_prose(notebook.cells),
         words=sum(len(text.split()) for text in read),
