@@ -211,7 +211,6 @@ COMMANDS = [
     "-m tools.write_cards",
     "tools/run_notebooks.py notebooks/99_mixture_of_experts.ipynb "
     "notebooks/workshop/99_mixture_of_experts.ipynb",
-    "-m tests.mutants.run gates-before-choice",
     "-m pytest -q -n0 -p no:cacheprovider tests/unit/test_mixture_of_experts.py "
     + " ".join(
         f"tests/course/test_{name}.py"

@@ -189,8 +189,9 @@ def nearest_tests(path: Path) -> list[list[str]]:
     names = rf"test_({path.stem}|{path.parent.name})(_|$)"
     named = [test for test in tests + products if re.match(names, test.stem)]
     top = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-    defined = {getattr(each, "name", path.stem) for each in top}
-    word = re.compile(rf"\b({'|'.join(defined)})\b")
+    defined = {each.name for each in top if hasattr(each, "name")}
+    words = "|".join([*sorted(defined), ".".join(path.with_suffix("").parts[1:])])
+    word = re.compile(rf"\b({words})\b")
     mention = [test for test in tests if word.search((ROOT / test).read_text(encoding="utf-8"))]
     rounds: list[list[str]] = []
     for group in (named, mention, tests):
