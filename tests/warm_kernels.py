@@ -1,12 +1,11 @@
-"""Plugin for pytest: kernels forked from a process that has loaded the libraries.
+"""pytest plugin: fork kernels from a process that has loaded the libraries.
 
-To load torch and matplotlib takes a kernel two seconds, and `make test` starts forty. One process
-loads them for all workers. Nothing of ours is loaded beforehand, and what one kernel does no other
-one sees: each is a process of its own.
+A kernel takes two seconds to load torch and matplotlib, and `make test` starts forty. One process
+loads them for all workers. It loads none of our code. Each kernel is a process of its own.
 
     pytest -p tests.warm_kernels -p tests.course.nbval_guard --nbval notebooks
 
-Where a machine has no fork server, every kernel starts from nothing, as it does for a reader.
+Without a fork server every kernel starts cold, as it does for a reader.
 """
 
 import gc
@@ -42,7 +41,7 @@ LIBRARIES = [
 
 
 def pytest_configure(config: "pytest.Config") -> None:
-    """Let the kernels of this process start warm."""
+    """Start the kernels of this process warm."""
     if "forkserver" in multiprocessing.get_all_start_methods():
         if ADDRESS not in os.environ:
             config.add_cleanup(Server().stop)
@@ -50,14 +49,13 @@ def pytest_configure(config: "pytest.Config") -> None:
         LocalPortCache.find_available_port = _next_port
 
 
-# A port that is free when it is chosen may be taken before the kernel listens there: by a kernel of
-# another worker, or by a browser that calls somebody. Each worker has a stretch of its own, below
-# those that a system hands to callers.
+# A free port may be taken before the kernel listens on it. Each worker has its own range, below the
+# ephemeral ports.
 _ports = cycle(range(start := 20_000 + 1_000 * int(os.getenv(WORKER, "gw9")[2:]), start + 1_000))
 
 
 def _next_port(_: LocalPortCache, ip: str) -> int:
-    """Find a port that nobody listens at."""
+    """Find a free port in the range of this worker."""
     while True:
         with socket.socket() as tried, suppress(OSError):
             tried.bind((ip, port := next(_ports)))
@@ -65,23 +63,23 @@ def _next_port(_: LocalPortCache, ip: str) -> int:
 
 
 class Server:
-    """The process that loads the libraries once and then forks. It ends with the one it serves."""
+    """The process that loads the libraries and forks. It ends with the process that started it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         os.environ[ADDRESS] = f"{self._folder.name}/kernels"
-        # Whoever asks before the libraries are loaded waits in line.
-        with socket.socket(socket.AF_UNIX) as asked:
-            asked.bind(os.environ[ADDRESS])
-            asked.listen(16)
+        # Requests wait in the queue until the libraries are loaded.
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.environ[ADDRESS])
+            listener.listen(16)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.warm_kernels", str(asked.fileno())],
-                cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[asked.fileno()],
-                env=os.environ | {"PYDEVD_DISABLE_FILE_VALIDATION": "1"},  # a warning, otherwise
+                [sys.executable, "-m", "tests.warm_kernels", str(listener.fileno())],
+                cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()],
+                env=os.environ | {"PYDEVD_DISABLE_FILE_VALIDATION": "1"},  # avoids a warning
             )  # fmt: skip
 
     def stop(self) -> None:
-        """End it, and the kernels that it forked."""
+        """End the process and its kernels."""
         del os.environ[ADDRESS]
         self._process.stdin.close()
         self._process.wait()
@@ -89,7 +87,7 @@ class Server:
 
 
 class WarmKernel:
-    """A kernel that was forked, with what jupyter_client asks of subprocess.Popen."""
+    """A forked kernel, with the interface of subprocess.Popen that jupyter_client uses."""
 
     stdin = stdout = stderr = None
 
@@ -99,79 +97,79 @@ class WarmKernel:
         """Start a kernel.
 
         Args:
-            command: What would start it from nothing: Python, -m, the launcher, its options.
-            cwd: Where it runs; where we are if it is None.
-            env: Its environment.
+            command: The command of a cold kernel: Python, -m, the launcher, its options.
+            cwd: The working directory; ours if None.
+            env: The environment.
         """
         launcher = command.index("ipykernel_launcher")
         self._kernel = Client(os.environ[ADDRESS])
         self._kernel.send((command[launcher:], cwd or os.getcwd(), env))
-        # Whoever interrupts a kernel signals its group: until it leads one, that is the server's.
+        # An interrupt signals the process group, which is the server's until the kernel leads one.
         self.pid = self._kernel.recv()
 
     def poll(self) -> int | None:
-        """Give 0 once it has ended, whatever its status was; None as long as it runs."""
+        """Return 0 after the end, whatever the exit status, and None before it."""
         return 0 if self._kernel.poll() else None
 
     def wait(self) -> int:
-        """Wait for the end: it says nothing more, and its side is closed."""
+        """Wait until the kernel has ended and closed its connection."""
         self._kernel.poll(None)
         return 0
 
     def send_signal(self, signum: int) -> None:
-        """Signal the kernel alone, where it still runs."""
+        """Signal the kernel if it still runs."""
         if self.poll() is None:
             os.kill(self.pid, signum)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
 def _start(command: list[str], **settings: object) -> "WarmKernel | subprocess.Popen":
-    """Start a kernel warm, or cold where another program starts it, as behind the walls."""
+    """Start a kernel warm, or cold if another program launches it, such as a sandbox."""
     launch = WarmKernel if "ipykernel_launcher" in command else launch_kernel
     return launch(command, **settings)
 
 
 def _serve(listener: socket.socket) -> None:
-    """Fork a kernel for each one who asks, until the process that we serve closes our input."""
+    """Fork a kernel for each request, until our standard input is closed."""
     for name in LIBRARIES:
         import_module(name)
-    # The garbage collector of a kernel need not walk through all that, and copy its pages.
+    # Keep the garbage collector of a kernel from copying the shared pages.
     gc.collect()
     gc.freeze()
     kernels = set()
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
-        asks = Connection(listener.accept()[0].detach())
+        request = Connection(listener.accept()[0].detach())
         if (kernel := os.fork()) == 0:
             listener.close()
             try:
-                _be_a_kernel(asks, *asks.recv())
+                _be_a_kernel(request, *request.recv())
             finally:
                 os._exit(0)
-        asks.close()
-        kernels = {one for one in kernels | {kernel} if os.waitpid(one, os.WNOHANG) == (0, 0)}
+        request.close()
+        kernels = {pid for pid in kernels | {kernel} if os.waitpid(pid, os.WNOHANG) == (0, 0)}
 
 
-def _be_a_kernel(asks: Connection, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
-    """Be a kernel, as ipykernel_launcher is one."""
+def _be_a_kernel(request: Connection, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
+    """Run a kernel as ipykernel_launcher does."""
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
-    # A kernel ends with its parent, which is the server here.
+    # The kernel watches its parent, which is the server.
     os.environ.update(env, JPY_PARENT_PID=str(os.getppid()))
     with open(os.devnull, "r+") as nowhere:
         for stream in range(3):
             os.dup2(nowhere.fileno(), stream)
     sys.argv = arguments
-    # A reader's kernel finds what is installed, and none of the folders of tests and tools.
+    # A reader's kernel finds installed packages, not the folders tests and tools.
     sys.path[:] = [path for path in sys.path if path and not _is_ours(Path(path))]
-    asks.send(os.getpid())
+    request.send(os.getpid())
 
     from ipykernel import kernelapp
 
@@ -179,10 +177,10 @@ def _be_a_kernel(asks: Connection, arguments: list[str], cwd: str, env: dict[str
 
 
 def _is_ours(path: Path) -> bool:
-    """Say whether pytest put a folder of the project on the path."""
+    """Check whether pytest added this folder to the path."""
     return path == ROOT or path.is_relative_to(ROOT / "tests")
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as asked:
-        _serve(asked)
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        _serve(listener)

@@ -1,14 +1,14 @@
-"""What a lesson and a workshop must fulfil, beside what every page must.
+"""Rules of lessons and workshops, beside those for every page.
 
-A lesson answers one question; its workshop holds, in sections that can be read alone, what else
-there is to know. Each rule yields what is wrong.
+A lesson answers one question. The sections of its workshop can be read alone. Each rule yields
+its problems.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 from nbformat import NotebookNode
 
@@ -17,82 +17,31 @@ from twelve_lab.course import STEPS
 from twelve_lab.draw.drawing import stored
 
 MAX_CELLS, MAX_PROSE, MAX_WORDS, MAX_BARE = 32, 1_600, 3_200, 3
-# The central idea works on the page, and the question of the title is answered, by these cells.
+# The last cells that may be tagged as the idea, and as the answer to the question of the title.
 LATEST = {"idea": 10, "answer": 20}
 MAX_BEFORE = 600
 MAX_SECTION = 10
 EXERCISES = (3, 4)
 HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads",
            "contributions", "without"}  # fmt: skip
-# What the first cell takes from the package itself, as in `lab.device()`.
+# Used as `lab.device()`.
 OF_THE_PACKAGE = {"device"}
-# The steps that show their part at work in trained weights.
-TRAINED = range(4, 15)
 NOTES = "a3_notes_corrected"
-SOURCE_NOTES = {"the source notes": re.compile(r"\bsource\s+notes?\b", re.I)}
-REFUSED = SOURCE_NOTES | {
-    word: re.compile(rf"\b{pattern}\b", flags)
-    for word, pattern, flags in (
-        ("companion", "companions?", re.I),
-        ("shadow", "shadow(s|ed|ing)?", re.I),
-        ("check_axes", "check_axes", 0),
-        ("ledger", "ledgers?", re.I),
-        ("hook", "hooks?", re.I),
-        ("layout oracle", r"layout\s+oracles?", re.I),
-        ("nbval", "nbval", re.I),
-        ("MISTAKES", "MISTAKES", 0),
-        ("TASKS", "TASKS", 0),
-        ("TARGETS", "TARGETS", 0),
-        ("wrong_versions", "wrong_versions", 0),
-        ("AxisError", "AxisError", 0),
-        ("make student", r"make\s+student", 0),
-        ("slope", "slopes?", re.I),
-        ("hear", "hear(s|d|ing)?", re.I),
-        ("look back", r"look(s|ed|ing)?\s+back", re.I),
-        ("look across", r"look(s|ed|ing)?\s+across", re.I),
-    )
-}
 DETAILS = re.compile(r"<details>.*?</details>", re.S)
 BARE = re.compile(r"(?:.*[:=]\s*)?(?:True|False)")
 PREDICT = "**Predict"
 
 
-class Count(NamedTuple):
-    """What is counted of a page.
-
-    Attributes:
-        cells: All cells.
-        prose: Words of markdown, without what is folded in it.
-        words: Words in all: markdown, code and what it printed; no alt texts of pictures.
-        helpers: Names that its code takes from `twelve_lab`, in order.
-        idea: The cell that is tagged so, counted from 1; 0 where there is not exactly one.
-        answer: Likewise.
-        before: Words of prose before the idea.
-        bare: Lines of output that say True or False and no more.
-        exercises: Exercises that are checked.
-    """
-
-    cells: int
-    prose: int
-    words: int
-    helpers: list[str]
-    idea: int
-    answer: int
-    before: int
-    bare: int
-    exercises: int
-
-
-def count(notebook: NotebookNode) -> Count:
+def count(notebook: NotebookNode) -> SimpleNamespace:
     """Count what a reader of a page has to read.
 
-    Args:
-        notebook: The page.
+    `words` includes code and output, `prose` leaves out folded markdown, `bare` counts output lines
+    that say True or False and no more, `idea` and `answer` are the cells with that tag, or 0.
     """
     printed = [text for cell in code_cells(notebook) for text in _printed(cell)]
     read = [*(cell.source for cell in notebook.cells), *printed]
     idea = _tagged(notebook, "idea")
-    return Count(
+    return SimpleNamespace(
         cells=len(notebook.cells),
         prose=_words_of_prose(notebook.cells),
         words=sum(len(text.split()) for text in read),
@@ -106,26 +55,25 @@ def count(notebook: NotebookNode) -> Count:
 
 
 def kind(path: Path) -> str:
-    """Say what a page is: "lesson", "workshop", or the "notes"."""
+    """Classify a page as lesson, workshop or notes."""
     if path.parent.name == "workshop":
         return "workshop"
     return "notes" if path.stem == NOTES else "lesson"
 
 
 def problems(notebook: NotebookNode, path: Path) -> list[str]:
-    """Apply every rule that holds for a page."""
+    """Apply every rule for a page."""
     rules = {
-        "lesson": (_opening, _recap, _exercises, _tags, _folded, _slides, _bounds, _early, _trained,
-                   _borrowed, _refused),
-        "workshop": (_opening, _exercises, _tags, _folded, _slides, _sections, _alone, _refused),
-        "notes": (_opening, _recap, _exercises, _tags, _folded, _slides),
-    }[kind(path)]  # fmt: skip
+        "lesson": (_opening, _recap, _exercises, _folded, _slides, _bounds, _early, _borrowed),
+        "workshop": (_opening, _exercises, _folded, _slides, _sections, _alone),
+        "notes": (_opening, _recap, _exercises, _folded, _slides),
+    }[kind(path)]
     own = [line for rule in rules for line in rule(notebook, path)]
     return general_problems(notebook, path) + own
 
 
 def _opening(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """The title has the number of the step; a workshop of no step has none."""
+    """Require the number of the step in the title, if the page belongs to a step."""
     number = path.stem[:2] + " " if _step(path) else ""
     title = f"# {number}Workshop: " if kind(path) == "workshop" else f"# {number}"
     first = notebook.cells[0] if notebook.cells else NotebookNode(cell_type="raw", source="")
@@ -139,7 +87,7 @@ def _recap(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _exercises(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Exercises stand in their section: a few in the lesson, the others in its workshop."""
+    """Require the exercises in their section: a few in the lesson, the others in the workshop."""
     step, found = _step(path), count(notebook).exercises
     due = kind(path) == "lesson" and step is not None and step.exercises
     low, high = EXERCISES if due else (0, 0)
@@ -153,16 +101,8 @@ def _exercises(notebook: NotebookNode, path: Path) -> Iterator[str]:
         yield f"{outside} exercises stand outside of the section Exercises"
 
 
-def _tags(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    known = {"idea", "answer"} if kind(path) == "lesson" else set()
-    for number, cell in enumerate(notebook.cells, 1):
-        for tag in cell.metadata.get("tags", []):
-            if tag not in known:
-                yield f"cell {number} is tagged {tag!r}"
-
-
 def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """The answer to a Predict is not yet on the screen, and every other output is."""
+    """Require that the output after a Predict is folded, and no other output."""
     asked = False
     for number, cell in enumerate(notebook.cells, 1):
         code = cell.cell_type == "code" and "nbgrader" not in cell.metadata
@@ -206,24 +146,9 @@ def _early(notebook: NotebookNode, path: Path) -> Iterator[str]:
         yield f"{found.before} words of prose before the idea, at most {MAX_BEFORE}"
 
 
-def _trained(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    used = any(
-        re.search(r"\b(reversal|real_heads)\.\w", cell.source) for cell in code_cells(notebook)
-    )
-    if path.stem[:2].isdigit() and int(path.stem[:2]) in TRAINED and not used:
-        yield "no cell uses reversal or real_heads: nothing is shown at work in trained weights"
-
-
 def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:
     if others := _helpers(notebook) - HELPERS - OF_THE_PACKAGE:
         yield f"uses {sorted(others)} of twelve_lab; a lesson uses {sorted(HELPERS)}"
-
-
-def _refused(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    for number, cell in enumerate(notebook.cells, 1):
-        for word, pattern in (REFUSED if kind(path) == "lesson" else SOURCE_NOTES).items():
-            if found := pattern.search(cell.source):
-                yield f"cell {number} says {found[0]!r}: {kind(path)}s do without {word}"
 
 
 def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
@@ -233,7 +158,7 @@ def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """What a section uses it defines itself, or the cells before the first section do."""
+    """Require that a section uses its own names, or those from before the first section."""
     parts = _parts(notebook)
     first, shared = parts[0][1], _defined(parts[0][1])
     own = [_defined(cells) for _, cells in parts]
@@ -249,12 +174,12 @@ def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _step(path: Path):
-    """Find the step of a page; None where it belongs to none."""
+    """Find the step of a page, if it has one."""
     return next((one for one in STEPS if path.name == Path(one.notebook).name), None)
 
 
 def _parts(notebook: NotebookNode) -> list[tuple[str, list[NotebookNode]]]:
-    """Cut a page at the headings of its second level; the first part has no title."""
+    """Split a page at its second-level headings; the first part has no title."""
     parts: list[tuple[str, list[NotebookNode]]] = [("", [])]
     for cell in notebook.cells:
         titles = headings(NotebookNode(cells=[cell]), "##")
@@ -292,7 +217,7 @@ def _nodes(cells: list[NotebookNode]) -> Iterator[ast.AST]:
 
 
 def _helpers(notebook: NotebookNode) -> set[str]:
-    """Name what is imported from the lab, or used of it by way of the package."""
+    """Collect the names that are imported from the lab, or used as its attributes."""
     nodes, found, packages = list(_nodes(notebook.cells)), set(), set()
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twelve_lab":
@@ -312,7 +237,7 @@ def _helpers(notebook: NotebookNode) -> set[str]:
 
 
 def _defined(cells: list[NotebookNode]) -> set[str]:
-    """Name all that cells give a name to."""
+    """Collect the names that cells define."""
     found = set()
     for node in _nodes(cells):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -1,7 +1,7 @@
-"""Plugin for pytest: a run of notebooks is green only where every code cell was compared.
+"""pytest plugin: a run of notebooks passes only if every code cell was compared.
 
-nbval passes a cell whose outputs were cleared or that is tagged to be skipped. Here each such
-cell is a fault, as is a cell that did not pass, and the closing lines count them all.
+nbval passes a cell whose outputs were cleared, or that is tagged to be skipped. Here each such
+cell is a fault, and so is a cell that did not pass.
 
     pytest -p tests.course.nbval_guard --nbval notebooks
 """
@@ -15,20 +15,19 @@ from pathlib import Path
 
 import pytest
 
-# For addresses, which no notebook holds, jsonschema would set up a grammar: two seconds.
+# jsonschema would build a grammar for addresses, which takes two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
 
 from nbval import plugin as nbval  # noqa: E402
 
-# Notebooks that open a model of 93 MB, for a minute and a half. A run without `--with-model` leaves
-# them out and says so.
+# Notebooks that load a model of 93 MB. A run without `--with-model` leaves them out and says so.
 NEEDS_MODEL = "19_*.ipynb"
 
 
 def pytest_plugin_registered(plugin, manager):
-    """Bring nbval along, which pyproject.toml keeps away from all other runs."""
+    """Load nbval, which pyproject.toml blocks for all other runs."""
     if plugin is sys.modules[__name__]:
-        # What is compared is no learner's answer: nothing is noted of it.
+        # Do not record progress: these are not the answers of a learner.
         os.environ["TWELVE_PROGRESS"] = ""
         manager.unblock("nbval")
         manager.register(nbval, "nbval")
@@ -37,8 +36,7 @@ def pytest_plugin_registered(plugin, manager):
 def pytest_configure(config):
     """Count in the process that sees every report, not in the workers of xdist.
 
-    The pages in frames are packed, and other machines pack in another way: test_frames.py compares
-    what is in them.
+    Live pages hold packed data, which differs between machines: test_frames.py compares them.
     """
     if config.option.nbval_sanitize_with is None:
         config.option.nbval_sanitize_with = str(Path(__file__).with_name("nbval_frames.cfg"))
@@ -47,12 +45,12 @@ def pytest_configure(config):
 
 
 def pytest_addoption(parser):
-    """Let a run ask for what needs the model that `make language-model` installs."""
+    """Add the option for notebooks that need `make language-model`."""
     parser.addoption("--with-model", action="store_true", help=f"compare {NEEDS_MODEL} as well")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out what was not asked for; None asks others."""
+    """Ignore notebooks that need the model; None leaves the decision to other plugins."""
     return True if _left_out(collection_path, config) else None
 
 
@@ -61,7 +59,7 @@ def _left_out(path: Path, config) -> bool:
 
 
 class NotebookGuard:
-    """Holds the code cells that the notebooks have against the cells that passed."""
+    """Compare the code cells of the notebooks with the cells that passed."""
 
     def __init__(self, config):
         self.root = config.rootpath
@@ -73,22 +71,22 @@ class NotebookGuard:
         self.skipped = 0
 
     def pytest_runtest_logreport(self, report):
-        """Count a cell by its own call: setup and teardown are reported apart."""
+        """Count a cell by its call, not by its setup and teardown."""
         path = (self.root / report.nodeid.partition("::")[0]).resolve()
         if path not in self.cells:
-            return  # a test of another kind, in the same run
+            return  # not a notebook
         if report.skipped or hasattr(report, "wasxfail"):
             self.skipped += 1
         elif report.when == "call" and report.passed:
             self.passed[path] += 1
 
     def pytest_sessionfinish(self, session):
-        """Turn a green run red where a cell is missing."""
+        """Fail the run if a cell is missing."""
         if session.exitstatus == pytest.ExitCode.OK and any(self.faults()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter):
-        """Say what was compared, and name every notebook that falls short."""
+        """Report what was compared, and every fault."""
         total = sum(map(len, self.cells.values()))
         counts = [f"{len(self.cells)} notebooks", f"{total} code cells"]
         counts += [f"{self.passed.total()} passed", f"{self.skipped or 'none'} skipped"]
@@ -101,13 +99,13 @@ class NotebookGuard:
         terminalreporter.line(", ".join(counts))
 
     def faults(self) -> Iterator[str]:
-        """Say, notebook by notebook, which cells were not held against their outputs."""
+        """List the cells that were not compared, by notebook."""
         if not self.cells:
             yield "no notebook was found"
         if self.skipped:
             yield f"skipped cells: {self.skipped}"
         for path, cells in self.cells.items():
-            # A lesson and its workshop have one name.
+            # A lesson and its workshop have the same file name.
             name = f"{path.parent.name}/{path.name}"
             if not cells:
                 yield f"{name}: no code cell"
@@ -122,20 +120,20 @@ class NotebookGuard:
 
 
 def notebooks_below(arguments: list[Path]) -> list[Path]:
-    """List the notebooks that pytest was asked for, without an editor's hidden copies."""
+    """List the notebooks among the arguments of pytest, without checkpoints."""
     inside = [path for folder in arguments for path in sorted(folder.rglob("*.ipynb"))]
     given = [path for path in arguments if path.suffix == ".ipynb" and path.is_file()]
     return [path for path in given + inside if ".ipynb_checkpoints" not in path.parts]
 
 
 def code_cells(path: Path) -> list[dict]:
-    """Read the code cells of a notebook, as the file has them."""
+    """Read the code cells of a notebook."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
 def markers(cell: dict) -> list[tuple]:
-    """List the tags and comments by which a cell changes what nbval checks."""
+    """List the tags and comments that change what nbval checks."""
     source = "".join(cell["source"])
     return [
         *nbval.find_metadata_tags(cell["metadata"]),

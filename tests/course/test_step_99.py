@@ -1,12 +1,12 @@
-"""A made-up step 99, played through in a copy of the project: what it takes, and what is missed."""
+"""A made-up step 99, a mixture of experts, added to a copy of the project in nine files."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import nbformat
 import pytest
@@ -20,340 +20,286 @@ from twelve_lab.course import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
-# What is compiled is taken along: it need not be compiled again.
-LEAVE = shutil.ignore_patterns(".*", "node_modules", "build", "*.egg-info")
 
-ENTRY = """    Step(
-        "99", "doubling", "doubling",
-        "What is twice as much?",
-        "x (batch, seq, d_model) -> (batch, seq, d_model)",
-        "today's parts", exports=("Doubling",),
-    ),
-"""
-MODULE = '''"""Doubling: each number twice.
+MODULE = '''"""Mixture of experts: a router sends each position to a few feed-forward layers.
 
-Step 99 | notebooks/99_doubling.ipynb | tests/unit/test_doubling.py
+Step 99 | notebooks/99_mixture_of_experts.ipynb | tests/unit/test_mixture_of_experts.py
 """
 
+import math
+
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from twelve.feed_forward import FeedForward
+from twelve.linear import Linear
 
-class Doubling(nn.Module):
-    """Double every number.
+
+class MixtureOfExperts(nn.Module):
+    """Add what the best experts answer, weighted by their gates.
 
     Args:
         d_model: Features of a position.
+        num_experts: Number of feed-forward layers.
+        k: Number of experts that each position is sent to.
     """
 
-    def __init__(self, d_model: int):
+    def __init__(self, d_model: int, num_experts: int = 8, k: int = 2) -> None:
         super().__init__()
-        self.d_model = d_model
+        self.k = k
+        self.router = Linear(d_model, num_experts, bias=False)
+        self.experts = nn.ModuleList(FeedForward(d_model) for _ in range(num_experts))
 
-    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Add each number to itself."""
-        doubled: Float[Tensor, "*batch d_model"] = x + x
-        return doubled
+    def forward(
+        self, x: Float[Tensor, "batch seq d_model"]
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Route each position, and mix what its experts answer."""
+        scores: Float[Tensor, "batch seq expert"] = self.router(x)
+        left_out = scores < scores.topk(self.k).values[..., -1:]
+        chosen = scores.masked_fill(left_out, -math.inf)
+        gates: Float[Tensor, "batch seq expert"] = chosen.softmax(-1)
+        answers = torch.stack([expert(x) for expert in self.experts], dim=-1)
+        mixed: Float[Tensor, "batch seq d_model"] = (answers @ gates.unsqueeze(-1)).squeeze(-1)
+        return mixed
 '''
 TEST = """import torch
+from torch.testing import assert_close
 
-from twelve import Doubling
+from twelve import MixtureOfExperts
 
 
-def test_one_and_one_is_two():
-    assert Doubling(3)(torch.ones(1, 2, 3)).eq(2).all()
+def test_mixture_of_experts_with_equal_experts_is_one_expert():
+    layer, x = MixtureOfExperts(3), torch.randn(2, 5, 3)
+    for expert in layer.experts:
+        expert.load_state_dict(layer.experts[0].state_dict())
+    assert_close(layer(x), layer.experts[0](x))
 """
-EXERCISES = '''"""Step 99: what doubling invites."""
+EXERCISES = '''"""Step 99: mistakes with a mixture of experts."""
 
-from twelve_lab.exercises.declare import question
+import math
 
+import torch
+from torch import Tensor
 
-@question(measures="the first sum that there is")
-def one_and_one() -> int:
-    """one and one"""
-    return 1 + 1
-
-
-@question(measures="the next sum that there is")
-def two_and_two() -> int:
-    """two and two"""
-    return 2 + 2
+from twelve_lab.exercises.declare import Cases, mistake, question, task
+from twelve_lab.exercises.numbers import seeded
 
 
-@question(measures="a sum that is larger still")
-def four_and_four() -> int:
-    """four and four"""
-    return 4 + 4
+def _cases() -> Cases:
+    draw = seeded()
+    small = torch.tensor([[[1.0, 2.0, 3.0]]], dtype=torch.float64)
+    return {"three experts": (small,), "five": (draw(2, 4, 5),), "seven": (draw(3, 2, 7),)}
+
+
+@task(_cases, measures="softmax after the choice of experts")
+def gates(scores: Tensor) -> Tensor:
+    """scores (batch, seq, expert) -> (batch, seq, expert)"""
+    left_out = scores < scores.topk(2).values[..., -1:]
+    return scores.masked_fill(left_out, -math.inf).softmax(-1)
+
+
+mistake(
+    gates,
+    "gates-before-choice",
+    "Your gates do not sum to 1: choose the experts first, then run softmax over those.",
+    line=("scores.masked_fill(left_out, -math.inf).softmax(-1)",
+          "scores.softmax(-1).masked_fill(left_out, 0)"),
+)
+
+
+@question(measures="that all experts have parameters")
+def expert_count() -> int:
+    """the experts with parameters, where 2 of 8 answer"""
+    return 8
+
+
+@question(measures="that few experts compute")
+def experts_computed() -> int:
+    """the experts that compute, where 2 of 8 answer"""
+    return 2
 '''
-ROW = "| `Doubling` | 99 | adds each number to itself |\n"
-MEASURES = """| `99-one-and-one` | number | the first sum that there is | none |
-| `99-two-and-two` | number | the next sum that there is | none |
-| `99-four-and-four` | number | a sum that is larger still | none |
+ENTRY = """    Step(
+        "99", "mixture_of_experts", "mixture of experts",
+        "Who answers which token?",
+        "x (batch, seq, d_model) -> (batch, seq, d_model)",
+        "today's parts", exports=("MixtureOfExperts",),
+    ),
 """
-WORDS = ("one", "two", "four")
-
-# All that is written by hand: five files, and what is put into two others before a line there.
-LESSON, WORKSHOP = "notebooks/99_doubling.ipynb", "notebooks/workshop/99_doubling.ipynb"
-FILES = {
-    LESSON: "",
-    WORKSHOP: "",
-    "src/twelve/doubling.py": MODULE,
-    "tests/unit/test_doubling.py": TEST,
-    "src/twelve_lab/exercises/doubling.py": EXERCISES,
-}
-ENTRIES = {
-    LIST: (ENTRY, '    Step(\n        "a1"'),
-    "docs/glossary.md": (ROW, "\nPre-norm normalises"),
-}
-# What `make catalogue` writes.
-WRITTEN = ("README.md", "src/twelve/__init__.py", "docs/teaching.md")
-
-# Runs in the copy: writes the catalogue and what the notebook shows, tells the strips of all steps,
-# and asks the tests. What the layers check of shapes is no question here.
-PLAY = """
-import contextlib, io, json, sys
-import nbformat, pytest
-from nbformat.v4 import new_output
-from tools import write_catalogue
-from twelve_lab import course, draw
-from twelve_lab.check import check
-
-page = write_catalogue.GLOSSARY
-page.write_text(write_catalogue.page(page.read_text(encoding="utf-8")), encoding="utf-8")
-strips = {step.number: draw.strip(step.number) for step in course.STEPS}
-own = strips["99"]
-notebook = nbformat.read("notebooks/99_doubling.ipynb", as_version=4)
-for cell in notebook.cells:
-    if cell.source == "draw.strip(99)":
-        data = {"text/html": own.html(), "text/plain": own.alt}
-        told = {"text/plain": own.summary}
-        cell.outputs = [new_output("display_data", data), new_output("display_data", told)]
-    elif cell.source.startswith("check("):
-        id, said = cell.source.split('"')[1], io.StringIO()
-        with contextlib.redirect_stdout(said):
-            check(id, ...)
-        cell.outputs = [new_output("stream", name="stdout", text=said.getvalue())]
-nbformat.write(notebook, "notebooks/99_doubling.ipynb")
-pictures = [strips[number].svg() for number in ("16",)]
-told = {number: strip.text() for number, strip in strips.items()}
-with open("played.json", "w") as file:
-    json.dump([told, pictures], file)
-course_ = "tests/course/test_"
-sys.exit(pytest.main([
-    "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", "not slow", "--durations=8",
-    "-W", "ignore::pytest.PytestAssertRewriteWarning",
-    "tests/unit/test_doubling.py", f"{course_}structure.py", f"{course_}docs.py",
-    f"{course_}teaching.py", f"{course_}notebooks.py", f"{course_}exercises.py",
-    "-k", "99 or oubling or public_names or every_exercise or public_api or axis"
-    " or table_of_the_exercises",
-]))
+PLANT = """    "gates-before-choice": Plant(
+        "mixture_of_experts", "MixtureOfExperts.forward",
+        {"chosen.softmax(-1)": "scores.softmax(-1).masked_fill(left_out, 0)"},
+    ),
 """
+CARD = """    "gates": Card("scores = torch.tensor([[[1.0, 2, 3]]])\\n"),
+"""
+ROW = "| `MixtureOfExperts` | 99 | mixes what each `expert` answers |\n"
 
 
-def exercise(place: int, word: str) -> list[nbformat.NotebookNode]:
-    """Write the three cells of an exercise."""
-    id, name = f"99-{word}-and-{word}", f"{word}_and_{word}"
+def page(*cells: nbformat.NotebookNode, slides: bool) -> str:
+    for cell in cells if slides else ():
+        cell.metadata["slideshow"] = {"slide_type": "slide"}
+    return nbformat.writes(new_notebook(cells=[*cells], metadata=NOTEBOOK_METADATA))
+
+
+def exercise(number: int, id: str, contract: str, answer: str) -> list[nbformat.NotebookNode]:
+    """Write the three cells of an exercise, which leave its answer blank."""
+    name = f"answer_{number}"
     nbgrader = {"schema_version": 3, "task": False}
-    answer = {**nbgrader, "grade": False, "locked": False, "solution": True}
-    check = {**nbgrader, "grade": True, "locked": True, "points": 1, "solution": False}
+    blank = {**nbgrader, "grade_id": f"{id}-answer", "grade": False, "locked": False}
+    graded = {**nbgrader, "grade_id": f"{id}-check", "grade": True, "locked": True, "points": 1}
     hints = "\n".join(
-        f"<details><summary>Hint {at}</summary>\n\nCount the ones that you can see.\n\n</details>"
-        for at in (1, 2, 3)
+        f"<details><summary>Hint {count}</summary>\n\nCount.\n\n</details>" for count in (1, 2, 3)
     )
     return [
-        new_markdown_cell(f"### {place}. Add\n\nWhat is {word} and {word}?\n\n{hints}"),
+        new_markdown_cell(f"### {number}. Answer\n\n`{contract}`\n\n{hints}"),
         new_code_cell(
-            f"{name} = ...\n# Your answer goes here.",
-            metadata={"nbgrader": {**answer, "grade_id": f"{id}-answer"}},
+            answer.replace("NAME", name), metadata={"nbgrader": {**blank, "solution": True}}
         ),
         new_code_cell(
-            f'check("{id}", {name})', metadata={"nbgrader": {**check, "grade_id": f"{id}-check"}}
+            f'check("{id}", {name})', metadata={"nbgrader": {**graded, "solution": False}}
         ),
     ]
 
 
-def lesson() -> str:
-    """Write the lesson of the step as JupyterLab would, before it is run."""
-    imports = "from twelve_lab import draw\nfrom twelve_lab.check import check"
-    cells = [
-        new_markdown_cell(
-            "# 99 Doubling\n\nMore is in the [workshop](workshop/99_doubling.ipynb)."
-        ),
-        new_code_cell(imports),
-        new_code_cell("draw.strip(99)"),
-        new_markdown_cell(
-            "## The idea\n\nTwice is once and once again.", metadata={"tags": ["idea"]}
-        ),
-        new_markdown_cell("So it is a sum.", metadata={"tags": ["answer"]}),
-        new_markdown_cell("## Exercises"),
-    ]
-    for place, word in enumerate(WORDS, 1):
-        cells += exercise(place, word)
-    cells.append(new_markdown_cell("## Recap\n\nTwice is a sum."))
-    for cell in cells:
-        cell.metadata["slideshow"] = {"slide_type": "slide"}
-    return written(cells)
+STUB = "# Your answer goes here."
+LESSON = page(
+    new_markdown_cell(
+        "# 99 Mixture of experts\n\nMore in the [workshop](workshop/99_mixture_of_experts.ipynb)."
+    ),
+    new_code_cell("from twelve_lab import draw\nfrom twelve_lab.check import check"),
+    new_code_cell("draw.strip(99)"),
+    new_markdown_cell("## The idea\n\nA router chooses.", metadata={"tags": ["idea"]}),
+    new_markdown_cell("A few experts answer.", metadata={"tags": ["answer"]}),
+    new_markdown_cell("## Exercises"),
+    *exercise(
+        1, "99-gates", "scores (batch, seq, expert) -> (batch, seq, expert)",
+        f'def NAME(scores):\n    """Weigh the two best experts."""\n    {STUB}',
+    ),
+    *exercise(2, "99-expert-count", "a number", f"NAME = ...\n{STUB}"),
+    *exercise(3, "99-experts-computed", "a number", f"NAME = ...\n{STUB}"),
+    new_markdown_cell("## Recap\n\nFew of many compute."),
+    slides=True,
+)  # fmt: skip
+WORKSHOP = page(
+    new_markdown_cell(
+        "# 99 Workshop: mixture of experts\n\nTo [the lesson](../99_mixture_of_experts.ipynb)."
+    ),
+    new_code_cell("experts = 8"),
+    slides=False,
+)
 
+NEW_FILES = {
+    "notebooks/99_mixture_of_experts.ipynb": LESSON,
+    "notebooks/workshop/99_mixture_of_experts.ipynb": WORKSHOP,
+    "src/twelve/mixture_of_experts.py": MODULE,
+    "tests/unit/test_mixture_of_experts.py": TEST,
+    "src/twelve_lab/exercises/mixture_of_experts.py": EXERCISES,
+}
+# What is inserted into a file, and the text before it.
+ENTRIES = {
+    LIST: (ENTRY, r'(?=    Step\(\n        "a1")'),
+    "docs/glossary.md": (ROW, r"## Layers and functions\n[^|]*\|.+\n\|[-| :]+\n"),
+    "tests/mutants/classic.py": (PLANT, r"PLANTS = \{\n"),
+    "tools/write_cards.py": (CARD, r"CARDS = \{\n"),
+}
 
-def workshop() -> str:
-    """Write the workshop of the step."""
-    begins = "# 99 Workshop: doubling\n\nIt follows [the lesson](../99_doubling.ipynb)."
-    return written([new_markdown_cell(begins), new_code_cell("double = 1 + 1")])
-
-
-def written(cells: list[nbformat.NotebookNode]) -> str:
-    """Number the cells as a run would, and write them as a notebook."""
-    for count, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), 1):
-        cell.execution_count = count
-    return nbformat.writes(new_notebook(cells=cells, metadata=NOTEBOOK_METADATA))
-
-
-def put_in(path: Path, text: str, before: str) -> None:
-    """Put text into a file before what stands there once, or at its end."""
-    old = path.read_text(encoding="utf-8")
-    assert not before or old.count(before) == 1, (path, before)
-    place = old.index(before) if before else len(old)
-    path.write_text(old[:place] + text + old[place:], encoding="utf-8")
+# `make catalogue`, `make notebooks`, and the tests of the new step.
+COMMANDS = [
+    "tools/write_catalogue.py",
+    "tools/write_exercises.py",
+    "-m tools.write_cards",
+    "tools/run_notebooks.py notebooks/99_mixture_of_experts.ipynb "
+    "notebooks/workshop/99_mixture_of_experts.ipynb",
+    "-m pytest -q -n0 -p no:cacheprovider tests/unit/test_mixture_of_experts.py "
+    + " ".join(
+        f"tests/course/test_{name}.py"
+        for name in "structure docs teaching notebooks exercises mistakes cards".split()
+    )
+    + " tests/unit/test_mutants.py -k",
+]
+SELECTED = "99 or ixture or gates or glossary or current or declared or every_step"
+STRIPS = """
+import json
+from twelve_lab import course, draw
+print(json.dumps({step.number: draw.strip(step.number).text() for step in course.STEPS}))
+"""
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
-    """Copy the project and add the step, as CONTRIBUTING.md says."""
+    """Copy the project and add the step by hand."""
     root = tmp_path_factory.mktemp("step_99") / "project"
-    shutil.copytree(ROOT, root, ignore=LEAVE)
-    assert problems(root) == []
-    made = {**FILES, LESSON: lesson(), WORKSHOP: workshop()}
-    for path, text in made.items():
-        (root / path).parent.mkdir(exist_ok=True)
+    ignore = shutil.ignore_patterns(".*", "node_modules", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, root, ignore=ignore)
+    for path, text in NEW_FILES.items():
         (root / path).write_text(text, encoding="utf-8")
     for path, (text, before) in ENTRIES.items():
-        put_in(root / path, text, before)
+        old = (root / path).read_text(encoding="utf-8")
+        place = re.search(before, old).end()
+        (root / path).write_text(old[:place] + text + old[place:], encoding="utf-8")
     write_steps.write(root, load(root).STEPS)
-    put_in(root / "docs/teaching.md", MEASURES, "")
     return root
 
 
-@pytest.fixture(scope="module")
-def played(copy) -> tuple[dict[str, str], list[str]]:
-    """Ask the tests of the copy, and return what the strips of all steps say and show there."""
+def run(copy: Path, *arguments: str) -> str:
     settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}"}
     done = subprocess.run(
-        [sys.executable, "-c", PLAY],
-        cwd=copy,
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+        [sys.executable, *arguments],
+        cwd=copy, env=os.environ | settings, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout and "skipped" not in done.stdout
-    return json.loads((copy / "played.json").read_text())
+    return done.stdout
 
 
-def test_five_files_one_entry_and_the_rows_that_speak_of_them_are_a_whole_step(copy, played):
+def test_a_step_is_nine_files_and_contributing_lists_each(copy):
+    assert len(NEW_FILES) + len(ENTRIES) <= 9
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Adding a step\n")[2].partition("\n## ")[0]
+    named = {PurePosixPath(name) for name in re.findall(r"`([^`]+)`", section)}
+    folders = {name.parent for name in named}
+    assert [path for path in NEW_FILES if PurePosixPath(path).parent not in folders] == []
+    assert [path for path in ENTRIES if PurePosixPath(path) not in named] == []
+    for command in COMMANDS[:-1]:
+        run(copy, *command.split())
+    printed = run(copy, *COMMANDS[-1].split(), SELECTED)
+    assert " passed" in printed and "skipped" not in printed
     assert problems(copy) == []
-    assert "99" in played[0]
 
 
-def test_a_new_step_changes_no_figure_and_no_word_of_the_strips_of_the_others(played):
-    told, pictures = played
-    assert {number: told[number] for number in told if number != "99"} == {
+def test_a_new_step_leaves_the_strips_of_the_others_alone(copy):
+    strips = json.loads(run(copy, "-c", STRIPS))
+    assert {number: strips[number] for number in strips if number != "99"} == {
         step.number: draw.strip(step.number).text() for step in STEPS
     }
-    assert pictures == [draw.strip(number).svg() for number in ("16",)]
 
 
-@pytest.fixture
-def undone(copy, request) -> Iterator[str]:
-    """Take one part of the step out of the copy for one test."""
-    path = copy / request.param
-    text = path.read_text(encoding="utf-8")
-    if request.param in FILES:
-        path.unlink()
-    elif request.param in WRITTEN:
-        shutil.copy(ROOT / request.param, path)
+SPOILED = [
+    *((path, None, path) for path in NEW_FILES),
+    (LIST, ENTRY, LIST),
+    ("docs/glossary.md", ROW, "docs/glossary.md"),
+    ("README.md", "Who answers which token?", "README.md"),
+    ("src/twelve/__init__.py", '"MixtureOfExperts",', "src/twelve/__init__.py"),
+    ("src/twelve/mixture_of_experts.py", "Step 99 | ", "src/twelve/mixture_of_experts.py"),
+    ("notebooks/99_mixture_of_experts.ipynb", "# 99 ", "notebooks/99_mixture_of_experts.ipynb"),
+]
+
+
+@pytest.mark.parametrize(("path", "removed", "named"), SPOILED)
+def test_a_part_that_is_missing_is_named_by_its_file(copy, path, removed, named):
+    text = (copy / path).read_text(encoding="utf-8")
+    if removed is None:
+        (copy / path).unlink()
     else:
-        path.write_text(text.replace(ENTRIES[request.param][0], ""), encoding="utf-8")
-    yield request.param
-    path.write_text(text, encoding="utf-8")
-
-
-@pytest.mark.parametrize("undone", [*FILES, *ENTRIES, *WRITTEN], indirect=True)
-def test_a_part_that_is_forgotten_is_named_by_its_file(copy, undone):
-    first, *_ = problems(copy)
-    assert first.startswith(f"{undone}: ")
-
-
-SPOILED = (
-    (LIST, '"99", "doubling"', '"98", "doubling"', "98_doubling.ipynb: is m"),
-    (LIST, '"99", "doubling"', '"12", "doubling"', "do not rise"),
-    (LIST, '"today\'s parts", exports=("D', '"the map", exports=("D', "side by side"),
-    (LIST, 'exports=("Doubling",)', "exercises=False", "has none by"),
-    ("src/twelve/doubling.py", "Step 99 | ", "Step 9 | ", "begins with its title"),
-    ("src/twelve/doubling.py", "class Doubling", "class Double", "defines no Doubling"),
-    ("src/twelve/attention.py", "import math\n", "import math, twelve.masks\n", "no earlier"),
-    (LESSON, "# 99 Doubling", "# 99 Halving", "'99 Halving', not that"),
-    (LESSON, "draw.strip(99)", "draw.strip(15)", "draws draw.strip(99)"),
-    (LESSON, 'check(\\"99-two', 'check(\\"98-two', "has checks of ['98', '99']"),
-    (WORKSHOP, "Workshop: doubling", "Workshop: halving", "halving', not that"),
-    (WORKSHOP, "double = 1 + 1", 'check(\\"98-one\\", 2)', "has checks of ['98', '99']"),
-    ("docs/glossary.md", "| `Doubling` | 99 |", "| `Doubling` | 98 |", "98, which has no module"),
-    ("docs/teaching.md", "### 07 Normalization", "### 07 Norms", "'07 Norms'"),
-    ("docs/teaching.md", "A term of 22", "A term of 21", "the sessions are"),
-    (
-        "docs/teaching.md",
-        "| `99-one-and-one` |",
-        "| `99-three-and-three` |",
-        "no row of 99",
-    ),
-    ("README.md", f", [workshop]({WORKSHOP})", "", "+ | 99 | What is twice"),
-    ("README.md", "What is twice as much?", "What is half as much?", "+ | 99 | What is twice"),
-)
-
-
-@pytest.mark.parametrize(("file", "old", "new", "said"), SPOILED, ids=lambda text: text[:20])
-def test_what_is_written_wrong_is_named_by_its_file(copy, file, old, new, said):
-    path = copy / file
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    found = [line for line in problems(copy) if said in line]
-    path.write_text(text, encoding="utf-8")
-    # What a workshop checks is held together with what its lesson does.
-    due = LESSON if "has checks" in said else file
-    assert found and (file == LIST or found[0].startswith(f"{due}: "))
-
-
-@pytest.mark.parametrize(
-    "added",
-    ["src/twelve/dropout.py", "notebooks/5_masks.ipynb", "notebooks/workshop/5_masks.ipynb"],
-)
-def test_a_file_that_belongs_to_no_step_is_found(copy, added):
-    (copy / added).touch()
+        assert removed in text
+        (copy / path).write_text(text.replace(removed, ""), encoding="utf-8")
     found = problems(copy)
-    (copy / added).unlink()
-    assert found == [f"{LIST}: {added} belongs to no step"]
+    (copy / path).write_text(text, encoding="utf-8")
+    assert found and found[0].startswith(f"{named}: "), found
 
 
-def test_what_steps_share_and_further_tests_belong_to_none(copy):
-    shared = [copy / name for name in ("src/twelve/_shared.py", "tests/unit/test_anything.py")]
-    for path in shared:
-        path.touch()
-    assert problems(copy) == []
-    for path in shared:
-        path.unlink()
-
-
-def test_an_exercise_in_a_workshop_of_no_step_is_one_of_the_step_in_its_id(copy):
-    tools = copy / "notebooks/workshop/tools_more.ipynb"
-    nbformat.write(new_notebook(), tools)
-    assert problems(copy) == []
-    nbformat.write(new_notebook(cells=[new_code_cell('check("99-half", half)')]), tools)
+def test_a_file_without_a_step_is_named(copy):
+    (copy / "notebooks/98_extra.ipynb").touch()
     found = problems(copy)
-    tools.unlink()
-    assert found == ["docs/teaching.md: What each exercise measures has no row of 99-half"]
-
-
-def test_a_readme_without_a_table_is_an_error():
-    with pytest.raises(ValueError, match=r"README.md has no table that begins with '\| step"):
-        write_steps.readme("# Twelve Numbers", STEPS)
+    (copy / "notebooks/98_extra.ipynb").unlink()
+    assert f"{LIST}: notebooks/98_extra.ipynb belongs to no step" in found

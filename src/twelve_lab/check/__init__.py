@@ -12,14 +12,13 @@ file for each step.
 
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, suspects, wrong_versions
 from twelve_lab.check.diagnose import Verdict, WrongAnswer, check, diagnose
-from twelve_lab.exercises.declare import Mistake, Plant, Question, Task
+from twelve_lab.exercises.declare import Mistake, Question, Task
 
 __all__ = [
     "EXERCISES",
     "MISTAKES",
     "TASKS",
     "Mistake",
-    "Plant",
     "Question",
     "Task",
     "Verdict",

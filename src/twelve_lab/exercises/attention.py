@@ -10,7 +10,6 @@ from torch import Tensor
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     inherit,
     misconception,
@@ -20,9 +19,6 @@ from twelve_lab.exercises.declare import (
     task,
 )
 from twelve_lab.exercises.numbers import seeded, twelve_heads
-
-# The line of the package that four of the mistakes change.
-_SCORES = "query @ key.transpose(-2, -1) / math.sqrt(d_k)"
 
 
 def _scores_cases() -> Cases:
@@ -57,7 +53,6 @@ qk_swapped = mistake(
     "that a row belongs to the query that asks, and a column to a key.",
     line=("query @ key.transpose(-2, -1)", "key @ query.transpose(-2, -1)"),
     refused_in={"all sizes differ"},
-    plant=Plant("attention", _SCORES, "key @ query.transpose(-2, -1) / math.sqrt(d_k)"),
 )
 scale_missing = mistake(
     attention_scores,
@@ -65,7 +60,6 @@ scale_missing = mistake(
     "The scores are not scaled: divide them by the square root of d_k, the width of a query.",
     line=(" / math.sqrt(query.size(-1))", ""),
     hidden_in={"d_k 1"},
-    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1)"),
 )
 scale_d_k = mistake(
     attention_scores,
@@ -74,7 +68,6 @@ scale_d_k = mistake(
     "square root.",
     line=("math.sqrt(query.size(-1))", "query.size(-1)"),
     hidden_in={"d_k 1"},
-    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1) / d_k"),
 )
 scale_multiplied = mistake(
     attention_scores,
@@ -82,7 +75,6 @@ scale_multiplied = mistake(
     "You multiplied the scores by the square root of d_k: divide by it.",
     line=("/", "*"),
     hidden_in={"d_k 1"},
-    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1) * math.sqrt(d_k)"),
 )
 scale_length = mistake(
     attention_scores,
@@ -90,7 +82,6 @@ scale_length = mistake(
     "You divided the scores by the square root of the number of words: divide by that of d_k, the "
     "width of a query, whatever the length of the sentence.",
     line=("query.size(-1)", "key.size(-2)"),
-    plant=Plant("attention", _SCORES, "query @ key.transpose(-2, -1) / math.sqrt(key.size(-2))"),
 )
 # These are made in every larger attention as well, and so are two misconceptions.
 WRONG_SCORES = (qk_swapped, scale_missing, scale_d_k, scale_multiplied, scale_length)
@@ -163,7 +154,6 @@ softmax_queries = mistake(
     "Your softmax runs over the queries, so the columns sum to 1: each query shares out its own "
     "attention, so run softmax over the keys, the last axis.",
     line=("softmax(-1)", "softmax(-2)"),
-    plant=Plant("attention", "= scores.softmax(-1)\n", "= scores.softmax(-2)\n"),
 )
 again(attention_weights, "softmax-queries", by=partial(_powers_shared, dim=-2))
 again(attention_weights, "softmax-queries", by=partial(_log_of_powers, dim=-2))

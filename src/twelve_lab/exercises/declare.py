@@ -5,7 +5,7 @@
         '''query (batch, query, d_k), key (batch, key, d_k) -> (batch, query, key)'''
         return query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
 
-    @mistake(attention_scores, "scale-missing", hidden_in={"d_k 1"}, plant=Plant(...))
+    @mistake(attention_scores, "scale-missing", hidden_in={"d_k 1"})
     def scale_missing(query, key):
         '''The scores are not scaled: divide them by the square root of d_k.'''
         return query @ key.transpose(-2, -1)
@@ -121,20 +121,6 @@ class Question(Exercise):
     worked: str = ""
 
 
-class Plant(NamedTuple):
-    """Where the same mistake would stand in the package: `old` stands once in the module.
-
-    Args:
-        module: Stem of the file in src/twelve.
-        old: The text as it is.
-        new: The text with the mistake.
-    """
-
-    module: str
-    old: str
-    new: str
-
-
 @dataclass(frozen=True)
 class Mistake:
     """A classic mistake.
@@ -144,7 +130,6 @@ class Mistake:
         sentence: What was done and what to do instead, for the one who did it.
         task: Name of the smallest task in which it can be made.
         wrong: That task done wrong, as one would write it.
-        plant: The same mistake in the package.
         hidden_in: The cases that give the right numbers all the same: a test of these would pass.
         refused_in: The cases that raise, or come out in another shape. In all others it is silent.
         step: Number of the notebook that teaches it.
@@ -154,7 +139,6 @@ class Mistake:
     sentence: str
     task: str
     wrong: Answer
-    plant: Plant
     hidden_in: frozenset[str] = frozenset()
     refused_in: frozenset[str] = frozenset()
     step: str = ""
@@ -230,7 +214,6 @@ def mistake(
     id: str,
     sentence: str = "",
     *,
-    plant: Plant,
     hidden_in: Collection[str] = (),
     refused_in: Collection[str] = (),
     step: str = "",
@@ -243,7 +226,6 @@ def mistake(
         id: Its name in the course.
         sentence: What was done and what to do instead; if not given, this decorates the wrong
             answer and its docstring says so.
-        plant: The same mistake in the package.
         hidden_in: Names of the cases that give the right numbers all the same.
         refused_in: Names of the cases that raise, or come out in another shape.
         step: Number of the notebook that teaches it, where that is not the one of the task.
@@ -255,7 +237,7 @@ def mistake(
 
     def declare(sentence: str, wrong: Answer) -> Mistake:
         cases = frozenset(hidden_in), frozenset(refused_in)
-        found = Mistake(id, sentence, at.name, wrong, plant, *cases, step)
+        found = Mistake(id, sentence, at.name, wrong, *cases, step)
         known = sheet(at.right.__module__).mistakes
         if id in known:
             raise ValueError(f"the mistake {id} is declared twice: write `again` for another way")

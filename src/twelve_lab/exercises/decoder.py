@@ -14,7 +14,6 @@ from twelve.multi_head_attention import MultiHeadAttention
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -36,8 +35,6 @@ _Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 _Layer = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 _Norm = Callable[[Tensor], Tensor]
 _Mask = Tensor | None
-# The call of the package that two of the mistakes change.
-_CALL = "self.cross_attention(query, memory, memory, src_mask, cache=across)"
 
 
 def _cross_attention_cases() -> Cases:
@@ -84,11 +81,6 @@ cross_mask_target = mistake(
     line=(_ACROSS, "attention(x, memory, memory, tgt_mask)"),
     hidden_in={"all sizes differ, no padding"},
     refused_in={"all sizes differ"},
-    plant=Plant(
-        "transformer",
-        "tgt_input, memory, tgt_mask=tgt_mask, src_mask=src_mask\n",
-        "tgt_input, memory, tgt_mask=tgt_mask, src_mask=(tgt != 0)[:, None, None, :]\n",
-    ),
 )
 cross_value_target = mistake(
     cross_attention,
@@ -97,7 +89,6 @@ cross_value_target = mistake(
     "look and nothing of its own: take both from the memory.",
     line=(_ACROSS, "attention(x, memory, x, src_mask)"),
     refused_in={"all sizes differ", "all sizes differ, no padding"},
-    plant=Plant("decoder", _CALL, _CALL.replace("memory, memory", "memory, query")),
 )
 mistake(
     cross_attention,
@@ -106,7 +97,6 @@ mistake(
     "the memory.",
     line=(_ACROSS, "attention(x, x, x, src_mask)"),
     refused_in={"all sizes differ"},
-    plant=Plant("decoder", _CALL, _CALL.replace("memory, memory", "query, query")),
 )
 again(cross_attention, "cross-memory-unused", line=(_ACROSS, "attention(x, x, x, tgt_mask)"))
 again(cross_attention, "cross-memory-unused", line=(_ACROSS, "attention(x, x, x, None)"))
@@ -209,7 +199,6 @@ mistake(
     line=("tgt.size(1)", "len(tgt)"),
     hidden_in={"twelve numbers"},
     refused_in={"one sentence", "all sizes differ"},
-    plant=Plant("generation", "causal_mask(new, ", "causal_mask(tgt.size(0), "),
     step="12",
 )
 again(target_mask, "causal-triu", line=("size(1))", "size(1)).mT"))
@@ -293,11 +282,6 @@ mistake(
     "hand it to each.",
     line=("layer(x, memory, tgt_mask", "layer(x, memory, None"),
     hidden_in={"one word"},
-    plant=Plant(
-        "decoder",
-        "x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)\n",
-        "x = layer(x, memory, src_mask=src_mask)\n",
-    ),
     step="12",
 )
 again(

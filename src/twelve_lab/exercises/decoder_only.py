@@ -12,7 +12,6 @@ from twelve.positional_encoding import sinusoid
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -21,12 +20,6 @@ from twelve_lab.exercises.declare import (
     task,
 )
 from twelve_lab.exercises.numbers import seeded
-
-# The lines of the package that the mistakes change.
-_LAST = "x = x[:, -1:]\n"
-_ENDS = "if not ends.all():\n"
-_KEYS = "key_mask = None if mask is None else mask[..., :so_far]"
-_BEFORE = "best.values.cumsum(-1) - best.values >= top_p"
 
 
 def _stack_cases() -> Cases:
@@ -65,7 +58,6 @@ mistake(
     "You score with a copy of the table, so the rows learn what a word means and nothing of being "
     "due: score with the table itself.",
     line=("@ table.T", "@ table.detach().T"),
-    plant=Plant("decoder_only", "@ self.embedding.weight.T\n", "@ self.embedding.weight.data.T\n"),
 )
 again(language_model, "table-untied", line=("@ table.T", "@ table.clone().detach().T"))
 again(language_model, "causal-missing", line=("layer(x, causal_mask(ids.size(1)))", "layer(x)"))
@@ -189,11 +181,6 @@ mistake(
     "replaces no causal mask, only a single new word may do without.",
     line=("causal & words[:, None, None, :]", "words[:, None, None].expand(-1, -1, new, -1)"),
     hidden_in={"one new word"},
-    plant=Plant(
-        "decoder_only",
-        "mask = self._mask(ids, start, key_mask)\n",
-        "mask = key_mask if caches else self._mask(ids, start, key_mask)\n",
-    ),
 )
 mistake(
     chunk_mask,
@@ -202,7 +189,6 @@ mistake(
     "hide it, in each step and in the cache as well.",
     line=("causal & words[:, None, None, :]", "causal.expand(len(words), 1, -1, -1)"),
     hidden_in={"no padding"},
-    plant=Plant("generation", _KEYS, "key_mask = None"),
 )
 again(chunk_mask, "causal-corner", line=(".tril(old)", ".tril()"))
 again(chunk_mask, "causal-diagonal", line=(".tril(old)", ".tril(old - 1)"))
@@ -245,7 +231,6 @@ mistake(
     "have seen the prompt.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, 0]"),
     hidden_in={"one word"},
-    plant=Plant("decoder_only", _LAST, "x = x[:, :1]\n"),
 )
 mistake(
     prompt_logits,
@@ -254,7 +239,6 @@ mistake(
     "take the last word, or pad in front, where the two are one.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, -1]"),
     hidden_in={"padded on the left", "one word"},
-    plant=Plant("generation", _ENDS, "if not ends.any():\n"),
 )
 misconception(
     prompt_logits,
@@ -306,7 +290,6 @@ mistake(
     "You cut off the word with which p is reached, so too little is kept, and nothing at all where "
     "the first word has p: a word goes only if those before it have p already.",
     line=("(before < p)", "(before + ordered < p)"),
-    plant=Plant("generation", _BEFORE, "best.values.cumsum(-1) >= top_p"),
 )
 again(top_p, "top-p-one-short", line=("(before < p)", "(before + ordered <= p)"))
 mistake(
@@ -315,7 +298,6 @@ mistake(
     "Your kept probabilities stand in the order of their size, so words get those of others: put "
     "each back to its word, with scatter.",
     line=("torch.zeros_like(probabilities).scatter(-1, ids, ordered)", "ordered"),
-    plant=Plant("generation", "enough.scatter(-1, best.indices, enough)", "enough"),
 )
 misconception(
     top_p,

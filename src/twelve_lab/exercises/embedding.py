@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -24,8 +23,6 @@ from twelve_lab.exercises.modules import run_layer
 from twelve_lab.exercises.numbers import seeded
 
 _SIZES = example.SIZES
-# The arguments of the package that three mistakes change.
-_LOOKUP = "ids, self.weight, padding_idx=self.padding_idx"
 
 
 def _table() -> Tensor:
@@ -64,7 +61,6 @@ ids_transposed = mistake(
     "come first, (batch, seq).",
     line=("[ids]", "[ids.T]"),
     refused_in={"all sizes differ"},
-    plant=Plant("embedding", _LOOKUP, "ids.T, self.weight, padding_idx=self.padding_idx"),
 )
 misconception(
     embed,
@@ -127,7 +123,6 @@ padding_idx_wrong = mistake(
     'Row 1, the word "cat", gets no gradient and would never learn, while the padding does: freeze '
     "the row of the padding, whichever that is.",
     line=("=pad_id", "=1"),
-    plant=Plant("embedding", _LOOKUP, "ids, self.weight, padding_idx=1"),
 )
 padding_idx_missing = mistake(
     padding_row,
@@ -135,7 +130,6 @@ padding_idx_missing = mistake(
     "The row of the padding gets a gradient and would be trained like a word: padding_idx, or a "
     "detach in the right place, keeps the gradient out of it.",
     line=("F.embedding(ids, table, padding_idx=pad_id)", "table[ids]"),
-    plant=Plant("embedding", _LOOKUP, "ids, self.weight"),
 )
 misconception(
     padding_row,

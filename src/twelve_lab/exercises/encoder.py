@@ -16,7 +16,6 @@ from twelve.normalization import LayerNorm
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -31,14 +30,6 @@ from twelve_lab.experiments.influence import influence
 
 _Masked = Callable[[Tensor, Tensor | None], Tensor]
 _Norm = Callable[[Tensor], Tensor]
-# Lines of the package that the mistakes change.
-_LAYER = "self.kind(d_model, num_heads, d_ff, norm_first=norm_first, **layer)"
-_LAYERS = (
-    "        self.layers = nn.ModuleList(\n"
-    f"            {_LAYER}\n"
-    "            for _ in range(num_layers)\n"
-    "        )\n"
-)
 
 
 def _stack_cases() -> Cases:
@@ -81,13 +72,6 @@ def _fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequenti
 @mistake(
     stack,
     "layers-cloned",
-    plant=Plant(
-        "encoder",
-        _LAYERS,
-        "        import copy\n\n"
-        f"        one = {_LAYER}\n"
-        "        self.layers = nn.ModuleList(copy.deepcopy(one) for _ in range(num_layers))\n",
-    ),
 )
 def layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
     """All layers are copies of one and start equal: build each one afresh."""
@@ -101,11 +85,6 @@ mistake(
     "The list holds one layer several times, so all of them have the same weights for ever: build "
     "a new one for each place.",
     line=("make() for _ in range(num_layers)", "[make()] * num_layers"),
-    plant=Plant(
-        "encoder",
-        _LAYERS,
-        f"        one = {_LAYER}\n        self.layers = nn.ModuleList([one] * num_layers)\n",
-    ),
 )
 mistake(
     stack,
@@ -113,12 +92,6 @@ mistake(
     "A plain list hides its layers from the optimiser, which would train none of them: put them "
     "into nn.ModuleList or nn.Sequential.",
     by=lambda make, num_layers: [make() for _ in range(num_layers)],
-    plant=Plant(
-        "encoder",
-        _LAYERS,
-        f"        self.layers = [\n            {_LAYER}\n"
-        "            for _ in range(num_layers)\n        ]\n",
-    ),
     step="a1",
 )
 again(stack, "layers-cloned", by=lambda *given: [*layers_cloned.wrong(*given)])
@@ -183,7 +156,6 @@ mistake(
     "The last norm is there and never called, so what leaves the stack is the bare sum: return "
     "norm(x).",
     line=("norm(x)", "x"),
-    plant=Plant("encoder", "return x if self.norm is None else self.norm(x)\n", "return x\n"),
 )
 mistake(
     encoder,
@@ -192,7 +164,6 @@ mistake(
     "look at the source.",
     line=("layer(x, src_mask)", "layer(x, None)"),
     hidden_in={"no padding"},
-    plant=Plant("encoder", "x = layer(x, src_mask=src_mask)\n", "x = layer(x)\n"),
 )
 again(
     encoder,

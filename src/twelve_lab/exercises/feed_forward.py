@@ -10,7 +10,6 @@ from twelve.feed_forward import FeedForward
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -57,7 +56,6 @@ activation_forgotten = mistake(
     "There is no bend between the two matrices, so they are no more than one: put ReLU between "
     "them.",
     line=("F.relu", ""),
-    plant=Plant("feed_forward", "ACTIVATIONS[self.activation](pre_activation)", "pre_activation"),
 )
 again(
     feed_forward,
@@ -70,11 +68,6 @@ activation_twice = mistake(
     "You bent the output as well, so the layer can only add and never take away: put ReLU between "
     "the two matrices alone.",
     line=(_SUM, f"F.relu({_SUM})"),
-    plant=Plant(
-        "feed_forward",
-        "self.down(self.dropout(activated))",
-        "ACTIVATIONS[self.activation](self.down(self.dropout(activated)))",
-    ),
 )
 misconception(
     feed_forward,
@@ -123,19 +116,12 @@ def _swiglu_in_two(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     return (first * first.sigmoid() * second) @ down.T
 
 
-_BENT = (
-    '= F.silu(self.{bent}(x))\n        expanded: Float[Tensor, "*batch d_ff"] = self.{plain}(x)\n'
-)
-
 mistake(
     swiglu,
     "gate-up-swapped",
     "You bent the features of up with SiLU and took gate as it is: bend gate, and multiply it by "
     "up.",
     line=("F.silu(x @ gate.T) * (x @ up.T)", "F.silu(x @ up.T) * (x @ gate.T)"),
-    plant=Plant(
-        "feed_forward", _BENT.format(bent="gate", plain="up"), _BENT.format(bent="up", plain="gate")
-    ),
 )
 misconception(
     swiglu,

@@ -13,7 +13,6 @@ from twelve_lab import example
 from twelve_lab.exercises.attention import attention_scores, qk_swapped
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -55,7 +54,6 @@ mistake(
     "the first new word stands at place length.",
     line=("length : length + new", ": new"),
     hidden_in={"the first word"},
-    plant=Plant("generation", "[self.length : self.length + new]\n", "[:new]\n"),
 )
 misconception(
     embed_step,

@@ -15,7 +15,6 @@ from twelve_lab import example
 from twelve_lab.exercises.attention import MISREAD_SCALES, WRONG_SCORES
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     inherit,
     misconception,
@@ -30,15 +29,6 @@ from twelve_lab.exercises.numbers import seeded, twelve_heads
 _SIZES = example.SIZES
 _KV_HEADS, _D_K = _SIZES.num_heads, _SIZES.d_k
 _HEADS = 2 * _KV_HEADS
-# Lines of the layer, in which the mistakes are planted.
-_SHARED = "heads.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)"
-_START = "            start = 0 if cache is None else cache.length\n"
-_TURN = (
-    "            query_heads, key_heads = self.rotary(query_heads, start), "
-    "self.rotary(key_heads, start)\n"
-)
-_KEEP = "            key_heads, value_heads = cache(key_heads, value_heads)\n"
-_CHECKED = "        if mask is not None or is_causal:\n"
 
 
 def _share_cases() -> Cases:
@@ -71,11 +61,6 @@ def _share_by_a_new_axis(heads: Tensor, num_heads: int) -> Tensor:
     share_heads,
     "kv-tiled",
     hidden_in={"one for all", "one for each"},
-    plant=Plant(
-        "grouped_query_attention",
-        _SHARED,
-        "heads.repeat(1, self.num_heads // self.num_kv_heads, 1, 1)",
-    ),
 )
 def kv_tiled(heads: Tensor, num_heads: int) -> Tensor:
     """You laid the shared heads as tiles, 0, 1, 0, 1, in the shape of the right answer: neighbours
@@ -92,11 +77,6 @@ group_count = mistake(
     line=("num_heads // heads.size(1)", "heads.size(1)"),
     hidden_in={"two for four"},
     refused_in={"one for all", "one for each", "all sizes differ"},
-    plant=Plant(
-        "grouped_query_attention",
-        _SHARED,
-        "heads.repeat_interleave(self.num_kv_heads, dim=1)",
-    ),
 )
 misconception(
     share_heads,
@@ -268,11 +248,6 @@ mistake(
     by=lambda query, key, value, kept_keys, kept_values, turn: attend_with_cache(
         query, key, turn(value, kept_keys.size(2)), kept_keys, kept_values, turn
     ),
-    plant=Plant(
-        "grouped_query_attention",
-        _TURN,
-        f"{_TURN}            value_heads = self.rotary(value_heads, start)\n",
-    ),
 )
 mistake(
     attend_with_cache,
@@ -285,15 +260,6 @@ mistake(
         "query = turn(query, start)\n    keys = turn(torch.cat([kept_keys, key], dim=2), 0)",
     ),
     hidden_in={"nothing kept"},
-    plant=Plant(
-        "grouped_query_attention",
-        f"{_TURN}        if cache is not None:\n"
-        "            # Kept as they are turned, once, and before they are shared out.\n"
-        f"{_KEEP}",
-        "            if cache is not None:\n"
-        "                key_heads, value_heads = cache(key_heads, value_heads)\n"
-        f"{_TURN}",
-    ),
 )
 mistake(
     attend_with_cache,
@@ -305,7 +271,6 @@ mistake(
         "query, key = turn(query, 0), turn(key, 0)",
     ),
     hidden_in={"nothing kept"},
-    plant=Plant("grouped_query_attention", _START, "            start = 0\n"),
 )
 mistake(
     attend_with_cache,
@@ -318,12 +283,6 @@ mistake(
     ),
     hidden_in={"one for each"},
     refused_in={"nothing kept", "one new token", "all sizes differ"},
-    plant=Plant(
-        "grouped_query_attention",
-        _KEEP,
-        "            key_heads, value_heads = self._share(key_heads), self._share(value_heads)\n"
-        f"{_KEEP}",
-    ),
 )
 mistake(
     attend_with_cache,
@@ -332,11 +291,6 @@ mistake(
     "only a single new token may do without.",
     line=("causal_mask(new, start + new)", "None if start else causal_mask(new)"),
     hidden_in={"nothing kept", "one new token"},
-    plant=Plant(
-        "grouped_query_attention",
-        _CHECKED,
-        f"        mask = mask if cache is None else None\n{_CHECKED}",
-    ),
 )
 again(
     attend_with_cache,

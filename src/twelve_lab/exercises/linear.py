@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     inherit,
     misconception,
@@ -57,9 +56,6 @@ weights_transposed = mistake(
     "meet its row, for which @ needs a transpose and * does not.",
     line=(".T", ""),
     refused_in={"3 to 4 features", "all sizes differ"},
-    plant=Plant(
-        "linear", "F.linear(x, self.weight, self.bias)", "F.linear(x, self.weight.T, self.bias)"
-    ),
 )
 without_bias = misconception(
     linear, "The product is right, and the bias is still to be added.", line=(" + bias", "")
@@ -186,11 +182,6 @@ transpose_view = mistake(
     "You turned the axes with view or reshape, which keep the numbers in their order and only cut "
     "the line anew: to turn axes, use permute or transpose.",
     line=("transpose(1, 2)", "reshape(x.size(0), x.size(2), x.size(1))"),
-    plant=Plant(
-        "attention",
-        "query @ key.transpose(-2, -1) / math.sqrt(d_k)",
-        "query @ key.reshape(*key.shape[:-2], d_k, key.size(-2)) / math.sqrt(d_k)",
-    ),
 )
 
 

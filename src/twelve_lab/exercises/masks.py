@@ -17,7 +17,6 @@ from twelve_lab.exercises.attention import (
 )
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     inherit,
     misconception,
@@ -27,17 +26,6 @@ from twelve_lab.exercises.declare import (
     task,
 )
 from twelve_lab.exercises.numbers import distinct_heads, seeded, twelve_heads
-
-# The lines of the package that the mistakes change.
-_TRIANGLE = "allowed.tril(diagonal=key_len - query_len)"
-_HIDE = "scores.masked_fill(hidden, -math.inf)"
-_SHARE = "masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)"
-
-
-def _handed_on(mask: str) -> Plant:
-    """Spoil the mask where the heads get it: padding_mask itself has its axes checked."""
-    call = "attend(query_heads, key_heads, value_heads, {mask}, dropout_p)"
-    return Plant("multi_head_attention", call.format(mask="mask"), call.format(mask=mask))
 
 
 def _padding_mask_cases() -> Cases:
@@ -122,7 +110,6 @@ causal_triu = mistake(
     "You kept the upper triangle, which shows the future and hides the past: keep the lower one.",
     line=("tril", "triu"),
     hidden_in={"one word"},
-    plant=Plant("masks", _TRIANGLE, "allowed.triu(diagonal=key_len - query_len)"),
 )
 causal_diagonal = mistake(
     causal_mask,
@@ -130,7 +117,6 @@ causal_diagonal = mistake(
     "You hid the diagonal too, so no word may look at itself and the first has nothing to look at: "
     "keep the diagonal.",
     line=("tril()", "tril(-1)"),
-    plant=Plant("masks", _TRIANGLE, "allowed.tril(diagonal=key_len - query_len - 1)"),
 )
 again(causal_mask, "mask-inverted", line=("tril()", "triu(1)"))
 misconception(
@@ -169,7 +155,6 @@ causal_corner = mistake(
     "are the last, so the last of them sees everything (as in 05, A flag or a mask).",
     line=("key_len - query_len", ""),
     hidden_in={"as many queries as keys"},
-    plant=Plant("masks", _TRIANGLE, "allowed.tril()"),
     step="14",
 )
 again(mask_of_new, "causal-diagonal", line=("- query_len", "- query_len - 1"))
@@ -217,7 +202,6 @@ def _weights_by_equation(scores: Tensor, mask: Tensor) -> Tensor:
 @mistake(
     masked_weights,
     "mask-inverted",
-    plant=Plant("attention", "hidden = ~attn_mask\n", "hidden = attn_mask\n"),
 )
 def mask_inverted(scores: Tensor, mask: Tensor) -> Tensor:
     """You hid what the mask allows: here True means "may attend", so hide where the mask is
@@ -226,7 +210,7 @@ def mask_inverted(scores: Tensor, mask: Tensor) -> Tensor:
     return masked_weights(scores, ~mask)
 
 
-@mistake(masked_weights, "mask-multiplied", plant=Plant("attention", _HIDE, "scores * attn_mask"))
+@mistake(masked_weights, "mask-multiplied")
 def mask_multiplied(scores: Tensor, mask: Tensor) -> Tensor:
     """Your hidden scores became 0, and e^0 is 1, so a hidden key still gets a share: it needs a
     numerator of 0, which a score of minus infinity gives.
@@ -237,7 +221,6 @@ def mask_multiplied(scores: Tensor, mask: Tensor) -> Tensor:
 @mistake(
     masked_weights,
     "mask-after-softmax",
-    plant=Plant("attention", _SHARE, "scores.softmax(-1) * attn_mask"),
 )
 def mask_after_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """You hid the weights when they were shared out, so the rows no longer sum to 1: hide
@@ -250,7 +233,6 @@ def mask_after_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     masked_weights,
     "mask-finite",
     hidden_in={"padding", "causal", "all sizes differ"},
-    plant=Plant("attention", _SHARE, "scores.masked_fill(hidden, -1e9).softmax(-1)"),
 )
 def mask_finite(scores: Tensor, mask: Tensor) -> Tensor:
     """You hid with a large negative number, so a query with nothing to attend to shares itself
@@ -263,7 +245,6 @@ def mask_finite(scores: Tensor, mask: Tensor) -> Tensor:
     masked_weights,
     "mask-empty-row",
     hidden_in={"padding", "causal", "all sizes differ"},
-    plant=Plant("attention", _SHARE, "masked_scores.softmax(-1)"),
 )
 def mask_empty_row(scores: Tensor, mask: Tensor) -> Tensor:
     """A query with nothing to attend to became nan, for its numerators and their sum are all 0,
@@ -457,7 +438,6 @@ mistake(
     "it on the axis that is looked at.",
     mask=_mask_query_axis,
     refused_in={"nothing but padding", "all sizes differ"},
-    plant=_handed_on("None if mask is None else mask.mT"),
 )
 mistake(
     padded_attention,
@@ -466,7 +446,6 @@ mistake(
     "axis for the heads and one for the queries.",
     mask=_mask_not_expanded,
     refused_in={"nothing but padding", "as many queries as keys", "all sizes differ"},
-    plant=_handed_on("None if mask is None else mask[:, 0, 0]"),
 )
 mistake(
     padded_attention,
@@ -480,7 +459,6 @@ mistake(
         "as many queries as keys",
         "all sizes differ",
     },
-    plant=_handed_on("None if mask is None else mask[:, 0]"),
 )
 inherit(padded_attention, lambda wrong: partial(padded_attention, weights=wrong), *WRONG_WEIGHTS)
 misconception(

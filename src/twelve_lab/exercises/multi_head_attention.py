@@ -16,7 +16,6 @@ from twelve_lab.exercises.attention import (
 )
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     inherit,
     misconception,
@@ -27,9 +26,6 @@ from twelve_lab.exercises.declare import (
 )
 from twelve_lab.exercises.masks import attend
 from twelve_lab.exercises.numbers import distinct_heads, seeded, twelve_heads, vectors
-
-# The pattern of the package that two of the mistakes change.
-_PATTERN = '"batch seq (head d_k) -> batch head seq d_k"'
 
 
 def _split_cases() -> Cases:
@@ -52,13 +48,6 @@ def split_heads(projected: Tensor, num_heads: int) -> Tensor:
     split_heads,
     "split-view",
     hidden_in={"1 head"},
-    plant=Plant(
-        "multi_head_attention",
-        f"rearrange(\n            projected, {_PATTERN}, head=self.num_heads\n        )",
-        "projected.reshape(\n"
-        "            projected.size(0), self.num_heads, projected.size(1), -1\n"
-        "        )",
-    ),
 )
 def split_view(projected: Tensor, num_heads: int) -> Tensor:
     """You cut the heads with view alone, so a head gets slices of one word instead of a slice of
@@ -75,7 +64,6 @@ split_interleaved = mistake(
     "features, so cut the last axis as (head, d_k) and not as (d_k, head).",
     line=("(head d_k) ->", "(d_k head) ->"),
     hidden_in={"1 head", "3 heads"},
-    plant=Plant("multi_head_attention", _PATTERN, '"batch seq (d_k head) -> batch head seq d_k"'),
 )
 misconception(
     split_heads,
@@ -112,11 +100,6 @@ def _merge_in_one_line(heads: Tensor) -> Tensor:
     merge_heads,
     "merge-no-transpose",
     hidden_in={"1 head"},
-    plant=Plant(
-        "multi_head_attention",
-        'rearrange(blended, "batch head query d_v -> batch query (head d_v)")',
-        "blended.reshape(blended.size(0), blended.size(2), -1)",
-    ),
 )
 def merge_no_transpose(heads: Tensor) -> Tensor:
     """You merged the heads with reshape alone, so a word gets what was answered to another:
@@ -217,9 +200,6 @@ mistake(
     "Your softmax runs over the heads, which then compete for each pair of words: run it over the "
     "keys, the last axis.",
     attend=partial(attend, dim=1),
-    plant=Plant(
-        "attention", "= scores.softmax(-1)\n", "= scores.softmax(1 if scores.ndim == 4 else -1)\n"
-    ),
 )
 
 
@@ -227,11 +207,6 @@ mistake(
     multi_head_attention,
     "scale-d_model",
     hidden_in={"1 head"},
-    plant=Plant(
-        "multi_head_attention",
-        "attend(query_heads, ",
-        "attend(query_heads * (self.d_k / self.d_model) ** 0.5, ",
-    ),
 )
 def scale_d_model(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
     """You divided the scores by the square root of d_model: each head scores with d_k features, so
@@ -251,7 +226,6 @@ mistake(
     line=("split(features, num_heads)", "split(features, query.size(-1))"),
     hidden_in={"3 heads"},
     refused_in={"2 heads", "all sizes differ"},
-    plant=Plant("multi_head_attention", "head=self.num_heads\n", "head=self.d_model\n"),
     step="12",
 )
 again(multi_head_attention, "split-view", split=split_view.wrong)

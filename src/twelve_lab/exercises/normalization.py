@@ -11,7 +11,6 @@ from torch.func import functional_call
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     Task,
     again,
     inherit,
@@ -25,17 +24,8 @@ from twelve_lab.exercises.modules import Misbuilt, build
 from twelve_lab.exercises.numbers import distinct_heads, seeded, vectors
 from twelve_lab.show.format import format_number
 
-_NORMALIZED = "(x - mean) / torch.sqrt(variance + self.eps)"
-_MEAN = 'mean: Float[Tensor, "*batch 1"] = x.mean({dim}, keepdim=True)\n'
-_VARIANCE = (
-    '        variance: Float[Tensor, "*batch 1"] = (x - mean).square().mean({dim}, keepdim=True)\n'
-)
 # These cases do not show a wrong eps.
 _LARGE = {"twelve numbers", "a square of numbers", "all sizes differ"}
-
-
-def _over(dim: str) -> str:
-    return (_MEAN + _VARIANCE).format(dim=dim)
 
 
 def _other_eps(at: Task) -> None:
@@ -78,7 +68,6 @@ ln_unbiased = mistake(
     "Your variance is that of a sample, the squares divided by d_model - 1: divide by d_model (in "
     "torch unbiased=False, or correction=0).",
     line=("torch.sqrt(variance + eps)", "(x.std(dim, keepdim=True) + eps)"),
-    plant=Plant("normalization", _NORMALIZED, "(x - mean) / (x.std(-1, keepdim=True) + self.eps)"),
 )
 again(layer_norm, "ln-unbiased", by=partial(ln_unbiased.wrong, eps=1e-6))
 again(layer_norm, "ln-unbiased", line=("correction=0, ", ""))
@@ -88,7 +77,6 @@ mistake(
     "You normalised over the sentence, so that words depend on each other: normalise each word's "
     "own features, the last axis (-1).",
     dim=-2,
-    plant=Plant("normalization", _over("-1"), _over("1 if x.ndim == 3 else -1")),
 )
 again(layer_norm, "ln-sequence", dim=1)
 mistake(
@@ -97,7 +85,6 @@ mistake(
     "You normalised across the batch, so that sentences depend on each other: normalise each "
     "word's own features, the last axis (-1).",
     dim=0,
-    plant=Plant("normalization", _over("-1"), _over("0 if x.ndim == 3 else -1")),
 )
 again(layer_norm, "ln-batch", line=("x, dim,", "x, tuple(range(x.ndim - 1)),"))
 mistake(
@@ -107,7 +94,6 @@ mistake(
     "mean and each variance.",
     keepdim=False,
     refused_in={"twelve numbers", "small numbers", "all sizes differ"},
-    plant=Plant("normalization", "= x.mean(-1, keepdim=True)\n", "= x.mean(-1)\n"),
 )
 mistake(
     layer_norm,
@@ -116,7 +102,6 @@ mistake(
     "equal: use 1e-5.",
     eps=1e-10,
     hidden_in=_LARGE,
-    plant=Plant("normalization", _NORMALIZED, "(x - mean) / torch.sqrt(variance + 1e-10)"),
 )
 whole_sentence = misconception(
     layer_norm,
@@ -220,11 +205,6 @@ mistake(
     "under the root.",
     line=("torch.sqrt(mean_square + eps)", "(torch.sqrt(mean_square) + eps)"),
     hidden_in=_LARGE,
-    plant=Plant(
-        "normalization",
-        "x / torch.sqrt(mean_square + self.eps)",
-        "x / (torch.sqrt(mean_square) + self.eps)",
-    ),
 )
 again(rms_norm, "ln-sequence", dim=-2)
 again(rms_norm, "ln-sequence", dim=1)

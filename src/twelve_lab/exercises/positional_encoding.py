@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     inherit,
     misconception,
@@ -76,7 +75,6 @@ positive_exponent = mistake(
     "The minus of the exponent is missing, so the frequencies grow and neighbouring positions have "
     "nothing in common: use 10000 to the power -2i/d_model.",
     line=("d_model), ", "d_model, sign=1.0), "),
-    plant=Plant("positional_encoding", "** (-even_feature", "** (even_feature"),
 )
 sin_cos_halves = mistake(
     sinusoid,
@@ -87,14 +85,6 @@ sin_cos_halves = mistake(
         "return _woven(_angles(max_len, d_model), d_model)",
         "angles = _angles(max_len, d_model)\n"
         "    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :d_model]",
-    ),
-    plant=Plant(
-        "positional_encoding",
-        "    table[:, 0::2] = torch.sin(angles)\n"
-        "    table[:, 1::2] = torch.cos(angles[:, : d_model // 2])\n",
-        "    half = angles.size(1)\n"
-        "    table[:, :half] = torch.sin(angles)\n"
-        "    table[:, half:] = torch.cos(angles[:, : d_model // 2])\n",
     ),
 )
 misconception(
@@ -177,7 +167,6 @@ batch_index = mistake(
     line=("size(1)", "size(0)"),
     hidden_in={"twelve numbers"},
     refused_in={"all sizes differ"},
-    plant=Plant("positional_encoding", "self.table[: x.size(1)]", "self.table[: x.size(0)]"),
 )
 sequence_first = mistake(
     positional_encoding,
@@ -185,9 +174,6 @@ sequence_first = mistake(
     "You laid the rows of the table along the sentences, so that all words of one sentence get the "
     "same row: lay them along the words, axis 1 of x.",
     line=("size(1)]", "size(0)].unsqueeze(1)"),
-    plant=Plant(
-        "positional_encoding", "self.table[: x.size(1)]", "self.table[: x.size(0)].unsqueeze(1)"
-    ),
 )
 one_late = misconception(
     positional_encoding,
@@ -265,15 +251,6 @@ mistake(
     "once, after the sum.",
     line=("dropout(x + rows)", "dropout(dropout(x + rows))"),
     hidden_in={"eval mode"},
-    plant=Plant(
-        "positional_encoding",
-        " = self.table[: x.size(1)]\n"
-        '        encoded: Float[Tensor, "batch seq d_model"] = x + positions\n'
-        "        return self.dropout(encoded)\n",
-        " = self.table[: x.size(1)]\n"
-        '        encoded: Float[Tensor, "batch seq d_model"] = x + positions\n'
-        "        return self.dropout(self.dropout(encoded))\n",
-    ),
     step="12",
 )
 misconception(

@@ -13,7 +13,6 @@ from twelve.residual import Residual
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -68,18 +67,12 @@ mistake(
     "You normalised x itself, and the sum starts from the normalised numbers: keep x as it came "
     "and give the norm's output to the sublayer alone.",
     line=("return x + sublayer(norm(x))", "x = norm(x)\n    return x + sublayer(x)"),
-    plant=Plant(
-        "residual",
-        "update = self._ask(sublayer, self.norm(x))\n",
-        "x = self.norm(x)\n            update = self._ask(sublayer, x)\n",
-    ),
 )
 mistake(
     residual,
     "residual-missing",
     "You return what the sublayer gives and have lost x: add its output to x.",
     line=("x + ", ""),
-    plant=Plant("residual", "= x + update\n            return", "= update\n            return"),
 )
 mistake(
     residual,
@@ -88,11 +81,6 @@ mistake(
     "normalised x.",
     line=("norm(x)", "x"),
     hidden_in={"a sublayer that adds nothing"},
-    plant=Plant(
-        "encoder",
-        "lambda query: self.self_attention(query, query, query, src_mask)",
-        "lambda query: self.self_attention(x, x, x, src_mask)",
-    ),
 )
 norm_order = mistake(
     residual,
@@ -100,7 +88,6 @@ norm_order = mistake(
     "You normalised after the sum, which is post-norm: for pre-norm normalise what the sublayer is "
     "given, and leave the sum as it is.",
     line=("x + sublayer(norm(x))", "norm(x + sublayer(x))"),
-    plant=Plant("residual", "self.norm_first = norm_first\n", "self.norm_first = not norm_first\n"),
 )
 misconception(
     residual,

@@ -11,7 +11,6 @@ from torch import Tensor
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     misconception,
     mistake,
     question,
@@ -21,16 +20,6 @@ from twelve_lab.exercises.declare import (
 from twelve_lab.exercises.numbers import seeded, twelve_heads
 
 _SIZES = example.SIZES
-# Lines of the package, in which the mistakes are planted.
-_HALVES = "rows.unflatten(0, (-1, 2, d_k // 2))"
-_STOP = "        stop = start + heads.size(2)\n"
-_TURNED = "(even * cos - odd * sin, even * sin + odd * cos)"
-_PAIRED = (
-    '        even: Float[Tensor, "batch head seq pair"] = heads[..., 0::2]\n'
-    '        odd: Float[Tensor, "batch head seq pair"] = heads[..., 1::2]\n'
-    "        # Back side by side, as they came: the two of a pair are neighbours.\n"
-    f"        pairs = torch.stack({_TURNED}, dim=-1)\n"
-)
 
 
 def _angles_cases() -> Cases:
@@ -58,15 +47,6 @@ frequency_one = mistake(
     "Your pairs are counted from 1, so that the first one is too slow already: count from 0, and "
     "its speed is 1.",
     line=("torch.arange(0, d_k, 2)", "torch.arange(2, d_k + 2, 2)"),
-    plant=Plant(
-        "rotary_positions",
-        '        sin: Float[Tensor, "seq pair"] = self.table[start:stop, 0::2]\n'
-        '        cos: Float[Tensor, "seq pair"] = self.table[start:stop, 1::2]\n',
-        "        even = torch.arange(2, self.d_k + 2, 2)\n"
-        "        speed = self.base ** (-even / self.d_k)\n"
-        "        angles = torch.arange(start, stop).unsqueeze(1) * speed\n"
-        "        sin, cos = angles.sin(), angles.cos()\n",
-    ),
 )
 one_late = mistake(
     rotary_angles,
@@ -74,7 +54,6 @@ one_late = mistake(
     "Your positions are one too far: the first new token stands at `start`, behind the tokens 0 to "
     "start - 1.",
     line=("torch.arange(start, start + new,", "torch.arange(start + 1, start + 1 + new,"),
-    plant=Plant("rotary_positions", _STOP, f"        start = start + 1\n{_STOP}"),
 )
 start_ignored = mistake(
     rotary_angles,
@@ -83,7 +62,6 @@ start_ignored = mistake(
     "`start` on.",
     line=("torch.arange(start, start + new,", "torch.arange(new,"),
     hidden_in={"from 0"},
-    plant=Plant("rotary_positions", _STOP, "        start, stop = 0, heads.size(2)\n"),
 )
 misconception(
     rotary_angles,
@@ -147,13 +125,6 @@ def _rotate_complex(heads: Tensor, angles: Tensor) -> Tensor:
     rotate,
     "rotary-halves",
     hidden_in={"our two heads"},
-    plant=Plant(
-        "rotary_positions",
-        _PAIRED,
-        '        even: Float[Tensor, "batch head seq pair"] = heads[..., : self.d_k // 2]\n'
-        '        odd: Float[Tensor, "batch head seq pair"] = heads[..., self.d_k // 2 :]\n'
-        f"        pairs = torch.stack({_TURNED}, dim=-2)\n",
-    ),
 )
 def rotary_halves(heads: Tensor, angles: Tensor) -> Tensor:
     """You paired each feature of the first half with one of the second, as other libraries do:
@@ -168,13 +139,6 @@ def rotary_halves(heads: Tensor, angles: Tensor) -> Tensor:
     rotate,
     "rotary-cat",
     hidden_in={"our two heads"},
-    plant=Plant(
-        "rotary_positions",
-        f"        pairs = torch.stack({_TURNED}, dim=-1)\n",
-        "        cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)\n"
-        "        across = torch.stack((-odd, even), dim=-1).flatten(-2)\n"
-        "        pairs = (heads * cos + across * sin).unsqueeze(-1)\n",
-    ),
 )
 def rotary_cat(heads: Tensor, angles: Tensor) -> Tensor:
     """Your angles stand as 0, 1, 0, 1 beside features that are paired as neighbours, so the two of
@@ -192,7 +156,6 @@ clockwise = mistake(
     "You turn clockwise: the minus belongs to the first of a pair, x cos - y sin, and the plus to "
     "the second.",
     line=("[x * cos - y * sin, x * sin + y * cos]", "[x * cos + y * sin, y * cos - x * sin]"),
-    plant=Plant("rotary_positions", _TURNED, "(even * cos + odd * sin, odd * cos - even * sin)"),
 )
 misconception(
     rotate,
@@ -327,11 +290,6 @@ rows_kept = mistake(
     "You left the rows as they were, in halves: weave the two halves of each head, so that the two "
     "of a pair are neighbours.",
     line=("heads.transpose(1, 2)", "heads"),
-    plant=Plant(
-        "pretrained",
-        'rotated = checkpoint.format == "safetensors" and parameters[name].endswith(ROTATED)',
-        "rotated = False",
-    ),
     step="19",
 )
 rows_across_heads = mistake(
@@ -341,7 +299,6 @@ rows_across_heads = mistake(
     "own.",
     line=("(num_heads, 2, -1)", "(1, 2, -1)"),
     hidden_in={"one head"},
-    plant=Plant("pretrained", _HALVES, "rows.unflatten(0, (1, 2, -1))"),
     step="19",
 )
 rows_woven_back = mistake(
@@ -351,7 +308,6 @@ rows_woven_back = mistake(
     "and row i of the second behind it.",
     line=("(num_heads, 2, -1)", "(num_heads, -1, 2)"),
     hidden_in={"two heads"},  # of four rows the way back is the way there
-    plant=Plant("pretrained", _HALVES, "rows.unflatten(0, (-1, d_k // 2, 2))"),
     step="19",
 )
 pairs_turned_round = misconception(

@@ -10,7 +10,6 @@ from twelve.training import cross_entropy
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -22,9 +21,6 @@ from twelve_lab.exercises.numbers import seeded
 
 _Two = tuple[Tensor, Tensor]
 _Three = tuple[Tensor, Tensor, Tensor]
-# Lines of the package that the mistakes change.
-_LOG = "logits.log_softmax(-1)\n"
-_SEEN = "logits = model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)\n"
 
 
 def _targets() -> dict[str, Tensor]:
@@ -60,7 +56,6 @@ labels_not_shifted = mistake(
     "The decoder is given the very word it is asked for: shift its input to the right by one, "
     "behind a start token.",
     line=("return tgt,", "return target,"),
-    plant=Plant("training", "= torch.cat([start, target[:, :-1]], dim=1)\n", "= target + 0\n"),
 )
 again(shift, "labels-not-shifted", by=lambda target: (target, target))
 misconception(
@@ -145,7 +140,6 @@ mistake(
     "through the memory: give it the source.",
     line=("return src,", "return target,"),
     refused_in={"all sizes differ"},
-    plant=Plant("training", _SEEN, _SEEN.replace("(src, tgt", "(labels.clamp(min=0), tgt")),
 )
 again(
     make_batch,
@@ -238,9 +232,6 @@ mistake(
     "You flattened the logits position by position and the labels sentence by sentence, so each "
     "meets another's answer: flatten both as (batch, tgt).",
     line=("logits.flatten", "logits.transpose(0, 1).flatten"),
-    plant=Plant(
-        "training", "= " + _LOG, "= logits.transpose(0, 1).reshape(logits.shape)" + _LOG[6:]
-    ),
 )
 mistake(
     loss,
@@ -248,7 +239,6 @@ mistake(
     "You took softmax before a loss that takes its own, so that even a perfect answer costs: hand "
     "the logits over as they are.",
     line=("logits.flatten", "logits.softmax(-1).flatten"),
-    plant=Plant("training", "= " + _LOG, "= logits.softmax(-1)" + _LOG[6:]),
     step="12",
 )
 

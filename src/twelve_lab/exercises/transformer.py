@@ -12,7 +12,6 @@ from twelve.transformer import Transformer
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Plant,
     again,
     misconception,
     mistake,
@@ -81,7 +80,6 @@ mistake(
     "The decoder looks at the embedded source and not at what the encoder made of it: pass the "
     "source through the encoder first.",
     line=(_READ, "parts.positional_encoding(parts.src_embedding(src))"),
-    plant=Plant("transformer", "= self.encoder(src_input, src_mask=src_mask)\n", "= src_input\n"),
 )
 sentences_swapped = mistake(
     transformer,
@@ -89,13 +87,6 @@ sentences_swapped = mistake(
     "The encoder got the target and the decoder the source: change them over.",
     by=lambda parts, src, tgt, *masks: transformer(parts, tgt, src, *masks),
     refused_in={"all sizes differ"},
-    plant=Plant(
-        "transformer",
-        "        memory = self.encode(src, src_mask=src_mask)\n"
-        "        return self.decode(tgt, memory,",
-        "        memory = self.encode(tgt, src_mask=src_mask)\n"
-        "        return self.decode(src, memory,",
-    ),
 )
 mistake(
     transformer,
@@ -105,7 +96,6 @@ mistake(
     line=("parts.tgt_embedding(tgt)", "parts.src_embedding(tgt)"),
     hidden_in={"twelve numbers"},
     refused_in={"all sizes differ"},
-    plant=Plant("transformer", "self.tgt_embedding(tgt)\n", "self.src_embedding(tgt)\n"),
 )
 
 

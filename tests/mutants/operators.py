@@ -1,8 +1,8 @@
-"""Small changes of Python code that still run: the mutations a test should notice.
+"""Mutation operators: small changes of Python code that still run and that a test should notice.
 
-Each is a stretch of the text and what stands there instead, so that a mutated file differs from
-its own in one place and keeps its lines. Left alone is what changes no behaviour or breaks every
-import: annotations, docstrings, the wording of errors, f-strings, imports.
+A mutation replaces one span of the text, so the rest of the file keeps its lines. Annotations,
+docstrings, error messages, f-strings and imports stay as they are: changing them changes no
+behaviour, or breaks every import.
 """
 
 import ast
@@ -23,29 +23,29 @@ PAIRS = (
     ("sin", "cos"), ("triu", "tril"), ("floor", "ceil"), ("float32", "float64"),
     ("startswith", "endswith"), ("argmin", "argmax"), ("sum", "mean"), ("bool", "int"),
 )  # fmt: skip
-NAMES = dict(PAIRS) | {other: one for one, other in PAIRS}
-# Calls of a method that may as well be left out: x.detach() becomes x.
+NAMES = dict(PAIRS) | {right: left for left, right in PAIRS}
+# Methods whose call can be removed: x.detach() becomes x.
 METHODS = {
     "detach", "clone", "contiguous", "to", "float", "double", "cpu", "transpose", "unsqueeze",
     "flatten", "masked_fill", "expand", "reshape", "strip", "lower", "items", "copy", "abs",
 }  # fmt: skip
 FUNCTIONS = {"abs", "sorted", "reversed", "tuple", "list", "set", "round", "float", "str"}
-# What they are given may stand in any order.
+# Swapping the arguments of these changes nothing.
 SYMMETRIC = {"transpose", "min", "max", "minimum", "maximum", "equal", "gcd"}
-# Without these a class or a name is another thing, and every test says so.
+# Every test fails without these decorators.
 NEEDED = {"property", "staticmethod", "classmethod", "dataclass", "overload", "setter"}
 
 Change = tuple[int, int, str]
 
 
 class Mutation(NamedTuple):
-    """One changed place.
+    """One changed span.
 
     Args:
-        line: Where it is, counted from 1.
-        old: What stands there, the whole line.
-        new: The line with the change.
-        text: The whole file with the change.
+        line: Number of its first line, from 1.
+        old: The lines before the change.
+        new: The lines after it.
+        text: The whole file after it.
     """
 
     line: int
@@ -55,12 +55,8 @@ class Mutation(NamedTuple):
 
 
 def mutations(source: str) -> list[Mutation]:
-    """List all mutations of a file in the order of their places.
-
-    Args:
-        source: Python code.
-    """
-    # ast counts bytes.
+    """List all mutations of a file, in the order of their positions."""
+    # ast counts bytes, not characters.
     data, found = source.encode(), []
     for start, end, new in sorted(set(_Changes(source).changes)):
         first = data.rfind(b"\n", 0, start) + 1
@@ -72,7 +68,7 @@ def mutations(source: str) -> list[Mutation]:
 
 
 def is_another(source: str, text: str) -> bool:
-    """Tell whether a mutated file is still Python, and other Python than before."""
+    """Check that a mutated file still parses, to another syntax tree."""
     try:
         return ast.dump(ast.parse(text)) != ast.dump(ast.parse(source))
     except SyntaxError:
@@ -84,7 +80,7 @@ def _short(lines: bytes) -> str:
 
 
 class _Changes:
-    """Walks through a file and collects what can be changed."""
+    """Walk through a file and collect all changes."""
 
     def __init__(self, source: str) -> None:
         self.data, self.changes = source.encode(), []
@@ -95,7 +91,7 @@ class _Changes:
         self.visit(ast.parse(source))
 
     def visit(self, node: ast.AST) -> None:
-        """Collect the changes of a node, then those of what it consists of."""
+        """Collect the changes of a node, then those of its children."""
         kind = type(node).__name__
         for start, end, new in getattr(self, f"_{kind.lower()}", self._nothing)(node):
             self.changes.append((start, end, new))
@@ -113,7 +109,7 @@ class _Changes:
             self.locals.pop()
 
     def _left_alone(self, node: ast.AST) -> bool:
-        # What differs in length never comes as far as a zip.
+        # Nothing of unequal length ever reaches a zip.
         if isinstance(node, ast.keyword) and node.arg == "strict":
             return True
         if isinstance(node, ast.If):
@@ -168,7 +164,7 @@ class _Changes:
                 yield *self._span(node), self._text(node.operand)
 
     def _test(self, node: ast.If | ast.IfExp | ast.While) -> Iterator[Change]:
-        # A `not` or a comparison is changed by itself.
+        # `not` and comparisons have operators of their own.
         if not isinstance(node.test, ast.UnaryOp | ast.Compare):
             yield *self._span(node.test), f"not ({self._text(node.test)})"
 
@@ -202,11 +198,11 @@ class _Changes:
             yield start, end, self._text(node.value)
 
     def _call(self, node: ast.Call) -> Iterator[Change]:
-        one = node.args[0] if len(node.args) == 1 and not node.keywords else None
+        only = node.args[0] if len(node.args) == 1 and not node.keywords else None
         if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
             yield *self._span(node), self._text(node.func.value)
-        if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and one is not None:
-            yield *self._span(node), self._text(one)
+        if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and only is not None:
+            yield *self._span(node), self._text(only)
         symmetric = ast.unparse(node.func).rpartition(".")[2] in SYMMETRIC
         for left, right in [] if symmetric else zip(node.args, node.args[1:], strict=False):
             kinds = {type(left), type(right)}
@@ -217,10 +213,10 @@ class _Changes:
             if self._left_alone(keyword):
                 continue
             start, end = self._span(keyword)
-            behind = re.match(rb"\s*,\s*", self.data[end:])
+            after = re.match(rb"\s*,\s*", self.data[end:])
             before = re.search(rb",\s*$", self.data[:start])
-            if behind:
-                yield start, end + behind.end(), ""
+            if after:
+                yield start, end + after.end(), ""
             elif before:
                 yield before.start(), end, ""
             else:
@@ -258,7 +254,7 @@ class _Changes:
             yield from self._removed(node)
 
     def _assign(self, node: ast.Assign | ast.AnnAssign) -> Iterator[Change]:
-        """Leave out an assignment to a name that has a value before: x = norm(x)."""
+        """Remove an assignment to a name that it also reads: x = norm(x)."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names = {ast.unparse(target) for target in targets}
         used = ast.walk(node.value) if node.value else ()
