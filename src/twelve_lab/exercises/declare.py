@@ -86,7 +86,7 @@ class Task(Exercise):
     Args:
         cases: Draws the arguments, in float64 and afresh on every call, so that a function that
             changes its input spoils no other run.
-        forbidden: What the task asks to do without: names, signs such as "@", "a loop".
+        forbidden: What the task asks to do without: names, signs such as "@", "for".
         observe: What is compared of an answer that is no tensor.
         by_gradient: Whether the gradients of the arguments belong to the answer; None where they
             may be cut, for nothing is learned through it.

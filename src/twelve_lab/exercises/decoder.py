@@ -257,7 +257,7 @@ def _decoder_cases() -> Cases:
     }  # fmt: skip
 
 
-@task(_decoder_cases, forbidden=("a loop",), measures="handing memory and both masks to each layer")
+@task(_decoder_cases, forbidden=("for",), measures="handing memory and both masks to each layer")
 def decoder(
     x: Tensor,
     memory: Tensor,

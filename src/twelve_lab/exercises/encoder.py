@@ -156,9 +156,7 @@ def _encoder_cases() -> Cases:
     }
 
 
-@task(
-    _encoder_cases, forbidden=("a loop",), measures="handing on stream and mask, the last norm once"
-)
+@task(_encoder_cases, forbidden=("for",), measures="handing on stream and mask, the last norm once")
 def encoder(x: Tensor, layers: Sequence[_Masked], norm: _Norm, src_mask: Tensor | None) -> Tensor:
     """x (batch, src, d_model), layers, a list of functions of x and src_mask, norm, src_mask ->
     (batch, src, d_model)

@@ -53,7 +53,7 @@ def _share_cases() -> Cases:
 
 @task(
     _share_cases,
-    forbidden=("repeat_interleave", "repeat", "a loop"),
+    forbidden=("repeat_interleave", "repeat", "for"),
     measures="which query heads share a head, and where a new axis must stand",
 )
 def share_heads(heads: Tensor, num_heads: int) -> Tensor:

@@ -36,7 +36,7 @@ def _linear_cases() -> Cases:
 
 @task(
     _linear_cases,
-    forbidden=("@", "matmul", "einsum", "linear", "a loop"),
+    forbidden=("@", "matmul", "einsum", "linear", "for"),
     measures="seeing the product as broadcasting and a sum",
 )
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

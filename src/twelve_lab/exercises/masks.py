@@ -48,7 +48,7 @@ def _padding_mask_cases() -> Cases:
     }
 
 
-@task(_padding_mask_cases, forbidden=("a slice",), measures="laying the mask along the keys")
+@task(_padding_mask_cases, forbidden=("[:]",), measures="laying the mask along the keys")
 def padding_mask(ids: Tensor) -> Tensor:
     """ids (batch, key), 0 is padding -> (batch, 1, 1, key), True = may attend"""
     return (ids != 0)[:, None, None, :]

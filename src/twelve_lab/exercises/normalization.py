@@ -23,6 +23,7 @@ from twelve_lab.exercises.declare import (
 )
 from twelve_lab.exercises.modules import Misbuilt, build
 from twelve_lab.exercises.numbers import distinct_heads, seeded, vectors
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 
 _NORMALIZED = "(x - mean) / torch.sqrt(variance + self.eps)"
@@ -172,13 +173,16 @@ def _run_rms_norm(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     layer = build(answer, (x.size(-1),), {"weight": weight.shape})
     if layer is ...:
         return ...
-    # The numbers of the case take its place, so this is the moment to look at it.
+    # The case replaces the weight below, so check its initial value here.
     other = layer.weight[layer.weight != 1]
     if other.numel():
         started = format_number(other[0].item())
         raise Misbuilt(
-            f"A number of your fresh weight is {started}: it must start at 1, so that a fresh "
-            "layer only divides."
+            message(
+                "A new layer has the weight {weight}, expected 1. Start with ones, so that it only "
+                "divides.",
+                weight=started,
+            )
         )
     return functional_call(layer, {"weight": weight}, (x,))
 

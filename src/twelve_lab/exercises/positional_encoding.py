@@ -22,6 +22,7 @@ from twelve_lab.exercises.declare import (
 )
 from twelve_lab.exercises.modules import Misbuilt, build
 from twelve_lab.exercises.numbers import seeded
+from twelve_lab.messages import message
 
 _SIZES = example.SIZES
 
@@ -54,7 +55,7 @@ def _sinusoid_cases() -> Cases:
 
 @task(
     _sinusoid_cases,
-    forbidden=("sinusoid", "cos", "a loop", "a slice"),
+    forbidden=("sinusoid", "cos", "for", "[:]"),
     measures="the pairs of columns, and the exponent's sign",
 )
 def sinusoid(max_len: int, d_model: int) -> Tensor:
@@ -156,7 +157,7 @@ def _positional_encoding_cases() -> Cases:
 
 @task(
     _positional_encoding_cases,
-    forbidden=("a slice",),
+    forbidden=("[:]",),
     measures="taking rows along the axis of places",
 )
 def positional_encoding(x: Tensor, table: Tensor, *, start: int = 0) -> Tensor:
@@ -324,7 +325,9 @@ def _run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) ->
     if layer is ...:
         return ...
     if list(layer.parameters()):
-        raise Misbuilt("table is a parameter, which training would move: a buffer is due.")
+        raise Misbuilt(
+            message("table is a parameter, which training would change. Register it as a buffer.")
+        )
     return layer(x, start)
 
 
