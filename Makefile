@@ -168,11 +168,12 @@ figures: $(WITH)book ## draw the pictures of the README again, and film the live
 	$(RUN) -m twelve picture docs/walk_narrow.svg --narrow
 	$(RUN) -m tools.film
 
-catalogue: install ## write again what follows from the list of steps, the traced names of the glossary, and the cards of the mistakes
+catalogue: install ## write again what follows from the list of steps, the traced names of the glossary, the cards of the mistakes and the messages
 	$(RUN) -m tools.write_steps
 	$(RUN) tools/write_catalogue.py
 	$(RUN) tools/write_exercises.py
 	$(RUN) -m tools.write_cards
+	$(RUN) -m tools.write_messages
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
 	$(RUN) -m venv build/lock
