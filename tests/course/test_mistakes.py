@@ -794,7 +794,7 @@ def test_a_fresh_norm_must_start_at_one(start, first):
             return TASKS["rms_norm"].right(x, self.weight)
 
     for outcome in outcomes(TASKS["rms_norm"], Started).values():
-        said = f"A number of your fresh weight is {first}: it must start at 1"
+        said = f"A new layer has the weight {first}, expected 1."
         assert outcome.error is None if first is None else said in str(outcome.error)
 
 

@@ -162,5 +162,5 @@ def test_solution_rejects_a_name_that_cannot_be_imported(monkeypatch):
 
 def test_solved_rejects_a_second_solution():
     task = replace(TASKS["linear"])
-    with pytest.raises(ValueError, match="linear is solved twice"):
+    with pytest.raises(ValueError, match="linear: solution declared twice"):
         solved(task)(put_side_by_side)
