@@ -66,11 +66,8 @@ class Submission(NamedTuple):
         for actual, expected in zip(self.actual, self.expected, strict=True):
             total = len(expected.values)
             for index, (x, y) in enumerate(zip(actual.values, expected.values, strict=True)):
-                which = ""
-                if total > 1 and self.task.observe is as_tensors:
-                    which = message(
-                        "This is about output {number} of {total}.", number=index + 1, total=total
-                    )
+                several = total > 1 and self.task.observe is as_tensors
+                which = _which(index + 1, total) if several else ""
                 axes = axes_of(self.task, index, y)
                 yield Pair(declared(actual.case), actual, x, y, axes, which)
 
@@ -185,38 +182,29 @@ def type_(submission: Submission) -> str | None:
 def _other_type(answer: Any, expected: Any) -> str | None:
     if isinstance(expected, Tensor) and not isinstance(answer, Tensor):
         if isinstance(answer, tuple) and len(answer) == 1:
-            return message(
-                "The answer is a tuple with one tensor. Remove the comma after the value."
+            return message("The answer is a tuple with one tensor. Remove the comma after it.")
+        lost = isinstance(answer, bool | int | float)
+        return sentences(
+            message("The answer must be a tensor, got {type}.", type=_type(answer)),
+            message("Keep the tensor: .item() and float() lose its gradient.") if lost else "",
+        )
+    if not isinstance(expected, tuple):
+        return None
+    count = len(expected)
+    if not isinstance(answer, tuple | list):
+        return message(
+            "The answer must be {count} tensors, got {type}.", count=count, type=_type(answer)
+        )
+    if len(answer) != count:
+        return message(
+            "The answer must be {count} tensors, got {got}.", count=count, got=len(answer)
+        )
+    for number, value in enumerate(answer, 1):
+        if not isinstance(value, Tensor):
+            return sentences(
+                message("The answer must be a tensor, got {type}.", type=_type(value)),
+                _which(number, count),
             )
-        if isinstance(answer, bool | int | float):
-            return message(
-                "The answer must be a tensor, got {type}. Keep the tensor: .item() and float() "
-                "lose its gradient.",
-                type=_type(answer),
-            )
-        return message("The answer must be a tensor, got {type}.", type=_type(answer))
-    if isinstance(expected, tuple):
-        count = len(expected)
-        if not isinstance(answer, tuple | list):
-            return message(
-                "The answer must be {count} tensors, got {type}. Write return a, b.",
-                count=count,
-                type=_type(answer),
-            )
-        if len(answer) != count:
-            return message(
-                "The answer must be {count} tensors, got {got} values.",
-                count=count,
-                got=len(answer),
-            )
-        for index, value in enumerate(answer):
-            if not isinstance(value, Tensor):
-                return message(
-                    "Output {number} of {count} must be a tensor, got {type}.",
-                    number=index + 1,
-                    count=count,
-                    type=_type(value),
-                )
     return None
 
 
@@ -225,36 +213,49 @@ def _type(value: Any) -> str:
 
 
 def _other_dtype(actual: torch.dtype, expected: torch.dtype) -> str | None:
+    if _number(actual) == _number(expected):
+        return None
     if expected == torch.bool:
-        if actual == torch.bool:
-            return None
         return message("The answer must contain True and False, got {dtype}.", dtype=actual)
     if expected.is_floating_point:
-        if actual.is_floating_point:
-            return None
         return message("The answer must contain real numbers, got {dtype}.", dtype=actual)
-    if actual.is_floating_point or actual == torch.bool:
-        return message("The answer must contain whole numbers, got {dtype}.", dtype=actual)
-    return None
+    return message("The answer must contain whole numbers, got {dtype}.", dtype=actual)
+
+
+def _number(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "bool"
+    return "real" if dtype.is_floating_point else "whole"
+
+
+def _which(number: int, total: int) -> str:
+    return message("This is about output {number} of {total}.", number=number, total=total)
+
+
+def _shapes(pair: Pair, got: str) -> str:
+    """Compare the shapes of a pair, and name the output if there are several."""
+    expected = named(pair.axes, pair.expected.shape)
+    return sentences(
+        message(
+            'With the case "{case}", the shape is {got}, expected {expected}.',
+            case=pair.case,
+            got=got,
+            expected=expected,
+        ),
+        pair.which,
+    )
 
 
 def rank(submission: Submission) -> str | None:
     """Detect a wrong number of axes."""
     for pair in submission.pairs():
-        if pair.actual.ndim != pair.expected.ndim:
+        got, expected = pair.actual.ndim, pair.expected.ndim
+        if got != expected:
             return sentences(
                 message(
-                    'With the case "{case}", the number of axes is {got}, expected {expected}.',
-                    case=pair.case,
-                    got=pair.actual.ndim,
-                    expected=pair.expected.ndim,
+                    "The number of axes is {got}, expected {expected}.", got=got, expected=expected
                 ),
-                message(
-                    "The shape is {got}, expected {expected}.",
-                    got=sizes_of(pair.actual),
-                    expected=named(pair.axes, pair.expected.shape),
-                ),
-                pair.which,
+                _shapes(pair, sizes_of(pair.actual)),
             )
     return None
 
@@ -262,22 +263,13 @@ def rank(submission: Submission) -> str | None:
 def axes_swapped(submission: Submission) -> str | None:
     """Detect the right sizes in another order, where no two of them are equal."""
     for pair in submission.pairs():
-        sizes = list(pair.expected.shape)
+        sizes, axes = list(pair.expected.shape), pair.axes
         if pair.actual.shape != pair.expected.shape and sorted(pair.actual.shape) == sorted(sizes):
             if len(set(sizes)) < len(sizes):
                 continue
-            axes = pair.axes
-            mixed = tuple(axes[sizes.index(size)] for size in pair.actual.shape) if axes else ()
-            return sentences(
-                message("The axes are swapped."),
-                message(
-                    'With the case "{case}", the shape is {got}, expected {expected}.',
-                    case=pair.case,
-                    got=named(mixed, pair.actual.shape),
-                    expected=named(axes, pair.expected.shape),
-                ),
-                pair.which,
-            )
+            swapped = tuple(axes[sizes.index(size)] for size in pair.actual.shape) if axes else ()
+            got = named(swapped, pair.actual.shape)
+            return sentences(message("The axes are swapped."), _shapes(pair, got))
     return None
 
 
@@ -285,23 +277,17 @@ def shape(submission: Submission) -> str | None:
     """Detect an axis of the wrong size."""
     for pair in submission.pairs():
         both = zip(pair.actual.shape, pair.expected.shape, strict=True)
-        for axis, (size, expected) in enumerate(both):
-            if size != expected:
+        for index, (got, expected) in enumerate(both):
+            if got != expected:
+                axis = axis_of(index, pair.axes)
                 return sentences(
                     message(
-                        'With the case "{case}", the size of axis {axis} is {got}, expected '
-                        "{expected}.",
-                        case=pair.case,
-                        axis=axis_of(axis, pair.axes),
-                        got=size,
+                        "The size of axis {axis} is {got}, expected {expected}.",
+                        axis=axis,
+                        got=got,
                         expected=expected,
                     ),
-                    message(
-                        "The shape is {got}, expected {expected}.",
-                        got=sizes_of(pair.actual),
-                        expected=sizes_of(pair.expected),
-                    ),
-                    pair.which,
+                    _shapes(pair, sizes_of(pair.actual)),
                 )
     return None
 
