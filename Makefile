@@ -174,12 +174,13 @@ figures: $(WITH)book ## draw the pictures of the README again, and film the live
 	$(RUN) -m twelve picture docs/walk_narrow.svg --narrow
 	$(RUN) -m tools.film
 
-catalogue: install $(PAGES) ## write again what follows from the list of steps, the traced names of the glossary, and the cards of the mistakes
+catalogue: install $(PAGES) ## write everything that is generated from lessons, exercises and messages
 	$(RUN) -m tools.write_steps
 	$(RUN) tools/write_catalogue.py
 	$(RUN) tools/write_exercises.py
 	$(RUN) -m tools.write_cards
 	npm run --silent bundle
+	$(RUN) -m tools.write_messages
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
 	$(RUN) -m venv build/lock

@@ -35,3 +35,26 @@ def plural(one: str, many: str, count: int, /, **values: object) -> str:
         values: What each further field is replaced by.
     """
     return _translations.ngettext(one, many, count).format(count=count, **values)
+
+
+def declared(text: str) -> str:
+    """Translate a text that is declared as data and has no fields, such as an exercise's contract.
+
+    Args:
+        text: English text. `tools/write_messages.py` collects it from the declarations.
+    """
+    return _translations.gettext(text) if text else ""
+
+
+def use(translations: NullTranslations) -> NullTranslations:
+    """Translate all messages by another catalogue from now on.
+
+    Args:
+        translations: The catalogue, as `gettext.translation` reads it.
+
+    Returns:
+        The catalogue that was used so far.
+    """
+    global _translations
+    before, _translations = _translations, translations
+    return before

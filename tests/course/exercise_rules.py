@@ -1,7 +1,7 @@
-"""What the exercises of a stored notebook must fulfil, so that they can be answered and graded.
+"""Rules for the exercises of a stored notebook, so that they can be answered and graded.
 
-An exercise is three cells in a row: the task, the answer, which waits for one, and the check. A
-rule takes a notebook and yields what is wrong with it.
+An exercise is three consecutive cells: the task, the answer, which is blank, and the check. A rule
+takes a notebook and yields its violations.
 """
 
 import ast
@@ -19,7 +19,7 @@ from twelve_lab.check import Mistake, Question, Task, check
 from twelve_lab.check.solve import solution
 
 MAX_WORDS = 1_200
-# Lines of a solution that may stand elsewhere too: they give nothing away.
+# Lines of a solution that may appear in other cells: they reveal nothing.
 TRIVIAL = re.compile(r"return \w+|(from .+ )?import .+|super\(\)\.__init__\(\)|\W*")
 
 
@@ -28,9 +28,9 @@ class Exercise(NamedTuple):
 
     Args:
         id: As "06-split-heads".
-        task: What is asked, with hints.
-        answer: Where it is answered.
-        check: Where the answer is checked.
+        task: The task, with hints.
+        answer: The cell for the answer.
+        check: The call that checks the answer.
     """
 
     id: str
@@ -51,10 +51,10 @@ def problems(
     Args:
         notebook: The notebook.
         stem: Its name, which begins with the number of the step.
-        exercises: What the checker knows, by id.
-        mistakes: What the checker names, by id.
-        other: What else may hold exercises of the step, such as the workshop of a lesson: they
-            are shared out between the two. What it holds of other steps does not count.
+        exercises: The declared exercises, by id.
+        mistakes: The declared mistakes, by id.
+        other: Another page with exercises of the step, such as the workshop of a lesson. Its
+            exercises of other steps are ignored.
     """
     own = {id: one for id, one in exercises.items() if id.startswith(f"{stem[:2]}-")}
     if not own:
@@ -67,13 +67,13 @@ def problems(
         *_complete(ids, own, stem),
         *(line for one in found if one.id in own for line in _cells(one, own[one.id])),
         *_hidden(notebook, [one for one in found if one.id in own]),
-        *_short(notebook),
+        *_short(found),
         *_broken(notebook, taught),
     ]
 
 
 def exercises_of(notebook: NotebookNode) -> list[Exercise]:
-    """Collect the exercises in order, by the metadata of their checks."""
+    """Collect the exercises in order, by the nbgrader metadata of their checks."""
     cells = notebook.cells
     return [
         Exercise(
@@ -88,10 +88,10 @@ def exercises_of(notebook: NotebookNode) -> list[Exercise]:
 
 
 def solution_lines(one: Exercise) -> list[str]:
-    """List what solves an exercise, without what gives nothing away.
+    """List the lines that solve an exercise, without trivial ones.
 
     Raises:
-        ValueError: If the answer does not wait for one.
+        ValueError: If the answer cell is not blank.
     """
     begun = one.answer.source.splitlines()
     lines = solution(one.id, one.answer.source).splitlines()
@@ -122,12 +122,12 @@ def _cells(one: Exercise, asked: Task | Question) -> Iterator[str]:
         wanted = {"grade_id": f"{one.id}-{kind}", "schema_version": 3, "task": False, **flags}
         if cell.metadata.get("nbgrader") != wanted:
             yield f"{one.id}: the metadata of the {kind} are not {wanted}"
-    # Before the first of them stand the heading of all and what the cell before it showed.
+    # The first task may also contain the heading of the section.
     if len(re.findall(r"^### \d+\. \S", one.task.source, re.M)) != 1:
         yield f"{one.id}: the task has not one heading ### with its number"
-    hints = re.findall(r"<details><summary>Hint (\d)</summary>", one.task.source)
-    if hints != ["1", "2", "3"]:
-        yield f"{one.id}: the hints are {hints}, not 1, 2, 3"
+    hints = re.findall(r"<details><summary>(.+?)</summary>", one.task.source)
+    if len(hints) != 3 or len(set(hints)) != 3:
+        yield f"{one.id}: the hints are {hints}, expected three with different titles"
     if isinstance(asked, Task) and f"`{asked.contract}`" not in one.task.source:
         yield f"{one.id}: the task does not hold the contract `{asked.contract}`"
     try:
@@ -151,7 +151,7 @@ def _said_of_a_blank(one: Exercise) -> str:
 
 
 def _hidden(notebook: NotebookNode, found: list[Exercise]) -> Iterator[str]:
-    """Find a solution that can be read elsewhere, and a cell that needs an answer."""
+    """Find a solution that another cell reveals, and a cell that needs an answer."""
     for cell in notebook.cells:
         if "BEGIN SOLUTION" in cell.source or "END SOLUTION" in cell.source:
             yield f"the cell {cell.id} holds a mark of a solution"
@@ -165,7 +165,7 @@ def _hidden(notebook: NotebookNode, found: list[Exercise]) -> Iterator[str]:
         try:
             lines = solution_lines(one)
         except (ValueError, SyntaxError):
-            continue  # which was said of its cells
+            continue  # another rule reports this cell
         for line in lines:
             if any(line in cell.source for cell in others):
                 yield f"{one.id}: {line!r} of the solution stands in another cell too"
@@ -176,7 +176,7 @@ def _checked(one: Exercise) -> str:
 
 
 def _given(cell: NotebookNode) -> set[str]:
-    """List what an answer leaves to be checked."""
+    """List the names that an answer cell defines."""
     before = ast.parse(cell.source).body
     defined = {node.name for node in before if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     stores = (node for top in before for node in ast.walk(top) if isinstance(node, ast.Name))
@@ -187,8 +187,8 @@ def _names(cell: NotebookNode) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}
 
 
-def _short(notebook: NotebookNode) -> Iterator[str]:
-    words = len(section(notebook, "Exercises").split())
+def _short(found: list[Exercise]) -> Iterator[str]:
+    words = sum(len(one.task.source.split()) for one in found)
     if words > MAX_WORDS:
         yield f"{words} words of exercises, at most {MAX_WORDS}"
 
@@ -208,9 +208,9 @@ def section(notebook: NotebookNode, title: str, kind: str = "markdown") -> str:
 
 
 def _broken(notebook: NotebookNode, ids: list[str]) -> Iterator[str]:
-    """Find a mistake that is taught here and does not come from the table.
+    """Find a mistake that the page teaches without reading it from the declarations.
 
-    A page without the section is a lesson: notebook_rules.py asks all others for it.
+    A page without the section is a lesson; notebook_rules.py requires it of all others.
     """
     if "Break it" not in headings(notebook, "##"):
         return

@@ -1,4 +1,4 @@
-"""The exercises of the stored notebooks, and the rules that guard them: each is seen to fail."""
+"""The exercises of the stored notebooks keep every rule, and each rule fails where it should."""
 
 import inspect
 import io
@@ -15,12 +15,12 @@ from twelve_lab.check import EXERCISES, MISTAKES, Task, check
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 PAGES = lessons(FOLDER)
-# Workshops of no step: what stands there belongs to the step in its id.
+# Workshops of no step: their exercises belong to the step in the id.
 TOOLS = "workshop/tools_"
 
 
 def others(name):
-    """Gather all other pages: the exercises of a step are shared out between two or more."""
+    """Join all other pages: the exercises of a step are distributed over two or more."""
     cells = (page.cells for other, page in PAGES.items() if other != name)
     return NotebookNode(cells=[cell for some in cells for cell in some])
 
@@ -45,7 +45,7 @@ def test_every_exercise_stands_in_the_notebook_of_its_number():
 HINTS = "\n\n".join(
     f"<details><summary>Hint {at}</summary>\n\nThink.\n\n</details>" for at in (1, 2, 3)
 )
-# The exercises of one step and the mistakes it teaches are enough for a small notebook.
+# A small notebook needs the exercises and mistakes of one step only.
 OWN = {id: one for id, one in EXERCISES.items() if id.startswith("06-")}
 TAUGHT = {id: one for id, one in MISTAKES.items() if one.step == "06"}
 
@@ -80,7 +80,7 @@ def exercise(number, id):
 
 @pytest.fixture
 def good():
-    """A notebook whose exercises keep every rule."""
+    """A notebook without violations."""
     broken = "\n".join(f'MISTAKES["{id}"].wrong' for id in TAUGHT)
     cells = [new_markdown_cell("## Break it"), new_code_cell(broken)]
     cells.append(new_markdown_cell("## Exercises"))
@@ -107,7 +107,7 @@ def test_a_step_without_exercises_needs_none(good):
 
 
 def put(place, old, new):
-    """Replace text in the cell of the first exercise: 0 is the task, 1 the answer, 2 the check."""
+    """Replace text in a cell of the first exercise: 0 is the task, 1 the answer, 2 the check."""
 
     def change(notebook):
         cell = notebook.cells[3 + place]
@@ -137,12 +137,12 @@ def add(cell):
         (metadata(2, points=2), "the metadata of the check are not"),
         (metadata(2, locked=False), "the metadata of the check are not"),
         (put(0, "### 1. Do it", "**1.** Do it"), "has not one heading ### with its number"),
-        (put(0, "Hint 3", "Hint 2"), "the hints are ['1', '2', '2']"),
+        (put(0, "Hint 3", "Hint 2"), "the hints are ['Hint 1', 'Hint 2', 'Hint 2']"),
         (
             put(1, "# Your answer", "# An answer"),
-            "solved: 06-scores-shape: the answer does not end",
+            "solved: 06-scores-shape: the answer cell must end",
         ),
-        (put(1, "answer_1 = ...", "..."), "solved: scores_shape: the cell gives no name"),
+        (put(1, "answer_1 = ...", "..."), "solved: scores_shape: the answer cell must assign"),
         (lambda n: n.cells[5].outputs.clear(), "does not show what it says of a blank answer"),
         (lambda n: n.cells[5].outputs[0].update(text="✓"), "does not show what it says of a blank"),
         (put(2, ", answer_1", ", 100"), "does not give 100, which is checked"),

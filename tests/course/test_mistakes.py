@@ -277,4 +277,5 @@ def test_the_weight_of_a_new_rms_norm_must_start_at_one(start, first):
             return TASKS["rms_norm"].right(x, self.weight)
 
     for outcome in outcomes(TASKS["rms_norm"], Started).values():
-        assert (outcome.error is None) if first is None else (first in str(outcome.error))
+        said = f"A new layer has the weight {first}, expected 1."
+        assert outcome.error is None if first is None else said in str(outcome.error)

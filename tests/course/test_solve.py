@@ -1,4 +1,4 @@
-"""Every exercise is solved in its answer cell, and the checker has nothing to say against it."""
+"""Every exercise is solved in its answer cell, and the checker accepts the solution."""
 
 import ast
 from dataclasses import replace
@@ -16,7 +16,7 @@ from twelve_lab.exercises.declare import solved
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-# How each exercise begins in its notebook.
+# The answer cell of each exercise.
 STUBS = {
     id: cell.source
     for notebook in lessons(ROOT / "notebooks").values()
@@ -27,7 +27,7 @@ MERGE = f'def merge(x):\n    """Merge."""\n    {STUB}'
 
 
 def answer_in(source, **given):
-    """Run an answer cell, and return what it leaves last."""
+    """Run an answer cell, and return the value that it defines last."""
     here = dict(given)
     exec(source, here)
     last = ast.parse(source).body[-1]
@@ -35,7 +35,7 @@ def answer_in(source, **given):
 
 
 def fault(id, stub):
-    """Say what the checker has against the solution in a cell, alone on its page; "" if nothing."""
+    """Return the complaint of the checker about a solution without other cells; "" if none."""
     given = {"nn": nn} if stub.startswith("class") else {}
     verdict = diagnose(id, answer_in(solution(id, stub), **given))
     return verdict.note if verdict.ok else verdict.message
@@ -44,13 +44,13 @@ def fault(id, stub):
 # By hand.
 
 
-def test_a_function_gets_the_body_of_the_right_answer_with_its_own_names():
+def test_solution_of_a_function_uses_the_argument_names_of_the_cell():
     assert solution("06-merge-heads", MERGE) == (
         'def merge(x):\n    """Merge."""\n    return x.transpose(1, 2).flatten(2)'
     )
 
 
-def test_a_question_gets_its_value_or_how_it_is_found():
+def test_solution_of_a_question_is_its_value_or_its_calculation():
     stub = f"found = ...\n{STUB}"
     assert solution("06-scores-shape", stub) == "found = ...\nfound = (2, 3, 4, 5)"
     assert solution("11-stays", stub) == 'found = ...\nfound = {"both"}'
@@ -58,7 +58,7 @@ def test_a_question_gets_its_value_or_how_it_is_found():
     assert solution("12-tied-count", stub) == "found = ...\nfound = 252 - 4 * 3 - 4"
 
 
-def test_a_switch_of_the_checker_has_its_usual_value():
+def test_solution_replaces_a_switch_by_its_default():
     stub = f"def norm(x, scale, shift):\n    {STUB}"
     assert solution("07-layer-norm", stub, {"torch"}).splitlines()[1:] == [
         "    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)",
@@ -66,7 +66,7 @@ def test_a_switch_of_the_checker_has_its_usual_value():
     ]
 
 
-def test_a_class_gets_what_it_does_not_have_yet():
+def test_solution_of_a_class_adds_the_missing_methods():
     begun = "class Norm(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
     rest = [
         "        self.weight = nn.Parameter(torch.ones(width))",
@@ -106,13 +106,13 @@ def test_every_exercise_has_an_answer_cell():
 
 
 @pytest.mark.parametrize("id", EXERCISES)
-def test_a_solution_is_right_and_keeps_to_what_its_task_demands(id):
+def test_checker_accepts_the_solution_without_a_note(id):
     assert fault(id, STUBS[id]) == ""
 
 
-def test_a_solution_that_is_wrong_or_does_what_is_forbidden_would_be_seen(monkeypatch):
+def test_checker_rejects_a_wrong_or_forbidden_solution(monkeypatch):
     monkeypatch.setattr(TASKS["linear"], "solved", None)
-    assert fault("01-linear", STUBS["01-linear"]) == "A note: the task asks to do without @."
+    assert fault("01-linear", STUBS["01-linear"]).endswith("asks for a solution without @.")
     monkeypatch.setattr(TASKS["merge_heads"], "solved", put_side_by_side)
     assert "transpose" in fault("06-merge-heads", STUBS["06-merge-heads"])
     monkeypatch.setattr(QUESTIONS["dots"], "worked", "40 + 1")
@@ -129,17 +129,21 @@ def put_side_by_side(heads):
 @pytest.mark.parametrize(
     ("id", "stub", "message"),
     [
-        ("06-nothing", MERGE, "is no exercise"),
-        ("06-merge-heads", "def merge(x): ...", "06-merge-heads: the answer does not end in"),
-        ("06-merge-heads", f"{MERGE}\n    {STUB}", "06-merge-heads: the answer does not end in"),
-        ("06-merge-heads", f"{MERGE}\nprint()", "06-merge-heads: the answer does not end in"),
-        ("06-merge-heads", f"merge = ...\n{STUB}", "_merge_in_one_line: the cell begins nothing"),
-        ("06-merge-heads", f"class Merge:\n    {STUB}", "the cell begins nothing of its kind"),
+        ("06-nothing", MERGE, "unknown exercise"),
+        ("06-merge-heads", "def merge(x): ...", "06-merge-heads: the answer cell must end"),
+        ("06-merge-heads", f"{MERGE}\n    {STUB}", "06-merge-heads: the answer cell must end"),
+        ("06-merge-heads", f"{MERGE}\nprint()", "06-merge-heads: the answer cell must end"),
+        (
+            "06-merge-heads",
+            f"merge = ...\n{STUB}",
+            "_merge_in_one_line: the answer cell must begin a function",
+        ),
+        ("06-merge-heads", f"class Merge:\n    {STUB}", "the answer cell must begin a function"),
         ("06-merge-heads", f"def merge(x, y):\n    {STUB}", "merge takes 2 arguments in the cell"),
-        ("06-scores-shape", STUB, "scores_shape: the cell gives no name to what is asked"),
+        ("06-scores-shape", STUB, "scores_shape: the answer cell must assign a variable"),
     ],
 )
-def test_a_cell_that_does_not_wait_for_this_answer_is_refused(id, stub, message):
+def test_solution_rejects_another_cell(id, stub, message):
     with pytest.raises(ValueError, match=message):
         solution(id, stub)
 
@@ -148,13 +152,15 @@ def uses_the_checker(heads):
     return check(heads)
 
 
-def test_what_no_page_has_is_no_solution(monkeypatch):
+def test_solution_rejects_a_name_that_cannot_be_imported(monkeypatch):
     monkeypatch.setattr(TASKS["merge_heads"], "solved", uses_the_checker)
-    with pytest.raises(ValueError, match="uses_the_checker uses check, which no page has"):
+    with pytest.raises(
+        ValueError, match="uses_the_checker uses check, which no notebook can import"
+    ):
         solution("06-merge-heads", MERGE)
 
 
-def test_a_task_is_solved_once():
+def test_solved_rejects_a_second_solution():
     task = replace(TASKS["linear"])
-    with pytest.raises(ValueError, match="linear is solved twice"):
+    with pytest.raises(ValueError, match="linear: solution declared twice"):
         solved(task)(put_side_by_side)

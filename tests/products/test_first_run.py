@@ -209,13 +209,13 @@ ATTENTION, MASKS = "notebooks/04_attention.ipynb", "notebooks/05_masks.ipynb"
     ("solved", "notebook", "words"),
     [
         ({"x04_one": "2026-01-01"}, ATTENTION,
-         "1 of the 3 exercises of the lessons; next is 04-two"),
-        ({"x04_two": "2026-01-01"}, MASKS, "1 of the 3 exercises of the lessons; next is 05-one"),
-        ({"x05_one": "2026-01-01"}, ATTENTION, "next is 04-one"),
+         "1 of 3 exercises in the lessons. Next: 04-two"),
+        ({"x04_two": "2026-01-01"}, MASKS, "1 of 3 exercises in the lessons. Next: 05-one"),
+        ({"x05_one": "2026-01-01"}, ATTENTION, "Next: 04-one"),
         # What was done last leads on, not what stands furthest behind.
-        ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "next is 04-two"),
+        ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "Next: 04-two"),
         ({"x04_one": "2026-01-01", "x04_two": "2026-01-01", "x05_one": "2026-01-01"},
-         open_lab.FIRST, "3 of the 3 exercises of the lessons; that is all of them"),
+         open_lab.FIRST, "3 of 3 exercises in the lessons. That is all of them"),
     ],
 )  # fmt: skip
 def test_whoever_has_solved_something_goes_on_from_there(tmp_path, solved, notebook, words):

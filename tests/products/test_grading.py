@@ -352,7 +352,7 @@ PATCHES = [
     "torch.allclose = torch.equal = torch.isclose = yes\n"
     "import twelve_lab.check.stages as s\ns.close = yes",
     "import twelve_lab.check.diagnose, sys\n"
-    "sys.modules['twelve_lab.check.diagnose']._LAYERS.clear()",
+    "sys.modules['twelve_lab.check.diagnose']._STAGES.clear()",
     "from twelve_lab.check import TASKS\n"
     "TASKS['split_heads'].right = lambda x, num_heads: x\n"
     "import sys; sys.modules['twelve_lab.check.attempt'].expected.cache_clear()",

@@ -1,4 +1,4 @@
-"""Answers that are classes: built, looked over, filled with numbers, and called."""
+"""Answers that are classes: built, checked for their parameters, and called."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ class Scale(nn.Module):
 
 
 class Empty(nn.Module):
-    """Say what will come."""
+    """Explain the plan."""
 
 
 class Blank(nn.Module):
@@ -64,61 +64,6 @@ class Plain:
         self.weight = WEIGHT
 
 
-def test_a_layer_runs_with_the_numbers_that_are_put_into_it():
-    numbers = {"weight": WEIGHT, "bias": None}
-    assert_close(run_layer(Scale, (4, 3), numbers, torch.tensor(2.0)), 2 * WEIGHT)
-
-
-def test_the_numbers_that_are_put_in_get_their_gradient():
-    weight = WEIGHT.clone().requires_grad_()
-    run_layer(Scale, (4, 3), {"weight": weight}, torch.tensor(2.0)).sum().backward()
-    assert_close(weight.grad, torch.full_like(WEIGHT, 2.0))
-
-
-@pytest.mark.parametrize("blank", [Blank, Empty])
-def test_a_class_that_is_still_to_be_written_gives_dots(blank):
-    assert build(blank, (4, 3), {"weight": WEIGHT.shape}) is ...
-    assert run_layer(blank, (4, 3), {"weight": WEIGHT}, WEIGHT) is ...
-
-
-def test_a_class_that_registers_something_is_no_blank():
-    with pytest.raises(Misbuilt, match=r"^NoForward has no method forward\(self, \.\.\.\) yet\.$"):
-        run_layer(NoForward, (4, 3), {"weight": WEIGHT}, WEIGHT)
-
-
-@pytest.mark.parametrize("answer", [Plain, torch.relu])
-def test_what_is_no_class_of_layers_is_refused(answer):
-    with pytest.raises(Misbuilt, match=r"class Name\(nn\.Module\)"):
-        build(answer, (4, 3), {"weight": WEIGHT.shape})
-
-
-def test_a_layer_that_is_built_already_is_refused():
-    with pytest.raises(Misbuilt, match=r"^The layer is built already: .* without \(\)\.$"):
-        build(Scale(4, 3), (4, 3), {"weight": WEIGHT.shape})
-
-
-@pytest.mark.parametrize(
-    ("answer", "names", "said"),
-    [
-        (NotRegistered, ("weight",), r"^NotRegistered\(4, 3\) does not register weight: what"),
-        (Scale, ("weight", "bias"), r"^Scale\(4, 3\) does not register bias: what is"),
-        (Scale, ("w", "bias"), r"^Scale\(4, 3\) registers weight where w and bias is due\.$"),
-        (Scale, (), r"^Scale\(4, 3\) registers weight, which is not due\.$"),
-        (Deep, ("attend.weight", "attend.bias"), r"registers attention where attend is due\.$"),
-        (Twin, ("attention.weight", "other.weight"), r"^In Twin\(4, 3\), other is no layer of its"),
-        (Deep, ("attention.w", "attention.bias"), r"attention.weight where attention.w is due\.$"),
-    ],
-)
-def test_other_names_in_the_register_are_refused(answer, names, said):
-    with pytest.raises(Misbuilt, match=said):
-        build(answer, (4, 3), {name: WEIGHT.shape for name in names})
-
-
-def test_another_shape_in_the_register_is_refused():
-    with pytest.raises(Misbuilt, match=r"weight has the shape \(3, 4\), and \(4, 3\) is due"):
-        build(Scale, (3, 4), {"weight": WEIGHT.shape})
-
-
 class TrainedTable(nn.Module):
     def __init__(self, d_model, max_len):
         super().__init__()
@@ -128,8 +73,48 @@ class TrainedTable(nn.Module):
         return x + self.table[start : start + x.size(1)]
 
 
-def test_a_table_of_positions_that_would_be_trained_is_refused():
+def test_run_layer_sets_the_parameters_and_keeps_their_gradient():
+    weight = WEIGHT.clone().requires_grad_()
+    output = run_layer(Scale, (4, 3), {"weight": weight, "bias": None}, torch.tensor(2.0))
+    output.sum().backward()
+    assert_close(output, 2 * WEIGHT)
+    assert_close(weight.grad, torch.full_like(WEIGHT, 2.0))
+
+
+@pytest.mark.parametrize("blank", [Blank, Empty])
+def test_a_blank_class_gives_dots(blank):
+    assert build(blank, (4, 3), {"weight": WEIGHT.shape}) is ...
+    assert run_layer(blank, (4, 3), {"weight": WEIGHT}, WEIGHT) is ...
+
+
+@pytest.mark.parametrize(
+    ("answer", "names", "message"),
+    [
+        (NoForward, ["weight"], "NoForward has no method forward(self, ...) yet."),
+        (Plain, ["weight"], "class Name(nn.Module)"),
+        (torch.relu, ["weight"], "class Name(nn.Module)"),
+        (Scale(4, 3), ["weight"], "The layer is built already. Pass the class itself, without ()."),
+        (NotRegistered, ["weight"], "NotRegistered(4, 3) does not register weight. Assign"),
+        (Scale, ["weight", "bias"], "Scale(4, 3) does not register bias. Assign"),
+        (Scale, ["w", "bias"], "Scale(4, 3) registers weight, expected w, bias."),
+        (Scale, [], "Scale(4, 3) registers weight, which it does not need."),
+        (Deep, ["attend.weight", "attend.bias"], "registers attention, expected attend."),
+        (Deep, ["attention.w", "attention.bias"], "attention.weight, expected attention.w."),
+        (Twin, ["attention.weight", "other.weight"], "one layer under two names"),
+    ],
+)  # fmt: skip
+def test_build_rejects_other_parameters(answer, names, message):
+    with pytest.raises(Misbuilt) as error:
+        build(answer, (4, 3), {name: WEIGHT.shape for name in names})
+    assert message in str(error.value)
+
+
+def test_build_rejects_a_parameter_of_another_shape():
+    with pytest.raises(Misbuilt, match=r"^weight has shape \(3, 4\), expected \(4, 3\)\.$"):
+        build(Scale, (3, 4), {"weight": WEIGHT.shape})
+
+
+def test_positional_layer_rejects_a_table_that_would_be_trained():
     verdict = diagnose("03-positional-layer", TrainedTable)
     assert verdict.kind == "call"
-    assert verdict.message.endswith("a buffer is due.")
-    assert "cannot be called" not in verdict.message
+    assert verdict.message.endswith("Register it as a buffer.")

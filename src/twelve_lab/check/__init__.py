@@ -1,13 +1,13 @@
 """The classic mistakes, each beside the right answer: right shape, wrong numbers.
 
-    check("06-split-heads", my_function)     say what is wrong with an answer, and raise
-    diagnose("06-split-heads", my_function)  the same as data
-    check("06-scores-shape", (2, 3, 4, 5))   the same for what is to be predicted
-    MISTAKES["split-view"].sentence          what was done, and what to do instead
+    check("06-split-heads", my_function)     print what is wrong with an answer, and raise
+    diagnose("06-split-heads", my_function)  return the same as data
+    check("06-scores-shape", (2, 3, 4, 5))   check a prediction
+    MISTAKES["split-view"].sentence          what is wrong, and what to do instead
     suspects("split_heads", my_function)     the mistakes that give the same numbers in every case
 
-This is the engine, from an answer to a verdict. What it knows lies in twelve_lab.exercises, one
-file for each step.
+This package turns an answer into a verdict. The exercises and their mistakes are declared in
+twelve_lab.exercises, one file for each step.
 """
 
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, suspects, wrong_versions

@@ -1,4 +1,4 @@
-"""All exercises and all mistakes of the course, in its order, and which of them an answer shows."""
+"""All exercises and mistakes of the course in order, and which mistakes an answer shows."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ MISTAKES: dict[str, Mistake] = {}
 
 
 def _collect() -> None:
-    """Read the file of each step, and put its exercises under the number of the notebook."""
+    """Import the declarations of each step, and register its exercises by notebook number."""
     for step in STEPS:
         if not step.exercises:
             continue
-        found = sheet(import_module(f"twelve_lab.exercises.{step.stem}").__name__)
-        # A page asks for predictions first.
-        for one in sorted(found.exercises.values(), key=lambda one: isinstance(one, Task)):
-            (TASKS if isinstance(one, Task) else QUESTIONS)[one.name] = one
-            EXERCISES[f"{step.number}-{one.name.replace('_', '-')}"] = one
-        for one in found.mistakes.values():
-            MISTAKES[one.id] = replace(one, step=one.step or step.number)
+        declared = sheet(import_module(f"twelve_lab.exercises.{step.stem}").__name__)
+        # A notebook asks for predictions first.
+        for exercise in sorted(declared.exercises.values(), key=lambda x: isinstance(x, Task)):
+            (TASKS if isinstance(exercise, Task) else QUESTIONS)[exercise.name] = exercise
+            EXERCISES[f"{step.number}-{exercise.name.replace('_', '-')}"] = exercise
+        for mistake in declared.mistakes.values():
+            MISTAKES[mistake.id] = replace(mistake, step=mistake.step or step.number)
 
 
 _collect()
 
 
 def wrong_versions(task: str) -> dict[str, Answer]:
-    """Collect every mistake with which a task is known to be done.
+    """Collect every known mistake of a task.
 
     Args:
         task: Name of the task.
 
     Returns:
-        The most usual wrong answer by the id of the mistake: those of this task, then those of
-        smaller ones that can be made in it too.
+        The most usual wrong answer by the id of the mistake: first the mistakes of this task,
+        then those that it inherits from smaller ones.
     """
     return {id: versions[0] for id, versions in TASKS[task].mistakes.items()}
 
@@ -57,47 +57,49 @@ def suspects(task: str, function: Answer) -> list[str]:
         function: An answer to it.
 
     Returns:
-        Ids: none for a right answer or an unknown mistake, and one for a known mistake.
+        Ids: none for a right answer or an unknown mistake, one for a known mistake.
     """
     return mistakes_like(TASKS[task], outcomes(TASKS[task], function))
 
 
-def mistakes_like(task: Task, found: Mapping[str, Outcome]) -> list[str]:
-    """Name the mistakes that come to the same in every case.
+def mistakes_like(task: Task, results: Mapping[str, Outcome]) -> list[str]:
+    """Name the mistakes that give the same results in every case.
 
     Args:
         task: The task.
-        found: What an answer came to, by the name of the case.
+        results: The outcomes of an answer, by the name of the case.
     """
-    return _alike(task, found, task.mistakes)
+    return _alike(task, results, task.mistakes)
 
 
-def misconceptions_like(task: Task, found: Mapping[str, Outcome]) -> list[str]:
-    """Find what to say to the misconceptions that come to the same in every case.
+def misconceptions_like(task: Task, results: Mapping[str, Outcome]) -> list[str]:
+    """Return the sentences of the misconceptions that give the same results in every case.
 
     Args:
         task: The task.
-        found: What an answer came to, by the name of the case.
+        results: The outcomes of an answer, by the name of the case.
     """
-    return _alike(task, found, {one: [wrong] for one, wrong in task.misconceptions.items()})
+    return _alike(task, results, {text: [wrong] for text, wrong in task.misconceptions.items()})
 
 
 def _alike(
-    task: Task, found: Mapping[str, Outcome], known: Mapping[str, list[Answer]]
+    task: Task, results: Mapping[str, Outcome], known: Mapping[str, list[Answer]]
 ) -> list[str]:
     # A sine of a large angle is off by this much in 32 bits; two mistakes are further apart.
-    exact = all(x.dtype == torch.float64 for one in found.values() for x in one.values)
+    exact = all(x.dtype == torch.float64 for result in results.values() for x in result.values)
     tolerance = 1e-5 if exact else 5e-3
     return [
         name
         for name, versions in known.items()
-        if any(_same(task, found, version, tolerance) for version in versions)
+        if any(_same(task, results, version, tolerance) for version in versions)
     ]
 
 
-def _same(task: Task, found: Mapping[str, Outcome], version: Answer, tolerance: float) -> bool:
-    """Ask case by case, because most wrong versions part from an answer in the first one."""
-    return all(agree(one, _known(task, version, case), tolerance) for case, one in found.items())
+def _same(task: Task, results: Mapping[str, Outcome], version: Answer, tolerance: float) -> bool:
+    """Compare case by case: most wrong versions already differ from an answer in the first."""
+    return all(
+        agree(result, _known(task, version, case), tolerance) for case, result in results.items()
+    )
 
 
 @cache
@@ -109,5 +111,5 @@ def _known(task: Task, version: Answer, case: str) -> Outcome:
 
 @cache
 def _drawn(task: Task, version: Answer) -> Cases:
-    """Draw the cases of a version, once: some hold what may be used only once, as a dropout."""
+    """Draw the cases of a version once: some arguments, such as a dropout, have a state."""
     return task.cases()

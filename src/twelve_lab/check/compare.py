@@ -1,4 +1,4 @@
-"""Run a function on the cases of a task, and say whether two functions do the same."""
+"""Run a function on the cases of a task, and compare two functions by their results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,7 +13,7 @@ from twelve_lab.exercises.declare import Answer, Task
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of one call: tensors, and gradients where they count, or an error."""
+    """The result of one call: tensors, and gradients where they count, or an error."""
 
     values: tuple[Tensor, ...] = ()
     gradients: tuple[Tensor | None, ...] = ()
@@ -22,13 +22,13 @@ class Outcome:
 
 @contextmanager
 def exact_on_cpu() -> Iterator[None]:
-    """Use float64 on the CPU for tensors that an answer creates."""
+    """Use float64 on the CPU for the tensors that an answer creates."""
     before = torch.get_default_dtype()
     # Within `with torch.device(...)` every small operation takes twice as long.
-    there = torch.get_default_device().type == "cpu"
+    on_cpu = torch.get_default_device().type == "cpu"
     torch.set_default_dtype(torch.float64)
     try:
-        with nullcontext() if there else torch.device("cpu"):
+        with nullcontext() if on_cpu else torch.device("cpu"):
             yield
     finally:
         torch.set_default_dtype(before)
@@ -42,43 +42,41 @@ def outcomes(task: Task, function: Answer) -> dict[str, Outcome]:
         function: An answer to it, right or wrong.
 
     Returns:
-        What came out, by the name of the case. An error is an outcome too: many a mistake shows
-        by raising where all sizes differ.
+        The outcomes by the name of the case. An error is an outcome too: many mistakes raise only
+        where all sizes differ.
     """
     with exact_on_cpu():
-        cases = task.cases()
-        return {name: outcome(task, function, given) for name, given in cases.items()}
+        return {case: outcome(task, function, given) for case, given in task.cases().items()}
 
 
-def agree(one: Outcome, other: Outcome, tolerance: float = 1e-5) -> bool:
-    """Say whether two calls came to the same: equal numbers, or an error each."""
-    if one.error is not None or other.error is not None:
-        return one.error is not None and other.error is not None
-    left, right = one.values + one.gradients, other.values + other.gradients
-    return len(left) == len(right) and all(
-        _equal(a, b, tolerance) for a, b in zip(left, right, strict=True)
+def agree(left: Outcome, right: Outcome, tolerance: float = 1e-5) -> bool:
+    """Return whether two outcomes are equal: the same numbers, or an error each."""
+    if left.error is not None or right.error is not None:
+        return left.error is not None and right.error is not None
+    pairs = (left.values + left.gradients, right.values + right.gradients)
+    return len(pairs[0]) == len(pairs[1]) and all(
+        _equal(x, y, tolerance) for x, y in zip(*pairs, strict=True)
     )
 
 
 def gradients(answer: tuple[Tensor, ...], given: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
-    """Ask how the answer moves with each argument that requires a gradient.
+    """Compute the gradient of an answer for each argument that requires one.
 
     Returns:
-        One gradient for each of them, None where it does not reach the answer.
+        One gradient for each of these arguments, None where it does not reach the answer.
     """
-    asked = [one for one in given if isinstance(one, Tensor) and one.requires_grad]
-    # A plain sum would not do: a norm or a softmax keeps it fixed, whatever goes in.
-    parts = [(one * _waves(one)).sum() for one in answer if one.is_floating_point()]
-    if not asked or not any(part.requires_grad for part in parts):
-        return (None,) * len(asked)
-    return torch.autograd.grad(sum(parts), asked, allow_unused=True)
+    inputs = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
+    # A plain sum would hide errors: it is constant behind a norm or a softmax.
+    parts = [(x * _waves(x)).sum() for x in answer if x.is_floating_point()]
+    if not inputs or not any(part.requires_grad for part in parts):
+        return (None,) * len(inputs)
+    return torch.autograd.grad(sum(parts), inputs, allow_unused=True)
 
 
 def trainable(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let every argument of real numbers ask for its gradient."""
+    """Make every floating-point argument require its gradient."""
     return tuple(
-        one.requires_grad_() if isinstance(one, Tensor) and one.is_floating_point() else one
-        for one in given
+        x.requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in given
     )
 
 
@@ -94,19 +92,19 @@ def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
     try:
         values = task.observe(task.run(function, given))
         slopes = gradients(values, given) if task.by_gradient else ()
-    # Whatever a wrong function raises belongs to what is known about it.
+    # Any error of a wrong function is one of its outcomes.
     except Exception as error:
         return Outcome(error=error)
     return Outcome(tuple(value.detach() for value in values), slopes)
 
 
-def _equal(one: Tensor | None, other: Tensor | None, tolerance: float) -> bool:
-    if one is None or other is None:
-        return one is other
-    if one.shape != other.shape:
+def _equal(left: Tensor | None, right: Tensor | None, tolerance: float) -> bool:
+    if left is None or right is None:
+        return left is right
+    if left.shape != right.shape:
         return False
     close = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
-    return torch.allclose(one.double(), other.double(), **close)
+    return torch.allclose(left.double(), right.double(), **close)
 
 
 def _waves(like: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""Say what is wrong with an answer, in the words of the mistake that gives the same numbers."""
+"""Turn an answer into a verdict: find its mistake by its numbers, and say what to do instead."""
 
 import difflib
 import io
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,12 +23,13 @@ from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcomes
 from twelve_lab.check.gradients import gradient
 from twelve_lab.check.progress import note, onward
 from twelve_lab.check.reply import as_text, reply
-from twelve_lab.check.stages import Submission
+from twelve_lab.check.stages import Submission, sentences
 from twelve_lab.course import find_step
 from twelve_lab.exercises.declare import Question, Task
+from twelve_lab.messages import declared, message, plural
 
-# Asked in turn, after "not started" and before "gradient", which takes runs of its own.
-_LAYERS = {
+# Run in this order, after "not started" and before "gradient", which needs calls of its own.
+_STAGES = {
     "call": stages.call,
     "type": stages.type_,
     "rank": stages.rank,
@@ -42,16 +43,16 @@ _LAYERS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said about an answer.
+    """The result of checking an answer.
 
     Args:
-        ok: Whether it is right.
+        ok: Whether the answer is right.
         kind: "ok", "not started", "call", "type", "rank", "axes swapped", "shape", "input
             changed", "nan or inf", "mistake", "misconception", "numbers" or "gradient".
-        mistake: Id of the mistake, where it is a known one.
-        message: One or two sentences for the learner.
-        note: What could be nicer about an answer that is right, and what it warned of.
-        proved: What an answer that is right was held against.
+        mistake: Id of the mistake, if it is a known one.
+        message: What is wrong, then what to do.
+        note: Style advice for a right answer, and warnings that the code raised.
+        proved: The cases that a right answer passed.
     """
 
     ok: bool
@@ -63,7 +64,7 @@ class Verdict:
 
 
 class WrongAnswer(Exception):
-    """An answer that is not right: the message has been printed, so the traceback is one line."""
+    """A wrong answer. Its message was printed already, so the traceback is one line."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
@@ -81,34 +82,36 @@ def exercise(id: str) -> Task | Question:
     if id in EXERCISES:
         return EXERCISES[id]
     near = difflib.get_close_matches(str(id), EXERCISES, n=3, cutoff=0.0)
-    raise ValueError(f"id={id!r} is no exercise; the nearest are {', '.join(near)}")
+    raise ValueError(f"unknown exercise id={id!r} (nearest: {', '.join(near)})")
 
 
 def diagnose(id: str, answer: Any) -> Verdict:
-    """Say whether an answer is right, and if not, what to put right first.
+    """Decide whether an answer is right, and if not, what to fix first.
 
         diagnose("06-split-heads", split).message
 
     Args:
         id: The exercise.
-        answer: A function, or a class, to a task; what is predicted, to a question.
+        answer: A function or a class for a task; the predicted value for a question.
 
     Raises:
         ValueError: If there is no such exercise.
     """
     asked = exercise(id)
-    with _one_thread(), _listening() as heard:
+    with _one_thread(), _warnings_recorded() as recorded:
         run = _predicted if isinstance(asked, Question) else _tried
         verdict = run(asked, answer)
     if verdict.mistake:
-        verdict = replace(verdict, message=verdict.message + _shown_in(verdict.mistake, id))
-    if not heard:
+        shown_in = _shown_in(verdict.mistake, id)
+        verdict = replace(verdict, message=sentences(verdict.message, shown_in))
+    if not recorded:
         return verdict
-    return replace(verdict, note=f"{verdict.note} A note: your code also says: {heard[0]}".strip())
+    said = message("A note: your code also says: {warning}", warning=recorded[0])
+    return replace(verdict, note=sentences(verdict.note, said))
 
 
 def check(id: str, answer: Any) -> None:
-    """Print what `diagnose` says, and note it where a progress.json is kept.
+    """Print the verdict of `diagnose`, and record it in the progress.json if there is one.
 
         check("06-split-heads", split)
 
@@ -117,64 +120,79 @@ def check(id: str, answer: Any) -> None:
         answer: As for `diagnose`.
 
     Raises:
-        WrongAnswer: If it is wrong. One that is not started is only told so, unless the variable
-            TWELVE_STRICT is 1, as for grading.
+        WrongAnswer: If the answer is wrong. A blank answer raises only for grading, where the
+            variable TWELVE_STRICT is 1.
         ValueError: If there is no such exercise.
     """
     verdict = diagnose(id, answer)
     note(id, verdict.kind, verdict.mistake)
     if verdict.ok:
-        said = f"✓ {id}: right."
-        reply(said, verdict.message, verdict.note, ok=True, more=(verdict.proved, onward()))
+        opening = message("✓ {id}: right.", id=id)
+        more = (verdict.proved, onward())
+        reply(opening, verdict.message, verdict.note, ok=True, more=more)
         return
     blank = verdict.kind == "not started"
     if blank:
         print(as_text(f"○ {id}:", verdict.message, verdict.note))
     else:
-        reply(f"✗ {id}: not yet right.", verdict.message, verdict.note, ok=False)
+        opening = message("✗ {id}: not yet right.", id=id)
+        reply(opening, verdict.message, verdict.note, ok=False)
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
-        raise WrongAnswer(f"{id} is not yet right ({verdict.mistake or verdict.kind}).") from None
+        reason = verdict.mistake or verdict.kind
+        raise WrongAnswer(
+            message("{id} is not yet right ({reason}).", id=id, reason=reason)
+        ) from None
 
 
-def _predicted(question: Question, given: Any) -> Verdict:
-    if prediction.not_started(given):
-        blank = "Not started yet: put your answer in place of the dots, then run the cell again."
-        return _fault("not started", blank)
+def _predicted(question: Question, answer: Any) -> Verdict:
+    if prediction.not_started(answer):
+        return _fault(
+            "not started",
+            message(
+                "Not started yet: put your answer in place of the dots, then run the cell again."
+            ),
+        )
     with exact_on_cpu():
-        found = prediction.fault(question, given)
-        if found is None:
+        fault = prediction.fault(question, answer)
+        if fault is None:
             return Verdict(True, "ok", None, prediction.praise(question))
-        named = prediction.suspects(question, given)
-        answers = prediction.misconceptions(question, given)
-    if len(named) == 1:
-        return _mistake(named[0], "This is what comes out of a classic mistake: ")
-    return _fault("misconception", answers[0]) if len(answers) == 1 else _fault(*found)
+        mistakes = prediction.suspects(question, answer)
+        misconceptions = prediction.misconceptions(question, answer)
+    if len(mistakes) == 1:
+        return _mistake(mistakes[0], message("A classic mistake leads to this answer."))
+    if len(misconceptions) == 1:
+        return _fault("misconception", declared(misconceptions[0]))
+    return _fault(*fault)
 
 
 def _tried(task: Task, function: Any) -> Verdict:
     if function is ... or function is None:
-        return _fault("not started", "Not started yet: write the function, then run the cell.")
+        return _fault(
+            "not started", message("Not started yet: write the function, then run the cell.")
+        )
     if not callable(function):
-        given = type(function).__name__
-        return _fault("type", f"A {given} was handed in: hand in the function itself, without ().")
-    return _verdict(task, function)
-
-
-def _verdict(task: Task, function: Callable[..., Any]) -> Verdict:
+        return _fault(
+            "type",
+            message(
+                "The answer must be a function, got {type}. Pass the function itself, without ().",
+                type=type(function).__name__,
+            ),
+        )
     submission = Submission(task, function, attempts(task, function), expected(task))
     blank = stages.not_started(submission)
     if blank:
         return _fault("not started", blank)
-    found = first_fault(submission)
-    if found:
-        return _named(submission, *found)
+    fault = first_fault(submission)
+    if fault:
+        return _named(submission, *fault)
     if task.by_gradient is not None:
-        # What the function prints has been seen once.
+        # The output of the function was already printed once.
         with redirect_stdout(io.StringIO()):
-            run = attempts(task, function, by_gradient=True)
-            message = gradient(Submission(task, function, run, expected(task, by_gradient=True)))
-        if message:
-            return _named(submission, "gradient", message)
+            calls = attempts(task, function, by_gradient=True)
+            right_calls = expected(task, by_gradient=True)
+            wrong_gradient = gradient(Submission(task, function, calls, right_calls))
+        if wrong_gradient:
+            return _named(submission, "gradient", wrong_gradient)
     return right(submission, _note(submission))
 
 
@@ -182,106 +200,131 @@ def first_fault(submission: Submission) -> tuple[str, str] | None:
     """Find the first thing that is wrong with the numbers of a submission.
 
     Args:
-        submission: What was handed in, run on every case.
+        submission: The answer, run on every case.
 
     Returns:
-        Its kind and a message, or None where nothing is wrong.
+        Its kind and a message, or None if nothing is wrong.
     """
-    found = ((kind, layer(submission)) for kind, layer in _LAYERS.items())
-    return next(((kind, message) for kind, message in found if message), None)
+    for kind, stage in _STAGES.items():
+        fault = stage(submission)
+        if fault:
+            return kind, fault
+    return None
 
 
 def right(submission: Submission, note: str = "") -> Verdict:
-    """Say that an answer is right.
+    """Return the verdict on a right answer.
 
     Args:
-        submission: What was handed in, run on every case.
-        note: What could be nicer.
+        submission: The answer, run on every case.
+        note: Style advice.
     """
-    cases = [one.case for one in submission.expected]
-    proved = f"Held in {len(cases)} case{'s' * (len(cases) > 1)}: {'; '.join(cases)}."
-    message = "Every case gives the numbers that are due."
-    return Verdict(True, "ok", None, message, note, proved)
+    cases = [declared(attempt.case) for attempt in submission.expected]
+    proved = plural(
+        "{count} case passes: {cases}.",
+        "{count} cases pass: {cases}.",
+        len(cases),
+        cases="; ".join(cases),
+    )
+    return Verdict(True, "ok", None, message("All cases pass."), note, proved)
 
 
-def _named(submission: Submission, kind: str, message: str) -> Verdict:
-    """Name the mistake if exactly one gives all of this, and else say what was seen."""
-    # Whatever numbers come with it, a changed argument is to be put right first.
+def _named(submission: Submission, kind: str, fault: str) -> Verdict:
+    """Name the mistake if exactly one gives these numbers, else describe the fault."""
+    # A changed argument is to be fixed first, whatever the numbers are.
     if kind == "input changed":
-        return _fault(kind, message)
-    found = _found(submission)
-    if _can_be_told(submission, found):
-        mistakes = mistakes_like(submission.task, found)
+        return _fault(kind, fault)
+    results = _results(submission)
+    if _is_informative(submission, results):
+        mistakes = mistakes_like(submission.task, results)
         if len(mistakes) == 1:
             return _mistake(mistakes[0])
-        sentences = misconceptions_like(submission.task, found)
-        if len(sentences) == 1:
-            return _fault("misconception", sentences[0])
-    # The probes take many runs: they are asked where there is nothing better to say.
-    return _fault(kind, message + (stages.probed(submission) if kind == "numbers" else ""))
+        misconceptions = misconceptions_like(submission.task, results)
+        if len(misconceptions) == 1:
+            return _fault("misconception", declared(misconceptions[0]))
+    # The probes need many runs, so they are the last resort.
+    return _fault(kind, sentences(fault, stages.probed(submission) if kind == "numbers" else ""))
 
 
-def _found(submission: Submission) -> dict[str, Outcome]:
-    """Give what the answer came to in each case, with gradients where they belong to it."""
+def _results(submission: Submission) -> dict[str, Outcome]:
+    """Return the outcome of each case, with gradients where they are part of the answer."""
     if not submission.task.by_gradient:
-        return {one.case: one.outcome for one in submission.actual}
+        return {attempt.case: attempt.outcome for attempt in submission.actual}
     with redirect_stdout(io.StringIO()):
         return outcomes(submission.task, submission.function)
 
 
+def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool:
+    """Return whether the results can identify a mistake: errors alone cannot."""
+    values = (x for attempt in submission.actual for x in attempt.values)
+    if not all(stages.is_plain(x) for x in values):
+        return False
+    by_gradient = bool(submission.task.by_gradient)
+    calls = expected(submission.task, by_gradient=by_gradient)
+    return any(
+        results[call.case].error is None and not agree(results[call.case], call.outcome)
+        for call in calls
+    )
+
+
 def _mistake(id: str, opening: str = "") -> Verdict:
-    return Verdict(False, "mistake", id, f"{opening}{MISTAKES[id].sentence}")
+    return Verdict(False, "mistake", id, sentences(opening, declared(MISTAKES[id].sentence)))
 
 
 def _shown_in(mistake: str, id: str) -> str:
-    """Name the notebook that shows a mistake, unless it is still ahead."""
+    """Name the notebook that shows a mistake, unless the learner has not reached it yet."""
     step = find_step(MISTAKES[mistake].step)
-    return f" Notebook {step.number} ({step.title}) shows it." if step.number <= id[:2] else ""
+    if step.number > id[:2]:
+        return ""
+    return message(
+        "Notebook {number} ({title}) shows it.", number=step.number, title=declared(step.title)
+    )
 
 
-def _can_be_told(submission: Submission, found: dict[str, Outcome]) -> bool:
-    """Say whether there is something to tell a mistake by: errors alone give none away."""
-    if not all(stages.is_plain(x) for one in submission.actual for x in one.values):
-        return False
-    by_gradient = submission.task.by_gradient
-    due = {one.case: one.outcome for one in expected(submission.task, by_gradient=by_gradient)}
-    return not all(one.error is not None or agree(one, due[case]) for case, one in found.items())
-
-
-def _fault(kind: str, message: str) -> Verdict:
-    return Verdict(False, kind, None, message)
+def _fault(kind: str, text: str) -> Verdict:
+    return Verdict(False, kind, None, text)
 
 
 def _note(submission: Submission) -> str:
-    used = [one for one in submission.task.forbidden if one in names(submission.function)]
-    if used:
-        return f"A note: the task asks to do without {' and '.join(used)}."
-    if any(abs(one) >= 1e4 and float(one) < 0 for one in constants(submission.function)):
-        return "A note: -math.inf hides for certain, where a large number can overflow in half."
-    for _, one, other, _, _ in submission.pairs():
-        if one.dtype != other.dtype:
-            return f"A note: the answer is {one.dtype} where the cases are {other.dtype}."
+    used = names(submission.function)
+    forbidden = [name for name in submission.task.forbidden if name in used]
+    if forbidden:
+        return message(
+            "A note: the task asks for a solution without {names}.", names=", ".join(forbidden)
+        )
+    if any(abs(number) >= 1e4 and float(number) < 0 for number in constants(submission.function)):
+        return message(
+            "A note: use -math.inf to hide a score. A large negative number overflows "
+            "in half precision."
+        )
+    for pair in submission.pairs():
+        if pair.actual.dtype != pair.expected.dtype:
+            return message(
+                "A note: the answer is {got}, but the cases are {expected}.",
+                got=pair.actual.dtype,
+                expected=pair.expected.dtype,
+            )
     return ""
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
-    """Keep warnings and stderr off the page: a grader takes all that is written there for a fault.
+def _warnings_recorded() -> Iterator[list[str]]:
+    """Record warnings and stderr instead of printing them: a grader counts stderr as a failure.
 
     Yields:
-        What was said, filled in at the end.
+        A list that holds the recorded lines at the end.
     """
-    heard: list[str] = []
-    aside = io.StringIO()
-    with warnings.catch_warnings(record=True) as warned, redirect_stderr(aside):
+    recorded: list[str] = []
+    stderr = io.StringIO()
+    with warnings.catch_warnings(record=True) as warned, redirect_stderr(stderr):
         warnings.simplefilter("default")
-        yield heard
-    said = [f"{one.category.__name__}: {one.message}" for one in warned]
-    # torch names a line of its own source.
-    heard += [
-        line.partition(" (Triggered internally")[0] for one in said for line in one.splitlines()
+        yield recorded
+    texts = [f"{warning.category.__name__}: {warning.message}" for warning in warned]
+    # torch appends a line of its own source.
+    recorded += [
+        line.partition(" (Triggered internally")[0] for text in texts for line in text.splitlines()
     ]
-    heard += aside.getvalue().splitlines()
+    recorded += stderr.getvalue().splitlines()
 
 
 @contextmanager

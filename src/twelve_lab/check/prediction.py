@@ -1,10 +1,10 @@
-"""What can be wrong with a prediction: said so that it can be thought over, not read off.
+"""Check a prediction: the message helps to think again, and never gives the answer away.
 
 An answer is a shape, a number, a table of numbers, or a choice of words. As for a function, the
-message names the first thing to put right.
+message names the first thing to fix.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -12,166 +12,202 @@ import torch
 from torch import Tensor
 
 from twelve_lab.check.compare import exact_on_cpu
-from twelve_lab.check.wording import a_or_an, axes_named, named
+from twelve_lab.check.stages import sentences
+from twelve_lab.check.wording import axes_named, axis_of, named
 from twelve_lab.exercises.declare import Prediction, Question
+from twelve_lab.messages import message, plural
 from twelve_lab.show.format import format_number
 
 
-def not_started(given: Any) -> bool:
-    """Say whether the answer is still to be given."""
-    if isinstance(given, tuple | list | set | frozenset):
-        return any(not_started(one) for one in given)
-    return given is ... or given is None
+def not_started(answer: Any) -> bool:
+    """Return whether dots are left in the answer."""
+    if isinstance(answer, tuple | list | set | frozenset):
+        return any(not_started(part) for part in answer)
+    return answer is ... or answer is None
 
 
-def fault(question: Question, given: Any) -> tuple[str, str] | None:
+def fault(question: Question, answer: Any) -> tuple[str, str] | None:
     """Find the first thing that is wrong with a prediction.
 
     Args:
-        question: What was asked.
-        given: What was handed in.
+        question: The question.
+        answer: The prediction.
 
     Returns:
-        Its kind and a message, or None where nothing is wrong.
+        Its kind and a message, or None if the prediction is right.
     """
-    return _fault(question, computed(question.right), given)
+    return _fault(question, computed(question.right), answer)
 
 
 @cache
 def computed(answer: Callable[[], Prediction]) -> Prediction:
-    """Compute an answer to a question, once: some run a model for it."""
+    """Compute an answer to a question once: some run a model."""
     with exact_on_cpu():
         return answer()
 
 
-def _fault(question: Question, right: Prediction, given: Any) -> tuple[str, str] | None:
-    if isinstance(right, frozenset):
-        return _words(question, right, given)
-    if isinstance(right, tuple):
-        return _shape(question, right, given)
-    return _numbers(question, right, given)
-
-
-def suspects(question: Question, given: Any) -> list[str]:
+def suspects(question: Question, answer: Any) -> list[str]:
     """Name the mistakes that lead to this prediction."""
-    return _alike(question, given, question.mistakes)
+    return _alike(question, answer, question.mistakes)
 
 
-def misconceptions(question: Question, given: Any) -> list[str]:
-    """Find what to answer to the misconceptions that lead to this prediction."""
-    one_each = {sentence: [leads_to] for sentence, leads_to in question.misconceptions.items()}
-    return _alike(question, given, one_each)
+def misconceptions(question: Question, answer: Any) -> list[str]:
+    """Return the sentences of the misconceptions that lead to this prediction."""
+    known = {sentence: [leads_to] for sentence, leads_to in question.misconceptions.items()}
+    return _alike(question, answer, known)
 
 
 def praise(question: Question) -> str:
-    """Write the answer out, for whoever has found it."""
+    """Write the answer out for a learner who got it right."""
     right = computed(question.right)
     if isinstance(right, tuple):
-        return f"{named(axes_named(question.contract), torch.Size(right))}."
-    if isinstance(right, frozenset):
-        return f"{', '.join(one for one in question.options if one in right)}."
-    return f"{_written(right, question.decimals)}."
+        text = named(axes_named(question.contract), torch.Size(right))
+    elif isinstance(right, frozenset):
+        text = ", ".join(option for option in question.options if option in right)
+    else:
+        text = _written(right, question.decimals)
+    return message("The answer is {answer}.", answer=text)
 
 
 def _alike(
-    question: Question, given: Any, known: Mapping[str, list[Callable[[], Prediction]]]
+    question: Question, answer: Any, known: Mapping[str, list[Callable[[], Prediction]]]
 ) -> list[str]:
     return [
         name
         for name, versions in known.items()
-        if any(_fault(question, computed(leads_to), given) is None for leads_to in versions)
+        if any(_fault(question, computed(leads_to), answer) is None for leads_to in versions)
     ]
 
 
-def _shape(question: Question, right: tuple[int, ...], given: Any) -> tuple[str, str] | None:
-    if not isinstance(given, tuple | list | torch.Size):
-        return "type", f"You gave {a_or_an(given)} where a shape is due, such as (2, 2, 3)."
-    if not all(isinstance(size, int) and not isinstance(size, bool) for size in given):
-        return "type", f"A shape holds whole numbers, and yours is {tuple(given)}."
-    axes = axes_named(question.contract)
-    if len(given) != len(right):
-        return "rank", f"You gave {len(given)} sizes, and the answer has {len(right)}."
-    if sorted(given) == sorted(right) and tuple(given) != right and len(set(right)) == len(right):
-        mixed = tuple(axes[right.index(size)] for size in given) if axes else ()
-        return "axes swapped", (
-            f"The sizes are right and the axes are swapped: yours are "
-            f"{named(mixed, torch.Size(given))}."
+def _fault(question: Question, right: Prediction, answer: Any) -> tuple[str, str] | None:
+    if isinstance(right, frozenset):
+        return _words(question, right, answer)
+    if isinstance(right, tuple):
+        return _shape(question, right, answer)
+    return _numbers(question, right, answer)
+
+
+def _shape(question: Question, right: tuple[int, ...], answer: Any) -> tuple[str, str] | None:
+    if not isinstance(answer, tuple | list | torch.Size):
+        return "type", message(
+            "The answer must be a shape such as (2, 2, 3), got {type}.", type=type(answer).__name__
         )
-    for axis, (size, wanted) in enumerate(zip(given, right, strict=True)):
-        if size != wanted:
-            called = f"axis {axis} ({axes[axis]})" if axes else f"axis {axis}"
-            return "shape", f"The size of {called} is not {size}."
+    if not all(isinstance(size, int) and not isinstance(size, bool) for size in answer):
+        return "type", message(
+            "A shape consists of whole numbers, got {shape}.", shape=tuple(answer)
+        )
+    axes = axes_named(question.contract)
+    if len(answer) != len(right):
+        return "rank", message(
+            "The number of axes is {expected}, got {got}.", expected=len(right), got=len(answer)
+        )
+    if sorted(answer) == sorted(right) and tuple(answer) != right and len(set(right)) == len(right):
+        mixed = tuple(axes[right.index(size)] for size in answer) if axes else ()
+        return "axes swapped", message(
+            "The sizes are right, but the axes are swapped: {got}.",
+            got=named(mixed, torch.Size(answer)),
+        )
+    for axis, (size, expected) in enumerate(zip(answer, right, strict=True)):
+        if size != expected:
+            return "shape", message(
+                "The size of axis {axis} is not {size}.", axis=axis_of(axis, axes), size=size
+            )
     return None
 
 
-def _numbers(question: Question, right: Prediction, given: Any) -> tuple[str, str] | None:
+def _numbers(question: Question, right: Prediction, answer: Any) -> tuple[str, str] | None:
     expected = torch.tensor(right, dtype=torch.float64, device="cpu")
     try:
-        actual = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach()
+        actual = torch.as_tensor(answer, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError):
-        wanted = f"what is due is {_count(expected)}"
-        return "type", f"You gave {a_or_an(given)} that cannot be read as numbers; {wanted}."
+        said = message(
+            "The answer cannot be read as numbers, got {type}.", type=type(answer).__name__
+        )
+        return "type", sentences(said, _expected(expected))
     if actual.numel() == expected.numel() == 1:
         actual = actual.reshape(expected.shape)
     if actual.shape != expected.shape:
-        return "shape", f"What is due is {_count(expected)}, and you gave {_count(actual)}."
+        return "shape", sentences(_given(actual), _expected(expected))
     if actual.isnan().any():
-        return "nan or inf", "nan is no number that can be due here."
-    if expected.ndim and sorted(actual.flatten().tolist()) == sorted(expected.flatten().tolist()):
-        if not torch.equal(actual, expected):
-            return "numbers", "These are the right numbers, in another order."
-    for place, one, wanted in _places(actual, expected):
-        if abs(one - wanted) <= 10.0**-question.decimals + 1e-9 * abs(wanted):
+        return "nan or inf", message("The answer is a number, not nan.")
+    flat, due = actual.flatten().tolist(), expected.flatten().tolist()
+    if expected.ndim and sorted(flat) == sorted(due) and flat != due:
+        return "numbers", message("These are the right numbers in the wrong order.")
+    for index, (got, wanted) in enumerate(zip(flat, due, strict=True)):
+        if abs(got - wanted) <= 10.0**-question.decimals + 1e-9 * abs(wanted):
             continue
-        if any(_rounded(one, wanted, decimals) for decimals in range(1, question.decimals)):
-            return "numbers", f"Right as far as it goes: {question.decimals} decimals are due."
-        side = "above" if one > wanted else "below"
-        text = _written(one, question.decimals)
-        return "numbers", f"{_called(place, expected)}, {text}, lies {side} what is due."
+        if any(_rounded(got, wanted, decimals) for decimals in range(1, question.decimals)):
+            return "numbers", message(
+                "Right so far. Give {decimals} decimals.", decimals=question.decimals
+            )
+        return "numbers", _too_far(got, wanted, index, expected, question.decimals)
     return None
 
 
-def _words(question: Question, right: frozenset[str], given: Any) -> tuple[str, str] | None:
-    chosen = {given} if isinstance(given, str) else given
+def _too_far(got: float, wanted: float, index: int, expected: Tensor, decimals: int) -> str:
+    text = _written(got, decimals)
+    size = message("{number} is too large.", number=text)
+    if got < wanted:
+        size = message("{number} is too small.", number=text)
+    if expected.ndim == 0:
+        return size
+    if expected.ndim == 2:
+        row, column = divmod(index, expected.size(1))
+        position = message("It is number {column} of row {row}.", column=column + 1, row=row + 1)
+    else:
+        position = message(
+            "It is number {index} of {total}.", index=index + 1, total=expected.numel()
+        )
+    return sentences(size, position)
+
+
+def _words(question: Question, right: frozenset[str], answer: Any) -> tuple[str, str] | None:
+    chosen = {answer} if isinstance(answer, str) else answer
     if not isinstance(chosen, set | frozenset | tuple | list):
-        return "type", f"You gave {a_or_an(given)} where words are due, in quotes."
-    unknown = [one for one in chosen if one not in question.options]
+        return "type", message(
+            "The answer must be one or several words in quotes, got {type}.",
+            type=type(answer).__name__,
+        )
+    unknown = [word for word in chosen if word not in question.options]
     if unknown:
-        offered = ", ".join(map(repr, question.options))
-        return "type", f"{unknown[0]!r} is not among the words to choose from: {offered}."
+        return "type", message(
+            "{word!r} is not an option. The options are {options}.",
+            word=unknown[0],
+            options=", ".join(map(repr, question.options)),
+        )
     extra, missing = len(set(chosen) - right), len(right - set(chosen))
     if not extra and not missing:
         return None
     if len(right) == 1 and len(set(chosen)) == 1:
-        return "numbers", f"It is not {next(iter(chosen))!r}."
-    return "numbers", f"Words that do not belong there: {extra}. Words that are missing: {missing}."
+        return "numbers", message("It is not {word!r}.", word=next(iter(chosen)))
+    return "numbers", message(
+        "Wrong words: {extra}. Missing words: {missing}.", extra=extra, missing=missing
+    )
 
 
-def _places(actual: Tensor, expected: Tensor) -> Iterator[tuple[int, float, float]]:
-    pairs = zip(actual.flatten().tolist(), expected.flatten().tolist(), strict=True)
-    return ((place, one, wanted) for place, (one, wanted) in enumerate(pairs))
-
-
-def _rounded(one: float, wanted: float, decimals: int) -> bool:
-    near = abs(one - wanted) <= 0.5 * 10.0**-decimals + 1e-9
-    return one != 0 and near and one == round(one, decimals)
-
-
-def _called(place: int, expected: Tensor) -> str:
-    if expected.ndim == 2:
-        row, column = divmod(place, expected.size(1))
-        return f"In row {row + 1}, number {column + 1}"
-    return f"Number {place + 1} of {expected.numel()}" if expected.ndim else "Your number"
-
-
-def _count(x: Tensor) -> str:
+def _given(x: Tensor) -> str:
     if x.ndim > 1:
-        return f"{x.numel()} numbers as {' x '.join(map(str, x.shape))}"
-    return "1 number" if x.numel() == 1 else f"{x.numel()} numbers"
+        return message("You gave a table of {shape} numbers.", shape=_times(x))
+    return plural("You gave {count} number.", "You gave {count} numbers.", x.numel())
 
 
-def _written(right: Any, decimals: int) -> str:
-    if isinstance(right, list):
-        return f"[{', '.join(_written(one, decimals) for one in right)}]"
-    whole = isinstance(right, int) or float(right).is_integer()
-    return str(int(right)) if whole else format_number(right, decimals)
+def _expected(x: Tensor) -> str:
+    if x.ndim > 1:
+        return message("The answer is a table of {shape} numbers.", shape=_times(x))
+    return plural("The answer is {count} number.", "The answer is {count} numbers.", x.numel())
+
+
+def _times(x: Tensor) -> str:
+    return " x ".join(map(str, x.shape))
+
+
+def _rounded(got: float, wanted: float, decimals: int) -> bool:
+    near = abs(got - wanted) <= 0.5 * 10.0**-decimals + 1e-9
+    return got != 0 and near and got == round(got, decimals)
+
+
+def _written(value: Any, decimals: int) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_written(part, decimals) for part in value)}]"
+    whole = isinstance(value, int) or float(value).is_integer()
+    return str(int(value)) if whole else format_number(value, decimals)

@@ -1,12 +1,11 @@
-"""What is tried on an answer of which only this is known: its numbers are not those that are due.
+"""Experiments on an answer whose numbers are wrong for no known reason.
 
-One argument is changed at a time, for the answer and for the right one, and we see which of the
-two moves.
+One argument is changed at a time, for this answer and for the right one: which of the two changes?
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,108 +18,116 @@ _WORDS = {"seq", "src", "tgt", "query"}
 _Change = Callable[[Tensor], Tensor | None]
 
 
+class _Pair(NamedTuple):
+    """The outcomes of one case before and after an argument was changed."""
+
+    before: Outcome
+    after: Outcome
+
+
 def unread(task: Task, function: Callable[..., Any]) -> int | None:
-    """Look for an argument that the answer does not depend on.
+    """Find an argument that the answer ignores, although the right answer depends on it.
 
     Args:
         task: The task.
         function: An answer to it.
 
     Returns:
-        The first such argument, of those that the right answer depends on.
+        The index of the first such argument.
     """
-    for index, runs in _changed_runs(task, function, _other_numbers):
-        moves = [(_moves(*actual), _moves(*expected)) for actual, expected in runs]
-        if any(expected for _, expected in moves) and all(actual is False for actual, _ in moves):
-            return index
+    for index in range(_arguments(task)):
+        runs = _runs(task, function, index, _other_numbers)
+        if any(_moves(expected) for _, expected in runs):
+            if not any(_moves(actual) for actual, _ in runs):
+                return index
     return None
 
 
 def leak(task: Task, function: Callable[..., Any]) -> int | None:
-    """Look for a word that is heard where it must not be heard: by the words before it.
+    """Find an argument whose last word changes the answer for earlier words.
 
     Args:
         task: The task.
         function: An answer to it.
 
     Returns:
-        The first argument whose last word changes the answer for earlier words, where the right
-        answer for these stays as it was.
+        The index of the first argument where the right answer for earlier words stays the same.
     """
-    for index, runs in _changed_runs(task, function, _another_last_word):
-        earlier = [tuple(_earlier(task, *both) for both in pair) for pair in runs]
-        if any(
-            actual and _moves(*actual) and expected and not _moves(*expected)
-            for actual, expected in earlier
-        ):
-            return index
+    for index in range(_arguments(task)):
+        for actual, expected in _runs(task, function, index, _another_last_word):
+            actual, expected = _earlier(task, actual), _earlier(task, expected)
+            if actual and expected and _moves(actual) and not _moves(expected):
+                return index
     return None
 
 
-def _changed_runs(
-    task: Task, function: Callable[..., Any], change: _Change
-) -> Iterator[tuple[int, list[tuple[tuple[Outcome, Outcome], tuple[Outcome, Outcome]]]]]:
-    """Change one argument after the other, and give all outcomes before and after."""
-    before = [_seeded(task, one) for one in (function, task.right)]
-    for index in range(max(map(len, task.cases().values()))):
-        changed = replace(task, cases=lambda index=index: _cases(task, index, change))
-        after = [_seeded(changed, one) for one in (function, task.right)]
-        actual, expected = zip(before, after, strict=True)
-        cases = [
-            case for case in actual[1] if not any(run[case].error for run in (*actual, *expected))
-        ]
-        yield (
-            index,
-            [tuple((was[case], now[case]) for was, now in (actual, expected)) for case in cases],
-        )
+def _arguments(task: Task) -> int:
+    return max(map(len, task.cases().values()))
+
+
+def _runs(
+    task: Task, function: Callable[..., Any], index: int, change: _Change
+) -> list[tuple[_Pair, _Pair]]:
+    """Run an answer and the right one on the cases in which an argument can be changed."""
+    changed = replace(task, cases=lambda: _cases(task, index, change))
+    before = [_seeded(task, answer) for answer in (function, task.right)]
+    after = [_seeded(changed, answer) for answer in (function, task.right)]
+    runs = [
+        [_Pair(old[case], new[case]) for old, new in zip(before, after, strict=True)]
+        for case in after[0]
+    ]
+    return [
+        (actual, expected)
+        for actual, expected in runs
+        if not any(outcome.error for outcome in (*actual, *expected))
+    ]
 
 
 def _seeded(task: Task, function: Callable[..., Any]) -> dict[str, Outcome]:
-    """Let what is drawn be drawn alike in all runs, and leave the learner's own draws alone."""
+    """Draw the same random numbers in all runs, and leave the learner's generator alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return outcomes(task, function)
 
 
 def _cases(task: Task, index: int, change: _Change) -> Cases:
-    """Keep the cases in which an argument can be changed."""
-    found = {}
+    """Change one argument, in the cases where that is possible."""
+    cases = {}
     for case, given in task.cases().items():
         x = given[index] if index < len(given) else None
         changed = change(x.clone()) if isinstance(x, Tensor) else None
         if changed is not None:
-            found[case] = (*given[:index], changed, *given[index + 1 :])
-    return found
+            cases[case] = (*given[:index], changed, *given[index + 1 :])
+    return cases
 
 
 def _other_numbers(x: Tensor) -> Tensor | None:
-    # Ids and masks have few values to choose from, and not all of them are possible everywhere.
+    # Ids and masks have few possible values, and not all of them are valid everywhere.
     return x.flip(-1) * 1.5 + 1 if x.is_floating_point() else None
 
 
 def _another_last_word(x: Tensor) -> Tensor | None:
-    # Vectors have three axes and ids two; a matrix of weights holds no words.
+    # Vectors have three axes and ids two; a weight matrix holds no words.
     if x.ndim != 2 + x.is_floating_point() or x.size(1) < 2:
         return None
-    # A constant alone would not do: a norm takes it away again.
+    # A constant alone would not be enough: a norm removes it.
     x[:, -1] = x[:, -1].flip(-1) + 1 if x.is_floating_point() else x[:, 0]
     return x
 
 
-def _earlier(task: Task, *both: Outcome) -> tuple[Outcome, ...] | None:
-    """Leave out the last word of an answer; None where an answer has no words."""
-    answers = [one.values[0] for one in both if one.values]
+def _earlier(task: Task, pair: _Pair) -> _Pair | None:
+    """Cut off the last word of two answers; None where an answer has no axis of words."""
+    answers = [outcome.values[0] for outcome in pair if outcome.values]
     if len(answers) < 2 or answers[0].shape != answers[1].shape:
         return None
     axes = axes_of(task, 0, answers[0])
     if len(axes) < 2 or axes[1] not in _WORDS or answers[0].size(1) < 2:
         return None
-    return tuple(Outcome((answer[:, :-1],)) for answer in answers)
+    return _Pair(*(Outcome((answer[:, :-1],)) for answer in answers))
 
 
-def _moves(before: Outcome, after: Outcome) -> bool:
-    pairs = list(zip(before.values, after.values, strict=False))
+def _moves(pair: _Pair) -> bool:
     return any(
-        one.shape != other.shape or not torch.allclose(one.double(), other.double(), equal_nan=True)
-        for one, other in pairs
+        old.shape != new.shape or not torch.allclose(old.double(), new.double(), equal_nan=True)
+        for old, new in zip(pair.before.values, pair.after.values, strict=False)
     )

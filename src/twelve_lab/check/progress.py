@@ -1,11 +1,12 @@
-"""What a learner has solved, kept beside the notebooks and nowhere else.
+"""Record which exercises a learner has solved, in a progress.json beside the notebooks.
 
-Where the folder of the notebooks holds a `progress.json`, each check is noted in it: whether the
-exercise is solved and since when, how many wrong answers came before, and which known mistakes
-were among them. The variable TWELVE_PROGRESS names a folder in which the first answer begins one:
-`make lab` sets it to notebooks/. Where it names a progress.json itself, that one is kept for all
-notebooks, wherever they lie: so a class has one at home. Where it is set to nothing, nothing is
-noted: so notebooks are run and compared.
+If the folder of the notebooks holds a `progress.json`, each check is recorded in it: whether and
+when the exercise was solved, how many wrong answers came before, and which known mistakes were
+among them. The variable TWELVE_PROGRESS changes that:
+
+- A folder: the first answer there creates a progress.json. `make lab` sets it to notebooks/.
+- A path of a progress.json: this file records all notebooks. A class uses one in each home.
+- An empty string: nothing is recorded. Notebooks are executed and compared this way.
 """
 
 import json
@@ -22,14 +23,15 @@ from filelock import FileLock, Timeout
 
 from twelve_lab.check.catalogue import EXERCISES
 from twelve_lab.course import STEPS, Step
+from twelve_lab.messages import declared, message, plural
 
 FILE = "progress.json"
-# As it stands in the file of a notebook.
+# In the JSON of a notebook, quotes are escaped.
 _CHECK = re.compile(r'\bcheck\(\\"([\w-]+)\\"')
 VARIABLE = "TWELVE_PROGRESS"
-# A workshop is noted with the lessons, in the folder above its own.
+# A workshop is recorded with the lessons, in the parent folder.
 WORKSHOP = "workshop"
-# In a class the lessons lie in this folder beside the progress.json.
+# In a class the lessons are in this folder beside the progress.json.
 LESSONS = "notebooks"
 
 
@@ -44,9 +46,9 @@ class Standing(NamedTuple):
     """How far a learner has come in the lessons.
 
     Attributes:
-        solved: How many of their exercises.
-        of: How many there are.
-        next: The one to go on with; None where all are solved.
+        solved: Number of solved exercises.
+        of: Number of exercises.
+        next: The exercise to continue with; None if all are solved.
     """
 
     solved: int
@@ -55,19 +57,29 @@ class Standing(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Put it into words."""
-        ahead = f"next is {self.next.id}" if self.next else "that is all of them"
-        return f"Solved so far: {self.solved} of the {self.of} exercises of the lessons; {ahead}."
+        """Describe the standing in words."""
+        if self.next is None:
+            return message(
+                "Solved so far: {solved} of {total} exercises in the lessons. That is all of them.",
+                solved=self.solved,
+                total=self.of,
+            )
+        return message(
+            "Solved so far: {solved} of {total} exercises in the lessons. Next: {id}.",
+            solved=self.solved,
+            total=self.of,
+            id=self.next.id,
+        )
 
 
 def begin(folder: Path) -> bool:
-    """Begin a progress.json, unless there is one.
+    """Create a progress.json, unless there is one.
 
     Args:
-        folder: Where the notebooks are.
+        folder: The folder of the notebooks.
 
     Returns:
-        Whether a new one was begun.
+        Whether a new file was created.
     """
     path = folder / FILE
     if path.exists():
@@ -89,29 +101,29 @@ def read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = content["exercises"].values()
-        begun, sound = content["version"], all(map(_is_row, rows))
+        valid = isinstance(content["version"], str) and all(map(_is_row, rows))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is no progress of this course: {error!r}") from error
-    if not isinstance(begun, str) or not sound:
-        raise ValueError(f"{path} is no progress of this course: a row of it is not whole")
+        raise ValueError(f"{path} is not a progress file of this course: {error!r}") from error
+    if not valid:
+        raise ValueError(f"{path} is not a progress file of this course: invalid row or version")
     return content
 
 
 def note(id: str, kind: str, mistake: str | None) -> None:
-    """Note a check in the progress.json of the notebooks, if one is kept.
+    """Record a check in the progress.json of the notebooks, if there is one.
 
-    What keeps it from being noted is printed, and no reason to stop.
+    An error is printed and does not stop the check.
 
     Args:
         id: The exercise.
         kind: Kind of the verdict: "ok", "not started", or what is wrong.
-        mistake: Id of the mistake, where it is a known one.
+        mistake: Id of the mistake, if it is a known one.
     """
     path = None if kind == "not started" else _kept()
     if path is None:
         return
     try:
-        # Two notebooks may be at work at the same time.
+        # Two notebooks may write at the same time.
         with FileLock(path.with_name(f".{FILE}.lock"), timeout=5):
             begin(path.parent)
             content = read(path)
@@ -121,11 +133,11 @@ def note(id: str, kind: str, mistake: str | None) -> None:
             _update(row, kind == "ok", mistake)
             _write(path, content)
     except (OSError, ValueError, Timeout) as error:
-        print(f"(Not noted in {FILE}: {error})")
+        print(message("(Not recorded in {file}: {error})", file=FILE, error=error))
 
 
 def _kept() -> Path | None:
-    """Find the file in which the notebooks of the working directory are noted, or may be."""
+    """Find the file that records the notebooks of the working directory, or may be created."""
     wanted = os.environ.get(VARIABLE)
     if wanted and Path(wanted).name == FILE:
         return Path(wanted)
@@ -137,19 +149,20 @@ def _kept() -> Path | None:
 
 
 def standing(folder: Path) -> Standing | None:
-    """Say how far a learner has come in the lessons, and which exercise is next.
+    """Compute how far a learner has come in the lessons, and which exercise is next.
 
-    The next one is the first that is open behind the one solved last, or else the first of all.
+    The next exercise is the first open one after the last one solved, or else the first of all.
 
     Args:
-        folder: Of the progress.json. The notebooks are there, too, or in the folder notebooks.
+        folder: The folder of the progress.json. The notebooks are there or in its subfolder
+            notebooks.
 
     Returns:
-        None where none of their exercises is solved yet.
+        None if no exercise is solved yet.
 
     Raises:
         ValueError: If the progress.json does not hold what `check` writes.
-        OSError: If something cannot be read.
+        OSError: If a file cannot be read.
     """
     path = folder / FILE
     rows = read(path)["exercises"] if path.exists() else {}
@@ -160,100 +173,123 @@ def standing(folder: Path) -> Standing | None:
         if (lesson := lessons / Path(step.notebook).name).exists()
         for id in dict.fromkeys(_CHECK.findall(lesson.read_text(encoding="utf-8")))
     ]
-    solved = [at for at, one in enumerate(asked) if _is_solved(rows, one.id)]
+    solved = [index for index, exercise in enumerate(asked) if _is_solved(rows, exercise.id)]
     if not solved:
         return None
-    last = max(solved, key=lambda at: (rows[asked[at].id]["solved"], at))
-    in_turn = (asked[at] for at in (*range(last, len(asked)), *range(last)) if at not in solved)
-    return Standing(len(solved), len(asked), next(in_turn, None))
+    last = max(solved, key=lambda index: (rows[asked[index].id]["solved"], index))
+    order = (*range(last, len(asked)), *range(last))
+    still_open = (asked[index] for index in order if index not in solved)
+    return Standing(len(solved), len(asked), next(still_open, None))
 
 
 def onward() -> str:
-    """Say what is solved and what is next, where a progress.json is kept."""
+    """Describe the learner's standing; "" if no progress.json is kept."""
     path = _kept()
     try:
-        found = standing(path.parent) if path else None
+        reached = standing(path.parent) if path else None
     except (OSError, ValueError):
-        return ""  # it has been told when the answer was noted
-    return found.text if found else ""
+        return ""  # the error was printed when the answer was recorded
+    return reached.text if reached else ""
 
 
 def report(paths: Iterable[Path]) -> str:
-    """Write what was solved: in full for one learner, one line each for a class.
+    """Write a report: every exercise for one learner, one line each for a class.
 
     Args:
         paths: The files, or the folders that hold them.
 
     Raises:
         ValueError: If a file is missing, or does not hold what `check` writes.
-        OSError: If one cannot be read.
+        OSError: If a file cannot be read.
     """
     files = [path / FILE if path.is_dir() else path for path in paths]
     for path in files:
         if not path.exists():
-            raise ValueError(f"there is no {path}: the first answer in `make lab` begins one")
-    found = {path: read(path) for path in files}
-    if len(found) != 1:
-        return _class(found)
-    ahead = standing(files[0].parent)
-    return _one(found[files[0]]) + (f"\n{ahead.text}" if ahead else "")
+            raise ValueError(
+                message(
+                    "{path} does not exist. The first answer in `make lab` creates it.", path=path
+                )
+            )
+    learners = {path: read(path) for path in files}
+    if len(learners) != 1:
+        return _class(learners)
+    reached = standing(files[0].parent)
+    return _one(learners[files[0]]) + (f"\n{reached.text}" if reached else "")
 
 
 def _one(content: dict[str, Any]) -> str:
     rows = content["exercises"]
-    lines = [_of_version(content)]
+    lines = [_version_of(content)]
     for step in STEPS:
         ids = [id for id in EXERCISES if id.startswith(step.number)]
         if not ids:
             continue
         solved = sum(_is_solved(rows, id) for id in ids)
-        lines.append(f"\n{step.number} {step.title}: {solved} of {len(ids)}")
+        lines.append(
+            "\n"
+            + message(
+                "{number} {title}: {solved} of {total}",
+                number=step.number,
+                title=declared(step.title),
+                solved=solved,
+                total=len(ids),
+            )
+        )
         lines += [f"  {_line(id, rows[id])}" for id in ids if id in rows]
     solved = sum(_is_solved(rows, id) for id in EXERCISES)
-    return "\n".join([*lines, f"\nSolved: {solved} of {len(EXERCISES)}", *_unknown(rows)])
+    lines.append("\n" + message("Solved: {solved} of {total}", solved=solved, total=len(EXERCISES)))
+    unknown = [id for id in rows if id not in EXERCISES]
+    if unknown:
+        lines.append(message("From another version of the course: {ids}", ids=", ".join(unknown)))
+    return "\n".join(lines)
 
 
-def _class(found: dict[Path, dict[str, Any]]) -> str:
-    width = max((len(str(path.parent)) for path in found), default=0)
+def _class(learners: dict[Path, dict[str, Any]]) -> str:
+    width = max((len(str(path.parent)) for path in learners), default=0)
     lines, met = [], Counter()
-    for path, content in found.items():
+    for path, content in learners.items():
         rows = content["exercises"]
-        solved = sum(_is_solved(rows, id) for id in EXERCISES)
-        wrong = sum(row["wrong answers"] for row in rows.values())
-        lines.append(
-            f"{path.parent!s:{width}}  solved {solved:3} of {len(EXERCISES)}, {wrong:3} wrong "
-            f"answers; {_of_version(content)}"
+        solved = message(
+            "solved {solved:3} of {total}, wrong answers {wrong:3}",
+            solved=sum(_is_solved(rows, id) for id in EXERCISES),
+            total=len(EXERCISES),
+            wrong=sum(row["wrong answers"] for row in rows.values()),
         )
+        lines.append(f"{path.parent!s:{width}}  {solved}; {_version_of(content)}")
         met.update({mistake for row in rows.values() for mistake in row["mistakes"]})
-    lines.append("\nMistakes met, by the number of learners:")
-    lines += [
-        f"  {count:3}  {id}" for id, count in sorted(met.items(), key=lambda x: (-x[1], x[0]))
-    ]
-    return "\n".join(lines if met else lines[:-1])
+    if met:
+        lines.append("\n" + message("Mistakes, by the number of learners who made them:"))
+        by_count = sorted(met.items(), key=lambda item: (-item[1], item[0]))
+        lines += [f"  {count:3}  {id}" for id, count in by_count]
+    return "\n".join(lines)
 
 
 def _line(id: str, row: dict[str, Any]) -> str:
-    state = f"solved on {row['solved'][:10]}" if row["solved"] else "open"
-    wrong = f", after {row['wrong answers']} wrong" if row["wrong answers"] else ""
-    met = f": {', '.join(row['mistakes'])}" if row["mistakes"] else ""
-    return f"{id}  {state}{wrong}{met}"
+    if row["solved"]:
+        line = message("{id}  solved on {day}", id=id, day=row["solved"][:10])
+    else:
+        line = message("{id}  open", id=id)
+    parts = [line]
+    if row["wrong answers"]:
+        parts.append(plural("{count} wrong answer", "{count} wrong answers", row["wrong answers"]))
+    if row["mistakes"]:
+        parts.append(message("mistakes: {ids}", ids=", ".join(row["mistakes"])))
+    return "; ".join(parts)
 
 
-def _of_version(content: dict[str, Any]) -> str:
-    here = version("twelve")
-    other = "" if content["version"] == here else f", and this is {here}"
-    return f"begun with version {content['version']}{other}"
-
-
-def _unknown(rows: dict[str, Any]) -> list[str]:
-    other = [id for id in rows if id not in EXERCISES]
-    return [f"Of another version of the course: {', '.join(other)}"] if other else []
+def _version_of(content: dict[str, Any]) -> str:
+    begun, here = content["version"], version("twelve")
+    if begun == here:
+        return message("started with version {version}", version=begun)
+    return message(
+        "started with version {version} (installed: {installed})", version=begun, installed=here
+    )
 
 
 def _update(row: dict[str, Any], right: bool, mistake: str | None) -> None:
     if right:
         row["solved"] = row["solved"] or datetime.now(UTC).isoformat(timespec="seconds")
-    # What is tried out after the right answer takes nothing away from it.
+    # Experiments after the right answer do not count as wrong answers.
     elif not row["solved"]:
         row["wrong answers"] += 1
         if mistake and mistake not in row["mistakes"]:
@@ -273,8 +309,8 @@ def _is_row(row: Any) -> bool:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write aside, then put in place: a full disk leaves what was there, and a link stays one."""
+    """Write the file atomically: a full disk leaves the old content, a symbolic link stays one."""
     path = path.resolve()
-    aside = path.with_name(f".{path.name}.new")
-    aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(aside, path)
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, path)

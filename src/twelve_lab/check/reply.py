@@ -1,4 +1,4 @@
-"""Say what came of an answer: as a small card in a notebook, and as text everywhere else."""
+"""Show a verdict: as a small card in a notebook, as text everywhere else."""
 
 import html
 import re
@@ -10,24 +10,27 @@ from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, QUIET
 
 FACE = 44  # pixels
-# Letters and ground are those of the page around it, in the light and in the dark.
+# Text and background colours come from the page, in light and dark mode.
 _CARD = (
     "display:flex;gap:14px;align-items:center;box-sizing:border-box;max-width:46em;"
     "padding:8px 14px;border:1px solid {quiet};border-left:6px solid {edge};border-radius:8px;"
     "font:14px/1.45 system-ui,sans-serif"
 )
 _RIGHT, _WRONG = AXIS_STYLES["head"].colour, AXIS_STYLES["d_k"].colour
-# Behind what was done, before what to do instead: between two sentences, or behind a colon.
-_BETWEEN = re.compile(r"(?<=[.?!]) (?=[A-Z\"])|(?<=:) (?=[a-z])")
+# Where a message passes from what is wrong to what to do: between two sentences, or at a colon.
+# Chinese has full-width marks without a space.
+_BETWEEN = re.compile(
+    r"(?<=[.?!]) (?=[^\Wa-z_]|\")|(?<=:) (?=[a-z])|(?<=[\u3002\uff1f\uff01\uff1a])"
+)
 
 
 def as_text(opening: str, message: str, note: str = "") -> str:
-    """Write a reply in lines of a page's width: a notebook breaks longer ones within words.
+    """Write a reply as text, wrapped to 88 columns: a notebook breaks longer lines within words.
 
     Args:
         opening: The exercise, and whether it is solved.
-        message: What is to be said.
-        note: What could be nicer; it begins a line.
+        message: The message of the verdict.
+        note: The note of the verdict, on a line of its own.
     """
     return "\n".join(
         textwrap.fill(part, 88, break_long_words=False, break_on_hyphens=False)
@@ -39,14 +42,14 @@ def as_text(opening: str, message: str, note: str = "") -> str:
 def as_card(
     opening: str, message: str, note: str = "", *, ok: bool, more: Sequence[str] = ()
 ) -> str:
-    """Write a reply as HTML: what is right has a face, what is wrong what was done, bold.
+    """Write a reply as HTML: a right answer gets a face, a wrong one its fault in bold.
 
     Args:
         opening: The exercise, and whether it is solved.
-        message: What is to be said.
-        note: What could be nicer.
+        message: The message of the verdict.
+        note: The note of the verdict.
         ok: Whether the answer is right.
-        more: What it was held against, what is next.
+        more: The cases that passed, and the next exercise.
     """
     first, *rest = _BETWEEN.split(message, maxsplit=1)
     head = f"<b>{html.escape(opening)}</b>" if ok else html.escape(opening)
@@ -55,29 +58,29 @@ def as_card(
     lines += [f"<small>{html.escape(part)}</small>" for part in (note, *more) if part]
     style = _CARD.format(quiet=QUIET, edge=_RIGHT if ok else _WRONG)
     face = f'<div style="flex:none">{picture(HAPPY, FACE)}</div>' if ok else ""
-    # No div: the book takes the room from the sides of one.
+    # Not a div: the book removes the padding of those.
     return f'<section class="reply" style="{style}">{face}<div>{"<br>".join(lines)}</div></section>'
 
 
 def reply(
     opening: str, message: str, note: str = "", *, ok: bool, more: Sequence[str] = ()
 ) -> None:
-    """Show a reply, as a card where this is a notebook.
+    """Print a reply, or display its card in a notebook.
 
     Args:
         opening: The exercise, and whether it is solved.
-        message: What is to be said.
-        note: What could be nicer.
+        message: The message of the verdict.
+        note: The note of the verdict.
         ok: Whether the answer is right.
-        more: What it was held against, what is next: only the card has room for it.
+        more: The cases that passed, and the next exercise: only the card has room for them.
     """
-    said = as_text(opening, message, note)
-    # Who runs no IPython has not loaded it, and waits for nothing.
+    text = as_text(opening, message, note)
+    # Outside IPython it is not imported, so that nobody waits for the import.
     shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
     if getattr(shell, "kernel", None) is None:
-        print(said)
+        print(text)
         return
     from IPython.display import display
 
-    drawn = as_card(opening, message, note, ok=ok, more=more)
-    display({"text/html": drawn, "text/plain": said}, raw=True)
+    card = as_card(opening, message, note, ok=ok, more=more)
+    display({"text/html": card, "text/plain": text}, raw=True)

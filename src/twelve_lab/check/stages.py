@@ -1,12 +1,13 @@
-"""What can be wrong with an answer, from the coarsest to the finest.
+"""Everything that can be wrong with an answer, from the coarsest fault to the finest.
 
-Each layer looks at all cases before the next one is asked, so that the message names the first
-thing to put right: whoever returns nothing need not hear about numbers.
+Each stage looks at all cases before the next one runs, so that the message names the first thing
+to fix: a function that returns None gets no message about numbers.
 """
 
 import inspect
 import io
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from typing import Any, NamedTuple
@@ -16,29 +17,41 @@ from torch import Tensor
 
 from twelve_lab.check.attempt import Attempt, is_blank, learners_line
 from twelve_lab.check.probes import leak, unread
-from twelve_lab.check.wording import (
-    a_or_an,
-    apart,
-    axes_of,
-    count_axes,
-    kind_of,
-    named,
-    place_of,
-    sizes_of,
-)  # fmt: skip
+from twelve_lab.check.wording import apart, axes_of, axis_of, named, place_of, sizes_of
 from twelve_lab.exercises.declare import Task, as_tensors
 from twelve_lab.exercises.modules import Misbuilt
+from twelve_lab.messages import declared, message, plural
 from twelve_lab.show.format import format_number
 
 _TOLERANCES = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 8e-3}
 
 
+class Pair(NamedTuple):
+    """A tensor of an answer beside the expected one.
+
+    Args:
+        case: Name of the case in the reader's language.
+        attempt: The call that returned the tensor.
+        actual: The tensor.
+        expected: The tensor of the right answer.
+        axes: Names of its axes; () if the contract does not list them.
+        which: A sentence that names the tensor, where an answer has several.
+    """
+
+    case: str
+    attempt: Attempt
+    actual: Tensor
+    expected: Tensor
+    axes: tuple[str, ...]
+    which: str
+
+
 class Submission(NamedTuple):
-    """A task, what was handed in, and both run on every case.
+    """A task and an answer to it, with both run on every case.
 
     Args:
         task: The task.
-        function: What was handed in.
+        function: The answer.
         actual: Its calls.
         expected: The calls of the right answer.
     """
@@ -48,265 +61,383 @@ class Submission(NamedTuple):
     actual: list[Attempt]
     expected: list[Attempt]
 
-    def pairs(self) -> Iterator[tuple[Attempt, Tensor, Tensor, str, tuple[str, ...]]]:
-        """Set each tensor beside the one that is due, with what to call it and its axes."""
+    def pairs(self) -> Iterator[Pair]:
+        """Pair each tensor with the expected one."""
         for actual, expected in zip(self.actual, self.expected, strict=True):
-            for at, (one, other) in enumerate(zip(actual.values, expected.values, strict=True)):
-                name = f"answer {at + 1} of {len(expected.values)}"
-                if self.task.observe is not as_tensors:
-                    name = "what is looked at in the answer"
-                elif len(expected.values) == 1:
-                    name = "the answer"
-                yield actual, one, other, name, axes_of(self.task, at, other)
+            total = len(expected.values)
+            for index, (x, y) in enumerate(zip(actual.values, expected.values, strict=True)):
+                several = total > 1 and self.task.observe is as_tensors
+                which = _which(index + 1, total) if several else ""
+                axes = axes_of(self.task, index, y)
+                yield Pair(declared(actual.case), actual, x, y, axes, which)
 
     def argument(self, index: int) -> str:
         """Name an argument as the learner does."""
-        try:
-            names = list(inspect.signature(self.function).parameters.values())
-        # What is written in C cannot always be asked.
-        except (TypeError, ValueError):
-            names = []
-        # A class is built before it is called.
         if isinstance(self.function, type):
-            x = self.expected[0].given[index]
-            words = isinstance(x, Tensor) and x.ndim == 2 + x.is_floating_point()
-            return "the input" if words else "a parameter"
-        if any(one.kind is one.VAR_POSITIONAL for one in names[: index + 1]) or not names[index:]:
-            return f"number {index + 1}"
-        return f'"{names[index].name}"'
+            # The contract of a layer lists its parameters, then the input.
+            *parameters, x = re.findall(r"(\w+) \(", self.task.contract.partition(" -> ")[0])
+            names = [x, *parameters]
+            return names[index] if index < len(names) else f"args[{index}]"
+        try:
+            parameters = list(inspect.signature(self.function).parameters.values())
+        # Functions written in C may have no signature.
+        except (TypeError, ValueError):
+            parameters = []
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters[: index + 1])
+        return f"args[{index}]" if variadic or not parameters[index:] else parameters[index].name
 
 
-def not_started(at: Submission) -> str | None:
-    """Look for a function that is still to be written."""
-    if any(is_blank(one, at.function) for one in at.actual):
-        return "Not started yet: put your own lines in place of the blank, then run the cell again."
-    return None
+def sentences(*parts: str) -> str:
+    """Join whole sentences, and leave out empty ones."""
+    return " ".join(part for part in parts if part)
 
 
-def call(at: Submission) -> str | None:
-    """Look for an error that comes out of the function."""
-    for one in at.actual:
-        if one.returned:
-            continue
-        if isinstance(one.error, Misbuilt):
-            return str(one.error)
-        lines = str(one.error).strip().splitlines()
-        # einops repeats the call, and says at the end what is wrong with it.
-        told = lines[-1 if type(one.error).__name__ == "EinopsError" else 0] if lines else ""
-        said = f"{type(one.error).__name__}: {told.strip()}".rstrip(": ")
-        where = learners_line(one.error)
-        if where:
-            return f'With the case "{one.case}"{_sizes_in(at, one)}, {where}, fails: {said}'
-        return f"It cannot be called with {at.task.contract.partition(' -> ')[0]}: {said}"
-    return None
-
-
-def _sizes_in(at: Submission, one: Attempt) -> str:
-    """List the sizes that go in, for whoever reads of a size that does not fit."""
-    sizes = [
-        f"{at.argument(index).strip(chr(34))} {sizes_of(x)}"
-        for index, x in enumerate(one.given)
-        if isinstance(x, Tensor)
-    ]
-    return f" ({', '.join(sizes)})" if sizes and not isinstance(at.function, type) else ""
-
-
-def type_(at: Submission) -> str | None:
-    """Look for an answer that is no tensor, too few of them, or of another kind of number."""
-    for actual, expected in zip(at.actual, at.expected, strict=True):
-        if actual.answer is None:
-            return "The function returns None: you forgot return in front of the answer."
-        if at.task.observe is as_tensors:
-            said = _other_type(actual.answer, expected.answer)
-            if said:
-                return said
-        elif actual.error is not None:
-            return f"You returned {a_or_an(actual.answer)}, which cannot be read: {actual.error}"
-        for one in actual.values:
-            if not is_plain(one):
-                return (
-                    f"The answer is {one.dtype}, {one.layout}, on {one.device}: a plain tensor of "
-                    "real numbers on the CPU is due."
-                )
-    for _, one, other, name, _ in at.pairs():
-        if kind_of(one) != kind_of(other):
-            return (
-                f"{name[0].upper()}{name[1:]} should hold {kind_of(other)}, and yours holds "
-                f"{kind_of(one)} ({one.dtype})."
-            )
-    return None
-
-
-def rank(at: Submission) -> str | None:
-    """Look for axes too many or too few."""
-    for actual, one, other, name, axes in at.pairs():
-        if one.ndim != other.ndim:
-            return (
-                f'With the case "{actual.case}", {name} has {count_axes(one)}, {sizes_of(one)}, '
-                f"and {count_axes(other)} are due, {named(axes, other.shape)}."
-            )
-    return None
-
-
-def axes_swapped(at: Submission) -> str | None:
-    """Look for the right sizes in another order, where no two of them are equal."""
-    for actual, one, other, name, axes in at.pairs():
-        sizes = list(other.shape)
-        if one.shape != other.shape and sorted(one.shape) == sorted(sizes):
-            if len(set(sizes)) < len(sizes):
-                continue
-            mixed = tuple(axes[sizes.index(size)] for size in one.shape) if axes else ()
-            return (
-                f'The axes are swapped: with the case "{actual.case}", {name} comes as '
-                f"{named(mixed, one.shape)}, and {named(axes, other.shape)} is due."
-            )
-    return None
-
-
-def shape(at: Submission) -> str | None:
-    """Look for an axis of another size."""
-    for actual, one, other, name, axes in at.pairs():
-        for axis, (size, wanted) in enumerate(zip(one.shape, other.shape, strict=True)):
-            if size != wanted:
-                has_name = axes and axes[axis] != "1"
-                called = f"axis {axis} ({axes[axis]})" if has_name else f"axis {axis}"
-                return (
-                    f'With the case "{actual.case}", {called} of {name} has size {size}, and '
-                    f"{wanted} is due: {sizes_of(one)} in place of {sizes_of(other)}."
-                )
-    return None
-
-
-def input_changed(at: Submission) -> str | None:
-    """Look for an argument that is not what it was before the call."""
-    for one in at.actual:
-        if one.changed is not None:
-            return (
-                f"Your function changes its argument {at.argument(one.changed)}, which others "
-                "still need: work on a new tensor, so x = x + y and not x += y, masked_fill and "
-                "not masked_fill_."
-            )
-    return None
-
-
-def nan_or_inf(at: Submission) -> str | None:
-    """Look for nan and inf where the right answer has numbers."""
-    for actual, one, other, name, _ in at.pairs():
-        bad = ~one.isfinite() & other.isfinite() if one.is_floating_point() else None
-        if bad is None or not bad.any():
-            continue
-        first = format_number(one[bad][0].item())
-        return f'With the case "{actual.case}", {name} holds {first}: {_cause(one, actual)}.'
-    return None
-
-
-def numbers(at: Submission) -> str | None:
-    """Look for the first number that is not the one that is due."""
-    for actual, one, other, name, axes in at.pairs():
-        right = close(one, other)
-        if right.all():
-            continue
-        place = (~right).nonzero()[0].tolist()
-        got, expected = apart(one[tuple(place)].item(), other[tuple(place)].item())
-        good = int(right.sum())
-        verb = "is" if good == 1 else "are"
-        share = f"{good} of the {right.numel()} numbers of {name} {verb} right"
-        first = f"the first other one, at {place_of(place, axes)}, is" if place else f"{name} is"
-        start = f'With the case "{actual.case}", ' + (f"{share}; " if place else "")
-        return (
-            f"{start}{first} {got}, and {expected} is due.{_hint(one, other, rows_sum_to_one(at))}"
+def not_started(submission: Submission) -> str | None:
+    """Detect a function that is not written yet."""
+    if any(is_blank(attempt, submission.function) for attempt in submission.actual):
+        return message(
+            "Not started yet: put your own lines in place of the blank, then run the cell again."
         )
     return None
 
 
-def rows_sum_to_one(at: Submission) -> bool:
-    """Say whether all rows of all right answers do, and so none of them by accident."""
-    answers = [other for _, _, other, _, _ in at.pairs()]
-    return all(x.is_floating_point() and x.ndim > 0 and x.size(-1) > 1 for x in answers) and all(
-        _sum_to_one(x) for x in answers
-    )
+def call(submission: Submission) -> str | None:
+    """Detect an error that the function raises."""
+    for attempt in submission.actual:
+        if attempt.returned:
+            continue
+        if isinstance(attempt.error, Misbuilt):
+            return str(attempt.error)
+        error = message("Error: {error}", error=_error_line(attempt.error))
+        line = learners_line(attempt.error)
+        if line is None:
+            arguments = declared(submission.task.contract).partition(" -> ")[0]
+            return sentences(
+                message("The function cannot be called with {arguments}.", arguments=arguments),
+                error,
+            )
+        return sentences(
+            message(
+                'With the case "{case}", line {line} of {function} fails.',
+                case=declared(attempt.case),
+                line=line.number,
+                function=line.function,
+            ),
+            line.code and message("Its code is: {code}.", code=line.code),
+            _input_shapes(submission, attempt),
+            error,
+        )
+    return None
 
 
-def is_plain(x: Tensor) -> bool:
-    """Say whether a tensor can be compared at all with what is due."""
-    return x.layout == torch.strided and not x.is_complex() and x.device.type == "cpu"
+def _error_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    # einops repeats the call first, and gives the reason in the last line.
+    reason = lines[-1 if type(error).__name__ == "EinopsError" else 0] if lines else ""
+    return f"{type(error).__name__}: {reason.strip()}".rstrip(": ")
 
 
-def close(one: Tensor, other: Tensor) -> Tensor:
-    """Say of each number whether it is right, as far as its type can hold it."""
-    tolerance, expected = _TOLERANCES.get(one.dtype, 1e-5), other.double()
-    # A sum of large numbers is exact to a part of them, however small it comes out. The known
-    # mistakes are 2 percent of the largest number away, and so out of reach of every type.
-    largest = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
-    return torch.isclose(one.double(), expected, rtol=tolerance, atol=tolerance * largest)
+def _input_shapes(submission: Submission, attempt: Attempt) -> str:
+    shapes = [
+        f"{submission.argument(index)} {sizes_of(x)}"
+        for index, x in enumerate(attempt.given)
+        if isinstance(x, Tensor)
+    ]
+    if not shapes or isinstance(submission.function, type):
+        return ""
+    return message("The input shapes are {shapes}.", shapes=", ".join(shapes))
+
+
+def type_(submission: Submission) -> str | None:
+    """Detect an answer that is not a tensor, has too few of them, or has another dtype."""
+    for actual, expected in zip(submission.actual, submission.expected, strict=True):
+        if actual.answer is None:
+            return message("The function returns None. Write return before the result.")
+        if submission.task.observe is as_tensors:
+            fault = _other_type(actual.answer, expected.answer)
+            if fault:
+                return fault
+        elif actual.error is not None:
+            return message(
+                "The answer cannot be read, got {type}: {error}",
+                type=_type(actual.answer),
+                error=actual.error,
+            )
+        for x in actual.values:
+            if not is_plain(x):
+                return message(
+                    "The answer must be a plain tensor of real numbers on the CPU, got {dtype}, "
+                    "{layout}, on {device}.",
+                    dtype=x.dtype,
+                    layout=x.layout,
+                    device=x.device,
+                )
+    for pair in submission.pairs():
+        fault = _other_dtype(pair.actual.dtype, pair.expected.dtype)
+        if fault:
+            return sentences(fault, pair.which)
+    return None
 
 
 def _other_type(answer: Any, expected: Any) -> str | None:
     if isinstance(expected, Tensor) and not isinstance(answer, Tensor):
         if isinstance(answer, tuple) and len(answer) == 1:
-            return "You returned a tuple of one tensor: take away the comma behind the answer."
-        if isinstance(answer, bool | int | float):
-            return (
-                f"You returned {a_or_an(answer)} where a tensor is due: keep the tensor, since "
-                ".item() and float() lose its gradient."
+            return message("The answer is a tuple with one tensor. Remove the comma after it.")
+        lost = isinstance(answer, bool | int | float)
+        return sentences(
+            message("The answer must be a tensor, got {type}.", type=_type(answer)),
+            message("Keep the tensor: .item() and float() lose its gradient.") if lost else "",
+        )
+    if not isinstance(expected, tuple):
+        return None
+    count = len(expected)
+    if not isinstance(answer, tuple | list):
+        return message(
+            "The answer must be {count} tensors, got {type}.", count=count, type=_type(answer)
+        )
+    if len(answer) != count:
+        return message(
+            "The answer must be {count} tensors, got {got}.", count=count, got=len(answer)
+        )
+    for number, value in enumerate(answer, 1):
+        if not isinstance(value, Tensor):
+            return sentences(
+                message("The answer must be a tensor, got {type}.", type=_type(value)),
+                _which(number, count),
             )
-        return f"You returned {a_or_an(answer)} where a tensor is due."
-    if isinstance(expected, tuple):
-        if not isinstance(answer, tuple | list):
-            several = f"{len(expected)} tensors are due"
-            return f"You returned {a_or_an(answer)} where {several}: return a, b."
-        if len(answer) != len(expected):
-            return f"You returned {len(answer)} values where {len(expected)} tensors are due."
-        for index, one in enumerate(answer):
-            if not isinstance(one, Tensor):
-                place = f"Answer {index + 1} of {len(expected)}"
-                return f"{place} is {a_or_an(one)} where a tensor is due."
     return None
 
 
-def _hint(one: Tensor, other: Tensor, rows_sum_to_one: bool) -> str:
-    if other.dtype == torch.bool:
-        shown, hidden = int((one & ~other).sum()), int((other & ~one).sum())
-        return f" In all, {shown} too many are True, and {hidden} too few."
-    if not rows_sum_to_one:
+def _type(value: Any) -> str:
+    return type(value).__name__
+
+
+def _other_dtype(actual: torch.dtype, expected: torch.dtype) -> str | None:
+    if _number(actual) == _number(expected):
+        return None
+    if expected == torch.bool:
+        return message("The answer must contain True and False, got {dtype}.", dtype=actual)
+    if expected.is_floating_point:
+        return message("The answer must contain real numbers, got {dtype}.", dtype=actual)
+    return message("The answer must contain whole numbers, got {dtype}.", dtype=actual)
+
+
+def _number(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "bool"
+    return "real" if dtype.is_floating_point else "whole"
+
+
+def _which(number: int, total: int) -> str:
+    return message("This is about output {number} of {total}.", number=number, total=total)
+
+
+def _shapes(pair: Pair, got: str) -> str:
+    """Compare the shapes of a pair, and name the output if there are several."""
+    expected = named(pair.axes, pair.expected.shape)
+    return sentences(
+        message(
+            'With the case "{case}", the shape is {got}, expected {expected}.',
+            case=pair.case,
+            got=got,
+            expected=expected,
+        ),
+        pair.which,
+    )
+
+
+def rank(submission: Submission) -> str | None:
+    """Detect a wrong number of axes."""
+    for pair in submission.pairs():
+        got, expected = pair.actual.ndim, pair.expected.ndim
+        if got != expected:
+            return sentences(
+                message(
+                    "The number of axes is {got}, expected {expected}.", got=got, expected=expected
+                ),
+                _shapes(pair, sizes_of(pair.actual)),
+            )
+    return None
+
+
+def axes_swapped(submission: Submission) -> str | None:
+    """Detect the right sizes in another order, where no two of them are equal."""
+    for pair in submission.pairs():
+        sizes, axes = list(pair.expected.shape), pair.axes
+        if pair.actual.shape != pair.expected.shape and sorted(pair.actual.shape) == sorted(sizes):
+            if len(set(sizes)) < len(sizes):
+                continue
+            swapped = tuple(axes[sizes.index(size)] for size in pair.actual.shape) if axes else ()
+            got = named(swapped, pair.actual.shape)
+            return sentences(message("The axes are swapped."), _shapes(pair, got))
+    return None
+
+
+def shape(submission: Submission) -> str | None:
+    """Detect an axis of the wrong size."""
+    for pair in submission.pairs():
+        both = zip(pair.actual.shape, pair.expected.shape, strict=True)
+        for index, (got, expected) in enumerate(both):
+            if got != expected:
+                axis = axis_of(index, pair.axes)
+                return sentences(
+                    message(
+                        "The size of axis {axis} is {got}, expected {expected}.",
+                        axis=axis,
+                        got=got,
+                        expected=expected,
+                    ),
+                    _shapes(pair, sizes_of(pair.actual)),
+                )
+    return None
+
+
+def input_changed(submission: Submission) -> str | None:
+    """Detect an argument that the call changed in place."""
+    for attempt in submission.actual:
+        if attempt.changed is not None:
+            return message(
+                'The function changes its argument "{argument}" in place. Compute a new tensor: '
+                "x = x + y instead of x += y, masked_fill instead of masked_fill_.",
+                argument=submission.argument(attempt.changed),
+            )
+    return None
+
+
+def nan_or_inf(submission: Submission) -> str | None:
+    """Detect nan and inf where the right answer is finite."""
+    for pair in submission.pairs():
+        x = pair.actual
+        bad = ~x.isfinite() & pair.expected.isfinite() if x.is_floating_point() else None
+        if bad is None or not bad.any():
+            continue
+        return sentences(
+            message(
+                'With the case "{case}", the answer contains {value}.',
+                case=pair.case,
+                value=format_number(x[bad][0].item()),
+            ),
+            _cause(x, pair.attempt),
+            pair.which,
+        )
+    return None
+
+
+def _cause(x: Tensor, attempt: Attempt) -> str:
+    if x.isnan().any():
+        rows = x.isnan()
+        whole = rows.ndim > 0 and bool((rows.all(-1) == rows.any(-1)).all())
+        masked = any(isinstance(g, Tensor) and g.dtype == torch.bool for g in attempt.given)
+        if whole and (masked or "nothing but padding" in attempt.case):
+            return message(
+                "Most likely softmax got a row of nothing but -inf, which has no weights to give."
+            )
+        return message(
+            "Most likely the code computes 0 / 0, inf - inf or the root of a negative number."
+        )
+    if (x == -math.inf).any():
+        return message(
+            "Most likely the code takes the log of 0, or returns a hidden score without softmax."
+        )
+    return message("Most likely the code divides by 0, or an exponential overflows.")
+
+
+def numbers(submission: Submission) -> str | None:
+    """Detect the first wrong number."""
+    every_row = rows_sum_to_one(submission)
+    for pair in submission.pairs():
+        right = close(pair.actual, pair.expected)
+        if right.all():
+            continue
+        place = (~right).nonzero()[0].tolist()
+        got, expected = apart(pair.actual[tuple(place)].item(), pair.expected[tuple(place)].item())
+        hints = _hint(pair, every_row), pair.which
+        if not place:
+            said = message(
+                'With the case "{case}", the answer is {got}, expected {expected}.',
+                case=pair.case,
+                got=got,
+                expected=expected,
+            )
+            return sentences(said, *hints)
+        return sentences(
+            plural(
+                'With the case "{case}", {count} of {total} numbers is right.',
+                'With the case "{case}", {count} of {total} numbers are right.',
+                int(right.sum()),
+                case=pair.case,
+                total=right.numel(),
+            ),
+            message(
+                "The first wrong number is at {place}: it is {got}, expected {expected}.",
+                place=place_of(place, pair.axes),
+                got=got,
+                expected=expected,
+            ),
+            *hints,
+        )
+    return None
+
+
+def _hint(pair: Pair, every_row_sums_to_one: bool) -> str:
+    if pair.expected.dtype == torch.bool:
+        return message(
+            "Wrongly True: {true}. Wrongly False: {false}.",
+            true=int((pair.actual & ~pair.expected).sum()),
+            false=int((pair.expected & ~pair.actual).sum()),
+        )
+    if not every_row_sums_to_one:
         return ""
-    kept = _sum_to_one(one)
-    return " Your rows do sum to 1." if kept else " Each row must sum to 1; yours do not."
+    if _sum_to_one(pair.actual):
+        return message("The rows do sum to 1, as they must.")
+    return message("Each row must sum to 1, and some do not.")
 
 
-def probed(at: Submission) -> str:
-    """Say what changed arguments show of an answer whose numbers no known mistake gives.
-
-    Returns:
-        A sentence behind a space, "" where they show nothing.
-    """
-    # What the function prints has been seen once.
-    with redirect_stdout(io.StringIO()):
-        index = unread(at.task, at.function)
-        heard = leak(at.task, at.function) if index is None else None
-    if index is not None:
-        return f" Your answer does not depend on {at.argument(index)}."
-    if heard is not None:
-        return f" The first words change with the last one of {at.argument(heard)}; they must not."
-    return ""
+def rows_sum_to_one(submission: Submission) -> bool:
+    """Return whether all rows of all right answers sum to 1, so that this is no accident."""
+    answers = [pair.expected for pair in submission.pairs()]
+    return all(
+        x.is_floating_point() and x.ndim > 0 and x.size(-1) > 1 and _sum_to_one(x) for x in answers
+    )
 
 
 def _sum_to_one(x: Tensor) -> bool:
-    """Say whether each row sums to 1, or is empty because there was nothing to share."""
+    """Return whether each row sums to 1, or is empty because it had nothing to attend to."""
     return bool((close(x.sum(-1), torch.ones_like(x[..., 0])) | (x == 0).all(-1)).all())
 
 
-def _cause(one: Tensor, actual: Attempt) -> str:
-    if one.isnan().any():
-        rows = one.isnan()
-        whole = rows.ndim > 0 and bool((rows.all(-1) == rows.any(-1)).all())
-        masks = [x for x in actual.given if isinstance(x, Tensor) and x.dtype == torch.bool]
-        if whole and (masks or "nothing but padding" in actual.case):
-            return "most likely softmax met a row of nothing but -inf, which has no shares to give"
-        return (
-            "most likely 0 was divided by 0, inf taken from inf, or the root of a negative "
-            "number was taken"
+def is_plain(x: Tensor) -> bool:
+    """Return whether a tensor can be compared with the expected one at all."""
+    return x.layout == torch.strided and not x.is_complex() and x.device.type == "cpu"
+
+
+def close(actual: Tensor, expected: Tensor) -> Tensor:
+    """Compare each number, with the tolerance that its dtype needs."""
+    tolerance, expected = _TOLERANCES.get(actual.dtype, 1e-5), expected.double()
+    # The rounding error of a sum grows with its largest term. The known mistakes differ by 2
+    # percent of the largest number, which is more than the tolerance of every dtype.
+    largest = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
+    return torch.isclose(actual.double(), expected, rtol=tolerance, atol=tolerance * largest)
+
+
+def probed(submission: Submission) -> str:
+    """Run experiments on an answer whose numbers match no known mistake.
+
+    Returns:
+        One sentence, "" if the experiments show nothing.
+    """
+    # The output of the function was already printed once.
+    with redirect_stdout(io.StringIO()):
+        ignored = unread(submission.task, submission.function)
+        heard = leak(submission.task, submission.function) if ignored is None else None
+    if ignored is not None:
+        return message(
+            'The answer does not depend on "{argument}".', argument=submission.argument(ignored)
         )
-    if (one == -math.inf).any():
-        return "most likely the log of 0, or a score that was hidden and never went into softmax"
-    return "most likely a division by 0, or an exponential that grew too large"
+    if heard is not None:
+        return message(
+            'The answer for earlier words changes with the last word of "{argument}", which must '
+            "stay hidden from them.",
+            argument=submission.argument(heard),
+        )
+    return ""

@@ -1,1 +1,1 @@
-"""The exercises, one file a step: tasks, questions, right answers, mistakes."""
+"""The exercises, one file for each step: tasks, questions, right answers, mistakes."""

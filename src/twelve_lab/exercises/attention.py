@@ -1,4 +1,4 @@
-"""Step 04: what scores, weights and their sum invite."""
+"""Step 04: mistakes in attention scores, weights and averages."""
 
 import math
 from collections.abc import Callable
@@ -49,23 +49,24 @@ def _scores_by_letter(query: Tensor, key: Tensor) -> Tensor:
 qk_swapped = mistake(
     attention_scores,
     "qk-swapped",
-    "Your keys ask and your queries are looked at: multiply the queries by the transposed keys, so "
-    "that a row belongs to the query that asks, and a column to a key.",
+    "You exchanged queries and keys: multiply the queries by the transposed keys, so that each "
+    "row belongs to a query and each column to a key.",
     line=("query @ key.transpose(-2, -1)", "key @ query.transpose(-2, -1)"),
     refused_in={"all sizes differ"},
 )
 scale_missing = mistake(
     attention_scores,
     "scale-missing",
-    "The scores are not scaled: divide them by the square root of d_k, the width of a query.",
+    "The scores are not scaled: divide them by the square root of d_k, the number of features of "
+    "a query.",
     line=(" / math.sqrt(query.size(-1))", ""),
     hidden_in={"d_k 1"},
 )
 scale_d_k = mistake(
     attention_scores,
     "scale-d_k",
-    "Your scores are divided by d_k, by d_k itself or twice by its root: divide them once, by the "
-    "square root.",
+    "The scores are divided by d_k, or twice by its square root: divide them once by the square "
+    "root.",
     line=("math.sqrt(query.size(-1))", "query.size(-1)"),
     hidden_in={"d_k 1"},
 )
@@ -79,35 +80,35 @@ scale_multiplied = mistake(
 scale_length = mistake(
     attention_scores,
     "scale-length",
-    "You divided the scores by the square root of the number of words: divide by that of d_k, the "
-    "width of a query, whatever the length of the sentence.",
+    "You divided the scores by the square root of the number of words: divide by the square root "
+    "of d_k, whatever the sentence length.",
     line=("query.size(-1)", "key.size(-2)"),
 )
-# These are made in every larger attention as well, and so are two misconceptions.
+# Every larger attention inherits these mistakes and the two misconceptions below.
 WRONG_SCORES = (qk_swapped, scale_missing, scale_d_k, scale_multiplied, scale_length)
 MISREAD_SCALES = (
     misconception(
         attention_scores,
-        "You divided by the root of the number of queries: divide by that of d_k, the width of a "
-        "query.",
+        "You divided by the square root of the number of queries: divide by the square root of "
+        "d_k.",
         line=("query.size(-1)", "query.size(-2)"),
     ),
     misconception(
         attention_scores,
-        "You divide by the root of 3 wherever you are: read the width off the query.",
+        "You always divide by the square root of 3: read d_k from the shape of the query.",
         line=("query.size(-1)", "3"),
     ),
 )
 misconception(
     attention_scores,
-    "Your queries meet the keys of all sentences: both have the same letter for the sentence.",
+    "Your queries meet the keys of all sentences: use the same letter for the batch axis of both.",
     line=("query @ key.", "query @ key.sum(0, keepdim=True)."),
 )
 
 
 @misconception(attention_scores)
 def directions_alone(query: Tensor, key: Tensor) -> Tensor:
-    """You brought the vectors to length 1, so that their directions alone count: here a match is
+    """You divided the vectors by their norms, so that only their directions count: here a score is
     the plain dot product.
     """
     return attention_scores(*(one / one.norm(dim=-1, keepdim=True) for one in (query, key)))
@@ -119,8 +120,8 @@ def _weights_cases() -> Cases:
         "our two sentences": (attention_scores(one.query, one.key)[:, 0],),
         "one query": (draw(2, 1, 5),),
         "all sizes differ": (draw(2, 4, 5),),
-        # Two rows that differ, for softmax along the queries, and all large, so that whoever takes
-        # off the largest score of the whole table is right as well.
+        # Two different rows detect softmax over the queries. All scores are large, so that
+        # subtracting the largest score of the whole table is right too.
         "large scores": (torch.tensor([[[1000.0, 999.0], [1000.0, 1001.0]]], dtype=torch.float64),),
     }
 
@@ -151,30 +152,30 @@ def _log_of_powers(scores: Tensor, *, dim: int = -1) -> Tensor:
 softmax_queries = mistake(
     attention_weights,
     "softmax-queries",
-    "Your softmax runs over the queries, so the columns sum to 1: each query shares out its own "
-    "attention, so run softmax over the keys, the last axis.",
+    "Your softmax runs over the queries, so the columns sum to 1: run softmax over the keys, the "
+    "last axis, so that the weights of each query sum to 1.",
     line=("softmax(-1)", "softmax(-2)"),
 )
 again(attention_weights, "softmax-queries", by=partial(_powers_shared, dim=-2))
 again(attention_weights, "softmax-queries", by=partial(_log_of_powers, dim=-2))
 misconception(
     attention_weights,
-    "Right until a score is large: e^1000 is inf, and inf / inf is nan. Stay with the scores and "
-    "take off a logarithm, as the task says.",
+    "Right until a score is large: e^1000 is inf, and inf / inf is nan. Subtract a logarithm from "
+    "the scores, as the task says.",
     by=_powers_shared,
 )
 misconception(
     attention_weights,
-    "Right until a score is large: your logarithm is that of inf, for e^1000 is computed on the "
-    "way. Let `logsumexp` avoid it.",
+    "Right until a score is large: e^1000 is inf, and so is its logarithm. Use `logsumexp`, which "
+    "avoids this.",
     by=_log_of_powers,
 )
 
 
 @misconception(attention_weights)
 def shifted_above(scores: Tensor) -> Tensor:
-    """Something is taken off the scores above the line and not below it: numerator and sum must be
-    made of the same numbers.
+    """You subtracted a number from the scores in the numerator only: subtract it in the denominator
+    too.
     """
     shifted = scores - scores.amax(-1, keepdim=True)
     return shifted.exp() / scores.exp().sum(-1, keepdim=True)
@@ -182,23 +183,22 @@ def shifted_above(scores: Tensor) -> Tensor:
 
 misconception(
     attention_weights,
-    "These are the logarithms of the weights: undo the logarithm.",
+    "These are the logarithms of the weights: apply exp.",
     line=("softmax", "log_softmax"),
 )
 misconception(
     attention_weights,
-    "All weights of a sentence sum to 1: each row should have a unit of its own.",
+    "All weights of a sentence sum to 1 together: each row must sum to 1.",
     line=("softmax(-1)", "flatten(1).softmax(-1).view_as(scores)"),
 )
 misconception(
     attention_weights,
-    "You share out among the sentences of the batch: a query chooses among its keys.",
+    "Your softmax runs over the batch: a query distributes its weights over its keys.",
     line=("-1", "0"),
 )
 misconception(
     attention_weights,
-    "You divided the scores by their sum: some are negative, and no share is. Take e to them "
-    "first.",
+    "You divided the scores by their sum, but some scores are negative. Apply exp first.",
     line=("scores.softmax(-1)", "scores / scores.sum(-1, keepdim=True)"),
 )
 
@@ -219,7 +219,7 @@ def _attention_cases() -> Cases:
 @task(
     _attention_cases,
     forbidden=("scaled_dot_product_attention",),
-    measures="the four moves in their order, at any sizes",
+    measures="the four steps in their order, at any sizes",
 )
 def attention(
     query: Tensor,
@@ -248,46 +248,50 @@ inherit(attention, lambda wrong: partial(attention, scores=wrong), *WRONG_SCORES
 
 @misconception(attention)
 def scaled_by_value(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """You divided by the root of d_v, the width of a value: divide by that of d_k."""
+    """You divided by the square root of d_v, the size of a value: divide by the square
+    root of d_k.
+    """
     return attention(query, key, value, scores=lambda *_: query @ key.mT / value.size(-1) ** 0.5)
 
 
 @misconception(attention)
 def scaled_after(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """You scaled after softmax, so the weights of a query no longer sum to 1: scale what goes into
-    softmax.
+    """You scaled after softmax, so that the weights of a query no longer sum to 1: scale the input
+    of softmax.
     """
     return (query @ key.mT).softmax(-1) / math.sqrt(query.size(-1)) @ value
 
 
 misconception(
     attention,
-    "You blend by the scores themselves: make weights of them first.",
+    "You averaged the values by their scores: apply softmax to the scores first.",
     weights=torch.clone,
 )
 
 
 @misconception(attention)
 def features_shared(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Your softmax shares out the features of a query: first match, then share."""
+    """Your softmax runs over the features of a query: compute the scores first, then
+    apply softmax.
+    """
     return (query / math.sqrt(query.size(-1))).softmax(-1) @ key.mT @ value
 
 
 @misconception(attention)
 def only_the_best(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """You hand over the value of the best key alone: blend all values by their weights."""
+    """You returned the value of the best key alone: average all values by their weights."""
     found = attention_scores(query, key)
     return (found == found.amax(-1, keepdim=True)).double() @ value
 
 
 misconception(
     attention,
-    "You blended the keys: what is handed over are the values.",
+    "You averaged the keys: average the values.",
     line=("@ value", "@ key"),
 )
 
 
-@question(measures="who asks, who is looked at; which axes are gone")
+@question(measures="query axis, key axis, and which axes disappear")
 def weights_shape(*, scores: Callable[..., Tensor] = attention_scores) -> tuple[int, ...]:
     """7 words ask 9 words, in 3 pairs of sentences -> (batch, query, key)"""
     draw = seeded()
@@ -299,26 +303,28 @@ again(weights_shape, "qk-swapped", scores=qk_swapped.wrong)
 
 @misconception(weights_shape)
 def shape_of_context() -> tuple[int, ...]:
-    """That is the shape of the context: the weights come before the values are blended."""
+    """This is the shape of the context: the question is about the weights, before the values are
+    averaged.
+    """
     draw = seeded()
     return tuple(attention(draw(3, 7, 16), draw(3, 9, 16), draw(3, 9, 10)).shape)
 
 
 misconception(
     weights_shape,
-    "That is the shape of the queries: what is left of d_k once they have met the keys?",
+    "This is the shape of the queries: which axis is left after their dot products with the keys?",
     scores=lambda query, key: query,
 )
 misconception(
     weights_shape,
-    "Those who ask are not those who are looked at: whom does a row look at here?",
+    "Queries and keys come from different sentences: over which words does a row of weights run?",
     scores=lambda query, key: attention_scores(query, query),
 )
 
 
 @question(
     decimals=3,
-    measures="that a score of 0 is no mask",
+    measures="that a score of 0 is not a mask",
     worked="[1.9951 / (1.9951 + 1), 1 / (1.9951 + 1)]",
 )
 def key_zeroed(
@@ -344,35 +350,37 @@ misconception(
 )
 misconception(
     key_zeroed,
-    "These are the weights as they were: the key of fish is another now, and so is its score.",
+    "These are the weights with the old key: the key of fish has changed, and so has its score.",
     zeroed=(),
 )
 misconception(
     key_zeroed,
-    "Equal weights come from equal scores: only the key of fish is zero, not that of dog.",
+    "Equal weights need equal scores: only the key of fish is zero, not the key of dog.",
     zeroed=(0, 1),
 )
 misconception(
     key_zeroed,
-    "These are the two numbers, in the other order: dog comes first.",
+    "These are the right two numbers in the wrong order: dog comes first.",
     by=lambda: key_zeroed()[::-1],
 )
-misconception(key_zeroed, "So looks fish, in the second row: it is dog that asks.", asks=1)
+misconception(
+    key_zeroed, "These are the weights of fish, the second row: the question is about dog.", asks=1
+)
 misconception(
     key_zeroed,
-    "These are the scores: softmax still has to make weights of them.",
+    "These are the scores: apply softmax.",
     weights=torch.clone,
 )
 misconception(
     key_zeroed,
-    "These are e to the scores: each must still be divided by the sum of both.",
+    "These are the exponentials of the scores: divide each by their sum.",
     weights=torch.exp,
 )
 
 _STEPS = ("scores", "weights", "context")
 
 
-@question(options=_STEPS, measures="that a weighted sum knows no order")
+@question(options=_STEPS, measures="that a weighted sum does not depend on the order")
 def keys_reversed() -> frozenset[str]:
     """what changes where keys and values stand in reversed order"""
     one = twelve_heads(1)
@@ -388,22 +396,22 @@ def keys_reversed() -> frozenset[str]:
 
 misconception(
     keys_reversed,
-    "Not all of them: which one has no axis that belongs to the keys?",
+    "Not all of them: which one has no key axis?",
     by=lambda: frozenset(_STEPS),
 )
 misconception(
     keys_reversed,
-    "You have it the wrong way round: think of what a column of the scores belongs to.",
+    "You chose the opposite: what does a column of the scores belong to?",
     by=lambda: frozenset(_STEPS) - keys_reversed(),
 )
 misconception(
     keys_reversed,
-    "Weights are made of scores, row by row: can a row change its order and its weights keep "
-    "theirs?",
+    "The weights of a row come from its scores: can the scores change their order and the weights "
+    "not?",
     by=lambda: keys_reversed() - {"weights"},
 )
 misconception(
     keys_reversed,
-    "Weights are made of scores: can they change where no score does?",
+    "The weights come from the scores: can they change if no score does?",
     by=lambda: keys_reversed() - {"scores"},
 )

@@ -1,4 +1,4 @@
-"""How an exercise is written down: a task or a question, and below it what goes wrong with it.
+"""How an exercise is declared: a task or a question, followed by its mistakes.
 
     @task(_cases)
     def attention_scores(query, key):
@@ -10,14 +10,13 @@
         '''The scores are not scaled: divide them by the square root of d_k.'''
         return query @ key.transpose(-2, -1)
 
-The docstring of a right answer is the contract of the exercise; that of a wrong one is what the
-learner is told. A mistake has an id, by which the course speaks of it. A misconception is the same
-without one: it is known in its one exercise alone. Instead of a function with a docstring, the
-sentence can be given, and with it what differs from the right answer: one `line`, a switch that it
-takes by keyword, or another function, `by`. `again` is the same mistake once more: made in another
-way, or in another exercise.
+The docstring of a right answer is the contract of the exercise; the docstring of a wrong one is the
+message for the learner. A mistake has an id, by which the course refers to it. A misconception has
+none: it belongs to one exercise. Instead of a decorated function, pass the sentence and one
+difference from the right answer: a `line`, a keyword argument of the right answer, or another
+function, `by`. `again` declares another version of a mistake, in the same exercise or another one.
 
-A learner is shown the right answer. Where the task demands another way to it, `solved` holds that.
+The solution that a learner sees is the right answer, or the function that `solved` declares.
 """
 
 import ast
@@ -31,40 +30,40 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-# Each case has a name that can stand in a message, and the arguments of one call.
+# The arguments of one call, by the name of the case, which appears in messages.
 Cases = dict[str, tuple[Any, ...]]
 Answer = Callable[..., Any]
 
 
 def as_tensors(answer: Any) -> tuple[Tensor, ...]:
-    """Take an answer for what it is: a tensor, or several.
+    """Return an answer as a tuple of tensors.
 
     Raises:
-        TypeError: If it is neither.
+        TypeError: If it is neither a tensor nor several tensors.
     """
     answers = answer if isinstance(answer, tuple | list) else (answer,)
-    for one in answers:
-        if not isinstance(one, Tensor):
-            raise TypeError(f"a tensor is expected, got {type(one).__name__}")
+    for x in answers:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"answer must be a tensor, got {type(x).__name__}")
     return tuple(answers)
 
 
 def by_position(answer: Answer, given: tuple[Any, ...]) -> Any:
-    """Call what was handed in with the arguments of a case."""
+    """Call an answer with the arguments of a case."""
     return answer(*given)
 
 
 @dataclass(eq=False)
 class Exercise:
-    """What a task and a question share.
+    """The common part of a task and a question.
 
     Args:
-        name: How the exercise is called.
-        contract: What goes in and what comes out, in words; axes stand behind an arrow.
-        right: The right answer, short; of a question, what computes it.
-        measures: What a teacher learns from it, in a few words.
-        mistakes: Wrong answers by the id of the mistake, the most usual way to make it first.
-        misconceptions: Wrong answers that no id is needed for, by the sentence that answers them.
+        name: Name of the exercise.
+        contract: Its inputs, an arrow, and the axes of its output.
+        right: The right answer, or a function that computes it for a question.
+        measures: The ability that it tests, for teachers.
+        mistakes: Wrong answers by the id of the mistake, the most usual version first.
+        misconceptions: Wrong answers without an id, by their message.
     """
 
     name: str
@@ -75,23 +74,24 @@ class Exercise:
     misconceptions: dict[str, Answer] = field(default_factory=dict, kw_only=True)
 
     def __call__(self, *given: Any, **switches: Any) -> Any:
-        """Give the right answer."""
+        """Return the right answer."""
         return self.right(*given, **switches)
 
 
 @dataclass(eq=False)
 class Task(Exercise):
-    """One small task, with the cases that tell its mistakes apart.
+    """A function or a class to write, with cases that distinguish its mistakes.
 
     Args:
-        cases: Draws the arguments, in float64 and afresh on every call, so that a function that
-            changes its input spoils no other run.
-        forbidden: What the task asks to do without: names, signs such as "@", "a loop".
-        observe: What is compared of an answer that is no tensor.
-        by_gradient: Whether the gradients of the arguments belong to the answer; None where they
-            may be cut, for nothing is learned through it.
-        run: How an answer is called with the arguments of a case: a class is built first.
-        solved: What the learner is shown, where the task demands another way than `right`.
+        cases: Draws the arguments in float64, anew on every call, so that a function that changes
+            its input affects no other run.
+        forbidden: Operations that the solution must not use: names, operators such as "@", "for"
+            or "[:]".
+        observe: Reads the tensors to compare from an answer that is not a tensor.
+        by_gradient: Whether the gradients of the arguments are part of the answer; None if they
+            may be cut off, because nothing is trained through the answer.
+        run: Calls an answer with the arguments of a case; a class is built first.
+        solved: The solution for the learner, if the task forbids the one of `right`.
     """
 
     cases: Callable[[], Cases]
@@ -102,18 +102,18 @@ class Task(Exercise):
     solved: Answer | None = None
 
 
-# A shape, a number, a table of numbers, or some of the words that are offered.
+# A shape, a number, a table of numbers, or some of the options.
 Prediction = tuple[int, ...] | int | float | list[Any] | frozenset[str]
 
 
 @dataclass(eq=False)
 class Question(Exercise):
-    """Something to predict before it is computed: a tuple of sizes is a shape, a list numbers.
+    """A value to predict before it is computed: a tuple is a shape, a list a table of numbers.
 
     Args:
-        options: The words to choose from, where the answer is a set of words.
-        decimals: How exact a number has to be.
-        worked: The answer as it is found on paper, in Python, where it says more than its value.
+        options: The words to choose from, if the answer is a set of words.
+        decimals: Number of decimals of a right number.
+        worked: The calculation on paper as a Python expression, if it says more than the value.
     """
 
     options: tuple[str, ...] = ()
@@ -127,11 +127,11 @@ class Mistake:
 
     Args:
         id: Its name in the course.
-        sentence: What was done and what to do instead, for the one who did it.
+        sentence: What is wrong, and what to do instead.
         task: Name of the smallest task in which it can be made.
-        wrong: That task done wrong, as one would write it.
-        hidden_in: The cases that give the right numbers all the same: a test of these would pass.
-        refused_in: The cases that raise, or come out in another shape. In all others it is silent.
+        wrong: A typical wrong answer to that task.
+        hidden_in: The cases in which it gives the right numbers.
+        refused_in: The cases in which it raises, or gives another shape.
         step: Number of the notebook that teaches it.
     """
 
@@ -146,14 +146,14 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Misconception:
-    """A wrong answer that is known in one exercise, and the sentence that answers it."""
+    """A known wrong answer to one exercise, and its message."""
 
     sentence: str
     wrong: Answer
 
 
 class Sheet(NamedTuple):
-    """All that one file of exercises declares, in its order."""
+    """The declarations of one file of exercises, in order."""
 
     exercises: dict[str, Exercise]
     mistakes: dict[str, Mistake]
@@ -163,7 +163,7 @@ _SHEETS: dict[str, Sheet] = {}
 
 
 def sheet(module: str) -> Sheet:
-    """Find what a file declares.
+    """Return the declarations of a file.
 
     Args:
         module: Its full name, as in `__name__`.
@@ -176,7 +176,7 @@ def task(cases: Callable[[], Cases], *, name: str = "", **settings: Any) -> Call
 
     Args:
         cases: Draws the arguments of each case.
-        name: How it is called, where that is not the name of the right answer.
+        name: Its name, if it differs from the name of the right answer.
         settings: Further arguments of Task.
     """
     return lambda right: _declared(
@@ -185,7 +185,7 @@ def task(cases: Callable[[], Cases], *, name: str = "", **settings: Any) -> Call
 
 
 def question(**settings: Any) -> Callable[..., Question]:
-    """Declare a question by what computes its answer, and whose docstring says what is asked.
+    """Declare a question by a function that computes its answer; the docstring is the contract.
 
     Args:
         settings: Further arguments of Question.
@@ -194,7 +194,7 @@ def question(**settings: Any) -> Callable[..., Question]:
 
 
 def solved(at: Task) -> Callable[[Answer], Answer]:
-    """Declare what the learner is shown, in the way that the task demands.
+    """Declare the solution for the learner.
 
     Args:
         at: The task.
@@ -202,7 +202,7 @@ def solved(at: Task) -> Callable[[Answer], Answer]:
 
     def declare(answer: Answer) -> Answer:
         if at.solved is not None:
-            raise ValueError(f"{at.name} is solved twice")
+            raise ValueError(f"{at.name}: solution declared twice")
         at.solved = answer
         return answer
 
@@ -224,15 +224,15 @@ def mistake(
     Args:
         at: The task.
         id: Its name in the course.
-        sentence: What was done and what to do instead; if not given, this decorates the wrong
-            answer and its docstring says so.
-        hidden_in: Names of the cases that give the right numbers all the same.
-        refused_in: Names of the cases that raise, or come out in another shape.
-        step: Number of the notebook that teaches it, where that is not the one of the task.
-        how: What differs from the right answer: `line`, `by`, or a switch.
+        sentence: What is wrong, and what to do instead. Without it, this decorates the wrong
+            answer, and its docstring is the sentence.
+        hidden_in: Names of the cases in which it gives the right numbers.
+        refused_in: Names of the cases in which it raises, or gives another shape.
+        step: Number of the notebook that teaches it, if it is not the one of the task.
+        how: The difference from the right answer: `line`, `by`, or a keyword argument.
 
     Returns:
-        The Mistake, or what makes it of the decorated function.
+        The Mistake, or a decorator that returns it.
     """
 
     def declare(sentence: str, wrong: Answer) -> Mistake:
@@ -240,7 +240,7 @@ def mistake(
         found = Mistake(id, sentence, at.name, wrong, *cases, step)
         known = sheet(at.right.__module__).mistakes
         if id in known:
-            raise ValueError(f"the mistake {id} is declared twice: write `again` for another way")
+            raise ValueError(f"mistake {id} declared twice: use `again` for another version")
         known[id] = found
         at.mistakes.setdefault(id, []).append(wrong)
         return found
@@ -249,21 +249,21 @@ def mistake(
 
 
 def misconception(at: Exercise, sentence: str = "", **how: Any) -> Any:
-    """Declare a wrong answer that is known in this exercise alone.
+    """Declare a wrong answer to this exercise that has no id.
 
     Args:
         at: The task or question.
-        sentence: The answer to it; if not given, this decorates the wrong answer and its docstring
-            says so.
-        how: What differs from the right answer: `line`, `by`, or a switch.
+        sentence: Its message. Without it, this decorates the wrong answer, and its docstring is
+            the message.
+        how: The difference from the right answer: `line`, `by`, or a keyword argument.
 
     Returns:
-        The Misconception, or what makes it of the decorated function.
+        The Misconception, or a decorator that returns it.
     """
 
     def declare(sentence: str, wrong: Answer) -> Misconception:
         if sentence in at.misconceptions:
-            raise ValueError(f"{at.name}: two misconceptions are answered by {sentence!r}")
+            raise ValueError(f"{at.name}: misconception declared twice: {sentence!r}")
         at.misconceptions[sentence] = wrong
         return Misconception(sentence, wrong)
 
@@ -271,13 +271,13 @@ def misconception(at: Exercise, sentence: str = "", **how: Any) -> Any:
 
 
 def again(at: Exercise, id: str, **how: Any) -> Any:
-    """Declare a mistake once more: made in another way, or in another exercise.
+    """Declare another version of a mistake, in the same exercise or in another one.
 
     Args:
         at: The task or question.
         id: Name of the mistake.
-        how: What differs from the right answer: `line`, `by`, or a switch. If nothing is given,
-            this decorates the wrong answer.
+        how: The difference from the right answer: `line`, `by`, or a keyword argument. Without
+            it, this decorates the wrong answer.
     """
 
     def declare(_: str, wrong: Answer) -> Answer:
@@ -290,12 +290,12 @@ def again(at: Exercise, id: str, **how: Any) -> Any:
 def inherit(
     at: Exercise, rebuild: Callable[[Answer], Answer], *known: Mistake | Misconception
 ) -> None:
-    """Let a larger exercise know what goes wrong in a part of it.
+    """Declare the mistakes of a part for a larger exercise.
 
     Args:
         at: The larger task or question.
-        rebuild: Makes a wrong answer to it of a wrong part.
-        known: What goes wrong in the part.
+        rebuild: Builds a wrong answer to it from a wrong part.
+        known: The mistakes and misconceptions of the part.
     """
     for one in known:
         if isinstance(one, Mistake):
@@ -311,7 +311,7 @@ def _said(
     how: dict[str, Any],
     name: str = "",
 ) -> Any:
-    """Declare with the sentence that is given, or with the docstring of what is decorated."""
+    """Declare with the given sentence, or with the docstring of the decorated function."""
     if sentence:
         return declare(sentence, _different(at, sentence, name, **how))
     return lambda wrong: declare(_sentence(wrong), wrong)
@@ -327,30 +327,30 @@ def _different(
     **switches: Any,
 ) -> Answer:
     if [by is not None, line is not None, bool(switches)].count(True) != 1:
-        raise ValueError(f"{at.name}: give one of by, line and a switch for {sentence!r}")
+        raise ValueError(f"{at.name}: expected one of by, line and a keyword for {sentence!r}")
     if line is not None:
         return patched(at.right, *line, name)
     return by if by is not None else partial(at.right, **switches)
 
 
 def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
-    """Write a function once more with another text at one place.
+    """Copy a function with one piece of its source replaced.
 
     Args:
         right: A function of a file.
-        old: What stands in its source once.
-        new: What stands there instead.
-        name: What the new function is called, if not as the right one.
+        old: Text that occurs once in its source.
+        new: Its replacement.
+        name: Name of the new function, if it differs.
 
     Raises:
-        ValueError: If the old text does not stand there exactly once.
+        ValueError: If the old text does not occur exactly once.
     """
     text = _bare(right)
     if text.count(old) != 1:
-        raise ValueError(f"{right.__name__} holds {text.count(old)} times: {old!r}")
+        raise ValueError(f"{right.__name__}: {old!r} must occur once, got {text.count(old)}")
     name = name or right.__name__
     text = text.replace(old, new).replace(f"def {right.__name__}(", f"def {name}(", 1)
-    # Errors and `source` show the text that runs.
+    # Tracebacks and `source` show the new text.
     file = f"{right.__code__.co_filename}:{name}:{new or old}"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     made: dict[str, Answer] = {}
@@ -358,27 +358,27 @@ def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
     return made[name]
 
 
-# One right answer is written anew for each mistake in it, and its file is long.
+# A right answer is copied once for each of its mistakes, and parsing its file is slow.
 @cache
 def _bare(function: Answer) -> str:
-    """Read the text of a function without its docstring and its decorators."""
+    """Return the source of a function without its docstring and its decorators."""
     text = textwrap.dedent(inspect.getsource(function))
     tree = ast.parse(text).body[0]
     lines = text.splitlines(keepends=True)
     if ast.get_docstring(tree) is not None:
         del lines[tree.body[0].lineno - 1 : tree.body[0].end_lineno]
-    # Its decorators would declare the exercise again.
+    # The decorators would declare the exercise again.
     return "".join(lines[tree.lineno - 1 :])
 
 
 def _declared(one: Any) -> Any:
     known = sheet(one.right.__module__).exercises
     if one.name in known:
-        raise ValueError(f"the exercise {one.name} is declared twice")
+        raise ValueError(f"exercise {one.name} declared twice")
     known[one.name] = one
     return one
 
 
 def _sentence(function: Answer) -> str:
-    """Read a docstring as one line."""
+    """Return a docstring as one line."""
     return " ".join((function.__doc__ or "").split())

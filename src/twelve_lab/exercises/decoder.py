@@ -1,4 +1,4 @@
-"""Step 11: what self-attention and cross-attention in one layer invite."""
+"""Step 11: mistakes in a layer with self-attention and cross-attention."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
@@ -51,7 +51,7 @@ def _cross_attention_cases() -> Cases:
     }
 
 
-@task(_cross_attention_cases, measures="queries here, keys and values there, the source's mask")
+@task(_cross_attention_cases, measures="queries from the target, the rest from the source")
 def cross_attention(
     x: Tensor, memory: Tensor, attention: _Attention, src_mask: _Mask, tgt_mask: _Mask
 ) -> Tensor:
@@ -76,8 +76,8 @@ _ACROSS = "attention(x, memory, memory, src_mask)"
 cross_mask_target = mistake(
     cross_attention,
     "cross-mask-target",
-    "You hid the target's padding from the cross-attention, whose keys are the source: hand it the "
-    "mask of the source.",
+    "You hid the padding of the target in the cross-attention, whose keys are the source: pass "
+    "the mask of the source.",
     line=(_ACROSS, "attention(x, memory, memory, tgt_mask)"),
     hidden_in={"all sizes differ, no padding"},
     refused_in={"all sizes differ"},
@@ -85,15 +85,15 @@ cross_mask_target = mistake(
 cross_value_target = mistake(
     cross_attention,
     "cross-value-target",
-    "The keys come from the memory and the values from the decoder, so the source says where to "
-    "look and nothing of its own: take both from the memory.",
+    "The keys come from the memory but the values from the decoder, so that no content of the "
+    "source arrives: take both from the memory.",
     line=(_ACROSS, "attention(x, memory, x, src_mask)"),
     refused_in={"all sizes differ", "all sizes differ, no padding"},
 )
 mistake(
     cross_attention,
     "cross-memory-unused",
-    "The words look at their own sentence and never at the other one: take keys and values from "
+    "The words attend to their own sentence instead of the other one: take keys and values from "
     "the memory.",
     line=(_ACROSS, "attention(x, x, x, src_mask)"),
     refused_in={"all sizes differ"},
@@ -131,38 +131,38 @@ again(
 )
 misconception(
     cross_attention,
-    "Your mask hides what may be seen: here True means may attend.",
+    "Your mask hides what must be visible: True means may attend.",
     line=(_ACROSS, "attention(x, memory, memory, ~src_mask)"),
 )
 misconception(
     cross_attention,
-    "Your mask says what is hidden: here True means may attend.",
+    "Your mask marks what is hidden: True means may attend.",
     line=(_ACROSS, "attention(x, memory, memory, None if src_mask is None else ~src_mask)"),
 )
 misconception(
     cross_attention,
-    "Here the memory asks and the target is looked at: it is the target that asks.",
+    "You exchanged the roles: the target has the queries, the memory the keys and values.",
     line=(_ACROSS, "attention(memory, x, x, tgt_mask)"),
 )
 misconception(
     cross_attention,
-    "Queries are made of x here, and keys of the memory.",
+    "You exchanged the inputs: queries come from x, keys from the memory.",
     line=(_ACROSS, "attention(memory, x, x, src_mask)"),
 )
 misconception(
     cross_attention,
-    "You added x: the sum stands around the attention and is not asked for.",
+    "You added x: the residual sum is outside the attention.",
     line=(_ACROSS, f"x + {_ACROSS}"),
 )
 misconception(
     cross_attention,
-    "You divide the queries by the root of d_k, and F.scaled_dot_product_attention divides by "
-    "it once more.",
+    "You divided the queries by the square root of d_k, but F.scaled_dot_product_attention does "
+    "that already.",
     by=partial(_from_the_matrices, scaled_before=True),
 )
 misconception(
     cross_attention,
-    "The heads are put side by side and not mixed: w_o is never called.",
+    "The heads are concatenated but not mixed: apply w_o.",
     by=partial(_from_the_matrices, mixed=False),
 )
 
@@ -194,7 +194,7 @@ def _mask_of_target(tgt: Tensor) -> Tensor:
 mistake(
     target_mask,
     "causal-batch-size",
-    "You sized the causal mask by len(tgt), the number of sentences: size it by their length, "
+    "You built the causal mask for len(tgt), the number of sentences: build it for their length, "
     "tgt.size(1).",
     line=("tgt.size(1)", "len(tgt)"),
     hidden_in={"twelve numbers"},
@@ -205,17 +205,17 @@ again(target_mask, "causal-triu", line=("size(1))", "size(1)).mT"))
 again(target_mask, "causal-diagonal", line=("size(1))", "size(1)).tril(-1)"))
 misconception(
     target_mask,
-    "Your mask says what is hidden: here True means may attend.",
+    "Your mask marks what is hidden: True means may attend.",
     line=("return ", "return ~"),
 )
 misconception(
     target_mask,
-    "You hid padding as well: here only the order of the positions counts.",
+    "You hid padding as well: only the order of the positions counts here.",
     line=("size(1))", "size(1)) & padding_mask(tgt)"),
 )
 misconception(
     target_mask,
-    "You made a mask for each sentence: they would be alike, so axis 0 has size 1.",
+    "You made a mask for each sentence: they are all equal, so axis 0 has size 1.",
     line=("size(1))", "size(1)).expand(len(tgt), -1, -1, -1)"),
 )
 
@@ -246,7 +246,7 @@ def _decoder_cases() -> Cases:
     }  # fmt: skip
 
 
-@task(_decoder_cases, forbidden=("a loop",), measures="handing memory and both masks to each layer")
+@task(_decoder_cases, forbidden=("for",), measures="passing memory and both masks to each layer")
 def decoder(
     x: Tensor,
     memory: Tensor,
@@ -278,8 +278,8 @@ def _write_sentence(
 mistake(
     decoder,
     "causal-missing",
-    "The decoder's layers do not get the causal mask, so each word sees the one it must predict: "
-    "hand it to each.",
+    "The decoder layers do not get the causal mask, so that each word sees the one it must "
+    "predict: pass the mask to each layer.",
     line=("layer(x, memory, tgt_mask", "layer(x, memory, None"),
     hidden_in={"one word"},
     step="12",
@@ -292,7 +292,7 @@ again(
 again(decoder, "norm-never-applied", line=("return norm(x)", "return x"))
 misconception(
     decoder,
-    "The norm runs after every layer: call it once, on what leaves the last one.",
+    "You applied the norm after every layer: apply it once, after the last layer.",
     line=(
         "x = layer(x, memory, tgt_mask, src_mask)\n    return norm(x)",
         "x = norm(layer(x, memory, tgt_mask, src_mask))\n    return x",
@@ -300,7 +300,7 @@ misconception(
 )
 misconception(
     decoder,
-    "The norm runs after every layer, and once more: once, behind the last one, is due.",
+    "You applied the norm after every layer and once more: apply it once, after the last layer.",
     line=(
         "x = layer(x, memory, tgt_mask, src_mask)\n    return norm(x)",
         "x = norm(layer(x, memory, tgt_mask, src_mask))\n    return norm(x)",
@@ -308,46 +308,45 @@ misconception(
 )
 misconception(
     decoder,
-    "The norm comes in front of the layers, and is due behind them.",
+    "You applied the norm before the layers: apply it after them.",
     by=lambda x, memory, layers, norm, *masks: decoder(
         norm(x), memory, layers, lambda y: y, *masks
     ),
 )
 misconception(
     decoder,
-    "The two masks have changed places: a layer takes tgt_mask first.",
+    "You exchanged the two masks: a layer takes tgt_mask first.",
     line=("memory, tgt_mask, src_mask)\n", "memory, src_mask, tgt_mask)\n"),
 )
 misconception(
     decoder,
-    "No layer gets a mask.",
+    "No layer gets a mask: pass both masks to each layer.",
     line=("memory, tgt_mask, src_mask)\n", "memory, None, None)\n"),
 )
 misconception(
     decoder,
-    "The next layer is given what the last one left as its memory, too: the memory is the "
-    "same for all of them.",
+    "Your memory changes from layer to layer: all layers get the same memory.",
     line=("x = layer", "x = memory = layer"),
 )
 misconception(
     decoder,
-    "The stream stands in place of the memory: what was read is never looked at.",
+    "You passed the stream in place of the memory: pass the memory to each layer.",
     line=("layer(x, memory", "layer(x, x"),
 )
 misconception(
     decoder,
-    "Each layer reads the x that came in, so only one of them counts: it must read what the "
-    "one before it left.",
+    "Each layer reads the original x, so that only one of them counts: pass it the output of the "
+    "layer before.",
     line=("in layers", "in layers[-1:]"),
 )
 misconception(
     decoder,
-    "The layers run from the last to the first: turn their order round.",
+    "The layers run in reversed order: start with the first.",
     line=("in layers", "in layers[::-1]"),
 )
 misconception(
     decoder,
-    "You add x to what a layer gives: the sums stand inside the layers already.",
+    "You added x to the output of a layer: the layers contain the residual sums already.",
     line=("= layer", "= x + layer"),
 )
 
@@ -423,7 +422,7 @@ def _write_layer(
 
 
 def _with(change: Callable[..., tuple[Any, ...]], **switches: Any) -> Callable[..., Tensor]:
-    """Let a layer run on other norms or masks than those that it is given."""
+    """Run a layer with other norms or masks than those of the case."""
 
     def run(*given: Any) -> Tensor:
         *rest, norms, tgt_mask, src_mask = given
@@ -445,7 +444,7 @@ again(
     "padding-mask-missing",
     by=_with(lambda norms, tgt_mask, src_mask: (norms, tgt_mask, None)),
 )
-# At all three sums, or at one of them.
+# In all three sums, or in one of them.
 for _id, (_add, *_) in residual.mistakes.items():
     again(decoder_layer, _id, adds=(_add,) * 3)
     again(decoder_layer, _id, adds=(_add, residual, residual))
@@ -453,52 +452,50 @@ for _id, (_add, *_) in residual.mistakes.items():
     again(decoder_layer, _id, adds=(residual, residual, _add))
 misconception(
     decoder_layer,
-    "The order is back, across, think: yours looks across before it looks back.",
+    "You call across before back: the order is back, across, think.",
     order=(1, 0, 2),
 )
 misconception(
     decoder_layer,
-    "Your cross-attention comes before self-attention, and each has the norm of the other.",
+    "Your cross-attention comes before self-attention, and their norms are exchanged.",
     by=_with(lambda norms, *masks: ([norms[1], norms[0], norms[2]], *masks), order=(1, 0, 2)),
 )
 misconception(
     decoder_layer,
-    "The norms stand behind the sublayers, and are due in front of them.",
+    "You applied the norms after the sublayers: apply them before.",
     adds=(lambda x, sublayer, norm: x + norm(sublayer(x)),) * 3,
 )
-misconception(
-    decoder_layer, "You never call across, so what was read is not looked at.", order=(0, 2)
-)
+misconception(decoder_layer, "You never call across, so that the source is not read.", order=(0, 2))
 misconception(
     decoder_layer,
-    "The two masks have changed places: self-attention goes with tgt_mask, cross-attention with "
-    "src_mask.",
+    "You exchanged the two masks: self-attention gets tgt_mask, cross-attention src_mask.",
     by=_with(lambda norms, tgt_mask, src_mask: (norms, src_mask, tgt_mask)),
 )
 misconception(
     decoder_layer,
-    "Looking across gets the mask of the target, but it looks at the source.",
+    "Your cross-attention gets the mask of the target: it reads the source, so pass src_mask.",
     look_across=cross_mask_target.wrong,
 )
 misconception(
     decoder_layer,
-    "The memory asks in your across: it is the target that asks.",
+    "You exchanged the roles in across: the target has the queries, the memory the keys and "
+    "values.",
     look_across=lambda x, memory, across, src_mask, _: across(memory, x, x, src_mask),
 )
 misconception(
     decoder_layer,
-    "The memory goes through one of your norms: it comes normed and stays as it is.",
+    "You normalised the memory: it is normalised already.",
     line=("look_across(query, memory,", "look_across(query, norms[1](memory),"),
 )
 misconception(
     decoder_layer,
-    "One norm serves all three sublayers: each has its own.",
+    "You used one norm for all three sublayers: each has its own norm.",
     by=_with(lambda norms, *masks: ([norms[0]] * 3, *masks)),
 )
 misconception(
     decoder_layer,
-    "Only the last sum is left, since each starts from the x that came in: it must start from what "
-    "the one before it left.",
+    "Each sum starts from the original x, so that only the last sum counts: start from the sum "
+    "before it.",
     order=(2,),
 )
 
@@ -540,26 +537,29 @@ def dots(
 
 misconception(
     dots,
-    "You counted the target half as a block: may the first position look at the second?",
+    "You counted every position of the target half: may the first position see the second?",
     causal=False,
 )
 misconception(
-    dots, "You counted padding too: in batch 0 two columns of the block are empty.", padding=False
-)
-misconception(
-    dots, "You counted all of both halves: what do the two masks hide?", causal=False, padding=False
+    dots, "You counted padding too: in batch 0 two source columns are empty.", padding=False
 )
 misconception(
     dots,
-    "Either the diagonal is missing, or padding was taken off both sentences: only batch 0 "
-    "has any, and each position depends on itself.",
+    "You counted every entry of both halves: what do the two masks hide?",
+    causal=False,
+    padding=False,
+)
+misconception(
+    dots,
+    "Either the diagonal is missing, or you subtracted padding in both sentences: only batch 0 "
+    "has padding, and each position depends on itself.",
     diagonal=False,
 )
-misconception(dots, "That is batch 0 alone: the map shows both sentences.", batches=(0,))
-misconception(dots, "That is batch 1 alone: the map shows both sentences.", batches=(1,))
-misconception(dots, "That is the source half alone: the target looks at itself, too.", halves=(1,))
+misconception(dots, "This is batch 0 alone: the map shows both sentences.", batches=(0,))
+misconception(dots, "This is batch 1 alone: the map shows both sentences.", batches=(1,))
+misconception(dots, "This is the source half alone: the target attends to itself too.", halves=(1,))
 misconception(
-    dots, "That is the target half alone: the target looks at the source, too.", halves=(0,)
+    dots, "This is the target half alone: the target attends to the source too.", halves=(0,)
 )
 
 
@@ -585,31 +585,31 @@ def stays(*, both_sentences: bool = True) -> frozenset[str]:
 
 misconception(
     stays,
-    "In a sentence without padding the mask hides nothing. What of batch 0?",
+    "Without padding the mask hides nothing. What about batch 0?",
     both_sentences=False,
 )
 misconception(
     stays,
-    "The mask has stayed where it was: which position does it hide now?",
+    "The mask is not reversed: which position does it hide now?",
     by=lambda: stays(both_sentences=False) - {"mask", "both"},
 )
 misconception(
     stays,
-    "With the memory alone reversed, which position does the mask hide?",
+    "If only the memory is reversed, which position does the mask hide?",
     by=lambda: stays(both_sentences=False) - {"mask"},
 )
 misconception(
     stays,
-    "The memory has stayed where it was: which of its positions is hidden now?",
+    "The memory is not reversed: which of its positions is hidden now?",
     by=lambda: stays(both_sentences=False) - {"memory", "both"},
 )
 misconception(
     stays,
-    "With the mask alone reversed, which position is hidden?",
+    "If only the mask is reversed, which position is hidden?",
     by=lambda: stays(both_sentences=False) - {"memory"},
 )
 misconception(
     stays,
-    "Each key takes its value along: what would have to come along as well?",
+    "Each key moves together with its value: what else must move with them?",
     by=lambda: stays() - {"both"},
 )

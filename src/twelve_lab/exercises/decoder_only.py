@@ -1,4 +1,4 @@
-"""Step 18: what a model without a source invites."""
+"""Step 18: mistakes in a decoder-only language model."""
 
 from collections.abc import Sequence
 
@@ -55,8 +55,8 @@ def language_model(
 mistake(
     language_model,
     "table-untied",
-    "You score with a copy of the table, so the rows learn what a word means and nothing of being "
-    "due: score with the table itself.",
+    "You computed the scores with a copy of the table, so that they do not train it: use the "
+    "table itself.",
     line=("@ table.T", "@ table.detach().T"),
 )
 again(language_model, "table-untied", line=("@ table.T", "@ table.clone().detach().T"))
@@ -73,7 +73,7 @@ again(
 def positions_added(
     ids: Tensor, table: Tensor, layers: Sequence[nn.Module], norm: nn.Module
 ) -> Tensor:
-    """You added positions: here nothing is added, the layers turn queries and keys."""
+    """You added positions: here nothing is added, because the layers rotate queries and keys."""
     x = table[ids] + sinusoid(ids.size(1), table.size(1)).double()
     for layer in layers:
         x = layer(x, causal_mask(ids.size(1)))
@@ -82,13 +82,13 @@ def positions_added(
 
 misconception(
     language_model,
-    "The norm runs after each layer: it closes the stack, once.",
+    "You applied the norm after each layer: apply it once, after the last layer.",
     line=("layer(x, causal_mask(ids.size(1)))", "norm(layer(x, causal_mask(ids.size(1))))"),
 )
 misconception(
     language_model,
-    "The embedded words are multiplied by the root of the width: here they go in as the table "
-    "holds them.",
+    "You multiplied the embedded words by the square root of d_model: here they are used "
+    "unchanged.",
     line=("x = table[ids]", "x = table[ids] * table.size(1) ** 0.5"),
 )
 
@@ -101,7 +101,7 @@ def _line_cases() -> Cases:
     }
 
 
-@task(_line_cases, measures="what a line asks, and from where on")
+@task(_line_cases, measures="which positions have a label")
 def next_labels(ids: Tensor, sign: int) -> Tensor:
     """ids (batch, seq), padded with 0 on the right, sign (an id, once in each line) -> labels
     (batch, seq), -100 where nothing is asked
@@ -122,12 +122,12 @@ def _labels_from_the_sign_on(ids: Tensor, sign: int) -> Tensor:
 again(next_labels, "labels-not-shifted", line=("F.pad(ids[:, 1:], (0, 1))", "ids"))
 misconception(
     next_labels,
-    "The question is asked as well: labels begin at the sign.",
+    "You labelled the question as well: the labels start at the sign.",
     line=("~asked | (following == 0)", "following == 0"),
 )
 misconception(
     next_labels,
-    "The padding is asked as well: behind the end nothing is due.",
+    "You labelled the padding as well: use -100 after the end.",
     line=(
         "return following.masked_fill(~asked | (following == 0), -100)",
         "return F.pad(ids[:, 1:], (0, 1), value=-100).masked_fill(~asked, -100)",
@@ -135,13 +135,13 @@ misconception(
 )
 misconception(
     next_labels,
-    "The sign asks, too: what follows it is the first word of the answer.",
+    "You left out the label of the sign: the first word of the answer follows it.",
     line=("(ids == sign).cumsum(1) > 0", "((ids == sign).cumsum(1) > 0) & (ids != sign)"),
 )
 misconception(
     next_labels,
-    "Your labels begin one too early: the last word of the question asks for the sign, which "
-    "belongs to the question.",
+    "Your labels start one position early: the last word of the question would predict the sign, "
+    "which belongs to the question.",
     line=("(ids == sign).cumsum(1) > 0", "(following == sign).cumsum(1) > 0"),
 )
 
@@ -157,7 +157,7 @@ def _chunk_cases() -> Cases:
     }
 
 
-@task(_chunk_cases, measures="causal and padding mask of what comes behind a cache")
+@task(_chunk_cases, measures="causal and padding mask of the tokens after a cache")
 def chunk_mask(words: Tensor, new: int) -> Tensor:
     """words (batch, key), False where padding stands, new (so many of them, the last ones, are
     new, the others are in a cache) -> mask (batch, 1, new, key)
@@ -177,16 +177,16 @@ def _look_at_words_before(words: Tensor, new: int) -> Tensor:
 mistake(
     chunk_mask,
     "prompt-unmasked",
-    "Nothing is hidden from the new words but padding, so the prompt sees its own future: a cache "
-    "replaces no causal mask, only a single new word may do without.",
+    "Only padding is hidden from the new words, so that the prompt sees its own future: a cache "
+    "does not replace the causal mask, and only a single new word needs none.",
     line=("causal & words[:, None, None, :]", "words[:, None, None].expand(-1, -1, new, -1)"),
     hidden_in={"one new word"},
 )
 mistake(
     chunk_mask,
     "left-padding-seen",
-    "The padding in front is not hidden, and every word looks at it: let the mask of the words "
-    "hide it, in each step and in the cache as well.",
+    "The padding on the left is visible to every word: hide it by the mask of the words, in each "
+    "step and in the cache.",
     line=("causal & words[:, None, None, :]", "causal.expand(len(words), 1, -1, -1)"),
     hidden_in={"no padding"},
 )
@@ -227,32 +227,32 @@ def prompt_logits(logits: Tensor, words: Tensor) -> Tensor:
 mistake(
     prompt_logits,
     "prompt-first-logit",
-    "You took the logits of the first position, which has seen one word: those of the last word "
-    "have seen the prompt.",
+    "You took the logits of the first position, which has seen one word: take those of the last "
+    "word, which has seen the prompt.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, 0]"),
     hidden_in={"one word"},
 )
 mistake(
     prompt_logits,
     "prompt-padded-right",
-    "You took the last position, and where padding stands behind a prompt that is no word of it: "
-    "take the last word, or pad in front, where the two are one.",
+    "You took the last position, which is padding if the prompt is padded on the right: take the "
+    "last word, or pad on the left.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, -1]"),
     hidden_in={"padded on the left", "one word"},
 )
 misconception(
     prompt_logits,
-    "You counted the words: where padding stands in front, the last of them stands further on.",
+    "You counted the words: with padding on the left, the last word is at a later position.",
     line=("words.cumsum(1).argmax(1)", "words.sum(1) - 1"),
 )
 misconception(
     prompt_logits,
-    "You took the first word of each prompt: the last one has seen all of it.",
+    "You took the first word of each prompt: take the last word, which has seen all of it.",
     line=("words.cumsum(1).argmax(1)", "words.byte().argmax(1)"),
 )
 misconception(
     prompt_logits,
-    "Your positions are one too early: the last word itself says what follows it.",
+    "Your positions are one too small: the last word itself predicts the next one.",
     line=("logits[torch.arange(len(logits)), last]", "logits[torch.arange(len(logits)), last - 1]"),
 )
 
@@ -271,7 +271,7 @@ def _top_p_cases() -> Cases:
 @task(
     _top_p_cases,
     forbidden=("next_token_probabilities",),
-    measures="the word that crosses the threshold, and whose probability it is",
+    measures="the word that crosses the threshold, and the order of the result",
 )
 def top_p(probabilities: Tensor, p: float) -> Tensor:
     """probabilities (batch, vocab), p -> (batch, vocab), which sums to 1: as few of the likeliest
@@ -287,36 +287,38 @@ def top_p(probabilities: Tensor, p: float) -> Tensor:
 mistake(
     top_p,
     "top-p-one-short",
-    "You cut off the word with which p is reached, so too little is kept, and nothing at all where "
-    "the first word has p: a word goes only if those before it have p already.",
+    "You dropped the word with which the sum reaches p, so that too little is kept, or nothing if "
+    "the first word reaches p: drop a word only if the words before it reach p.",
     line=("(before < p)", "(before + ordered < p)"),
 )
 again(top_p, "top-p-one-short", line=("(before < p)", "(before + ordered <= p)"))
 mistake(
     top_p,
     "top-p-by-rank",
-    "Your kept probabilities stand in the order of their size, so words get those of others: put "
-    "each back to its word, with scatter.",
+    "Your probabilities are in sorted order, so that words get those of others: put each "
+    "probability back to its word by scatter.",
     line=("torch.zeros_like(probabilities).scatter(-1, ids, ordered)", "ordered"),
 )
 misconception(
     top_p,
-    "What is kept does not sum to 1: divide it by its sum.",
+    "The kept probabilities do not sum to 1: divide them by their sum.",
     line=("kept / kept.sum(-1, keepdim=True)", "kept"),
 )
 misconception(
     top_p,
-    "You keep words that have p each: it is together that they reach it.",
+    "You kept only words with a probability of p each: their sum must reach p.",
     by=lambda probabilities, p: F.normalize(probabilities * (probabilities >= p), p=1, dim=-1),
 )
 misconception(
     top_p,
-    "You keep one word too many: where p is reached, the next is not needed.",
+    "You kept one word too many: stop when the sum reaches p.",
     line=("(before < p)", "(before - ordered.roll(1, -1) < p)"),
 )
 
 
-@question(measures="what is counted once, and what once a layer", worked="12 + 2 * 78 + 3 + 12")
+@question(
+    measures="what is counted once, and what once for each layer", worked="12 + 2 * 78 + 3 + 12"
+)
 def sister_count(*, layers: int = 2, tied: bool = False, spare: int = 0) -> int:
     """the number of parameters of our model with two layers and a last matrix of its own"""
     model = LanguageModel(
@@ -327,15 +329,19 @@ def sister_count(*, layers: int = 2, tied: bool = False, spare: int = 0) -> int:
 
 
 misconception(
-    sister_count, "The last matrix is no longer the table: it has numbers of its own.", tied=True
+    sister_count,
+    "You left out the last matrix: here it is not the table, so count it separately.",
+    tied=True,
 )
-misconception(sister_count, "So many has one layer: here are two.", layers=1)
-misconception(
-    sister_count, "The last norm closes the stack: there is one, whatever the layers.", spare=3
-)
-misconception(sister_count, "Our last matrix has no bias here.", spare=4)
+misconception(sister_count, "This is the count for one layer: here there are two.", layers=1)
 misconception(
     sister_count,
-    "Everything is doubled: the table, the last norm and the last matrix stand there once.",
+    "You counted the last norm more than once: the stack has one, whatever the number of layers.",
+    spare=3,
+)
+misconception(sister_count, "You counted a bias: the last matrix has none here.", spare=4)
+misconception(
+    sister_count,
+    "You doubled everything: there is one table, one last norm and one last matrix.",
     by=lambda: 2 * sister_count(layers=1),
 )

@@ -1,4 +1,4 @@
-"""Step 02: what the lookup of a row invites."""
+"""Step 02: mistakes in an embedding lookup."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def _table() -> Tensor:
 def _embed_cases() -> Cases:
     return {
         "twelve numbers": (example.src.clone(), _table()),
-        # No word is the last of the table: whoever counts the ids gets a table too short.
+        # No word uses the last row: a table made for the largest id is too short.
         "as many words as sentences": (torch.tensor([[1, 2, 2], [1, 0, 0], [2, 1, 0]]), _table()),
         "all sizes differ": (example.distinct.src.clone(), seeded()(11, 24)),
     }
@@ -57,34 +57,37 @@ def _embed_by_comparison(ids: Tensor, table: Tensor) -> Tensor:
 ids_transposed = mistake(
     embed,
     "ids-transposed",
-    "You read the ids as (seq, batch), so that words change their sentence: here the sentences "
-    "come first, (batch, seq).",
+    "You read the ids as (seq, batch), so that words move to other sentences: the ids are (batch, "
+    "seq).",
     line=("[ids]", "[ids.T]"),
     refused_in={"all sizes differ"},
 )
 misconception(
     embed,
-    "Your rows are multiplied by the root of d_model: here each id gives its row as it stands.",
+    "You multiplied the rows by the square root of d_model: here each id returns its row "
+    "unchanged.",
     line=("[ids]", "[ids] * math.sqrt(table.size(1))"),
 )
 misconception(
     embed,
-    "Each id gave the row before its own: the ids begin at 0, as the rows do.",
+    "Each id returned the row before its own: ids are counted from 0, as rows are.",
     line=("[ids]", "[ids - 1]"),
 )
 misconception(
     embed,
-    "Your addresses begin at 1: id 0 finds none, and every other id the row before its own.",
+    "Your one-hot rows are counted from 1: id 0 matches nothing, and every other id gets the row "
+    "before its own.",
     line=("table[ids]", "(ids.unsqueeze(-1) == 1 + torch.arange(len(table))).to(table) @ table"),
 )
 misconception(
     embed,
-    "Each id gave the sum of all rows but its own: where shall the 1 stand, and where the zeros?",
+    "Each id returned the sum of all rows but its own: where does the 1 belong, and where the "
+    "zeros?",
     line=("table[ids]", "(ids.unsqueeze(-1) != torch.arange(len(table))).to(table) @ table"),
 )
 misconception(
     embed,
-    "Id 0 gave zeros: here it gives its row, as every other id does.",
+    "Id 0 returned zeros: here it returns its row, as every other id does.",
     line=("[ids]", "[ids] * (ids != 0).unsqueeze(-1)"),
 )
 
@@ -101,7 +104,7 @@ def _padding_row_cases() -> Cases:
     _padding_row_cases,
     forbidden=("embedding",),
     by_gradient=True,
-    measures="what padding_idx does: it stops a gradient, no number",
+    measures="that padding_idx stops a gradient and changes no number",
 )
 def padding_row(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
     """ids (batch, seq), table (vocab, d_model), pad_id -> (batch, seq, d_model), where row pad_id
@@ -120,37 +123,37 @@ def _embed_and_freeze(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
 padding_idx_wrong = mistake(
     padding_row,
     "padding-idx-wrong",
-    'Row 1, the word "cat", gets no gradient and would never learn, while the padding does: freeze '
-    "the row of the padding, whichever that is.",
+    'Row 1, the word "cat", gets no gradient and never learns, while the padding row does: freeze '
+    "the row of the padding id.",
     line=("=pad_id", "=1"),
 )
 padding_idx_missing = mistake(
     padding_row,
     "padding-idx-missing",
-    "The row of the padding gets a gradient and would be trained like a word: padding_idx, or a "
-    "detach in the right place, keeps the gradient out of it.",
+    "The padding row gets a gradient and is trained like a word: use padding_idx, or detach this "
+    "row.",
     line=("F.embedding(ids, table, padding_idx=pad_id)", "table[ids]"),
 )
 misconception(
     padding_row,
-    "The wrong way round: row pad_id gets a gradient, and all the others get none.",
+    "You froze the wrong rows: row pad_id gets a gradient, and all others get none.",
     by=lambda ids, table, pad_id: torch.where(
         (ids == pad_id).unsqueeze(-1), table[ids], table[ids].detach()
     ),
 )
 misconception(
     padding_row,
-    "Row 0 is frozen, whatever pad_id is: here it may be another row.",
+    "You froze row 0 whatever pad_id is: freeze row pad_id.",
     line=("=pad_id", "=0"),
 )
 misconception(
     padding_row,
-    "No row gets a gradient at all: only row pad_id is to be frozen.",
+    "No row gets a gradient: freeze only row pad_id.",
     line=("table,", "table.detach(),"),
 )
 misconception(
     padding_row,
-    "Row pad_id came out as zeros: its numbers stay as they are, and only its gradient is zero.",
+    "Row pad_id became zeros: its numbers stay, only its gradient is zero.",
     by=lambda ids, table, pad_id: table[ids] * (ids != pad_id).unsqueeze(-1),
 )
 
@@ -179,7 +182,7 @@ def _run_scaled_embedding(answer: Callable[..., Any], given: tuple[Any, ...]) ->
 scaled_embedding = task(
     _embed_cases,
     name="scaled_embedding",
-    measures="one registered table, and the root of d_model",
+    measures="one registered table, and the square root of d_model",
     run=_run_scaled_embedding,
     by_gradient=True,
 )(_ScaledEmbedding)
@@ -203,32 +206,32 @@ def _layer_with(**parts: Callable[..., Any]) -> type[_ScaledEmbedding]:
 again(scaled_embedding, "ids-transposed", by=_layer_with(look_up=ids_transposed.wrong))
 misconception(
     scaled_embedding,
-    "These are the rows as they stand: the factor, the root of d_model, is missing.",
+    "These are the rows of the table unchanged: multiply them by the square root of d_model.",
     by=_layer_with(factor=lambda table: 1),
 )
 misconception(
     scaled_embedding,
-    "The factor is d_model itself: its root is meant.",
+    "You multiplied by d_model itself: multiply by its square root.",
     by=_layer_with(factor=lambda table: table.size(1)),
 )
 misconception(
     scaled_embedding,
-    "You divided by the root of d_model: the layer multiplies by it.",
+    "You divided by the square root of d_model: multiply by it.",
     by=_layer_with(factor=lambda table: 1 / math.sqrt(table.size(1))),
 )
 misconception(
     scaled_embedding,
-    "The factor is the root of the number of words: the root of the number of features is meant.",
+    "You multiplied by the square root of the number of words: use the number of features.",
     by=_layer_with(factor=lambda table: math.sqrt(table.size(0))),
 )
 misconception(
     scaled_embedding,
-    "The numbers are right, but row 0 gets no gradient: in this layer no row is padding.",
+    "The numbers are right, but row 0 gets no gradient: this layer has no padding row.",
     by=_layer_with(look_up=partial(padding_row, pad_id=0)),
 )
 
 
-@question(measures="whether an axis is added, and how long")
+@question(measures="whether an axis is added, and its size")
 def one_hot_shape(*, turned: bool = False) -> tuple[int, ...]:
     """one-hot rows of the companion's target -> (batch, tgt, vocab)"""
     ids = example.distinct.tgt
@@ -238,22 +241,22 @@ def one_hot_shape(*, turned: bool = False) -> tuple[int, ...]:
 again(one_hot_shape, "ids-transposed", turned=True)
 misconception(
     one_hot_shape,
-    "These are the vectors that come out: how long is a one-hot row?",
+    "This is the shape of the embedded vectors: how long is a one-hot row?",
     by=lambda: (_SIZES.batch, _SIZES.tgt, _SIZES.d_model),
 )
 misconception(
     one_hot_shape,
-    "This is the table itself: what meets it from the left?",
+    "This is the shape of the table: what is multiplied by it?",
     by=lambda: (_SIZES.tgt_vocab, _SIZES.d_model),
 )
 misconception(
     one_hot_shape,
-    "This is the shape of the ids: how many numbers become of each of them?",
+    "This is the shape of the ids: how many numbers replace each id?",
     by=lambda: (_SIZES.batch, _SIZES.tgt),
 )
 misconception(
     one_hot_shape,
-    "This is what the source has: the question is about the target.",
+    "This is the shape for the source: the question is about the target.",
     by=lambda: (_SIZES.batch, _SIZES.src, _SIZES.src_vocab),
 )
 
@@ -270,19 +273,19 @@ again(row_gradients, "padding-idx-wrong", look_up=padding_idx_wrong.wrong)
 again(row_gradients, "padding-idx-missing", look_up=padding_idx_missing.wrong)
 misconception(
     row_gradients,
-    "A row that is used several times hears from every use.",
+    "A row that is used several times gets a gradient from every use.",
     by=lambda: [float(one > 0) for one in row_gradients()],
 )
 misconception(
     row_gradients,
-    "You added up the three numbers of a row: the question is about one of them.",
+    "You summed the three numbers of a row: the question is about one of them.",
     by=lambda: [3 * one for one in row_gradients()],
 )
 
 
 @question(
     decimals=3,
-    measures="a row times a table as a mixture",
+    measures="a row times a table as a weighted average of rows",
     worked="[(0.82 + 0.6) / 2, (0.15 + 0.3) / 2, (0.36 + 0.5) / 2]",
 )
 def mixed_row(*, shares: tuple[float, ...] = (0, 0.5, 0, 0.5)) -> list[float]:
@@ -292,19 +295,19 @@ def mixed_row(*, shares: tuple[float, ...] = (0, 0.5, 0, 0.5)) -> list[float]:
 
 misconception(
     mixed_row,
-    "These are the sums of two rows: each of them counts only as much as its share.",
+    "These are the sums of two rows: multiply each row by its share.",
     shares=(0, 1, 0, 1),
 )
 misconception(
     mixed_row,
-    "This is half of cat and half of dog: in which columns do the two halves stand?",
+    "This is half of cat and half of dog: in which columns are the two halves?",
     shares=(0, 0.5, 0.5, 0),
 )
 misconception(
     mixed_row,
-    "This is half of dog and half of fish: in which columns do the two halves stand?",
+    "This is half of dog and half of fish: in which columns are the two halves?",
     shares=(0, 0, 0.5, 0.5),
 )
 misconception(
-    mixed_row, "This is cat alone: the row of shares has a second half.", shares=(0, 0.5, 0, 0)
+    mixed_row, "This is cat alone: the mixed row has a second half.", shares=(0, 0.5, 0, 0)
 )

@@ -1,4 +1,4 @@
-"""Step 10: what a stack of layers invites."""
+"""Step 10: mistakes in a stack of layers."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def _stack_cases() -> Cases:
 
 
 def _maker() -> Callable[[], nn.Module]:
-    """Make the same layers on every machine, each with weights of its own."""
+    """Return a function that builds layers with different weights, the same on every machine."""
     draw = seeded()
 
     def make() -> nn.Module:
@@ -49,14 +49,14 @@ def _maker() -> Callable[[], nn.Module]:
 
 
 def _look_into(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
-    """Show each layer's matrix, how many layers there are, and what an optimiser would find."""
+    """Return each layer's matrix, the number of layers, and the parameters for an optimizer."""
     owner = nn.Module()
     owner.layers = layers
     counted = torch.tensor([len(set(layers)), len(list(owner.parameters()))])
     return torch.stack([layer.weight.detach() for layer in layers]), counted
 
 
-@task(_stack_cases, observe=_look_into, measures="a new layer for each place, registered")
+@task(_stack_cases, observe=_look_into, measures="building and registering separate layers")
 def stack(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
     """make, a function that builds a layer, num_layers -> as many layers, whose weights an
     optimiser finds
@@ -74,7 +74,7 @@ def _fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequenti
     "layers-cloned",
 )
 def layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
-    """All layers are copies of one and start equal: build each one afresh."""
+    """All layers are copies of one layer and start with equal weights: build each layer anew."""
     layer = make()
     return nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
 
@@ -82,15 +82,15 @@ def layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleLi
 mistake(
     stack,
     "layers-shared",
-    "The list holds one layer several times, so all of them have the same weights for ever: build "
-    "a new one for each place.",
+    "The list contains the same layer several times, so that all of them share their weights: "
+    "build a new layer for each entry.",
     line=("make() for _ in range(num_layers)", "[make()] * num_layers"),
 )
 mistake(
     stack,
     "layers-in-list",
-    "A plain list hides its layers from the optimiser, which would train none of them: put them "
-    "into nn.ModuleList or nn.Sequential.",
+    "A plain list hides its layers from the optimizer, which would train none of them: use "
+    "nn.ModuleList or nn.Sequential.",
     by=lambda make, num_layers: [make() for _ in range(num_layers)],
     step="a1",
 )
@@ -98,17 +98,17 @@ again(stack, "layers-cloned", by=lambda *given: [*layers_cloned.wrong(*given)])
 again(stack, "layers-shared", by=lambda make, num_layers: [make()] * num_layers)
 misconception(
     stack,
-    "Your stack holds one layer less than asked for.",
+    "Your stack has one layer too few.",
     line=("range(num_layers)", "range(num_layers - 1)"),
 )
 misconception(
     stack,
-    "Your stack holds one layer, however many are asked for.",
+    "Your stack has one layer, whatever num_layers is.",
     line=("range(num_layers)", "range(1)"),
 )
 misconception(
     stack,
-    "Your stack holds one layer more than asked for.",
+    "Your stack has one layer too many.",
     line=("range(num_layers)", "range(num_layers + 1)"),
 )
 
@@ -129,9 +129,7 @@ def _encoder_cases() -> Cases:
     }
 
 
-@task(
-    _encoder_cases, forbidden=("a loop",), measures="handing on stream and mask, the last norm once"
-)
+@task(_encoder_cases, forbidden=("for",), measures="passing on stream and mask, the last norm once")
 def encoder(x: Tensor, layers: Sequence[_Masked], norm: _Norm, src_mask: Tensor | None) -> Tensor:
     """x (batch, src, d_model), layers, a list of functions of x and src_mask, norm, src_mask ->
     (batch, src, d_model)
@@ -153,15 +151,15 @@ def _read_sentence(
 mistake(
     encoder,
     "norm-never-applied",
-    "The last norm is there and never called, so what leaves the stack is the bare sum: return "
+    "The last norm is never called, so that the stack returns the unnormalised sum: return "
     "norm(x).",
     line=("norm(x)", "x"),
 )
 mistake(
     encoder,
     "padding-mask-missing",
-    "Somewhere the padding of the source is not hidden, so words see it: hand src_mask to every "
-    "look at the source.",
+    "The padding of the source is visible somewhere: pass src_mask to every attention that reads "
+    "the source.",
     line=("layer(x, src_mask)", "layer(x, None)"),
     hidden_in={"no padding"},
 )
@@ -172,7 +170,7 @@ again(
 )
 misconception(
     encoder,
-    "The norm runs after every layer: call it once, on what leaves the last one.",
+    "You applied the norm after every layer: apply it once, after the last layer.",
     line=(
         "x = layer(x, src_mask)\n    return norm(x)",
         "x = norm(layer(x, src_mask))\n    return x",
@@ -180,23 +178,23 @@ misconception(
 )
 misconception(
     encoder,
-    "The last norm runs at every level of your calls: which one has no layer left?",
+    "You applied the last norm at every level of the recursion: which level has no layer left?",
     line=("return norm(x)", "for _ in [*layers, norm]:\n        x = norm(x)\n    return x"),
 )
 misconception(
     encoder,
-    "The norm runs once for each layer: call it only where no layer is left.",
+    "You applied the norm once for each layer: apply it only where no layer is left.",
     line=("return norm(x)", "for _ in layers:\n        x = norm(x)\n    return x"),
 )
 misconception(
     encoder,
-    "The norm stands in front of your stack, and is due behind it.",
+    "You applied the norm before the stack: apply it after the stack.",
     by=lambda x, layers, norm, src_mask: encoder(norm(x), layers, lambda y: y, src_mask),
 )
 misconception(
     encoder,
-    "Each layer reads the x that came in, so only one of them counts: it must read what the "
-    "one before it left.",
+    "Each layer reads the original x, so that only one of them counts: pass it the output of the "
+    "layer before.",
     by=lambda x, layers, *rest: encoder(x, layers[-1:], *rest),
 )
 misconception(
@@ -206,12 +204,12 @@ misconception(
 )
 misconception(
     encoder,
-    "The layers run from the last to the first: turn their order round.",
+    "The layers run in reversed order: start with the first.",
     line=("in layers", "in layers[::-1]"),
 )
 misconception(
     encoder,
-    "You add x to what a layer gives: the sums stand inside the layers already.",
+    "You added x to the output of a layer: the layers contain the residual sums already.",
     line=("= layer(", "= x + layer("),
 )
 
@@ -258,7 +256,7 @@ def _run_encoder_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> An
 encoder_layer = task(
     _encoder_layer_cases,
     name="encoder_layer",
-    measures="both sums, each read through its own norm",
+    measures="two residual sums, each with its own norm",
     run=_run_encoder_layer,
 )(_EncoderLayer)
 
@@ -296,7 +294,7 @@ again(
     "padding-mask-missing",
     by=_layer_that_runs(lambda self, x, src_mask: _EncoderLayer.forward(self, x)),
 )
-# At both sums, or at one of them.
+# In both sums, or in one of them.
 for _id, (_add, *_) in residual.mistakes.items():
     for _both in ((_add, _add), (_add, residual), (residual, _add)):
         again(encoder_layer, _id, by=_layer_that_adds(*_both))
@@ -313,46 +311,46 @@ def _norm_behind(x: Tensor, sublayer: _Norm, norm: _Norm) -> Tensor:
 
 misconception(
     encoder_layer,
-    "The second sum starts from the x that came in, so what look has added is lost: start "
-    "from what look has left.",
+    "The second sum starts from the original x, so that the attention is lost: start from the "
+    "first sum.",
     by=_layer_that_runs(
         lambda self, x, src_mask: x + self.think(self.norm2(self.looked(x, src_mask)))
     ),
 )
 misconception(
     encoder_layer,
-    "What thinks is given the x that came in: give it what look has left.",
+    "The feed-forward layer reads the original x: pass it the first sum.",
     by=_layer_that_runs(
         lambda self, x, src_mask: self.looked(x, src_mask) + self.think(self.norm2(x))
     ),
 )
 misconception(
     encoder_layer,
-    "You use norm1 twice and never norm2: each sublayer has a norm of its own.",
+    "You use norm1 twice and never norm2: each sublayer has its own norm.",
     by=_layer_that_runs(
         lambda self, x, src_mask: (y := self.looked(x, src_mask)) + self.think(self.norm1(y))
     ),
 )
 misconception(
     encoder_layer,
-    "Only the query has gone through the norm: keys and values are read from the normed x as well.",
+    "You normalised only the query: keys and values come from the normalised x too.",
     by=_layer_that_runs(_query_normed),
 )
 misconception(
     encoder_layer,
-    "Your layer thinks before it looks.",
+    "Your feed-forward layer comes first: the attention comes first.",
     by=_layer_that_runs(
         lambda self, x, src_mask: self.looked(x + self.think(self.norm2(x)), src_mask)
     ),
 )
 misconception(
     encoder_layer,
-    "The norms stand behind the sublayers, and are due in front of them.",
+    "You applied the norms after the sublayers: apply them before.",
     by=_layer_that_adds(_norm_behind, _norm_behind),
 )
 
 
-@question(measures="which sizes leave a stack, and padding's part")
+@question(measures="the output shape of a stack, with padding")
 def memory_shape() -> tuple[int, ...]:
     """the memory of 3 sentences of 2, 5 and 4 words -> (batch, src, d_model)"""
     longest = max(2, 5, 4)
@@ -360,7 +358,7 @@ def memory_shape() -> tuple[int, ...]:
         return tuple(Encoder(30, 6, num_layers=4)(torch.zeros(3, longest, 30)).shape)
 
 
-@question(decimals=3, measures="that a silent sublayer adds nothing to the stream")
+@question(decimals=3, measures="that a sublayer with output 0 adds nothing to the stream")
 def without_thinking(
     *, add: Callable[[Tensor, Tensor], Tensor] = torch.add, last_norm: bool = True, word: int = 1
 ) -> list[float]:
@@ -380,12 +378,12 @@ again(without_thinking, "norm-never-applied", last_norm=False)
 again(without_thinking, "residual-missing", add=lambda x, answer: answer)
 misconception(
     without_thinking,
-    "That is fish in the memory as it was, with its thinking.",
+    "This is fish in the unchanged memory, with its feed-forward layer.",
     by=partial(_on_the_road, "memory"),
 )
 misconception(
     without_thinking,
-    "That is the norm in front of the look: what does the last norm read now?",
+    "This is the output of the norm before the attention: what is the input of the last norm now?",
     by=partial(_on_the_road, "encoder.layers.0.self_attention_residual.norm.output"),
 )
 misconception(without_thinking, "These are the numbers of dog.", word=0)
@@ -397,7 +395,7 @@ def _who_hears(mask: Tensor) -> frozenset[str]:
     return frozenset(names[row] for row, column in grid.nonzero().tolist() if row != column)
 
 
-@question(options=tuple(example.vocabulary), measures="reading two joined masks as a map")
+@question(options=tuple(example.vocabulary), measures="reading two combined masks as a map")
 def who_hears() -> frozenset[str]:
     """the words that depend on another word, under padding mask and causal mask"""
     return _who_hears(example.src_mask & causal_mask(2))
@@ -406,26 +404,26 @@ def who_hears() -> frozenset[str]:
 again(who_hears, "causal-triu", by=lambda: _who_hears(example.src_mask & causal_mask(2).mT))
 misconception(
     who_hears,
-    'You let "cat" look at "<pad>", which the padding mask hides from every look.',
+    'You let "cat" attend to "<pad>", which the padding mask always hides.',
     by=lambda: _who_hears(causal_mask(2)),
 )
 misconception(
     who_hears,
-    "That is the map under the padding mask alone: now later positions are hidden as well.",
+    "This is right under the padding mask alone: the causal mask hides later positions too.",
     by=lambda: _who_hears(example.src_mask),
 )
 misconception(
     who_hears,
-    '"dog" stands in front of "fish": what does the causal mask say to that?',
+    '"dog" comes before "fish": what does the causal mask say about that?',
     by=lambda: _who_hears(example.src_mask) - {"<pad>"},
 )
 misconception(
     who_hears,
-    '"<pad>" stands first in its sentence: which positions may it look at?',
+    '"<pad>" comes first in its sentence: to which positions may it attend?',
     by=lambda: _who_hears(example.src_mask) - {"dog"},
 )
 misconception(
     who_hears,
-    "Not nobody: in one of the two sentences a real word has a real word before it.",
+    "At least one word does: in one of the two sentences a real word follows another.",
     by=lambda: _who_hears(causal_mask(2) & causal_mask(2).mT),
 )

@@ -1,4 +1,4 @@
-"""Step 09: what the bend between two matrices invites."""
+"""Step 09: mistakes in a feed-forward layer."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def _feed_forward_cases() -> Cases:
     }  # fmt: skip
 
 
-@task(_feed_forward_cases, measures="one bend, between the two layers")
+@task(_feed_forward_cases, measures="one activation, between the two matrices")
 def feed_forward(x: Tensor, w_up: Tensor, b_up: Tensor, w_down: Tensor, b_down: Tensor) -> Tensor:
     """x (batch, seq, d_model), w_up (d_ff, d_model), b_up (d_ff), w_down (d_model, d_ff), b_down
     (d_model) -> (batch, seq, d_model), with ReLU
@@ -47,13 +47,13 @@ def _expand_bend_contract(
     return F.linear(F.linear(x, w_up, b_up).relu(), w_down, b_down)
 
 
-# The layer as it is written above.
+# The equation of the layer above.
 _SUM = "F.relu(x @ w_up.T + b_up) @ w_down.T + b_down"
 
 activation_forgotten = mistake(
     feed_forward,
     "activation-forgotten",
-    "There is no bend between the two matrices, so they are no more than one: put ReLU between "
+    "Without an activation between them, the two matrices are equivalent to one: put ReLU between "
     "them.",
     line=("F.relu", ""),
 )
@@ -65,30 +65,30 @@ again(
 activation_twice = mistake(
     feed_forward,
     "activation-twice",
-    "You bent the output as well, so the layer can only add and never take away: put ReLU between "
-    "the two matrices alone.",
+    "You applied ReLU to the output too, so that the layer can never subtract: apply ReLU only "
+    "between the two matrices.",
     line=(_SUM, f"F.relu({_SUM})"),
 )
 misconception(
     feed_forward,
-    "The bias b_up comes before the bend: it decides from where on a unit fires.",
+    "You added b_up after ReLU: add it before, because it decides when a unit is active.",
     line=("F.relu(x @ w_up.T + b_up)", "(F.relu(x @ w_up.T) + b_up)"),
 )
 misconception(
     feed_forward,
-    "You added x: the residual sum stands around this layer.",
+    "You added x: the residual sum is outside this layer.",
     line=("F.relu", "x + F.relu"),
 )
 misconception(
     feed_forward,
-    "You bent what goes in: ReLU stands between the two matrices.",
+    "You applied ReLU to the input: apply it between the two matrices.",
     line=("F.relu(x @ w_up.T + b_up)", "(F.relu(x) @ w_up.T + b_up)"),
 )
-misconception(feed_forward, "This is GELU, and ReLU is due.", line=("relu", "gelu"))
-misconception(feed_forward, "This is SiLU, and ReLU is due.", line=("relu", "silu"))
+misconception(feed_forward, "This is GELU: apply ReLU.", line=("relu", "gelu"))
+misconception(feed_forward, "This is SiLU: apply ReLU.", line=("relu", "silu"))
 misconception(
     feed_forward,
-    "Your bend lets a part of what is below zero through: ReLU lets nothing through.",
+    "Your activation passes a part of the negative numbers: ReLU passes none.",
     line=("relu", "leaky_relu"),
 )
 
@@ -102,7 +102,7 @@ def _swiglu_cases() -> Cases:
     }
 
 
-@task(_swiglu_cases, forbidden=("silu", "SiLU"), measures="which half is bent, which is multiplied")
+@task(_swiglu_cases, forbidden=("silu", "SiLU"), measures="which half gets the activation")
 def swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """x (batch, seq, d_model), gate and up (d_ff, d_model), down (d_model, d_ff) -> (batch, seq,
     d_model)
@@ -119,32 +119,31 @@ def _swiglu_in_two(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
 mistake(
     swiglu,
     "gate-up-swapped",
-    "You bent the features of up with SiLU and took gate as it is: bend gate, and multiply it by "
-    "up.",
+    "You applied SiLU to up instead of gate: apply it to gate, and multiply the result by up.",
     line=("F.silu(x @ gate.T) * (x @ up.T)", "F.silu(x @ up.T) * (x @ gate.T)"),
 )
 misconception(
     swiglu,
-    "You let the sigmoid of the gate pass alone: SiLU is z times its sigmoid.",
+    "You applied the sigmoid to the gate: SiLU is z times its sigmoid.",
     line=("F.silu", "torch.sigmoid"),
 )
 misconception(
-    swiglu, "The gate is not bent, and without SiLU the layer has no gate.", line=("F.silu", "")
+    swiglu, "You used the gate without an activation: apply SiLU to it.", line=("F.silu", "")
 )
 misconception(
-    swiglu, "You bent both halves: up stays as it is.", line=("(x @ up.T)", "F.silu(x @ up.T)")
+    swiglu, "You applied SiLU to both: up stays unchanged.", line=("(x @ up.T)", "F.silu(x @ up.T)")
 )
 misconception(
     swiglu,
-    "You bent the product: bend the gate alone, and multiply it by up.",
+    "You applied SiLU to the product: apply it to the gate, then multiply by up.",
     line=("(F.silu(x @ gate.T)", "F.silu((x @ gate.T)"),
 )
-misconception(swiglu, "You added the two halves: a gate multiplies.", line=("*", "+"))
-misconception(swiglu, "This gate is GELU: z times its sigmoid is due.", line=("silu", "gelu"))
-misconception(swiglu, "This gate is ReLU: z times its sigmoid is due.", line=("silu", "relu"))
+misconception(swiglu, "You added gate and up: multiply them.", line=("*", "+"))
+misconception(swiglu, "This gate is GELU: use z times its sigmoid.", line=("silu", "gelu"))
+misconception(swiglu, "This gate is ReLU: use z times its sigmoid.", line=("silu", "relu"))
 
 
-@question(measures="that every point is treated alone and widened")
+@question(measures="that every position is computed separately and widened")
 def hidden_shape() -> tuple[int, ...]:
     """pictures, between the two layers -> (picture, row, column, d_ff)"""
     width = example.SIZES.d_model
@@ -153,25 +152,25 @@ def hidden_shape() -> tuple[int, ...]:
 
 misconception(
     hidden_shape,
-    "That is what the whole layer gives back: it is asked for in the middle, between expanding and "
-    "contracting.",
+    "This is the shape of the output of the whole layer: the question is about the features "
+    "between its two matrices.",
     by=lambda: (*hidden_shape()[:3], example.SIZES.d_model),
 )
 misconception(
     hidden_shape,
-    "A linear layer needs no flattening: it leaves all axes but the last as they are.",
+    "You flattened the axes: a linear layer keeps all axes but the last.",
     by=lambda: (2, 7 * 5, hidden_shape()[3]),
 )
 misconception(
     hidden_shape,
-    "The middle is four times as wide as d_model, not 4 wide.",
+    "The hidden size is 4 times d_model, not 4.",
     by=lambda: (*hidden_shape()[:3], 4),
 )
 
 
 @question(
     decimals=2,
-    measures="two hinges, their sum and difference, with numbers",
+    measures="two ReLU units, their sum and difference",
     worked="[0 + 0.7, 0 - 0.7]",
 )
 def edge(
@@ -186,16 +185,18 @@ def edge(
 again(edge, "activation-forgotten", layer=activation_forgotten.wrong)
 misconception(
     edge,
-    "You bent the direction too. Nothing bends the two reports: unit 0 minus unit 1 may be below "
-    "zero.",
+    "You applied ReLU to the direction too: unit 0 minus unit 1 may be negative.",
     layer=activation_twice.wrong,
 )
 misconception(
-    edge, "The direction has the wrong sign: which of the two units fires here?", pixels=(0.9, 0.2)
+    edge,
+    "The direction has the wrong sign: which of the two units is active here?",
+    pixels=(0.9, 0.2),
 )
 misconception(
     edge,
-    "You took the two pixels for what the units report: each unit first asks for a difference.",
+    "You took the two pixels for the activations of the units: each unit first computes a "
+    "difference.",
     by=lambda: [0.2 + 0.9, 0.2 - 0.9],
 )
 
@@ -218,23 +219,21 @@ def reordered() -> frozenset[str]:
 
 misconception(
     reordered,
-    "The bend takes each number where it stands: what comes out, if what goes in has another "
-    "order?",
+    "ReLU works on each number separately: what happens to its output if its input is reordered?",
     by=lambda: frozenset({"pre_activation"}),
 )
 misconception(
     reordered,
-    "The bend takes each number where it stands: can it give another order to what had kept its "
-    "own?",
+    "ReLU works on each number separately: can it reorder what was not reordered before?",
     by=lambda: frozenset({"activated"}),
 )
 misconception(
     reordered,
-    "The output adds up what the units report: does a sum ask in which order they stand?",
+    "The output sums over the units: does a sum depend on their order?",
     by=lambda: frozenset(_STAGES),
 )
 misconception(
     reordered,
-    "Which of the three hold one number for each unit, and which adds up all units?",
+    "Which of the three have one number for each unit, and which sums over all units?",
     by=lambda: frozenset({"output"}),
 )

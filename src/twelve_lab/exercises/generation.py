@@ -1,4 +1,4 @@
-"""Step 14: what writing word by word invites."""
+"""Step 14: mistakes in writing word by word."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -33,7 +33,7 @@ def _embed_step_cases() -> Cases:
     }
 
 
-@task(_embed_step_cases, forbidden=("a slice",), measures="that a new word knows its place")
+@task(_embed_step_cases, forbidden=("[:]",), measures="that a new word gets its position")
 def embed_step(new: Tensor, length: int, table: Tensor, positions: Tensor) -> Tensor:
     """new ids (batch, new), length (how many words stand before them), table (vocab, d_model),
     positions (max_len, d_model) -> (batch, new, d_model)
@@ -50,25 +50,25 @@ def _embed_by_number(new: Tensor, length: int, table: Tensor, positions: Tensor)
 mistake(
     embed_step,
     "decode-position-zero",
-    "Your positions start at 0 in every step: start where the words written so far end, so that "
-    "the first new word stands at place length.",
+    "Your positions start at 0 in every step: the first new word has position length, so start "
+    "there.",
     line=("length : length + new", ": new"),
     hidden_in={"the first word"},
 )
 misconception(
     embed_step,
-    "All new words got one place: they stand one behind the other.",
+    "All new words got the same position: their positions are consecutive.",
     line=("length : length + new.size(1)", "length"),
 )
 misconception(
     embed_step,
-    "Only the last of the new words is left: several may come at once.",
+    "You kept only the last new word: there may be several.",
     by=lambda *given: embed_step(*given)[:, -1:],
 )
 misconception(
     embed_step,
-    "Your places start one too early: they are counted from 0, so the last word that is written "
-    "stands at length - 1.",
+    "Your positions start one too early: they are counted from 0, so the last written word has "
+    "position length - 1.",
     by=lambda new, length, *rest: embed_step(new, max(length - 1, 0), *rest),
 )
 
@@ -96,20 +96,20 @@ def _counted(max_len: int) -> tuple[int, int]:
 
 
 def _mixed(without: int, cached: int) -> Callable[[], list[int]]:
-    """Count one of the two ways with the start as a step, or both, or none."""
+    """Count the start token as a step in one of the two ways, in both, or in none."""
     return lambda: [_counted(without)[0], _counted(cached)[1]]
 
 
 misconception(
-    places_run, "The start is given: of the 12 ids the model writes 11.", by=_mixed(13, 13)
+    places_run,
+    "You counted a step for the start token: the model writes 11 of the 12 ids.",
+    by=_mixed(13, 13),
 )
-misconception(
-    places_run, "With a cache, too, the start is given and is no step.", by=_mixed(12, 13)
-)
+misconception(places_run, "The start token needs no step with a cache either.", by=_mixed(12, 13))
 misconception(
     places_run,
-    "Without a cache, too, the start is given: when the last id is chosen, it is not in the "
-    "sentence yet.",
+    "The start token needs no step without a cache either: the last id is chosen before it joins "
+    "the sentence.",
     by=_mixed(13, 12),
 )
 
@@ -136,18 +136,18 @@ def _between(query_len: int, key_len: int) -> tuple[int, ...]:
 
 again(step_scores_shape, "qk-swapped", scores=qk_swapped.wrong)
 misconception(
-    step_scores_shape, "The new words look at the kept ones, too.", by=partial(_between, 4, 4)
+    step_scores_shape, "The new words attend to the cached words too.", by=partial(_between, 4, 4)
 )
 misconception(
-    step_scores_shape, "The new words look at themselves, too.", by=partial(_between, 4, 3)
+    step_scores_shape, "The new words attend to themselves too.", by=partial(_between, 4, 3)
 )
 misconception(
     step_scores_shape,
-    "The kept words have asked already: what is kept of them are keys and values.",
+    "The cached words need no queries: only their keys and values are in the cache.",
     by=partial(_between, 7, 7),
 )
 misconception(
     step_scores_shape,
-    "Those are the queries: whom does each of them score?",
+    "This is the shape of the queries: with which words does each of them get a score?",
     by=lambda: tuple(distinct_heads(4)[0].shape),
 )

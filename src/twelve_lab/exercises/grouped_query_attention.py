@@ -1,4 +1,4 @@
-"""Step 17: what sharing heads of keys and values invites, and keeping them."""
+"""Step 17: mistakes in sharing and caching heads of keys and values."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,8 +43,8 @@ def _share_cases() -> Cases:
 
 @task(
     _share_cases,
-    forbidden=("repeat_interleave", "repeat", "a loop"),
-    measures="which query heads share a head, and where a new axis must stand",
+    forbidden=("repeat_interleave", "repeat", "for"),
+    measures="which query heads share a head, and where the new axis belongs",
 )
 def share_heads(heads: Tensor, num_heads: int) -> Tensor:
     """heads (batch, kv_head, seq, d_k), num_heads -> (batch, head, seq, d_k)"""
@@ -63,8 +63,8 @@ def _share_by_a_new_axis(heads: Tensor, num_heads: int) -> Tensor:
     hidden_in={"one for all", "one for each"},
 )
 def kv_tiled(heads: Tensor, num_heads: int) -> Tensor:
-    """You laid the shared heads as tiles, 0, 1, 0, 1, in the shape of the right answer: neighbours
-    share a head, 0, 0, 1, 1.
+    """You repeated the shared heads in the order 0, 1, 0, 1, which has the right shape: adjacent
+    query heads share a head, 0, 0, 1, 1.
     """
     return heads.repeat(1, num_heads // heads.size(1), 1, 1)
 
@@ -72,40 +72,40 @@ def kv_tiled(heads: Tensor, num_heads: int) -> Tensor:
 group_count = mistake(
     share_heads,
     "kv-group-count",
-    "You repeat each head as often as there are groups: repeat it for the heads of its group, "
-    "num_heads // num_kv_heads of them.",
+    "You repeated each head once for each group: repeat it once for each head of its group, "
+    "num_heads // num_kv_heads times.",
     line=("num_heads // heads.size(1)", "heads.size(1)"),
     hidden_in={"two for four"},
     refused_in={"one for all", "one for each", "all sizes differ"},
 )
 misconception(
     share_heads,
-    "You repeat each head num_heads times: together they are to be num_heads.",
+    "You repeated each head num_heads times: the result must have num_heads heads in all.",
     line=("num_heads // heads.size(1)", "num_heads"),
 )
 misconception(
     share_heads,
-    "Every query head meets head 0: each group has a head of its own.",
+    "Every query head gets head 0: each group has its own head.",
     by=lambda heads, num_heads: share_heads(heads[:, :1], num_heads),
 )
 misconception(
     share_heads,
-    "You averaged the shared heads: each group has one of its own, and it stays as it is.",
+    "You averaged the shared heads: return each one unchanged for its group.",
     by=lambda heads, num_heads: share_heads(heads.mean(1, keepdim=True), num_heads),
 )
 misconception(
     share_heads,
-    "You repeated the tokens: it is the axis of the heads that grows.",
+    "You repeated the tokens: repeat the heads.",
     line=("dim=1", "dim=2"),
 )
 misconception(
     share_heads,
-    "Your groups stand in reversed order: the first query heads share head 0.",
+    "Your groups are in reversed order: the first query heads share head 0.",
     by=lambda heads, num_heads: share_heads(heads.flip(1), num_heads),
 )
 misconception(
     share_heads,
-    "Head and token have changed places on the way: the new axis stands right behind the heads.",
+    "You mixed heads and tokens: insert the new axis right after the heads.",
     by=lambda heads, num_heads: (
         heads.unsqueeze(3)
         .expand(-1, -1, -1, num_heads // heads.size(1), -1)
@@ -116,7 +116,7 @@ misconception(
 
 def _grouped_cases() -> Cases:
     two, draw = twelve_heads(2), seeded()
-    four = torch.cat([two.query, two.key], dim=1)  # two heads more that ask, whatever they ask
+    four = torch.cat([two.query, two.key], dim=1)  # two more query heads with any content
     wide = (_SIZES.batch, _KV_HEADS, _SIZES.src)
     return {
         "four on two": (four, two.key, two.value),
@@ -132,7 +132,7 @@ def _grouped_cases() -> Cases:
 @task(
     _grouped_cases,
     forbidden=("repeat_interleave", "repeat", "expand"),
-    measures="a group of queries that meets one head in one product",
+    measures="a group of queries and one shared head in one product",
 )
 def grouped_attention(
     query: Tensor,
@@ -167,8 +167,8 @@ inherit(grouped_attention, _scored, *WRONG_SCORES, *MISREAD_SCALES)
 
 @misconception(grouped_attention)
 def values_tiled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Your keys are shared by neighbours, and your values lie as tiles: a head finds in one place
-    and takes from another.
+    """You repeated the keys as 0, 0, 1, 1 but the values as 0, 1, 0, 1: a head must use both from
+    the same shared head.
     """
     key, value = share_heads(key, query.size(1)), kv_tiled.wrong(value, query.size(1))
     return attend(query, key, value)
@@ -176,8 +176,8 @@ def values_tiled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 @misconception(grouped_attention)
 def groups_mixed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Your queries are grouped as tiles, and put back as neighbours: cut the heads as (kv_head,
-    group), and merge them in the same order.
+    """You grouped the queries in one order and merged them in another: split the heads as (kv_head,
+    group), and merge them in this order.
     """
     groups = query.unflatten(1, (-1, key.size(1))).transpose(1, 2)
     return grouped_attention(groups.flatten(1, 2), key, value)
@@ -185,7 +185,7 @@ def groups_mixed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 misconception(
     grouped_attention,
-    "You averaged the queries of a group: each head asks for itself.",
+    "You averaged the queries of a group: each head has its own queries.",
     by=lambda query, key, value: share_heads(
         attend(query.unflatten(1, (key.size(1), -1)).mean(2), key, value), query.size(1)
     ),
@@ -208,7 +208,7 @@ def _cache_cases() -> Cases:
     }
 
 
-@task(_cache_cases, measures="the order of turning, keeping, sharing and masking")
+@task(_cache_cases, measures="the order of rotating, caching, repeating and masking")
 def attend_with_cache(
     query: Tensor,
     key: Tensor,
@@ -243,8 +243,8 @@ def _turned_kept_shared(query, key, value, kept_keys, kept_values, turn):
 mistake(
     attend_with_cache,
     "rotary-values-turned",
-    "You turned the values too, so what a token hands over depends on where it stands: turn "
-    "queries and keys alone.",
+    "You rotated the values too, so that the content of a token depends on its position: rotate "
+    "only queries and keys.",
     by=lambda query, key, value, kept_keys, kept_values, turn: attend_with_cache(
         query, key, turn(value, kept_keys.size(2)), kept_keys, kept_values, turn
     ),
@@ -252,8 +252,8 @@ mistake(
 mistake(
     attend_with_cache,
     "rotary-after-cache",
-    "You turned the keys when they had joined the cache, so those that were kept are turned a "
-    "second time: turn the new ones, then keep them.",
+    "You rotated the keys after adding them to the cache, so that the cached keys rotate twice: "
+    "rotate only the new keys, then add them to the cache.",
     line=(
         "query, key = turn(query, start), turn(key, start)\n"
         "    keys = torch.cat([kept_keys, key], dim=2)",
@@ -264,8 +264,8 @@ mistake(
 mistake(
     attend_with_cache,
     "cache-start-zero",
-    "You turn the new tokens as if nothing stood before them: they stand behind what is kept, so "
-    "start where the cache ends.",
+    "You rotated the new tokens as if nothing came before them: they follow the cached tokens, so "
+    "start at the length of the cache.",
     line=(
         "query, key = turn(query, start), turn(key, start)",
         "query, key = turn(query, 0), turn(key, 0)",
@@ -275,8 +275,8 @@ mistake(
 mistake(
     attend_with_cache,
     "kv-shared-before-cache",
-    "You keep the heads when they have been shared out, copies and all, and the cache is as large "
-    "as if nothing were shared: keep first, share then.",
+    "You cached the keys after repeating the heads, so that the cache saves no memory: add to the "
+    "cache first, then repeat.",
     line=(
         "return attend(query, *shared, mask), keys, values",
         "keys, values = shared\n    return attend(query, keys, values, mask), keys, values",
@@ -287,8 +287,8 @@ mistake(
 mistake(
     attend_with_cache,
     "cache-mask-dropped",
-    "You leave out the mask where there is a cache, so several new tokens see each other's future: "
-    "only a single new token may do without.",
+    "You dropped the mask whenever there is a cache, so that several new tokens see each other's "
+    "future: only a single new token needs no mask.",
     line=("causal_mask(new, start + new)", "None if start else causal_mask(new)"),
     hidden_in={"nothing kept", "one new token"},
 )
@@ -307,22 +307,24 @@ again(
 )
 misconception(
     attend_with_cache,
-    "Your keys are turned and your queries are not: the score depends on the distance if both are.",
+    "You rotated the keys but not the queries: the score depends on the distance only if both are "
+    "rotated.",
     line=("turn(query, start), turn", "query, turn"),
 )
 misconception(
     attend_with_cache,
-    "Your queries are turned and your new keys are not: turn both, by the same positions.",
+    "You rotated the queries but not the new keys: rotate both by the same positions.",
     line=("turn(query, start), turn(key, start)", "turn(query, start), key"),
 )
 misconception(
     attend_with_cache,
-    "Nothing is turned here: attention does not know how far back a token stands.",
+    "You rotated nothing: attention does not know the positions.",
     line=("turn(query, start), turn(key, start)", "query, key"),
 )
 misconception(
     attend_with_cache,
-    "Your positions are one too far: the first new token stands at the length of the cache.",
+    "Your positions are one too large: the first new token has the length of the cache as its "
+    "position.",
     line=(
         "turn(query, start), turn(key, start)",
         "turn(query, start + 1), turn(key, start + 1)",
@@ -330,7 +332,7 @@ misconception(
 )
 misconception(
     attend_with_cache,
-    "The new tokens look at themselves alone: what is kept is to be looked at too.",
+    "The new tokens attend to themselves alone: they attend to the cached tokens too.",
     by=lambda query, key, value, kept_keys, kept_values, turn: (
         attend(
             turn(query, kept_keys.size(2)),
@@ -354,7 +356,7 @@ def _pool_cases() -> Cases:
 @task(
     _pool_cases,
     by_gradient=None,
-    measures="heads that become one, by the rows of their matrix",
+    measures="averaging heads by the rows of their matrix",
 )
 def pool_heads(weight: Tensor, num_heads: int, num_kv_heads: int) -> Tensor:
     """weight (head*d_k, d_model), num_heads, num_kv_heads -> (kv_head*d_k, d_model)"""
@@ -379,18 +381,18 @@ again(
 )
 misconception(
     pool_heads,
-    "You added the heads of a group up: take their mean, or the scores grow with the group.",
+    "You summed the heads of a group: take their mean, or the scores grow with the group.",
     line=("mean(1)", "sum(1)"),
 )
 misconception(
     pool_heads,
-    "You kept the first head of each group and threw the others away: take the mean.",
+    "You kept the first head of each group: take the mean of the group.",
     line=("heads.mean(1)", "heads[:, 0]"),
 )
 misconception(
     pool_heads,
-    "You averaged neighbouring rows: a head has d_k rows, and row 0 of one is averaged with row 0 "
-    "of the other.",
+    "You averaged adjacent rows: a head has d_k rows, and row 0 is averaged with row 0 of the "
+    "other heads.",
     line=(
         "weight.unflatten(0, (num_kv_heads, num_heads // num_kv_heads, -1))",
         "weight.unflatten(0, (-1, num_heads // num_kv_heads))",
@@ -398,7 +400,7 @@ misconception(
 )
 misconception(
     pool_heads,
-    "You averaged all heads alike: each group has a mean of its own.",
+    "You averaged all heads: each group has its own mean.",
     line=("heads.mean(1)", "heads.mean((0, 1))[None].expand_as(heads[:, 0])"),
 )
 
@@ -418,17 +420,17 @@ misconception(
 )
 misconception(
     shared_head,
-    "With nine heads of keys each head would have its own: here are three.",
+    "With nine key heads each query head would have its own: here there are three.",
     by=lambda: list(range(9)),
 )
 misconception(
     shared_head,
-    "Nine over three are groups of three, and you made groups of another size.",
+    "Nine heads on three make groups of three: your groups have another size.",
     by=lambda: [0, 0, 1, 1, 2, 2, 0, 0, 1],
 )
 misconception(
     shared_head,
-    "With one shared head for all this would be multi-query attention: here are three.",
+    "With one shared head this would be multi-query attention: here there are three.",
     by=lambda: [0] * 9,
 )
 
@@ -445,29 +447,31 @@ def bytes_of_a_token(
     return layers * pair * kv_heads * d_k * bytes_each
 
 
-misconception(bytes_of_a_token, "You counted as many key heads as ask: 4 are kept.", kv_heads=28)
+misconception(
+    bytes_of_a_token, "You counted a key head for each query head: 4 are cached.", kv_heads=28
+)
 misconception(
     bytes_of_a_token,
-    "You took the size of a group, 7 heads that share, for the number of shared heads, 4.",
+    "You counted 7 key heads, the size of a group: 4 are cached.",
     kv_heads=7,
 )
 misconception(
     bytes_of_a_token,
-    "That is half of it: keys and values are kept, and each number takes 2 bytes.",
+    "This is half of it: keys and values are cached, and each number takes 2 bytes.",
     pair=1,
 )
 misconception(
     bytes_of_a_token,
-    "That is a quarter: keys and values are kept, and each number takes 2 bytes.",
+    "This is a quarter of it: keys and values are cached, and each number takes 2 bytes.",
     by=lambda: bytes_of_a_token(pair=1, bytes_each=1),
 )
 misconception(
-    bytes_of_a_token, "That is one layer: each of the 28 has a cache of its own.", layers=1
+    bytes_of_a_token, "This is one layer: each of the 28 layers has its own cache.", layers=1
 )
-misconception(bytes_of_a_token, "You took 4 bytes a number: here it is 2.", bytes_each=4)
+misconception(bytes_of_a_token, "You counted 4 bytes for a number: here it takes 2.", bytes_each=4)
 
 
-@question(measures="what a cache keeps, in four axes", worked="(2, 3, 5, 8)")
+@question(measures="what a cache stores, in four axes", worked="(2, 3, 5, 8)")
 def kept_shape(*, kv_heads: int = _KV_HEADS) -> tuple[int, ...]:
     """the keys of 2 sentences of 5 tokens in a cache, 6 heads on 3 of width 8 -> (batch, kv_head,
     key, d_k)
@@ -481,16 +485,16 @@ def kept_shape(*, kv_heads: int = _KV_HEADS) -> tuple[int, ...]:
 again(kept_shape, "kv-shared-before-cache", kv_heads=_HEADS)
 misconception(
     kept_shape,
-    "That is the size of a group, two heads that share: there are three shared heads.",
+    "This is the size of a group, two heads: how many shared heads are there?",
     kv_heads=2,
 )
 misconception(
     kept_shape,
-    "The head axis stands before the tokens, as the scores want it.",
+    "The head axis comes before the tokens, as the scores need it.",
     by=lambda: tuple(kept_shape()[i] for i in (0, 2, 1, 3)),
 )
 misconception(
     kept_shape,
-    "Those are keys and values side by side: the keys alone are asked for.",
+    "These are keys and values together: the question is about the keys alone.",
     by=lambda: (*kept_shape()[:3], 2 * _D_K),
 )

@@ -1,4 +1,4 @@
-"""Step 01: what a matrix and a change of axes invite."""
+"""Step 01: mistakes in a matrix product and a transpose."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ def _linear_cases() -> Cases:
 
 @task(
     _linear_cases,
-    forbidden=("@", "matmul", "einsum", "linear", "a loop"),
+    forbidden=("@", "matmul", "einsum", "linear", "for"),
     measures="seeing the product as broadcasting and a sum",
 )
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -52,37 +52,37 @@ def _linear_by_broadcasting(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 weights_transposed = mistake(
     linear,
     "weights-transposed",
-    "Each output met a column of the weight, but its numbers stand in a row, (d_out, d_in): let it "
-    "meet its row, for which @ needs a transpose and * does not.",
+    "Your code multiplies x by the columns of the weight, but each row (d_out, d_in) belongs to "
+    "one output: transpose the weight for @, not for *.",
     line=(".T", ""),
     refused_in={"3 to 4 features", "all sizes differ"},
 )
 without_bias = misconception(
-    linear, "The product is right, and the bias is still to be added.", line=(" + bias", "")
+    linear, "The product is right, but the bias is missing: add it.", line=(" + bias", "")
 )
 misconception(
     linear,
-    "You added up over the outputs: each output is a sum over the features that come in.",
+    "You summed over the outputs: each output is a sum over the input features.",
     line=("x @ weight.T", "(x.unsqueeze(2) * weight).sum(2)"),
 )
 misconception(
     linear,
-    "Your bias meets the features, inside the sum: it belongs to the outputs, after the sum.",
+    "You added the bias inside the sum: it belongs to the outputs, after the sum.",
     line=("x @ weight.T + bias", "(x.unsqueeze(2) * weight + bias).sum(-1)"),
 )
 misconception(
     linear,
-    "The bias is added once for each feature that comes in: once is enough.",
+    "You added the bias once for each input feature: add it once.",
     line=("x @ weight.T + bias", "(x.unsqueeze(2) * weight + bias.unsqueeze(-1)).sum(-1)"),
 )
 misconception(
     linear,
-    "You took the mean of the products of a token and a row: add them up.",
+    "You took the mean of the products: take their sum.",
     line=("x @ weight.T", "(x.unsqueeze(2) * weight).mean(-1)"),
 )
 activated = misconception(
     linear,
-    "What lies below zero is cut off: a linear layer has no activation.",
+    "Negative numbers became 0: a linear layer has no activation.",
     line=("x @ weight.T + bias", "(x @ weight.T + bias).relu()"),
 )
 
@@ -99,7 +99,7 @@ def _linear_layer_cases() -> Cases:
 def _run_linear_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     x, weight, bias = given
     numbers = {"weight": weight, "bias": bias}
-    # A square weight hides which of its axes is which.
+    # A square weight hides exchanged axes.
     build(answer, (3, 4, True), {"weight": torch.Size((4, 3)), "bias": torch.Size((4,))})
     return run_layer(answer, (*weight.T.shape, bias is not None), numbers, x)
 
@@ -123,7 +123,7 @@ class _LinearLayer(nn.Module):
 linear_layer = task(
     _linear_layer_cases,
     name="linear_layer",
-    measures="registering parameters, and a bias that may be absent",
+    measures="registering parameters, and an optional bias",
     run=_run_linear_layer,
 )(_LinearLayer)
 
@@ -146,7 +146,7 @@ def _layer_with(wrong: Callable[..., Tensor]) -> type[_LinearLayer]:
 inherit(linear_layer, _layer_with, weights_transposed)
 misconception(
     linear_layer,
-    "The product is right, and the bias is registered but never added.",
+    "The product is right, and the bias is registered, but it is never added.",
     by=_layer_with(without_bias.wrong),
 )
 inherit(linear_layer, _layer_with, activated)
@@ -164,7 +164,7 @@ def _swap_axes_cases() -> Cases:
 @task(
     _swap_axes_cases,
     forbidden=("transpose", "swapaxes", "swapdims", "mT"),
-    measures="turning axes without cutting the line of memory anew",
+    measures="exchanging axes without reshaping",
 )
 def swap_axes(x: Tensor) -> Tensor:
     """x (batch, seq, d_model) -> (batch, d_model, seq)"""
@@ -179,13 +179,13 @@ def _features_first(x: Tensor) -> Tensor:
 transpose_view = mistake(
     swap_axes,
     "transpose-view",
-    "You turned the axes with view or reshape, which keep the numbers in their order and only cut "
-    "the line anew: to turn axes, use permute or transpose.",
+    "You exchanged the axes by view or reshape, which keep the order of the numbers in memory: "
+    "use transpose or permute.",
     line=("transpose(1, 2)", "reshape(x.size(0), x.size(2), x.size(1))"),
 )
 
 
-@question(measures="which axes are the matrices, which only lead to them")
+@question(measures="which axes are matrix axes, which are batch axes")
 def batched_product() -> tuple[int, ...]:
     """x (2, 1, 5, 24) @ three matrices (3, 24, 8) -> (batch, matrix, seq, feature)"""
     x = torch.zeros(_SIZES.batch, 1, _SIZES.src, _SIZES.d_model)
@@ -194,32 +194,35 @@ def batched_product() -> tuple[int, ...]:
 
 misconception(
     batched_product,
-    "No two axes are merged: each sentence meets each matrix, and both axes stay.",
+    "No axes are merged: each sentence is multiplied by each matrix, and both axes remain.",
     by=lambda: (_SIZES.batch * _SIZES.num_heads, _SIZES.src, _SIZES.d_k),
 )
 misconception(
     batched_product,
-    "The axis of size 1 lies over the three matrices: what becomes of a 1 over a 3?",
+    "The axis of size 1 meets the three matrices: which size has a broadcast of 1 and 3?",
     by=lambda: (_SIZES.batch, 1, _SIZES.src, _SIZES.d_k),
 )
 misconception(
     batched_product,
-    "The two sentences are still there: only the 1 lies over the three matrices.",
+    "The two sentences are still there: only the axis of size 1 broadcasts over the three "
+    "matrices.",
     by=lambda: (_SIZES.num_heads, _SIZES.src, _SIZES.d_k),
 )
 misconception(
     batched_product,
-    "Each sentence meets three matrices: where are the three products?",
+    "Each sentence is multiplied by three matrices: where are the three products?",
     by=lambda: (_SIZES.batch, _SIZES.src, _SIZES.d_k),
 )
 misconception(
     batched_product,
-    "Each matrix takes 24 features in: how many come out of it?",
+    "Each matrix takes 24 features: how many does it return?",
     by=lambda: (_SIZES.batch, _SIZES.num_heads, _SIZES.src, _SIZES.d_model),
 )
 
 
-@question(measures="that a transpose swaps strides and moves nothing", worked="(5 * 24, 1, 24)")
+@question(
+    measures="that a transpose exchanges strides and moves no number", worked="(5 * 24, 1, 24)"
+)
 def strides(*, turn: Callable[[Tensor], Tensor] = swap_axes) -> list[int]:
     """the three strides of x.transpose(1, 2), where x is (2, 5, 24)"""
     return list(turn(torch.zeros(_SIZES.batch, _SIZES.src, _SIZES.d_model)).stride())
@@ -227,18 +230,18 @@ def strides(*, turn: Callable[[Tensor], Tensor] = swap_axes) -> list[int]:
 
 misconception(
     strides,
-    "These are the strides of a new tensor of shape (2, 24, 5), laid out row by row. A transpose "
-    "moves no number in memory.",
+    "These are the strides of a new contiguous tensor of shape (2, 24, 5). A transpose moves no "
+    "number in memory.",
     turn=transpose_view.wrong,
 )
 misconception(
     strides,
-    "These are the strides of x itself: what has changed behind the transpose?",
+    "These are the strides of x itself: which of them does the transpose exchange?",
     turn=lambda x: x,
 )
 misconception(
     strides,
-    "You turned all three axes: the batch stays where it is.",
+    "You reversed all three axes: the batch axis stays where it is.",
     turn=lambda x: x.permute(2, 1, 0),
 )
 

@@ -1,4 +1,4 @@
-"""Step 05: what masks and their use invite."""
+"""Step 05: mistakes in masks and their use."""
 
 import math
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def _padding_mask_cases() -> Cases:
     }
 
 
-@task(_padding_mask_cases, forbidden=("a slice",), measures="laying the mask along the keys")
+@task(_padding_mask_cases, forbidden=("[:]",), measures="putting the mask on the key axis")
 def padding_mask(ids: Tensor) -> Tensor:
     """ids (batch, key), 0 is padding -> (batch, 1, 1, key), True = may attend"""
     return (ids != 0)[:, None, None, :]
@@ -65,14 +65,14 @@ again(padding_mask, "mask-not-expanded", by=_mask_not_expanded)
 again(padding_mask, "mask-head-axis", by=_mask_head_axis)
 misconception(
     padding_mask,
-    "You hide word 1 as well: padding is id 0 and no other.",
+    "You hid word 1 as well: only id 0 is padding.",
     line=("ids != 0", "ids > 1"),
 )
 
 
 @misconception(padding_mask)
 def up_to_the_longest(ids: Tensor) -> Tensor:
-    """Your sentences all end where the longest one ends: each has its own padding."""
+    """You cut all sentences at the length of the longest: each has its own padding."""
     places = torch.arange(ids.size(1)).expand_as(ids)
     return (places < (ids != 0).sum(1).max())[:, None, None, :]
 
@@ -107,26 +107,27 @@ def _causal_mask_by_place(length: int) -> Tensor:
 causal_triu = mistake(
     causal_mask,
     "causal-triu",
-    "You kept the upper triangle, which shows the future and hides the past: keep the lower one.",
+    "You kept the upper triangle, which shows the future and hides the past: keep the lower "
+    "triangle.",
     line=("tril", "triu"),
     hidden_in={"one word"},
 )
 causal_diagonal = mistake(
     causal_mask,
     "causal-diagonal",
-    "You hid the diagonal too, so no word may look at itself and the first has nothing to look at: "
-    "keep the diagonal.",
+    "You hid the diagonal too, so that no word attends to itself and the first word has nothing "
+    "to attend to: keep the diagonal.",
     line=("tril()", "tril(-1)"),
 )
 again(causal_mask, "mask-inverted", line=("tril()", "triu(1)"))
 misconception(
     causal_mask,
-    "One word of the future can be seen: a query sees its own place and none behind it.",
+    "One future word is visible: a query sees its own position and no later one.",
     line=("tril()", "tril(1)"),
 )
 misconception(
     causal_mask,
-    "Each word sees itself alone: it may see all words before it, too.",
+    "Each word sees itself alone: it may see all earlier words too.",
     line=("torch.ones(length, length).tril()", "torch.eye(length)"),
 )
 
@@ -135,7 +136,7 @@ def _mask_of_new_cases() -> Cases:
     return {"as many queries as keys": (2, 2), "one new word": (1, 4), "all sizes differ": (3, 5)}
 
 
-@task(_mask_of_new_cases, measures="that new queries are the last places")
+@task(_mask_of_new_cases, measures="that new queries have the last positions")
 def mask_of_new(query_len: int, key_len: int) -> Tensor:
     """query_len, key_len -> (1, 1, query, key), True = may attend; the queries are the last
     query_len places
@@ -151,8 +152,9 @@ def _mask_of_the_last(query_len: int, key_len: int) -> Tensor:
 causal_corner = mistake(
     mask_of_new,
     "causal-corner",
-    "You took the new words for the first places, so one new word sees the first word alone: they "
-    "are the last, so the last of them sees everything (as in 05, A flag or a mask).",
+    "You gave the new words the first positions, so that a single new word sees only the first "
+    "word: they have the last positions, and the last of them sees everything (see 05, A flag or "
+    "a mask).",
     line=("key_len - query_len", ""),
     hidden_in={"as many queries as keys"},
     step="14",
@@ -161,7 +163,7 @@ again(mask_of_new, "causal-diagonal", line=("- query_len", "- query_len - 1"))
 again(mask_of_new, "mask-inverted", line=("torch", "~torch"))
 misconception(
     mask_of_new,
-    "Your new words see each other's future: each sees itself and what stands before it.",
+    "Your new words see each other's future: each sees itself and the words before it.",
     line=(".tril(key_len - query_len)", ""),
 )
 
@@ -177,7 +179,7 @@ def _masked_weights_cases() -> Cases:
     }
 
 
-# A name for infinity, whether of math or of torch.
+# The name of infinity in math and in torch.
 @task(
     _masked_weights_cases,
     forbidden=("inf",),
@@ -204,16 +206,14 @@ def _weights_by_equation(scores: Tensor, mask: Tensor) -> Tensor:
     "mask-inverted",
 )
 def mask_inverted(scores: Tensor, mask: Tensor) -> Tensor:
-    """You hid what the mask allows: here True means "may attend", so hide where the mask is
-    False.
-    """
+    """You hid what the mask allows: True means "may attend", so hide where the mask is False."""
     return masked_weights(scores, ~mask)
 
 
 @mistake(masked_weights, "mask-multiplied")
 def mask_multiplied(scores: Tensor, mask: Tensor) -> Tensor:
-    """Your hidden scores became 0, and e^0 is 1, so a hidden key still gets a share: it needs a
-    numerator of 0, which a score of minus infinity gives.
+    """Your hidden scores became 0, and e^0 is 1, so that a hidden key still gets a weight: set
+    hidden scores to minus infinity.
     """
     return (scores * mask).softmax(-1)
 
@@ -223,8 +223,8 @@ def mask_multiplied(scores: Tensor, mask: Tensor) -> Tensor:
     "mask-after-softmax",
 )
 def mask_after_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """You hid the weights when they were shared out, so the rows no longer sum to 1: hide
-    before, so that hidden keys are left out of the sum too.
+    """You hid the weights after softmax, so that the rows no longer sum to 1: hide the scores
+    before softmax.
     """
     return scores.softmax(-1) * mask
 
@@ -235,8 +235,8 @@ def mask_after_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     hidden_in={"padding", "causal", "all sizes differ"},
 )
 def mask_finite(scores: Tensor, mask: Tensor) -> Tensor:
-    """You hid with a large negative number, so a query with nothing to attend to shares itself
-    out evenly: use minus infinity, and zeros for such a row.
+    """You hid scores with a large negative number, so that a query with nothing to attend to gets
+    equal weights: use minus infinity, and zeros for such a row.
     """
     return scores.masked_fill(~mask, -1e9).softmax(-1)
 
@@ -247,8 +247,8 @@ def mask_finite(scores: Tensor, mask: Tensor) -> Tensor:
     hidden_in={"padding", "causal", "all sizes differ"},
 )
 def mask_empty_row(scores: Tensor, mask: Tensor) -> Tensor:
-    """A query with nothing to attend to became nan, for its numerators and their sum are all 0,
-    and 0/0 is nan: give such a row zeros.
+    """A query with nothing to attend to got nan, because its softmax is 0/0: give such a
+    row zeros.
     """
     return scores.masked_fill(~mask, -math.inf).softmax(-1)
 
@@ -262,7 +262,7 @@ again(
 
 
 def _where_seen(weights: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let a row with nothing to attend to be zero, whatever the other rows are."""
+    """Set a row with nothing to attend to to zero, and keep the other rows."""
     return lambda scores, mask: weights(scores, mask) * mask.any(-1, keepdim=True)
 
 
@@ -279,32 +279,32 @@ def _shares(
 
 misconception(
     masked_weights,
-    "Hidden scores became 0, or nearly, and e to that is 1: a hidden key needs a numerator of 0.",
+    "Hidden scores became about 0, and e^0 is 1: a hidden key needs a numerator of 0.",
     by=_where_seen(lambda scores, mask: (scores * mask).softmax(-1)),
 )
 misconception(
     masked_weights,
-    "You added the mask to the scores, True as 1: a hidden key still has a share.",
+    "You added the mask to the scores, True as 1: a hidden key still gets a weight.",
     by=_where_seen(lambda scores, mask: (scores + mask).softmax(-1)),
 )
 misconception(
     masked_weights,
-    "Your columns sum to 1: the sum runs over the keys of one query, along its row.",
+    "Your columns sum to 1: sum over the keys of one query, along its row.",
     by=partial(_shares, dim=-2),
 )
 misconception(
     masked_weights,
-    "These are the numerators: each must still be divided by the sum of its row.",
+    "These are the numerators: divide each by the sum of its row.",
     by=lambda scores, mask: scores.exp() * mask,
 )
 misconception(
     masked_weights,
-    "You changed sums that are not 0, too: only a row with nothing to attend to needs help.",
+    "You changed sums that are not 0: change only those of rows with nothing to attend to.",
     by=partial(_shares, repair=lambda sums: sums + 1),
 )
 misconception(
     masked_weights,
-    "Your sums below 1 became 1: only a sum of 0 needs help.",
+    "You raised sums below 1 to 1: replace only a sum of 0.",
     by=partial(_shares, repair=lambda sums: sums.clamp(min=1)),
 )
 
@@ -323,7 +323,7 @@ def _attend_cases() -> Cases:
 @task(
     _attend_cases,
     forbidden=("scaled_dot_product_attention",),
-    measures="attention with the mask before softmax, or none",
+    measures="attention with an optional mask before softmax",
 )
 def scaled_dot_product_attention(
     query: Tensor,
@@ -375,26 +375,26 @@ misconception(
 )
 misconception(
     attend,
-    "Without a mask you blend by the scores themselves: there, too, they must become shares first.",
+    "Without a mask you average the values by their scores: apply softmax there too.",
     line=("found.softmax(dim) if", "found if"),
 )
 misconception(
     attend,
-    "You never use the mask: a query may not look where it is False.",
+    "You ignore the mask: hide the keys where it is False.",
     by=lambda query, key, value, mask: attend(query, key, value),
 )
 
 
 @misconception(attend)
 def triangle_instead(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Where there is a mask you draw a triangle: use the mask that is given."""
+    """You replaced the mask by a causal one: use the mask that is passed."""
     corner = causal_corner.wrong(query.size(-2), key.size(-2))
     return attend(query, key, value, None if mask is None else corner)
 
 
 misconception(
     attend,
-    "You reshaped the keys, which deals their numbers out anew: exchange their last two axes.",
+    "You reshaped the keys, which mixes their numbers: transpose their last two axes.",
     scores=lambda query, key: query @ key.reshape(key.mT.shape) / math.sqrt(key.size(-1)),
 )
 
@@ -410,7 +410,7 @@ def _padded_attention_cases() -> Cases:
     }
 
 
-@task(_padded_attention_cases, measures="the sense and the axes of PyTorch's mask")
+@task(_padded_attention_cases, measures="the meaning and the axes of PyTorch's mask")
 def padded_attention(
     query: Tensor,
     key: Tensor,
@@ -434,23 +434,24 @@ def _attention_of_ids(query: Tensor, key: Tensor, value: Tensor, ids: Tensor) ->
 mistake(
     padded_attention,
     "mask-query-axis",
-    "Your padding mask lies on the query axis and silences the padding instead of hiding it: lay "
-    "it on the axis that is looked at.",
+    "Your padding mask is on the query axis, so that padding cannot attend instead of being "
+    "hidden: put it on the key axis.",
     mask=_mask_query_axis,
     refused_in={"nothing but padding", "all sizes differ"},
 )
 mistake(
     padded_attention,
     "mask-not-expanded",
-    "You used the padding mask as (batch, key), and the scores read it as (query, key): give it an "
-    "axis for the heads and one for the queries.",
+    "You used the padding mask as (batch, key), which broadcasts to the scores as (query, key): "
+    "add an axis for the heads and one for the queries.",
     mask=_mask_not_expanded,
     refused_in={"nothing but padding", "as many queries as keys", "all sizes differ"},
 )
 mistake(
     padded_attention,
     "mask-head-axis",
-    "Your mask has three axes, so its sentences meet the heads: give it four, like the scores.",
+    "Your mask has three axes, so that its batch axis meets the heads: give it four axes, like "
+    "the scores.",
     mask=_mask_head_axis,
     refused_in={
         "1 head",
@@ -463,7 +464,7 @@ mistake(
 inherit(padded_attention, lambda wrong: partial(padded_attention, weights=wrong), *WRONG_WEIGHTS)
 misconception(
     padded_attention,
-    "Padding is heard, as if nothing were hidden: each sentence has to lose its own.",
+    "Padding is visible: hide the padding of each sentence.",
     by=lambda query, key, value, ids: attend(query, key, value),
 )
 misconception(
@@ -473,7 +474,7 @@ misconception(
 )
 misconception(
     padded_attention,
-    "Your mask lies on those who ask: padding must not be looked at.",
+    "Your mask is on the query axis: put it on the key axis, so that nobody attends to padding.",
     mask=_mask_query_axis,
     weights=mask_finite.wrong,
 )
@@ -494,23 +495,23 @@ again(mask_shape, "mask-not-expanded", mask=_mask_not_expanded)
 again(mask_shape, "mask-head-axis", mask=_mask_head_axis)
 misconception(
     mask_shape,
-    "That is the shape of the scores: do the ids know how many heads there are, or how many words "
-    "ask?",
+    "This is the shape of the scores: do the ids know the number of heads or the number of "
+    "queries?",
     mask=_filling(2, 5),
 )
 misconception(
     mask_shape,
-    "The mask is made of the ids alone: do they know how many words ask?",
+    "The mask is made from the ids alone: do they know the number of queries?",
     mask=_filling(1, 5),
 )
 misconception(
     mask_shape,
-    "The mask is made of the ids alone: do they know how many heads there are?",
+    "The mask is made from the ids alone: do they know the number of heads?",
     mask=_filling(2, 1),
 )
 
 
-@question(measures="joining both masks, empty rows included")
+@question(measures="combining both masks, empty rows included")
 def keys_seen(
     *,
     padding: Callable[[Tensor], Tensor] = padding_mask,
@@ -527,22 +528,22 @@ again(keys_seen, "mask-query-axis", padding=_mask_query_axis)
 inherit(keys_seen, lambda wrong: partial(keys_seen, causal=wrong), causal_triu, causal_diagonal)
 misconception(
     keys_seen,
-    "That is the triangle alone: padding may not be looked at either.",
+    "This is the causal mask alone: padding must be hidden too.",
     padding=lambda ids: torch.ones(1, 1, 1, 5).bool(),
 )
 misconception(
     keys_seen,
-    "That is the padding mask alone: no word may look at what comes after it.",
+    "This is the padding mask alone: later words must be hidden too.",
     causal=lambda length: torch.ones(1, 1, length, length).bool(),
 )
 misconception(
     keys_seen,
-    "You let padding look at padding: a hidden key is hidden from all.",
+    "You let padding attend to padding: a hidden key is hidden from all queries.",
     padding=lambda ids: padding_mask(ids) | (ids == 0)[:, None, :, None],
 )
 
 
-@question(decimals=3, measures="that the hidden key leaves the sum below, too")
+@question(decimals=3, measures="that the hidden key is missing in the denominator too")
 def loudest_hidden(*, weights: Callable[..., Tensor] = masked_weights) -> list[float]:
     """the weights of three keys with the scores 1, 5, 1, the second hidden"""
     mask = torch.tensor([[True, False, True]])
@@ -552,16 +553,16 @@ def loudest_hidden(*, weights: Callable[..., Tensor] = masked_weights) -> list[f
 inherit(loudest_hidden, lambda wrong: partial(loudest_hidden, weights=wrong), *WRONG_WEIGHTS[:3])
 misconception(
     loudest_hidden,
-    "These are the weights where nothing is hidden: the loudest key may not be heard.",
+    "These are the weights without a mask: the key with the largest score is hidden.",
     weights=lambda scores, mask: scores.softmax(-1),
 )
 misconception(
     loudest_hidden,
-    "What a query gives away must sum to 1.",
+    "The weights of a query must sum to 1.",
     weights=lambda scores, mask: mask.double(),
 )
 misconception(
     loudest_hidden,
-    "A hidden key gets no share at all.",
+    "A hidden key gets the weight 0.",
     weights=lambda scores, mask: (scores * 0).softmax(-1),
 )

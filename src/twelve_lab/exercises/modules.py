@@ -1,4 +1,4 @@
-"""Answers that are classes: a layer is built, gets the numbers of the case, and is called."""
+"""Answers that are classes: build a layer, set its parameters, and call it."""
 
 from collections.abc import Callable, Mapping
 from types import EllipsisType
@@ -8,32 +8,36 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from twelve_lab.messages import message
+
 
 class Misbuilt(ValueError):
-    """What kept a layer from being built: its message needs no other words around it."""
+    """The reason why a layer cannot be built, as a message for the learner."""
 
 
 def build(
     answer: Callable[..., Any], sizes: tuple[Any, ...], shapes: Mapping[str, torch.Size]
 ) -> nn.Module | EllipsisType:
-    """Build a layer, and see that it registers what it should.
+    """Build a layer, and check the parameters and buffers that it registers.
 
     Args:
         answer: The class.
-        sizes: What it is built from.
+        sizes: The arguments of its constructor.
         shapes: The shapes of its parameters and buffers, by name.
 
     Returns:
-        The layer; `...` if the class is still to be written.
+        The layer; `...` if the class is not written yet.
 
     Raises:
-        Misbuilt: If it is no class of layers, has no forward, or registers other parameters and
-            buffers, or of other shapes.
+        Misbuilt: If the answer is not a subclass of nn.Module, has no forward, or registers other
+            parameters and buffers, or other shapes.
     """
     if isinstance(answer, nn.Module):
-        raise Misbuilt("The layer is built already: hand in the class itself, without ().")
+        raise Misbuilt(message("The layer is built already. Pass the class itself, without ()."))
     if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
-        raise Misbuilt("A class is due that begins with class Name(nn.Module).")
+        raise Misbuilt(
+            message("The answer must be a class that begins with class Name(nn.Module).")
+        )
     if answer.__init__ is nn.Module.__init__ and answer.forward is nn.Module.forward:
         return ...
     layer = answer(*sizes)
@@ -41,25 +45,57 @@ def build(
     if answer.forward is nn.Module.forward:
         if not registered:
             return ...
-        raise Misbuilt(f"{answer.__name__} has no method forward(self, ...) yet.")
+        raise Misbuilt(
+            message("{layer} has no method forward(self, ...) yet.", layer=answer.__name__)
+        )
     if set(registered) != set(shapes):
-        built = f"{answer.__name__}({', '.join(map(repr, sizes))})"
-        missing, other = _apart(shapes, registered), _apart(registered, shapes)
-        twice = dict(layer.named_parameters(remove_duplicate=False)).keys() - registered.keys()
-        if twice & shapes.keys():
-            raise Misbuilt(f"In {built}, {missing} is no layer of its own: build one for each.")
-        if not other:
-            raise Misbuilt(
-                f"{built} does not register {missing}: what is assigned to self must be an "
-                "nn.Parameter or a layer, or go through register_buffer."
-            )
-        instead = f" where {missing} is due" if missing else ", which is not due"
-        raise Misbuilt(f"{built} registers {other}{instead}.")
+        raise Misbuilt(_other_names(answer, sizes, layer, registered, shapes))
     for name, shape in shapes.items():
-        if registered[name].shape != shape:
-            has = tuple(registered[name].shape)
-            raise Misbuilt(f"{name} has the shape {has}, and {tuple(shape)} is due.")
+        got = tuple(registered[name].shape)
+        if got != tuple(shape):
+            raise Misbuilt(
+                message(
+                    "{name} has shape {got}, expected {expected}.",
+                    name=name,
+                    got=got,
+                    expected=tuple(shape),
+                )
+            )
     return layer
+
+
+def _other_names(
+    answer: type,
+    sizes: tuple[Any, ...],
+    layer: nn.Module,
+    registered: Mapping[str, Tensor],
+    shapes: Mapping[str, torch.Size],
+) -> str:
+    """Describe the difference between the registered names and the expected ones."""
+    built = f"{answer.__name__}({', '.join(map(repr, sizes))})"
+    missing, extra = _difference(shapes, registered), _difference(registered, shapes)
+    twice = dict(layer.named_parameters(remove_duplicate=False)).keys() - registered.keys()
+    if twice & shapes.keys():
+        return message(
+            "{layer} uses one layer under two names: build a layer of its own for {names}.",
+            layer=built,
+            names=missing,
+        )
+    if not extra:
+        return message(
+            "{layer} does not register {names}. Assign an nn.Parameter or a layer to "
+            "self, or call register_buffer.",
+            layer=built,
+            names=missing,
+        )
+    if missing:
+        return message(
+            "{layer} registers {names}, expected {expected}.",
+            layer=built,
+            names=extra,
+            expected=missing,
+        )
+    return message("{layer} registers {names}, which it does not need.", layer=built, names=extra)
 
 
 def run_layer(
@@ -68,25 +104,26 @@ def run_layer(
     numbers: Mapping[str, Tensor | None],
     *given: Any,
 ) -> Any:
-    """Build a layer, put numbers into it, and call it.
+    """Build a layer, set its parameters, and call it.
 
     Args:
         answer: The class.
-        sizes: What it is built from.
-        numbers: What its parameters and buffers shall hold, by name; None where there is none.
-        given: What it is called with.
+        sizes: The arguments of its constructor.
+        numbers: The values of its parameters and buffers, by name; None for a parameter that the
+            layer must not have.
+        given: The arguments of the call.
 
     Returns:
-        What the layer gives; `...` if the class is still to be written.
+        The output of the layer; `...` if the class is not written yet.
     """
-    due = {name: number for name, number in numbers.items() if number is not None}
-    layer = build(answer, sizes, {name: number.shape for name, number in due.items()})
-    return layer if layer is ... else functional_call(layer, due, given)
+    values = {name: value for name, value in numbers.items() if value is not None}
+    layer = build(answer, sizes, {name: value.shape for name, value in values.items()})
+    return layer if layer is ... else functional_call(layer, values, given)
 
 
-def _apart(names: Mapping[str, Any], others: Mapping[str, Any]) -> str:
-    """List what only the first register holds; a layer of several parts by their names."""
-    found = [name for name in names if name not in others]
-    parts = {name.partition(".")[0]: None for name in others}
-    short = [one if (one := name.partition(".")[0]) not in parts else name for name in found]
-    return " and ".join(dict.fromkeys(short))
+def _difference(names: Mapping[str, Any], others: Mapping[str, Any]) -> str:
+    """List the names that only the first mapping has; a whole layer is named once."""
+    layers = {name.partition(".")[0] for name in others}
+    only = (name for name in names if name not in others)
+    short = (name if name.partition(".")[0] in layers else name.partition(".")[0] for name in only)
+    return ", ".join(dict.fromkeys(short))

@@ -1,4 +1,4 @@
-"""Step 06: what splitting into heads and merging them invites."""
+"""Step 06: mistakes in splitting into heads and merging them."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def _split_cases() -> Cases:
     }
 
 
-@task(_split_cases, measures="cutting features into heads, not sentences into pieces")
+@task(_split_cases, measures="splitting features into heads, not sentences into parts")
 def split_heads(projected: Tensor, num_heads: int) -> Tensor:
     """projected (batch, seq, head*d_k), num_heads -> (batch, head, seq, d_k)"""
     return rearrange(projected, "batch seq (head d_k) -> batch head seq d_k", head=num_heads)
@@ -50,7 +50,7 @@ def split_heads(projected: Tensor, num_heads: int) -> Tensor:
     hidden_in={"1 head"},
 )
 def split_view(projected: Tensor, num_heads: int) -> Tensor:
-    """You cut the heads with view alone, so a head gets slices of one word instead of a slice of
+    """You split the heads by view alone, so that a head gets parts of one word instead of a part of
     every word: view as (batch, seq, head, d_k), then transpose seq and head.
     """
     batch, seq, features = projected.shape
@@ -60,15 +60,14 @@ def split_view(projected: Tensor, num_heads: int) -> Tensor:
 split_interleaved = mistake(
     split_heads,
     "split-interleaved",
-    "You dealt the features to the heads in turn, like cards: each head takes neighbouring "
-    "features, so cut the last axis as (head, d_k) and not as (d_k, head).",
+    "You dealt the features to the heads one by one: each head takes adjacent features, so split "
+    "the last axis as (head, d_k), not (d_k, head).",
     line=("(head d_k) ->", "(d_k head) ->"),
     hidden_in={"1 head", "3 heads"},
 )
 misconception(
     split_heads,
-    "Your pieces are as wide as there are heads: num_heads is how many pieces there are, not how "
-    "wide one is.",
+    "Your heads have num_heads features: num_heads is the number of heads, not their size.",
     line=("head=num_heads", "d_k=num_heads"),
 )
 
@@ -84,7 +83,7 @@ def _merge_cases() -> Cases:
 @task(
     _merge_cases,
     forbidden=("rearrange", "shape"),
-    measures="bringing each word's answers back together",
+    measures="merging the heads of each word",
 )
 def merge_heads(heads: Tensor) -> Tensor:
     """heads (batch, head, query, d_v) -> (batch, query, head*d_v)"""
@@ -102,8 +101,8 @@ def _merge_in_one_line(heads: Tensor) -> Tensor:
     hidden_in={"1 head"},
 )
 def merge_no_transpose(heads: Tensor) -> Tensor:
-    """You merged the heads with reshape alone, so a word gets what was answered to another:
-    transpose head and query back first, then merge head and d_v.
+    """You merged the heads by reshape alone, so that a word gets the output of another word:
+    transpose head and query first, then merge head and d_v.
     """
     batch, head, query, d_v = heads.shape
     return heads.reshape(batch, query, head * d_v)
@@ -111,23 +110,23 @@ def merge_no_transpose(heads: Tensor) -> Tensor:
 
 misconception(
     merge_heads,
-    "You dealt out the features of the heads in turn, like cards: each head keeps its features "
-    "together, (head d_v) and not (d_v head).",
+    "You interleaved the features of the heads: keep the features of each head together, (head "
+    "d_v), not (d_v head).",
     line=("(head d_v)", "(d_v head)"),
 )
 misconception(
     merge_heads,
-    "Your heads stand in reversed order: head 0 comes first.",
+    "Your heads are in reversed order: head 0 comes first.",
     by=lambda heads: merge_heads(heads.flip(1)),
 )
 misconception(
     merge_heads,
-    "You averaged the heads: put them side by side instead.",
+    "You averaged the heads: concatenate them.",
     by=lambda heads: heads.mean(1),
 )
 misconception(
     merge_heads,
-    "You added the heads up: put them side by side instead.",
+    "You added the heads: concatenate them.",
     by=lambda heads: heads.sum(1),
 )
 
@@ -151,7 +150,7 @@ def _multi_head_attention_cases() -> Cases:
     }
 
 
-@task(_multi_head_attention_cases, measures="the whole layer: who reads what, what scales")
+@task(_multi_head_attention_cases, measures="the whole layer: inputs, scale and matrices")
 def multi_head_attention(
     query: Tensor,
     memory: Tensor,
@@ -197,8 +196,8 @@ def _scored(scores: Callable[..., Tensor]) -> Callable[..., Tensor]:
 mistake(
     multi_head_attention,
     "softmax-heads",
-    "Your softmax runs over the heads, which then compete for each pair of words: run it over the "
-    "keys, the last axis.",
+    "Your softmax runs over the heads, which then compete for each pair of words: run softmax "
+    "over the keys, the last axis.",
     attend=partial(attend, dim=1),
 )
 
@@ -209,8 +208,8 @@ mistake(
     hidden_in={"1 head"},
 )
 def scale_d_model(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
-    """You divided the scores by the square root of d_model: each head scores with d_k features, so
-    divide by the square root of d_k.
+    """You divided the scores by the square root of d_model: each head has d_k features, so divide
+    by the square root of d_k.
     """
 
     def scores(query_heads: Tensor, key_heads: Tensor) -> Tensor:
@@ -222,7 +221,7 @@ def scale_d_model(query: Tensor, memory: Tensor, *rest: Tensor | int) -> Tensor:
 mistake(
     multi_head_attention,
     "heads-are-features",
-    "You cut into as many heads as there are features: cut into num_heads.",
+    "You made as many heads as there are features: make num_heads heads.",
     line=("split(features, num_heads)", "split(features, query.size(-1))"),
     hidden_in={"3 heads"},
     refused_in={"2 heads", "all sizes differ"},
@@ -245,33 +244,34 @@ misconception(
 )
 misconception(
     multi_head_attention,
-    "You divided by the root of head*d_k, the width before the split: a head scores with d_k "
+    "You divided by the square root of head*d_k, the size before the split: each head has d_k "
     "features.",
     by=_scored(lambda query, key: query @ key.mT / math.sqrt(query.size(1) * query.size(-1))),
 )
 misconception(
     multi_head_attention,
-    "Each head meets the keys of all heads: the queries of a head score the keys of the same head.",
+    "Each head meets the keys of all heads: multiply the queries of a head by the keys of the "
+    "same head.",
     by=_scored(lambda query, key: attention_scores(query, key.sum(1, keepdim=True))),
 )
 misconception(
     multi_head_attention,
-    "The heads stand side by side and are not mixed yet: w_o is still to come.",
+    "The heads are concatenated but not mixed: apply w_o.",
     line=(" @ w_o.T", ""),
 )
 misconception(
     multi_head_attention,
-    "Your values are made by the matrix of the keys: they have one of their own.",
+    "You computed the values by the matrix of the keys: use w_v.",
     line=("memory @ w_v.T", "memory @ w_k.T"),
 )
 misconception(
     multi_head_attention,
-    "In your product w_o stands as it is stored, (out, in): transpose it like the others.",
+    "You multiplied by w_o as it is stored, (out, in): transpose it like the others.",
     line=("w_o.T", "w_o"),
 )
 misconception(
     multi_head_attention,
-    "In your products w_q, w_k and w_v stand as they are stored, (out, in): transpose them.",
+    "You multiplied by w_q, w_k and w_v as they are stored, (out, in): transpose them.",
     line=(
         "query @ w_q.T, memory @ w_k.T, memory @ w_v.T",
         "query @ w_q, memory @ w_k, memory @ w_v",
@@ -281,7 +281,7 @@ misconception(
 
 @misconception(multi_head_attention)
 def as_stored(query: Tensor, memory: Tensor, *given: Tensor | int) -> Tensor:
-    """The four matrices stand in your products as they are stored, (out, in): transpose them."""
+    """You multiplied by the four matrices as they are stored, (out, in): transpose them."""
     *matrices, num_heads = given
     return multi_head_attention(query, memory, *(w.T for w in matrices), num_heads)
 
@@ -297,24 +297,25 @@ def scores_shape(*, swapped: bool = False) -> tuple[int, ...]:
 again(scores_shape, "qk-swapped", swapped=True)
 misconception(
     scores_shape,
-    "That is the shape of the context: the values come after the scores.",
+    "This is the shape of the context: the scores come before the values.",
     by=lambda: tuple(attend(*distinct_heads()).shape),
 )
 misconception(
     scores_shape,
-    "That is the shape of the queries, split into heads: whom does each of them score?",
+    "This is the shape of the queries, split into heads: with which words does each of them get a "
+    "score?",
     by=lambda: tuple(distinct_heads()[0].shape),
 )
 misconception(
     scores_shape,
-    "In cross-attention the target does not look at itself: who is looked at?",
+    "In cross-attention the target does not attend to itself: which sentence has the keys?",
     by=lambda: tuple((distinct_heads()[0] @ distinct_heads()[0].mT).shape),
 )
 
 
 @question(
     decimals=3,
-    measures="the output as a sum of the heads' parts",
+    measures="the output as a sum over the heads",
     worked="[-1.655, -0.209 - 0.103, 0.0]",
 )
 def values_zeroed(*, zeroed: tuple[int, ...] = (1,)) -> list[float]:
@@ -325,19 +326,19 @@ def values_zeroed(*, zeroed: tuple[int, ...] = (1,)) -> list[float]:
     return multi_head_attention(at.x, at.x, at.w_q, at.w_k, values, at.w_o, 3)[1, 0].tolist()
 
 
-misconception(values_zeroed, "That is the output as it was: head 1 still answers.", zeroed=())
+misconception(values_zeroed, "This is the unchanged output: head 1 still contributes.", zeroed=())
 misconception(
     values_zeroed,
-    "You left out head 0: heads are counted from 0, so head 1 is the second of them.",
+    "You removed head 0: heads are counted from 0, so head 1 is the second.",
     zeroed=(0,),
 )
 misconception(
     values_zeroed,
-    "You left out head 2: heads are counted from 0, so head 1 is the second of them.",
+    "You removed head 2: heads are counted from 0, so head 1 is the second.",
     zeroed=(2,),
 )
 misconception(
     values_zeroed,
-    "That is the part of head 1 alone: it is the one that says nothing now.",
+    "This is the part of head 1 alone: it is the part that becomes zero.",
     zeroed=(0, 2),
 )

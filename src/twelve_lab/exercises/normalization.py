@@ -1,4 +1,4 @@
-"""Step 07: what the mean, the variance and eps invite."""
+"""Step 07: mistakes in the mean, the variance and eps."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +22,7 @@ from twelve_lab.exercises.declare import (
 )
 from twelve_lab.exercises.modules import Misbuilt, build
 from twelve_lab.exercises.numbers import distinct_heads, seeded, vectors
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 
 # These cases do not show a wrong eps.
@@ -65,8 +66,8 @@ def layer_norm(
 ln_unbiased = mistake(
     layer_norm,
     "ln-unbiased",
-    "Your variance is that of a sample, the squares divided by d_model - 1: divide by d_model (in "
-    "torch unbiased=False, or correction=0).",
+    "Your variance is the unbiased one, which divides by d_model - 1: divide by d_model (in torch "
+    "unbiased=False, or correction=0).",
     line=("torch.sqrt(variance + eps)", "(x.std(dim, keepdim=True) + eps)"),
 )
 again(layer_norm, "ln-unbiased", by=partial(ln_unbiased.wrong, eps=1e-6))
@@ -74,67 +75,67 @@ again(layer_norm, "ln-unbiased", line=("correction=0, ", ""))
 mistake(
     layer_norm,
     "ln-sequence",
-    "You normalised over the sentence, so that words depend on each other: normalise each word's "
-    "own features, the last axis (-1).",
+    "You normalised over the sentence, so that words affect each other: normalise the features of "
+    "each word, the last axis (-1).",
     dim=-2,
 )
 again(layer_norm, "ln-sequence", dim=1)
 mistake(
     layer_norm,
     "ln-batch",
-    "You normalised across the batch, so that sentences depend on each other: normalise each "
-    "word's own features, the last axis (-1).",
+    "You normalised over the batch, so that sentences affect each other: normalise the features "
+    "of each word, the last axis (-1).",
     dim=0,
 )
 again(layer_norm, "ln-batch", line=("x, dim,", "x, tuple(range(x.ndim - 1)),"))
 mistake(
     layer_norm,
     "ln-no-keepdim",
-    "Without keepdim=True the means lose their axis and lie along the columns: keep it in each "
-    "mean and each variance.",
+    "Without keepdim=True the means lose their axis and broadcast along the wrong one: use "
+    "keepdim=True in the mean and in the variance.",
     keepdim=False,
     refused_in={"twelve numbers", "small numbers", "all sizes differ"},
 )
 mistake(
     layer_norm,
     "ln-eps-tiny",
-    "Your eps is far smaller than 1e-5 and makes noise large where a word's features are nearly "
-    "equal: use 1e-5.",
+    "Your eps is far smaller than 1e-5, which amplifies noise if the features of a word are "
+    "nearly equal: use 1e-5.",
     eps=1e-10,
     hidden_in=_LARGE,
 )
 whole_sentence = misconception(
     layer_norm,
-    "You normalised a sentence as a whole, over its words and features, so that words depend on "
-    "each other: normalise each word's own features, the last axis (-1).",
+    "You normalised over words and features together, so that words affect each other: normalise "
+    "the features of each word, the last axis (-1).",
     line=("x, dim,", "x, (-2, -1),"),
 )
 misconception(
     layer_norm,
-    "The mean and the variance have changed places: torch.var_mean returns the variance first.",
+    "You exchanged the mean and the variance: torch.var_mean returns the variance first.",
     line=("variance, mean", "mean, variance"),
 )
 misconception(
     layer_norm,
-    "Your eps stands outside the root: add it to the variance, and then take the root.",
+    "You added eps to the root: add it to the variance, then take the square root.",
     line=("torch.sqrt(variance + eps)", "(torch.sqrt(variance) + eps)"),
 )
 no_root = misconception(
-    layer_norm, "You divided by the variance: take its root first.", line=("torch.sqrt", "")
+    layer_norm, "You divided by the variance: take its square root first.", line=("torch.sqrt", "")
 )
 mean_kept = misconception(
     layer_norm,
-    "You divided and took no mean off: subtract it from x first.",
+    "You divided without subtracting the mean: subtract it from x first.",
     line=("(x - mean)", "x"),
 )
 misconception(
     layer_norm,
-    "This is an RMSNorm with a bias: take the mean off first.",
+    "This is an RMSNorm with a bias: subtract the mean first.",
     by=lambda x, weight, bias: rms_norm(x, weight) + bias,
 )
 misconception(
     layer_norm,
-    "Your weight stretches the bias as well: multiply first, and add the bias to that.",
+    "You multiplied the bias by the weight as well: multiply first, then add the bias.",
     line=("+ bias", "+ bias * weight"),
 )
 _other_eps(layer_norm)
@@ -157,13 +158,16 @@ def _run_rms_norm(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     layer = build(answer, (x.size(-1),), {"weight": weight.shape})
     if layer is ...:
         return ...
-    # The numbers of the case take its place, so this is the moment to look at it.
+    # The case replaces the weight below, so check its initial value here.
     other = layer.weight[layer.weight != 1]
     if other.numel():
         started = format_number(other[0].item())
         raise Misbuilt(
-            f"A number of your fresh weight is {started}: it must start at 1, so that a fresh "
-            "layer only divides."
+            message(
+                "A new layer has the weight {weight}, expected 1. Start with ones, so that it only "
+                "divides.",
+                weight=started,
+            )
         )
     return functional_call(layer, {"weight": weight}, (x,))
 
@@ -201,7 +205,7 @@ class _OwnRMSNorm(nn.Module):
 mistake(
     rms_norm,
     "rms-eps-outside",
-    "You added eps to the root, which shows at small numbers alone: add it to the mean square, "
+    "You added eps to the root, which matters only for small numbers: add it to the mean square, "
     "under the root.",
     line=("torch.sqrt(mean_square + eps)", "(torch.sqrt(mean_square) + eps)"),
     hidden_in=_LARGE,
@@ -213,41 +217,43 @@ again(rms_norm, "ln-batch", line=("mean(dim,", "mean(tuple(range(x.ndim - 1)),")
 again(rms_norm, "ln-no-keepdim", keepdim=False)
 misconception(rms_norm, whole_sentence.sentence, line=("mean(dim,", "mean((-2, -1),"))
 misconception(
-    rms_norm, "You divided by the mean square: take its root first.", line=("torch.sqrt", "")
+    rms_norm, "You divided by the mean square: take its square root first.", line=("torch.sqrt", "")
 )
 misconception(
     rms_norm,
-    "You took the root of the sum of the squares: of their mean is due.",
+    "You took the root of the sum of squares: take the root of their mean.",
     line=(".mean(", ".sum("),
 )
 misconception(
     rms_norm,
-    "You divided by the length of the vector, the root of a sum: the root of the mean of the "
-    "squares is due.",
+    "You divided by the norm of the vector, the root of a sum: divide by the root of the mean "
+    "square.",
     by=lambda x, weight: x / x.norm(dim=-1, keepdim=True) * weight,
 )
 misconception(
     rms_norm,
-    "You took the mean of the sizes: square first, then take the mean, then the root.",
+    "You took the mean of the absolute values: square, take the mean, then the square root.",
     by=lambda x, weight: x / (x.abs().mean(-1, keepdim=True) + 1e-5) * weight,
 )
 misconception(
     rms_norm,
-    "You took the mean off: RMSNorm only divides.",
+    "You subtracted the mean: RMSNorm only divides.",
     by=lambda x, weight: layer_norm(x, weight, 0 * weight),
 )
 misconception(
     rms_norm,
-    "You multiplied by 1 + weight: the weight starts at 1, so it stretches as it is.",
+    "You multiplied by 1 + weight: multiply by the weight, which starts at 1.",
     line=("* weight", "* (1 + weight)"),
 )
 misconception(
-    rms_norm, "Your eps is 0, or far smaller than 1e-5: small numbers show it.", eps=1e-10
+    rms_norm,
+    "Your eps is 0, or far smaller than 1e-5: small numbers show the difference.",
+    eps=1e-10,
 )
 _other_eps(rms_norm)
 
 
-@question(measures="one mean a row, its axis kept")
+@question(measures="one mean for each row, with its axis")
 def means_shape(*, dim: int | tuple[int, ...] = -1, keepdim: bool = True) -> tuple[int, ...]:
     """the means of a LayerNorm over the queries of the companion's heads, with keepdim -> (batch,
     head, query, d_k)
@@ -260,17 +266,17 @@ again(means_shape, "ln-batch", dim=0)
 again(means_shape, "ln-no-keepdim", keepdim=False)
 misconception(
     means_shape,
-    "That is the shape of the queries themselves. What becomes of the axis that is averaged?",
+    "This is the shape of the queries. Which size has the axis after the mean?",
     by=lambda: tuple(distinct_heads()[0].shape),
 )
 misconception(
     means_shape,
-    "So the heads of a token share one mean: the query of each head is normalised by itself.",
+    "Your heads share one mean for each token: the query of each head is normalised separately.",
     dim=(1, 3),
 )
 
 
-@question(options=example.vocabulary, measures="that a token is normalised by itself alone")
+@question(options=example.vocabulary, measures="that each token is normalised separately")
 def who_moves(*, dim: int | tuple[int, ...] = -1) -> frozenset[str]:
     """the words whose normalised numbers change when cat takes the place of fish"""
     words = [word for sentence in example.words["src"] for word in sentence]
@@ -289,12 +295,12 @@ again(who_moves, "ln-sequence", dim=1)
 again(who_moves, "ln-batch", dim=0)
 misconception(
     who_moves,
-    "That is the new word: call the place by the word that it takes the place of.",
+    "This is the new word: name the position by the word that it replaces.",
     by=lambda: frozenset({"cat"}),
 )
 misconception(
     who_moves,
-    "So all tokens would share one mean and one variance: each token has its own.",
+    "This would be true if all tokens shared one mean and one variance: each token has its own.",
     dim=(0, 1),
 )
 
@@ -306,7 +312,7 @@ def three_rows(
     """LayerNorm of 1 1 1 1 6 and of 10 10 10 10 60, and RMSNorm of 5 5 5 5 5"""
     row, one = torch.tensor([1.0, 1, 1, 1, 6]), torch.ones(5)
     normed = [norm(x, one, 0 * one) for x in (row, 10 * row)]
-    # On paper there is no eps.
+    # The calculation on paper has no eps.
     return torch.stack([*normed, rms(5 * one, one)]).round(decimals=4).tolist()
 
 
@@ -315,19 +321,21 @@ again(three_rows, "ln-unbiased", norm=ln_unbiased.wrong)
 
 @misconception(three_rows)
 def rows_grown() -> list[Any]:
-    """The second row is ten times the first: are its deviations so too, and its root?"""
+    """The second row is ten times the first: what happens to its deviations, and to their root mean
+    square?
+    """
     first, _, third = three_rows()
     return [first, [10 * number for number in first], third]
 
 
 misconception(
     three_rows,
-    "Rows 1 and 2 are right. The third is an RMSNorm, which takes no mean off.",
+    "Rows 1 and 2 are right. The third row is an RMSNorm, which subtracts no mean.",
     rms=lambda x, one: layer_norm(x, one, 0 * one),
 )
 inherit(three_rows, lambda wrong: partial(three_rows, norm=wrong), no_root)
 misconception(
     three_rows,
-    "You divided and took no mean off: LayerNorm does both, the mean first.",
+    "You divided without subtracting the mean: LayerNorm subtracts the mean first.",
     norm=mean_kept.wrong,
 )

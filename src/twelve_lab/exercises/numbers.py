@@ -1,4 +1,4 @@
-"""The numbers that the cases are made of: the twelve, and seeded ones of all-different sizes."""
+"""The numbers in the cases: the twelve of the example, and random ones with distinct sizes."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,13 +12,13 @@ from twelve_lab import example
 
 
 def seeded(seed: int = 12) -> Callable[..., Tensor]:
-    """Return a function that draws normal numbers of a shape, the same ones on every machine."""
+    """Return a function that draws normal numbers of a shape, the same on every machine."""
     generator = torch.Generator("cpu").manual_seed(seed)
     return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
 def vectors(ids: Tensor = example.src) -> Tensor:
-    """Embed two of our sentences and add their positions: the twelve numbers."""
+    """Embed the two sentences of the example and add their positions: the twelve numbers."""
     encoding = _model().positional_encoding
     return encoding(_model().src_embedding(ids)).detach()
 
@@ -30,14 +30,14 @@ def _model() -> Transformer:
 
 
 def twelve_heads(num_heads: int) -> SimpleNamespace:
-    """Take the first self-attention of the encoder apart.
+    """Compute the parts of the first self-attention of the encoder.
 
     Args:
-        num_heads: 3 heads of width 1, 1 of width 3, or 2 of width 2.
+        num_heads: 3 heads of size 1, 1 of size 3, or 2 of size 2.
 
     Returns:
-        What it is given (x), its matrices (w_q, w_k, w_v, w_o), and the query, key and value of
-        each head, all as plain tensors of their own.
+        Its input (x), its matrices (w_q, w_k, w_v, w_o), and the query, key and value of each
+        head, all as copies.
     """
     return SimpleNamespace(**{name: x.clone() for name, x in _heads(num_heads).items()})
 

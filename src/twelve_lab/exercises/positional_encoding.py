@@ -1,4 +1,4 @@
-"""Step 03: what the table of positions and its sum invite."""
+"""Step 03: mistakes in the table of positions and in adding it."""
 
 import math
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from twelve_lab.exercises.declare import (
 )
 from twelve_lab.exercises.modules import Misbuilt, build
 from twelve_lab.exercises.numbers import seeded
+from twelve_lab.messages import message
 
 _SIZES = example.SIZES
 
@@ -53,7 +54,7 @@ def _sinusoid_cases() -> Cases:
 
 @task(
     _sinusoid_cases,
-    forbidden=("sinusoid", "cos", "a loop", "a slice"),
+    forbidden=("sinusoid", "cos", "for", "[:]"),
     measures="the pairs of columns, and the exponent's sign",
 )
 def sinusoid(max_len: int, d_model: int) -> Tensor:
@@ -72,15 +73,15 @@ def _table_of_sines(max_len: int, d_model: int) -> Tensor:
 positive_exponent = mistake(
     sinusoid,
     "pe-positive-exponent",
-    "The minus of the exponent is missing, so the frequencies grow and neighbouring positions have "
-    "nothing in common: use 10000 to the power -2i/d_model.",
+    "The minus of the exponent is missing, so the frequencies grow and neighbouring positions "
+    "look unrelated: use 10000 to the power -2i/d_model.",
     line=("d_model), ", "d_model, sign=1.0), "),
 )
 sin_cos_halves = mistake(
     sinusoid,
     "pe-sin-cos-halves",
-    "You put all sines first and all cosines after them: weave them, a sine on each even feature "
-    "and its cosine on the next.",
+    "You put all sines first and all cosines after them: interleave them, a sine on each even "
+    "feature and its cosine on the next.",
     line=(
         "return _woven(_angles(max_len, d_model), d_model)",
         "angles = _angles(max_len, d_model)\n"
@@ -89,48 +90,48 @@ sin_cos_halves = mistake(
 )
 misconception(
     sinusoid,
-    "Your rows begin with position 1: the first row is that of position 0.",
+    "Your rows start at position 1: the first row is position 0.",
     by=lambda max_len, d_model: sinusoid(max_len + 1, d_model)[1:],
 )
 misconception(
     sinusoid,
-    "The cosines stand on the even features: a pair begins with its sine.",
-    # The sine of what is left to a quarter round is the cosine, and the other way round.
+    "Your cosines are on the even features: a pair begins with its sine.",
+    # sin(pi/2 - x) = cos(x), and cos(pi/2 - x) = sin(x).
     line=("_angles(", "math.pi / 2 - _angles("),
 )
 misconception(
     sinusoid,
-    "Each of your features has a frequency of its own: the two of a pair share one.",
+    "Each of your features has its own frequency: the two features of a pair share one.",
     by=partial(_one_sine, by_feature=1),
 )
 misconception(
     sinusoid,
-    "Your exponent counts features where it should count pairs.",
+    "Your exponent counts features instead of pairs.",
     by=partial(_one_sine, by_feature=2),
 )
 misconception(
     sinusoid,
-    "All your features are sines: the odd ones begin a quarter round ahead.",
+    "All your features are sines: the odd features are cosines, a quarter period ahead.",
     by=partial(_one_sine, ahead=0.0),
 )
 misconception(
     sinusoid,
-    "Your odd features begin half a round ahead: a cosine is a quarter ahead.",
+    "Your odd features are half a period ahead: a cosine is a quarter period ahead.",
     by=partial(_one_sine, ahead=math.pi),
 )
 misconception(
     sinusoid,
-    "Your odd features begin a quarter round behind, so their cosines have the other sign.",
+    "Your odd features are a quarter period late, so that their cosines have the opposite sign.",
     by=partial(_one_sine, ahead=-math.pi / 2),
 )
 misconception(
     sinusoid,
-    "Your frequencies fall too slowly: the base of the power is too small.",
+    "Your frequencies decrease too slowly: the base of the power is too small.",
     line=("d_model), ", "d_model, base=1000.0), "),
 )
 misconception(
     sinusoid,
-    "Your frequencies fall too slowly: where is the 2 of the exponent?",
+    "Your frequencies decrease too slowly: where is the 2 of the exponent?",
     line=("d_model), ", "d_model, base=100.0), "),
 )
 
@@ -146,8 +147,8 @@ def _positional_encoding_cases() -> Cases:
 
 @task(
     _positional_encoding_cases,
-    forbidden=("a slice",),
-    measures="taking rows along the axis of places",
+    forbidden=("[:]",),
+    measures="taking rows along the position axis",
 )
 def positional_encoding(x: Tensor, table: Tensor, *, start: int = 0) -> Tensor:
     """x (batch, seq, d_model), table (max_len, d_model) -> (batch, seq, d_model)"""
@@ -162,8 +163,8 @@ def _add_by_place(x: Tensor, table: Tensor) -> Tensor:
 batch_index = mistake(
     positional_encoding,
     "pe-batch-index",
-    "You took as many rows as there are sentences, x.size(0), which is right only where sentences "
-    "happen to be as long: take a row for each token, x.size(1).",
+    "You took one row for each sentence, x.size(0), which is right only if there are as many "
+    "sentences as words: take one row for each word, x.size(1).",
     line=("size(1)", "size(0)"),
     hidden_in={"twelve numbers"},
     refused_in={"all sizes differ"},
@@ -171,54 +172,54 @@ batch_index = mistake(
 sequence_first = mistake(
     positional_encoding,
     "pe-sequence-first",
-    "You laid the rows of the table along the sentences, so that all words of one sentence get the "
-    "same row: lay them along the words, axis 1 of x.",
+    "You added the rows of the table along the batch, so that all words of a sentence get the "
+    "same row: add them along axis 1 of x.",
     line=("size(1)]", "size(0)].unsqueeze(1)"),
 )
 one_late = misconception(
     positional_encoding,
-    "Your first token gets the row of position 1: places are counted from 0.",
+    "Your first token gets the row of position 1: positions are counted from 0.",
     line=("[start : start", "[start + 1 : start + 1"),
 )
 misconception(
     positional_encoding,
-    "Your rows come from the end of the table: the first token stands at position 0.",
+    "Your rows come from the end of the table: the first token has position 0.",
     line=("start : start + x.size(1)", "-x.size(1) :"),
 )
 misconception(
     positional_encoding,
-    "All tokens get one and the same row: each place has a row of its own.",
+    "All tokens get the same row: each position has its own row.",
     line=("start : start + x.size(1)", "x.size(1)"),
 )
 misconception(
     positional_encoding,
-    "All tokens get the row of the last place: each place has a row of its own.",
+    "All tokens get the row of the last position: each position has its own row.",
     line=("start : start + x.size(1)", "x.size(1) - 1"),
 )
 first_alone = misconception(
     positional_encoding,
-    "All tokens get the row of position 0: each place has a row of its own.",
+    "All tokens get the row of position 0: each position has its own row.",
     line=("start : start + x.size(1)", "start"),
 )
 words_scaled = misconception(
     positional_encoding,
-    "The words are multiplied by the root of d_model: here they are added as they come.",
+    "You multiplied the words by the square root of d_model: here they are added unchanged.",
     line=("x +", "x * math.sqrt(x.size(2)) +"),
 )
 misconception(
     positional_encoding,
-    "The row of the place stands beside the word: add the two, number by number.",
+    "You concatenated word and position: add them.",
     by=lambda x, table: torch.cat([x, table[: x.size(1)].expand_as(x)], dim=-1),
 )
 misconception(
     positional_encoding,
-    "These are the rows of the places alone: the words are missing.",
+    "These are the rows of the positions alone: add the words.",
     line=("x + table", "table"),
 )
 
 
 def _drop_a_tenth() -> Callable[[Tensor], Tensor]:
-    """Give a dropout of 0.1 that drops the same features on every machine."""
+    """Return a dropout of 0.1 that drops the same features on every machine."""
     generator = torch.Generator("cpu").manual_seed(12)
 
     def drop(x: Tensor) -> Tensor:
@@ -247,40 +248,44 @@ def positions_dropped(x: Tensor, table: Tensor, dropout: Callable[[Tensor], Tens
 mistake(
     positions_dropped,
     "dropout-twice",
-    "You drop out twice in a row, so that of 10 features 8 survive where 9 are meant: drop out "
-    "once, after the sum.",
+    "You applied dropout twice, so that about 8 of 10 features survive instead of 9: apply "
+    "dropout once, after the sum.",
     line=("dropout(x + rows)", "dropout(dropout(x + rows))"),
     hidden_in={"eval mode"},
     step="12",
 )
 misconception(
     positions_dropped,
-    "The sum is right, and nothing of it is dropped.",
+    "The sum is right, but dropout is missing.",
     line=("dropout(x + rows)", "x + rows"),
 )
 misconception(
     positions_dropped,
-    "You drop out the words before the sum, so that every position stays whole: drop the sum.",
+    "You applied dropout to the words before the sum: apply it to the sum, so that positions are "
+    "dropped too.",
     line=("dropout(x + rows)", "dropout(x) + rows"),
 )
 misconception(
     positions_dropped,
-    "You drop out the positions alone, so that every word stays whole: drop the sum.",
+    "You applied dropout to the positions alone: apply it to the sum, so that words are dropped "
+    "too.",
     line=("dropout(x + rows)", "x + dropout(rows.expand_as(x))"),
 )
 misconception(
     positions_dropped,
-    "You drop out the rows of the table, so that every word stays whole: drop the sum.",
+    "You applied dropout to the rows of the table: apply it to the sum, so that words are dropped "
+    "too.",
     line=("dropout(x + rows)", "x + dropout(rows)"),
 )
 misconception(
     positions_dropped,
-    "You drop out words and positions apart, so that half of a sum can be gone: drop the sum.",
+    "You applied dropout to words and positions separately: apply it to the sum, so that no half "
+    "of a sum is dropped.",
     line=("dropout(x + rows)", "dropout(x) + dropout(rows)"),
 )
 misconception(
     positions_dropped,
-    "The positions are added after the dropout as well: add them once, before it.",
+    "You added the positions again after dropout: add them once, before it.",
     line=("dropout(x + rows)", "dropout(x + rows) + rows"),
 )
 
@@ -301,7 +306,9 @@ def _run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) ->
     if layer is ...:
         return ...
     if list(layer.parameters()):
-        raise Misbuilt("table is a parameter, which training would move: a buffer is due.")
+        raise Misbuilt(
+            message("table is a parameter, which training would change. Register it as a buffer.")
+        )
     return layer(x, start)
 
 
@@ -321,7 +328,7 @@ class _PositionalLayer(nn.Module):
 positional_layer = task(
     _positional_layer_cases,
     name="positional_layer",
-    measures="a buffer that is cut from any start",
+    measures="a buffer that is sliced from any start",
     run=_run_positional_layer,
 )(_PositionalLayer)
 
@@ -348,28 +355,28 @@ inherit(positional_layer, _making, positive_exponent, sin_cos_halves)
 inherit(positional_layer, _adding, batch_index, sequence_first)
 misconception(
     positional_layer,
-    "Your rows always begin at position 0: the first token of x stands at position start.",
+    "Your rows always start at position 0: the first token of x has position start.",
     by=_adding(lambda x, table, start: positional_encoding(x, table)),
 )
 misconception(
     positional_layer,
-    "Your rows end at x.size(1), as if they began at 0: how many rows are due, from start on?",
+    "Your rows end at x.size(1), as if they started at 0: how many rows are needed from start on?",
     by=_adding(lambda x, table, start: x + table[start : x.size(1)]),
 )
 misconception(
     positional_layer,
-    "Your rows begin one place too late: the first token of x stands at position start.",
+    "Your rows start one position too late: the first token of x has position start.",
     by=_adding(one_late.wrong),
 )
 misconception(
     positional_layer,
-    "All tokens get the row of position start: each token has a place of its own.",
+    "All tokens get the row of position start: each token has its own position.",
     by=_adding(first_alone.wrong),
 )
 inherit(positional_layer, _adding, words_scaled)
 
 
-@question(measures="that positions belong to places, not to sentences")
+@question(measures="that positions have no batch axis")
 def rows_shape() -> tuple[int, ...]:
     """the rows of the table that are added -> (seq, d_model)"""
     x = torch.zeros(_SIZES.batch, _SIZES.src, _SIZES.d_model)
@@ -381,25 +388,27 @@ again(rows_shape, "pe-batch-index", line=("size(1)", "size(0)"))
 again(rows_shape, "pe-sequence-first", line=("size(1)]", "size(0)].unsqueeze(1)"))
 misconception(
     rows_shape,
-    "This is the shape of the sentences: does the table know how many there are?",
+    "This shape has a batch axis: does the table know how many sentences there are?",
     line=("table[: x.size(1)]", "x"),
 )
 misconception(
     rows_shape,
-    "The table has no axis for sentences, not even one of size 1.",
+    "The table has no batch axis, not even one of size 1.",
     line=("size(1)]", "size(1)].unsqueeze(0)"),
 )
 misconception(
     rows_shape,
-    "This is the whole table: how many places does a sentence have?",
+    "This is the whole table: how many positions does a sentence have?",
     line=("[: x.size(1)]", ""),
 )
 misconception(
-    rows_shape, "That is one place: how many does a sentence have?", line=("[: x.size(1)]", "[0]")
+    rows_shape,
+    "This is one position: how many does a sentence have?",
+    line=("[: x.size(1)]", "[0]"),
 )
 
 
-@question(measures="telling the sine's pair, frequency and angle", worked="0.5 + 4 * 0.0021544")
+@question(measures="finding pair, frequency and angle of a sine", worked="0.5 + 4 * 0.0021544")
 def fish_at_four(
     *,
     table: Callable[[int, int], Tensor] = sinusoid,
@@ -416,21 +425,23 @@ again(fish_at_four, "pe-sin-cos-halves", table=sin_cos_halves.wrong)
 misconception(fish_at_four, "This is the sine of pair 0: feature 2 belongs to pair 1.", column=0)
 misconception(
     fish_at_four,
-    "This is the number of the table: the word's own number is still to be added.",
+    "This is the number of the table: add the number of the word.",
     by=lambda: fish_at_four() - example.embedding_rows[3][2],
 )
 misconception(
     fish_at_four,
-    "You added the cosine of pair 1: an even feature holds the sine.",
+    "You added the cosine of pair 1: an even feature contains the sine.",
     table=lambda *sizes: _angles(*sizes).cos(),
     column=1,
 )
-misconception(fish_at_four, "This is one step from position 0: how many is position 4?", position=1)
 misconception(
-    fish_at_four, "This is three steps from position 0: position 4 is the fifth place.", position=3
+    fish_at_four, "This is the number at position 1: which position is asked for?", position=1
 )
 misconception(
-    fish_at_four, "This is five steps from position 0: how many is position 4?", position=5
+    fish_at_four, "This is the number at position 3: positions are counted from 0.", position=3
+)
+misconception(
+    fish_at_four, "This is the number at position 5: which position is asked for?", position=5
 )
 misconception(fish_at_four, "You added to 0.3: features are counted from 0.", feature=1)
 
@@ -447,9 +458,9 @@ def far_apart(
 again(far_apart, "pe-positive-exponent", table=positive_exponent.wrong)
 misconception(
     far_apart,
-    "This is the dot product of a row with itself: 40 and 43 are some steps apart.",
+    "This is the dot product of a row with itself: how far apart are 40 and 43?",
     steps=0,
 )
-misconception(far_apart, "This is the number for 4 steps: how many lie between 40 and 43?", steps=4)
-misconception(far_apart, "This is the number for 2 steps: how many lie between 40 and 43?", steps=2)
-misconception(far_apart, "This is the number for d_model 24: here it is 16.", d_model=24)
+misconception(far_apart, "This is the number at distance 4: how far apart are 40 and 43?", steps=4)
+misconception(far_apart, "This is the number at distance 2: how far apart are 40 and 43?", steps=2)
+misconception(far_apart, "This is the number for d_model 24: here d_model is 16.", d_model=24)

@@ -1,4 +1,4 @@
-"""Step 19: what a model from a file invites, counted, changed, unpacked and taken apart."""
+"""Step 19: mistakes in counting, changing, unpacking and analysing a model from a file."""
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ _HEADS, _D_K = 2 * _SIZES.num_heads, _SIZES.d_k
 
 @question(
     decimals=0,
-    measures="what a model is made of, and how often each part stands there",
+    measures="the parts of a model, and how often each occurs",
     worked="49152 * 576 + 30 * (2 * 576 * (576 + 192) + 3 * 576 * 1536 + 2 * 576) + 576",
 )
 def parameters(
@@ -47,17 +47,17 @@ def parameters(
 
 misconception(
     parameters,
-    "You counted a second table for the scores: they are made with the one of the words.",
+    "You counted a second table for the scores: they use the table of the words.",
     tables=2,
 )
 misconception(
     parameters,
-    "You counted nine heads of keys and values: w_k and w_v have the rows of three.",
+    "You counted nine heads of keys and values: w_k and w_v have three.",
     kv_heads=9,
 )
 misconception(
     parameters,
-    "You counted one head of keys and values: w_k and w_v have the rows of three.",
+    "You counted one head of keys and values: w_k and w_v have three.",
     kv_heads=1,
 )
 misconception(
@@ -67,35 +67,35 @@ misconception(
 )
 misconception(
     parameters,
-    "The matrix w_o is missing: what the heads found goes back through it, in each layer.",
+    "The matrix w_o is missing: it maps the heads back to the stream in each layer.",
     square=1,
 )
 misconception(
     parameters,
-    "All norms are missing: each has a weight for every feature, and there are 61 of them.",
+    "All norms are missing: there are 61, each with one weight for every feature.",
     norms=0,
     last_norms=0,
 )
 misconception(
     parameters,
-    "You counted one norm a layer: attention has one in front of it, and so has the feed-forward "
-    "network.",
+    "You counted one norm for each layer: there is one before the attention and one before the "
+    "feed-forward network.",
     norms=1,
 )
-misconception(parameters, "The last norm is missing, behind all layers.", last_norms=0)
+misconception(parameters, "The last norm is missing: it comes after all layers.", last_norms=0)
 misconception(
     parameters,
-    "Your norms have a bias: RMSNorm has a weight alone.",
+    "You counted a bias in the norms: RMSNorm has only a weight.",
     norms=4,
     last_norms=2,
 )
 misconception(
     parameters,
-    "Your matrices have biases: here none has.",
+    "You counted biases of the matrices: here they have none.",
     biases=576 + 2 * 192 + 576 + 2 * 1536 + 576,
 )
-misconception(parameters, "That is one layer and the table: there are 30 layers.", layers=1)
-misconception(parameters, "Those are the layers and the last norm: the table counts too.", tables=0)
+misconception(parameters, "This is one layer and the table: there are 30 layers.", layers=1)
+misconception(parameters, "These are the layers and the last norm: count the table too.", tables=0)
 
 
 def _remove_cases() -> Cases:
@@ -110,7 +110,7 @@ def _remove_cases() -> Cases:
 @task(
     _remove_cases,
     by_gradient=None,
-    measures="where a head stands in the matrix that leads back to the stream",
+    measures="which columns of the output matrix belong to a head",
 )
 def remove_head(weight: Tensor, head: int, num_heads: int) -> Tensor:
     """weight of w_o (d_model, head*d_k), head, num_heads -> (d_model, head*d_k)"""
@@ -122,20 +122,19 @@ def remove_head(weight: Tensor, head: int, num_heads: int) -> Tensor:
 
 misconception(
     remove_head,
-    "You zeroed rows: a row makes one feature of the stream, out of all heads, and a column reads "
-    "one feature of one head.",
+    "You zeroed rows: a row computes one feature of the stream from all heads, while a column "
+    "reads one feature of one head.",
     line=("removed[:, head", "removed[head"),
 )
 misconception(
     remove_head,
-    "You cut the rows into heads: w_o stands as (d_model, head*d_k), so the heads share out its "
-    "columns.",
+    "You split the rows into heads: w_o is stored as (d_model, head*d_k), so split its columns.",
     line=("size(1) // num_heads\n    removed = weight.clone()\n    removed[:, head",
           "size(0) // num_heads\n    removed = weight.clone()\n    removed[head"),
 )  # fmt: skip
 misconception(
     remove_head,
-    "You took d_model // num_heads for the width of a head: here it is another, so divide the "
+    "You used d_model // num_heads as the head size: here it differs, so divide the number of "
     "columns.",
     line=("size(1)", "size(0)"),
 )
@@ -146,7 +145,7 @@ again(
 )
 misconception(
     remove_head,
-    "You kept this head and removed all others.",
+    "You kept this head and removed all others: remove only this head.",
     by=lambda weight, head, num_heads: weight - remove_head(weight, head, num_heads),
 )
 misconception(
@@ -156,25 +155,24 @@ misconception(
 )
 misconception(
     remove_head,
-    "You zeroed one column: a head has d_k of them.",
+    "You zeroed one column: a head has d_k columns.",
     line=("head * d_k : (head + 1) * d_k", "head"),
 )
 misconception(
     remove_head,
-    "You zeroed all that comes before this head: its columns alone.",
+    "You zeroed all columns up to this head: zero only its own.",
     line=("head * d_k : (head + 1)", ": (head + 1)"),
 )
 misconception(
     remove_head,
-    "You cut the columns out: their places stay, with zeros, for the other heads still come in "
-    "by theirs.",
+    "You removed the columns: keep them as zeros, so that the other heads stay at their positions.",
     by=lambda weight, head, num_heads: torch.cat(
         [one for at, one in enumerate(weight.chunk(num_heads, dim=1)) if at != head], dim=1
     ),
 )
 misconception(
     remove_head,
-    "The weight is as it was: its columns of this head are to be zero.",
+    "You returned the weight unchanged: zero the columns of this head.",
     line=("removed[:, head * d_k : (head + 1) * d_k] = 0", "pass"),
 )
 
@@ -191,7 +189,7 @@ def _neighbours_cases() -> Cases:
 @task(
     _neighbours_cases,
     by_gradient=None,
-    measures="the order of the rows in a file of others, head by head",
+    measures="the order of the rows in another file format, head by head",
 )
 def neighbours(weight: Tensor, d_k: int) -> Tensor:
     """weight (head*d_k, d_model), d_k -> (head*d_k, d_model)"""
@@ -206,20 +204,19 @@ inherit(
 )
 misconception(
     neighbours,
-    "You ordered the columns: these are features of the stream, and a head's own stand in the "
-    "rows.",
+    "You reordered the columns: these are features of the stream, so reorder the rows.",
     by=lambda weight, d_k: neighbours(weight.T, d_k).T,
 )
 misconception(
     neighbours,
-    "You took d_k for the number of heads: it is the width of one, and there are len(weight) // "
-    "d_k.",
+    "You used d_k as the number of heads: it is the head size, and there are len(weight) // d_k "
+    "heads.",
     line=("(-1, 2, d_k // 2)", "(d_k, 2, -1)"),
 )
 
 
 def _block_cases() -> Cases:
-    # What torch draws of a generator is the same on every machine.
+    # A seeded generator of torch draws the same numbers on every machine.
     generator = torch.Generator("cpu").manual_seed(12)
 
     def blocks(number: int) -> tuple[Tensor, Tensor]:
@@ -237,7 +234,7 @@ def _block_cases() -> Cases:
 @task(
     _block_cases,
     by_gradient=None,
-    measures="two numbers in a byte, where they stand, and what they are times",
+    measures="two numbers in a byte, their positions and their scale",
 )
 def dequantize(scales: Tensor, packed: Tensor) -> Tensor:
     """scales (block), packed (block, 16), of bytes -> (block, number), 32 in each"""
@@ -248,62 +245,62 @@ def dequantize(scales: Tensor, packed: Tensor) -> Tensor:
 
 misconception(
     dequantize,
-    "Your numbers run from 0 to 15: take 8 off, and they run from -8 to 7.",
+    "Your numbers run from 0 to 15: subtract 8, so that they run from -8 to 7.",
     line=(" - 8", ""),
 )
 misconception(
     dequantize,
-    "You took 8 off in bytes, which know no minus: 3 - 8 is 251 there, so make them numbers of "
-    "another kind first.",
+    "You subtracted 8 from bytes, which are unsigned, so that 3 - 8 is 251: convert them to a "
+    "signed type first.",
     line=("dim=1).to(scales.dtype) - 8", "dim=1) - 8"),
 )
 misconception(
     dequantize,
-    "You put the two of a byte side by side: the low ones are numbers 0 to 15, the high ones 16 "
-    "to 31.",
+    "You interleaved the two numbers of each byte: the low ones are numbers 0 to 15, the high "
+    "ones 16 to 31.",
     line=("torch.cat([low, high], dim=1)", "torch.stack([low, high], dim=-1).flatten(1)"),
 )
 misconception(
     dequantize,
-    "You put the two of a byte side by side, the high one first: all low ones come first, then "
-    "all high ones.",
+    "You interleaved the two numbers of each byte, the high one first: all low ones come first, "
+    "then all high ones.",
     line=("torch.cat([low, high], dim=1)", "torch.stack([high, low], dim=-1).flatten(1)"),
 )
 misconception(
     dequantize,
-    "Your high ones come first: the low ones are numbers 0 to 15.",
+    "Your high numbers come first: the low ones are numbers 0 to 15.",
     line=("[low, high]", "[high, low]"),
 )
 misconception(
     dequantize,
-    "You read 8 to 15 as -8 to -1, with a sign: these count from 0, and 8 is taken off all.",
+    "You read 8 to 15 as signed numbers, -8 to -1: read 0 to 15 and subtract 8 from each.",
     line=("dim=1).to(scales.dtype) - 8", "dim=1).to(scales.dtype)\n"
           "    numbers = numbers - 16 * (numbers > 7)"),
 )  # fmt: skip
 misconception(
     dequantize,
-    "Your high ones are sixteen times too large: shift them by four places, or divide by 16.",
+    "Your high numbers are 16 times too large: shift them right by 4 bits, or divide by 16.",
     line=("packed >> 4", "packed & 240"),
 )
 misconception(
     dequantize,
-    "Your low ones still hold the high ones: the lower four places alone are due, what remains "
-    "of a division by 16.",
+    "Your low numbers still contain the high ones: keep only the lower 4 bits, the remainder of a "
+    "division by 16.",
     line=("packed & 15", "packed"),
 )
 misconception(
     dequantize,
-    "Your scales lie along the numbers: each block, a row, has one for all its numbers.",
+    "You multiplied each column by a scale: each block is a row and has one scale.",
     line=("scales.unsqueeze(1)", "scales"),
 )
 misconception(
     dequantize,
-    "You took 8 off behind the scale: it is taken off the small whole numbers, before.",
+    "You subtracted 8 after scaling: subtract it from the whole numbers before.",
     by=lambda scales, packed: dequantize(scales, packed) + 8 * scales.unsqueeze(1) - 8,
 )
 misconception(
     dequantize,
-    "Your numbers are whole: each is to be multiplied by the scale of its block.",
+    "Your numbers are not scaled: multiply each by the scale of its block.",
     by=lambda scales, packed: dequantize(torch.ones_like(scales), packed),
 )
 
@@ -319,7 +316,7 @@ def _logit_cases() -> Cases:
     }
 
 
-@task(_logit_cases, measures="that one number divides all summands of a norm")
+@task(_logit_cases, measures="that a norm divides all summands by one number")
 def logit_parts(parts: Tensor, weight: Tensor, row: Tensor, eps: float) -> Tensor:
     """parts (part, d_model), weight (d_model), row (d_model), eps -> (part)"""
     stream = parts.sum(0)
@@ -329,44 +326,43 @@ def logit_parts(parts: Tensor, weight: Tensor, row: Tensor, eps: float) -> Tenso
 
 misconception(
     logit_parts,
-    "You normed each part by itself, and so they do not add up to the logit: the norm divides "
-    "their sum, by one number for all.",
+    "You normalised each part separately, so that they do not add up to the logit: divide all "
+    "parts by the root mean square of their sum.",
     line=("(stream.square().mean() + eps)", "(parts.square().mean(-1, keepdim=True) + eps)"),
 )
 misconception(
     logit_parts,
-    "You took the mean of the squares over all parts: the norm sees their sum alone, and squares "
-    "that.",
+    "You took the mean of the squares over all parts: take it over their sum.",
     line=("stream.square()", "parts.square()"),
 )
 misconception(
     logit_parts,
-    "You did not divide: what the layers add is normed before it meets the row.",
+    "You did not divide: divide by the root mean square of the sum.",
     line=(" / root_mean_square", ""),
 )
 misconception(
     logit_parts,
-    "The weight of the norm is missing: each feature is multiplied by it behind the division.",
+    "The weight of the norm is missing: multiply by it after the division.",
     line=(" * weight", ""),
 )
 misconception(
     logit_parts,
-    "You multiplied by 1 + weight: the weight is used as it is.",
+    "You multiplied by 1 + weight: multiply by the weight itself.",
     line=("* weight", "* (1 + weight)"),
 )
 misconception(
     logit_parts,
-    "You took the mean off, as LayerNorm does: RMSNorm only divides.",
+    "You subtracted the mean, as LayerNorm does: RMSNorm only divides.",
     by=lambda parts, *rest: logit_parts(parts - parts.mean(-1, keepdim=True), *rest),
 )
 misconception(
     logit_parts,
-    "You took the root of the sum of the squares: of their mean is due.",
+    "You took the root of the sum of squares: take the root of their mean.",
     line=(".mean()", ".sum()"),
 )
 misconception(
     logit_parts,
-    "You divided by the mean square: take its root first.",
+    "You divided by the mean square: take its square root first.",
     line=(".sqrt()", ""),
 )
 again(
@@ -374,18 +370,18 @@ again(
     "rms-eps-outside",
     line=("(stream.square().mean() + eps).sqrt()", "stream.square().mean().sqrt() + eps"),
 )
-misconception(logit_parts, "Your eps is missing: it stands under the root.", line=(" + eps", ""))
+misconception(logit_parts, "Your eps is missing: add it under the root.", line=(" + eps", ""))
 misconception(
     logit_parts,
-    "Your eps is 1e-5 whatever is given: take the one that is handed over.",
+    "Your eps is always 1e-5: use the eps that is passed.",
     line=("+ eps", "+ 1e-5"),
 )
 
 
 @misconception(logit_parts)
 def logits_so_far(parts: Tensor, weight: Tensor, row: Tensor, eps: float) -> Tensor:
-    """You gave the logit after each part, of all so far: what each one adds by itself is due, and
-    the norm divides by the root of the whole.
+    """You returned the logit of the sum up to each part: return the contribution of each part,
+    divided by the root mean square of the whole sum.
     """
     stream = parts.cumsum(0)
     root_mean_square = (stream.square().mean(-1, keepdim=True) + eps).sqrt()
@@ -394,20 +390,20 @@ def logits_so_far(parts: Tensor, weight: Tensor, row: Tensor, eps: float) -> Ten
 
 misconception(
     logit_parts,
-    "You added up from part to part: what each one adds by itself is due.",
+    "You returned cumulative sums: return the contribution of each part.",
     by=lambda *given: logit_parts(*given).cumsum(0),
 )
 misconception(
     logit_parts,
-    "You gave shares of the logit, which sum to 1: they are to sum to the logit itself.",
+    "You returned shares that sum to 1: the contributions must sum to the logit.",
     by=lambda *given: logit_parts(*given) / logit_parts(*given).sum(),
 )
 
 
 @misconception(logit_parts)
 def lost_without_it(parts: Tensor, weight: Tensor, row: Tensor, eps: float) -> Tensor:
-    """You gave what the logit loses without each part, under another root: the root of the whole
-    stays, and divides each part alone.
+    """You returned the loss of the logit without each part, with another root: divide each part by
+    the root of the whole sum.
     """
     stream = parts.sum(0)
     without = stream - parts

@@ -1,4 +1,4 @@
-"""Step 08: what the sum around a sublayer invites."""
+"""Step 08: mistakes in the residual sum around a sublayer."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _SLOPES, _TOKEN = (0.5, -0.5, 2.0), (8.0, 6.0, 14.0, 0.0)
 
 
 def _norms(draw: Callable[..., Tensor], number: int, width: int) -> list[_Layer]:
-    """Draw norms with numbers of their own, so that one in the place of another shows."""
+    """Draw norms with different weights, so that exchanged norms give other numbers."""
     norms = [LayerNorm(width).double() for _ in range(number)]
     for norm in norms:
         norm.weight.data, norm.bias.data = 1 + draw(width) / 2, draw(width) / 2
@@ -64,61 +64,60 @@ def residual(x: Tensor, sublayer: _Layer, norm: _Layer) -> Tensor:
 mistake(
     residual,
     "residual-overwritten",
-    "You normalised x itself, and the sum starts from the normalised numbers: keep x as it came "
-    "and give the norm's output to the sublayer alone.",
+    "You normalised x itself, so that the sum starts from the normalised numbers: keep x "
+    "unchanged and pass norm(x) to the sublayer only.",
     line=("return x + sublayer(norm(x))", "x = norm(x)\n    return x + sublayer(x)"),
 )
 mistake(
     residual,
     "residual-missing",
-    "You return what the sublayer gives and have lost x: add its output to x.",
+    "You return the output of the sublayer and lost x: add the output to x.",
     line=("x + ", ""),
 )
 mistake(
     residual,
     "norm-bypassed",
-    "The sublayer was given x as it came, and the norm works for nothing: give the sublayer the "
-    "normalised x.",
+    "The sublayer got x without the norm, so that the norm has no effect: pass norm(x) to the "
+    "sublayer.",
     line=("norm(x)", "x"),
     hidden_in={"a sublayer that adds nothing"},
 )
 norm_order = mistake(
     residual,
     "norm-order",
-    "You normalised after the sum, which is post-norm: for pre-norm normalise what the sublayer is "
-    "given, and leave the sum as it is.",
+    "You normalised after the sum, which is post-norm: for pre-norm normalise the input of the "
+    "sublayer and leave the sum unchanged.",
     line=("x + sublayer(norm(x))", "norm(x + sublayer(x))"),
 )
 misconception(
     residual,
-    "You normalised what the sublayer gives: normalise what it is given.",
+    "You normalised the output of the sublayer: normalise its input.",
     line=("sublayer(norm(x))", "norm(sublayer(x))"),
 )
 misconception(
     residual,
-    "The norm has changed sides: the sublayer is due norm(x), and the sum starts from x as it "
-    "came.",
+    "You exchanged the two inputs: pass norm(x) to the sublayer, and start the sum from x.",
     line=("x + sublayer(norm(x))", "norm(x) + sublayer(x)"),
 )
 misconception(
     residual,
-    "There is one norm too many: the sum is left as it is.",
+    "There is one norm too many: leave the sum unchanged.",
     line=("x + sublayer(norm(x))", "norm(x + sublayer(norm(x)))"),
 )
 misconception(
     residual,
-    "You took x away from the output: add the two.",
+    "You subtracted x from the output: add the two.",
     line=("x + sublayer(norm(x))", "sublayer(norm(x)) - x"),
 )
-misconception(residual, "You took the output away from x: add the two.", line=("+", "-"))
+misconception(residual, "You subtracted the output from x: add the two.", line=("+", "-"))
 misconception(
     residual,
-    "The sublayer is never called: it is to work on norm(x).",
+    "You never call the sublayer: apply it to norm(x).",
     line=("sublayer(norm(x))", "norm(x)"),
 )
 misconception(
     residual,
-    "You normalised on your own: call the norm that is handed over, which has learned numbers.",
+    "You normalised with your own code: call the norm that is passed, which has learned weights.",
     line=("norm(x)", "_own_norm(x)"),
 )
 
@@ -136,7 +135,7 @@ def _residual_stack_cases() -> Cases:
     }
 
 
-@task(_residual_stack_cases, measures="one norm a sublayer, and one behind the stack")
+@task(_residual_stack_cases, measures="one norm for each sublayer, and one after the stack")
 def residual_stack(
     x: Tensor,
     sublayers: list[_Layer],
@@ -166,32 +165,33 @@ for _id, (_add,) in residual.mistakes.items():
     again(residual_stack, _id, add=_add)
 misconception(
     residual_stack,
-    "What leaves your stack is the bare sum: give it to last_norm, once, behind the loop.",
+    "Your stack returns the unnormalised sum: apply last_norm once, after the loop.",
     line=("last_norm(x)", "x"),
 )
 misconception(
     residual_stack,
-    "The sum leaves through the norm of the last sublayer: behind the loop it is due last_norm.",
+    "Your stack ends with the norm of the last sublayer: apply last_norm after the loop.",
     line=("last_norm(x)", "norm(x)"),
 )
 misconception(
     residual_stack,
-    "All sublayers read through the norm of the first: each has a norm of its own.",
+    "All sublayers use the norm of the first: each has its own norm.",
     line=("sublayer, norm)", "sublayer, norms[0])"),
 )
 misconception(
     residual_stack,
-    "The sublayers read through last_norm: each has a norm of its own, in norms.",
+    "The sublayers use last_norm: each has its own norm in norms.",
     line=("sublayer, norm)", "sublayer, last_norm)"),
 )
 misconception(
     residual_stack,
-    "The norms come in reverse: the first sublayer reads through the first norm.",
+    "You used the norms in reversed order: the first sublayer uses the first norm.",
     line=("sublayers, norms,", "sublayers, norms[::-1],"),
 )
 misconception(
     residual_stack,
-    "You normalised on your own: call the norms that are handed over, which have learned numbers.",
+    "You normalised with your own code: call the norms that are passed, which have learned "
+    "weights.",
     by=lambda x, sublayers, norms, _: residual_stack(
         x, sublayers, [_own_norm] * len(norms), _own_norm
     ),
@@ -209,22 +209,22 @@ def each_reads_the_input(
 
 misconception(
     residual_stack,
-    "Only the last sublayer counts: what comes out of one sum must go into the next.",
+    "Only the last sublayer counts: the next sublayer must start from the sum before it.",
     line=("sublayers, norms,", "sublayers[-1:], norms[-1:],"),
 )
 misconception(
     residual_stack,
-    "Only the first sublayer counts: does return stand inside the loop?",
+    "Only the first sublayer counts: is return inside the loop?",
     line=("    return", "        return"),
 )
 misconception(
     residual_stack,
-    "Only the first sublayer counts, and last_norm never: does return stand inside the loop?",
+    "Only the first sublayer counts, and last_norm is never called: is return inside the loop?",
     line=("    return last_norm(x)", "        return x"),
 )
 misconception(
     residual_stack,
-    "The last norm stands in the loop: it comes once, behind it.",
+    "You applied the last norm inside the loop: apply it once, after the loop.",
     line=(
         "x = add(x, sublayer, norm)\n    return last_norm(x)",
         "x = last_norm(add(x, sublayer, norm))\n    return x",
@@ -245,38 +245,35 @@ def slopes_shape() -> tuple[int, ...]:
 
 misconception(
     slopes_shape,
-    "That is the shape of the output alone: each of its numbers has a gradient with each number of "
-    "the input.",
+    "This is the shape of the output alone: each output has a gradient for each input.",
     by=lambda: slopes_shape()[:3],
 )
 misconception(
     slopes_shape,
-    "That is the table of one token with itself, as the section cuts it out: which axes do all "
-    "tokens need?",
+    "This is the table of one token with itself, as in the section: which axes are needed for all "
+    "tokens?",
     by=lambda: slopes_shape()[2:6:3],
 )
 misconception(
     slopes_shape,
-    "The jacobian does not know that a feature of one token may have nothing to do with another "
-    "token: it asks for all pairs.",
+    "You left out pairs of different tokens: jacobian computes them too, even where they are 0.",
     by=lambda: (*slopes_shape()[:3], 24),
 )
 misconception(
     slopes_shape,
-    "The jacobian does not know that sentences have nothing to do with each other: their gradients "
-    "are in it too, all of them 0.",
+    "You left out pairs of different sentences: jacobian computes them too, all of them 0.",
     by=lambda: (*slopes_shape()[:3], 5, 24),
 )
 misconception(
     slopes_shape,
-    "So many outputs and inputs there are; jacobian keeps the axes of both.",
+    "These are the numbers of outputs and inputs: jacobian keeps the axes of both.",
     by=lambda: (math.prod(slopes_shape()[:3]), math.prod(slopes_shape()[3:])),
 )
 
 
 @question(
     decimals=2,
-    measures="what is normed, what is added, in which order",
+    measures="what is normalised and what is added, in which order",
     worked="[5 - 3, 5 - 3, 7 + 3, 7 + 3]",
 )
 def one_sum(
@@ -284,20 +281,24 @@ def one_sum(
 ) -> list[float]:
     """pre-norm, where the sublayer gives three times what it is given; four numbers"""
     x, norm = torch.tensor([5.0, 5, 7, 7]), LayerNorm(4)
-    # On paper there is no eps.
+    # The calculation on paper has no eps.
     return add(x, lambda normed: factor * normed, norm).round(decimals=4).tolist()
 
 
 for _id, (_add,) in residual.mistakes.items():
     again(one_sum, _id, add=_add)
 again(one_sum, "ln-unbiased", factor=3 * math.sqrt(3 / 4))
-misconception(one_sum, "You added what the sublayer is given: it gives three times that.", factor=1)
-misconception(one_sum, "You took away what the sublayer gives: a residual sum adds it.", factor=-3)
+misconception(
+    one_sum, "You added the input of the sublayer: its output is three times as large.", factor=1
+)
+misconception(
+    one_sum, "You subtracted the output of the sublayer: a residual sum adds it.", factor=-3
+)
 
 
 @question(
     decimals=2,
-    measures="that paths multiply as 1 + gradient",
+    measures="that residual gradients multiply as 1 + gradient",
     worked="(1 + 0.5) * (1 - 0.5) * (1 + 2)",
 )
 def three_slopes() -> float:
@@ -310,41 +311,41 @@ def three_slopes() -> float:
 
 misconception(
     three_slopes,
-    "You multiplied the gradients of the bare sublayers: each stands in a sum, so what is the "
-    "gradient of one sum?",
+    "You multiplied the gradients of the sublayers alone: what is the gradient of a sum x + "
+    "sublayer(x)?",
     by=lambda: math.prod(_SLOPES),
 )
 misconception(
     three_slopes,
-    "You added 1 once: each of the three sums brings a 1 of its own.",
+    "You added 1 once: each of the three sums adds a 1.",
     by=lambda: 1 + math.prod(_SLOPES),
 )
 misconception(
     three_slopes,
-    "As if all three read the same x, in one sum: each reads the sum before it, and in a row "
-    "gradients multiply.",
+    "This would be right if all three sublayers read the same x: each reads the sum before it, so "
+    "the gradients multiply.",
     by=lambda: 1 + sum(_SLOPES),
 )
 misconception(
     three_slopes,
-    "You added the gradients of the three sums: in a row gradients multiply.",
+    "You added the gradients of the three sums: gradients of consecutive steps multiply.",
     by=lambda: 3 + sum(_SLOPES),
 )
 misconception(
     three_slopes,
-    "You added the gradients of the bare sublayers: each stands in a sum of its own, and in a row "
-    "gradients multiply.",
+    "You added the gradients of the sublayers alone: each is part of a sum, and gradients of "
+    "consecutive steps multiply.",
     by=lambda: sum(_SLOPES),
 )
 
 
-@question(decimals=2, measures="that silent post-norm layers still norm")
+@question(decimals=2, measures="that post-norm layers normalise even if sublayers give 0")
 def silent(*, add: Callable[[Tensor, _Layer, _Layer], Tensor] = norm_order.wrong) -> list[float]:
     """what ten post-norm layers make of 8 6 14 0 if all sublayers give 0"""
     x, norm = torch.tensor(_TOKEN), LayerNorm(4)
     for _ in range(20):
         x = add(x, torch.zeros_like, norm)
-    # On paper there is no eps.
+    # The calculation on paper has no eps.
     return x.round(decimals=4).tolist()
 
 
@@ -352,16 +353,16 @@ again(silent, "residual-missing", add=lambda x, sublayer, norm: norm(sublayer(x)
 again(silent, "ln-unbiased", by=lambda: [number * math.sqrt(3 / 4) for number in silent()])
 misconception(
     silent,
-    "That is what pre-norm leaves. In post-norm the norm stands behind the sum.",
+    "This is the result of pre-norm. Post-norm applies the norm after the sum.",
     by=lambda: list(_TOKEN),
 )
 misconception(
     silent,
-    "You took the mean off; a norm also divides.",
+    "You subtracted the mean, but a norm also divides.",
     by=lambda: [number - sum(_TOKEN) / 4 for number in _TOKEN],
 )
 misconception(
     silent,
-    "Nearly: a norm divides by the root, not by the mean of the squares.",
+    "Nearly right: a norm divides by the root of the mean square, not by the mean square.",
     by=lambda: [number / 5 for number in silent()],
 )

@@ -1,4 +1,4 @@
-"""Step 16: what turning queries and keys by their positions invites."""
+"""Step 16: mistakes in rotating queries and keys by their positions."""
 
 import math
 from collections.abc import Callable
@@ -44,48 +44,50 @@ def _angles_of_new(start: int, new: int, d_k: int) -> Tensor:
 frequency_one = mistake(
     rotary_angles,
     "rotary-frequency-one",
-    "Your pairs are counted from 1, so that the first one is too slow already: count from 0, and "
-    "its speed is 1.",
+    "You counted the pairs from 1, so that even the first one is too slow: count from 0, so that "
+    "its frequency is 1.",
     line=("torch.arange(0, d_k, 2)", "torch.arange(2, d_k + 2, 2)"),
 )
 one_late = mistake(
     rotary_angles,
     "rotary-one-late",
-    "Your positions are one too far: the first new token stands at `start`, behind the tokens 0 to "
-    "start - 1.",
+    "Your positions are one too large: the first new token has position `start`, after the tokens "
+    "0 to start - 1.",
     line=("torch.arange(start, start + new,", "torch.arange(start + 1, start + 1 + new,"),
 )
 start_ignored = mistake(
     rotary_angles,
     "rotary-start-ignored",
-    "Your new tokens begin at position 0 again: they stand behind what is in the cache, from "
-    "`start` on.",
+    "Your new tokens start at position 0 again: they follow the tokens in the cache, so start at "
+    "`start`.",
     line=("torch.arange(start, start + new,", "torch.arange(new,"),
     hidden_in={"from 0"},
 )
 misconception(
     rotary_angles,
-    "Your pairs get faster from one to the next: the exponent lacks its minus.",
+    "Your frequencies increase from pair to pair: the exponent needs a minus.",
     line=("(-even", "(even"),
 )
 misconception(
     rotary_angles,
-    "Your frequencies fall too slowly: where is the 2 of the exponent?",
+    "Your frequencies decrease too slowly: where is the 2 of the exponent?",
     line=("(-even / d_k)", "(-even / (2 * d_k))"),
 )
 misconception(
     rotary_angles,
-    "You give each feature an angle: the two of a pair share one, so there are d_k / 2 columns.",
+    "You computed an angle for each feature: the two features of a pair share one, so there are "
+    "d_k / 2 columns.",
     line=("torch.arange(0, d_k, 2)", "torch.arange(d_k)"),
 )
 misconception(
     rotary_angles,
-    "All your pairs turn equally fast: each has a speed of its own.",
+    "All your pairs have the same frequency: each pair has its own.",
     line=("(-even / d_k)", "(0.0 * even)"),
 )
 misconception(
     rotary_angles,
-    "These are degrees: sine and cosine take radians, and the first pair turns by 1 a position.",
+    "These are degrees: sine and cosine take radians, and the first pair rotates by 1 per "
+    "position.",
     by=lambda start, new, d_k: rotary_angles(start, new, d_k).rad2deg(),
 )
 
@@ -105,7 +107,7 @@ def _rotate_cases() -> Cases:
 @task(
     _rotate_cases,
     forbidden=("sin", "cos", "RotaryEncoding"),
-    measures="neighbours as the two parts of one complex number",
+    measures="adjacent features as one complex number",
 )
 def rotate(heads: Tensor, angles: Tensor) -> Tensor:
     """heads (batch, head, seq, d_k), angles (seq, pair) -> (batch, head, seq, d_k)"""
@@ -127,8 +129,8 @@ def _rotate_complex(heads: Tensor, angles: Tensor) -> Tensor:
     hidden_in={"our two heads"},
 )
 def rotary_halves(heads: Tensor, angles: Tensor) -> Tensor:
-    """You paired each feature of the first half with one of the second, as other libraries do:
-    here neighbours are a pair, 0 and 1, 2 and 3.
+    """You paired each feature of the first half with one of the second, as other libraries do: here
+    adjacent features form a pair, 0 and 1, 2 and 3.
     """
     sin, cos = angles.sin(), angles.cos()
     x, y = heads.chunk(2, dim=-1)
@@ -141,8 +143,8 @@ def rotary_halves(heads: Tensor, angles: Tensor) -> Tensor:
     hidden_in={"our two heads"},
 )
 def rotary_cat(heads: Tensor, angles: Tensor) -> Tensor:
-    """Your angles stand as 0, 1, 0, 1 beside features that are paired as neighbours, so the two of
-    a pair turn by different angles: repeat each angle for its pair, 0, 0, 1, 1.
+    """Your angles are ordered 0, 1, 0, 1, so that the two features of a pair rotate by different
+    angles: repeat each angle for its pair, 0, 0, 1, 1.
     """
     angles = torch.cat([angles, angles], dim=-1)
     x, y = heads[..., 0::2], heads[..., 1::2]
@@ -153,44 +155,45 @@ def rotary_cat(heads: Tensor, angles: Tensor) -> Tensor:
 clockwise = mistake(
     rotate,
     "rotary-clockwise",
-    "You turn clockwise: the minus belongs to the first of a pair, x cos - y sin, and the plus to "
-    "the second.",
+    "You rotated clockwise: the minus belongs to the first feature of a pair, x cos - y sin, and "
+    "the plus to the second.",
     line=("[x * cos - y * sin, x * sin + y * cos]", "[x * cos + y * sin, y * cos - x * sin]"),
 )
 misconception(
     rotate,
-    "Both of your sums have a plus, so lengths change: in a rotation the first has a minus.",
+    "Both of your sums have a plus, so that norms change: the first sum of a rotation has a minus.",
     line=("x * cos - y", "x * cos + y"),
 )
 misconception(
     rotate,
-    "You begin with the second of a pair: sine and cosine have changed places.",
+    "You exchanged sine and cosine in each pair.",
     line=("[x * cos - y * sin, x * sin + y * cos]", "[x * sin - y * cos, x * cos + y * sin]"),
 )
 misconception(
     rotate,
-    "The two of each pair have changed places.",
+    "You exchanged the two features of each pair.",
     line=("[x * cos - y * sin, x * sin + y * cos]", "[x * sin + y * cos, x * cos - y * sin]"),
 )
 misconception(
     rotate,
-    "The pairs are turned, and then laid out as halves: weave them, each pair side by side again.",
+    "You rotated the pairs but returned them as halves: interleave them, so that each pair is "
+    "adjacent again.",
     line=("dim=-1).flatten(-2)", "dim=-2).flatten(-2)"),
 )
 misconception(
     rotate,
-    "You turn by twice the angle.",
+    "You rotated by twice the angle.",
     line=("angles.sin(), angles.cos()", "(2 * angles).sin(), (2 * angles).cos()"),
 )
 misconception(
     rotate,
-    "Each position turns by the angle of position 0 of the table: give each its own row.",
+    "You rotated every position by the angle of position 0: use row i of the table for position i.",
     line=("angles.sin(), angles.cos()", "angles[:1].sin(), angles[:1].cos()"),
 )
 
 
 def _by_position(heads: Tensor) -> Tensor:
-    """Turn a head by its positions, as the task is given it; any even width."""
+    """Rotate a head by its positions, for any even size."""
     return rotate(heads, rotary_angles(0, heads.size(-2), heads.size(-1)))
 
 
@@ -204,7 +207,7 @@ def _attention_cases() -> Cases:
     }
 
 
-@task(_attention_cases, measures="that queries and keys are turned, and values are not")
+@task(_attention_cases, measures="that queries and keys are rotated, and values are not")
 def rotary_attention(
     query: Tensor, key: Tensor, value: Tensor, turn: Callable[[Tensor], Tensor]
 ) -> Tensor:
@@ -220,40 +223,40 @@ def _attention_turned(query, key, value, turn):
 
 misconception(
     rotary_attention,
-    "You turned the values as well: what is handed over would depend on where it stands. The "
-    "positions belong into the scores alone.",
+    "You rotated the values as well, so that their content depends on their position: rotate only "
+    "queries and keys.",
     line=("@ value", "@ turn(value)"),
 )
 misconception(
     rotary_attention,
-    "You turned the queries alone: the score depends on the distance if both are turned.",
+    "You rotated the queries alone: the score depends on the distance only if both are rotated.",
     line=("turn(key)", "key"),
 )
 misconception(
     rotary_attention,
-    "You turned the keys alone: the score depends on the distance if both are turned.",
+    "You rotated the keys alone: the score depends on the distance only if both are rotated.",
     line=("turn(query)", "query"),
 )
 misconception(
     rotary_attention,
-    "Nothing is turned here: attention does not know where a token stands.",
+    "You rotated nothing: attention does not know the positions.",
     line=("turn(query) @ turn(key)", "query @ key"),
 )
 misconception(
     rotary_attention,
-    "You turned the blend: it is the queries and keys that are turned, before they meet.",
+    "You rotated the output: rotate the queries and keys before their dot products.",
     by=lambda query, key, value, turn: turn(rotary_attention(query, key, value, torch.clone)),
 )
 misconception(
     rotary_attention,
-    "You turned queries and keys twice.",
+    "You rotated queries and keys twice.",
     by=lambda query, key, value, turn: rotary_attention(
         query, key, value, lambda heads: turn(turn(heads))
     ),
 )
 misconception(
     rotary_attention,
-    "The scores are not divided by the root of d_k.",
+    "The scores are not scaled: divide them by the square root of d_k.",
     line=(" / math.sqrt(query.size(-1))", ""),
 )
 
@@ -270,7 +273,7 @@ def _rows_cases() -> Cases:
 @task(
     _rows_cases,
     by_gradient=None,
-    measures="the order of the rows in which a layout consists, head by head",
+    measures="a layout as an order of the rows, head by head",
 )
 def rows_for_neighbours(weight: Tensor, num_heads: int) -> Tensor:
     """weight (head*d_k, d_model), num_heads -> (head*d_k, d_model)"""
@@ -287,16 +290,16 @@ def _rows_woven(weight: Tensor, num_heads: int) -> Tensor:
 rows_kept = mistake(
     rows_for_neighbours,
     "rows-kept",
-    "You left the rows as they were, in halves: weave the two halves of each head, so that the two "
-    "of a pair are neighbours.",
+    "You left the rows in halves: interleave the two halves of each head, so that the rows of a "
+    "pair are adjacent.",
     line=("heads.transpose(1, 2)", "heads"),
     step="19",
 )
 rows_across_heads = mistake(
     rows_for_neighbours,
     "rows-across-heads",
-    "You wove the halves of the whole matrix, so that heads are mixed: each head has halves of its "
-    "own.",
+    "You interleaved the halves of the whole matrix, which mixes the heads: interleave the halves "
+    "of each head.",
     line=("(num_heads, 2, -1)", "(1, 2, -1)"),
     hidden_in={"one head"},
     step="19",
@@ -304,19 +307,19 @@ rows_across_heads = mistake(
 rows_woven_back = mistake(
     rows_for_neighbours,
     "rows-woven-back",
-    "You went the way back, from neighbours to halves: row i of the first half goes to place 2i, "
-    "and row i of the second behind it.",
+    "You converted in the opposite direction, from adjacent pairs to halves: row i of the first "
+    "half moves to row 2i, followed by row i of the second half.",
     line=("(num_heads, 2, -1)", "(num_heads, -1, 2)"),
-    hidden_in={"two heads"},  # of four rows the way back is the way there
+    hidden_in={"two heads"},  # with four rows the inverse permutation is the same
     step="19",
 )
 pairs_turned_round = misconception(
     rows_for_neighbours,
-    "The second half comes first in your pairs: feature i of the first half is followed by feature "
-    "i of the second.",
+    "The second half comes first in your pairs: put feature i of the first half before feature i "
+    "of the second.",
     line=("heads.transpose", "heads.flip(1).transpose"),
 )
-# Rows that come from a file are ordered so too, and go wrong so too.
+# The rows of a model file have the same order, and invite the same mistakes.
 MISLAID_ROWS = (rows_kept, rows_across_heads, rows_woven_back, pairs_turned_round)
 
 
@@ -333,28 +336,33 @@ def fish_further_on(*, query_at: int = 1003, key_at: int = 1000) -> float:
 
 misconception(
     fish_further_on,
-    "That is the match at distance 0: how far is 1003 from 1000?",
+    "This is the score at distance 0: how far is 1003 from 1000?",
     query_at=1000,
 )
-misconception(fish_further_on, "That is the match at distance 1, as in dog fish.", query_at=1001)
-misconception(fish_further_on, "That is the match at distance 2.", query_at=1002)
-misconception(fish_further_on, "That is the match at distance 4.", query_at=1004)
+misconception(fish_further_on, "This is the score at distance 1, as in dog fish.", query_at=1001)
+misconception(
+    fish_further_on, "This is the score at distance 2: how far is 1003 from 1000?", query_at=1002
+)
+misconception(
+    fish_further_on, "This is the score at distance 4: how far is 1003 from 1000?", query_at=1004
+)
 misconception(
     fish_further_on,
-    "That is the match where dog stands three behind fish: a rotation knows before from after.",
+    "This is the score for dog three positions after fish: a rotation distinguishes before and "
+    "after.",
     query_at=1000,
     key_at=1003,
 )
 misconception(
     fish_further_on,
-    "That is the score: the match is not yet divided by the root of 2.",
+    "This is the score after scaling: do not divide by the square root of 2.",
     by=lambda: fish_further_on() / math.sqrt(2),
 )
 
 _PARTS = ("query", "key", "value", "scores", "weights")
 
 
-@question(options=_PARTS, measures="what a shift of the whole text leaves as it was")
+@question(options=_PARTS, measures="what a shift of the whole text leaves unchanged")
 def text_moved_on() -> frozenset[str]:
     """what changes where a whole text is moved on by 100 positions"""
     two = twelve_heads(2)
@@ -372,27 +380,27 @@ def text_moved_on() -> frozenset[str]:
 
 misconception(
     text_moved_on,
-    "Each query and each key is turned by 100 radians more: are they what they were?",
+    "Each query and each key is rotated by 100 radians more: do they stay the same?",
     by=lambda: frozenset(),
 )
 misconception(
     text_moved_on,
-    "Values are not turned at all.",
+    "Values are not rotated.",
     by=lambda: text_moved_on() | {"value"},
 )
 misconception(
     text_moved_on,
-    "All of these? The distances are what they were, and on what else do scores depend?",
+    "Do all of them change? The distances stay the same, and on what else do scores depend?",
     by=lambda: frozenset(_PARTS),
 )
 misconception(
     text_moved_on,
-    "The scores depend on the distances alone, and these are what they were.",
+    "The scores depend only on the distances, which stay the same.",
     by=lambda: text_moved_on() | {"scores", "weights"},
 )
 misconception(
     text_moved_on,
-    "You have it the wrong way round: what is turned, and what is made of two that are turned?",
+    "You chose the opposite: what is rotated, and what depends on two rotated vectors?",
     by=lambda: frozenset({"scores", "weights"}),
 )
 
@@ -409,21 +417,21 @@ def slowest_round(*, d_k: int = 64, base: float = 10000.0, last: int = 2) -> flo
 
 misconception(
     slowest_round,
-    "Your last pair has the speed 1/10000: the exponent of the last pair is 62/64, not 1.",
+    "Your last pair has the frequency 1/10000: the exponent of the last pair is 62/64, not 1.",
     last=0,
 )
 misconception(
     slowest_round,
-    "That is one radian: a round has two pi of them.",
+    "This is the number for one radian: a full rotation has two pi radians.",
     by=lambda: slowest_round() / (2 * math.pi),
 )
 misconception(
     slowest_round,
-    "That is the last pair but one: the last is made of features 62 and 63.",
+    "This is the pair before the last: the last pair is made of features 62 and 63.",
     last=4,
 )
 misconception(
     slowest_round,
-    "That is the fastest pair, which turns by 1 radian a position.",
+    "This is the fastest pair, which rotates by 1 radian per position.",
     by=lambda: 2 * math.pi,
 )

@@ -1,4 +1,4 @@
-"""Step 13: what labels and the loss invite."""
+"""Step 13: mistakes in labels and the loss."""
 
 import math
 
@@ -35,7 +35,9 @@ def _shift_cases() -> Cases:
     return {name: (target,) for name, target in _targets().items()}
 
 
-@task(_shift_cases, forbidden=("shift",), measures="shown against asked, and what is not asked")
+@task(
+    _shift_cases, forbidden=("shift",), measures="decoder input against labels, and ignored labels"
+)
 def shift(target: Tensor) -> _Two:
     """target (batch, tgt), padded with 0 -> tgt (batch, tgt), which starts with 0, and labels
     (batch, tgt), -100 where there is only padding
@@ -53,63 +55,67 @@ def _shift_right(target: Tensor) -> _Two:
 labels_not_shifted = mistake(
     shift,
     "labels-not-shifted",
-    "The decoder is given the very word it is asked for: shift its input to the right by one, "
-    "behind a start token.",
+    "The decoder gets the very word it must predict: shift its input to the right by one, after a "
+    "start token.",
     line=("return tgt,", "return target,"),
 )
 again(shift, "labels-not-shifted", by=lambda target: (target, target))
 misconception(
     shift,
-    "Here the target has no start token yet: nothing is cut from the labels, and what the "
-    "decoder is shown gets a 0 in front.",
+    "The target has no start token yet: cut nothing from the labels, and put a 0 before the "
+    "decoder input.",
     by=lambda target: (target[:, :-1], target[:, 1:]),
 )
 misconception(
     shift,
-    "Here the target has no start token yet: its first word is asked for too, behind a 0 in "
-    "front of what the decoder is shown.",
+    "The target has no start token yet: its first word is a label too, and the decoder input "
+    "starts with a 0.",
     by=lambda target: (target[:, :-1], shift(target[:, 1:])[1]),
 )
 misconception(
     shift,
-    "You moved the labels one place forward. It is the decoder's input that moves, one place "
-    "back, and the labels stay.",
+    "You moved the labels to the left: move the decoder input to the right and leave the labels "
+    "unchanged.",
     by=lambda target: (target, shift(F.pad(target, (-1, 1)))[1]),
 )
 misconception(
     shift,
-    "The last word has come round to the front: a 0 belongs there.",
+    "The last word moved to the first position: put a 0 there.",
     line=("return tgt", "return target.roll(1, 1)"),
 )
 misconception(
     shift,
-    "Padding has kept its label 0: -100 tells the loss to leave it out.",
+    "Padding still has the label 0: use -100, which the loss ignores.",
     line=(".masked_fill(target == 0, -100)", ".clone()"),
 )
 misconception(
     shift,
-    "You looked for padding in what the decoder is shown, where the start is a 0 too: look "
-    "for it in target.",
+    "You looked for padding in the decoder input, where the start token is a 0 too: look for it "
+    "in target.",
     line=("target == 0", "tgt == 0"),
 )
 misconception(
     shift,
-    "You marked padding in the input as well: the model looks its ids up, and -100 is no row "
-    "of a table.",
+    "You marked padding in the decoder input as well: -100 is not a row of the embedding table.",
     by=lambda target: (F.pad(shift(target)[1][:, :-1], (1, 0)), shift(target)[1]),
 )
 misconception(
     shift,
-    "The labels have moved as well: each place is asked for the word that it is shown.",
+    "You moved the labels as well, so that each position must predict its own input: leave the "
+    "labels unchanged.",
     by=lambda target: (shift(target)[0], F.pad(shift(target)[1][:, :-1], (1, 0))),
 )
 misconception(
     shift,
-    "The two have changed places: first what the decoder is shown, then what it is asked.",
+    "You exchanged the two results: return the decoder input first, then the labels.",
     by=lambda target: shift(target)[::-1],
 )
-misconception(shift, "A sentence starts with id 0, not 1.", line=("zeros_like", "ones_like"))
-misconception(shift, "The loss leaves out the label -100, not -1.", line=("-100", "-1"))
+misconception(
+    shift, "You started a sentence with id 1: start it with id 0.", line=("zeros_like", "ones_like")
+)
+misconception(
+    shift, "You marked padding with -1: the loss ignores the label -100.", line=("-100", "-1")
+)
 
 
 def _make_batch_cases() -> Cases:
@@ -136,8 +142,8 @@ def _batch_from_pair(src: Tensor, target: Tensor) -> _Three:
 mistake(
     make_batch,
     "decoder-sees-source-labels",
-    "The encoder is given the sentence that the decoder must write, so that the answer leaks "
-    "through the memory: give it the source.",
+    "The encoder gets the sentence that the decoder must write, so that the answer leaks through "
+    "the memory: pass the source to the encoder.",
     line=("return src,", "return target,"),
     refused_in={"all sizes differ"},
 )
@@ -149,49 +155,49 @@ again(
 again(make_batch, "labels-not-shifted", line=("*shift(target)", "target, target"))
 misconception(
     make_batch,
-    "You shifted the source as well: the encoder reads all of it, as it is.",
+    "You shifted the source as well: the encoder reads the whole source unchanged.",
     line=("return src,", "return shift(src)[0],"),
 )
 misconception(
     make_batch,
-    "You gave the encoder the shifted target: it reads the sentence that is to be translated.",
+    "You passed the shifted target to the encoder: pass the source.",
     line=("return src,", "return shift(target)[0],"),
 )
 misconception(
     make_batch,
-    "You shifted the source: the decoder writes the target.",
+    "You shifted the source: shift the target, which the decoder writes.",
     line=("shift(target)", "shift(src)"),
 )
 misconception(
     make_batch,
-    "Labels and input have changed places: first what the decoder is shown, then what it is asked.",
+    "You exchanged labels and decoder input: return the decoder input first, then the labels.",
     line=("shift(target)", "shift(target)[::-1]"),
 )
 misconception(
     make_batch,
-    "The order is src, tgt, labels.",
+    "You changed the order: return src, tgt, labels.",
     line=("src, *shift(target)", "*shift(target), src"),
 )
 misconception(
     make_batch,
-    "Padding has kept its label 0: -100 tells the loss to leave it out.",
+    "Padding still has the label 0: use -100, which the loss ignores.",
     line=("*shift(target)", "shift(target)[0], target"),
 )
 misconception(
     make_batch,
-    "The target has no start token yet: its first word is asked for too, behind a 0 in front "
-    "of what the decoder is shown.",
+    "The target has no start token yet: its first word is a label too, and the decoder input "
+    "begins with a 0.",
     line=("*shift(target)", "target[:, :-1], shift(target[:, 1:])[1]"),
 )
 misconception(
     make_batch,
-    "The target has no start token yet: nothing is cut from the labels, and what the decoder "
-    "is shown gets a 0 in front.",
+    "The target has no start token yet: cut nothing from the labels, and put a 0 in front of the "
+    "decoder input.",
     line=("*shift(target)", "target[:, :-1], target[:, 1:]"),
 )
 misconception(
     make_batch,
-    "The loss leaves out the label -100, not -1.",
+    "You marked padding with -1: the loss ignores the label -100.",
     line=("*shift(target)", "shift(target)[0], target.masked_fill(target == 0, -1)"),
 )
 
@@ -229,77 +235,77 @@ def _loss_by_hand(logits: Tensor, labels: Tensor) -> Tensor:
 mistake(
     loss,
     "logits-flattened-wrong",
-    "You flattened the logits position by position and the labels sentence by sentence, so each "
-    "meets another's answer: flatten both as (batch, tgt).",
+    "You flattened the logits position by position but the labels sentence by sentence, so that "
+    "they do not match: flatten both as (batch, tgt).",
     line=("logits.flatten", "logits.transpose(0, 1).flatten"),
 )
 mistake(
     loss,
     "softmax-before-loss",
-    "You took softmax before a loss that takes its own, so that even a perfect answer costs: hand "
-    "the logits over as they are.",
+    "You applied softmax before a loss that applies its own, so that even a perfect answer has a "
+    "loss: pass the logits unchanged.",
     line=("logits.flatten", "logits.softmax(-1).flatten"),
     step="12",
 )
 
 
 def _surprises(logits: Tensor, labels: Tensor) -> Tensor:
-    """Give the cost of each place, 0 where there is no label."""
+    """Return the loss of each position, 0 where there is no label."""
     return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
 
 
 misconception(
     loss,
-    "You divided by all places: count those that have a label.",
+    "You divided by the number of all positions: count only those with a label.",
     by=lambda *given: _surprises(*given).mean(),
 )
 misconception(
     loss,
-    "You counted the cost of a place without a label.",
+    "You included the loss of positions without a label: leave them out.",
     line=("labels.flatten", "labels.clamp(min=0).flatten"),
 )
 misconception(
     loss,
-    "This is the sum of the costs: take their mean.",
+    "This is the sum of the losses: take their mean.",
     by=lambda *given: _surprises(*given).sum(),
 )
 misconception(
     loss,
-    "You took a mean for each sentence, and then their mean: every place that has a label "
-    "counts the same.",
+    "You took the mean for each sentence, then the mean of these: every position with a label has "
+    "the same weight.",
     by=lambda logits, labels: (_surprises(logits, labels).sum(1) / (labels >= 0).sum(1)).mean(),
 )
 misconception(
     loss,
-    "The sign is turned: the cost is logsumexp minus the logit of the label.",
+    "The sign is wrong: the loss is logsumexp minus the logit of the label.",
     by=lambda *given: -loss(*given),
 )
 misconception(
     loss,
-    "You took the sum of the logits, and not of their powers: logsumexp does all three.",
+    "You summed the logits instead of their exponentials: use logsumexp.",
     by=lambda logits, labels: (
         loss(logits, labels) + (logits.sum(-1).log() - logits.logsumexp(-1))[labels >= 0].mean()
     ),
 )
 misconception(
     loss,
-    "These are the probabilities of the labels: their logarithm is missing.",
+    "These are the probabilities of the labels: take minus their logarithm.",
     line=("cross_entropy(logits", "nll_loss(logits.softmax(-1)"),
 )
 misconception(
     loss,
-    "This is the loss in bits: take the natural logarithm.",
+    "This is the loss in bits: use the natural logarithm.",
     by=lambda *given: loss(*given) / math.log(2),
 )
 misconception(
     loss,
-    "You shifted once more: logits and labels stand side by side already.",
+    "You shifted the labels again: logits and labels are aligned already.",
     by=lambda logits, labels: loss(logits[:, :-1], labels[:, 1:]),
 )
 misconception(
     loss,
-    "A reshape only renumbers: vocab is the last axis, and must come second by transpose or "
-    "last by flatten.",
+    "You reshaped the logits, which mixes their numbers: vocab must become axis 1 by transpose, "
+    "or stay last by flatten.",
     by=lambda logits, labels: F.cross_entropy(
         logits.reshape(len(logits), logits.size(2), -1), labels
     ),
@@ -308,7 +314,7 @@ misconception(
 
 @question(
     decimals=2,
-    measures="the loss of ignorance, and of one half",
+    measures="the loss of a uniform guess, and of probability 0.5",
     worked="[math.log(37_000), math.log(2)]",
 )
 def first_losses(*, factor: float = 1.0) -> list[float]:
@@ -319,26 +325,26 @@ def first_losses(*, factor: float = 1.0) -> list[float]:
 
 misconception(
     first_losses,
-    "These are logarithms to base 10: the loss takes the natural one, math.log.",
+    "These are logarithms to base 10: the loss uses the natural logarithm, math.log.",
     factor=1 / math.log(10),
 )
 misconception(
     first_losses,
-    "These are logarithms to base 2: the loss takes the natural one, math.log.",
+    "These are logarithms to base 2: the loss uses the natural logarithm, math.log.",
     factor=1 / math.log(2),
 )
 misconception(
     first_losses,
-    "A probability below 1 has a logarithm below 0, and the loss turns the sign.",
+    "The logarithm of a probability is negative: the loss is minus this logarithm.",
     factor=-1,
 )
 misconception(
     first_losses,
-    "The first is right. The second is a loss too: the logarithm of 0.5 is to be taken.",
+    "The first is right. The second is a loss too: take the logarithm of 0.5.",
     by=lambda: [first_losses()[0], 0.5],
 )
 misconception(
     first_losses,
-    "The first is right. Of the second, the sign is missing.",
+    "The first is right. The second has the wrong sign.",
     by=lambda: [first_losses()[0], math.log(0.5)],
 )

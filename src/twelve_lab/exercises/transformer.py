@@ -1,4 +1,4 @@
-"""Step 12: what putting the parts together invites."""
+"""Step 12: mistakes in putting the parts together."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _Mask = Tensor | None
 
 def _transformer_cases() -> Cases:
     larger = example.distinct
-    # Ids that both vocabularies have, so that sentences can change places unnoticed.
+    # Both vocabularies contain these ids, so that exchanging the sentences raises no error.
     short = (larger.tgt.clone() % 11, larger.tgt.roll(1, 0) % 11)
     return {
         "twelve numbers": (
@@ -77,21 +77,21 @@ _READ = "parts.encoder(parts.positional_encoding(parts.src_embedding(src)), src_
 mistake(
     transformer,
     "encoder-skipped",
-    "The decoder looks at the embedded source and not at what the encoder made of it: pass the "
-    "source through the encoder first.",
+    "The decoder attends to the embedded source instead of the output of the encoder: run the "
+    "encoder first.",
     line=(_READ, "parts.positional_encoding(parts.src_embedding(src))"),
 )
 sentences_swapped = mistake(
     transformer,
     "sentences-swapped",
-    "The encoder got the target and the decoder the source: change them over.",
+    "The encoder got the target and the decoder the source: exchange them.",
     by=lambda parts, src, tgt, *masks: transformer(parts, tgt, src, *masks),
     refused_in={"all sizes differ"},
 )
 mistake(
     transformer,
     "embedding-shared",
-    "You looked the target up in the table of the source: the languages have their own tables, so "
+    "You embedded the target with the table of the source: each language has its own table, so "
     "use tgt_embedding.",
     line=("parts.tgt_embedding(tgt)", "parts.src_embedding(tgt)"),
     hidden_in={"twelve numbers"},
@@ -109,7 +109,7 @@ def _stacks(
     after_each: tuple[str, ...] = (),
     never: tuple[str, ...] = (),
 ) -> Tensor:
-    """Run the layers one by one, with the last norm of a stack after each of them, or never."""
+    """Run the layers one by one, with the last norm of a stack after each layer, or never."""
 
     def norm(name: str, x: Tensor, *, last: bool) -> Tensor:
         wanted = name not in never and last != (name in after_each)
@@ -145,12 +145,12 @@ again(transformer, "softmax-before-loss", by=lambda *given: transformer(*given).
 _SOURCE, _TARGET = "parts.src_embedding(src)", "parts.tgt_embedding(tgt)"
 misconception(
     transformer,
-    "The target gets no positions: the encoding serves both sides.",
+    "The target gets no positions: call positional_encoding for both sides.",
     line=(f"parts.positional_encoding({_TARGET})", _TARGET),
 )
 misconception(
     transformer,
-    "The source gets no positions: the encoding serves both sides.",
+    "The source gets no positions: call positional_encoding for both sides.",
     line=(f"parts.positional_encoding({_SOURCE})", _SOURCE),
 )
 
@@ -159,7 +159,7 @@ misconception(
 def without_positions(
     parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
 ) -> Tensor:
-    """No word knows its place: positional_encoding is not called."""
+    """No word gets a position: call positional_encoding."""
     memory = parts.encoder(parts.src_embedding(src), src_mask=src_mask)
     x = parts.decoder(parts.tgt_embedding(tgt), memory, tgt_mask=tgt_mask, src_mask=src_mask)
     return parts.output_projection(x)
@@ -169,9 +169,7 @@ def without_positions(
 def scaled(
     parts: Transformer, src: Tensor, tgt: Tensor, src_mask: _Mask, tgt_mask: _Mask
 ) -> Tensor:
-    """The vectors are multiplied by the root of the width: here they go on as the table holds
-    them.
-    """
+    """You multiplied the vectors by the square root of d_model: here they are used unchanged."""
     root = parts.src_embedding.weight.size(1) ** 0.5
     source = parts.positional_encoding(parts.src_embedding(src) * root)
     target = parts.positional_encoding(parts.tgt_embedding(tgt) * root)
@@ -190,7 +188,7 @@ def _side_by_side(
     *,
     normed: bool = False,
 ) -> Tensor:
-    """Let each layer of the decoder read what the encoder's layer of its height leaves."""
+    """Pass each decoder layer the output of the encoder layer with the same index."""
     seen = parts.positional_encoding(parts.src_embedding(src))
     x = parts.positional_encoding(parts.tgt_embedding(tgt))
     for reader, writer in zip(parts.encoder.layers, parts.decoder.layers, strict=True):
@@ -202,42 +200,43 @@ def _side_by_side(
 
 misconception(
     transformer,
-    "Each layer of the decoder reads what the encoder's layer of its height leaves: all of them "
-    "read the memory.",
+    "Each decoder layer reads the output of one encoder layer: all decoder layers read the memory.",
     by=_side_by_side,
 )
 misconception(
     transformer,
-    "Each layer of the decoder reads the encoder's layer of its height, normed: all of them read "
+    "Each decoder layer reads the normalised output of one encoder layer: all decoder layers read "
     "the memory.",
     by=partial(_side_by_side, normed=True),
 )
 misconception(
     transformer,
-    "The norm of the encoder runs after each layer: it closes the stack, once.",
+    "You applied the norm of the encoder after each layer: apply it once, after the last layer.",
     by=partial(_stacks, after_each=("encoder",)),
 )
 misconception(
     transformer,
-    "The norm of the decoder runs after each layer: it closes the stack, once.",
+    "You applied the norm of the decoder after each layer: apply it once, after the last layer.",
     by=partial(_stacks, after_each=("decoder",)),
 )
 misconception(
     transformer,
-    "Both norms run after each layer: they close the two stacks, once each.",
+    "You applied both norms after each layer: apply each once, after the last layer of its stack.",
     by=partial(_stacks, after_each=("encoder", "decoder")),
 )
 misconception(
     transformer,
-    "The decoder gets no mask at all.",
+    "The decoder gets no mask: pass it both masks.",
     line=("tgt_mask=tgt_mask, src_mask=src_mask)", ")"),
 )
 misconception(
-    transformer, "No mask reaches any layer.", by=lambda parts, src, tgt, *_: parts(src, tgt)
+    transformer,
+    "No layer gets a mask: pass the masks to encoder and decoder.",
+    by=lambda parts, src, tgt, *_: parts(src, tgt),
 )
 log_softmax_taken = misconception(
     transformer,
-    "You took the log of the softmax: the loss takes both, and logits are due.",
+    "You applied log_softmax: return the logits, because the loss applies it.",
     by=lambda *given: transformer(*given).log_softmax(-1),
 )
 
@@ -258,7 +257,7 @@ def _tied_logits_cases() -> Cases:
 @task(
     _tied_logits_cases,
     forbidden=("@", "T", "mT", "t", "transpose", "matmul", "linear"),
-    measures="scoring with the rows of a table, unsoftened",
+    measures="scoring with the rows of a table, without softmax",
 )
 def tied_logits(x: Tensor, table: Tensor) -> Tensor:
     """x (batch, tgt, d_model), table (vocab, d_model) -> (batch, tgt, vocab)"""
@@ -273,13 +272,13 @@ def _score_words(x: Tensor, table: Tensor) -> Tensor:
 again(tied_logits, "softmax-before-loss", by=lambda *given: tied_logits(*given).softmax(-1))
 misconception(
     tied_logits,
-    "You read the axes of the table as (d_model, vocab), and they are (vocab, d_model): which "
+    "You read the axes of the table as (d_model, vocab), but they are (vocab, d_model): which "
     "letter does it share with x?",
     line=("table.T", "table"),
 )
 misconception(
     tied_logits,
-    "The scores are divided by the root of the width: that belongs to attention.",
+    "You divided the scores by the square root of d_model: only attention scales its scores.",
     line=("table.T", "table.T / table.size(1) ** 0.5"),
 )
 misconception(
@@ -287,7 +286,7 @@ misconception(
 )
 
 
-@question(measures="which vocabulary and length reach the end")
+@question(measures="which vocabulary and length the output has")
 def logits_shape(*, run: Callable[..., Tensor] = transformer) -> tuple[int, ...]:
     """the logits of the translation -> (batch, tgt, vocab)"""
     src, tgt = (torch.zeros(7, length, dtype=torch.long) for length in (6, 4))
@@ -304,7 +303,7 @@ def tied_count() -> int:
 
 
 def _count(*, matrices: int = 1, bias: bool = True) -> int:
-    """Count the parameters of the small model, without the output's bias and some matrices."""
+    """Count the parameters of the small model without the output bias and some matrices."""
     model = example.model()
     output = model.output_projection
     off = matrices * output.weight.numel() + bias * output.bias.numel()
@@ -312,19 +311,23 @@ def _count(*, matrices: int = 1, bias: bool = True) -> int:
 
 
 misconception(
-    tied_count, "You took off the matrix. What happens to the bias?", by=partial(_count, bias=False)
-)
-misconception(
-    tied_count, "You took off the bias. Which matrix goes as well?", by=partial(_count, matrices=0)
+    tied_count,
+    "You subtracted the matrix. What happens to the bias?",
+    by=partial(_count, bias=False),
 )
 misconception(
     tied_count,
-    "Only two of the three are tied: the table of the source stays a matrix of its own.",
+    "You subtracted the bias. Which matrix disappears as well?",
+    by=partial(_count, matrices=0),
+)
+misconception(
+    tied_count,
+    "Only two of the three matrices are tied: the table of the source stays separate.",
     by=partial(_count, matrices=2, bias=False),
 )
 misconception(
     tied_count,
-    "You took off two matrices: the table of the source stays one of its own.",
+    "You subtracted two matrices: the table of the source stays separate.",
     by=partial(_count, matrices=2),
 )
 
@@ -336,33 +339,35 @@ def lowest_loss(*, words: int = 2) -> float:
     return F.cross_entropy(sure, torch.arange(words)).item()
 
 
-misconception(lowest_loss, "That is the floor for four words: here are two.", words=4)
+misconception(lowest_loss, "This is the minimum for four words: here there are two.", words=4)
 misconception(
     lowest_loss,
-    "That is the share of the right word: the loss is minus its logarithm.",
+    "This is the probability of the right word: the loss is minus its logarithm.",
     by=lambda: math.exp(-lowest_loss()),
 )
 misconception(
-    lowest_loss, "That is the share of the wrong word.", by=lambda: 1 - math.exp(-lowest_loss())
+    lowest_loss,
+    "This is the probability of the wrong word.",
+    by=lambda: 1 - math.exp(-lowest_loss()),
 )
 misconception(
     lowest_loss,
-    "A logarithm of a share is below 0: the loss is minus that.",
+    "The logarithm of a probability is negative: the loss is minus this logarithm.",
     by=lambda: -lowest_loss(),
 )
 misconception(
     lowest_loss,
-    "That is the logarithm to base 10: the loss takes the natural one.",
+    "This is the logarithm to base 10: the loss uses the natural logarithm.",
     by=lambda: lowest_loss() / math.log(10),
 )
 misconception(
     lowest_loss,
-    "So much costs a model that knows nothing: what is the surest thing to hand over?",
+    "This is the loss of a model that knows nothing: which output is the most certain one?",
     by=lambda: math.log(2),
 )
 misconception(
     lowest_loss,
-    "That is the floor under one softmax: what does the second one do to 1 and 0?",
+    "This is the minimum with one softmax: what does the second one do to 1 and 0?",
     by=lambda: 0.0,
 )
 
@@ -382,18 +387,22 @@ def places_moved(*, layers: int = 1, past_hidden: bool = False) -> frozenset[str
 
 
 misconception(
-    places_moved, "The first place has the longest future, and the last has none.", past_hidden=True
-)
-misconception(
-    places_moved, "In a second layer all would move: where does the mask hide nothing?", layers=2
+    places_moved,
+    "The first position has the most future words, and the last has none.",
+    past_hidden=True,
 )
 misconception(
     places_moved,
-    "The last place sees every word, with the mask and without it.",
+    "In a second layer all positions would change: where does the mask hide nothing?",
+    layers=2,
+)
+misconception(
+    places_moved,
+    "The last position sees every word, with the mask and without it.",
     by=lambda: places_moved(past_hidden=True) - places_moved(),
 )
 misconception(
     places_moved,
-    "Is the first place the only one that has words behind it?",
+    "Is the first position the only one with words after it?",
     by=lambda: places_moved() - places_moved(past_hidden=True),
 )

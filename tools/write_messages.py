@@ -1,0 +1,72 @@
+"""Writes src/twelve_lab/locale/twelve_lab.pot: every text that a learner reads outside notebooks.
+
+Babel collects the templates of `message` and `plural`. The texts that exercises and lessons declare
+as data come from their declarations.
+
+Usage: python -m tools.write_messages
+"""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from babel.messages import Catalog
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import write_po
+
+from twelve_lab.check import EXERCISES, MISTAKES, Task
+from twelve_lab.course import STEPS
+
+ROOT = Path(__file__).parents[1]
+LAB = ROOT / "src" / "twelve_lab"
+PAGE = LAB / "locale" / "twelve_lab.pot"
+KEYWORDS = {"message": None, "plural": (1, 2)}
+METHODS = [("**.py", "python"), ("**.mjs", "javascript")]
+HEADER = """# The messages of the lab: `make catalogue` collects them, msginit begins a translation.
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Content-Transfer-Encoding: 8bit\\n"
+
+"""
+
+
+def page() -> str:
+    """Write the catalogue, sorted and without what changes at every edit: dates, line numbers."""
+    catalogue = Catalog()
+    # pybabel would skip folders that begin with a dot or an underscore; there are none.
+    for file, _, text, comments, _ in extract_from_dir(LAB, METHODS, keywords=KEYWORDS):
+        catalogue.add(text, locations=[(f"src/twelve_lab/{file}", 0)], auto_comments=comments)
+    for text, file, use in declared_texts():
+        catalogue.add(text, locations=[(file, 0)], auto_comments=[use])
+    written = io.BytesIO()
+    write_po(
+        written, catalogue, omit_header=True, sort_output=True, include_lineno=False, width=100
+    )
+    return HEADER + written.getvalue().decode("utf-8").strip() + "\n"
+
+
+def declared_texts() -> Iterator[tuple[str, str, str]]:
+    """Yield each declared text with its file and its use."""
+    for step in STEPS:
+        yield step.title, "src/twelve_lab/course.py", "title of a lesson"
+    for mistake in MISTAKES.values():
+        yield mistake.sentence, _file(mistake.step), f"mistake {mistake.id}"
+    for id, exercise in EXERCISES.items():
+        file = _file(id[:2])
+        yield exercise.contract, file, f"contract of {id}"
+        for sentence in exercise.misconceptions:
+            yield sentence, file, f"reply in {id}"
+        if isinstance(exercise, Task):
+            for case in exercise.cases():
+                yield case, file, f"case of {id}"
+
+
+def _file(number: str) -> str:
+    (stem,) = (step.stem for step in STEPS if step.number == number)
+    return f"src/twelve_lab/exercises/{stem}.py"
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")
