@@ -53,7 +53,7 @@ def to_svg(figure: Figure, title: str = "", description: str = "") -> str:
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "twelve"}):
         figure.savefig(written, format="svg", metadata=metadata)
     svg = written.getvalue()
-    svg = svg[svg.index("<svg") :]
+    svg = svg[svg.index("<svg") :].rstrip()
     for pattern, shorter in _SHORTER:
         svg = re.sub(pattern, shorter, svg)
     width, height = (round(side * DPI) for side in figure.get_size_inches())
