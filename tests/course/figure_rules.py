@@ -1,15 +1,16 @@
-"""What a figure must fulfil for those who see it small, projected, without colour or not at all.
+"""Rules for figures that are seen small, projected, without colour or not at all.
 
-Each rule yields what is wrong: with the alt texts of a notebook, with one drawing, or with the code
-that draws.
+Each rule yields the problems of a notebook, of one drawing, or of the code that draws.
 """
 
 import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from io import StringIO
 
 import numpy as np
+from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.colors import is_color_like, to_hex, to_rgba
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
@@ -17,10 +18,9 @@ from nbformat import NotebookNode
 
 from tests.course.notebook_rules import code_cells
 from twelve_lab.draw import Drawing
-from twelve_lab.draw.canvas import SMALL_SIZE
-from twelve_lab.draw.drawing import stored
-from twelve_lab.draw.prose import LONGEST
-from twelve_lab.draw.svg import EM, STEP, Writer
+from twelve_lab.draw.alt_text import LONGEST
+from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE
+from twelve_lab.draw.drawing import DPI, stored
 from twelve_lab.show.palette import INK, PAPER, AxisStyle, by_night, contrast
 
 # The width of a lesson in the book, in pixels, and the smallest type that stands there.
@@ -93,18 +93,20 @@ def drawing_problems(drawing: Drawing) -> Iterator[str]:
 
 
 def small_type(svg: str) -> Iterator[str]:
-    """Type is large enough on a page of the book, which makes a wide picture smaller."""
+    """The smallest text is large enough on a page of the book, which shrinks wide pictures."""
     width = int(re.search(r"width='(\d+)'", svg)[1])
-    scales = map(float, re.findall(r"scale\(([\d.]+)\)", svg))
-    pixels = min(scales) * EM / STEP * min(1, COLUMN / width)
+    # Matplotlib draws letters at 100 points and scales them.
+    scales = map(float, re.findall(r"scale\((0\.\d+) -", svg))
+    points = 100 * min(scales, default=TEXT_SIZE / 100)
+    pixels = points / 72 * DPI * min(1, COLUMN / width)
     if pixels < SMALLEST:
         yield f"type of {pixels:.1f} px on a page, less than {SMALLEST}, for it is {width} px wide"
 
 
 def place_problems(drawing: Drawing) -> Iterator[str]:
     """Text stands inside the picture, and no two texts touch."""
-    sheet = drawing.figure.bbox
-    renderer, sheet = Writer(*map(round, sheet.size)), sheet.padded(1)
+    renderer = RendererSVG(*drawing.figure.bbox.size, StringIO(), image_dpi=DPI)
+    sheet = drawing.figure.bbox.padded(1)
     texts = _written(drawing)
     boxes = [Text.get_window_extent(text, renderer) for text in texts]
     for text, box in zip(texts, boxes, strict=True):
@@ -113,11 +115,11 @@ def place_problems(drawing: Drawing) -> Iterator[str]:
         ):
             yield f"{text.get_text()!r} is cut off"
     low, high = (np.array([getattr(box, end) for box in boxes]) for end in ("min", "max"))
-    # A box is as high as its line: 1.5 points of each side hold no ink.
+    # A box is as high as its line: 1.5 pixels of each side hold no ink.
     low, high = low + 1.5, high - 1.5
     touch = np.all(low[:, None] <= high, -1) & np.all(low <= high[:, None], -1)
-    for one, other in np.argwhere(np.triu(touch, 1)):
-        yield f"{texts[one].get_text()!r} touches {texts[other].get_text()!r}"
+    for first, second in np.argwhere(np.triu(touch, 1)):
+        yield f"{texts[first].get_text()!r} touches {texts[second].get_text()!r}"
 
 
 def unnamed_axes(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
@@ -183,3 +185,10 @@ def _is_behind(box: Rectangle, x: float, y: float) -> bool:
     left, top = box.get_xy()
     is_around = left <= x <= left + box.get_width() and top <= y <= top + box.get_height()
     return is_around and to_rgba(box.get_facecolor())[3] > 0
+
+
+def undrawn_numbers(drawing: Drawing) -> set[float]:
+    """List the numbers with decimals of the alt text that are not written in the picture."""
+    words = "\n".join(text.get_text() for text in _written(drawing))
+    told = set(map(float, re.findall(r"-?\d+\.\d{4}", drawing.alt)))
+    return told - set(map(float, re.findall(r"-?\d+(?:\.\d+)?", words)))

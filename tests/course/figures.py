@@ -1,4 +1,4 @@
-"""The figures that the tests look at, at least one of each kind, each drawn once."""
+"""The figures of the tests, at least one of each kind, each drawn once."""
 
 from functools import cache
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def waves(length: int, width: int) -> torch.Tensor:
 
 @cache
 def traced(**how: object) -> Trace:
-    """Run the running example, once for each choice."""
+    """Trace the running example, once for each variant."""
     return example.trace(on="cpu", **how)
 
 
@@ -181,7 +181,7 @@ FIGURES = {
 
 
 class Drawn(NamedTuple):
-    """A figure, and the axes for which it has a bracket."""
+    """A figure, and the axes that have a bracket in it."""
 
     drawing: Drawing
     bracketed: set[str]
@@ -189,14 +189,14 @@ class Drawn(NamedTuple):
 
 @cache
 def drawn(name: str) -> Drawn:
-    """Draw a figure, once for all tests: none may change it."""
+    """Draw a figure once for all tests, which must not change it."""
     with patch.object(Canvas, "bracket", autospec=True, side_effect=Canvas.bracket) as bracket:
         drawing = FIGURES[name]()
     return Drawn(drawing, {call.args[1] for call in bracket.call_args_list})
 
 
 def figure(name: str) -> Drawing:
-    """Give one of the figures."""
+    """Return one of the figures."""
     return drawn(name).drawing
 
 
@@ -206,6 +206,6 @@ def texts(drawing: Drawing) -> list[str]:
 
 
 def picture_of(alt: str) -> str:
-    """Write what a notebook stores of a figure, with next to nothing in the picture."""
+    """Write a figure as stored in a notebook, with an empty picture."""
     svg = "<svg xmlns='http://www.w3.org/2000/svg'></svg>"
     return f'<img alt="{alt}" style="max-width:100%" src="{DATA}{svg}">'

@@ -1,4 +1,4 @@
-"""The poster: every number of the walk is on it, nothing is cut off, and all can be read."""
+"""The poster: it shows every number of the run, nothing is cut off, all text is readable."""
 
 import re
 from xml.etree import ElementTree
@@ -41,11 +41,11 @@ def boxes(figure):
 
 def numbers(svg: str) -> dict[str, dict[int, str]]:
     """Read the numbers of an SVG: tensor -> place -> what is written there."""
-    found = {}
+    numbers = {}
     for group in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}g"):
         for name, place in re.findall(r"([^|]+)\[(\d+)\]", group.get("id", "")):
-            found.setdefault(name, {})[int(place)] = "".join(group.itertext()).strip()
-    return found
+            numbers.setdefault(name, {})[int(place)] = "".join(group.itertext()).strip()
+    return numbers
 
 
 @pytest.fixture(params=["the example", "other weights"])
@@ -64,7 +64,7 @@ def run(request, trace):
     return traced
 
 
-def test_every_number_of_every_traced_tensor_stands_on_the_sheet(tmp_path, run):
+def test_poster_shows_every_number_of_every_traced_tensor(tmp_path, run):
     save_poster(run, tmp_path / "poster.svg")
     shown = numbers((tmp_path / "poster.svg").read_text())
     assert set(shown) == set(run)
@@ -74,16 +74,16 @@ def test_every_number_of_every_traced_tensor_stands_on_the_sheet(tmp_path, run):
         assert shown[name] == dict(enumerate(told)), name
 
 
-def test_it_is_a_sheet_of_a2(figure):
+def test_poster_has_size_a2(figure):
     assert tuple(figure.get_size_inches()) == pytest.approx(A2[::-1])
 
 
-def test_the_smallest_type_can_be_read(boxes):
+def test_poster_has_no_text_below_7_points(boxes):
     texts, _ = boxes
     assert min(text.get_fontsize() for text in texts) >= SMALLEST
 
 
-def test_nothing_is_cut_off(boxes):
+def test_poster_cuts_off_no_text(boxes):
     texts, edges = boxes
     width, height = A2[::-1]
     margin = 0.2
@@ -93,7 +93,7 @@ def test_nothing_is_cut_off(boxes):
     assert [text.get_text() for text, fits in zip(texts, inside, strict=True) if not fits] == []
 
 
-def test_no_words_or_numbers_overlap(boxes):
+def test_poster_texts_do_not_overlap(boxes):
     texts, edges = boxes
     low, high = edges[:, None, :2], edges[:, None, 2:]
     # The height of a line has room above and below its letters.
@@ -103,7 +103,7 @@ def test_no_words_or_numbers_overlap(boxes):
     assert [(texts[i].get_text(), texts[j].get_text()) for i, j in np.argwhere(overlap)] == []
 
 
-def test_every_number_fits_its_cell(boxes):
+def test_poster_numbers_fit_their_cells(boxes):
     texts, edges = boxes
     widths = {
         text.get_text(): right - left
@@ -114,12 +114,12 @@ def test_every_number_fits_its_cell(boxes):
     assert {text for text, width in widths.items() if width > CELL} == set()
 
 
-def test_another_kind_of_file_is_refused(trace, tmp_path):
-    with pytest.raises(ValueError, match=r"a poster is an .svg or a .pdf, and .+poster.png"):
+def test_save_poster_refuses_another_suffix(trace, tmp_path):
+    with pytest.raises(ValueError, match=r"must end in .svg or .pdf, got .+poster.png"):
         save_poster(trace, tmp_path / "poster.png")
 
 
-def test_the_command_writes_both_each_with_its_fonts_and_the_same_each_time(capsys, tmp_path):
+def test_poster_command_writes_reproducible_files_with_fonts(capsys, tmp_path):
     files = [tmp_path / f"poster.{kind}" for kind in ("svg", "pdf")]
     assert cli.main(["poster", *map(str, files)]) == 0
     assert capsys.readouterr().out.splitlines() == [f"drawn: {file}" for file in files]

@@ -84,11 +84,11 @@ def _normalized(new: str) -> Plant:
 
 
 def _layers(new: str) -> Plant:
-    return Plant("encoder", "Stack.__init__", {LAYERS: new})
+    return Plant("encoder", "Encoder.__init__", {LAYERS: new})
 
 
 def _across(new: str) -> Plant:
-    old = "self.cross_attention(query, memory, memory, src_mask, cache=across)"
+    old = "self.cross_attention(query, memory, memory, src_mask, cache=cross_cache)"
     return Plant("decoder", "DecoderLayer.forward", {old: new})
 
 
@@ -97,7 +97,9 @@ def _rotary(changes: dict[str, str]) -> Plant:
 
 
 def _rows(new: str) -> Plant:
-    return Plant("pretrained", "_neighbours", {"rows.unflatten(0, (-1, 2, d_k // 2))": new})
+    return Plant(
+        "pretrained/__init__", "interleave_halves", {"rows.unflatten(0, (-1, 2, d_k // 2))": new}
+    )
 
 
 def _share(new: str) -> Plant:
@@ -110,7 +112,7 @@ def _grouped(changes: dict[str, str]) -> Plant:
 
 
 def _table_rows(new: str) -> Plant:
-    old = "self.table[: x.size(1)]"
+    old = "self.table[start : start + x.size(1)]"
     return Plant("positional_encoding", "PositionalEncoding.forward", {old: new})
 
 
@@ -134,8 +136,8 @@ PLANTS = {
         {"table[:, 0::2]": "table[:, :angles.size(1)]",
          "table[:, 1::2]": "table[:, angles.size(1):]"},
     ),
-    "pe-batch-index": _table_rows("self.table[: x.size(0)]"),
-    "pe-sequence-first": _table_rows("self.table[: x.size(0)].unsqueeze(1)"),
+    "pe-batch-index": _table_rows("self.table[start : start + x.size(0)]"),
+    "pe-sequence-first": _table_rows("self.table[start : start + x.size(0)].unsqueeze(1)"),
     "dropout-twice": Plant(
         "positional_encoding", "PositionalEncoding.forward",
         {"self.dropout(encoded)": "self.dropout(self.dropout(encoded))"},
@@ -203,10 +205,11 @@ PLANTS = {
     ),
     "residual-overwritten": Plant(
         "residual", "Residual.forward",
-        {"update = self._ask(sublayer, self.norm(x))":
-         "x = self.norm(x)\nupdate = self._ask(sublayer, x)"},
+        {"update = sublayer(self.norm(x))": "x = self.norm(x)\nupdate = sublayer(x)"},
     ),
-    "residual-missing": Plant("residual", "Residual.forward", {"return added": "return update"}),
+    "residual-missing": Plant(
+        "residual", "Residual.forward", {"added = x + update": "added = update"}
+    ),
     "norm-order": Plant(
         "residual", "Residual.__init__",
         {"self.norm_first = norm_first": "self.norm_first = not norm_first"},
@@ -242,10 +245,10 @@ PLANTS = {
         "encoder", "Encoder.forward", {"layer(x, src_mask=src_mask)": "layer(x)"}
     ),
     "cross-value-target": _across(
-        "self.cross_attention(query, memory, query, src_mask, cache=across)"
+        "self.cross_attention(query, memory, query, src_mask, cache=cross_cache)"
     ),
     "cross-memory-unused": _across(
-        "self.cross_attention(query, query, query, src_mask, cache=across)"
+        "self.cross_attention(query, query, query, src_mask, cache=cross_cache)"
     ),
     "causal-missing": Plant(
         "decoder", "Decoder.forward",
@@ -301,11 +304,11 @@ PLANTS = {
         {"TABLE[self.length : self.length + new]": "TABLE[:new]"},
     ),
     "left-padding-seen": Plant(
-        "generation", "_read_prompt",
-        {"key_mask = None if mask is None else mask[..., :so_far]": "key_mask = None"},
+        "generation", "_prepare_prompt",
+        {"key_mask = None if mask is None else mask[..., :stop]": "key_mask = None"},
     ),
     "prompt-padded-right": Plant(
-        "generation", "_read_prompt", {"not ends.all()": "not ends.any()"}
+        "generation", "_prepare_prompt", {"not real.all()": "not real.any()"}
     ),
     "top-p-one-short": Plant(
         "generation", "next_token_probabilities",
@@ -317,16 +320,18 @@ PLANTS = {
     ),
     # rotary_positions
     "rotary-frequency-one": _rotary({
-        f"self.table[start:stop, {first}::2]":
-        "(torch.arange(start, stop).unsqueeze(1) * self.base ** "
+        f"self.table[start : start + heads.size(2), {first}::2]":
+        "(torch.arange(start, start + heads.size(2)).unsqueeze(1) * self.base ** "
         f"(-torch.arange(2, self.d_k + 2, 2) / self.d_k)).{function}()"
         for first, function in ((0, "sin"), (1, "cos"))
     }),
     "rotary-one-late": _rotary(
-        {"stop = start + heads.size(2)": "start = start + 1\nstop = start + heads.size(2)"}
+        {f"self.table[start : start + heads.size(2), {first}::2]":
+         f"self.table[start + 1 : start + 1 + heads.size(2), {first}::2]" for first in (0, 1)}
     ),
     "rotary-start-ignored": _rotary(
-        {"stop = start + heads.size(2)": "start, stop = 0, heads.size(2)"}
+        {f"self.table[start : start + heads.size(2), {first}::2]":
+         f"self.table[: heads.size(2), {first}::2]" for first in (0, 1)}
     ),
     "rotary-halves": _rotary({
         "even = heads[..., 0::2]": "even = heads[..., : self.d_k // 2]",
@@ -342,8 +347,8 @@ PLANTS = {
     ),
     # pretrained
     "rows-kept": Plant(
-        "pretrained", "_fill",
-        {"found.safe and places[name].endswith(NAMES)": "False"},
+        "pretrained/__init__", "_copy_tensors",
+        {'checkpoint.format == "safetensors" and parameters[name].endswith(NAMES)': "False"},
     ),
     "rows-across-heads": _rows("rows.unflatten(0, (1, 2, -1))"),
     "rows-woven-back": _rows("rows.unflatten(0, (-1, d_k // 2, 2))"),
@@ -365,20 +370,23 @@ PLANTS = {
         {KEEP: f"key_heads, value_heads = self._share(key_heads), self._share(value_heads)\n{KEEP}"}
     ),
     "cache-mask-dropped": _grouped(
-        {"scaled_dot_product_attention(*heads, mask, dropout_p)":
-         "scaled_dot_product_attention(*heads, mask if cache is None else None, dropout_p)"}
+        {"scaled_dot_product_attention(query_heads, shared_keys, shared_values, mask, dropout_p)":
+         "scaled_dot_product_attention(query_heads, shared_keys, shared_values, "
+         "mask if cache is None else None, dropout_p)"}
     ),
     # decoder_only
     "table-untied": Plant(
-        "decoder_only", "LanguageModel.forward",
+        "decoder_only", "LanguageModel.compute_logits",
         {"X @ self.embedding.weight.T": "X @ self.embedding.weight.data.T"},
     ),
     "prompt-unmasked": Plant(
-        "decoder_only", "LanguageModel.forward",
-        {"self._mask(ids, start, key_mask)":
-         "key_mask if caches else self._mask(ids, start, key_mask)"},
+        "decoder_only", "LanguageModel.run_layers",
+        {"self.make_mask(ids, start, key_mask)":
+         "key_mask if caches else self.make_mask(ids, start, key_mask)"},
     ),
     "prompt-first-logit": Plant(
-        "decoder_only", "LanguageModel.forward", {"x = x[:, -1:]": "x = x[:, :1]"}
+        "fast", "FastLanguageModel.last_logits",
+        {"self.run_layers(ids, caches, key_mask)[:, -1:]":
+         "self.run_layers(ids, caches, key_mask)[:, :1]"},
     ),
 }  # fmt: skip

@@ -1,8 +1,9 @@
-"""Figures, one call each, every one with alt text and its numbers in print.
+"""Figures, each drawn by one call, with an alt text and its numbers as text.
 
 Nothing here imports matplotlib until a figure is drawn.
 """
 
+from twelve_lab.draw.architecture import plan, without_source
 from twelve_lab.draw.averages import groups
 from twelve_lab.draw.charts import bars, curves
 from twelve_lab.draw.dependency import influence
@@ -10,7 +11,6 @@ from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.embedding_lookup import lookup
 from twelve_lab.draw.heads import heads
 from twelve_lab.draw.live import Live, live
-from twelve_lab.draw.plan import plan
 from twelve_lab.draw.positions import positions, rotation
 from twelve_lab.draw.products import matmul
 from twelve_lab.draw.residual_stream import stream
@@ -20,7 +20,6 @@ from twelve_lab.draw.storage import storage
 from twelve_lab.draw.strip import strip
 from twelve_lab.draw.tensors import attention, tensor
 from twelve_lab.draw.walk import walk
-from twelve_lab.draw.without_source import without_source
 
 __all__ = [
     "Drawing",

@@ -1,4 +1,4 @@
-"""A sheet of paper measured in inches, x to the right and y down, that grows with what is drawn.
+"""A drawing area in inches, x to the right and y down, that grows with its contents.
 
 Text never scales with the picture, so lengths in inches and sizes in points stay in proportion.
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 FONT = "DejaVu Sans"
 MARGIN = 0.12
 BELOW_TITLE = 0.16
-# Points. At 100 dpi the smallest has letters 8 pixels high without their ends: 4 at half the size.
+# Points. The smallest letters have an x-height of 8 pixels at 100 dpi, 4 at half the size.
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 14, 11, 10.5
-TICK = 0.06  # the short ends of a bracket
+TICK = 0.06  # length of the ends of a bracket
 DASHES = {
     "solid": "-",
     "dashed": (0, (4, 2)),
@@ -48,22 +48,22 @@ def _width_of_line(line: str, size: float, bold: bool) -> float:
 
 
 class Canvas:
-    """Draw boxes, lines, brackets and text by their place in inches."""
+    """Draw boxes, lines, brackets and text at positions in inches."""
 
     def __init__(self) -> None:
-        """Start with an empty sheet."""
+        """Start with an empty canvas."""
         self._artists: list[Artist] = []
         self._left = self._top = math.inf
         self._right = self._bottom = -math.inf
 
     @property
     def right(self) -> float:
-        """Return the right edge of what has been drawn."""
+        """Return the right edge of the drawing so far."""
         return self._right
 
     @property
     def bottom(self) -> float:
-        """Return the lower edge of what has been drawn."""
+        """Return the lower edge of the drawing so far."""
         return self._bottom
 
     def width_of(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
@@ -81,7 +81,7 @@ class Canvas:
         bold: bool = False,
         paper: bool = False,
     ) -> None:
-        """Write text centred in height on y; `paper` clears the ground behind it."""
+        """Write text centred vertically on y; `paper` draws a white background behind it."""
         if not text:
             return
         # Imported here and below, so that the lab loads without matplotlib.
@@ -166,7 +166,7 @@ class Canvas:
         self._artists.append(Line2D([x], [y], marker="o", markersize=size, color=INK, zorder=3))
 
     def patch(self, patch: Patch, low: Point, high: Point) -> None:
-        """Draw a patch of matplotlib, which lies between two corners."""
+        """Draw a matplotlib patch that lies between two corners."""
         self._artists.append(patch)
         self._grow(low, high)
 
@@ -182,12 +182,12 @@ class Canvas:
         self._grow(end, end)
 
     def bracket(self, axis: str, start: Point, end: Point, side: str) -> None:
-        """Draw the bracket of an axis along a line, its ends turned toward the cells.
+        """Draw the bracket of an axis along a line, with its ends toward the cells.
 
         Args:
-            axis: Whose colour and line to use.
-            start: One end.
-            end: The other end.
+            axis: Axis that determines colour and line style.
+            start: First end.
+            end: Second end.
             side: Where the bracket stands: "left", "right", "top" or "bottom" of the cells.
         """
         style = axis_style(axis)
@@ -214,7 +214,7 @@ class Canvas:
         return "\n".join(lines)
 
     def finish(self, title: str, alt: str, summary: str) -> Drawing:
-        """Write the title on top, cut the sheet to size and hand over the drawing."""
+        """Write the title on top and return the drawing, cut to size."""
         text = self.wrap(title, TITLE_SIZE, bold=True)
         height = (text.count("\n") + 1) * TITLE_SIZE / 72 * 1.25
         top = self._top - height / 2 - BELOW_TITLE
@@ -225,7 +225,7 @@ class Canvas:
         return Drawing(self.sized(left, top, right, bottom), alt, summary)
 
     def sized(self, left: float, top: float, right: float, bottom: float) -> Figure:
-        """Cut the sheet to a size, in inches."""
+        """Return the figure between four edges, in inches."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(right - left, bottom - top), dpi=DPI, facecolor=PAPER)
@@ -233,6 +233,7 @@ class Canvas:
         axes.set_axis_off()
         for artist in self._artists:
             axes.add_artist(artist)
+            artist.set_clip_on(False)  # clip paths would double the size of the SVG
         return figure
 
     def _grow(self, low: Point, high: Point) -> None:

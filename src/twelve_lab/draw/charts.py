@@ -1,4 +1,4 @@
-"""Charts: curves over a common x, and bars made of parts."""
+"""Charts: curves over a common x axis, and stacked bars."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
+from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas, Point
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE
-from twelve_lab.draw.prose import in_their_words, listed, plural, tell
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 from twelve_lab.show.palette import CURVE_STYLES, INK, PART_FILLS, QUIET
 from twelve_lab.show.table import as_plain_tensor
 
 WIDTH, HEIGHT = 5.2, 3.0
-PRINTED = 9  # places at which the summary gives the values
+PRINTED = 9  # x values for which the summary gives the curves
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 BAR_WIDTH, BAR_GAP = 5.8, 0.16
-NOTE = 0.26  # the room under a bar for the names of parts too short to carry them
-VISIBLE = 0.025  # the share of the height that a curve must move by for the eye
-THIN = 300  # a curve of more values than this gets a thinner line
+NOTE = 0.26  # room under a bar for the names of parts that are too short for them
+THIN = 300  # a curve with more values than this has a thinner line
 
 
 def curves(
@@ -35,25 +35,26 @@ def curves(
     log: bool = False,
     summary: str | None = None,
 ) -> Drawing:
-    """Draw curves over a common x, each in its own dashes with its name at its end.
+    """Draw curves over a common x axis, each with its own dashes and its name at its end.
 
     Args:
         lines: Name -> the values, one for each x; at most six.
-        title: The claim of the figure.
-        x: The places of the values; 0, 1, 2 ... if not given.
-        x_label: What x counts.
-        y_label: What the values are.
-        log: Whether the y axis counts powers of ten.
-        summary: What to write in place of the values, where they differ between machines; the
-            alt text says it too.
+        title: Claim of the figure.
+        x: Positions of the values; 0, 1, 2 ... by default.
+        x_label: Name of the x axis.
+        y_label: Name of the y axis.
+        log: Whether the y axis is logarithmic.
+        summary: Text instead of the values, if they differ between machines.
 
     Raises:
-        ValueError: There are no lines or more than six, the lengths differ, a value is not finite,
-            or it is not above zero on a logarithmic axis.
+        ValueError: If there are no lines or more than six, the lengths differ, a value is not
+            finite, or it is not positive on a logarithmic axis.
     """
     values = {name: as_plain_tensor(line).double().tolist() for name, line in lines.items()}
     if not 1 <= len(values) <= len(CURVE_STYLES):
-        raise ValueError(f"lines must be 1 to {len(CURVE_STYLES)} curves, got {len(values)}")
+        raise ValueError(
+            f"curves: lines must be 1 to {len(CURVE_STYLES)} curves, got {len(values)}"
+        )
     first = next(iter(values.values()))
     places = list(range(len(first))) if x is None else as_plain_tensor(x).tolist()
     for name, line in values.items():
@@ -68,45 +69,53 @@ def curves(
         for name, line in heights.items()
     }
     draw_curves(canvas, points, HEIGHT, 1.2 if len(places) > THIN else 2.2)
+    if log:
+        y_label = message("{axis} (logarithmic)", axis=y_label or "y")
     canvas.text(WIDTH / 2, HEIGHT + LINE * 2.1, x_label)
-    canvas.text(0.0, -LINE * 0.8, y_label + (", logarithmic" if log else ""), align="left")
-    over = f"{x_label or 'x'} from {places[0]:g} to {places[-1]:g}"
-    what = f"{y_label}{' on a logarithmic axis' * log} over {over}".strip()
-    head = f"{len(values)} {plural('curve', len(values))}, {what}"
+    canvas.text(0.0, -LINE * 0.8, y_label, align="left")
+
     if summary is None:
-        said = [
-            f"{name} {_course(places, line, heights[name], frame, log=log)}"
-            for name, line in values.items()
-        ]
-        alt = tell(title, f"{head}: {'; '.join(said)}", f"{head}: {listed(values)}")
+        write = _in_short if log else format_number
+        courses = "; ".join(_course(name, places, line, write) for name, line in values.items())
+        told = [courses, ", ".join(values)]
         summary = _values_at(places, values, x_label or "x", log=log)
     else:
-        alt = tell(title, *in_their_words(f"{head}: {listed(values)}", summary))
+        told = ["; ".join([", ".join(values), *summary.splitlines()]).rstrip(".")]
+    versions = (
+        message(
+            "Curves of {y} over {x} from {start:g} to {end:g}: {curves}.",
+            y=y_label or "y", x=x_label or "x", start=places[0], end=places[-1], curves=text,
+        )
+        for text in told
+    )  # fmt: skip
+    alt = alt_text(title, *versions)
     return canvas.finish(title, alt, summary)
 
 
 def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "") -> Drawing:
-    """Draw one bar below the other, each a row of parts, lengths to one common scale.
+    """Draw stacked horizontal bars, one below the other, all to one scale.
 
     Args:
         bars: Name of the bar -> name of the part -> its length, not negative.
-        title: The claim of the figure.
+        title: Claim of the figure.
         unit: What is counted.
 
     Returns:
-        Each part with its name and length, below the bar where it is too short for them; the total
-        stands behind the bar.
+        Each part with its name and length, below the bar where the part is too short for them.
+        The total stands at the end of the bar.
 
     Raises:
-        ValueError: There is no bar, or a part is negative or not finite.
+        ValueError: If there is no bar, or a part is negative or not finite.
     """
     for name, parts in bars.items():
         for part, length in parts.items():
             if not (math.isfinite(length) and length >= 0):
-                raise ValueError(f"part {part!r} of bar {name!r} is {length}, not a length")
+                raise ValueError(
+                    f"bars: part {part!r} of bar {name!r} must be a length, got {length}"
+                )
     totals = {name: sum(parts.values()) for name, parts in bars.items()}
     if not max(totals.values(), default=0):
-        raise ValueError("bars must hold at least one part longer than 0")
+        raise ValueError("bars: bars must hold at least one part longer than 0, got none")
     canvas = Canvas()
     names = list(dict.fromkeys(part for parts in bars.values() for part in parts))
     fills = dict(zip(names, cycle(PART_FILLS), strict=False))
@@ -115,23 +124,24 @@ def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "")
     if any("\n" in label for row in labels.values() for label in row):
         labels = _labels(canvas, bars, scale, stacked=True)
     lines = max(label.count("\n") for row in labels.values() for label in row) + 1
-    height = 0.16 + 0.19 * max(lines, 1)
     y = 0.0
     for name, parts in bars.items():
+        height = 0.16 + 0.19 * lines
         y = _draw_bar(canvas, y, height, name, parts, labels[name], fills, scale) + BAR_GAP
-    summary = []
+    sums = {name: f"{_count(total)} {unit}".rstrip() for name, total in totals.items()}
+    rows = []
     for name, parts in bars.items():
-        made_of = "".join(f"{part} = {_count(length)}, " for part, length in parts.items())
-        total = f"total {_count(totals[name])} {unit}".rstrip()
-        summary.append(f"{name}: {made_of[:-2]}{'; ' * bool(parts)}{total}")
-    head = f"{len(bars)} {plural('bar', len(bars))} to one scale. "
-    sums = [f"{name}: {_count(total)} {unit}".strip() for name, total in totals.items()]
-    alt = tell(title, head + ". ".join(summary), head + ". ".join(sums))
-    return canvas.finish(title, alt, "\n".join(summary))
+        listed = ", ".join(f"{part} = {_count(length)}" for part, length in parts.items()) or "-"
+        rows.append(
+            message("{bar}: {parts}; total {total}", bar=name, parts=listed, total=sums[name])
+        )
+    short = [f"{name}: {total}" for name, total in sums.items()]
+    told = (message("Bars to one scale. {bars}.", bars=". ".join(bars)) for bars in (rows, short))
+    return canvas.finish(title, alt_text(title, *told), "\n".join(rows))
 
 
 class _Frame:
-    """The rectangle of a chart: values in, inches out."""
+    """The rectangle of a chart, which converts values to inches."""
 
     def __init__(self, places: Sequence[float], heights: Sequence[float]):
         low, high = min(heights), max(heights)
@@ -139,20 +149,23 @@ class _Frame:
         self.low, self.high = low - room, high + room
         self.start, self.end = min(places), max(places)
 
-    def at(self, place: float, height: float) -> tuple[float, float]:
+    def at(self, place: float, height: float) -> Point:
         span = self.end - self.start or 1
         share = (height - self.low) / (self.high - self.low)
         return (place - self.start) / span * WIDTH, (1 - share) * HEIGHT
 
 
 def _check_curve(name: str, line: Any, places: Sequence[float], *, log: bool) -> None:
-    if not isinstance(line, list) or len(line) != len(places) or len(line) < 2:
-        size = len(line) if isinstance(line, list) else "one number"
-        raise ValueError(f"curve {name!r} has {size} values for {len(places)} places, at least 2")
+    size = len(line) if isinstance(line, list) else 1
+    if size != len(places) or size < 2:
+        raise ValueError(
+            f"curves: curve {name!r} must have one value for each of at least 2 x, "
+            f"got {size} values for {len(places)} x"
+        )
     for place, value in zip(places, line, strict=True):
         if not math.isfinite(value) or (log and value <= 0):
-            wanted = "above zero on a logarithmic axis" if log else "finite"
-            raise ValueError(f"curve {name!r} is {value} at {place}, which is not {wanted}")
+            condition = "positive on a logarithmic axis" if log else "finite"
+            raise ValueError(f"curves: curve {name!r} must be {condition}, got {value} at {place}")
 
 
 def _draw_scales(canvas: Canvas, frame: _Frame, *, log: bool) -> None:
@@ -170,72 +183,52 @@ def _draw_scales(canvas: Canvas, frame: _Frame, *, log: bool) -> None:
         canvas.line([(0.0, y), (WIDTH, y)], width=0.9)
     for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(frame.start, frame.end):
         if frame.start <= tick <= frame.end:
-            at = frame.at(tick, frame.low)[0]
-            canvas.line([(at, HEIGHT), (at, HEIGHT + 0.05)], colour=QUIET, width=0.8)
-            canvas.text(at, HEIGHT + LINE * 0.85, f"{tick:.6g}")
+            x = frame.at(tick, frame.low)[0]
+            canvas.line([(x, HEIGHT), (x, HEIGHT + 0.05)], colour=QUIET, width=0.8)
+            canvas.text(x, HEIGHT + LINE * 0.85, f"{tick:.6g}")
 
 
 def draw_curves(
     canvas: Canvas, curves: Mapping[str, Sequence[Point]], bottom: float, width: float
 ) -> None:
-    """Draw curves, and beside the end of each its name, moved apart where the ends meet.
+    """Draw curves, with the name of each beside its end. Names keep a distance from each other.
 
     Args:
         canvas: Where to draw.
-        curves: Name -> its points; all end equally far to the right.
-        bottom: The lower edge of the chart.
-        width: Of the lines, in points.
+        curves: Name -> its points; all end at the same x.
+        bottom: Lower edge of the chart.
+        width: Width of the lines, in points.
     """
     styles = dict(zip(curves, CURVE_STYLES, strict=False))
     for name, points in curves.items():
         colour, dashes = styles[name]
         canvas.line(points, colour=colour, width=width, style=dashes)
     order = sorted(curves, key=lambda name: curves[name][-1][1])
-    places: list[float] = []
+    heights: list[float] = []
     for name in order:
         end = curves[name][-1][1]
-        places.append(max(end, places[-1] + LINE * 1.1) if places else end)
-    lift = max(0.0, places[-1] - bottom) if len(places) > 1 else 0.0
-    for name, place in zip(order, (place - lift for place in places), strict=True):
+        heights.append(max(end, heights[-1] + LINE * 1.1) if heights else end)
+    lift = max(0.0, heights[-1] - bottom) if len(heights) > 1 else 0.0
+    for name, height in zip(order, (height - lift for height in heights), strict=True):
         (right, end), (colour, dashes) = curves[name][-1], styles[name]
-        key = (right + 0.6, place)
-        canvas.line([(right + 0.02, end), (right + 0.1, place)], colour=QUIET, width=0.8)
-        canvas.line([(right + 0.1, place), key], colour=colour, width=2.2, style=dashes)
-        canvas.text(key[0] + 0.08, place, name, align="left")
+        key = (right + 0.6, height)
+        canvas.line([(right + 0.02, end), (right + 0.1, height)], colour=QUIET, width=0.8)
+        canvas.line([(right + 0.1, height), key], colour=colour, width=2.2, style=dashes)
+        canvas.text(key[0] + 0.08, height, name, align="left")
 
 
-def _course(
-    places: Sequence[float],
-    line: Sequence[float],
-    heights: Sequence[float],
-    frame: _Frame,
-    *,
-    log: bool,
-) -> str:
-    """Tell where a curve begins and ends, and by what it goes beyond where that can be seen."""
-    texts = [_in_short(value) if log else format_number(value) for value in line]
-    first, last = texts[0], texts[-1]
-    seen = (frame.high - frame.low) * VISIBLE
-    if len(set(texts)) == 1:
-        return f"stays at {first}"
-    if max(heights) - min(heights) < seen:
-        return f"stays near {first}"
-    if abs(heights[-1] - heights[0]) < seen:
-        way = f"goes from {first} to {last}"
-    else:
-        way = f"{'rises' if heights[-1] > heights[0] else 'falls'} from {first} to {last}"
-    ends = heights[0], heights[-1]
-    turns = []
-    if max(heights) > max(ends) + seen:
-        turns.append(("peak", heights.index(max(heights))))
-    if min(heights) < min(ends) - seen:
-        turns.append(("lowest point", heights.index(min(heights))))
-    words = " and ".join(f"its {word} {texts[i]} at {places[i]:g}" for word, i in turns)
-    return f"{way}, with {words}" if turns else way
+def _course(name: str, places: Sequence[float], line: Sequence[float], write: Any) -> str:
+    """Give the ends and the extremes of a curve."""
+    return message(
+        "{name} from {first} to {last}, lowest {low} at {low_at}, highest {high} at {high_at}",
+        name=name, first=write(line[0]), last=write(line[-1]), low=write(min(line)),
+        low_at=f"{places[line.index(min(line))]:g}", high=write(max(line)),
+        high_at=f"{places[line.index(max(line))]:g}",
+    )  # fmt: skip
 
 
 def _in_short(value: float) -> str:
-    """Write a number of any size with two digits that count, as 7,100 or 1e-15."""
+    """Write a number of any magnitude with two significant digits, as 7,100 or 1e-15."""
     text = f"{value:.2g}"
     return f"{float(text):,.0f}" if "e+" in text else text
 
@@ -268,7 +261,7 @@ def _labels(
         canvas: Where to measure.
         bars: The bars.
         scale: Inches for a length of 1.
-        stacked: Whether the length has a line of its own in every box, as it needs in some.
+        stacked: Whether the length has a line of its own in every box.
     """
 
     def fitting(part: str, length: float) -> str:
@@ -282,15 +275,9 @@ def _labels(
 
 
 def _draw_bar(
-    canvas: Canvas,
-    y: float,
-    height: float,
-    name: str,
-    parts: Mapping[str, float],
-    labels: Sequence[str],
-    fills: Mapping[str, str],
-    scale: float,
-) -> float:
+    canvas: Canvas, y: float, height: float, name: str, parts: Mapping[str, float],
+    labels: Sequence[str], fills: Mapping[str, str], scale: float,
+) -> float:  # fmt: skip
     """Draw one bar with its name on the left and its total on the right; return its lower edge."""
     middle = y + height / 2
     canvas.text(-0.1, middle, name, align="right")
@@ -301,10 +288,10 @@ def _draw_bar(
         canvas.text(x + width / 2, middle, label)
         if not label:
             note = part if _count(length) in part else f"{part}: {_count(length)}"
-            at = max(x + width / 2, noted)
+            left = max(x + width / 2, noted)
             canvas.line([(x + width / 2, y + height), (x + width / 2, y + height + 0.12)])
-            canvas.text(at - 0.02, y + height + NOTE * 0.8, note, align="left")
-            noted = at + canvas.width_of(note) + 0.15
+            canvas.text(left - 0.02, y + height + NOTE * 0.8, note, align="left")
+            noted = left + canvas.width_of(note) + 0.15
         x += width
     canvas.text(x + 0.1, middle, _count(sum(parts.values())), align="left", bold=True)
     return y + height + (0.0 if all(labels) else NOTE)

@@ -1,4 +1,4 @@
-"""A finished figure with its alt text and the numbers it shows."""
+"""A finished figure with its alt text and its numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from twelve_lab.messages import message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +20,7 @@ STORED = re.compile(rf'<img alt="([^"]*)" style="[^"]*" src="({re.escape(DATA)}[
 
 
 class Picture(NamedTuple):
-    """What a notebook stores of a figure: its alt text, and the address that is the picture."""
+    """A figure as stored in a notebook: its alt text and its data URL."""
 
     alt: str
     source: str
@@ -30,55 +32,54 @@ class Picture(NamedTuple):
 
 
 def stored(data: Mapping[str, str]) -> Picture | None:
-    """Find the picture in one output of a cell, if it is one.
+    """Read the picture in an output of a cell, or return None.
 
     Args:
-        data: Kind -> what is stored, as in a notebook.
+        data: Data of the output: MIME type -> content.
     """
-    found = STORED.fullmatch(data.get("text/html", ""))
-    return Picture(html.unescape(found[1]), found[2]) if found else None
+    match = STORED.fullmatch(data.get("text/html", ""))
+    return Picture(html.unescape(match[1]), match[2]) if match else None
 
 
 class Drawing:
-    """A figure that a notebook shows once, followed by its alt text and its numbers, folded.
+    """A figure in a notebook, with its alt text and its numbers folded below it.
 
-    The picture cannot be compared by machine and is silent to a screen reader; the text below it
-    is neither, and it is folded away for whoever sees the picture.
+    Screen readers and nbval cannot read the picture, but they can read the text.
 
-    The picture is SVG in an `<img>`: so JupyterLab shows it in a notebook that is not trusted yet,
-    and reads out its alt text, and so it follows the colour scheme of the page.
+    The picture is an SVG in an `<img>`. JupyterLab therefore shows it in untrusted notebooks, and
+    it follows the colour scheme of the page.
 
     Attributes:
-        figure: The matplotlib figure, unknown to pyplot: nothing to close, no second display.
-        alt: What the picture shows, in words.
-        summary: The plotted numbers as text.
+        figure: The matplotlib figure, which pyplot does not manage.
+        alt: Alt text of the picture.
+        summary: Numbers of the picture as text.
     """
 
     def __init__(self, figure: Figure, alt: str, summary: str):
-        """Keep the three together."""
+        """Combine a figure with its texts."""
         self.figure = figure
         self.alt = alt
         self.summary = summary
 
     def __repr__(self) -> str:
-        """Give the alt text."""
+        """Return the alt text."""
         return self.alt
 
     def svg(self) -> str:
-        """Write the figure as SVG; the same figure gives the same text on every machine."""
+        """Write the figure as SVG."""
         from twelve_lab.draw.svg import to_svg  # loads matplotlib
 
         return to_svg(self.figure)
 
     def html(self) -> str:
-        """Write the figure as an element of a page."""
-        # A picture has no quotation marks; in an address a # would end it.
+        """Write the figure as an HTML element."""
+        # The SVG has no double quotes; "#" would end the data of the URL.
         source = DATA + self.svg().replace("#", "%23")
         alt = html.escape(self.alt)
         return f'<img alt="{alt}" style="max-width:100%;height:auto" src="{source}">'
 
     def save(self, path: str | Path) -> None:
-        """Write the figure to an SVG file, which carries its text as description."""
+        """Write the figure to an SVG file with its text as description."""
         from twelve_lab.draw.svg import to_svg  # loads matplotlib
 
         described = to_svg(self.figure, self.alt, self.text())
@@ -86,14 +87,14 @@ class Drawing:
 
     def text(self) -> str:
         """Write the alt text, wrapped, and the numbers below it."""
-        return textwrap.fill(f"Figure: {self.alt}", 100) + f"\n{self.summary}"
+        return textwrap.fill(message("Figure: {alt}", alt=self.alt), 100) + f"\n{self.summary}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
         display({"text/html": self.html(), "text/plain": self.alt}, raw=True)
         folded = (
-            "<details><summary>the figure in words and numbers</summary>"
+            f"<details><summary>{message('the figure in words and numbers')}</summary>"
             f'<pre style="font-family:monospace">{html.escape(self.text())}</pre></details>'
         )
         display({"text/html": folded, "text/plain": self.summary}, raw=True)

@@ -8,17 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
+from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import draw_face, name_width
 from twelve_lab.draw.grid import LINE, Cell, Grid, widen
 from twelve_lab.draw.panels import signed_paint
-from twelve_lab.draw.prose import tell
+from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table, as_plain_tensor
 
-BETWEEN = 1.0  # the room for the lines between two columns
+BETWEEN = 1.0  # room for the arrows between two columns
 APART = 0.35  # between the sentences
 NAMES = 0.2  # from the names of the rows to the table, with the bracket between them
 
@@ -29,20 +30,20 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
     Args:
         ids: The sentences, (batch, src).
         table: The embedding table, (vocab, d_model).
-        title: The claim of the figure.
+        title: Claim of the figure.
         vocabulary: The word of each row of the table.
     """
     ids, table = as_plain_tensor(ids), as_plain_tensor(table)
     vectors = table[ids]
     words = [[vocabulary[i] for i in sentence] for sentence in ids.tolist()]
-    rows = Table.of(
+    named = Table.of(
         table, "vocab d_model", {"vocab": [f"{i} {word}" for i, word in enumerate(vocabulary)]}
     )
     result = Table.of(vectors, "batch src d_model", {"src": words})
 
     canvas = Canvas()
-    asked, middle, picked = _place(canvas, ids, rows, result)
-    names = _name_rows(canvas, middle, rows)
+    asked, middle, picked = _place(canvas, ids, named, result)
+    names = _name_rows(canvas, middle, named)
     for place, token in enumerate(ids.flatten().tolist()):
         sentence, position = divmod(place, ids.shape[1])
         start, end = asked[sentence], picked[sentence]
@@ -51,17 +52,24 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
             (start.right + 0.03, start.row_middle(position)), (middle.left - names - 0.06, height)
         )
         canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, end.row_middle(position)))
-    picks = [f"id {i} ({vocabulary[i]}) picks row {i}" for i in ids.flatten().tolist()]
+    picks = [f"{i} {vocabulary[i]}" for i in ids.flatten().tolist()]
     copied = [
-        f"{pick}, {' '.join(map(cell_text, table[i].tolist()))}"
+        f"{pick} {' '.join(map(cell_text, table[i].tolist()))}"
         for pick, i in zip(picks, ids.flatten().tolist(), strict=True)
     ]
-    head = f"Arrows lead from ids {tuple(ids.shape)} to rows of a table of {len(table)} and on"
-    versions = [f"{head}: {'; '.join(picked)}" for picked in (copied, picks)]
-    alt = tell(title, *versions, f"{head} to vectors {tuple(vectors.shape)}")
+    versions = (
+        message(
+            "Arrows lead from ids {ids} to rows of a table {table} and on to vectors {vectors}. "
+            "Rows picked: {rows}.",
+            ids=tuple(ids.shape), table=tuple(table.shape), vectors=tuple(vectors.shape),
+            rows="; ".join(rows),
+        )
+        for rows in (copied, picks)
+    )  # fmt: skip
+    alt = alt_text(title, *versions)
     summary = [
         "ids " + format_tensor(ids, "batch src"),
-        "table " + format_tensor(table, "vocab d_model", labels=rows.labels),
+        "table " + format_tensor(table, "vocab d_model", labels=named.labels),
         "vectors " + format_tensor(vectors, "batch src d_model", labels=result.labels),
     ]
     return canvas.finish(title, alt, "\n".join(summary))
@@ -78,18 +86,18 @@ def _place(
             canvas,
             replace(block, column_axis="", column_names=[""], rows=[[i] for i in sentence]),
             lambda token: Cell(str(token), bold=True),
-            title=f"ids, {block.title}",
+            title=message("ids, {sentence}", sentence=block.title),
         )
         for block, sentence in zip(blocks, ids.tolist(), strict=True)
     ]
     picked = [
         Grid(canvas, replace(block, row_axis="", row_names=[""] * len(block.rows)), paint,
-             title=f"vectors, {block.title}")
+             title=message("vectors, {sentence}", sentence=block.title))
         for block in blocks
     ]  # fmt: skip
     block = next(rows.blocks(elide=False))
     block = replace(block, row_axis="", row_names=[""] * len(block.rows))
-    middle = Grid(canvas, block, paint, title="embedding table")
+    middle = Grid(canvas, block, paint, title=message("embedding table"))
     widen(asked, "names_width")
 
     ids_left = max(grid.margin_left for grid in asked)

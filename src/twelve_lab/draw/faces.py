@@ -1,4 +1,4 @@
-"""The faces of the words on a canvas: each stands beside its word, which stays text."""
+"""The faces of cat, dog and fish on a canvas, each beside its word."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
     from twelve_lab.draw.canvas import Canvas
 
-FACE = 0.22  # inches: a little more than the letters beside it
+FACE = 0.22  # inches, a little more than the letters
 BESIDE = 0.06  # from a face to its word
 ROOM = FACE + BESIDE
 
 
 def name_width(canvas: Canvas, name: str, size: float = TEXT_SIZE) -> float:
-    """Measure a label, with the face beside it if it is a word that has one.
+    """Measure a label, including the face of its word if it has one.
 
     Args:
-        canvas: Where it will stand.
+        canvas: Where the label will stand.
         name: The label.
-        size: Of the letters, in points.
+        size: Size of the text, in points.
     """
     return canvas.width_of(name, size) + ROOM * (word_of(name) in FACES)
 
 
 def word_of(name: str) -> str:
-    """Give the word in a label that may begin with its id, as "1 cat"."""
+    """Return the word of a label that may begin with its id, as "1 cat"."""
     return name.lstrip("0123456789").strip()
 
 
 def draw_face(canvas: Canvas, name: str, x: float, y: float) -> None:
-    """Draw the face of a word; a label that has none stays alone.
+    """Draw the face of a word, if it has one.
 
     Args:
-        canvas: Where to.
+        canvas: Where to draw.
         name: The label.
-        x: The left edge of the face.
-        y: The height of its middle.
+        x: Left edge of the face.
+        y: Height of its middle.
     """
     from matplotlib.patches import PathPatch
 
@@ -61,25 +61,25 @@ def draw_face(canvas: Canvas, name: str, x: float, y: float) -> None:
 
 
 def as_path(text: str, corner: tuple[float, float] = (0.0, 0.0), unit: float = 1.0) -> Path:
-    """Read a path of a face.
+    """Parse a path of a face.
 
     Args:
-        text: Absolute SVG commands M, L, C and Z, parted by spaces.
-        corner: Where its upper left corner stands.
-        unit: The length of 1.
+        text: Absolute SVG commands M, L, C and Z, separated by spaces.
+        corner: Upper left corner.
+        unit: Length of 1.
     """
     from matplotlib.path import Path
 
     codes = {"M": Path.MOVETO, "L": Path.LINETO, "C": Path.CURVE4}
-    points, made, command = [], [], ""
+    points, segments, command = [], [], ""
     words = iter(text.split())
     for word in words:
         if word == "Z":
             points.append(corner)
-            made.append(Path.CLOSEPOLY)
+            segments.append(Path.CLOSEPOLY)
         elif word in codes:
             command = word
         else:
             points.append((corner[0] + unit * float(word), corner[1] + unit * float(next(words))))
-            made.append(codes[command])
-    return Path(points, made)
+            segments.append(codes[command])
+    return Path(points, segments)

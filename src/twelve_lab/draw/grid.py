@@ -1,10 +1,10 @@
-"""Matrices on a canvas: cells that print their number, between the brackets of their axes."""
+"""Matrices on a canvas: cells with numbers, beside the brackets of their axes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from twelve_lab.draw.canvas import TEXT_SIZE, Canvas
 from twelve_lab.draw.faces import ROOM, draw_face, name_width, word_of
@@ -12,7 +12,7 @@ from twelve_lab.show.faces import FACES
 from twelve_lab.show.palette import INK, PAPER
 from twelve_lab.show.table import Block, Value
 
-LINE = 0.23  # the height of a line of names
+LINE = 0.23  # height of a line of names
 GAP = 0.1
 
 
@@ -23,14 +23,14 @@ class Cell(NamedTuple):
     fill: str = PAPER
     hatched: bool = False
     bold: bool = False
-    larger: float = 0.0  # points more than the other cells
+    larger: float = 0.0  # points added to the size of the text
 
 
 Paint = Callable[[Value], Cell]
 
 
 def bare(block: Block) -> Block:
-    """Drop the names around a matrix, for one that stands beside its named neighbour."""
+    """Drop the names around a matrix, if a neighbour shows them."""
     return replace(
         block,
         row_axis="",
@@ -40,12 +40,38 @@ def bare(block: Block) -> Block:
     )
 
 
+def number_grid(
+    canvas: Canvas,
+    rows: Sequence[Sequence[Value]],
+    paint: Paint,
+    *,
+    row_axis: str = "",
+    row_names: Sequence[str] | None = None,
+    column_names: Sequence[str] | None = None,
+    **style: Any,
+) -> Grid:
+    """Prepare a matrix without column axis, whose rows may have names.
+
+    Args:
+        canvas: Where it will stand.
+        rows: The numbers.
+        paint: How one value becomes a cell.
+        row_axis: Axis of the bracket beside the rows, if any.
+        row_names: Names of the rows.
+        column_names: Names of the columns.
+        style: Further arguments of `Grid`.
+    """
+    names = list(row_names or [""] * len(rows)), list(column_names or [""] * len(rows[0]))
+    block = Block((), [], row_axis, "", *names, [list(row) for row in rows])
+    return Grid(canvas, block, paint, named=False, **style)
+
+
 def widen(grids: Sequence[Grid], *names: str) -> None:
-    """Give matrices that stand together the same measures, those of the widest.
+    """Set measures of several matrices to those of the widest.
 
     Args:
         grids: The matrices.
-        names: Of the measures: "cell_width", "names_width" or "title_width".
+        names: Measures: "cell_width", "names_width" or "title_width".
     """
     for name in names:
         widest = max(getattr(grid, name) for grid in grids)
@@ -54,7 +80,7 @@ def widen(grids: Sequence[Grid], *names: str) -> None:
 
 
 def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
-    """Make the largest number of a row bold, where one stands out as printed."""
+    """Make the largest number of a row bold, if it is unique as printed."""
     numbers = [value for value in values if isinstance(value, float)]
     texts = [cell.text for cell in cells]
     if not numbers:
@@ -85,13 +111,13 @@ class Grid:
 
         Args:
             canvas: Where it will stand.
-            block: The numbers and the names around them.
+            block: Numbers and the names around them.
             paint: How one value becomes a cell.
-            notes: axis -> words to add to its name, such as "asks".
-            size: Of the numbers, in points.
+            notes: axis -> words added to its name, such as "asks".
+            size: Size of the text, in points.
             title: Written above the matrix.
             cell_height: In inches.
-            cell_width: In inches; if not given, what the longest number or name needs.
+            cell_width: In inches; by default, the width of the longest number or name.
             named: Whether the row axis shows its name; its bracket stays in any case.
             bold_largest: Whether the largest number of each row is bold.
         """
@@ -117,7 +143,7 @@ class Grid:
         self.left = self.top = 0.0
 
     def _needed_width(self) -> float:
-        """Return the width of a column that has room for every name and number."""
+        """Return the width of a column that fits every name and number."""
         cells = [Cell(name) for name in self.column_names] + [c for row in self.cells for c in row]
         width = self.canvas.width_of
         widest = max(width(cell.text, self.size, bold=cell.bold) for cell in cells)
@@ -218,7 +244,7 @@ class Grid:
             widths = [name_width(self.canvas, name, self.size) for name in self.column_names]
             for j, (name, width) in enumerate(zip(self.column_names, widths, strict=True)):
                 x = self.centre(0, j)[0]
-                # No column is made wider for a face.
+                # Columns are not widened for a face.
                 if word_of(name) in FACES and max(widths) <= self.cell_width:
                     draw_face(self.canvas, name, x - width / 2, y - LINE / 2)
                     x += ROOM / 2

@@ -1,4 +1,4 @@
-"""A drawing, and below it the part of the live page in which its numbers can be changed."""
+"""A drawing with an interactive part of the live page below it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from twelve_lab.draw.drawing import Drawing
 class Live:
     """A drawing that is followed by a part of the live page.
 
-    The drawing is shown as ever: it is what remains on paper, and wherever frames are taken away,
-    as in a notebook that is not trusted yet.
+    The drawing remains where frames are not shown: on paper and in untrusted notebooks.
 
     Attributes:
         still: The drawing.
-        html: The frame in which the part runs.
+        html: The frame of the part.
     """
 
     def __init__(self, still: Drawing, html: str):
-        """Keep the two together."""
+        """Combine a drawing with a frame."""
         self.still = still
         self.html = html
 
     def __repr__(self) -> str:
-        """Give the alt text of the drawing."""
+        """Return the alt text of the drawing."""
         return repr(self.still)
 
     def _ipython_display_(self) -> None:
@@ -36,11 +35,11 @@ def live(part: str, still: Drawing) -> Live:
     """Show a drawing, and below it a part of the live page.
 
     Args:
-        part: Its name, one of `twelve_lab.explorer.parts.PARTS`, such as "query" or "mask".
-        still: What is drawn where nothing can be changed.
+        part: Name of the part, one of `twelve_lab.explorer.parts.PARTS`, such as "query" or "mask".
+        still: The drawing.
 
     Raises:
-        ValueError: There is no such part.
+        ValueError: If there is no such part.
     """
     from twelve_lab.explorer.parts import frame
 

@@ -1,4 +1,4 @@
-"""The matrices of a tensor side by side, and what its values look like."""
+"""The matrices of a tensor side by side, and how values become cells."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def draw_panels(
     cell_height: float = 0.33,
     bold_largest: bool = False,
 ) -> list[Grid]:
-    """Draw every matrix of a tensor, those of one outer index on one line, each in its brackets.
+    """Draw every matrix of a tensor in its brackets, one line for each outer index.
 
     Args:
         canvas: Where to draw.
         table: The tensor and its names.
         paint: How one value becomes a cell.
-        notes: axis -> words to add to its name.
-        left: The left edge.
-        top: The upper edge.
+        notes: axis -> words added to its name.
+        left: Left edge.
+        top: Upper edge.
         cell_height: In inches.
         bold_largest: Whether the largest number of each row is bold.
 
@@ -74,7 +74,7 @@ def _draw_group(
 ) -> float:
     """Draw the matrices of one outer index, on as many lines as they need; return the bottom.
 
-    The row axis is named once on each line: beside the other matrices its bracket stands alone.
+    The row axis is named once on each line; the other matrices show only its bracket.
     """
     start = SIDE if outer else 0.0
     around = 2 * SIDE if inner else 0.0
@@ -103,7 +103,7 @@ def _draw_group(
 
 
 def _fit(grids: list[Grid], first: float, around: float, space: float) -> int:
-    """Count the matrices for each line; share the row names of the first where one line is won."""
+    """Count the matrices per line. Row names are shared if all matrices then fit on one line."""
 
     def fitting() -> int:
         room = max(grid.width for grid in grids[1:] or grids) + around
@@ -129,7 +129,7 @@ def _enclose(canvas: Canvas, axis: str, x0: float, x1: float, y0: float, y1: flo
 
 
 def signed_paint(limit: float, decimals: int = 4) -> Paint:
-    """Print each number on its shade of red or blue; -inf and hidden cells get a cross."""
+    """Print each number on a shade of red or blue; -inf and hidden cells are crossed out."""
 
     def paint(value: Value) -> Cell:
         text = cell_text(value, decimals)
@@ -144,7 +144,7 @@ def signed_paint(limit: float, decimals: int = 4) -> Paint:
 
 
 def weight_paint(value: Value, decimals: int = 4) -> Cell:
-    """Print each attention weight on its shade of grey."""
+    """Print each attention weight on a shade of grey."""
     text = cell_text(value, decimals)
     return Cell(text, weight_fill(value)) if isinstance(value, float) else Cell(text)
 

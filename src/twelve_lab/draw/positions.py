@@ -8,17 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
+from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.charts import draw_curves
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid
 from twelve_lab.draw.panels import signed_paint
-from twelve_lab.draw.prose import listed, plural, tell
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.palette import QUIET, signed_fill
 from twelve_lab.show.table import Table, as_plain_tensor
 
-WITH_NUMBERS = 8  # a table up to this size prints its numbers, a larger one is a heat map
+WITH_NUMBERS = 8  # a larger table is drawn as a heat map without numbers
 CURVES = 4
 PAIRS = 3  # circles side by side
 MAP_WIDTH, MAP_HEIGHT = 3.6, 2.6
@@ -30,7 +31,7 @@ def positions(table: Any, axes: str = "src d_model", *, title: str) -> Drawing:
     Args:
         table: One row per position, (src, d_model).
         axes: The names of its two axes.
-        title: The claim of the figure.
+        title: Claim of the figure.
 
     Returns:
         Numbers in cells for a small table, a heat map for a larger one; beside it at most four
@@ -38,7 +39,7 @@ def positions(table: Any, axes: str = "src d_model", *, title: str) -> Drawing:
     """
     laid_out = Table.of(table, axes)
     if len(laid_out.axes) != 2:
-        raise ValueError(f"table must have two axes, position and feature, not {laid_out.sizes}")
+        raise ValueError(f"positions: table must have two axes, got {laid_out.sizes}")
     canvas = Canvas()
     width = laid_out.values.shape[1]
     columns = range(0, width, 1 if width <= CURVES else 2)[:CURVES]
@@ -49,27 +50,32 @@ def positions(table: Any, axes: str = "src d_model", *, title: str) -> Drawing:
     else:
         right, top = _heat_map(canvas, laid_out)
     _curves(canvas, laid_out, columns, right + 0.55, top)
-    head = f"Table of positions {laid_out.sizes}, red above zero and blue below. Beside it curves"
-    said = [f"column {column} {_swings(laid_out.values[:, column])}" for column in columns]
-    numbers = [f"column {column}" for column in columns]
-    alt = tell(title, f"{head}: {'; '.join(said)}", f"{head} of {listed(numbers)}")
+    courses = "; ".join(_course(column, laid_out.values[:, column]) for column in columns)
+    versions = (
+        message(
+            "Table of positions {sizes}, and beside it curves of its columns: {columns}.",
+            sizes=laid_out.sizes, columns=text,
+        )
+        for text in (courses, ", ".join(map(str, columns)))
+    )  # fmt: skip
+    alt = alt_text(title, *versions)
     return canvas.finish(title, alt, format_tensor(laid_out.values, laid_out.axes))
 
 
 def rotation(table: Any, *, title: str) -> Drawing:
-    """Draw each of the first pairs of columns (sine, cosine) as a point that turns along positions.
+    """Draw the first pairs of columns (sine, cosine) as points that rotate with the position.
 
     Args:
         table: One row per position; columns 2i and 2i + 1 are a sine and its cosine.
-        title: The claim of the figure.
+        title: Claim of the figure.
 
     Raises:
-        ValueError: There is no whole pair: the table has one column.
+        ValueError: If the table has fewer than two columns.
     """
     values = as_plain_tensor(getattr(table, "value", table))
     pairs = min(PAIRS, values.shape[1] // 2)
     if pairs == 0:
-        raise ValueError(f"table {tuple(values.shape)} has no pair of columns to draw")
+        raise ValueError(f"rotation: table must have at least 2 columns, got {values.shape[1]}")
     canvas = Canvas()
     summary, steps = [], {}
     for pair in range(pairs):
@@ -79,28 +85,42 @@ def rotation(table: Any, *, title: str) -> Drawing:
         if len(angles) > 1:
             steps[pair] = _step(angles)
         summary.append(
-            f"columns {2 * pair} and {2 * pair + 1}, angle in degrees at each position: "
-            # From 0 to 360, as the picture goes round. Rounded first: -0.0 is no full turn.
-            + " ".join(format_number(round(angle, 1) % 360, 1) for angle in angles)
+            message(
+                "columns {first} and {second}, angle in degrees at each position: {angles}",
+                first=2 * pair,
+                second=2 * pair + 1,
+                # Rounded before the modulo: -0.0 must not become 360.
+                angles=" ".join(format_number(round(angle, 1) % 360, 1) for angle in angles),
+            )
         )
-    head = f"{pairs} unit {plural('circle', pairs)} with positions 0 to {len(values) - 1} as points"
-    turns = [f"columns {2 * pair} and {2 * pair + 1} turn {step}" for pair, step in steps.items()]
-    alt = tell(title, ": ".join([head, *(["; ".join(turns)] * bool(turns))]))
+    rotations = (f"{2 * pair}, {2 * pair + 1}: {step}" for pair, step in steps.items())
+    alt = alt_text(
+        title,
+        message(
+            "Unit circles for pairs of columns, with positions 0 to {last} as points. "
+            "Rotation of each pair: {rotations}.",
+            last=len(values) - 1, rotations="; ".join(rotations) or "-",
+        ),
+    )  # fmt: skip
     return canvas.finish(title, alt, "\n".join(summary))
 
 
-def _swings(values: Tensor) -> str:
-    """Tell where a column begins and ends, and how often it crosses zero on the way."""
+def _course(column: int, values: Tensor) -> str:
+    """Give the first and the last number of a column, and how often it crosses zero."""
     signs = values.sign()
     signs = signs[signs != 0]
     crossings = int((signs[1:] != signs[:-1]).sum())
     first, last = (format_number(values[i].item()) for i in (0, -1))
-    return f"goes from {first} to {last} and crosses zero {crossings} {plural('time', crossings)}"
+    return message(
+        "column {column} from {first} to {last}, zero crossings: {crossings}",
+        column=column, first=first, last=last, crossings=crossings,
+    )  # fmt: skip
 
 
 def _step(angles: Sequence[float]) -> str:
-    """Write by how many degrees the first step turns, counter-clockwise."""
-    return f"{format_number((angles[1] - angles[0]) % 360, 1)}° a step"
+    """Write the rotation from one position to the next, counter-clockwise."""
+    degrees = format_number((angles[1] - angles[0]) % 360, 1)
+    return message("{degrees}° per position", degrees=degrees)
 
 
 def _heat_map(canvas: Canvas, table: Table) -> tuple[float, float]:
@@ -112,7 +132,7 @@ def _heat_map(canvas: Canvas, table: Table) -> tuple[float, float]:
         for j, value in enumerate(row):
             fill = signed_fill(value, 1.0)
             canvas.box(left + j * width, top + i * height, width, height, fill=fill, edge=fill)
-            if value < 0:  # a minus sign: the two shades differ in colour alone
+            if value < 0:  # a minus sign, because the two shades differ in colour alone
                 x, y = left + (j + 0.5) * width, top + (i + 0.5) * height
                 canvas.line([(x - width / 5, y), (x + width / 5, y)], width=0.8)
     canvas.box(left, top, MAP_WIDTH, MAP_HEIGHT, fill="none", edge=QUIET)
@@ -148,7 +168,7 @@ def _curves(canvas: Canvas, table: Table, columns: Sequence[int], x: float, y: f
         canvas.line([(x, height), (x + width, height)], colour=QUIET, width=0.6)
         canvas.text(x - 0.08, height, str(value), size=SMALL_SIZE, align="right")
     curves = {
-        f"column {column}": [
+        message("column {column}", column=column): [
             (x + width * i / steps, middle - value * half)
             for i, value in enumerate(table.values[:, column].tolist())
         ]
@@ -157,7 +177,9 @@ def _curves(canvas: Canvas, table: Table, columns: Sequence[int], x: float, y: f
     draw_curves(canvas, curves, y + MAP_HEIGHT, 2)
     for i in {0, steps // 2, steps}:
         canvas.text(x + width * i / steps, y + MAP_HEIGHT + LINE * 0.6, str(i), size=SMALL_SIZE)
-    canvas.text(x + width / 2, y + MAP_HEIGHT + LINE * 1.6, f"position ({table.axes[0]})")
+    canvas.text(
+        x + width / 2, y + MAP_HEIGHT + LINE * 1.6, message("position ({axis})", axis=table.axes[0])
+    )
 
 
 def _circle(canvas: Canvas, points: Tensor, pair: int, x: float, y: float) -> None:
@@ -179,6 +201,15 @@ def _circle(canvas: Canvas, points: Tensor, pair: int, x: float, y: float) -> No
         canvas.text(x, y + 1.7, _step(angles), bold=True)
     if len(named) == 1 and len(points) > 1:
         last = len(points) - 1
-        canvas.text(x + 0.92, y - 0.22, f"0 to {last}", align="right", bold=True, paper=True)
-    canvas.text(x, y + 1.4, f"cosine, column {2 * pair + 1} →", size=SMALL_SIZE)
-    canvas.text(x, y - 1.4, f"↑ sine, column {2 * pair}", size=SMALL_SIZE)
+        canvas.text(
+            x + 0.92,
+            y - 0.22,
+            message("0 to {last}", last=last),
+            align="right",
+            bold=True,
+            paper=True,
+        )
+    canvas.text(
+        x, y + 1.4, message("cosine, column {column} →", column=2 * pair + 1), size=SMALL_SIZE
+    )
+    canvas.text(x, y - 1.4, message("↑ sine, column {column}", column=2 * pair), size=SMALL_SIZE)

@@ -36,12 +36,12 @@ LEFT, MIDDLE, RIGHT = (EDGE + number * (COLUMN + GUTTER) for number in range(3))
 TOP, MIDDLE_TOP = 0.4, 6.3
 NUMBER, NAME, SMALL, HEADING = 8.0, 8.5, 7.5, 12.0  # points
 CELL, ROW = 0.5, 0.195
-LINE = 0.132  # a line of the head of a tensor
-BETWEEN = 0.05  # sentences one above the other
+LINE = 0.132  # height of a line above a tensor
+BETWEEN = 0.05  # between two sentences
 BELOW = 0.13  # from a row of tensors to the next
 LABELS = 0.55  # room for the words before a row of tensors
-APART = 0.17  # tensors side by side
-WEIGHT = 0.3  # the width of a cell of a weight, which has few digits
+APART = 0.17  # between two tensors
+WEIGHT = 0.3  # width of a weight, which has few digits
 TITLE = "Twelve\nNumbers"
 SUBTITLE = "Every number of one walk through a Transformer"
 
@@ -51,18 +51,18 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """What a tensor shares with its sublayer: the start of its name, and whose words it has."""
+    """The common prefix of the tensor names of a sublayer, and the axis of its words."""
 
     prefix: str
     axis: str
 
     def __getitem__(self, name: str) -> str:  # type: ignore[override]
-        """Give the whole name of a tensor."""
+        """Return the full name of a tensor."""
         return f"{self.prefix}.{name}"
 
 
 class Box(NamedTuple):
-    """Where the numbers of a tensor stand."""
+    """Edges of the numbers of a tensor."""
 
     left: float
     top: float
@@ -71,7 +71,7 @@ class Box(NamedTuple):
 
 
 class _Sheet(Canvas):
-    """A canvas for one run, on which each number knows its tensor and its place in it."""
+    """A canvas for one run, on which each number carries its tensor and index as id."""
 
     def __init__(self, trace: Mapping[str, Any]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _Sheet(Canvas):
             self._artists[-1].get_bbox_patch().set_facecolor(ground)
 
     def head_of_arrow(self, x: float, y: float, colour: str) -> None:
-        """End a thick line in a point to the right."""
+        """Draw the head of an arrow that points to the right."""
         from matplotlib.patches import Polygon
 
         corners = [(x - 0.03, y - 0.09), (x + 0.1, y), (x - 0.03, y + 0.09)]
@@ -100,7 +100,7 @@ class _Sheet(Canvas):
         return as_plain_tensor(self.trace[name].value)
 
     def place(self, name: str, sentence: int, row: int, column: int) -> str:
-        """Name a number by its tensor and its place there; where there are heads, one a column."""
+        """Name a number by its tensor and flat index; with heads, each column is a head."""
         shape = self.value(name).shape
         if len(shape) == 4:
             return f"{name}[{(sentence * shape[1] + column) * shape[2] + row}]"
@@ -110,7 +110,7 @@ class _Sheet(Canvas):
         self, x: float, y: float, value: float, fill: str, *,
         width: float = CELL, names: str = "", decimals: int = 4, bold: bool = False,
     ) -> None:  # fmt: skip
-        """Draw a cell by its upper left corner; `names` says whose it is, as "logits[0]"."""
+        """Draw a cell by its upper left corner; `names` is its id, as "logits[0]"."""
         hidden = value == float("-inf")
         self.box(x, y, width, ROW, fill=SHADE if hidden else fill, line=0.5)
         text = "−∞" if hidden else format_number(value, decimals).replace("-", "−")
@@ -118,7 +118,7 @@ class _Sheet(Canvas):
         self._artists[-1].set_gid(names or None)
 
     def head(self, x: float, y: float, names: Sequence[str], axes: str, formula: str) -> float:
-        """Write what a tensor is called and how it is made; return where its cells may begin."""
+        """Write names, axes and formula of a tensor; return the upper edge of its cells."""
         for name in names:
             self.text(x, y + LINE / 2, name, size=NAME, align="left", bold=True)
             y += LINE
@@ -148,21 +148,21 @@ def poster(trace: Mapping[str, Any]) -> Figure:
 
 
 def save_poster(trace: Mapping[str, Any], file: Path) -> None:
-    """Write the poster as SVG or PDF, whichever the name ends in.
+    """Write the poster as SVG or PDF, by the suffix of the file.
 
     Args:
         trace: The run.
-        file: Where to.
+        file: Output file.
 
     Raises:
-        ValueError: If the name ends in something else.
+        ValueError: If the suffix is another one.
     """
     import matplotlib as mpl
 
     if file.suffix not in (".svg", ".pdf"):
-        raise ValueError(f"a poster is an .svg or a .pdf, and {file} is neither")
+        raise ValueError(f"save_poster: file must end in .svg or .pdf, got {file}")
     figure, written = poster(trace), io.BytesIO()
-    # Text stays text, in a font that comes along; without a date the file follows from the run.
+    # Text stays text in an embedded font; without a date the file is reproducible.
     style = {"svg.fonttype": "none", "svg.hashsalt": "poster", "pdf.fonttype": 42}
     dated = {"Date": None} if file.suffix == ".svg" else {"CreationDate": None}
     with mpl.rc_context(style):
@@ -173,7 +173,7 @@ def save_poster(trace: Mapping[str, Any], file: Path) -> None:
 
 
 def _with_fonts(svg: bytes) -> bytes:
-    """Let an SVG bring the letters that it shows."""
+    """Embed the glyphs of an SVG as fonts."""
     from fontTools.subset import Options, Subsetter
     from fontTools.ttLib import TTFont
     from matplotlib.font_manager import FontProperties, findfont
@@ -204,14 +204,14 @@ def _matrix(
     """Draw a tensor of two sentences of two words, one sentence above the other.
 
     Args:
-        sheet: Where to.
-        x: The left edge of the cells.
-        y: The upper edge of what is written above them.
-        names: Of the tensor, and of those that hold the same numbers in the same places.
-        formula: How it is made.
-        short: The names as they are written, if not as they are.
-        paint: How a value, beside the largest one, becomes a colour.
-        columns: A word above each column.
+        sheet: Where to draw.
+        x: Left edge of the cells.
+        y: Upper edge of the text above the cells.
+        names: Name of the tensor, and of other tensors with the same numbers.
+        formula: Formula of the tensor.
+        short: Printed names; by default, the last parts of the names.
+        paint: Maps a value and the largest value to a colour.
+        columns: Words above the columns.
         best: Whether the largest number of each row is bold.
     """
     entry = sheet.trace[names[0]]
@@ -247,7 +247,7 @@ def _matrix(
 
 
 def _words(sheet: _Sheet, x: float, box: Box, axis: str) -> None:
-    """Write the words of both sentences before a tensor, in the bracket of the batch."""
+    """Write the words of both sentences beside a tensor, with the bracket of the batch."""
     y = box.top
     for words in example.words[axis]:
         for word in words:
@@ -261,7 +261,7 @@ def _lanes(
     sheet: _Sheet, x: float, y: float, part: Part, name: str, formula: str,
     paint: Callable[[float, float], str], keys: Sequence[Sequence[str]],
 ) -> float:  # fmt: skip
-    """Draw scores or weights: for each sentence, its three heads side by side; give the bottom."""
+    """Draw scores or weights, the heads of a sentence side by side; return the lower edge."""
     values = sheet.value(part[name])
     shown = ", ".join(sheet.trace[part[name]].axes)
     sheet.text(x + LABELS, y + LINE / 2, name, size=NAME, align="left", bold=True)
@@ -293,7 +293,7 @@ def _weights(
     sheet: _Sheet, x: float, y: float, name: str, matrix: Any, bias: Any = None, *,
     width: float = WEIGHT, decimals: int = 1, rows: Sequence[str] = (),
 ) -> Box:  # fmt: skip
-    """Draw weights as they stand in y = x W + b, on white: they are given, not computed."""
+    """Draw weights as in y = x W + b, on white because they are not computed."""
     y = top = sheet.head(x, y, [name], f"({len(matrix)}, {len(matrix[0])})", " ")
     for number, row in enumerate([*matrix, *([bias] if bias else [])]):
         y += BETWEEN if number == len(matrix) else 0
@@ -306,7 +306,7 @@ def _weights(
 
 
 def _band(sheet: _Sheet, x: float, y: float, number: str, title: str, prefix: str = "") -> float:
-    """Open a station of the walk: the number of its lesson, what it does, how its names begin."""
+    """Draw the heading of a station: lesson, title and prefix of its names."""
     height = 0.25
     sheet.box(x, y, COLUMN, height, fill=NAVY, edge="none", line=0)
     middle = y + height / 2
@@ -318,13 +318,13 @@ def _band(sheet: _Sheet, x: float, y: float, number: str, title: str, prefix: st
 
 
 def _flow(sheet: _Sheet, x: float, y: float) -> float:
-    """Lead to the next station."""
+    """Draw the arrow to the next station."""
     sheet.arrow((x + COLUMN / 2, y + 0.02), (x + COLUMN / 2, y + 0.19), width=2.2)
     return y + 0.21
 
 
 def _embed(sheet: _Sheet, x: float, y: float, axis: str, positional: str) -> float:
-    """Draw ids, table and positions; give the bottom."""
+    """Draw ids, table and positions; return the lower edge."""
     y = _band(sheet, x, y, "02, 03", "Look up a vector for each word, add its place")
     ids = {"src": example.src, "tgt": example.tgt}[axis].tolist()
     top = line = sheet.head(x + LABELS, y, ["ids"], axis, " ")
@@ -350,7 +350,7 @@ def _embed(sheet: _Sheet, x: float, y: float, axis: str, positional: str) -> flo
 
 
 def _norm(sheet: _Sheet, x: float, y: float, part: Part, moved: str = "") -> Box:
-    """Draw mean, variance and the normalized rows, which gain 1 and shift 0 leave alone."""
+    """Draw mean, variance and normalized rows; gain 1 and shift 0 do not change them."""
     mean = _matrix(sheet, x + LABELS, y, [part["mean"]], "Σx / 3")
     _matrix(sheet, x + LABELS + 0.92, y, [part["variance"]], "Σ(x − mean)² / 3")
     _words(sheet, x, mean, part.axis)
@@ -363,7 +363,7 @@ def _norm(sheet: _Sheet, x: float, y: float, part: Part, moved: str = "") -> Box
 def _attention(
     sheet: _Sheet, x: float, y: float, path: str, block: str, axis: str, title: str
 ) -> tuple[float, Box]:
-    """Draw norm, projections, weights, context and the sum; give the bottom, and the keys."""
+    """Draw norm, projections, weights, context and sum; return the lower edge and the keys."""
     part, is_cross = Part(path, axis), path.endswith("cross_attention")
     y = _band(sheet, x, y, "04 to 08", title, path)
     weights = example.weights()[block]
@@ -405,7 +405,7 @@ def _attention(
 
 
 def _feed_forward(sheet: _Sheet, x: float, y: float, path: str, block: str, axis: str) -> float:
-    """Draw norm, the wide layer, the way back and the sum; give the bottom."""
+    """Draw norm, both linear layers and the sum; return the lower edge."""
     part = Part(path, axis)
     y = _band(sheet, x, y, "09", "Each word thinks, alone", path)
     weights = example.weights()[block]
@@ -424,7 +424,7 @@ def _feed_forward(sheet: _Sheet, x: float, y: float, path: str, block: str, axis
 
 
 def _draw_encoder(sheet: _Sheet) -> Box:
-    """Draw the column on the left; give what it hands over."""
+    """Draw the encoder in the left column; return the memory."""
     layer = "encoder.layers.0"
     y = _embed(sheet, LEFT, TOP, "src", "positional_encoding")
     y = _flow(sheet, LEFT, y)
@@ -438,7 +438,7 @@ def _draw_encoder(sheet: _Sheet) -> Box:
 
 
 def _draw_decoder(sheet: _Sheet) -> tuple[Box, float]:
-    """Draw the two other columns; give the keys of the memory, and the end of the middle one."""
+    """Draw the decoder in two columns; return the keys of the memory and the end of the first."""
     layer = "decoder.layers.0"
     y = MIDDLE_TOP
     y = _embed(sheet, MIDDLE, y, "tgt", "positional_encoding#2")
@@ -463,7 +463,7 @@ def _draw_decoder(sheet: _Sheet) -> tuple[Box, float]:
 
 
 def _draw_prediction(sheet: _Sheet, logits: Box) -> None:
-    """Write the word of the highest logit of each row."""
+    """Write the word with the highest logit of each row."""
     y = logits.top
     for sentence in sheet.value("logits").argmax(-1).tolist():
         for token in sentence:
@@ -476,7 +476,7 @@ def _draw_prediction(sheet: _Sheet, logits: Box) -> None:
 
 
 def _lead(sheet: _Sheet, memory: Box, keys: Box, written: float) -> None:
-    """Lead the memory to the keys of the cross-attention, and what was written on to its top."""
+    """Draw the lines from the memory to its keys, and from the middle to the right column."""
     x, bottom = RIGHT - GUTTER / 2, HEIGHT - 0.36
     end = (keys.top + keys.bottom) / 2
     start = memory.right + 0.15, (memory.top + memory.bottom) / 2
@@ -495,7 +495,7 @@ def _lead(sheet: _Sheet, memory: Box, keys: Box, written: float) -> None:
 
 
 def _draw_title(sheet: _Sheet) -> None:
-    """Draw the title over the middle, on the threads of the cover, and how to read the sheet."""
+    """Draw the title with the threads of the cover, and the legend."""
     left, right, bottom = MIDDLE - 0.02, MIDDLE + COLUMN + 0.02, 5.1
     sheet.box(left, 0, right - left, bottom, fill=NAVY, edge="none", line=0)
     _draw_threads(sheet, (left + 0.55, right - 0.55), (2.95, bottom + 0.02))
@@ -520,7 +520,7 @@ def _draw_threads(sheet: _Sheet, across: tuple[float, float], down: tuple[float,
 
 
 def _draw_legend(sheet: _Sheet, y: float) -> None:
-    """Say what brackets, colours and white cells mean."""
+    """Explain brackets, colours and white cells."""
     rows = (
         (
             ("batch", "the two sentences"),

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twelve_lab.draw.alt_text import alt_text, index_name
 from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid, bare
 from twelve_lab.draw.panels import signed_paint, weight_paint
-from twelve_lab.draw.prose import index_name, tell
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
@@ -31,24 +32,24 @@ def matmul(
     highlight: tuple[int, int] = (0, 0),
     labels: Labels | None = None,
 ) -> Drawing:
-    """Draw a matrix product: A to the left, B above, each product where row and column cross.
+    """Draw a matrix product: A on the left, B above, each product where row and column cross.
 
     Args:
         a: The left matrix, (row, inner).
         b: The right matrix, (inner, column).
-        product: Their product, if the reader has made it; computed otherwise.
-        axes: The names of the three axes, as "query d_k key".
-        title: The claim of the figure.
-        names: What the three matrices are called.
-        highlight: The element whose row and column are framed and whose sum is written out.
+        product: Their product; computed by default.
+        axes: Names of the three axes, as "query d_k key".
+        title: Claim of the figure.
+        names: Names of the three matrices.
+        highlight: Index of the product that is framed and written out as a sum.
         labels: axis -> names instead of indices.
 
     Raises:
-        ValueError: The sizes do not fit, the product is another one, or axes does not have three
+        ValueError: If the sizes do not fit, product is not a @ b, or axes does not have three
             names.
     """
     if len(axes.split()) != 3:
-        raise ValueError(f"axes '{axes}' must name three axes: row, inner, column")
+        raise ValueError(f"matmul: axes must be three names, row inner column, got '{axes}'")
     row, inner, column = axes.split()
     a, b = as_plain_tensor(a), as_plain_tensor(b)
     product = _checked_product(a, b, product)
@@ -62,45 +63,49 @@ def matmul(
         for name, table in zip(names, tables, strict=True)
     ]
     summary.append(_write_out(canvas, grids, names[2], a, b, product, highlight))
-    left, above, below = (f"{n} {t.sizes}" for n, t in zip(names, tables, strict=True))
-    where = f"A matrix product: left {left}, above {above}, where rows meet columns {below}"
-    alt = tell(title, _framed(where, tables, names, highlight))
-    return canvas.finish(title, alt, "\n".join(summary))
+    return canvas.finish(title, _describe(title, tables, names, highlight), "\n".join(summary))
 
 
-def _framed(
-    where: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int]
+def _describe(
+    title: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int]
 ) -> str:
-    """Add which row, which column and which product carry a frame."""
+    """Name the three matrices, and the row, column and product in frames."""
     product = tables[2]
     row, column = (
         index_name(axis, product.names_along(side)[place])
         for side, (axis, place) in enumerate(zip(product.axes, highlight, strict=True))
     )
-    value = format_number(product.values[highlight].item())
-    return (
-        f"{where}. Framed: the row of {row} in {names[0]}, the column of {column} in {names[1]}, "
-        f"and their product, {value}"
-    )
+    text = message(
+        "A matrix product: on the left {a} {a_sizes}, above {b} {b_sizes}, where rows meet "
+        "columns {ab} {ab_sizes}. Framed: the row of {row} in {a}, the column of {column} in {b}, "
+        "and their product, {value}.",
+        a=names[0], b=names[1], ab=names[2],
+        a_sizes=tables[0].sizes, b_sizes=tables[1].sizes, ab_sizes=product.sizes,
+        row=row, column=column, value=format_number(product.values[highlight].item()),
+    )  # fmt: skip
+    return alt_text(title, text)
 
 
 def _checked_product(a: Tensor, b: Tensor, product: Any) -> Tensor:
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(
-            f"a {tuple(a.shape)} and b {tuple(b.shape)} must be matrices with "
-            "as many columns in a as rows in b"
+            "matmul: a and b must be matrices with as many columns in a as rows in b, "
+            f"got {tuple(a.shape)} and {tuple(b.shape)}"
         )
     expected = a @ b
     if product is None:
         return expected
     product = as_plain_tensor(product)
     if product.shape != expected.shape or not torch.allclose(product, expected, atol=1e-5):
-        raise ValueError(f"product {tuple(product.shape)} is not a @ b {tuple(expected.shape)}")
+        raise ValueError(
+            f"matmul: product must be a @ b {tuple(expected.shape)}, got another matrix "
+            f"{tuple(product.shape)}"
+        )
     return product
 
 
-def _is_shares(table: Table) -> bool:
-    """Tell whether each row holds the shares of one query, as attention weights do."""
+def _is_attention(table: Table) -> bool:
+    """Tell whether the rows are attention weights: not negative, with sum 1."""
     values = table.values.double()
     sums = values.sum(-1)
     return (
@@ -113,7 +118,7 @@ def _is_shares(table: Table) -> bool:
 def _place(canvas: Canvas, tables: Sequence[Table], names: Sequence[str]) -> list[Grid]:
     """Draw A lower left, B upper right, and the product where they meet."""
     blocks = [next(table.blocks(elide=False)) for table in tables]
-    paints = [weight_paint if _is_shares(table) else signed_paint(largest_magnitude(table))
+    paints = [weight_paint if _is_attention(table) else signed_paint(largest_magnitude(table))
               for table in tables]  # fmt: skip
     columns = len(blocks[0].column_names) + len(blocks[1].column_names)
     size = SMALL_SIZE if columns > 10 else TEXT_SIZE

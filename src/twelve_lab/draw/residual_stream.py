@@ -1,4 +1,4 @@
-"""The residual stream: one token on its way through a layer, with the numbers of a run."""
+"""Figure of the residual stream: one token on its way through a layer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import ROOM, draw_face
 from twelve_lab.draw.grid import LINE, Grid, Paint, bare
 from twelve_lab.draw.panels import MAX_WIDTH, signed_paint
-from twelve_lab.draw.prose import capital, tell
 from twelve_lab.draw.stream_reader import Column, Stream, StreamReader, Sublayer
+from twelve_lab.messages import message
 from twelve_lab.show.faces import FACES
 from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.palette import INK, SHADE, SPOTLIGHT
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
     from twelve_lab.trace.traced import Traced
 
 CELL = 0.3  # the height of a number
-RISE = 0.35  # the room for an arrow up or down
-BEFORE, AFTER = 0.3, 0.36  # from a column to the output above the next sum, and from there on
-NORM = 0.6  # the room for an arrow along the stream, with its word
-BAND = 0.1  # from the columns of the stream to the edge of their ground
+RISE = 0.35  # room for an arrow up or down
+BEFORE, AFTER = (
+    0.3,
+    0.36,
+)  # before and after the output of a sublayer
+NORM = 0.6  # room for an arrow along the stream, with its label
+BAND = 0.1  # from the columns of the stream to the edge of their background
 BOX, PADDING = 0.5, 0.12
-PLUS, PLUS_SIZE = 0.13, 20  # half the width of the sign of a sum, and its points
+PLUS, PLUS_SIZE = 0.13, 20  # half the width of the plus sign in inches, and its size in points
 APART = 0.35  # between two lanes
 STREAM = 2.4  # how thick the stream is, in points
 
@@ -49,23 +53,23 @@ def stream(
 
     Args:
         trace: A run of a Transformer, or several.
-        layer: Its name in the run, as "encoder.layers.0".
-        title: The claim of the figure.
-        batch: The sentence.
-        position: The token, or several: each has a lane of its own, in each run.
-        sublayers: Name of a sublayer, as "self_attention" -> the words in its box; if not given,
-            all of the layer, by their names.
-        last_norm: Whether to go on through the norm that ends the stack.
+        layer: Name of the layer, as "encoder.layers.0".
+        title: Claim of the figure.
+        batch: Index of the sentence.
+        position: Position of the token, or several: each has its own lane, in each run.
+        sublayers: Name of a sublayer, as "self_attention" -> the words in its box; by default,
+            all sublayers, under their names.
+        last_norm: Whether to include the norm at the end of the stack.
         labels: Words instead of indices, for "src" and "tgt".
 
     Returns:
-        The stream from left to right on a shaded ground, the sublayers above it. Under the words
-        of an attention stand the positions to which any of its heads gives weight.
+        The stream from left to right on a shaded background, the sublayers above it. Each
+        attention lists the positions to which any of its heads gives weight.
 
     Raises:
-        KeyError: A tensor of the stream is not in the run.
-        ValueError: There is no such sentence or position, nothing is left to be drawn, a sum of
-            the run is not what went in plus the output, or the last norm reads something else.
+        KeyError: If a tensor of the stream is not in the run.
+        ValueError: If the sentence or position does not exist, no sublayer is selected, a residual
+            sum is not input plus output, or the last norm has another input.
     """
     runs = [trace] if isinstance(trace, Mapping) else list(trace)
     positions = [position] if isinstance(position, int) else list(position)
@@ -76,20 +80,20 @@ def stream(
     ]
     if not lanes or not lanes[0].sublayers:
         raise ValueError(
-            f"stream: {len(runs)} runs, {len(positions)} positions and the sublayers "
-            f"{sublayers} leave nothing to be drawn"
+            "stream: trace, position and sublayers must not be empty, "
+            f"got {len(runs)} runs, {len(positions)} positions, sublayers {sublayers}"
         )
     if len(runs) > 1:
         lanes = [lane._replace(heading=f"{lane.heading}, {lane.order}") for lane in lanes]
     canvas = Canvas()
     _draw_lanes(canvas, lanes)
-    summary = "\n".join(_in_numbers(lane, layer) for lane in lanes)
-    versions = [". ".join(_in_words(lane, detail) for lane in lanes) for detail in (2, 1, 0)]
-    return canvas.finish(title, tell(title, *versions), summary)
+    summary = "\n".join(_summary(lane, layer) for lane in lanes)
+    versions = (" ".join(_describe(lane, detail) for lane in lanes) for detail in (2, 1, 0))
+    return canvas.finish(title, alt_text(title, *versions), summary)
 
 
 def _draw_lanes(canvas: Canvas, lanes: list[Stream]) -> None:
-    """Draw lane beside lane, on as many lines as they need."""
+    """Draw the lanes side by side, on as many lines as they need."""
     columns = [column for lane in lanes for column in lane.columns]
     tables = [lane.memory for lane in lanes if lane.memory]
     values = torch.cat([c.values for c in columns] + [table.values.flatten() for table in tables])
@@ -107,10 +111,10 @@ def _draw_lanes(canvas: Canvas, lanes: list[Stream]) -> None:
 
 
 class _Painter:
-    """Draws one lane: below the stream, above it what reads from it and adds to it."""
+    """Draws one lane: the stream below, the sublayers above it."""
 
     def __init__(self, canvas: Canvas, lane: Stream, paint: Paint, cell: float, *, is_first: bool):
-        """Measure the lane; the first one of a line names the axis of the features."""
+        """Measure the lane; the first lane of a line names the axis of the features."""
         self.canvas, self.lane, self.paint, self.cell = canvas, lane, paint, cell
         features = Table.of(lane.start.values.unsqueeze(-1), "d_model 1")
         block = next(features.blocks())
@@ -123,7 +127,7 @@ class _Painter:
         below = [canvas.width_of(part.equation) for part in lane.sublayers]
         room = max(max(inside) + 2 * PADDING, max(below) + PADDING - AFTER)
         self.before = max(BEFORE, room - 2 * cell)
-        # What stands below the last columns, and below those on both sides of a norm.
+        # Labels below the last column, and below the columns on both sides of a norm.
         ends = [(part.equation, part.leaves.label) for part in lane.sublayers if part.leaves]
         labels = [ends[-1][-1] if ends else lane.sublayers[-1].equation]
         if lane.last:
@@ -133,7 +137,7 @@ class _Painter:
         self.norm = max(NORM, max(halves, default=0.0) + PADDING - cell)
         overhangs = [max(BAND, (canvas.width_of(text) + PADDING - cell) / 2) for text in labels]
         self.after = overhangs[-1]
-        # The norm that ends the stack stands behind the stream, and so does what it gives.
+        # The last norm and its output stand to the right of the background.
         self.beyond = self.norm + cell + overhangs[-1] - overhangs[0] if lane.last else 0.0
         self.top = self.box = 0.0
 
@@ -167,7 +171,7 @@ class _Painter:
             self._draw_norm(self.lane.last, left)
 
     def _draw_sublayer(self, part: Sublayer, left: float) -> float:
-        """Draw a sublayer between two columns of the stream; return the left edge of the last."""
+        """Draw a sublayer between two columns of the stream; return the left edge of the second."""
         canvas, middle = self.canvas, self.top + self.height / 2
         side = self.top - RISE - self.height
         reading, adding = left + self.cell / 2, left + self.cell * 1.5 + self.before
@@ -184,14 +188,14 @@ class _Painter:
         if part.reads:
             canvas.arrow((reading, self.top), (reading, side + self.height))
             height = self.top - BAND - LINE / 2 - 0.01
-            canvas.text(reading + 0.08, height, "norm", size=SMALL_SIZE, align="left")
+            canvas.text(reading + 0.08, height, message("norm"), size=SMALL_SIZE, align="left")
             self._draw_column(part.reads, left, side)
             canvas.arrow((reading, side), (reading, self.box + BOX))
         else:
             canvas.arrow((reading, self.top), (reading, self.box + BOX))
         canvas.arrow((adding, self.box + BOX), (adding, side))
         words = self.box + BOX + RISE / 2 - 0.03
-        canvas.text(adding + 0.08, words, "output", size=SMALL_SIZE, align="left")
+        canvas.text(adding + 0.08, words, message("output"), size=SMALL_SIZE, align="left")
         self._draw_column(part.output, output, side)
         canvas.arrow((adding, side + self.height), (adding, middle - PLUS))
 
@@ -204,24 +208,24 @@ class _Painter:
         return self._draw_norm(part.leaves, after) if part.leaves else after
 
     def _draw_norm(self, column: Column, left: float) -> float:
-        """Draw a norm that stands on the stream; return the left edge of what it gives."""
+        """Draw a norm on the stream; return the left edge of its output."""
         start, middle = left + self.cell, self.top + self.height / 2
         end = start + self.norm
         self.canvas.arrow((start, middle), (end, middle), width=STREAM)
-        self.canvas.text((start + end) / 2 - 0.04, middle - 0.16, "norm", size=SMALL_SIZE)
+        self.canvas.text((start + end) / 2 - 0.04, middle - 0.16, message("norm"), size=SMALL_SIZE)
         self._draw_column(column, end, self.top)
         self._label(column.label, end)
         return end
 
     def _draw_memory(self, memory: Table, centre: float) -> None:
-        """Draw the memory above the sublayer that looks at it."""
+        """Draw the memory above the sublayer that attends to it."""
         canvas, grid = self.canvas, self._memory_grid(memory)
         top = self.box - RISE - grid.height + grid.margin_top
         grid.draw_cells_at(centre - grid.cells_width / 2, top)
         middle = (grid.top + grid.bottom) / 2
-        canvas.text(grid.left - 0.2, middle, "memory", align="right", bold=True)
+        canvas.text(grid.left - 0.2, middle, message("memory"), align="right", bold=True)
         canvas.arrow((centre, grid.bottom), (centre, self.box))
-        words = "keys and values"
+        words = message("keys and values")
         canvas.text(centre + 0.08, self.box - RISE / 2 - 0.03, words, size=SMALL_SIZE, align="left")
 
     def _memory_grid(self, memory: Table) -> Grid:
@@ -242,8 +246,8 @@ class _Painter:
         self.canvas.text(left + self.cell / 2, y, words)
 
 
-def _in_numbers(lane: Stream, layer: str) -> str:
-    """Write the columns of a lane as rows, each with the name of its tensor."""
+def _summary(lane: Stream, layer: str) -> str:
+    """Write the columns of a lane as rows, with the names of their tensors."""
     names = [f"{column.label}: {column.name.removeprefix(f'{layer}.')}" for column in lane.columns]
     rows = torch.stack([column.values for column in lane.columns])
     text = f"{lane.heading}, {layer} " + format_tensor(
@@ -255,22 +259,28 @@ def _in_numbers(lane: Stream, layer: str) -> str:
     return f"{text}\nmemory {memory}"
 
 
-def _in_words(lane: Stream, detail: int) -> str:
-    """Tell the stream: with all numbers (2), without those behind a norm (1), or with none (0)."""
+def _describe(lane: Stream, detail: int) -> str:
+    """List the stages of a lane: with all numbers (2), without those of norms (1), or none (0)."""
 
-    def numbers(column: Column, before: str = " ", at: int = 1) -> str:
-        return f"{before}{column.text}" if detail >= at else ""
+    def stage(label: str, column: Column, least: int = 1) -> str:
+        return f"{label} {column.text}" if detail >= least else label
 
-    parts = [f"{lane.start.label}{numbers(lane.start, ' is ')}"]
+    stages = [stage(lane.start.label, lane.start)]
     for part in lane.sublayers:
-        reads = numbers(part.reads, at=2) + " behind a norm" if part.reads else " without a norm"
-        sees = f" {part.looks}," if part.looks else ""
-        parts.append(f"{part.words}{sees} reads{reads} and adds{numbers(part.output)}")
-        parts.append(f"{part.equation}{numbers(part.sum, ' is ')}")
+        stages.append(", ".join(filter(None, (part.words, part.looks))))
+        if part.reads:
+            stages.append(stage("norm", part.reads, least=2))
+        stages += [stage("output", part.output), stage(part.equation, part.sum)]
         if part.leaves:
-            parts.append(f"its norm {part.leaves.label}{numbers(part.leaves, ' is ')}")
+            stages.append(stage(f"norm {part.leaves.label}", part.leaves))
     if lane.last:
-        parts.append(f"a last norm gives {lane.last.label}{numbers(lane.last)}")
+        stages.append(stage(f"norm {lane.last.label}", lane.last))
+    listed = "; ".join(stages)
     if lane.memory:
-        parts.append("the memory comes from above as keys and values")
-    return f"{capital(lane.heading)}, from left to right: {'; '.join(parts)}"
+        return message(
+            "Residual stream of {word}, from left to right: {stages}. The memory enters from above "
+            "as keys and values.",
+            word=lane.heading, stages=listed,
+        )  # fmt: skip
+    return message("Residual stream of {word}, from left to right: {stages}.",
+                   word=lane.heading, stages=listed)  # fmt: skip

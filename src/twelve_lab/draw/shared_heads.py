@@ -1,37 +1,39 @@
-"""Heads that ask above the heads of keys and values that they share, and what a cache keeps."""
+"""Figure of grouped-query attention: which heads share keys and values, and what a cache keeps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from twelve_lab.draw.alt_text import alt_text, number_list
+from twelve_lab.draw.attention_run import AttentionRun, check_sizes
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
-from twelve_lab.draw.grid import LINE, Grid, Paint
+from twelve_lab.draw.grid import LINE, Grid, Paint, number_grid
 from twelve_lab.draw.panels import signed_paint, weight_paint
-from twelve_lab.draw.prose import capital, index_name, plural, tell
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.palette import PART_FILLS, SHADE
-from twelve_lab.show.table import Block, Labels, Table, as_plain_tensor
+from twelve_lab.show.table import Labels
 
 if TYPE_CHECKING:
     from twelve_lab.trace.traced import Traced
 
-# More than this is too wide to be read on one page.
+# Larger sizes are too wide for one page.
 LARGEST = {"head": 4, "key": 3, "d_k": 3}
 HEIGHT = 0.31  # of a cell
-APART = 0.2  # between two heads that ask
-DROP = 0.45  # from a head that asks to the one that it shares
-BAR = 0.34  # the height of the cache
+APART = 0.2  # between two query heads
+DROP = 0.45  # from a query head to the shared head
+BAR = 0.34  # height of the cache
 AWAY = 0.1  # from a name to what it names
 
 
 class Run(NamedTuple):
-    """What one query meets in each head."""
+    """Queries and weights of one position, keys and values of its sentence."""
 
     word: str
     keys: list[str]
@@ -42,8 +44,29 @@ class Run(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Count the heads that share one head of keys and values."""
+        """Count the query heads that share one head of keys and values."""
         return len(self.queries) // len(self.kept_keys)
+
+    @property
+    def kept(self) -> int:
+        """Count the numbers that the cache keeps."""
+        return self.kept_keys.numel() + self.kept_values.numel()
+
+    @property
+    def unshared(self) -> int:
+        """Count the numbers that the cache would keep if no head were shared."""
+        return self.kept * self.group
+
+    @property
+    def weight_lists(self) -> list[str]:
+        """Write the weights of each head with the names of the keys."""
+        return [
+            "; ".join(
+                f"{key} {format_number(weight)}"
+                for key, weight in zip(self.keys, weights, strict=True)
+            )
+            for weights in self.weights.tolist()
+        ]
 
 
 def shared_heads(
@@ -55,127 +78,99 @@ def shared_heads(
     query: int = 0,
     labels: Labels | None = None,
 ) -> Drawing:
-    """Draw which heads that ask share which head of keys and values.
+    """Draw which query heads share which head of keys and values.
 
     Args:
-        trace: A run of a grouped-query attention, which turns by its own angles or not at all.
+        trace: A run of a grouped-query attention, with or without rotary positions.
         path: The layer, as "layers.0.self_attention"; "" if it ran alone.
-        title: The claim of the figure.
-        batch: The sentence.
-        query: The position in it that asks.
+        title: Claim of the figure.
+        batch: Index of the sentence.
+        query: Position of the query.
         labels: Names instead of indices, for query and key.
 
     Returns:
         Above, for each head its query and its weights; a line leads to the keys and values that
-        it shares. Below, the numbers of the sentence that a cache keeps, a bar as long as what it
-        would keep if every head had keys and values of its own.
+        it shares. Below, the numbers of the sentence that a cache keeps, as a bar to the scale of
+        the numbers that it would keep if no head were shared.
 
     Raises:
-        KeyError: A tensor of the layer is not in the trace.
-        ValueError: The run is too large to be printed or has no such query, or its scores are not
-            those of neighbouring heads that share their keys.
+        KeyError: If a tensor of the layer is not in the trace.
+        ValueError: If the run is too large to be printed or has no such query, or its scores are
+            not those of neighbouring heads that share their keys.
     """
-    run = _read(trace, path, batch, query, labels)
+    layer = AttentionRun(trace, path, batch, query, labels)
+    # Scores are computed after the rotation, if there is one.
+    rotated = layer.has("rotary.turned")
+    queries = layer.values("rotary.turned" if rotated else "query_heads")
+    run = Run(
+        word=layer.word,
+        keys=[name.removeprefix("key ") for name in layer.keys],
+        queries=queries[:, query],
+        weights=layer.values("weights")[:, query],
+        kept_keys=layer.values("rotary#2.turned" if rotated else "key_heads"),
+        kept_values=layer.values("value_heads"),
+    )
+    _check(run, layer.values("scores")[:, query])
     canvas = Canvas()
     _draw(canvas, run)
-    return canvas.finish(title, tell(title, *_in_words(run)), _summary(run))
-
-
-def _read(
-    trace: Mapping[str, Traced], path: str, batch: int, query: int, labels: Labels | None
-) -> Run:
-    """Take one query's numbers from the run."""
-
-    def entry(name: str) -> Traced:
-        return trace[".".join(filter(None, (path, name)))]
-
-    table = Table.of(entry("weights"), labels=labels)
-    if not (0 <= batch < len(table.values) and 0 <= query < table.values.size(2)):
-        raise ValueError(f"batch {batch}, query {query} is not in weights {table.sizes}")
-    # What meets in the scores is turned, where there is a rotation.
-    is_turned = ".".join(filter(None, (path, "rotary.turned"))) in trace
-    names = ("rotary.turned", "rotary#2.turned") if is_turned else ("query_heads", "key_heads")
-    asked, keys, values, weights, scores = (
-        as_plain_tensor(entry(name).value)[batch]
-        for name in (*names, "value_heads", "weights", "scores")
-    )
-    run = Run(
-        word=index_name("query", table.names_along(2, (batch, 0))[query]),
-        keys=[name.removeprefix("key ") for name in table.names_along(3, (batch, 0))],
-        queries=asked[:, query],
-        weights=weights[:, query],
-        kept_keys=keys,
-        kept_values=values,
-    )
-    _check(run, scores[:, query])
-    return run
+    return canvas.finish(title, _describe(title, run), _summary(run))
 
 
 def _check(run: Run, scores: Tensor) -> None:
-    """Hold the sizes against those that fit on a page, and the scores against the lines."""
+    """Check that the figure fits on a page, and that the scores follow from the shared keys."""
     heads, d_k = run.queries.shape
-    sizes = {"head": heads, "key": len(run.keys), "d_k": max(d_k, run.kept_values.size(-1))}
-    if any(size > LARGEST[axis] for axis, size in sizes.items()):
-        told = [", ".join(f"{axis}={n}" for axis, n in each.items()) for each in (sizes, LARGEST)]
-        raise ValueError(f"too large to be drawn: {told[0]}; at most {told[1]} can be printed")
-    for head, (asked, found) in enumerate(zip(run.queries, scores, strict=True)):
-        kept = run.kept_keys[head // run.group]
-        wanted = kept @ asked / math.sqrt(d_k) if kept.shape == (len(found), d_k) else found * 0
-        if not torch.allclose(found, wanted, atol=1e-5):
+    width = max(d_k, run.kept_values.size(-1))
+    check_sizes({"head": heads, "key": len(run.keys), "d_k": width}, LARGEST)
+    for head, (query, score) in enumerate(zip(run.queries, scores, strict=True)):
+        keys = run.kept_keys[head // run.group]
+        expected = keys @ query / math.sqrt(d_k) if keys.shape == (len(score), d_k) else score * 0
+        if not torch.allclose(score, expected, atol=1e-5):
             raise ValueError(
-                f"head {head} scores {_numbers(found)}, but with the keys of kv head "
-                f"{head // run.group} {_numbers(wanted)}"
+                f"shared_heads: scores of head {head} must be those with the keys of kv head "
+                f"{head // run.group}, {_numbers(expected)}, got {_numbers(score)}"
             )
 
 
 def _numbers(values: Tensor) -> str:
-    return ", ".join(map(format_number, values.tolist()))
-
-
-def _counts(run: Run) -> tuple[int, int]:
-    """Count the numbers that are kept, and those of as many kv heads as ask."""
-    kept = run.kept_keys.numel() + run.kept_values.numel()
-    return kept, kept * run.group
+    return number_list(values.tolist())
 
 
 def _summary(run: Run) -> str:
     """Print every number of the picture."""
-    kept, all_of_them = _counts(run)
-    lines = [f"{run.word} asks"]
-    for head, asked in enumerate(run.queries):
-        shares = "; ".join(
-            f"{key} {format_number(weight)}"
-            for key, weight in zip(run.keys, run.weights[head].tolist(), strict=True)
-        )
+    lines = [message("{word} asks", word=run.word)]
+    for head, (query, weights) in enumerate(zip(run.queries, run.weight_lists, strict=True)):
         lines.append(
-            f"head {head}  query {_numbers(asked)}  weights {shares}  kv head {head // run.group}"
+            f"head {head}  query {_numbers(query)}  weights {weights}  kv head {head // run.group}"
         )
     for name, width, numbers in (("key", "d_k", run.kept_keys), ("value", "d_v", run.kept_values)):
         printed = format_tensor(numbers, f"kv_head {name} {width}", labels={name: run.keys})
-        # The first line, of sizes, says nothing that the rows do not.
+        # The first line, of sizes, repeats the rows.
         lines += [f"{name}s", *printed.splitlines()[1:]]
-    lines.append(f"cache  {kept} of {all_of_them} numbers")
+    lines.append(message("cache  {kept} of {all} numbers", kept=run.kept, all=run.unshared))
     return "\n".join(lines)
 
 
-def _in_words(run: Run) -> list[str]:
-    """Tell who shares what: with the weights, or without."""
-    heads, shared = len(run.queries), len(run.kept_keys)
-    kept, all_of_them = _counts(run)
-    begin = (
-        f"{capital(run.word)} asks in {heads} {plural('head', heads)} on {shared} "
-        f"{plural('head', shared)} of keys and values"
-    )
-    whose = [
-        f"Head {head} on kv head {head // run.group}: "
-        + "; ".join(
-            f"{key} {format_number(weight)}"
-            for key, weight in zip(run.keys, run.weights[head].tolist(), strict=True)
-        )
-        for head in range(heads)
-    ]
-    end = f"The cache keeps {kept} of {all_of_them} numbers"
-    return [f"{begin}. {'. '.join(whose)}. {end}", f"{begin}. {end}"]
+def _describe(title: str, run: Run) -> str:
+    counts = {"word": run.word, "heads": len(run.queries), "kv_heads": len(run.kept_keys),
+              "kept": run.kept, "all": run.unshared}  # fmt: skip
+    weights = ". ".join(
+        message("Head {head} on kv head {kv_head}: {weights}", head=head,
+                kv_head=head // run.group, weights=weights)
+        for head, weights in enumerate(run.weight_lists)
+    )  # fmt: skip
+    return alt_text(
+        title,
+        message(
+            "Grouped-query attention of {word}, query heads: {heads}, heads of keys "
+            "and values: {kv_heads}. {weights}. The cache keeps {kept} of {all} numbers.",
+            **counts, weights=weights,
+        ),
+        message(
+            "Grouped-query attention of {word}, query heads: {heads}, heads of keys "
+            "and values: {kv_heads}. The cache keeps {kept} of {all} numbers.",
+            **counts,
+        ),
+    )  # fmt: skip
 
 
 def _draw(canvas: Canvas, run: Run) -> None:
@@ -186,28 +181,27 @@ def _draw(canvas: Canvas, run: Run) -> None:
     step = cell * columns + APART
 
     def grid(
-        values: Tensor, x: float, y: float, paint: Paint, names: list[str] | None = None,
-        heads: list[str] | None = None,
+        values: Tensor, x: float, y: float, paint: Paint = signed, names: Sequence[str] = (),
+        words: Sequence[str] = (),
     ) -> Grid:  # fmt: skip
-        rows, width = values.shape
-        block = Block(
-            (), [], "key" if names else "", "", names or [""] * rows, heads or [""] * width,
-            values.tolist(),
+        drawn = number_grid(
+            canvas, values.tolist(), paint, row_axis="key" if names else "", row_names=names,
+            column_names=words, cell_height=HEIGHT, cell_width=cell,
         )  # fmt: skip
-        size = {"cell_height": HEIGHT, "cell_width": cell, "named": False}
-        return Grid(canvas, block, paint, **size).draw_cells_at(x, y)
+        return drawn.draw_cells_at(x, y)
 
     bottoms = []
-    for head, asked in enumerate(run.queries):
+    for head, query in enumerate(run.queries):
         x = head * step
         canvas.text(x, -LINE / 2, f"head {head}", align="left", bold=True)
-        top = grid(asked[None], x, 0.0, signed)
+        top = grid(query[None], x, 0.0)
         y = top.bottom + 1.4 * LINE
-        share = grid(run.weights[head][None], x, y, weight_paint, heads=run.keys)
-        bottoms.append((x + cell * columns / 2, share.bottom))
+        weights = grid(run.weights[head][None], x, y, weight_paint, words=run.keys)
+        bottoms.append((x + cell * columns / 2, weights.bottom))
         if head == 0:
-            for row, name in ((top, f"query of {run.word}"), (share, "its weights")):
-                canvas.text(-AWAY, row.row_middle(0), name, align="right")
+            canvas.text(-AWAY, top.row_middle(0), message("query of {word}", word=run.word),
+                        align="right")  # fmt: skip
+            canvas.text(-AWAY, weights.row_middle(0), message("its weights"), align="right")
     right = (len(run.queries) - 1) * step + cell * columns
     canvas.bracket("head", (0.0, -LINE - 0.06), (right, -LINE - 0.06), "top")
     canvas.text(right / 2, -1.7 * LINE - 0.02, "head")
@@ -220,27 +214,24 @@ def _draw(canvas: Canvas, run: Run) -> None:
         for start, bottom in heads:
             canvas.line([(start, bottom + 0.04), (middle, top - LINE - 0.04)], width=1.2)
         canvas.text(middle, top - LINE / 2, f"kv head {number}", bold=True)
-        named = number == 0
-        kept = grid(keys, x, top, signed, [f"key {key}" for key in run.keys] if named else None)
-        below = kept.bottom + 0.1
-        kept = grid(
-            values, x, below, signed, [f"value {key}" for key in run.keys] if named else None
-        )
+        names = run.keys if number == 0 else []
+        kept = grid(keys, x, top, names=[f"key {name}" for name in names])
+        kept = grid(values, x, kept.bottom + 0.1, names=[f"value {name}" for name in names])
     _draw_cache(canvas, run, right, kept.bottom + 0.24)
 
 
 def _draw_cache(canvas: Canvas, run: Run, width: float, y: float) -> None:
-    """Draw what is kept, to the length of what every head would keep for itself."""
-    kept, all_of_them = _counts(run)
+    """Draw what is kept, to the scale of what would be kept if no head were shared."""
     canvas.text(-AWAY, y + BAR / 2, "cache", align="right")
     x = 0.0
     for number, pair in enumerate(zip(run.kept_keys, run.kept_values, strict=True)):
         for name, part, fill in zip(("K", "V"), pair, PART_FILLS, strict=False):
-            length = width * part.numel() / all_of_them
+            length = width * part.numel() / run.unshared
             canvas.box(x, y, length, BAR, fill=fill)
             canvas.text(x + length / 2, y + BAR / 2, f"{name} {number}: {part.numel()}")
             x += length
-    if kept < all_of_them:
+    if run.kept < run.unshared:
         canvas.box(x, y, width - x, BAR, fill=SHADE, hatched=True)
-        canvas.text((x + width) / 2, y + BAR / 2, f"not kept: {all_of_them - kept}", paper=True)
-    canvas.text(width + AWAY, y + BAR / 2, f"{kept}", align="left", bold=True)
+        words = message("not kept: {count}", count=run.unshared - run.kept)
+        canvas.text((x + width) / 2, y + BAR / 2, words, paper=True)
+    canvas.text(width + AWAY, y + BAR / 2, f"{run.kept}", align="left", bold=True)

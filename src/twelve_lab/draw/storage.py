@@ -1,4 +1,4 @@
-"""Figure of where numbers lie in storage: what a view leaves in place and what a copy moves."""
+"""Figure of tensors in storage: a view leaves the numbers in place, a copy moves them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Cell
 from twelve_lab.draw.panels import MAX_WIDTH, SIDE, draw_panels
-from twelve_lab.draw.prose import capital, listed, tell
+from twelve_lab.messages import message, plural
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.palette import signed_fill
 from twelve_lab.show.table import Table, Value, as_plain_tensor
@@ -31,8 +32,8 @@ def storage(
     Args:
         tensors: One or more tensors, each at most 48 numbers.
         axes: The axis names of each, as a list of strings, or one string for a single tensor.
-        title: The claim of the figure.
-        names: What each tensor is called.
+        title: Claim of the figure.
+        names: Name of each tensor.
 
     Returns:
         Each storage as a line of numbered cells, under it for each axis one step as long as its
@@ -41,35 +42,47 @@ def storage(
         where they fit.
 
     Raises:
-        ValueError: A tensor is too large to draw, or axes or names do not fit the tensors.
+        ValueError: If a tensor is too large, or axes or names do not fit the tensors.
     """
     axes = [axes] if isinstance(axes, str) else list(axes)
     names = list(names or ["x", "y", "z", "w"][: len(tensors)])
     if not len(axes) == len(names) == len(tensors):
-        raise ValueError(f"{len(tensors)} tensors, but {len(axes)} axes and {len(names)} names")
+        raise ValueError(
+            f"storage: axes and names must be one for each of {len(tensors)} tensors, "
+            f"got {len(axes)} axes and {len(names)} names"
+        )
     views = [View(x, a, name) for x, a, name in zip(tensors, axes, names, strict=True)]
     shared: dict[int, list[View]] = {}
     for view in views:
         shared.setdefault(view.address, []).append(view)
 
     canvas = Canvas()
-    summary, holds, lines = [], [], []
+    summary, full, short = [], [], []
     x = y = 0.0
     for number, members in enumerate(shared.values()):
-        label = "storage" if len(shared) == 1 else f"storage {'ABCD'[number]}"
-        summary.append(f"{label}: " + " ".join(map(cell_text, members[0].storage)))
+        label = message("storage")
+        if len(shared) > 1:
+            label = message("storage {letter}", letter="ABCD"[number])
+        held = " ".join(map(cell_text, members[0].storage))
+        summary.append(f"{label}: {held}")
         width = _draw_storage(Canvas(), members, label, 0.0, 0.0)
         if x and x + width > WIDEST:
             x, y = 0.0, canvas.bottom + 2 * SPREAD
         x = _draw_storage(canvas, members, label, x, y) + 2 * SPREAD
         summary += [view.describe() for view in members]
-        readers = listed(view.name for view in members)
-        lines.append(f"{capital(label)}: {len(members[0].storage)} numbers, read by {readers}")
-        holds.append(" ".join(map(cell_text, members[0].storage)))
-    told = [f"{view.name} {view.table.sizes}: {view.strides}, {view.order}" for view in views]
-    full = [f"{line}: {held}" for line, held in zip(lines, holds, strict=True)]
-    alt = tell(title, ". ".join([*full, *told]), ". ".join([*lines, *told]))
-    return canvas.finish(title, alt, "\n".join(summary))
+        names = ", ".join(view.name for view in members)
+        full.append(message("{storage} read by {names}: {numbers}", storage=label, names=names,
+                            numbers=held))  # fmt: skip
+        short.append(message("{storage} read by {names}", storage=label, names=names))
+    tensors_told = ". ".join(
+        f"{view.name} {view.table.sizes}: {view.strides}, {view.order}" for view in views
+    )
+    versions = (
+        message("Tensors in storage: {storages}. {tensors}.", storages=". ".join(storages),
+                tensors=tensors_told)
+        for storages in (full, short)
+    )  # fmt: skip
+    return canvas.finish(title, alt_text(title, *versions), "\n".join(summary))
 
 
 class View:
@@ -80,7 +93,7 @@ class View:
         self.name = name
         length = x.untyped_storage().nbytes() // x.element_size()
         if max(length, x.numel()) > LARGEST:
-            raise ValueError(f"{name} reads {length} numbers, more than the {LARGEST} that fit")
+            raise ValueError(f"storage: {name} must read at most {LARGEST} numbers, got {length}")
         self.start = x.storage_offset()
         self.address = x.untyped_storage().data_ptr()
         flat = torch.as_strided(x.detach(), (length,), (1,), 0)
@@ -89,8 +102,11 @@ class View:
         self.places: list[int] = places.flatten().tolist()
         self.table = Table.of(places, axes)
         self.steps = list(zip(self.table.axes, x.stride(), strict=True))
-        self.strides = "strides " + ", ".join(f"{axis} {step}" for axis, step in self.steps)
-        self.order = "in storage order" if x.is_contiguous() else "not in storage order"
+        steps = ", ".join(f"{axis} {step}" for axis, step in self.steps)
+        self.strides = message("strides {steps}", steps=steps)
+        self.order = (
+            message("in storage order") if x.is_contiguous() else message("not in storage order")
+        )
 
     def cell(self, place: Value) -> Cell:
         """Show the number at one storage cell, and which cell that is."""
@@ -100,13 +116,16 @@ class View:
         return Cell(f"{cell_text(value)}\n@{place}", self.fill(value))
 
     def fill(self, value: float) -> str:
-        """Shade a number by its sign and size, so that it can be recognised elsewhere."""
+        """Shade a number by its sign and magnitude, so that it can be recognised elsewhere."""
         return signed_fill(float(value), max(abs(float(v)) for v in self.storage))
 
     def describe(self) -> str:
-        """Tell in words how the storage is read."""
+        """List the cells of storage that the tensor reads."""
         places = " ".join(f"@{place}" for place in self.places)
-        return f"{self.name} {self.table.sizes}: {self.strides}; row by row: {places}"
+        return message(
+            "{name} {sizes}: {strides}; row by row: {places}",
+            name=self.name, sizes=self.table.sizes, strides=self.strides, places=places,
+        )  # fmt: skip
 
 
 def _draw_storage(canvas: Canvas, views: list[View], label: str, left: float, y: float) -> float:
@@ -139,8 +158,10 @@ def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y:
     for axis, step in sorted(steps, key=lambda key: key[1]):
         view, line = steps[axis, step][0], left + PER_LINE * width
         is_ambiguous = sum(other == axis for other, _ in steps) > 1
-        words = f"one step along {axis}: {step} cell{'s' * (step != 1)}"
-        words += f", in {view.name}" * is_ambiguous
+        words = plural("one step along {axis}: {count} cell",
+                       "one step along {axis}: {count} cells", step, axis=axis)  # fmt: skip
+        if is_ambiguous:
+            words = message("{step}, in {name}", step=words, name=view.name)
         start = left + (view.start % PER_LINE + 0.5) * width
         end = start + step * width
         if step and end < line:

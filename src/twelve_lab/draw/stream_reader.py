@@ -1,4 +1,4 @@
-"""The residual stream of one token through a layer, read from a run: every term of its sums."""
+"""Read the residual stream of one token through a layer from a run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.prose import index_name, listed
+from twelve_lab.draw.alt_text import index_name
+from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
 
 if TYPE_CHECKING:
     from twelve_lab.trace.traced import Traced
 
-LETTERS = "abcdefghijklmnopqrstuvw"  # between x, which goes in, and y, which comes out
-MAX_LISTED = 3  # words that an attention sees
-# What a stack reads, and what its last norm gives.
+LETTERS = "abcdefghijklmnopqrstuvw"  # names between the input x and the output y
+MAX_LISTED = 3  # attended words that are listed by name
+# Input of each stack, and output of its last norm.
 STACKS = {"encoder": ("src_input", "memory"), "decoder": ("tgt_input", "decoder_output")}
-ACROSS = "cross_attention"  # the sublayer that looks at the memory
+ACROSS = "cross_attention"  # the sublayer that attends to the memory
 
 
 class Column(NamedTuple):
-    """The features of the token at one place, and the tensor that holds them."""
+    """The features of the token in one tensor."""
 
     label: str
     name: str
@@ -36,15 +37,15 @@ class Column(NamedTuple):
 
 
 class Sublayer(NamedTuple):
-    """What one sublayer reads, what it puts out, and what becomes of the stream."""
+    """Input and output of one sublayer, and the stream after it."""
 
     words: str
-    looks: str  # which positions an attention sees; "" for other sublayers
-    reads: Column | None  # behind the norm; None where it reads the stream itself
+    looks: str  # which positions it attends to; "" for a feed-forward layer
+    reads: Column | None  # output of its norm; None if it reads the stream itself
     output: Column
     sum: Column
     equation: str
-    leaves: Column | None  # what a norm behind the sum gives
+    leaves: Column | None  # output of a norm after the sum, if there is one
     memory: Table | None
 
     @property
@@ -84,7 +85,7 @@ class StreamReader:
     def __init__(
         self, trace: Mapping[str, Traced], layer: str, batch: int, position: int, labels: Labels
     ):
-        """Keep where to begin; `labels` has words for "src" and "tgt"."""
+        """Select the token; `labels` has words for "src" and "tgt"."""
         self.trace, self.layer, self.labels = trace, layer, labels
         self.batch, self.position = batch, position
 
@@ -117,7 +118,7 @@ class StreamReader:
         return Stream(word, start, parts, last)
 
     def _last(self, stack: str, read: Column) -> Column:
-        """Find what the norm gives that ends the stack; it must read the end of the stream."""
+        """Read the output of the last norm, whose input must be the end of the stream."""
         name = STACKS[stack][1]
         mean, drawn = self._column("", f"{stack}.norm.mean").values, read.values.mean()
         if not torch.allclose(mean, drawn):
@@ -138,7 +139,7 @@ class StreamReader:
         return found
 
     def _source(self, stack: str, found: list[str], first: str) -> str:
-        """Name the tensor that the first sublayer of the figure is given."""
+        """Name the input tensor of the first sublayer of the figure."""
         if first in found[1:]:
             return self._leaving(f"{self.layer}.{found[found.index(first) - 1]}")
         number = int(self.layer.split(".")[2])
@@ -148,11 +149,11 @@ class StreamReader:
         return self._leaving(f"{before}.{self._sublayers_of(before)[-1]}")
 
     def _leaving(self, path: str) -> str:
-        """Name what the stream is behind a sublayer."""
+        """Name the tensor of the stream after a sublayer."""
         return f"{path}_residual.{'added' if self._is_pre(path) else 'norm.output'}"
 
     def _is_pre(self, path: str) -> bool:
-        """Tell whether the norm ran before the sublayer."""
+        """Tell whether the layer is pre-norm."""
         norm, output = f"{path}_residual.norm.output", f"{path}.output"
         ran = [name for name in self.trace if name in (norm, output)]
         return ran == [norm, output]
@@ -177,15 +178,17 @@ class StreamReader:
         )
 
     def _looks(self, path: str, keys: Traced) -> str:
-        """Say which positions an attention sees: those to which any head gives weight."""
+        """List the positions to which any head gives weight."""
         name = f"{path}.weights"
         if name not in self.trace:
             return ""
         weights = as_plain_tensor(self.trace[name].value)[self.batch, :, self.position]
         seen = (weights != 0).any(0).nonzero().flatten().tolist()
         if len(seen) > MAX_LISTED:
-            return f"sees {len(seen)} of {weights.size(-1)} words"
-        return f"sees {listed(self._words(keys, seen)) if seen else 'nothing'}"
+            return message("sees {seen} of {all} words", seen=len(seen), all=weights.size(-1))
+        if not seen:
+            return message("sees nothing")
+        return message("sees {words}", words=", ".join(self._words(keys, seen)))
 
     def _memory(self, entry: Traced) -> Table:
         words = self._words(entry, range(entry.value.size(1)))
@@ -205,7 +208,7 @@ class StreamReader:
 
 
 def _check_sum(x: Column, output: Column, added: Column) -> None:
-    """Refuse a sum that is none, as in a run with dropout."""
+    """Check that a residual sum is one; with dropout it is not."""
     expected = x.values + output.values
     if torch.allclose(expected, added.values):
         return

@@ -1,4 +1,4 @@
-"""Figures of one tensor: any tensor, attention weights."""
+"""Figures of one tensor: any tensor, a mask, attention weights."""
 
 from __future__ import annotations
 
@@ -8,36 +8,47 @@ from typing import Any
 
 import torch
 
+from twelve_lab.draw.alt_text import (
+    alt_text,
+    column_names,
+    in_block,
+    number_list,
+    row_names,
+    true_entries,
+)
 from twelve_lab.draw.canvas import TEXT_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.panels import draw_panels, mask_paint, signed_paint, weight_paint
-from twelve_lab.draw.prose import attention_in_words, in_their_words, tell, tensor_in_words
-from twelve_lab.show.format import format_tensor
+from twelve_lab.messages import message
+from twelve_lab.show.format import cell_text, format_number, format_tensor
 from twelve_lab.show.show import largest_magnitude
-from twelve_lab.show.table import Labels, Table
+from twelve_lab.show.table import Block, Labels, Table
 
-ATTENTION_NOTES = {"query": "asks", "key": "is looked at"}
+FEW_NUMBERS = 24  # the alt text lists all numbers of a tensor up to this size
 
 
 def tensor(x: Any, axes: Any = None, *, title: str, labels: Labels | None = None) -> Drawing:
-    """Draw a tensor as matrices between the brackets of its axes, every number printed.
+    """Draw a tensor as matrices between the brackets of its axes, with every number printed.
 
     Args:
         x: A tensor, a nested list, or a trace entry, which brings its axes.
         axes: Axis names, as "batch src d_model" or as a sequence.
-        title: The claim of the figure.
+        title: Claim of the figure.
         labels: Names instead of indices: axis -> one per index, or one list per sentence.
 
     Returns:
-        Red above zero, blue below, -inf as a cross; one panel for each index of the leading axes.
+        One panel for each index of the leading axes. Positive numbers are red, negative numbers
+        are blue, -inf is crossed out.
     """
     table = Table.of(x, axes, labels)
     canvas = Canvas()
     draw_panels(canvas, table, signed_paint(largest_magnitude(table)))
     if table.values.dtype == torch.bool:
         _draw_legend(canvas)
-    alt = tell(title, *tensor_in_words(table))
-    return canvas.finish(title, alt, _summary(table))
+        alt = _describe_mask(title, table)
+    else:
+        alt = _describe(title, table)
+    return canvas.finish(title, alt, format_tensor(table.values, table.axes, labels=table.labels))
 
 
 def attention(
@@ -51,18 +62,17 @@ def attention(
     decimals: int = 4,
     summary: str | None = None,
 ) -> Drawing:
-    """Draw attention weights: rows ask, columns are looked at, darker is more.
+    """Draw attention weights: one row for each query, one column for each key, darker is more.
 
     Args:
         weights: A tensor with its axes "... query key", or a trace entry.
         axes: Axis names.
-        title: The claim of the figure.
-        row_labels: The tokens that ask: one list, or one list per sentence.
-        column_labels: The tokens that are looked at, likewise.
+        title: Claim of the figure.
+        row_labels: Tokens of the queries: one list, or one list per sentence.
+        column_labels: Tokens of the keys, likewise.
         labels: Names for the indices of the leading axes: axis -> one per index.
         decimals: Digits after the point: two leave room for a whole sentence.
-        summary: What to write in place of all the numbers, where they differ between machines;
-            the alt text says it too.
+        summary: Text instead of all the numbers, if they differ between machines.
 
     Returns:
         One panel for each head and sentence, white at 0, grey at 1, the largest weight of each
@@ -74,18 +84,107 @@ def attention(
     table = Table.of(table.values, table.axes, {**(labels or {}), **names})
     canvas = Canvas()
     paint = partial(weight_paint, decimals=decimals)
-    draw_panels(canvas, table, paint, notes=ATTENTION_NOTES, bold_largest=True)
-    if summary is not None:
-        words = in_their_words(f"Attention weights {table.sizes}, rows ask, columns are looked at",
-                               summary)  # fmt: skip
+    notes = {"query": message("asks"), "key": message("is looked at")}
+    draw_panels(canvas, table, paint, notes=notes, bold_largest=True)
+    if summary is None:
+        alt = _describe_attention(title, table, decimals)
+        summary = format_tensor(table.values, table.axes, labels=table.labels, decimals=decimals)
     else:
-        words = attention_in_words(table, decimals)
-    alt = tell(title, *words)
-    return canvas.finish(title, alt, _summary(table, decimals) if summary is None else summary)
+        told = "; ".join(summary.splitlines()).rstrip(".")
+        alt = alt_text(
+            title,
+            message("Attention weights {sizes}: {told}.", sizes=table.sizes, told=told),
+        )
+    return canvas.finish(title, alt, summary)
+
+
+def _describe(title: str, table: Table) -> str:
+    """List the numbers of a small tensor, give the range of a larger one."""
+    blocks = list(table.compact.blocks(elide=False))
+    cells = [
+        (value, in_block(block, f"{row}, {column}"))
+        for block in blocks
+        for row, values in zip(row_names(block), block.rows, strict=True)
+        for column, value in zip(column_names(block), values, strict=True)
+    ]
+    values = table.values.double()
+    finite = [cell for cell in cells if -torch.inf < cell[0] < torch.inf] or cells
+    (low, low_at), (high, high_at) = (
+        choose(finite, key=lambda cell: cell[0]) for choose in (min, max)
+    )
+    spread = message(
+        "Tensor {sizes}, {count} numbers from {low} ({low_at}) to {high} ({high_at}). "
+        "Negative: {negative}; zero: {zero}; not finite: {not_finite}.",
+        sizes=table.sizes, count=len(cells), low=cell_text(low), low_at=low_at,
+        high=cell_text(high), high_at=high_at, negative=int((values < 0).sum()),
+        zero=int((values == 0).sum()), not_finite=int((~values.isfinite()).sum()),
+    )  # fmt: skip
+    if len(cells) > FEW_NUMBERS:
+        return alt_text(title, spread)
+    numbers = ". ".join(in_block(block, _rows(block)) for block in blocks)
+    full = message("Tensor {sizes}. {numbers}.", sizes=table.sizes, numbers=numbers)
+    return alt_text(title, full, spread)
+
+
+def _rows(block: Block) -> str:
+    return "; ".join(
+        f"{name} {number_list(row)}".strip()
+        for name, row in zip(row_names(block), block.rows, strict=True)
+    )
+
+
+def _describe_mask(title: str, table: Table) -> str:
+    blocks = table.compact.blocks(elide=False)
+    ticks = ". ".join(
+        in_block(block, true_entries(block.rows, row_names(block), column_names(block)))
+        for block in blocks
+    )
+    return alt_text(
+        title,
+        message(
+            "Mask {sizes}, a tick for True, a cross for False. Ticks: {ticks}.",
+            sizes=table.sizes, ticks=ticks,
+        ),
+        message(
+            "Mask {sizes}, a tick for True, a cross for False. {count} of {cells} are True.",
+            sizes=table.sizes, count=int(table.values.sum()), cells=table.values.numel(),
+        ),
+    )  # fmt: skip
+
+
+def _describe_attention(title: str, table: Table, decimals: int) -> str:
+    """Name the keys with the largest weight for each query, or the range of these weights."""
+    blocks = list(table.compact.blocks(elide=False))
+    largest = ". ".join(in_block(block, _largest(block, decimals)) for block in blocks)
+    tops = [max(row) for block in blocks for row in block.rows]
+    low, high = (format_number(top, decimals) for top in (min(tops), max(tops)))
+    return alt_text(
+        title,
+        message(
+            "Attention weights {sizes}, each query with its largest weights. {largest}.",
+            sizes=table.sizes, largest=largest,
+        ),
+        message(
+            "Attention weights {sizes}. The largest weight of each query is between {low} "
+            "and {high}.",
+            sizes=table.sizes, low=low, high=high,
+        ),
+    )  # fmt: skip
+
+
+def _largest(block: Block, decimals: int) -> str:
+    """Write for each row "query: key 0.6000", with all keys that print the same weight."""
+    rows = []
+    for name, values in zip(row_names(block), block.rows, strict=True):
+        texts = [cell_text(value, decimals) for value in values]
+        top = texts[values.index(max(values))]
+        keys = [key for key, text in zip(column_names(block), texts, strict=True) if text == top]
+        rows.append(f"{name}: {', '.join(keys)} {top}")
+    return "; ".join(rows)
 
 
 def _draw_legend(canvas: Canvas) -> None:
-    """Say below the matrices what a tick and a cross mean."""
+    """Explain the tick and the cross below the matrices."""
     y, x = canvas.bottom + 0.3, 0.0
     for value in (True, False):
         cell, words = mask_paint(value), str(value)
@@ -93,7 +192,3 @@ def _draw_legend(canvas: Canvas) -> None:
         canvas.text(x + 0.19, y, cell.text, size=TEXT_SIZE + cell.larger, bold=cell.bold)
         canvas.text(x + 0.47, y, words, align="left")
         x += 0.47 + canvas.width_of(words) + 0.35
-
-
-def _summary(table: Table, decimals: int = 4) -> str:
-    return format_tensor(table.values, table.axes, labels=table.labels, decimals=decimals)

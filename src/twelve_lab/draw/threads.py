@@ -1,7 +1,6 @@
-"""Twelve numbers as threads: the picture on the cover of the course and over its poster.
+"""Twelve numbers as threads: the picture on the cover of the course and on its poster.
 
-Each thread is one number. At each station of the encoder it stands as far from its place as the
-number is large, on one side or, where it is negative, on the other.
+Each thread is one number. At each station of the encoder, its offset is the value of the number.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ STATIONS = (
     f"{_LAYER}.feed_forward_residual.added",
     "memory",
 )
-# Where the threads stand, between 0 and 1: a gap after each word, a wider one between sentences.
+# Positions from 0 to 1, with a gap after each word and a wider gap between sentences.
 _GAP = 0.9
 _PLACES = [number + _GAP * (number // 3) + _GAP * (number // 6) for number in range(12)]
 PLACES = [place / _PLACES[-1] for place in _PLACES]
@@ -37,7 +36,7 @@ Curve = tuple[tuple[float, float], ...]
 
 
 def threads(trace: Mapping[str, Any]) -> list[list[float]]:
-    """Give each of the twelve numbers at every station.
+    """Return each of the twelve numbers at every station.
 
     Args:
         trace: A run of the running example.
@@ -47,13 +46,13 @@ def threads(trace: Mapping[str, Any]) -> list[list[float]]:
 
 
 def curves(points: list[tuple[float, float]]) -> list[Curve]:
-    """Join stations, which follow one another in y, by Bézier curves that stand upright in each.
+    """Join points by Bézier curves with vertical tangents.
 
     Args:
-        points: The stations, (x, y).
+        points: Points (x, y) with increasing y.
 
     Returns:
-        For each two stations that follow one another: a start, two handles and an end.
+        For each pair of neighbouring points: start, two control points and end.
     """
     return [
         ((x0, y0), (x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1))

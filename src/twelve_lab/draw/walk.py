@@ -1,4 +1,4 @@
-"""The picture of the whole course: twelve numbers on their way from words to words."""
+"""Figure of the whole course: twelve numbers on their way from words to words."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import BESIDE, draw_face
 from twelve_lab.draw.grid import LINE, Grid, bare, widen
 from twelve_lab.draw.panels import signed_paint
-from twelve_lab.draw.prose import tell
+from twelve_lab.messages import message
 from twelve_lab.show.format import format_tensor
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table, as_plain_tensor
 
 SIZE = 12
 CELL, CELL_WIDTH, WORD_WIDTH = 0.33, 0.5, 0.6
-IDS = 1.19  # the room for the words before the ids, so that both lines of tensors are flush
-SIDE = 0.1  # from the bracket of the batch to what stands in it
+IDS = 1.19  # room for the words before the ids, so that both lines of tensors are flush
+SIDE = 0.1  # from the bracket of the batch to its contents
 ARROW = 0.67
-ROW = 0.42  # between what stands one above the other
+ROW = 0.42  # between two tensors, one above the other
 SOURCE = {
     "src_embedding.vectors": "02\nlook up",
     "src_input": "03, add\nposition",
@@ -35,7 +36,7 @@ TARGET = {
 
 
 class Stage(NamedTuple):
-    """A tensor on the way, and the room it takes."""
+    """A drawn tensor and its edges."""
 
     left: float
     right: float
@@ -59,8 +60,8 @@ def walk(
 
     Args:
         trace: The run; its entries have a value and axes.
-        title: The claim of the figure, if not that twelve numbers walk through a Transformer.
-        narrow: Whether the source stands to the left of the target, for a phone, not above it.
+        title: Claim of the figure; by default, that twelve numbers walk through a Transformer.
+        narrow: Whether the source stands on the left of the target, for a phone, not above it.
 
     Returns:
         Seven tensors with two decimals each; the summary has four.
@@ -68,15 +69,15 @@ def walk(
     from twelve_lab import example
 
     canvas = Canvas()
-    each = "" if narrow else " on each side"
-    title = title or f"Twelve numbers{each} walk through a Transformer"
     if narrow:
-        logits, places = _draw_columns(canvas, trace), ("On the left", "on the right")
+        title = title or message("Twelve numbers walk through a Transformer")
+        logits = _draw_columns(canvas, trace)
     else:
+        title = title or message("Twelve numbers on each side walk through a Transformer")
         upper = _draw_line(canvas, trace, SOURCE, "src", 0.0)
         lower = _draw_line(canvas, trace, TARGET, "tgt", canvas.bottom + 0.55)
         _lead_memory_down(canvas, upper[-1], lower)
-        logits, places = lower[-1], ("Above", "below")
+        logits = lower[-1]
     best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
     _draw_prediction(canvas, logits, best, example.vocabulary)
 
@@ -84,25 +85,25 @@ def walk(
         f"{name} " + format_tensor(trace[name], labels=example.words) for name in (*SOURCE, *TARGET)
     ]
     said = [" ".join(example.vocabulary[token] for token in sentence) for sentence in best]
-    summary.append("highest logit at each position: " + "; ".join(said))
-    sizes = {name: tuple(as_plain_tensor(trace[name].value).shape) for name in (*SOURCE, *TARGET)}
-    upper_line, lower_line = (
-        ", ".join(f"{name} {sizes[name]}" for name in stages) for stages in (SOURCE, TARGET)
+    said = "; ".join(said)
+    summary.append(message("highest logit at each position: {words}", words=said))
+    source, target = (
+        ", ".join(f"{name} {tuple(trace[name].value.shape)}" for name in stages)
+        for stages in (SOURCE, TARGET)
     )
-    alt = tell(
-        title,
-        f"{places[0]}, source ids become {upper_line}; {places[1]}, target ids become "
-        f"{lower_line}. An arrow leads from the memory into the decoder. "
-        f"The highest logits say: {'; '.join(said)}",
-    )
-    return canvas.finish(title, alt, "\n".join(summary))
+    text = message(
+        "Source ids become {source}; target ids become {target}. An arrow leads from the memory "
+        "into the decoder. Words of the highest logits: {words}.",
+        source=source, target=target, words=said,
+    )  # fmt: skip
+    return canvas.finish(title, alt_text(title, text), "\n".join(summary))
 
 
 def _draw_line(
     canvas: Canvas, trace: Mapping[str, Any], stages: Mapping[str, str], axis: str, y: float
 ) -> list[Stage]:
     """Draw the ids, then one tensor after the other, with an arrow before each."""
-    head_room = 0.62 if "logits" in stages else 0.4  # the logits have a word on each column
+    head_room = 0.62 if "logits" in stages else 0.4  # logits have words above their columns
     drawn = [_draw_ids(canvas, axis, 0.0, y, head_room)]
     for name, how in stages.items():
         x = drawn[-1].right + ARROW
@@ -124,15 +125,15 @@ def _draw_columns(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
             below = _draw_tensor(canvas, trace, beside, right, y, 0.4)
             target = _draw_way_down(canvas, target, below, y, TARGET[beside])
     canvas.arrow((source.right + 0.07, source.middle), (right - 0.07, source.middle), width=2)
-    canvas.text((source.right + right) / 2, source.middle - 0.3, "cross-\nattention")
+    canvas.text((source.right + right) / 2, source.middle - 0.3, message("cross-\nattention"))
     y = canvas.bottom + ROW
-    # Beside the logits stand the words that they say.
+    # The predicted words stand beside the logits.
     logits = _draw_tensor(canvas, trace, "logits", right - 1.1, y, 0.62)
     return _draw_way_down(canvas, target, logits, y, TARGET["logits"])
 
 
 def _draw_way_down(canvas: Canvas, above: Stage, below: Stage, y: float, how: str) -> Stage:
-    """Lead an arrow down to the name of a tensor, at y; return that tensor."""
+    """Draw an arrow down to the name of a tensor, at y; return that tensor."""
     x = above.left + 0.9
     canvas.arrow((x, above.bottom + 0.05), (x, y - 0.12), width=2)
     words = how.replace("\n", " ")
@@ -185,8 +186,8 @@ def _draw_stage(
         top = grid.bottom + 0.13
     start, end = grids[0].top, grids[-1].bottom
     right = grids[-1].right + SIDE
-    for at, side in ((x, "left"), (right, "right")):
-        canvas.bracket("batch", (at, start), (at, end), side)
+    for edge, side in ((x, "left"), (right, "right")):
+        canvas.bracket("batch", (edge, start), (edge, end), side)
     if named:
         canvas.text(x, start - LINE / 2, "batch", align="left")
     return Stage(x, right, start, end, grids)
@@ -198,13 +199,13 @@ def _draw_arrow(canvas: Canvas, left: float, right: float, y: float, how: str) -
 
 
 def _lead_memory_down(canvas: Canvas, memory: Stage, lower: Sequence[Stage]) -> None:
-    """Lead the memory down to the arrow of the decoder."""
+    """Draw the line from the memory down to the arrow of the decoder."""
     source = (memory.left + memory.right) / 2
     target = (lower[1].right + lower[2].left) / 2
     turn = memory.bottom + 0.32
     canvas.line([(source, memory.bottom + 0.05), (source, turn), (target, turn)], width=2)
     canvas.arrow((target, turn - 0.01), (target, lower[2].middle - 0.62), width=2)
-    words = "cross-attention looks at the memory"
+    words = message("cross-attention looks at the memory")
     canvas.text((source + target) / 2, turn - 0.14, words)
 
 
@@ -221,4 +222,4 @@ def _draw_prediction(
             word = vocabulary[token]
             canvas.text(x, y, word, size=SIZE, align="left", bold=True)
             draw_face(canvas, word, x + canvas.width_of(word, SIZE, bold=True) + BESIDE, y)
-    canvas.text(x, logits.top - LINE * 0.6, "says", size=SIZE, align="left", bold=True)
+    canvas.text(x, logits.top - LINE * 0.6, message("says"), size=SIZE, align="left", bold=True)

@@ -1,0 +1,75 @@
+"""The tensors of one attention layer in a run, for the figures that follow one query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from twelve_lab.draw.alt_text import index_name
+from twelve_lab.show.table import Labels, Table, as_plain_tensor
+
+if TYPE_CHECKING:
+    from twelve_lab.trace.traced import Traced
+
+
+class AttentionRun:
+    """Reads one sentence of one attention layer.
+
+    Attributes:
+        word: Name of the query.
+        keys: Names of the keys.
+    """
+
+    def __init__(
+        self, trace: Mapping[str, Traced], path: str, batch: int, query: int, labels: Labels | None
+    ):
+        """Look up the weights, which name the query and the keys.
+
+        Args:
+            trace: The run.
+            path: Name of the layer; "" if it ran alone.
+            batch: Index of the sentence.
+            query: Position of the query.
+            labels: Names instead of indices, for query and key.
+
+        Raises:
+            ValueError: If the run has no such query, or its weights have other axes.
+        """
+        self.trace, self.path, self.batch = trace, path, batch
+        table = Table.of(self.entry("weights"), labels=labels)
+        if table.axes != ("batch", "head", "query", "key"):
+            raise ValueError(f"weights must have axes (batch, head, query, key), got {table.sizes}")
+        sentences, _, queries, _ = table.values.shape
+        if not (0 <= batch < sentences and 0 <= query < queries):
+            raise ValueError(
+                f"batch and query must be indices of weights {table.sizes}, "
+                f"got batch {batch}, query {query}"
+            )
+        self.word = index_name("query", table.names_along(2, (batch, 0))[query])
+        self.keys = [index_name("key", name) for name in table.names_along(3, (batch, 0))]
+
+    def entry(self, name: str) -> Traced:
+        """Find a traced tensor of the layer."""
+        return self.trace[self._full(name)]
+
+    def values(self, name: str) -> Tensor:
+        """Return the numbers of the sentence in a tensor of the layer."""
+        return as_plain_tensor(self.entry(name).value)[self.batch]
+
+    def has(self, name: str) -> bool:
+        """Tell whether the layer computed a tensor."""
+        return self._full(name) in self.trace
+
+    def _full(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+def check_sizes(sizes: Mapping[str, int], largest: Mapping[str, int]) -> None:
+    """Raise a ValueError if a size is larger than what fits on a page."""
+    if any(size > largest[axis] for axis, size in sizes.items()):
+        got, most = (
+            ", ".join(f"{axis}={size}" for axis, size in each.items()) for each in (sizes, largest)
+        )
+        raise ValueError(f"too large to be drawn: sizes must be at most {most}, got {got}")
