@@ -128,7 +128,7 @@ def _as_lines(parameters):
 def _on_paper(app):
     """Dress the one page as a book."""
     if app.builder.name == "singlehtml":
-        app.add_css_file("bound.css", priority=900)  # after book.css
+        app.add_css_file("print.css", priority=900, media="print")  # after book.css
 
 
 def setup(app):
