@@ -15,17 +15,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import cache
+from html import escape
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 from myst_parser.mdit_to_docutils.base import default_slugify
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from tools import papers, write_home
+from tools import papers
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab import cli
 from twelve_lab.course import STEPS, workshops_of
+from twelve_lab.draw.drawing import stored
 from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,6 +147,9 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
         if picture.suffix in (".svg", ".png"):
             _put(folder / "docs" / picture.name, picture.read_bytes())
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
+    for step in STEPS:
+        if not bound and (figure := central_figure(root / step.notebook)):
+            _put(folder / "static" / "cards" / f"{step.number}.svg", figure.encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
     for name, content in downloads(root).items():
         _put(folder / "downloads" / name, content)
@@ -169,7 +177,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         opening = "\n\n".join(readme.split("\n\n")[:2])
         yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
     else:
-        home, overview = _home(readme)
+        home, overview = _home(readme, root)
         chapters["About"] = ["overview", *chapters["About"]]
         yield "index.md", home + _chapters(chapters)
         yield "overview.md", overview
@@ -194,7 +202,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     yield from _reference()
 
 
-def _home(readme: str) -> tuple[str, str]:
+def _home(readme: str, root: Path) -> tuple[str, str]:
     """Cut the README into a home page, which ends with the installation, and a page on the rest.
 
     The live model opens the home page, and cards of the lessons stand in place of their table.
@@ -203,9 +211,50 @@ def _home(readme: str) -> tuple[str, str]:
     title, sentence, *_, commands = opening.split("\n\n")
     heading, how = install.split("\n\n", 1)
     table = re.search(r"^\|.+\|$", course, re.MULTILINE | re.DOTALL)[0]
-    lessons = course.replace(table, write_home.cards(STEPS))
+    lessons = course.replace(table, _cards(root))
     home = [title, sentence, LIVE, lessons, readers, heading, commands, how]
     return "\n\n".join(home) + "\n", f"# Overview\n\n{rest}"
+
+
+def _cards(root: Path) -> str:
+    """Write a card for each lesson, by the parts of the course: figure, title, question."""
+    parts = []
+    for part, steps in groupby(STEPS, lambda step: step.part):
+        cards = []
+        for step in steps:
+            page = step.notebook.replace(".ipynb", ".html")
+            image = f'<img src="_static/cards/{step.number}.svg" alt="">'
+            cards.append(
+                f"<li>{image if central_figure(root / step.notebook) else ''}"
+                f'<p><a href="{page}">{step.number} {escape(_sentence(step.title))}</a></p>'
+                f"<p>{escape(step.question)}</p></li>"
+            )
+        listed = "\n".join(cards)
+        parts.append(f"<section><h3>{_sentence(part)}</h3>\n<ul>\n{listed}\n</ul></section>")
+    return '<div class="lessons">\n' + "\n".join(parts) + "\n</div>"
+
+
+@cache
+def central_figure(notebook: Path) -> str:
+    """Return the figure of a lesson's idea as SVG, else its first figure, else nothing.
+
+    Args:
+        notebook: The lesson, with outputs. The strip that shows where we are does not count.
+    """
+    figures = []
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            picture = stored(output.get("data", {}))
+            if picture and not picture.alt.startswith("Where we are"):
+                figures.append(("idea" not in cell.metadata.get("tags", []), picture.source))
+    if not figures:
+        return ""
+    _, source = min(figures, key=itemgetter(0))
+    return unquote(source.partition(",")[2])
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def downloads(root: Path) -> dict[str, bytes]:
