@@ -15,7 +15,7 @@ OTHERS = [pytest.param(file, marks=[pytest.mark.weekly] * (file != DECK)) for fi
 READY = "window.Reveal?.isReady() && document.fonts.status === 'loaded'"
 SLIDES = ".pdf-page > section:not(.stack)"
 # The smallest type, in pixels of a slide of 1280 by 720, and the smallest scale of a figure.
-SMALLEST, SCALE = 16, 0.9
+SMALLEST, SCALE = 16, 0.96
 FAULTS = """(slides, [smallest, scale]) => slides.flatMap((slide) => {
   const faults = [];
   const tooLarge = (part) =>
