@@ -30,7 +30,7 @@ from tools import papers
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab import cli
 from twelve_lab.course import STEPS, workshops_of
-from twelve_lab.draw.drawing import stored
+from twelve_lab.draw.drawing import Picture, stored
 from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -149,7 +149,8 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
     for step in STEPS:
         if not bound and (figure := central_figure(root / step.notebook)):
-            _put(folder / "static" / "cards" / f"{step.number}.svg", figure.encode())
+            svg = unquote(figure.source.partition(",")[2])
+            _put(folder / "static" / "cards" / f"{step.number}.svg", svg.encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
     for name, content in downloads(root).items():
         _put(folder / "downloads" / name, content)
@@ -223,9 +224,12 @@ def _cards(root: Path) -> str:
         cards = []
         for step in steps:
             page = step.notebook.replace(".ipynb", ".html")
-            image = f'<img src="_static/cards/{step.number}.svg" alt="">'
+            image = ""
+            if figure := central_figure(root / step.notebook):
+                title = escape(figure.alt.partition(". ")[0])
+                image = f'<img src="_static/cards/{step.number}.svg" alt="{title}">'
             cards.append(
-                f"<li>{image if central_figure(root / step.notebook) else ''}"
+                f"<li>{image}"
                 f'<p><a href="{page}">{step.number} {escape(_sentence(step.title))}</a></p>'
                 f"<p>{escape(step.question)}</p></li>"
             )
@@ -235,8 +239,8 @@ def _cards(root: Path) -> str:
 
 
 @cache
-def central_figure(notebook: Path) -> str:
-    """Return the figure of a lesson's idea as SVG, else its first figure, else nothing.
+def central_figure(notebook: Path) -> Picture | None:
+    """Return the figure of a lesson's idea, else its first figure, if it has any.
 
     Args:
         notebook: The lesson, with outputs. The strip that shows where we are does not count.
@@ -246,11 +250,8 @@ def central_figure(notebook: Path) -> str:
         for output in cell.get("outputs", []):
             picture = stored(output.get("data", {}))
             if picture and not picture.alt.startswith("Where we are"):
-                figures.append(("idea" not in cell.metadata.get("tags", []), picture.source))
-    if not figures:
-        return ""
-    _, source = min(figures, key=itemgetter(0))
-    return unquote(source.partition(",")[2])
+                figures.append(("idea" not in cell.metadata.get("tags", []), picture))
+    return min(figures, key=itemgetter(0))[1] if figures else None
 
 
 def _sentence(text: str) -> str:

@@ -138,7 +138,6 @@ def test_in_the_light_and_in_the_dark_a_page_is_open_to_everybody(shown):
     assert grave(shown, *COLOURS) == []
 
 
-@pytest.mark.weekly
 def searched(tab, words):
     """Search as a reader does, and list where the findings lead."""
     tab.locator(".search-button__button:visible").first.click()
@@ -149,6 +148,7 @@ def searched(tab, words):
     return tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
 
 
+@pytest.mark.weekly
 def test_search_finds_a_phrase_and_leads_there(tab, site):
     opened(tab, f"{site}/index.html")
     place = next(link for link in searched(tab, "a row with nothing allowed") if "05_masks" in link)
@@ -156,6 +156,7 @@ def test_search_finds_a_phrase_and_leads_there(tab, site):
     assert "a row with nothing allowed" in tab.inner_text("main").lower()
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("words", "page"),
     [
@@ -178,8 +179,6 @@ def test_search_leads_to_the_place(tab, site, words, page):
     assert tab.evaluate("scrollY") == 0
 
 
-@pytest.mark.weekly
-@pytest.mark.weekly
 def test_the_pages_work_from_a_disk(tab):
     for page in ("index.html", "notebooks/04_attention.html", ALONE):
         opened(tab, (BOOK / page).as_uri())
@@ -187,6 +186,7 @@ def test_the_pages_work_from_a_disk(tab):
     assert tab.locator("mjx-container svg").count() > 5
 
 
+@pytest.mark.weekly
 def test_search_works_from_a_disk(browser):
     # Not in `tab`: the browser refuses the excerpts of the findings, and says so in its console.
     page = browser.new_page()
@@ -195,6 +195,7 @@ def test_search_works_from_a_disk(browser):
     page.close()
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_reader_chooses_light_or_dark(tab, site, theme):
     other = {"light": "dark", "dark": "light"}[theme]
@@ -234,7 +235,6 @@ def test_next_and_previous_lead_through_the_course_in_reading_order():
         assert page.stem == stem
 
 
-@pytest.mark.weekly
 def test_the_live_model_opens_the_home_page_and_is_as_high_as_it_needs(tab, site):
     opened(tab, f"{site}/index.html")
     assert tab.locator("article p, article iframe").nth(1).evaluate("e => e.tagName") == "IFRAME"
@@ -248,6 +248,7 @@ def test_the_live_model_opens_the_home_page_and_is_as_high_as_it_needs(tab, site
     tab.wait_for_function(f"frames[0].{inner.replace('innerHeight', 'frames[0].innerHeight')}")
 
 
+@pytest.mark.weekly
 def test_what_the_live_model_says_stays_in_view_while_a_number_of_it_is_dragged(tab, site):
     opened(tab, f"{site}/index.html")
     foot = tab.locator(".live-foot")
@@ -262,7 +263,6 @@ def test_what_the_live_model_says_stays_in_view_while_a_number_of_it_is_dragged(
 
 
 @pytest.mark.weekly
-@pytest.mark.weekly
 @pytest.mark.parametrize("name", ["04_attention", "05_masks"])
 def test_on_a_phone_a_part_of_the_live_model_is_seen_whole(tab, site, name):
     tab.set_viewport_size({"width": 390, "height": 844})
@@ -274,6 +274,7 @@ def test_on_a_phone_a_part_of_the_live_model_is_seen_whole(tab, site, name):
     assert 700 < bottom <= tab.locator("iframe.live").evaluate("e => e.clientHeight")
 
 
+@pytest.mark.weekly
 def test_on_a_phone_printed_columns_stay_beside_each_other(tab, site):
     tab.set_viewport_size({"width": 390, "height": 844})
     opened(tab, f"{site}/notebooks/16_rotary_positions.html")
@@ -306,7 +307,6 @@ def test_on_a_phone_names_of_other_code_stand_above_what_they_mean(tab, site, na
     assert tables.evaluate_all(aside) == 0
 
 
-@pytest.mark.weekly
 def test_every_lesson_has_a_card_with_its_figure(tab, site):
     opened(tab, f"{site}/index.html")
     links = "all => all.map((link) => link.getAttribute('href'))"
@@ -317,6 +317,7 @@ def test_every_lesson_has_a_card_with_its_figure(tab, site):
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.weekly
 def test_all_of_a_card_leads_to_its_lesson_also_by_the_keyboard(tab, site):
     opened(tab, f"{site}/index.html")
     picture = tab.locator(".lessons img").nth(4)
@@ -465,7 +466,7 @@ def test_the_course_comes_first_then_what_to_play_with_and_the_workshops(project
 def test_the_home_page_is_the_readme_with_cards_and_without_what_is_of_no_use_there(project):
     written = dict(write_book.pages(project))
     home, overview = written["index.md"], written["overview.md"]
-    order = ["# A", "One sentence.", "<iframe", "## The course", "</span> Attention", "Each opens",
+    order = ["# A", "One sentence.", "<iframe", "## The course", "04 Attention", "Each opens",
              "## Who it is for", "## Installation", "make b", "Wait."]  # fmt: skip
     places = [home.index(words) for words in order]
     assert places == sorted(places)
