@@ -299,7 +299,9 @@ with sandbox.Sandbox(Path(sys.argv[1])) as box:
     said = box.shared / "said"
     said.touch()
     said.chmod(0o666)
-    program = subprocess.Popen(box.command([sys.executable, "-c", sys.argv[2], str(said)]))
+    # A process that outlives the sandbox must not hold the pipes of this test.
+    program = subprocess.Popen(box.command([sys.executable, "-c", sys.argv[2], str(said)]),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         program.wait(float(sys.argv[3]))
     except subprocess.TimeoutExpired:
@@ -422,8 +424,20 @@ OUTLIVES = {
     "    except (OSError, ValueError): pass\n"
     "threading.Thread(target=lambda: time.sleep(9999)).start()\n"
     "try:\n    while os.fork(): pass\nexcept OSError: pass\ntime.sleep(9999)",
-    # Without root, the first process of its PID namespace has the same user: stop it.
-    "debugger": "import ctypes\nctypes.CDLL(None).ptrace(16, 1, None, None)\ntime.sleep(9999)",
+    # Without root, the first process of the PID namespace has the user of the program. Inject
+    # prctl(PR_SET_PDEATHSIG, 0) into it, so that it survives its parent (x86-64).
+    "debugger": "import ctypes\nlibc = ctypes.CDLL(None)\n"
+    "libc.ptrace.argtypes = [ctypes.c_long] * 4\n"
+    "old, new = (ctypes.c_ulonglong * 27)(), (ctypes.c_ulonglong * 27)()\n"
+    "ask = lambda what, at=0: libc.ptrace(what, 1, 0, at)\n"
+    "if os.fork(): time.sleep(9999)\n"
+    "if ask(16) == 0:\n"
+    "    os.waitpid(1, 1 << 30); ask(12, ctypes.addressof(old)); new[:] = old[:]\n"
+    "    new[10], new[13], new[14], new[15], new[16] = 157, 0, 1, 2**64 - 1, old[16] - 2\n"
+    "    ask(13, ctypes.addressof(new)); ask(9); os.waitpid(1, 1 << 30)\n"
+    "    ask(12, ctypes.addressof(new)); print(new[10])\n"
+    "    ask(13, ctypes.addressof(old)); ask(17)\n"
+    "time.sleep(9999)",
 }
 
 
