@@ -268,8 +268,8 @@ def downloads(root: Path) -> dict[str, bytes]:
         By the path under `downloads`.
     """
     others = [
-        "LICENSE", "classroom/Dockerfile", "classroom/kubernetes/values.yaml",
-        "tests/products/test_language_model.py", "tests/products/test_same_as_llama.py",
+        "LICENSE", "tests/products/test_language_model.py",
+        "tests/products/test_same_as_llama.py",
     ]  # fmt: skip
     return {name: (root / name).read_bytes() for name in [*_notebooks(root), *others]}
 
