@@ -443,9 +443,9 @@ def test_to_torch_fills_embeddings_on_the_cpu(monkeypatch):
     # On the meta device, normal_ makes torch import its compiler, which takes seconds.
     filled, normal = [], nn.init.normal_
 
-    def record(weight: Tensor, **keywords: float) -> Tensor:
-        filled.append(weight)
-        return normal(weight, **keywords)
+    def record(tensor: Tensor, **keywords: float) -> Tensor:
+        filled.append(tensor)
+        return normal(tensor, **keywords)
 
     monkeypatch.setattr(nn.init, "normal_", record)
     theirs = to_torch(from_torch(nn.Embedding(4, 3, padding_idx=1)))
