@@ -1,4 +1,4 @@
-"""Answers that are classes: built, looked over, filled with numbers, and called."""
+"""Answers that are classes: built, checked, filled with numbers, and called."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ class Scale(nn.Module):
 
 
 class Empty(nn.Module):
-    """Say what will come."""
+    """A class with a docstring only."""
 
 
 class Blank(nn.Module):
@@ -64,41 +64,41 @@ class Plain:
         self.weight = WEIGHT
 
 
-def test_a_layer_runs_with_the_numbers_that_are_put_into_it():
+def test_run_layer_sets_the_parameters_and_calls_the_layer():
     numbers = {"weight": WEIGHT, "bias": None}
     assert_close(run_layer(Scale, (4, 3), numbers, torch.tensor(2.0)), 2 * WEIGHT)
 
 
-def test_the_numbers_that_are_put_in_get_their_gradient():
+def test_run_layer_passes_gradients_to_the_given_parameters():
     weight = WEIGHT.clone().requires_grad_()
     run_layer(Scale, (4, 3), {"weight": weight}, torch.tensor(2.0)).sum().backward()
     assert_close(weight.grad, torch.full_like(WEIGHT, 2.0))
 
 
 @pytest.mark.parametrize("blank", [Blank, Empty])
-def test_a_class_that_is_still_to_be_written_gives_dots(blank):
+def test_unwritten_class_gives_an_ellipsis(blank):
     assert build(blank, (4, 3), {"weight": WEIGHT.shape}) is ...
     assert run_layer(blank, (4, 3), {"weight": WEIGHT}, WEIGHT) is ...
 
 
-def test_a_class_that_registers_something_is_no_blank():
+def test_class_without_forward_is_named():
     with pytest.raises(Misbuilt, match=r"^NoForward has no method forward\(self, \.\.\.\) yet\.$"):
         run_layer(NoForward, (4, 3), {"weight": WEIGHT}, WEIGHT)
 
 
 @pytest.mark.parametrize("answer", [Plain, torch.relu])
-def test_what_is_no_class_of_layers_is_refused(answer):
+def test_answer_that_is_no_module_class_is_rejected(answer):
     with pytest.raises(Misbuilt, match=r"class Name\(nn\.Module\)"):
         build(answer, (4, 3), {"weight": WEIGHT.shape})
 
 
-def test_a_layer_that_is_built_already_is_refused():
+def test_instance_instead_of_a_class_is_rejected():
     with pytest.raises(Misbuilt, match=r"^The layer is built already: .* without \(\)\.$"):
         build(Scale(4, 3), (4, 3), {"weight": WEIGHT.shape})
 
 
 @pytest.mark.parametrize(
-    ("answer", "names", "said"),
+    ("answer", "names", "message"),
     [
         (NotRegistered, ("weight",), r"^NotRegistered\(4, 3\) does not register weight: what"),
         (Scale, ("weight", "bias"), r"^Scale\(4, 3\) does not register bias: what is"),
@@ -109,12 +109,12 @@ def test_a_layer_that_is_built_already_is_refused():
         (Deep, ("attention.w", "attention.bias"), r"attention.weight where attention.w is due\.$"),
     ],
 )
-def test_other_names_in_the_register_are_refused(answer, names, said):
-    with pytest.raises(Misbuilt, match=said):
+def test_class_with_other_parameter_names_is_rejected(answer, names, message):
+    with pytest.raises(Misbuilt, match=message):
         build(answer, (4, 3), {name: WEIGHT.shape for name in names})
 
 
-def test_another_shape_in_the_register_is_refused():
+def test_class_with_another_parameter_shape_is_rejected():
     with pytest.raises(Misbuilt, match=r"weight has the shape \(3, 4\), and \(4, 3\) is due"):
         build(Scale, (3, 4), {"weight": WEIGHT.shape})
 
@@ -128,7 +128,7 @@ class TrainedTable(nn.Module):
         return x + self.table[start : start + x.size(1)]
 
 
-def test_a_table_of_positions_that_would_be_trained_is_refused():
+def test_positional_layer_with_a_trained_table_is_rejected():
     verdict = diagnose("03-positional-layer", TrainedTable)
     assert verdict.kind == "call"
     assert verdict.message.endswith("a buffer is due.")
