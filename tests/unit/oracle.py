@@ -305,18 +305,18 @@ def rms_norm(x: Array, weight: Array | float = 1.0, eps: float = 1e-5) -> Steps:
 
 
 def rotate(heads: Array, start: int = 0, base: float = 10000.0) -> Steps:
-    """Multiply each pair of neighbours, as one complex number, by e^(√-1 · place · speed)."""
+    """Multiply each pair of neighbours, as one complex number, by e^(√-1 · position · ω)."""
     length, d_k = heads.shape[-2:]
-    speed = base ** (-np.arange(0, d_k, 2) / d_k)
-    turn = np.exp(1j * np.arange(start, start + length)[:, None] * speed)
+    frequency = base ** (-np.arange(0, d_k, 2) / d_k)
+    factor = np.exp(1j * np.arange(start, start + length)[:, None] * frequency)
     even, odd = heads[..., 0::2], heads[..., 1::2]
-    product = (even + 1j * odd) * turn
+    product = (even + 1j * odd) * factor
     turned = np.stack((product.real, product.imag), axis=-1).reshape(heads.shape)
-    return {"sin": turn.imag, "cos": turn.real, "even": even, "odd": odd, "turned": turned}
+    return {"sin": factor.imag, "cos": factor.real, "even": even, "odd": odd, "turned": turned}
 
 
 def grouped_attention(
-    x: Array, weights: dict, num_heads: int, mask: Array, turn: Callable[[Array], Array]
+    x: Array, weights: dict, num_heads: int, mask: Array, rotate_heads: Callable[[Array], Array]
 ) -> Steps:
     """Let query head h use the key and value head ⌊h · num_kv_heads / num_heads⌋."""
     width = weights["w_q"].shape[1] // num_heads
@@ -329,7 +329,7 @@ def grouped_attention(
         return heads[:, [head * heads.shape[1] // num_heads for head in range(num_heads)]]
 
     steps = {f"{name}_heads": split(name[0]) for name in ("query", "key", "value")}
-    query, key = turn(steps["query_heads"]), turn(steps["key_heads"])
+    query, key = rotate_heads(steps["query_heads"]), rotate_heads(steps["key_heads"])
     steps |= {"shared_keys": share(key), "shared_values": share(steps["value_heads"])}
     inner = attention(query, steps["shared_keys"], steps["shared_values"], mask)
     merged = inner["context"].swapaxes(1, 2).reshape(*x.shape[:2], -1)
@@ -358,8 +358,8 @@ def run_decoder_only(
     """Run the decoder-only model and return every intermediate tensor by its traced name, in order.
 
     Args:
-        weights: The nested dict that the module's first lines describe; without "output" the table
-            scores the words.
+        weights: The nested dict that the module's first lines describe; without "output" the
+            embedding is also the output matrix.
         ids: The texts, (batch, seq).
         num_heads: Query heads of each attention.
         base: Of the rotation.
@@ -373,21 +373,24 @@ def run_decoder_only(
     trace: Steps = {"embedding.vectors": x, "embedded": x}
     calls = 0
 
-    def turn(heads: Array) -> Array:
+    def rotate_heads(heads: Array) -> Array:
         nonlocal calls
         calls += 1
         name = "rotary" if calls == 1 else f"rotary#{calls}"
         return note(trace, name, rotate(heads, base=base))
 
+    def attend(part: dict, y: Array) -> Steps:
+        return grouped_attention(y, part, num_heads, mask, rotate_heads)
+
+    def feed(part: dict, y: Array) -> Steps:
+        return swiglu(y, part)
+
     for index, layer in enumerate(weights["layers"]):
-        for name, sublayer in (
-            ("self_attention", lambda part, y: grouped_attention(y, part, num_heads, mask, turn)),
-            ("feed_forward", lambda part, y: swiglu(y, part)),
-        ):
+        for name, sublayer in (("self_attention", attend), ("feed_forward", feed)):
             path = f"layers.{index}.{name}"
             normed = rms_norm(x, layer[f"{name}_norm"], eps)
-            update = note(trace, path, sublayer(layer[name], note(
-                trace, f"{path}_residual.norm", normed)))  # fmt: skip
+            x_norm = note(trace, f"{path}_residual.norm", normed)
+            update = note(trace, path, sublayer(layer[name], x_norm))
             x = note(trace, f"{path}_residual", {"added": x + update})
     output = note(trace, "norm", rms_norm(x, weights["norm"], eps))
     trace["decoder_output"] = output

@@ -1,4 +1,4 @@
-"""Step 17: several query heads share one head of keys and values."""
+"""Step 17: grouped-query attention."""
 
 import pytest
 import torch
@@ -17,36 +17,25 @@ from twelve import (
 from twelve.generation import KeyValueCache
 from twelve_lab import Trace, example
 
-EITHER = (True, False)
-# Two query heads beside those of h2, of width 2 each.
-FURTHER = [[1.0, 0.5, 0.0, -1.0], [0.0, -0.5, 1.0, 0.5], [0.5, 1.0, -0.5, 0.0]]
+# The columns of two more query heads of width 2, after those of h2.
+MORE_QUERIES = [[1.0, 0.5, 0.0, -1.0], [0.0, -0.5, 1.0, 0.5], [0.5, 1.0, -0.5, 0.0]]
 NAMES = [
     "query_heads", "key_heads", "value_heads", "rotary.sin", "rotary.cos", "rotary.even",
     "rotary.odd", "rotary.turned", "rotary#2.sin", "rotary#2.cos", "rotary#2.even", "rotary#2.odd",
     "rotary#2.turned", "shared_keys", "shared_values", "scores", "masked_scores", "weights",
     "context", "merged", "output",
 ]  # fmt: skip
+ALL_KV_HEADS = pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
 
 
-def four_on_two() -> GroupedQueryAttention:
-    """Build four query heads on the two key heads of h2, with the numbers of the example."""
-    h2 = {name: torch.tensor(matrix) for name, matrix in example.weights()["h2"].items()}
-    layer = GroupedQueryAttention(3, 4, 2, d_k=2, rotary=RotaryEncoding(2))
-    with torch.no_grad():
-        layer.w_q.weight.copy_(torch.cat((h2["Wq"], torch.tensor(FURTHER)), dim=1).T)
-        layer.w_k.weight.copy_(h2["Wk"].T)
-        layer.w_v.weight.copy_(h2["Wv"].T)
-    return layer
-
-
-def layer_of(sizes, num_kv_heads: int = 3, **keywords) -> GroupedQueryAttention:
+def make_layer(sizes, num_kv_heads: int = 3, **keywords) -> GroupedQueryAttention:
     rotary = RotaryEncoding(sizes.d_k, max_len=16, base=100.0)
     keywords = {"d_k": sizes.d_k, "rotary": rotary} | keywords
     return GroupedQueryAttention(sizes.d_model, 6, num_kv_heads, **keywords)
 
 
-def copied(grouped: GroupedQueryAttention) -> MultiHeadAttention:
-    """Build the plain attention in which each query head has a copy of the head that it shares."""
+def repeat_kv_heads(grouped: GroupedQueryAttention) -> MultiHeadAttention:
+    """Build the multi-head attention in which each query head has a copy of its shared head."""
     heads, width, shared = grouped.num_heads, grouped.d_k, grouped.num_kv_heads
     plain = MultiHeadAttention(
         grouped.d_model, heads, d_k=width, d_v=width, bias=grouped.w_q.bias is not None
@@ -64,122 +53,118 @@ def x(sizes, draw) -> torch.Tensor:
     return draw(sizes.batch, sizes.src, sizes.d_model)
 
 
-def mask_of(sizes) -> torch.Tensor:
-    """Hide the beginning of the first sentence, and from each query what lies ahead of it."""
+def make_mask(sizes) -> torch.Tensor:
+    """Hide the beginning of the first sentence, and from each query its future."""
     ids = torch.ones(sizes.batch, sizes.src, dtype=torch.int64)
     ids[0, :2] = 0
     return padding_mask(ids) & causal_mask(sizes.src)
 
 
-def test_fish_looks_at_dog_in_four_heads_on_two():
-    layer, rows = four_on_two(), torch.tensor([example.embedding_rows[2:]])
+# By hand
+
+
+def test_fish_attends_to_dog_with_four_query_heads_on_two_kv_heads():
+    h2 = {name: torch.tensor(matrix) for name, matrix in example.weights()["h2"].items()}
+    layer = GroupedQueryAttention(3, 4, 2, d_k=2, rotary=RotaryEncoding(2))
+    with torch.no_grad():
+        layer.w_q.weight.copy_(torch.cat((h2["Wq"], torch.tensor(MORE_QUERIES)), dim=1).T)
+        layer.w_k.weight.copy_(h2["Wk"].T)
+        layer.w_v.weight.copy_(h2["Wv"].T)
     with Trace(layer) as trace:
-        layer(rows)
+        layer(torch.tensor([example.embedding_rows[2:]]))
+    four_decimals = {"rtol": 0.0, "atol": 5e-5}
     weights = trace["weights"].value[0, :, 1, 0]
-    four = {"rtol": 0.0, "atol": 5e-5}  # four decimals are given
-    assert_close(weights, torch.tensor([0.6106, 0.5310, 0.5065, 0.5275]), **four)
-    # Laid as tiles, 0, 1, 0, 1: the first and the last head are blind to it.
-    tiled = trace["rotary#2.turned"].value.repeat(1, 2, 1, 1)
-    scores = trace["rotary.turned"].value @ tiled.mT / 2**0.5
+    assert_close(weights, torch.tensor([0.6106, 0.5310, 0.5065, 0.5275]), **four_decimals)
+    # With `repeat`, in the order 0, 1, 0, 1, only the first and the last head stay the same.
+    repeated = trace["rotary#2.turned"].value.repeat(1, 2, 1, 1)
+    scores = trace["rotary.turned"].value @ repeated.mT / 2**0.5
     expected = torch.tensor([0.6106, 0.5301, 0.5742, 0.5275])
-    assert_close(scores.softmax(-1)[0, :, 1, 0], expected, **four)
+    assert_close(scores.softmax(-1)[0, :, 1, 0], expected, **four_decimals)
 
 
 @pytest.mark.parametrize(("num_kv_heads", "numbers"), [(4, 64), (2, 32), (1, 16)])
-def test_the_cache_of_four_tokens_shrinks_with_the_heads_that_are_kept(num_kv_heads, numbers):
+def test_kv_cache_shrinks_with_the_number_of_kv_heads(num_kv_heads, numbers):
     cache = KeyValueCache(GroupedQueryAttention(3, 4, num_kv_heads, d_k=2), 1, 4)
     assert cache.keys.numel() + cache.values.numel() == numbers
 
 
-@pytest.mark.parametrize("bias", EITHER)
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
-def test_copies_of_each_shared_head_make_it_multi_head_attention(
+# Oracle
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@ALL_KV_HEADS
+def test_grouped_query_attention_equals_multi_head_attention_with_copies(
     sizes, noisy, x, num_kv_heads, bias
 ):
-    layer = noisy(layer_of(sizes, num_kv_heads, rotary=None, bias=bias))
-    for mask in (mask_of(sizes), None):
-        assert_close(layer(x, mask), copied(layer)(x, x, x, mask))
+    layer = noisy(make_layer(sizes, num_kv_heads, rotary=None, bias=bias))
+    for mask in (make_mask(sizes), None):
+        assert_close(layer(x, mask), repeat_kv_heads(layer)(x, x, x, mask))
 
 
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
-def test_it_equals_torch_with_grouped_heads(sizes, draw, noisy, x, num_kv_heads):
-    layer = noisy(layer_of(sizes, num_kv_heads))
+@ALL_KV_HEADS
+def test_grouped_query_attention_equals_torch_in_values_and_gradients(
+    sizes, draw, noisy, x, num_kv_heads
+):
+    layer = noisy(make_layer(sizes, num_kv_heads))
     x.requires_grad_()
-    heads = [
+    query, key, value = (
         matrix(x).unflatten(-1, (-1, sizes.d_k)).transpose(1, 2)
         for matrix in (layer.w_q, layer.w_k, layer.w_v)
-    ]
-    turned = [layer.rotary(one) for one in heads[:2]]
-    blended = F.scaled_dot_product_attention(
-        *turned, heads[2], mask_of(sizes), enable_gqa=True
-    )  # fmt: skip
-    expected = layer.w_o(blended.transpose(1, 2).flatten(2))
-    output = layer(x, mask_of(sizes))
+    )
+    context = F.scaled_dot_product_attention(
+        layer.rotary(query), layer.rotary(key), value, make_mask(sizes), enable_gqa=True
+    )
+    expected = layer.w_o(context.transpose(1, 2).flatten(2))
+    output = layer(x, make_mask(sizes))
     assert_close(output, expected)
     inputs, direction = [x, *layer.parameters()], draw(*output.shape)
     gradients = torch.autograd.grad(expected, inputs, direction)
     assert_close(torch.autograd.grad(output, inputs, direction), gradients)
 
 
-def test_one_shared_head_is_multi_query_attention(sizes, x):
-    layer = layer_of(sizes, 1)
+# Laws
+
+
+@pytest.mark.parametrize(
+    ("num_kv_heads", "groups"), [(3, (0, 0, 1, 1, 2, 2)), (1, (0, 0, 0, 0, 0, 0))]
+)
+def test_adjacent_query_heads_share_a_kv_head(sizes, x, num_kv_heads, groups):
+    layer = make_layer(sizes, num_kv_heads)
     with Trace(layer) as trace:
-        layer(x)
-    for name, width in (("key", sizes.d_k), ("value", sizes.d_k)):
-        heads, shared = trace[f"{name}_heads"].value, trace[f"shared_{name}s"].value
-        assert heads.shape == (sizes.batch, 1, sizes.src, width)
-        turned = trace["rotary#2.turned"].value if name == "key" else heads
-        assert torch.equal(shared, turned.expand(-1, 6, -1, -1))
-
-
-def test_neighbours_share_a_head(sizes, x):
-    layer = layer_of(sizes)
-    with Trace(layer) as trace:
-        layer(x)
-    shared, values = trace["shared_values"].value, trace["value_heads"].value
-    for head, group in enumerate((0, 0, 1, 1, 2, 2)):
-        assert torch.equal(shared[:, head], values[:, group])
-    assert not torch.equal(shared[:, 0], shared[:, 2])
-
-
-def test_the_trace_names_every_step(sizes, x):
-    layer = layer_of(sizes)
-    with Trace(layer) as trace:
-        layer(x, mask_of(sizes))
+        layer(x, make_mask(sizes))
     assert list(trace) == NAMES
-    assert trace["key_heads"].shape == (sizes.batch, 3, sizes.src, sizes.d_k)
     assert trace["shared_keys"].axes == ("batch", "head", "key", "d_k")
+    for kept, shared in (("rotary#2.turned", "shared_keys"), ("value_heads", "shared_values")):
+        assert trace[kept].shape == (sizes.batch, num_kv_heads, sizes.src, sizes.d_k)
+        assert torch.equal(trace[shared].value, trace[kept].value[:, groups])
 
 
-def test_only_queries_and_keys_are_turned_and_by_the_distance_alone(sizes, draw, x):
-    layer = layer_of(sizes)
-    with Trace(layer) as trace:
-        first = layer(x)
-    plain = layer_of(sizes, rotary=None)
-    plain.load_state_dict(layer.state_dict())
-    with Trace(plain) as other:
-        assert not torch.allclose(plain(x), first)
-    assert torch.equal(trace["shared_values"].value, other["shared_values"].value)
-    assert not torch.equal(trace["shared_keys"].value, other["shared_keys"].value)
-    # The same words behind four others that nobody may look at: all places move, no score does.
+def test_grouped_query_attention_depends_on_relative_positions_only(sizes, draw, x):
+    layer = make_layer(sizes)
+    expected = layer(x)
+    layer.rotary = None
+    assert not torch.allclose(layer(x), expected)
+    layer = make_layer(sizes)
+    expected = layer(x)
+    # The same words after four masked ones: all positions are shifted, no distance changes.
     longer = torch.cat((draw(sizes.batch, 4, sizes.d_model), x), dim=1)
     mask = torch.ones(1, 1, 1, 9, dtype=torch.bool)
     mask[..., :4] = False
-    assert_close(layer(longer, mask)[:, 4:], first)
+    assert_close(layer(longer, mask)[:, 4:], expected)
 
 
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2), (1, 4)])
-def test_piece_by_piece_with_a_cache_equals_one_pass(sizes, x, pieces):
-    layer, mask = layer_of(sizes), mask_of(sizes)
-    cache, found = KeyValueCache(layer, sizes.batch, sizes.src), []
+def test_attention_with_a_kv_cache_equals_one_pass(sizes, x, pieces):
+    layer, mask = make_layer(sizes), make_mask(sizes)
+    cache, outputs = KeyValueCache(layer, sizes.batch, sizes.src), []
     for piece in x.split(pieces, dim=1):
         start, stop = cache.length, cache.length + piece.size(1)
-        found.append(layer(piece, mask[:, :, start:stop, :stop], cache=cache))
-    assert_close(torch.cat(found, dim=1), layer(x, mask))
+        outputs.append(layer(piece, mask[:, :, start:stop, :stop], cache=cache))
+    assert_close(torch.cat(outputs, dim=1), layer(x, mask))
 
 
-def test_what_is_kept_is_turned_once_and_shared_by_nobody_yet(sizes, x):
-    layer = layer_of(sizes)
+def test_kv_cache_holds_rotated_keys_before_they_are_repeated(sizes, x):
+    layer = make_layer(sizes)
     cache = KeyValueCache(layer, sizes.batch, sizes.src + 1)
     layer(x, cache=cache)
     key_heads = layer.w_k(x).unflatten(-1, (3, sizes.d_k)).transpose(1, 2)
@@ -189,53 +174,37 @@ def test_what_is_kept_is_turned_once_and_shared_by_nobody_yet(sizes, x):
     assert torch.equal(cache.keys[:, :, : sizes.src], before[:, :, : sizes.src])
 
 
-def test_keys_and_queries_may_be_normed_in_each_head_before_they_turn(sizes, x):
-    # As in Qwen3: a projection is any layer of its widths.
+def test_projections_may_normalise_queries_and_keys_in_each_head(sizes, x):
+    # As in Qwen3.
     class NormedHeads(Linear):
-        def __init__(self, given: Linear) -> None:
-            super().__init__(given.d_in, given.d_out, bias=False)
-            self.weight, self.norm = given.weight, nn.RMSNorm(sizes.d_k, eps=1e-5)
+        def __init__(self, linear: Linear) -> None:
+            super().__init__(linear.d_in, linear.d_out, bias=False)
+            self.weight, self.norm = linear.weight, nn.RMSNorm(sizes.d_k, eps=1e-5)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.norm(super().forward(x).unflatten(-1, (-1, sizes.d_k))).flatten(-2)
 
-    layer = layer_of(sizes)
+    layer = make_layer(sizes)
     layer.w_q, layer.w_k = NormedHeads(layer.w_q), NormedHeads(layer.w_k)
     with Trace(layer) as trace:
         whole = layer(x)
-    length = trace["shared_keys"].value.square().mean(-1).sqrt()
-    assert_close(length, torch.ones(sizes.batch, 6, sizes.src), rtol=1e-4, atol=0.0)  # eps
+    root_mean_square = trace["shared_keys"].value.square().mean(-1).sqrt()
+    expected = torch.ones(sizes.batch, 6, sizes.src)
+    assert_close(root_mean_square, expected, rtol=1e-4, atol=0.0)  # eps
     cache = KeyValueCache(layer, sizes.batch, sizes.src)
     assert_close(layer(x, cache=cache), whole)
 
 
-@pytest.mark.parametrize("training", EITHER)
-@pytest.mark.parametrize("masked", EITHER)
-def test_dropout_is_at_work_in_training_only(sizes, x, masked, training):
-    layer = layer_of(sizes, dropout=0.25).train(training)
-    mask = mask_of(sizes) if masked else None
-    assert torch.equal(layer(x, mask), layer(x, mask)) != training
-
-
-def test_without_a_number_of_its_own_every_head_has_its_own_keys():
-    layer = GroupedQueryAttention(24, 3)
-    assert (layer.num_kv_heads, layer.d_k, layer.rotary) == (3, 8, None)
-    assert layer.w_k.weight.shape == (24, 24)
-    assert not any("bias" in name for name in layer.state_dict())
-
-
-@pytest.mark.parametrize("bias", EITHER)
-def test_saved_weights_give_the_same_layer_and_are_as_few_as_the_heads(sizes, noisy, x, bias):
-    layer, fresh = noisy(layer_of(sizes, bias=bias)), layer_of(sizes, bias=bias)
+@pytest.mark.parametrize("bias", [True, False])
+def test_shapes_of_grouped_projections(sizes, bias):
+    state = make_layer(sizes, bias=bias).state_dict()
     kinds = ["weight", "bias"] if bias else ["weight"]
-    state = layer.state_dict()
     assert sorted(state) == sorted(f"w_{name}.{kind}" for name in "qkvo" for kind in kinds)
     assert state["w_k.weight"].shape == state["w_v.weight"].shape == (24, 24)
     assert state["w_q.weight"].shape == (48, 24)
-    fresh.load_state_dict(state)
-    assert torch.equal(fresh(x), layer(x))
 
 
-def test_it_shows_its_sizes():
-    shown = "d_model=8, num_heads=4, num_kv_heads=2, d_k=2, dropout=0.5"
-    assert shown in repr(GroupedQueryAttention(8, 4, 2, dropout=0.5))
+def test_every_query_head_has_its_own_kv_head_by_default():
+    layer = GroupedQueryAttention(24, 3)
+    assert (layer.num_kv_heads, layer.d_k, layer.rotary) == (3, 8, None)
+    assert not any("bias" in name for name in layer.state_dict())

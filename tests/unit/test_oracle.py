@@ -1,4 +1,4 @@
-"""Every tensor of the walk equals an oracle in NumPy that was written from the equations alone."""
+"""Every tensor of the Transformer equals an oracle in NumPy, written from the equations alone."""
 
 import numpy as np
 import oracle
@@ -10,6 +10,7 @@ from pairs import pairwise, spelled
 from twelve import Transformer
 from twelve_lab import Trace, example
 
+distinct = example.distinct
 SWITCHES = {
     "num_heads": (1, 2, 3),
     "norm_first": (True, False),
@@ -39,8 +40,8 @@ def run_oracle(weights: dict, data, *, padding: bool, **switches) -> oracle.Step
     )
 
 
-def math_layout(model: Transformer) -> dict:
-    """Arrange a model's weights as the oracle wants them: every matrix (in, out)."""
+def oracle_weights(model: Transformer) -> dict:
+    """Arrange a model's weights for the oracle: every matrix (in, out)."""
     state = {name: value.numpy() for name, value in model.state_dict().items()}
 
     def norm(path: str) -> dict[str, np.ndarray]:
@@ -82,7 +83,6 @@ def compare(trace: Trace, expected: oracle.Steps) -> None:
     assert list(trace) == list(expected)
     for name, value in expected.items():
         assert trace[name].shape == value.shape, name
-        # Rounding aside, the two do the same arithmetic: far below what assert_close lets pass.
         np.testing.assert_allclose(trace[name].value, value, rtol=0.0, atol=1e-12, err_msg=name)
 
 
@@ -92,36 +92,34 @@ def test_every_tensor_of_the_example_equals_the_oracle(switches):
     compare(example.trace(**switches, on="cpu"), run_oracle(weights, example, **switches))
 
 
-COMPANION = pairwise(**{name: SWITCHES[name] for name in SWITCHES if name != "num_heads"})
+DISTINCT = pairwise(**{name: SWITCHES[name] for name in SWITCHES if name != "num_heads"})
 
 
-@pytest.mark.parametrize("switches", COMPANION, ids=spelled)
-def test_every_tensor_of_the_companion_equals_the_oracle(switches):
-    companion = example.distinct
+@pytest.mark.parametrize("switches", DISTINCT, ids=spelled)
+def test_every_tensor_at_distinct_sizes_equals_the_oracle(switches):
     padding, options = switches["padding"], {k: v for k, v in switches.items() if k != "padding"}
-    model = companion.model(**options)
+    model = distinct.model(**options)
     with Trace(model) as trace, torch.no_grad():
         model(
-            companion.src,
-            companion.tgt,
-            src_mask=companion.src_mask if padding else None,
-            tgt_mask=companion.tgt_mask,
+            distinct.src,
+            distinct.tgt,
+            src_mask=distinct.src_mask if padding else None,
+            tgt_mask=distinct.tgt_mask,
         )
-    expected = run_oracle(math_layout(model), companion, **switches, num_heads=3)
+    expected = run_oracle(oracle_weights(model), distinct, **switches, num_heads=3)
     compare(trace, expected)
 
 
-def test_the_companion_lets_no_size_pass_for_another():
-    companion = example.distinct
-    sizes = vars(companion.sizes).values()
+def test_distinct_sizes_are_all_different():
+    sizes = vars(distinct.sizes).values()
     assert len(set(sizes)) == len(sizes)
-    assert companion.src.shape == (companion.sizes.batch, companion.sizes.src)
-    assert companion.tgt.shape == (companion.sizes.batch, companion.sizes.tgt)
-    hidden = ~companion.src_mask
+    assert distinct.src.shape == (distinct.sizes.batch, distinct.sizes.src)
+    assert distinct.tgt.shape == (distinct.sizes.batch, distinct.sizes.tgt)
+    hidden = ~distinct.src_mask
     assert hidden.sum() == 2 and hidden[0, 0, 0, 3:].all()
 
 
-def test_the_oracle_and_the_package_read_the_same_example():
+def test_oracle_and_package_have_the_same_example():
     data = oracle.EXAMPLE
     assert example.src.tolist() == [list(row) for row in data.src_ids]
     assert example.tgt.tolist() == [list(row) for row in data.tgt_ids]
@@ -129,17 +127,17 @@ def test_the_oracle_and_the_package_read_the_same_example():
     assert example.embedding_rows == data.embedding
 
 
-def test_the_twelve_numbers_enter_with_their_positions():
+def test_source_input_of_the_example_is_embedding_plus_position():
     expected = [
         [[0.0, 1.0, 0.0], [1.661471, 0.690302, 0.362154]],
         [[0.7, 1.2, 0.4], [1.441471, 0.840302, 0.502154]],
     ]
-    found = example.trace(on="cpu")["src_input"].value
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=5e-7)  # six decimals are given
+    src_input = example.trace(on="cpu")["src_input"].value
+    np.testing.assert_allclose(src_input, expected, rtol=0.0, atol=5e-7)  # six decimals are given
 
 
 @pytest.mark.parametrize(("switches", "expected"), LOSSES)
-def test_the_loss_of_a_configuration_is_known(switches, expected):
+def test_loss_of_each_configuration_of_the_example(switches, expected):
     logits = example.trace(**switches, on="cpu")["logits"].value
     loss = F.cross_entropy(logits.flatten(0, 1), example.labels.flatten()).item()
     assert abs(loss - expected) < 5e-7  # six decimals are given

@@ -1,0 +1,217 @@
+"""What holds for every layer: saving, inputs, sentences, dropout, masks, gradients, repr."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from twelve import (
+    Decoder,
+    Encoder,
+    FeedForward,
+    GroupedQueryAttention,
+    LanguageModel,
+    LayerNorm,
+    LearnedPositionalEncoding,
+    Linear,
+    MultiHeadAttention,
+    PositionalEncoding,
+    Residual,
+    RMSNorm,
+    RotaryEncoding,
+    SwiGLU,
+    TokenEmbedding,
+    Transformer,
+)
+from twelve_lab import example
+
+distinct = example.distinct
+random = partial(
+    torch.randn, dtype=torch.float64, generator=torch.Generator("cpu").manual_seed(12), device="cpu"
+)
+X, Y, HEADS = random(2, 5, 24), random(2, 4, 24), random(2, 3, 5, 8)
+SRC, TGT = {"src_mask": distinct.src_mask}, {"tgt_mask": distinct.tgt_mask}
+WIDTHS = {"d_k": 8, "d_v": 6, "bias": True}
+STACK = WIDTHS | {"num_layers": 2}
+MODEL = STACK | {"d_model": 24, "num_heads": 3, "d_ff": 96, "max_len": 8}
+
+# A layer, which takes further keywords, its inputs and its masks.
+Case = tuple[Callable[..., nn.Module], tuple, dict[str, Tensor]]
+LAYERS: dict[str, Case] = {
+    "Linear": (partial(Linear, 24, 96), (X,), {}),
+    "TokenEmbedding": (partial(TokenEmbedding, 11, 24), (distinct.src,), {}),
+    "PositionalEncoding": (partial(PositionalEncoding, 24), (X,), {}),
+    "LearnedPositionalEncoding": (partial(LearnedPositionalEncoding, 24, max_len=5), (X,), {}),
+    "MultiHeadAttention": (
+        partial(MultiHeadAttention, 24, 3, **WIDTHS), (Y, X, X), {"mask": distinct.src_mask},
+    ),
+    "LayerNorm": (partial(LayerNorm, 24), (X,), {}),
+    "RMSNorm": (partial(RMSNorm, 24), (X,), {}),
+    "Residual": (partial(Residual, 24), (X, torch.sin), {}),
+    "FeedForward": (partial(FeedForward, 24, 96, activation="gelu"), (X,), {}),
+    "SwiGLU": (partial(SwiGLU, 24, 64), (X,), {}),
+    "Encoder": (partial(Encoder, 24, 3, **STACK), (X,), SRC),
+    "Encoder, post-norm": (partial(Encoder, 24, 3, norm_first=False, **STACK), (X,), SRC),
+    "Decoder": (partial(Decoder, 24, 3, **STACK), (Y, X), SRC | TGT),
+    "Decoder, post-norm": (
+        partial(Decoder, 24, 3, norm_first=False, **STACK), (Y, X), SRC | TGT,
+    ),
+    "Transformer": (partial(Transformer, 11, 13, **MODEL), (distinct.src, distinct.tgt), SRC | TGT),
+    "Transformer, post-norm": (
+        partial(Transformer, 11, 13, norm_first=False, **MODEL), (distinct.src, distinct.tgt),
+        SRC | TGT,
+    ),
+    "RotaryEncoding": (partial(RotaryEncoding, 8), (HEADS,), {}),
+    "GroupedQueryAttention": (
+        partial(GroupedQueryAttention, 24, 6, 3, bias=True), (X,), {"mask": distinct.src_mask},
+    ),
+    "LanguageModel": (
+        partial(LanguageModel, 11, d_model=24, num_heads=6, num_kv_heads=2, num_layers=2),
+        (distinct.src,), {"key_mask": distinct.src_mask},
+    ),
+}  # fmt: skip
+
+
+def select(*names: str) -> pytest.MarkDecorator:
+    """Choose the layers whose names begin with one of the given names, or all."""
+    rows = {name: row for name, row in LAYERS.items() if not names or name.startswith(names)}
+    return pytest.mark.parametrize(("build", "inputs", "masks"), rows.values(), ids=rows)
+
+
+MODELS = ("Encoder", "Decoder", "Transformer", "LanguageModel")
+ATTENTIONS = ("MultiHeadAttention", "GroupedQueryAttention")
+WITH_DROPOUT = (
+    "PositionalEncoding", "Learned", *ATTENTIONS, "Residual", "FeedForward", *MODELS[:3],
+)  # fmt: skip
+
+
+@select()
+def test_layer_with_loaded_weights_gives_the_same_output(noisy, build, inputs, masks):
+    layer, loaded = noisy(build()), build()
+    loaded.load_state_dict(layer.state_dict())
+    assert torch.equal(loaded(*inputs, **masks), layer(*inputs, **masks))
+
+
+@select()
+def test_layer_leaves_its_inputs_unchanged(noisy, build, inputs, masks):
+    tensors = [x for x in (*inputs, *masks.values()) if isinstance(x, Tensor)]
+    before = [x.clone() for x in tensors]
+    noisy(build())(*inputs, **masks)
+    assert all(torch.equal(x, copy) for x, copy in zip(tensors, before, strict=True))
+
+
+@select()
+def test_layer_treats_each_sentence_alone(noisy, build, inputs, masks):
+    def flip(x: object) -> object:
+        return x.flip(0) if isinstance(x, Tensor) and x.size(0) == 2 else x
+
+    layer = noisy(build())
+    flipped = layer(*map(flip, inputs), **{name: flip(mask) for name, mask in masks.items()})
+    assert_close(flipped, layer(*inputs, **masks).flip(0))
+
+
+@select("Linear", "LayerNorm", "RMSNorm", "FeedForward", "SwiGLU")
+def test_layer_transforms_each_position_alone(noisy, build, inputs, masks):
+    layer, x = noisy(build()), X.clone()
+    before = layer(x)
+    x[0, 1] = Y[0, 0]
+    # Rows of one product may be summed in another order: rounding is no influence.
+    changed = ((layer(x) - before).abs() > 1e-12).any(-1)
+    assert changed.nonzero().tolist() == [[0, 1]]
+    assert_close(layer(x.flip(1)), layer(x).flip(1))
+    assert_close(layer(x[0, 1]), layer(x)[0, 1])
+
+
+@select(*WITH_DROPOUT)
+def test_layer_applies_dropout_in_training_only(build, inputs, masks):
+    layer, without = build(dropout=0.25), build()
+    without.load_state_dict(layer.state_dict())
+    assert not torch.equal(layer(*inputs, **masks), layer(*inputs, **masks))
+    expected = without(*inputs, **masks)  # there is no dropout by default
+    assert torch.equal(layer.eval()(*inputs, **masks), expected)
+
+
+@select(*ATTENTIONS, *MODELS)
+def test_every_parameter_gets_a_gradient(noisy, build, inputs, masks):
+    layer = noisy(build())
+    output = layer(*inputs, **masks)
+    (output * random(*output.shape)).sum().backward()
+    idle = [name for name, p in layer.named_parameters() if p.grad.abs().max() < 1e-9]
+    # Adding one vector to all keys does not change the weights: b_k has no gradient.
+    assert idle == [name for name, _ in layer.named_parameters() if "w_k.bias" in name]
+
+
+@select(*ATTENTIONS, *MODELS[:3])
+def test_fully_masked_sentence_leaves_finite_gradients(noisy, build, inputs, masks):
+    layer = noisy(build())
+    hidden = {name: mask.expand(2, -1, -1, -1).clone() for name, mask in masks.items()}
+    for mask in hidden.values():
+        mask[0] = False
+    inputs = [x.clone().requires_grad_() if x.is_floating_point() else x for x in inputs]
+    output = layer(*inputs, **hidden)
+    assert output.isfinite().all()
+    output.square().sum().backward()
+    for tensor in (*inputs, *layer.parameters()):
+        assert not tensor.requires_grad or tensor.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("build", [Encoder, Decoder])
+def test_stack_builds_each_layer_with_its_own_weights(build):
+    stack = build(24, 3, **STACK)
+    assert len(stack.layers) == 2
+    matrices = [p for p in stack.parameters() if p.ndim > 1]
+    assert len({p.data_ptr() for p in matrices}) == len(matrices)
+    assert len({p[0, 0].item() for p in matrices}) == len(matrices)
+
+
+@pytest.mark.parametrize("build", [Encoder, Decoder])
+def test_stack_passes_its_keywords_to_every_layer(build):
+    stack = build(24, 3, 7, activation="gelu", dropout=0.1, norm_first=False, **STACK)
+    assert stack.norm is None
+    for layer in stack.layers:
+        for name, part in layer.named_children():
+            if name.endswith("attention"):
+                assert (part.num_heads, part.d_k, part.d_v, part.dropout) == (3, 8, 6, 0.1)
+                assert part.w_q.bias is not None
+            elif name.endswith("residual"):
+                assert (part.norm_first, part.dropout.p) == (False, 0.1)
+            else:
+                assert (part.activation, part.dropout.p, part.up.d_out) == ("gelu", 0.1, 7)
+
+
+@pytest.mark.parametrize("build", [Encoder, Decoder])
+def test_stack_has_six_layers_and_a_final_norm_by_default(build):
+    stack = build(6, 2)
+    assert len(stack.layers) == 6
+    assert stack.layers[5].feed_forward.up.d_out == 24
+    assert isinstance(stack.norm, LayerNorm)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "Linear(d_in=2, d_out=3, bias=False)",
+        "TokenEmbedding(vocab_size=11, d_model=24, padding_idx=0, scale=True)",
+        "PositionalEncoding(\n  d_model=3, max_len=8\n",
+        "LearnedPositionalEncoding(\n  d_model=3, max_len=8\n",
+        "MultiHeadAttention(\n  d_model=3, num_heads=1, d_k=3, d_v=3, dropout=0.5\n",
+        "LayerNorm(d_model=3, eps=1e-05)",
+        "RMSNorm(d_model=3, eps=1e-05)",
+        "Residual(\n  d_model=3, norm_first=False\n",
+        "FeedForward(\n  activation='gelu'\n",
+        "RotaryEncoding(d_k=2, max_len=8, base=500.0)",
+        "GroupedQueryAttention(\n  d_model=8, num_heads=4, num_kv_heads=2, d_k=2, dropout=0.5\n",
+    ],
+)
+def test_layer_shows_its_sizes_in_repr(shown):
+    layers = [
+        Linear(2, 3, bias=False), TokenEmbedding(11, 24, padding_idx=0, scale=True),
+        PositionalEncoding(3, max_len=8), LearnedPositionalEncoding(3, max_len=8),
+        MultiHeadAttention(3, 1, dropout=0.5), LayerNorm(3), RMSNorm(3),
+        Residual(3, norm_first=False), FeedForward(3, activation="gelu"),
+        RotaryEncoding(2, max_len=8, base=500.0), GroupedQueryAttention(8, 4, 2, dropout=0.5),
+    ]  # fmt: skip
+    assert any(repr(layer).startswith(shown) for layer in layers)
