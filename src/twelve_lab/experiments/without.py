@@ -48,7 +48,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
 
 def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:
     if part == "causal mask":
-        _put(back, model, "_mask", lambda ids, start, key_mask: key_mask)
+        _put(back, model, "make_mask", lambda ids, start, key_mask: key_mask)
         return
     match = re.fullmatch(r"(.+?)(?: (\d+)(?:\.(\d+))?)?", part)
     name, layer, head = match.groups() if match else (part, None, None)
