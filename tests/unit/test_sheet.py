@@ -130,7 +130,7 @@ def run(model, src, src_mask, tgt_mask):
     return trace
 
 
-OTHER = {"activation": "gelu", "norm_first": False, "num_heads": 2, "fused": True}
+OTHER = {"activation": "gelu", "norm_first": False, "num_heads": 2}
 
 
 @pytest.mark.parametrize(
