@@ -33,7 +33,7 @@ def printed(capsys, *arguments):
     return captured.out
 
 
-def test_trace_all_tells_the_walk_from_ids_to_predicted_words(capsys):
+def test_trace_all_prints_every_tensor_from_ids_to_predicted_words(capsys):
     text = printed(capsys, "trace", "--all", "--device", "cpu")
     trace = example.trace(on="cpu")
     assert text.splitlines()[:6] == [
@@ -71,13 +71,13 @@ def test_trace_all_tells_the_walk_from_ids_to_predicted_words(capsys):
         (["--scale-embedding"], ", scaled embedding", 0.865991),
     ],
 )
-def test_every_switch_reaches_the_model_and_the_heading(capsys, arguments, words, loss):
+def test_trace_switch_reaches_the_model_and_the_heading(capsys, arguments, words, loss):
     text = printed(capsys, "trace", "--device", "cpu", *arguments)
     assert words in text.splitlines()[1]
     assert f"{loss:.6f}" in text
 
 
-def test_decoder_only_walks_the_same_words(capsys):
+def test_trace_decoder_only_prints_the_same_words(capsys):
     text = printed(capsys, "trace", "--device", "cpu", "--decoder-only")
     assert text.splitlines()[1:3] == [
         "decoder-only, 2 query heads on 1 key head, RMSNorm, SwiGLU, with padding mask, tied "
@@ -96,20 +96,15 @@ def test_decoder_only_walks_the_same_words(capsys):
     assert "  text ids  0 <pad> 1 cat   2 dog 3 fish\n" in whole and "source" not in whole
 
 
-def test_values_prints_the_numbers_of_every_tensor(capsys):
-    short = printed(capsys, "trace", "--all", "--device", "cpu")
-    long = printed(capsys, "trace", "--device", "cpu", "--values")
-    assert "-inf" not in short
-    assert "-inf" in long
-    assert len(long.splitlines()) > 3 * len(short.splitlines())
+def test_trace_values_prints_the_numbers_of_every_tensor(capsys):
+    text = printed(capsys, "trace", "--device", "cpu", "--values")
+    assert "-inf" in text and len(text.splitlines()) > 300
 
 
-@pytest.mark.parametrize("detail", [[], ["--all"]])
-def test_json_holds_the_configuration_and_every_tensor(capsys, tmp_path, detail):
+def test_trace_json_has_the_configuration_and_every_tensor(capsys, tmp_path):
     path = tmp_path / "walk.json"
-    text = printed(capsys, "trace", "--device", "cpu", "--heads", "1", *detail, "--json", str(path))
+    text = printed(capsys, "trace", "--device", "cpu", "--heads", "1", "--json", str(path))
     assert f"\n86 tensors in full precision: {path}\n" in text
-    assert path.read_text().endswith("}\n")
     content = json.loads(path.read_text())
     assert content["config"] == {
         "num_heads": 1, "norm_first": True, "activation": "relu", "tie_weights": False,
@@ -130,7 +125,7 @@ def test_json_holds_the_configuration_and_every_tensor(capsys, tmp_path, detail)
         (["explain", "memory", "0"], "memory has 3 axes (batch 2, src 2, d_model 3)"),
     ],
 )
-def test_an_error_is_one_line(capsys, arguments, message):
+def test_command_prints_an_error_in_one_line(capsys, arguments, message):
     assert main([*arguments]) == 1
     captured = capsys.readouterr()
     assert message in captured.err
@@ -140,13 +135,13 @@ def test_an_error_is_one_line(capsys, arguments, message):
 @pytest.mark.parametrize(
     "arguments", [["trace", "--heads", "4"], ["trace", "--no-padding"], ["explain", "--tie"], []]
 )
-def test_an_unknown_command_or_switch_is_refused(arguments):
+def test_unknown_command_or_switch_is_rejected(arguments):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
 
 
-def test_the_shell_is_told_that_something_went_wrong(capsys, monkeypatch):
+def test_command_exits_with_1_after_an_error(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["twelve", "trace", "--device", "toaster"])
     with pytest.raises(SystemExit) as stop:
         runpy.run_module("twelve", run_name="__main__")
@@ -154,7 +149,7 @@ def test_the_shell_is_told_that_something_went_wrong(capsys, monkeypatch):
     assert "device='toaster' is no device" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch):
+def test_a_closed_pipe_is_no_error(monkeypatch):
     class Closed:
         def write(self, text):
             raise BrokenPipeError
@@ -166,7 +161,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch):
         assert nowhere.name == os.devnull
 
 
-def test_picture_draws_the_walk_and_for_a_phone_a_narrow_one(capsys, tmp_path):
+def test_picture_writes_a_wide_and_a_narrow_figure(capsys, tmp_path):
     widths = []
     for name, *how in (("wide.svg",), ("narrow.svg", "--narrow")):
         path = tmp_path / name
@@ -175,7 +170,7 @@ def test_picture_draws_the_walk_and_for_a_phone_a_narrow_one(capsys, tmp_path):
     assert widths[1] < 530 < 1050 < widths[0]
 
 
-def test_explain_writes_the_arithmetic_of_one_number(capsys):
+def test_explain_prints_the_arithmetic_of_one_number(capsys):
     text = printed(capsys, "explain", "memory", "1", "1", "0", "--device", "cpu")
     trace = example.trace(on="cpu")
     assert text == trace["memory"].explain(1, 1, 0).text + "\n"
@@ -211,7 +206,7 @@ def tiny(tmp_path, noisy):
     ],
     ids=str,
 )
-def test_write_goes_on_with_a_text_as_generation_does(capsys, tiny, switches, draw):
+def test_write_continues_a_text_like_greedy_decode_and_sample(capsys, tiny, switches, draw):
     path, model, tokenizer = tiny
     ids = torch.tensor([tokenizer.encode("a cat").ids])
     frame = {"max_len": ids.size(1) + 9, "end_id": 1}
@@ -223,7 +218,7 @@ def test_write_goes_on_with_a_text_as_generation_does(capsys, tiny, switches, dr
     assert text.rstrip("\n") == whole.rstrip("\ufffd\n")
 
 
-def test_write_prints_each_word_when_it_is_written(tiny, monkeypatch):
+def test_write_flushes_each_word(tiny, monkeypatch):
     path, *_ = tiny
     flushed = []
     monkeypatch.setattr(
@@ -236,7 +231,7 @@ def test_write_prints_each_word_when_it_is_written(tiny, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is another thing elsewhere")
-def test_ctrl_c_in_the_middle_ends_the_line_and_says_nothing(tmp_path, noisy):
+def test_write_ends_the_line_on_ctrl_c(tmp_path, noisy):
     pytest.importorskip("gguf", reason="make language-model installs it")
     pytest.importorskip("tokenizers", reason="make language-model installs it")
     import test_pretrained as files
@@ -272,7 +267,7 @@ def test_ctrl_c_in_the_middle_ends_the_line_and_says_nothing(tmp_path, noisy):
         (["a", "--file", "nowhere.gguf"], "twelve: load: there is no nowhere.gguf"),
     ],
 )
-def test_what_cannot_be_written_is_said_in_one_line(capsys, tiny, arguments, message):
+def test_write_prints_an_error_in_one_line(capsys, tiny, arguments, message):
     file = [] if "--file" in arguments else ["--file", str(tiny[0])]
     assert main(["write", *arguments, *file]) == 1
     captured = capsys.readouterr()

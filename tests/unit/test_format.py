@@ -1,4 +1,4 @@
-"""Printed numbers: by hand, then the laws that keep CPU and GPU alike, then errors."""
+"""format_number and format_tensor: by hand, at rounding ties, and on bad input."""
 
 import math
 from types import SimpleNamespace
@@ -15,122 +15,107 @@ TWELVE = [
 WORDS = [["<pad>", "cat"], ["dog", "fish"]]
 
 
-def lines(*rows: str) -> str:
-    return "\n".join(rows)
-
-
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "decimals", "text"),
     [
-        (0.0, "0.0000"),
-        (-0.0, "0.0000"),
-        (-0.00004, "0.0000"),
-        (-0.00006, "-0.0001"),
-        (1.441471, "1.4415"),
-        (-12.5, "-12.5000"),
-        (math.nan, "nan"),
-        (math.inf, "inf"),
-        (-math.inf, "-inf"),
-        (7, "7"),
-        (True, "True"),
+        (0.0, 4, "0.0000"), (-0.0, 4, "0.0000"), (-0.00004, 4, "0.0000"),
+        (-0.00006, 4, "-0.0001"), (-12.5, 4, "-12.5000"), (math.nan, 4, "nan"),
+        (math.inf, 4, "inf"), (-math.inf, 4, "-inf"), (7, 4, "7"), (True, 4, "True"),
+        (0.125, 2, "0.13"), (2.5, 0, "3"), (3, 2, "3"),
     ],
-)
-def test_a_number_by_hand(value, text):
-    assert format_number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "decimals", "text"), [(0.125, 2, "0.13"), (2.5, 0, "3"), (3, 2, "3")]
-)
-def test_decimals_round_ties_away_from_zero_and_ints_ignore_them(value, decimals, text):
+)  # fmt: skip
+def test_format_number_by_hand(value, decimals, text):
     assert format_number(value, decimals) == text
 
 
-@pytest.mark.parametrize("noise", [-5e-9, -1e-15, 0.0, 1e-15, 5e-9])
-@pytest.mark.parametrize("tie", [0.00005, 0.12345, 2.00015])
-def test_a_tie_goes_away_from_zero_whatever_its_last_bits_say(tie, noise):
-    above = {0.00005: "0.0001", 0.12345: "0.1235", 2.00015: "2.0002"}[tie]
-    assert format_number(tie + noise) == above
-    assert format_number(-tie + noise) == f"-{above}"
+@pytest.mark.parametrize("noise", [-5e-9, -1e-15, 1e-15, 5e-9])
+def test_format_number_rounds_a_tie_away_from_zero_despite_noise(noise):
+    for tie, text in {0.00005: "0.0001", 0.12345: "0.1235", 2.00015: "2.0002"}.items():
+        assert format_number(tie + noise) == text
+        assert format_number(-tie + noise) == f"-{text}"
 
 
-def test_three_axes_by_hand():
-    assert format_tensor(TWELVE, "batch src d_model") == lines(
-        "(batch=2, src=2, d_model=3)",
-        "       d_model       0       1       2",
-        "batch 0  src 0  0.0000  1.0000  0.0000",
-        "         src 1  1.6615  0.6903  0.3622",
-        "batch 1  src 0  0.7000  1.2000  0.4000",
-        "         src 1  1.4415  0.8403  0.5022",
-    )
-    words = format_tensor(TWELVE, "batch src d_model", labels={"src": WORDS}).splitlines()
-    assert words[2:4] == [
-        "batch 0  src <pad>  0.0000  1.0000  0.0000",
-        "         src cat    1.6615  0.6903  0.3622",
-    ]
+# A tensor, its axes, labels, and the text.
+TENSORS = {
+    "words of each sentence": (TWELVE, "batch src d_model", {"src": WORDS}, """
+(batch=2, src=2, d_model=3)
+           d_model       0       1       2
+batch 0  src <pad>  0.0000  1.0000  0.0000
+         src cat    1.6615  0.6903  0.3622
+batch 1  src dog    0.7000  1.2000  0.4000
+         src fish   1.4415  0.8403  0.5022"""),
+    "columns named for each sentence": (
+        [[[1, 2]], [[3, 4]]], "batch query key", {"key": WORDS}, """
+(batch=2, query=1, key=2)
+             key  <pad>    cat
+batch 0  query 0      1      2
+             key    dog   fish
+batch 1  query 0      3      4"""),
+    "mask": (torch.ones(1, 1, 2, 2, dtype=torch.bool).tril(), "batch 1 query key", None, """
+(batch=1, 1, query=2, key=2)  · = False
+             key     0     1
+batch 0  query 0  True     ·
+         query 1  True  True"""),
+    "no axis": (0.25, "", None, "\n(scalar)  0.2500"),
+    "one axis": ([1.0, -2.0], "d_k", None, """
+(d_k=2)
+d_k        0        1
+      1.0000  -2.0000"""),
+    "no number": (torch.zeros(0, 3), "src d_model", None, "\n(src=0, d_model=3)  empty"),
+    "axis of size 1": ([[1.0], [2.0]], "src 1", None, "\n(src=2, 1)\nsrc 0  1.0000\nsrc 1  2.0000"),
+    "odd values": ([math.nan, math.inf, -math.inf, -0.0], "key", None, """
+(key=4)
+key       0       1       2       3
+        nan     inf    -inf  0.0000"""),
+    "long axis": (torch.arange(20), "key", None, """
+(key=20)
+key   0   1   2   3   …  16  17  18  19
+      0   1   2   3   …  16  17  18  19"""),
+}  # fmt: skip
 
 
-def test_columns_are_named_anew_for_each_sentence():
-    text = format_tensor([[[1, 2]], [[3, 4]]], "batch query key", labels={"key": WORDS})
-    assert text == lines(
-        "(batch=2, query=1, key=2)",
-        "              key  <pad>    cat",
-        "batch 0  query 0      1      2",
-        "              key    dog   fish",
-        "batch 1  query 0      3      4",
-    ).replace("              key", "             key")
+@pytest.mark.parametrize(("x", "axes", "labels", "text"), TENSORS.values(), ids=TENSORS)
+def test_format_tensor_by_hand(x, axes, labels, text):
+    assert format_tensor(x, axes, labels=labels) == text[1:]
 
 
-def test_a_mask_by_hand():
-    mask = torch.ones(1, 1, 2, 2, dtype=torch.bool).tril()
-    assert format_tensor(mask, "batch 1 query key") == lines(
-        "(batch=1, 1, query=2, key=2)  · = False",
-        "             key     0     1",
-        "batch 0  query 0  True     ·",
-        "         query 1  True  True",
-    )
+def test_format_tensor_names_each_block_of_five_axes_once():
+    lines = format_tensor(torch.arange(32).view(2, 2, 2, 2, 2), "a b c d e").splitlines()
+    assert len(lines) == 2 + 16
+    assert lines[2:4] == ["a 0  b 0  c 0  d 0   0   1", "               d 1   2   3"]
+    assert lines[6] == "     b 1  c 0  d 0   8   9"
+    assert sum("a 1" in line for line in lines) == 1
 
 
-def test_no_axis_one_axis_and_an_axis_of_size_one():
-    assert format_tensor(0.25, "") == "(scalar)  0.2500"
-    assert (
-        format_tensor([1.0, -2.0], "d_k") == "(d_k=2)\nd_k        0        1\n      1.0000  -2.0000"
-    )
-    assert format_tensor(torch.zeros(0, 3), "src d_model") == "(src=0, d_model=3)  empty"
-    assert format_tensor([[1.0], [2.0]], "src 1") == "(src=2, 1)\nsrc 0  1.0000\nsrc 1  2.0000"
-
-
-def test_five_axes_name_every_block_once():
-    text = format_tensor(torch.arange(32).view(2, 2, 2, 2, 2), "a b c d e").splitlines()
-    assert len(text) == 2 + 16
-    assert text[2] == "a 0  b 0  c 0  d 0   0   1"
-    assert text[3] == "               d 1   2   3"
-    assert text[6] == "     b 1  c 0  d 0   8   9"
-    assert sum("a 1" in line for line in text) == 1
-
-
-def test_odd_values_are_spelled_out_in_one_width():
-    text = format_tensor([math.nan, math.inf, -math.inf, -0.0], "key").splitlines()[-1]
-    assert text.split() == ["nan", "inf", "-inf", "0.0000"]
-    assert len(text) == len("key") + 4 * (2 + len("0.0000"))
-
-
-def test_a_long_axis_shows_its_two_ends():
-    text = format_tensor(torch.arange(20), "position")
-    assert text.splitlines()[1].split()[1:] == ["0", "1", "2", "3", "…", "16", "17", "18", "19"]
+def test_format_tensor_shortens_an_axis_above_twelve():
     assert "…" not in format_tensor(torch.zeros(12), "key")
     assert "…" in format_tensor(torch.zeros(13), "key")
     assert len(format_tensor(torch.zeros(20, 20, 3), "a b c").splitlines()) < 90
 
 
-def test_a_tensor_a_list_and_a_trace_entry_give_the_same_text():
+def test_format_tensor_continues_below_if_columns_do_not_fit():
+    x = [[1.0, -2.0, 3.0], [4.0, 5.0, 6.0]]
+    assert format_tensor(x, "src d_k", width=23).splitlines() == [
+        "(src=2, d_k=3)",
+        "  d_k        0        1",
+        "src 0   1.0000  -2.0000",
+        "src 1   4.0000   5.0000",
+        "  d_k        2",
+        "src 0   3.0000",
+        "src 1   6.0000",
+    ]
+    assert format_tensor(x, "src d_k", width=32) == format_tensor(x, "src d_k")
+    assert format_tensor(x, "src d_k", width=1).count("src 0") == 3
+
+
+def test_format_tensor_accepts_a_tensor_a_list_and_a_trace_entry():
     torch.set_default_dtype(torch.float32)
     leaf = torch.tensor(TWELVE, dtype=torch.float64, requires_grad=True)
+    entry = SimpleNamespace(value=leaf, axes=("batch", "src", "d_model"))
     text = format_tensor(TWELVE, "batch src d_model", decimals=10)
     assert "1.4414710000" in text
     assert format_tensor(leaf * 1, "batch src d_model", decimals=10) == text
-    assert format_tensor(SimpleNamespace(value=leaf, axes=("batch", "src", "d_model")),
-                         decimals=10) == text  # fmt: skip
+    assert format_tensor(entry, decimals=10) == text
 
 
 @pytest.mark.parametrize(
@@ -139,16 +124,11 @@ def test_a_tensor_a_list_and_a_trace_entry_give_the_same_text():
         (TWELVE, "src d_model", {}, r"'src d_model' has 2 names.*3 axes.*\(2, 2, 3\)"),
         (TWELVE, None, {}, "axes is missing"),
         ([[1, 2]], "batch 1", {}, "axis '1' of 'batch 1' has size 2"),
-        (
-            TWELVE[0],
-            "src d_model",
-            {"src": ["a"] * 3},
-            r"labels\['src'\] has 3 names, but axis src",
-        ),
-        (TWELVE[0], "src d_model", {"src": []}, r"labels\['src'\] has 0 names, but axis src"),
-        (TWELVE[0], "src d_model", {"src": WORDS}, r"labels\['src'\] has 2 lists.*no batch axis"),
+        (TWELVE[0], "src d", {"src": ["a"] * 3}, r"labels\['src'\] has 3 names, but axis src"),
+        (TWELVE[0], "src d", {"src": []}, r"labels\['src'\] has 0 names, but axis src"),
+        (TWELVE[0], "src d", {"src": WORDS}, r"labels\['src'\] has 2 lists.*no batch axis"),
     ],
 )
-def test_format_tensor_refuses_axes_and_labels_that_do_not_fit(x, axes, labels, message):
+def test_format_tensor_rejects_axes_and_labels_that_do_not_fit(x, axes, labels, message):
     with pytest.raises(ValueError, match=message):
         format_tensor(x, axes, labels=labels)

@@ -9,12 +9,6 @@ import torch
 from twelve.training import IGNORED, Batch, train
 from twelve_lab import device, reversal
 
-# What each part of a batch holds for the sentence 7 3 9, written by hand.
-BY_HAND = {
-    "src": "7 3 9 <pad> <pad> <pad> <pad> <pad> <pad> <pad>",
-    "tgt": "<start> 9 3 7 <end> <pad> <pad> <pad> <pad> <pad> <pad>",
-    "labels": "9 3 7 <end> - - - - - - -",
-}
 TRAINED_BYTES = 100_000
 
 
@@ -38,20 +32,8 @@ def shortest(batch: Batch, length: int) -> int:
     return int((batch.src != reversal.PAD).sum(1).eq(length).nonzero()[0])
 
 
-def test_a_sentence_is_shifted_and_padded_as_by_hand():
-    src = torch.tensor([10, 6, 12] + 7 * [0])
-    assert " ".join(reversal.words(src[None])[0]) == BY_HAND["src"]
-    batch = reversal.batch(0)
-    row = shortest(batch, 3)
-    first, second, third = digits_of(batch.src[row])
-    for name, by_hand in BY_HAND.items():
-        table = str.maketrans("739", f"{first}{second}{third}")
-        found = " ".join(reversal.words(getattr(batch, name)[row : row + 1])[0])
-        assert found == by_hand.translate(table), name
-
-
 @pytest.mark.parametrize("batch", [reversal.batch(5), reversal.held_out()])
-def test_every_target_is_its_source_backwards_and_then_an_end(batch):
+def test_batch_has_the_source_backwards_as_target_and_labels(batch):
     for src, tgt, labels in zip(batch.src, batch.tgt, batch.labels, strict=True):
         digits = digits_of(src)
         assert 3 <= len(digits) <= 10
@@ -64,7 +46,7 @@ def test_every_target_is_its_source_backwards_and_then_an_end(batch):
     assert torch.equal(batch.tgt_mask.cpu(), torch.ones(1, 1, 11, 11).tril().bool())
 
 
-def test_held_out_sequences_are_in_no_batch_for_training():
+def test_held_out_shares_no_sequence_with_training_batches():
     # Every training sum leaves a remainder by ten and no held-out one does: no batch of any step,
     # seed or size can hold one of them.
     held_out = [digits_of(row) for row in reversal.held_out().src]
@@ -83,7 +65,7 @@ def test_held_out_sequences_are_in_no_batch_for_training():
 
 
 @pytest.mark.parametrize("batch", [reversal.batch(0, size=2000), reversal.held_out(2000)])
-def test_lengths_and_digits_are_all_as_likely(batch):
+def test_batch_lengths_and_digits_are_uniform(batch):
     rows = [digits_of(row) for row in batch.src]
     lengths = torch.tensor([len(digits) for digits in rows]).bincount(minlength=11)
     # 250 each, give or take 15.
@@ -94,7 +76,7 @@ def test_lengths_and_digits_are_all_as_likely(batch):
         assert counts.min() > 200 - 5 * 13 and counts.max() < 200 + 5 * 13
 
 
-def test_a_batch_is_the_same_whenever_it_is_drawn_and_like_no_other():
+def test_batch_depends_on_step_and_seed_alone():
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first = reversal.batch(7, seed=2, size=16)
@@ -108,7 +90,7 @@ def test_a_batch_is_the_same_whenever_it_is_drawn_and_like_no_other():
 
 
 @pytest.mark.parametrize("build", [reversal.model, reversal.language_model])
-def test_an_untrained_model_depends_on_its_seed_alone(build):
+def test_reversal_model_depends_on_its_seed_alone(build):
     state = torch.get_rng_state()
     model, same, other = (build(seed, d_model=8) for seed in (4, 4, 5))
     assert torch.equal(torch.get_rng_state(), state)
@@ -119,7 +101,7 @@ def test_an_untrained_model_depends_on_its_seed_alone(build):
     assert reversal.exact(model, reversal.held_out(64)) == 0
 
 
-def test_only_a_sequence_without_a_mistake_counts(monkeypatch):
+def test_exact_counts_only_sequences_without_a_mistake(monkeypatch):
     batch = reversal.held_out(6)
     model = reversal.model(d_model=8, num_layers=1).train()
     logits = perfect(batch)
@@ -175,7 +157,7 @@ def test_reversing_is_learned_without_a_mistake_in_seconds(seed):
 # The same task in one line, for a model without a source.
 
 
-def test_a_pair_becomes_one_line_with_labels_after_the_sign_alone():
+def test_line_joins_source_and_target_with_labels_for_the_target():
     batch = reversal.batch(0)
     row = shortest(batch, 3)
     line, asked = reversal.line(batch), reversal.prompt(batch)
@@ -191,7 +173,7 @@ def test_a_pair_becomes_one_line_with_labels_after_the_sign_alone():
     assert reversal.words(asked[row : row + 1])[0] == [*padding[:7], *question]
 
 
-def test_what_follows_the_sign_is_compared_with_the_answer(monkeypatch):
+def test_exact_compares_the_continuation_with_the_answer(monkeypatch):
     batch, model = reversal.held_out(6), reversal.language_model(d_model=8)
     answers = perfect(batch).argmax(-1)
 
@@ -231,6 +213,6 @@ def test_a_traced_row_is_reversed_by_attending_to_the_mirrored_position():
 
 
 @pytest.mark.parametrize("row", ["31", "31415926535", "3x4", "", "٣١٤"])
-def test_what_is_no_row_of_the_task_is_refused(row):
+def test_reversal_trace_rejects_a_row_outside_the_task(row):
     with pytest.raises(ValueError, match=r"needs 3 to 10 digits, as in '314', got "):
         reversal.trace(row)

@@ -16,7 +16,7 @@ from twelve_lab.cli import main
 from twelve_lab.cli.first_screen import first_screen
 from twelve_lab.cli.terminal import Terminal, fold, side_by_side, visible
 from twelve_lab.cli.walk import walk_text
-from twelve_lab.show.format import format_number, format_tensor
+from twelve_lab.show.format import format_number
 from twelve_lab.show.palette import INK, contrast, signed_step
 
 WEIGHTS = "encoder.layers.0.self_attention.weights"
@@ -25,8 +25,6 @@ CONFIG = {
     "num_heads": 3, "norm_first": True, "activation": "relu", "tie_weights": False,
     "scale_embedding": False, "padding": True,
 }  # fmt: skip
-# What the command can ask for: it has no switch for fused kernels, which keep no weights.
-SWITCHES = [switches for switches in example.CONFIGURATIONS.values() if "fused" not in switches]
 WIDTHS = (40, 60, 80, 200)
 NUMBER = r"-?\d+\.\d+"
 ESCAPE = re.compile(r"\033\[[\d;]*m")
@@ -49,7 +47,7 @@ def every_value(trace, config, terminal):
 # The first screen.
 
 
-def test_the_first_screen_by_hand(trace):
+def test_first_screen_by_hand(trace):
     lines = first_screen(trace, CONFIG).splitlines()
     assert lines[5:10] == [
         "Each word read is looked up         Its position is added",
@@ -77,8 +75,8 @@ def test_the_first_screen_by_hand(trace):
     ]
 
 
-@pytest.mark.parametrize("switches", SWITCHES, ids=str)
-def test_every_number_of_the_first_screen_is_one_of_the_run(switches):
+@pytest.mark.parametrize("switches", example.CONFIGURATIONS.values(), ids=str)
+def test_first_screen_prints_the_numbers_of_the_run(switches):
     run = example.trace(**switches, on="cpu")
     logits = run["logits"].value
     names = ("src_embedding.vectors", "src_input", WEIGHTS, "memory", "decoder_output")
@@ -98,7 +96,7 @@ def test_every_number_of_the_first_screen_is_one_of_the_run(switches):
 
 
 @pytest.mark.parametrize("width", [20, *WIDTHS])
-def test_the_walk_fits_the_width_and_breaks_only_long_names(trace, width):
+def test_walk_text_fits_the_width_and_breaks_only_long_names(trace, width):
     for tell in (first_screen, walk_text, every_value):
         text, wide = (tell(trace, CONFIG, Terminal(columns)) for columns in (width, 1000))
         assert sorted(re.findall(NUMBER, text)) == sorted(re.findall(NUMBER, wide))
@@ -110,7 +108,7 @@ def test_the_walk_fits_the_width_and_breaks_only_long_names(trace, width):
         assert new == (of_names if width == 40 else set())
 
 
-def test_the_first_screen_fits_a_screen_and_grows_with_its_width(trace):
+def test_first_screen_height_and_bars_follow_the_width(trace):
     heights = [first_screen(trace, CONFIG, Terminal(width)).count("\n") + 1 for width in WIDTHS]
     assert heights[2] <= 36 and heights == sorted(heights, reverse=True)
     bars = [
@@ -130,7 +128,7 @@ def test_colour_changes_no_character(trace):
         assert "\033[38;5;" in coloured and "\033[1mTwelve" in coloured
 
 
-def test_without_blocks_the_first_screen_is_ascii_with_the_same_numbers(trace):
+def test_first_screen_without_blocks_is_ascii(trace):
     text = first_screen(trace, CONFIG, Terminal(80, blocks=False))
     assert text.isascii()
     assert ">dog   0.6643 ###" in text
@@ -140,7 +138,7 @@ def test_without_blocks_the_first_screen_is_ascii_with_the_same_numbers(trace):
 # All tensors.
 
 
-def test_an_axis_keeps_its_size_and_an_id_its_word():
+def test_fold_keeps_an_axis_with_its_size():
     line = "  src_input  (batch 2, src 2, d_model 3)"
     assert fold(line, 40) == [line]
     assert fold(line, 39) == ["  src_input  (batch 2, src 2,", "    d_model 3)"]
@@ -149,22 +147,7 @@ def test_an_axis_keeps_its_size_and_an_id_its_word():
     assert fold("", 10) == [""]
 
 
-def test_columns_that_do_not_fit_follow_below_with_the_names_of_their_rows():
-    x = [[1.0, -2.0, 3.0], [4.0, 5.0, 6.0]]
-    assert format_tensor(x, "src d_k", width=23).splitlines() == [
-        "(src=2, d_k=3)",
-        "  d_k        0        1",
-        "src 0   1.0000  -2.0000",
-        "src 1   4.0000   5.0000",
-        "  d_k        2",
-        "src 0   3.0000",
-        "src 1   6.0000",
-    ]
-    assert format_tensor(x, "src d_k", width=32) == format_tensor(x, "src d_k")
-    assert format_tensor(x, "src d_k", width=1).count("src 0") == 3
-
-
-def test_panels_stand_side_by_side_as_long_as_they_fit():
+def test_side_by_side_wraps_panels_that_do_not_fit():
     panels = [["aa", "b"], ["c"], ["\033[1mdd\033[0m"]]
     assert side_by_side(panels, 9, gap=2) == ["aa  c  \033[1mdd\033[0m", "b"]
     assert side_by_side(panels, 8, gap=2) == ["aa  c", "b", "\033[1mdd\033[0m"]
@@ -178,7 +161,7 @@ def test_panels_stand_side_by_side_as_long_as_they_fit():
     ("share", "bar", "level"),
     [(0.0, "", " "), (0.125, "▌", "▁"), (0.25, "█", "▂"), (0.8, "███▎", "▆"), (1.0, "████", "█")],
 )
-def test_a_bar_by_hand(share, bar, level):
+def test_terminal_bar_and_level_by_hand(share, bar, level):
     assert Terminal().bar(share, 4) == bar
     assert Terminal().level(share) == level
     assert set(Terminal(blocks=False).bar(share, 4)) <= {"#"}
@@ -189,7 +172,7 @@ def test_a_bar_by_hand(share, bar, level):
         assert coloured.bar(share, 4) == f"\033[38;5;102m{bar}\033[0m"
 
 
-def test_signs_have_shades_that_ink_can_be_read_on_and_small_numbers_have_none():
+def test_terminal_shades_are_readable_and_small_numbers_have_none():
     shades = [signed_step(value, 1.0) for value in (-1.0, -0.5, -0.3, 0.0, 0.3, 0.5, 1.0)]
     assert shades == [
         "#87afd7", "#afd7ff", "#ffffff", "#ffffff", "#ffffff", "#ffd7af", "#ffaf87",
@@ -246,7 +229,7 @@ def test_colour_follows_the_environment(monkeypatch, environment, colour):
     ("encoding", "blocks"),
     [("utf-8", True), ("cp437", False), ("cp1252", False), ("ascii", False), ("latin-1", False)],
 )
-def test_blocks_are_drawn_only_where_they_can_be_written(monkeypatch, encoding, blocks):
+def test_terminal_draws_blocks_only_if_the_encoding_has_them(monkeypatch, encoding, blocks):
     stream = screen(encoding)
     assert Terminal.of(stream).blocks == blocks
     monkeypatch.setattr(sys, "stdout", stream)
@@ -278,14 +261,3 @@ def test_a_terminal_gets_its_width_and_colours(monkeypatch):
     text = data.decode("utf-8").replace("\r", "")
     assert "\033[1mTwelve numbers" in text and "\033[38;5;35m█" in text
     assert 40 < max(map(visible, text.splitlines())) <= 50
-
-
-# The command.
-
-
-def test_the_command_prints_the_first_screen_and_what_to_do_next(capsys, trace):
-    assert main(["trace", "--device", "cpu"]) == 0
-    text = capsys.readouterr().out
-    assert text == first_screen(trace, CONFIG) + (
-        "\n\nGo on: make trace ARGS=--all prints every tensor, make lab opens the lessons.\n"
-    )
