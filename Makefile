@@ -56,6 +56,9 @@ TEACHER := teacher
 ADDRESS := 127.0.0.1
 PORT := 8000
 MEMORY := 2G
+# The shell reads these from its environment: a quote in a name is part of the name.
+$(foreach name,STUDENTS HUB CLASS TEACHER ADDRESS PORT MEMORY PYTHON,\
+  $(eval course hub hub-test: export $(name) := $$($(name))))
 # The course of a class that there is, if root asks and names no other.
 OPEN = $(if $(COURSE),,$(if $(filter 0,$(shell id -u)),$(addsuffix course,$(wildcard $(CLASS)/home/$(TEACHER)/))))
 # What needs no package runs on the first Python that fits.
@@ -142,14 +145,14 @@ solutions: install ## write solved copies of the notebooks; SOLUTIONS=folder, el
 	@$(RUN) -m tools.write_solutions $(SOLUTIONS)
 
 course: $(if $(OPEN),,$(WITH)teach) ## write a course for nbgrader: to the teacher of a class, else into COURSE=folder or build/course
-	@$(if $(OPEN),cd '$(HUB)' && runuser --user '$(TEACHER)' -- .venv,$(VENV))/bin/python -m tools.write_course $(or $(COURSE),$(OPEN))
+	@$(if $(OPEN),cd "$$HUB" && runuser --user "$$TEACHER" -- .venv,$(VENV))/bin/python -m tools.write_course $(or $(COURSE),$(OPEN))
 
 hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs/teaching.md says all
-	@$(ANY) -m classroom.start --students '$(STUDENTS)' --folder '$(CLASS)' --hub '$(HUB)' \
-	  --teacher '$(TEACHER)' --port '$(PORT)' --address '$(ADDRESS)' --memory '$(MEMORY)' --python '$(PYTHON)' $(ARGS)
+	@$(ANY) -m classroom.start --students "$$STUDENTS" --folder "$$CLASS" --hub "$$HUB" \
+	  --teacher "$$TEACHER" --port "$$PORT" --address "$$ADDRESS" --memory "$$MEMORY" --python "$$PYTHON" $(ARGS)
 
 hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, with faults, as root; ARGS=--write puts the tables into docs/teaching.md
-	@$(RUN) -m classroom.load_test --students '$(or $(STUDENTS),30)' --hub '$(HUB)' $(ARGS)
+	@$(RUN) -m classroom.load_test --students "$${STUDENTS:-30}" --hub "$$HUB" $(ARGS)
 
 compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \

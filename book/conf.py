@@ -49,7 +49,7 @@ html_favicon = "static/icon.svg"
 html_static_path = ["static"]
 html_extra_path = ["extra"]
 html_css_files = ["book.css"]
-html_js_files = ["contents.js", "found.js", "live.js", "read.js", "search.js"]
+html_js_files = ["found.js", "live.js", "read.js", "search.js"]
 html_use_index = False
 html_domain_indices = False
 html_copy_source = False
@@ -128,7 +128,7 @@ def _as_lines(parameters):
 def _on_paper(app):
     """Dress the one page as a book."""
     if app.builder.name == "singlehtml":
-        app.add_css_file("bound.css", priority=900)  # after book.css
+        app.add_css_file("print.css", priority=900, media="print")  # after book.css
 
 
 def setup(app):

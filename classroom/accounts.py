@@ -1,17 +1,19 @@
-"""Makes a Unix account for each student and one for the teacher, with a list of their passwords.
+"""Makes Unix accounts for a class: one for each student, and one for the teacher.
 
 Usage: sudo python3 -m classroom.accounts FOLDER --remove
 
-`make hub` makes them. FOLDER is that of the class: its homes lie in FOLDER/home, each readable by
-its owner alone, and FOLDER/passwords.csv is for the eyes of root. Who is there keeps the password.
---remove takes the accounts away, and leaves their homes.
+`make hub` makes the accounts. FOLDER is the folder of the class. The homes are in FOLDER/home, each
+readable by its owner alone. Only root can read FOLDER/passwords.csv. An existing account keeps its
+password. --remove removes the accounts and leaves their homes.
 """
 
 import argparse
+import contextlib
 import csv
 import grp
 import os
 import pwd
+import re
 import secrets
 import subprocess
 import sys
@@ -22,37 +24,35 @@ STUDENTS = "twelve-students"
 TEACHERS = "twelve-teachers"
 PASSWORDS = "passwords.csv"
 MOST = 999
+NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 
 
 def names(students: int, prefix: str = "student") -> list[str]:
-    """Name the students.
+    """Return the names of the students, such as student01 to student30.
 
     Args:
-        students: How many.
-        prefix: What each name begins with.
-
-    Returns:
-        Such as student01 to student30; three digits from 100 on.
+        students: Their number.
+        prefix: The beginning of each name.
     """
     width = max(2, len(str(students)))
     return [f"{prefix}{number:0{width}}" for number in range(1, students + 1)]
 
 
 def password() -> str:
-    """Draw one that can be read aloud and typed: 45 bits, and no signs that look alike."""
+    """Draw a password of 45 bits that can be read aloud, without letters that look alike."""
     syllable = lambda: secrets.choice("bdfghjkmnprstvwz") + secrets.choice("aeiou")  # noqa: E731
     words = "-".join(syllable() + syllable() for _ in range(3))
     return f"{words}-{secrets.randbelow(9000) + 1000}"
 
 
 def members(folder: Path) -> dict[str, pwd.struct_passwd]:
-    """Find the accounts that were made here: those whose home lies in the folder, by name."""
+    """Find the accounts of a class by name: those whose home is in its folder."""
     homes = folder / "home"
-    return {one.pw_name: one for one in pwd.getpwall() if Path(one.pw_dir).parent == homes}
+    return {entry.pw_name: entry for entry in pwd.getpwall() if Path(entry.pw_dir).parent == homes}
 
 
 def make(folder: Path, students: Sequence[str], teacher: str = "teacher") -> list[str]:
-    """Make the accounts that are missing, and note their passwords.
+    """Make the missing accounts of a class, and store their passwords.
 
     Args:
         folder: Of the class.
@@ -60,44 +60,52 @@ def make(folder: Path, students: Sequence[str], teacher: str = "teacher") -> lis
         teacher: The name of the teacher's account.
 
     Returns:
-        The names of those that were made now.
+        The names of the new accounts.
 
     Raises:
-        ValueError: If a name is taken by somebody else; then no account is made.
-        OSError: If the system cannot make one.
+        ValueError: If a name is invalid or belongs to another account. Then no account is made.
+        OSError: If the system cannot make an account.
     """
-    here = members(folder)
+    existing = members(folder)
     wanted = {teacher: TEACHERS, **dict.fromkeys(students, STUDENTS)}
-    missing = {name: group for name, group in wanted.items() if name not in here}
+    missing = {name: group for name, group in wanted.items() if name not in existing}
     for name in missing:
-        if taken := _account(name):
+        if not NAME.fullmatch(name):
             raise ValueError(
-                f"the account {name} is not of this class (its home is {taken.pw_dir}): "
-                "choose other names with --prefix and --teacher"
+                "an account name must be lower-case letters, digits, hyphens and underscores, "
+                f"got {name!r}"
             )
+        try:
+            home = pwd.getpwnam(name).pw_dir
+        except KeyError:
+            continue
+        raise ValueError(
+            f"the account {name} is not of this class (its home is {home}): "
+            "choose other names with --prefix and --teacher"
+        )
     homes = folder / "home"
     homes.mkdir(parents=True, exist_ok=True)
     for group in set(missing.values()):
         _run("groupadd", "--force", group)
     for name, group in missing.items():
-        home, left = homes / name, (homes / name).exists()
+        home, home_exists = homes / name, (homes / name).exists()
         _run(
-            "useradd", "--home-dir", str(home), *([] if left else ["--create-home"]),
+            "useradd", "--home-dir", str(home), *([] if home_exists else ["--create-home"]),
             "--user-group", "--groups", group, "--shell", "/bin/bash",
             "--comment", "Twelve Numbers", name,
         )  # fmt: skip
-        if left:  # by --remove; the name may have another number now
+        if home_exists:  # --remove left it, and the new account may have another user ID
             _run("chown", "--recursive", "--no-dereference", f"{name}:", str(home))
         home.chmod(0o700)
-        # The password is noted first: an account whose password nobody knows is of no use.
+        # Store the password first: an account with an unknown password is useless.
         secret = password()
-        _note(folder, {name: secret})
-        _run("chpasswd", said=f"{name}:{secret}\n")
+        _store(folder, {name: secret})
+        _run("chpasswd", text=f"{name}:{secret}\n")
     return list(missing)
 
 
 def remove(folder: Path) -> list[str]:
-    """Take the accounts away that were made for this class; the homes stay.
+    """Remove the accounts of a class. The homes stay.
 
     Args:
         folder: Of the class.
@@ -106,65 +114,56 @@ def remove(folder: Path) -> list[str]:
         Their names.
 
     Raises:
-        OSError: If one cannot be removed, as while its owner is at work.
+        OSError: If an account cannot be removed, for example while its owner is logged in.
     """
-    gone = list(members(folder))
-    for name in gone:
+    removed = list(members(folder))
+    for name in removed:
         _run("userdel", name)
     for group in (STUDENTS, TEACHERS):
-        try:
-            if not grp.getgrnam(group).gr_mem:  # else it is used by another class
+        with contextlib.suppress(KeyError):
+            if not grp.getgrnam(group).gr_mem:  # otherwise another class uses it
                 _run("groupdel", group)
-        except KeyError:
-            pass
     (folder / PASSWORDS).unlink(missing_ok=True)
-    return gone
+    return removed
 
 
-def _account(name: str) -> pwd.struct_passwd | None:
-    try:
-        return pwd.getpwnam(name)
-    except KeyError:
-        return None
-
-
-def _note(folder: Path, new: dict[str, str]) -> None:
-    """Write a list of passwords that only root reads, whole or not at all."""
-    path, aside = folder / PASSWORDS, folder / f".{PASSWORDS}.new"
+def _store(folder: Path, new: dict[str, str]) -> None:
+    """Add to the list of passwords, which only root can read; an atomic write."""
+    path, temporary = folder / PASSWORDS, folder / f".{PASSWORDS}.new"
     known = {}
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:
             known = {row["account"]: row["password"] for row in csv.DictReader(file)}
     known |= new
-    aside.unlink(missing_ok=True)
-    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(handle, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("account", "password"), *known.items()])
-    os.replace(aside, path)
+    os.replace(temporary, path)
 
 
-def _run(*words: str, said: str = "") -> None:
-    done = subprocess.run(words, input=said, text=True, capture_output=True, check=False)
+def _run(*words: str, text: str = "") -> None:
+    done = subprocess.run(words, input=text, text=True, capture_output=True, check=False)
     if done.returncode:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
 
 
 def count(text: str) -> int:
-    """Read a number of students.
+    """Read the number of students.
 
     Args:
-        text: As it was typed; nothing is 0.
+        text: As it was typed; an empty text is 0.
 
     Raises:
-        ValueError: If it is no whole number from 1 to 999.
+        ValueError: If it is not a whole number from 1 to 999.
     """
     if text and not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
-        raise ValueError(f"STUDENTS={text}: it takes a whole number from 1 to {MOST}.")
+        raise ValueError(f"STUDENTS must be a whole number from 1 to {MOST}, got {text!r}.")
     return int(text or 0)
 
 
 def main(words: Sequence[str]) -> int:
-    """Remove the accounts of a class, and say so.
+    """Remove the accounts of a class.
 
     Args:
         words: Of the command line.
@@ -177,14 +176,14 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--remove", action="store_true", required=True)
     folder = parser.parse_args(words).folder.resolve()
     if os.geteuid():
-        print("Accounts are removed by root: put sudo before the command.", file=sys.stderr)
+        print("Only root can remove accounts: put sudo before the command.", file=sys.stderr)
         return 1
     try:
-        gone = remove(folder)
+        removed = remove(folder)
     except OSError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"Removed {len(gone)} accounts; the homes stay in {folder / 'home'}.")
+    print(f"Removed {len(removed)} accounts; the homes stay in {folder / 'home'}.")
     return 0
 
 

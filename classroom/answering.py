@@ -1,7 +1,7 @@
-"""What the kernel that holds an answer does in place of a check: it hands over numbers.
+"""Runs in place of a check in the kernel of a student: it reports numbers to the grader.
 
-This runs where the student's code runs, and nothing that it says is believed: classroom.grading
-compares the numbers with those that are due, and what else is said is shown to the student alone.
+The student controls this process, so nothing that it reports is trusted: classroom.judge compares
+the numbers with the right ones. Its messages are shown to the student alone.
 """
 
 import base64
@@ -19,58 +19,58 @@ from twelve_lab.check.attempt import Attempt, attempts
 from twelve_lab.check.diagnose import exercise
 from twelve_lab.exercises.declare import Question, Task
 
-# Under this name it leaves the kernel.
+# The MIME type of the report.
 KIND = "application/vnd.twelve.answer+json"
 
 
 def hand_over(id: str, answer: Callable[[], Any]) -> None:
-    """Run an answer on the cases of its exercise.
+    """Run an answer on the cases of its exercise, and report the results.
 
     Args:
         id: The exercise.
-        answer: Gives what the check is called with; it raises where there is no such name.
+        answer: Returns the argument of the check. It raises if the name is not defined.
     """
-    given = answer()
-    verdict, asked = diagnose(id, given), exercise(id)
-    said = {
+    value = answer()
+    verdict, asked = diagnose(id, value), exercise(id)
+    report = {
         "kind": verdict.kind,
         "mistake": verdict.mistake,
         "message": verdict.message,
         "note": verdict.note,
     }
-    # What is wrong by its own word needs no proof.
+    # An answer that the student's own checker rejects needs no proof.
     if verdict.ok and isinstance(asked, Question):
-        said["given"] = _plain(given)
+        report["given"] = _plain(value)
     elif verdict.ok:
-        aside = io.StringIO()
-        with redirect_stdout(aside), redirect_stderr(aside):
-            said["calls"] = [
-                [_written(one) for one in attempts(asked, given, by_gradient=slopes)]
-                for slopes in runs(asked)
+        ignored = io.StringIO()
+        with redirect_stdout(ignored), redirect_stderr(ignored):
+            report["calls"] = [
+                [_encode(attempt) for attempt in attempts(asked, value, by_gradient=by_gradient)]
+                for by_gradient in runs(asked)
             ]
-    display({KIND: said}, raw=True)
+    display({KIND: report}, raw=True)
 
 
 def runs(task: Task) -> tuple[bool, ...]:
-    """Say how often an answer runs on all cases: for its numbers, and where due for its slopes.
+    """List the runs over all cases: without gradients, and with them if the task needs them.
 
     Args:
-        task: What is asked.
+        task: The exercise.
     """
     return (False,) if task.by_gradient is None else (False, True)
 
 
-def _written(one: Attempt) -> dict[str, Any]:
-    several = isinstance(one.answer, tuple | list)
-    parts = one.answer if several else (one.answer,)
+def _encode(attempt: Attempt) -> dict[str, Any]:
+    several = isinstance(attempt.answer, tuple | list)
+    parts = attempt.answer if several else (attempt.answer,)
     return {
-        "case": one.case,
-        "returned": one.returned and one.error is None,
-        "changed": one.changed,
+        "case": attempt.case,
+        "returned": attempt.returned and attempt.error is None,
+        "changed": attempt.changed,
         "several": several,
         "answer": [_tensor(x) if isinstance(x, Tensor) else None for x in parts],
-        "values": [_tensor(x) for x in one.values],
-        "gradients": [x if x is None else _tensor(x) for x in one.outcome.gradients],
+        "values": [_tensor(x) for x in attempt.values],
+        "gradients": [x if x is None else _tensor(x) for x in attempt.outcome.gradients],
     }
 
 
@@ -84,12 +84,12 @@ def _tensor(x: Tensor) -> dict[str, Any]:
     }
 
 
-def _plain(given: Any) -> Any:
-    """Write a prediction in what JSON knows; a tuple and a set say what they are."""
-    if isinstance(given, tuple):
-        return {"tuple": [_plain(one) for one in given]}
-    if isinstance(given, set | frozenset):
-        return {"set": [_plain(one) for one in given]}
-    if isinstance(given, list):
-        return [_plain(one) for one in given]
-    return given.tolist() if hasattr(given, "tolist") else given
+def _plain(value: Any) -> Any:
+    """Encode a prediction as JSON; a tuple and a set carry their type."""
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(part) for part in value]}
+    if isinstance(value, set | frozenset):
+        return {"set": [_plain(part) for part in value]}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -1,9 +1,10 @@
-"""Lists which answers of a class take something from the course that their solutions do not.
+"""Lists the answers of a class that use parts of the course which their solutions do not use.
 
 Usage: python -m classroom.borrowed COURSE
 
-The right answers are part of the course, and whoever can run Python can import them: grading cannot
-tell `from twelve.attention import attention` from an answer of one's own. A teacher can.
+The right answers are part of the course, and anybody who runs Python can import them. Grading
+cannot tell `from twelve.attention import attention` from an answer that a student wrote. A teacher
+can.
 """
 
 import ast
@@ -15,7 +16,7 @@ from nbformat import NotebookNode
 
 from classroom.grading import parsed
 
-# With these, a line can reach what it does not name.
+# With these, code can reach an object that it does not name.
 _DETOURS = frozenset(
     "__builtins__ __import__ builtins compile ctypes eval exec gc getattr globals importlib "
     "inspect open os pickle pkgutil runpy subprocess sys vars".split()
@@ -23,72 +24,72 @@ _DETOURS = frozenset(
 
 
 def borrowed(notebook: NotebookNode, ours: NotebookNode) -> dict[str, list[str]]:
-    """List what the cells of a student take from the course, and the answer to it does not.
+    """List the names of the course that cells of a student use, and the solution does not.
 
-    It reads names and runs nothing. That an answer is listed proves nothing, and neither does that
-    it is not: it says which ones to read first.
+    It reads names and runs nothing. A listed answer may be fine, and a cheat may be missing: the
+    list says which answers to read first.
 
     Args:
-        notebook: As it was handed in.
-        ours: The assignment as it stands in `source`, with the solutions.
+        notebook: The submission.
+        ours: The assignment in `source`, with the solutions.
 
     Returns:
-        Names, by the exercise that is answered, or "cell 7" for another cell that is not ours.
+        Names, by exercise, or by "cell 7" for a cell that is not part of the assignment.
     """
-    known: dict[str, str] = {}
+    imports: dict[str, str] = {}
     allowed: dict[str, set[str]] = {}
     for cell in ours.cells:
         if cell.cell_type == "code":
-            found = _taken(cell.source, known)
-            allowed.setdefault(place := _place(cell), set()).update(
-                # A page may show what the checker knows; a cell of a student need not take it.
-                one
-                for one in found
-                if place or one == "twelve_lab.check.check" or not _knows(one)
-            )
+            used, id = _used(cell.source, imports), _exercise(cell)
+            # A page may import the checker's knowledge; a cell of a student need not.
+            allowed.setdefault(id, set()).update(
+                name for name in used
+                if id or name == "twelve_lab.check.check" or not _is_of_checker(name)
+            )  # fmt: skip
     pages = {cell.source for cell in ours.cells}
     listed = {}
     for number, cell in enumerate(notebook.cells, 1):
         if cell.cell_type != "code" or cell.source in pages:
             continue
-        place = _place(cell)
-        found = _taken(cell.source, known) - allowed.get(place, set())
-        if found:
-            listed[place or f"cell {number}"] = sorted(found)
+        # The student chose this id: only one of the assignment is printed.
+        id = _exercise(cell) if _exercise(cell) in allowed else ""
+        if names := _used(cell.source, imports) - allowed.get(id, set()):
+            listed[id or f"cell {number}"] = sorted(names)
     return listed
 
 
-def _place(cell: NotebookNode) -> str:
-    marks = cell.metadata.get("nbgrader")
-    name = marks.get("grade_id") if isinstance(marks, dict) and marks.get("solution") else None
+def _exercise(cell: NotebookNode) -> str:
+    metadata = cell.metadata.get("nbgrader")
+    is_answer = isinstance(metadata, dict) and metadata.get("solution")
+    name = metadata.get("grade_id") if is_answer else None
     return name.removesuffix("-answer") if isinstance(name, str) else ""
 
 
-def _taken(source: str, known: dict[str, str]) -> set[str]:
-    """Name what some lines use of the course, and their ways around; note what they import."""
-    found: set[str] = set()
-    parts = [part for top in parsed(source) for part in ast.walk(top)]
-    for part in parts:
-        if isinstance(part, ast.Import | ast.ImportFrom):
-            home = f"{part.module}." if isinstance(part, ast.ImportFrom) else ""
-            for one in part.names:
-                name = one.asname or one.name
-                found.update({home + one.name} if _counts(home + one.name) else ())
-                known[name if home or one.asname else name.partition(".")[0]] = home + one.name
-    for part in parts:
+def _used(source: str, imports: dict[str, str]) -> set[str]:
+    """List the names of the course and the detours that a cell uses; record its imports."""
+    names: set[str] = set()
+    nodes = [node for statement in parsed(source) for node in ast.walk(statement)]
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                name, full = alias.asname or alias.name, module + alias.name
+                names.update({full} if _is_listed(full) else ())
+                imports[name if module or alias.asname else name.partition(".")[0]] = full
+    for node in nodes:
         words = []
-        while isinstance(part, ast.Attribute):
-            words.append(part.attr)
-            part = part.value
-        if isinstance(part, ast.Name):
-            full = ".".join([known.get(part.id, part.id), *reversed(words)])
-            found.update({full} if _counts(full) else ())
-    # A longer name says more than its beginning, which stands in it.
-    return {one for one in found if not any(other.startswith(f"{one}.") for other in found)}
+        while isinstance(node, ast.Attribute):
+            words.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            full = ".".join([imports.get(node.id, node.id), *reversed(words)])
+            names.update({full} if _is_listed(full) else ())
+    # Keep the longest of names that begin alike.
+    return {name for name in names if not any(other.startswith(f"{name}.") for other in names)}
 
 
 def report(course: Path) -> str:
-    """Write what all that was handed in takes from the course.
+    """Return the list for all submissions of a course.
 
     Args:
         course: The folder of the course.
@@ -99,22 +100,20 @@ def report(course: Path) -> str:
         try:
             ours = nbformat.read(course / "source" / assignment / path.name, as_version=4)
             listed = borrowed(nbformat.read(path, as_version=4), ours)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except Exception as error:  # a student may have written anything there
             lines.append(f"{student}  {assignment}: cannot be read ({type(error).__name__})")
             continue
-        lines += [
-            f"{student}  {assignment}  {at}: {', '.join(what)}" for at, what in listed.items()
-        ]
+        lines += [f"{student}  {assignment}  {id}: {', '.join(n)}" for id, n in listed.items()]
     return (
         "\n".join(lines) or "No answer takes anything from the course that its solution does not."
     )
 
 
-def _knows(name: str) -> bool:
+def _is_of_checker(name: str) -> bool:
     return name.startswith(("twelve_lab.check", "twelve_lab.exercises"))
 
 
-def _counts(name: str) -> bool:
+def _is_listed(name: str) -> bool:
     return name.partition(".")[0] in {"twelve", "twelve_lab", *_DETOURS}
 
 

@@ -1,26 +1,28 @@
-"""Where the memory of a student can be limited on this machine.
+"""Limits the memory of a group of processes, where the control groups of Linux can be written.
 
-A control group of Linux limits all that an account runs together. Where none can be written, as in
-most containers, each process has the limit for itself.
+Elsewhere, as in most containers, `open_group` returns None, and a limit holds for each process.
 """
 
 import contextlib
+import os
+import signal
+import time
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
-# So many processes and threads an account may have: a loop that starts them ends with an error.
+# Processes and threads of one account: a fork bomb ends with an error.
 PROCESSES = 512
 
 
 def memory_groups(groups: Path = GROUPS) -> tuple[Path, str] | None:
-    """Find where memory can be limited for a group of processes.
+    """Find where the memory of a group of processes can be limited.
 
     Args:
         groups: Where the control groups are mounted.
 
     Returns:
-        The folder for ours, which is made, and the name of the file that takes the limit; or None
-        where there is none, or it may not be written.
+        Our folder, which is made, and the name of the file that takes the limit. None if there are
+        no control groups, or they cannot be written.
     """
     try:
         if (groups / "memory").is_dir():  # version 1
@@ -33,15 +35,46 @@ def memory_groups(groups: Path = GROUPS) -> tuple[Path, str] | None:
             (ours / "cgroup.subtree_control").write_text("+memory")
     except OSError:
         return None
-    return ours, limit
+    # An account finds the folder that root made.
+    return (ours, limit) if os.access(ours, os.W_OK) else None
+
+
+def open_group(name: str, memory: int) -> Path | None:
+    """Make a group whose processes may use so much memory together.
+
+    Args:
+        name: Of the group.
+        memory: In bytes.
+
+    Returns:
+        Its folder: a process joins by writing its PID to `cgroup.procs`. None without groups.
+    """
+    found = memory_groups()
+    if not found:
+        return None
+    ours, limit = found
+    group = ours / name
+    group.mkdir(exist_ok=True)
+    (group / limit).write_text(str(memory))
+    return group
+
+
+def close_group(group: Path) -> None:
+    """End every process of a group, and remove the group."""
+    for _ in range(20):
+        with contextlib.suppress(FileNotFoundError):
+            for pid in (group / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        if not group.exists():
+            return
+        time.sleep(0.1)  # until they have ended
 
 
 def forget(groups: Path = GROUPS) -> None:
-    """Remove our folder where nobody is left in it.
-
-    Args:
-        groups: Where the control groups are mounted.
-    """
+    """Remove our folder, if no group is left in it."""
     if found := memory_groups(groups):
         with contextlib.suppress(OSError):
             found[0].rmdir()

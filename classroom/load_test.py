@@ -1,11 +1,11 @@
-"""A whole class on a hub of its own, as browsers see it: what it costs, and what faults do to it.
+"""Plays a whole class on a hub of its own: what it costs, and what faults do to it.
 
 Usage: sudo make hub-test [STUDENTS=30] [HUB=/opt/twelve] [ARGS=--write]
 
-Students with throw-away accounts log in, fetch a lesson, run it, answer right, wrong or not at all,
-and submit; the teacher collects and grades. Then the hub is killed in the middle of work, kernels
-are killed, a disk is full, one student has two browsers, one submits twice. The exit status is 1 if
-a mark is wrong or an answer is lost. With --write the two tables go into docs/teaching.md.
+Students with temporary accounts log in, fetch a lesson, run it, answer right, wrong or not at all,
+and submit. The teacher collects and grades. Then the hub is killed, kernels are killed, a disk is
+full, a student has two browsers, and a student submits twice. The exit status is 1 if a mark is
+wrong or an answer is lost. With --write, the two tables go into docs/teaching.md.
 """
 
 import argparse
@@ -15,16 +15,17 @@ import fcntl
 import json
 import os
 import pwd
-import resource
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,34 +36,187 @@ import websocket
 
 from classroom import accounts
 from classroom.browser import Browser, Kernel, KernelDiedError, RefusedError, shown, until
-from classroom.judging import (
-    KINDS,
-    Marks,
-    answer_cells,
-    answers,
-    due,
-    due_reply,
-    lost,
-    misjudged,
-    page,
-    spread,
-    table,
-    unanswered,
-)
-from classroom.student import COURSE, LESSON, Student, of_account
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "teaching.md"
+HEADING = "### What a class costs, and what faults do to it"
 PREFIX, TEACHER, FOLDER = "twelvetest", "twelvetest-teacher", "twelve-hub-test-"
 LOCK = Path("/run/lock/twelve-hub-test")
+COURSE, LESSON = "twelve", "04_attention"
+STUB = "# Your answer goes here."
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+KINDS = ("right", "wrong", "none")
+# Wrong answers, and a part of what `check` replies.
+MISTAKES = {
+    "04-key-zeroed": ("weights_of_dog = [1.0, 0.0]", "the score 0, not the weight 0."),
+    "04-keys-reversed": ('what_changes = {"scores", "weights", "context"}', "Not all of them:"),
+    "04-attention": ("return (query @ key.mT).softmax(-1) @ value", "scores are not scaled"),
+}
+# Seconds between two students who log in.
+ARRIVE = 1.5
+Answers = dict[str, str]  # sources of the answer cells, by exercise
+Marks = dict[str, float]
+
+
+def answer_cells(cells: list[dict[str, Any]]) -> Answers:
+    """Return the answer cells of a notebook, without the marks around a solution."""
+    answers = {}
+    for cell in cells:
+        metadata = cell["metadata"].get("nbgrader", {})
+        if metadata.get("solution"):
+            lines = "".join(cell["source"]).split("\n")
+            kept = [line for line in lines if line.strip() not in (BEGIN, END)]
+            answers[metadata["grade_id"].removesuffix("-answer")] = "\n".join(kept)
+    return answers
+
+
+def write_answers(blank: Answers, right: Answers, number: int) -> Answers:
+    """Return what a student writes, by the kind of the student.
+
+    Args:
+        blank: The unsolved cells.
+        right: The solved cells.
+        number: Of the student. Students who are wrong make one mistake, two, three, one, ...
+    """
+    kind, turn = KINDS[number % len(KINDS)], number // len(KINDS)
+    if kind == "none":
+        return {}
+    wrong = list(right)[: 1 + turn % len(right)] if kind == "wrong" else []
+    return {**right, **{id: blank[id].replace(STUB, MISTAKES[id][0]) for id in wrong}}
+
+
+def marks_due(right: Answers, written: Answers) -> Marks:
+    """Return the marks that a student deserves."""
+    return {id: float(written.get(id) == source) for id, source in right.items()}
+
+
+def reply_due(id: str, right: Answers, written: Answers) -> str:
+    """Return a part of what `check` has to reply to an answer."""
+    if id not in written:
+        return f"{id}: Not started yet"
+    return f"✓ {id}: right" if written[id] == right[id] else MISTAKES[id][1]
+
+
+@dataclass
+class Student:
+    """A student with a browser."""
+
+    name: str
+    number: int
+    password: str
+    browser: Browser
+    kernel: Kernel = None
+    path: str = ""
+    notebook: dict[str, Any] = None
+    written: Answers = field(default_factory=dict)
+    saved: bytes = b""
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    submissions: int = 0
+
+    @contextlib.contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Measure the duration of a step."""
+        begin = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - begin
+
+    def processes(self, program: str) -> list[psutil.Process]:
+        """Return the processes of this account that run a program."""
+        processes = []
+        for process in of_account(self.name):
+            with contextlib.suppress(psutil.Error):
+                if program in " ".join(process.cmdline()):
+                    processes.append(process)
+        return processes
+
+    def arrive(self) -> None:
+        """Log in, and wait for the server."""
+        time.sleep(self.number * ARRIVE)
+        with self.timed("log in"):
+            self.browser.log_in(self.password)
+        with self.timed("server"):
+            self.browser.start_server(180)
+
+    def fetch(self) -> None:
+        """Fetch the lesson, and open it."""
+        with self.timed("fetch"):
+            lesson = self._assignment("fetch", "fetched")
+        (self.path,) = (notebook["path"] for notebook in lesson["notebooks"])
+        self.notebook = self.browser.contents(self.path)["content"]
+
+    def open_kernel(self) -> None:
+        """Start a kernel, and wait until it answers."""
+        with self.timed("kernel"):
+            self.kernel = Kernel(self.browser, self.path)
+            self.kernel.ready(180)
+
+    def run_all(self) -> None:
+        """Run all cells."""
+        code = [cell for cell in self.notebook["cells"] if cell["cell_type"] == "code"]
+        with self.timed("lesson"):
+            for count, cell in enumerate(code, 1):
+                cell["execution_count"] = count
+                cell["outputs"] = self.kernel.run(cell["source"])
+
+    def answer(self, right: Answers) -> None:
+        """Write the answers, run them and their checks, and compare the replies."""
+        for cell in self.notebook["cells"]:
+            name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
+            id, _, role = name.rpartition("-")
+            if role == "answer" and id in self.written:
+                cell["source"] = self.written[id]
+                cell["outputs"] = self.kernel.run(cell["source"])
+            elif role == "check":
+                cell["outputs"] = self.kernel.run(cell["source"])
+                reply, due = shown(cell["outputs"]), reply_due(id, right, self.written)
+                assert due in reply, f"{id}: {reply!r} has no {due!r}"
+
+    def save(self) -> None:
+        """Save, and remember the bytes on the disk."""
+        self.browser.save(self.path, self.notebook)
+        self.saved = self.browser.file(self.path)
+
+    def note(self, text: str) -> None:
+        """Add a cell at the end."""
+        cell = {"cell_type": "markdown", "metadata": {}, "source": text}
+        self.notebook["cells"].append({"id": f"note-{len(self.notebook['cells'])}", **cell})
+
+    def submit(self) -> None:
+        """Submit the saved notebook."""
+        with self.timed("submit"):
+            lesson = self._assignment("submit", "submitted")
+        self.submissions += 1
+        assert len(lesson["submissions"]) == self.submissions, lesson
+
+    def read_feedback(self) -> str:
+        """Fetch the feedback for the last submission, and return its page."""
+        lesson = self._assignment("fetch_feedback", "submitted")
+        last = max(lesson["submissions"], key=lambda submission: submission["timestamp"])
+        return self.browser.file(f"{last['local_feedback_path']}/{LESSON}.html").decode()
+
+    def _assignment(self, action: str, status: str) -> dict[str, Any]:
+        """Press a button in the list of assignments, and return the new state of the lesson."""
+        reply = self.browser.ask(
+            "POST", f"assignments/{action}", course_id=COURSE, assignment_id=LESSON
+        )
+        for lesson in reply["value"] if reply["success"] else ():
+            if (lesson["assignment_id"], lesson["status"]) == (LESSON, status):
+                return lesson
+        raise RefusedError(f"{action}: {reply}")
+
+    def measure_memory(self) -> None:
+        """Measure server and kernel; a shared page counts by its share (PSS)."""
+        for name, program in (("server", "singleuser"), ("kernel", "ipykernel")):
+            self.memory[name] = sum(p.memory_full_info().pss for p in self.processes(program))
 
 
 class Room:
-    """A hub of its own with throw-away accounts, and all that has to be cleared away afterwards.
+    """A hub of its own with temporary accounts.
 
     Args:
-        hub: Where the course is installed for everybody.
-        count: How many students there are.
+        hub: The folder of the installation.
+        count: The number of students.
     """
 
     def __init__(self, hub: Path, count: int) -> None:
@@ -86,23 +240,20 @@ class Room:
                 ],
                 cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        until(lambda: self.answers() or self.ended(), 900, "the hub answers")
+        until(self.answers, 900, "the hub answers")
 
     def answers(self) -> bool:
-        """Tell whether the hub is there."""
+        """Tell whether the hub answers.
+
+        Raises:
+            ChildProcessError: If it ended.
+        """
+        if self.start.poll() is not None:
+            log = (self.folder / "start.log").read_text()
+            raise ChildProcessError(f"the hub did not start: {log[-2000:]}")
         with contextlib.suppress(requests.RequestException):
             return requests.get(f"{self.address}/hub/health", timeout=5).ok
         return False
-
-    def ended(self) -> None:
-        """Raise an error if the hub ended by itself."""
-        if self.start.poll() is not None:
-            said = (self.folder / "start.log").read_text()
-            raise ChildProcessError(f"the hub did not start: {said[-2000:]}")
-
-    def pid(self) -> int:
-        """Give the process of the hub."""
-        return int((self.folder / "hub/hub.pid").read_text())
 
     def fill(self) -> None:
         """Give every student a browser."""
@@ -118,44 +269,37 @@ class Room:
     def everyone(
         self, step: Callable[[Student], Any], among: Sequence[Student] | None = None
     ) -> float:
-        """Let students do something, all at the same time.
+        """Let students do a step at the same time.
 
         Args:
-            step: What each does.
-            among: Who; all, if not given.
+            step: What each student does.
+            among: The students; all if not given.
 
         Returns:
-            How many seconds passed until the last was done.
+            The seconds until the last student was done.
 
         Raises:
             ExceptionGroup: With the name of each student for whom it failed.
         """
         among, begin = self.students if among is None else among, time.monotonic()
         with ThreadPoolExecutor(len(among)) as pool:
-            begun = [pool.submit(step, student) for student in among]
+            futures = [pool.submit(step, student) for student in among]
             errors = []
-            for student, one in zip(among, begun, strict=True):
-                if error := one.exception():
-                    error.add_note(f"student {student.name}, {student.kind}")
+            for student, future in zip(among, futures, strict=True):
+                if error := future.exception():
+                    error.add_note(f"student {student.name}")
                     errors.append(error)
         if errors:
             raise ExceptionGroup(f"{len(errors)} of {len(among)} students are stuck", errors)
         return time.monotonic() - begin
 
-    def teacher(self, *words: str) -> tuple[float, float]:
-        """Run a command as the teacher, in the course.
-
-        Args:
-            words: The module, and its arguments.
-
-        Returns:
-            The seconds it took, and those of a processor.
+    def teacher(self, *words: str) -> float:
+        """Run a module as the teacher, in the course; return the seconds it took.
 
         Raises:
-            ChildProcessError: With what it said, if it fails.
+            ChildProcessError: With its output, if it fails.
         """
-        clock, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        account = pwd.getpwnam(TEACHER)
+        begin, account = time.monotonic(), pwd.getpwnam(TEACHER)
         done = subprocess.run(
             [self.python, "-m", *words],
             cwd=self.course if self.course.exists() else self.hub,
@@ -172,31 +316,51 @@ class Room:
             log.write(f"$ {' '.join(words)}\n{done.stdout}{done.stderr}\n")
         if done.returncode:
             raise ChildProcessError(f"{' '.join(words)}: {done.stderr[-2000:]}")
-        now = resource.getrusage(resource.RUSAGE_CHILDREN)
-        worked = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-        return time.monotonic() - clock, worked
+        return time.monotonic() - begin
 
-    def read_source(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Read the cells for answers as they are released, and solved."""
-        paths = (self.course / one / LESSON / f"{LESSON}.ipynb" for one in ("release", "source"))
-        return tuple(answer_cells(json.loads(path.read_bytes())["cells"]) for path in paths)
+    def grade(self) -> float:
+        """Collect, grade and return feedback; return the seconds of grading."""
+        self.teacher("nbgrader", "collect", "--update", LESSON)
+        seconds = self.teacher("nbgrader", "autograde", LESSON)
+        for command in ("generate_feedback", "release_feedback"):
+            self.teacher("nbgrader", command, LESSON)
+        self.teacher("nbgrader", "export")
+        return seconds
 
-    def handed_in(self) -> dict[str, bytes]:
-        """Read what the teacher collected, by student."""
-        return {
-            path.parts[-3]: path.read_bytes()
-            for path in self.course.glob(f"submitted/*/{LESSON}/{LESSON}.ipynb")
-        }
+    def read(self, step: str) -> Answers:
+        """Read the answer cells of the lesson in `release` or `source`."""
+        path = self.course / step / LESSON / f"{LESSON}.ipynb"
+        return answer_cells(json.loads(path.read_bytes())["cells"])
 
-    def lost(self) -> list[str]:
-        """Name every student whose lesson at home is not what was saved, or lacks an answer."""
-        homes = self.folder / "home"
-        found = {one.name: (homes / one.name / one.path).read_bytes() for one in self.students}
-        return [
-            *lost({one.name: one.saved for one in self.students}, found, "at home"),
-            *(f"{one.name}: {exercise} is not in the file" for one in self.students
-              for exercise in unanswered(one.saved, one.written)),
-        ]  # fmt: skip
+    def faults(self, right: Answers | None = None) -> list[str]:
+        """Name all lost work and, after grading, all wrong marks.
+
+        Args:
+            right: The solutions, after grading.
+        """
+        homes, faults = self.folder / "home", []
+        for student in self.students:
+            copies = {"at home": homes / student.name / student.path}
+            if right:
+                copies["collected"] = self.course.joinpath(
+                    "submitted", student.name, LESSON, f"{LESSON}.ipynb"
+                )
+            for where, path in copies.items():
+                if not path.exists() or path.read_bytes() != student.saved:
+                    faults.append(f"{student.name}: {where} differs from what was saved")
+            there = answer_cells(json.loads(student.saved)["cells"])
+            faults += [
+                f"{student.name}: {id} is not in the saved file"
+                for id, source in student.written.items()
+                if there.get(id) != source
+            ]
+        if right:
+            given = self.marks()
+            for student in self.students:
+                due, marks = marks_due(right, student.written), given.get(student.name)
+                if marks != due:
+                    faults.append(f"{student.name}: marks {marks} instead of {due}")
+        return faults
 
     def marks(self) -> dict[str, Marks]:
         """Read the marks of each exercise from the gradebook, by student."""
@@ -204,19 +368,13 @@ class Room:
 
         with Gradebook(f"sqlite:///{self.course}/gradebook.db") as book:
             return {
-                one.student_id: {
+                submission.student_id: {
                     grade.name.removesuffix("-check"): grade.score
-                    for notebook in one.notebooks
+                    for notebook in submission.notebooks
                     for grade in notebook.grades
                 }
-                for one in book.assignment_submissions(LESSON)
+                for submission in book.assignment_submissions(LESSON)
             }
-
-    def exported(self) -> dict[str, Marks]:
-        """Read the sum of each student from the exported table."""
-        with (self.course / "grades.csv").open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["assignment"] == LESSON]
-        return {row["student_id"]: {"sum": float(row["score"] or "nan")} for row in rows}
 
     def stop(self) -> None:
         """Stop the hub as Ctrl+C does."""
@@ -225,74 +383,54 @@ class Room:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.start.wait(120)
 
-    def clear(self, keep: bool) -> None:
-        """End and remove whatever is left: processes, mounts, accounts, files.
 
-        Args:
-            keep: Whether the files stay.
-        """
-        self.stop()
-        clear_away()
-        if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
+def of_account(name: str) -> list[psutil.Process]:
+    """List the processes of an account."""
+    processes = psutil.process_iter(["username"])
+    return [process for process in processes if process.info["username"] == name]
 
 
 def of_hub(folder: Path) -> list[psutil.Process]:
-    """List the hub of a class and its proxy: what works in their folder."""
-    found = []
-    for one in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if Path(one.cwd()) == folder / "hub":
-                found.append(one)
-    return found
-
-
-def end(processes: Iterable[psutil.Process]) -> None:
-    """End processes, and wait until they are gone."""
-    processes = list(processes)
-    for one in processes:
-        with contextlib.suppress(psutil.Error):
-            one.kill()
-    psutil.wait_procs(processes, timeout=30)
+    """List the hub of a class and its proxy, by their working folder."""
+    processes = psutil.process_iter(["cwd"])
+    return [process for process in processes if process.info["cwd"] == str(folder / "hub")]
 
 
 def clear_away() -> None:
-    """End the processes of load tests and remove their accounts, of one that was killed too."""
-    left = [one for one in pwd.getpwall() if f"/{FOLDER}" in one.pw_dir]
-    folders = {Path(one.pw_dir).parents[1] for one in left}
-    for folder in folders:
-        end(of_hub(folder))
-    for account in left:
-        end(of_account(account.pw_name))
-        with contextlib.suppress(subprocess.CalledProcessError):
-            unmount(Path(account.pw_dir))
+    """End the processes of load tests, and remove their accounts and mounts."""
+    left = [entry for entry in pwd.getpwall() if f"/{FOLDER}" in entry.pw_dir]
+    folders = {Path(entry.pw_dir).parents[1] for entry in left}
+    processes = [process for folder in folders for process in of_hub(folder)]
+    for process in processes + [p for entry in left for p in of_account(entry.pw_name)]:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+            process.wait(30)
+    for entry in left:
+        subprocess.run(["umount", "--lazy", entry.pw_dir], stderr=subprocess.DEVNULL, check=False)
     for folder in folders:
         accounts.remove(folder)
 
 
 def free_ports(count: int) -> int:
-    """Find ports next to one another on which nobody listens, and give the first."""
+    """Return the first of several adjacent free ports."""
     for port in range(18000, 60000, count):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for one in range(count):
+            for offset in range(count):
                 listener = stack.enter_context(socket.socket())
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(("127.0.0.1", port + one))
+                listener.bind(("127.0.0.1", port + offset))
             return port
-    raise OSError(f"no {count} free ports next to one another")
-
-
-# What a class does on a usual day.
+    raise OSError(f"no {count} adjacent free ports")
 
 
 def usual_day(room: Room) -> list[tuple[str, str]]:
-    """Hold a lesson from the first log-in to the marks.
+    """Hold a lesson, from the first login to the marks.
 
     Args:
         room: With the hub running.
 
     Returns:
-        What was measured: a name, and its value.
+        Names and values of the measurements.
 
     Raises:
         ExceptionGroup: If students cannot go on.
@@ -302,106 +440,60 @@ def usual_day(room: Room) -> list[tuple[str, str]]:
     room.teacher("tools.write_course", str(room.course))
     room.teacher("nbgrader", "generate_assignment", LESSON)
     room.teacher("nbgrader", "release_assignment", LESSON)
-    given, right = room.read_source()
+    blank, right = room.read("release"), room.read("source")
     room.fill()
-    for one in room.students:
-        one.written = answers(given, right, one.kind, one.turn)
+    for student in room.students:
+        student.written = write_answers(blank, right, student.number)
     arrived = room.everyone(Student.arrive)
     room.everyone(Student.fetch)
     room.everyone(Student.open_kernel)
-    lesson = room.everyone(Student.run_all)
+    room.everyone(Student.run_all)
     room.everyone(lambda student: student.answer(right))
-    for one in room.students:
-        one.weigh()
-    hub = sum(one.memory_full_info().pss for one in of_hub(room.folder))
+    for student in room.students:
+        student.measure_memory()
+    hub = sum(process.memory_full_info().pss for process in of_hub(room.folder))
     room.everyone(Student.save)
     room.everyone(Student.submit)
-    graded, worked = grade(room)
-    for one in room.students:
-        text = one.read_feedback()
-        for exercise in right:
-            assert due_reply(exercise, right, one.written) in text, f"{one.name}: {exercise}"
-    judge(room, right)
+    graded = room.grade()
+    for student in room.students:
+        page = student.read_feedback()
+        for id in right:
+            assert reply_due(id, right, student.written) in page, f"{student.name}: {id}"
+    assert not (faults := room.faults(right)), "\n".join(faults)
 
-    of = {what: [one.seconds[what] for one in room.students] for what in room.students[0].seconds}
-    memory = {
-        what: [one.memory[what] / 2**20 for one in room.students]
-        for what in room.students[0].memory
-    }
-    of_all = (sum(memory["server"]) + sum(memory["kernel"]) + hub / 2**20) / 1024
-    cells = sum(
-        cell["cell_type"] == "code" for one in room.students for cell in one.notebook["cells"]
-    )
-    kinds = [sum(one.kind == kind for one in room.students) for kind in KINDS]
-    all_of_them = f"{room.count} of {room.count}"
+    def seconds(step: str, digits: int = 1) -> str:
+        return spread([student.seconds[step] for student in room.students], "s", digits)
+
+    def memory(program: str) -> str:
+        return spread([s.memory[program] / 2**20 for s in room.students], "MiB", 0)
+
+    kinds = [len(room.students[number :: len(KINDS)]) for number in range(len(KINDS))]
+    total = hub + sum(sum(student.memory.values()) for student in room.students)
+    everybody = f"{room.count} of {room.count}"
     return [
         ("students: all right, with mistakes, no answers", ", ".join(map(str, kinds))),
         ("load of the machine before they came", f"{before:.1f}"),
-        ("from the first at the door until all are in", f"{arrived:.0f} s"),
-        ("password taken", spread(of["log in"], "s", 2)),
-        ("own server ready", spread(of["server"], "s")),
-        ("lesson fetched, all at once", spread(of["fetch"], "s", 2)),
-        ("kernel ready, all at once", spread(of["kernel"], "s")),
-        ("all cells of 04 run, all at once", spread(of["lesson"], "s")),
-        ("cells a second, together", f"{cells / lesson:.1f}"),
-        ("submitted, all at once", spread(of["submit"], "s", 2)),
-        ("processor time of a server", spread(of["server cpu"], "s")),
-        ("processor time of a kernel, 04 run and answered", spread(of["kernel cpu"], "s")),
-        ("memory of a server", spread(memory["server"], "MiB", 0)),
-        ("memory of a kernel", spread(memory["kernel"], "MiB", 0)),
-        ("the same, with what kernels share counted in full",
-         spread(memory["kernel rss"], "MiB", 0)),
+        ("from the first login until all are in", f"{arrived:.0f} s"),
+        ("password accepted", seconds("log in", 2)),
+        ("own server ready", seconds("server")),
+        ("lesson fetched, all at once", seconds("fetch", 2)),
+        ("kernel ready, all at once", seconds("kernel")),
+        ("all cells of 04 run, all at once", seconds("lesson")),
+        ("submitted, all at once", seconds("submit", 2)),
+        ("memory of a server", memory("server")),
+        ("memory of a kernel", memory("kernel")),
         ("memory of hub and proxy", f"{hub / 2**20:.0f} MiB"),
-        ("memory of the whole class", f"{of_all:.1f} GiB"),
-        ("graded, for one", f"{graded / room.count:.1f} s"),
-        ("processor time of that", f"{worked / room.count:.1f} s"),
-        ("marks as they must be", all_of_them),
-        ("collected as it was saved, byte for byte", all_of_them),
-    ]  # fmt: skip
-
-
-def grade(room: Room) -> tuple[float, float]:
-    """Do what a teacher does once a lesson is handed in.
-
-    Args:
-        room: With the hub running.
-
-    Returns:
-        How long the grading took, and the seconds of a processor.
-    """
-    room.teacher("nbgrader", "collect", "--update", LESSON)
-    taken = room.teacher("nbgrader", "autograde", LESSON)
-    room.teacher("nbgrader", "generate_feedback", LESSON)
-    room.teacher("nbgrader", "release_feedback", LESSON)
-    room.teacher("nbgrader", "export")
-    return taken
-
-
-def judge(room: Room, right: Mapping[str, str]) -> None:
-    """See that nothing is lost and every mark is right.
-
-    Args:
-        room: After grading.
-        right: The solutions.
-
-    Raises:
-        AssertionError: With a line for each fault.
-    """
-    marks = {one.name: due(right, one.written) for one in room.students}
-    sums = {name: {"sum": sum(one.values())} for name, one in marks.items()}
-    faults = [
-        *room.lost(),
-        *lost({one.name: one.saved for one in room.students}, room.handed_in(), "collected"),
-        *misjudged(marks, room.marks()),
-        *misjudged(sums, room.exported()),
+        ("memory of the whole class", f"{total / 2**30:.1f} GiB"),
+        ("graded, for one student", f"{graded / room.count:.1f} s"),
+        ("marks as they must be", everybody),
+        ("collected as it was saved, byte for byte", everybody),
     ]
-    assert not faults, "\n".join(faults)
 
 
-# What can go wrong on another day: each says what happened, or fails if an answer is lost.
+# Each fault returns what happened, and fails if an answer is lost.
 
 
-def hub_killed(room: Room, right: Mapping[str, str]) -> str:
+def hub_killed(room: Room, right: Answers) -> str:
     """Kill the hub while every kernel works, and start it again."""
     refused, broke = [], []
 
@@ -422,45 +514,53 @@ def hub_killed(room: Room, right: Mapping[str, str]) -> str:
         except (websocket.WebSocketException, OSError):
             broke.append(student)
             student.kernel.connect()
-        told = shown(student.kernel.run("print('kept', kept)"))
-        assert f"kept {student.number + 1000}" in told, told
+        reply = shown(student.kernel.run("print('kept', kept)"))
+        assert f"kept {student.number + 1000}" in reply, reply
         student.note("Written after the hub was back.")
         student.save()
 
-    before = pids(room)
+    def pids() -> list[int]:
+        return [
+            process.pid
+            for student in room.students
+            for program in ("singleuser", "ipykernel")
+            for process in student.processes(program)
+        ]
+
+    before = pids()
     room.everyone(begin)
-    os.kill(room.pid(), signal.SIGKILL)
-    gone = time.monotonic()
+    os.kill(int((room.folder / "hub/hub.pid").read_text()), signal.SIGKILL)
+    killed = time.monotonic()
     room.start.wait(60)
     room.everyone(save_while_away)
-    door = requests.get(f"{room.address}/hub/login", timeout=60).status_code
+    login = requests.get(f"{room.address}/hub/login", timeout=60).status_code
     room.open()
-    away = time.monotonic() - gone
+    away = time.monotonic() - killed
     room.everyone(go_on)
-    assert pids(room) == before, "servers or kernels ended with the hub"
-    assert not (faults := room.lost()), faults
+    assert pids() == before, "servers or kernels ended with the hub"
+    assert not (faults := room.faults()), faults
+    others = f", the others read “{refused[0]}”" if refused else ""
     return (
         f"It was away for {away:.0f} s, while a cell ran in each of {room.count} kernels: every "
-        f"server and kernel lived on, and no variable was lost. Meanwhile "
-        f"{room.count - len(refused)} of {room.count} could save"
-        f"{f', the others read “{refused[0]}”' if refused else ''}; who came to log in read error "
-        f"{door}. {len(broke)} connections to kernels broke when it came back and were opened "
+        "server and kernel lived on, and no variable was lost. Meanwhile "
+        f"{room.count - len(refused)} of {room.count} could save{others}; the login page answered "
+        f"{login}. {len(broke)} connections to kernels broke when it came back and were opened "
         "again, which a page does by itself. Nobody had to log in again."
     )
 
 
-def kernels_killed(room: Room, right: Mapping[str, str]) -> str:
+def kernels_killed(room: Room, right: Answers) -> str:
     """Kill the kernels of a third of the class while a cell runs."""
     some = room.students[: len(room.students) // 3]
 
     def suffer(student: Student) -> None:
         student.kernel.run("kept = 1")
-        begun = student.kernel.begin("import time; time.sleep(120)")
-        (process,) = student.processes()["kernel"]
+        cell = student.kernel.begin("import time; time.sleep(120)")
+        (process,) = student.processes("ipykernel")
         with student.timed("restart"):
             process.kill()
             try:
-                student.kernel.answer(begun, 100)
+                student.kernel.answer(cell, 100)
             except KernelDiedError:
                 student.kernel.ready(120)
             else:
@@ -472,24 +572,23 @@ def kernels_killed(room: Room, right: Mapping[str, str]) -> str:
         student.save()
 
     room.everyone(suffer, some)
+    restart = spread([student.seconds["restart"] for student in some], "s")
     return (
         f"{len(some)} of {room.count} students see that the kernel restarts; it answers after "
-        f"{spread((one.seconds['restart'] for one in some), 's')}. Variables are gone, the saved "
-        "notebook is byte for byte what it was; the checks say again what they said."
+        f"{restart}. Variables are gone, the saved notebook is byte for byte what it was; the "
+        "checks reply again what they replied."
     )
 
 
-def disk_full(room: Room, right: Mapping[str, str]) -> str:
-    """Let the disk of one student run full, and save."""
+def disk_full(room: Room, right: Answers) -> str:
+    """Fill the disk of one student, and save."""
     student = room.students[0]
     home = room.folder / "home" / student.name
     fill = (
-        f"much = {str(home / 'much')!r}\n"
-        "with open(much, 'wb', 0) as file:\n"
+        f"filler = {str(home / 'filler')!r}\n"
+        "with open(filler, 'wb', 0) as file:\n"
         "    while True: file.write(bytes(4096))"
     )
-    # All but the last piece of what is to be saved finds a place.
-    nearly = "import os\nos.truncate(much, os.path.getsize(much) - {} // 4096 * 4096)"
     with small_disk(home, 4 * 2**20):
         filled = shown(student.kernel.run(fill))
         assert "No space left on device" in filled, filled
@@ -497,63 +596,62 @@ def disk_full(room: Room, right: Mapping[str, str]) -> str:
         before = student.saved
         student.note("long " * 20_000)
         size = len(nbformat.writes(nbformat.from_dict(student.notebook)).encode())
-        for step in ("", nearly.format(size)):
+        # First nothing can be written, then all but the end of the notebook.
+        nearly = f"import os\nos.truncate(filler, os.path.getsize(filler) - {size} // 4096 * 4096)"
+        for step in ("", nearly):
             student.kernel.run(step)
-            for _ in range(2):  # a page saves by itself, again and again
+            for _ in range(2):  # a page saves again and again
                 try:
                     student.browser.save(student.path, student.notebook)
                 except RefusedError as error:
-                    said = str(error)
+                    reply = str(error)
                 else:
-                    raise AssertionError("a save on a full disk went well")
-                assert student.browser.file(student.path) == before, "what was saved is damaged"
-        student.kernel.run("os.remove(much)")
+                    raise AssertionError("a save on a full disk succeeded")
+                assert student.browser.file(student.path) == before, "the saved file is damaged"
+        student.kernel.run("os.remove(filler)")
         student.save()
-    assert not (faults := room.lost()), faults
+    assert not (faults := room.faults()), faults
     return (
         f"The cell that filled it ends with “{filled.splitlines()[-1]}”; `check` still answers: "
-        f"“{' '.join(checked.split())}”. Each save fails, “{said}”, and the notebook saved before "
+        f"“{' '.join(checked.split())}”. Each save fails, “{reply}”, and the notebook saved before "
         "is byte for byte there, where nothing fits and where all but the last piece does. Once "
         "the file is deleted, the next save holds all."
     )
 
 
-def two_browsers(room: Room, right: Mapping[str, str]) -> str:
+def two_browsers(room: Room, right: Answers) -> str:
     """Let one student edit the lesson in two browsers."""
     student = room.students[0]
     other = Browser(room.address, student.name)
     other.log_in(student.password)
     other.enter()
     assert Kernel(other, student.path).id == student.kernel.id, "two kernels for one notebook"
-    seen = other.contents(student.path)
-
+    seen, checkpoints = other.contents(student.path), f"api/contents/{student.path}/checkpoints"
     student.note("From the first browser.")
     student.save()
-    other.ask("POST", f"api/contents/{student.path}/checkpoints")
-    (checkpoint,) = other.ask("GET", f"api/contents/{student.path}/checkpoints")
+    other.ask("POST", checkpoints)
+    (checkpoint,) = other.ask("GET", checkpoints)
     now = other.contents(student.path, content=False)
     assert now["last_modified"] != seen["last_modified"], "the second browser cannot see the save"
-    # Who saves nevertheless is not held back by the server.
-    other.save(student.path, seen["content"])
+    other.save(student.path, seen["content"])  # the server lets it overwrite
     assert student.browser.file(student.path) != student.saved
-    other.ask("POST", f"api/contents/{student.path}/checkpoints/{checkpoint['id']}")
+    other.ask("POST", f"{checkpoints}/{checkpoint['id']}")
     assert student.browser.file(student.path) == student.saved, "the first save is lost"
     student.notebook = other.contents(student.path)["content"]
     student.note("From the second browser.")
-    other.save(student.path, student.notebook)
-    student.saved = other.file(student.path)
+    student.save()
     assert student.saved.count(b" browser.") == 2
     return (
         "Both share one kernel. The page that saves second finds a newer file than the one it "
-        "opened, and asks: *Revert* shows the newer one, *Overwrite* puts its own in the place, "
-        "which the server lets it. What was overwritten could be had again by *Revert to "
-        "Checkpoint*; the first page asks too when it saves next."
+        "opened, and asks: *Revert* shows the newer one, *Overwrite* replaces it, which the server "
+        "allows. *Revert to Checkpoint* brought back what was overwritten; the first page asks too "
+        "when it saves next."
     )
 
 
-def submitted_twice(room: Room, right: Mapping[str, str]) -> str:
-    """Let a student who submitted without answers submit with all of them."""
-    student = next(one for one in room.students if one.kind == "none")
+def submitted_twice(room: Room, right: Answers) -> str:
+    """Let a student who submitted no answers submit all of them."""
+    student = room.students[KINDS.index("none")]
     student.written = dict(right)
     student.answer(right)
     student.save()
@@ -567,7 +665,7 @@ def submitted_twice(room: Room, right: Mapping[str, str]) -> str:
     )
 
 
-FAULTS: dict[str, Callable[[Room, Mapping[str, str]], str]] = {
+FAULTS: dict[str, Callable[[Room, Answers], str]] = {
     "The hub is killed, and started again": hub_killed,
     "A third of the kernels are killed": kernels_killed,
     "The disk of a student is full": disk_full,
@@ -577,103 +675,112 @@ FAULTS: dict[str, Callable[[Room, Mapping[str, str]], str]] = {
 
 
 def bad_day(room: Room) -> list[tuple[str, str]]:
-    """Let one thing after the other go wrong, and grade again.
+    """Cause one fault after the other, and grade again.
 
     Args:
         room: After the usual day.
 
     Returns:
-        What was done, and what happened.
+        Each fault, and what happened.
 
     Raises:
         ExceptionGroup: If students cannot go on.
         AssertionError: If a mark is wrong or an answer is lost.
     """
-    _, right = room.read_source()
-    rows = []
+    right, rows = room.read("source"), []
     for name, fault in FAULTS.items():
         rows.append((name, fault(room, right)))
         print(": ".join(rows[-1]), flush=True)
-    room.everyone(Student.submit, [one for one in room.students if one.submissions == 1])
-    grade(room)
-    judge(room, right)
+    room.everyone(Student.submit, [s for s in room.students if s.submissions == 1])
+    room.grade()
+    assert not (faults := room.faults(right)), "\n".join(faults)
     room.stop()
-    _, left = psutil.wait_procs(
-        [one for student in room.students for one in of_account(student.name)], timeout=60
-    )
-    assert not (faults := room.lost()), faults
+    processes = [process for student in room.students for process in of_account(student.name)]
+    _, left = psutil.wait_procs(processes, timeout=60)
+    assert not (faults := room.faults()), faults
     assert not left, left
-    rows.append((
-        "Ctrl+C in the teacher's terminal",
-        "All servers and kernels stop. Every notebook is on the disk as it was saved.",
-    ))  # fmt: skip
-    return rows
-
-
-def pids(room: Room) -> dict[str, set[int]]:
-    """List servers and kernels by student."""
-    return {
-        one.name: {process.pid for found in one.processes().values() for process in found}
-        for one in room.students
-    }
+    stopped = "All servers and kernels stop. Every notebook is on the disk as it was saved."
+    return [*rows, ("Ctrl+C in the teacher's terminal", stopped)]
 
 
 @contextlib.contextmanager
 def small_disk(home: Path, free: int) -> Iterator[None]:
-    """Give a home a disk of its own for a while.
+    """Mount a disk of its own over a home for a while.
 
     Args:
-        home: With all that is in it.
-        free: How many bytes are left on the disk.
+        home: With its files, which are copied to the disk and back.
+        free: Free bytes on the disk.
     """
-    with tempfile.TemporaryDirectory() as aside:
-        copy_all(home, Path(aside))
+
+    def copy(source: Path, target: Path) -> None:
+        subprocess.run(["cp", "-a", f"{source}/.", target], check=True)
+
+    with tempfile.TemporaryDirectory() as name:
+        aside, account = Path(name), home.stat()
+        copy(home, aside)
         used = int(subprocess.check_output(["du", "-sb", aside]).split()[0])
-        account = home.stat()
         options = f"size={used + free},mode=700,uid={account.st_uid},gid={account.st_gid}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", home], check=True)
         try:
-            copy_all(Path(aside), home)
+            copy(aside, home)
             yield
-            shutil.rmtree(aside)
-            Path(aside).mkdir()
-            copy_all(home, Path(aside))
+            copy(home, aside)
         finally:
-            unmount(home)
-        copy_all(Path(aside), home)
+            subprocess.run(["umount", "--lazy", home], check=True)
+        copy(aside, home)
 
 
-def copy_all(here: Path, there: Path) -> None:
-    """Copy a folder with owners, times and links."""
-    subprocess.run(["cp", "-a", f"{here}/.", there], check=True)
+def spread(values: Iterable[float], unit: str, digits: int = 1) -> str:
+    """Format the median and the maximum."""
+    values = list(values)
+    return f"{statistics.median(values):.{digits}f} {unit}, worst {max(values):.{digits}f}"
 
 
-def unmount(home: Path) -> None:
-    """Take a disk away from a home, whoever looks at it."""
-    subprocess.run(["umount", "--lazy", home], check=True, capture_output=True)
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a table in Markdown."""
+    lines = [head, ["---"] * len(head), *([cell.replace("|", r"\|") for cell in r] for r in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def report(day: Sequence[tuple[str, str]], faults: Sequence[tuple[str, str]]) -> str:
-    """Write both tables.
+    """Format both tables.
 
     Args:
-        day: What was measured.
-        faults: What was done, and what happened.
+        day: The measurements.
+        faults: The faults, and what happened.
     """
     cores, memory = os.cpu_count(), psutil.virtual_memory().total / 2**30
     return (
-        f"`make hub-test`, as root, plays a class on this machine and removes it again: students "
-        "log in, fetch notebook 04, run it, answer and submit, by HTTP and websockets as a browser "
-        f"does; the teacher grades. On {cores} cores with {memory:.0f} GiB, the median and the "
+        "`make hub-test`, as root, plays a class on this machine and removes it again. Students "
+        "log in, fetch notebook 04, run it, answer and submit by HTTP and websockets, as a browser "
+        f"does. The teacher grades. On {cores} cores with {memory:.0f} GiB, the median and the "
         "worst of all students:\n\n"
         + table(("one lesson", "measured"), day)
-        + "\nThen faults, one after the other. After each every answer was there, and the marks "
-        "were right:\n\n" + table(("what was done", "what happened"), faults)
+        + "\nThen faults, one after the other. After each fault every answer was there, and the "
+        "marks were right:\n\n" + table(("fault", "what happened"), faults)
     )
 
 
+def replace_section(text: str, section: str) -> str:
+    """Replace the section with the tables in a page.
+
+    Args:
+        text: The page.
+        section: The new section.
+
+    Raises:
+        ValueError: If the page has no such section.
+    """
+    before, heading, rest = text.partition(f"{HEADING}\n")
+    if not heading:
+        raise ValueError(f"the page has no heading {HEADING!r}")
+    lines = rest.split("\n")
+    heads = (i for i, line in enumerate(lines) if line.startswith(("## ", "### ")))
+    return f"{before}{heading}\n{section}\n" + "\n".join(lines[next(heads, len(lines)) :])
+
+
 def main(words: Sequence[str]) -> int:
-    """Test a class.
+    """Run the load test.
 
     Args:
         words: Of the command line.
@@ -685,7 +792,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--students", type=int, default=30)
     parser.add_argument("--hub", type=Path, default=Path("/opt/twelve"))
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
-    parser.add_argument("--keep", action="store_true", help="leave the folder of the class")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of the class")
     options = parser.parse_args(words)
     if options.students < len(KINDS):
         parser.error(f"at least {len(KINDS)} students: right, wrong and without answers")
@@ -701,7 +808,7 @@ def main(words: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         clear_away()
         room = Room(options.hub.resolve(), options.students)
-        print(f"The class is in {room.folder}, and stays there if it fails", flush=True)
+        print(f"The class is in {room.folder}, which stays if the test fails.", flush=True)
         try:
             room.open()
             day = usual_day(room)
@@ -711,13 +818,16 @@ def main(words: Sequence[str]) -> int:
             options.keep = True
             raise
         finally:
-            for one in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(one, signal.SIG_IGN)  # a second Ctrl+C does not leave half of it
-            room.clear(options.keep)
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(signum, signal.SIG_IGN)  # a second Ctrl+C leaves nothing half done
+            room.stop()
+            clear_away()
+            if not options.keep:
+                shutil.rmtree(room.folder, ignore_errors=True)
     text = report(day, faults)
     print(text)
     if options.write:
-        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+        PAGE.write_text(replace_section(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
     return 0
 
 

@@ -2,8 +2,8 @@
 
 Usage: sudo make hub [STUDENTS=30] [CLASS=/srv/twelve] [HUB=/opt/twelve] [PORT=8000]
 
-HUB is where the course is installed, once, owned by root and only read by everybody else. CLASS
-holds all that belongs to the class: homes, passwords, exchange, the hub's memory of who is there.
+HUB is the folder of the installation: root owns it, and everybody can read it. CLASS is the folder
+of the class: homes, passwords, the exchange of nbgrader, and the state of the hub.
 """
 
 import argparse
@@ -23,56 +23,53 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from classroom import accounts, limits
+from classroom.sandbox import ADVICE
 
 ROOT = Path(__file__).resolve().parent.parent
-# What a class needs of the project.
+# The parts of the project that a class needs.
 TAKEN = (
     "src", "notebooks", "docs", "tools", "classroom", "README.md", "LICENSE", "Makefile",
     "pyproject.toml", "requirements.txt", "constraints.txt", "package.json", "package-lock.json",
     "language-model.txt",
 )  # fmt: skip
 LEFT = shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info", "progress.json", ".*")
-# What a student finds at home, beside what was fetched: the links of the notebooks lead there.
+# Links in the home of each student, because the notebooks link to these folders.
 LINKS = ("notebooks", "docs", "src")
 FITS = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))"
 STARTS = 60
 
 
 def hidden(path: Path) -> Path | None:
-    """Find what keeps others out of a file or folder.
+    """Find the first folder of a path that other accounts cannot enter, if there is one.
 
     Args:
-        path: Of the file or folder; it need not be there yet.
-
-    Returns:
-        The first folder on the way that others may not pass, or None.
+        path: A file or folder, which need not exist yet.
     """
-    on_the_way = [one for one in reversed([path, *path.parents]) if one.exists()]
-    return next((one for one in on_the_way if not one.stat().st_mode & stat.S_IXOTH), None)
+    folders = [folder for folder in reversed([path, *path.parents]) if folder.exists()]
+    return next((f for f in folders if not f.stat().st_mode & stat.S_IXOTH), None)
 
 
 def python_for_all(named: str = "") -> str:
     """Find a Python that every account of this machine can run.
 
     Args:
-        named: The one to take, if it can be.
+        named: The only candidate, if given.
 
     Raises:
         ValueError: If there is none.
     """
     closed = []
-    for name in [named] if named else ["python3", *_everywhere("python3")]:
+    candidates = ["python3", "/usr/local/bin/python3", "/usr/bin/python3"]
+    for name in [named] if named else candidates:
         path = shutil.which(name)
         if not path or subprocess.run([path, "-c", FITS], capture_output=True).returncode:
             continue
-        base = subprocess.run(
-            [path, "-c", "import sys; print(sys.base_prefix, sys.executable, sep='\\n')"],
-            capture_output=True, text=True,
-        ).stdout.splitlines()  # fmt: skip
-        where = [hidden(Path(one).resolve()) for one in base]
-        if not any(where):
+        where = "import sys; print(sys.base_prefix, sys.executable, sep='\\n')"
+        paths = subprocess.run([path, "-c", where], capture_output=True, text=True).stdout
+        folders = [hidden(Path(line).resolve()) for line in paths.splitlines()]
+        if not any(folders):
             return path
-        closed.append(f"{path} lies behind {next(filter(None, where))}")
+        closed.append(f"{path} is inside {next(filter(None, folders))}")
     raise ValueError(
         "students need a Python 3.11 to 3.14 with venv that they can run"
         + "".join(f"; {one}" for one in closed)
@@ -81,27 +78,23 @@ def python_for_all(named: str = "") -> str:
     )
 
 
-def _everywhere(name: str) -> list[str]:
-    return [f"{folder}/{name}" for folder in ("/usr/local/bin", "/usr/bin")]
-
-
 def free(address: str, port: int) -> bool:
-    """Say whether nobody listens there."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Tell whether nobody listens on a port."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind((address, port))
+            listener.bind((address, port))
         except OSError:
             return False
     return True
 
 
 def wrong(given: argparse.Namespace, root: bool) -> str | None:
-    """Say what is in the way of a start, if anything is.
+    """Return why the class cannot open, or None.
 
     Args:
         given: The command line.
-        root: Whether root asks.
+        root: Whether root runs it.
     """
     if sys.platform != "linux":
         return "The accounts and limits of a class are those of Linux: run it there."
@@ -115,26 +108,28 @@ def wrong(given: argparse.Namespace, root: bool) -> str | None:
     except ValueError as error:
         return str(error)
     if not (given.port.isascii() and given.port.isdigit() and 0 < int(given.port) < 65534):
-        return f"PORT={given.port}: it takes a number from 1 to 65533."
+        return f"PORT must be a number from 1 to 65533, got {given.port!r}."
     if given.no_passwords and not loopback(given.address):
         return (
-            "Without passwords anybody is whoever they say: that is for this machine alone, and "
+            "Without passwords anybody can log in as anybody: that is for this machine alone, and "
             f"ADDRESS={given.address} lets others in."
         )
     if not re.fullmatch(r"\d+(\.\d+)?[MG]", given.memory):
-        return f"MEMORY={given.memory}: it takes megabytes or gigabytes, such as 1500M or 2G."
+        return f"MEMORY must be megabytes or gigabytes, such as 1500M or 2G, got {given.memory!r}."
     port = int(given.port)
     if pid := alive(given.folder / "hub/hub.pid", "jupyterhub"):
         return f"This class is open already: kill {pid} closes it."
     wanted = [(given.address, port), ("127.0.0.1", port + 1), ("127.0.0.1", port + 2)]
     if alive(given.folder / "hub/proxy.pid", "configurable-http-proxy"):
-        wanted = wanted[1:2]  # a hub that was killed left its proxy, which the next one replaces
+        wanted = wanted[1:2]  # a killed hub left its proxy, and the next hub replaces it
     for address, number in wanted:
         if not free(address, number):
-            return f"Port {number} of {address} is taken: name another, as in make hub PORT=9000."
+            return (
+                f"Port {number} of {address} is in use: choose another, as in make hub PORT=9000."
+            )
     for folder in (given.hub, given.folder):
         if shut := hidden(folder):
-            return f"Students cannot pass {shut} on the way to {folder}: choose another folder."
+            return f"Students cannot enter {shut}, and so not {folder}: choose another folder."
     for program in ("node", "npm"):
         if not shutil.which(program):
             return f"{program} is needed, and is not installed (Debian, Ubuntu: apt install npm)."
@@ -142,14 +137,11 @@ def wrong(given: argparse.Namespace, root: bool) -> str | None:
 
 
 def alive(file: Path, program: str) -> int:
-    """Look for a process that noted its number.
+    """Return the PID from a file if that process runs, otherwise 0.
 
     Args:
-        file: Where it stands.
-        program: What its command line has in it: the number may be another's by now.
-
-    Returns:
-        Its number, or 0.
+        file: With the PID.
+        program: A part of its command line, because another process may have the PID now.
     """
     try:
         pid = int(file.read_text())
@@ -159,24 +151,24 @@ def alive(file: Path, program: str) -> int:
 
 
 def loopback(address: str) -> bool:
-    """Say whether only this machine can reach an address."""
+    """Tell whether only this machine can reach an address."""
     return address in ("localhost", "::1") or address.startswith("127.")
 
 
 def install(hub: Path, python: str = "") -> Path:
-    """Put the course where all can read it and root alone can write, or renew it.
+    """Install or update the course for all accounts; only root can write there.
 
     Args:
         hub: The folder.
-        python: The Python to take, if it can be.
+        python: The Python to install with, if one is named.
 
     Returns:
         The Python of the installation.
 
     Raises:
-        ValueError: If there is no Python for it.
-        OSError: If it cannot be written.
-        subprocess.CalledProcessError: If a package cannot be installed, which is then said.
+        ValueError: If no Python is suitable.
+        OSError: If the folder cannot be written.
+        subprocess.CalledProcessError: If a package cannot be installed; the installer says why.
     """
     if hub != ROOT:
         hub.mkdir(parents=True, exist_ok=True)
@@ -187,24 +179,22 @@ def install(hub: Path, python: str = "") -> Path:
     subprocess.run(
         ["make", "--no-print-directory", "--silent", f"PYTHON={chosen}", ".venv/with-hub"], **quiet
     )
-    # Students cannot write what they import, so each kernel would compile it anew. A few files of
-    # PyTorch are for a newer Python.
+    # Students cannot write bytecode there, so each kernel would compile every module again. A few
+    # files of PyTorch are for a newer Python, and fail.
     words = [".venv/bin/python", "-m", "compileall", "-qq", ".venv/lib", "src"]
     subprocess.run(words, **quiet | {"check": False})
     proxy = hub / "classroom"
-    if not _newer(proxy / "node_modules/.package-lock.json", proxy / "package-lock.json"):
+    installed = proxy / "node_modules/.package-lock.json"
+    lock = proxy / "package-lock.json"
+    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         words = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
         subprocess.run(words, **quiet | {"cwd": proxy})
-        os.utime(proxy / "node_modules/.package-lock.json")
+        os.utime(installed)
     return hub / ".venv/bin/python"
 
 
-def _newer(one: Path, other: Path) -> bool:
-    return one.exists() and one.stat().st_mtime >= other.stat().st_mtime
-
-
 def _copy(here: Path, there: Path) -> None:
-    """Copy what changed and remove what is gone; what was installed there stays."""
+    """Synchronise a file or folder; installed packages in the target stay."""
     if here.is_dir():
         names = {path.name for path in here.iterdir()}
         names -= LEFT(str(here), [*names])
@@ -222,20 +212,20 @@ def _copy(here: Path, there: Path) -> None:
 
 
 def prepare(folder: Path, hub: Path, students: int, prefix: str, teacher: str) -> list[str]:
-    """Make the folder of the class, and the accounts that are missing.
+    """Make the folder of the class, and the missing accounts.
 
     Args:
         folder: Of the class.
         hub: Of the installation.
-        students: How many there shall be.
-        prefix: What the names of the students begin with.
+        students: The number of students.
+        prefix: The beginning of their names.
         teacher: The name of the teacher's account.
 
     Returns:
-        The names of the accounts that were made.
+        The names of the new accounts.
 
     Raises:
-        ValueError: If a name is taken.
+        ValueError: If a name is taken or invalid, or something is in the place of a folder.
         OSError: If something cannot be made.
     """
     for path, mode in ((folder, 0o755), (folder / "hub", 0o700), (folder / "home", 0o755)):
@@ -251,7 +241,14 @@ def prepare(folder: Path, hub: Path, students: int, prefix: str, teacher: str) -
 
 
 def _exchange(exchange: Path, teacher: pwd.struct_passwd) -> None:
-    """Make what nbgrader would make, but so that nobody can move away what is another's."""
+    """Make the folders that nbgrader would make, with modes that keep students apart.
+
+    The teacher owns some of them and could put links there: root changes only what it has just
+    made.
+
+    Raises:
+        ValueError: If a link or a file is in the place of a folder.
+    """
     for path, mode in (
         (exchange, 0o1777),
         (exchange / "twelve", 0o755),
@@ -259,22 +256,31 @@ def _exchange(exchange: Path, teacher: pwd.struct_passwd) -> None:
         (exchange / "twelve/inbound", 0o3733),
         (exchange / "twelve/feedback", 0o711),
     ):
-        path.mkdir(exist_ok=True)
-        if path != exchange:
-            os.chown(path, teacher.pw_uid, teacher.pw_gid)
-        path.chmod(mode)
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            if path.is_symlink() or not path.is_dir():
+                raise ValueError(f"{path} must be a folder: remove what is there") from None
+            continue
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if path != exchange:
+                os.fchown(folder, teacher.pw_uid, teacher.pw_gid)
+            os.fchmod(folder, mode)
+        finally:
+            os.close(folder)
 
 
 @contextlib.contextmanager
 def running(
     python: Path, folder: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen]:
-    """Run JupyterHub, and stop it at the end with all that it started.
+    """Run JupyterHub, and stop it at the end with all servers.
 
     Args:
         python: Of the installation.
         folder: Of the class.
-        environment: The variables that jupyterhub_config.py reads.
+        environment: The variables for jupyterhub_config.py.
     """
     classroom = python.parents[2] / "classroom"
     bin = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -283,7 +289,7 @@ def running(
         hub = subprocess.Popen(
             [python, "-m", "jupyterhub", "--config", classroom / "jupyterhub_config.py"],
             cwd=folder / "hub", stdin=subprocess.DEVNULL, stdout=log, stderr=log, umask=0o022,
-            # A Ctrl-C comes to us alone, and is handed on once.
+            # Ctrl-C reaches this process alone, which passes it on once.
             start_new_session=True,
             env=left | {"PATH": bin, "TWELVE_CLASS": str(folder), **environment},
         )  # fmt: skip
@@ -292,20 +298,17 @@ def running(
     finally:
         if hub.poll() is None:
             hub.send_signal(signal.SIGTERM)
-        while hub.poll() is None:  # a second Ctrl-C does not cut the stop short
+        while hub.poll() is None:  # a second Ctrl-C does not interrupt the stop
             with contextlib.suppress(KeyboardInterrupt):
                 hub.wait()
 
 
 def ready(hub: subprocess.Popen, address: str) -> bool:
-    """Wait until the hub answers.
+    """Wait until the hub answers; return False if it ends, or takes longer than a minute.
 
     Args:
         hub: Its process.
         address: Of its page.
-
-    Returns:
-        False if it ended instead, or took longer than a minute.
     """
     for _ in range(STARTS * 4):
         if hub.poll() is not None:
@@ -317,7 +320,7 @@ def ready(hub: subprocess.Popen, address: str) -> bool:
 
 
 def main(words: Sequence[str]) -> int:
-    """Start the hub, and stay until it is stopped.
+    """Start the hub, and wait until it is stopped.
 
     Args:
         words: Of the command line.
@@ -326,17 +329,17 @@ def main(words: Sequence[str]) -> int:
         Exit status.
     """
     parser = argparse.ArgumentParser("classroom.start", description=__doc__.splitlines()[0])
-    parser.add_argument("--students", default="", help="so many accounts there shall be")
+    parser.add_argument("--students", default="", help="the number of accounts")
     parser.add_argument("--folder", type=Path, default=Path("/srv/twelve"), help="of the class")
     parser.add_argument("--hub", type=Path, default=Path("/opt/twelve"), help="of the installation")
-    parser.add_argument("--address", default="127.0.0.1", help="who may come: this machine alone")
-    parser.add_argument("--port", default="8000", help="two more behind it are taken")
+    parser.add_argument("--address", default="127.0.0.1", help="to listen on")
+    parser.add_argument("--port", default="8000", help="the next two ports are used too")
     parser.add_argument("--memory", default="2G", help="of one student")
     parser.add_argument("--python", default="", help="to install with")
     parser.add_argument("--prefix", default="student", help="of the names of the students")
     parser.add_argument("--teacher", default="teacher", help="name of the teacher's account")
     parser.add_argument(
-        "--no-passwords", action="store_true", help="let anybody in as anybody, to try it out"
+        "--no-passwords", action="store_true", help="let anybody log in as anybody, to try it out"
     )
     given = parser.parse_args(words)
     given.folder, given.hub = given.folder.resolve(), given.hub.resolve()
@@ -354,10 +357,12 @@ def main(words: Sequence[str]) -> int:
         return error.returncode
     if made:
         print(f"{len(made)} accounts made; passwords: {given.folder / accounts.PASSWORDS}")
+    if not shutil.which("bwrap"):
+        print(f"WARNING: grading needs bwrap: {ADVICE}.", file=sys.stderr)
     if not loopback(given.address):
         print(
-            "WARNING: passwords cross the network in plain text. Put a web server with TLS in "
-            "front, and let this one listen on 127.0.0.1: docs/teaching.md says how.",
+            "WARNING: passwords cross the network in plain text. Use a web server with TLS, and "
+            "let this one listen on 127.0.0.1: docs/teaching.md says how.",
             file=sys.stderr,
         )
     for end in (signal.SIGTERM, signal.SIGHUP):
@@ -374,13 +379,15 @@ def main(words: Sequence[str]) -> int:
             if not ready(hub, f"http://{host}:{given.port}"):
                 print(f"The hub does not answer: see {given.folder}/hub/hub.log", file=sys.stderr)
                 return 1
-            whole = "all that a student runs" if limits.memory_groups() else "each process"
+            whole = (
+                "all processes of a student together" if limits.memory_groups() else "each process"
+            )
             print(f"The class is open: http://{host}:{given.port}  Ctrl+C closes it.")
             print(f"Memory: {given.memory} for {whole}.", flush=True)
             hub.wait()
             print(
                 f"The hub ended by itself: see {given.folder}/hub/hub.log. The same command opens "
-                "the class again; who is at work can go on.",
+                "the class again; running servers stay.",
                 file=sys.stderr,
             )
             return 1

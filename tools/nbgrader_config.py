@@ -1,6 +1,6 @@
-"""Settings of the course for nbgrader, which reads this file in the folder that it is started in.
+"""Settings of the course for nbgrader, which reads this file in the folder where it is started.
 
-It may be changed: `make course` renews it only as long as it is as it was written.
+You may change it: `make course` replaces this file only if it is unchanged.
 """
 
 import os
@@ -9,21 +9,21 @@ import sys
 c = get_config()  # noqa: F821 (nbgrader puts it there)
 
 c.CourseDirectory.course_id = "twelve"
-# What stands in place of a solution, as in the notebooks themselves.
+# Replaces each solution, as in the notebooks.
 c.ClearSolutions.code_stub = {"python": "# Your answer goes here."}
 
-# nbgrader calls alembic, which lies beside the Python that runs it, for a new gradebook.
+# For a new gradebook, nbgrader calls alembic, which is installed beside its Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
 
-# `make course` writes here where the code of the course lies.
+# `make course` writes the folder of the course's code here.
 sys.path.append("CODE")
 
-# At these sizes a second thread only waits, and a class has many notebooks.
+# At these sizes a second thread only waits.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TWELVE_DEVICE"] = "cpu"
 
-# What a student may do to a notebook is undone first; then it runs behind walls, and its checks are
-# judged in front of them: see classroom/grading.py.
+# First, changes of a student to the grading cells are undone. Then the notebook runs in a sandbox,
+# and its checks are judged outside of it: see classroom/grading.py.
 c.Autograde.sanitize_preprocessors = [
     "nbgrader.preprocessors.ClearOutput",
     "classroom.grading.Restore",
@@ -40,12 +40,12 @@ c.Autograde.autograde_preprocessors = [
     "nbgrader.preprocessors.AssignLatePenalties",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
-# What is collected may hold no links, and be no larger than this (kB).
+# A submission may hold no links, and no file larger than this (kB).
 c.ExchangeFactory.collect = "classroom.grading.Collect"
 c.CourseDirectory.max_file_size = 5000
 
-# Seconds for one cell, and for one notebook. An answer that never ends is stopped, and the cells
-# below still count.
+# Seconds for one cell, and for one notebook. An endless answer is stopped, and the cells below it
+# still count.
 c.Grade.timeout = 120
 c.Grade.total = 300
 c.Grade.extra_arguments = [

@@ -15,15 +15,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import cache
+from html import escape
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 from myst_parser.mdit_to_docutils.base import default_slugify
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from tools import papers, write_home
+from tools import papers
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab import cli
 from twelve_lab.course import STEPS, workshops_of
+from twelve_lab.draw.drawing import Picture, stored
 from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,21 +69,23 @@ Every public name, from its docstring, and the source of every layer. Sizes stan
 {names}
 ```
 """
+# On paper a line of code is printed once: the source holds the docstrings too.
 MODULE = """# {step.stem}
 
 The notebook: [{step.number} {step.title}](../{step.notebook}).
 
+````{{only}} builder_html
 ```{{eval-rst}}
 .. automodule:: twelve.{step.stem}
    :members:
    :special-members: __call__
 ```
+````
 
 ## The source
 
 ```{{literalinclude}} ../{step.source}
 :language: python
-:linenos:
 ```
 """
 INSTRUMENT = """# {title}
@@ -99,33 +108,7 @@ CHAPTERS = {
               "docs/which_test_sees_it"],
 }  # fmt: skip
 # What speaks of the project, not of its subject, stays out of the printed book.
-NOT_BOUND = {
-    "CONTRIBUTING.md",
-    "accessibility.md",
-    "benchmarks.md",
-    "mistakes.md",
-    "which_test_sees_it.md",
-}
-# On paper a line of code is printed once: the source holds the docstrings too.
-BOUND_REFERENCE = """# Reference
-
-The source of every layer, with its docstrings, then the instruments. Sizes stand in the signatures:
-`Float[Tensor, "batch seq"]` is a tensor of floats with the axes batch and seq.
-
-```{{toctree}}
-:maxdepth: 1
-
-{names}
-```
-"""
-BOUND_MODULE = """# {step.stem}
-
-The notebook: [{step.number} {step.title}](../{step.notebook}).
-
-```{{literalinclude}} ../{step.source}
-:language: python
-```
-"""
+NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
 LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model"></iframe>
 
 <a href="walk.html">The same on a page of its own</a>. The course begins here:
@@ -164,6 +147,10 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
         if picture.suffix in (".svg", ".png"):
             _put(folder / "docs" / picture.name, picture.read_bytes())
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
+    for step in STEPS:
+        if not bound and (figure := central_figure(root / step.notebook)):
+            svg = unquote(figure.source.partition(",")[2])
+            _put(folder / "static" / "cards" / f"{step.number}.svg", svg.encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
     for name, content in downloads(root).items():
         _put(folder / "downloads" / name, content)
@@ -191,7 +178,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         opening = "\n\n".join(readme.split("\n\n")[:2])
         yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
     else:
-        home, overview = _home(readme)
+        home, overview = _home(readme, root)
         chapters["About"] = ["overview", *chapters["About"]]
         yield "index.md", home + _chapters(chapters)
         yield "overview.md", overview
@@ -202,7 +189,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
         yield name, _relinked(text, name, root)
     for name in _notebooks(root):
-        notebook = _with_solutions(nbformat.read(root / name, as_version=4))
+        notebook = _with_solutions(nbformat.read(root / name, as_version=4), at_end=bound)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = papers.linked(_relinked(cell.source, name, root))
@@ -213,10 +200,10 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
             if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
                 cell.metadata |= PREDICTED
         yield name, nbformat.writes(notebook)
-    yield from _reference(bound=bound)
+    yield from _reference()
 
 
-def _home(readme: str) -> tuple[str, str]:
+def _home(readme: str, root: Path) -> tuple[str, str]:
     """Cut the README into a home page, which ends with the installation, and a page on the rest.
 
     The live model opens the home page, and cards of the lessons stand in place of their table.
@@ -225,9 +212,50 @@ def _home(readme: str) -> tuple[str, str]:
     title, sentence, *_, commands = opening.split("\n\n")
     heading, how = install.split("\n\n", 1)
     table = re.search(r"^\|.+\|$", course, re.MULTILINE | re.DOTALL)[0]
-    lessons = course.replace(table, write_home.cards(STEPS))
+    lessons = course.replace(table, _cards(root))
     home = [title, sentence, LIVE, lessons, readers, heading, commands, how]
     return "\n\n".join(home) + "\n", f"# Overview\n\n{rest}"
+
+
+def _cards(root: Path) -> str:
+    """Write a card for each lesson, by the parts of the course: figure, title, question."""
+    parts = []
+    for part, steps in groupby(STEPS, lambda step: step.part):
+        cards = []
+        for step in steps:
+            page = step.notebook.replace(".ipynb", ".html")
+            image = ""
+            if figure := central_figure(root / step.notebook):
+                title = escape(figure.alt.partition(". ")[0])
+                image = f'<img src="_static/cards/{step.number}.svg" alt="{title}">'
+            cards.append(
+                f"<li>{image}"
+                f'<p><a href="{page}">{step.number} {escape(_sentence(step.title))}</a></p>'
+                f"<p>{escape(step.question)}</p></li>"
+            )
+        listed = "\n".join(cards)
+        parts.append(f"<section><h3>{_sentence(part)}</h3>\n<ul>\n{listed}\n</ul></section>")
+    return '<div class="lessons">\n' + "\n".join(parts) + "\n</div>"
+
+
+@cache
+def central_figure(notebook: Path) -> Picture | None:
+    """Return the figure of a lesson's idea, else its first figure, if it has any.
+
+    Args:
+        notebook: The lesson, with outputs. The strip that shows where we are does not count.
+    """
+    figures = []
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            picture = stored(output.get("data", {}))
+            if picture and not picture.alt.startswith("Where we are"):
+                figures.append(("idea" not in cell.metadata.get("tags", []), picture))
+    return min(figures, key=itemgetter(0))[1] if figures else None
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def downloads(root: Path) -> dict[str, bytes]:
@@ -240,8 +268,8 @@ def downloads(root: Path) -> dict[str, bytes]:
         By the path under `downloads`.
     """
     others = [
-        "LICENSE", "classroom/Dockerfile", "classroom/kubernetes/values.yaml",
-        "tests/products/test_language_model.py", "tests/products/test_same_as_llama.py",
+        "LICENSE", "tests/products/test_language_model.py",
+        "tests/products/test_same_as_llama.py",
     ]  # fmt: skip
     return {name: (root / name).read_bytes() for name in [*_notebooks(root), *others]}
 
@@ -293,21 +321,32 @@ def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
     return {
         "The lessons": parts["The course"],
         "The workshops": [*parts.get("Workshops", []), *play],
-        "To look up and to teach": [*parts["Reference"], *parts["To teach"]],
+        "To look up and to teach": [
+            *parts["Reference"],
+            *parts["To teach"],
+            "docs/which_test_sees_it",
+        ],
     }
 
 
-def _with_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Let the solution follow each exercise, folded, in place of what is said of a blank."""
+def _with_solutions(notebook: NotebookNode, *, at_end: bool) -> NotebookNode:
+    """Put the solution, folded, after each exercise, or all of them at the end of the notebook."""
     answers = {exercise_of(cell, "answer"): cell for cell in solved(notebook).cells}
-    cells = []
+    cells, last, exercise = [], [], ""
     for cell in notebook.cells:
         cells.append(cell)
+        for heading in re.findall(r"^#+ (.+)$", cell.source, re.M):
+            exercise = heading
         if id := exercise_of(cell, "check"):
             cell.outputs = []
-            source = answers[id].source
-            folded = nbformat.v4.new_code_cell(source, id=f"{cell.id}-solved", metadata=SOLUTION)
-            cells.append(folded)
+            solution = new_code_cell(answers[id].source, id=f"{cell.id}-solved")
+            if at_end:
+                last += [new_markdown_cell(f"**{exercise}**"), solution]
+            else:
+                solution.metadata = SOLUTION
+                cells.append(solution)
+    if last:
+        cells += [new_markdown_cell("## Solutions"), *last]
     notebook.cells = cells
     return notebook
 
@@ -326,7 +365,8 @@ def _contents(chapters: dict[str, list[str]]) -> str:
     for part, names in chapters.items():
         lines.append(f"- {part}")
         lines += [f"  - [](/{name.split('<')[-1].rstrip('>')})" for name in names]
-    return "\n".join(lines)
+    listed = "\n".join(lines)
+    return f"````{{container}} book-contents\n```{{rubric}} Contents\n```\n\n{listed}\n````"
 
 
 def _along(name: str) -> str:
@@ -339,14 +379,13 @@ def _along(name: str) -> str:
     return f"```{{only}} builder_html\n{line}\n```"
 
 
-def _reference(*, bound: bool = False) -> Iterator[tuple[str, str]]:
+def _reference() -> Iterator[tuple[str, str]]:
     """Give a page for each module and each room of the instruments."""
-    index, page = (BOUND_REFERENCE, BOUND_MODULE) if bound else (REFERENCE, MODULE)
     modules = [step for step in STEPS if step.module]
     names = [step.stem for step in modules] + list(INSTRUMENTS)
-    yield "reference/index.md", index.format(names="\n".join(names))
+    yield "reference/index.md", REFERENCE.format(names="\n".join(names))
     for step in modules:
-        yield f"reference/{step.stem}.md", page.format(step=step)
+        yield f"reference/{step.stem}.md", MODULE.format(step=step)
     for name, (module, title) in INSTRUMENTS.items():
         yield f"reference/{name}.md", INSTRUMENT.format(title=title, module=module)
 

@@ -1,17 +1,20 @@
-"""What a student can get by grading, attack by attack: nothing that is not theirs.
+"""Attacks on grading: a student gets nothing that is not theirs.
 
-The judge reads what a kernel hands over, and a kernel can hand over anything: most attacks are
-tried on it directly. Those that need a kernel run in few notebooks, by nbgrader, behind the walls.
+A kernel can report anything, so most attacks call the judge directly. Programs attack the sandbox
+as root and as another account. Only a few notebooks are graded by nbgrader.
 """
 
+import base64
 import copy
 import json
 import os
+import pickle
 import pwd
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +35,7 @@ from twelve_lab.exercises.declare import Question
 if not find_spec("nbgrader"):
     pytest.skip("nbgrader is missing", allow_module_level=True)
 
-from classroom import answering, grading
+from classroom import answering, grading, judge, limits, sandbox
 from classroom.borrowed import borrowed, report
 
 # nbgrader's own queries.
@@ -43,38 +46,30 @@ RIGHT = (
     "def split(projected, num_heads):\n"
     "    return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2)"
 )
-# Whether there are namespaces at all: where there are, walls that do not stand are a failure.
-TRIED = [*grading.apart(None if os.geteuid() else grading.NOBODY), "true"]
-HAS_THEM = shutil.which("unshare") and not subprocess.run(TRIED, capture_output=True).returncode
-BEHIND_WALLS = pytest.mark.skipif(not HAS_THEM, reason="this machine gives no namespaces")
+NEEDS_BWRAP = pytest.mark.skipif(not shutil.which("bwrap"), reason=sandbox.ADVICE)
 
 
-def handed_over(id: str, answer: object, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Give what comes out of a kernel in which nobody changed anything."""
-    said = []
+def reported(id: str, answer: object, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Return what an unmodified kernel reports for an answer."""
+    reports = []
     with monkeypatch.context() as patch:
-        patch.setattr(answering, "display", lambda data, raw: said.append(data[answering.KIND]))
+        show = lambda data, raw: reports.append(data[answering.KIND])  # noqa: E731
+        patch.setattr(answering, "display", show)
         answering.hand_over(id, lambda: answer)
-    return json.loads(json.dumps(said[0]))
+    return json.loads(json.dumps(reports[0]))
 
 
-@pytest.fixture
-def honest(monkeypatch) -> dict[str, object]:
-    """Give what a right answer hands over."""
-    return handed_over(SPLIT, TASKS["split_heads"].right, monkeypatch)
-
-
-def lied(id: str, answer: object) -> dict[str, object]:
-    """Give the numbers of an answer, and say that they are right."""
+def claimed(id: str, answer: object) -> dict[str, object]:
+    """Return the numbers of an answer, with the claim that they are right."""
     asked = EXERCISES[id]
-    said = {"kind": "ok", "mistake": None, "message": "", "note": ""}
+    claim = {"kind": "ok", "mistake": None, "message": "", "note": ""}
     if isinstance(asked, Question):
-        return json.loads(json.dumps(said | {"given": answering._plain(answer)}))
+        return json.loads(json.dumps(claim | {"given": answering._plain(answer)}))
     calls = [
-        [answering._written(one) for one in answering.attempts(asked, answer, by_gradient=slopes)]
-        for slopes in answering.runs(asked)
+        [answering._encode(one) for one in answering.attempts(asked, answer, by_gradient=gradients)]
+        for gradients in answering.runs(asked)
     ]
-    return json.loads(json.dumps(said | {"calls": calls}))
+    return json.loads(json.dumps(claim | {"calls": calls}))
 
 
 # ---- the judge --------------------------------------------------------------------------------
@@ -82,114 +77,96 @@ def lied(id: str, answer: object) -> dict[str, object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("id", EXERCISES)
-def test_a_right_answer_is_right_once_it_has_crossed_the_border(id, monkeypatch):
+def test_judge_accepts_the_right_answer_and_rejects_a_mistake_that_claims_to_be_right(
+    id, monkeypatch
+):
     asked = EXERCISES[id]
-    answer = asked.right() if isinstance(asked, Question) else asked.right
-    said = handed_over(id, answer, monkeypatch)
-    assert len(json.dumps(said)) < grading.MESSAGE / 4
-    verdict = grading.judge(id, said)
-    assert (verdict.kind, verdict.message) == ("ok", said["message"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("id", EXERCISES)
-def test_whoever_makes_a_mistake_and_says_that_it_is_right_gets_nothing(id):
-    asked = EXERCISES[id]
+    is_question = isinstance(asked, Question)
+    report = reported(id, asked.right() if is_question else asked.right, monkeypatch)
+    assert len(json.dumps(report)) < grading.MESSAGE / 4
+    verdict = judge.judge(id, report)
+    assert (verdict.kind, verdict.message) == ("ok", report["message"])
     known = [versions[0] for versions in asked.mistakes.values()]
     for wrong in (*known[:1], *[*asked.misconceptions.values()][:1]):
-        answer = wrong() if isinstance(asked, Question) else wrong
-        assert not grading.judge(id, lied(id, answer)).ok
+        assert not judge.judge(id, claimed(id, wrong() if is_question else wrong)).ok
 
 
-def test_a_wrong_answer_is_told_in_the_words_of_check(monkeypatch):
-    wrong = wrong_versions("split_heads")["split-view"]
-    said = handed_over(SPLIT, wrong, monkeypatch)
-    verdict = grading.judge(SPLIT, said)
+def test_judge_repeats_the_message_of_check(monkeypatch):
+    report = reported(SPLIT, wrong_versions("split_heads")["split-view"], monkeypatch)
+    verdict = judge.judge(SPLIT, report)
     assert (verdict.ok, verdict.kind) == (False, "mistake")
-    assert verdict.message == said["message"] != ""
-    assert "calls" not in said
+    assert verdict.message == report["message"] != ""
+    assert "calls" not in report
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.abort, ()
+
+
+def changed(report, key, value):
+    for run in report["calls"]:
+        for call in run:
+            call[key] = value
+    return report
+
+
+def changed_tensors(report, **new):
+    for run in report["calls"]:
+        for tensor in (x for call in run for x in call["answer"] + call["values"]):
+            if isinstance(number := new.get("content"), int | float):
+                full = torch.full(tensor["shape"], number, dtype=torch.float64)
+                tensor["content"] = answering._tensor(full)["content"]
+            else:
+                tensor.update(new)
+    return report
 
 
 FORGED = {
-    "nothing": lambda said: {},
-    "no object": lambda said: [1, 2],
-    "the word alone": lambda said: {"kind": "ok"},
-    "no calls": lambda said: said | {"calls": []},
-    "calls of no case": lambda said: said | {"calls": [[], []]},
-    "one case": lambda said: said | {"calls": [one[:1] for one in said["calls"]]},
-    "no gradients": lambda said: said | {"calls": [said["calls"][0]] * 2},
-    "other cases": lambda said: changed(said, "case", "mine"),
-    "not returned": lambda said: changed(said, "returned", "yes"),
-    "an argument changed": lambda said: changed(said, "changed", 0),
-    "an argument that there is not": lambda said: changed(said, "changed", 99),
-    "no values": lambda said: changed(said, "values", []),
-    "no answer": lambda said: changed(said, "answer", []),
-    "an answer of None": lambda said: changed(changed(said, "answer", [None]), "values", []),
-    "zeros": lambda said: changed_tensors(said, content=0),
-    "nan": lambda said: changed_tensors(said, content=float("nan")),
-    "true": lambda said: changed_tensors(said, dtype="bool"),
-    "a type that there is not": lambda said: changed_tensors(said, dtype="object"),
-    "complex": lambda said: changed_tensors(said, dtype="complex128"),
-    "a huge shape": lambda said: changed_tensors(said, shape=[10**12]),
-    "a negative shape": lambda said: changed_tensors(said, shape=[-5, 3]),
-    "a shape of words": lambda said: changed_tensors(said, shape="one"),
-    "bytes that are none": lambda said: changed_tensors(said, content="%%%"),
-    "a list without end": lambda said: changed_tensors(said, content=[[[[]]]]),
+    "nothing": lambda report: {},
+    "list": lambda report: [1, 2],
+    "ok alone": lambda report: {"kind": "ok"},
+    "no calls": lambda report: report | {"calls": []},
+    "no cases": lambda report: report | {"calls": [[], []]},
+    "one case": lambda report: report | {"calls": [run[:1] for run in report["calls"]]},
+    "no gradients": lambda report: report | {"calls": [report["calls"][0]] * 2},
+    "other cases": lambda report: changed(report, "case", "mine"),
+    "not returned": lambda report: changed(report, "returned", "yes"),
+    "changed input": lambda report: changed(report, "changed", 0),
+    "index out of range": lambda report: changed(report, "changed", 99),
+    "no values": lambda report: changed(report, "values", []),
+    "answer None": lambda report: changed(changed(report, "answer", [None]), "values", []),
+    "zeros": lambda report: changed_tensors(report, content=0),
+    "nan": lambda report: changed_tensors(report, content=float("nan")),
+    "wrong dtype": lambda report: changed_tensors(report, dtype="bool"),
+    "unknown dtype": lambda report: changed_tensors(report, dtype="load"),
+    "huge shape": lambda report: changed_tensors(report, shape=[10**12]),
+    "shape of words": lambda report: changed_tensors(report, shape="one"),
+    "no base64": lambda report: changed_tensors(report, content="%%%"),
+    "pickle": lambda report: changed_tensors(
+        report, content=base64.b64encode(pickle.dumps(Bomb())).decode()
+    ),
 }
 
 
-def changed(said, key, value):
-    said = copy.deepcopy(said)
-    for run in said["calls"]:
-        for one in run:
-            one[key] = value
-    return said
-
-
-def changed_tensors(said, **new):
-    said = copy.deepcopy(said)
-    for run in said["calls"]:
-        for tensor in (x for one in run for x in one["answer"] + one["values"]):
-            if isinstance(number := new.get("content"), int | float):
-                size = torch.Size(tensor["shape"])
-                there = torch.full(size, number, dtype=torch.float64)
-                tensor["content"] = answering._tensor(there)["content"]
-            else:
-                tensor.update(new)
-    return said
-
-
 @pytest.mark.parametrize("forged", FORGED)
-def test_what_is_forged_is_not_right_and_raises_nothing(honest, forged):
-    assert grading.judge(SPLIT, honest).ok
-    verdict = grading.judge(SPLIT, FORGED[forged](honest))
+def test_judge_rejects_a_forged_report(forged, monkeypatch):
+    honest = reported(SPLIT, TASKS["split_heads"].right, monkeypatch)
+    assert judge.judge(SPLIT, honest).ok
+    verdict = judge.judge(SPLIT, FORGED[forged](honest))
     assert not verdict.ok
-    assert verdict.kind in grading._KINDS
+    assert verdict.kind in judge.KINDS
 
 
-def test_a_pickle_is_bytes_and_is_not_opened(honest):
-    class Bomb:
-        def __reduce__(self):
-            return os.abort, ()
-
-    import base64
-    import pickle
-
-    content = base64.b64encode(pickle.dumps(Bomb())).decode()
-    assert not grading.judge(SPLIT, changed_tensors(honest, content=content)).ok
+@pytest.mark.parametrize("given", [{"tuple": [2, 3, 4]}, {"dict": []}, {}, None, "7", [[[]]]])
+def test_judge_rejects_a_forged_prediction(given):
+    id = next(id for id, asked in EXERCISES.items() if isinstance(asked, Question))
+    assert not judge.judge(id, {"kind": "ok", "given": given}).ok
 
 
-@pytest.mark.parametrize(
-    "given", [{"tuple": [2, 3, 4]}, {"dict": []}, {"tuple": [], "set": []}, {}, None, "7", [[[]]]]
-)
-def test_a_forged_prediction_is_not_right(given):
-    id = next(id for id, one in EXERCISES.items() if isinstance(one, Question))
-    assert not grading.judge(id, {"kind": "ok", "given": given}).ok
-
-
-def test_words_of_a_student_can_do_nothing_on_the_page():
-    said = {"kind": "call", "message": "<script>alert(1)</script>", "note": "x" * 10_000}
-    outputs = [new_output("display_data", data={grading.KIND: said})]
+def test_message_of_a_student_is_escaped():
+    report = {"kind": "call", "message": "<script>alert(1)</script>", "note": "x" * 10_000}
+    outputs = [new_output("display_data", data={grading.KIND: report})]
     shown = grading.Grade()._judged(SPLIT, outputs)
     page = shown[0].data["text/html"]
     assert "<script" not in page and "&lt;script" in page
@@ -209,140 +186,365 @@ def test_words_of_a_student_can_do_nothing_on_the_page():
         "<div style='position:fixed;top:0'>over all</div>",
         "<form action='https://example.org'><input></form>",
         "<style>@import url(https://example.org)</style>",
+        "<div style='background:url(/hub/logout)'>.</div>",
+        "<div style='background:url&#40;/hub/logout&#41;'>.</div>",
+        "<div style='border:1px solid;background:image-set(\"/hub/logout\" 1x)'>.</div>",
     ],
 )
-def test_a_page_of_a_student_loads_and_runs_nothing(html):
+def test_html_output_of_a_student_loads_and_runs_nothing(html):
     data = {"text/html": html, "text/plain": "plain", "application/javascript": "alert(1)"}
     (output,) = grading.cleaned([new_output("display_data", data=data)])
     assert set(output.data) == {"text/plain", "text/html"}
     left = output.data["text/html"]
     for word in ("<script", "onerror", "onload", "example.org'", "<a", "position", "<form", "<svg"):
         assert word not in left
-    assert "src=" not in left
+    assert "src=" not in left and "logout" not in left
 
 
-def test_a_table_and_a_picture_of_ours_stay_as_they_are():
-    html = '<table style="color: red;"><tbody><tr><td>1</td></tr></tbody></table>'
+def test_html_output_of_the_course_stays():
+    html = '<table style="color: rgba(1,2,3,.5);"><tbody><tr><td>1</td></tr></tbody></table>'
     html += '<img alt="a" src="data:image/svg+xml;base64,AAAA">'
     (output,) = grading.cleaned([new_output("display_data", data={"text/html": html})])
     assert output.data["text/html"] == html
 
 
-# ---- what is handed in ------------------------------------------------------------------------
+# ---- what is submitted ------------------------------------------------------------------------
 
 
-def test_a_link_a_pipe_another_owner_and_a_large_file_are_not_collected(tmp_path):
-    secret = tmp_path / "gradebook.db"
-    secret.write_text("points")
-
-    def collected(make):
-        source, target = tmp_path / make.__name__, tmp_path / "to" / make.__name__
-        source.mkdir()
-        (source / "a.ipynb").write_text("{}")
-        make(source)
-        said = []
-        log = SimpleNamespace(error=lambda *words: said.append(words[0] % words[1:]))
-        grading.Collect.do_copy(SimpleNamespace(log=log), str(source), str(target))
-        return target.exists(), "".join(said)
-
-    def fine(folder):
-        (folder / "data").mkdir()
-        (folder / "data" / "x.csv").write_text("1")
-
-    def linked(folder):
-        (folder / "b.ipynb").symlink_to(secret)
-
-    def linked_folder(folder):
-        (folder / "all").symlink_to(tmp_path)
-
-    def piped(folder):
-        os.mkfifo(folder / "pipe")
-
-    def large(folder):
-        os.truncate(folder / "a.ipynb", 200_000_000)
-
-    assert collected(fine) == (True, "")
-    assert (tmp_path / "to" / "fine" / "data" / "x.csv").read_text() == "1"
-    for make in (linked, linked_folder, piped, large):
-        there, said = collected(make)
-        assert not there
-        assert said.startswith(f"Not collected: {tmp_path / make.__name__}: ")
+def nested(folder: Path) -> None:
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(1_100):  # deeper than Python recurses
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
 
 
-def test_nobody_hands_in_for_somebody_else_or_keeps_the_teacher_from_collecting(
+REFUSED = {
+    "link": lambda folder: (folder / "b.ipynb").symlink_to("/etc/passwd"),
+    "linked folder": lambda folder: (folder / "all").symlink_to("/etc"),
+    "pipe": lambda folder: os.mkfifo(folder / "pipe"),
+    "large file": lambda folder: os.truncate(folder / "a.ipynb", 200_000_000),
+    "large sum": lambda folder: [
+        (folder / f"{n}").touch() or os.truncate(folder / f"{n}", 4_900_000) for n in range(5)
+    ],
+    "many files": lambda folder: [(folder / f"{n}").touch() for n in range(grading.MOST_FILES)],
+    "deep folders": nested,
+    "file of another account": lambda folder: None,
+}
+
+
+@pytest.mark.parametrize("refused", [None, *REFUSED])
+def test_collect_copies_files_and_refuses_everything_else(tmp_path, refused, monkeypatch):
+    source, target = tmp_path / "from", tmp_path / "to"
+    (source / "data").mkdir(parents=True)
+    (source / "a.ipynb").write_text("{}")
+    (source / "data" / "x.csv").write_text("1")
+    errors = []
+    log = SimpleNamespace(error=lambda text, *values: errors.append(text % values))
+    if refused:
+        REFUSED[refused](source)
+    if refused == "file of another account":
+        owner = SimpleNamespace(st_uid=os.geteuid() + 1)
+        monkeypatch.setattr(grading.os, "stat", lambda path, *, stat=os.stat, **options: (
+            owner if str(path) == str(source) and not options else stat(path, **options)
+        ))  # fmt: skip
+    grading.Collect.do_copy(SimpleNamespace(log=log), str(source), str(target))
+    monkeypatch.undo()
+    assert target.exists() == (not refused)
+    assert errors == [] if not refused else errors[0].startswith(f"Not collected: {source}: ")
+    if not refused:
+        assert (target / "data" / "x.csv").read_text() == "1"
+    subprocess.run(["rm", "-rf", source], check=True)
+
+
+def test_no_name_in_the_exchange_stops_collection_or_stands_for_another_student(
     course, api, tmp_path, monkeypatch
 ):
     me = pwd.getpwuid(os.geteuid()).pw_name
     inbound = tmp_path / "twelve" / "inbound"
     inbound.mkdir(parents=True)
     day = "2026-11-23 12:00:00.000000 UTC"
-    names = {
-        "mine": f"{me}+06_small+{day}+a",
-        "for another": f"bob+06_small+{day}+b",
-        "no day": f"{me}+06_small+soon",
-        "nobody": f"+06_small+{day}+c",
-        "a link": f"{me}+06_small+{day.replace('2026', '2027')}+d",
-    }
-    for what, name in names.items():
-        if what == "a link":
-            (inbound / name).symlink_to(course / "source" / "06_small")
-            continue
+    names = [
+        f"{me}+06_small+{day}+a", f"bob+06_small+{day}+b", f"{me}+06_small+soon",
+        f"+06_small+{day}+c", "bob+06_small+" + "a" * 240, f".bob+06_small+{day}+b",
+    ]  # fmt: skip
+    for name in names:
         (inbound / name).mkdir()
         (inbound / name / "06_small.ipynb").write_text("{}")
         (inbound / name / "timestamp.txt").write_text(day)
+    later = f"{me}+06_small+{day.replace('2026', '2027')}+d"
+    (inbound / later).symlink_to(course / "source" / "06_small")
     monkeypatch.setattr(api.config.Exchange, "root", str(tmp_path), raising=False)
     result = api.collect("06_small")
     assert result["success"], result
     assert (course / "submitted" / me / "06_small" / "06_small.ipynb").read_text() == "{}"
     assert not (course / "submitted" / "bob" / "06_small").exists()
-    hidden = {path.name for path in inbound.iterdir() if path.name.startswith(".")}
-    assert hidden == {f".{name}" for what, name in names.items() if what != "mine"}
-    assert "Not collected" not in api.collect("06_small", update=True)["log"]
+    assert result["log"].count("Not collected") == 5
+    assert api.collect("06_small", update=True)["success"]
     shutil.rmtree(course / "submitted" / me)
 
 
-def test_a_file_of_somebody_else_is_not_collected(tmp_path):
-    (tmp_path / "from").mkdir()
-    (tmp_path / "from" / "a.ipynb").write_text("{}")
-    with pytest.raises(ValueError, match=r"a\.ipynb is no file of the student's own"):
-        grading._copied(tmp_path / "from", tmp_path / "to", os.geteuid() + 1)
+# ---- the sandbox ------------------------------------------------------------------------------
+
+# Runs a program in a sandbox, and prints what the program wrote into its shared file.
+DRIVER = """
+import subprocess, sys
+from pathlib import Path
+from classroom import sandbox
+if len(sys.argv) > 4:
+    sandbox.MEMORY = int(sys.argv[4])
+with sandbox.Sandbox(Path(sys.argv[1])) as box:
+    said = box.shared / "said"
+    said.touch()
+    said.chmod(0o666)
+    # A process that outlives the sandbox must not hold the pipes of this test.
+    program = subprocess.Popen(box.command([sys.executable, "-c", sys.argv[2], str(said)]),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        program.wait(float(sys.argv[3]))
+    except subprocess.TimeoutExpired:
+        program.kill()
+    print(said.read_text(), flush=True)
+"""
+START = "import os, sys, time\nsaid = open(sys.argv[1], 'w', 1)\nsys.stdout = said\n"
+
+
+@pytest.fixture(params=["root", "account"])
+def run_sandboxed(request):
+    """Run a program in a sandbox, started by root or by an account without any rights."""
+    if not shutil.which("bwrap"):
+        pytest.skip(sandbox.ADVICE)
+    is_root, python = os.geteuid() == 0, sys.executable
+    if request.param == "root" and not is_root:
+        pytest.skip("only root can be root")
+    become = []
+    if request.param == "account" and is_root:
+        # Other accounts may not reach the Python and the code of root.
+        python = next((p for p in ("/usr/bin/python3", "/usr/local/bin/python3")
+                       if Path(p).exists()), None)  # fmt: skip
+        if not python:
+            pytest.skip("there is no Python for all accounts")
+        become = ["setpriv", "--reuid=61000", "--regid=61000", "--clear-groups", "--no-new-privs"]
+    with tempfile.TemporaryDirectory() as folder:
+        code = Path(folder)
+        for name in ("classroom/__init__.py", "classroom/sandbox.py", "classroom/limits.py"):
+            (code / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, code / name)
+        for name in ("src/twelve", "submission"):
+            (code / name).mkdir(parents=True)
+        (code / "src/twelve/__init__.py").touch()
+        (code / "submission/notes.txt").write_text("mine")
+        subprocess.run(["chmod", "-R", "a+rX", code], check=True)
+
+        def run(program: str, seconds: float = 20, *arguments: str) -> str:
+            words = [str(code / "submission"), START + program, str(seconds), *arguments]
+            done = subprocess.run(
+                [*become, python, "-c", DRIVER, *words], cwd=code, text=True, capture_output=True,
+                env={"PYTHONPATH": f"{code}:{code}/src", "PATH": os.environ["PATH"],
+                     "SECRET": "token", "HOME": "/nonexistent"},
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        yield run
+
+
+SPY = """
+import socket
+def attempt(action):
+    try:
+        return repr(action())
+    except OSError as error:
+        return type(error).__name__
+for path in {paths!r}:
+    print(attempt(lambda: open(path, "rb").read(1)))
+print(attempt(lambda: socket.create_connection(("127.0.0.1", {port}), 2)))
+print(attempt(lambda: os.kill({pid}, 9)), sorted(os.environ))
+print([one for one in os.listdir("/proc") if one.isdigit() and int(one) > 3])
+print(attempt(lambda: b"SECRET" in open("/proc/1/environ", "rb").read()))
+print(open("notes.txt").read(), attempt(lambda: open("notes.txt", "w").close()))
+"""
+
+
+def test_sandbox_shows_no_file_process_network_or_variable_of_the_teacher(run_sandboxed, tmp_path):
+    paths = ["/etc/shadow", "/etc/passwd", str(tmp_path), str(Path.home() / ".bashrc"), __file__]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        spy = SPY.format(paths=paths, port=server.getsockname()[1], pid=os.getpid())
+        lines = run_sandboxed(spy).splitlines()
+    assert lines[:5] == ["FileNotFoundError"] * 5
+    assert lines[5] in ("ConnectionRefusedError", "OSError")
+    known = [*sandbox.ENVIRONMENT, "PWD", "PYTHONPATH", "LC_CTYPE", "SHLVL", "_"]
+    assert lines[6].startswith("ProcessLookupError")
+    assert set(json.loads(lines[6].partition(" ")[2].replace("'", '"'))) <= set(known)
+    assert lines[7] == "[]"
+    assert lines[8] in ("False", "PermissionError")
+    assert lines[9] == "mine None"
+
+
+LIMITED = {
+    "forks": ("born = 0\ntry:\n    while os.fork(): born += 1\n    time.sleep(9)\n"
+              "except OSError as error: print(born < 64, type(error).__name__)",
+              "True BlockingIOError"),
+    "memory": ("try: bytearray(5 << 30)\nexcept MemoryError: print('no memory')", "no memory"),
+    "files": ("try:\n    for n in range(9): open(f'big{n}', 'wb').write(bytes(20 << 20))\n"
+              "except OSError as error: print(n, error.strerror)", "3 No space left on device"),
+    "system": ("for path in ('/x', '/usr/x', '/dev/x', '/proc/sys/kernel/hostname'):\n"
+               "    try: open(path, 'w').write('x')\n"
+               "    except OSError as error: print(error.errno in (1, 13, 30))",
+               "True\nTrue\nTrue\nTrue"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", LIMITED)
+def test_sandbox_limits_memory_processes_and_files(run_sandboxed, attack):
+    program, printed = LIMITED[attack]
+    assert run_sandboxed(program) == printed
+
+
+@pytest.mark.skipif(not limits.memory_groups(), reason="control groups cannot be written")
+def test_memory_group_limits_memory_that_no_process_owns(run_sandboxed, request):
+    if "account" in request.node.name:
+        pytest.skip("only root can make control groups")
+    fill = (
+        "print('begun')\nparts = []\nfor _ in range(8):\n"
+        "    parts.append(os.memfd_create('x'))\n"
+        "    for _ in range(32): os.write(parts[-1], bytes(1 << 20))\nprint('filled')"
+    )
+    assert run_sandboxed(fill, 20, str(100 << 20)) == "begun"
+    assert run_sandboxed(fill) == "begun\nfilled"
+
+
+# Each leaves a process that would run for ever after the program (FAULTS, G1).
+OUTLIVES = {
+    "daemon": "if os.fork(): sys.exit()\nos.setsid()\nif os.fork(): sys.exit()\ntime.sleep(9999)",
+    "deaf": "import ctypes, signal, threading\nctypes.CDLL(None).prctl(1, 0)\nos.setsid()\n"
+    "for one in range(1, 32):\n    try: signal.signal(one, signal.SIG_IGN)\n"
+    "    except (OSError, ValueError): pass\n"
+    "threading.Thread(target=lambda: time.sleep(9999)).start()\n"
+    "try:\n    while os.fork(): pass\nexcept OSError: pass\ntime.sleep(9999)",
+    # Without root, the first process of the PID namespace has the user of the program. Inject
+    # prctl(PR_SET_PDEATHSIG, 0) into it, so that it survives its parent (x86-64).
+    "debugger": "import ctypes\nlibc = ctypes.CDLL(None)\n"
+    "libc.ptrace.argtypes = [ctypes.c_long] * 4\n"
+    "old, new = (ctypes.c_ulonglong * 27)(), (ctypes.c_ulonglong * 27)()\n"
+    "ask = lambda what, at=0: libc.ptrace(what, 1, 0, at)\n"
+    "if os.fork(): time.sleep(9999)\n"
+    "if ask(16) == 0:\n"
+    "    os.waitpid(1, 1 << 30); ask(12, ctypes.addressof(old)); new[:] = old[:]\n"
+    "    new[10], new[13], new[14], new[15], new[16] = 157, 0, 1, 2**64 - 1, old[16] - 2\n"
+    "    ask(13, ctypes.addressof(new)); ask(9); os.waitpid(1, 1 << 30)\n"
+    "    ask(12, ctypes.addressof(new)); print(new[10])\n"
+    "    ask(13, ctypes.addressof(old)); ask(17)\n"
+    "time.sleep(9999)",
+}
+
+
+@pytest.mark.parametrize("attack", OUTLIVES)
+def test_no_process_outlives_the_sandbox(run_sandboxed, attack):
+    marker = f"marker-{os.getpid()}-{time.time_ns()}"
+    run_sandboxed(f"{OUTLIVES[attack]}  # {marker}", 3)
+    for _ in range(50):
+        left = subprocess.run(["pgrep", "-r", "D,R,S,T", "-f", marker], capture_output=True).stdout
+        if not left:
+            break
+        time.sleep(0.1)
+    assert not left
+
+
+def test_sandbox_folder_is_removed_without_following_links(run_sandboxed, tmp_path):
+    with tempfile.TemporaryDirectory() as other:
+        os.chmod(other, 0o777)
+        before = {path.name for path in Path(tempfile.gettempdir()).glob("grade*")}
+        run_sandboxed(
+            "os.chdir(os.path.dirname(sys.argv[1])); os.mkdir('d')\n"
+            f"os.symlink({other!r}, 'd/x'); os.chmod('d', 0o500)\n"
+            "for _ in range(1100): os.mkdir('e'); os.chdir('e')"
+        )
+        assert os.stat(other).st_mode & 0o777 == 0o777
+        after = {path.name for path in Path(tempfile.gettempdir()).glob("grade*")}
+    assert after <= before
+
+
+# Starts a sandbox and is killed.
+KILLED = """
+import os, pathlib, subprocess, sys
+from classroom.sandbox import Sandbox
+box = Sandbox(pathlib.Path(sys.argv[1])).__enter__()
+program = [sys.executable, "-c", "import sys, time; open(sys.argv[1], 'w'); time.sleep(999)"]
+subprocess.Popen(box.command([*program, str(box.shared / "begun"), sys.argv[2]]))
+while not (box.shared / "begun").exists():
+    pass
+os.kill(os.getpid(), 9)
+"""
+
+
+@NEEDS_BWRAP
+def test_sandbox_ends_with_a_grader_that_is_killed(tmp_path):
+    marker = f"marker-{os.getpid()}-{time.time_ns()}"
+    words = [sys.executable, "-c", KILLED, str(tmp_path), marker]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -9, done.stderr
+    for _ in range(50):
+        left = subprocess.run(["pgrep", "-r", "D,R,S,T", "-f", marker], capture_output=True).stdout
+        if not left:
+            break
+        time.sleep(0.1)
+    assert not left
+
+
+def test_without_bubblewrap_nothing_is_graded(monkeypatch):
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    sandbox.check.cache_clear()
+    with pytest.raises(RuntimeError, match=r"nothing was graded: bwrap .* apt install bubblewrap"):
+        grading.Grade().preprocess(page_of(), {"metadata": {"path": "."}})
+
+
+def test_without_namespaces_nothing_is_graded(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'No permissions to create a namespace' >&2")
+    (tmp_path / "bwrap").chmod(0o755)
+    environment = sandbox.ENVIRONMENT | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    monkeypatch.setattr(sandbox, "ENVIRONMENT", environment)
+    monkeypatch.setenv("PATH", environment["PATH"])
+    sandbox.check.cache_clear()
+    with pytest.raises(RuntimeError, match=r"No permissions to create .*Root can always run"):
+        grading.Grade().preprocess(page_of(), {"metadata": {"path": "."}})
+    sandbox.check.cache_clear()
 
 
 # ---- nbgrader ---------------------------------------------------------------------------------
 
 
 def page_of(*answers: str) -> NotebookNode:
-    """Build a notebook in which split_heads is asked for as often as there are answers.
+    """Build a notebook that asks for split_heads once for each answer.
 
     Args:
-        answers: What stands in the answer cells.
+        answers: The sources of the answer cells.
     """
     cells = [new_markdown_cell("# Heads", id="title")]
     for number, source in enumerate(answers):
         marks = {"grade": False, "locked": False, "solution": True}
-        cells.append(
-            new_code_cell(
-                source, id=f"a{number}", metadata=marked(f"one-{number}", "answer", **marks)
-            )
-        )
+        metadata = marked(f"one-{number}", "answer", **marks)
+        cells.append(new_code_cell(source, id=f"a{number}", metadata=metadata))
         marks = {"grade": True, "locked": True, "solution": False, "points": 1}
-        cells.append(
-            new_code_cell(
-                f'check("{SPLIT}", split_{number})',
-                id=f"c{number}",
-                metadata=marked(f"one-{number}", "check", **marks),
-            )
-        )
+        metadata = marked(f"one-{number}", "check", **marks)
+        source = f'check("{SPLIT}", split_{number})'
+        cells.append(new_code_cell(source, id=f"c{number}", metadata=metadata))
     return new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
 
 
+def right(number: int) -> str:
+    return RIGHT.replace("split", f"split_{number}")
+
+
 def answer(number: int, before: str = "", inside: str = "return projected") -> str:
-    """Write a wrong answer, with an attack before it or within."""
+    """Return a wrong answer, with an attack before it or inside of it."""
     body = "\n".join(f"    {line}" for line in inside.splitlines())
     return f"{before}\ndef split_{number}(projected, num_heads):\n{body}"
 
 
-# What a student may do to the checker of their own process.
+# What a student may do to the checker in their own process.
 PATCHES = [
     "import twelve_lab.check\ntwelve_lab.check.check = check = lambda *_: print('✓ right.')",
     "from twelve_lab.check import diagnose as d, Verdict\nimport twelve_lab.check as c, sys\n"
@@ -351,8 +553,6 @@ PATCHES = [
     "import torch\nyes = lambda *a, **k: torch.tensor(True)\n"
     "torch.allclose = torch.equal = torch.isclose = yes\n"
     "import twelve_lab.check.stages as s\ns.close = yes",
-    "import twelve_lab.check.diagnose, sys\n"
-    "sys.modules['twelve_lab.check.diagnose']._STAGES.clear()",
     "from twelve_lab.check import TASKS\n"
     "TASKS['split_heads'].right = lambda x, num_heads: x\n"
     "import sys; sys.modules['twelve_lab.check.attempt'].expected.cache_clear()",
@@ -370,13 +570,13 @@ PATCHES = [
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory) -> Path:
-    """Write a course with notebooks to be attacked."""
+    """Write a course of notebooks to attack."""
     folder = tmp_path_factory.mktemp("course")
     notebooks = tmp_path_factory.mktemp("notebooks")
     nbformat.write(small_notebook(), notebooks / "06_small.ipynb")
     write(folder, notebooks)
     stub = "split_{0} = ...\n### BEGIN SOLUTION\n### END SOLUTION"
-    for name, size in {"patched": len(PATCHES) + 1, "greedy": 8, "ended": 3}.items():
+    for name, size in {"patched": len(PATCHES) + 1, "three": 3}.items():
         (folder / "source" / name).mkdir()
         page = page_of(*(stub.format(number) for number in range(size)))
         nbformat.write(page, folder / "source" / name / f"{name}.ipynb")
@@ -385,7 +585,7 @@ def course(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def api(course):
-    """Give nbgrader with the settings that were written, in the course's folder."""
+    """Return nbgrader with the settings that were written, in the folder of the course."""
     from nbgrader.apps import NbGraderAPI
     from nbgrader.apps.baseapp import NbGrader
 
@@ -394,7 +594,7 @@ def api(course):
     app = NbGrader()
     app.load_config_file()
     api = NbGraderAPI(config=app.config)
-    for name in ("06_small", "patched", "greedy", "ended"):
+    for name in ("06_small", "patched", "three"):
         assert api.generate_assignment(name)["success"]
     yield api
     os.chdir(here)
@@ -405,20 +605,18 @@ def api(course):
 
 @pytest.fixture
 def grade(course, api):
-    """Hand a notebook in and have it graded; gives its points by check, and its cells."""
+    """Submit a notebook and grade it; return its points by check, and its cells."""
 
-    def grade(name, notebook, student="eve", files=(), seconds=60):
-        api.config.Grade.timeout, api.config.Grade.iopub_timeout = seconds, seconds
+    def grade(name, notebook, student, seconds=60):
+        api.config.Grade.timeout = api.config.Grade.iopub_timeout = seconds
         folder = course / "submitted" / student / name
         folder.mkdir(parents=True)
         nbformat.write(notebook, folder / f"{name}.ipynb")
-        for path, content in dict(files).items():
-            (folder / path).write_text(content)
         result = api.autograde(name, student)
         assert result["success"], result.get("error") or result["log"]
         with api.gradebook as book:
             grades = book.find_submission_notebook(name, name, student).grades
-            points = {one.name: one.auto_score for one in grades}
+            points = [one.auto_score for one in sorted(grades, key=lambda one: one.name)]
         done = course / "autograded" / student / name / f"{name}.ipynb"
         return points, nbformat.read(done, as_version=4).cells
 
@@ -426,137 +624,57 @@ def grade(course, api):
 
 
 @pytest.mark.slow
-@BEHIND_WALLS
-def test_no_patch_of_a_checker_earns_a_point_and_none_takes_one_from_an_answer_above(grade):
-    answers = [RIGHT.replace("split", "split_0")]
-    answers += [answer(number, patch) for number, patch in enumerate(PATCHES, 1)]
-    points, _ = grade("patched", page_of(*answers))
-    assert points == {f"one-{number}-check": float(number == 0) for number in range(len(answers))}
+@NEEDS_BWRAP
+def test_a_notebook_that_outlives_its_grading_takes_no_mark_of_the_next_student(grade):
+    bad = page_of(right(0), answer(1, "import os, sys, time\n" + OUTLIVES["deaf"]), right(2))
+    points, cells = grade("three", bad, "bad", seconds=30)
+    assert points == [1.0, 0.0, 0.0]
+    why = "This check was not reached: a cell above ended Python, or ran too long."
+    assert cells[-1].outputs[0].evalue == why
+    left = subprocess.run(["pgrep", "-f", "ipykernel.*kernel[.]json"], capture_output=True).stdout
+    good, _ = grade("three", page_of(right(0), answer(1), right(2)), "good")
+    assert good == [1.0, 0.0, 1.0]
+    assert not left
 
 
-SPY = """
-import os, socket
-from pathlib import Path
-def tried(do):
-    try:
-        return repr(do())
-    except OSError as error:
-        return type(error).__name__
-for path in {paths!r}:
-    print(tried(lambda: Path(path).read_bytes()[:9]))
-    print(tried(lambda: Path(path).write_bytes(b"")))
-    print(tried(lambda: os.chmod(Path(path).parent, 0o777)))
-print(tried(lambda: socket.create_connection(("127.0.0.1", {port}), 2)))
-print(sorted(os.environ) == {known!r}, len([one for one in os.listdir("/proc") if one.isdigit()]))
-print(tried(lambda: os.kill({process}, 9)), os.listdir("/tmp") != [], os.listdir())
-"""
-FORKS = """
-import os, time
-born = 0
-try:
-    while os.fork():
-        born += 1
-    time.sleep(600)
-except OSError as error:
-    print("born:", born < 64, type(error).__name__)
-"""
+@pytest.mark.weekly
+@NEEDS_BWRAP
+def test_no_patch_of_the_checker_earns_a_point(grade):
+    answers = [right(0), *(answer(number, patch) for number, patch in enumerate(PATCHES, 1))]
+    points, _ = grade("patched", page_of(*answers), "patcher")
+    assert points == [1.0] + [0.0] * len(PATCHES)
 
 
-@pytest.mark.slow
-@BEHIND_WALLS
-def test_a_greedy_answer_gets_nothing_and_the_answers_below_it_count(
-    grade, course, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
-    book, other = course / "gradebook.db", course / "submitted" / "bob" / "greedy" / "a.ipynb"
-    other.parent.mkdir(parents=True)
-    other.write_text("an answer")
-    mine = course / "submitted" / "eve" / "greedy" / "greedy.ipynb"
-    code = ROOT / "src" / "twelve" / "attention.py"
-    before = {path: path.read_bytes() for path in (other, code)}
-    modes = {path: path.parent.stat().st_mode for path in (book, other, code)}
-    known = [
-        "CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "GIT_PAGER", "HOME", "LANG", "MPLBACKEND",
-        "OMP_NUM_THREADS", "PAGER", "PATH", "PYDEVD_USE_FRAME_EVAL", "PYTHONDONTWRITEBYTECODE",
-        "PYTHONPATH", "TERM", "TWELVE_DEVICE", "TWELVE_PROGRESS", "USER",
-    ]  # fmt: skip
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        spy = SPY.format(
-            paths=[str(book), str(other), str(mine), str(code), "/etc/shadow"],
-            port=server.getsockname()[1],
-            known=known,
-            process=os.getpid(),
-        )
-        points, cells = grade(
-            "greedy",
-            page_of(
-                answer(0, spy),
-                answer(1, inside="import sys\nsys.exit()"),
-                answer(2, inside="import time\nwhile True: time.sleep(1)"),
-                answer(3, "import torch; torch.zeros(1 << 40)"),
-                answer(4, "bytearray(5 << 30)"),
-                answer(5, FORKS),
-                answer(6, "open('big', 'wb').write(bytes(100 << 20))"),
-                RIGHT.replace("split", "split_7"),
-            ),
-            files={"progress.json": "{}"},
-            seconds=20,
-        )
-    assert points == {f"one-{number}-check": float(number == 7) for number in range(8)}
-    assert {path: path.read_bytes() for path in before} == before
-    assert {path: path.parent.stat().st_mode for path in modes} == modes
-    texts = [text_of(cell).splitlines() for cell in cells]
-    *tried, alone, apart = texts[1]
-    # Nothing of the teacher or of another student is there; the code of the course can be read.
-    assert tried[:9] == ["FileNotFoundError"] * 9
-    assert tried[9:] == [
-        repr(code.read_bytes()[:9]), "OSError", "OSError",
-        "FileNotFoundError", "PermissionError", "PermissionError",
-        "OSError",
-    ]  # fmt: skip
-    assert alone == "True 1"
-    assert apart.startswith("ProcessLookupError") and "'progress.json'" in apart
-    assert texts[6] == ["KeyboardInterrupt"]
-    assert texts[11] == ["born: True BlockingIOError"]
-    assert texts[13] == ["OSError"]
-
-
+# An answer to the second exercise, and whether the third is still reached.
 ENDS = {
-    "leaves": "import os\nos._exit(0)",
-    "quits": "quit()",
-    "deaf": "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(600)",
-    "flood": "while True: print('x' * 1_000_000)",
-    "too large": "print('x' * 100_000_000)",
+    "os._exit(0)": False,
+    "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)": False,
+    "while True: print('x' * 1_000_000)": False,
+    "print('x' * 100_000_000)": False,
+    "while True: time.sleep(1)": True,
+    "torch.zeros(1 << 40)": True,
+    "sys.exit()": True,
 }
 
 
-@pytest.mark.slow
-@BEHIND_WALLS
+@pytest.mark.weekly
+@NEEDS_BWRAP
 @pytest.mark.parametrize("end", ENDS)
-def test_whoever_ends_the_kernel_gets_nothing_below_and_the_teacher_goes_on(grade, end):
-    first = RIGHT.replace("split", "split_0") if end == "leaves" else "split_0 = None"
-    below = RIGHT.replace("split", "split_2")
-    page = page_of(first, answer(1, ENDS[end]), below)
-    points, cells = grade("ended", page, student=end, seconds=60 if end == "leaves" else 3)
-    # Python is asked to end, and may answer what stands below before it does.
-    reached = end == "quits" and points["one-2-check"] == 1.0
-    assert points == {
-        "one-0-check": float(end == "leaves"),
-        "one-1-check": 0.0,
-        "one-2-check": float(reached),
-    }
-    why = "This check was not reached: a cell above ended Python, or ran too long."
-    assert reached or cells[-1].outputs[0].evalue == why
+def test_an_answer_that_ends_the_kernel_or_hangs_keeps_the_points_above(grade, end):
+    attack = answer(1, f"import os, signal, sys, time, torch\n{end}")
+    student = f"ends{[*ENDS].index(end)}"
+    points, _ = grade("three", page_of(right(0), attack, right(2)), student, seconds=30)
+    assert points == [1.0, 0.0, float(ENDS[end])]
 
 
-@pytest.mark.slow
-@BEHIND_WALLS
-def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_gradebook(
+@pytest.mark.weekly
+@NEEDS_BWRAP
+def test_unreadable_submissions_leave_the_class_alone_and_points_come_from_the_gradebook(
     course, api, tmp_path
 ):
     page = solved(small_notebook())
     asked, its_check, other, other_check = page.cells[2:6]
-    # 100 points for each, for the answer too; one check gone, and one cell twice; marks of no kind.
+    # 100 points everywhere, one check removed, one cell twice, invalid metadata.
     its_check.metadata.nbgrader.update(points=100, locked=False, solution=True)
     its_check.source = "print('✓')"
     asked.metadata.nbgrader.update(grade=True, points=100, locked=True)
@@ -570,12 +688,8 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
     page.cells[1].metadata["nbgrader"] = {"schema_version": 99}
     page.cells[-1].metadata["nbgrader"] = {"grade": True, "grade_id": "mine", "points": 100}
     whole = nbformat.writes(solved(small_notebook()))
-    notebooks = {
-        "mallory": nbformat.writes(page),
-        "broken": '{"cells": [',
-        "huge": whole + " " * 6_000_000,
-    }
-    for student, content in notebooks.items():
+    pages = {"mallory": nbformat.writes(page), "broken": '{"cells": [', "huge": whole + " " * 6**9}
+    for student, content in pages.items():
         folder = course / "submitted" / student / "06_small"
         folder.mkdir(parents=True)
         (folder / "06_small.ipynb").write_text(content)
@@ -590,66 +704,28 @@ def test_what_is_not_read_leaves_the_class_alone_and_marks_are_those_of_the_grad
         assert f"assignment '06_small' for student '{student}'" in result["log"]
         assert not (course / "autograded" / student / "06_small").exists()
     with api.gradebook as book:
-        marks = {one.student_id: one.score for one in book.assignment_submissions("06_small")}
-        most = book.find_assignment("06_small").max_score
-    assert marks == {"mallory": 2, "broken": 0, "huge": 0, "linked": 0} and most == 2
+        points = {one.student_id: one.score for one in book.assignment_submissions("06_small")}
+    assert points == {"mallory": 2, "broken": 0, "huge": 0, "linked": 0}
     done = course / "autograded" / "mallory" / "06_small" / "06_small.ipynb"
     cells = nbformat.read(done, as_version=4).cells
-    # Each of its pages is shown as text, and so no link or script of it is one.
+    # Markdown of a student is shown as text.
     assert cells[0].source.startswith("````\n# 06 Small") and cells[0].source.endswith("\n````")
     assert cells[-1].source == 'check("06-merge-heads", merge)'
 
 
-STARTS = """
-import os, pathlib, subprocess, sys
-from classroom import grading
-folder = pathlib.Path(sys.argv[1])
-account = None if os.geteuid() else grading.NOBODY + 4_001
-line = [sys.executable, "-c", "open(sys.argv[1], 'w').write('begun'); import time; time.sleep(60)"]
-line[2] = "import sys; " + line[2]
-program = grading.walled(folder, folder / "shared", account, [*line, f"{folder}/shared/said"])
-started = subprocess.Popen(program)
-while not (folder / "shared" / "said").exists():
-    pass
-print(subprocess.run(["pgrep", "-P", str(started.pid)], capture_output=True, text=True).stdout)
-os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.mark.slow
-@BEHIND_WALLS
-def test_what_runs_behind_the_walls_ends_with_a_teacher_who_is_killed(tmp_path):
-    (tmp_path / "shared").mkdir()
-    words = [sys.executable, "-c", STARTS, str(tmp_path)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    running = Path(f"/proc/{done.stdout.strip()}")
-    for _ in range(100):
-        if not running.exists():
-            break
-        time.sleep(0.1)
-    assert done.returncode == -9 and done.stdout.strip() and not running.exists()
-
-
-@pytest.mark.slow
-def test_without_walls_a_class_that_is_trusted_is_graded_the_same(grade, api, monkeypatch):
-    monkeypatch.setattr(api.config.Grade, "walls", False, raising=False)
-    page = page_of(RIGHT.replace("split", "split_0"), answer(1, PATCHES[0]), "split_2 = ...")
-    points, cells = grade("ended", page, student="trusted")
-    assert [*points.values()] == [1.0, 0.0, 0.0]
+@pytest.mark.weekly
+def test_without_a_sandbox_a_trusted_class_gets_the_same_points(grade, api, monkeypatch):
+    monkeypatch.setattr(api.config.Grade, "sandbox", False, raising=False)
+    points, cells = grade("three", page_of(right(0), answer(1, PATCHES[0]), "split_2 = ..."), "eve")
+    assert points == [1.0, 0.0, 0.0]
     assert cells[-1].outputs[0].text.startswith("○ 06-split-heads: Not started yet")
 
 
-def test_where_there_are_no_walls_nothing_is_graded_and_the_reason_is_said(monkeypatch):
-    monkeypatch.setattr(grading, "tried", lambda account: "unshare: Operation not permitted")
-    with pytest.raises(RuntimeError, match=r"walls here \(unshare: Operation not permitted\)"):
-        grading.Grade().preprocess(page_of(), {})
-
-
-# ---- what is borrowed -------------------------------------------------------------------------
+# ---- answers that borrow from the course ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("source", "taken"),
+    ("source", "names"),
     [
         (
             "from twelve.attention import attention\nsplit = attention",
@@ -658,41 +734,37 @@ def test_where_there_are_no_walls_nothing_is_graded_and_the_reason_is_said(monke
         ("def split(x, n):\n    return TASKS['a'].right(x)", ["twelve_lab.check.TASKS"]),
         ("import twelve_lab as lab\nsplit = lab.check.TASKS", ["twelve_lab.check.TASKS"]),
         ("split = __import__('twe' + 'lve').nn", ["__import__"]),
-        ("import sys\nsplit = sys.modules", ["sys.modules"]),
         ("from einops import rearrange\ndef split(x, n): return rearrange(x, 'a b')", []),
         ("split = (", []),
     ],
 )
-def test_what_an_answer_takes_from_the_course_is_listed(source, taken):
+def test_borrowed_lists_what_an_answer_takes_from_the_course(source, names):
     ours = solved(small_notebook(), marked=True)
     ours.cells[1].source += "\nfrom twelve_lab.check import TASKS"
     theirs = copy.deepcopy(ours)
     assert borrowed(theirs, ours) == {}
     theirs.cells[2].source = source
-    assert borrowed(theirs, ours) == ({SPLIT: taken} if taken else {})
+    assert borrowed(theirs, ours) == ({SPLIT: names} if names else {})
     theirs.cells.append(new_code_cell(source))
-    assert borrowed(theirs, ours) == ({SPLIT: taken, "cell 8": taken} if taken else {})
+    assert borrowed(theirs, ours) == ({SPLIT: names, "cell 8": names} if names else {})
 
 
-def test_the_list_names_the_student_and_the_exercise(tmp_path):
+def test_borrowed_report_names_students_and_prints_no_text_of_theirs(tmp_path):
     ours, theirs = solved(small_notebook(), marked=True), solved(small_notebook())
     theirs.cells[4].source = "from twelve import Transformer as merge"
-    for folder, notebook in (("source", ours), ("submitted/ann", theirs), ("submitted/bob", ours)):
-        place = tmp_path / folder / "06_small"
-        place.mkdir(parents=True)
-        nbformat.write(notebook, place / "06_small.ipynb")
-    (tmp_path / "submitted" / "eve" / "06_small").mkdir(parents=True)
-    (tmp_path / "submitted" / "eve" / "06_small" / "06_small.ipynb").write_text("{")
-    assert report(tmp_path).splitlines() == [
-        "ann  06_small  06-merge-heads: twelve.Transformer",
-        "eve  06_small: cannot be read (NotJSONError)",
-    ]
-
-
-def text_of(cell: NotebookNode) -> str:
-    """Give what a cell printed, and the names of its errors."""
-    return "".join(
-        one.get("text", one.get("ename", ""))
-        for one in cell.get("outputs", [])
-        if "data" not in one
-    )
+    forged = copy.deepcopy(theirs)
+    forged.cells[4].metadata.nbgrader.grade_id = "x\nbob  06_small  06-merge-heads: x-answer"
+    pages = {
+        "source": nbformat.writes(ours), "submitted/ann": nbformat.writes(theirs),
+        "submitted/bob": nbformat.writes(solved(small_notebook())), "submitted/eve": "{",
+        "submitted/fay": '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}}',
+        "submitted/gus": nbformat.writes(forged),
+    }  # fmt: skip
+    for folder, content in pages.items():
+        (tmp_path / folder / "06_small").mkdir(parents=True)
+        (tmp_path / folder / "06_small" / "06_small.ipynb").write_text(content)
+    lines = report(tmp_path).splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "ann  06_small  06-merge-heads", "eve  06_small", "fay  06_small", "gus  06_small  cell 5",
+    ]  # fmt: skip
+    assert lines[0].endswith(": twelve.Transformer")

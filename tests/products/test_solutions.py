@@ -1,4 +1,4 @@
-"""The notebooks solved, half solved and, when they are graded, not solved at all."""
+"""The notebooks, solved and half solved: every check gives the verdict that it should."""
 
 import ast
 import copy
@@ -93,7 +93,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.is_file()}
 
 
-def test_a_solution_stands_in_each_answer_and_what_was_said_of_the_blank_is_gone(small):
+def test_solved_replaces_each_answer_and_removes_outputs_of_the_blank(small):
     before = copy.deepcopy(small)
     answered = solved(small)
     assert small == before
@@ -106,24 +106,24 @@ def test_a_solution_stands_in_each_answer_and_what_was_said_of_the_blank_is_gone
     ]
 
 
-def test_only_the_exercises_that_are_named_are_solved(small):
+def test_solved_solves_the_named_exercises_alone(small):
     half = solved(small, EXERCISES[:1])
     assert STUB not in half.cells[2].source
     assert half.cells[4:] == small.cells[4:]
 
 
-def test_names_that_the_page_has_are_not_imported_again(small):
+def test_solved_imports_no_name_that_the_page_has(small):
     assert "    from einops import rearrange\n" in solved(small).cells[2].source
     small.cells[1].source += "\nfrom einops import rearrange"
     assert "import" not in solved(small).cells[2].source
 
 
-def test_a_cell_gives_what_it_imports_defines_and_sets_at_its_top_level():
+def test_names_given_lists_imports_definitions_and_assignments():
     source = "import a.b, c as d\nfrom e import f\nfor g in h: i, j[0] = g\ndef k(l): m = 1"
     assert names_given(source) == {"a", "d", "f", "g", "i", "k"}
 
 
-def test_copies_lie_as_the_notebooks_do_and_lead_to_the_same_files(project, tmp_path):
+def test_write_solutions_keeps_folders_and_links(project, tmp_path):
     folder = tmp_path / "project" / "build" / "solutions"
     (folder / "workshop").mkdir(parents=True)
     (folder / "workshop" / "06_small.ipynb").write_text("of an earlier run")
@@ -136,7 +136,7 @@ def test_copies_lie_as_the_notebooks_do_and_lead_to_the_same_files(project, tmp_
     assert not any(STUB in cell.source for cell in lesson.cells + workshop.cells)
 
 
-def test_in_our_own_copies_every_link_leads_to_a_file(tmp_path):
+def test_links_of_the_solved_copies_lead_to_files(tmp_path):
     write(tmp_path)
     led = 0
     for name, notebook in lessons(tmp_path).items():
@@ -148,7 +148,7 @@ def test_in_our_own_copies_every_link_leads_to_a_file(tmp_path):
     assert led > 100
 
 
-def test_nothing_is_written_where_a_notebook_is_wrong_or_the_folder_is_one_of_ours(project):
+def test_write_solutions_refuses_wrong_notebooks_and_folders(project):
     before = everything(project.parent)
     for folder in (project, project.parent, project / "solutions"):
         with pytest.raises(ValueError, match="holds the project itself: name another folder"):
@@ -165,7 +165,7 @@ def test_nothing_is_written_where_a_notebook_is_wrong_or_the_folder_is_one_of_ou
     assert not (project.parent / "build").exists()
 
 
-def test_the_command_says_what_it_did_or_why_not(tmp_path):
+def test_write_solutions_command_prints_a_result_or_an_error(tmp_path):
     for folder, code, said in ((tmp_path, 0, "notebooks, solved"), (ROOT, 1, "the project itself")):
         command = [sys.executable, "-m", "tools.write_solutions", str(folder)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -248,29 +248,22 @@ def needed(notebook: NotebookNode) -> NotebookNode:
 
 
 @pytest.mark.parametrize("name", WITH_CHECKS)
-def test_solved_every_check_of_a_notebook_says_right(name, tmp_path, graded):
+def test_solved_notebook_passes_every_check(name, tmp_path, graded):
     notebook = needed(nbformat.read(NOTEBOOKS / name, as_version=4))
     assert all_right(run(solved(notebook), tmp_path))
 
 
-BY_TURNS = [
-    pytest.param(name, marks=[pytest.mark.weekly] * (name != WITH_CHECKS[0]))
-    for name in WITH_CHECKS
-]
-
-
-@pytest.mark.parametrize("name", BY_TURNS)
-def test_solved_a_notebook_runs_to_its_end_and_every_check_says_right(name, tmp_path, graded):
-    assert all_right(run(solved(nbformat.read(NOTEBOOKS / name, as_version=4)), tmp_path))
-
-
-@pytest.mark.parametrize("name", BY_TURNS)
-def test_half_solved_only_the_checks_of_the_other_half_fail(name, tmp_path, graded):
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", WITH_CHECKS)
+def test_solved_notebook_runs_to_its_end_and_half_solved_fails_the_other_checks(
+    name, tmp_path, graded
+):
     notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    assert all_right(run(solved(notebook), tmp_path))
     ids = [id for cell in notebook.cells if (id := exercise_of(cell, "check"))]
     cells = run(solved(notebook, ids[::2]), tmp_path)
-    checks = [cell for cell in cells if is_check(cell)]
-    assert faults(cells) == [cell.id for cell in checks[1::2]]
-    for cell in checks[1::2]:
+    failing = [cell for cell in cells if is_check(cell)][1::2]
+    assert faults(cells) == [cell.id for cell in failing]
+    for cell in failing:
         assert cell.outputs[0].text.startswith(f"○ {exercise_of(cell, 'check')}: Not started yet")
         assert cell.outputs[-1].ename == "WrongAnswer"

@@ -243,6 +243,7 @@ def test_after_each_change_by_hand_every_number_and_gradient_is_that_of_pytorch(
     assert taken_back == 7
 
 
+@pytest.mark.weekly
 def test_a_number_that_is_none_is_refused_and_escape_takes_back_what_was_typed(walk, tab):
     opened(tab, walk)
     dial = tab.locator("#words input.n").nth(6)
@@ -263,6 +264,7 @@ def test_a_number_that_is_none_is_refused_and_escape_takes_back_what_was_typed(w
     assert loss(tab) != home and dial.input_value() == "5.0000"
 
 
+@pytest.mark.weekly
 def test_what_moved_is_marked_and_before_shows_what_was(walk, tab):
     opened(tab, walk)
     shown = tab.locator("#learning .loss .n")
@@ -314,6 +316,7 @@ def test_undo_takes_back_one_change_and_start_again_all(walk, tab):
     assert loss(tab) == losses[0]
 
 
+@pytest.mark.weekly
 def test_a_slider_that_was_not_moved_leaves_nothing_to_undo(walk, tab):
     opened(tab, walk)
     choose(tab, "memory", 4)
@@ -333,6 +336,7 @@ def test_a_slider_that_was_not_moved_leaves_nothing_to_undo(walk, tab):
     assert loss(tab) == home and tab.locator("#undo").is_disabled()
 
 
+@pytest.mark.weekly
 def test_learning_runs_stops_and_can_be_taken_back(walk, tab):
     opened(tab, walk)
     model = example.model()
@@ -392,6 +396,7 @@ def check_text(tab, place, title=FIRST):
     assert tab.locator("#number [aria-current=true], #cells [aria-current=true]").count() >= 1
 
 
+@pytest.mark.weekly
 def test_sixty_numbers_chosen_at_random_each_show_their_arithmetic(walk, tab):
     opened(tab, walk)
     choice = random.Random(60)
@@ -411,6 +416,7 @@ def test_sixty_numbers_chosen_at_random_each_show_their_arithmetic(walk, tab):
     assert onward > CLICKS / 5
 
 
+@pytest.mark.weekly
 def test_the_way_back_leads_over_crumbs_and_backspace(walk, tab):
     opened(tab, walk)
     choose(tab, "logits", 5)
@@ -428,6 +434,7 @@ def test_the_way_back_leads_over_crumbs_and_backspace(walk, tab):
     assert text.text_content() == way[1]
 
 
+@pytest.mark.weekly
 def test_a_gradient_is_shown_with_what_it_comes_through(walk, tab):
     opened(tab, walk)
     choose(tab, "memory", 7)
@@ -440,6 +447,7 @@ def test_a_gradient_is_shown_with_what_it_comes_through(walk, tab):
     assert sum(shares) == pytest.approx(gradient, abs=1e-4 * len(shares))
 
 
+@pytest.mark.weekly
 def test_the_keyboard_alone_leads_to_a_changed_number_and_its_arithmetic(walk, tab):
     opened(tab, walk)
     home = loss(tab)
@@ -482,6 +490,7 @@ def test_the_keyboard_alone_leads_to_a_changed_number_and_its_arithmetic(walk, t
 # --- the whole page ---
 
 
+@pytest.mark.weekly
 def test_a_link_shows_what_i_see(walk, tab):
     opened(tab, walk)
     tab.select_option("#with", str(TITLES.index("GELU")))
@@ -501,6 +510,7 @@ def test_a_link_shows_what_i_see(walk, tab):
     expect(tab.locator("#notice")).to_be_hidden()
 
 
+@pytest.mark.weekly
 def test_a_broken_address_is_told_and_the_rest_is_shown(walk, tab):
     opened(tab, walk, "#run=4&set.src=0:99&set.memory=0:1&at=nothing:0")
     notice = (
@@ -511,6 +521,7 @@ def test_a_broken_address_is_told_and_the_rest_is_shown(walk, tab):
     assert tab.evaluate("[twelve.get('src', [0, 0]), twelve.get('memory', [0, 0, 0])]") == [0, 1]
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("title", [FIRST, SISTER])
 def test_the_tour_has_eight_stops(walk, tab, title):
     run = f"#run={TITLES.index(title)}"
@@ -537,6 +548,7 @@ def test_the_tour_has_eight_stops(walk, tab, title):
     assert tab.locator("#tour").is_hidden() and tab.locator("section.lit").count() == 0
 
 
+@pytest.mark.weekly
 def test_the_tour_of_the_sister_lets_a_word_see_the_future(walk, tab):
     opened(tab, walk, f"#run={TITLES.index(SISTER)}&tour=3")
     assert "which word follows" in tab.locator("#lead").inner_text()
@@ -556,6 +568,7 @@ def test_the_tour_of_the_sister_lets_a_word_see_the_future(walk, tab):
     assert "each sentence backwards" in tab.locator("#lead").inner_text()
 
 
+@pytest.mark.weekly
 def test_two_configurations_stand_side_by_side(walk, tab):
     opened(tab, walk)
     tab.evaluate("twelve.set('src_embedding.weight', [2, 1], 1.5)")
@@ -577,6 +590,7 @@ def test_two_configurations_stand_side_by_side(walk, tab):
     assert tab.locator("#beside + pre").text_content() == "has no such number"
 
 
+@pytest.mark.weekly
 def test_a_change_goes_along_through_every_configuration(walk, tab, unchecked):
     opened(tab, walk)
     tab.evaluate("twelve.set('src_embedding.weight', [2, 1], 1.5)")
@@ -588,6 +602,7 @@ def test_a_change_goes_along_through_every_configuration(walk, tab, unchecked):
         assert differences(title, *numbers(tab, title), here.numbers()) == []
 
 
+@pytest.mark.weekly
 def test_a_page_is_open_to_everybody_in_the_light_and_in_the_dark(walk, tab):
     colours = ("color-contrast", "link-in-text-block")
     tab.emulate_media(color_scheme="light", reduced_motion="reduce")
@@ -607,6 +622,7 @@ def test_a_page_is_open_to_everybody_in_the_light_and_in_the_dark(walk, tab):
     assert grave(tab, *colours) == []
 
 
+@pytest.mark.weekly
 def test_nothing_moves_by_itself_where_the_reader_asked_for_rest(walk, tab):
     duration = "getComputedStyle(document.querySelector('.fill')).transitionDuration"
     opened(tab, walk)
@@ -618,6 +634,7 @@ def test_nothing_moves_by_itself_where_the_reader_asked_for_rest(walk, tab):
     assert tab.evaluate(running) == 0
 
 
+@pytest.mark.weekly
 def test_a_change_is_said_aloud(walk, tab):
     opened(tab, walk)
     said = tab.locator("#said")
@@ -635,6 +652,7 @@ def test_a_change_is_said_aloud(walk, tab):
 # --- other pages ---
 
 
+@pytest.mark.weekly
 def test_each_word_stands_beside_its_face_and_another_word_beside_another(walk, tab):
     opened(tab, walk)
     first = tab.locator("#words .token").nth(1)
@@ -653,6 +671,7 @@ def test_each_word_stands_beside_its_face_and_another_word_beside_another(walk, 
     }
 
 
+@pytest.mark.weekly
 def test_words_and_titles_that_look_like_markup_stay_text(tmp_path, tab):
     word = "<img src=x onerror=document.title='broken'>"
     title = "<script>document.title='broken'</script>"
@@ -671,6 +690,7 @@ def test_words_and_titles_that_look_like_markup_stay_text(tmp_path, tab):
     assert tab.title() == "Twelve Numbers: change any number"
 
 
+@pytest.mark.weekly
 def test_the_page_of_a_model_of_my_own(tmp_path, tab):
     table, ids = TokenEmbedding(3, 2).double(), torch.tensor([[0, 2]])
     with Trace(table) as trace:
@@ -698,6 +718,7 @@ def test_the_page_of_a_model_of_my_own(tmp_path, tab):
     assert tab.evaluate("twelve.get('vectors', [0, 1, 0])") == table.weight[2, 0].item()
 
 
+@pytest.mark.weekly
 def test_a_part_of_the_page_switches_a_cell_of_a_mask(tmp_path, tab):
     panels = [
         {"title": "The mask", "panel": "table", "of": "tgt_mask", "dials": True},
@@ -721,6 +742,7 @@ def test_a_part_of_the_page_switches_a_cell_of_a_mask(tmp_path, tab):
     assert grave(tab) == []
 
 
+@pytest.mark.weekly
 def test_the_console_answers_with_names_and_numbers(walk, tab):
     opened(tab, walk)
     tried = (

@@ -1,11 +1,13 @@
 """The film of the README, made again from the live page."""
 
+import pytest
 from PIL import Image
 
 from tests.products.browser.conftest import ROOT
 from tools import film
 
 
+@pytest.mark.weekly
 def test_the_live_page_still_does_what_the_film_shows(tab, tmp_path):
     film.write(tab, tmp_path / "live.gif")
     with Image.open(tmp_path / "live.gif") as new, Image.open(ROOT / film.FILM) as stored:

@@ -79,6 +79,7 @@ def test_of_a_part_nothing_is_cut_off_and_on_a_phone_it_scrolls_in_its_frame(par
     wait_until(page, "scrollY > 0")
 
 
+@pytest.mark.weekly
 def test_a_frame_lies_over_its_sentence_and_is_not_printed(part, tab):
     part("query")
     assert tab.evaluate("document.elementFromPoint(5, 5).tagName") == "IFRAME"
@@ -123,6 +124,7 @@ def test_a_query_can_be_changed_and_its_context_follows(part, tab, way):
     assert get(page, f"{ATTENTION}.query_heads", 1, 0, 0, 0) == pytest.approx(undone, abs=1e-3)
 
 
+@pytest.mark.weekly
 def test_a_finger_drags_a_query(browser, tmp_path):
     path = tmp_path / "part.html"
     path.write_text(PAGE + frame("query"), encoding="utf-8")
@@ -164,6 +166,7 @@ def test_a_cell_of_a_mask_shows_a_key_and_hides_it(part, tab):
     assert row(page, f"{ATTENTION}.weights", 1, 0, 0) == [0, 0, 0]  # nothing is allowed
 
 
+@pytest.mark.weekly
 def test_a_stretched_row_leaves_the_norm_as_it_was_and_a_changed_one_does_not(part, tab):
     page = part("stretch")
     before = row(page, f"{NORM}.normalized", 1, 0)
@@ -182,6 +185,7 @@ def test_a_stretched_row_leaves_the_norm_as_it_was_and_a_changed_one_does_not(pa
     assert row(page, f"{NORM}.normalized", 1, 0) != pytest.approx([-one for one in after], abs=0.01)
 
 
+@pytest.mark.weekly
 def test_a_silent_sublayer_lets_its_input_pass_and_speaks_again(part):
     page = part("sum")
     added = f"{ENCODER}.self_attention_residual.added"
@@ -202,6 +206,7 @@ def test_a_silent_sublayer_lets_its_input_pass_and_speaks_again(part):
     assert page.locator(".chances").all_text_contents() != chances
 
 
+@pytest.mark.weekly
 def test_a_word_of_the_memory_can_be_hidden_and_without_all_both_sentences_begin_alike(part):
     page = part("memory")
     starts = [[f"{get(page, 'logits', batch, 0, id):.9f}" for id in range(4)] for batch in (0, 1)]
@@ -224,6 +229,7 @@ def test_a_word_of_the_memory_can_be_hidden_and_without_all_both_sentences_begin
     )
 
 
+@pytest.mark.weekly
 def test_a_step_of_learning_moves_each_weight_against_its_gradient(part):
     page = part("learning")
     bias = ("output_projection.bias", 3)
@@ -242,6 +248,7 @@ def test_a_step_of_learning_moves_each_weight_against_its_gradient(part):
     assert f"{page.evaluate('twelve.loss()'):.4f}" == "1.0482"
 
 
+@pytest.mark.weekly
 def test_the_whole_page_runs_in_its_frame_and_a_number_explains_itself(part, tab):
     page = part("walk")
     dial(page, "dog, number 1 of its embedding").fill("5")

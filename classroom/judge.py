@@ -1,0 +1,107 @@
+"""Judges the numbers that an answer computed, in a process that runs no code of a student.
+
+The numbers come from a kernel that the student controls: they are read as bytes, and compared with
+the cases, the checker and the right answers of the teacher.
+"""
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from classroom.answering import runs
+from twelve_lab.check import Verdict, prediction
+from twelve_lab.check.attempt import Attempt, expected
+from twelve_lab.check.compare import Outcome, exact_on_cpu
+from twelve_lab.check.diagnose import exercise, first_fault, right
+from twelve_lab.check.gradients import gradient
+from twelve_lab.check.stages import Submission
+from twelve_lab.exercises.declare import Question, Task
+
+KINDS = (
+    "not started", "call", "type", "rank", "axes swapped", "shape", "input changed", "nan or inf",
+    "mistake", "misconception", "numbers", "gradient",
+)  # fmt: skip
+DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
+
+
+def judge(id: str, reported: Any) -> Verdict:
+    """Judge an answer by the numbers that its kernel reported.
+
+    Args:
+        id: The exercise.
+        reported: Anything, as the kernel may report anything.
+    """
+    asked = exercise(id)
+    try:
+        text = {key: str(reported.get(key) or "")[:2000] for key in ("kind", "message", "note")}
+        if text["kind"] != "ok":
+            kind = text["kind"] if text["kind"] in KINDS else "call"
+            return Verdict(False, kind, None, text["message"], text["note"])
+        if isinstance(asked, Question):
+            return _judge_prediction(asked, _read_plain(reported["given"]), text["note"])
+        return _judge_task(asked, reported["calls"], text["note"])
+    except Exception as error:  # it claims to be right, and cannot even be read
+        message = f"What your code handed over cannot be read ({type(error).__name__})."
+        return Verdict(False, "call", None, message)
+
+
+def _judge_prediction(question: Question, given: Any, note: str) -> Verdict:
+    with exact_on_cpu():
+        if fault := prediction.fault(question, given):
+            return Verdict(False, fault[0], None, fault[1])
+        return Verdict(True, "ok", None, prediction.praise(question), note)
+
+
+def _judge_task(task: Task, calls: Any, note: str) -> Verdict:
+    submissions = []
+    for by_gradient, reported in zip(runs(task), calls, strict=True):
+        due = expected(task, by_gradient=by_gradient)
+        submissions.append(Submission(task, task.right, [*_read_attempts(due, reported)], due))
+    plain, *with_gradients = submissions
+    fault = first_fault(plain)
+    for submission in with_gradients:
+        if not fault and (message := gradient(submission)):
+            fault = "gradient", message
+    return Verdict(False, fault[0], None, fault[1]) if fault else right(plain, note)
+
+
+def _read_attempts(due: list[Attempt], reported: Any) -> Iterator[Attempt]:
+    """Read the results of an answer, case by case. The cases are those of the teacher."""
+    for ours, theirs in zip(due, reported, strict=True):
+        if theirs["returned"] is not True or theirs["case"] != ours.case:
+            raise ValueError(f'the case "{ours.case}" has no answer')
+        parts = [None if part is None else _read_tensor(part) for part in theirs["answer"]]
+        # A layer, or anything else that is no tensor, is judged by its values alone.
+        answer = ours.answer if parts == [None] else parts[0]
+        changed = theirs["changed"]
+        values = tuple(_read_tensor(value).detach() for value in theirs["values"])
+        gradients = tuple(None if g is None else _read_tensor(g) for g in theirs["gradients"])
+        yield Attempt(
+            ours.case,
+            ours.given,
+            True,
+            tuple(parts) if theirs["several"] is True else answer,
+            Outcome(values, gradients),
+            changed if changed is None else range(len(ours.given))[changed],
+        )
+
+
+def _read_tensor(reported: Any) -> Tensor:
+    if reported["dtype"] not in DTYPES:
+        raise ValueError("unsupported dtype")
+    dtype = getattr(torch, reported["dtype"])
+    content = bytearray(base64.b64decode(reported["content"]))
+    flat = torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+    tensor = flat.reshape([int(size) for size in reported["shape"]])
+    wants_grad = reported["asks"] is True and dtype.is_floating_point
+    return tensor.requires_grad_() if wants_grad else tensor
+
+
+def _read_plain(reported: Any) -> Any:
+    if isinstance(reported, dict):
+        ((kind, parts),) = reported.items()
+        return {"tuple": tuple, "set": set}[kind](_read_plain(part) for part in parts)
+    return [_read_plain(part) for part in reported] if isinstance(reported, list) else reported
