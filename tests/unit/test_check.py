@@ -27,10 +27,9 @@ from twelve_lab.check import (
     diagnose,
 )
 from twelve_lab.check.compare import exact_on_cpu
-from twelve_lab.check.probes import leak
+from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
-from twelve_lab.check.stages import Submission, probed
-from twelve_lab.check.wording import apart
+from twelve_lab.check.stages import Submission, apart
 from twelve_lab.course import find_step
 from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, PAPER, contrast

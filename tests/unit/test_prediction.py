@@ -107,19 +107,3 @@ def test_fault_describes_a_wrong_prediction_and_hides_the_answer(question, answe
 )
 def test_praise_writes_the_answer_out(question, text):
     assert prediction.praise(question) == f"The answer is {text}."
-
-
-def test_suspects_and_misconceptions_lead_to_the_same_prediction():
-    mistakes = {"qk-swapped": [lambda: (2, 3, 5, 4)], "split-view": [lambda: (2, 4, 3, 5)]}
-    known = {"Two are left.": lambda: (1, 3, 4, 5), "One is left.": lambda: (2, 3, 4, 1)}
-    question = Question(
-        "shape", SHAPE.contract, SHAPE.right, mistakes=mistakes, misconceptions=known
-    )
-    for answer, suspects, sentences in [
-        ((2, 3, 5, 4), ["qk-swapped"], []),
-        ([2, 4, 3, 5], ["split-view"], []),
-        ((2, 3, 4, 1), [], ["One is left."]),
-        ((2, 3, 4, 6), [], []),
-    ]:
-        assert prediction.suspects(question, answer) == suspects
-        assert prediction.misconceptions(question, answer) == sentences

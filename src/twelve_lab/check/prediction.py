@@ -4,7 +4,7 @@ An answer is a shape, a number, a table of numbers, or a choice of words. As for
 message names the first thing to fix.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from twelve_lab.check.compare import exact_on_cpu
-from twelve_lab.check.stages import sentences
-from twelve_lab.check.wording import axes_named, axis_of, named
+from twelve_lab.check.stages import axes_named, axis_of, named, sentences
 from twelve_lab.exercises.declare import Prediction, Question
 from twelve_lab.messages import message, plural
 from twelve_lab.show.format import format_number
@@ -36,7 +35,7 @@ def fault(question: Question, answer: Any) -> tuple[str, str] | None:
     Returns:
         Its kind and a message, or None if the prediction is right.
     """
-    return _fault(question, computed(question.right), answer)
+    return _difference(question, computed(question.right), answer)
 
 
 @cache
@@ -46,15 +45,9 @@ def computed(answer: Callable[[], Prediction]) -> Prediction:
         return answer()
 
 
-def suspects(question: Question, answer: Any) -> list[str]:
-    """Name the mistakes that lead to this prediction."""
-    return _alike(question, answer, question.mistakes)
-
-
-def misconceptions(question: Question, answer: Any) -> list[str]:
-    """Return the sentences of the misconceptions that lead to this prediction."""
-    known = {sentence: [leads_to] for sentence, leads_to in question.misconceptions.items()}
-    return _alike(question, answer, known)
+def leads_to(question: Question, version: Callable[[], Prediction], answer: Any) -> bool:
+    """Return whether a known wrong version leads to this prediction."""
+    return _difference(question, computed(version), answer) is None
 
 
 def praise(question: Question) -> str:
@@ -69,17 +62,7 @@ def praise(question: Question) -> str:
     return message("The answer is {answer}.", answer=text)
 
 
-def _alike(
-    question: Question, answer: Any, known: Mapping[str, list[Callable[[], Prediction]]]
-) -> list[str]:
-    return [
-        name
-        for name, versions in known.items()
-        if any(_fault(question, computed(leads_to), answer) is None for leads_to in versions)
-    ]
-
-
-def _fault(question: Question, right: Prediction, answer: Any) -> tuple[str, str] | None:
+def _difference(question: Question, right: Prediction, answer: Any) -> tuple[str, str] | None:
     if isinstance(right, frozenset):
         return _words(question, right, answer)
     if isinstance(right, tuple):
