@@ -61,6 +61,7 @@ WRONG = [
     (TABLE, [[1, 2], [3, 5]], "numbers", "5 is too large. It is number 2 of row 2."),
     (TABLE, [[1, 2], [3]], "type", "got list. The answer is a table of 2 x 2 numbers."),
     (WORDS, 3, "type", "The answer must be one or several words in quotes, got int."),
+    (WORDS, [["one"], "two"], "type", "['one'] is not an option."),
     (WORDS, {"one", "six"}, "type", "'six' is not an option. The options are 'one', 'two'"),
     (WORDS, {"one", "three"}, "numbers", "Wrong words: 1. Missing words: 1."),
     (WORD, "no", "numbers", "It is not 'no'."),

@@ -135,9 +135,8 @@ def check(id: str, answer: Any) -> None:
         reply(opening, verdict.message, verdict.note, ok=False)
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
         reason = verdict.mistake or verdict.kind
-        raise WrongAnswer(
-            message("{id} is not yet right ({reason}).", id=id, reason=reason)
-        ) from None
+        text = message("{id} is not yet right ({reason}).", id=id, reason=reason)
+        raise WrongAnswer(text) from None
 
 
 def _predicted(question: Question, answer: Any) -> Verdict:
@@ -217,11 +216,9 @@ def right(submission: Submission, note: str = "") -> Verdict:
         note: Style advice.
     """
     cases = [declared(attempt.case) for attempt in submission.expected]
+    text = "; ".join(cases)
     proved = plural(
-        "{count} case passes: {cases}.",
-        "{count} cases pass: {cases}.",
-        len(cases),
-        cases="; ".join(cases),
+        "{count} case passes: {cases}.", "{count} cases pass: {cases}.", len(cases), cases=text
     )
     return Verdict(True, "ok", None, message("All cases pass."), note, proved)
 
@@ -252,15 +249,11 @@ def _known_mistake(submission: Submission) -> Verdict | None:
 
 def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool:
     """Return whether the results can identify a mistake: errors alone cannot."""
-    values = (x for attempt in submission.actual for x in attempt.values)
-    if not all(stages.is_plain(x) for x in values):
+    if not all(stages.is_plain(x) for attempt in submission.actual for x in attempt.values):
         return False
-    by_gradient = bool(submission.task.by_gradient)
-    calls = expected(submission.task, by_gradient=by_gradient)
-    return any(
-        results[call.case].error is None and not agree(results[call.case], call.outcome)
-        for call in calls
-    )
+    calls = expected(submission.task, by_gradient=bool(submission.task.by_gradient))
+    pairs = [(results[call.case], call.outcome) for call in calls]
+    return any(actual.error is None and not agree(actual, due) for actual, due in pairs)
 
 
 def _shown_in(mistake: str, id: str) -> str:
@@ -268,9 +261,8 @@ def _shown_in(mistake: str, id: str) -> str:
     step = find_step(MISTAKES[mistake].step)
     if step.number > id[:2]:
         return ""
-    return message(
-        "Notebook {number} ({title}) shows it.", number=step.number, title=declared(step.title)
-    )
+    title = declared(step.title)
+    return message("Notebook {number} ({title}) shows it.", number=step.number, title=title)
 
 
 def _fault(kind: str, text: str) -> Verdict:
@@ -279,11 +271,9 @@ def _fault(kind: str, text: str) -> Verdict:
 
 def _note(submission: Submission) -> str:
     used = names(submission.function)
-    forbidden = [name for name in submission.task.forbidden if name in used]
+    forbidden = ", ".join(name for name in submission.task.forbidden if name in used)
     if forbidden:
-        return message(
-            "A note: the task asks for a solution without {names}.", names=", ".join(forbidden)
-        )
+        return message("A note: the task asks for a solution without {names}.", names=forbidden)
     numbers = (x for x in constants(submission.function) if isinstance(x, int | float))
     if any(number <= -1e4 for number in numbers):
         return message(
@@ -291,11 +281,12 @@ def _note(submission: Submission) -> str:
             "in half precision."
         )
     for pair in submission.pairs():
-        if pair.actual.dtype != pair.expected.dtype:
+        got, expected = pair.actual.dtype, pair.expected.dtype
+        if got != expected:
             return message(
                 "A note: the answer is {got}, but the cases are {expected}.",
-                got=pair.actual.dtype,
-                expected=pair.expected.dtype,
+                got=got,
+                expected=expected,
             )
     return ""
 

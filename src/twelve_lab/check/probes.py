@@ -39,14 +39,14 @@ def probed(submission: Submission) -> str:
         ignored = unread(submission.task, submission.function)
         leaked = leak(submission.task, submission.function) if ignored is None else None
     if ignored is not None:
-        return message(
-            'The answer does not depend on "{argument}".', argument=submission.argument(ignored)
-        )
+        argument = submission.argument(ignored)
+        return message('The answer does not depend on "{argument}".', argument=argument)
     if leaked is not None:
+        argument = submission.argument(leaked)
         return message(
             'The answer for earlier words changes with the last word of "{argument}", which must '
             "stay hidden from them.",
-            argument=submission.argument(leaked),
+            argument=argument,
         )
     return ""
 

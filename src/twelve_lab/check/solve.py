@@ -91,9 +91,8 @@ def _definition(answer: Callable[..., Any], cell: list[ast.stmt], given: set[str
     lines: list[str] = []
     for method in written.body:
         if not isinstance(method, ast.FunctionDef):
-            raise ValueError(
-                f"{answer.__name__} has more than methods: declare a solution by `solved`"
-            )
+            name = answer.__name__
+            raise ValueError(f"{name} has more than methods: declare a solution by `solved`")
         head = methods.get(method.name)
         if head is None:
             head = copy.copy(method)
