@@ -46,7 +46,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         if torch.compiler.is_compiling() or getattr(_thread, "busy", False):
             return function(*args, **kwargs)
-        arguments = signature.bind(*args, **kwargs).arguments
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # Python's own error names the function
         owner = arguments.get("self")
         where = function.__name__ if owner is None else type(owner).__name__
         _check_arguments(

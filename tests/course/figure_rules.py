@@ -20,8 +20,8 @@ from tests.course.notebook_rules import code_cells
 from twelve_lab.draw import Drawing
 from twelve_lab.draw.alt_text import LONGEST
 from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE
-from twelve_lab.draw.drawing import DPI, stored
-from twelve_lab.show.palette import INK, PAPER, AxisStyle, by_night, contrast
+from twelve_lab.draw.drawing import stored
+from twelve_lab.show.palette import DPI, INK, PAPER, AxisStyle, by_night, contrast
 
 # The width of a lesson in the book, in pixels, and the smallest type that stands there.
 COLUMN, SMALLEST = 792, 11

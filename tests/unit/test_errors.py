@@ -453,6 +453,11 @@ def test_every_layer_names_the_argument_that_is_invalid(layer, inputs):
             assert "got" in str(caught.value), kind
 
 
+def test_wrong_arguments_raise_the_error_of_python():
+    with pytest.raises(TypeError, match=r"Linear.forward\(\) takes 2 positional arguments but 3"):
+        Linear(3, 4)(x(2, 3), x(2, 3))
+
+
 def test_only_the_outermost_call_is_checked(monkeypatch):
     calls, check = [], _checks._check_arguments
     monkeypatch.setattr(

@@ -48,7 +48,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
 
 def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:
     if part == "causal mask":
-        _put(back, model, "_mask", lambda ids, start, key_mask: key_mask)
+        _put(back, model, "make_mask", lambda ids, start, key_mask: key_mask)
         return
     match = re.fullmatch(r"(.+?)(?: (\d+)(?:\.(\d+))?)?", part)
     name, layer, head = match.groups() if match else (part, None, None)
@@ -95,6 +95,8 @@ def _remove_from(layer: LanguageLayer, name: str, back: ExitStack) -> None:
 
 def _put(back: ExitStack, owner: nn.Module, name: str, value: Callable[..., Any]) -> None:
     """Replace a method of one object."""
+    if not callable(getattr(owner, name)):
+        raise TypeError(f"{name} of {type(owner).__name__} must be a method")
     before = owner.__dict__.get(name)
     setattr(owner, name, value)
     restore = (delattr, owner, name) if before is None else (setattr, owner, name, before)
