@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nbformat import NotebookNode
 from torch import nn
 
-from tests.course.notebook_rules import headings
+from tests.course.notebook_rules import code_cells
 from twelve_lab.check import Mistake, Question, Task, check
 from twelve_lab.check.solve import solution
 
@@ -59,15 +59,16 @@ def problems(
     own = {id: one for id, one in exercises.items() if id.startswith(f"{stem[:2]}-")}
     if not own:
         return []
-    found = exercises_of(notebook)
-    elsewhere = [one.id for one in exercises_of(other)] if other else []
-    ids = [one.id for one in found] + [id for id in elsewhere if id.startswith(f"{stem[:2]}-")]
+    here = exercises_of(notebook)
+    elsewhere = exercises_of(other) if other else []
+    ids = [one.id for one in here] + [one.id for one in elsewhere if one.id in own]
     taught = [id for id, one in mistakes.items() if one.step == stem[:2]]
+    here_and_own = [one for one in here if one.id in own]
     return [
         *_complete(ids, own, stem),
-        *(line for one in found if one.id in own for line in _cells(one, own[one.id])),
-        *_hidden(notebook, [one for one in found if one.id in own]),
-        *_short(found),
+        *(line for one in here_and_own for line in _cells(one, own[one.id])),
+        *_hidden(notebook, here_and_own),
+        *_short(here),
         *_broken(notebook, taught),
     ]
 
@@ -177,10 +178,10 @@ def _checked(one: Exercise) -> str:
 
 def _given(cell: NotebookNode) -> set[str]:
     """List the names that an answer cell defines."""
-    before = ast.parse(cell.source).body
-    defined = {node.name for node in before if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    stores = (node for top in before for node in ast.walk(top) if isinstance(node, ast.Name))
-    return defined | {node.id for node in stores if isinstance(node.ctx, ast.Store)}
+    tree = ast.parse(cell.source)
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return defined | {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def _names(cell: NotebookNode) -> set[str]:
@@ -193,30 +194,8 @@ def _short(found: list[Exercise]) -> Iterator[str]:
         yield f"{words} words of exercises, at most {MAX_WORDS}"
 
 
-def section(notebook: NotebookNode, title: str, kind: str = "markdown") -> str:
-    """Return the prose, or the code, under a heading of the second level."""
-    here, texts = "", []
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            texts += [cell.source] if here == title and kind == "code" else []
-            continue
-        for part in re.split(r"^(?=## )", cell.source, flags=re.M):
-            heading = re.match(r"## +(.+?)\s*$", part, re.M)
-            here = heading[1] if heading else here
-            texts += [part] if here == title and kind == "markdown" else []
-    return "\n\n".join(texts)
-
-
 def _broken(notebook: NotebookNode, ids: list[str]) -> Iterator[str]:
-    """Find a mistake that the page teaches without reading it from the declarations.
-
-    A page without the section is a lesson; notebook_rules.py requires it of all others.
-    """
-    if "Break it" not in headings(notebook, "##"):
-        return
-    code = section(notebook, "Break it", "code")
-    if not re.search(r"\b(MISTAKES\[|wrong_versions\()", code):
-        yield "Break it does not read the table of mistakes"
-    for id in ids:
-        if f'"{id}"' not in code:
-            yield f"Break it does not run {id}"
+    """Find a mistake that a page with the declared mistakes of its step does not run."""
+    code = "\n".join(cell.source for cell in code_cells(notebook))
+    if re.search(r"\b(MISTAKES\[|wrong_versions\()", code):
+        yield from (f"no cell runs {id}" for id in ids if f'"{id}"' not in code)

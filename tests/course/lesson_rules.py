@@ -49,7 +49,9 @@ def count(notebook: NotebookNode) -> SimpleNamespace:
         idea=idea,
         answer=_tagged(notebook, "answer"),
         before=_words_of_prose(notebook.cells[: max(idea - 1, 0)]),
-        bare=sum(bool(BARE.fullmatch(line)) for text in printed for line in _lines(text)),
+        bare=sum(
+            bool(BARE.fullmatch(line.strip())) for text in printed for line in text.splitlines()
+        ),
         exercises=sum(map(_is_check, notebook.cells)),
     )
 
@@ -64,7 +66,7 @@ def kind(path: Path) -> str:
 def problems(notebook: NotebookNode, path: Path) -> list[str]:
     """Apply every rule for a page."""
     rules = {
-        "lesson": (_opening, _recap, _exercises, _folded, _slides, _bounds, _early, _borrowed),
+        "lesson": (_opening, _recap, _exercises, _folded, _slides, _bounds, _borrowed),
         "workshop": (_opening, _exercises, _folded, _slides, _sections, _alone),
         "notes": (_opening, _recap, _exercises, _folded, _slides),
     }[kind(path)]
@@ -87,18 +89,15 @@ def _recap(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _exercises(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require the exercises in their section: a few in the lesson, the others in the workshop."""
-    step, found = _step(path), count(notebook).exercises
+    """Require a few exercises in a lesson, and all exercises of a page in one section."""
+    step, number = _step(path), count(notebook).exercises
     due = kind(path) == "lesson" and step is not None and step.exercises
     low, high = EXERCISES if due else (0, 0)
-    if kind(path) != "workshop" and not low <= found <= high:
-        yield f"{found} exercises; wanted are {low} to {high}"
-    titles = [title for title, _ in _parts(notebook)]
-    if titles.count("Exercises") != (due or found > 0):
-        yield f"{titles.count('Exercises')} sections Exercises, and {found} exercises"
-    inside = [cell for title, cells in _parts(notebook) if title == "Exercises" for cell in cells]
-    if outside := found - sum(map(_is_check, inside)):
-        yield f"{outside} exercises stand outside of the section Exercises"
+    if kind(path) != "workshop" and not low <= number <= high:
+        yield f"{number} exercises; wanted are {low} to {high}"
+    titles = [title for title, cells in _parts(notebook) if any(map(_is_check, cells))]
+    if len(titles) > 1:
+        yield f"the exercises are in the sections {titles}"
 
 
 def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
@@ -125,25 +124,20 @@ def _slides(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    found = count(notebook)
-    for what, size, largest in (
-        ("cells", found.cells, MAX_CELLS),
-        ("words of prose", found.prose, MAX_PROSE),
-        ("words in all", found.words, MAX_WORDS),
-        ("lines of output that are bare True or False", found.bare, MAX_BARE),
+    number = count(notebook)
+    for name, size, largest in (
+        ("cells", number.cells, MAX_CELLS),
+        ("words of prose", number.prose, MAX_PROSE),
+        ("words in all", number.words, MAX_WORDS),
+        ("lines of output that are bare True or False", number.bare, MAX_BARE),
+        ("words of prose before the idea", number.before, MAX_BEFORE),
     ):
         if size > largest:
-            yield f"{size} {what}, at most {largest}"
-
-
-def _early(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    found = count(notebook)
-    for tag, number in (("idea", found.idea), ("answer", found.answer)):
-        if not 0 < number <= LATEST[tag]:
-            where = f"cell {number}" if number else "no cell, or more than one,"
+            yield f"{size} {name}, at most {largest}"
+    for tag, cell in (("idea", number.idea), ("answer", number.answer)):
+        if not 0 < cell <= LATEST[tag]:
+            where = f"cell {cell}" if cell else "no cell, or more than one,"
             yield f"{where} is tagged {tag!r}; one is due, by cell {LATEST[tag]}"
-    if found.before > MAX_BEFORE:
-        yield f"{found.before} words of prose before the idea, at most {MAX_BEFORE}"
 
 
 def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:
@@ -153,7 +147,7 @@ def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
     for title, cells in _parts(notebook):
-        if len(cells) > MAX_SECTION and title != "Exercises":
+        if len(cells) > MAX_SECTION and not any(map(_is_check, cells)):
             yield f"the section {title!r} has {len(cells)} cells, at most {MAX_SECTION}"
 
 
@@ -198,10 +192,6 @@ def _words_of_prose(cells: list[NotebookNode]) -> int:
 
 def _printed(cell: NotebookNode) -> list[str]:
     return [text_of(one) for one in cell.outputs if not stored(one.get("data", {}))]
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines()]
 
 
 def _tagged(notebook: NotebookNode, tag: str) -> int:

@@ -34,17 +34,7 @@ def test_the_exercises_of_a_stored_notebook_keep_every_rule(name):
         assert problems(PAGES[name], stem, EXERCISES, MISTAKES, others(name)) == []
 
 
-def test_every_exercise_stands_in_the_notebook_of_its_number():
-    found = {one.id: name for name, page in PAGES.items() for one in exercises_of(page)}
-    assert set(found) == set(EXERCISES)
-    assert all(
-        Path(name).stem.startswith(id[:2]) or name.startswith(TOOLS) for id, name in found.items()
-    )
-
-
-HINTS = "\n\n".join(
-    f"<details><summary>Hint {at}</summary>\n\nThink.\n\n</details>" for at in (1, 2, 3)
-)
+HINTS = "".join(f"<details><summary>Hint {n}</summary>\n\nThink.\n\n</details>" for n in (1, 2, 3))
 # A small notebook needs the exercises and mistakes of one step only.
 OWN = {id: one for id, one in EXERCISES.items() if id.startswith("06-")}
 TAUGHT = {id: one for id, one in MISTAKES.items() if one.step == "06"}
@@ -82,11 +72,10 @@ def exercise(number, id):
 def good():
     """A notebook without violations."""
     broken = "\n".join(f'MISTAKES["{id}"].wrong' for id in TAUGHT)
-    cells = [new_markdown_cell("## Break it"), new_code_cell(broken)]
-    cells.append(new_markdown_cell("## Exercises"))
+    cells = [new_code_cell(broken)]
     for number, id in enumerate(OWN, 1):
         cells += exercise(number, id)
-    return new_notebook(cells=[*cells, new_markdown_cell("## Recap and next")])
+    return new_notebook(cells=cells)
 
 
 STEM = "06_multi_head_attention"
@@ -94,23 +83,16 @@ STEM = "06_multi_head_attention"
 
 def test_a_good_notebook_has_no_problem(good):
     assert problems(good, STEM, OWN, TAUGHT) == []
-
-
-def test_the_first_task_may_have_the_heading_of_the_section_above_its_own(good):
-    good.cells[3].source = f"So much.\n\n## Exercises\n\n{good.cells[3].source}"
-    del good.cells[2]
-    assert problems(good, STEM, OWN, TAUGHT) == []
-
-
-def test_a_step_without_exercises_needs_none(good):
     assert problems(good, "00_start_here", OWN, TAUGHT) == []
+    good.cells[1].source = f"So much.\n\n## A section\n\n{good.cells[1].source}"
+    assert problems(good, STEM, OWN, TAUGHT) == []
 
 
 def put(place, old, new):
     """Replace text in a cell of the first exercise: 0 is the task, 1 the answer, 2 the check."""
 
     def change(notebook):
-        cell = notebook.cells[3 + place]
+        cell = notebook.cells[1 + place]
         assert old in cell.source
         cell.source = cell.source.replace(old, new)
 
@@ -118,48 +100,37 @@ def put(place, old, new):
 
 
 def metadata(place, **fields):
-    return lambda notebook: notebook.cells[3 + place].metadata.nbgrader.update(fields)
+    return lambda notebook: notebook.cells[1 + place].metadata.nbgrader.update(fields)
 
 
 def add(cell):
-    return lambda notebook: notebook.cells.insert(2, cell)
+    return lambda notebook: notebook.cells.insert(0, cell)
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda n: n.cells.__delitem__(slice(3, 6)), "wanted, once each"),
-        (lambda n: n.cells.pop(3), "has not one heading ### with its number"),
-        (lambda n: n.cells.pop(4), "the cells are ['markdown', 'markdown', 'code']"),
-        (lambda n: n.cells.insert(5, new_markdown_cell("So.")), "are ['code', 'markdown', 'code']"),
-        (metadata(1, solution=False), "the metadata of the answer are not"),
-        (metadata(1, grade_id="other"), "the metadata of the answer are not"),
-        (metadata(2, points=2), "the metadata of the check are not"),
-        (metadata(2, locked=False), "the metadata of the check are not"),
-        (put(0, "### 1. Do it", "**1.** Do it"), "has not one heading ### with its number"),
-        (put(0, "Hint 3", "Hint 2"), "the hints are ['Hint 1', 'Hint 2', 'Hint 2']"),
-        (
-            put(1, "# Your answer", "# An answer"),
-            "solved: 06-scores-shape: the answer cell must end",
-        ),
-        (put(1, "answer_1 = ...", "..."), "solved: scores_shape: the answer cell must assign"),
-        (lambda n: n.cells[5].outputs.clear(), "does not show what it says of a blank answer"),
-        (lambda n: n.cells[5].outputs[0].update(text="✓"), "does not show what it says of a blank"),
-        (put(2, ", answer_1", ", 100"), "does not give 100, which is checked"),
-        (put(2, "answer_1)", "answer_1) or 3"), "the check is"),
-        (
-            add(new_code_cell("answer_1 = (2, 3, 4, 5)")),
-            "'answer_1 = (2, 3, 4, 5)' of the solution",
-        ),
-        (add(new_markdown_cell("So answer_1 = (2, 3, 4, 5).")), "solution stands in another cell"),
-        (add(new_markdown_cell("return heads.transpose(1, 2).flatten(2)")), "06-merge-heads: 'ret"),
-        (add(new_code_cell("### BEGIN SOLUTION")), "holds a mark of a solution"),
-        (add(new_code_cell("print(answer_1)")), "uses answer_1, which may be blank"),
-        (put(0, "Think.", "Think. " * 1300), "words of exercises, at most"),
-        (lambda n: n.cells.pop(1), "Break it does not read the table of mistakes"),
-        (lambda n: n.cells[1].update(source='MISTAKES["split-view"]'), "does not run merge-no-tr"),
-    ],
-)
+BLANK = "does not show what it says of a blank"
+BROKEN = [
+    (lambda n: n.cells.__delitem__(slice(1, 4)), "wanted, once each"),
+    (lambda n: n.cells.pop(2), "the cells are ['code', 'markdown', 'code']"),
+    (metadata(1, grade_id="other"), "the metadata of the answer are not"),
+    (metadata(2, points=2), "the metadata of the check are not"),
+    (put(0, "### 1. Do it", "**1.** Do it"), "has not one heading ### with its number"),
+    (put(0, "Hint 3", "Hint 2"), "the hints are ['Hint 1', 'Hint 2', 'Hint 2']"),
+    (put(1, "# Your answer", "# An answer"), "solved: 06-scores-shape: the answer cell must end"),
+    (put(1, "answer_1 = ...", "..."), "solved: scores_shape: the answer cell must assign"),
+    (lambda n: n.cells[3].outputs.clear(), BLANK),
+    (lambda n: n.cells[3].outputs[0].update(text="✓"), BLANK),
+    (put(2, ", answer_1", ", 100"), "does not give 100, which is checked"),
+    (put(2, "answer_1)", "answer_1) or 3"), "the check is"),
+    (add(new_code_cell("answer_1 = (2, 3, 4, 5)")), "'answer_1 = (2, 3, 4, 5)' of the solution"),
+    (add(new_markdown_cell("So answer_1 = (2, 3, 4, 5).")), "solution stands in another cell"),
+    (add(new_code_cell("### BEGIN SOLUTION")), "holds a mark of a solution"),
+    (add(new_code_cell("print(answer_1)")), "uses answer_1, which may be blank"),
+    (put(0, "Think.", "Think. " * 1300), "words of exercises, at most"),
+    (lambda n: n.cells[0].update(source='MISTAKES["split-view"]'), "no cell runs merge-no-tr"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), BROKEN)
 def test_each_rule_fails_on_the_notebook_that_breaks_it(good, change, complaint):
     change(good)
     found = problems(good, STEM, OWN, TAUGHT)
@@ -176,18 +147,17 @@ def test_a_task_in_code_shows_its_contract(good):
 
 @pytest.mark.parametrize(("kept", "code"), [("06-split-heads", 1), ("06-scores-shape", 0)])
 def test_a_step_has_four_exercises_and_two_in_code(good, kept, code):
-    good.cells[3:] = exercise(1, kept)
+    good.cells[1:] = exercise(1, kept)
     found = problems(good, STEM, {kept: OWN[kept]}, TAUGHT)
     assert found == [f"1 exercises, {code} of them in code; at least 4, and 2 of them in code"]
 
 
 def test_a_lesson_and_its_workshop_share_the_exercises_of_their_step(good):
-    workshop = new_notebook(cells=good.cells[6:])
-    lesson = new_notebook(cells=good.cells[2:6])
+    lesson, workshop = new_notebook(cells=good.cells[:4]), new_notebook(cells=good.cells[4:])
     assert problems(lesson, STEM, OWN, TAUGHT, workshop) == []
     assert problems(workshop, STEM, OWN, TAUGHT, lesson) == []
-    tools = new_notebook(cells=[*lesson.cells, *exercise(1, "11-decoder-layer")])
-    assert problems(workshop, STEM, OWN, TAUGHT, tools) == []
+    lesson.cells += exercise(1, "11-decoder-layer")
+    assert problems(workshop, STEM, OWN, TAUGHT, lesson) == []
     workshop.cells += exercise(1, "06-scores-shape")
     assert "wanted, once each" in problems(lesson, STEM, OWN, TAUGHT, workshop)[0]
 

@@ -26,6 +26,12 @@ STUBS = {
 MERGE = f'def merge(x):\n    """Merge."""\n    {STUB}'
 
 
+NORM = (
+    "class Norm(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+    f"        {STUB}"
+)
+
+
 def answer_in(source, **given):
     """Run an answer cell, and return the value that it defines last."""
     here = dict(given)
@@ -44,58 +50,43 @@ def fault(id, stub):
 # By hand.
 
 
-def test_solution_of_a_function_uses_the_argument_names_of_the_cell():
-    assert solution("06-merge-heads", MERGE) == (
-        'def merge(x):\n    """Merge."""\n    return x.transpose(1, 2).flatten(2)'
-    )
+SOLVED = [
+    ("06-merge-heads", MERGE, ["    return x.transpose(1, 2).flatten(2)"]),
+    ("06-scores-shape", f"found = ...\n{STUB}", ["found = (2, 3, 4, 5)"]),
+    ("11-stays", f"found = ...\n{STUB}", ['found = {"both"}']),
+    ("12-lowest-loss", f"found = ...\n{STUB}", ["found = 0.313"]),
+    ("12-tied-count", f"found = ...\n{STUB}", ["found = 252 - 4 * 3 - 4"]),
+    # A switch of the declared answer is replaced by its default.
+    ("07-layer-norm", f"def norm(x, scale, shift):\n    {STUB}",
+     ["    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)",
+      "    return (x - mean) / torch.sqrt(variance + 1e-5) * scale + shift"]),
+    # The cell has one of two methods, whose argument keeps its name.
+    ("07-rms-norm", NORM,
+     ["        self.weight = nn.Parameter(torch.ones(width))",
+      "",
+      "    def forward(self, x):",
+      "        root = (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()",
+      "        return self.weight * x / root"]),
+]  # fmt: skip
 
 
-def test_solution_of_a_question_is_its_value_or_its_calculation():
-    stub = f"found = ...\n{STUB}"
-    assert solution("06-scores-shape", stub) == "found = ...\nfound = (2, 3, 4, 5)"
-    assert solution("11-stays", stub) == 'found = ...\nfound = {"both"}'
-    assert solution("12-lowest-loss", stub) == "found = ...\nfound = 0.313"
-    assert solution("12-tied-count", stub) == "found = ...\nfound = 252 - 4 * 3 - 4"
+@pytest.mark.parametrize(("id", "stub", "lines"), SOLVED)
+def test_solution_completes_the_cell_with_its_own_names(id, stub, lines):
+    assert solution(id, stub, {"torch"}).splitlines() == [*stub.splitlines()[:-1], *lines]
 
 
-def test_solution_replaces_a_switch_by_its_default():
-    stub = f"def norm(x, scale, shift):\n    {STUB}"
-    assert solution("07-layer-norm", stub, {"torch"}).splitlines()[1:] == [
-        "    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)",
-        "    return (x - mean) / torch.sqrt(variance + 1e-5) * scale + shift",
-    ]
-
-
-def test_solution_of_a_class_adds_the_missing_methods():
-    begun = "class Norm(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
-    rest = [
-        "        self.weight = nn.Parameter(torch.ones(width))",
-        "",
-        "    def forward(self, x):",
-        "        root = (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()",
-        "        return self.weight * x / root",
-    ]
-    written = solution("07-rms-norm", f"{begun}        {STUB}", {"torch"})
-    assert written == begun + "\n".join(rest)
-    whole = solution("07-rms-norm", f"class Norm(nn.Module):\n    {STUB}", {"torch"})
-    head = ["    def __init__(self, d_model):", "        super().__init__()"]
-    rest[0] = rest[0].replace("width", "d_model")
-    assert whole.splitlines() == ["class Norm(nn.Module):", *head, *rest]
-
-
-def test_what_the_page_lacks_is_imported_and_what_it_has_is_not():
+def test_solution_imports_what_the_page_lacks():
     stub = f"def mask(new, all_):\n    {STUB}"
     last = "    return causal_mask(all_)[:, :, -new:]"
-    lines = solution("05-mask-of-new", stub).splitlines()
-    assert lines[1:] == ["    from twelve import causal_mask", last]
+    imported = "    from twelve import causal_mask"
+    assert solution("05-mask-of-new", stub).splitlines()[1:] == [imported, last]
     assert solution("05-mask-of-new", stub, ["causal_mask"]).splitlines()[1:] == [last]
 
 
-def test_the_marks_of_nbgrader_stand_around_a_solution_at_its_indentation():
-    plain, marked = (solution("06-merge-heads", MERGE, marked=one) for one in (False, True))
-    lines = [line for line in marked.splitlines() if line not in (f"    {BEGIN}", f"    {END}")]
-    assert lines == plain.splitlines()
-    assert marked.splitlines()[2] == f"    {BEGIN}" and marked.endswith(f"    {END}")
+def test_the_marks_of_nbgrader_surround_a_solution_at_its_indentation():
+    *before, line = solution("06-merge-heads", MERGE).splitlines()
+    marked = [*before, f"    {BEGIN}", line, f"    {END}"]
+    assert solution("06-merge-heads", MERGE, marked=True).splitlines() == marked
 
 
 # Laws.
@@ -126,23 +117,20 @@ def put_side_by_side(heads):
 # Errors.
 
 
-@pytest.mark.parametrize(
-    ("id", "stub", "message"),
-    [
-        ("06-nothing", MERGE, "unknown exercise"),
-        ("06-merge-heads", "def merge(x): ...", "06-merge-heads: the answer cell must end"),
-        ("06-merge-heads", f"{MERGE}\n    {STUB}", "06-merge-heads: the answer cell must end"),
-        ("06-merge-heads", f"{MERGE}\nprint()", "06-merge-heads: the answer cell must end"),
-        (
-            "06-merge-heads",
-            f"merge = ...\n{STUB}",
-            "_merge_in_one_line: the answer cell must begin a function",
-        ),
-        ("06-merge-heads", f"class Merge:\n    {STUB}", "the answer cell must begin a function"),
-        ("06-merge-heads", f"def merge(x, y):\n    {STUB}", "merge takes 2 arguments in the cell"),
-        ("06-scores-shape", STUB, "scores_shape: the answer cell must assign a variable"),
-    ],
-)
+ENDS = "06-merge-heads: the answer cell must end"
+BEGINS = "the answer cell must begin a function"
+REJECTED = [
+    ("06-nothing", MERGE, "unknown exercise"),
+    ("06-merge-heads", "def merge(x): ...", ENDS),
+    ("06-merge-heads", f"{MERGE}\n    {STUB}", ENDS),
+    ("06-merge-heads", f"merge = ...\n{STUB}", BEGINS),
+    ("06-merge-heads", f"class Merge:\n    {STUB}", BEGINS),
+    ("06-merge-heads", f"def merge(x, y):\n    {STUB}", "merge takes 2 arguments in the cell"),
+    ("06-scores-shape", STUB, "scores_shape: the answer cell must assign a variable"),
+]
+
+
+@pytest.mark.parametrize(("id", "stub", "message"), REJECTED)
 def test_solution_rejects_another_cell(id, stub, message):
     with pytest.raises(ValueError, match=message):
         solution(id, stub)
@@ -154,13 +142,10 @@ def uses_the_checker(heads):
 
 def test_solution_rejects_a_name_that_cannot_be_imported(monkeypatch):
     monkeypatch.setattr(TASKS["merge_heads"], "solved", uses_the_checker)
-    with pytest.raises(
-        ValueError, match="uses_the_checker uses check, which no notebook can import"
-    ):
+    with pytest.raises(ValueError, match="uses check, which no notebook can import"):
         solution("06-merge-heads", MERGE)
 
 
 def test_solved_rejects_a_second_solution():
-    task = replace(TASKS["linear"])
     with pytest.raises(ValueError, match="linear: solution declared twice"):
-        solved(task)(put_side_by_side)
+        solved(replace(TASKS["linear"]))(put_side_by_side)

@@ -4,13 +4,12 @@
     diagnose("06-split-heads", my_function)  return the same as data
     check("06-scores-shape", (2, 3, 4, 5))   check a prediction
     MISTAKES["split-view"].sentence          what is wrong, and what to do instead
-    suspects("split_heads", my_function)     the mistakes that give the same numbers in every case
 
 This package turns an answer into a verdict. The exercises and their mistakes are declared in
 twelve_lab.exercises, one file for each step.
 """
 
-from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, suspects, wrong_versions
+from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, wrong_versions
 from twelve_lab.check.diagnose import Verdict, WrongAnswer, check, diagnose
 from twelve_lab.exercises.declare import Mistake, Question, Task
 
@@ -25,6 +24,5 @@ __all__ = [
     "WrongAnswer",
     "check",
     "diagnose",
-    "suspects",
     "wrong_versions",
 ]

@@ -4,7 +4,7 @@ import dis
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from twelve_lab.check.compare import Outcome, outcomes
-from twelve_lab.exercises.declare import Task, by_position
+from twelve_lab.check.compare import Outcome, exact_on_cpu, outcome
+from twelve_lab.exercises.declare import Task
 
 # The bytecode of an empty body: an ellipsis, pass or a docstring, and the None that it returns.
 _IDLE = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP"}
@@ -73,20 +73,29 @@ def attempts(
         function: An answer to it, right or wrong.
         by_gradient: Whether to compute the gradients of the arguments.
     """
-    calls: list[tuple[tuple[Any, ...], bool, Any, int | None]] = []
+    task = replace(task, by_gradient=by_gradient)
+    with exact_on_cpu():
+        return [_attempt(task, function, case, given) for case, given in task.cases().items()]
 
-    def record(*arguments: Any) -> Any:
-        before = tuple(x.detach().clone() if isinstance(x, Tensor) else x for x in arguments)
-        calls.append((before, False, None, None))
-        answer = task.run(function, arguments)
-        calls[-1] = (before, True, answer, _changed(before, arguments))
-        return answer
 
-    results = outcomes(replace(task, by_gradient=by_gradient, run=by_position), record)
-    return [
-        Attempt(case, arguments, returned, answer, results[case], changed)
-        for case, (arguments, returned, answer, changed) in zip(results, calls, strict=True)
+def _attempt(
+    task: Task, function: Callable[..., Any], case: str, arguments: tuple[Any, ...]
+) -> Attempt:
+    given = tuple(x.detach().clone() if isinstance(x, Tensor) else x for x in arguments)
+    answers = []
+
+    def run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        answers.append(task.run(function, arguments))
+        return answers[0]
+
+    result = outcome(replace(task, run=run), function, arguments)
+    changed = [
+        index
+        for index, (old, new) in enumerate(zip(given, arguments, strict=True))
+        if isinstance(old, Tensor) and not torch.equal(old, new.detach())
     ]
+    answer = answers[0] if answers else None
+    return Attempt(case, given, bool(answers), answer, result, changed[0] if changed else None)
 
 
 @cache
@@ -109,7 +118,7 @@ def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:
     if not attempt.returned:
         if isinstance(attempt.error, NotImplementedError):
             return _raised_by_learner(attempt.error)
-        unfilled = any(value is ... for value in _constants(function))
+        unfilled = any(value is ... for value in constants(function))
         return unfilled and re.search(r"\bellipsis\b", str(attempt.error)) is not None
     parts = attempt.answer if isinstance(attempt.answer, tuple | list) else (attempt.answer,)
     return any(part is ... for part in parts) or (attempt.answer is None and _is_empty(function))
@@ -122,17 +131,17 @@ def learners_line(error: Exception) -> Line | None:
     return Line(lines[-1].lineno, lines[-1].name, lines[-1].line) if lines else None
 
 
-def constants(function: Callable[..., Any]) -> Iterator[float]:
-    """Yield the numbers in the source of a function, or of the forward of a class."""
-    yield from (value for value in _constants(function) if isinstance(value, int | float))
+def constants(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return the constants in the source of a function, or of the forward of a class."""
+    code = getattr(_body(function), "__code__", None)
+    return code.co_consts if isinstance(code, CodeType) else ()
 
 
 def names(function: Callable[..., Any]) -> set[str]:
     """Collect what a function uses: names, operators such as "@", "for" and "[:]"."""
     used: set[str] = set()
     waiting = [getattr(_body(function), "__code__", None)]
-    while waiting:
-        code = waiting.pop()
+    for code in waiting:
         if not isinstance(code, CodeType):
             continue
         used.update(code.co_names)
@@ -144,21 +153,9 @@ def names(function: Callable[..., Any]) -> set[str]:
     return used
 
 
-def _constants(function: Callable[..., Any]) -> tuple[Any, ...]:
-    code = getattr(_body(function), "__code__", None)
-    return code.co_consts if isinstance(code, CodeType) else ()
-
-
 def _body(answer: Callable[..., Any]) -> Callable[..., Any]:
     """Return what a learner writes: the forward of a class, or the function itself."""
     return getattr(answer, "forward", answer) if isinstance(answer, type) else answer
-
-
-def _changed(before: tuple[Any, ...], after: tuple[Any, ...]) -> int | None:
-    for index, (old, new) in enumerate(zip(before, after, strict=True)):
-        if isinstance(old, Tensor) and not torch.equal(old, new.detach()):
-            return index
-    return None
 
 
 def _is_empty(function: Callable[..., Any]) -> bool:

@@ -1,4 +1,4 @@
-"""All exercises and mistakes of the course in order, and which mistakes an answer shows."""
+"""All exercises and mistakes of the course in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 
 import torch
 
-from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome, outcomes
+from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome
 from twelve_lab.course import STEPS
 from twelve_lab.exercises.declare import Answer, Cases, Exercise, Mistake, Question, Task, sheet
 
@@ -49,54 +49,18 @@ def wrong_versions(task: str) -> dict[str, Answer]:
     return {id: versions[0] for id, versions in TASKS[task].mistakes.items()}
 
 
-def suspects(task: str, function: Answer) -> list[str]:
-    """Name the mistakes that give the numbers of a function in every case of a task.
-
-    Args:
-        task: Name of the task.
-        function: An answer to it.
-
-    Returns:
-        Ids: none for a right answer or an unknown mistake, one for a known mistake.
-    """
-    return mistakes_like(TASKS[task], outcomes(TASKS[task], function))
-
-
-def mistakes_like(task: Task, results: Mapping[str, Outcome]) -> list[str]:
-    """Name the mistakes that give the same results in every case.
+def gives_the_same(task: Task, version: Answer, results: Mapping[str, Outcome]) -> bool:
+    """Return whether a known wrong version has the same results as an answer in every case.
 
     Args:
         task: The task.
-        results: The outcomes of an answer, by the name of the case.
+        version: A wrong answer to it.
+        results: The outcomes of the answer, by the name of the case.
     """
-    return _alike(task, results, task.mistakes)
-
-
-def misconceptions_like(task: Task, results: Mapping[str, Outcome]) -> list[str]:
-    """Return the sentences of the misconceptions that give the same results in every case.
-
-    Args:
-        task: The task.
-        results: The outcomes of an answer, by the name of the case.
-    """
-    return _alike(task, results, {text: [wrong] for text, wrong in task.misconceptions.items()})
-
-
-def _alike(
-    task: Task, results: Mapping[str, Outcome], known: Mapping[str, list[Answer]]
-) -> list[str]:
     # A sine of a large angle is off by this much in 32 bits; two mistakes are further apart.
     exact = all(x.dtype == torch.float64 for result in results.values() for x in result.values)
     tolerance = 1e-5 if exact else 5e-3
-    return [
-        name
-        for name, versions in known.items()
-        if any(_same(task, results, version, tolerance) for version in versions)
-    ]
-
-
-def _same(task: Task, results: Mapping[str, Outcome], version: Answer, tolerance: float) -> bool:
-    """Compare case by case: most wrong versions already differ from an answer in the first."""
+    # Most wrong versions already differ from an answer in the first case.
     return all(
         agree(result, _known(task, version, case), tolerance) for case, result in results.items()
     )

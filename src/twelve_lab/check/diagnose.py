@@ -4,7 +4,7 @@ import difflib
 import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,19 +13,15 @@ import torch
 
 from twelve_lab.check import prediction, stages
 from twelve_lab.check.attempt import attempts, constants, expected, names
-from twelve_lab.check.catalogue import (
-    EXERCISES,
-    MISTAKES,
-    misconceptions_like,
-    mistakes_like,
-)
+from twelve_lab.check.catalogue import EXERCISES, MISTAKES, gives_the_same
 from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcomes
 from twelve_lab.check.gradients import gradient
+from twelve_lab.check.probes import probed
 from twelve_lab.check.progress import note, onward
 from twelve_lab.check.reply import as_text, reply
 from twelve_lab.check.stages import Submission, sentences
 from twelve_lab.course import find_step
-from twelve_lab.exercises.declare import Question, Task
+from twelve_lab.exercises.declare import Answer, Question, Task
 from twelve_lab.messages import declared, message, plural
 
 # Run in this order, after "not started" and before "gradient", which needs calls of its own.
@@ -139,61 +135,61 @@ def check(id: str, answer: Any) -> None:
         reply(opening, verdict.message, verdict.note, ok=False)
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
         reason = verdict.mistake or verdict.kind
-        raise WrongAnswer(
-            message("{id} is not yet right ({reason}).", id=id, reason=reason)
-        ) from None
+        text = message("{id} is not yet right ({reason}).", id=id, reason=reason)
+        raise WrongAnswer(text) from None
 
 
 def _predicted(question: Question, answer: Any) -> Verdict:
     if prediction.not_started(answer):
-        return _fault(
-            "not started",
-            message(
-                "Not started yet: put your answer in place of the dots, then run the cell again."
-            ),
+        text = message(
+            "Not started yet: put your answer in place of the dots, then run the cell again."
         )
+        return _fault("not started", text)
     with exact_on_cpu():
         fault = prediction.fault(question, answer)
         if fault is None:
             return Verdict(True, "ok", None, prediction.praise(question))
-        mistakes = prediction.suspects(question, answer)
-        misconceptions = prediction.misconceptions(question, answer)
-    if len(mistakes) == 1:
-        return _mistake(mistakes[0], message("A classic mistake leads to this answer."))
-    if len(misconceptions) == 1:
-        return _fault("misconception", declared(misconceptions[0]))
-    return _fault(*fault)
+        known = _known(
+            question,
+            lambda version: prediction.leads_to(question, version, answer),
+            message("A classic mistake leads to this answer."),
+        )
+    return known or _fault(*fault)
 
 
 def _tried(task: Task, function: Any) -> Verdict:
     if function is ... or function is None:
-        return _fault(
-            "not started", message("Not started yet: write the function, then run the cell.")
-        )
+        text = message("Not started yet: write the function, then run the cell.")
+        return _fault("not started", text)
     if not callable(function):
-        return _fault(
-            "type",
-            message(
-                "The answer must be a function, got {type}. Pass the function itself, without ().",
-                type=type(function).__name__,
-            ),
+        text = message(
+            "The answer must be a function, got {type}. Pass the function itself, without ().",
+            type=type(function).__name__,
         )
+        return _fault("type", text)
     submission = Submission(task, function, attempts(task, function), expected(task))
     blank = stages.not_started(submission)
     if blank:
         return _fault("not started", blank)
-    fault = first_fault(submission)
-    if fault:
-        return _named(submission, *fault)
-    if task.by_gradient is not None:
-        # The output of the function was already printed once.
-        with redirect_stdout(io.StringIO()):
-            calls = attempts(task, function, by_gradient=True)
-            right_calls = expected(task, by_gradient=True)
-            wrong_gradient = gradient(Submission(task, function, calls, right_calls))
-        if wrong_gradient:
-            return _named(submission, "gradient", wrong_gradient)
-    return right(submission, _note(submission))
+    fault = first_fault(submission) or _wrong_gradient(submission)
+    if fault is None:
+        return right(submission, _note(submission))
+    kind, text = fault
+    # A changed argument is to be fixed first, whatever the numbers are.
+    known = _known_mistake(submission) if kind != "input changed" else None
+    # The probes need many runs, so they are the last resort.
+    return known or _fault(kind, sentences(text, probed(submission) if kind == "numbers" else ""))
+
+
+def _wrong_gradient(submission: Submission) -> tuple[str, str] | None:
+    task, function = submission.task, submission.function
+    if task.by_gradient is None:
+        return None
+    # The output of the function was already printed once.
+    with redirect_stdout(io.StringIO()):
+        calls = attempts(task, function, by_gradient=True)
+        fault = gradient(Submission(task, function, calls, expected(task, by_gradient=True)))
+    return ("gradient", fault) if fault else None
 
 
 def first_fault(submission: Submission) -> tuple[str, str] | None:
@@ -220,55 +216,44 @@ def right(submission: Submission, note: str = "") -> Verdict:
         note: Style advice.
     """
     cases = [declared(attempt.case) for attempt in submission.expected]
+    text = "; ".join(cases)
     proved = plural(
-        "{count} case passes: {cases}.",
-        "{count} cases pass: {cases}.",
-        len(cases),
-        cases="; ".join(cases),
+        "{count} case passes: {cases}.", "{count} cases pass: {cases}.", len(cases), cases=text
     )
     return Verdict(True, "ok", None, message("All cases pass."), note, proved)
 
 
-def _named(submission: Submission, kind: str, fault: str) -> Verdict:
-    """Name the mistake if exactly one gives these numbers, else describe the fault."""
-    # A changed argument is to be fixed first, whatever the numbers are.
-    if kind == "input changed":
-        return _fault(kind, fault)
-    results = _results(submission)
-    if _is_informative(submission, results):
-        mistakes = mistakes_like(submission.task, results)
-        if len(mistakes) == 1:
-            return _mistake(mistakes[0])
-        misconceptions = misconceptions_like(submission.task, results)
-        if len(misconceptions) == 1:
-            return _fault("misconception", declared(misconceptions[0]))
-    # The probes need many runs, so they are the last resort.
-    return _fault(kind, sentences(fault, stages.probed(submission) if kind == "numbers" else ""))
+def _known(
+    exercise: Task | Question, is_like: Callable[[Answer], bool], opening: str = ""
+) -> Verdict | None:
+    """Name the mistake or the misconception that is like an answer, if it is the only one."""
+    mistakes = [id for id, versions in exercise.mistakes.items() if any(map(is_like, versions))]
+    if len(mistakes) == 1:
+        sentence = declared(MISTAKES[mistakes[0]].sentence)
+        return Verdict(False, "mistake", mistakes[0], sentences(opening, sentence))
+    texts = [text for text, version in exercise.misconceptions.items() if is_like(version)]
+    return _fault("misconception", declared(texts[0])) if len(texts) == 1 else None
 
 
-def _results(submission: Submission) -> dict[str, Outcome]:
-    """Return the outcome of each case, with gradients where they are part of the answer."""
-    if not submission.task.by_gradient:
-        return {attempt.case: attempt.outcome for attempt in submission.actual}
-    with redirect_stdout(io.StringIO()):
-        return outcomes(submission.task, submission.function)
+def _known_mistake(submission: Submission) -> Verdict | None:
+    """Name the mistake that gives the same results in every case."""
+    task = submission.task
+    results = {attempt.case: attempt.outcome for attempt in submission.actual}
+    if task.by_gradient:
+        with redirect_stdout(io.StringIO()):
+            results = outcomes(task, submission.function)
+    if not _is_informative(submission, results):
+        return None
+    return _known(task, lambda version: gives_the_same(task, version, results))
 
 
 def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool:
     """Return whether the results can identify a mistake: errors alone cannot."""
-    values = (x for attempt in submission.actual for x in attempt.values)
-    if not all(stages.is_plain(x) for x in values):
+    if not all(stages.is_plain(x) for attempt in submission.actual for x in attempt.values):
         return False
-    by_gradient = bool(submission.task.by_gradient)
-    calls = expected(submission.task, by_gradient=by_gradient)
-    return any(
-        results[call.case].error is None and not agree(results[call.case], call.outcome)
-        for call in calls
-    )
-
-
-def _mistake(id: str, opening: str = "") -> Verdict:
-    return Verdict(False, "mistake", id, sentences(opening, declared(MISTAKES[id].sentence)))
+    calls = expected(submission.task, by_gradient=bool(submission.task.by_gradient))
+    pairs = [(results[call.case], call.outcome) for call in calls]
+    return any(actual.error is None and not agree(actual, due) for actual, due in pairs)
 
 
 def _shown_in(mistake: str, id: str) -> str:
@@ -276,9 +261,8 @@ def _shown_in(mistake: str, id: str) -> str:
     step = find_step(MISTAKES[mistake].step)
     if step.number > id[:2]:
         return ""
-    return message(
-        "Notebook {number} ({title}) shows it.", number=step.number, title=declared(step.title)
-    )
+    title = declared(step.title)
+    return message("Notebook {number} ({title}) shows it.", number=step.number, title=title)
 
 
 def _fault(kind: str, text: str) -> Verdict:
@@ -287,22 +271,22 @@ def _fault(kind: str, text: str) -> Verdict:
 
 def _note(submission: Submission) -> str:
     used = names(submission.function)
-    forbidden = [name for name in submission.task.forbidden if name in used]
+    forbidden = ", ".join(name for name in submission.task.forbidden if name in used)
     if forbidden:
-        return message(
-            "A note: the task asks for a solution without {names}.", names=", ".join(forbidden)
-        )
-    if any(abs(number) >= 1e4 and float(number) < 0 for number in constants(submission.function)):
+        return message("A note: the task asks for a solution without {names}.", names=forbidden)
+    numbers = (x for x in constants(submission.function) if isinstance(x, int | float))
+    if any(number <= -1e4 for number in numbers):
         return message(
             "A note: use -math.inf to hide a score. A large negative number overflows "
             "in half precision."
         )
     for pair in submission.pairs():
-        if pair.actual.dtype != pair.expected.dtype:
+        got, expected = pair.actual.dtype, pair.expected.dtype
+        if got != expected:
             return message(
                 "A note: the answer is {got}, but the cases are {expected}.",
-                got=pair.actual.dtype,
-                expected=pair.expected.dtype,
+                got=got,
+                expected=expected,
             )
     return ""
 

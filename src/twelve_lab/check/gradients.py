@@ -1,14 +1,12 @@
 """Check the gradient of an answer: the finest thing that can be wrong with it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from twelve_lab.check.attempt import Attempt
-from twelve_lab.check.stages import Submission, sentences
-from twelve_lab.check.wording import apart, place_of
+from twelve_lab.check.stages import Submission, apart, place_of, sentences
 from twelve_lab.messages import declared, message
 
 
@@ -20,20 +18,16 @@ def gradient(submission: Submission) -> str | None:
             return message(
                 "The numbers are right, but their gradient cannot be computed: {error}", error=error
             )
+        advice = message("Look for detach, .data, .item(), torch.tensor(...) or torch.no_grad().")
         if _has_gradient(expected) and not _has_gradient(actual):
-            return sentences(
-                message("The numbers are right, but no gradient flows through the answer."),
-                _advice(),
-            )
-        for name, got, right in _slopes(submission, actual, expected):
+            fault = message("The numbers are right, but no gradient flows through the answer.")
+            return sentences(fault, advice)
+        for name, got, right in _gradients(submission, actual, expected):
             if (right.abs() > 1e-8).any() and not got.any():
-                return sentences(
-                    message(
-                        'The numbers are right, but no gradient reaches "{argument}".',
-                        argument=name,
-                    ),
-                    _advice(),
+                fault = message(
+                    'The numbers are right, but no gradient reaches "{argument}".', argument=name
                 )
+                return sentences(fault, advice)
             if not got.isfinite().all():
                 return message(
                     'The numbers are right, but with the case "{case}" the gradient of '
@@ -42,36 +36,33 @@ def gradient(submission: Submission) -> str | None:
                     case=declared(actual.case),
                     argument=name,
                 )
-    return _wrong_slope(submission)
+    return _wrong_gradient(submission)
 
 
-def _advice() -> str:
-    return message("Look for detach, .data, .item(), torch.tensor(...) or torch.no_grad().")
-
-
-def _wrong_slope(submission: Submission) -> str | None:
+def _wrong_gradient(submission: Submission) -> str | None:
     # At an exact 0 of relu two right answers may differ; the random numbers avoid it.
     largest = max(submission.expected, key=lambda call: sum(x.numel() for x in call.values)).case
     for actual, expected in zip(submission.actual, submission.expected, strict=True):
         if actual.case != largest and not submission.task.by_gradient:
             continue
-        for name, got, right in _slopes(submission, actual, expected):
-            if not _close(got, right, actual):
-                scale = max(1.0, right.abs().max().item())
-                place = ((got - right).abs() > 1e-3 * scale).nonzero()[0].tolist()
-                texts = apart(got[tuple(place)].item(), right[tuple(place)].item())
-                return message(
-                    'The numbers are right, but the gradient of "{argument}" is not: at {place} '
-                    "it is {got}, expected {expected}.",
-                    argument=name,
-                    place=place_of(place, ()),
-                    got=texts[0],
-                    expected=texts[1],
-                )
+        for name, got, right in _gradients(submission, actual, expected):
+            if _close(got, right, actual):
+                continue
+            scale = max(1.0, right.abs().max().item())
+            index = ((got - right).abs() > 1e-3 * scale).nonzero()[0].tolist()
+            texts = apart(got[tuple(index)].item(), right[tuple(index)].item())
+            return message(
+                'The numbers are right, but the gradient of "{argument}" is not: at {place} '
+                "it is {got}, expected {expected}.",
+                argument=name,
+                place=place_of(index, ()),
+                got=texts[0],
+                expected=texts[1],
+            )
     return None
 
 
-def _slopes(
+def _gradients(
     submission: Submission, actual: Attempt, expected: Attempt
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Pair the gradient of each floating-point argument with the expected one."""
@@ -80,17 +71,13 @@ def _slopes(
         for index, x in enumerate(actual.given)
         if isinstance(x, Tensor) and x.is_floating_point()
     ]
-    slopes = actual.outcome.gradients
+    gradients = actual.outcome.gradients
     # An argument for which the function switched gradients off is missing from the list.
-    if len(slopes) != len(inputs):
-        slopes = (None,) * len(inputs)
-    for (index, x), got, right in zip(inputs, slopes, expected.outcome.gradients, strict=True):
-        zeros = torch.zeros_like(x)
-        yield (
-            submission.argument(index),
-            zeros if got is None else got,
-            zeros if right is None else right,
-        )
+    if len(gradients) != len(inputs):
+        gradients = (None,) * len(inputs)
+    for (index, x), *pair in zip(inputs, gradients, expected.outcome.gradients, strict=True):
+        got, right = (torch.zeros_like(x) if each is None else each for each in pair)
+        yield submission.argument(index), got, right
 
 
 def _close(got: Tensor, right: Tensor, actual: Attempt) -> bool:
@@ -101,9 +88,6 @@ def _close(got: Tensor, right: Tensor, actual: Attempt) -> bool:
 
 
 def _has_gradient(attempt: Attempt) -> bool:
-    return any(x.requires_grad for x in _tensors(attempt.answer) if x.is_floating_point())
-
-
-def _tensors(answer: Any) -> list[Tensor]:
+    answer = attempt.answer
     parts = answer if isinstance(answer, tuple | list) else (answer,)
-    return [part for part in parts if isinstance(part, Tensor)]
+    return any(isinstance(x, Tensor) and x.requires_grad for x in parts)

@@ -4,7 +4,7 @@ An answer is a shape, a number, a table of numbers, or a choice of words. As for
 message names the first thing to fix.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from twelve_lab.check.compare import exact_on_cpu
-from twelve_lab.check.stages import sentences
-from twelve_lab.check.wording import axes_named, axis_of, named
+from twelve_lab.check.stages import axes_named, axis_of, named, sentences
 from twelve_lab.exercises.declare import Prediction, Question
 from twelve_lab.messages import message, plural
 from twelve_lab.show.format import format_number
@@ -36,7 +35,7 @@ def fault(question: Question, answer: Any) -> tuple[str, str] | None:
     Returns:
         Its kind and a message, or None if the prediction is right.
     """
-    return _fault(question, computed(question.right), answer)
+    return _difference(question, computed(question.right), answer)
 
 
 @cache
@@ -46,15 +45,9 @@ def computed(answer: Callable[[], Prediction]) -> Prediction:
         return answer()
 
 
-def suspects(question: Question, answer: Any) -> list[str]:
-    """Name the mistakes that lead to this prediction."""
-    return _alike(question, answer, question.mistakes)
-
-
-def misconceptions(question: Question, answer: Any) -> list[str]:
-    """Return the sentences of the misconceptions that lead to this prediction."""
-    known = {sentence: [leads_to] for sentence, leads_to in question.misconceptions.items()}
-    return _alike(question, answer, known)
+def leads_to(question: Question, version: Callable[[], Prediction], answer: Any) -> bool:
+    """Return whether a known wrong version leads to this prediction."""
+    return _difference(question, computed(version), answer) is None
 
 
 def praise(question: Question) -> str:
@@ -69,17 +62,7 @@ def praise(question: Question) -> str:
     return message("The answer is {answer}.", answer=text)
 
 
-def _alike(
-    question: Question, answer: Any, known: Mapping[str, list[Callable[[], Prediction]]]
-) -> list[str]:
-    return [
-        name
-        for name, versions in known.items()
-        if any(_fault(question, computed(leads_to), answer) is None for leads_to in versions)
-    ]
-
-
-def _fault(question: Question, right: Prediction, answer: Any) -> tuple[str, str] | None:
+def _difference(question: Question, right: Prediction, answer: Any) -> tuple[str, str] | None:
     if isinstance(right, frozenset):
         return _words(question, right, answer)
     if isinstance(right, tuple):
@@ -89,29 +72,26 @@ def _fault(question: Question, right: Prediction, answer: Any) -> tuple[str, str
 
 def _shape(question: Question, right: tuple[int, ...], answer: Any) -> tuple[str, str] | None:
     if not isinstance(answer, tuple | list | torch.Size):
-        return "type", message(
-            "The answer must be a shape such as (2, 2, 3), got {type}.", type=type(answer).__name__
-        )
-    if not all(isinstance(size, int) and not isinstance(size, bool) for size in answer):
-        return "type", message(
-            "A shape consists of whole numbers, got {shape}.", shape=tuple(answer)
-        )
-    axes = axes_named(question.contract)
-    if len(answer) != len(right):
+        name = type(answer).__name__
+        text = message("The answer must be a shape such as (2, 2, 3), got {type}.", type=name)
+        return "type", text
+    got, axes = tuple(answer), axes_named(question.contract)
+    if any(not isinstance(size, int) or isinstance(size, bool) for size in got):
+        return "type", message("A shape consists of whole numbers, got {shape}.", shape=got)
+    if len(got) != len(right):
         return "rank", message(
-            "The number of axes is {expected}, got {got}.", expected=len(right), got=len(answer)
+            "The number of axes is {expected}, got {got}.", expected=len(right), got=len(got)
         )
-    if sorted(answer) == sorted(right) and tuple(answer) != right and len(set(right)) == len(right):
-        mixed = tuple(axes[right.index(size)] for size in answer) if axes else ()
+    if sorted(got) == sorted(right) and got != right and len(set(right)) == len(right):
+        mixed = tuple(axes[right.index(size)] for size in got) if axes else ()
+        text = named(mixed, torch.Size(got))
         return "axes swapped", message(
-            "The sizes are right, but the axes are swapped: {got}.",
-            got=named(mixed, torch.Size(answer)),
+            "The sizes are right, but the axes are swapped: {got}.", got=text
         )
-    for axis, (size, expected) in enumerate(zip(answer, right, strict=True)):
+    for index, (size, expected) in enumerate(zip(got, right, strict=True)):
         if size != expected:
-            return "shape", message(
-                "The size of axis {axis} is not {size}.", axis=axis_of(axis, axes), size=size
-            )
+            axis = axis_of(index, axes)
+            return "shape", message("The size of axis {axis} is not {size}.", axis=axis, size=size)
     return None
 
 
@@ -120,10 +100,9 @@ def _numbers(question: Question, right: Prediction, answer: Any) -> tuple[str, s
     try:
         actual = torch.as_tensor(answer, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError):
-        said = message(
-            "The answer cannot be read as numbers, got {type}.", type=type(answer).__name__
-        )
-        return "type", sentences(said, _expected(expected))
+        name = type(answer).__name__
+        text = message("The answer cannot be read as numbers, got {type}.", type=name)
+        return "type", sentences(text, _expected(expected))
     if actual.numel() == expected.numel() == 1:
         actual = actual.reshape(expected.shape)
     if actual.shape != expected.shape:
@@ -133,53 +112,52 @@ def _numbers(question: Question, right: Prediction, answer: Any) -> tuple[str, s
     flat, due = actual.flatten().tolist(), expected.flatten().tolist()
     if expected.ndim and sorted(flat) == sorted(due) and flat != due:
         return "numbers", message("These are the right numbers in the wrong order.")
+    decimals = question.decimals
     for index, (got, wanted) in enumerate(zip(flat, due, strict=True)):
-        if abs(got - wanted) <= 10.0**-question.decimals + 1e-9 * abs(wanted):
+        if abs(got - wanted) <= 10.0**-decimals + 1e-9 * abs(wanted):
             continue
-        if any(_rounded(got, wanted, decimals) for decimals in range(1, question.decimals)):
-            return "numbers", message(
-                "Right so far. Give {decimals} decimals.", decimals=question.decimals
-            )
-        return "numbers", _too_far(got, wanted, index, expected, question.decimals)
+        if any(_rounded(got, wanted, fewer) for fewer in range(1, decimals)):
+            text = message("Right so far. Give {decimals} decimals.", decimals=decimals)
+            return "numbers", text
+        number = _written(got, decimals)
+        if got > wanted:
+            size = message("{number} is too large.", number=number)
+        else:
+            size = message("{number} is too small.", number=number)
+        return "numbers", sentences(size, _position(index, expected))
     return None
 
 
-def _too_far(got: float, wanted: float, index: int, expected: Tensor, decimals: int) -> str:
-    text = _written(got, decimals)
-    size = message("{number} is too large.", number=text)
-    if got < wanted:
-        size = message("{number} is too small.", number=text)
+def _position(index: int, expected: Tensor) -> str:
     if expected.ndim == 0:
-        return size
+        return ""
     if expected.ndim == 2:
         row, column = divmod(index, expected.size(1))
-        position = message("It is number {column} of row {row}.", column=column + 1, row=row + 1)
-    else:
-        position = message(
-            "It is number {index} of {total}.", index=index + 1, total=expected.numel()
-        )
-    return sentences(size, position)
+        return message("It is number {column} of row {row}.", column=column + 1, row=row + 1)
+    total = expected.numel()
+    return message("It is number {index} of {total}.", index=index + 1, total=total)
 
 
 def _words(question: Question, right: frozenset[str], answer: Any) -> tuple[str, str] | None:
     chosen = {answer} if isinstance(answer, str) else answer
     if not isinstance(chosen, set | frozenset | tuple | list):
-        return "type", message(
-            "The answer must be one or several words in quotes, got {type}.",
-            type=type(answer).__name__,
-        )
+        name = type(answer).__name__
+        text = message("The answer must be one or several words in quotes, got {type}.", type=name)
+        return "type", text
     unknown = [word for word in chosen if word not in question.options]
     if unknown:
+        options = ", ".join(map(repr, question.options))
         return "type", message(
             "{word!r} is not an option. The options are {options}.",
             word=unknown[0],
-            options=", ".join(map(repr, question.options)),
+            options=options,
         )
-    extra, missing = len(set(chosen) - right), len(right - set(chosen))
+    chosen = set(chosen)
+    extra, missing = len(chosen - right), len(right - chosen)
     if not extra and not missing:
         return None
-    if len(right) == 1 and len(set(chosen)) == 1:
-        return "numbers", message("It is not {word!r}.", word=next(iter(chosen)))
+    if len(right) == len(chosen) == 1:
+        return "numbers", message("It is not {word!r}.", word=chosen.pop())
     return "numbers", message(
         "Wrong words: {extra}. Missing words: {missing}.", extra=extra, missing=missing
     )

@@ -3,7 +3,9 @@
 One argument is changed at a time, for this answer and for the right one: which of the two changes?
 """
 
+import io
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,8 +13,9 @@ import torch
 from torch import Tensor
 
 from twelve_lab.check.compare import Outcome, outcomes
-from twelve_lab.check.wording import axes_of
+from twelve_lab.check.stages import Submission, axes_of
 from twelve_lab.exercises.declare import Cases, Task
+from twelve_lab.messages import message
 
 _WORDS = {"seq", "src", "tgt", "query"}
 _Change = Callable[[Tensor], Tensor | None]
@@ -23,6 +26,29 @@ class _Pair(NamedTuple):
 
     before: Outcome
     after: Outcome
+
+
+def probed(submission: Submission) -> str:
+    """Describe what experiments show about an answer whose numbers match no known mistake.
+
+    Returns:
+        One sentence, "" if the experiments show nothing.
+    """
+    # The output of the function was already printed once.
+    with redirect_stdout(io.StringIO()):
+        ignored = unread(submission.task, submission.function)
+        leaked = leak(submission.task, submission.function) if ignored is None else None
+    if ignored is not None:
+        argument = submission.argument(ignored)
+        return message('The answer does not depend on "{argument}".', argument=argument)
+    if leaked is not None:
+        argument = submission.argument(leaked)
+        return message(
+            'The answer for earlier words changes with the last word of "{argument}", which must '
+            "stay hidden from them.",
+            argument=argument,
+        )
+    return ""
 
 
 def unread(task: Task, function: Callable[..., Any]) -> int | None:
@@ -70,15 +96,11 @@ def _runs(
 ) -> list[tuple[_Pair, _Pair]]:
     """Run an answer and the right one on the cases in which an argument can be changed."""
     changed = replace(task, cases=lambda: _cases(task, index, change))
-    before = [_seeded(task, answer) for answer in (function, task.right)]
-    after = [_seeded(changed, answer) for answer in (function, task.right)]
-    runs = [
-        [_Pair(old[case], new[case]) for old, new in zip(before, after, strict=True)]
-        for case in after[0]
-    ]
+    runs = [(_seeded(task, answer), _seeded(changed, answer)) for answer in (function, task.right)]
+    pairs = [[_Pair(before[case], after[case]) for before, after in runs] for case in runs[0][1]]
     return [
         (actual, expected)
-        for actual, expected in runs
+        for actual, expected in pairs
         if not any(outcome.error for outcome in (*actual, *expected))
     ]
 

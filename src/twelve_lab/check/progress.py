@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from twelve_lab.check.catalogue import EXERCISES
-from twelve_lab.course import STEPS, Step
+from twelve_lab.check.stages import sentences
+from twelve_lab.course import STEPS
 from twelve_lab.messages import declared, message, plural
 
 FILE = "progress.json"
@@ -35,41 +36,30 @@ WORKSHOP = "workshop"
 LESSONS = "notebooks"
 
 
-class Asked(NamedTuple):
-    """An exercise of a lesson."""
-
-    id: str
-    step: Step
-
-
 class Standing(NamedTuple):
     """How far a learner has come in the lessons.
 
     Attributes:
         solved: Number of solved exercises.
         of: Number of exercises.
-        next: The exercise to continue with; None if all are solved.
+        next: Id of the exercise to continue with; None if all are solved.
     """
 
     solved: int
     of: int
-    next: Asked | None
+    next: str | None
 
     @property
     def text(self) -> str:
         """Describe the standing in words."""
-        if self.next is None:
-            return message(
-                "Solved so far: {solved} of {total} exercises in the lessons. That is all of them.",
-                solved=self.solved,
-                total=self.of,
-            )
-        return message(
-            "Solved so far: {solved} of {total} exercises in the lessons. Next: {id}.",
+        solved = message(
+            "Solved so far: {solved} of {total} exercises in the lessons.",
             solved=self.solved,
             total=self.of,
-            id=self.next.id,
         )
+        if self.next is None:
+            return sentences(solved, message("That is all of them."))
+        return sentences(solved, message("Next: {id}.", id=self.next))
 
 
 def begin(folder: Path) -> bool:
@@ -101,11 +91,10 @@ def read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = content["exercises"].values()
-        valid = isinstance(content["version"], str) and all(map(_is_row, rows))
+        if not isinstance(content["version"], str) or not all(map(_is_row, rows)):
+            raise TypeError("invalid row or version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a progress file of this course: {error!r}") from error
-    if not valid:
-        raise ValueError(f"{path} is not a progress file of this course: invalid row or version")
     return content
 
 
@@ -167,19 +156,16 @@ def standing(folder: Path) -> Standing | None:
     path = folder / FILE
     rows = read(path)["exercises"] if path.exists() else {}
     lessons = folder / LESSONS if (folder / LESSONS).is_dir() else folder
-    asked = [
-        Asked(id, step)
-        for step in STEPS
-        if (lesson := lessons / Path(step.notebook).name).exists()
-        for id in dict.fromkeys(_CHECK.findall(lesson.read_text(encoding="utf-8")))
-    ]
-    solved = [index for index, exercise in enumerate(asked) if _is_solved(rows, exercise.id)]
+    pages = [lessons / Path(step.notebook).name for step in STEPS]
+    texts = [page.read_text(encoding="utf-8") for page in pages if page.exists()]
+    ids = list(dict.fromkeys(id for text in texts for id in _CHECK.findall(text)))
+    solved = [index for index, id in enumerate(ids) if _is_solved(rows, id)]
     if not solved:
         return None
-    last = max(solved, key=lambda index: (rows[asked[index].id]["solved"], index))
-    order = (*range(last, len(asked)), *range(last))
-    still_open = (asked[index] for index in order if index not in solved)
-    return Standing(len(solved), len(asked), next(still_open, None))
+    last = max(solved, key=lambda index: (rows[ids[index]]["solved"], index))
+    order = (*range(last, len(ids)), *range(last))
+    still_open = (ids[index] for index in order if index not in solved)
+    return Standing(len(solved), len(ids), next(still_open, None))
 
 
 def onward() -> str:
@@ -202,51 +188,49 @@ def report(paths: Iterable[Path]) -> str:
         ValueError: If a file is missing, or does not hold what `check` writes.
         OSError: If a file cannot be read.
     """
-    files = [path / FILE if path.is_dir() else path for path in paths]
-    for path in files:
-        if not path.exists():
+    learners = {}
+    for path in paths:
+        file = path / FILE if path.is_dir() else path
+        if not file.exists():
             raise ValueError(
                 message(
-                    "{path} does not exist. The first answer in `make lab` creates it.", path=path
+                    "{path} does not exist. The first answer in `make lab` creates it.", path=file
                 )
             )
-    learners = {path: read(path) for path in files}
+        learners[file] = read(file)
     if len(learners) != 1:
         return _class(learners)
-    reached = standing(files[0].parent)
-    return _one(learners[files[0]]) + (f"\n{reached.text}" if reached else "")
+    ((file, content),) = learners.items()
+    reached = standing(file.parent)
+    return "\n".join([*_exercises(content), *([reached.text] if reached else [])])
 
 
-def _one(content: dict[str, Any]) -> str:
+def _exercises(content: dict[str, Any]) -> Iterator[str]:
+    """List every exercise for one learner."""
     rows = content["exercises"]
-    lines = [_version_of(content)]
+    yield _version_of(content)
     for step in STEPS:
         ids = [id for id in EXERCISES if id.startswith(step.number)]
         if not ids:
             continue
-        solved = sum(_is_solved(rows, id) for id in ids)
-        lines.append(
-            "\n"
-            + message(
-                "{number} {title}: {solved} of {total}",
-                number=step.number,
-                title=declared(step.title),
-                solved=solved,
-                total=len(ids),
-            )
+        yield "\n" + message(
+            "{number} {title}: {solved} of {total}",
+            number=step.number,
+            title=declared(step.title),
+            solved=sum(_is_solved(rows, id) for id in ids),
+            total=len(ids),
         )
-        lines += [f"  {_line(id, rows[id])}" for id in ids if id in rows]
+        yield from (f"  {_line(id, rows[id])}" for id in ids if id in rows)
     solved = sum(_is_solved(rows, id) for id in EXERCISES)
-    lines.append("\n" + message("Solved: {solved} of {total}", solved=solved, total=len(EXERCISES)))
-    unknown = [id for id in rows if id not in EXERCISES]
+    yield "\n" + message("Solved: {solved} of {total}", solved=solved, total=len(EXERCISES))
+    unknown = ", ".join(id for id in rows if id not in EXERCISES)
     if unknown:
-        lines.append(message("From another version of the course: {ids}", ids=", ".join(unknown)))
-    return "\n".join(lines)
+        yield message("From another version of the course: {ids}", ids=unknown)
 
 
 def _class(learners: dict[Path, dict[str, Any]]) -> str:
     width = max((len(str(path.parent)) for path in learners), default=0)
-    lines, met = [], Counter()
+    lines, made = [], Counter()
     for path, content in learners.items():
         rows = content["exercises"]
         solved = message(
@@ -256,20 +240,18 @@ def _class(learners: dict[Path, dict[str, Any]]) -> str:
             wrong=sum(row["wrong answers"] for row in rows.values()),
         )
         lines.append(f"{path.parent!s:{width}}  {solved}; {_version_of(content)}")
-        met.update({mistake for row in rows.values() for mistake in row["mistakes"]})
-    if met:
+        made.update({mistake for row in rows.values() for mistake in row["mistakes"]})
+    if made:
         lines.append("\n" + message("Mistakes, by the number of learners who made them:"))
-        by_count = sorted(met.items(), key=lambda item: (-item[1], item[0]))
-        lines += [f"  {count:3}  {id}" for id, count in by_count]
+    for id, count in sorted(made.items(), key=lambda item: (-item[1], item[0])):
+        lines.append(f"  {count:3}  {id}")
     return "\n".join(lines)
 
 
 def _line(id: str, row: dict[str, Any]) -> str:
-    if row["solved"]:
-        line = message("{id}  solved on {day}", id=id, day=row["solved"][:10])
-    else:
-        line = message("{id}  open", id=id)
-    parts = [line]
+    day = (row["solved"] or "")[:10]
+    solved = message("{id}  solved on {day}", id=id, day=day)
+    parts = [solved if day else message("{id}  open", id=id)]
     if row["wrong answers"]:
         parts.append(plural("{count} wrong answer", "{count} wrong answers", row["wrong answers"]))
     if row["mistakes"]:

@@ -91,21 +91,15 @@ def _definition(answer: Callable[..., Any], cell: list[ast.stmt], given: set[str
     lines: list[str] = []
     for method in written.body:
         if not isinstance(method, ast.FunctionDef):
-            raise ValueError(
-                f"{answer.__name__} has more than methods: declare a solution by `solved`"
-            )
-        head = methods.get(method.name) or _bare(method, indent=4)
-        if method.name not in methods:
+            name = answer.__name__
+            raise ValueError(f"{name} has more than methods: declare a solution by `solved`")
+        head = methods.get(method.name)
+        if head is None:
+            head = copy.copy(method)
+            head.body, head.col_offset = [], 4
             lines += [""] * bool(lines) + ["    " + ast.unparse(head).splitlines()[0]]
         lines += _body(answer, source, method, head, given)
     return lines
-
-
-def _bare(method: ast.FunctionDef, indent: int) -> ast.FunctionDef:
-    """Copy a method without its body."""
-    bare = copy.deepcopy(method)
-    bare.body, bare.col_offset = [], indent
-    return bare
 
 
 def _body(

@@ -5,19 +5,16 @@ to fix: a function that returns None gets no message about numbers.
 """
 
 import inspect
-import io
 import math
 import re
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from twelve_lab.check.attempt import Attempt, is_blank, learners_line
-from twelve_lab.check.probes import leak, unread
-from twelve_lab.check.wording import apart, axes_of, axis_of, named, place_of, sizes_of
 from twelve_lab.exercises.declare import Task, as_tensors
 from twelve_lab.exercises.modules import Misbuilt
 from twelve_lab.messages import declared, message, plural
@@ -67,7 +64,7 @@ class Submission(NamedTuple):
             total = len(expected.values)
             for index, (x, y) in enumerate(zip(actual.values, expected.values, strict=True)):
                 several = total > 1 and self.task.observe is as_tensors
-                which = _which(index + 1, total) if several else ""
+                which = _which(index, total) if several else ""
                 axes = axes_of(self.task, index, y)
                 yield Pair(declared(actual.case), actual, x, y, axes, which)
 
@@ -94,11 +91,11 @@ def sentences(*parts: str) -> str:
 
 def not_started(submission: Submission) -> str | None:
     """Detect a function that is not written yet."""
-    if any(is_blank(attempt, submission.function) for attempt in submission.actual):
-        return message(
-            "Not started yet: put your own lines in place of the blank, then run the cell again."
-        )
-    return None
+    if not any(is_blank(attempt, submission.function) for attempt in submission.actual):
+        return None
+    return message(
+        "Not started yet: put your own lines in place of the blank, then run the cell again."
+    )
 
 
 def call(submission: Submission) -> str | None:
@@ -112,21 +109,16 @@ def call(submission: Submission) -> str | None:
         line = learners_line(attempt.error)
         if line is None:
             arguments = declared(submission.task.contract).partition(" -> ")[0]
-            return sentences(
-                message("The function cannot be called with {arguments}.", arguments=arguments),
-                error,
-            )
-        return sentences(
-            message(
-                'With the case "{case}", line {line} of {function} fails.',
-                case=declared(attempt.case),
-                line=line.number,
-                function=line.function,
-            ),
-            line.code and message("Its code is: {code}.", code=line.code),
-            _input_shapes(submission, attempt),
-            error,
+            fault = message("The function cannot be called with {arguments}.", arguments=arguments)
+            return sentences(fault, error)
+        fault = message(
+            'With the case "{case}", line {line} of {function} fails.',
+            case=declared(attempt.case),
+            line=line.number,
+            function=line.function,
         )
+        code = message("Its code is: {code}.", code=line.code) if line.code else ""
+        return sentences(fault, code, _input_shapes(submission, attempt), error)
     return None
 
 
@@ -158,10 +150,9 @@ def type_(submission: Submission) -> str | None:
             if fault:
                 return fault
         elif actual.error is not None:
+            name = type(actual.answer).__name__
             return message(
-                "The answer cannot be read, got {type}: {error}",
-                type=_type(actual.answer),
-                error=actual.error,
+                "The answer cannot be read, got {type}: {error}", type=name, error=actual.error
             )
         for x in actual.values:
             if not is_plain(x):
@@ -172,123 +163,108 @@ def type_(submission: Submission) -> str | None:
                     layout=x.layout,
                     device=x.device,
                 )
-    for pair in submission.pairs():
-        fault = _other_dtype(pair.actual.dtype, pair.expected.dtype)
-        if fault:
-            return sentences(fault, pair.which)
-    return None
+    return dtype(submission)
 
 
 def _other_type(answer: Any, expected: Any) -> str | None:
+    several = isinstance(expected, tuple)
+    if isinstance(expected, Tensor) and isinstance(answer, tuple) and len(answer) == 1:
+        return message("The answer is a tuple with one tensor. Remove the comma after it.")
     if isinstance(expected, Tensor) and not isinstance(answer, Tensor):
-        if isinstance(answer, tuple) and len(answer) == 1:
-            return message("The answer is a tuple with one tensor. Remove the comma after it.")
         lost = isinstance(answer, bool | int | float)
-        return sentences(
-            message("The answer must be a tensor, got {type}.", type=_type(answer)),
-            message("Keep the tensor: .item() and float() lose its gradient.") if lost else "",
-        )
-    if not isinstance(expected, tuple):
-        return None
-    count = len(expected)
-    if not isinstance(answer, tuple | list):
+        advice = message("Keep the tensor: .item() and float() lose its gradient.") if lost else ""
+        return sentences(_no_tensor(answer), advice)
+    if several and (not isinstance(answer, tuple | list) or len(answer) != len(expected)):
+        got = len(answer) if isinstance(answer, tuple | list) else type(answer).__name__
         return message(
-            "The answer must be {count} tensors, got {type}.", count=count, type=_type(answer)
+            "The answer must be {count} tensors, got {got}.", count=len(expected), got=got
         )
-    if len(answer) != count:
-        return message(
-            "The answer must be {count} tensors, got {got}.", count=count, got=len(answer)
-        )
-    for number, value in enumerate(answer, 1):
+    for index, value in enumerate(answer if several else ()):
         if not isinstance(value, Tensor):
-            return sentences(
-                message("The answer must be a tensor, got {type}.", type=_type(value)),
-                _which(number, count),
-            )
+            return sentences(_no_tensor(value), _which(index, len(expected)))
     return None
 
 
-def _type(value: Any) -> str:
-    return type(value).__name__
+def _no_tensor(value: Any) -> str:
+    return message("The answer must be a tensor, got {type}.", type=type(value).__name__)
 
 
-def _other_dtype(actual: torch.dtype, expected: torch.dtype) -> str | None:
-    if _number(actual) == _number(expected):
+def _which(index: int, total: int) -> str:
+    return message("This is about output {number} of {total}.", number=index + 1, total=total)
+
+
+def of_each_pair(fault: Callable[[Pair], str | None]) -> Callable[[Submission], str | None]:
+    """Turn the check of one tensor into a stage that looks at all of them."""
+
+    @wraps(fault)
+    def stage(submission: Submission) -> str | None:
+        for pair in submission.pairs():
+            text = fault(pair)
+            if text:
+                return sentences(text, pair.which)
+        return None
+
+    return stage
+
+
+@of_each_pair
+def dtype(pair: Pair) -> str | None:
+    """Detect a dtype that means something else: a mask of numbers, ids that are real."""
+    got, expected = pair.actual.dtype, pair.expected.dtype
+    if got == expected or (got.is_floating_point and expected.is_floating_point):
         return None
     if expected == torch.bool:
-        return message("The answer must contain True and False, got {dtype}.", dtype=actual)
+        return message("The answer must contain True and False, got {dtype}.", dtype=got)
     if expected.is_floating_point:
-        return message("The answer must contain real numbers, got {dtype}.", dtype=actual)
-    return message("The answer must contain whole numbers, got {dtype}.", dtype=actual)
-
-
-def _number(dtype: torch.dtype) -> str:
-    if dtype == torch.bool:
-        return "bool"
-    return "real" if dtype.is_floating_point else "whole"
-
-
-def _which(number: int, total: int) -> str:
-    return message("This is about output {number} of {total}.", number=number, total=total)
+        return message("The answer must contain real numbers, got {dtype}.", dtype=got)
+    if got == torch.bool or got.is_floating_point:
+        return message("The answer must contain whole numbers, got {dtype}.", dtype=got)
+    return None
 
 
 def _shapes(pair: Pair, got: str) -> str:
-    """Compare the shapes of a pair, and name the output if there are several."""
-    expected = named(pair.axes, pair.expected.shape)
-    return sentences(
-        message(
-            'With the case "{case}", the shape is {got}, expected {expected}.',
-            case=pair.case,
-            got=got,
-            expected=expected,
-        ),
-        pair.which,
+    return message(
+        'With the case "{case}", the shape is {got}, expected {expected}.',
+        case=pair.case,
+        got=got,
+        expected=named(pair.axes, pair.expected.shape),
     )
 
 
-def rank(submission: Submission) -> str | None:
+@of_each_pair
+def rank(pair: Pair) -> str | None:
     """Detect a wrong number of axes."""
-    for pair in submission.pairs():
-        got, expected = pair.actual.ndim, pair.expected.ndim
-        if got != expected:
-            return sentences(
-                message(
-                    "The number of axes is {got}, expected {expected}.", got=got, expected=expected
-                ),
-                _shapes(pair, sizes_of(pair.actual)),
-            )
-    return None
+    got, expected = pair.actual.ndim, pair.expected.ndim
+    if got == expected:
+        return None
+    fault = message("The number of axes is {got}, expected {expected}.", got=got, expected=expected)
+    return sentences(fault, _shapes(pair, sizes_of(pair.actual)))
 
 
-def axes_swapped(submission: Submission) -> str | None:
+@of_each_pair
+def axes_swapped(pair: Pair) -> str | None:
     """Detect the right sizes in another order, where no two of them are equal."""
-    for pair in submission.pairs():
-        sizes, axes = list(pair.expected.shape), pair.axes
-        if pair.actual.shape != pair.expected.shape and sorted(pair.actual.shape) == sorted(sizes):
-            if len(set(sizes)) < len(sizes):
-                continue
-            swapped = tuple(axes[sizes.index(size)] for size in pair.actual.shape) if axes else ()
-            got = named(swapped, pair.actual.shape)
-            return sentences(message("The axes are swapped."), _shapes(pair, got))
-    return None
+    got, sizes = pair.actual.shape, list(pair.expected.shape)
+    if list(got) == sizes or sorted(got) != sorted(sizes) or len(set(sizes)) < len(sizes):
+        return None
+    axes = tuple(pair.axes[sizes.index(size)] for size in got) if pair.axes else ()
+    return sentences(message("The axes are swapped."), _shapes(pair, named(axes, got)))
 
 
-def shape(submission: Submission) -> str | None:
+@of_each_pair
+def shape(pair: Pair) -> str | None:
     """Detect an axis of the wrong size."""
-    for pair in submission.pairs():
-        both = zip(pair.actual.shape, pair.expected.shape, strict=True)
-        for index, (got, expected) in enumerate(both):
-            if got != expected:
-                axis = axis_of(index, pair.axes)
-                return sentences(
-                    message(
-                        "The size of axis {axis} is {got}, expected {expected}.",
-                        axis=axis,
-                        got=got,
-                        expected=expected,
-                    ),
-                    _shapes(pair, sizes_of(pair.actual)),
-                )
+    for index, (got, expected) in enumerate(
+        zip(pair.actual.shape, pair.expected.shape, strict=True)
+    ):
+        if got != expected:
+            fault = message(
+                "The size of axis {axis} is {got}, expected {expected}.",
+                axis=axis_of(index, pair.axes),
+                got=got,
+                expected=expected,
+            )
+            return sentences(fault, _shapes(pair, sizes_of(pair.actual)))
     return None
 
 
@@ -304,23 +280,18 @@ def input_changed(submission: Submission) -> str | None:
     return None
 
 
-def nan_or_inf(submission: Submission) -> str | None:
+@of_each_pair
+def nan_or_inf(pair: Pair) -> str | None:
     """Detect nan and inf where the right answer is finite."""
-    for pair in submission.pairs():
-        x = pair.actual
-        bad = ~x.isfinite() & pair.expected.isfinite() if x.is_floating_point() else None
-        if bad is None or not bad.any():
-            continue
-        return sentences(
-            message(
-                'With the case "{case}", the answer contains {value}.',
-                case=pair.case,
-                value=format_number(x[bad][0].item()),
-            ),
-            _cause(x, pair.attempt),
-            pair.which,
-        )
-    return None
+    bad = pair.actual[~pair.actual.isfinite() & pair.expected.isfinite()]
+    if not bad.numel():
+        return None
+    fault = message(
+        'With the case "{case}", the answer contains {value}.',
+        case=pair.case,
+        value=format_number(bad[0].item()),
+    )
+    return sentences(fault, _cause(pair.actual, pair.attempt))
 
 
 def _cause(x: Tensor, attempt: Attempt) -> str:
@@ -345,38 +316,38 @@ def _cause(x: Tensor, attempt: Attempt) -> str:
 def numbers(submission: Submission) -> str | None:
     """Detect the first wrong number."""
     every_row = rows_sum_to_one(submission)
-    for pair in submission.pairs():
-        right = close(pair.actual, pair.expected)
-        if right.all():
-            continue
-        place = (~right).nonzero()[0].tolist()
-        got, expected = apart(pair.actual[tuple(place)].item(), pair.expected[tuple(place)].item())
-        hints = _hint(pair, every_row), pair.which
-        if not place:
-            said = message(
-                'With the case "{case}", the answer is {got}, expected {expected}.',
-                case=pair.case,
-                got=got,
-                expected=expected,
-            )
-            return sentences(said, *hints)
-        return sentences(
-            plural(
-                'With the case "{case}", {count} of {total} numbers is right.',
-                'With the case "{case}", {count} of {total} numbers are right.',
-                int(right.sum()),
-                case=pair.case,
-                total=right.numel(),
-            ),
-            message(
-                "The first wrong number is at {place}: it is {got}, expected {expected}.",
-                place=place_of(place, pair.axes),
-                got=got,
-                expected=expected,
-            ),
-            *hints,
+    return of_each_pair(lambda pair: _wrong_number(pair, every_row))(submission)
+
+
+def _wrong_number(pair: Pair, every_row_sums_to_one: bool) -> str | None:
+    right = close(pair.actual, pair.expected)
+    if right.all():
+        return None
+    index = (~right).nonzero()[0].tolist()
+    got, expected = apart(pair.actual[tuple(index)].item(), pair.expected[tuple(index)].item())
+    hint = _hint(pair, every_row_sums_to_one)
+    if not index:
+        fault = message(
+            'With the case "{case}", the answer is {got}, expected {expected}.',
+            case=pair.case,
+            got=got,
+            expected=expected,
         )
-    return None
+        return sentences(fault, hint)
+    count = plural(
+        'With the case "{case}", {count} of {total} numbers is right.',
+        'With the case "{case}", {count} of {total} numbers are right.',
+        int(right.sum()),
+        case=pair.case,
+        total=right.numel(),
+    )
+    first = message(
+        "The first wrong number is at {place}: it is {got}, expected {expected}.",
+        place=place_of(index, pair.axes),
+        got=got,
+        expected=expected,
+    )
+    return sentences(count, first, hint)
 
 
 def _hint(pair: Pair, every_row_sums_to_one: bool) -> str:
@@ -420,24 +391,49 @@ def close(actual: Tensor, expected: Tensor) -> Tensor:
     return torch.isclose(actual.double(), expected, rtol=tolerance, atol=tolerance * largest)
 
 
-def probed(submission: Submission) -> str:
-    """Run experiments on an answer whose numbers match no known mistake.
+def axes_of(task: Task, index: int, expected: Tensor) -> tuple[str, ...]:
+    """Read the axes of an answer from the contract; () where it does not list them."""
+    names = axes_named(task.contract, index)
+    if names[:1] == ("*batch",):
+        names = (*("batch", "seq")[: expected.ndim - len(names) + 1], *names[1:])
+    return names if len(names) == expected.ndim else ()
 
-    Returns:
-        One sentence, "" if the experiments show nothing.
-    """
-    # The output of the function was already printed once.
-    with redirect_stdout(io.StringIO()):
-        ignored = unread(submission.task, submission.function)
-        heard = leak(submission.task, submission.function) if ignored is None else None
-    if ignored is not None:
-        return message(
-            'The answer does not depend on "{argument}".', argument=submission.argument(ignored)
-        )
-    if heard is not None:
-        return message(
-            'The answer for earlier words changes with the last word of "{argument}", which must '
-            "stay hidden from them.",
-            argument=submission.argument(heard),
-        )
-    return ""
+
+def axes_named(contract: str, index: int = 0) -> tuple[str, ...]:
+    """Read the axes of one answer after the arrow of a contract; () where there are none."""
+    before, _, answer = contract.rpartition("->")
+    groups = re.findall(r"\(([^()]*)\)", answer) if before else []
+    return tuple(groups[index].split(", ")) if index < len(groups) else ()
+
+
+def named(axes: tuple[str, ...], sizes: torch.Size) -> str:
+    """Write sizes with the names of their axes."""
+    written = f"({', '.join(map(str, sizes))})"
+    return f"({', '.join(axes)}) = {written}" if axes else written
+
+
+def sizes_of(x: Tensor) -> str:
+    """Write the shape of a tensor."""
+    return named((), x.shape)
+
+
+def axis_of(axis: int, axes: tuple[str, ...]) -> str:
+    """Write the index of an axis, with its name if it has one."""
+    return f"{axis} ({axes[axis]})" if axes and axes[axis] != "1" else str(axis)
+
+
+def place_of(place: list[int], axes: tuple[str, ...]) -> str:
+    """Write an index, with the names of the axes where they are distinct."""
+    # (1, 1, length, length) does not identify an axis by its name.
+    if len(set(axes)) < len(place):
+        return f"[{', '.join(map(str, place))}]"
+    return f"[{', '.join(f'{axis} {index}' for axis, index in zip(axes, place, strict=True))}]"
+
+
+def apart(got: float, expected: float) -> tuple[str, str]:
+    """Write two numbers with enough digits to distinguish them."""
+    for decimals in range(4, 10):
+        texts = format_number(got, decimals), format_number(expected, decimals)
+        if texts[0] != texts[1]:
+            break
+    return texts
