@@ -578,7 +578,8 @@ def test_diff_names_the_first_tensor_at_which_two_runs_part(trace):
     assert gelu.index == (0, 0, 0)
     assert "first at [batch 0, src 0, d_ff 0]: 0.0000 here, -0.1466 there" in repr(gelu)
     assert gelu.compared == list(trace).index(gelu.name)
-    assert repr(gelu).startswith(f"{gelu.compared} tensors agree, then the runs part at encoder")
+    start = f"{gelu.compared} tensors agree; the first different tensor is encoder"
+    assert repr(gelu).startswith(start)
     unmasked = trace.diff(example.trace(padding=False, on="cpu"))
     assert unmasked.name == "encoder.layers.0.self_attention.masked_scores"
     heads = trace.diff(example.trace(num_heads=1, on="cpu"))

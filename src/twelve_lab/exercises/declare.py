@@ -83,8 +83,8 @@ class Task(Exercise):
     """A function or a class to write, with cases that distinguish its mistakes.
 
     Args:
-        cases: Draws the arguments in float64, anew on every call, so that a function that changes
-            its input affects no other run.
+        cases: Draws new arguments in float64 on every call, so that a function that changes its
+            input affects no other run.
         forbidden: Operations that the solution must not use: names, operators such as "@", "for"
             or "[:]".
         observe: Reads the tensors to compare from an answer that is not a tensor.
@@ -127,7 +127,7 @@ class Mistake:
 
     Args:
         id: Its name in the course.
-        sentence: What is wrong, and what to do instead.
+        sentence: The error in the answer, and what to do instead.
         task: Name of the smallest task in which it can be made.
         wrong: A typical wrong answer to that task.
         hidden_in: The cases in which it gives the right numbers.
@@ -224,7 +224,7 @@ def mistake(
     Args:
         at: The task.
         id: Its name in the course.
-        sentence: What is wrong, and what to do instead. Without it, this decorates the wrong
+        sentence: The error, and what to do instead. Without it, this decorates the wrong
             answer, and its docstring is the sentence.
         hidden_in: Names of the cases in which it gives the right numbers.
         refused_in: Names of the cases in which it raises, or gives another shape.

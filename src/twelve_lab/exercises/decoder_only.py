@@ -1,4 +1,4 @@
-"""Step 18: mistakes in a decoder-only language model."""
+"""Lesson 18: mistakes in a decoder-only language model."""
 
 from collections.abc import Sequence
 

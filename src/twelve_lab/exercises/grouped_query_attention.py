@@ -1,4 +1,4 @@
-"""Step 17: mistakes in sharing and caching heads of keys and values."""
+"""Lesson 17: mistakes in sharing and caching heads of keys and values."""
 
 from collections.abc import Callable
 from functools import partial
