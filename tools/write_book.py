@@ -111,7 +111,7 @@ CHAPTERS = {
 NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
 LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model"></iframe>
 
-<a href="walk.html">The same on a page of its own</a>. The course begins here:
+<a href="walk.html">The live model on its own page</a>. The course begins here:
 [00 Start here]({STEPS[0].notebook})."""
 # The book omits the README's map of the project's files and its film of the live page.
 UNREAD = re.compile(r"^## The tree\n.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S)

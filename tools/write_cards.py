@@ -125,7 +125,7 @@ _PADDED = Card(
 )
 _NEW = """\
 turn = lambda heads, start: heads + start + torch.arange(heads.size(2))[:, None]
-# `turn` stands for a rotation: it adds the position. The kept keys are turned already.
+# `turn` is a stand-in for RoPE: it adds the position. The kept keys are rotated already.
 kept_keys = kept_values = torch.tensor([[[[1.0], [3.0]]]])
 """
 _ONE_NEW = f"{_NEW}query = key = value = torch.tensor([[[[0.5]]]])  # one new token, one feature\n"
@@ -231,7 +231,7 @@ CARDS = {
         "num_heads = 6  # heads that ask\n"
     ),
     "embed_step": Card(
-        "new, length = torch.tensor([[2]]), 1  # one word stands before it\n"
+        "new, length = torch.tensor([[2]]), 1  # one word precedes it\n"
         "table = torch.tensor([[0.0], [1], [2], [3]])\n"
         "positions = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
     ),

@@ -106,7 +106,7 @@ def rotation(table: Any, *, title: str) -> Drawing:
 
 
 def _course(column: int, values: Tensor) -> str:
-    """Give the first and the last number of a column, and how often it crosses zero."""
+    """Describe a column: its first and last number, and how often it crosses zero."""
     signs = values.sign()
     signs = signs[signs != 0]
     crossings = int((signs[1:] != signs[:-1]).sum())

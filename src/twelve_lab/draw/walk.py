@@ -46,7 +46,7 @@ class Stage(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """Return the height at which arrows come and go."""
+        """Return the y coordinate of the arrows."""
         return (self.top + self.bottom) / 2
 
 

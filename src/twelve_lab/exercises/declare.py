@@ -113,7 +113,7 @@ class Question(Exercise):
     Args:
         options: The words to choose from, if the answer is a set of words.
         decimals: Number of decimals of a right number.
-        worked: The calculation on paper as a Python expression, if it says more than the value.
+        worked: The calculation on paper as a Python expression, if it explains the value.
     """
 
     options: tuple[str, ...] = ()
@@ -337,7 +337,7 @@ def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
     """Copy a function with one piece of its source replaced.
 
     Args:
-        right: A function of a file.
+        right: A function that is defined in a file.
         old: Text that occurs once in its source.
         new: Its replacement.
         name: Name of the new function, if it differs.

@@ -205,7 +205,7 @@ class Tape(TorchDispatchMode):
             self._labels[id(tensor)] = (weakref.ref(tensor), name, axes)
 
     def name(self, tensor: Tensor, name: str, axes: tuple[str, ...]) -> None:
-        """Give a tensor its name in the trace. Its elements are called by it from now on."""
+        """Set the name of a tensor in the trace. Its elements use this name from now on."""
         if not _is_plain(tensor):
             return
         with _alone():
@@ -224,7 +224,7 @@ class Tape(TorchDispatchMode):
             self.named[name] = first
 
     def take_apart(self, operation: Operation) -> Tensor:
-        """Run an operation again by torch's own decomposition into simpler ones.
+        """Run an operation again, decomposed by torch into simpler operations.
 
         Returns:
             The cells of its output, computed by the simpler operations.

@@ -1523,7 +1523,7 @@ byId("runs").addEventListener("change", () => {
   );
   build();
   if (stop >= 0 && model() !== before) {
-    tourTo(-1); // the other model has a tour of its own
+    tourTo(-1); // the other model has its own tour
     byId("runs").focus();
   }
   settle();
