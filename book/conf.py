@@ -18,7 +18,7 @@ extensions = [
     "sphinx.ext.mathjax",
 ]
 
-# The notebooks are stored with their outputs: what is shown here is what was compared.
+# Show the stored outputs, which the tests compare with a fresh run.
 nb_execution_mode = "off"
 nb_merge_streams = True
 nb_number_source_lines = False
@@ -28,7 +28,7 @@ myst_links_external_new_tab = False
 suppress_warnings: list[str] = []
 
 mathjax_path = "mathjax.js"
-# An equation is read out as MathML; the menu of MathJax would make each one a stop of the tab key.
+# Screen readers get MathML. The menu of MathJax would make each equation focusable by Tab.
 mathjax3_config = {"options": {"enableMenu": False}}
 
 autodoc_member_order = "bysource"
@@ -73,7 +73,7 @@ html_theme_options = {
     "use_repository_button": False,
 }
 
-# `Float[Tensor, 'batch seq']` stands for itself; where it comes from is said once.
+# Show `Float[Tensor, 'batch seq']` as written; one page says where it comes from.
 _ANNOTATION = re.compile(r"\b(?:jaxtyping|torch|collections\.abc|pathlib|nbformat)\.(?=[A-Z])")
 _PARAMETERS = re.compile(r'<dl>\s*((?:<dd><em class="sig-param">.*?</dd>\s*)+)</dl>', re.DOTALL)
 _PLACES = re.compile(r"Step \w\w \| .+\.ipynb \| tests/[\w/]+\.py")
@@ -85,9 +85,9 @@ def _readable(app, what, name, obj, options, signature, returned):
 
 
 def _as_written(app, what, name, obj, options, lines):
-    """Show indented lines, which are equations and code, letter by letter.
+    """Show indented lines, which are equations and code, verbatim.
 
-    The line in which a module names its notebook and its test goes: the page links to both.
+    Drop the line in which a module names its notebook and its test: the page links to both.
     """
     shown = []
     for line in lines:
@@ -100,7 +100,7 @@ def _as_written(app, what, name, obj, options, lines):
 
 
 def _apart(app, tree, docname):
-    """Give each chapter of the one page anchors of its own: "The layer" stands in all of them."""
+    """Prefix the anchors of the one page by chapter: headings such as "The layer" recur."""
     if app.builder.name != "singlehtml":
         return
     for chapter in tree.findall(addnodes.start_of_file):
@@ -110,12 +110,12 @@ def _apart(app, tree, docname):
             if "refid" in node:
                 node["refid"] = f"{own}-{node['refid']}"
     for link in tree.findall(nodes.reference):
-        if found := re.search(r"#document-([^#]+)#(.+)", link.get("refuri", "")):
-            link["refuri"] = f"#{found[1].replace('/', '-')}-{found[2]}"
+        if target := re.search(r"#document-([^#]+)#(.+)", link.get("refuri", "")):
+            link["refuri"] = f"#{target[1].replace('/', '-')}-{target[2]}"
 
 
 def _named(app, page, template, context, tree):
-    """Let what opens bear the words that stand on it, and make parameters no list of terms."""
+    """Give each folded part its accessible name, and drop the definition list of the parameters."""
     body = context.get("body", "").replace(' aria-label="Toggle hidden content"', "")
     context["body"] = _PARAMETERS.sub(_as_lines, body)
 
@@ -126,13 +126,13 @@ def _as_lines(parameters):
 
 
 def _on_paper(app):
-    """Dress the one page as a book."""
+    """Add the style sheet of the printed book."""
     if app.builder.name == "singlehtml":
         app.add_css_file("print.css", priority=900, media="print")  # after book.css
 
 
 def setup(app):
-    """Join the two above to autodoc, before napoleon reads the sections, and the others."""
+    """Connect the handlers above; those for autodoc run before napoleon reads the sections."""
     app.connect("builder-inited", _on_paper)
     app.connect("doctree-resolved", _apart)
     app.connect("html-page-context", _named)

@@ -55,7 +55,7 @@ def make(folder: Path, students: Sequence[str], teacher: str = "teacher") -> lis
     """Make the missing accounts of a class, and store their passwords.
 
     Args:
-        folder: Of the class.
+        folder: The folder of the class.
         students: Their names.
         teacher: The name of the teacher's account.
 
@@ -108,7 +108,7 @@ def remove(folder: Path) -> list[str]:
     """Remove the accounts of a class. The homes stay.
 
     Args:
-        folder: Of the class.
+        folder: The folder of the class.
 
     Returns:
         Their names.
@@ -166,7 +166,7 @@ def main(words: Sequence[str]) -> int:
     """Remove the accounts of a class.
 
     Args:
-        words: Of the command line.
+        words: The arguments of the command line.
 
     Returns:
         Exit status.

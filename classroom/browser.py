@@ -169,7 +169,7 @@ class Kernel:
     """The kernel of a notebook, through a websocket.
 
     Args:
-        browser: Of the student, after the server started.
+        browser: The student's browser, after the server started.
         path: The notebook. Opening it a second time gives the same kernel.
     """
 

@@ -70,7 +70,7 @@ class Restore(NbGraderPreprocessor):
 
         Args:
             nb: The submission.
-            resources: Of nbgrader.
+            resources: The resources of nbgrader.
 
         Raises:
             ValueError: If the submission holds a link or something very large.
@@ -178,7 +178,7 @@ class Grade(Execute):
 
         Args:
             nb: With the teacher's checks.
-            resources: Of nbgrader.
+            resources: The resources of nbgrader.
 
         Raises:
             RuntimeError: If this machine runs no sandbox, or no kernel starts in it.
@@ -215,7 +215,7 @@ class Grade(Execute):
             kernel = SandboxedKernel(box)
             try:
                 super().preprocess(notebook, resources, kernel)
-            finally:  # nbclient leaves a kernel alone that it was given
+            finally:  # nbclient does not shut down a kernel that it did not start
                 self._cleanup_kernel()
                 kernel.context.destroy(linger=0)
 
@@ -224,8 +224,8 @@ class Grade(Execute):
 
         Args:
             cell: The cell.
-            resources: Of nbgrader.
-            index: Of the cell.
+            resources: The resources of nbgrader.
+            index: The index of the cell.
         """
         if not self._ended:
             try:
@@ -247,7 +247,7 @@ class Grade(Execute):
         Args:
             msg: The message.
             cell: The running cell.
-            cell_index: Of the cell.
+            cell_index: The index of the cell.
 
         Raises:
             RuntimeError: If the kernel prints too much.
@@ -306,7 +306,7 @@ def cleaned(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
     """Remove everything from outputs that could act on the page of a teacher.
 
     Args:
-        outputs: Of a student's kernel.
+        outputs: The outputs of a student's kernel.
     """
     css = CSSSanitizer(allowed_css_properties=STYLES)
     for output in outputs:
@@ -350,7 +350,7 @@ def refused(folder: Path) -> str:
     """Say why the submission in a folder is not read; "" if it is read.
 
     Args:
-        folder: Of one student's assignment.
+        folder: The folder of one student's assignment.
     """
     for path in (folder, *folder.rglob("*")):
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
@@ -364,7 +364,7 @@ def parsed(source: str) -> list[ast.stmt]:
     """Parse the statements of a cell; an empty list if it is not Python.
 
     Args:
-        source: Of the cell.
+        source: The code of the cell.
     """
     try:
         return ast.parse(source).body
@@ -408,7 +408,7 @@ class Collect(ExchangeCollect):
         Args:
             src: The submission, which its student may still change.
             dest: Its folder in the course.
-            log: Of nbgrader.
+            log: The logger of nbgrader.
         """
         try:
             copy_submission(Path(src), Path(dest), os.stat(src).st_uid)
@@ -423,7 +423,7 @@ def copy_submission(source: Path, target: Path, owner: int) -> None:
     Each file is opened first and checked then, so that no link can replace it in between.
 
     Args:
-        source: What was submitted.
+        source: The submitted folder.
         target: A new folder.
         owner: The user ID of the student.
 

@@ -48,9 +48,9 @@ def judge(id: str, reported: Any) -> Verdict:
         return Verdict(False, "call", None, message)
 
 
-def _judge_prediction(question: Question, given: Any, note: str) -> Verdict:
+def _judge_prediction(question: Question, answer: Any, note: str) -> Verdict:
     with exact_on_cpu():
-        if fault := prediction.fault(question, given):
+        if fault := prediction.fault(question, answer):
             return Verdict(False, fault[0], None, fault[1])
         return Verdict(True, "ok", None, prediction.praise(question), note)
 

@@ -1,6 +1,6 @@
 """Settings of JupyterHub for a class on one machine; `make hub` starts it with them.
 
-What differs from class to class stands in the variables that are read here.
+Environment variables hold the settings that differ from class to class.
 """
 
 import grp
@@ -20,7 +20,7 @@ ADDRESS = os.environ.get("TWELVE_HUB_ADDRESS", "127.0.0.1")
 PORT = int(os.environ.get("TWELVE_HUB_PORT", "8000"))
 OWN = CLASS / "hub"  # for root alone
 
-# Behind its port stand two more, for this machine alone: the hub's, and that of its proxy.
+# The next two ports belong to the hub and to the API of its proxy; both listen on loopback only.
 c.JupyterHub.bind_url = f"http://{ADDRESS}:{PORT}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{PORT + 1}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{PORT + 2}"
@@ -29,17 +29,17 @@ c.ConfigurableHTTPProxy.command = [
     str(CODE / "node_modules/configurable-http-proxy/bin/configurable-http-proxy"),
 ]
 
-# What the next start has to know of this one.
+# State that the next start reads.
 c.JupyterHub.db_url = f"sqlite:///{OWN}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = str(OWN / "cookie_secret")
 c.JupyterHub.pid_file = str(OWN / "hub.pid")
 c.ConfigurableHTTPProxy.pid_file = str(OWN / "proxy.pid")
 
-# Who comes in: the accounts of a class, with the passwords of the machine.
+# The accounts of a class may log in, with the passwords of the machine (PAM).
 c.LocalAuthenticator.allowed_groups = {STUDENTS, TEACHERS}
 c.LocalAuthenticator.admin_groups = {TEACHERS}
 if os.environ.get("TWELVE_HUB_NO_PASSWORDS"):
-    # To try things out alone. `classroom.start` takes care that no other machine can come in.
+    # For a trial without a class. `classroom.start` ensures that only loopback can connect.
     c.JupyterHub.authenticator_class = "dummy"
     c.Authenticator.allowed_users = {*grp.getgrnam(STUDENTS).gr_mem}
     c.Authenticator.admin_users = {*grp.getgrnam(TEACHERS).gr_mem}
@@ -47,11 +47,11 @@ else:
     c.JupyterHub.authenticator_class = "pam"
 
 c.JupyterHub.spawner_class = ClassroomSpawner
-# -P: a random.py that a student keeps at home is nobody's module but theirs.
+# -P: a random.py in a student's home must not shadow the standard library.
 c.Spawner.cmd = [sys.executable, "-P", "-m", "jupyterhub.singleuser"]
 c.Spawner.mem_limit = os.environ.get("TWELVE_HUB_MEMORY", "2G")
 c.Spawner.default_url = "/lab"
-# Thirty who start in the same minute wait for one another.
+# Thirty servers that start in the same minute slow each other down.
 c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.args = ["--ServerApp.log_level=ERROR", "--LabApp.log_level=ERROR"]
 c.Spawner.environment = {
@@ -59,6 +59,6 @@ c.Spawner.environment = {
     "JUPYTER_CONFIG_PATH": str(CODE / "config"),
     "TWELVE_EXCHANGE": str(CLASS / "exchange"),
     "TWELVE_DEVICE": "cpu",
-    # At these sizes a second thread only waits, and a class has many kernels.
+    # Tensors this small gain nothing from a second thread, and a class has many kernels.
     "OMP_NUM_THREADS": "1",
 }

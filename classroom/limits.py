@@ -43,16 +43,16 @@ def open_group(name: str, memory: int) -> Path | None:
     """Make a group whose processes may use so much memory together.
 
     Args:
-        name: Of the group.
+        name: The name of the group.
         memory: In bytes.
 
     Returns:
         Its folder: a process joins by writing its PID to `cgroup.procs`. None without groups.
     """
-    found = memory_groups()
-    if not found:
+    groups = memory_groups()
+    if not groups:
         return None
-    ours, limit = found
+    ours, limit = groups
     group = ours / name
     group.mkdir(exist_ok=True)
     (group / limit).write_text(str(memory))
@@ -75,6 +75,6 @@ def close_group(group: Path) -> None:
 
 def forget(groups: Path = GROUPS) -> None:
     """Remove our folder, if no group is left in it."""
-    if found := memory_groups(groups):
+    if ours := memory_groups(groups):
         with contextlib.suppress(OSError):
-            found[0].rmdir()
+            ours[0].rmdir()

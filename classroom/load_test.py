@@ -76,7 +76,7 @@ def write_answers(blank: Answers, right: Answers, number: int) -> Answers:
     Args:
         blank: The unsolved cells.
         right: The solved cells.
-        number: Of the student. Students who are wrong make one mistake, two, three, one, ...
+        number: The student's index. Students who are wrong make one mistake, two, three, one, ...
     """
     kind, turn = KINDS[number % len(KINDS)], number // len(KINDS)
     if kind == "none":
@@ -355,9 +355,9 @@ class Room:
                 if there.get(id) != source
             ]
         if right:
-            given = self.marks()
+            marks_of = self.marks()
             for student in self.students:
-                due, marks = marks_due(right, student.written), given.get(student.name)
+                due, marks = marks_due(right, student.written), marks_of.get(student.name)
                 if marks != due:
                     faults.append(f"{student.name}: marks {marks} instead of {due}")
         return faults
@@ -783,7 +783,7 @@ def main(words: Sequence[str]) -> int:
     """Run the load test.
 
     Args:
-        words: Of the command line.
+        words: The arguments of the command line.
 
     Returns:
         Exit status.

@@ -32,7 +32,7 @@ class ClassroomSpawner(LocalProcessSpawner):
         """Limit the process, then switch to the account.
 
         Args:
-            name: Of the account.
+            name: The name of the account.
         """
         become = super().make_preexec_fn(name)
         group = limits.open_group(self.user.name, self.mem_limit)
@@ -54,5 +54,5 @@ class ClassroomSpawner(LocalProcessSpawner):
             now: Whether to kill it at once.
         """
         await super().stop(now)
-        if found := limits.memory_groups():
-            await asyncio.to_thread(limits.close_group, found[0] / self.user.name)
+        if groups := limits.memory_groups():
+            await asyncio.to_thread(limits.close_group, groups[0] / self.user.name)

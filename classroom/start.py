@@ -72,7 +72,7 @@ def python_for_all(named: str = "") -> str:
         closed.append(f"{path} is inside {next(filter(None, folders))}")
     raise ValueError(
         "students need a Python 3.11 to 3.14 with venv that they can run"
-        + "".join(f"; {one}" for one in closed)
+        + "".join(f"; {candidate}" for candidate in closed)
         + ": install one (Debian, Ubuntu: apt install python3-venv), or name it, as in make hub "
         "PYTHON=/usr/bin/python3"
     )
@@ -89,11 +89,11 @@ def free(address: str, port: int) -> bool:
     return True
 
 
-def wrong(given: argparse.Namespace, root: bool) -> str | None:
+def wrong(options: argparse.Namespace, root: bool) -> str | None:
     """Return why the class cannot open, or None.
 
     Args:
-        given: The command line.
+        options: The command line.
         root: Whether root runs it.
     """
     if sys.platform != "linux":
@@ -104,30 +104,32 @@ def wrong(given: argparse.Namespace, root: bool) -> str | None:
             "yourself alone, make lab needs no root.)"
         )
     try:
-        accounts.count(given.students)
+        accounts.count(options.students)
     except ValueError as error:
         return str(error)
-    if not (given.port.isascii() and given.port.isdigit() and 0 < int(given.port) < 65534):
-        return f"PORT must be a number from 1 to 65533, got {given.port!r}."
-    if given.no_passwords and not loopback(given.address):
+    if not (options.port.isascii() and options.port.isdigit() and 0 < int(options.port) < 65534):
+        return f"PORT must be a number from 1 to 65533, got {options.port!r}."
+    if options.no_passwords and not loopback(options.address):
         return (
             "Without passwords anybody can log in as anybody: that is for this machine alone, and "
-            f"ADDRESS={given.address} lets others in."
+            f"ADDRESS={options.address} lets others in."
         )
-    if not re.fullmatch(r"\d+(\.\d+)?[MG]", given.memory):
-        return f"MEMORY must be megabytes or gigabytes, such as 1500M or 2G, got {given.memory!r}."
-    port = int(given.port)
-    if pid := alive(given.folder / "hub/hub.pid", "jupyterhub"):
+    if not re.fullmatch(r"\d+(\.\d+)?[MG]", options.memory):
+        return (
+            f"MEMORY must be megabytes or gigabytes, such as 1500M or 2G, got {options.memory!r}."
+        )
+    port = int(options.port)
+    if pid := alive(options.folder / "hub/hub.pid", "jupyterhub"):
         return f"This class is open already: kill {pid} closes it."
-    wanted = [(given.address, port), ("127.0.0.1", port + 1), ("127.0.0.1", port + 2)]
-    if alive(given.folder / "hub/proxy.pid", "configurable-http-proxy"):
+    wanted = [(options.address, port), ("127.0.0.1", port + 1), ("127.0.0.1", port + 2)]
+    if alive(options.folder / "hub/proxy.pid", "configurable-http-proxy"):
         wanted = wanted[1:2]  # a killed hub left its proxy, and the next hub replaces it
     for address, number in wanted:
         if not free(address, number):
             return (
                 f"Port {number} of {address} is in use: choose another, as in make hub PORT=9000."
             )
-    for folder in (given.hub, given.folder):
+    for folder in (options.hub, options.folder):
         if shut := hidden(folder):
             return f"Students cannot enter {shut}, and so not {folder}: choose another folder."
     for program in ("node", "npm"):
@@ -215,8 +217,8 @@ def prepare(folder: Path, hub: Path, students: int, prefix: str, teacher: str) -
     """Make the folder of the class, and the missing accounts.
 
     Args:
-        folder: Of the class.
-        hub: Of the installation.
+        folder: The folder of the class.
+        hub: The folder of the installation.
         students: The number of students.
         prefix: The beginning of their names.
         teacher: The name of the teacher's account.
@@ -225,7 +227,7 @@ def prepare(folder: Path, hub: Path, students: int, prefix: str, teacher: str) -
         The names of the new accounts.
 
     Raises:
-        ValueError: If a name is taken or invalid, or something is in the place of a folder.
+        ValueError: If a name is taken or invalid, or a file has the name of a folder.
         OSError: If something cannot be made.
     """
     for path, mode in ((folder, 0o755), (folder / "hub", 0o700), (folder / "home", 0o755)):
@@ -247,7 +249,7 @@ def _exchange(exchange: Path, teacher: pwd.struct_passwd) -> None:
     made.
 
     Raises:
-        ValueError: If a link or a file is in the place of a folder.
+        ValueError: If a link or a file has the name of a folder.
     """
     for path, mode in (
         (exchange, 0o1777),
@@ -278,8 +280,8 @@ def running(
     """Run JupyterHub, and stop it at the end with all servers.
 
     Args:
-        python: Of the installation.
-        folder: Of the class.
+        python: The Python of the installation.
+        folder: The folder of the class.
         environment: The variables for jupyterhub_config.py.
     """
     classroom = python.parents[2] / "classroom"
@@ -308,7 +310,7 @@ def ready(hub: subprocess.Popen, address: str) -> bool:
 
     Args:
         hub: Its process.
-        address: Of its page.
+        address: The URL of its page.
     """
     for _ in range(STARTS * 4):
         if hub.poll() is not None:
@@ -323,7 +325,7 @@ def main(words: Sequence[str]) -> int:
     """Start the hub, and wait until it is stopped.
 
     Args:
-        words: Of the command line.
+        words: The arguments of the command line.
 
     Returns:
         Exit status.
@@ -341,25 +343,25 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--no-passwords", action="store_true", help="let anybody log in as anybody, to try it out"
     )
-    given = parser.parse_args(words)
-    given.folder, given.hub = given.folder.resolve(), given.hub.resolve()
-    if trouble := wrong(given, root=os.geteuid() == 0):
+    options = parser.parse_args(words)
+    options.folder, options.hub = options.folder.resolve(), options.hub.resolve()
+    if trouble := wrong(options, root=os.geteuid() == 0):
         print(trouble, file=sys.stderr)
         return 1
     try:
-        python = install(given.hub, given.python)
-        students = accounts.count(given.students)
-        made = prepare(given.folder, given.hub, students, given.prefix, given.teacher)
+        python = install(options.hub, options.python)
+        students = accounts.count(options.students)
+        made = prepare(options.folder, options.hub, students, options.prefix, options.teacher)
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:
         return error.returncode
     if made:
-        print(f"{len(made)} accounts made; passwords: {given.folder / accounts.PASSWORDS}")
+        print(f"{len(made)} accounts made; passwords: {options.folder / accounts.PASSWORDS}")
     if not shutil.which("bwrap"):
         print(f"WARNING: grading needs bwrap: {ADVICE}.", file=sys.stderr)
-    if not loopback(given.address):
+    if not loopback(options.address):
         print(
             "WARNING: passwords cross the network in plain text. Use a web server with TLS, and "
             "let this one listen on 127.0.0.1: docs/teaching.md says how.",
@@ -368,33 +370,33 @@ def main(words: Sequence[str]) -> int:
     for end in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(end, signal.default_int_handler)
     environment = {
-        "TWELVE_HUB_ADDRESS": given.address,
-        "TWELVE_HUB_PORT": given.port,
-        "TWELVE_HUB_MEMORY": given.memory,
-        "TWELVE_HUB_NO_PASSWORDS": "1" if given.no_passwords else "",
+        "TWELVE_HUB_ADDRESS": options.address,
+        "TWELVE_HUB_PORT": options.port,
+        "TWELVE_HUB_MEMORY": options.memory,
+        "TWELVE_HUB_NO_PASSWORDS": "1" if options.no_passwords else "",
     }
-    host = f"[{given.address}]" if ":" in given.address else given.address
-    with running(python, given.folder, environment) as hub:
+    host = f"[{options.address}]" if ":" in options.address else options.address
+    with running(python, options.folder, environment) as hub:
         try:
-            if not ready(hub, f"http://{host}:{given.port}"):
-                print(f"The hub does not answer: see {given.folder}/hub/hub.log", file=sys.stderr)
+            if not ready(hub, f"http://{host}:{options.port}"):
+                print(f"The hub does not answer: see {options.folder}/hub/hub.log", file=sys.stderr)
                 return 1
             whole = (
                 "all processes of a student together" if limits.memory_groups() else "each process"
             )
-            print(f"The class is open: http://{host}:{given.port}  Ctrl+C closes it.")
-            print(f"Memory: {given.memory} for {whole}.", flush=True)
+            print(f"The class is open: http://{host}:{options.port}  Ctrl+C closes it.")
+            print(f"Memory: {options.memory} for {whole}.", flush=True)
             hub.wait()
             print(
-                f"The hub ended by itself: see {given.folder}/hub/hub.log. The same command opens "
-                "the class again; running servers stay.",
+                f"The hub ended by itself: see {options.folder}/hub/hub.log. The same command "
+                "opens the class again; running servers stay.",
                 file=sys.stderr,
             )
             return 1
         except KeyboardInterrupt:
             print("Closing: all servers are stopped.", flush=True)
     limits.forget()
-    print(f"Closed. Every answer is in {given.folder / 'home'}.")
+    print(f"Closed. Every answer is in {options.folder / 'home'}.")
     return 0
 
 

@@ -1,8 +1,8 @@
-// Sets the equations, lets the type of each slide shrink until it fits, and starts reveal.js.
+// Typesets the equations, shrinks the font of each slide until the slide fits, and starts reveal.js.
 const FROM = 34;
 const TO = 17;
 
-// All slides are laid out while they are measured; reveal.js hides them afterwards.
+// Show all slides while they are measured; reveal.js hides them afterwards.
 const fit = (slide) => {
   const figure = slide.querySelector(".figure img");
   const narrow = figure?.naturalWidth < 1.6 * figure?.naturalHeight;
@@ -12,7 +12,7 @@ const fit = (slide) => {
     slide.style.fontSize = `${size}px`;
     if (!tooLarge()) break;
   }
-  // The notes hold the words of a figure that needs their room.
+  // A figure that needs the room moves its text to the notes.
   const { width, height } = figure?.getBoundingClientRect() ?? {};
   if (width < 0.96 * figure?.naturalWidth || height < 0.96 * figure?.naturalHeight) {
     slide.querySelectorAll(".words").forEach((words) => words.remove());
@@ -21,7 +21,7 @@ const fit = (slide) => {
 
 const start = async () => {
   await MathJax.startup.promise;
-  // The speaker's view has no style that hides what is read aloud.
+  // The speaker view lacks the style that hides screen-reader text.
   document.querySelectorAll(".notes mjx-assistive-mml").forEach((part) => part.remove());
   await Promise.all([...document.images].map((picture) => picture.decode()));
   document.querySelectorAll("section section").forEach(fit);

@@ -1,4 +1,4 @@
-"""The browser on this machine, driven without a window: it prints the pages and tests them."""
+"""A headless browser on this machine: it prints the pages and tests them."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# What a browser would ask for by itself, and what its sandbox cannot do for root.
+# Switch off background requests, and the browser's own sandbox, which does not work for root.
 ARGUMENTS = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 AS_ROOT = ["--no-sandbox"]
 
@@ -17,7 +17,7 @@ def find() -> str | None:
     """Find Chromium or Chrome.
 
     Returns:
-        Where it is, or None.
+        Its path, or None.
     """
     return next(filter(None, map(shutil.which, NAMES)), None)
 

@@ -1,8 +1,8 @@
-"""Counts what a reader of each lesson has to read, and what of it the rules refuse.
+"""Counts the words and cells of each lesson, and the problems that the lesson rules report.
 
 Usage: python -m tools.count_lessons [PATHS]
 
-Without paths it takes all notebooks. Of those that are named it says each problem in full.
+Without paths it counts all notebooks. For named notebooks it prints each problem.
 """
 
 import sys
@@ -14,20 +14,20 @@ from tests.course.lesson_rules import count, kind, problems
 from twelve_lab.course import pages
 
 ROOT = Path(__file__).resolve().parent.parent
-# Words that are read in a minute.
+# Words that a reader reads in a minute.
 PACE = 200
 HEAD = ("page", "cells", "prose", "words", "idea", "before", "answer", "bare", "exercises",
         "minutes", "problems", "helpers")  # fmt: skip
 
 
 def row(path: Path) -> tuple[str, ...]:
-    """Count one page.
+    """Count one notebook.
 
     Args:
         path: The notebook.
 
     Returns:
-        A word for each column of HEAD.
+        The text of each column of HEAD.
     """
     notebook = nbformat.read(path, as_version=4)
     found = count(notebook)
@@ -40,7 +40,7 @@ def row(path: Path) -> tuple[str, ...]:
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Set rows one below the other, numbers at the right of their columns."""
+    """Format rows as a table with right-aligned numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *numbers, last in rows:

@@ -1,9 +1,9 @@
-"""Films the live page for the README: one number is dragged, and what depends on it follows.
+"""Films the live page for the README: drag one number and watch every number that depends on it.
 
 Usage: python -m tools.film [FILE]
 
-FILE is docs/live.gif if none is named. GIF, because GitHub lets its readers stop one, and stops it
-by itself for whoever asks the system for less motion.
+FILE is docs/live.gif if none is named. The format is GIF: GitHub lets
+readers pause a GIF, and pauses it for readers who prefer reduced motion.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from twelve_lab import example
 from twelve_lab.explorer import write_explorer
 
 FILM = Path("docs/live.gif")
-# The first number of "dog", as the page counts what can be dragged; a pixel is 0.01.
+# The index of the first number of "dog" among the draggable numbers; a pixel is 0.01.
 DIAL, START, END, STEP = 6, 0.7, 2.0, 0.1
-WIDTH, ROOM = 920, 8  # of the window, and around what is filmed
+WIDTH, ROOM = 920, 8  # of the window, and of the filmed area
 BEFORE, DURING, AFTER = 1500, 180, 2600  # milliseconds
 POINTER = ((0, 0), (0, 19), (5, 15), (8, 22), (11, 21), (8, 14), (14, 14))
 SAID = """() => [...document.querySelectorAll("#foot > :is(:first-child, :last-child)")]
@@ -31,14 +31,14 @@ SAID = """() => [...document.querySelectorAll("#foot > :is(:first-child, :last-c
 
 
 def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]]:
-    """Drag a number on the live page, and look at it after each step.
+    """Drag a number on the live page, and take a screenshot after each step.
 
     Args:
         tab: An empty tab.
         page: The live page.
 
     Yields:
-        What is seen, the loss and the last verdict, and for how many milliseconds it stands.
+        The screenshot, the loss, the last verdict, and the duration of the frame in milliseconds.
     """
     tab.emulate_media(color_scheme="light", reduced_motion="reduce")
     tab.set_viewport_size({"width": WIDTH, "height": 1300})
@@ -64,11 +64,11 @@ def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]
 
 
 def told(before: list[str], after: list[str]) -> str:
-    """Say what the film shows.
+    """Describe the film.
 
     Args:
         before: The loss and the last verdict at its start.
-        after: The same at its end.
+        after: The loss and the last verdict at its end.
     """
     said = (f"{said} with a {loss}" for loss, said in (before, after))
     return (
@@ -83,7 +83,7 @@ def write(tab: Page, file: Path) -> None:
 
     Args:
         tab: An empty tab.
-        file: Where to.
+        file: Destination.
 
     Raises:
         OSError: If the file cannot be written.
@@ -92,7 +92,7 @@ def write(tab: Page, file: Path) -> None:
         runs = {"3 heads": example.trace(loss=True, on="cpu")}
         page = write_explorer(Path(folder) / "page.html", runs, example.words)
         seen, said, lasts = zip(*frames(tab, page), strict=True)
-    # One palette for all, or what has not changed would flicker.
+    # One palette for all frames; otherwise unchanged parts would flicker.
     palette = seen[-1].quantize(256, dither=Image.Dither.NONE)
     first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in seen)
     first.save(

@@ -1,6 +1,6 @@
-"""Installs the project's packages: a line for each step, and one sentence where it fails.
+"""Installs the project's packages: a line for each step, and advice on failure.
 
-Usage: .venv/bin/python tools/install.py -r requirements.txt    (or other words for pip install)
+Usage: .venv/bin/python tools/install.py -r requirements.txt    (or other arguments of pip install)
 """
 
 import re
@@ -12,18 +12,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
-# Measured on Linux with the CPU build of PyTorch: 1.5 GB in the end, and the downloads beside it.
+# Measured on Linux with the CPU build of PyTorch: 1.5 GB installed, plus the downloads.
 GIGABYTES = 2
 LOG = "install.log"
 PIP = [
     sys.executable, "-m", "pip", "install",
-    # Python compiles what it imports when it first does: of ten thousand files a few thousand.
+    # Python compiles a module on its first import: a few thousand of ten thousand files.
     "--no-compile",
     "--no-input", "--disable-pip-version-check",
 ]  # fmt: skip
 
 LARGE = re.compile(r"Downloading (?:\S+/)?(\S+?)-(\d[^-\s]*)-\S+\.whl \((\d{2,}(?:\.\d+)? MB)\)")
-# That a process of pip's own failed says nothing; what it said comes before.
+# "subprocess-exited-with-error" does not help; the cause is in the lines before it.
 FAULT = re.compile(r"\s*error: (?!subprocess-exited)(.+)", re.IGNORECASE)
 FULL = (
     f"The disk is full: {GIGABYTES} GB must be free, and some GB more where PyTorch brings CUDA; "
@@ -50,13 +50,13 @@ HELP = (
 
 
 def step(line: str) -> str | None:
-    """Say what pip does, where it takes a while.
+    """Describe a slow step of pip.
 
     Args:
-        line: Of what pip prints.
+        line: A line that pip printed.
 
     Returns:
-        A line for the reader, or None where there is nothing to wait for.
+        A line for the reader, or None if the step is fast.
     """
     if large := LARGE.search(line):
         name, version, size = large.groups()
@@ -68,23 +68,23 @@ def step(line: str) -> str | None:
 
 
 def advice(said: str) -> str | None:
-    """Find the sentence that helps.
+    """Return advice on a known error.
 
     Args:
-        said: All that pip printed.
+        said: The whole output of pip.
 
     Returns:
-        The sentence, or None where the cause is none of the known ones.
+        A sentence, or None if the error is unknown.
     """
     return next((sentence for cause, sentence in HELP if re.search(cause, said)), None)
 
 
 def room(free: int, installed: bool) -> str | None:
-    """Say so if the disk is too full to begin.
+    """Return a warning if the disk is too full to begin.
 
     Args:
-        free: Bytes that are free.
-        installed: Whether PyTorch, most of it all, is there already.
+        free: Free bytes.
+        installed: Whether PyTorch, the largest package, is installed already.
     """
     if installed or free >= GIGABYTES * 10**9:
         return None
@@ -92,11 +92,11 @@ def room(free: int, installed: bool) -> str | None:
 
 
 def run_pip(words: Sequence[str], log: Path) -> int:
-    """Run pip, print its steps and its errors, and keep all it says.
+    """Run pip, print its steps and errors, and log its whole output.
 
     Args:
-        words: For `pip install`.
-        log: Where to keep it.
+        words: Arguments of `pip install`.
+        log: The log file.
 
     Returns:
         Exit status of pip.
@@ -116,10 +116,10 @@ def run_pip(words: Sequence[str], log: Path) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """Install, or say what is in the way.
+    """Install the packages, or explain why that failed.
 
     Args:
-        words: For `pip install`.
+        words: Arguments of `pip install`.
 
     Returns:
         Exit status: that of pip, or 1 if the disk is too full.

@@ -1,4 +1,4 @@
-"""Settings of the course for nbgrader, which reads this file in the folder where it is started.
+"""Settings of the course for nbgrader, which reads this file from its working directory.
 
 You may change it: `make course` replaces this file only if it is unchanged.
 """
@@ -18,12 +18,12 @@ os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["
 # `make course` writes the folder of the course's code here.
 sys.path.append("CODE")
 
-# At these sizes a second thread only waits.
+# Tensors this small gain nothing from a second thread.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TWELVE_DEVICE"] = "cpu"
 
-# First, changes of a student to the grading cells are undone. Then the notebook runs in a sandbox,
-# and its checks are judged outside of it: see classroom/grading.py.
+# First, undo the student's changes to the grading cells. Then run the notebook in a sandbox, and
+# judge its checks outside the sandbox: see classroom/grading.py.
 c.Autograde.sanitize_preprocessors = [
     "nbgrader.preprocessors.ClearOutput",
     "classroom.grading.Restore",
@@ -44,8 +44,8 @@ c.Autograde.autograde_preprocessors = [
 c.ExchangeFactory.collect = "classroom.grading.Collect"
 c.CourseDirectory.max_file_size = 5000
 
-# Seconds for one cell, and for one notebook. An endless answer is stopped, and the cells below it
-# still count.
+# Timeouts in seconds for one cell and for one notebook. An answer with an infinite loop is
+# interrupted, and the cells below it still count.
 c.Grade.timeout = 120
 c.Grade.total = 300
 c.Grade.extra_arguments = [

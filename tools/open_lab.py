@@ -1,6 +1,6 @@
-"""Opens the first notebook in JupyterLab, or the one to go on with, and says what to do there.
+"""Opens the first notebook in JupyterLab, or the notebook to continue with, and says what to do.
 
-Usage: python -m tools.open_lab [more words for `jupyter lab`, such as --port 9000]
+Usage: python -m tools.open_lab [more arguments of `jupyter lab`, such as --port 9000]
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = "notebooks/00_start_here.ipynb"
-# With these JupyterLab asks no other machine for news or newer releases.
+# JupyterLab must not ask other machines for news or newer releases.
 SETTINGS = ROOT / "tools" / "jupyterlab"
 
 
@@ -20,18 +20,18 @@ def options(
     """Choose the options of JupyterLab for this machine.
 
     Args:
-        platform: As `sys.platform` has it.
-        environment: The variables of the shell.
-        root: Whether the user is root, who in a container may be the only one.
-        notebook: What opens.
+        platform: The value of `sys.platform`.
+        environment: The environment variables.
+        root: Whether the user is root, as is common in a container.
+        notebook: The notebook to open.
 
     Returns:
-        Words of its command line.
+        Command-line arguments.
     """
     away = environment.get("CI") or environment.get("SSH_CONNECTION")
     screen = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
     return [
-        # Jupyter logs some forty lines by the first page: they would bury the one that helps.
+        # Jupyter logs about forty lines before the first page: they would bury the line that helps.
         "--Application.log_level=ERROR",
         "--KernelManager.transport_encryption=auto",
         f"--ServerApp.root_dir={ROOT}",
@@ -43,11 +43,11 @@ def options(
 
 
 def moved(asked: int, port: int) -> str | None:
-    """Say so where another program has the port.
+    """Return a notice if another program uses the port.
 
     Args:
-        asked: The port that was asked for; 0 for any.
-        port: The one that JupyterLab took.
+        asked: The requested port; 0 for any.
+        port: The port that JupyterLab uses.
     """
     return (
         f"Port {asked} is in use, so JupyterLab takes {port}." if asked not in (0, port) else None
@@ -55,17 +55,17 @@ def moved(asked: int, port: int) -> str | None:
 
 
 def resumed(folder: Path) -> tuple[str, str]:
-    """Find the notebook to go on with, and say why.
+    """Find the notebook to continue with, and say why.
 
     Args:
-        folder: The notebooks, and the progress.json that may be beside them.
+        folder: The folder of the notebooks, which may also contain progress.json.
 
     Returns:
-        Its path from the root of the project, and what is solved so far, or nothing.
+        Its path from the root of the project, and a sentence on the progress so far, or "".
     """
     if not (folder / "progress.json").exists():
         return FIRST, ""
-    # The exercises are loaded, and torch with them: only for whoever has solved some.
+    # This loads the exercises and torch: do so only if the learner has progress.
     from twelve_lab.check.progress import standing
     from twelve_lab.course import find_step
 
@@ -82,10 +82,10 @@ def next_step(opens: bool, address: str, notebook: str = FIRST, solved: str = ""
     """Say in one line what to do next.
 
     Args:
-        opens: Whether a browser opens by itself.
-        address: Of the notebook, with the token that lets the reader in.
-        notebook: What opens.
-        solved: What was solved before.
+        opens: Whether a browser opens automatically.
+        address: The URL of the notebook, with the login token.
+        notebook: The notebook to open.
+        solved: A sentence on the progress so far.
     """
     number = Path(notebook).name[:2]
     opening = f"Notebook {number} opens in your browser:"
@@ -97,18 +97,18 @@ def next_step(opens: bool, address: str, notebook: str = FIRST, solved: str = ""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start JupyterLab, and stay until it is stopped.
+    """Start JupyterLab, and wait until it is stopped.
 
     Args:
-        arguments: More words for its command line.
+        arguments: More arguments of its command line.
 
     Returns:
         Exit status: 1 if JupyterLab is missing or cannot start.
     """
-    # With these a shell can put the kernel of another Python before ours, under the same name.
+    # These variables can shadow our kernel with the kernel of another Python of the same name.
     os.environ.pop("JUPYTER_PATH", None)
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
-    # The kernels inherit it: the first answer begins a progress.json there.
+    # The kernels inherit this variable: the first answer creates progress.json there.
     os.environ["TWELVE_PROGRESS"] = str((ROOT / FIRST).parent)
     try:
         from jupyterlab.labapp import LabApp
@@ -135,9 +135,9 @@ def main(arguments: Sequence[str]) -> int:
         moved(asked, server.port),
         next_step(server.open_browser, server.public_url, notebook, solved),
     ]
-    # The loop calls in turn: it listens by then.
+    # Callbacks run in order: the server listens by then.
     server.io_loop.add_callback(print, *filter(None, lines), sep="\n", flush=True)
-    # Else the server prints seven lines about its address, after ours.
+    # Otherwise the server prints seven lines about its address after ours.
     server.identity_provider.token_generated = False
     server.start()
     return 0

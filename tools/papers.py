@@ -1,10 +1,10 @@
-"""The papers that the notebooks cite, and where they are read: the book makes links of them."""
+"""The papers that the notebooks cite, and their URLs: the book links to them."""
 
 import re
 
 ARXIV = "https://arxiv.org/abs/"
 OPENAI = "https://cdn.openai.com/better-language-models"
-# How each is cited, by its authors or its title.
+# Citation (authors or title) to URL.
 PAPERS = {
     f"{ARXIV}1706.03762": "Vaswani et al. 2017|*Attention Is All You Need*",
     f"{ARXIV}1607.06450": "Ba, Kiros and Hinton 2016",
@@ -29,7 +29,7 @@ _YEAR = re.compile(r"\\ (\d{4})")
 
 
 def linked(text: str) -> str:
-    """Make a link of each paper that a text cites, as "He et al., 2015" or "He et al. (2015)".
+    """Link each paper that a text cites, as "He et al., 2015" or "He et al. (2015)".
 
     Args:
         text: Markdown.
@@ -38,5 +38,5 @@ def linked(text: str) -> str:
         cited = "|".join(
             _YEAR.sub(r"(?:, \1| \\(\1\\))", re.escape(name)) for name in names.split("|")
         )
-        text = re.sub(cited, lambda found, to=address: f"[{found[0]}]({to})", text)
+        text = re.sub(cited, lambda citation, to=address: f"[{citation[0]}]({to})", text)
     return text

@@ -1,8 +1,8 @@
-"""Runs notebooks from top to bottom and stores their outputs, alike on every machine.
+"""Runs notebooks from top to bottom and stores outputs that are the same on every machine.
 
 Usage: python tools/run_notebooks.py notebooks/*.ipynb
 
-Tags and folded outputs stay; each one runs in its own folder.
+Tags and folded outputs stay; each notebook runs in its own folder.
 """
 
 import os
@@ -16,7 +16,7 @@ NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
-# What editors write into a cell, and another editor or another day would write otherwise.
+# Metadata of a cell that varies with the editor and the day.
 VOLATILE = ("collapsed", "execution", "ExecuteTime", "scrolled", "trusted", "vscode")
 
 
@@ -24,18 +24,18 @@ def run(path: Path) -> None:
     """Execute one notebook in a fresh kernel and write it back.
 
     Args:
-        path: The notebook. It stays as it was where a cell raises.
+        path: The notebook. It stays unchanged if a cell raises.
 
     Raises:
         CellExecutionError: A cell raised.
     """
     notebook = nbformat.read(path, as_version=4)
-    os.environ["TWELVE_PROGRESS"] = ""  # whatever a learner has answered is not answered now
+    os.environ["TWELVE_PROGRESS"] = ""  # ignore the learner's progress
     client = NotebookClient(
         notebook,
         kernel_name="python3",
         timeout=120,
-        # The kernel sends a stream in pieces, cut by the clock.
+        # The kernel sends a stream in chunks that depend on timing.
         coalesce_streams=True,
         record_timing=False,
         # The kernel would log that its loopback connection is not encrypted.

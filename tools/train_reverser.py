@@ -16,13 +16,13 @@ WEIGHTS = Path(str(files("twelve_lab"))) / "reverser.pt"
 
 
 def say(done: int, loss: float) -> None:
-    """Print the loss of every hundredth step: the training takes a while."""
+    """Print the loss of every hundredth step, because training takes a while."""
     if done % 100 == 0:
         print(f"step {done} of {STEPS}: loss {loss:.4f}", flush=True)
 
 
 def write(path: Path) -> None:
-    """Train, and store in half precision what was learned.
+    """Train the model, and store its weights in half precision.
 
     Args:
         path: The file.

@@ -2,7 +2,7 @@
 
 Usage: python -m tools.write_book [FOLDER]
 
-FOLDER is build/book if none is named. The pages ask no other machine for anything.
+FOLDER is build/book by default. The pages load nothing from other machines.
 """
 
 import argparse
@@ -35,24 +35,24 @@ from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
-# The sources as Sphinx reads them, what it remembers of them, and the pages until all are written.
-# The site and the one page have one each: they may be written at the same time.
+# The staged sources, Sphinx's cache, and the pages until the build is complete. The site and the
+# single page have separate folders, so that they can be built at the same time.
 STAGE = Path("build/book-stage")
 MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
-# Code holds no links, whatever it looks like.
+# Text in code that looks like a link is no link.
 LINK = re.compile(
     r"```.*?```|`[^`\n]+`|\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#\s]+)(?=[)#])", re.DOTALL
 )
-# The README has another picture for phones, which the pages do without.
+# The README has a second picture for phones; the pages do not use it.
 PICTURE = re.compile(r'<picture>.*<img src="(.+?)" alt="(.+?)"></picture>')
-# A row of a table that ends in a link to a notebook and the heading that it means.
+# A table row that ends in a link to a notebook and the heading that it refers to.
 ROW = re.compile(r"\]\((?P<notebook>[\w./]+\.ipynb)\) \| (?P<heading>[^|\n]+?) \|$", re.M)
 
 SOLUTION = {
     "tags": ["hide-input"],
     "mystnb": {"code_prompt_show": "A solution", "code_prompt_hide": "Hide the solution"},
 }
-# What the reference describes beside the modules of the steps.
+# Modules in the reference that belong to no step.
 INSTRUMENTS = {
     "lab": ("twelve_lab", "Instruments: watch, explain and try"),
     "lab_draw": ("twelve_lab.draw", "Instruments: draw"),
@@ -60,7 +60,7 @@ INSTRUMENTS = {
 }
 REFERENCE = """# Reference
 
-Every public name, from its docstring, and the source of every layer. Sizes stand in the signatures:
+Every public name with its docstring, and the source of every layer. Signatures contain the sizes:
 `Float[Tensor, "batch seq"]` is a tensor of floats with the axes batch and seq.
 
 ```{{toctree}}
@@ -69,7 +69,7 @@ Every public name, from its docstring, and the source of every layer. Sizes stan
 {names}
 ```
 """
-# On paper a line of code is printed once: the source holds the docstrings too.
+# The PDF prints only the source, which contains the docstrings.
 MODULE = """# {step.stem}
 
 The notebook: [{step.number} {step.title}](../{step.notebook}).
@@ -97,7 +97,7 @@ INSTRUMENT = """# {title}
 ```
 """
 PLAY = {"To play with": ["docs/spot_the_bug"]}
-# Between the course, what there is to play with, and these stand the workshops.
+# Parts after the workshops.
 CHAPTERS = {
     "Reference": [
         "Layers and instruments <reference/index>", "docs/glossary", "Coverage <docs/coverage>",
@@ -107,19 +107,19 @@ CHAPTERS = {
     "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes",
               "docs/which_test_sees_it"],
 }  # fmt: skip
-# What speaks of the project, not of its subject, stays out of the printed book.
+# The printed book omits sections about the project itself.
 NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
 LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model"></iframe>
 
-<a href="walk.html">The same on a page of its own</a>. The course begins here:
+<a href="walk.html">The live model on its own page</a>. The course begins here:
 [00 Start here]({STEPS[0].notebook})."""
-# Of the README a reader of the book needs no map of the project's files, and no film of the page.
+# The book omits the README's map of the project's files and its film of the live page.
 UNREAD = re.compile(r"^## The tree\n.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S)
 PREDICTED = {
     "tags": ["hide-output"],
     "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
 }
-# Whoever reads without running passes over the imports.
+# Readers who do not run the code can skip the imports.
 IMPORTS = {
     "tags": ["hide-input"],
     "mystnb": {"code_prompt_show": "The imports", "code_prompt_hide": "Hide the imports"},
@@ -127,15 +127,15 @@ IMPORTS = {
 
 
 def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
-    """Lay out what Sphinx reads: the pages under the paths that they have in the project.
+    """Stage the pages for Sphinx, under the paths that they have in the project.
 
     Args:
-        folder: Where to; what was there is removed.
+        folder: Destination; its former content is removed.
         root: The project.
-        bound: Whether all pages become one, each a chapter.
+        bound: Whether all pages become chapters of a single page.
 
     Raises:
-        ValueError: If a page leads to what is no file of the project.
+        ValueError: If a page links to a file that the project lacks.
         OSError: If something cannot be read or written.
     """
     shutil.rmtree(folder, ignore_errors=True)
@@ -161,15 +161,15 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
 
 
 def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
-    """Give every page that Sphinx reads, by its path.
+    """Return every page that Sphinx reads, by its path.
 
     Args:
         root: The project.
-        bound: Whether all pages become one, each a chapter of a book: then what README and others
-            say of the project stays out.
+        bound: Whether all pages become chapters of a single page; then sections about the project
+            are left out.
 
     Raises:
-        ValueError: If a page leads to what is no file of the project.
+        ValueError: If a page links to a file that the project lacks.
     """
     readme = PICTURE.sub(r"![\2](\1)", (root / "README.md").read_text(encoding="utf-8"))
     readme = UNREAD.sub("", _relinked(readme, "README.md", root))
@@ -204,9 +204,9 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def _home(readme: str, root: Path) -> tuple[str, str]:
-    """Cut the README into a home page, which ends with the installation, and a page on the rest.
+    """Split the README into a home page, which ends with the installation, and a second page.
 
-    The live model opens the home page, and cards of the lessons stand in place of their table.
+    The live model opens the home page, and cards replace the table of lessons.
     """
     opening, course, readers, install, rest = re.split(r"\n\n(?=## )", readme, maxsplit=4)
     title, sentence, *_, commands = opening.split("\n\n")
@@ -218,7 +218,7 @@ def _home(readme: str, root: Path) -> tuple[str, str]:
 
 
 def _cards(root: Path) -> str:
-    """Write a card for each lesson, by the parts of the course: figure, title, question."""
+    """Return a card for each lesson, by the parts of the course: figure, title, question."""
     parts = []
     for part, steps in groupby(STEPS, lambda step: step.part):
         cards = []
@@ -240,10 +240,10 @@ def _cards(root: Path) -> str:
 
 @cache
 def central_figure(notebook: Path) -> Picture | None:
-    """Return the figure of a lesson's idea, else its first figure, if it has any.
+    """Return the figure of a lesson's main idea, or its first figure, or None.
 
     Args:
-        notebook: The lesson, with outputs. The strip that shows where we are does not count.
+        notebook: The lesson, with outputs. The strip at its start does not count as a figure.
     """
     figures = []
     for cell in nbformat.read(notebook, as_version=4).cells:
@@ -259,13 +259,13 @@ def _sentence(text: str) -> str:
 
 
 def downloads(root: Path) -> dict[str, bytes]:
-    """Give what a reader can take along: each notebook, and what pages lead to beside the book.
+    """Return the files for download: each notebook, and other files that pages link to.
 
     Args:
         root: The project.
 
     Returns:
-        By the path under `downloads`.
+        Content by path under `downloads`.
     """
     others = [
         "LICENSE", "tests/products/test_language_model.py",
@@ -275,14 +275,14 @@ def downloads(root: Path) -> dict[str, bytes]:
 
 
 def write(folder: Path, builder: str = "html") -> None:
-    """Have Sphinx write the pages; a warning is an error.
+    """Run Sphinx; a warning is an error.
 
     Args:
-        folder: Where to; what was there is removed once the pages are written.
+        folder: Destination; its former content is removed after the build.
         builder: "html" for a site, "singlehtml" for one page.
 
     Raises:
-        ValueError: If something is missing, or Sphinx complains.
+        ValueError: If a file is missing, or Sphinx warns.
         OSError: If something cannot be read or written.
     """
     apart(folder, ROOT / "notebooks")
@@ -302,7 +302,7 @@ def write(folder: Path, builder: str = "html") -> None:
 
 
 def _notebooks(root: Path) -> list[str]:
-    """Name the lessons in reading order, then the workshops, as paths from the root."""
+    """Return the paths of the lessons in reading order, then of the workshops."""
     workshops = [path.relative_to(root).as_posix() for path in workshops_of(root)]
     return [*(step.notebook for step in STEPS), *workshops]
 
@@ -316,7 +316,7 @@ def _parts(root: Path) -> dict[str, list[str]]:
 
 
 def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Make the parts those of a book: read, practise, look up."""
+    """Regroup the parts for print: read, practise, look up."""
     play = [name for names in PLAY.values() for name in names]
     return {
         "The lessons": parts["The course"],
@@ -330,7 +330,7 @@ def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def _with_solutions(notebook: NotebookNode, *, at_end: bool) -> NotebookNode:
-    """Put the solution, folded, after each exercise, or all of them at the end of the notebook."""
+    """Add the folded solution after each exercise, or all solutions at the end of the notebook."""
     answers = {exercise_of(cell, "answer"): cell for cell in solved(notebook).cells}
     cells, last, exercise = [], [], ""
     for cell in notebook.cells:
@@ -360,7 +360,7 @@ def _chapters(chapters: dict[str, list[str]]) -> str:
 
 
 def _contents(chapters: dict[str, list[str]]) -> str:
-    """List the chapters by parts, each a link that bears its title."""
+    """Return the contents: a link for each chapter, grouped by parts."""
     lines = []
     for part, names in chapters.items():
         lines.append(f"- {part}")
@@ -370,7 +370,7 @@ def _contents(chapters: dict[str, list[str]]) -> str:
 
 
 def _along(name: str) -> str:
-    """Write the line under the title of a notebook: what can be taken along, and its module."""
+    """Return the line under the title of a notebook: its downloads and its module."""
     up = "../" * name.count("/")
     line = f"To take along: {{download}}`the notebook <{up}downloads/{name}>`."
     step = next((step for step in STEPS if name in (step.notebook, step.workshop)), None)
@@ -380,7 +380,7 @@ def _along(name: str) -> str:
 
 
 def _reference() -> Iterator[tuple[str, str]]:
-    """Give a page for each module and each room of the instruments."""
+    """Return a reference page for each module and each subpackage of the instruments."""
     modules = [step for step in STEPS if step.module]
     names = [step.stem for step in modules] + list(INSTRUMENTS)
     yield "reference/index.md", REFERENCE.format(names="\n".join(names))
@@ -391,43 +391,43 @@ def _reference() -> Iterator[tuple[str, str]]:
 
 
 def _to_heading(row: re.Match[str]) -> str:
-    """Lead a row to the heading that it names, not to the top of its notebook."""
+    """Link a row to the heading that it names, not to the top of its notebook."""
     anchor = default_slugify(row["heading"])
     return f"]({row['notebook']}#{anchor}) | {row['heading']} |"
 
 
 def _relinked(text: str, name: str, root: Path) -> str:
-    """Turn the links of a page to where their targets stand in the book.
+    """Rewrite the links of a page to the paths of their targets in the book.
 
-    Where the text of a link is a heading of the notebook that it leads to, it leads to the heading.
+    If the text of a link is a heading of the target notebook, the link gets the heading's anchor.
     """
 
-    def turn(found: re.Match[str]) -> str:
-        target = found["target"]
+    def rewrite(link: re.Match[str]) -> str:
+        target = link["target"]
         if target is None or re.match(r"[a-z]+:", target):
-            return found[0]
+            return link[0]
         path = os.path.normpath(os.path.join(os.path.dirname(name), target))
         if not (root / path).is_file():
             raise ValueError(f"{name}: a link leads to {target}, which is no file of the project")
         place = os.path.relpath(_place(path), os.path.dirname(name) or ".").replace(os.sep, "/")
-        anchor = default_slugify(found["text"])
+        anchor = default_slugify(link["text"])
         if path.endswith(".ipynb") and anchor in _anchors(root / path):
             place += f"#{anchor}"
-        return f"[{found['text']}]({place}"
+        return f"[{link['text']}]({place}"
 
-    return LINK.sub(turn, text)
+    return LINK.sub(rewrite, text)
 
 
 @cache
 def _anchors(notebook: Path) -> set[str]:
-    """List the headings of a notebook as they stand in addresses."""
+    """Return the anchors of a notebook's headings."""
     cells = nbformat.read(notebook, as_version=4).cells
     text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     return set(map(default_slugify, re.findall(r"^#+ (.+)$", text, re.MULTILINE)))
 
 
 def _place(path: str) -> str:
-    """Find where a file of the project stands in the book."""
+    """Return the path in the book of a file of the project."""
     module = re.fullmatch(r"src/twelve/([a-z]\w*?)(?:/__init__)?\.py", path)
     if path == "README.md":
         return "index.md"

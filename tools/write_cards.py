@@ -2,10 +2,10 @@
 
 Usage: python -m tools.write_cards
 
-The pieces are the right and the wrong answer of the checker, without their heads and with the
-settings written in. By hand is only what a card needs beside: a small input, what to look at where
-the value itself does not tell, and a shorter piece where an answer is long or leans on others. The
-tests hold every piece against the answer that it stands for.
+The pieces are the bodies of the checker's right and wrong answers, with the settings filled in. The
+following parts are written by hand: a small input, an expression to print if the value itself does
+not show the mistake, and a shorter piece if an answer is long or calls others. The tests compare
+every piece with its answer.
 """
 
 import ast
@@ -29,7 +29,7 @@ from twelve_lab.exercises.declare import Answer, Task
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spot_the_bug.md"
-LINE = 72  # characters of a result in one line; a longer one has a line for each row
+LINE = 72  # characters in one line; a longer result has a line for each row
 IMPORTS = """\
 import copy
 import math
@@ -64,15 +64,15 @@ size 1 are left out of it.
 
 
 class Card(NamedTuple):
-    """What a card needs beside the two answers.
+    """The parts of a card that the two answers do not provide.
 
     Args:
         given: The input, in Python.
-        right: The right piece, where it is not the answer as it is declared.
-        wrong: The wrong piece, likewise.
-        look: What is shown of `it`, the value of a piece.
-        label: What that is called, if not the value itself.
-        held: What is left to do until the value is that of the answer, where a piece is a part.
+        right: The right piece, if it differs from the declared answer.
+        wrong: The wrong piece, if it differs from the declared answer.
+        look: The expression to print; `it` is the value of the piece.
+        label: The name of the printed expression, if it is not `it`.
+        held: The remaining computation up to the answer's value, if a piece is only a part.
     """
 
     given: str
@@ -105,7 +105,7 @@ def make():
     nn.init.constant_(layer.weight, next(numbers))  # stands for a draw
     return layer
 """
-# A model that holds the layers, and what an optimiser would be given.
+# The number of parameters that an optimizer would get from a model with these layers.
 _FOUND = "(m := nn.Module(), setattr(m, 'layers', it), len(list(m.parameters())))[-1]"
 _SELVES = "query = memory = x\nw_q = w_k = w_v = w_o = torch.eye(x.size(-1))\nnum_heads = 2\n"
 _MERGED = "it = rearrange(it, 'batch head query d_v -> batch query (head d_v)')"
@@ -125,7 +125,7 @@ _PADDED = Card(
 )
 _NEW = """\
 turn = lambda heads, start: heads + start + torch.arange(heads.size(2))[:, None]
-# `turn` stands for a rotation: it adds the position. The kept keys are turned already.
+# `turn` is a stand-in for RoPE: it adds the position. The kept keys are rotated already.
 kept_keys = kept_values = torch.tensor([[[[1.0], [3.0]]]])
 """
 _ONE_NEW = f"{_NEW}query = key = value = torch.tensor([[[[0.5]]]])  # one new token, one feature\n"
@@ -135,7 +135,7 @@ values = torch.cat([kept_values, v], dim=2)
 it = F.scaled_dot_product_attention(q, keys, values), keys, values"""
 _TOKENS = "weight, bias = torch.ones(3), torch.zeros(3)\n"
 
-# By the name of the task.
+# Cards by the name of the task.
 CARDS = {
     "linear": Card(
         "x = torch.tensor([[1.0, 2]])\n"
@@ -231,7 +231,7 @@ CARDS = {
         "num_heads = 6  # heads that ask\n"
     ),
     "embed_step": Card(
-        "new, length = torch.tensor([[2]]), 1  # one word stands before it\n"
+        "new, length = torch.tensor([[2]]), 1  # one word precedes it\n"
         "table = torch.tensor([[0.0], [1], [2], [3]])\n"
         "positions = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
     ),
@@ -259,7 +259,7 @@ CARDS = {
     ),
     "top_p": Card("probabilities, p = torch.tensor([[0.1, 0.5, 0.4]]), 0.6\n"),
 }
-# By the id of the mistake, where that of the task would not show it or would give it away.
+# Cards by the id of the mistake, if the card of the task would not show it or would reveal it.
 OWN = {
     "pe-positive-exponent": Card(
         "# The table of positions is made of sines and cosines of these angles.\n"
@@ -267,7 +267,7 @@ OWN = {
         "place = torch.arange(3.0)[:, None]\n",
         right="place * 10000 ** (-even / d_model)",
         wrong="place * 10000 ** (even / d_model)",
-        label="one row a place",
+        label="each position",
         held="max_len = 3\nit = torch.stack([it.sin(), it.cos()], dim=-1).flatten(1)",
     ),
     "pe-sin-cos-halves": Card(
@@ -365,7 +365,7 @@ parts.output_projection(x)"""
         right="torch.cat([kept_keys, turn(key, 2)], dim=2)",
         wrong="torch.cat([kept_keys, turn(key, 2)], dim=2).repeat_interleave(2, dim=1)",
         look="tuple(it.shape)",
-        label="the shape of what is kept",
+        label="the shape of the cache",
         held="keys = it\nvalues = torch.cat([kept_values, value], dim=2).expand_as(keys)\n"
         "it = F.scaled_dot_product_attention(turn(query, 2), keys, values), keys, values",
     ),
@@ -382,10 +382,10 @@ parts.output_projection(x)"""
 
 
 def page() -> str:
-    """Write the page: all cards, by steps in the order of the course."""
+    """Return the page: all cards, grouped by lesson in the order of the course."""
     ids = enumerate(sorted(MISTAKES, key=lambda id: MISTAKES[id].step), start=1)
     text = OPENING.format(number=len(MISTAKES))
-    for step, group in groupby(ids, key=lambda one: MISTAKES[one[1]].step):
+    for step, group in groupby(ids, key=lambda numbered: MISTAKES[numbered[1]].step):
         title = find_step(step).title
         text += f"\n## {step} {title[0].upper()}{title[1:]}\n"
         text += "".join(_card(id, number) for number, id in group)
@@ -393,23 +393,23 @@ def page() -> str:
 
 
 def card(id: str) -> Card:
-    """Give the card of a mistake, with both pieces.
+    """Return the card of a mistake, with both pieces.
 
     Args:
         id: The mistake.
 
     Raises:
-        ValueError: If nothing is written for it.
+        ValueError: If neither the mistake nor its task has a card.
     """
-    found = OWN.get(id) or CARDS.get(MISTAKES[id].task)
-    if found is None:
+    chosen = OWN.get(id) or CARDS.get(MISTAKES[id].task)
+    if chosen is None:
         raise ValueError(f"{id} has no card: write an input for {MISTAKES[id].task} into CARDS")
     right, wrong = answers(id)
-    return found._replace(right=found.right or _body(right), wrong=found.wrong or _body(wrong))
+    return chosen._replace(right=chosen.right or _body(right), wrong=chosen.wrong or _body(wrong))
 
 
 def answers(id: str) -> tuple[Answer, Answer]:
-    """Find the right and the wrong answer: the smallest functions in which a mistake is made.
+    """Return the smallest right and wrong functions that differ in a mistake.
 
     Args:
         id: The mistake.
@@ -418,7 +418,7 @@ def answers(id: str) -> tuple[Answer, Answer]:
 
 
 def first_is_wrong(id: str) -> bool:
-    """Say whether the wrong piece comes first: as good as drawn, but the same everywhere."""
+    """Return whether the wrong piece comes first: pseudorandom, but deterministic."""
     return zlib.crc32(id.encode()) % 2 == 1
 
 
@@ -426,11 +426,11 @@ def run(given: str, piece: str) -> dict[str, Any]:
     """Run a piece as a notebook would.
 
     Args:
-        given: What stands before it.
+        given: Statements to run first.
         piece: Statements, the last of which is an expression.
 
     Returns:
-        All names, and the value of the expression as `it`.
+        All variables; `it` is the value of the expression.
     """
     *before, last = ast.parse(piece).body
     names: dict[str, Any] = {}
@@ -442,38 +442,38 @@ def run(given: str, piece: str) -> dict[str, Any]:
 
 
 def shown(look: str, names: dict[str, Any]) -> Any:
-    """Compute what is shown.
+    """Evaluate the expression to print.
 
     Args:
-        look: An expression of `it`.
-        names: What a run left.
+        look: An expression that uses `it`.
+        names: The variables after a run.
     """
     with _double():
         return eval(look, names)
 
 
 def told(values: list[Any], label: str = "") -> list[str]:
-    """Write what two pieces give, alike: with four decimals if any number of both has some.
+    """Format the results of two pieces alike: four decimals unless all numbers are whole.
 
     Args:
-        values: Tensors, whose axes of size 1 are left out, pairs of them, or what Python writes.
-        label: What they are called.
+        values: Tensors (printed without axes of size 1), tuples of tensors, or other values.
+        label: Their name.
 
     Returns:
-        A text for each, of one line, or of one for each row where that would be long.
+        A text for each: one line, or a line for each row if it would be long.
     """
     plain = [_plain_tensors(value) for value in values]
     whole = all(
-        bool((one % 1 == 0).all())
-        for found in plain
-        for one in found
-        if one.dtype.is_floating_point
+        bool((tensor % 1 == 0).all())
+        for tensors in plain
+        for tensor in tensors
+        if tensor.dtype.is_floating_point
     )
     form = "{:.0f}" if whole else "{:.4f}"
     texts = []
-    for value, found in zip(values, plain, strict=True):
-        rows = [one.tolist() for one in found]
-        text = ", ".join(_written(one, form) for one in rows) if found else str(value)
+    for value, tensors in zip(values, plain, strict=True):
+        rows = [tensor.tolist() for tensor in tensors]
+        text = ", ".join(_written(row, form) for row in rows) if rows else str(value)
         if len(label + text) > LINE and len(rows) == 1:
             text = ",\n ".join(_written(row, form) for row in rows[0])
             texts.append(f"{label}:\n[{text}]" if label else f"[{text}]")
@@ -483,30 +483,31 @@ def told(values: list[Any], label: str = "") -> list[str]:
 
 
 def _plain_tensors(value: Any) -> list[Tensor]:
-    """Collect the tensors of a value, rounded."""
-    found = value if isinstance(value, tuple) else (value,)
-    tensors = [one.detach().squeeze() for one in found if isinstance(one, Tensor)]
-    # What is left of a zero has a sign at times.
-    return [one.round(decimals=4) + 0.0 if one.is_floating_point() else one for one in tensors]
+    """Return the tensors of a value, rounded."""
+    items = value if isinstance(value, tuple) else (value,)
+    tensors = [item.detach().squeeze() for item in items if isinstance(item, Tensor)]
+    # Adding 0.0 turns a negative zero into zero.
+    return [x.round(decimals=4) + 0.0 if x.is_floating_point() else x for x in tensors]
 
 
 def _written(value: Any, form: str) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(_written(one, form) for one in value)}]"
+        return f"[{', '.join(_written(item, form) for item in value)}]"
     return str(value) if isinstance(value, bool) else form.format(value)
 
 
 def _card(id: str, number: int) -> str:
-    found, mistake = card(id), MISTAKES[id]
-    pieces = [found.wrong, found.right] if first_is_wrong(id) else [found.right, found.wrong]
-    texts = told([shown(found.look, run(found.given, one)) for one in pieces], found.label)
+    parts, mistake = card(id), MISTAKES[id]
+    pieces = [parts.wrong, parts.right] if first_is_wrong(id) else [parts.right, parts.wrong]
+    values = [shown(parts.look, run(parts.given, piece)) for piece in pieces]
+    texts = told(values, parts.label)
     text = f"\n### {number} · {mistake.task.replace('_', ' ')}\n\n"
-    if not found.held:
+    if not parts.held:
         text += TASKS[mistake.task].contract.replace("*", "\\*") + "\n\n"
-    text += _fence(found.given)
+    text += _fence(parts.given)
     for letter, piece, said in zip("AB", pieces, texts, strict=True):
         text += f"\n**{letter}**\n\n{_fence(piece, textwrap.indent(said, '# '))}"
-    letter = "AB"[pieces.index(found.wrong)]
+    letter = "AB"[pieces.index(parts.wrong)]
     return (
         f"{text}\n<details><summary>Which is wrong in {number}?</summary>\n\n"
         f"**{letter} is wrong**: `{id}`. {mistake.sentence}\n\n{_finds(mistake)}\n\n</details>\n"
@@ -514,12 +515,12 @@ def _card(id: str, number: int) -> str:
 
 
 def _fence(*lines: str) -> str:
-    return "```python\n" + "\n".join(one.rstrip() for one in lines) + "\n```\n"
+    return "```python\n" + "\n".join(line.rstrip() for line in lines) + "\n```\n"
 
 
 def _finds(mistake: Mistake) -> str:
-    """Say which check finds it, in which cases, and where it is taught."""
-    (id,) = (id for id, one in EXERCISES.items() if one is TASKS[mistake.task])
+    """Say which check detects the mistake, in which cases, and which lesson teaches it."""
+    (id,) = (id for id, task in EXERCISES.items() if task is TASKS[mistake.task])
     cases = list(TASKS[mistake.task].cases())
     silent = set(cases) - mistake.hidden_in - mistake.refused_in
     ways = {"shows in": silent, "is refused in": mistake.refused_in, "hides in": mistake.hidden_in}
@@ -542,7 +543,7 @@ def _finds(mistake: Mistake) -> str:
 
 
 def _smallest(right: Answer, wrong: Answer) -> tuple[Answer, Answer]:
-    """Follow a switch that is a function to what it changes."""
+    """Replace answers that differ only in a function by these two functions, recursively."""
     if isinstance(wrong, partial):
         ((name, value),) = wrong.keywords.items()
         if callable(value):
@@ -555,7 +556,7 @@ def _plain(answer: Any) -> Callable[..., Any]:
 
 
 def _body(answer: Answer) -> str:
-    """Write what a function does: its lines without head, docstring and return, settings put in."""
+    """Return the body of a function without docstring and `return`, with the settings filled in."""
     switches = answer.keywords if isinstance(answer, partial) else {}
     function = _plain(answer.func if isinstance(answer, partial) else answer)
     text = textwrap.dedent(inspect.getsource(function))
@@ -563,16 +564,16 @@ def _body(answer: Answer) -> str:
     body = written.body[1 if ast.get_docstring(written) is not None else 0 :]
     settings = {**(function.__kwdefaults__ or {}), **switches}
     lines = text.splitlines()
-    places = [
+    edits = [
         (node.lineno - 1, node.col_offset, node.end_col_offset, repr(settings[node.id]))
-        for one in body
-        for node in ast.walk(one)
+        for statement in body
+        for node in ast.walk(statement)
         if isinstance(node, ast.Name) and node.id in settings and not callable(settings[node.id])
     ]
-    for line, start, end, value in sorted(places, reverse=True):
+    for line, start, end, value in sorted(edits, reverse=True):
         lines[line] = lines[line][:start] + value + lines[line][end:]
     text = textwrap.dedent("\n".join(lines[body[0].lineno - 1 : body[-1].end_lineno]))
-    # A slice that begins at place 0 needs no beginning.
+    # A slice that begins at 0 needs no start.
     text = text.replace("[0 : 0 + ", "[: ")
     before, returned, last = text.rpartition("return ")
     return before + last if returned else text
@@ -580,7 +581,7 @@ def _body(answer: Answer) -> str:
 
 @contextmanager
 def _double() -> Iterator[None]:
-    """Keep the type that IMPORTS sets from whoever comes later."""
+    """Use float64 as IMPORTS does, and restore the default dtype afterwards."""
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)

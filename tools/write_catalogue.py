@@ -20,16 +20,16 @@ SWITCHES = (
     {"norm_first": False}, {"scale_embedding": True}, {"tie_weights": True}, {"activation": "gelu"},
     {"num_heads": 1},
 )  # fmt: skip
-# What a layer is built with that no model of ours uses, by the names of its arguments.
+# Arguments of layers that no model of the course uses.
 SIZES = {"d_model": 3, "max_len": 4}
 HEAD = "| name | axes | line of code | notebook |\n|---|---|---|---|\n"
 
 
 def catalogue() -> str:
-    """Write the catalogue: the main run, what a switch adds, the sister's run, and other layers.
+    """Return the catalogue: the main run, optional tensors, the decoder-only run, other layers.
 
     Returns:
-        Markdown, one table for each of the four.
+        Markdown with one table for each of the four parts.
     """
     main = _run()
     tables = [f"The {len(main)} tensors of the main run, in its order:\n\n" + HEAD + _rows(main)]
@@ -46,10 +46,10 @@ def catalogue() -> str:
 
 
 def page(text: str) -> str:
-    """Put a fresh catalogue into the page.
+    """Replace the catalogue in the page.
 
     Args:
-        text: The page as it is; everything from the heading of the catalogue on is replaced.
+        text: The page; everything from the heading of the catalogue on is replaced.
     """
     before, heading, _ = text.partition(HEADING)
     if not heading:

@@ -2,8 +2,8 @@
 
 Usage: python -m tools.write_course [FOLDER]
 
-FOLDER is build/course if none is named. The gradebook, what was handed in and whatever else a
-teacher has there are not touched; neither is a setting or an assignment that the teacher changed.
+FOLDER is build/course by default. The gradebook, the submissions and the teacher's other files stay
+untouched. So does every setting or assignment that the teacher changed.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from tools.write_solutions import NOTEBOOKS, ROOT, apart, exercise_of, lessons, 
 
 COURSE = Path("build/course")
 CONFIG = ROOT / "tools" / "nbgrader_config.py"
-# Sums of what was last written: whatever has another sum by now was changed by somebody.
+# Checksums of the files as last written: a file with another checksum was edited since.
 RECORD = ".written.json"
 
 
@@ -30,66 +30,66 @@ def assignments(notebooks: Path = NOTEBOOKS) -> dict[str, NotebookNode]:
         notebooks: Their folder.
 
     Returns:
-        With solutions between the marks of nbgrader, by the name of the assignment: "04_attention"
-        for a lesson, "04_attention_workshop" for its workshop.
+        Notebooks with solutions between nbgrader's markers, by the name of the assignment:
+        "04_attention" for a lesson, "04_attention_workshop" for its workshop.
 
     Raises:
         ValueError: If no notebook has graded cells, or one cannot be read or solved.
     """
-    found = {}
+    graded = {}
     for name, notebook in lessons(notebooks).items():
         path = Path(name)
         if any(exercise_of(cell, "check") for cell in notebook.cells):
             stem = "_".join([path.stem, *path.parts[:-1]])
-            found[stem] = solved(notebook, marked=True)
-    if not found:
+            graded[stem] = solved(notebook, marked=True)
+    if not graded:
         raise ValueError(f"no notebook in {notebooks} has cells that give points")
-    return found
+    return graded
 
 
 def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
-    """Write a course, or renew it.
+    """Write a course, or update it.
 
     Args:
-        folder: Where to write.
+        folder: Destination.
         notebooks: The folder of the notebooks.
 
     Returns:
-        What there is to say about it, line by line.
+        Messages, line by line.
 
     Raises:
-        ValueError: If something that is given or found is wrong; then nothing is written.
+        ValueError: If a folder or a notebook is invalid; then nothing is written.
         OSError: If something cannot be read or written.
     """
     apart(folder, notebooks)
-    found = assignments(notebooks)
+    notebooks_by_name = assignments(notebooks)
     config = CONFIG.read_text(encoding="utf-8").replace('"CODE"', repr(str(ROOT)))
     files = {CONFIG.name: config.encode()}
     files |= {
-        f"source/{stem}/{stem}.ipynb": (nbformat.writes(one) + "\n").encode()
-        for stem, one in found.items()
+        f"source/{stem}/{stem}.ipynb": (nbformat.writes(notebook) + "\n").encode()
+        for stem, notebook in notebooks_by_name.items()
     }
-    states, first = renew(folder, files), next(iter(found))
+    states, first = renew(folder, files), next(iter(notebooks_by_name))
     fresh = [*states.values()].count("written")
     return [
-        f"{folder}: {len(found)} assignments; {fresh} of {len(files)} files written",
+        f"{folder}: {len(notebooks_by_name)} assignments; {fresh} of {len(files)} files written",
         *told(states),
         f"Next: in {folder}, with .venv activated: nbgrader generate_assignment {first}",
     ]
 
 
 def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
-    """Write files into a folder in which people work: what they changed stays.
+    """Write files into a folder in which people work; files that they changed stay.
 
-    A notebook counts as changed where the source of a cell was changed, not where it was only run.
+    A notebook counts as changed if the source of a cell was changed, not if it was only run.
 
     Args:
-        folder: It is made if there is none.
-        files: By their path in the folder.
+        folder: Destination; it is created if missing.
+        files: Content by path in the folder.
 
     Returns:
-        What became of each: "written", "same", "kept", or "older" where it was kept and the
-        course has moved on since.
+        The state of each file: "written", "same", "kept", or "older" if it was kept and the
+        course has changed since.
 
     Raises:
         ValueError: If the folder is a file, or its record is broken.
@@ -110,10 +110,10 @@ def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
 
 
 def told(states: dict[str, str]) -> list[str]:
-    """Say which files were kept, and how to have them afresh.
+    """Say which files were kept, and how to get the new versions.
 
     Args:
-        states: As `renew` returns them.
+        states: The result of `renew`.
     """
     reasons = {
         "kept": "it holds your changes; to start it afresh, move it away and run this again",
@@ -124,7 +124,7 @@ def told(states: dict[str, str]) -> list[str]:
 
 
 def _state(path: Path, new: bytes, last: str | None) -> str:
-    """Say what is to become of a file, by the sums of what is there, what is new, what was."""
+    """Return the state of a file, from the checksums of its current, new and last content."""
     if not path.exists():
         return "written"
     here, due = _sum(path.name, path.read_bytes()), _sum(path.name, new)
@@ -136,7 +136,7 @@ def _state(path: Path, new: bytes, last: str | None) -> str:
 
 
 def _sum(name: str, content: bytes) -> str:
-    """Sum up what counts of a file: of a notebook what its cells are, not what they printed."""
+    """Return the checksum of a file; for a notebook, without its outputs."""
     if name.endswith(".ipynb"):
         try:
             cells = [
@@ -145,7 +145,7 @@ def _sum(name: str, content: bytes) -> str:
             ]
             content = json.dumps(cells, sort_keys=True).encode()
         except (ValueError, KeyError, TypeError, AttributeError):
-            pass  # no notebook: it has the sum of its bytes, which no notebook of ours has
+            pass  # not a notebook: hash the bytes, which matches none of our notebooks
     return hashlib.sha256(content).hexdigest()
 
 
@@ -162,7 +162,7 @@ def _read_record(path: Path) -> dict[str, str]:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write aside, then put in place: whatever stops it leaves what was there."""
+    """Write atomically: an interruption leaves the old file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.new")
     aside.write_bytes(content)

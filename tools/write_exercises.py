@@ -1,4 +1,4 @@
-"""Writes the table of the exercises into docs/teaching.md: what each one measures and can name.
+"""Writes the table of the exercises into docs/teaching.md: each skill and the detected mistakes.
 
 Usage: python tools/write_exercises.py
 """
@@ -13,10 +13,10 @@ KINDS = {tuple: "shape", frozenset: "choice"}
 
 
 def page(text: str) -> str:
-    """Put a fresh table into the page.
+    """Replace the table in the page.
 
     Args:
-        text: The page as it is; everything from the heading of the table on is replaced.
+        text: The page; everything from the heading of the table on is replaced.
 
     Raises:
         ValueError: The page has no such heading.
@@ -34,10 +34,10 @@ def page(text: str) -> str:
 
 
 def _row(id: str) -> str:
-    one = EXERCISES[id]
-    kind = KINDS.get(type(one.right()), "number") if isinstance(one, Question) else "code"
-    known = " ".join(f"`{mistake}`" for mistake in one.mistakes) or "none"
-    return f"| `{id}` | {kind} | {one.measures} | {known} |\n"
+    exercise = EXERCISES[id]
+    kind = KINDS.get(type(exercise.right()), "number") if isinstance(exercise, Question) else "code"
+    known = " ".join(f"`{mistake}`" for mistake in exercise.mistakes) or "none"
+    return f"| `{id}` | {kind} | {exercise.measures} | {known} |\n"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from twelve_lab import Trace
 
 HEADS = Path(str(files("twelve_lab"))) / "heads.json"
 DECIMALS = 4
-# Each sentence, and the heads that are shown in it: first the one that does something.
+# Each sentence, and the heads that are shown in it: the relevant head comes first.
 SENTENCES = {
     "agreement": ("The paintings that the old man sold to the museum", ["26.0", "26.1"]),
     "previous": (
@@ -43,7 +43,7 @@ SENTENCES = {
     ),
     "capital": ("The capital of France is", ["23.4", "23.3", "23.5"]),
 }
-# What stands at each place of a hundred other sentences like that of "agreement".
+# The words for each position in a hundred more sentences like "agreement".
 SUBJECTS = (("letters", "letter"), ("pictures", "picture"), ("songs", "song"), ("cars", "car"),
             ("houses", "house"))  # fmt: skip
 MIDDLES = ("young farmer sent", "rich doctor gave", "tall king showed", "old woman sold",
@@ -51,7 +51,7 @@ MIDDLES = ("young farmer sent", "rich doctor gave", "tall king showed", "old wom
 PLACES = ("school", "market")
 SUBJECT, WHO, VERB = 1, 5, 6
 VERB_LOOKS = {"11.0": SUBJECT, "11.1": WHO, "11.6": VERB}
-# Words of one token, of which a hundred other lists like that of "repeat" are made.
+# Words of one token, for a hundred more lists like "repeat".
 NOUNS = (
     "apple bridge candle desert engine feather guitar hammer island jacket kitchen ladder mirror "
     "needle orange pencil rabbit salad table window bottle castle dragon forest lemon"
@@ -68,7 +68,7 @@ TEXTS = [
         "They bought bread, cheese and three bottles of milk for the long trip.",
         "The teacher explained how bees find their way home when the sun is hidden.",
         "Some birds sing at night when the street is quiet and the lamps are low.",
-        "We walked along the beach until the sun went down behind the hills.",
+        "We walked along the beach until the sun went down behind the hills.",  # words: allow
         "My computer stopped working after the last update, so I wrote by hand.",
         "The doctor told him to rest for at least two weeks and to drink more water.",
         "In winter the lake freezes and children skate on it until it is dark.",
@@ -98,7 +98,7 @@ TURNING = "16.0"
 
 
 def measured() -> dict[str, Any]:
-    """Run the model, and lay out what heads.json holds."""
+    """Run the model, and return the content of heads.json."""
     model, tokenizer = load(fast=False)
     model.requires_grad_(False)
     sentences = {}
@@ -118,16 +118,16 @@ def measured() -> dict[str, Any]:
 def _looks(
     model: LanguageModel, ids: list[list[int]], heads: Iterable[str]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Take weights and scores of each head, as "16.0", or after a change, as "16.0 not turned"."""
-    found = {}
+    """Return weights and scores of heads: "16.0", or "16.0 not turned" without RoPE."""
+    looks = {}
     for change, names in groupby(heads, key=lambda head: head.partition(" ")[2]):
         with _changed(model, change), Trace(model, explain=False) as trace:
             model(torch.tensor(ids))
         for name in names:
             layer, head = _place(name.split()[0])
             path = f"layers.{layer}.self_attention."
-            found[name] = tuple(trace[path + x].value[:, head] for x in ("weights", "scores"))
-    return found
+            looks[name] = tuple(trace[path + x].value[:, head] for x in ("weights", "scores"))
+    return looks
 
 
 def _place(head: str) -> tuple[int, int]:
@@ -137,7 +137,7 @@ def _place(head: str) -> tuple[int, int]:
 
 @contextmanager
 def _changed(model: LanguageModel, change: str) -> Iterator[None]:
-    """Take the rotation out of layer 16, or a head out of its own, for as long as it takes."""
+    """Remove RoPE from layer 16, or one head from its layer, for the duration of the context."""
     if change == "not turned":
         attention = model.layers[_place(TURNING)[0]].self_attention
         attention.rotary = None
@@ -156,7 +156,7 @@ def _changed(model: LanguageModel, change: str) -> Iterator[None]:
 
 
 def _others(tokenizer: Any) -> tuple[list[list[int]], Tensor]:
-    """Make a hundred sentences, and say whether the subject of each is plural."""
+    """Return a hundred sentences, and whether the subject of each is plural."""
     texts, plural = [], []
     for subject, middle, place in product(SUBJECTS, MIDDLES, PLACES):
         for number, word in enumerate(subject):
@@ -166,7 +166,7 @@ def _others(tokenizer: Any) -> tuple[list[list[int]], Tensor]:
 
 
 def _agreeing(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
-    """Count where " are" is likelier than " is" after a plural subject, and the other way round."""
+    """Count where the likelier of " are" and " is" agrees with the number of the subject."""
     ids, plural = _others(tokenizer)
     (are,), (is_,) = (tokenizer.encode(word).ids for word in (" are", " is"))
     counts = {}
@@ -179,7 +179,7 @@ def _agreeing(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
 
 
 def _asking(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
-    """Count where the verb looks most at what was given, at who gave it, and at itself."""
+    """Count where the verb attends most to the object, to the subject, and to itself."""
     ids, _ = _others(tokenizer)
     looks = _looks(model, ids, VERB_LOOKS)
     return {
@@ -189,9 +189,9 @@ def _asking(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
 
 
 def _following(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
-    """Count where the second reading of a list gives over half to what followed in the first.
+    """Count where a repeated word puts over half its weight on its successor in the first copy.
 
-    Of the five words of each list the first has no answer: its weight rests on the first token.
+    The first of the five words of each list is not counted: its weight stays on the first token.
     """
     draws, lists = torch.Generator().manual_seed(18), []
     for _ in range(100):
@@ -209,7 +209,7 @@ def _following(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
 
 
 def _by_distance(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, list[float]]]:
-    """Average weights and scores over the pairs that are as far apart."""
+    """Average weights and scores over all pairs at the same distance."""
     heads = {"turned": TURNING, "not turned": f"{TURNING} not turned"}
     texts = [_looks(model, [tokenizer.encode(text).ids], heads.values()) for text in TEXTS]
     return {
@@ -223,12 +223,12 @@ def _by_distance(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, li
 
 def _mean(tables: list[Tensor], distance: int) -> float:
     # Queries from FURTHEST + 1 on have a key at every distance, without the first token.
-    found = [table.diagonal(-distance)[FURTHEST + 1 - distance :] for table in tables]
-    return round(torch.cat(found).mean().item(), DECIMALS)
+    values = [table.diagonal(-distance)[FURTHEST + 1 - distance :] for table in tables]
+    return round(torch.cat(values).mean().item(), DECIMALS)
 
 
 def _rows(weights: Tensor) -> list[list[float]]:
-    """Round, and leave out what comes later: it is 0."""
+    """Round the rows, and omit the zeros above the diagonal."""
     return [
         [round(weight, DECIMALS) for weight in row[: query + 1]]
         for query, row in enumerate(weights.tolist())
@@ -236,7 +236,7 @@ def _rows(weights: Tensor) -> list[list[float]]:
 
 
 def write(path: Path) -> None:
-    """Measure and write.
+    """Run the measurements and write heads.json.
 
     Args:
         path: The file.

@@ -34,7 +34,7 @@ msgstr ""
 def page() -> str:
     """Write the catalogue, sorted and without what changes at every edit: dates, line numbers."""
     catalogue = Catalog()
-    # pybabel would skip folders that begin with a dot or an underscore; there are none.
+    # pybabel skips folders that begin with a dot or an underscore; the package has none.
     for file, _, text, comments, _ in extract_from_dir(LAB, METHODS, keywords=KEYWORDS):
         catalogue.add(text, locations=[(f"src/twelve_lab/{file}", 0)], auto_comments=comments)
     for text, file, use in declared_texts():

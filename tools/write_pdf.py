@@ -38,7 +38,7 @@ NUMBER = """(numbers) => {
     link.dataset.page = numbers[link.hash.slice(1)] ?? "000";
   }
 }"""
-HEADINGS = "all => all.map((one) => one.innerText.trim())"
+HEADINGS = "all => all.map((heading) => heading.innerText.trim())"
 MARKED = {Operator("BMC"), Operator("BDC")}
 STARTS = {Operator(name) for name in ("BT", "m", "re")}
 ENDS = {Operator(name) for name in ("ET", "f", "F", "f*", "S", "s", "B", "B*", "b", "b*", "n")}
@@ -97,20 +97,20 @@ def prepare(page: Page) -> list[str]:
 
 
 def page_numbers(file: Path, anchors: list[str]) -> dict[str, int]:
-    """Find the pages, from 1, on which anchors stand.
+    """Return the page number of each anchor, counted from 1.
 
     Args:
         file: A PDF printed by Chromium.
-        anchors: What the links lead to.
+        anchors: The targets of the links.
 
     Raises:
-        ValueError: If an anchor stands on no page.
+        ValueError: If an anchor is missing in the file.
     """
     with pikepdf.open(file) as pdf:
         places = {page.objgen: place for place, page in enumerate(pdf.pages, 1)}
         missing = [anchor for anchor in anchors if f"/{anchor}" not in pdf.Root.Dests]
         if missing:
-            raise ValueError(f"the contents lead to {missing[0]}, which stands on no page")
+            raise ValueError(f"the contents link to {missing[0]}, which is on no page")
         return {anchor: places[pdf.Root.Dests[f"/{anchor}"][0].objgen] for anchor in anchors}
 
 

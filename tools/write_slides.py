@@ -68,7 +68,7 @@ class Slide:
 
     @property
     def heading(self) -> str:
-        """The heading as Markdown: of a question, its section stands above it."""
+        """The heading as Markdown; a question has its section's heading above it."""
         if self.question:
             return f'<p class="kicker">{self.section}</p>\n\n## {self.question}'
         return f"## {self.section}"
@@ -119,13 +119,13 @@ def _cut_markdown(deck: list[Slide], source: str) -> None:
             deck.append(Slide(block.lstrip("# ")))
         elif block.startswith("**Predict"):
             section = deck[-1].section
-            # A heading without anything to look at becomes the line above the question.
+            # A heading without visible content becomes the line above the question.
             notes = deck.pop().notes if not deck[-1].shown else []
             deck.append(Slide(section, notes=notes, question=block))
         elif not SHOWN.match(block):
             deck[-1].notes.append(block)
         elif len(deck) > 1:
-            # An equation stays with the words or the list before it.
+            # An equation stays with the paragraph or list before it.
             before = deck[-1].shown[-1:]
             joins = block.startswith("$$") and before and before[0].cell_type == "markdown"
             _show(deck, [_markdown(block)], opens=not joins)
@@ -144,7 +144,7 @@ def _cut_code(deck: list[Slide], cell: NotebookNode, chosen: str) -> None:
         _show(deck, figures, opens=chosen != "fragment")
         deck[-1].notes += [f"```\n{text}\n```" for text in printed]
     elif outputs or chosen == "slide":
-        source = re.sub(r"\n{3,}", "\n\n", cell.source)  # blank lines cost room
+        source = re.sub(r"\n{3,}", "\n\n", cell.source)  # blank lines waste space on a slide
         shown = new_code_cell(source, outputs=outputs)
         shown.metadata.transient = {"remove_source": chosen != "slide"}
         _show(deck, [shown], opens=chosen != "fragment")
@@ -183,7 +183,7 @@ def shortened(paragraph: str) -> str:
 
 
 def linked(text: str) -> str:
-    """Lead links between lessons to their decks, and turn all other links into text."""
+    """Point links between lessons to their decks, and replace all other links by their text."""
 
     def turn(match: re.Match[str]) -> str:
         if match["target"] is None:
@@ -204,7 +204,7 @@ def deck(notebook: NotebookNode, place: int) -> NotebookNode:
     step = STEPS[place]
     title, *slides = cut(notebook)
     title.section = _name(step)
-    # The words of the lesson's opening are spoken.
+    # The paragraphs of the lesson's opening become speaker's notes.
     title.shown = [_markdown(f"{step.question}\n\n`{step.contract}`")]
     end = "[All decks](index.html)"
     if place:

@@ -1,9 +1,9 @@
-"""Writes solved copies of the notebooks, which themselves hold no solutions.
+"""Writes solved copies of the notebooks; the notebooks contain no solutions.
 
 Usage: python -m tools.write_solutions [FOLDER]
 
-FOLDER is build/solutions if none is named; what it holds under the name of a notebook is written
-over. A solution comes from the right answer of the checker: see twelve_lab.check.solve.
+FOLDER is build/solutions by default. Files in FOLDER with the name of a notebook are overwritten. A
+solution is the right answer of the checker: see twelve_lab.check.solve.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from nbformat import NotebookNode
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 SOLUTIONS = Path("build/solutions")
-# Code holds no links, whatever it looks like.
+# Text in code that looks like a link is no link.
 LINK = re.compile(r"```.*?```|`[^`\n]+`|\]\((?P<target>[^)#\s]+)", re.DOTALL)
 ELSEWHERE = re.compile(r"[a-z]+:")
 
@@ -33,28 +33,28 @@ def lessons(notebooks: Path = NOTEBOOKS) -> dict[str, NotebookNode]:
         notebooks: Their folder.
 
     Returns:
-        By the path in the folder, in order.
+        Notebooks by their path in the folder, sorted.
 
     Raises:
-        ValueError: If there is none, or one cannot be read.
+        ValueError: If there is no notebook, or if a notebook cannot be read.
     """
-    found = {}
+    notebooks_by_path = {}
     for path in sorted(notebooks.rglob("*.ipynb")):
         name = path.relative_to(notebooks)
         # An editor keeps copies in hidden folders.
         if any(part.startswith(".") for part in name.parts):
             continue
         try:
-            found[name.as_posix()] = nbformat.read(path, as_version=4)
+            notebooks_by_path[name.as_posix()] = nbformat.read(path, as_version=4)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    if not found:
+    if not notebooks_by_path:
         raise ValueError(f"{notebooks} holds no notebook")
-    return found
+    return notebooks_by_path
 
 
 def exercise_of(cell: NotebookNode, role: str) -> str | None:
-    """Give the id of the exercise that is answered, or checked, in a cell.
+    """Return the id of the exercise that a cell answers or checks.
 
     Args:
         cell: Any cell.
@@ -72,64 +72,64 @@ def solved(
     """Solve the exercises of a notebook.
 
     Args:
-        notebook: Without solutions. It stays as it is.
-        ids: Which exercises; all, if not given.
-        marked: Whether nbgrader finds its marks around each solution.
+        notebook: A notebook without solutions. It is not modified.
+        ids: The exercises to solve; all by default.
+        marked: Whether to put nbgrader's markers around each solution.
 
     Returns:
-        A copy. The outputs of solved cells and their checks, which were those of a blank, are gone.
+        A copy, without the outputs of solved cells and of their checks.
 
     Raises:
-        ValueError: If an answer cell does not wait for an answer.
+        ValueError: If an answer cell has been filled in already.
     """
-    # The package loads torch, which whoever only reads notebooks does not need.
+    # This import loads torch, which reading notebooks does not need.
     from twelve_lab.check.solve import solution
 
-    given: set[str] = set()
+    names: set[str] = set()
     answered = copy.deepcopy(notebook)
     for cell in answered.cells:
         if cell.cell_type != "code":
             continue
         id = exercise_of(cell, "answer") or exercise_of(cell, "check")
         if id is None:
-            given |= names_given(cell.source)
+            names |= names_given(cell.source)
         elif ids is None or id in ids:
             cell.outputs, cell.execution_count = [], None
             if exercise_of(cell, "answer"):
-                cell.source = solution(id, cell.source, given, marked=marked)
+                cell.source = solution(id, cell.source, names, marked=marked)
     return answered
 
 
 def names_given(source: str) -> set[str]:
-    """List the names that a cell leaves behind.
+    """Return the names that a cell defines.
 
     Args:
-        source: Its code.
+        source: The code of the cell.
     """
-    found: set[str] = set()
+    defined: set[str] = set()
     for top in ast.parse(source).body:
         if isinstance(top, ast.FunctionDef | ast.ClassDef):
-            found.add(top.name)
+            defined.add(top.name)
         elif isinstance(top, ast.Import | ast.ImportFrom):
-            found |= {(one.asname or one.name).partition(".")[0] for one in top.names}
+            defined |= {(alias.asname or alias.name).partition(".")[0] for alias in top.names}
         else:
-            names = (one for one in ast.walk(top) if isinstance(one, ast.Name))
-            found |= {one.id for one in names if isinstance(one.ctx, ast.Store)}
-    return found
+            names = (node for node in ast.walk(top) if isinstance(node, ast.Name))
+            defined |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return defined
 
 
 def apart(folder: Path, notebooks: Path) -> None:
-    """Refuse a folder that is, holds or lies in the one of the notebooks.
+    """Reject a folder that overlaps the folder of the notebooks.
 
     Args:
-        folder: Where something is to be written.
+        folder: Destination.
         notebooks: The folder of the notebooks.
 
     Raises:
-        ValueError: If it is such a folder.
+        ValueError: If the folders overlap.
     """
-    place, home = folder.resolve(), notebooks.resolve()
-    if home.is_relative_to(place) or place.is_relative_to(home):
+    target, source = folder.resolve(), notebooks.resolve()
+    if source.is_relative_to(target) or target.is_relative_to(source):
         raise ValueError(f"{folder} holds the project itself: name another folder")
 
 
@@ -137,14 +137,14 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
     """Write the solved copies.
 
     Args:
-        folder: Where to write.
+        folder: Destination.
         notebooks: The folder of the notebooks.
 
     Returns:
-        What there is to say about it, line by line.
+        Messages, line by line.
 
     Raises:
-        ValueError: If something that is given or found is wrong; then nothing is written.
+        ValueError: If a folder or a notebook is invalid; then nothing is written.
         OSError: If something cannot be read or written.
     """
     apart(folder, notebooks)
@@ -160,30 +160,30 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
 
 
 def _relinked(text: str, page: Path, copied: Path, notebooks: Path) -> str:
-    """Turn the links that leave the notebooks so that they lead to the same files from a copy."""
+    """Rewrite links out of the folder of the notebooks, so that they work from a copy."""
 
-    def turn(found: re.Match[str]) -> str:
-        target = found["target"]
+    def rewrite(link: re.Match[str]) -> str:
+        target = link["target"]
         if target is None or ELSEWHERE.match(target):
-            return found[0]
+            return link[0]
         path = Path(os.path.normpath(page.resolve().parent / target))
         if path.is_relative_to(notebooks.resolve()):
-            return found[0]
+            return link[0]
         return "](" + os.path.relpath(path, copied.resolve().parent).replace(os.sep, "/")
 
-    return LINK.sub(turn, text)
+    return LINK.sub(rewrite, text)
 
 
 def run(write: Callable[[Path], list[str]], default: Path, about: str) -> int:
-    """Read the folder from the command line, write it and say so, or say what is wrong.
+    """Read the folder from the command line, write it, and print the messages or the error.
 
     Args:
-        write: What writes the folder, and returns what there is to say.
-        default: Which folder, if none is named.
-        about: What is written, in one line.
+        write: Writes the folder and returns messages.
+        default: The default folder.
+        about: A description of the output, in one line.
 
     Returns:
-        Exit status: 0, or 1 after an error that was explained.
+        Exit status: 0, or 1 after an error.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("folder", nargs="?", type=Path, default=default, metavar="FOLDER")

@@ -1,4 +1,4 @@
-"""Writes what follows from the list of steps alone: the table of README.md, the names of `twelve`.
+"""Writes the parts generated from the list of steps: the README's table and the API of `twelve`.
 
 Usage: python -m tools.write_steps
 """
@@ -23,8 +23,8 @@ The names are in reading order: each layer uses only those above it.
 
 
 def row(step: Step, root: Path) -> str:
-    """Write the row of a step in the table of the README; a workshop is linked once it is there."""
-    # An arrow of one letter cannot be broken across two lines.
+    """Return the row of a step in the README's table, with a link to its workshop if it has one."""
+    # The single character for an arrow does not break across lines.
     contract = step.contract.replace("<->", "↔").replace("->", "→")
     notebook = f"[{step.title}]({step.notebook})"
     if (root / step.workshop).exists():
@@ -33,15 +33,15 @@ def row(step: Step, root: Path) -> str:
 
 
 def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:
-    """Put a fresh table of the steps into the README.
+    """Replace the table of the steps in the README.
 
     Args:
-        text: The README as it is; its lines from the head of the table to its end are replaced.
+        text: The README; the table is replaced.
         steps: The steps.
         root: The project.
 
     Raises:
-        ValueError: The head of the table is not in the text.
+        ValueError: If the text lacks the head of the table.
     """
     before, head, rest = text.partition(HEAD)
     if not head:
@@ -51,7 +51,7 @@ def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:
 
 
 def exports(steps: Iterable[Step]) -> str:
-    """Write the package's own file: it takes over the public names, in reading order.
+    """Return the package's `__init__.py`: it imports the public names, in reading order.
 
     Args:
         steps: The steps.
@@ -73,7 +73,7 @@ def _import(step: Step) -> str:
 
 
 def write(root: Path, steps: Iterable[Step]) -> None:
-    """Write both into a project.
+    """Write the README's table and the package's `__init__.py`.
 
     Args:
         root: The project.

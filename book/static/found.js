@@ -1,11 +1,11 @@
-// Whoever comes from the search is led to where the words stand: to the first piece of text that
-// holds them as one phrase, else most of them. The page of the search leaves its words behind.
+// Scrolls a reader who comes from the search to the match: to the first element that contains the
+// words as one phrase, else most of them. The search page stores the words in the session.
 const TERMS = "sphinx_highlight_terms";
 const terms = () => {
   try {
     return localStorage.getItem(TERMS) || "";
   } catch {
-    return ""; // a browser may keep nothing
+    return ""; // storage may be disabled
   }
 };
 const words = terms().split(/\s+/).filter(Boolean);
@@ -20,7 +20,7 @@ addEventListener("load", async () => {
   if (!words.length || document.getElementById("search-results")) return;
   localStorage.removeItem(TERMS);
   if (location.hash) return;
-  await window.MathJax?.startup.promise; // equations that are still to be set would move the text
+  await window.MathJax?.startup.promise; // equations that are not typeset yet would move the text
   const pieces = [...document.querySelectorAll("article :is(h1, h2, h3, h4, p, li, td, dt, pre)")];
   const scores = pieces.map(score);
   const piece = pieces[scores.indexOf(Math.max(...scores))];

@@ -1,7 +1,7 @@
-// The live model in its frame: as dark or light as the page around it, and as high as it needs. What
-// the model of the home page says stays on the screen as long as a part of the model does.
+// Gives the frame of the live model the colour scheme of the page and the height of its content. On
+// the home page, the model's message stays visible as long as a part of the model is visible.
 {
-  const HIGHEST = 1100; // of a part in a lesson
+  const HIGHEST = 1100; // for a part in a lesson
   const frames = () => [...document.querySelectorAll("iframe.explorer, iframe.live")];
   const dress = () => {
     const theme = document.documentElement.dataset.theme;
@@ -13,7 +13,7 @@
   const seen = new IntersectionObserver(([{ isIntersecting }]) => {
     foot.hidden = !isIntersecting;
   });
-  // At once: a frame may be ready before the page around it is.
+  // Run now: a frame may be ready before the page around it.
   addEventListener("message", ({ source, data }) => {
     const frame = frames().find((each) => each.contentWindow === source);
     if (!frame) return;

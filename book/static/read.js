@@ -1,5 +1,5 @@
-// What this reader has read: kept in this browser and nowhere else. A lesson or workshop is marked
-// when its end comes into view, or by the button there; the marks stand in the list of pages.
+// The pages that this reader has read, stored in this browser alone. A lesson or workshop is marked
+// when its end comes into view, or by the button there; the list of pages shows the marks.
 {
   const KEY = "twelve-numbers-read";
   const root = new URL(document.documentElement.dataset.content_root || "./", location.href);
@@ -9,8 +9,8 @@
     return node;
   };
 
-  // The marks: true is read, false is said to be unread, which no end changes any more. Null where
-  // the browser keeps none.
+  // The marks: true is read; false was set by the reader, and scrolling to the end does not change
+  // it. Null if the browser cannot store them.
   const kept = () => {
     try {
       return new Map(Object.entries(JSON.parse(localStorage.getItem(KEY)) ?? {}));
@@ -19,7 +19,7 @@
     }
   };
 
-  // "notebooks/04_attention": the name under which a page is marked, or nothing.
+  // The key of a page's mark, such as "notebooks/04_attention", or nothing.
   const nameOf = (address) =>
     address.startsWith(root.href) &&
     address.slice(root.href.length).match(/^(notebooks\/[\w/]+)\.html/)?.[1];
@@ -46,7 +46,7 @@
     const said = make("span", { role: "status" });
     const bar = make("div", { className: "reading d-print-none" });
 
-    // The first lesson behind this one that is still to be read, else the first of all.
+    // The first unread lesson after this one, else the first unread lesson of the course.
     const next = () => {
       const at = lessons.findIndex(({ name }) => name === here?.replace("/workshop", ""));
       const open = ({ name }) => !read.get(name);
@@ -79,7 +79,7 @@
       try {
         localStorage.setItem(KEY, JSON.stringify(Object.fromEntries(read)));
       } catch {
-        // The browser has no room left: the marks stay until the page is left.
+        // The browser's storage is full: the marks last until the reader leaves the page.
       }
     };
 

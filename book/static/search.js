@@ -1,5 +1,5 @@
-// What the search finds: lessons first, then workshops, the reference last, each with the paragraph
-// that holds the words, as a reader would see it.
+// Sorts the search results: lessons, then workshops, the reference last. Each result shows the
+// paragraph that contains the words.
 const FIRST = [
   [/^notebooks\/\d/, 4],
   [/^notebooks\//, 2],
@@ -12,7 +12,7 @@ const UNSAID = "pre, script, style, nav, .headerlink, .math, .MathJax, iframe";
 function paragraphs(html, anchor) {
   const page = new DOMParser().parseFromString(html, "text/html");
   const place = (anchor && page.querySelector(`article ${anchor}`)) || page.querySelector("article");
-  // An equation is TeX until its page is opened: a paragraph without one comes first.
+  // Search results show equations as TeX, so prefer a paragraph without an equation.
   const all = [...(place?.querySelectorAll("p, li, td, dd") ?? [])].filter(
     (each) => !each.querySelector("p, li, .download") && each.textContent.length > SHORTEST,
   );

@@ -12,11 +12,11 @@ from jupyter_server.services.contents.largefilemanager import AsyncLargeFileMana
 
 c = get_config()  # noqa: F821 (Jupyter puts it there)
 
-# Any account of the machine can listen to the port on which a kernel prints: its words are sealed.
+# Any account of the machine can connect to the port on which a kernel prints: encrypt it.
 c.KernelManager.transport_encryption = "required"
-# When a class begins, thirty kernels look for five ports each within a second, and one that is free
-# when it is chosen may be another's before the kernel listens. Each account has a hundred of its
-# own, below those that the system hands out; the accounts of a class follow one another.
+# When a class begins, thirty kernels choose five ports each within a second. Another kernel may
+# take a free port before this one listens: a race condition. Each account therefore has its own
+# hundred ports, below the ephemeral ports; the user IDs of a class are consecutive.
 _hundred = 20_000 + 100 * (os.getuid() % 120)
 _ports = cycle(range(_hundred, _hundred + 100))
 
@@ -30,13 +30,13 @@ def _own_port(_: LocalPortCache, ip: str) -> int:
 
 
 LocalPortCache.find_available_port = _own_port
-# Who goes home leaves a kernel behind, which holds 430 MB: after an hour in which nothing ran it is
-# stopped, and an hour later the server. The files stay.
+# A forgotten kernel holds 430 MB. Stop a kernel after an idle hour, and the server one hour later.
+# The files stay.
 c.MappingKernelManager.cull_idle_timeout = 3600
 c.MappingKernelManager.cull_connected = True
 c.TerminalManager.cull_inactive_timeout = 3600
 c.ServerApp.shutdown_no_activity_timeout = 3600
-# With these JupyterLab asks no other machine for news or newer releases.
+# JupyterLab must not ask other machines for news or newer releases.
 c.LabApp.app_settings_dir = str(Path(__file__).parents[2] / "tools" / "jupyterlab")
 
 if "TWELVE_COURSE" in os.environ:
@@ -48,35 +48,35 @@ else:
 
 
 class WholeFiles(AsyncLargeFileManager):
-    """Puts a file in its place once it is whole.
+    """Saves files with atomic writes.
 
-    Jupyter's own way writes over the file and keeps a copy beside it: where a disk is nearly full,
-    a second try to save writes over that copy too, and both are cut off.
+    Jupyter overwrites the file and keeps a copy beside it. On a nearly full disk, a second attempt
+    to save overwrites the copy too, and both files are truncated.
     """
 
     @contextmanager
     def atomic_writing(self, os_path, text=True, encoding="utf-8"):
-        """Write beside a file, then move it over: what was there stays, or all that is new.
+        """Write to a temporary file, then rename it: the file is either the old one or the new one.
 
         Args:
-            os_path: Of the file.
+            os_path: The path of the file.
             text: Whether text is written.
-            encoding: Of text.
+            encoding: The encoding of the text.
         """
-        place = Path(os_path).resolve()
-        aside = place.with_name(f".{place.name}.new")
+        target = Path(os_path).resolve()
+        temporary = target.with_name(f".{target.name}.new")
         how = {"mode": "w", "encoding": encoding, "newline": "\n"} if text else {"mode": "wb"}
         with self.perm_to_403(os_path):
             try:
-                with aside.open(**how) as file:
+                with temporary.open(**how) as file:
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
-                if place.exists():
-                    shutil.copymode(place, aside)
-                aside.replace(place)
+                if target.exists():
+                    shutil.copymode(target, temporary)
+                temporary.replace(target)
             except BaseException:
-                aside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise
 
 

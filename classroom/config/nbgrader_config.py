@@ -1,4 +1,4 @@
-"""Settings of nbgrader for everybody on the server; the course's own stand in its folder."""
+"""Settings of nbgrader for everybody on the server; the folder of the course has its own."""
 
 import os
 

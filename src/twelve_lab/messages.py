@@ -31,7 +31,7 @@ def plural(one: str, many: str, count: int, /, **values: object) -> str:
     Args:
         one: Template for a count of 1.
         many: Template for every other count.
-        count: What is counted.
+        count: The count, which selects the template.
         values: What each further field is replaced by.
     """
     return _translations.ngettext(one, many, count).format(count=count, **values)

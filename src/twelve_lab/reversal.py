@@ -1,6 +1,6 @@
 """A task that a small Transformer learns in seconds: reverse a row of digits.
 
-The new position of a digit depends on the length of the row, so the model has to attend to the
+The new position of a digit depends on the sequence length, so the model has to attend to the
 mirrored position of the source. Sequences whose digits sum to a multiple of ten are held out: no
 training batch contains one.
 """

@@ -56,8 +56,8 @@ HOW_TO = (
     "number is a formula over them.",
     "Change a yellow cell and watch the numbers after it move, down to the logits on the last "
     "sheet.",
-    "A mask cell is TRUE where a query may attend; write FALSE to hide. -inf stands for a hidden "
-    "score.",
+    "A mask entry is TRUE where a query may attend; write FALSE to hide a key. A hidden score is "
+    "-inf.",
 )
 
 

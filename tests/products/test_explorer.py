@@ -538,10 +538,10 @@ def test_a_place_is_named_by_its_tensor_and_index_and_errors_give_the_sizes():
         ["place", name, [0, 0, 0, 0.5]], ["place", "memroy", [0]], ["place", "memory", None],
     )  # fmt: skip
     assert place == start + 21 and index == [1, 2, 0, 1]
-    sizes = f"{name} has the sizes [2,3,2,2]; no element stands at"
+    sizes = f"{name} has the sizes [2,3,2,2]; there is no element"
     assert [error["error"] for error in errors] == [
         f"{sizes} [1,2,0]", f"{sizes} [1,3,0,0]", f"{sizes} [0,0,0,-1]", f"{sizes} [0,0,0,0.5]",
-        'no tensor is named "memroy"', "memory has the sizes [2,2,3]; no element stands at []",
+        'no tensor is named "memroy"', "memory has the sizes [2,2,3]; there is no element []",
     ]  # fmt: skip
     assert told([program(FIRST)], ["place", "cross_entropy.loss", []]) == [1360]
 

@@ -34,7 +34,7 @@ def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = P
     Args:
         trace: The run.
         config: Its switches, for the heading.
-        terminal: What the text has to fit.
+        terminal: The terminal that the text is formatted for.
     """
     width = terminal.width
     if "memory" in trace:

@@ -51,7 +51,7 @@ def walk_text(
     Args:
         trace: The run.
         config: Its switches, for the heading.
-        terminal: What the text has to fit.
+        terminal: The terminal that the text is formatted for.
         every_value: Whether to print the numbers of every tensor, not only of the checkpoints.
     """
     lines = [*heading(config, terminal), "", *_ids(trace, terminal)]
@@ -73,7 +73,7 @@ def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
 
     Args:
         config: The switches.
-        terminal: What the lines have to fit.
+        terminal: The terminal that the lines are formatted for.
     """
     if config.get("decoder_only"):
         switches = [

@@ -64,7 +64,7 @@ def plan(
         tied: Whether to join target embedding and output projection: one matrix for both.
 
     Returns:
-        Two columns, read from top to bottom. The layers stand on a shaded background; a line
+        Two columns, read from top to bottom. The layers have a shaded background; a line
         around each sublayer is the residual connection.
 
     Raises:
@@ -72,7 +72,7 @@ def plan(
     """
     canvas = Canvas()
     for name, column, x in (("src ids", ENCODER, ENCODER_X), ("tgt ids", DECODER, DECODER_X)):
-        # The residual connections stand on the outer side, away from the arrow of the memory.
+        # The residual connections are on the outer side, away from the arrow of the memory.
         side = -1 if column is ENCODER else 1
         _shade(canvas, column, x, side, trace)
         canvas.text(x + WIDTH / 2, -GAP - 0.1, name, size=12, bold=True)
@@ -185,7 +185,7 @@ def _lead_memory(
 
 
 def _join_output(canvas: Canvas) -> None:
-    """Draw that the output projection multiplies by the table of the target."""
+    """Join the output projection to the target embedding: both use one table."""
     edge, around = DECODER_X + WIDTH, DECODER_X + WIDTH + SIDE + 0.28
     first, last = HEIGHT / 2, _top(len(DECODER) - 1) + HEIGHT / 2
     corners = [(edge, first), (around, first), (around, last), (edge, last)]

@@ -81,7 +81,7 @@ class Canvas:
         bold: bool = False,
         paper: bool = False,
     ) -> None:
-        """Write text centred vertically on y; `paper` draws a white background behind it."""
+        """Write text centred vertically on y; `paper` gives it a white background."""
         if not text:
             return
         # Imported here and below, so that the lab loads without matplotlib.
@@ -188,7 +188,7 @@ class Canvas:
             axis: Axis that determines colour and line style.
             start: First end.
             end: Second end.
-            side: Where the bracket stands: "left", "right", "top" or "bottom" of the cells.
+            side: Side of the cells: "left", "right", "top" or "bottom".
         """
         style = axis_style(axis)
         dx, dy = _TOWARD_CELLS[side]

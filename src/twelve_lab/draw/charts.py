@@ -98,11 +98,11 @@ def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "")
     Args:
         bars: Name of the bar -> name of the part -> its length, not negative.
         title: Claim of the figure.
-        unit: What is counted.
+        unit: Unit of the lengths.
 
     Returns:
         Each part with its name and length, below the bar where the part is too short for them.
-        The total stands at the end of the bar.
+        The total is at the end of the bar.
 
     Raises:
         ValueError: If there is no bar, or a part is negative or not finite.
@@ -218,7 +218,7 @@ def draw_curves(
 
 
 def _course(name: str, places: Sequence[float], line: Sequence[float], write: Any) -> str:
-    """Give the ends and the extremes of a curve."""
+    """Describe the ends and the extremes of a curve."""
     return message(
         "{name} from {first} to {last}, lowest {low} at {low_at}, highest {high} at {high_at}",
         name=name, first=write(line[0]), last=write(line[-1]), low=write(min(line)),

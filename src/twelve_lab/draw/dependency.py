@@ -105,7 +105,7 @@ def _side(labels: Any, of_result: Any, size: int, batch: int) -> list[Sentence]:
 
 def _split(labels: list[str], default: str, is_named: bool) -> Sentence:
     """Split labels into map, the words they all begin with, and the rest."""
-    if not is_named:  # "out 0,1" stands under its sentence
+    if not is_named:  # "out 0,1" is below its sentence
         return Sentence(labels, "", default, [re.sub(r"\b\d+,", "", label) for label in labels])
     words = [label.split() for label in labels]
     same = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))

@@ -22,7 +22,7 @@ def name_width(canvas: Canvas, name: str, size: float = TEXT_SIZE) -> float:
     """Measure a label, including the face of its word if it has one.
 
     Args:
-        canvas: Where the label will stand.
+        canvas: Canvas of the label.
         name: The label.
         size: Size of the text, in points.
     """

@@ -53,7 +53,7 @@ def number_grid(
     """Prepare a matrix without column axis, whose rows may have names.
 
     Args:
-        canvas: Where it will stand.
+        canvas: Canvas of the matrix.
         rows: The numbers.
         paint: How one value becomes a cell.
         row_axis: Axis of the bracket beside the rows, if any.
@@ -110,7 +110,7 @@ class Grid:
         """Measure the matrix; `draw` puts it on the canvas.
 
         Args:
-            canvas: Where it will stand.
+            canvas: Canvas of the matrix.
             block: Numbers and the names around them.
             paint: How one value becomes a cell.
             notes: axis -> words added to its name, such as "asks".

@@ -106,7 +106,7 @@ def rotation(table: Any, *, title: str) -> Drawing:
 
 
 def _course(column: int, values: Tensor) -> str:
-    """Give the first and the last number of a column, and how often it crosses zero."""
+    """Describe a column: its first and last number, and how often it crosses zero."""
     signs = values.sign()
     signs = signs[signs != 0]
     crossings = int((signs[1:] != signs[:-1]).sum())
@@ -150,7 +150,7 @@ def _heat_map(canvas: Canvas, table: Table) -> tuple[float, float]:
 
 
 def _scale(canvas: Canvas, x: float, y: float) -> None:
-    """Draw what the shades stand for."""
+    """Draw the legend of the shades."""
     for value in (-1, -0.5, 0, 0.5, 1):
         canvas.box(x, y, 0.4, 0.2, fill=signed_fill(value, 1.0))
         if value < 0:

@@ -137,7 +137,7 @@ class _Painter:
         self.norm = max(NORM, max(halves, default=0.0) + PADDING - cell)
         overhangs = [max(BAND, (canvas.width_of(text) + PADDING - cell) / 2) for text in labels]
         self.after = overhangs[-1]
-        # The last norm and its output stand to the right of the background.
+        # The last norm and its output are to the right of the background.
         self.beyond = self.norm + cell + overhangs[-1] - overhangs[0] if lane.last else 0.0
         self.top = self.box = 0.0
 

@@ -38,7 +38,7 @@ def turned(
         steps: Largest distance. The query rotates by 1 radian per position, counter-clockwise.
 
     Raises:
-        ValueError: If a vector has not two features, or is zero and has no direction.
+        ValueError: If a vector does not have two features, or is zero.
     """
     start, end = (as_plain_tensor(arrow).double().tolist() for arrow in (query, key))
     for name, arrow in (("query", start), ("key", end)):

@@ -27,7 +27,7 @@ WIDEST = 10  # inches, for storages side by side
 def storage(
     *tensors: Tensor, axes: str | Sequence[str], title: str, names: Sequence[str] | None = None
 ) -> Drawing:
-    """Draw where the numbers of tensors lie in storage: a view moves nothing, a copy does.
+    """Draw the storage of tensors: a view leaves the numbers in place, a copy moves them.
 
     Args:
         tensors: One or more tensors, each at most 48 numbers.
@@ -38,8 +38,8 @@ def storage(
     Returns:
         Each storage as a line of numbered cells, under it for each axis one step as long as its
         stride, which is how many cells the step takes. Below them every tensor that reads the
-        storage, and under each of its numbers the cell it comes from. Storages stand side by side
-        where they fit.
+        storage, and under each of its numbers the cell it comes from. Storages are side by side
+        if they fit.
 
     Raises:
         ValueError: If a tensor is too large, or axes or names do not fit the tensors.

@@ -60,7 +60,7 @@ class Stream(NamedTuple):
     heading: str
     start: Column
     sublayers: list[Sublayer]
-    last: Column | None  # what the last norm of the stack gives
+    last: Column | None  # output of the last norm of the stack
 
     @property
     def columns(self) -> list[Column]:
@@ -70,12 +70,12 @@ class Stream(NamedTuple):
 
     @property
     def order(self) -> str:
-        """Name the place of the norms."""
+        """Name the position of the norms: pre-norm or post-norm."""
         return "pre-norm" if self.sublayers[0].reads else "post-norm"
 
     @property
     def memory(self) -> Table | None:
-        """Find what the cross-attention looks at."""
+        """Return the memory that the cross-attention attends to."""
         return next((part.memory for part in self.sublayers if part.memory), None)
 
 
@@ -94,12 +94,12 @@ class StreamReader:
 
         Args:
             sublayers: Name of a sublayer -> its words; all of the layer, by their names, if None.
-            last_norm: Whether to go on through the norm that ends the stack.
+            last_norm: Whether to include the norm at the end of the stack.
 
         Raises:
             KeyError: A tensor of the stream is not in the run.
-            ValueError: There is no such sentence or position, a sum of the run is none, or the
-                last norm reads something else.
+            ValueError: If the sentence or position does not exist, a residual sum is not input plus
+                output, or the last norm has another input.
         """
         stack = self.layer.split(".")[0]
         if stack not in STACKS:
@@ -149,7 +149,7 @@ class StreamReader:
         return self._leaving(f"{before}.{self._sublayers_of(before)[-1]}")
 
     def _leaving(self, path: str) -> str:
-        """Name the tensor of the stream after a sublayer."""
+        """Return the name of the stream's tensor after a sublayer."""
         return f"{path}_residual.{'added' if self._is_pre(path) else 'norm.output'}"
 
     def _is_pre(self, path: str) -> bool:
@@ -208,7 +208,7 @@ class StreamReader:
 
 
 def _check_sum(x: Column, output: Column, added: Column) -> None:
-    """Check that a residual sum is one; with dropout it is not."""
+    """Check that a residual sum is input plus output; with dropout it is not."""
     expected = x.values + output.values
     if torch.allclose(expected, added.values):
         return

@@ -13,12 +13,12 @@ from twelve_lab.show.palette import INK, PAPER, QUIET, SHADE, SPOTLIGHT
 
 WIDTH, HEIGHT, SPACE = 0.95, 0.66, 0.02
 APART, HEAD = 0.055, 0.7  # the gap between two parts, and the room for their names
-BEHIND = 0.05  # how far the stack of further steps of a part extends behind its first step
+BEHIND = 0.05  # offset of the stack of further steps of a part from its first step
 LINE, LONGEST = 0.19, 11  # height of a line of text, and the number of letters over a box
 
 
 def strip(step: str | int) -> Drawing:
-    """Draw where a step stands in the course.
+    """Draw the position of a lesson in the course.
 
     Later steps of a part are not drawn. Therefore a step that is added at the end of one part
     changes no figure of the others.

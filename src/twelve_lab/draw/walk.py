@@ -46,7 +46,7 @@ class Stage(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """Return the height at which arrows come and go."""
+        """Return the y coordinate of the arrows."""
         return (self.top + self.bottom) / 2
 
 
@@ -61,7 +61,7 @@ def walk(
     Args:
         trace: The run; its entries have a value and axes.
         title: Claim of the figure; by default, that twelve numbers walk through a Transformer.
-        narrow: Whether the source stands on the left of the target, for a phone, not above it.
+        narrow: Whether the source is to the left of the target, for a phone, not above it.
 
     Returns:
         Seven tensors with two decimals each; the summary has four.
@@ -127,7 +127,7 @@ def _draw_columns(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
     canvas.arrow((source.right + 0.07, source.middle), (right - 0.07, source.middle), width=2)
     canvas.text((source.right + right) / 2, source.middle - 0.3, message("cross-\nattention"))
     y = canvas.bottom + ROW
-    # The predicted words stand beside the logits.
+    # The predicted words are beside the logits.
     logits = _draw_tensor(canvas, trace, "logits", right - 1.1, y, 0.62)
     return _draw_way_down(canvas, target, logits, y, TARGET["logits"])
 

@@ -66,7 +66,7 @@ def _size(name: str, parameter: inspect.Parameter) -> int:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise ValueError(f"check_axes: build must name its sizes, got *{name}")
     if name not in _ARGUMENTS:
-        raise ValueError(f"check_axes: no size for {name!r}; known are {', '.join(_ARGUMENTS)}")
+        raise ValueError(f"check_axes: no size for {name!r} (known: {', '.join(_ARGUMENTS)})")
     return _ARGUMENTS[name]
 
 
@@ -79,8 +79,6 @@ def _device(layer: object) -> torch.device:
 def _input(axes: str, seeded: torch.Generator) -> Tensor:
     unknown = [name for name in axes.split() if name not in _AXES]
     if unknown:
-        raise ValueError(
-            f"check_axes: no size for axis {unknown[0]!r}; known are {', '.join(_AXES)}"
-        )
+        raise ValueError(f"check_axes: no size for axis {unknown[0]!r} (known: {', '.join(_AXES)})")
     shape = [_AXES[name] for name in axes.split()]
     return torch.randn(shape, generator=seeded, dtype=torch.float64, device="cpu")

@@ -1,6 +1,6 @@
 """The distinct-size example: the models of the course at sizes that are all different.
 
-At (2, 2, 3) two axes of the same size can be swapped without an error. Here none can.
+At (2, 2, 3) two axes of equal size can be swapped without an error. These sizes are all different.
 """
 
 from collections.abc import Iterator

@@ -186,7 +186,7 @@ def _trace_decoder_only(
         tape = traced.graph.tape
         tape.label(ids, "ids", ("batch", "seq"))
         if padding:
-            # Of a view, because the mask calls the axis of the ids "key" and the model does not.
+            # Pass a view, because the mask calls the axis of the ids "key" and the model does not.
             key_mask = padding_mask(ids[:])
             tape.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
         # The layers get the combined mask, whose entries can be changed on the live page.

@@ -1,4 +1,4 @@
-"""Step 04: mistakes in attention scores, weights and averages."""
+"""Lesson 04: mistakes in attention scores, weights and averages."""
 
 import math
 from collections.abc import Callable
@@ -335,8 +335,8 @@ def key_zeroed(
     asks: int = 0,
 ) -> list[float]:
     """the weights of dog where the key of fish is zero, for dog and for fish"""
-    one = twelve_heads(1)
-    query, key = one.query[1, 0], one.key[1, 0].clone()
+    head = twelve_heads(1)
+    query, key = head.query[1, 0], head.key[1, 0].clone()
     key[list(zeroed)] = 0
     return weights(scores(query, key))[asks].tolist()
 
@@ -382,15 +382,15 @@ _STEPS = ("scores", "weights", "context")
 
 @question(options=_STEPS, measures="that a weighted sum does not depend on the order")
 def keys_reversed() -> frozenset[str]:
-    """what changes where keys and values stand in reversed order"""
-    one = twelve_heads(1)
+    """what changes if keys and values are in reversed order"""
+    head = twelve_heads(1)
 
     def steps(key: Tensor, value: Tensor) -> dict[str, Tensor]:
-        found = attention_scores(one.query, key)
-        context = attention(one.query, key, value)
-        return {"scores": found, "weights": attention_weights(found), "context": context}
+        scores = attention_scores(head.query, key)
+        context = attention(head.query, key, value)
+        return {"scores": scores, "weights": attention_weights(scores), "context": context}
 
-    before, after = steps(one.key, one.value), steps(one.key.flip(2), one.value.flip(2))
+    before, after = steps(head.key, head.value), steps(head.key.flip(2), head.value.flip(2))
     return frozenset(name for name in before if not torch.allclose(before[name], after[name]))
 
 

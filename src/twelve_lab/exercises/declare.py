@@ -83,8 +83,8 @@ class Task(Exercise):
     """A function or a class to write, with cases that distinguish its mistakes.
 
     Args:
-        cases: Draws the arguments in float64, anew on every call, so that a function that changes
-            its input affects no other run.
+        cases: Draws new arguments in float64 on every call, so that a function that changes its
+            input affects no other run.
         forbidden: Operations that the solution must not use: names, operators such as "@", "for"
             or "[:]".
         observe: Reads the tensors to compare from an answer that is not a tensor.
@@ -113,7 +113,7 @@ class Question(Exercise):
     Args:
         options: The words to choose from, if the answer is a set of words.
         decimals: Number of decimals of a right number.
-        worked: The calculation on paper as a Python expression, if it says more than the value.
+        worked: The calculation on paper as a Python expression, if it explains the value.
     """
 
     options: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class Mistake:
 
     Args:
         id: Its name in the course.
-        sentence: What is wrong, and what to do instead.
+        sentence: The error in the answer, and what to do instead.
         task: Name of the smallest task in which it can be made.
         wrong: A typical wrong answer to that task.
         hidden_in: The cases in which it gives the right numbers.
@@ -224,7 +224,7 @@ def mistake(
     Args:
         at: The task.
         id: Its name in the course.
-        sentence: What is wrong, and what to do instead. Without it, this decorates the wrong
+        sentence: The error, and what to do instead. Without it, this decorates the wrong
             answer, and its docstring is the sentence.
         hidden_in: Names of the cases in which it gives the right numbers.
         refused_in: Names of the cases in which it raises, or gives another shape.
@@ -337,7 +337,7 @@ def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
     """Copy a function with one piece of its source replaced.
 
     Args:
-        right: A function of a file.
+        right: A function that is defined in a file.
         old: Text that occurs once in its source.
         new: Its replacement.
         name: Name of the new function, if it differs.

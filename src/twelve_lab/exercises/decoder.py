@@ -1,4 +1,4 @@
-"""Step 11: mistakes in a layer with self-attention and cross-attention."""
+"""Lesson 11: mistakes in a layer with self-attention and cross-attention."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce

@@ -1,4 +1,4 @@
-"""Step 18: mistakes in a decoder-only language model."""
+"""Lesson 18: mistakes in a decoder-only language model."""
 
 from collections.abc import Sequence
 
@@ -287,8 +287,8 @@ def top_p(probabilities: Tensor, p: float) -> Tensor:
 mistake(
     top_p,
     "top-p-one-short",
-    "You dropped the word with which the sum reaches p, so that too little is kept, or nothing if "
-    "the first word reaches p: drop a word only if the words before it reach p.",
+    "You dropped the word that brings the sum to p, so that too few words remain: drop a word only "
+    "if the words before it reach p.",
     line=("(before < p)", "(before + ordered < p)"),
 )
 again(top_p, "top-p-one-short", line=("(before < p)", "(before + ordered <= p)"))
@@ -320,7 +320,7 @@ misconception(
     measures="what is counted once, and what once for each layer", worked="12 + 2 * 78 + 3 + 12"
 )
 def sister_count(*, layers: int = 2, tied: bool = False, spare: int = 0) -> int:
-    """the number of parameters of our model with two layers and a last matrix of its own"""
+    """the number of parameters of our model with two layers and its own output matrix"""
     model = LanguageModel(
         4, d_model=3, num_heads=2, num_kv_heads=1, d_ff=4, num_layers=layers, d_k=2,
         tie_weights=tied,

@@ -1,4 +1,4 @@
-"""Step 02: mistakes in an embedding lookup."""
+"""Lesson 02: mistakes in an embedding lookup."""
 
 import math
 from collections.abc import Callable

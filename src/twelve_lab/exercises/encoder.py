@@ -1,4 +1,4 @@
-"""Step 10: mistakes in a stack of layers."""
+"""Lesson 10: mistakes in a stack of layers."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -74,7 +74,7 @@ def _fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequenti
     "layers-cloned",
 )
 def layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
-    """All layers are copies of one layer and start with equal weights: build each layer anew."""
+    """All layers are copies of one layer and start with equal weights: build each separately."""
     layer = make()
     return nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
 

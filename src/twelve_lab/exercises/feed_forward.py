@@ -1,4 +1,4 @@
-"""Step 09: mistakes in a feed-forward layer."""
+"""Lesson 09: mistakes in a feed-forward layer."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Step 14: mistakes in writing word by word."""
+"""Lesson 14: mistakes in writing word by word."""
 
 from collections.abc import Callable
 from functools import cache, partial

@@ -1,4 +1,4 @@
-"""Step 17: mistakes in sharing and caching heads of keys and values."""
+"""Lesson 17: mistakes in sharing and caching heads of keys and values."""
 
 from collections.abc import Callable
 from functools import partial
@@ -407,7 +407,7 @@ misconception(
 
 @question(measures="which query heads share a head")
 def shared_head(*, order: Callable[[Tensor, int], Tensor] = share_heads) -> list[int]:
-    """nine heads ask, three are shared -> the number of the shared head, for each head that asks"""
+    """nine query heads, three shared heads -> for each query head the number of its shared head"""
     kv_heads = torch.arange(3).view(1, 3, 1, 1)
     return order(kv_heads, 9).flatten().tolist()
 
@@ -443,7 +443,7 @@ misconception(
 def bytes_of_a_token(
     *, layers: int = 28, pair: int = 2, kv_heads: int = 4, d_k: int = 128, bytes_each: int = 2
 ) -> int:
-    """the cache of a token: 28 layers, 28 heads on 4 of width 128, 2 bytes a number"""
+    """the cache of a token: 28 layers, 28 query heads sharing 4 of width 128, 2 bytes a number"""
     return layers * pair * kv_heads * d_k * bytes_each
 
 
@@ -473,8 +473,8 @@ misconception(bytes_of_a_token, "You counted 4 bytes for a number: here it takes
 
 @question(measures="what a cache stores, in four axes", worked="(2, 3, 5, 8)")
 def kept_shape(*, kv_heads: int = _KV_HEADS) -> tuple[int, ...]:
-    """the keys of 2 sentences of 5 tokens in a cache, 6 heads on 3 of width 8 -> (batch, kv_head,
-    key, d_k)
+    """the keys of 2 sentences of 5 tokens in a cache, 6 query heads sharing 3 of width 8 -> (batch,
+    kv_head, key, d_k)
     """
     layer = GroupedQueryAttention(_SIZES.d_model, _HEADS, kv_heads, d_k=_D_K)
     cache = KeyValueCache(layer, _SIZES.batch, _SIZES.src)

@@ -1,4 +1,4 @@
-"""Step 01: mistakes in a matrix product and a transpose."""
+"""Lesson 01: mistakes in a matrix product and a transpose."""
 
 from collections.abc import Callable
 from typing import Any
@@ -251,7 +251,7 @@ misconception(
     worked="[-2 - 1, 1 + 1.5, 2 - 0.5 + 1.5]",
 )
 def projected(*, layer: Callable[[Tensor, Tensor, Tensor], Tensor] = linear) -> list[float]:
-    """the three features of the token 2, -1, 3 behind the query projection"""
+    """the three features of the token 2, -1, 3 after the query projection"""
     weight = example.model().encoder.layers[0].self_attention.w_q.weight.detach()
     return layer(weight.new_tensor([2, -1, 3]), weight, weight.new_zeros(3)).tolist()
 

@@ -1,4 +1,4 @@
-"""Step 05: mistakes in masks and their use."""
+"""Lesson 05: mistakes in masks and their use."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Step 06: mistakes in splitting into heads and merging them."""
+"""Lesson 06: mistakes in splitting into heads and merging them."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Step 07: mistakes in the mean, the variance and eps."""
+"""Lesson 07: mistakes in the mean, the variance and eps."""
 
 from collections.abc import Callable
 from functools import partial

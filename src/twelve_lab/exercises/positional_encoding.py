@@ -1,4 +1,4 @@
-"""Step 03: mistakes in the table of positions and in adding it."""
+"""Lesson 03: mistakes in the table of positions and in adding it."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Step 19: mistakes in counting, changing, unpacking and analysing a model from a file."""
+"""Lesson 19: mistakes in counting, changing, unpacking and analysing a model from a file."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Step 08: mistakes in the residual sum around a sublayer."""
+"""Lesson 08: mistakes in the residual sum around a sublayer."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Step 16: mistakes in rotating queries and keys by their positions."""
+"""Lesson 16: mistakes in rotating queries and keys by their positions."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Step 13: mistakes in labels and the loss."""
+"""Lesson 13: mistakes in labels and the loss."""
 
 import math
 

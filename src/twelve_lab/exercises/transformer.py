@@ -1,4 +1,4 @@
-"""Step 12: mistakes in putting the parts together."""
+"""Lesson 12: mistakes in putting the parts together."""
 
 import math
 from collections.abc import Callable

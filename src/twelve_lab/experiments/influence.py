@@ -11,7 +11,7 @@ from twelve_lab.show.format import format_tensor
 
 @dataclass(frozen=True)
 class Influence:
-    """Which outputs changed: one row for each output position, one column for each token.
+    """The changed outputs: one row for each output position, one column for each token.
 
     Args:
         grid: True where replacing the token changed the output, (output, token).

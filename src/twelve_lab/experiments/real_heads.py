@@ -21,7 +21,7 @@ class RealHeads(NamedTuple):
         tokens: The sentence.
         heads: "26.0" is head 0 of layer 26, both counted from 0. The others are controls, or the
             same head after a change, as in "18.6 without 16.0".
-        weights: Of each head, measured to four decimals.
+        weights: Attention weights of each head, to four decimals.
         right: In how many of a hundred similar sentences the claim holds, for the model as it is
             and without a head, or head by head. "repeat" counts four words of each sentence.
             Empty if nothing was counted.
@@ -37,7 +37,7 @@ def read(name: str) -> RealHeads:
     """Read the attention weights in a sentence.
 
     Args:
-        name: Of the sentence, such as "agreement".
+        name: Name of the sentence, such as "agreement".
 
     Raises:
         ValueError: If no sentence has this name.

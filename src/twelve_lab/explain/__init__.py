@@ -29,7 +29,7 @@ def explain(
 
     Args:
         graph: The run.
-        name: Of the tensor.
+        name: Name of the tensor.
         index: One position for each of its axes.
         depth: How far to unfold.
         code: The line that made the tensor.
@@ -51,9 +51,9 @@ def explain_grad(
 
     Args:
         graph: The run.
-        name: Of the tensor.
+        name: Name of the tensor.
         index: One position for each of its axes.
-        gradients: Of every tensor of the run, None if the backward pass left none.
+        gradients: Gradient of every tensor of the run; None if the backward pass left none.
     """
 
     def arrived(cell: int) -> float | None:

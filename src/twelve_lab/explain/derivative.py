@@ -26,7 +26,7 @@ class GradientExplanation:
 
         Args:
             graph: The run.
-            cell: Of the element.
+            cell: Cell of the element.
             gradient: Returns the gradient of a cell, or None.
         """
         self.target = Element.of(graph.tape, cell)

@@ -86,7 +86,7 @@ class Symbols(Digits):
 
         Args:
             tape: The run.
-            path: Of the module.
+            path: Path of the module.
         """
         super().__init__(tape.value)
         self.tape, self.path = tape, path

@@ -185,7 +185,7 @@ class Writer:
         else:
             left, right = tree.parts
             first = self.write(left, level + (tree.name in TIGHT_LEFT))
-            # After a sign, a sum or a negative number stands in brackets.
+            # After a sign, a sum or a negative number needs brackets.
             second = self.write(right, max(2, level + (tree.name in TIGHT_RIGHT)))
             text = f"{first}{self.signs[tree.name]}{second}"
         return f"({text})" if level < outer else text

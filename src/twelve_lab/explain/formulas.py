@@ -77,7 +77,7 @@ class Output:
         return self.operation.get(name)
 
     def cells(self, position: int) -> Tensor:
-        """Return the cells of a tensor argument."""
+        """Return the cells of a tensor argument."""  # words: allow
         return self.operation.args[position].of
 
     def line(self, dims: Any) -> list[int]:

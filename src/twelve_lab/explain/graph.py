@@ -27,8 +27,8 @@ class Graph:
         """Write the arithmetic of the operation that computed an element; None for an input.
 
         Args:
-            cell: Of the element.
-            formulas: Of the operations that are not decomposed.
+            cell: Cell of the element.
+            formulas: Formulas of the operations that are not decomposed.
         """
         block = self.tape.block(cell)
         if block.copies is None:

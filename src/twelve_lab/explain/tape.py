@@ -106,12 +106,12 @@ class Operation:
     """One operation that ran: its name and arguments, tensors replaced by their cells.
 
     Attributes:
-        name: Without the namespace, if that is torch's own.
+        name: Its name, without the namespace if that is torch's own.
         run: The operation itself; None if its arguments could not be recorded.
-        args: As they were passed.
-        kwargs: As they were passed.
-        shape: Of its output.
-        output: Position among its outputs.
+        args: Positional arguments as passed.
+        kwargs: Keyword arguments as passed.
+        shape: Shape of its output.
+        output: Index among its outputs.
     """
 
     name: str
@@ -141,7 +141,7 @@ class Block:
         values: One per cell, flat, on the CPU.
         made: The operation that computed them.
         copies: The cells that they repeat, if they only repeat others.
-        name: In the trace, or of a parameter; "" if it has none.
+        name: Name in the trace, or of a parameter; "" if it has none.
         axes: One name for each axis; empty if the axes have no names.
         shape: Sizes.
         is_parameter: Whether training changes it.
@@ -205,7 +205,7 @@ class Tape(TorchDispatchMode):
             self._labels[id(tensor)] = (weakref.ref(tensor), name, axes)
 
     def name(self, tensor: Tensor, name: str, axes: tuple[str, ...]) -> None:
-        """Give a tensor its name in the trace. Its elements are called by it from now on."""
+        """Set the name of a tensor in the trace. Its elements use this name from now on."""
         if not _is_plain(tensor):
             return
         with _alone():
@@ -224,7 +224,7 @@ class Tape(TorchDispatchMode):
             self.named[name] = first
 
     def take_apart(self, operation: Operation) -> Tensor:
-        """Run an operation again by torch's own decomposition into simpler ones.
+        """Run an operation again, decomposed by torch into simpler operations.
 
         Returns:
             The cells of its output, computed by the simpler operations.

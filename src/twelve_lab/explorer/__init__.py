@@ -1,4 +1,4 @@
-"""The explorer: one page in which every number of a run can be changed and explains itself."""
+"""The explorer: a page that explains every number of a run and lets the reader change it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST = 2_000_000  # bytes of a page
 def write_explorer(
     path: str | Path, traces: Mapping[str, Trace], labels: Labels | None = None
 ) -> Path:
-    """Write a page that needs nothing but a browser: no server, no network.
+    """Write a self-contained page: a browser opens it without a server or a network.
 
     Args:
         path: The file.
@@ -48,7 +48,7 @@ def page(
     labels: Labels | None = None,
     part: Mapping[str, Any] | None = None,
 ) -> str:
-    """Give the text of the page; see `write_explorer`.
+    """Return the HTML of the page; see `write_explorer`.
 
     Args:
         traces: Name of a configuration -> its run.

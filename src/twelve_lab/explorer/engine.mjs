@@ -1,5 +1,5 @@
 // Runs a program forwards and backwards over one flat array of numbers.
-// A tree is a place, ["#", constant] or [operation, part, ...]; see program.py.
+// A tree is the index of an element, ["#", constant] or [operation, part, ...]; see program.py.
 
 const erf = (x) => {
   const a = Math.abs(x);
@@ -15,7 +15,7 @@ const erf = (x) => {
   return Math.sign(x) * (1 - tail(a));
 };
 
-// 1 - erf(x) for a large x, without the digits that the difference would lose.
+// 1 - erf(x) for a large x, without cancellation.
 const tail = (x) => {
   let fraction = 0;
   for (let n = 60; n > 0; n--) fraction = n / 2 / (x + fraction);
@@ -37,7 +37,7 @@ const compare = (holds) =>
     () => [0, 0],
   );
 const first = (better) => (xs) => xs.reduce((best, x, i) => (better(x, xs[best]) ? i : best), 0);
-// Of equal numbers the first counts, as in relu and in max over an axis.
+// Among equal numbers the first gets the gradient, as in relu and in max over an axis.
 const extreme = (better) => ({
   value: (xs) => (xs.some(Number.isNaN) ? NaN : xs[first(better)(xs)]),
   slopes: (xs) => {
@@ -120,7 +120,7 @@ export const OPERATIONS = {
     slopes: ([row, ...table]) => [0, ...table.map((_, i) => Number(i === row))],
   },
   softmax,
-  // Where every score is hidden, torch's fused attention gives zeros.
+  // If every score is hidden, torch's fused attention returns zeros.
   safe_softmax: {
     value: ([here, ...scores]) => (nothing(scores) ? 0 : softmax.value([here, ...scores])),
     slopes: ([here, ...scores], y) =>
@@ -170,11 +170,11 @@ export const OPERATIONS = {
 };
 
 export const isPlace = (tree) => typeof tree === "number";
-// JSON knows no infinity: it is written as Python writes it.
+// JSON cannot express infinity: write it as Python does.
 export const number = (written) =>
   typeof written === "number" ? written : Number(written.replace("inf", "Infinity"));
 
-// The places in a tree, each once, from left to right.
+// The element indices in a tree, each once, from left to right.
 export const leaves = (tree, found = new Set()) => {
   if (isPlace(tree)) found.add(tree);
   else if (tree[0] !== "#") for (const part of tree.slice(1)) leaves(part, found);
@@ -202,7 +202,7 @@ export class Engine {
     this.tensors.forEach((tensor, n) => {
       this.home.fill(n, tensor.start, tensor.start + tensor.size);
     });
-    // Numbers that the reader holds fast, whatever their arithmetic gives.
+    // Numbers that the reader fixed: they override their arithmetic.
     this.held = new Map();
     this.#compile(start);
     const weights = this.tensors.filter((tensor) => tensor.weight);
@@ -213,7 +213,7 @@ export class Engine {
     this.original = this.values.slice(0, this.count);
   }
 
-  // Write every tree as steps over one array: places first, then what lies between, then constants.
+// Compile every tree to instructions over one array: elements, intermediate values, constants.
   #compile(start) {
     const values = [...start];
     const steps = [];
@@ -259,7 +259,7 @@ export class Engine {
     }
   }
 
-  // Gradients of one number, the loss unless told otherwise, with respect to every other.
+  // Gradients of one number (by default the loss) with respect to every other number.
   back(target = this.target) {
     const { values, gradients, held } = this;
     gradients.fill(0);
@@ -271,19 +271,19 @@ export class Engine {
       if (arrived === 0 || held.has(place)) continue;
       for (let i = 0; i < parts.length; i++) buffer[i] = values[parts[i]];
       const slopes = operation.slopes(buffer, values[place]);
-      // A slope of zero stops even an infinite number, as masks do in torch.
+      // A slope of zero stops even an infinite gradient, as masks do in torch.
       for (let i = 0; i < parts.length; i++)
         if (slopes[i] !== 0) gradients[parts[i]] += arrived * slopes[i];
     }
   }
 
-  // Change a number; one that is computed is held fast.
+  // Change a number; a computed number is fixed at the new value.
   put(place, value) {
     if (this.trees[place] === null) this.values[place] = value;
     else this.held.set(place, value);
   }
 
-  // Whether a number can stand here: in a mask 0 or 1, of ids those whose rows the tables have.
+  // Whether a value is allowed here: 0 or 1 in a mask, an id within the tables.
   takes(place, value) {
     const { type } = this.tensors[this.home[place]];
     if (Number.isNaN(value)) return false;
@@ -302,13 +302,13 @@ export class Engine {
     return found;
   }
 
-  // Let a number be again what it was at the beginning, or what its arithmetic gives.
+  // Reset a number to its initial value, or to the result of its arithmetic.
   restore(place) {
     if (this.trees[place] === null) this.values[place] = this.original[place];
     else this.held.delete(place);
   }
 
-  // What the reader changed: place -> number.
+  // The reader's changes: element -> number.
   changes() {
     const changed = new Map(this.held);
     for (let place = 0; place < this.count; place++) {
@@ -319,7 +319,7 @@ export class Engine {
     return changed;
   }
 
-  // One step of gradient descent on every weight; gives the loss before it.
+  // One step of gradient descent on every weight; returns the loss before the step.
   learn(rate) {
     this.back();
     const before = this.values[this.target];
@@ -328,7 +328,7 @@ export class Engine {
     return before;
   }
 
-  // How fast the number at `later` grows with each number in its own tree.
+  // The partial derivatives of the number at `later` with respect to the numbers in its tree.
   slopes(later) {
     const slopes = new Map();
     if (this.trees[later] === null || this.held.has(later)) return slopes;
@@ -356,7 +356,7 @@ export class Engine {
     return OPERATIONS[tree[0]].value(tree.slice(1).map((part) => this.value(part)));
   }
 
-  // The numbers whose arithmetic holds this one.
+  // The numbers whose arithmetic contains this number.
   uses(place) {
     if (!this.used) {
       this.used = Array.from({ length: this.count }, () => []);
@@ -375,7 +375,7 @@ export class Engine {
       at.length === tensor.shape.length &&
       at.every((i, n) => Number.isInteger(i) && i >= 0 && i < tensor.shape[n]);
     if (!fits)
-      throw new RangeError(`${name} has the sizes [${tensor.shape}]; no element stands at [${at}]`);
+      throw new RangeError(`${name} has the sizes [${tensor.shape}]; there is no element [${at}]`);
     return tensor.start + at.reduce((sum, i, n) => sum * tensor.shape[n] + i, 0);
   }
 

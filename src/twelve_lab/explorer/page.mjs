@@ -1,8 +1,8 @@
-// The page: what is on it, and what happens when a number is touched.
+// The page: its parts, and the reaction to every input.
 import { elementText, explain, formatNumber } from "./writer.mjs";
 import { State } from "./state.mjs";
 
-const MANY = 12; // of a longer list, these are shown first
+const MANY = 12; // the first entries of a longer list that are shown
 const RATE = 0.3;
 const STRETCHES = [
   ["× 10", (x) => x * 10],
@@ -31,7 +31,7 @@ const unpack = async () => {
 
 const data = await unpack();
 const state = new State(data.runs);
-// What is drawn again after a change, by the part of the page that it stands in.
+// Functions that redraw after a change, by the part of the page.
 const drawn = { words: [], walk: [], number: [], used: [], cells: [] };
 let scope = "walk";
 let chosen = -1;
@@ -78,7 +78,7 @@ const wordAt = (tensor, axis, index) => {
   return wordOf(state.engine.values[at(words, batch, index[axis])], words, index[axis]);
 };
 
-// The drawing of a word, for whoever sees it; "" for a word that has none.
+// The face of a word, which screen readers skip; "" for a word without a face.
 const faceOf = (word) => {
   if (!byId(`face-${word}`)) return "";
   const parts = ["svg", "use"].map((tag) =>
@@ -91,7 +91,7 @@ const faceOf = (word) => {
   return parts[0];
 };
 
-// "self_attention.weights, head 0, query dog, key fish": for people; the trace's own name beside it.
+// A readable name, "self_attention.weights, head 0, query dog, key fish", and the traced name.
 const spoken = (place) => {
   const tensor = tensorOf(place);
   const index = state.engine.index(place);
@@ -123,7 +123,7 @@ const paint = (node) => {
     if (document.activeElement !== node || !node.dataset.typing) node.value = text;
     node.setAttribute("aria-valuenow", value);
   } else {
-    // Side by side there is room for two decimals.
+    // Two decimals fit side by side.
     const short = (written) => (node.closest(".heads") ? Number(written).toFixed(2) : written);
     node.firstChild.data = short(text);
     const twin = other?.byName.get(tensor.name);
@@ -172,7 +172,7 @@ const numberNode = (place, dials = false, label = null) => {
         "aria-label": label ?? spoken(place),
       })
     : data.panels && !flips
-      ? make("span", { class: "n" }) // a part has no room to explain a number
+      ? make("span", { class: "n" }) // a part of the page is too small to explain a number
       : make("button", { class: "n", type: "button", "aria-label": label });
   if (!dial) node.append(document.createTextNode(""));
   if (flips) {
@@ -358,7 +358,7 @@ const wordChoice = (place, side, position, label) => {
 };
 
 const PANELS = {
-  // The words of one side, and the row of the table that each of them takes.
+  // The words of one side, and the embedding row of each.
   words({ side, of = `${side}_embedding.weight` }) {
     const ids = state.engine.byName.get(side);
     const table = state.engine.byName.get(of);
@@ -409,7 +409,7 @@ const PANELS = {
     return tablesOf(tensor, { fixed, dials });
   },
 
-  // A table above a switch that holds all of it at one value, whatever its arithmetic gives.
+  // A table above a switch that fixes all its numbers at one value.
   hold({ of, fixed, dials, value, says }) {
     const { start, size } = state.engine.byName.get(of);
     const places = Array.from({ length: size }, (_, i) => start + i);
@@ -428,7 +428,7 @@ const PANELS = {
     );
   },
 
-  // One row to drag, and what is done to all of it at once.
+  // One row to drag, and buttons that change the whole row.
   stretch({ of, fixed, row }) {
     const tensor = state.engine.byName.get(of);
     const width = tensor.shape.at(-1);
@@ -478,7 +478,7 @@ const PANELS = {
     return make("div", { class: "tables" }, make("table", {}, make("thead", {}, head), body));
   },
 
-  // After each target position: how likely each word is, and which one is right.
+  // The probability of each word after each target position, and the right word.
   prediction({ only = -1 }) {
     const chances = state.engine.byName.get("cross_entropy.log_probabilities");
     if (!chances || !data.vocab) return null;
@@ -666,16 +666,16 @@ const WALK = [
     title: "Target so far",
     panel: "words",
     side: "tgt",
-    note: "What is written already; the decoder says what comes next.",
+    note: "The text so far; the decoder predicts the next word.",
   },
   {
     id: "cross",
     title: "Cross-attention",
     panel: "attention",
     of: "decoder.layers.0.cross_attention",
-    note: "The target asks, the memory answers.",
+    note: "The target gives the queries, the memory gives the keys and values.",
   },
-  // The model without a source reads one text; of each model the page shows the panels that it has.
+  // The decoder-only model has no source; show the panels that the model has.
   {
     id: "text",
     title: "Words",
@@ -690,7 +690,7 @@ const WALK = [
     panel: "table",
     of: "mask",
     dials: true,
-    note: "True may be looked at: no later word, and no padding. Press a cell.",
+    note: "True allows attention: to no later word and no padding. Press an entry.",
   },
   {
     id: "looking-back",
@@ -782,7 +782,7 @@ const editor = (place) => {
       step: "any",
       "aria-label": `change ${spoken(place)}`,
     });
-    // A change begins with the first move, not with a touch that moves nothing.
+    // A change begins with the first move: a touch alone changes nothing.
     let moving = false;
     range.addEventListener("input", () => {
       if (!moving) begin();
@@ -818,7 +818,7 @@ const editor = (place) => {
   return holder;
 };
 
-// Everything about the chosen number; built anew when another one is chosen.
+// Everything about the chosen number; rebuilt when another number is chosen.
 const showNumber = () => within("number", buildNumber);
 const buildNumber = () => {
   drawn.used = [];
@@ -885,7 +885,7 @@ const buildNumber = () => {
       return;
     }
     if (tensor.type !== "float") {
-      slope.textContent = "None: it is no number that could be a little larger.";
+      slope.textContent = "None: this number cannot change by a small amount.";
       return;
     }
     const gradient = engine.gradients[place];
@@ -896,7 +896,7 @@ const buildNumber = () => {
     slope.textContent =
       place === engine.target
         ? "1: it is the loss"
-        : `= ${formatNumber(gradient)}${parts.length ? ", the sum of what comes back through:" : ""}`;
+        : `= ${formatNumber(gradient)}${parts.length ? ", the sum of the gradients through:" : ""}`;
     const key = parts.map(([later, arrived, own]) => `${later}:${arrived}:${own}`).join();
     if (key !== chain) {
       chain = key;
@@ -916,7 +916,7 @@ const buildNumber = () => {
   });
 };
 
-// The tables of what a number was made of, the elements that were used framed.
+// Tables of the operands of a number, with the used elements in frames.
 const operands = (used) => {
   if (!used.length) return ["nothing: it was given"];
   const groups = new Map();
@@ -928,7 +928,7 @@ const operands = (used) => {
   const parts = [];
   for (const [tensor, lit] of groups) {
     const index = state.engine.index([...lit][0]);
-    // Of the leading axes only what was used.
+    // Only the used indices of the leading axes.
     const fixed = {};
     tensor.axes.slice(0, -2).forEach((axis, n) => {
       const same = [...lit].every((place) => state.engine.index(place)[n] === index[n]);
@@ -940,7 +940,7 @@ const operands = (used) => {
 };
 
 const choose = (place, { follow = true } = {}) => {
-  if (data.panels) return; // a part of the page in a lesson has no room for it
+  if (data.panels) return; // a part of the page in a lesson is too small for it
   if (chosen >= 0 && follow && place !== chosen) trail.push(chosen);
   chosen = place;
   showNumber();
@@ -1018,20 +1018,20 @@ const soon = () => {
   });
 };
 
-// A change begins: nothing else goes on, and now is what is seen.
+// Begin a change: stop animations and leave the "before" view.
 const begin = () => {
   learning = false;
   look(false);
   state.begin();
 };
 
-// In the middle of a change, such as a drag.
+// Redraw during a change, such as a drag.
 const move = (place, value) => {
   state.engine.put(place, value);
   soon();
 };
 
-// A change of its own.
+// A complete change.
 const change = (place, value) => {
   begin();
   state.engine.put(place, value);
@@ -1039,7 +1039,7 @@ const change = (place, value) => {
   settle();
 };
 
-// Several numbers at once, each to a value, or to what it would be by itself.
+// Change several numbers at once, each to a value or back to its own result.
 const changeAll = (changes) => {
   begin();
   for (const [place, value] of changes) {
@@ -1050,7 +1050,7 @@ const changeAll = (changes) => {
   settle();
 };
 
-// The end of a change: it is said and remembered.
+// End a change: announce and store it.
 const settle = () => {
   refresh();
   remember();
@@ -1078,7 +1078,7 @@ const remember = () => {
     try {
       history.replaceState(null, "", `#${state.address(chosen, stop < 0 ? {} : { tour: stop })}`);
     } catch {
-      // A page inside another one may have no address of its own.
+      // A page in a frame may have no URL of its own.
     }
   }, 200);
 };
@@ -1098,7 +1098,7 @@ const say = () => {
   }, 300);
 };
 
-// Below stands what the model says, whatever part of the page is on the screen.
+// The bar below always shows the model's prediction.
 const foot = () => {
   let node = byId("foot");
   if (data.panels || state.engine.target < 0) return node?.remove();
@@ -1110,7 +1110,7 @@ const foot = () => {
     make("span", {}, each.textContent),
   );
   node.replaceChildren(make("b", {}, `loss ${textOf(state.engine.target)}`), ...verdicts);
-  // In a frame that is longer than the screen the page around it keeps this line in view.
+  // If the frame is taller than the screen, the parent page keeps this line visible.
   const said = [...node.children].map((each) => each.textContent);
   if (window.parent !== window) window.parent.postMessage({ said }, "*");
 };
@@ -1147,7 +1147,7 @@ const drop = () => {
   drag = null;
   if (moving) settle();
   else if (chosen !== Number(node.dataset.at) && !data.panels && !node.closest("#number")) {
-    // A click without a drag: the number is to be typed; what it is stands beside.
+    // A click without a drag: edit the number as text; its name is beside it.
     chosen = Number(node.dataset.at);
     showNumber();
     showTensor(tensorOf(chosen));
@@ -1274,13 +1274,13 @@ byId("before").addEventListener("click", () => look(!showsBefore));
 
 // --- the tour ---
 
-// The models of the course, each known by a tensor that no other has: what is said of it, the number
-// that is explained when nothing was chosen yet, and the stops of its tour.
+// The models of the course, each identified by a tensor of its own: the lead, the number
+// that is explained first, and the stops of the tour.
 const MODELS = [
   {
     by: "memory",
-    lead: "A whole Transformer, small enough to touch. It should write each sentence backwards: drag a number, and all that depends on it follows.",
-    // A word's number and its position's.
+    lead: "A whole Transformer, small enough to touch. It should write each sentence backwards. Drag a number, and everything that depends on it follows.",
+    // The sum of a word's number and its position's number.
     first: ["positional_encoding.encoded", [1, 0, 1]],
     tour: [
       [
@@ -1300,42 +1300,42 @@ const MODELS = [
       [
         "encoder",
         "Words look at each other",
-        "A query times a key is a score; softmax makes shares of it. The padding gets none.",
+        "A query times a key is a score. Softmax turns the scores into weights. The padding gets no weight.",
         "encoder.layers.0.self_attention.weights",
         [1, 0, 0, 1],
       ],
       [
         "encoder",
-        "What was found is added",
-        "The shares mix the values, and the mixture is added to the word: nothing is replaced.",
+        "The result is added",
+        "The weights average the values, and the average is added to the word: nothing is replaced.",
         "encoder.layers.0.self_attention_residual.added",
         [1, 0, 0],
       ],
       [
         "memory",
         "The memory",
-        "After the feed-forward network and a last norm the encoder hands over as many numbers as it was given.",
+        "After the feed-forward network and a last norm, the encoder returns as many numbers as it received.",
         "memory",
         [1, 0, 0],
       ],
       [
         "cross",
-        "The decoder asks the source",
-        "Its queries come from the target so far, keys and values from the memory.",
+        "The decoder attends to the source",
+        "Its queries come from the target so far; keys and values come from the memory.",
         "decoder.layers.0.cross_attention.weights",
         [1, 0, 1, 0],
       ],
       [
         "prediction",
         "One score for each word",
-        "Softmax turns the logits into probabilities; the arrow marks the word that is right.",
+        "Softmax turns the logits into probabilities; the arrow marks the right word.",
         "logits",
         [1, 0, 3],
       ],
       [
         "learning",
         "Learning",
-        "The loss says how surprised the model was. Press Learn: each weight moves against its own gradient, and nothing else happens.",
+        "The loss measures how surprised the model was. Press Learn: each weight moves against its gradient, and nothing else changes.",
         "cross_entropy.loss",
         [],
       ],
@@ -1343,63 +1343,63 @@ const MODELS = [
   },
   {
     by: "rotary.turned",
-    lead: "A whole language model, small enough to touch. It should say which word follows: drag a number, and all that depends on it follows.",
-    // Of dog at place 0 nothing is turned, of fish at place 1 everything.
+    lead: "A whole language model, small enough to touch. It should predict the next word. Drag a number, and everything that depends on it follows.",
+    // RoPE leaves dog at position 0 unchanged and rotates fish at position 1.
     first: ["rotary.turned", [1, 0, 1, 0]],
     tour: [
       [
         "text",
         "Words become numbers",
-        "There is one text and one table. Drag one of dog's numbers: it moves what goes in, and at the end the score of dog as well.",
+        "There is one text and one table. Drag one of dog's numbers: it changes the input, and at the end also the score of dog.",
         "embedding.weight",
         [2, 0],
       ],
       [
         "looking-back",
-        "A place is a turn",
-        "Nothing is added to a word: the query and the key of fish are turned by 1 radian, those of dog, at place 0, by none.",
+        "A position is a rotation",
+        "No position is added to a word. RoPE rotates the query and the key of fish by 1 radian. It leaves dog, at position 0, unchanged.",
         "rotary.turned",
         [1, 0, 1, 0],
       ],
       [
         "looking-back",
-        "Two heads ask, one is asked",
-        "Both heads score the same keys, each with queries of its own. Drag this number of dog's key, and what fish gives it moves in both.",
+        "Two query heads share one key head",
+        "Both heads score the same keys, each with its own queries. Drag this number of dog's key: the weight that fish gives it changes in both heads.",
         "layers.0.self_attention.key_heads",
         [1, 0, 0, 0],
       ],
       [
         "mask",
-        "Nobody sees the future",
-        "The framed cell hides fish from dog. Press it, and dog gives part of its weight to the very word that it should say.",
+        "The mask hides the future",
+        "The framed entry hides fish from dog. Press it: dog gives part of its weight to the word that it should predict.",
         "mask",
         [1, 0, 0, 1],
       ],
       [
         "looking-back",
         "Words look back",
-        "A query times a key is a score; softmax makes shares of those that the mask left. Nothing else tells fish of dog.",
+        "A query times a key is a score. Softmax turns the visible scores into weights. Only these weights tell fish about dog.",
         "layers.0.self_attention.weights",
         [1, 0, 1, 0],
       ],
       [
         "output",
         "One stack, no memory",
-        "What was found is added, then what the gated network makes of it; a last norm closes the stack. No other text is asked.",
+        "The attention output is added, then the output of the gated network. A last norm ends the stack. There is no second text.",
         "decoder_output",
         [1, 0, 0],
       ],
       [
         "prediction",
-        "The table once more",
-        "A word scores as well as its row of the table matches. The row of <pad> is zeros, and so is its score, whatever you drag elsewhere.",
+        "The table again",
+        "The score of a word is the dot product with its row of the table. The row of <pad> is zero, so its score stays 0, whatever you drag elsewhere.",
         "logits",
         [1, 0, 3],
       ],
       [
         "learning",
         "Learning",
-        "One word is asked for here: what follows dog. Press Learn; of a longer text every word asks for the next one, all at once.",
+        "This text has one label: the word after dog. Press Learn. In a longer text every position predicts its next word at the same time.",
         "cross_entropy.loss",
         [],
       ],
@@ -1459,7 +1459,7 @@ const shadow = () => {
     document.documentElement.dataset.theme = wanted ?? (dark.matches ? "dark" : "light");
   };
   dark.addEventListener("change", () => paint());
-  // The book tells the page inside it which theme its reader chose.
+  // The book tells the page in its frame which theme the reader chose.
   window.addEventListener("message", (event) => {
     if (event.source === window.parent && ["dark", "light"].includes(event.data?.theme))
       paint(event.data.theme);
@@ -1523,7 +1523,7 @@ byId("runs").addEventListener("change", () => {
   );
   build();
   if (stop >= 0 && model() !== before) {
-    tourTo(-1); // the other model has a tour of its own
+    tourTo(-1); // the other model has its own tour
     byId("runs").focus();
   }
   settle();
@@ -1540,7 +1540,7 @@ shadow();
 open();
 window.addEventListener("hashchange", open);
 
-// For tests and tinkerers: names and indices are those of the trace in Python.
+// For tests and experiments: names and indices as in the Python trace.
 window.twelve = {
   get: (name, index = []) => state.engine.values[state.engine.place(name, index)],
   set: (name, index, value) => {

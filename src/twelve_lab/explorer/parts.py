@@ -1,4 +1,4 @@
-"""Parts of the live page: one question of a lesson, small enough to stand between its cells."""
+"""Parts of the live page: one question of a lesson, small enough for a notebook output."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from twelve_lab.trace.trace import Trace
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
 ATTENTION, CROSS = f"{ENCODER}.self_attention", f"{DECODER}.cross_attention"
 NORM = f"{ENCODER}.self_attention_residual.norm"
-LINE = 24  # pixels of the sentence over which a frame lies
-BEYOND = "&<>'"  # quotation marks may stand in an attribute between apostrophes
+LINE = 24  # height in pixels of the fallback sentence, which the frame covers
+BEYOND = "&<>'"  # quotation marks are allowed in an attribute between apostrophes
 
 
 class Part(NamedTuple):
     """A part of the page.
 
     Attributes:
-        title: What it is called.
+        title: Its title.
         lead: What to do with it, in one sentence.
-        height: How high its frame is, in pixels; at a width of 700 nothing is cut off.
-        run: Computes its numbers.
-        panels: What it shows of them; nothing for the whole page.
+        height: Height of its frame in pixels, enough at a width of 700 pixels.
+        run: Returns its trace.
+        panels: The panels that it shows; empty for the whole page.
     """
 
     title: str
@@ -40,16 +40,16 @@ class Part(NamedTuple):
 
 
 def frame(name: str) -> str:
-    """Write a frame, as HTML, in which a part runs.
+    """Return the HTML of a frame in which a part runs.
 
-    Where frames are taken away, as in a notebook that is not trusted yet, a sentence is left; on
-    paper nothing is.
+    If frames are removed, as in an untrusted notebook, a sentence remains; in print nothing
+    remains.
 
     Args:
         name: One of PARTS.
 
     Raises:
-        ValueError: There is no such part.
+        ValueError: If there is no such part.
     """
     if name not in PARTS:
         raise ValueError(f"there is no part {name!r}; there are {', '.join(PARTS)}")
@@ -69,7 +69,7 @@ def frame(name: str) -> str:
 
 @cache
 def document(name: str) -> str:
-    """Write the page of a part.
+    """Return the HTML page of a part.
 
     Args:
         name: One of PARTS.
@@ -80,7 +80,7 @@ def document(name: str) -> str:
 
 
 def _encoder(*, padding: bool = True, **switches: int) -> Trace:
-    """Encode the source; what decodes it would be carried along for nothing."""
+    """Run only the encoder, which keeps the page small."""
     model = example.model(**switches)
     ids = example.src.clone()
     with Trace(model) as traced:
@@ -90,7 +90,7 @@ def _encoder(*, padding: bool = True, **switches: int) -> Trace:
 
 
 def _masks() -> Trace:
-    """Attend as lesson 05 does: one sentence beside padding, one that must not look ahead."""
+    """Attend as in lesson 05: one sentence with padding, one with a causal mask."""
     model = example.model(num_heads=1)
     ids = torch.tensor([[2, 3, 0], [1, 2, 3]])
     padding = padding_mask(ids)[0, 0].expand(3, 3)
@@ -104,7 +104,7 @@ def _masks() -> Trace:
 
 
 def _decoder() -> Trace:
-    """Decode from a memory that is given, so that the mask hides it from nobody else."""
+    """Run only the decoder on a fixed memory, so that the mask affects only cross-attention."""
     model = example.model().requires_grad_(False)
     mask = padding_mask(example.src)
     memory = model.encode(example.src, src_mask=mask)
@@ -146,7 +146,7 @@ PARTS: dict[str, Part] = {
     ),
     "mask": Part(
         "Hide a key, or show it",
-        "Press a cell of a mask: True may be looked at.",
+        "Press an entry of a mask: True allows attention.",
         380,
         _masks,
         [
@@ -157,7 +157,7 @@ PARTS: dict[str, Part] = {
     ),
     "stretch": Part(
         "Stretch a row",
-        "Press × 10 or + 5, then drag a single number: which of it is left behind the norm?",
+        "Press × 10 or + 5, then drag a single number: which change remains after the norm?",
         350,
         _encoder,
         [
@@ -188,7 +188,7 @@ PARTS: dict[str, Part] = {
     ),
     "memory": Part(
         "Hide what was read",
-        "Press a cell of the mask: True may be looked at while the model writes.",
+        "Press an entry of the mask: True allows the model to attend while it writes.",
         480,
         _decoder,
         [

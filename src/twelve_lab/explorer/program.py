@@ -1,7 +1,7 @@
-"""A run as a program: for every named number its arithmetic, with nothing decided in advance.
+"""A run as a program: the arithmetic of every named number, with all branches still open.
 
-`explain` writes what was computed; here a lookup keeps its id, a mask its condition and a softmax
-its scores, so that whoever runs the program may change any number first.
+`explain` writes the computation of one run. A program keeps the id of a lookup, the condition of a
+mask and the scores of a softmax, so that any number can be changed before the program runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _gather(at: Output) -> Expression:
 
 
 def _attention(at: Output) -> Expression | None:
-    """Write fused attention over its scores, with what the mask adds to each."""
+    """Write fused attention over its scores, including the additive mask."""
     if at.operation.output:
         return None
     *outer, query, feature = at.index
@@ -99,7 +99,7 @@ LIVE: dict[str, Formula] = (
         ),
     }
 )
-# What the engine of the page computes, beside sums and products.
+# Operations of the page's engine, besides sums and products.
 FUNCTIONS = frozenset(
     "+ - * / ** neg == != < <= > >= max min IF AND OR NOT pick softmax safe_softmax log_softmax "
     "logsumexp sigmoid abs ceil cos cosh erf erfc exp exp2 expm1 floor log log10 log1p log2 sin "
@@ -126,16 +126,16 @@ class Program:
             labels: Words for the indices of an axis, as `show` takes them.
 
         Raises:
-            ValueError: The run holds nothing that can be explained, or an operation that the page
-                cannot compute.
+            ValueError: If the run contains nothing that can be explained, or an operation that
+                the page cannot compute.
         """
         if trace.graph is None or not len(trace):
             raise ValueError("the run holds no tensor that can be explained")
         self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
         named = self.graph.tape.named
-        # What was given first, then what was made, in the order of the run.
-        given = [block for name, block in named.items() if name not in trace]
-        self.blocks = given + [named[name] for name in trace]
+        # Inputs first, then computed tensors in the order of the run.
+        inputs = [block for name, block in named.items() if name not in trace]
+        self.blocks = inputs + [named[name] for name in trace]
         self.starts: dict[int, int] = {}
         places = 0
         for block in self.blocks:
@@ -200,7 +200,7 @@ class Program:
         }
 
     def _words(self, block: Block, axis: str) -> Any:
-        """Say where the words of an axis come from: a tensor of ids, a list, or nowhere."""
+        """Return the source of an axis's words: a tensor of ids, a list, or none."""
         named = self.graph.tape.named
         role = axis
         if axis in ("query", "key") and axis not in self.labels:

@@ -1,4 +1,4 @@
-// What the reader has changed: applied to one or two runs, undone, remembered in the address.
+// The reader's changes: applied to one or two runs, undone, stored in the URL.
 import { Engine } from "./engine.mjs";
 
 const KEPT = 200; // changes that can be undone
@@ -27,7 +27,7 @@ export class State {
     return this.with < 0 || this.with === this.number ? null : this.engineOf(this.with);
   }
 
-  // Take another configuration; what was changed is changed there too.
+  // Select another configuration, and apply the changes there too.
   choose(number) {
     const changes = this.engines.has(this.number) ? this.written() : {};
     this.number = number;
@@ -42,14 +42,14 @@ export class State {
     this.follow();
   }
 
-  // Compute all that depends on what was changed.
+  // Compute everything that depends on the changes.
   follow() {
     this.engine.run();
     this.engine.back();
     if (this.other) this.#load(this.other, this.written());
   }
 
-  // A change begins: from here "before" is seen, and here undo returns to.
+  // Begin a change: "before" shows this state, and undo returns to it.
   begin() {
     this.past.push({ changes: this.written(), losses: [...this.losses] });
     if (this.past.length > KEPT) this.past.shift();
@@ -98,13 +98,13 @@ export class State {
     return found;
   }
 
-  // Begin an engine from its own numbers, then change what it has of these names; gives the others.
+  // Reset an engine, then apply the changes to tensors that it has; returns the other names.
   #load(engine, changes) {
     for (const place of engine.changes().keys()) engine.restore(place);
     const missing = [];
     for (const [name, { shape, numbers }] of Object.entries(changes)) {
       const tensor = engine.byName.get(name);
-      // Of other sizes, the same element would be another number.
+      // In a tensor of another shape, the index would mean another number.
       if (String(tensor?.shape) !== String(shape)) missing.push(name);
       else for (const [element, value] of numbers) engine.put(tensor.start + element, value);
     }
@@ -113,7 +113,7 @@ export class State {
     return missing;
   }
 
-  // The address of this state, behind the #.
+  // The URL fragment of this state, without the #.
   address(chosen, extra = {}) {
     const parts = new URLSearchParams();
     parts.set("run", this.number);
@@ -129,7 +129,7 @@ export class State {
     return parts.toString();
   }
 
-  // Read an address; what does not fit is left out and told: [place chosen or -1, words].
+  // Read a URL fragment. Returns [chosen element or -1, the parts that do not fit].
   open(address) {
     const parts = new URLSearchParams(address);
     const unknown = [];

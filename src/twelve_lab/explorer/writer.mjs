@@ -42,7 +42,7 @@ const constant = (written) => {
   return general(value);
 };
 
-// What was computed: of a condition the side that held, of a lookup the element that was chosen.
+// The computed branch: the active side of a condition, the selected element of a lookup.
 export const decided = (engine, tree) => {
   if (isPlace(tree) || tree[0] === "#") return tree;
   const [name, ...parts] = tree;
@@ -156,7 +156,7 @@ class Symbols extends Digits {
     return outer >= 1 ? `(${text})` : text;
   }
 
-  // Elements along one whole axis of one tensor as a slice, or nothing.
+  // A slice, if the elements are one whole axis of one tensor; otherwise nothing.
   run(parts) {
     if (!parts.every(isPlace)) return "";
     const homes = new Set(parts.map((place) => this.engine.home[place]));
@@ -181,7 +181,7 @@ const terms = ([name, ...parts]) => {
   return parts.slice(0, half).map((left, i) => ["*", left, parts[half + i]]);
 };
 
-// The lines of an explanation, and the places it was made from.
+// The lines of an explanation, and the elements that it uses.
 export const explain = (engine, place) => {
   const tensor = engine.tensors[engine.home[place]];
   const value = formatNumber(engine.values[place], tensor.type);

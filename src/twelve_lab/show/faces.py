@@ -1,6 +1,6 @@
 """Small faces of cat, dog and fish: shapes for figures and pages, and text for terminals.
 
-A face stands beside its word and never replaces it. Its outline and features are dark and its coat
+A face appears beside its word and never replaces it. Its outline and features are dark and its coat
 is light, so that one of them is visible on any background. Ears, whiskers, nose and fins tell the
 three apart without colour.
 """
@@ -113,7 +113,7 @@ def picture(shapes: tuple[Shape, ...], size: int) -> str:
     """Write shapes as a picture that screen readers skip.
 
     Args:
-        shapes: Of a face.
+        shapes: The shapes of a face.
         size: Side length in pixels.
     """
     return (

@@ -165,9 +165,9 @@ def fitting(labels: Labels, axes: Sequence[str], shape: Sequence[int]) -> dict[s
     """Keep the labels that have one name for each index of a tensor.
 
     Args:
-        labels: Names instead of indices, of other tensors too.
-        axes: Of the tensor.
-        shape: Of the tensor.
+        labels: Names instead of indices, possibly for axes of other tensors.
+        axes: Axes of the tensor.
+        shape: Shape of the tensor.
     """
     sizes = dict(zip(axes, shape, strict=True))
     return {

@@ -37,7 +37,7 @@ class Difference:
         if not self:
             return message("the two runs agree in all {count} tensors", count=self.compared)
         head = message(
-            "{count} tensors agree, then the runs part at {name}",
+            "{count} tensors agree; the first different tensor is {name}",
             count=self.compared,
             name=self.name,
         )

@@ -66,7 +66,7 @@ class Trace(Mapping[str, Traced]):
             all if not given. With it nothing can be explained.
 
     Raises:
-        AxisError: While running, when one axis name stands for two sizes. Nothing that runs
+        AxisError: While running, when one axis name has two sizes. Nothing that runs
             after it is recorded.
         RuntimeError: On entering the block, if another trace is open in this thread.
         ValueError: If the model is not a module; on leaving the block, if one of `only` matched

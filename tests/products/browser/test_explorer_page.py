@@ -440,7 +440,7 @@ def test_a_gradient_is_shown_with_what_it_comes_through(walk, tab):
     choose(tab, "memory", 7)
     gradient = Run(FIRST).numbers()["memory"][1].flatten()[7].item()
     shown = tab.locator("#gradient").text_content()
-    assert shown == f"= {gradient:.4f}, the sum of what comes back through:"
+    assert shown == f"= {gradient:.4f}, the sum of the gradients through:"
     parts = tab.locator("#number ul.list").last.locator("li").all_inner_texts()
     shares = [float(re.search(r"= (-?\d+\.\d+)", part)[1]) for part in parts]
     assert 2 <= len(parts) <= 6  # at most the three columns of the keys, and of the values
@@ -752,7 +752,7 @@ def test_the_console_answers_with_names_and_numbers(walk, tab):
         'RangeError: no tensor is named "memroy"'
     )
     assert tab.evaluate(tried, "twelve.set('memory', [0, 0], 1)") == (
-        "RangeError: memory has the sizes [2,2,3]; no element stands at [0,0]"
+        "RangeError: memory has the sizes [2,2,3]; there is no element [0,0]"
     )
     for wrong in ("NaN", "'1'"):
         assert "memory takes a number, not" in tab.evaluate(
