@@ -104,9 +104,9 @@ class StreamReader:
         stack = self.layer.split(".")[0]
         if stack not in STACKS:
             raise KeyError(f"stream: {self.layer!r} is in none of the stacks {', '.join(STACKS)}")
-        found = self._sublayers_of(self.layer)
-        words = {name: name.replace("_", " ") for name in found} if sublayers is None else sublayers
-        source = self._source(stack, found, next(iter(words), ""))
+        names = self._sublayers_of(self.layer)
+        words = {name: name.replace("_", " ") for name in names} if sublayers is None else sublayers
+        source = self._source(stack, names, next(iter(words), ""))
         here = start = self._column("x", source)
         parts: list[Sublayer] = []
         for number, (sublayer, word) in enumerate(words.items(), 1):

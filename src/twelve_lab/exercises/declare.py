@@ -297,11 +297,11 @@ def inherit(
         rebuild: Builds a wrong answer to it from a wrong part.
         known: The mistakes and misconceptions of the part.
     """
-    for one in known:
-        if isinstance(one, Mistake):
-            again(at, one.id, by=rebuild(one.wrong))
+    for known_answer in known:
+        if isinstance(known_answer, Mistake):
+            again(at, known_answer.id, by=rebuild(known_answer.wrong))
         else:
-            misconception(at, one.sentence, by=rebuild(one.wrong))
+            misconception(at, known_answer.sentence, by=rebuild(known_answer.wrong))
 
 
 def _said(

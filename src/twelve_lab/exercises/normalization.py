@@ -282,9 +282,9 @@ def who_moves(*, dim: int | tuple[int, ...] = -1) -> frozenset[str]:
     words = [word for sentence in example.words["src"] for word in sentence]
     fish, cat = map(example.vocabulary.index, ("fish", "cat"))
     replaced = example.src.masked_fill(example.src == fish, cat)
-    one = torch.ones(3)
+    ones = torch.ones(3)
     before, after = (
-        layer_norm(vectors(ids), one, 0 * one, dim=dim).flatten(0, 1)
+        layer_norm(vectors(ids), ones, 0 * ones, dim=dim).flatten(0, 1)
         for ids in (example.src, replaced)
     )
     moved = (before != after).any(-1).tolist()
@@ -310,10 +310,10 @@ def three_rows(
     *, norm: Callable[..., Tensor] = layer_norm, rms: Callable[..., Tensor] = rms_norm
 ) -> list[Any]:
     """LayerNorm of 1 1 1 1 6 and of 10 10 10 10 60, and RMSNorm of 5 5 5 5 5"""
-    row, one = torch.tensor([1.0, 1, 1, 1, 6]), torch.ones(5)
-    normed = [norm(x, one, 0 * one) for x in (row, 10 * row)]
+    row, ones = torch.tensor([1.0, 1, 1, 1, 6]), torch.ones(5)
+    normed = [norm(x, ones, 0 * ones) for x in (row, 10 * row)]
     # The calculation on paper has no eps.
-    return torch.stack([*normed, rms(5 * one, one)]).round(decimals=4).tolist()
+    return torch.stack([*normed, rms(5 * ones, ones)]).round(decimals=4).tolist()
 
 
 again(three_rows, "ln-unbiased", norm=ln_unbiased.wrong)
@@ -331,7 +331,7 @@ def rows_grown() -> list[Any]:
 misconception(
     three_rows,
     "Rows 1 and 2 are right. The third row is an RMSNorm, which subtracts no mean.",
-    rms=lambda x, one: layer_norm(x, one, 0 * one),
+    rms=lambda x, weight: layer_norm(x, weight, 0 * weight),
 )
 inherit(three_rows, lambda wrong: partial(three_rows, norm=wrong), no_root)
 misconception(
