@@ -111,7 +111,7 @@ weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run t
 
 lint: style $(PAGES) ## check the style of the code and the words of all texts
 	node_modules/.bin/textlint $(TEXTS)
-	node_modules/.bin/biome lint --error-on-warnings
+	node_modules/.bin/eslint --max-warnings 0 src/twelve_lab/explorer book/static slides tests/products
 
 style: install ## check the style of the code alone, without npm
 	$(RUN) -m ruff check

@@ -264,7 +264,7 @@ def test_write_ends_the_line_on_ctrl_c(tmp_path, noisy):
         (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
         ([""], "twelve: there is no text to go on from"),
         (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
-        (["a", "--file", "nowhere.gguf"], "twelve: load: there is no nowhere.gguf"),
+        (["a", "--file", "nowhere.gguf"], "twelve: load: no such file: nowhere.gguf"),
     ],
 )
 def test_write_prints_an_error_in_one_line(capsys, tiny, arguments, message):

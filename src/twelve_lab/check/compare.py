@@ -66,7 +66,7 @@ def gradients(answer: tuple[Tensor, ...], given: tuple[Any, ...]) -> tuple[Tenso
         One gradient for each of these arguments, None where it does not reach the answer.
     """
     inputs = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
-    # A plain sum would hide errors: it is constant behind a norm or a softmax.
+    # A plain sum would hide errors: it is constant after a norm or a softmax.
     parts = [(x * _waves(x)).sum() for x in answer if x.is_floating_point()]
     if not inputs or not any(part.requires_grad for part in parts):
         return (None,) * len(inputs)

@@ -46,7 +46,7 @@ class Verdict:
         kind: "ok", "not started", "call", "type", "rank", "axes swapped", "shape", "input
             changed", "nan or inf", "mistake", "misconception", "numbers" or "gradient".
         mistake: Id of the mistake, if it is a known one.
-        message: What is wrong, then what to do.
+        message: The problem and its remedy.
         note: Style advice for a right answer, and warnings that the code raised.
         proved: The cases that a right answer passed.
     """
