@@ -1,5 +1,5 @@
 // Runs the explorer's engine for a test: reads runs and orders from stdin, writes one answer each.
-// Many numbers go as base64 of their 64 bits, so that none is rounded, and nan stays nan.
+// Many numbers are sent as base64 of their 64 bits: JSON has no nan.
 import { readFileSync } from "node:fs";
 import { OPERATIONS, number } from "../../src/twelve_lab/explorer/engine.mjs";
 import { State } from "../../src/twelve_lab/explorer/state.mjs";
@@ -7,58 +7,50 @@ import { explain } from "../../src/twelve_lab/explorer/writer.mjs";
 
 const { runs, orders } = JSON.parse(readFileSync(0, "utf8"));
 const state = runs.length ? new State(runs) : null;
-const packed = (numbers, count) => Buffer.from(numbers.slice(0, count).buffer).toString("base64");
-const at = (name, element) => state.engine.byName.get(name).start + element;
-const texts = (engine) =>
-  Array.from({ length: engine.count }, (_, place) => explain(engine, place).lines.join("\n"));
+const place = (name, element) => state.engine.byName.get(name).start + element;
+const text = (start) => explain(state.engine, start).lines.join("\n");
 
+function packed({ values, gradients, count }) {
+  const both = [...values.slice(0, count), ...gradients.slice(0, count)];
+  return Buffer.from(Float64Array.from(both).buffer).toString("base64");
+}
+
+// Orders that are not listed here are methods of the state.
 const ANSWERS = {
   operations: () => Object.keys(OPERATIONS),
   compute: (name, ...parts) => String(OPERATIONS[name].value(parts.map(number))),
-  put: (name, element, value) => state.put(at(name, element), number(value)),
-  takes: (name, element, value) => state.engine.takes(at(name, element), number(value)),
+  put: (name, element, value) => state.put(place(name, element), number(value)),
+  takes: (name, element, value) => state.engine.takes(place(name, element), number(value)),
   restore: (name, element) => {
-    state.engine.restore(at(name, element));
+    state.engine.restore(place(name, element));
     state.follow();
   },
-  numbers: () => {
-    const { values, gradients, count } = state.engine;
-    return [packed(values, count), packed(gradients, count)];
-  },
-  before: () => packed(state.before, state.engine.count),
-  other: () => packed(state.other.values, state.other.count),
+  numbers: () => packed(state.engine),
+  before: () => packed({ ...state.engine, values: state.before }),
+  other: () => packed(state.other),
   back: (name, element) => {
-    state.engine.back(at(name, element));
-    return packed(state.engine.gradients, state.engine.count);
+    state.engine.back(place(name, element));
+    return packed(state.engine);
   },
-  // How fast each number grows with those in its own arithmetic: [later, place, slope].
+  // Local derivatives: [later place, place, slope].
   slopes: () =>
     state.engine.trees.flatMap((_, later) =>
       [...state.engine.slopes(later)].map(([place, slope]) => [later, place, slope]),
     ),
-  uses: (name, element) => state.engine.uses(at(name, element)),
-  explain: () => texts(state.engine),
-  explain_one: (name, element) => explain(state.engine, at(name, element)).lines.join("\n"),
+  explain: () => Array.from({ length: state.engine.count }, (_, start) => text(start)),
+  explain_one: (name, element) => text(place(name, element)),
   learn: (rate, steps) => {
     for (let step = 0; step < steps; step++) state.learn(rate);
     return state.losses;
   },
-  index: (place) => state.engine.index(place),
   place: (name, index) => state.engine.place(name, index),
   missing: () => state.missing,
-  begin: () => state.begin(),
-  undo: () => state.undo(),
-  reset: () => state.reset(),
-  choose: (run) => state.choose(run),
-  compare: (run) => state.compare(run),
-  written: () => state.written(),
-  address: (chosen, extra) => state.address(chosen, extra),
-  open: (address) => state.open(address),
 };
 
 const answers = orders.map(([order, ...parts]) => {
   try {
-    return ANSWERS[order](...parts) ?? null;
+    const answer = ANSWERS[order] ?? state[order].bind(state);
+    return answer(...parts) ?? null;
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     return { error: error.message };

