@@ -54,6 +54,7 @@ SOLUTION = {
 }
 # Modules in the reference that belong to no step.
 INSTRUMENTS = {
+    "fast": ("twelve.fast", "Fast layers"),
     "lab": ("twelve_lab", "Instruments: watch, explain and try"),
     "lab_draw": ("twelve_lab.draw", "Instruments: draw"),
     "lab_check": ("twelve_lab.check", "Instruments: check an answer"),

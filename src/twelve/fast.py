@@ -18,6 +18,8 @@ from twelve.multi_head_attention import Cache, MultiHeadAttention
 from twelve.normalization import HALF, LayerNorm, RMSNorm
 from twelve.rotary_positions import RotaryEncoding
 
+__all__ = ["make_fast"]
+
 CACHE_LINE = 64  # bytes
 
 

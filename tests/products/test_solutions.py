@@ -157,7 +157,8 @@ def test_write_solutions_refuses_wrong_notebooks_and_folders(project):
         write(project.parent / "build", project / "nowhere")
     assert everything(project.parent) == before
     edit(project / "06_small.ipynb", 2, "def split(projected, num_heads): return projected")
-    with pytest.raises(ValueError, match="06-split-heads: the answer cell must end with the only line"):
+    message = "06-split-heads: the answer cell must end with the only line"
+    with pytest.raises(ValueError, match=message):
         write(project.parent / "build", project)
     (project / "06_small.ipynb").write_text("no notebook")
     with pytest.raises(ValueError, match=r"06_small\.ipynb: Notebook does not appear to be JSON"):
