@@ -82,7 +82,7 @@ def test_text_outside_the_tags_is_an_artifact(small):
 
 
 def test_page_numbers_need_a_page(small):
-    with pytest.raises(ValueError, match="the contents lead to nowhere, which stands on no page"):
+    with pytest.raises(ValueError, match="the contents link to nowhere, which is on no page"):
         write_pdf.page_numbers(small, ["nowhere"])
 
 
