@@ -68,7 +68,20 @@ def test_encoder_layer_attends_before_its_feed_forward_layer(sizes, x):
     assert_close(layer(torch.zeros_like(x)), expected)
 
 
+def test_pre_norm_encoder_layer_normalises_what_attention_gets(sizes, noisy, x):
+    layer = noisy(EncoderLayer(sizes.d_model, sizes.heads))
+    normed = layer.self_attention_residual.norm(x)
+    stream = x + layer.self_attention(normed, normed, normed)
+    assert_close(layer(x), stream + layer.feed_forward(layer.feed_forward_residual.norm(stream)))
+
+
 # Laws
+
+
+def test_encoder_layers_start_with_different_weights(sizes):
+    first, second = make_stack(sizes).layers
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    assert not any(torch.equal(a, b) for a, b in pairs if a.ndim > 1)
 
 
 @EITHER_ORDER
