@@ -94,7 +94,7 @@ lab: install ## open the first notebook in JupyterLab; ARGS="--port 9000" passes
 unit: install ## run the quick tests of the layers and the instruments, in a minute
 	$(PYTEST) $(QUICK) tests/unit
 
-test: install ## run the quick tests, then compare each notebook with its stored outputs, in two minutes
+test: install ## run the quick tests, then compare each notebook with its stored outputs, in three minutes
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS)
 
 check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in ten minutes
