@@ -3,14 +3,16 @@
 `make_fast(model)` swaps them into a model. Parameters and state_dict stay the same.
 """
 
+import inspect
 import math
+from collections.abc import Callable
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from twelve._checks import check_mask, check_positions
+from twelve._checks import check_mask, check_positions, checked
 from twelve.decoder_only import LanguageModel
 from twelve.generation import KeyValueCache
 from twelve.grouped_query_attention import GroupedQueryAttention
@@ -41,9 +43,21 @@ def make_fast(model: nn.Module) -> nn.Module:
     return model
 
 
+def _checked_as(plain: type[nn.Module]) -> Callable[[Callable], Callable]:
+    """Check the arguments of a fast forward as the plain layer annotates them."""
+    annotations = inspect.unwrap(plain.forward).__annotations__
+
+    def decorate(forward: Callable) -> Callable:
+        inspect.unwrap(forward).__annotations__ = annotations
+        return checked(forward)
+
+    return decorate
+
+
 class FastLayerNorm(LayerNorm):
     """LayerNorm on torch's kernel."""
 
+    @_checked_as(LayerNorm)
     def forward(self, x: Tensor) -> Tensor:
         """Compute LayerNorm.forward."""
         return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
@@ -52,6 +66,7 @@ class FastLayerNorm(LayerNorm):
 class FastRMSNorm(RMSNorm):
     """RMSNorm on torch's kernel."""
 
+    @_checked_as(RMSNorm)
     def forward(self, x: Tensor) -> Tensor:
         """Compute RMSNorm.forward."""
         return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
@@ -60,6 +75,7 @@ class FastRMSNorm(RMSNorm):
 class FastRotaryEncoding(RotaryEncoding):
     """RotaryEncoding with each pair of features as one complex number."""
 
+    @_checked_as(RotaryEncoding)
     def forward(self, heads: Tensor, start: int = 0) -> Tensor:
         """Compute RotaryEncoding.forward."""
         if heads.dtype != self.table.dtype or heads.dtype in HALF:
@@ -73,6 +89,7 @@ class FastRotaryEncoding(RotaryEncoding):
 class FastMultiHeadAttention(MultiHeadAttention):
     """MultiHeadAttention on torch's fused attention kernel."""
 
+    @_checked_as(MultiHeadAttention)
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *,
         cache: Cache | None = None,
@@ -98,6 +115,7 @@ class FastMultiHeadAttention(MultiHeadAttention):
 class FastGroupedQueryAttention(GroupedQueryAttention):
     """GroupedQueryAttention on torch's fused attention kernel, which repeats no heads."""
 
+    @_checked_as(GroupedQueryAttention)
     def forward(
         self, x: Tensor, mask: Tensor | None = None, *, cache: KeyValueCache | None = None
     ) -> Tensor:

@@ -229,3 +229,24 @@ def test_a_cache_takes_what_a_fast_attention_gives(draw):
     mask = causal_mask(5)
     pieces = [fast(x[:, i : i + 1], mask[:, :, i : i + 1, : i + 1], cache=cache) for i in range(5)]
     assert_close(torch.cat(pieces, dim=1), fast(x, mask))
+
+
+X = torch.zeros(2, 5, 24)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("layer", "inputs", "message"),
+    [
+        (LayerNorm(24), (X[..., :8],), "LayerNorm: x must have d_model=24, got 8"),
+        (RMSNorm(24), (X.long(),), "RMSNorm: x must be a floating-point tensor"),
+        (RotaryEncoding(8), (X,), r"RotaryEncoding: heads must have the axes \(batch, head"),
+        (MultiHeadAttention(24, 3), (X, X, X[:1]), "MultiHeadAttention: value must have batch=2"),
+        (GroupedQueryAttention(24, 3), (X[0],), "GroupedQueryAttention: x must have the axes"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_fast_layers_reject_what_the_plain_ones_reject(layer, inputs, message):
+    for each in plain_and_fast(layer.double()):
+        with pytest.raises(ValueError, match=message):
+            each(*(x.double() if x.is_floating_point() else x for x in inputs))
