@@ -124,8 +124,7 @@ class CachedDecoder:
         new = tgt.size(1)
         check_positive("CachedDecoder", new=new)
         # The first new position has the index at which the last step ended.
-        rows = self.model.positional_encoding.table[self.length : self.length + new]
-        x: Float[Tensor, "batch new d_model"] = self.model.tgt_embedding(tgt) + rows
+        x = self.model.positional_encoding(self.model.tgt_embedding(tgt), start=self.length)
         # A single new position is the last one and may attend to all: it needs no causal mask.
         mask = causal_mask(new, self.length + new, device=tgt.device) if new > 1 else None
         # Only the first step appends memory; later steps find it in the cross-attention caches.

@@ -37,18 +37,12 @@ def problems(root: Path) -> list[str]:
     return [line for rule in rules for line in rule(root, steps)]
 
 
-def module_of(root: Path, step) -> str:
-    """Name the module of a step: a file, or the package of that name."""
-    package = f"src/twelve/{step.stem}/__init__.py"
-    return package if (root / package).exists() else f"src/twelve/{step.stem}.py"
-
-
-def files_of(root: Path, step) -> dict[str, bool]:
+def files_of(step) -> dict[str, bool]:
     """Map every file that a step may have to whether it must exist."""
     return {
         step.notebook: True,
         step.workshop: step.number not in NO_WORKSHOP,
-        module_of(root, step): step.module,
+        step.source: step.module,
         f"tests/unit/test_{step.stem}.py": step.module,
         f"src/twelve_lab/exercises/{step.stem}.py": step.exercises,
     }
@@ -67,12 +61,12 @@ def imports(path: Path) -> Iterator[str]:
 
 def _files(root, steps):
     for step in steps:
-        for path, required in files_of(root, step).items():
+        for path, required in files_of(step).items():
             if required and not (root / path).exists():
                 yield f"{path}: missing; by {LIST} step {step.number} has one"
             if (root / path).exists() and not required and path != step.workshop:
                 yield f"{path}: unexpected; by {LIST} step {step.number} has none"
-    known = {path for step in steps for path in files_of(root, step)} | {FAST}
+    known = {path for step in steps for path in files_of(step)} | {FAST}
     patterns = ("src/twelve/[!_]*.py", "notebooks/*.ipynb", "notebooks/workshop/*.ipynb")
     for path in (path for pattern in patterns for path in sorted(root.glob(pattern))):
         shared = path.parent.name == "workshop" and path.stem.startswith(TOOLS)
@@ -93,7 +87,7 @@ def _modules(root, steps):
     """Check that each module names its step, defines its exports, and imports earlier steps."""
     allowed = {"twelve", "twelve.fast"}
     for step in steps:
-        name = module_of(root, step)
+        name = step.source
         if not step.module or not (root / name).exists():
             continue
         tree = ast.parse((root / name).read_text(encoding="utf-8"))

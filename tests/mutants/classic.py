@@ -301,7 +301,8 @@ PLANTS = {
     ),
     "decode-position-zero": Plant(
         "generation", "CachedDecoder.step",
-        {"TABLE[self.length : self.length + new]": "TABLE[:new]"},
+        {"self.model.positional_encoding(self.model.tgt_embedding(tgt), start=self.length)":
+         "self.model.positional_encoding(self.model.tgt_embedding(tgt), start=0)"},
     ),
     "left-padding-seen": Plant(
         "generation", "_prepare_prompt",
