@@ -12,6 +12,7 @@ from contextlib import redirect_stdout
 from typing import NamedTuple
 
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
 from torch import nn
 
 from tests.course.notebook_rules import code_cells
@@ -21,6 +22,10 @@ from twelve_lab.check.solve import solution
 MAX_WORDS = 1_200
 # Lines of a solution that may appear in other cells: they reveal nothing.
 TRIVIAL = re.compile(r"return \w+|(from .+ )?import .+|super\(\)\.__init__\(\)|\W*")
+# The nbgrader metadata of the two code cells of an exercise, beside their names.
+ALL = {"schema_version": 3, "task": False}
+ANSWER = {**ALL, "grade": False, "locked": False, "solution": True}
+CHECK = {**ALL, "grade": True, "locked": True, "solution": False, "points": 1}
 
 
 class Exercise(NamedTuple):
@@ -56,18 +61,22 @@ def problems(
         other: Another page with exercises of the step, such as the workshop of a lesson. Its
             exercises of other steps are ignored.
     """
-    own = {id: one for id, one in exercises.items() if id.startswith(f"{stem[:2]}-")}
-    if not own:
+    declared = {id: each for id, each in exercises.items() if id.startswith(f"{stem[:2]}-")}
+    if not declared:
         return []
     here = exercises_of(notebook)
     elsewhere = exercises_of(other) if other else []
-    ids = [one.id for one in here] + [one.id for one in elsewhere if one.id in own]
-    taught = [id for id, one in mistakes.items() if one.step == stem[:2]]
-    here_and_own = [one for one in here if one.id in own]
+    ids = [each.id for each in here] + [each.id for each in elsewhere if each.id in declared]
+    taught = [id for id, exercise in mistakes.items() if exercise.step == stem[:2]]
+    of_step = [exercise for exercise in here if exercise.id in declared]
     return [
-        *_complete(ids, own, stem),
-        *(line for one in here_and_own for line in _cells(one, own[one.id])),
-        *_hidden(notebook, here_and_own),
+        *_complete(ids, declared, stem),
+        *(
+            f"{exercise.id}: {line}"
+            for exercise in of_step
+            for line in _cells(exercise, declared[exercise.id])
+        ),
+        *_hidden(notebook, of_step),
         *_short(here),
         *_broken(notebook, taught),
     ]
@@ -88,95 +97,110 @@ def exercises_of(notebook: NotebookNode) -> list[Exercise]:
     ]
 
 
-def solution_lines(one: Exercise) -> list[str]:
+def exercise_cells(number: int, id: str, contract: str, answer: str) -> list[NotebookNode]:
+    """Write the three cells of an exercise whose answer is called answer_<number>."""
+    hints = (f"<details><summary>Hint {n}</summary>\n\nThink.\n\n</details>" for n in (1, 2, 3))
+    return [
+        new_markdown_cell(f"### {number}. Do it\n\n`{contract}`\n\n{''.join(hints)}"),
+        new_code_cell(answer, metadata={"nbgrader": {"grade_id": f"{id}-answer", **ANSWER}}),
+        new_code_cell(
+            f'check("{id}", answer_{number})',
+            metadata={"nbgrader": {"grade_id": f"{id}-check", **CHECK}},
+        ),
+    ]
+
+
+def solution_lines(exercise: Exercise) -> list[str]:
     """List the lines that solve an exercise, without trivial ones.
 
     Raises:
         ValueError: If the answer cell is not blank.
     """
-    begun = one.answer.source.splitlines()
-    lines = solution(one.id, one.answer.source).splitlines()
+    begun = exercise.answer.source.splitlines()
+    lines = solution(exercise.id, exercise.answer.source).splitlines()
     return [
         line.strip() for line in lines if line not in begun and not TRIVIAL.fullmatch(line.strip())
     ]
 
 
-def _complete(ids: Collection[str], own: Mapping[str, Task | Question], stem: str) -> Iterator[str]:
-    if sorted(ids) != sorted(own):
-        yield f"the exercises are {sorted(ids)}; wanted, once each: {sorted(own)}"
+def _complete(
+    ids: Collection[str], declared: Mapping[str, Task | Question], stem: str
+) -> Iterator[str]:
+    if sorted(ids) != sorted(declared):
+        yield f"the exercises must be {sorted(declared)}, once each, got {sorted(ids)}"
     if not "01" <= stem[:2] <= "12":
         return
-    code = sum(isinstance(one, Task) for one in own.values())
-    if len(own) < 4 or code < 2:
-        yield f"{len(own)} exercises, {code} of them in code; at least 4, and 2 of them in code"
+    code = sum(isinstance(exercise, Task) for exercise in declared.values())
+    if len(declared) < 4 or code < 2:
+        yield f"expected 4 exercises and 2 of them in code, got {len(declared)} and {code}"
 
 
-def _cells(one: Exercise, asked: Task | Question) -> Iterator[str]:
-    kinds = [one.task.cell_type, one.answer.cell_type, one.check.cell_type]
+def _cells(exercise: Exercise, declared: Task | Question) -> Iterator[str]:
+    kinds = [exercise.task.cell_type, exercise.answer.cell_type, exercise.check.cell_type]
     if kinds != ["markdown", "code", "code"]:
-        yield f"{one.id}: the cells are {kinds}; wanted are the task, the answer and the check"
+        yield f"the cells must be the task, the answer and the check, got {kinds}"
         return
-    for cell, kind, flags in (
-        (one.answer, "answer", {"grade": False, "locked": False, "solution": True}),
-        (one.check, "check", {"grade": True, "locked": True, "points": 1, "solution": False}),
+    for cell, kind, metadata in (
+        (exercise.answer, "answer", ANSWER),
+        (exercise.check, "check", CHECK),
     ):
-        wanted = {"grade_id": f"{one.id}-{kind}", "schema_version": 3, "task": False, **flags}
-        if cell.metadata.get("nbgrader") != wanted:
-            yield f"{one.id}: the metadata of the {kind} are not {wanted}"
+        expected = {"grade_id": f"{exercise.id}-{kind}", **metadata}
+        if cell.metadata.get("nbgrader") != expected:
+            yield f"the metadata of the {kind} must be {expected}"
     # The first task may also contain the heading of the section.
-    if len(re.findall(r"^### \d+\. \S", one.task.source, re.M)) != 1:
-        yield f"{one.id}: the task has not one heading ### with its number"
-    hints = re.findall(r"<details><summary>(.+?)</summary>", one.task.source)
+    if len(re.findall(r"^### \d+\. \S", exercise.task.source, re.M)) != 1:
+        yield "the task must have exactly one numbered heading ###"
+    hints = re.findall(r"<details><summary>(.+?)</summary>", exercise.task.source)
     if len(hints) != 3 or len(set(hints)) != 3:
-        yield f"{one.id}: the hints are {hints}, expected three with different titles"
-    if isinstance(asked, Task) and f"`{asked.contract}`" not in one.task.source:
-        yield f"{one.id}: the task does not hold the contract `{asked.contract}`"
+        yield f"the hints must be three with different titles, got {hints}"
+    if isinstance(declared, Task) and f"`{declared.contract}`" not in exercise.task.source:
+        yield f"the task must contain the contract `{declared.contract}`"
     try:
-        solution(one.id, one.answer.source)
+        solution(exercise.id, exercise.answer.source)
     except (ValueError, SyntaxError) as error:
-        yield f"{one.id}: the answer cannot be solved: {error}"
-    if not re.fullmatch(rf'check\("{one.id}", \w+\)', one.check.source):
-        yield f"{one.id}: the check is {one.check.source!r}"
-    elif _checked(one) not in _given(one.answer):
-        yield f"{one.id}: the answer does not give {_checked(one)}, which is checked"
-    elif [output.get("text") for output in one.check.outputs] != [_said_of_a_blank(one)]:
-        yield f"{one.id}: the check does not show what it says of a blank answer"
+        yield f"the answer cannot be solved: {error}"
+    if not re.fullmatch(rf'check\("{exercise.id}", \w+\)', exercise.check.source):
+        yield f"unexpected check {exercise.check.source!r}"
+    elif _checked(exercise) not in _defined(exercise.answer):
+        yield f"the answer does not define {_checked(exercise)}, which is checked"
+    elif [output.get("text") for output in exercise.check.outputs] != [_reply_to_blank(exercise)]:
+        yield "the stored output of the check is not its reply to a blank answer"
 
 
-def _said_of_a_blank(one: Exercise) -> str:
+def _reply_to_blank(exercise: Exercise) -> str:
     here: dict[str, object] = {"nn": nn}
-    exec(one.answer.source, here)
+    exec(exercise.answer.source, here)
     with redirect_stdout(io.StringIO()) as said:
-        check(one.id, here[_checked(one)])
+        check(exercise.id, here[_checked(exercise)])
     return said.getvalue()
 
 
-def _hidden(notebook: NotebookNode, found: list[Exercise]) -> Iterator[str]:
+def _hidden(notebook: NotebookNode, exercises: list[Exercise]) -> Iterator[str]:
     """Find a solution that another cell reveals, and a cell that needs an answer."""
     for cell in notebook.cells:
         if "BEGIN SOLUTION" in cell.source or "END SOLUTION" in cell.source:
-            yield f"the cell {cell.id} holds a mark of a solution"
-    for one in found:
-        others = [cell for cell in notebook.cells if cell.id != one.answer.id]
+            yield f"cell {cell.id} contains a solution marker"
+    for exercise in exercises:
+        others = [cell for cell in notebook.cells if cell.id != exercise.answer.id]
         for cell in others:
-            if cell.cell_type != "code" or cell.id == one.check.id:
+            if cell.cell_type != "code" or cell.id == exercise.check.id:
                 continue
-            if _checked(one) in _names(cell):
-                yield f"{one.id}: the cell {cell.id} uses {_checked(one)}, which may be blank"
+            if _checked(exercise) in _names(cell):
+                yield f"{exercise.id}: cell {cell.id} uses {_checked(exercise)}, which may be blank"
         try:
-            lines = solution_lines(one)
+            lines = solution_lines(exercise)
         except (ValueError, SyntaxError):
             continue  # another rule reports this cell
         for line in lines:
             if any(line in cell.source for cell in others):
-                yield f"{one.id}: {line!r} of the solution stands in another cell too"
+                yield f"{exercise.id}: {line!r} of the solution is in another cell too"
 
 
-def _checked(one: Exercise) -> str:
-    return one.check.source.rpartition(", ")[2].removesuffix(")")
+def _checked(exercise: Exercise) -> str:
+    return exercise.check.source.rpartition(", ")[2].removesuffix(")")
 
 
-def _given(cell: NotebookNode) -> set[str]:
+def _defined(cell: NotebookNode) -> set[str]:
     """List the names that an answer cell defines."""
     tree = ast.parse(cell.source)
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -188,8 +212,8 @@ def _names(cell: NotebookNode) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}
 
 
-def _short(found: list[Exercise]) -> Iterator[str]:
-    words = sum(len(one.task.source.split()) for one in found)
+def _short(exercises: list[Exercise]) -> Iterator[str]:
+    words = sum(len(exercise.task.source.split()) for exercise in exercises)
     if words > MAX_WORDS:
         yield f"{words} words of exercises, at most {MAX_WORDS}"
 

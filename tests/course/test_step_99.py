@@ -13,6 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tests.course.course_rules import LIST, load, problems
+from tests.course.exercise_rules import exercise_cells
 from tools import write_steps
 from tools.run_notebooks import NOTEBOOK_METADATA
 from twelve_lab import draw
@@ -126,10 +127,11 @@ ENTRY = """    Step(
         "today's parts", exports=("MixtureOfExperts",),
     ),
 """
-PLANT = """    "gates-before-choice": Plant(
-        "mixture_of_experts", "MixtureOfExperts.forward",
-        {"chosen.softmax(-1)": "scores.softmax(-1).masked_fill(left_out, 0)"},
-    ),
+PLANT = """    "mixture_of_experts MixtureOfExperts.forward": {
+        "gates-before-choice": {
+            "chosen.softmax(-1)": "scores.softmax(-1).masked_fill(left_out, 0)"
+        },
+    },
 """
 CARD = """    "gates": Card("scores = torch.tensor([[[1.0, 2, 3]]])\\n"),
 """
@@ -142,26 +144,6 @@ def page(*cells: nbformat.NotebookNode, slides: bool) -> str:
     return nbformat.writes(new_notebook(cells=[*cells], metadata=NOTEBOOK_METADATA))
 
 
-def exercise(number: int, id: str, contract: str, answer: str) -> list[nbformat.NotebookNode]:
-    """Write the three cells of an exercise, which leave its answer blank."""
-    name = f"answer_{number}"
-    nbgrader = {"schema_version": 3, "task": False}
-    blank = {**nbgrader, "grade_id": f"{id}-answer", "grade": False, "locked": False}
-    graded = {**nbgrader, "grade_id": f"{id}-check", "grade": True, "locked": True, "points": 1}
-    hints = "\n".join(
-        f"<details><summary>Hint {count}</summary>\n\nCount.\n\n</details>" for count in (1, 2, 3)
-    )
-    return [
-        new_markdown_cell(f"### {number}. Answer\n\n`{contract}`\n\n{hints}"),
-        new_code_cell(
-            answer.replace("NAME", name), metadata={"nbgrader": {**blank, "solution": True}}
-        ),
-        new_code_cell(
-            f'check("{id}", {name})', metadata={"nbgrader": {**graded, "solution": False}}
-        ),
-    ]
-
-
 STUB = "# Your answer goes here."
 LESSON = page(
     new_markdown_cell(
@@ -172,12 +154,12 @@ LESSON = page(
     new_markdown_cell("## The idea\n\nA router chooses.", metadata={"tags": ["idea"]}),
     new_markdown_cell("A few experts answer.", metadata={"tags": ["answer"]}),
     new_markdown_cell("## Exercises"),
-    *exercise(
+    *exercise_cells(
         1, "99-gates", "scores (batch, seq, expert) -> (batch, seq, expert)",
-        f'def NAME(scores):\n    """Weigh the two best experts."""\n    {STUB}',
+        f'def answer_1(scores):\n    """Weigh the two best experts."""\n    {STUB}',
     ),
-    *exercise(2, "99-expert-count", "a number", f"NAME = ...\n{STUB}"),
-    *exercise(3, "99-experts-computed", "a number", f"NAME = ...\n{STUB}"),
+    *exercise_cells(2, "99-expert-count", "a number", f"answer_2 = ...\n{STUB}"),
+    *exercise_cells(3, "99-experts-computed", "a number", f"answer_3 = ...\n{STUB}"),
     new_markdown_cell("## Recap\n\nFew of many compute."),
     slides=True,
 )  # fmt: skip
@@ -200,7 +182,7 @@ NEW_FILES = {
 ENTRIES = {
     LIST: (ENTRY, r'(?=    Step\(\n        "a1")'),
     "docs/glossary.md": (ROW, r"## Layers and functions\n[^|]*\|.+\n\|[-| :]+\n"),
-    "tests/mutants/classic.py": (PLANT, r"PLANTS = \{\n"),
+    "tests/mutants/classic.py": (PLANT, r"EDITS = \{\n"),
     "tools/write_cards.py": (CARD, r"CARDS = \{\n"),
 }
 

@@ -1,4 +1,4 @@
-"""Where each classic mistake stands in the layers: one edit of one function.
+"""Where each classic mistake stands in the layers: edits of one function.
 
 When a layer is rewritten, its patterns here follow it. `tests/unit/test_mutants.py` names each
 pattern that no longer occurs exactly once in its function.
@@ -45,349 +45,274 @@ class Plant(NamedTuple):
         return edit(source, self.function, self.changes)
 
 
-SCORES = "query @ key.transpose(-2, -1) / math.sqrt(d_k)"
-TO_WEIGHTS = "masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)"
-ATTEND = "ATTEND(query_heads, key_heads, value_heads, mask, DROPOUT)"
-LAYERS = "nn.ModuleList(LAYER for _ in range(num_layers))"
+SCALED = "X / math.sqrt(d_k)"
+SOFTMAX = "masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)"
 TRIANGLE = "allowed.tril(diagonal=key_len - query_len)"
+ATTEND = "ATTEND(QUERY, KEY, VALUE, mask, DROPOUT)"
+LAYERS = "nn.ModuleList(LAYER for _ in range(num_layers))"
+CROSS = "self.cross_attention(query, memory, memory, src_mask, cache=cross_cache)"
+ANGLES = "self.table[start : start + heads.size(2), {}::2]"
 PAIRS = "torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)"
-KEEP = "key_heads, value_heads = cache(key_heads, value_heads)"
+UPDATE = "key_heads, value_heads = cache(key_heads, value_heads)"
 
 
-def _attention(old: str, new: str) -> Plant:
-    return Plant("attention", "scaled_dot_product_attention", {old: new})
+def _statistics(axis: str) -> dict[str, str]:
+    mean, variance = "x.mean(-1, keepdim=True)", "CENTRED.square().mean(-1, keepdim=True)"
+    return {each: each.replace("-1", axis) for each in (mean, variance)}
 
 
-def _embedding(new: str) -> Plant:
-    lookup = "F.embedding(ids, self.weight, padding_idx=self.padding_idx)"
-    return Plant("embedding", "TokenEmbedding.forward", {lookup: new})
-
-
-def _heads(new: str) -> Plant:
-    return Plant("multi_head_attention", "MultiHeadAttention.forward", {ATTEND: new})
-
-
-def _split(new: str) -> Plant:
-    pattern = 'rearrange(X, "batch seq (head d_k) -> batch head seq d_k", head=self.num_heads)'
-    return Plant("multi_head_attention", "MultiHeadAttention._split", {pattern: new})
-
-
-def _statistics(axis: str) -> Plant:
-    mean, variance = "x.mean(-1, keepdim=True)", "(x - mean).square().mean(-1, keepdim=True)"
-    changes = {each: each.replace("mean(-1", f"mean({axis}") for each in (mean, variance)}
-    return Plant("normalization", "LayerNorm.forward", changes)
-
-
-def _normalized(new: str) -> Plant:
-    old = "(x - mean) / torch.sqrt(variance + self.eps)"
-    return Plant("normalization", "LayerNorm.forward", {old: new})
-
-
-def _layers(new: str) -> Plant:
-    return Plant("encoder", "Encoder.__init__", {LAYERS: new})
-
-
-def _across(new: str) -> Plant:
-    old = "self.cross_attention(query, memory, memory, src_mask, cache=cross_cache)"
-    return Plant("decoder", "DecoderLayer.forward", {old: new})
-
-
-def _rotary(changes: dict[str, str]) -> Plant:
-    return Plant("rotary_positions", "RotaryEncoding.forward", changes)
-
-
-def _rows(new: str) -> Plant:
-    return Plant(
-        "pretrained/__init__", "interleave_halves", {"rows.unflatten(0, (-1, 2, d_k // 2))": new}
-    )
-
-
-def _share(new: str) -> Plant:
-    old = "heads.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)"
-    return Plant("grouped_query_attention", "GroupedQueryAttention._share", {old: new})
-
-
-def _grouped(changes: dict[str, str]) -> Plant:
-    return Plant("grouped_query_attention", "GroupedQueryAttention.forward", changes)
-
-
-def _table_rows(new: str) -> Plant:
-    old = "self.table[start : start + x.size(1)]"
-    return Plant("positional_encoding", "PositionalEncoding.forward", {old: new})
-
+# File and function -> id of the mistake -> edits.
+EDITS = {
+    "linear Linear.forward": {
+        "weights-transposed": {"self.weight": "self.weight.T"},
+    },
+    "embedding TokenEmbedding.forward": {
+        "ids-transposed": {
+            "F.embedding(X, W, padding_idx=P)": "F.embedding(X.T, W, padding_idx=P)"
+        },
+        "padding-idx-wrong": {"self.padding_idx": "1"},
+        "padding-idx-missing": {"F.embedding(X, W, padding_idx=P)": "F.embedding(X, W)"},
+    },
+    "positional_encoding sinusoid": {
+        "pe-positive-exponent": {"-even_feature": "even_feature"},
+        "pe-sin-cos-halves": {
+            "table[:, 0::2]": "table[:, :angles.size(1)]",
+            "table[:, 1::2]": "table[:, angles.size(1):]",
+        },
+    },
+    "positional_encoding PositionalEncoding.forward": {
+        "pe-batch-index": {"start + x.size(1)": "start + x.size(0)"},
+        "pe-sequence-first": {
+            "self.table[start : start + x.size(1)]":
+            "self.table[start : start + x.size(0)].unsqueeze(1)"
+        },
+        "dropout-twice": {"self.dropout(X)": "self.dropout(self.dropout(X))"},
+    },
+    "attention scaled_dot_product_attention": {
+        "transpose-view": {
+            "key.transpose(-2, -1)": "key.reshape(*key.shape[:-2], d_k, key.size(-2))"
+        },
+        "qk-swapped": {"query @ key.transpose(-2, -1)": "key @ query.transpose(-2, -1)"},
+        "scale-missing": {SCALED: "X"},
+        "scale-d_k": {SCALED: "X / d_k"},
+        "scale-multiplied": {SCALED: "X * math.sqrt(d_k)"},
+        "scale-length": {SCALED: "X / math.sqrt(key.size(-2))"},
+        "softmax-queries": {"scores.softmax(-1)": "scores.softmax(-2)"},
+        "softmax-heads": {
+            "scores.softmax(-1)": "scores.softmax(1 if scores.ndim == 4 else -1)"
+        },
+        "mask-inverted": {"~attn_mask": "attn_mask"},
+        "mask-multiplied": {"scores.masked_fill(hidden, -math.inf)": "scores * attn_mask"},
+        "mask-after-softmax": {SOFTMAX: "scores.softmax(-1) * attn_mask"},
+        "mask-finite": {SOFTMAX: "scores.masked_fill(hidden, -1e9).softmax(-1)"},
+        "mask-empty-row": {SOFTMAX: "masked_scores.softmax(-1)"},
+    },
+    "masks causal_mask": {
+        "causal-triu": {TRIANGLE: "allowed.triu(diagonal=key_len - query_len)"},
+        "causal-diagonal": {TRIANGLE: "allowed.tril(diagonal=key_len - query_len - 1)"},
+        "causal-corner": {TRIANGLE: "allowed.tril()"},
+    },
+    "multi_head_attention MultiHeadAttention.forward": {
+        "mask-query-axis": {ATTEND: ATTEND.replace("mask", "None if mask is None else mask.mT")},
+        "mask-not-expanded": {
+            ATTEND: ATTEND.replace("mask", "None if mask is None else mask[:, 0, 0]")
+        },
+        "mask-head-axis": {
+            ATTEND: ATTEND.replace("mask", "None if mask is None else mask[:, 0]")
+        },
+        "scale-d_model": {
+            ATTEND: ATTEND.replace("QUERY", "QUERY * (self.d_k / self.d_model) ** 0.5")
+        },
+    },
+    "multi_head_attention MultiHeadAttention._split": {
+        "split-view": {
+            "rearrange(X, PATTERN, head=HEADS)": "X.reshape(X.size(0), HEADS, X.size(1), -1)"
+        },
+        "split-interleaved": {
+            '"batch seq (head d_k) -> batch head seq d_k"':
+            '"batch seq (d_k head) -> batch head seq d_k"'
+        },
+        "heads-are-features": {"self.num_heads": "self.d_model"},
+    },
+    "multi_head_attention MultiHeadAttention._merge": {
+        "merge-no-transpose": {"rearrange(X, PATTERN)": "X.reshape(X.size(0), X.size(2), -1)"},
+    },
+    "normalization LayerNorm.forward": {
+        "ln-unbiased": {
+            "X / torch.sqrt(variance + EPS)": "X / (x.std(-1, keepdim=True) + EPS)"
+        },
+        "ln-sequence": _statistics("1 if x.ndim == 3 else -1"),
+        "ln-batch": _statistics("0 if x.ndim == 3 else -1"),
+        "ln-no-keepdim": {"x.mean(-1, keepdim=True)": "x.mean(-1)"},
+        "ln-eps-tiny": {"self.eps": "1e-10"},
+    },
+    "normalization RMSNorm.forward": {
+        "rms-eps-outside": {"torch.sqrt(X + EPS)": "torch.sqrt(X) + EPS"},
+    },
+    "residual Residual.forward": {
+        "residual-overwritten": {
+            "update = sublayer(self.norm(x))": "x = self.norm(x)\nupdate = sublayer(x)"
+        },
+        "residual-missing": {"added = x + update": "added = update"},
+    },
+    "residual Residual.__init__": {
+        "norm-order": {"self.norm_first = X": "self.norm_first = not X"},
+    },
+    "feed_forward FeedForward.forward": {
+        "activation-forgotten": {"ACTIVATIONS[self.activation](X)": "X"},
+        "activation-twice": {"self.down(X)": "ACTIVATIONS[self.activation](self.down(X))"},
+    },
+    "feed_forward SwiGLU.forward": {
+        "gate-up-swapped": {
+            "self.up(x)": "self.gate(x)", "F.silu(self.gate(x))": "F.silu(self.up(x))"
+        },
+    },
+    "encoder EncoderLayer.forward": {
+        "norm-bypassed": {"self.self_attention(X, X, X, M)": "self.self_attention(x, x, x, M)"},
+    },
+    "encoder Encoder.__init__": {
+        "layers-cloned": {
+            LAYERS: "nn.ModuleList(map(__import__('copy').deepcopy, [LAYER] * num_layers))"
+        },
+        "layers-shared": {LAYERS: "nn.ModuleList([LAYER] * num_layers)"},
+        "layers-in-list": {LAYERS: "[LAYER for _ in range(num_layers)]"},
+    },
+    "encoder Encoder.forward": {
+        "norm-never-applied": {"x if self.norm is None else self.norm(x)": "x"},
+        "padding-mask-missing": {"layer(x, src_mask=src_mask)": "layer(x)"},
+    },
+    "decoder DecoderLayer.forward": {
+        "cross-value-target": {CROSS: CROSS.replace("memory, memory", "memory, query")},
+        "cross-memory-unused": {CROSS: CROSS.replace("memory, memory", "query, query")},
+    },
+    "decoder Decoder.forward": {
+        "causal-missing": {
+            "layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)":
+            "layer(x, memory, src_mask=src_mask)"
+        },
+    },
+    "transformer Transformer.decode": {
+        "cross-mask-target": {"src_mask": "(tgt != 0)[:, None, None, :]"},
+        "embedding-shared": {"self.tgt_embedding": "self.src_embedding"},
+    },
+    "transformer Transformer.encode": {
+        "encoder-skipped": {"self.encoder(X, src_mask=src_mask)": "X"},
+    },
+    "transformer Transformer.forward": {
+        "sentences-swapped": {
+            "self.encode(src, src_mask=M)": "self.encode(tgt, src_mask=M)",
+            "self.decode(tgt, memory, tgt_mask=T, src_mask=M)":
+            "self.decode(src, memory, tgt_mask=T, src_mask=M)",
+        },
+    },
+    "training shift": {
+        "labels-not-shifted": {"torch.cat(X, dim=1)": "target + 0"},
+    },
+    "training train": {
+        "decoder-sees-source-labels": {
+            "model(src, tgt, src_mask=M, tgt_mask=T)":
+            "model(labels.clamp(min=0), tgt, src_mask=M, tgt_mask=T)"
+        },
+    },
+    "training cross_entropy": {
+        "logits-flattened-wrong": {
+            "X.log_softmax(-1)": "X.transpose(0, 1).reshape(X.shape).log_softmax(-1)"
+        },
+        "softmax-before-loss": {"X.log_softmax(-1)": "X.softmax(-1).log_softmax(-1)"},
+    },
+    "generation CachedDecoder.step": {
+        "causal-batch-size": {
+            "causal_mask(new, LENGTH, device=D)": "causal_mask(tgt.size(0), LENGTH, device=D)"
+        },
+        "decode-position-zero": {"ENCODE(X, start=self.length)": "ENCODE(X, start=0)"},
+    },
+    "generation _prepare_prompt": {
+        "left-padding-seen": {"key_mask = X": "key_mask = None"},
+        "prompt-padded-right": {"not real.all()": "not real.any()"},
+    },
+    "generation next_token_probabilities": {
+        "top-p-one-short": {
+            "best.values.cumsum(-1) - best.values >= top_p": "best.values.cumsum(-1) >= top_p"
+        },
+        "top-p-by-rank": {"enough.scatter(-1, best.indices, enough)": "enough"},
+    },
+    "rotary_positions RotaryEncoding.forward": {
+        "rotary-frequency-one": {
+            ANGLES.format(first):
+            "(torch.arange(start, start + heads.size(2)).unsqueeze(1) * self.base ** "
+            f"(-torch.arange(2, self.d_k + 2, 2) / self.d_k)).{function}()"
+            for first, function in ((0, "sin"), (1, "cos"))
+        },
+        "rotary-one-late": {
+            ANGLES.format(first): ANGLES.format(first).replace("start", "start + 1")
+            for first in (0, 1)
+        },
+        "rotary-start-ignored": {
+            ANGLES.format(first): f"self.table[: heads.size(2), {first}::2]" for first in (0, 1)
+        },
+        "rotary-halves": {
+            "even = heads[..., 0::2]": "even = heads[..., : self.d_k // 2]",
+            "odd = heads[..., 1::2]": "odd = heads[..., self.d_k // 2 :]",
+            PAIRS: PAIRS.replace("dim=-1", "dim=-2"),
+        },
+        "rotary-cat": {
+            PAIRS: "(heads * torch.cat((cos, cos), -1) + torch.stack((-odd, even), dim=-1)"
+            ".flatten(-2) * torch.cat((sin, sin), -1)).unsqueeze(-1)"
+        },
+        "rotary-clockwise": {
+            PAIRS: "torch.stack((even * cos + odd * sin, odd * cos - even * sin), dim=-1)"
+        },
+    },
+    "pretrained/__init__ _copy_tensors": {
+        "rows-kept": {'FORMAT == "safetensors" and X': "False"},
+    },
+    "pretrained/__init__ interleave_halves": {
+        "rows-across-heads": {"rows.unflatten(0, X)": "rows.unflatten(0, (1, 2, -1))"},
+        "rows-woven-back": {"(-1, 2, HALF)": "(-1, HALF, 2)"},
+    },
+    "grouped_query_attention GroupedQueryAttention._share": {
+        "kv-tiled": {"heads.repeat_interleave(N, dim=1)": "heads.repeat(1, N, 1, 1)"},
+        "kv-group-count": {
+            "heads.repeat_interleave(N, dim=1)":
+            "heads.repeat_interleave(self.num_kv_heads, dim=1)"
+        },
+    },
+    "grouped_query_attention GroupedQueryAttention.forward": {
+        "rotary-values-turned": {
+            "value_heads = SPLIT": "value_heads = SPLIT\nif self.rotary is not None:\n"
+            "    value_heads = self.rotary(value_heads, 0 if cache is None else cache.length)"
+        },
+        "rotary-after-cache": {
+            "self.rotary(key_heads, start)":
+            "key_heads if cache is not None else self.rotary(key_heads, start)",
+            UPDATE: f"{UPDATE}\nif self.rotary is not None:\n"
+            "    key_heads = self.rotary(key_heads, start)",
+        },
+        "cache-start-zero": {"0 if cache is None else cache.length": "0"},
+        "kv-shared-before-cache": {
+            UPDATE: "key_heads, value_heads = self._share(key_heads), self._share(value_heads)\n"
+            + UPDATE
+        },
+        "cache-mask-dropped": {
+            "ATTEND(QUERY, KEY, VALUE, mask, dropout_p)":
+            "ATTEND(QUERY, KEY, VALUE, mask if cache is None else None, dropout_p)"
+        },
+    },
+    "decoder_only LanguageModel.compute_logits": {
+        "table-untied": {"self.embedding.weight": "self.embedding.weight.data"},
+    },
+    "decoder_only LanguageModel.run_layers": {
+        "prompt-unmasked": {
+            "self.make_mask(X, Y, MASK)": "MASK if caches else self.make_mask(X, Y, MASK)"
+        },
+    },
+    "fast FastLanguageModel.last_logits": {
+        "prompt-first-logit": {"HIDDEN[:, -1:]": "HIDDEN[:, :1]"},
+    },
+}  # fmt: skip
 
 PLANTS = {
-    # linear, embedding, positional_encoding
-    "weights-transposed": Plant(
-        "linear", "Linear.forward",
-        {"F.linear(x, self.weight, self.bias)": "F.linear(x, self.weight.T, self.bias)"},
-    ),
-    "ids-transposed": _embedding(
-        "F.embedding(ids.T, self.weight, padding_idx=self.padding_idx)"
-    ),
-    "padding-idx-wrong": _embedding("F.embedding(ids, self.weight, padding_idx=1)"),
-    "padding-idx-missing": _embedding("F.embedding(ids, self.weight)"),
-    "pe-positive-exponent": Plant(
-        "positional_encoding", "sinusoid",
-        {"-even_feature / d_model": "even_feature / d_model"},
-    ),
-    "pe-sin-cos-halves": Plant(
-        "positional_encoding", "sinusoid",
-        {"table[:, 0::2]": "table[:, :angles.size(1)]",
-         "table[:, 1::2]": "table[:, angles.size(1):]"},
-    ),
-    "pe-batch-index": _table_rows("self.table[start : start + x.size(0)]"),
-    "pe-sequence-first": _table_rows("self.table[start : start + x.size(0)].unsqueeze(1)"),
-    "dropout-twice": Plant(
-        "positional_encoding", "PositionalEncoding.forward",
-        {"self.dropout(encoded)": "self.dropout(self.dropout(encoded))"},
-    ),
-    # attention
-    "transpose-view": _attention(
-        SCORES, "query @ key.reshape(*key.shape[:-2], d_k, key.size(-2)) / math.sqrt(d_k)"
-    ),
-    "qk-swapped": _attention(SCORES, "key @ query.transpose(-2, -1) / math.sqrt(d_k)"),
-    "scale-missing": _attention(SCORES, "query @ key.transpose(-2, -1)"),
-    "scale-d_k": _attention(SCORES, "query @ key.transpose(-2, -1) / d_k"),
-    "scale-multiplied": _attention(SCORES, "query @ key.transpose(-2, -1) * math.sqrt(d_k)"),
-    "scale-length": _attention(
-        SCORES, "query @ key.transpose(-2, -1) / math.sqrt(key.size(-2))"
-    ),
-    "softmax-queries": _attention("scores.softmax(-1)", "scores.softmax(-2)"),
-    "softmax-heads": _attention(
-        "scores.softmax(-1)", "scores.softmax(1 if scores.ndim == 4 else -1)"
-    ),
-    # masks
-    "causal-triu": Plant(
-        "masks", "causal_mask", {TRIANGLE: "allowed.triu(diagonal=key_len - query_len)"}
-    ),
-    "causal-diagonal": Plant(
-        "masks", "causal_mask", {TRIANGLE: "allowed.tril(diagonal=key_len - query_len - 1)"}
-    ),
-    "causal-corner": Plant("masks", "causal_mask", {TRIANGLE: "allowed.tril()"}),
-    "mask-inverted": _attention("~attn_mask", "attn_mask"),
-    "mask-multiplied": _attention("scores.masked_fill(hidden, -math.inf)", "scores * attn_mask"),
-    "mask-after-softmax": _attention(TO_WEIGHTS, "scores.softmax(-1) * attn_mask"),
-    "mask-finite": _attention(TO_WEIGHTS, "scores.masked_fill(hidden, -1e9).softmax(-1)"),
-    "mask-empty-row": _attention(TO_WEIGHTS, "masked_scores.softmax(-1)"),
-    "mask-query-axis": _heads(ATTEND.replace("mask", "None if mask is None else mask.mT")),
-    "mask-not-expanded": _heads(
-        ATTEND.replace("mask", "None if mask is None else mask[:, 0, 0]")
-    ),
-    "mask-head-axis": _heads(ATTEND.replace("mask", "None if mask is None else mask[:, 0]")),
-    # multi_head_attention
-    "split-view": _split("X.reshape(X.size(0), self.num_heads, X.size(1), -1)"),
-    "split-interleaved": _split(
-        'rearrange(X, "batch seq (d_k head) -> batch head seq d_k", head=self.num_heads)'
-    ),
-    "heads-are-features": _split(
-        'rearrange(X, "batch seq (head d_k) -> batch head seq d_k", head=self.d_model)'
-    ),
-    "merge-no-transpose": Plant(
-        "multi_head_attention", "MultiHeadAttention._merge",
-        {'rearrange(X, "batch head query d_v -> batch query (head d_v)")':
-         "X.reshape(X.size(0), X.size(2), -1)"},
-    ),
-    "scale-d_model": _heads(
-        ATTEND.replace("query_heads", "query_heads * (self.d_k / self.d_model) ** 0.5")
-    ),
-    # normalization, residual, feed_forward
-    "ln-unbiased": _normalized("(x - mean) / (x.std(-1, keepdim=True) + self.eps)"),
-    "ln-sequence": _statistics("1 if x.ndim == 3 else -1"),
-    "ln-batch": _statistics("0 if x.ndim == 3 else -1"),
-    "ln-no-keepdim": Plant(
-        "normalization", "LayerNorm.forward", {"x.mean(-1, keepdim=True)": "x.mean(-1)"}
-    ),
-    "ln-eps-tiny": _normalized("(x - mean) / torch.sqrt(variance + 1e-10)"),
-    "rms-eps-outside": Plant(
-        "normalization", "RMSNorm.forward",
-        {"torch.sqrt(mean_square + self.eps)": "torch.sqrt(mean_square) + self.eps"},
-    ),
-    "residual-overwritten": Plant(
-        "residual", "Residual.forward",
-        {"update = sublayer(self.norm(x))": "x = self.norm(x)\nupdate = sublayer(x)"},
-    ),
-    "residual-missing": Plant(
-        "residual", "Residual.forward", {"added = x + update": "added = update"}
-    ),
-    "norm-order": Plant(
-        "residual", "Residual.__init__",
-        {"self.norm_first = norm_first": "self.norm_first = not norm_first"},
-    ),
-    "activation-forgotten": Plant(
-        "feed_forward", "FeedForward.forward",
-        {"ACTIVATIONS[self.activation](pre_activation)": "pre_activation"},
-    ),
-    "activation-twice": Plant(
-        "feed_forward", "FeedForward.forward",
-        {"self.down(self.dropout(activated))":
-         "ACTIVATIONS[self.activation](self.down(self.dropout(activated)))"},
-    ),
-    "gate-up-swapped": Plant(
-        "feed_forward", "SwiGLU.forward",
-        {"self.up(x)": "self.gate(x)", "F.silu(self.gate(x))": "F.silu(self.up(x))"},
-    ),
-    # encoder, decoder, transformer
-    "norm-bypassed": Plant(
-        "encoder", "EncoderLayer.forward",
-        {"self.self_attention(query, query, query, src_mask)":
-         "self.self_attention(x, x, x, src_mask)"},
-    ),
-    "layers-cloned": _layers(
-        "nn.ModuleList(map(__import__('copy').deepcopy, [LAYER] * num_layers))"
-    ),
-    "layers-shared": _layers("nn.ModuleList([LAYER] * num_layers)"),
-    "layers-in-list": _layers("[LAYER for _ in range(num_layers)]"),
-    "norm-never-applied": Plant(
-        "encoder", "Encoder.forward", {"x if self.norm is None else self.norm(x)": "x"}
-    ),
-    "padding-mask-missing": Plant(
-        "encoder", "Encoder.forward", {"layer(x, src_mask=src_mask)": "layer(x)"}
-    ),
-    "cross-value-target": _across(
-        "self.cross_attention(query, memory, query, src_mask, cache=cross_cache)"
-    ),
-    "cross-memory-unused": _across(
-        "self.cross_attention(query, query, query, src_mask, cache=cross_cache)"
-    ),
-    "causal-missing": Plant(
-        "decoder", "Decoder.forward",
-        {"layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)":
-         "layer(x, memory, src_mask=src_mask)"},
-    ),
-    "cross-mask-target": Plant(
-        "transformer", "Transformer.decode",
-        {"self.decoder(tgt_input, memory, tgt_mask=tgt_mask, src_mask=src_mask)":
-         "self.decoder(tgt_input, memory, tgt_mask=tgt_mask, "
-         "src_mask=(tgt != 0)[:, None, None, :])"},
-    ),
-    "encoder-skipped": Plant(
-        "transformer", "Transformer.encode",
-        {"self.encoder(src_input, src_mask=src_mask)": "src_input"},
-    ),
-    "sentences-swapped": Plant(
-        "transformer", "Transformer.forward",
-        {"self.encode(src, src_mask=src_mask)": "self.encode(tgt, src_mask=src_mask)",
-         "self.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=src_mask)":
-         "self.decode(src, memory, tgt_mask=tgt_mask, src_mask=src_mask)"},
-    ),
-    "embedding-shared": Plant(
-        "transformer", "Transformer.decode",
-        {"self.tgt_embedding(tgt)": "self.src_embedding(tgt)"},
-    ),
-    # training
-    "labels-not-shifted": Plant(
-        "training", "shift",
-        {"torch.cat([start, target[:, :-1]], dim=1)": "target + 0"},
-    ),
-    "decoder-sees-source-labels": Plant(
-        "training", "train",
-        {"model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)":
-         "model(labels.clamp(min=0), tgt, src_mask=src_mask, tgt_mask=tgt_mask)"},
-    ),
-    "logits-flattened-wrong": Plant(
-        "training", "cross_entropy",
-        {"logits.log_softmax(-1)": "logits.transpose(0, 1).reshape(logits.shape).log_softmax(-1)"},
-    ),
-    "softmax-before-loss": Plant(
-        "training", "cross_entropy",
-        {"logits.log_softmax(-1)": "logits.softmax(-1).log_softmax(-1)"},
-    ),
-    # generation
-    "causal-batch-size": Plant(
-        "generation", "CachedDecoder.step",
-        {"causal_mask(new, LENGTH, device=tgt.device)":
-         "causal_mask(tgt.size(0), LENGTH, device=tgt.device)"},
-    ),
-    "decode-position-zero": Plant(
-        "generation", "CachedDecoder.step",
-        {"self.model.positional_encoding(self.model.tgt_embedding(tgt), start=self.length)":
-         "self.model.positional_encoding(self.model.tgt_embedding(tgt), start=0)"},
-    ),
-    "left-padding-seen": Plant(
-        "generation", "_prepare_prompt",
-        {"key_mask = None if mask is None else mask[..., :stop]": "key_mask = None"},
-    ),
-    "prompt-padded-right": Plant(
-        "generation", "_prepare_prompt", {"not real.all()": "not real.any()"}
-    ),
-    "top-p-one-short": Plant(
-        "generation", "next_token_probabilities",
-        {"best.values.cumsum(-1) - best.values >= top_p": "best.values.cumsum(-1) >= top_p"},
-    ),
-    "top-p-by-rank": Plant(
-        "generation", "next_token_probabilities",
-        {"enough.scatter(-1, best.indices, enough)": "enough"},
-    ),
-    # rotary_positions
-    "rotary-frequency-one": _rotary({
-        f"self.table[start : start + heads.size(2), {first}::2]":
-        "(torch.arange(start, start + heads.size(2)).unsqueeze(1) * self.base ** "
-        f"(-torch.arange(2, self.d_k + 2, 2) / self.d_k)).{function}()"
-        for first, function in ((0, "sin"), (1, "cos"))
-    }),
-    "rotary-one-late": _rotary(
-        {f"self.table[start : start + heads.size(2), {first}::2]":
-         f"self.table[start + 1 : start + 1 + heads.size(2), {first}::2]" for first in (0, 1)}
-    ),
-    "rotary-start-ignored": _rotary(
-        {f"self.table[start : start + heads.size(2), {first}::2]":
-         f"self.table[: heads.size(2), {first}::2]" for first in (0, 1)}
-    ),
-    "rotary-halves": _rotary({
-        "even = heads[..., 0::2]": "even = heads[..., : self.d_k // 2]",
-        "odd = heads[..., 1::2]": "odd = heads[..., self.d_k // 2 :]",
-        PAIRS: PAIRS.replace("dim=-1", "dim=-2"),
-    }),
-    "rotary-cat": _rotary({
-        PAIRS: "(heads * torch.cat((cos, cos), -1) + torch.stack((-odd, even), dim=-1).flatten(-2)"
-        " * torch.cat((sin, sin), -1)).unsqueeze(-1)"
-    }),
-    "rotary-clockwise": _rotary(
-        {PAIRS: "torch.stack((even * cos + odd * sin, odd * cos - even * sin), dim=-1)"}
-    ),
-    # pretrained
-    "rows-kept": Plant(
-        "pretrained/__init__", "_copy_tensors",
-        {'checkpoint.format == "safetensors" and parameters[name].endswith(NAMES)': "False"},
-    ),
-    "rows-across-heads": _rows("rows.unflatten(0, (1, 2, -1))"),
-    "rows-woven-back": _rows("rows.unflatten(0, (-1, d_k // 2, 2))"),
-    # grouped_query_attention
-    "kv-tiled": _share("heads.repeat(1, self.num_heads // self.num_kv_heads, 1, 1)"),
-    "kv-group-count": _share("heads.repeat_interleave(self.num_kv_heads, dim=1)"),
-    "rotary-values-turned": _grouped(
-        {"value_heads = SPLIT": "value_heads = SPLIT\nif self.rotary is not None:\n"
-         "    value_heads = self.rotary(value_heads, 0 if cache is None else cache.length)"}
-    ),
-    "rotary-after-cache": _grouped({
-        "self.rotary(key_heads, start)":
-        "key_heads if cache is not None else self.rotary(key_heads, start)",
-        KEEP: f"{KEEP}\nif self.rotary is not None:\n"
-        "    key_heads = self.rotary(key_heads, start)",
-    }),
-    "cache-start-zero": _grouped({"0 if cache is None else cache.length": "0"}),
-    "kv-shared-before-cache": _grouped(
-        {KEEP: f"key_heads, value_heads = self._share(key_heads), self._share(value_heads)\n{KEEP}"}
-    ),
-    "cache-mask-dropped": _grouped(
-        {"scaled_dot_product_attention(query_heads, shared_keys, shared_values, mask, dropout_p)":
-         "scaled_dot_product_attention(query_heads, shared_keys, shared_values, "
-         "mask if cache is None else None, dropout_p)"}
-    ),
-    # decoder_only
-    "table-untied": Plant(
-        "decoder_only", "LanguageModel.compute_logits",
-        {"X @ self.embedding.weight.T": "X @ self.embedding.weight.data.T"},
-    ),
-    "prompt-unmasked": Plant(
-        "decoder_only", "LanguageModel.run_layers",
-        {"self.make_mask(ids, start, key_mask)":
-         "key_mask if caches else self.make_mask(ids, start, key_mask)"},
-    ),
-    "prompt-first-logit": Plant(
-        "fast", "FastLanguageModel.last_logits",
-        {"self.run_layers(ids, caches, key_mask)[:, -1:]":
-         "self.run_layers(ids, caches, key_mask)[:, :1]"},
-    ),
-}  # fmt: skip
+    id: Plant(*place.split(), changes)
+    for place, edits in EDITS.items()
+    for id, changes in edits.items()
+}
