@@ -200,7 +200,7 @@ COMMANDS = [
     )
     + " tests/unit/test_mutants.py -k",
 ]
-SELECTED = "99 or ixture or gates or glossary or current or declared or every_step"
+SELECTED = "99 or mixture or gates or glossary or current or declared or every_step"
 STRIPS = """
 import json
 from twelve_lab import course, draw
