@@ -7,8 +7,10 @@ Usage: python -m tools.write_messages
 """
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from babel.messages import Catalog
 from babel.messages.extract import extract_from_dir
@@ -16,12 +18,18 @@ from babel.messages.pofile import write_po
 
 from twelve_lab.check import EXERCISES, MISTAKES, Task
 from twelve_lab.course import STEPS
+from twelve_lab.explorer.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "src" / "twelve_lab"
 PAGE = LAB / "locale" / "twelve_lab.pot"
 KEYWORDS = {"message": None, "plural": (1, 2)}
-METHODS = [("**.py", "python"), ("**.mjs", "javascript")]
+METHODS = [
+    ("**.py", "python"),
+    ("**.mjs", "javascript"),
+    ("**.html", "tools.write_messages:html_texts"),
+]
+OPTIONS = {"**.mjs": {"parse_template_string": "true"}}
 HEADER = """# The messages of the lab: `make catalogue` collects them, msginit begins a translation.
 msgid ""
 msgstr ""
@@ -35,7 +43,7 @@ def page() -> str:
     """Write the catalogue, sorted and without what changes at every edit: dates, line numbers."""
     catalogue = Catalog()
     # pybabel skips folders that begin with a dot or an underscore; the package has none.
-    for file, _, text, comments, _ in extract_from_dir(LAB, METHODS, keywords=KEYWORDS):
+    for file, _, text, comments, _ in extract_from_dir(LAB, METHODS, OPTIONS, KEYWORDS):
         catalogue.add(text, locations=[(f"src/twelve_lab/{file}", 0)], auto_comments=comments)
     for text, file, use in declared_texts():
         catalogue.add(text, locations=[(file, 0)], auto_comments=[use])
@@ -52,6 +60,10 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
         yield step.title, "src/twelve_lab/course.py", "title of a lesson"
     for mistake in MISTAKES.values():
         yield mistake.sentence, _file(mistake.step), f"mistake {mistake.id}"
+    for part in PARTS.values():
+        panels = [panel.get(name) for panel in part.panels for name in ("title", "note", "says")]
+        for text in filter(None, [part.title, part.lead, *panels]):
+            yield text, "src/twelve_lab/explorer/parts.py", "live page"
     for id, exercise in EXERCISES.items():
         file = _file(id[:2])
         yield exercise.contract, file, f"contract of {id}"
@@ -60,6 +72,16 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
         if isinstance(exercise, Task):
             for case in exercise.cases():
                 yield case, file, f"case of {id}"
+
+
+def html_texts(
+    file: IO[bytes], *_: object, **options: object
+) -> Iterator[tuple[int, str, str, list[str]]]:
+    """Yield the texts, labels and titles of a page, as Babel expects them of an extractor."""
+    body = re.sub(r"(?s)<(script|style|noscript).*?</\1>", "", file.read().decode())
+    for groups in re.findall(r'>([^<>]+)<|(?:aria-label|title)="([^"]+)"', body):
+        if text := "".join(groups).strip():
+            yield 0, "message", text, []
 
 
 def _file(number: str) -> str:

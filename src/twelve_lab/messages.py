@@ -46,6 +46,15 @@ def declared(text: str) -> str:
     return _translations.gettext(text) if text else ""
 
 
+def translated() -> dict[str, str]:
+    """Return each template that the current catalogue translates, without plurals.
+
+    The live page looks up its texts in it, because a page cannot ask gettext.
+    """
+    catalogue = getattr(_translations, "_catalog", {})  # gettext has no public list of its entries
+    return {id: text for id, text in catalogue.items() if id and isinstance(id, str)}
+
+
 def use(translations: NullTranslations) -> NullTranslations:
     """Translate all messages by another catalogue from now on.
 

@@ -1,21 +1,32 @@
 """The catalogue of messages is current, and every message is translated as a whole."""
 
 import ast
+import base64
+import io
+import json
 import re
-from gettext import NullTranslations
+import shutil
+import subprocess
+import zlib
+from gettext import GNUTranslations, NullTranslations
 
 import pytest
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
 
 from tests.unit.test_check import FAULTS, QUESTIONS, predicted
 from tests.unit.test_progress import DAY, row, save
 from tools import write_messages
-from twelve_lab import messages
+from twelve_lab import example, messages
 from twelve_lab.check import EXERCISES, check, diagnose
 from twelve_lab.check.progress import report
+from twelve_lab.explorer import page
+from twelve_lab.explorer.parts import PARTS
 from twelve_lab.messages import declared, message, plural
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
+MODULE = write_messages.LAB / "explorer" / "messages.mjs"
 # Texts that a sentence quotes: the name of a case, the inputs of a contract, the title of a lesson.
 QUOTED = {
     text for text, _, use in write_messages.declared_texts() if use.split()[0] in {"case", "title"}
@@ -111,3 +122,54 @@ def test_the_progress_report_consists_of_whole_sentences(marked, tmp_path):
             for path in paths:
                 line = line.replace(str(path), "")
             assert re.sub(r"[\d; ]", "", untranslated(line)) in ("", "split-view"), line
+
+
+def pseudo_translation():
+    """Compile the translations of `Marked`, as a translator's catalogue is compiled."""
+    catalogue = read_po(io.BytesIO(write_messages.PAGE.read_bytes()))
+    for entry in catalogue:
+        if entry.id and isinstance(entry.id, str):
+            entry.string = f"⟦{entry.id}⟧"
+    compiled = io.BytesIO()
+    write_mo(compiled, catalogue)
+    compiled.seek(0)
+    return GNUTranslations(compiled)
+
+
+def live_page():
+    return page({"a run": PARTS["walk"].run()}, example.words)
+
+
+def page_data(html):
+    """Unpack the data of the live page."""
+    packed = re.search(r'<script id="data" type="text/plain">([^<]+)', html)[1]
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_live_page_translates_every_label_as_python_does():
+    catalogue = read_po(io.BytesIO(write_messages.PAGE.read_bytes()))
+    templates = [
+        entry.id
+        for entry in catalogue
+        if any(file.endswith((".mjs", ".html")) for file, _ in entry.locations)
+    ]
+    assert len(templates) > 100
+    before = messages.use(pseudo_translation())
+    try:
+        table = page_data(live_page())["messages"]
+    finally:
+        messages.use(before)
+    assert "messages" not in page_data(live_page())
+    values = {name: name.upper() for text in templates for name in re.findall(r"\{(\w+)\}", text)}
+    program = f"""
+        import {{ message, translate }} from "{MODULE.as_uri()}";
+        translate({json.dumps(table)});
+        const shown = {json.dumps(templates)}.map((text) => message(text, {json.dumps(values)}));
+        process.stdout.write(JSON.stringify(shown));
+    """
+    done = subprocess.run(
+        ["node", "--input-type=module", "-"],
+        input=program, capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [f"⟦{text.format(**values)}⟧" for text in templates]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from twelve_lab.explorer.program import Program
+from twelve_lab.messages import translated
 from twelve_lab.show.faces import symbols
 from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL
 from twelve_lab.show.table import Labels
@@ -48,7 +49,7 @@ def page(
     labels: Labels | None = None,
     part: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the HTML of the page; see `write_explorer`.
+    """Return the HTML of the page in the language of `messages.use`; see `write_explorer`.
 
     Args:
         traces: Name of a configuration -> its run.
@@ -71,11 +72,15 @@ def page(
         "neutral": NEUTRAL.css,
         **(part or {}),
     }
+    script, html = _read("bundle.js"), _read("page.html")
+    texts = script + html + json.dumps(data, ensure_ascii=False)
+    if translations := {id: text for id, text in translated().items() if id in texts}:
+        data["messages"] = translations
     packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    text = _read("page.html")
+    text = html
     for mark, content in (
         ("/*STYLE*/", _read("page.css")),
-        ("/*SCRIPT*/", _read("bundle.js")),
+        ("/*SCRIPT*/", script),
         ("/*DATA*/", packed),
         ("<!--FACES-->", symbols()),
     ):

@@ -1,4 +1,5 @@
 // The page: its parts, and the reaction to every input.
+import { message, translate } from "./messages.mjs";
 import { elementText, explain, formatNumber } from "./writer.mjs";
 import { State } from "./state.mjs";
 
@@ -30,6 +31,7 @@ const unpack = async () => {
 };
 
 const data = await unpack();
+translate(data.messages);
 const state = new State(data.runs);
 // Functions that redraw after a change, by the part of the page.
 const drawn = { words: [], walk: [], number: [], used: [], cells: [] };
@@ -61,7 +63,7 @@ const at = (name, ...index) => state.engine.place(name, index);
 // --- words ---
 
 const wordOf = (id, side, position) => {
-  if (id < 0) return "ignored";
+  if (id < 0) return message("ignored");
   if (side === "tgt" && id === 0 && position === 0) return "<start>";
   return data.vocab?.[id] ?? String(id);
 };
@@ -251,7 +253,7 @@ const headsOf = (tensor) => {
         make(
           "th",
           { scope: "colgroup", colspan: keys, style: `--axis: ${data.styles.head}` },
-          `head ${head}`,
+          message("head {number}", { number: head }),
         ),
       );
       for (let key = 0; key < keys; key++)
@@ -368,13 +370,21 @@ const PANELS = {
       const sentence = make("div", {
         class: "sentence",
         role: "group",
-        "aria-label": `sentence ${batch + 1}`,
+        "aria-label": message("sentence {number}", { number: batch + 1 }),
       });
       for (let position = 0; position < ids.shape[1]; position++) {
         const place = at(side, batch, position);
         const row = make("div", { class: "token", style: `--width: ${table.shape[1]}` });
         row.append(
-          wordChoice(place, side, position, `sentence ${batch + 1}, word ${position + 1}`),
+          wordChoice(
+            place,
+            side,
+            position,
+            message("sentence {sentence}, word {word}", {
+              sentence: batch + 1,
+              word: position + 1,
+            }),
+          ),
         );
         for (let d = 0; d < table.shape[1]; d++) {
           const dial = numberNode(table.start + d, true, "");
@@ -383,7 +393,10 @@ const PANELS = {
             dial.dataset.at = table.start + id * table.shape[1] + d;
             dial.setAttribute(
               "aria-label",
-              `${wordOf(id, side, position)}, number ${d + 1} of its embedding`,
+              message("{word}, number {number} of its embedding", {
+                word: wordOf(id, side, position),
+                number: d + 1,
+              }),
             );
           });
           row.append(dial);
@@ -456,8 +469,8 @@ const PANELS = {
       "tr",
       {},
       make("td"),
-      make("th", { scope: "col" }, "weight"),
-      make("th", { scope: "col" }, "gradient"),
+      make("th", { scope: "col" }, message("weight")),
+      make("th", { scope: "col" }, message("gradient")),
     );
     const body = make("tbody");
     for (let i = 0; i < tensor.size; i++) {
@@ -470,7 +483,7 @@ const PANELS = {
           "tr",
           {},
           make("th", { scope: "row" }, words[i]),
-          make("td", {}, numberNode(tensor.start + i, true, `weight of ${words[i]}`)),
+          make("td", {}, numberNode(tensor.start + i, true, message("weight of {word}", { word: words[i] }))),
           slope,
         ),
       );
@@ -500,8 +513,17 @@ const PANELS = {
             make(
               "label",
               {},
-              "right: ",
-              wordChoice(label, "labels", -1, `label ${position + 1} of sentence ${batch + 1}`),
+              message("right:"),
+              " ",
+              wordChoice(
+                label,
+                "labels",
+                -1,
+                message("label {label} of sentence {sentence}", {
+                  label: position + 1,
+                  sentence: batch + 1,
+                }),
+              ),
             ),
             verdict,
           ),
@@ -536,13 +558,13 @@ const PANELS = {
           const heard = Array.from({ length: position + 1 }, (_, i) =>
             wordOf(shown()[at(side, batch, i)], side, i),
           );
-          before.textContent = `after ${heard.join(" ")}:`;
+          before.textContent = message("after {words}:", { words: heard.join(" ") });
           verdict.textContent =
             wanted < 0
-              ? `${data.vocab[best]}, not asked`
+              ? message("{word}, not asked", { word: data.vocab[best] })
               : best === wanted
-                ? `✓ ${data.vocab[best]}, right`
-                : `✗ ${data.vocab[best]}, wrong`;
+                ? message("✓ {word}, right", { word: data.vocab[best] })
+                : message("✗ {word}, wrong", { word: data.vocab[best] });
           verdict.classList.toggle("right", best === wanted);
         });
         holder.append(block);
@@ -554,8 +576,8 @@ const PANELS = {
   // The loss, and gradient descent on every weight.
   learn({ rate: first = RATE }) {
     if (state.engine.target < 0) return null;
-    const step = make("button", { type: "button", id: "learn-step" }, "Learn one step");
-    const run = make("button", { type: "button", id: "learn", "aria-pressed": "false" }, "Learn");
+    const step = make("button", { type: "button", id: "learn-step" }, message("Learn one step"));
+    const run = make("button", { type: "button", id: "learn", "aria-pressed": "false" });
     const rate = make("input", {
       id: "rate",
       type: "number",
@@ -602,7 +624,7 @@ const PANELS = {
       settle();
     };
     onDraw(() => {
-      run.textContent = learning ? "Stop" : "Learn";
+      run.textContent = learning ? message("Stop") : message("Learn");
       run.setAttribute("aria-pressed", learning);
       const all = state.losses;
       const most = Math.max(...all, 1e-9);
@@ -615,18 +637,29 @@ const PANELS = {
           )
           .join(" "),
       );
-      const said = all.length
-        ? `The loss over ${all.length - 1} ${all.length === 2 ? "step" : "steps"}: from ${all[0].toFixed(4)} to ${all.at(-1).toFixed(4)}.`
-        : `Gradient descent on all ${state.engine.weights.length} weights: each step moves every weight against its gradient.`;
+      const losses = {
+        count: all.length - 1,
+        first: all[0]?.toFixed(4),
+        last: all.at(-1)?.toFixed(4),
+      };
+      const said =
+        all.length === 0
+          ? message(
+              "Gradient descent on all {count} weights: each step moves every weight against its gradient.",
+              { count: state.engine.weights.length },
+            )
+          : all.length === 2
+            ? message("The loss over {count} step: from {first} to {last}.", losses)
+            : message("The loss over {count} steps: from {first} to {last}.", losses);
       words.textContent = said;
       curve.setAttribute("aria-label", said);
     });
-    const loss = make("p", { class: "loss" }, "loss ", numberNode(state.engine.target));
+    const loss = make("p", { class: "loss" }, message("loss"), " ", numberNode(state.engine.target));
     return make(
       "div",
       {},
       loss,
-      make("div", { class: "bar" }, run, step, make("label", {}, "rate ", rate)),
+      make("div", { class: "bar" }, run, step, make("label", {}, message("rate"), " ", rate)),
       curve,
       words,
     );
@@ -642,77 +675,83 @@ const argmax = (values, start, count) => {
 const WALK = [
   {
     id: "words",
-    title: "Words",
+    title: message("Words"),
     panel: "words",
     side: "src",
-    note: "Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word.",
+    note: message("Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word."),
   },
   {
     id: "encoder",
-    title: "Encoder self-attention",
+    title: message("Encoder self-attention"),
     panel: "attention",
     of: "encoder.layers.0.self_attention",
-    note: "A row is a query, a column a key; each row of a head adds up to 1.",
+    note: message("A row is a query, a column a key; each row of a head adds up to 1."),
   },
   {
     id: "memory",
-    title: "Memory",
+    title: message("Memory"),
     panel: "table",
     of: "memory",
-    note: "What the encoder hands over.",
+    note: message("What the encoder hands over."),
   },
   {
     id: "target",
-    title: "Target so far",
+    title: message("Target so far"),
     panel: "words",
     side: "tgt",
-    note: "The text so far; the decoder predicts the next word.",
+    note: message("The text so far; the decoder predicts the next word."),
   },
   {
     id: "cross",
-    title: "Cross-attention",
+    title: message("Cross-attention"),
     panel: "attention",
     of: "decoder.layers.0.cross_attention",
-    note: "The target gives the queries, the memory gives the keys and values.",
+    note: message("The target gives the queries, the memory gives the keys and values."),
   },
   // The decoder-only model has no source; show the panels that the model has.
   {
     id: "text",
-    title: "Words",
+    title: message("Words"),
     panel: "words",
     side: "ids",
     of: "embedding.weight",
-    note: "Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word.",
+    note: message("Three numbers each. Drag one sideways, type, or use the arrow keys; or choose another word."),
   },
   {
     id: "mask",
-    title: "Mask",
+    title: message("Mask"),
     panel: "table",
     of: "mask",
     dials: true,
-    note: "True allows attention: to no later word and no padding. Press an entry.",
+    note: message("True allows attention: to no later word and no padding. Press an entry."),
   },
   {
     id: "looking-back",
-    title: "Self-attention",
+    title: message("Self-attention"),
     panel: "attention",
     of: "layers.0.self_attention",
-    note: "A row is a query, a column a key; each row of a head adds up to 1, if it sees anything.",
+    note: message("A row is a query, a column a key; each row of a head adds up to 1, if it sees anything."),
   },
   {
     id: "output",
-    title: "Decoder output",
+    title: message("Decoder output"),
     panel: "table",
     of: "decoder_output",
-    note: "The logits are made of these.",
+    note: message("The logits are made of these."),
   },
-  { id: "prediction", title: "Which word is next?", panel: "prediction" },
-  { id: "learning", title: "Loss", panel: "learn" },
+  { id: "prediction", title: message("Which word is next?"), panel: "prediction" },
+  { id: "learning", title: message("Loss"), panel: "learn" },
 ];
+
+// A part of a lesson names its texts in English.
+const translated = (options) => {
+  const texts = ["title", "note", "says"].filter((name) => options[name]);
+  return { ...options, ...Object.fromEntries(texts.map((name) => [name, message(options[name])])) };
+};
 
 const walk = () => {
   const parts = [];
-  for (const options of data.panels ?? WALK) {
+  for (const options of data.panels?.map(translated) ?? WALK) {
     const body = PANELS[options.panel](options);
     if (!body) continue;
     const part = make("section", {
@@ -748,7 +787,7 @@ const listOf = (places, describe) => {
   };
   add(0, MANY);
   if (places.length > MANY) {
-    const more = make("button", { type: "button" }, `and ${places.length - MANY} more`);
+    const more = make("button", { type: "button" }, message("and {count} more", { count: places.length - MANY }));
     more.addEventListener("click", () => {
       more.parentElement.remove();
       add(MANY, places.length);
@@ -767,11 +806,11 @@ const editor = (place) => {
     onDraw(() => {
       box.checked = Boolean(state.engine.values[place]);
     });
-    holder.append(make("label", {}, box, " True"));
+    holder.append(make("label", {}, box, " ", message("True")));
   } else if (tensor.type === "int") {
     const side = tensor.name.endsWith("labels") ? "labels" : tensor.name;
     const position = state.engine.index(place).at(-1);
-    if (data.vocab) holder.append(wordChoice(place, side, position, "word"));
+    if (data.vocab) holder.append(wordChoice(place, side, position, message("word")));
   } else {
     const value = Number.isFinite(state.engine.values[place]) ? state.engine.values[place] : 0;
     const reach = Math.max(2, 2 * Math.abs(value));
@@ -780,7 +819,7 @@ const editor = (place) => {
       min: value - reach,
       max: value + reach,
       step: "any",
-      "aria-label": `change ${spoken(place)}`,
+      "aria-label": message("change {number}", { number: spoken(place) }),
     });
     // A change begins with the first move: a touch alone changes nothing.
     let moving = false;
@@ -803,7 +842,7 @@ const editor = (place) => {
   const back = make(
     "button",
     { type: "button" },
-    state.engine.trees[place] === null ? "As it was" : "Follow again",
+    state.engine.trees[place] === null ? message("As it was") : message("Follow again"),
   );
   back.addEventListener("click", () => {
     begin();
@@ -827,7 +866,7 @@ const buildNumber = () => {
   if (chosen < 0) return;
   const place = chosen;
   const tensor = tensorOf(place);
-  const crumbs = make("ol", { class: "trail", "aria-label": "How you came here" });
+  const crumbs = make("ol", { class: "trail", "aria-label": message("How you came here") });
   for (const each of trail.slice(-6)) crumbs.append(make("li", {}, element(each)));
   const title = make("h2", { tabindex: -1, id: "name" }, spoken(place));
   const lines = make("pre", { id: "text" });
@@ -844,20 +883,20 @@ const buildNumber = () => {
       "p",
       { class: "note" },
       make("code", {}, elementText(state.engine, place)),
-      tensor.step ? `, step ${tensor.step}` : "",
+      tensor.step ? `, ${message("step {number}", { number: tensor.step })}` : "",
     ),
     editor(place),
     make("div", { class: "two" }, make("div", {}, lines), other),
-    make("h3", {}, "Made of"),
+    make("h3", {}, message("Made of")),
     used,
-    make("h3", {}, "Goes into"),
+    make("h3", {}, message("Goes into")),
     onward,
-    make("h3", {}, "Gradient of the loss"),
+    make("h3", {}, message("Gradient of the loss")),
     slope,
     through,
   );
   const uses = state.engine.uses(place);
-  onward.append(uses.length ? listOf(uses, () => "") : "nothing that has a name");
+  onward.append(uses.length ? listOf(uses, () => "") : message("nothing that has a name"));
   let framed = "";
   let chain = "";
   onDraw(() => {
@@ -873,7 +912,7 @@ const buildNumber = () => {
         ? explain(state.other, twin.start + place - tensor.start)
             .lines.slice(1)
             .join("\n")
-        : "has no such number";
+        : message("has no such number");
     }
     if (framed !== String(found.used)) {
       framed = String(found.used);
@@ -881,11 +920,11 @@ const buildNumber = () => {
       redraw("used");
     }
     if (engine.target < 0) {
-      slope.textContent = "The run ends with no loss.";
+      slope.textContent = message("The run ends with no loss.");
       return;
     }
     if (tensor.type !== "float") {
-      slope.textContent = "None: this number cannot change by a small amount.";
+      slope.textContent = message("None: this number cannot change by a small amount.");
       return;
     }
     const gradient = engine.gradients[place];
@@ -895,8 +934,12 @@ const buildNumber = () => {
       .sort((a, b) => Math.abs(b[1] * b[2]) - Math.abs(a[1] * a[2]));
     slope.textContent =
       place === engine.target
-        ? "1: it is the loss"
-        : `= ${formatNumber(gradient)}${parts.length ? ", the sum of the gradients through:" : ""}`;
+        ? message("1: it is the loss")
+        : parts.length
+          ? message("= {gradient}, the sum of the gradients through:", {
+              gradient: formatNumber(gradient),
+            })
+          : `= ${formatNumber(gradient)}`;
     const key = parts.map(([later, arrived, own]) => `${later}:${arrived}:${own}`).join();
     if (key !== chain) {
       chain = key;
@@ -918,7 +961,7 @@ const buildNumber = () => {
 
 // Tables of the operands of a number, with the used elements in frames.
 const operands = (used) => {
-  if (!used.length) return ["nothing: it was given"];
+  if (!used.length) return [message("nothing: it was given")];
   const groups = new Map();
   for (const place of used) {
     const tensor = tensorOf(place);
@@ -963,7 +1006,7 @@ const showTensors = () => {
   const section = byId("tensors");
   section.hidden = Boolean(data.panels);
   if (data.panels) return;
-  const list = make("select", { id: "tensor", "aria-label": "Tensor" });
+  const list = make("select", { id: "tensor", "aria-label": message("Tensor") });
   let group = null;
   let path = null;
   const { tensors } = state.engine;
@@ -971,9 +1014,9 @@ const showTensors = () => {
   for (const tensor of [...tensors.filter((each) => each.trees), ...given]) {
     const dot = tensor.name.lastIndexOf(".");
     const where = !tensor.trees
-      ? "given: words, weights, masks"
+      ? message("given: words, weights, masks")
       : dot < 0
-        ? "the model"
+        ? message("the model")
         : tensor.name.slice(0, dot);
     if (where !== path) {
       group = make("optgroup", { label: where });
@@ -987,7 +1030,7 @@ const showTensors = () => {
     refresh();
   });
   section.replaceChildren(
-    make("h2", {}, "Every tensor"),
+    make("h2", {}, message("Every tensor")),
     list,
     make("p", { id: "about", class: "note" }),
     make("div", { id: "cells" }),
@@ -1000,8 +1043,15 @@ const showTensors = () => {
 const showTensor = (tensor) => {
   byId("tensor").value = tensor.name;
   const sizes = tensor.axes.map((axis, n) => `${axis} ${tensor.shape[n]}`.trim()).join(", ");
-  byId("about").textContent =
-    `(${sizes || "one number"}) ${tensor.trees ? (tensor.code ? `code: ${tensor.code}` : "computed") : tensor.weight ? "a weight" : "given to the run"}${tensor.step ? `; step ${tensor.step}` : ""}`;
+  const origin = tensor.trees
+    ? tensor.code
+      ? message("code: {code}", { code: tensor.code })
+      : message("computed")
+    : tensor.weight
+      ? message("a weight")
+      : message("given to the run");
+  const step = tensor.step ? `; ${message("step {number}", { number: tensor.step })}` : "";
+  byId("about").textContent = `(${sizes || message("one number")}) ${origin}${step}`;
   byId("cells").replaceChildren(within("cells", () => tablesOf(tensor)));
 };
 
@@ -1088,10 +1138,13 @@ const say = () => {
   clearTimeout(speaking);
   speaking = setTimeout(() => {
     const parts = [];
-    if (chosen >= 0) parts.push(`${spoken(chosen)} is ${textOf(chosen)}`);
+    if (chosen >= 0) parts.push(message("{name} is {value}", { name: spoken(chosen), value: textOf(chosen) }));
     if (state.engine.target >= 0)
       parts.push(
-        `loss ${textOf(state.engine.target)}, before ${textOf(state.engine.target, state.before)}`,
+        message("loss {now}, before {before}", {
+          now: textOf(state.engine.target),
+          before: textOf(state.engine.target, state.before),
+        }),
       );
     parts.push(...[...document.querySelectorAll(".verdict")].map((node) => node.textContent));
     byId("said").textContent = parts.join("; ");
@@ -1109,7 +1162,7 @@ const foot = () => {
   const verdicts = [...document.querySelectorAll(".verdict")].map((each) =>
     make("span", {}, each.textContent),
   );
-  node.replaceChildren(make("b", {}, `loss ${textOf(state.engine.target)}`), ...verdicts);
+  node.replaceChildren(make("b", {}, message("loss {value}", { value: textOf(state.engine.target) })), ...verdicts);
   // If the frame is taller than the screen, the parent page keeps this line visible.
   const said = [...node.children].map((each) => each.textContent);
   if (window.parent !== window) window.parent.postMessage({ said }, "*");
@@ -1166,7 +1219,11 @@ const typed = (node) => {
   const place = Number(node.dataset.at);
   if (text === "" || !Number.isFinite(value)) {
     notice(
-      `“${node.value}” is no number; ${elementText(state.engine, place)} stays ${textOf(place)}.`,
+      message("“{text}” is no number; {name} stays {value}.", {
+        text: node.value,
+        name: elementText(state.engine, place),
+        value: textOf(place),
+      }),
     );
     refresh();
   } else {
@@ -1279,63 +1336,63 @@ byId("before").addEventListener("click", () => look(!showsBefore));
 const MODELS = [
   {
     by: "memory",
-    lead: "A whole Transformer, small enough to touch. It should write each sentence backwards. Drag a number, and everything that depends on it follows.",
+    lead: message("A whole Transformer, small enough to touch. It should write each sentence backwards. Drag a number, and everything that depends on it follows."),
     // The sum of a word's number and its position's number.
     first: ["positional_encoding.encoded", [1, 0, 1]],
     tour: [
       [
         "words",
-        "Words become numbers",
-        "Each word is a row of three numbers in a table. Drag one of dog's numbers and watch everything to the right.",
+        message("Words become numbers"),
+        message("Each word is a row of three numbers in a table. Drag one of dog's numbers and watch everything to the right."),
         "src_embedding.weight",
         [2, 0],
       ],
       [
         "words",
-        "A position is added",
-        "Two sines and a cosine tell the first word from the second; this sum is what enters the encoder.",
+        message("A position is added"),
+        message("Two sines and a cosine tell the first word from the second; this sum is what enters the encoder."),
         "positional_encoding.encoded",
         [1, 1, 0],
       ],
       [
         "encoder",
-        "Words look at each other",
-        "A query times a key is a score. Softmax turns the scores into weights. The padding gets no weight.",
+        message("Words look at each other"),
+        message("A query times a key is a score. Softmax turns the scores into weights. The padding gets no weight."),
         "encoder.layers.0.self_attention.weights",
         [1, 0, 0, 1],
       ],
       [
         "encoder",
-        "The result is added",
-        "The weights average the values, and the average is added to the word: nothing is replaced.",
+        message("The result is added"),
+        message("The weights average the values, and the average is added to the word: nothing is replaced."),
         "encoder.layers.0.self_attention_residual.added",
         [1, 0, 0],
       ],
       [
         "memory",
-        "The memory",
-        "After the feed-forward network and a last norm, the encoder returns as many numbers as it received.",
+        message("The memory"),
+        message("After the feed-forward network and a last norm, the encoder returns as many numbers as it received."),
         "memory",
         [1, 0, 0],
       ],
       [
         "cross",
-        "The decoder attends to the source",
-        "Its queries come from the target so far; keys and values come from the memory.",
+        message("The decoder attends to the source"),
+        message("Its queries come from the target so far; keys and values come from the memory."),
         "decoder.layers.0.cross_attention.weights",
         [1, 0, 1, 0],
       ],
       [
         "prediction",
-        "One score for each word",
-        "Softmax turns the logits into probabilities; the arrow marks the right word.",
+        message("One score for each word"),
+        message("Softmax turns the logits into probabilities; the arrow marks the right word."),
         "logits",
         [1, 0, 3],
       ],
       [
         "learning",
-        "Learning",
-        "The loss measures how surprised the model was. Press Learn: each weight moves against its gradient, and nothing else changes.",
+        message("Learning"),
+        message("The loss measures how surprised the model was. Press Learn: each weight moves against its gradient, and nothing else changes."),
         "cross_entropy.loss",
         [],
       ],
@@ -1343,63 +1400,63 @@ const MODELS = [
   },
   {
     by: "rotary.turned",
-    lead: "A whole language model, small enough to touch. It should predict the next word. Drag a number, and everything that depends on it follows.",
+    lead: message("A whole language model, small enough to touch. It should predict the next word. Drag a number, and everything that depends on it follows."),
     // RoPE leaves dog at position 0 unchanged and rotates fish at position 1.
     first: ["rotary.turned", [1, 0, 1, 0]],
     tour: [
       [
         "text",
-        "Words become numbers",
-        "There is one text and one table. Drag one of dog's numbers: it changes the input, and at the end also the score of dog.",
+        message("Words become numbers"),
+        message("There is one text and one table. Drag one of dog's numbers: it changes the input, and at the end also the score of dog."),
         "embedding.weight",
         [2, 0],
       ],
       [
         "looking-back",
-        "A position is a rotation",
-        "No position is added to a word. RoPE rotates the query and the key of fish by 1 radian. It leaves dog, at position 0, unchanged.",
+        message("A position is a rotation"),
+        message("No position is added to a word. RoPE rotates the query and the key of fish by 1 radian. It leaves dog, at position 0, unchanged."),
         "rotary.turned",
         [1, 0, 1, 0],
       ],
       [
         "looking-back",
-        "Two query heads share one key head",
-        "Both heads score the same keys, each with its own queries. Drag this number of dog's key: the weight that fish gives it changes in both heads.",
+        message("Two query heads share one key head"),
+        message("Both heads score the same keys, each with its own queries. Drag this number of dog's key: the weight that fish gives it changes in both heads."),
         "layers.0.self_attention.key_heads",
         [1, 0, 0, 0],
       ],
       [
         "mask",
-        "The mask hides the future",
-        "The framed entry hides fish from dog. Press it: dog gives part of its weight to the word that it should predict.",
+        message("The mask hides the future"),
+        message("The framed entry hides fish from dog. Press it: dog gives part of its weight to the word that it should predict."),
         "mask",
         [1, 0, 0, 1],
       ],
       [
         "looking-back",
-        "Words look back",
-        "A query times a key is a score. Softmax turns the visible scores into weights. Only these weights tell fish about dog.",
+        message("Words look back"),
+        message("A query times a key is a score. Softmax turns the visible scores into weights. Only these weights tell fish about dog."),
         "layers.0.self_attention.weights",
         [1, 0, 1, 0],
       ],
       [
         "output",
-        "One stack, no memory",
-        "The attention output is added, then the output of the gated network. A last norm ends the stack. There is no second text.",
+        message("One stack, no memory"),
+        message("The attention output is added, then the output of the gated network. A last norm ends the stack. There is no second text."),
         "decoder_output",
         [1, 0, 0],
       ],
       [
         "prediction",
-        "The table again",
-        "The score of a word is the dot product with its row of the table. The row of <pad> is zero, so its score stays 0, whatever you drag elsewhere.",
+        message("The table again"),
+        message("The score of a word is the dot product with its row of the table. The row of <pad> is zero, so its score stays 0, whatever you drag elsewhere."),
         "logits",
         [1, 0, 3],
       ],
       [
         "learning",
-        "Learning",
-        "This text has one label: the word after dog. Press Learn. In a longer text every position predicts its next word at the same time.",
+        message("Learning"),
+        message("This text has one label: the word after dog. Press Learn. In a longer text every position predicts its next word at the same time."),
         "cross_entropy.loss",
         [],
       ],
@@ -1416,10 +1473,14 @@ const tourTo = (number) => {
   byId("tour").hidden = stop < 0;
   if (stop >= 0) {
     const [part, title, sentence, name, index] = stops[stop];
-    byId("tour-where").textContent = `${stop + 1} of ${stops.length}: ${title}.`;
+    byId("tour-where").textContent = message("{number} of {count}: {title}.", {
+      number: stop + 1,
+      count: stops.length,
+      title,
+    });
     byId("tour-text").textContent = sentence;
     byId("tour-back").disabled = stop === 0;
-    byId("tour-next").textContent = stop === stops.length - 1 ? "The end" : "Next";
+    byId("tour-next").textContent = stop === stops.length - 1 ? message("The end") : message("Next");
     if (has(name)) {
       chosen = at(name, ...index);
       trail = [];
@@ -1441,8 +1502,24 @@ byId("tour-close").addEventListener("click", () => tourTo(-1));
 
 // --- start ---
 
+// Translate the fixed texts of page.html.
+const translatePage = () => {
+  const texts = document.createTreeWalker(document.querySelector("body"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode;
+    const fixed = !text.parentElement.closest("script, noscript") && text.data.trim();
+    if (fixed) text.data = text.data.replace(fixed, () => message(fixed));
+  }
+  for (const name of ["aria-label", "title"]) {
+    for (const node of document.querySelectorAll(`[${name}]`)) {
+      node.setAttribute(name, message(node.getAttribute(name)));
+    }
+  }
+  document.title = message(document.title);
+};
+
 const build = () => {
-  const lead = data.lead ?? model()?.lead;
+  const lead = (data.lead && message(data.lead)) ?? model()?.lead;
   byId("lead").hidden = !lead;
   byId("lead").textContent = lead ?? "";
   byId("tour-open").hidden = Boolean(data.panels) || !model();
@@ -1486,7 +1563,9 @@ const open = () => {
   trail = [];
   notice(
     unknown.length
-      ? `The address names what this page does not have; it was left out: ${unknown.join(", ")}.`
+      ? message("The address names what this page does not have; it was left out: {names}.", {
+          names: unknown.join(", "),
+        })
       : "",
   );
   byId("runs").value = state.number;
@@ -1501,7 +1580,7 @@ const offerRuns = (id) => {
     byId(id).append(make("option", { value: number }, run.title));
 };
 offerRuns("runs");
-byId("with").append(make("option", { value: -1 }, "nothing"));
+byId("with").append(make("option", { value: -1 }, message("nothing")));
 offerRuns("with");
 for (const id of ["runs", "with"]) byId(id).parentElement.hidden = data.runs.length < 2;
 byId("runs").addEventListener("change", () => {
@@ -1518,7 +1597,9 @@ byId("runs").addEventListener("change", () => {
   trail = [];
   notice(
     state.missing.length
-      ? `This model has no ${state.missing.join(", ")}; what was changed there is left out.`
+      ? message("This model has no {names}; what was changed there is left out.", {
+          names: state.missing.join(", "),
+        })
       : "",
   );
   build();
@@ -1534,9 +1615,10 @@ byId("with").addEventListener("change", () => {
 });
 if (data.panels) {
   document.body.classList.add("part");
-  document.querySelector("h1").textContent = data.title;
+  document.querySelector("h1").textContent = message(data.title);
 }
 shadow();
+translatePage();
 open();
 window.addEventListener("hashchange", open);
 

@@ -1,5 +1,6 @@
 // Writes arithmetic as `explain` does in Python: in symbols, then in digits.
 import { isPlace, leaves, number } from "./engine.mjs";
+import { message } from "./messages.mjs";
 
 const COMPARISONS = ["==", "!=", "<", "<=", ">", ">="];
 const LEVEL = { "+": 1, "-": 1, "*": 2, "/": 2, neg: 3, "**": 4 };
@@ -102,8 +103,9 @@ class Digits {
 
   sum(tree, outer) {
     const parts = terms(tree).map((part) => this.write(part, 1));
-    const count = parts.length > SUMMANDS ? ` [${parts.length} terms]` : "";
-    const text = few(parts).join(" + ") + count;
+    const sum = few(parts).join(" + ");
+    const text =
+      parts.length > SUMMANDS ? message("{sum} [{count} terms]", { sum, count: parts.length }) : sum;
     return outer >= 1 ? `(${text})` : text;
   }
 
@@ -188,16 +190,16 @@ export const explain = (engine, place) => {
   const tree = engine.trees[place];
   const lines = [elementText(engine, place)];
   if (engine.held.has(place))
-    return { lines: [...lines, `  = ${value}, held fast by you`], used: [] };
-  if (tree === null) return { lines: [...lines, `  = ${value}, given to the run`], used: [] };
+    return { lines: [...lines, `  = ${message("{number}, held fast by you", { number: value })}`], used: [] };
+  if (tree === null) return { lines: [...lines, `  = ${message("{number}, given to the run", { number: value })}`], used: [] };
   const shown = decided(engine, tree);
   if (!isPlace(shown) && shown[0] === "#") {
-    return { lines: [...lines, `  = ${value}, a constant of the code`], used: [] };
+    return { lines: [...lines, `  = ${message("{number}, a constant of the code", { number: value })}`], used: [] };
   }
-  if (tensor.code) lines.push(`  code: ${tensor.code}`);
+  if (tensor.code) lines.push(`  ${message("code: {code}", { code: tensor.code })}`);
   const dot = tensor.name.lastIndexOf(".");
   const symbols = new Symbols(engine, dot < 0 ? "" : tensor.name.slice(0, dot)).write(shown);
-  if (isPlace(shown)) lines.push(`  = ${symbols}, the same number moved`);
+  if (isPlace(shown)) lines.push(`  = ${message("{source}, the same number moved", { source: symbols })}`);
   else lines.push(`  = ${symbols}`, `  = ${new Digits(engine).write(shown)}`);
   return { lines: [...lines, `  = ${value}`], used: [...leaves(shown)] };
 };
