@@ -23,7 +23,7 @@ from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE
 from twelve_lab.draw.drawing import stored
 from twelve_lab.show.palette import DPI, INK, PAPER, AxisStyle, by_night, contrast
 
-# The width of a lesson in the book, in pixels, and the smallest type that stands there.
+# The width of a lesson in the book, in pixels, and the smallest type in it.
 COLUMN, SMALLEST = 792, 11
 TEXT_CONTRAST, LINE_CONTRAST = 4.5, 3.0  # WCAG 2.2, 1.4.3 and 1.4.11
 SHORTEST = 40
@@ -123,7 +123,7 @@ def place_problems(drawing: Drawing) -> Iterator[str]:
 
 
 def unnamed_axes(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
-    """The name of every axis that has a bracket stands in the picture."""
+    """The name of every axis that has a bracket is in the picture."""
     words = " ".join(text.get_text() for axes in drawing.figure.axes for text in axes.texts)
     for axis in sorted(bracketed):
         if not re.search(rf"(?<![\w*]){re.escape(axis)}(?![\w*])", words):
@@ -172,7 +172,7 @@ def _written(drawing: Drawing) -> list[Text]:
 
 
 def _ground(text: Text, boxes: list[Rectangle]) -> str:
-    """Find the colour behind a text: its own ground, or that of the box drawn last below it."""
+    """Find the background colour of a text: its own, or that of the box drawn last below it."""
     own = text.get_bbox_patch()
     if own is not None and own.get_facecolor()[3]:
         return to_hex(own.get_facecolor())

@@ -109,7 +109,7 @@ def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
             yield f"cell {number} should be the code that answers the Predict before it"
         due = {"outputs_hidden": True} if asked and code else None
         if cell.metadata.get("jupyter") != due:
-            yield f"cell {number} has jupyter {cell.metadata.get('jupyter')}, and {due} is due"
+            yield f"cell {number} has jupyter {cell.metadata.get('jupyter')}, and {due} is expected"
         asked = cell.cell_type == "markdown" and PREDICT in cell.source
     if asked:
         yield "a Predict ends the page"
@@ -137,7 +137,7 @@ def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
     for tag, cell in (("idea", number.idea), ("answer", number.answer)):
         if not 0 < cell <= LATEST[tag]:
             where = f"cell {cell}" if cell else "no cell, or more than one,"
-            yield f"{where} is tagged {tag!r}; one is due, by cell {LATEST[tag]}"
+            yield f"{where} is tagged {tag!r}; one is expected, by cell {LATEST[tag]}"
 
 
 def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:

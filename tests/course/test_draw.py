@@ -178,7 +178,7 @@ def test_a_step_added_at_the_end_of_a_part_changes_no_strip_of_another(here, mon
     places = {step.part: place for place, step in enumerate(STEPS, 1)}
     for part, place in places.items():
         if [step.part for step in STEPS].count(part) == 1:
-            continue  # the first further step adds a stack behind the first step
+            continue  # the first further step adds a stack after the first step
         added = STEPS[place - 1]._replace(number="99", stem="made_up", part=part)
         steps = (*STEPS[:place], added, *STEPS[place:])
         monkeypatch.setattr(sys.modules["twelve_lab.draw.strip"], "STEPS", steps)

@@ -97,7 +97,7 @@ def test_heads_draws_every_number_of_the_summary_once(name):
     drawing = figure(name)
     printed = re.findall(r"-?\d+\.\d{4}|-inf", drawing.summary)
     if "merged" in drawing.summary:
-        # Each context stands in its lane and again among the merged.
+        # Each context is in its lane and again among the merged.
         printed += [format_number(number) for number in line(drawing, "merged")]
     assert drawn_numbers(drawing) == sorted(printed)
 

@@ -83,7 +83,7 @@ BROKEN = [
     (lambda notebook: notebook.cells.pop(0), "the first cell does not begin with"),
     (says("**Predict**: how many?"), "should be the code that answers the Predict"),
     (runs("x = 1"), "slide types of cells [3]"),
-    (code(lambda cell: cell.metadata.update(FOLDED)), "and None is due"),
+    (code(lambda cell: cell.metadata.update(FOLDED)), "and None is expected"),
 ]  # fmt: skip
 BROKEN_LESSON = [
     (lambda notebook: notebook.cells.append(new_markdown_cell("## More")), "is not Recap"),

@@ -32,7 +32,7 @@ def figure(trace):
 
 @pytest.fixture(scope="module")
 def boxes(figure):
-    """What is written, and where: left, lower, right and upper edge in inches."""
+    """List each text with its left, lower, right and upper edge in inches."""
     figure.draw_without_rendering()
     texts = [text for text in figure.findobj(Text) if text.get_text()]
     edges = [text.get_window_extent().extents / figure.dpi for text in texts]

@@ -178,7 +178,7 @@ NEW_FILES = {
     "tests/unit/test_mixture_of_experts.py": TEST,
     "src/twelve_lab/exercises/mixture_of_experts.py": EXERCISES,
 }
-# What is inserted into a file, and the text before it.
+# The text that is inserted into a file, and the text before it.
 ENTRIES = {
     LIST: (ENTRY, r'(?=    Step\(\n        "a1")'),
     "docs/glossary.md": (ROW, r"## Layers and functions\n[^|]*\|.+\n\|[-| :]+\n"),

@@ -1,4 +1,4 @@
-"""Answers by many authors, written without a look at the declared mistakes.
+"""Answers by many authors, written without knowing the declared mistakes.
 
 A wrong answer gets the name of the known mistake with its numbers, or a description of its fault,
 and never the name of another mistake. A right answer is never rejected.

@@ -1,4 +1,4 @@
-"""Where each classic mistake stands in the layers: edits of one function.
+"""The classic mistakes in the layers: edits of one function each.
 
 When a layer is rewritten, its patterns here follow it. `tests/unit/test_mutants.py` names each
 pattern that no longer occurs exactly once in its function.

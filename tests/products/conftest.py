@@ -1,4 +1,4 @@
-"""Shared by the tests of what is made of the course."""
+"""Fixtures for the tests of the products."""
 
 import pytest
 

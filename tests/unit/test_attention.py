@@ -1,4 +1,4 @@
-"""Step 04: scaled dot-product attention."""
+"""Lesson 04: scaled dot-product attention."""
 
 import math
 

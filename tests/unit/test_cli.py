@@ -156,7 +156,7 @@ def test_a_closed_pipe_is_no_error(monkeypatch):
 
     monkeypatch.setattr(sys, "stdout", Closed())
     assert main(["trace", "--device", "cpu"]) == 0
-    # What is still to be printed goes nowhere, so that leaving raises nothing either.
+    # The rest of the output is discarded, so that closing raises nothing either.
     with sys.stdout as nowhere:
         assert nowhere.name == os.devnull
 

@@ -1,4 +1,4 @@
-"""Step 11: the decoder. Equality with torch.nn is tested in test_same_as_pytorch."""
+"""Lesson 11: the decoder. Equality with torch.nn is tested in test_same_as_pytorch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Step 18: the decoder-only language model."""
+"""Lesson 18: the decoder-only language model."""
 
 import numpy as np
 import oracle

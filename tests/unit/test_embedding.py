@@ -1,4 +1,4 @@
-"""Step 02: the token embedding."""
+"""Lesson 02: the token embedding."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Step 10: the encoder. Equality with torch.nn is tested in test_same_as_pytorch."""
+"""Lesson 10: the encoder. Equality with torch.nn is tested in test_same_as_pytorch."""
 
 import pytest
 import torch

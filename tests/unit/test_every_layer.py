@@ -1,4 +1,4 @@
-"""What holds for every layer: saving, inputs, sentences, dropout, masks, gradients, repr."""
+"""Properties of every layer: saving, inputs, sentences, dropout, masks, gradients, repr."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Step 09: the feed-forward layer and SwiGLU."""
+"""Lesson 09: the feed-forward layer and SwiGLU."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Step 14: greedy decoding, sampling and the KV cache."""
+"""Lesson 14: greedy decoding, sampling and the KV cache."""
 
 import math
 import re
@@ -192,7 +192,7 @@ def test_temperature_divides_logits_and_top_k_keeps_the_best():
     assert_close(next_token_probabilities(logits, top_k=3), best)
     both = torch.tensor([0.0, 16.0, 4.0, 16.0]) / 36
     assert_close(next_token_probabilities(logits, temperature=0.5, top_k=3), both)
-    # Of two words with the same score one is kept: never more than top_k.
+    # If two words have the same score, only top_k words are kept.
     assert next_token_probabilities(logits, top_k=1).count_nonzero() == 1
 
 

@@ -1,4 +1,4 @@
-"""Step 17: grouped-query attention."""
+"""Lesson 17: grouped-query attention."""
 
 import pytest
 import torch

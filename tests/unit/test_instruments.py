@@ -298,7 +298,7 @@ def test_distinct_example_pads_only_the_first_source_sentence():
     assert distinct.tgt.shape == distinct.labels.shape == (sizes.batch, sizes.tgt)
     for ids in (distinct.tgt, distinct.labels):
         assert ids.min() > 0
-        # Beyond the source's vocabulary, so that neither table can stand in for the other.
+        # Beyond the source's vocabulary, so that neither table can replace the other.
         assert sizes.src_vocab <= ids.max() < sizes.tgt_vocab
 
 

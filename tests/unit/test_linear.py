@@ -1,4 +1,4 @@
-"""Step 01: the linear layer."""
+"""Lesson 01: the linear layer."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Step 05: padding mask and causal mask. True = may attend."""
+"""Lesson 05: padding mask and causal mask. True = may attend."""
 
 import oracle
 import pytest

@@ -1,4 +1,4 @@
-"""Step 06: multi-head attention. Equality with torch.nn is tested in test_same_as_pytorch."""
+"""Lesson 06: multi-head attention. Equality with torch.nn is tested in test_same_as_pytorch."""
 
 import math
 

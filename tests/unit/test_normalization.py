@@ -1,4 +1,4 @@
-"""Step 07: layer norm and RMS norm."""
+"""Lesson 07: layer norm and RMS norm."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Step 03: sinusoidal and learned positional encoding."""
+"""Lesson 03: sinusoidal and learned positional encoding."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Step 08: the residual connection."""
+"""Lesson 08: the residual connection."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Step 16: rotary positions."""
+"""Lesson 16: rotary positions."""
 
 import math
 
@@ -102,7 +102,7 @@ def test_rotary_keeps_norms_and_adds_up_angles(draw):
 
 
 def test_rotary_rotates_one_row_of_the_sinusoid_into_the_next():
-    # Step 03 with the cosine first: (cos, sin) of position 0, rotated to every position.
+    # Lesson 03 with the cosine first: (cos, sin) of position 0, rotated to every position.
     table = sinusoid(20, 8).unflatten(-1, (-1, 2)).flip(-1).flatten(-2)[None, None]
     rotated = RotaryEncoding(8)(table[:, :, :1].expand(-1, -1, 20, -1))
     assert_close(rotated, table)

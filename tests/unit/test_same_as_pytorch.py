@@ -1,4 +1,4 @@
-"""Step 15: our layers and torch.nn give the same outputs and gradients with the same weights."""
+"""Lesson 15: our layers and torch.nn give the same outputs and gradients with the same weights."""
 
 import re
 from collections.abc import Callable

@@ -36,7 +36,7 @@ def trace():
 
 
 def words(text):
-    """What stands between spaces and bars."""
+    """List the texts between spaces and bars."""
     return re.sub(r"[▁-█▉-▏#]", " ", ESCAPE.sub("", text)).split()
 
 

@@ -225,7 +225,7 @@ def test_trace_does_not_reuse_the_name_of_a_deleted_module():
         alive = weakref.ref(module)
         del module
         gc.collect()
-        # As long as the block is open nothing else can stand at its address.
+        # As long as the block is open, nothing else can have its address.
         assert alive() is not None
     gc.collect()
     assert alive() is None

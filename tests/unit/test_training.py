@@ -1,4 +1,4 @@
-"""Step 13: labels, loss, learning rate, training loop and checkpoints."""
+"""Lesson 13: labels, loss, learning rate, training loop and checkpoints."""
 
 import math
 import os

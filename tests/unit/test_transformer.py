@@ -1,4 +1,4 @@
-"""Step 12: the Transformer. test_oracle and test_same_as_pytorch compare all its numbers."""
+"""Lesson 12: the Transformer. test_oracle and test_same_as_pytorch compare all its numbers."""
 
 import io
 import math

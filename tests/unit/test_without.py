@@ -28,7 +28,7 @@ def test_without_feed_forward_by_hand():
     model = example.language_model()
     with torch.no_grad(), without(model, "feed-forward 0"):
         logit = model(example.src[1:])[0, -1, 3].item()
-    stream, row = (2.0595, 1.7051, 1.8779), (0.6, 0.3, 0.5)  # step 18
+    stream, row = (2.0595, 1.7051, 1.8779), (0.6, 0.3, 0.5)  # lesson 18
     root_mean_square = math.sqrt(sum(x * x for x in stream) / 3)
     expected = sum(x * y for x, y in zip(stream, row, strict=True)) / root_mean_square
     assert logit == pytest.approx(expected, abs=1e-4)

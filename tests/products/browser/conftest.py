@@ -24,7 +24,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
     def copyfile(self, *ends):
-        # Whoever leaves a page takes no more of what it was still loading.
+        # A browser that leaves a page closes connections that are still loading.
         with suppress(ConnectionError):
             super().copyfile(*ends)
 
@@ -45,7 +45,7 @@ def grave(tab, *rules: str) -> list[str]:
     """
     if not tab.evaluate("'axe' in window"):
         tab.add_script_tag(path=AXE)
-    # The live parts are held against it as pages of their own; in a frame of no origin, which
+    # The live parts are checked as pages of their own; in a frame of no origin, which
     # axe-core would ask, the browser calls that an error.
     options = {"resultTypes": ["violations"], "iframes": False}
     options |= {"runOnly": rules} if rules else {}
@@ -100,7 +100,7 @@ def opened_window(browser) -> Iterator[Window]:
     tab.on("console", lambda message: wrong.append(message.text)
            if message.type in ("warning", "error") else None)  # fmt: skip
     tab.on("pageerror", lambda error: wrong.append(str(error)))
-    # Whoever leaves a page aborts what it was still loading.
+    # Leaving a page aborts its pending requests.
     tab.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}")
            if request.failure != "net::ERR_ABORTED" else None)  # fmt: skip
     tab.on("request", lambda request: wrong.append(f"asked: {request.url}")

@@ -336,7 +336,7 @@ def test_search_finds_lessons_first_and_shows_a_sentence(tab, site, words):
     opened(tab, f"{site}/index.html")
     searched(tab, words)
     expect(tab.locator("#search-results .context").nth(2)).to_be_visible()
-    # It stands there once the last one is listed.
+    # The summary appears once the last result is listed.
     expect(tab.locator("#search-summary, .search-summary")).to_contain_text("found")
     found = tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
     assert len(found) > 8 and all("/notebooks/" in link for link in found[:8])

@@ -193,7 +193,7 @@ def change_word(tab, choice, _):
 
 
 def change_chosen(tab, choice, way):
-    """Choose a number below and move its slider, or switch a cell of a mask."""
+    """Choose a number below and move its slider, or switch an entry of a mask."""
     weights = [tensor["name"] for tensor in program_of(FIRST)["tensors"] if tensor["weight"]]
     names = ["src_mask", "tgt_mask"] if way == "mask" else [*weights, "memory"]
     name = choice.choice(names)
