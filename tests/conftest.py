@@ -1,6 +1,6 @@
-"""Shared by all tests: every size differs from every other.
+"""Fixtures for all tests.
 
-Shapes are checked on every call: pyproject.toml gives the layers to jaxtyping's own plugin.
+Shapes are checked on every call: pyproject.toml applies jaxtyping's plugin to the layers.
 """
 
 import gc
@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-# With nbformat comes jsonschema, which would set up a grammar for addresses: two seconds.
+# nbformat imports jsonschema, which would build a grammar for addresses in two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
 
-# What torch.nn calls the parts of our layers.
+# Part of our layer -> its name in torch.nn.
 TORCH_NAMES = {
     "self_attention_residual.norm": "norm1", "cross_attention_residual.norm": "norm2",
     "self_attention": "self_attn", "cross_attention": "multihead_attn", "w_o": "out_proj",
@@ -25,21 +25,21 @@ TORCH_NAMES = {
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Use one thread: at these sizes a second one only waits."""
+    """Use one thread: the tensors are too small for a second thread."""
     torch.set_num_threads(1)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let the garbage collector pass over what is loaded, all of torch, and walk less often."""
+    """Exclude the loaded modules from garbage collection, and collect less often."""
     gc.freeze()
     gc.set_threshold(20_000)
 
 
 @pytest.fixture(autouse=True)
 def _float64():
-    """Compute in float64, so that the default tolerances mean something, and always alike."""
+    """Compute in float64, for strict default tolerances, with a fixed seed."""
     torch.set_default_dtype(torch.float64)
-    # What torch.manual_seed does on the CPU; for other devices it would note a traceback each time.
+    # As torch.manual_seed on the CPU; for other devices that function stores a traceback.
     torch.default_generator.manual_seed(12)
     yield
     torch.set_default_dtype(torch.float32)
@@ -47,7 +47,7 @@ def _float64():
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Switch the checker above off: at bad input it would speak before the layers do."""
+    """Switch the shape checker off: it would reject bad input before the layers do."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -55,7 +55,7 @@ def unchecked() -> Iterator[None]:
 
 @pytest.fixture
 def sizes() -> SimpleNamespace:
-    """All different, so that no axis can pass for another."""
+    """Give sizes that all differ, so that exchanged axes are noticed."""
     return SimpleNamespace(
         batch=2, heads=3, tgt=4, src=5, d_v=6, d_k=8, src_vocab=11, tgt_vocab=13, d_model=24,
         d_ff=96,
@@ -64,7 +64,7 @@ def sizes() -> SimpleNamespace:
 
 @pytest.fixture
 def seeded() -> torch.Generator:
-    """Give numbers that look random and are the same every time."""
+    """Give a random generator with a fixed seed."""
     return torch.Generator().manual_seed(12)
 
 
@@ -76,7 +76,7 @@ def draw(seeded: torch.Generator) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def noisy(seeded: torch.Generator) -> Callable[[nn.Module], nn.Module]:
-    """Give a module noise for weights, so that no bias is 0 and no scale is 1 by chance."""
+    """Fill the weights of a module with noise, so that no bias is 0 and no scale is 1."""
 
     def fill(module: nn.Module) -> nn.Module:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Operations to try: for each formula what makes it run, and what torch takes apart."""
+"""Calls that run each operation with a formula, and calls that torch decomposes."""
 
 import math
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from twelve_lab import Trace
 
 
-def given(*shape):
-    """Give numbers between 0.2 and 0.8, all different, which every function takes."""
+def spread(*shape):
+    """Give different numbers between 0.2 and 0.8, which are in the domain of every function."""
     return torch.linspace(0.2, 0.8, math.prod(shape), dtype=torch.float64).view(shape)
 
 
-X, Z = given(2, 3), given(2, 3).flip(1) * 0.9
-A, B, C = given(2, 3, 4), given(2, 4, 2), given(2, 3, 2)
+X, Z = spread(2, 3), spread(2, 3).flip(1) * 0.9
+A, B, C = spread(2, 3, 4), spread(2, 4, 2), spread(2, 3, 2)
 MASK = torch.tensor([[False, True, False], [True, True, False]])
 LAYER = nn.LayerNorm((2, 3), eps=0.3, dtype=torch.float64)
 nn.init.uniform_(LAYER.weight, 1, 2), nn.init.uniform_(LAYER.bias, 1, 2)
@@ -29,7 +29,7 @@ def attend(x, queries=2, **options):
     return F.scaled_dot_product_attention(query, x, x, **options)
 
 
-# Operation -> what makes it run, with its switches.
+# Operation -> calls that run it, with its options.
 OPERATIONS = {
     "add": [lambda x: x + Z, lambda x: torch.add(x, Z, alpha=3)],
     "sub": [lambda x: x - Z, lambda x: torch.sub(x, Z, alpha=3)],
@@ -95,12 +95,12 @@ OPERATIONS = {
         lambda x: attend(x[:, :1]),
     ],
 }  # fmt: skip
-# These run on a GPU alone, and have the formula of the one on a CPU.
+# These run only on a GPU, and have the formula of the operation on a CPU.
 ON_A_GPU = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"}
 
 
 def run(function, numbers):
-    """Trace a function, and send gradients of different sizes back through it."""
+    """Trace a function and its backward pass with different gradients."""
     start = numbers.clone().requires_grad_()
     with Trace(grad=True) as trace:
         x: Float[Tensor, "*x"] = start * 1.0
@@ -119,7 +119,7 @@ TAKEN_APART = {
     "any": lambda x: (x > 0.6).any(1), "all": lambda x: (x > 0.1).all(),
     "in place": lambda x: (x * 1.0).cumsum_(1), "aminmax": lambda x: torch.aminmax(x, dim=1)[1],
 }  # fmt: skip
-# Torch imports its whole compiler before it takes these apart.
+# Torch imports its whole compiler before it decomposes these.
 SLOWLY = {
     "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"), "elu": F.elu, "mish": F.mish,
     "softplus": lambda x: F.softplus(9 * x, beta=2.0, threshold=8),

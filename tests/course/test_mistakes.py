@@ -1,6 +1,6 @@
-"""The table of mistakes: what each task and each classic mistake declares is true.
+"""The declarations of each task and each classic mistake are true.
 
-`tests/unit/test_check.py` holds that the checker names each wrong version, and
+`tests/unit/test_check.py` checks that the checker names each wrong version, and
 `tests/unit/test_mutants.py` that a unit test notices each mistake in the layers.
 """
 
@@ -75,7 +75,7 @@ def test_cases_of_a_task_are_drawn_afresh_and_alike(name):
 
 
 @pytest.mark.parametrize("id", MISTAKES)
-def test_a_mistake_shows_in_the_cases_in_which_it_is_said_to_show(id):
+def test_a_mistake_shows_in_exactly_the_declared_cases(id):
     mistake = MISTAKES[id]
     right, wrong = outcomes_of(mistake.task), outcomes_of(mistake.task, id)
     assert mistake.refused_in <= set(right)
@@ -277,5 +277,5 @@ def test_the_weight_of_a_new_rms_norm_must_start_at_one(start, first):
             return TASKS["rms_norm"].right(x, self.weight)
 
     for outcome in outcomes(TASKS["rms_norm"], Started).values():
-        said = f"A new layer has the weight {first}, expected 1."
-        assert outcome.error is None if first is None else said in str(outcome.error)
+        expected = f"A new layer has the weight {first}, expected 1."
+        assert outcome.error is None if first is None else expected in str(outcome.error)

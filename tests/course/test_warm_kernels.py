@@ -1,4 +1,4 @@
-"""Warm kernels have loaded the libraries, and nothing of ours."""
+"""A warm kernel has loaded the libraries and no module of the project."""
 
 import pytest
 from jupyter_client.manager import start_new_kernel
@@ -7,7 +7,7 @@ from tests import warm_kernels
 
 
 @pytest.mark.slow
-def test_a_warm_kernel_has_loaded_the_libraries_and_nothing_of_ours(monkeypatch, tmp_path):
+def test_a_warm_kernel_has_loaded_libraries_only(monkeypatch, tmp_path):
     monkeypatch.delenv(warm_kernels.ADDRESS, raising=False)
     launch = "jupyter_client.provisioning.local_provisioner.launch_kernel"
     monkeypatch.setattr(launch, warm_kernels.WarmKernel)

@@ -8,7 +8,7 @@ expression, and stands for that expression in the replacement.
 import ast
 from typing import Any
 
-# Where a name stands, not what it means; and how a string was quoted.
+# Fields that say where a name is used, or how a string was quoted.
 IGNORED_FIELDS = ("ctx", "kind", "type_comment")
 Matches = dict[str, ast.expr]
 
@@ -32,14 +32,14 @@ def edit(source: str, function: str, changes: dict[str, str]) -> str:
 
 def _replace(source: str, function: str, pattern: str, replacement: str) -> str:
     wanted = _parse(pattern)[0]
-    found: list[tuple[ast.AST, Matches]] = []
+    places: list[tuple[ast.AST, Matches]] = []
     for node in ast.walk(_find_function(ast.parse(source), function)):
         matches: Matches = {}
         if _equal(wanted, node, matches):
-            found.append((node, matches))
-    if len(found) != 1:
-        raise ValueError(f"{function} must contain {pattern!r} once, got {len(found)} times")
-    node, matches = found[0]
+            places.append((node, matches))
+    if len(places) != 1:
+        raise ValueError(f"{function} must contain {pattern!r} once, got {len(places)} times")
+    node, matches = places[0]
     new = [ast.unparse(_Fill(matches).visit(each)) for each in _parse(replacement)]
     text = f"({new[0]})"
     if isinstance(node, ast.stmt):

@@ -57,14 +57,14 @@ class Mutation(NamedTuple):
 def mutations(source: str) -> list[Mutation]:
     """List all mutations of a file, in the order of their positions."""
     # ast counts bytes, not characters.
-    data, found = source.encode(), []
+    data, listed = source.encode(), []
     for start, end, new in sorted(set(_Changes(source).changes)):
         first = data.rfind(b"\n", 0, start) + 1
         last = (data + b"\n").index(b"\n", end)
         old, line = data[first:last], data[first:start] + new.encode() + data[end:last]
         text = (data[:start] + new.encode() + data[end:]).decode()
-        found.append(Mutation(data.count(b"\n", 0, start) + 1, _short(old), _short(line), text))
-    return found
+        listed.append(Mutation(data.count(b"\n", 0, start) + 1, _short(old), _short(line), text))
+    return listed
 
 
 def is_another(source: str, text: str) -> bool:
@@ -109,7 +109,7 @@ class _Changes:
             self.locals.pop()
 
     def _left_alone(self, node: ast.AST) -> bool:
-        # Nothing of unequal length ever reaches a zip.
+        # No zip gets sequences of unequal length.
         if isinstance(node, ast.keyword) and node.arg == "strict":
             return True
         if isinstance(node, ast.If):
