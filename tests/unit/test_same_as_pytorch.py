@@ -76,7 +76,7 @@ def masks(sizes) -> dict[str, Tensor]:
     per_head[0, 1, 0, 1] = False
     return {
         "padding": padding, "causal": causal, "merged": padding & causal,
-        "per-head": padding & per_head, "query": causal_mask(sizes.tgt, sizes.src),
+        "per-head": padding & per_head,
     }  # fmt: skip
 
 
@@ -145,15 +145,14 @@ def test_multi_head_attention_equals_torch(sizes, draw, noisy, torch_state, mask
     assert_same_outputs_and_gradients(ours, theirs, inputs, run, torch_state)
 
 
-@over(bias=EITHER, name=("padding", "query", "per-head"), **SWITCHES)
+@over(bias=EITHER, name=("padding", "per-head"), **SWITCHES)
 def test_encoder_and_decoder_layer_equal_torch(sizes, noisy, x, y, masks, torch_state, row):
     mask, causal = masks[row.pop("name")], causal_mask(sizes.tgt)
     shape = sizes.batch, sizes.heads, sizes.src, sizes.src
 
     def run_encoder(x: Tensor) -> tuple[Tensor, Tensor]:
-        src_mask = masks["merged"] if mask is masks["query"] else mask
-        expected = encoder(x, src_mask=to_torch_mask(src_mask, shape))
-        return our_encoder(x, src_mask=src_mask), expected
+        expected = encoder(x, src_mask=to_torch_mask(mask, shape))
+        return our_encoder(x, src_mask=mask), expected
 
     our_encoder = noisy(EncoderLayer(sizes.d_model, sizes.heads, sizes.d_ff, **row))
     encoder = to_torch(our_encoder)
@@ -355,10 +354,6 @@ def encoder_layer(**keywords) -> nn.TransformerEncoderLayer:
     return nn.TransformerEncoderLayer(24, 3, batch_first=True, **keywords)
 
 
-def frozen() -> Linear:
-    return Linear(24, 24, bias=False).requires_grad_(False)
-
-
 CASES = """\
 to_torch(SwiGLU(24, 64)) | to_torch: unsupported module SwiGLU (supported: Linear, TokenEmbedding,
 to_torch(nn.Linear(3, 4)) | to_torch: unsupported module Linear
@@ -369,7 +364,8 @@ to_torch(replace(EncoderLayer(24, 3), feed_forward_residual=Residual(24, norm_fi
 to_torch(MultiHeadAttention(24, 3, d_k=6)) | 24, 3 heads of d_k has 18, 3 heads of d_v has 24
 to_torch(MultiHeadAttention(24, 3, d_v=6)) | 24, 3 heads of d_k has 24, 3 heads of d_v has 18
 to_torch(replace(MultiHeadAttention(24, 3), w_o=Linear(24, 24))) | the biases of all projections
-to_torch(replace(MultiHeadAttention(24, 3), w_k=frozen())) | requires_grad of all projections
+to_torch(replace(MultiHeadAttention(24, 3), w_k=Linear(24, 24, False).requires_grad_(False))) \
+| requires_grad of all
 to_torch(TokenEmbedding(4, 3, scale=True)) | to_torch: unsupported option scale of TokenEmbedding
 from_torch(nn.LSTM(3, 4)) | from_torch: unsupported module LSTM (supported: Linear, Embedding,
 from_torch(Subclass(24, 3)) | from_torch: unsupported module Subclass
