@@ -23,7 +23,6 @@ safetensors = pytest.importorskip("safetensors.torch", reason="make language-mod
 
 from twelve import LanguageModel, RotaryEncoding  # noqa: E402 (after the optional libraries)
 from twelve.pretrained import (  # noqa: E402
-    NAMES,
     NormedHeads,
     ScaledRotaryEncoding,
     chat_prompt,
@@ -212,15 +211,6 @@ def test_chat_prompt_uses_the_plain_text_of_the_template(gguf_file):
 
 
 # Against an oracle.
-
-
-def test_gguf_names_are_those_of_the_library():
-    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 1)
-    for theirs, name in NAMES.values():
-        if theirs != "blk":
-            in_layer = not name.startswith(("model.", "lm_head"))
-            name = f"model.layers.0.{name}" if in_layer else name
-            assert table.get_name(name) == (f"blk.0.{theirs}" if in_layer else theirs)
 
 
 def test_read_header_agrees_with_the_library(gguf_file):
@@ -452,17 +442,14 @@ ONE_FIELD = b"GGUF\3\0\0\0" + bytes(8) + b"\1" + bytes(7)  # no tensors
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a GGUF file"),
         (b"PK\3\4" + bytes(40), "not a GGUF file"),
         (b"GGUF" + bytes([9, 0, 0, 0]), r"unsupported GGUF version 9 \(supported: 2, 3\)"),
-        (b"GGUF\3\0\0\0" + bytes([255] * 16), "damaged or truncated file: "),
+        (ONE_FIELD + b"\1" + bytes(7) + b"a\x40\0\0\0", "damaged or truncated file: 64"),
         # An array of 2**60 numbers: no memory is allocated for them.
         (ONE_FIELD + b"\1" + bytes(7) + b"a\x09\0\0\0\4\0\0\0" + bytes(7) + b"\x10" + bytes(64),
          "damaged or truncated file: unpack_from requires"),
-        (ONE_FIELD + b"\1" + bytes(7) + b"\xff" + bytes(64), "truncated file: 'utf-8' codec"),
-        (ONE_FIELD + b"\1" + bytes(7) + b"a\x40\0\0\0", "damaged or truncated file: 64"),
     ],
-    ids=["empty", "zip", "version", "counts", "array", "letters", "kind"],
+    ids=["zip", "version", "kind", "array"],
 )  # fmt: skip
 def test_gguf_with_damaged_counts_is_refused(tmp_path, content, message):
     path = tmp_path / "broken.gguf"
