@@ -1,6 +1,7 @@
 """Measure forward passes, training passes, their memory, their matrix products, and decoding."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -126,11 +127,8 @@ def product_share(
 def bare_products(shapes: Sequence[tuple[int, int, int]]) -> Run:
     """Prepare matrix products of these shapes, each with a matrix of its own."""
     # The right side is stored as a linear layer stores it.
-    float32 = {"dtype": torch.float32}
-    pairs = [
-        (torch.randn(rows, terms, **float32), torch.randn(columns, terms, **float32).T)
-        for rows, terms, columns in shapes
-    ]
+    draw = partial(torch.randn, dtype=torch.float32)
+    pairs = [(draw(rows, terms), draw(columns, terms).T) for rows, terms, columns in shapes]
 
     def run() -> None:
         for left, right in pairs:
@@ -169,10 +167,10 @@ def time_writing(
     for model in models.values():
         model.eval()
     for new in lengths:
-        for writer in (CACHED, GENERATE)[: 1 + (MARIAN in models)]:
-            shape = tuple(write(writer, models, src, new).shape)
+        for writer in (CACHED, GENERATE) if MARIAN in models else (CACHED,):
+            runs[writer, new] = partial(write, writer, models, src, new)
+            shape = tuple(runs[writer, new]().shape)
             if shape != (size.batch, new + 1):
                 raise RuntimeError(f"{writer} must write {new} tokens, got shape {shape}")
-            runs[writer, new] = lambda w=writer, n=new: write(w, models, src, n)
-        slow[UNCACHED, new] = [clock(lambda n=new: write(UNCACHED, models, src, n), 1)]
+        slow[UNCACHED, new] = [clock(partial(write, UNCACHED, models, src, new), 1)]
     return interleave(runs, size.rounds, clock=clock, seconds=seconds) | slow

@@ -57,7 +57,10 @@ def to_torch(layer: nn.Module) -> nn.Module:
             than FeedForward, both norm orders in one layer, or an attention of which only some
             projections have a bias or are trained.
     """
-    return _counterpart(to_torch, TO_TORCH, layer, _names(layer))
+    theirs = _build("to_torch", TO_TORCH, layer)
+    for our_name, their_name in _parts(layer).items():
+        theirs.set_submodule(their_name, to_torch(layer.get_submodule(our_name)))
+    return theirs
 
 
 def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
@@ -82,8 +85,10 @@ def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
     """
     if type(module) is nn.Transformer:
         return from_torch(module.encoder), from_torch(module.decoder)
-    names = {theirs: ours for ours, theirs in _names(module).items()}
-    return _counterpart(from_torch, FROM_TORCH, module, names)
+    ours = _build("from_torch", FROM_TORCH, module)
+    for our_name, their_name in _parts(module).items():
+        ours.set_submodule(our_name, from_torch(module.get_submodule(their_name)))
+    return ours
 
 
 def to_torch_mask(
@@ -108,63 +113,59 @@ def to_torch_mask(
     return hidden.flatten(0, 1)
 
 
-# Slices of a packed matrix need its requires_grad, even under no_grad.
-@torch.enable_grad()
-def _counterpart(
-    convert: Callable, table: dict[type, Callable], module: nn.Module, names: dict[str, str]
-) -> nn.Module:
-    """Build the counterpart of a module, with copies of its parameters and submodules."""
-    owner, name = convert.__name__, type(module).__name__
-    # The exact class, because a subclass may compute anything.
-    if type(module) not in table:
-        known = ", ".join(kind.__name__ for kind in table)
-        raise ValueError(f"{owner}: unsupported module {name} (supported: {known})")
-    for option in LACKING.get(type(module), ()):
-        if not any(getattr(module, option) is nothing for nothing in (None, False)):
-            raise ValueError(f"{owner}: unsupported option {option} of {name}")
-    # The meta device allocates no memory and draws no random numbers. Embeddings are built on the
-    # CPU: on the meta device, normal_ makes torch import its compiler, which takes seconds.
-    place = "cpu" if isinstance(module, nn.Embedding | TokenEmbedding) else "meta"
-    with torch.random.fork_rng([]), torch.device(place):
-        shell = table[type(module)](module).train(module.training)
-    parameters = _parameters(module)
-    if dict(shell.named_parameters(recurse=False)).keys() - parameters:
-        raise ValueError(f"{owner}: a {name} must have a weight and a bias, got {module}")
-    for path, values in parameters.items():
-        part, _, at = path.rpartition(".")
-        copied = nn.Parameter(values.detach().clone(), requires_grad=values.requires_grad)
-        setattr(shell.get_submodule(part), at, copied)
-    for source, target in names.items():
-        shell.set_submodule(target, convert(module.get_submodule(source)))
-    return shell
-
-
-def _names(module: nn.Module) -> dict[str, str]:
-    """Map the names of our submodules to those of the counterpart."""
+def _parts(module: nn.Module) -> dict[str, str]:
+    """Map the names of the parts of our module to those of its counterpart."""
     if isinstance(module, EncoderLayer | nn.TransformerEncoderLayer):
         return ENCODER_PARTS
     if isinstance(module, DecoderLayer | nn.TransformerDecoderLayer):
         return DECODER_PARTS
-    alike = re.compile(r"layers\.\d+|norm|encoder|decoder")  # in a stack or a Transformer
-    return {name: name for name, _ in module.named_modules() if alike.fullmatch(name)}
+    # The parts of a stack and of a Transformer have the same names on both sides.
+    shared = re.compile(r"layers\.\d+|norm|encoder|decoder")
+    return {name: name for name, _ in module.named_modules() if shared.fullmatch(name)}
+
+
+# Slices of a packed matrix need its requires_grad, even under no_grad.
+@torch.enable_grad()
+def _build(where: str, table: dict[type, Callable], module: nn.Module) -> nn.Module:
+    """Build the counterpart with copies of all parameters outside its parts."""
+    name = type(module).__name__
+    # The exact class, because a subclass may compute anything.
+    if type(module) not in table:
+        known = ", ".join(kind.__name__ for kind in table)
+        raise ValueError(f"{where}: unsupported module {name} (supported: {known})")
+    for option in LACKING.get(type(module), ()):
+        if not any(getattr(module, option) is unset for unset in (None, False)):
+            raise ValueError(f"{where}: unsupported option {option} of {name}")
+    # Initial weights are replaced; drawing them must not change the caller's random numbers.
+    with torch.random.fork_rng([]), torch.device("cpu"):
+        built = table[type(module)](module).train(module.training)
+    parameters = _parameters(module)
+    if dict(built.named_parameters(recurse=False)).keys() - parameters:
+        raise ValueError(f"{where}: a {name} must have a weight and a bias, got {module}")
+    for path, values in parameters.items():
+        part, _, kind = path.rpartition(".")
+        copied = nn.Parameter(values.detach().clone(), requires_grad=values.requires_grad)
+        setattr(built.get_submodule(part), kind, copied)
+    return built
 
 
 def _parameters(module: nn.Module) -> dict[str, Tensor]:
-    """Collect parameters that belong to no submodule, under the names of the counterpart."""
-    found = dict(module.named_parameters(recurse=False))
+    """Collect the parameters outside the parts, under the names of the counterpart."""
+    parameters = dict(module.named_parameters(recurse=False))
     if isinstance(module, MultiHeadAttention):
-        for kind, one in module.w_o.named_parameters():
-            three = {f"w_{name}": getattr(getattr(module, f"w_{name}"), kind) for name in "qkv"}
-            trained = {name: part.requires_grad for name, part in three.items()}
+        # torch packs three matrices into one.
+        for kind, w_o in module.w_o.named_parameters():
+            three = {name: getattr(getattr(module, name), kind) for name in ("w_q", "w_k", "w_v")}
+            trained = {name: values.requires_grad for name, values in three.items()}
             check_equal("to_torch", "requires_grad of all projections", **trained)
-            # torch packs the three matrices into one.
-            found |= {f"out_proj.{kind}": one, f"in_proj_{kind}": torch.cat([*three.values()])}
+            parameters[f"in_proj_{kind}"] = torch.cat(list(three.values()))
+            parameters[f"out_proj.{kind}"] = w_o
     if isinstance(module, nn.MultiheadAttention):
-        found = {}
-        for kind, one in module.out_proj.named_parameters():
-            parts = (*getattr(module, f"in_proj_{kind}").chunk(3), one)
-            found |= {f"w_{name}.{kind}": part for name, part in zip("qkvo", parts, strict=True)}
-    return found
+        for kind, w_o in module.out_proj.named_parameters():
+            w_q, w_k, w_v = parameters.pop(f"in_proj_{kind}").chunk(3)
+            four = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
+            parameters |= {f"{name}.{kind}": values for name, values in four.items()}
+    return parameters
 
 
 def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
@@ -186,10 +187,10 @@ def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) ->
     inside = ours.feed_forward
     if type(inside) is not FeedForward:
         raise ValueError(f"to_torch: feed_forward must be a FeedForward, got {described(inside)}")
-    orders = {name: one.norm_first for name, one in ours.named_children() if "residual" in name}
+    orders = {name: part.norm_first for name, part in ours.named_children() if "residual" in name}
     check_equal("to_torch", "norm_first of all residuals", **orders)
     order = ours.feed_forward_residual.norm_first
-    return kind(inside.d_model, 1, norm_first=order, activation=inside.activation)
+    return kind(inside.d_model, 1, 1, norm_first=order, activation=inside.activation)
 
 
 def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer | DecoderLayer:
@@ -198,7 +199,7 @@ def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer 
     if name is None:
         wanted = "activation must be F.relu or F.gelu"
         raise ValueError(f"from_torch: {wanted}, got {theirs.activation}")
-    return kind(theirs.linear1.in_features, 1, norm_first=theirs.norm_first, activation=name)
+    return kind(theirs.linear1.in_features, 1, 1, norm_first=theirs.norm_first, activation=name)
 
 
 def _norm_from_torch(theirs: nn.LayerNorm) -> LayerNorm:
@@ -208,14 +209,18 @@ def _norm_from_torch(theirs: nn.LayerNorm) -> LayerNorm:
 
 def _stack_from_torch(kind: type[nn.Module], theirs: nn.Module) -> Encoder | Decoder:
     d_model, layers = theirs.layers[0].linear1.in_features, len(theirs.layers)
-    return kind(d_model, 1, num_layers=layers, norm_first=theirs.norm is not None)
+    return kind(d_model, 1, 1, num_layers=layers, norm_first=theirs.norm is not None)
+
+
+def _stack_to_torch(kind: type[nn.Module], ours: Encoder | Decoder, **options: bool) -> nn.Module:
+    return kind(nn.Identity(), len(ours.layers), ours.norm and nn.Identity(), **options)
 
 
 def _transformer_to_torch(ours: Transformer) -> nn.Transformer:
-    # nn.Transformer would initialize given stacks again; they are set afterwards.
-    nothing = {"custom_encoder": nn.Identity(), "custom_decoder": nn.Identity()}
+    # nn.Transformer initializes custom stacks again, so they are set afterwards.
+    stacks = {"custom_encoder": nn.Identity(), "custom_decoder": nn.Identity()}
     attention = ours.encoder.layers[0].self_attention
-    return nn.Transformer(attention.d_model, attention.num_heads, batch_first=True, **nothing)
+    return nn.Transformer(attention.d_model, attention.num_heads, batch_first=True, **stacks)
 
 
 LACKING = {
@@ -232,18 +237,15 @@ TO_TORCH = {
     EncoderLayer: partial(_layer_to_torch, nn.TransformerEncoderLayer),
     DecoderLayer: partial(_layer_to_torch, nn.TransformerDecoderLayer),
     # Nested tensors would return zeros at padded positions.
-    Encoder: lambda ours: nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(1, 1), len(ours.layers), ours.norm and nn.LayerNorm(1),
-        enable_nested_tensor=False,
-    ),
-    Decoder: lambda ours: nn.TransformerDecoder(
-        nn.TransformerDecoderLayer(1, 1), len(ours.layers), ours.norm and nn.LayerNorm(1)
-    ),
+    Encoder: partial(_stack_to_torch, nn.TransformerEncoder, enable_nested_tensor=False),
+    Decoder: partial(_stack_to_torch, nn.TransformerDecoder),
     Transformer: _transformer_to_torch,
-}  # fmt: skip
+}
 FROM_TORCH = {
-    nn.Linear: lambda one: Linear(one.in_features, one.out_features, bias=one.bias is not None),
-    nn.Embedding: lambda one: TokenEmbedding(*one.weight.shape, padding_idx=one.padding_idx),
+    nn.Linear: lambda theirs: Linear(*theirs.weight.T.shape, bias=theirs.bias is not None),
+    nn.Embedding: lambda theirs: TokenEmbedding(
+        *theirs.weight.shape, padding_idx=theirs.padding_idx
+    ),
     nn.LayerNorm: _norm_from_torch,
     nn.Dropout: lambda theirs: nn.Dropout(theirs.p),
     nn.MultiheadAttention: _attention_from_torch,

@@ -130,14 +130,14 @@ class Run:
         return torch.cat(pairs, dim=1)
 
 
-def differences(title: str, found: Tensor, wanted: Tensor, tolerance: float = 1e-9) -> list[str]:
+def differences(title: str, numbers: Tensor, wanted: Tensor, tolerance: float = 1e-9) -> list[str]:
     """List the tensors whose values or gradients differ; only floats have gradients."""
     options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
     different = []
     for tensor in program(title)["tensors"]:
         start, shape = layout(title)[tensor["name"]]
         rows = slice(2 if tensor["type"] == "float" else 1), slice(start, start + shape.numel())
-        if not torch.allclose(found[rows], wanted[rows], **options):
+        if not torch.allclose(numbers[rows], wanted[rows], **options):
             name = tensor["name"]
-            different.append(f"{name}: {found[rows].tolist()} instead of {wanted[rows].tolist()}")
+            different.append(f"{name}: {numbers[rows].tolist()} instead of {wanted[rows].tolist()}")
     return different

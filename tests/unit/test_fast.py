@@ -31,11 +31,11 @@ def plain_and_fast(module):
 
 def assert_same_gradients(plain, fast, *inputs, **masks):
     direction = torch.randn_like(plain(*inputs, **masks))
-    expected, found = (
+    expected, gradients = (
         torch.autograd.grad(module(*inputs, **masks), list(module.parameters()), direction)
         for module in (plain, fast)
     )
-    assert_close(found, expected)
+    assert_close(gradients, expected)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_fast_transformer_decodes_step_by_step():
         for model in (plain, fast)
     ]
     for piece in distinct.tgt.split((1, 2, 1), dim=1):
-        expected, found = (decoder.step(piece) for decoder in decoders)
-        assert_close(found, expected)
+        expected, logits = (decoder.step(piece) for decoder in decoders)
+        assert_close(logits, expected)
 
 
 @pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])

@@ -3,6 +3,7 @@
 Step 19 | notebooks/19_a_language_model.ipynb | tests/unit/test_pretrained.py
 """
 
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from os import PathLike
@@ -31,6 +32,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 ROTATED = ("w_q.weight", "w_k.weight", "w_q.norm.weight", "w_k.norm.weight")
 # A table of angles for the context length of any file could fill the memory.
 LONGEST = 2**17
+PLAIN_SYSTEM = re.compile(r"<\|im_start\|>system\n(?:(?!<\|im_start\|>)[^{}])*?<\|im_end\|>\n")
 
 
 def load(
@@ -99,13 +101,9 @@ def chat_prompt(tokenizer: Any, question: str) -> str:
     if "<|im_start|>assistant" not in template:
         raise ValueError("chat_prompt: the model must use the chat format of <|im_start|>")
     # The template is a program, which is not executed. Only its first plain text is used.
-    system = ""
-    for part in template.split("<|im_start|>system\n")[1:]:
-        text, end, _ = part.partition("<|im_end|>\n")
-        if end and not {"{", "}"} & set(text):
-            system = f"<|im_start|>system\n{text}{end}"
-            break
-    return f"{system}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    system = PLAIN_SYSTEM.search(template)
+    start = system[0] if system else ""
+    return f"{start}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def installed_model() -> Path:
@@ -139,31 +137,28 @@ class _SkipInit(TorchFunctionMode):
 
 
 def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None) -> LanguageModel:
+    """Build a model with uninitialised parameters."""
     sizes = dict(checkpoint.sizes)
-    tensors, rows = len(checkpoint.tensors), sizes["vocab_size"]
+    limit, layers = sizes["max_len"], sizes["num_layers"]
+    sizes["max_len"] = min(limit, LONGEST) if max_len is None else max_len
     tokens = checkpoint.tokenizer.get_vocab_size()
-    check_between("config", 1, tensors, "number of tensors", num_layers=sizes["num_layers"])
-    check_between("tokenizer", 1, rows, "vocab_size", tokens=tokens)
-    if max_len is None:
-        sizes["max_len"] = min(sizes["max_len"], LONGEST)
-    else:
-        check_between("config", 1, sizes["max_len"], "the context length", max_len=max_len)
-        sizes["max_len"] = max_len
+    check_between("config", 1, limit, "the context length", max_len=sizes["max_len"])
+    check_between("config", 1, len(checkpoint.tensors), "number of tensors", num_layers=layers)
+    check_between("tokenizer", 1, sizes["vocab_size"], "vocab_size", tokens=tokens)
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with _SkipInit():
             model = LanguageModel(**sizes)
             if checkpoint.rope_scaling is not None:
-                rotary = {name: sizes[name] for name in ("d_k", "max_len", "base")}
-                model.rotary = ScaledRotaryEncoding(**rotary, scaling=checkpoint.rope_scaling)
+                angles = {name: sizes[name] for name in ("d_k", "max_len", "base")}
+                model.rotary = ScaledRotaryEncoding(**angles, scaling=checkpoint.rope_scaling)
             for attention in (layer.self_attention for layer in model.layers):
                 attention.rotary = model.rotary
-                if checkpoint.normalize_heads:
-                    heads = {"d_k": sizes["d_k"], "eps": sizes["eps"]}
-                    for name in ("w_q", "w_k"):
-                        linear = getattr(attention, name)
-                        setattr(attention, name, NormedHeads(linear.d_in, linear.d_out, **heads))
+                for name in ("w_q", "w_k") if checkpoint.normalize_heads else ():
+                    linear = getattr(attention, name)
+                    heads = NormedHeads(linear.d_in, linear.d_out, sizes["d_k"], eps=sizes["eps"])
+                    setattr(attention, name, heads)
     finally:
         torch.set_default_dtype(default)
     return model.eval()
@@ -178,11 +173,11 @@ def _copy_tensors(checkpoint: Checkpoint, model: LanguageModel) -> None:
         if names:
             listed = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
             raise ValueError(f"{len(names)} {problem} tensors: {listed}")
-    for name, (shape, read) in checkpoint.tensors.items():
-        parameter = model.get_parameter(parameters[name])
-        if shape != tuple(parameter.shape):
-            raise ValueError(f"{name} must have shape {tuple(parameter.shape)}, got {shape}")
-        tensor = read()
+    for name, read in checkpoint.tensors.items():
+        tensor, parameter = read(), model.get_parameter(parameters[name])
+        got, shape = tuple(tensor.shape), tuple(parameter.shape)
+        if got != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {got}")
         if tensor.dtype not in DTYPES:
             raise ValueError(f"unsupported dtype of {name}: {tensor.dtype}")
         if not tensor.float().sum().isfinite():

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from twelve._checks import check_positive
 
+Tensors = dict[str, Callable[[], Tensor]]
 # The order of the columns below.
 FORMATS = ("gguf", "safetensors")
 NAMES = {
@@ -39,8 +40,8 @@ SIZES = {
     "base": ("rope.freq_base", "rope_theta"),
     "eps": ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
 }
-OPTIONAL = ("num_kv_heads", "d_k")
-BASE = 10000.0  # the default of both formats
+# In both formats; without d_k, it is d_model / num_heads.
+DEFAULTS = {"num_kv_heads": None, "d_k": None, "base": 10000.0}
 
 
 class Checkpoint(NamedTuple):
@@ -50,7 +51,7 @@ class Checkpoint(NamedTuple):
         format: "gguf", which rotates adjacent features, or "safetensors", which rotates feature i
             with feature i + d_k / 2.
         sizes: Arguments of LanguageModel.
-        tensors: For each tensor, by its name in the file, its shape and a function that reads it.
+        tensors: By its name in the file, a function that reads each tensor.
         tokenizer: A `tokenizers.Tokenizer`.
         normalize_heads: Whether queries and keys are normalised in each head.
         rope_scaling: Settings of ScaledRotaryEncoding, if the model uses it.
@@ -58,7 +59,7 @@ class Checkpoint(NamedTuple):
 
     format: str
     sizes: dict[str, Any]
-    tensors: dict[str, tuple[tuple[int, ...], Callable[[], Tensor]]]
+    tensors: Tensors
     tokenizer: Any
     normalize_heads: bool = False
     rope_scaling: Mapping[str, Any] | None = None
@@ -80,7 +81,7 @@ def require(config: Mapping[str, Any], key: str) -> Any:
     return config[key]
 
 
-def require_supported(name: str, value: object, *supported: object) -> None:
+def require_one_of(name: str, value: object, *supported: object) -> None:
     """Refuse a setting that these layers do not implement."""
     if value not in supported:
         listed = ", ".join(map(str, supported))
@@ -89,10 +90,11 @@ def require_supported(name: str, value: object, *supported: object) -> None:
 
 def read_sizes(config: Mapping[str, Any], file_format: str) -> dict[str, Any]:
     """Read the arguments of LanguageModel."""
-    sizes = {}
+    sizes = dict(DEFAULTS)
     for name, keys in SIZES.items():
         key = keys[FORMATS.index(file_format)]
-        sizes[name] = config.get(key) if name in OPTIONAL else require(config, key)
+        if name not in DEFAULTS or config.get(key) is not None:
+            sizes[name] = require(config, key)
     check_positive("config", d_model=sizes["d_model"], num_heads=sizes["num_heads"])
     if sizes["d_k"] is None:
         sizes["d_k"] = sizes["d_model"] // sizes["num_heads"]

@@ -1,32 +1,29 @@
 """Read a folder of safetensors with config.json and tokenizer.json, as transformers writes it."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from twelve.pretrained import checkpoint
-from twelve.pretrained.checkpoint import Checkpoint, require, require_supported
+from twelve.pretrained.checkpoint import Checkpoint, Tensors, read_sizes, require, require_one_of
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def read_folder(path: Path) -> Checkpoint:
     """Read a model of the type llama or qwen3."""
-    config = _read_json(path / "config.json")
+    config = _read(path / "config.json", _parse_json)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
-    require_supported("model_type", require(config, "model_type"), "llama", "qwen3")
-    require_supported("hidden_act", config.get("hidden_act", "silu"), "silu")
-    require_supported("use_sliding_window", config.get("use_sliding_window", False), False)
-    require_supported("rope_type", rope_type, "default", "llama3")
-    sizes = checkpoint.read_sizes({"rope_theta": checkpoint.BASE} | config | rope, "safetensors")
+    require_one_of("model_type", require(config, "model_type"), "llama", "qwen3")
+    require_one_of("hidden_act", config.get("hidden_act", "silu"), "silu")
+    require_one_of("use_sliding_window", config.get("use_sliding_window", False), False)
+    require_one_of("rope_type", rope_type, "default", "llama3")
+    sizes = read_sizes(config | rope, "safetensors")
     sizes["tie_weights"] = config.get("tie_word_embeddings", False)
-    require_supported("tie_word_embeddings", sizes["tie_weights"], True, False)
     tensors = _list_tensors(path)
     if sizes["tie_weights"]:
         _drop_tied_head(tensors)
@@ -36,86 +33,80 @@ def read_folder(path: Path) -> Checkpoint:
     return Checkpoint("safetensors", sizes, tensors, tokenizer, normalize_heads, scaling)
 
 
-def _list_tensors(path: Path) -> dict[str, tuple]:
+def _list_tensors(path: Path) -> Tensors:
     from safetensors import safe_open
 
     tensors = {}
     for file in _weight_files(path):
-        _require_file(file)
-        with _reading(file):
-            opened = safe_open(file, "pt")  # stays open until its tensors are read
-            shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}
-        for name, shape in shapes.items():
+        opened = _read(file, lambda file: safe_open(file, "pt"))
+        for name in opened.keys():
             if name in tensors:
                 raise ValueError(f"duplicate tensor in {file.name}: {name}")
             if not name.endswith("rotary_emb.inv_freq"):  # follows from the sizes
-                tensors[name] = shape, partial(opened.get_tensor, name)
+                tensors[name] = partial(opened.get_tensor, name)
     return tensors
 
 
 def _weight_files(path: Path) -> list[Path]:
     """List the files that belong to the model; other files may lie beside them."""
-    if (path / INDEX).exists():
-        with _reading(path / INDEX):
-            names = {Path(name).name for name in _read_json(path / INDEX)["weight_map"].values()}
-        if (path / SINGLE).exists() and SINGLE not in names:
+    index, single = path / INDEX, path / SINGLE
+    if index.exists():
+        files = _read(index, lambda file: _parse_json(file)["weight_map"].values())
+        names = sorted({Path(name).name for name in files})
+        if single.exists() and SINGLE not in names:
             raise ValueError(f"ambiguous weights: {SINGLE} and {INDEX}; remove one of them")
-        return [path / name for name in sorted(names)]
-    if (path / SINGLE).exists():
-        return [path / SINGLE]
-    shards = sorted(path.glob("model-*-of-*.safetensors"))
+        return [path / name for name in names]
+    shards = [single] if single.exists() else sorted(path.glob("model-*-of-*.safetensors"))
     if not shards:
         raise ValueError(f"missing file: {SINGLE} or {INDEX}")
     return shards
 
 
-def _drop_tied_head(tensors: dict[str, tuple]) -> None:
+def _drop_tied_head(tensors: Tensors) -> None:
     """Drop a stored output projection that equals the embedding; refuse another one."""
-    _, read_head = tensors.pop("lm_head.weight", (None, None))
-    embedding = tensors.get("model.embed_tokens.weight")
-    if read_head and embedding and not torch.equal(read_head(), embedding[1]()):
+    read_head = tensors.pop("lm_head.weight", None)
+    read_embedding = tensors.get("model.embed_tokens.weight")
+    if read_head and read_embedding and not torch.equal(read_head(), read_embedding()):
         raise ValueError("tie_word_embeddings is true, but lm_head differs from embed_tokens")
 
 
 def _read_tokenizer(path: Path, config: Mapping[str, Any]) -> Any:
-    from tokenizers import Tokenizer
-
-    text = _read_json(path / "tokenizer.json")
-    # The library aborts the process on invalid settings of these two.
-    if '"Precompiled"' in json.dumps(text.get("normalizer")):
-        raise ValueError("unsupported normalizer 'Precompiled'")
-    prefix = (text.get("model") or {}).get("continuing_subword_prefix")
-    require_supported("continuing_subword_prefix", prefix, None, "")
-    # Settings of a training run, which would cut or pad every prompt.
-    text |= {"truncation": None, "padding": None}
-    with _reading(path / "tokenizer.json"):
-        tokenizer = Tokenizer.from_str(json.dumps(text))
+    tokenizer = _read(path / "tokenizer.json", _parse_tokenizer)
     settings, template = path / "tokenizer_config.json", path / "chat_template.jinja"
     tokenizer.chat_template = None
     if template.exists():
-        tokenizer.chat_template = template.read_text(encoding="utf-8")
+        tokenizer.chat_template = _read(template, lambda file: file.read_text(encoding="utf-8"))
     elif settings.exists():
-        tokenizer.chat_template = _read_json(settings).get("chat_template")
+        tokenizer.chat_template = _read(settings, _parse_json).get("chat_template")
     end = config.get("eos_token_id") or []
     tokenizer.end_ids = end if isinstance(end, list) else [end]
     return tokenizer
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    _require_file(file)
-    with _reading(file):
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+def _parse_tokenizer(file: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    settings = _parse_json(file)
+    # The library aborts the process on invalid settings of these two.
+    if '"Precompiled"' in json.dumps(settings.get("normalizer")):
+        raise ValueError("unsupported normalizer 'Precompiled'")
+    prefix = (settings.get("model") or {}).get("continuing_subword_prefix")
+    require_one_of("continuing_subword_prefix", prefix, None, "")
+    # Settings of a training run, which would cut or pad every prompt.
+    settings |= {"truncation": None, "padding": None}
+    return Tokenizer.from_str(json.dumps(settings))
 
 
-def _require_file(file: Path) -> None:
+def _parse_json(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def _read(file: Path, parse: Callable[[Path], Any]) -> Any:
+    """Parse a file; every error names it."""
     # A named pipe exists too, and reading it would wait for ever.
     if not file.is_file():
         raise ValueError(f"missing file: {file.name}")
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
     try:
-        yield
+        return parse(file)
     except Exception as error:  # the libraries raise no narrower type
         raise ValueError(f"cannot read {file.name}: {error}") from error
