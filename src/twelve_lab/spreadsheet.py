@@ -22,12 +22,9 @@ from twelve_lab.explain.expression import (
     Number,
     Total,
     Writer,
-    add,
     bracketed,
     call,
-    divide,
-    subtract,
-)  # fmt: skip
+)
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along
 from twelve_lab.explain.tape import Block
 from twelve_lab.show.palette import axis_style
@@ -254,7 +251,7 @@ class Formulas(Writer):
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
             if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
                 return FORMULAS["embedding"](at)  # not in the workbook in this order
-        chosen = add(Leaf(int(at.cells(1)[tuple(place)])), Number(1))
+        chosen = Leaf(int(at.cells(1)[tuple(place)])) + Number(1)
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
@@ -262,8 +259,8 @@ def _softmax(at: Output) -> Expression:
     """Subtract the maximum first, as softmax does."""
     cells, here = along(at)
     scores = [Leaf(cell) for cell in cells]
-    powers = [call("exp", subtract(score, call("max", *scores))) for score in scores]
-    return divide(powers[here], Total(tuple(powers)))
+    powers = [call("exp", score - call("max", *scores)) for score in scores]
+    return powers[here] / Total(tuple(powers))
 
 
 # Formulas that react to an edited mask or id.

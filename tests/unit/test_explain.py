@@ -17,20 +17,7 @@ from twelve.fast import make_fast
 from twelve.training import cross_entropy
 from twelve_lab import Trace, example
 from twelve_lab.explain.explanation import Element
-from twelve_lab.explain.expression import (
-    Apply,
-    Dot,
-    Leaf,
-    Number,
-    Total,
-    Writer,
-    add,
-    call,
-    compute,
-    divide,
-    multiply,
-    subtract,
-)  # fmt: skip
+from twelve_lab.explain.expression import Apply, Dot, Leaf, Number, Total, Writer, call, compute
 from twelve_lab.explain.formulas import FORMULAS, expression_of
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
@@ -519,28 +506,20 @@ def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
 def test_writer_puts_brackets_where_the_order_of_operations_needs_them():
     x, y = Leaf(0), Leaf(1)
     numbers = [2.0, -3.0]
-    whole = Total((Apply("**", (x, Number(2))), multiply(y, x)))
+    whole = Total((x ** Number(2), y * x))
     for tree, expected in {
-        subtract(x, subtract(y, x)): "2.0 - (-3.0 - 2.0)",
-        subtract(x, y): "2.0 - (-3.0)",
-        add(x, add(y, x)): "2.0 + (-3.0 + 2.0)",
-        add(add(x, y), x): "2.0 + (-3.0) + 2.0",
-        divide(x, multiply(y, x)): "2.0 / ((-3.0) * 2.0)",
-        multiply(divide(x, y), x): "2.0 / (-3.0) * 2.0",
-        Apply("**", (Apply("**", (x, x)), y)): "(2.0 ** 2.0) ** (-3.0)",
-        Apply("**", (x, Apply("**", (x, y)))): "2.0 ** (2.0 ** (-3.0))",
-        Apply("neg", (Apply("**", (x, x)),)): "-2.0 ** 2.0",
-        Apply("**", (Apply("neg", (x,)), x)): "(-2.0) ** 2.0",
-        Apply("neg", (add(x, y),)): "-(2.0 + (-3.0))",
+        x - (y - x): "2.0 - (-3.0 - 2.0)", x - y: "2.0 - (-3.0)",
+        x + (y + x): "2.0 + (-3.0 + 2.0)", x + y + x: "2.0 + (-3.0) + 2.0",
+        x / (y * x): "2.0 / ((-3.0) * 2.0)", x / y * x: "2.0 / (-3.0) * 2.0",
+        (x ** x) ** y: "(2.0 ** 2.0) ** (-3.0)", x ** (x ** y): "2.0 ** (2.0 ** (-3.0))",
+        -(x ** x): "-2.0 ** 2.0", (-x) ** x: "(-2.0) ** 2.0", -(x + y): "-(2.0 + (-3.0))",
         Apply("==", (Apply("<", (x, y)), Apply("<", (y, x)))): "(2.0 < (-3.0)) == (-3.0 < 2.0)",
-        divide(whole, x): "(2.0 ** 2 + (-3.0) * 2.0) / 2.0",
-        divide(Total((x,)), x): "2.0 / 2.0",
-        add(whole, x): "(2.0 ** 2 + (-3.0) * 2.0) + 2.0",
-        subtract(Apply("==", (x, x)), Apply("<", (x, y))): "(2.0 == 2.0) - (2.0 < (-3.0))",
-        add(x, whole): "2.0 + (2.0 ** 2 + (-3.0) * 2.0)",
-        multiply(Dot((x, y), (y, x)), x): "(2.0 * (-3.0) + (-3.0) * 2.0) * 2.0",
+        Apply("==", (x, x)) - Apply("<", (x, y)): "(2.0 == 2.0) - (2.0 < (-3.0))",
+        whole / x: "(2.0 ** 2 + (-3.0) * 2.0) / 2.0", Total((x,)) / x: "2.0 / 2.0",
+        whole + x: "(2.0 ** 2 + (-3.0) * 2.0) + 2.0", x + whole: "2.0 + (2.0 ** 2 + (-3.0) * 2.0)",
+        Dot((x, y), (y, x)) * x: "(2.0 * (-3.0) + (-3.0) * 2.0) * 2.0",
         call("max", x, call("exp", y)): "max(2.0, math.exp(-3.0))",
-    }.items():
+    }.items():  # fmt: skip
         text = Writer(numbers.__getitem__).write(tree)
         assert text == expected
         exact = compute(tree, lambda cell: torch.tensor(numbers[cell])).item()
