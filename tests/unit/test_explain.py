@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tests.operations import ON_A_GPU, OPERATIONS, SLOWLY, TAKEN_APART, X, Z, run
@@ -64,17 +64,11 @@ CONFIGURATIONS = [
 ]
 
 
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
-def test_explain_recomputes_every_tensor_of_every_configuration(configuration):
-    # Every seventh element of each tensor, so at least its first.
-    assert check_elements(example.trace(on="cpu", **configuration), step=7) >= 50
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
-def test_explain_recomputes_every_element_of_every_configuration(configuration):
-    count = check_elements(example.trace(on="cpu", **configuration))
-    assert count >= (150 if "decoder_only" in configuration else 500)
+def test_explain_recomputes_every_tensor_of_every_configuration(configuration, step):
+    # Every seventh element of each tensor includes its first.
+    assert check_elements(example.trace(on="cpu", **configuration), step) >= 50
 
 
 def test_explain_recomputes_elements_at_distinct_sizes():
@@ -320,21 +314,6 @@ def test_explain_recomputes_our_cross_entropy_and_its_gradients(label_smoothing)
     assert "(True + False + True + True)" in str(trace["cross_entropy.loss"].explain())
     for name in ("logits", "tgt_embedding.vectors"):
         check_gradients(trace[name])
-
-
-def test_explain_recomputes_comparisons_at_any_depth():
-    with Trace() as trace:
-        x: Float[Tensor, " seq"] = torch.tensor([1.0, -2.0, 3.0])
-        y: Float[Tensor, " seq"] = torch.tensor([1.0, 2.0, 0.5])
-        above: Bool[Tensor, " seq"] = x > y
-        other: Bool[Tensor, " seq"] = (x != y) & ~above | (x + 1 <= 2 * y - 3)
-        odd: Bool[Tensor, " seq"] = (x < y) == (y >= 2)
-        chosen: Float[Tensor, " seq"] = above * x + (odd == other) * y
-    assert str(trace["above"].explain(2)).endswith("= 3.0000 > 0.5000\n  = True")
-    for name, position, depth in itertools.product(("other", "odd", "chosen"), range(3), (1, 5)):
-        explanation = trace[name].explain(position, depth=depth)
-        assert calculate(explanation) == trace[name].value[position]
-    assert chosen.tolist() == [0.0, 2.0, 3.0]
 
 
 def test_explain_recomputes_conversions_and_keeps_type_and_shape_of_each_name():
