@@ -117,11 +117,7 @@ class LiveSheet:
         Raises:
             KeyError: No tensor of this name is in the workbook.
         """
-        block = self.graph.tape.named[name]
-        place = 0
-        for position, size in zip(index, block.shape, strict=True):
-            place = place * size + position
-        return self.places[block.start + place]
+        return self.places[self.graph.tape.named[name].cell(index)]
 
     def _groups(self) -> Iterator[tuple[str, list[Block]]]:
         """Group the tensors into sheets: the inputs first, then one sheet for each module."""
@@ -177,9 +173,8 @@ class LiveSheet:
         return row + len(matrix.row_names) + 2
 
     def _table(self, block: Block) -> Table:
-        axes = block.axes or tuple(f"axis {n}" for n in range(len(block.shape)))
-        fit = fitting(self.labels, axes, block.shape)
-        return Table.of(block.values.view(block.shape), axes, fit)
+        fit = fitting(self.labels, block.axis_names, block.shape)
+        return Table.of(block.values.view(block.shape), block.axis_names, fit)
 
     def _write_values(self, sheet: Worksheet, block: Block) -> None:
         formulas = Formulas(self, sheet.title)
