@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 # With nbformat comes jsonschema, which would set up a grammar for addresses: two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
+# No test compares distributed tensors, for which assert_close would import sympy: two seconds.
+torch.testing._comparison._HAS_DTENSOR = False
 
 # What torch.nn calls the parts of our layers.
 TORCH_NAMES = {
