@@ -77,6 +77,8 @@ def test_explain_recomputes_elements_at_distinct_sizes():
     with Trace(model) as trace:
         model(distinct.src, distinct.tgt, src_mask=distinct.src_mask, tgt_mask=distinct.tgt_mask)
     assert check_elements(trace, step=61) > 100
+    cross = trace["decoder.layers.1.cross_attention.scores"]
+    assert (cross.axes, cross.shape) == (("batch", "head", "query", "key"), (2, 3, 4, 5))
 
 
 @pytest.mark.parametrize("depth", [2, 5, 9])
