@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 # nbformat imports jsonschema, which would build a grammar for addresses in two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
+# No test compares distributed tensors, for which assert_close would import sympy: two seconds.
+torch.testing._comparison._HAS_DTENSOR = False
 
 # Part of our layer -> its name in torch.nn.
 TORCH_NAMES = {

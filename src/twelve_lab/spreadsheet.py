@@ -22,12 +22,9 @@ from twelve_lab.explain.expression import (
     Number,
     Total,
     Writer,
-    add,
     bracketed,
     call,
-    divide,
-    subtract,
-)  # fmt: skip
+)
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along
 from twelve_lab.explain.tape import Block
 from twelve_lab.show.palette import axis_style
@@ -120,11 +117,7 @@ class LiveSheet:
         Raises:
             KeyError: No tensor of this name is in the workbook.
         """
-        block = self.graph.tape.named[name]
-        place = 0
-        for position, size in zip(index, block.shape, strict=True):
-            place = place * size + position
-        return self.places[block.start + place]
+        return self.places[self.graph.tape.named[name].cell(index)]
 
     def _groups(self) -> Iterator[tuple[str, list[Block]]]:
         """Group the tensors into sheets: the inputs first, then one sheet for each module."""
@@ -180,9 +173,8 @@ class LiveSheet:
         return row + len(matrix.row_names) + 2
 
     def _table(self, block: Block) -> Table:
-        axes = block.axes or tuple(f"axis {n}" for n in range(len(block.shape)))
-        fit = fitting(self.labels, axes, block.shape)
-        return Table.of(block.values.view(block.shape), axes, fit)
+        fit = fitting(self.labels, block.axis_names, block.shape)
+        return Table.of(block.values.view(block.shape), block.axis_names, fit)
 
     def _write_values(self, sheet: Worksheet, block: Block) -> None:
         formulas = Formulas(self, sheet.title)
@@ -254,7 +246,7 @@ class Formulas(Writer):
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
             if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
                 return FORMULAS["embedding"](at)  # not in the workbook in this order
-        chosen = add(Leaf(int(at.cells(1)[tuple(place)])), Number(1))
+        chosen = Leaf(int(at.cells(1)[tuple(place)])) + Number(1)
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
@@ -262,8 +254,8 @@ def _softmax(at: Output) -> Expression:
     """Subtract the maximum first, as softmax does."""
     cells, here = along(at)
     scores = [Leaf(cell) for cell in cells]
-    powers = [call("exp", subtract(score, call("max", *scores))) for score in scores]
-    return divide(powers[here], Total(tuple(powers)))
+    powers = [call("exp", score - call("max", *scores)) for score in scores]
+    return powers[here] / Total(tuple(powers))
 
 
 # Formulas that react to an edited mask or id.

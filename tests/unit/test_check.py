@@ -429,7 +429,7 @@ def one_position_late(new, length, table, positions):
         ("14-embed-step", one_position_late),  # some rows sum to 1 by accident
         ("01-linear", lambda x, w, b: 7 * (x @ w.T + b)),
         ("10-encoder", lambda *given: -TASKS["encoder"].right(*given)),  # nothing is hidden here
-        ("11-decoder", lambda *given: -TASKS["decoder"].right(*given)),
+        pytest.param("11-decoder", lambda *given: -TASKS["decoder"].right(*given), marks=slow),
         ("09-feed-forward", leaky),  # a weight matrix holds no words
         ("03-positions-dropped", drawn),  # randomness is not a leak
     ],

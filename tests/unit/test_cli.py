@@ -161,6 +161,7 @@ def test_a_closed_pipe_is_no_error(monkeypatch):
         assert nowhere.name == os.devnull
 
 
+@pytest.mark.slow
 def test_picture_writes_a_wide_and_a_narrow_figure(capsys, tmp_path):
     widths = []
     for name, *how in (("wide.svg",), ("narrow.svg", "--narrow")):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tests.operations import ON_A_GPU, OPERATIONS, SLOWLY, TAKEN_APART, X, Z, run
@@ -17,20 +17,7 @@ from twelve.fast import make_fast
 from twelve.training import cross_entropy
 from twelve_lab import Trace, example
 from twelve_lab.explain.explanation import Element
-from twelve_lab.explain.expression import (
-    Apply,
-    Dot,
-    Leaf,
-    Number,
-    Total,
-    Writer,
-    add,
-    call,
-    compute,
-    divide,
-    multiply,
-    subtract,
-)  # fmt: skip
+from twelve_lab.explain.expression import Apply, Dot, Leaf, Number, Total, Writer, call, compute
 from twelve_lab.explain.formulas import FORMULAS, expression_of
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
@@ -77,17 +64,11 @@ CONFIGURATIONS = [
 ]
 
 
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
-def test_explain_recomputes_every_tensor_of_every_configuration(configuration):
-    # Every seventh element of each tensor, so at least its first.
-    assert check_elements(example.trace(on="cpu", **configuration), step=7) >= 50
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
-def test_explain_recomputes_every_element_of_every_configuration(configuration):
-    count = check_elements(example.trace(on="cpu", **configuration))
-    assert count >= (150 if "decoder_only" in configuration else 500)
+def test_explain_recomputes_every_tensor_of_every_configuration(configuration, step):
+    # Every seventh element of each tensor includes its first.
+    assert check_elements(example.trace(on="cpu", **configuration), step) >= 50
 
 
 def test_explain_recomputes_elements_at_distinct_sizes():
@@ -96,6 +77,8 @@ def test_explain_recomputes_elements_at_distinct_sizes():
     with Trace(model) as trace:
         model(distinct.src, distinct.tgt, src_mask=distinct.src_mask, tgt_mask=distinct.tgt_mask)
     assert check_elements(trace, step=61) > 100
+    cross = trace["decoder.layers.1.cross_attention.scores"]
+    assert (cross.axes, cross.shape) == (("batch", "head", "query", "key"), (2, 3, 4, 5))
 
 
 @pytest.mark.parametrize("depth", [2, 5, 9])
@@ -335,21 +318,6 @@ def test_explain_recomputes_our_cross_entropy_and_its_gradients(label_smoothing)
         check_gradients(trace[name])
 
 
-def test_explain_recomputes_comparisons_at_any_depth():
-    with Trace() as trace:
-        x: Float[Tensor, " seq"] = torch.tensor([1.0, -2.0, 3.0])
-        y: Float[Tensor, " seq"] = torch.tensor([1.0, 2.0, 0.5])
-        above: Bool[Tensor, " seq"] = x > y
-        other: Bool[Tensor, " seq"] = (x != y) & ~above | (x + 1 <= 2 * y - 3)
-        odd: Bool[Tensor, " seq"] = (x < y) == (y >= 2)
-        chosen: Float[Tensor, " seq"] = above * x + (odd == other) * y
-    assert str(trace["above"].explain(2)).endswith("= 3.0000 > 0.5000\n  = True")
-    for name, position, depth in itertools.product(("other", "odd", "chosen"), range(3), (1, 5)):
-        explanation = trace[name].explain(position, depth=depth)
-        assert calculate(explanation) == trace[name].value[position]
-    assert chosen.tolist() == [0.0, 2.0, 3.0]
-
-
 def test_explain_recomputes_conversions_and_keeps_type_and_shape_of_each_name():
     x = torch.tensor([1.75, -2.5, 0.1], dtype=torch.float64)
     with Trace() as trace:
@@ -519,28 +487,20 @@ def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
 def test_writer_puts_brackets_where_the_order_of_operations_needs_them():
     x, y = Leaf(0), Leaf(1)
     numbers = [2.0, -3.0]
-    whole = Total((Apply("**", (x, Number(2))), multiply(y, x)))
+    whole = Total((x ** Number(2), y * x))
     for tree, expected in {
-        subtract(x, subtract(y, x)): "2.0 - (-3.0 - 2.0)",
-        subtract(x, y): "2.0 - (-3.0)",
-        add(x, add(y, x)): "2.0 + (-3.0 + 2.0)",
-        add(add(x, y), x): "2.0 + (-3.0) + 2.0",
-        divide(x, multiply(y, x)): "2.0 / ((-3.0) * 2.0)",
-        multiply(divide(x, y), x): "2.0 / (-3.0) * 2.0",
-        Apply("**", (Apply("**", (x, x)), y)): "(2.0 ** 2.0) ** (-3.0)",
-        Apply("**", (x, Apply("**", (x, y)))): "2.0 ** (2.0 ** (-3.0))",
-        Apply("neg", (Apply("**", (x, x)),)): "-2.0 ** 2.0",
-        Apply("**", (Apply("neg", (x,)), x)): "(-2.0) ** 2.0",
-        Apply("neg", (add(x, y),)): "-(2.0 + (-3.0))",
+        x - (y - x): "2.0 - (-3.0 - 2.0)", x - y: "2.0 - (-3.0)",
+        x + (y + x): "2.0 + (-3.0 + 2.0)", x + y + x: "2.0 + (-3.0) + 2.0",
+        x / (y * x): "2.0 / ((-3.0) * 2.0)", x / y * x: "2.0 / (-3.0) * 2.0",
+        (x ** x) ** y: "(2.0 ** 2.0) ** (-3.0)", x ** (x ** y): "2.0 ** (2.0 ** (-3.0))",
+        -(x ** x): "-2.0 ** 2.0", (-x) ** x: "(-2.0) ** 2.0", -(x + y): "-(2.0 + (-3.0))",
         Apply("==", (Apply("<", (x, y)), Apply("<", (y, x)))): "(2.0 < (-3.0)) == (-3.0 < 2.0)",
-        divide(whole, x): "(2.0 ** 2 + (-3.0) * 2.0) / 2.0",
-        divide(Total((x,)), x): "2.0 / 2.0",
-        add(whole, x): "(2.0 ** 2 + (-3.0) * 2.0) + 2.0",
-        subtract(Apply("==", (x, x)), Apply("<", (x, y))): "(2.0 == 2.0) - (2.0 < (-3.0))",
-        add(x, whole): "2.0 + (2.0 ** 2 + (-3.0) * 2.0)",
-        multiply(Dot((x, y), (y, x)), x): "(2.0 * (-3.0) + (-3.0) * 2.0) * 2.0",
+        Apply("==", (x, x)) - Apply("<", (x, y)): "(2.0 == 2.0) - (2.0 < (-3.0))",
+        whole / x: "(2.0 ** 2 + (-3.0) * 2.0) / 2.0", Total((x,)) / x: "2.0 / 2.0",
+        whole + x: "(2.0 ** 2 + (-3.0) * 2.0) + 2.0", x + whole: "2.0 + (2.0 ** 2 + (-3.0) * 2.0)",
+        Dot((x, y), (y, x)) * x: "(2.0 * (-3.0) + (-3.0) * 2.0) * 2.0",
         call("max", x, call("exp", y)): "max(2.0, math.exp(-3.0))",
-    }.items():
+    }.items():  # fmt: skip
         text = Writer(numbers.__getitem__).write(tree)
         assert text == expected
         exact = compute(tree, lambda cell: torch.tensor(numbers[cell])).item()

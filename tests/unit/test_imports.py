@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in LAB.rglob("*.py")}
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """List the modules of the lab that a file imports, in functions and for types as well."""
     imported = set()

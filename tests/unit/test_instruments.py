@@ -13,7 +13,6 @@ from torch import Tensor, nn
 import twelve
 from twelve_lab import AxisError, check_axes, device, example, expect, influence, source
 from twelve_lab.course import find_step
-from twelve_lab.show.format import format_number
 
 MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
 
@@ -29,7 +28,7 @@ class Documented:
         At length.
         """
 
-        def inner():
+        def inner() -> int:
             return self.size
 
         # The comment stays.
@@ -95,16 +94,6 @@ def test_influence_compares_every_id_and_every_kind_of_number(model, rows):
     found = influence(lambda ids: model(ids).double()[..., None], torch.tensor([[1, 2]]),
                       vocab_size=4)  # fmt: skip
     assert torch.equal(found.grid, grid(*rows))
-
-
-def test_influence_reveals_a_sum_over_the_batch():
-    class Confused(nn.Module):
-        def forward(self, ids):
-            vectors = torch.nn.functional.one_hot(ids, 4).double()
-            return vectors.transpose(0, 1).cumsum(1).transpose(0, 1)  # sums over the batch
-
-    found = influence(Confused(), example.src, vocab_size=4)
-    assert torch.equal(found.grid, grid("x...", ".x..", "x.x.", ".x.x"))
 
 
 def test_influence_of_sentences_of_unequal_length():
@@ -183,10 +172,9 @@ def test_check_axes_fills_inputs_by_axis_the_same_every_time():
     first, second = Keeper(), Keeper()
     check_axes(lambda: first, *axes)
     check_axes(lambda: second, *axes)
-    shapes = [tuple(found.shape) for found in first.inputs]
+    shapes = [tuple(x.shape) for x in first.inputs]
     assert shapes == [(2, 3, 4, 5), (4, 5, 5), (8, 6), (24, 96, 13)]
-    pairs = zip(first.inputs, second.inputs, strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
+    assert all(map(torch.equal, first.inputs, second.inputs))
     ids = torch.tensor([[1, 2]])
     first.weight = nn.Parameter(torch.empty(1, device="meta"))
     check_axes(lambda: first, "batch d_model", ids)
@@ -256,48 +244,41 @@ def test_example_starts_from_the_twelve_numbers():
 
 def test_example_has_no_random_weight():
     one, two = example.model(), example.model()
-    pairs = zip(one.state_dict().items(), two.state_dict().values(), strict=True)
-    assert all(torch.equal(left, right) for (_, left), right in pairs)
-    learned = {name for name, _ in one.named_parameters()}
-    written = {name for name in learned if not name.endswith(("norm.weight", "norm.bias"))}
-    assert len(written) == 2 + 3 * 4 + 2 * 4 + 2
+    pairs = zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+    assert all(torch.equal(left, right) for left, right in pairs)
     assert not one.training
     with pytest.raises(ValueError, match="num_heads must be 1, 2 or 3, got 4"):
         example.model(num_heads=4)
 
 
-def test_example_trace_runs_on_the_device_of_its_argument_or_variable(monkeypatch):
+# torch loads its compiler for the first operation on "meta".
+@pytest.mark.parametrize("on", ["cpu", pytest.param("meta", marks=pytest.mark.slow)])
+def test_example_trace_runs_on_the_device_of_its_argument_or_variable(on, monkeypatch):
     monkeypatch.setenv("TWELVE_DEVICE", "toaster")
-    assert example.trace(on="meta")["logits"].value.device.type == "meta"
+    assert example.trace(on=on)["logits"].value.device.type == on
     with pytest.raises(ValueError, match="TWELVE_DEVICE='toaster' is no device"):
         example.trace()
 
 
-def test_distinct_example_is_deterministic_and_its_sizes_differ():
-    distinct = example.distinct
-    sizes = [size for name, size in vars(distinct.sizes).items()]
+def test_distinct_example_is_the_same_every_time_and_its_sizes_differ():
+    distinct, again = example.distinct, type(example.distinct)()
+    sizes = vars(distinct.sizes).values()
     assert len(set(sizes)) == len(sizes)
-    one, two = distinct.model(), distinct.model()
-    for left, right in zip(one.parameters(), two.parameters(), strict=True):
-        assert torch.equal(left, right)
-    # The layers of a stack differ, and so do norms from their start of ones and zeros.
-    assert not torch.equal(
-        one.encoder.layers[0].self_attention.w_q.weight,
-        one.encoder.layers[1].self_attention.w_q.weight,
-    )
-    assert distinct.src_mask.tolist()[0][0][0] == [True, True, True, False, False]
-    assert not one.training
-    again = type(distinct)()
     for name in ("src", "tgt", "labels", "src_mask", "tgt_mask"):
         assert torch.equal(getattr(again, name), getattr(distinct, name))
+    one, two = distinct.model(), distinct.model()
+    assert all(map(torch.equal, one.parameters(), two.parameters())) and not one.training
+    # The layers of a stack differ, and so do norms from their start of ones and zeros.
+    first, second = (layer.self_attention.w_q.weight for layer in one.encoder.layers)
+    assert not torch.equal(first, second)
 
 
 def test_distinct_example_pads_only_the_first_source_sentence():
     distinct, sizes = example.distinct, example.distinct.sizes
     assert (distinct.src == 0).nonzero().tolist() == [[0, 3], [0, 4]]
-    assert distinct.tgt.shape == distinct.labels.shape == (sizes.batch, sizes.tgt)
+    assert distinct.src_mask.tolist()[0][0][0] == [True, True, True, False, False]
     for ids in (distinct.tgt, distinct.labels):
-        assert ids.min() > 0
+        assert ids.shape == (sizes.batch, sizes.tgt) and ids.min() > 0
         # Beyond the source's vocabulary, so that neither table can replace the other.
         assert sizes.src_vocab <= ids.max() < sizes.tgt_vocab
 
@@ -321,9 +302,10 @@ def test_no_value_of_the_example_lies_near_a_rounding_boundary(runs):
     """Printed numbers must not depend on the last bits, which differ between devices."""
     for switches in runs:
         for name, entry in example.trace(**switches, on="cpu").items():
-            for number in entry.value.double().flatten().tolist():
-                texts = {format_number(number + step) for step in (-1e-8, 0.0, 1e-8)}
-                assert len(texts) == 1, (name, number)
+            # Ties round away from zero, and so do numbers up to 1e-8 below a tie.
+            fourth_decimals = (entry.value.double().abs() + 1e-8) * 1e4
+            distance = (fourth_decimals % 1 - 0.5).abs()
+            assert not (distance <= 1e-4).any(), name
 
 
 def test_expect_prints_the_kind_and_the_first_line_of_the_error(capsys):
@@ -340,29 +322,21 @@ def test_expect_fails_without_an_error_and_passes_other_errors():
         raise KeyError("other")
 
 
-def test_source_shows_a_layer_without_its_docstring():
-    assert "return F.linear(x, self.weight, self.bias)" in repr(source(twelve.Linear.forward))
-    whole = source(twelve.scaled_dot_product_attention)
-    assert "Args:" not in repr(whole)
-    assert "-&gt; Float[Tensor, &quot;*batch query d_v&quot;]:" in whole._repr_html_()
-
-
 def test_source_leaves_out_docstrings_and_nothing_else():
-    lines = [
-        "class Documented:",
-        "    size = 3",
-        "",
-        "    def first(self):",
-        "        def inner():",
-        "            return self.size",
-        "",
-        "        # The comment stays.",
-        "        return inner()",
-        "",
-        "    def second(self):",
-        "        return 2",
-    ]
-    assert repr(source(Documented)).splitlines() == lines
+    lines = """class Documented:
+    size = 3
+
+    def first(self):
+        def inner() -> int:
+            return self.size
+
+        # The comment stays.
+        return inner()
+
+    def second(self):
+        return 2"""
+    assert repr(source(Documented)) == lines
+    assert "def inner() -&gt; int:\n" in source(Documented)._repr_html_()
 
 
 def test_find_step_by_number_and_stem():

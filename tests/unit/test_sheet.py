@@ -253,12 +253,12 @@ def test_sheet_names_tokens_axes_and_code(live):
 def test_sheet_formula_puts_brackets_around_minus_and_comparison():
     x = Leaf(0)
     wanted = {
-        Apply("neg", (Apply("**", (x, Number(2))),)): "(-(0.5^2))",
-        Apply("**", (Apply("neg", (x,)), Number(2))): "(-0.5)^2",
-        Apply("-", (x, Apply("-", (Number(-1), x)))): "0.5-(-1-0.5)",
-        Apply("*", (x, Number(-math.inf))): "0.5*(-1E+300)",
-        Apply("/", (x, Apply("max", (x, Number(True))))): "0.5/MAX(0.5,TRUE)",
-        Apply("*", (Apply("!=", (x, x)), x)): "(0.5<>0.5)*0.5",
+        -(x ** Number(2)): "(-(0.5^2))",
+        (-x) ** Number(2): "(-0.5)^2",
+        x - (Number(-1) - x): "0.5-(-1-0.5)",
+        x * Number(-math.inf): "0.5*(-1E+300)",
+        x / Apply("max", (x, Number(True))): "0.5/MAX(0.5,TRUE)",
+        Apply("!=", (x, x)) * x: "(0.5<>0.5)*0.5",
         Total((x, x, Apply("<=", (x, x)))): "0.5+0.5+(0.5<=0.5)",
     }
     tape = Tape()

@@ -1,12 +1,8 @@
 """The first screen of `make trace`, and what a terminal can show: by hand, then laws, then ends."""
 
-import contextlib
 import io
-import os
 import re
-import struct
 import sys
-import threading
 
 import pytest
 import torch
@@ -111,11 +107,6 @@ def test_walk_text_fits_the_width_and_breaks_only_long_names(trace, width):
 def test_first_screen_height_and_bars_follow_the_width(trace):
     heights = [first_screen(trace, CONFIG, Terminal(width)).count("\n") + 1 for width in WIDTHS]
     assert heights[2] <= 36 and heights == sorted(heights, reverse=True)
-    bars = [
-        max(map(len, re.findall("█+", first_screen(trace, CONFIG, Terminal(width)))))
-        for width in (80, 120, 200)
-    ]
-    assert bars == sorted(set(bars))
     narrower, wider = (first_screen(trace, CONFIG, Terminal(width)) for width in (78, 79))
     assert f">dog   0.6643 {16 * '█'}" in narrower and ">dog   0.6643 ███▍" in wider
 
@@ -233,31 +224,9 @@ def test_terminal_draws_blocks_only_if_the_encoding_has_them(monkeypatch, encodi
     stream = screen(encoding)
     assert Terminal.of(stream).blocks == blocks
     monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("COLUMNS", "63")
     assert main(["trace", "--device", "cpu"]) == 0
     stream.flush()
-    assert ("█" in stream.buffer.getvalue().decode(encoding)) == blocks
-
-
-def test_a_terminal_gets_its_width_and_colours(monkeypatch):
-    termios, fcntl = (pytest.importorskip(name) for name in ("termios", "fcntl"))
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
-    data = bytearray()
-
-    def read():
-        with contextlib.suppress(OSError):  # what Linux says where a terminal has been closed
-            while part := os.read(ours, 65536):
-                data.extend(part)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    monkeypatch.delenv("COLUMNS", raising=False)
-    with open(theirs, "w", encoding="utf-8") as stream:
-        for name in ("stdout", "__stdout__"):  # the size is read from the second
-            monkeypatch.setattr(sys, name, stream)
-        assert main(["trace", "--device", "cpu"]) == 0
-    reader.join()
-    os.close(ours)
-    text = data.decode("utf-8").replace("\r", "")
-    assert "\033[1mTwelve numbers" in text and "\033[38;5;35m█" in text
-    assert 40 < max(map(visible, text.splitlines())) <= 50
+    text = stream.buffer.getvalue().decode(encoding)
+    assert ("█" in text) == blocks and "\033[1mTwelve numbers" in text
+    assert max(map(visible, text.splitlines())) <= 63

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twelve_lab.example import float64
 from twelve_lab.exercises.declare import Answer, Task
 
 
@@ -23,15 +24,10 @@ class Outcome:
 @contextmanager
 def exact_on_cpu() -> Iterator[None]:
     """Use float64 on the CPU for the tensors that an answer creates."""
-    before = torch.get_default_dtype()
     # Within `with torch.device(...)` every small operation takes twice as long.
     on_cpu = torch.get_default_device().type == "cpu"
-    torch.set_default_dtype(torch.float64)
-    try:
-        with nullcontext() if on_cpu else torch.device("cpu"):
-            yield
-    finally:
-        torch.set_default_dtype(before)
+    with float64(), nullcontext() if on_cpu else torch.device("cpu"):
+        yield
 
 
 def outcomes(task: Task, function: Answer) -> dict[str, Outcome]:

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +20,13 @@ from twelve_lab.explorer import write_explorer
 from twelve_lab.messages import message, plural
 from twelve_lab.spreadsheet import write_sheet
 from twelve_lab.trace.trace import Trace
+
+Command = Callable[[argparse.Namespace], None]
+# The switches of the Transformer and their defaults.
+SWITCHES = {
+    "num_heads": 3, "norm_first": True, "activation": "relu", "tie_weights": False,
+    "scale_embedding": False, "padding": True,
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,44 +59,33 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    trace = commands.add_parser(
-        "trace", help="walk the twelve numbers from ids to logits", allow_abbrev=False
-    )
-    trace.set_defaults(run=_trace)
-    _add_switches(trace)
+    def add(name: str, run: Command, help: str, *, switches: bool = False):
+        command = commands.add_parser(name, help=help, allow_abbrev=not switches)
+        command.set_defaults(run=run)
+        if switches:
+            _add_switches(command)
+        return command
+
+    trace = add("trace", _trace, "walk the twelve numbers from ids to logits", switches=True)
     trace.add_argument("--all", action="store_true",
                        help="name every tensor, not only what fits one screen")  # fmt: skip
     trace.add_argument("--values", action="store_true", help="print every tensor's numbers")
     trace.add_argument("--json", type=Path, metavar="FILE",
                        help="also write every tensor in full precision")  # fmt: skip
 
-    explain = commands.add_parser(
-        "explain", help="write the arithmetic that made one number", allow_abbrev=False
-    )
-    explain.set_defaults(run=_explain)
+    explain = add("explain", _explain, "write the arithmetic that made one number", switches=True)
     explain.add_argument("name", help="of the tensor, as `trace --all` prints it")
     explain.add_argument("index", type=int, nargs="*", metavar="I", help="one for each axis")
     explain.add_argument("--depth", type=int, default=1, metavar="N",
                          help="unfold the operands N - 1 times (default 1)")  # fmt: skip
-    _add_switches(explain)
 
-    explorer = commands.add_parser(
-        "explorer", help="write a page in which every number can be changed"
-    )
-    explorer.set_defaults(run=_explorer)
+    explorer = add("explorer", _explorer, "write a page in which every number can be changed")
     explorer.add_argument("file", type=Path)
 
-    sheet = commands.add_parser(
-        "sheet", help="write a live spreadsheet of the walk", allow_abbrev=False
-    )
-    sheet.set_defaults(run=_sheet)
+    sheet = add("sheet", _sheet, "write a live spreadsheet of the walk", switches=True)
     sheet.add_argument("file", type=Path)
-    _add_switches(sheet)
 
-    write = commands.add_parser(
-        "write", help="continue a text with a real language model", allow_abbrev=False
-    )
-    write.set_defaults(run=_write)
+    write = add("write", _write, "continue a text with a real language model")
     write.add_argument("text", help="to continue, or a question with --chat")
     write.add_argument("--tokens", type=int, default=60, metavar="N",
                        help="how many to write at most (default 60)")  # fmt: skip
@@ -106,31 +102,28 @@ def _parser() -> argparse.ArgumentParser:
                        help="a GGUF file, or a folder of safetensors (default: what "
                             "`make language-model` installs)")  # fmt: skip
 
-    progress = commands.add_parser("progress", help="list which exercises are solved")
-    progress.set_defaults(run=_progress)
+    progress = add("progress", _progress, "list which exercises are solved")
     progress.add_argument(
         "paths", type=Path, nargs="*", default=[Path("notebooks")], metavar="PATH",
         help="a progress.json or its folder; several make a class (default notebooks)",
     )  # fmt: skip
 
-    picture = commands.add_parser("picture", help="draw the walk as SVG")
-    picture.set_defaults(run=_picture)
+    picture = add("picture", _picture, "draw the walk as SVG")
     picture.add_argument("file", type=Path)
     picture.add_argument("--narrow", action="store_true", help="for a phone: source beside target")
 
-    poster = commands.add_parser("poster", help="draw every number of the walk on one sheet of A2")
-    poster.set_defaults(run=_poster)
+    poster = add("poster", _poster, "draw every number of the walk on one sheet of A2")
     poster.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".svg or .pdf")
     return parser
 
 
 def _add_switches(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--heads", type=int, choices=(1, 2, 3), default=3,
+    command.add_argument("--heads", type=int, choices=(1, 2, 3), default=3, dest="num_heads",
                          help="heads of each attention: widths 3, 2 or 1 (default 3)")  # fmt: skip
     command.add_argument("--norm", choices=("pre", "post"), default="pre",
                          help="norm before or after each sublayer (default pre)")  # fmt: skip
     command.add_argument("--activation", choices=("relu", "gelu"), default="relu")
-    command.add_argument("--no-padding-mask", action="store_true",
+    command.add_argument("--no-padding-mask", action="store_false", dest="padding",
                          help="let attention see the padding of the source")  # fmt: skip
     command.add_argument("--tie-weights", action="store_true",
                          help="use the target table as output projection")  # fmt: skip
@@ -142,27 +135,17 @@ def _add_switches(command: argparse.ArgumentParser) -> None:
 
 
 def _config(options: argparse.Namespace) -> dict[str, object]:
-    config = _switches(options)
+    config = vars(options) | {"norm_first": options.norm == "pre"}
+    config = {name: config[name] for name in SWITCHES}
     if not options.decoder_only:
         return config
-    defaults = _switches(_parser().parse_args(["trace"]))
-    changed = [name for name in config if config[name] != defaults[name] and name != "padding"]
+    padding = config.pop("padding")
+    changed = [name for name, value in config.items() if value != SWITCHES[name]]
     if changed:
         raise ValueError(
             message("the decoder-only model has no switch for {names}", names=", ".join(changed))
         )
-    return {"decoder_only": True, "padding": config["padding"]}
-
-
-def _switches(options: argparse.Namespace) -> dict[str, object]:
-    return {
-        "num_heads": options.heads,
-        "norm_first": options.norm == "pre",
-        "activation": options.activation,
-        "tie_weights": options.tie_weights,
-        "scale_embedding": options.scale_embedding,
-        "padding": not options.no_padding_mask,
-    }
+    return {"decoder_only": True, "padding": padding}
 
 
 def _run(options: argparse.Namespace) -> Trace:
@@ -213,11 +196,12 @@ def _explorer(options: argparse.Namespace) -> None:
         title: example.trace(loss=True, on="cpu", **switches)
         for title, switches in example.CONFIGURATIONS.items()
     }
-    _say_written(write_explorer(options.file, traces, example.words))
+    print(message("written: {file}", file=write_explorer(options.file, traces, example.words)))
 
 
 def _sheet(options: argparse.Namespace) -> None:
-    _say_written(write_sheet(options.file, _run(options), example.words))
+    file = write_sheet(options.file, _run(options), example.words)
+    print(message("written: {file}", file=file))
 
 
 def _write(options: argparse.Namespace) -> None:
@@ -280,7 +264,7 @@ def _picture(options: argparse.Namespace) -> None:
             )
         )
     draw.walk(example.trace(on="cpu"), narrow=options.narrow).save(options.file)
-    _say_drawn(options.file)
+    print(message("drawn: {file}", file=options.file))
 
 
 def _poster(options: argparse.Namespace) -> None:
@@ -289,12 +273,4 @@ def _poster(options: argparse.Namespace) -> None:
     trace = example.trace(on="cpu")
     for file in options.files:
         save_poster(trace, file)
-        _say_drawn(file)
-
-
-def _say_written(file: Path) -> None:
-    print(message("written: {file}", file=file))
-
-
-def _say_drawn(file: Path) -> None:
-    print(message("drawn: {file}", file=file))
+        print(message("drawn: {file}", file=file))

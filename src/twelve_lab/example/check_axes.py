@@ -1,7 +1,7 @@
 """Run a layer at sizes that are all different, under the axis check."""
 
-import inspect
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -44,7 +44,8 @@ def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) 
         ValueError: If a parameter or an axis has no size in the example.
         AxisError: If one axis name has two sizes.
     """
-    sizes = {name: _size(name, parameter) for name, parameter in _required(build)}
+    sizes = {name: _size(parameter) for name, parameter in signature(build).parameters.items()
+             if parameter.default is Parameter.empty}  # fmt: skip
     with float64():
         layer = build(**sizes)
     seeded = torch.Generator("cpu").manual_seed(12)
@@ -57,13 +58,9 @@ def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) 
     return trace
 
 
-def _required(build: Callable[..., Any]) -> list[tuple[str, inspect.Parameter]]:
-    parameters = inspect.signature(build).parameters.items()
-    return [(name, p) for name, p in parameters if p.default is inspect.Parameter.empty]
-
-
-def _size(name: str, parameter: inspect.Parameter) -> int:
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+def _size(parameter: Parameter) -> int:
+    name = parameter.name
+    if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
         raise ValueError(f"check_axes: build must name its sizes, got *{name}")
     if name not in _ARGUMENTS:
         raise ValueError(f"check_axes: no size for {name!r} (known: {', '.join(_ARGUMENTS)})")
@@ -71,9 +68,8 @@ def _size(name: str, parameter: inspect.Parameter) -> int:
 
 
 def _device(layer: object) -> torch.device:
-    weights = layer.parameters() if isinstance(layer, nn.Module) else iter(())
-    first = next(weights, None)
-    return torch.get_default_device() if first is None else first.device
+    weights = list(layer.parameters()) if isinstance(layer, nn.Module) else []
+    return weights[0].device if weights else torch.get_default_device()
 
 
 def _input(axes: str, seeded: torch.Generator) -> Tensor:

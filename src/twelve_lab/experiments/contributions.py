@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from twelve import LanguageModel
 from twelve._checks import check_between, checked
-from twelve_lab.explain import TOLERANCES
+from twelve_lab.explain.explanation import TOLERANCES
 from twelve_lab.messages import message
 from twelve_lab.show.show import Shown, show
 from twelve_lab.show.table import EDGE, MAX_SHOWN
@@ -95,12 +95,19 @@ def contributions(
     check_between("contributions", 0, vocab_size - 1, f"vocab_size={vocab_size}", **words)
 
     kept: dict[int, Tensor] = {}  # id of a module -> its input or output at the last position
+
+    def keep_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        kept[id(module)] = _double(inputs[0][0, -1])
+
+    def keep_output(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        kept[id(module)] = _double(output[0, -1])
+
     attentions = [layer.self_attention for layer in model.layers]
     with ExitStack() as hooks:
         for module in [model.norm, *(attention.w_o for attention in attentions)]:
-            hooks.enter_context(module.register_forward_pre_hook(_keep_input(kept)))
+            hooks.enter_context(module.register_forward_pre_hook(keep_input))
         for module in [model.embedding, *(layer.feed_forward for layer in model.layers)]:
-            hooks.enter_context(module.register_forward_hook(_keep_output(kept)))
+            hooks.enter_context(module.register_forward_hook(keep_output))
         logits = model(ids)[0, -1].double().cpu()
 
     table = model.output_projection or model.embedding
@@ -133,14 +140,6 @@ def _check(result: Contributions, dtype: torch.dtype) -> None:
             f"contributions: {kinds} add up to {total}, but the logit is {result.logit}: "
             "another part writes to the stream, or the last norm is no RMSNorm"
         )
-
-
-def _keep_input(kept: dict[int, Tensor]):
-    return lambda module, inputs: kept.update({id(module): _double(inputs[0][0, -1])})
-
-
-def _keep_output(kept: dict[int, Tensor]):
-    return lambda module, inputs, output: kept.update({id(module): _double(output[0, -1])})
 
 
 def _double(x: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+
+from torch import Tensor
 
 from twelve_lab.explain.explanation import Element
 from twelve_lab.explain.graph import Graph
@@ -21,14 +23,20 @@ class GradientExplanation:
         parts: (later element, its gradient, its slope) for each later number it went into.
     """
 
-    def __init__(self, graph: Graph, cell: int, gradient: Callable[[int], float | None]) -> None:
+    def __init__(self, graph: Graph, cell: int, gradients: Mapping[str, Tensor | None]) -> None:
         """Collect the numbers that the element went into.
 
         Args:
             graph: The run.
             cell: Cell of the element.
-            gradient: Returns the gradient of a cell, or None.
+            gradients: Gradient of every tensor of the run; None if the backward pass left none.
         """
+
+        def gradient(cell: int) -> float | None:
+            block = graph.tape.block(cell)
+            of_block = gradients[block.name]
+            return None if of_block is None else of_block.flatten()[cell - block.start].item()
+
         self.target = Element.of(graph.tape, cell)
         self.value = gradient(cell)
         self.parts: list[tuple[Element, float, float]] = []

@@ -30,6 +30,10 @@ from twelve_lab.show.show import Shown
 from twelve_lab.show.table import Table
 
 _PRE = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:monospace"
+TOLERANCES = {
+    torch.float64: 1e-9, torch.float32: 1e-4, torch.bool: 0.0, torch.uint8: 0.0, torch.int8: 0.0,
+    torch.int16: 0.0, torch.int32: 0.0, torch.int64: 0.0,
+}  # fmt: skip
 SUMMANDS = 4  # of a longer sum, only the first three and the last are written
 
 
@@ -139,11 +143,42 @@ class Explanation:
     """
 
     def __init__(self, graph: Graph, cell: int, depth: int, code: str = ""):
-        """Unfold the arithmetic; see `Traced.explain`."""
+        """Unfold the arithmetic; see `Traced.explain`.
+
+        Args:
+            graph: The run.
+            cell: Cell of the element.
+            depth: How far to unfold.
+            code: The line that made the tensor.
+
+        Raises:
+            ValueError: As for `Traced.explain`; and the arithmetic does not give the number.
+        """
+        if not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth must be a whole number of at least 1, got {depth!r}")
         self._graph, self._cell = graph, cell
         self.depth, self._code = depth, code
         self.target = Element.of(graph.tape, cell)
         self._tree = graph.unfold(cell, depth)
+        self._check()
+
+    def _check(self) -> None:
+        """Check that the arithmetic gives the number of the run."""
+        value = self.value
+        try:
+            result = eval(self.expression, {"math": math})
+        except (OverflowError, ZeroDivisionError, ValueError):
+            return  # Python raises where torch returns inf or nan
+        scale = max(1.0, abs(value), *(abs(operand.value) for operand in self.inputs))
+        # Python computes in double precision, but the run may have rounded to a lower one.
+        coarsest = max(TOLERANCES.get(dtype, 0.05) for dtype in self._graph.tape.dtypes)
+        tolerance = coarsest * (scale if math.isfinite(scale) else 1.0)
+        if result != value and not abs(result - value) <= tolerance and not math.isnan(value):
+            raise ValueError(
+                f"{self.target}: the arithmetic that the trace saw gives {result}, but the run "
+                f"holds {value}: its numbers were changed out of sight, as by numpy or another "
+                "thread"
+            )
 
     @property
     def value(self) -> float:
@@ -205,10 +240,9 @@ class Explanation:
         return used
 
     def _drawn(self, block: Block, cells: list[int]) -> str:
-        axes = block.axes or tuple(f"axis {n}" for n in range(len(block.shape)))
         lit = torch.zeros(block.values.numel(), dtype=torch.bool)
         lit[[cell - block.start for cell in cells]] = True
-        table = Table.of(block.values.view(block.shape), axes)
+        table = Table.of(block.values.view(block.shape), block.axis_names)
         return Shown(
             dataclasses.replace(table, lit=lit.view(block.shape)), block.name
         )._repr_html_()

@@ -17,22 +17,46 @@ TIGHT_LEFT = ("**", *COMPARISONS)
 TIGHT_RIGHT = ("/", "**", *COMPARISONS)
 
 
+class Expression:
+    """A part of a tree. The arithmetic operators build a larger tree."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Expression) -> Expression:
+        return Apply("+", (self, other))
+
+    def __sub__(self, other: Expression) -> Expression:
+        return Apply("-", (self, other))
+
+    def __mul__(self, other: Expression) -> Expression:
+        return Apply("*", (self, other))
+
+    def __truediv__(self, other: Expression) -> Expression:
+        return Apply("/", (self, other))
+
+    def __pow__(self, other: Expression) -> Expression:
+        return Apply("**", (self, other))
+
+    def __neg__(self) -> Expression:
+        return Apply("neg", (self,))
+
+
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(Expression):
     """A constant of the program: a scale, a power, an eps."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Expression):
     """One element of a tensor of the run."""
 
     cell: int
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Expression):
     """An operation on parts: + - * / ** neg, a comparison, or the name of a function."""
 
     name: str
@@ -40,46 +64,18 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class Total(Expression):
     """A sum; of one part, it is the part."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class Dot(Expression):
     """A sum of products, part by part."""
 
     left: tuple[Expression, ...]
     right: tuple[Expression, ...]
-
-
-Expression = Number | Leaf | Apply | Total | Dot
-
-
-def add(a: Expression, b: Expression) -> Expression:
-    """Write a + b."""
-    return Apply("+", (a, b))
-
-
-def subtract(a: Expression, b: Expression) -> Expression:
-    """Write a - b."""
-    return Apply("-", (a, b))
-
-
-def multiply(a: Expression, b: Expression) -> Expression:
-    """Write a * b."""
-    return Apply("*", (a, b))
-
-
-def divide(a: Expression, b: Expression) -> Expression:
-    """Write a / b."""
-    return Apply("/", (a, b))
-
-
-def power(a: Expression, exponent: float) -> Expression:
-    """Write a ** exponent."""
-    return Apply("**", (a, Number(exponent)))
 
 
 def call(name: str, *parts: Expression) -> Expression:
@@ -100,24 +96,23 @@ def leaves(tree: Expression) -> Iterator[int]:
 
 def replace(tree: Expression, change: Callable[[int], Expression]) -> Expression:
     """Replace every cell by a tree."""
+
+    def each(parts: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        return tuple(replace(part, change) for part in parts)
+
     if isinstance(tree, Leaf):
         return change(tree.cell)
     if isinstance(tree, Apply):
-        return Apply(tree.name, tuple(replace(part, change) for part in tree.parts))
+        return Apply(tree.name, each(tree.parts))
     if isinstance(tree, Total):
-        return Total(tuple(replace(part, change) for part in tree.parts))
-    if isinstance(tree, Dot):
-        return Dot(
-            tuple(replace(part, change) for part in tree.left),
-            tuple(replace(part, change) for part in tree.right),
-        )
-    return tree
+        return Total(each(tree.parts))
+    return Dot(each(tree.left), each(tree.right)) if isinstance(tree, Dot) else tree
 
 
 def terms(tree: Apply | Total | Dot) -> tuple[Expression, ...]:
     """List the parts of a tree; of a sum, its summands."""
     if isinstance(tree, Dot):
-        return tuple(multiply(a, b) for a, b in zip(tree.left, tree.right, strict=True))
+        return tuple(a * b for a, b in zip(tree.left, tree.right, strict=True))
     return tree.parts
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,13 +29,8 @@ from twelve_lab.explain.expression import (
     Leaf,
     Number,
     Total,
-    add,
     call,
-    divide,
-    multiply,
-    power,
-    subtract,
-)  # fmt: skip
+)
 from twelve_lab.explain.tape import Cells, Operation, index_of
 
 Formula = Callable[["Output"], Expression | None]
@@ -122,24 +118,24 @@ def _sum(cells: list[int]) -> Expression:
 
 def _scaled(at: Output, position: int) -> Expression:
     alpha = at.get("alpha")
-    return at(position) if alpha in (None, 1) else multiply(Number(alpha), at(position))
+    return at(position) if alpha in (None, 1) else Number(alpha) * at(position)
 
 
-FORMULAS["add"] = lambda at: add(at(0), _scaled(at, 1))
-FORMULAS["sub"] = lambda at: subtract(at(0), _scaled(at, 1))
-FORMULAS["rsub"] = lambda at: subtract(at(1), _scaled(at, 0))
-FORMULAS["mul"] = lambda at: multiply(at(0), at(1))
-FORMULAS["pow"] = lambda at: Apply("**", (at(0), at(1)))
+FORMULAS["add"] = lambda at: at(0) + _scaled(at, 1)
+FORMULAS["sub"] = lambda at: at(0) - _scaled(at, 1)
+FORMULAS["rsub"] = lambda at: at(1) - _scaled(at, 0)
+FORMULAS["mul"] = lambda at: at(0) * at(1)
+FORMULAS["pow"] = lambda at: at(0) ** at(1)
 
 
 @formula("div")
 def _div(at: Output) -> Expression | None:
-    return None if at.get("rounding_mode") else divide(at(0), at(1))
+    return None if at.get("rounding_mode") else at(0) / at(1)
 
 
-FORMULAS["neg"] = lambda at: Apply("neg", (at(0),))
-FORMULAS["reciprocal"] = lambda at: divide(Number(1), at(0))
-FORMULAS["rsqrt"] = lambda at: divide(Number(1), call("sqrt", at(0)))
+FORMULAS["neg"] = lambda at: -at(0)
+FORMULAS["reciprocal"] = lambda at: Number(1) / at(0)
+FORMULAS["rsqrt"] = lambda at: Number(1) / call("sqrt", at(0))
 FORMULAS["relu"] = lambda at: call("max", Number(0.0), at(0))
 FORMULAS["maximum"] = lambda at: call("max", at(0), at(1))
 FORMULAS["minimum"] = lambda at: call("min", at(0), at(1))
@@ -159,8 +155,8 @@ def _logic(at: Output) -> Expression | None:
         return None  # the bits of whole numbers
     word = LOGIC[at.operation.name]
     if word == "NOT":
-        return subtract(Number(1), at(0))
-    return multiply(at(0), at(1)) if word == "AND" else call("max", at(0), at(1))
+        return Number(1) - at(0)
+    return at(0) * at(1) if word == "AND" else call("max", at(0), at(1))
 
 
 @formula("sigmoid")
@@ -168,13 +164,13 @@ def _sigmoid(at: Output) -> Expression:
     """Write sigmoid so that exp never gets a large number."""
     x = at(0)
     if isinstance(x, Leaf) and at.value(x.cell) < 0:
-        return divide(call("exp", x), add(Number(1), call("exp", x)))
-    return divide(Number(1), add(Number(1), call("exp", Apply("neg", (x,)))))
+        return call("exp", x) / (Number(1) + call("exp", x))
+    return Number(1) / (Number(1) + call("exp", -x))
 
 
 @formula("silu")
 def _silu(at: Output) -> Expression:
-    return multiply(at(0), _sigmoid(at))
+    return at(0) * _sigmoid(at)
 
 
 @formula("_to_copy", "convert_element_type")
@@ -191,8 +187,8 @@ def _gelu(at: Output) -> Expression | None:
     if at.get("approximate") != "none":
         return None
     x = at(0)
-    bend = call("erf", divide(x, Number(math.sqrt(2))))
-    return multiply(multiply(Number(0.5), x), add(Number(1), bend))
+    bend = call("erf", x / Number(math.sqrt(2)))
+    return Number(0.5) * x * (Number(1) + bend)
 
 
 @formula("mm", "bmm", "mv", "dot")
@@ -204,14 +200,18 @@ def _matmul(at: Output) -> Expression:
 def _addmm(at: Output) -> Expression | None:
     if (at.get("alpha"), at.get("beta")) != (1, 1):
         return None
-    return add(_row_times_column(at, at.cells(1), at.cells(2)), at(0))
+    return _row_times_column(at, at.cells(1), at.cells(2)) + at(0)
 
 
 def _row_times_column(at: Output, a: Tensor, b: Tensor) -> Expression:
     row = a[at.index[: a.ndim - 1]]
     column = b[(*at.index[: max(b.ndim - 2, 0)], slice(None), *at.index[a.ndim - 1 :])]
-    left, right = (tuple(map(Leaf, cells.tolist())) for cells in (row, column))
-    return multiply(left[0], right[0]) if len(left) == 1 else Dot(left, right)
+    return _dot(row, column)
+
+
+def _dot(a: Tensor, b: Tensor) -> Expression:
+    left, right = (tuple(map(Leaf, cells.tolist())) for cells in (a, b))
+    return left[0] * right[0] if len(left) == 1 else Dot(left, right)
 
 
 def reduced(at: Output) -> list[int]:
@@ -227,7 +227,7 @@ def _total(at: Output) -> Expression:
 @formula("mean")
 def _mean(at: Output) -> Expression:
     cells = reduced(at)
-    return divide(_sum(cells), Number(len(cells)))
+    return _sum(cells) / Number(len(cells))
 
 
 @formula("var")
@@ -242,14 +242,14 @@ def _std(at: Output) -> Expression:
 
 
 def _variance(cells: list[int], correction: float) -> Expression:
-    mean = divide(_sum(cells), Number(len(cells)))
-    squares = tuple(power(subtract(Leaf(cell), mean), 2) for cell in cells)
-    return divide(Total(squares), Number(len(cells) - correction))
+    mean = _sum(cells) / Number(len(cells))
+    squares = tuple((Leaf(cell) - mean) ** Number(2) for cell in cells)
+    return Total(squares) / Number(len(cells) - correction)
 
 
 @formula("prod")
 def _prod(at: Output) -> Expression:
-    return functools.reduce(multiply, map(Leaf, reduced(at)))
+    return functools.reduce(operator.mul, map(Leaf, reduced(at)))
 
 
 @formula("amax", "amin", "max", "min")
@@ -288,7 +288,7 @@ def _where(at: Output) -> Expression:
 def _softmax(at: Output) -> Expression:
     cells, here = along(at)
     top, bottom = _exponentials(at, cells, here)
-    return divide(top, bottom)
+    return top / bottom
 
 
 @formula("_log_softmax")
@@ -296,8 +296,8 @@ def _log_softmax(at: Output) -> Expression:
     cells, here = along(at)
     _, bottom = _exponentials(at, cells, here)
     shift = _shift(at, cells)
-    own = Leaf(cells[here]) if shift is None else subtract(Leaf(cells[here]), Number(shift))
-    return subtract(own, call("log", bottom))
+    own = Leaf(cells[here]) if shift is None else Leaf(cells[here]) - Number(shift)
+    return own - call("log", bottom)
 
 
 @formula("logsumexp")
@@ -305,7 +305,7 @@ def _logsumexp(at: Output) -> Expression:
     cells = reduced(at)
     shift = _shift(at, cells)
     result = call("log", _exponentials(at, cells, 0)[1])
-    return result if shift is None else add(result, Number(shift))
+    return result if shift is None else result + Number(shift)
 
 
 def along(at: Output) -> tuple[list[int], int]:
@@ -324,7 +324,7 @@ def _exponentials(at: Output, cells: list[int], here: int) -> tuple[Expression, 
     shift = _shift(at, cells)
     scores: list[Expression] = [Leaf(cell) for cell in cells]
     if shift is not None:
-        scores = [subtract(score, Number(shift)) for score in scores]
+        scores = [score - Number(shift) for score in scores]
     powers = tuple(call("exp", score) for score in scores)
     return powers[here], Total(powers)
 
@@ -335,12 +335,12 @@ def _layer_norm(at: Output) -> Expression | None:
         return None
     inner = at.index[-len(at.get("normalized_shape")) :]
     row = at.cells(0)[at.index[: -len(inner)]].flatten().tolist()
-    mean = divide(_sum(row), Number(len(row)))
-    root = call("sqrt", add(_variance(row, 0), Number(at.get("eps"))))
-    result = divide(subtract(at(0), mean), root)
+    mean = _sum(row) / Number(len(row))
+    root = call("sqrt", _variance(row, 0) + Number(at.get("eps")))
+    result = (at(0) - mean) / root
     if at.get("weight") is not None:
-        result = multiply(result, Leaf(int(at.cells(2)[inner])))
-    return result if at.get("bias") is None else add(result, Leaf(int(at.cells(3)[inner])))
+        result = result * Leaf(int(at.cells(2)[inner]))
+    return result if at.get("bias") is None else result + Leaf(int(at.cells(3)[inner]))
 
 
 def _of_its_head(at: Output, position: int, outer: Sequence[int]) -> Tensor:
@@ -368,20 +368,18 @@ def _attention(at: Output) -> Expression | None:
         allowed = mask.of.expand(*at.operation.shape[:-2], q.size(0), k.size(0))[(*outer, query)]
     scores: list[Expression] = []
     for key in range(k.size(0)):
-        left, right = (tuple(map(Leaf, row.tolist())) for row in (q[query], k[key]))
-        score = multiply(left[0], right[0]) if len(left) == 1 else Dot(left, right)
-        score = multiply(score, Number(scale))
+        score = _dot(q[query], k[key]) * Number(scale)
         added = 0.0 if allowed is None else at.value(int(allowed[key]))
         if added == -math.inf or (at.get("is_causal") and key > query):
             score = Number(-math.inf)
         elif added:
-            score = add(score, Number(added))
+            score = score + Number(added)
         scores.append(score)
     if all(isinstance(score, Number) for score in scores):
         return Number(0.0)
     powers = tuple(call("exp", score) for score in scores)
     values = tuple(map(Leaf, v[:, feature].tolist()))
-    return divide(Dot(powers, values), Total(powers))
+    return Dot(powers, values) / Total(powers)
 
 
 def _condition(at: Output) -> Expression | None:

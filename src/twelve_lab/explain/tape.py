@@ -6,6 +6,7 @@ second time on tensors of cells. Any other operation makes new cells and is kept
 
 from __future__ import annotations
 
+import operator
 import re
 import weakref
 from bisect import bisect_right
@@ -167,9 +168,42 @@ class Block:
         stop = self.start + self.values.numel()
         return torch.arange(self.start, stop, device="cpu").view(self.shape)
 
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """Name every axis, by its number if it has no name."""
+        return self.axes or tuple(f"axis {n}" for n in range(len(self.shape)))
+
     def index(self, cell: int) -> tuple[int, ...]:
         """Return the index of a cell in its tensor."""
         return index_of(cell - self.start, self.shape)
+
+    def cell(self, index: tuple[int, ...]) -> int:
+        """Return the cell at an index. Negative positions count from the end.
+
+        Raises:
+            ValueError: The index does not fit the axes.
+        """
+        named = list(zip(self.axis_names, self.shape, strict=True))
+        sizes = ", ".join(f"{axis} {size}" for axis, size in named)
+        try:
+            positions = tuple(map(operator.index, index))
+        except TypeError:
+            raise ValueError(
+                f"{self.name}: give one whole number for each axis ({sizes}), not {index}"
+            ) from None
+        if len(positions) != len(self.shape):
+            raise ValueError(
+                f"{self.name} has {len(self.shape)} axes ({sizes}), but the index {positions} has "
+                f"{len(positions)} positions"
+            )
+        offset = 0
+        for (axis, size), position in zip(named, positions, strict=True):
+            if not -size <= position < size:
+                raise ValueError(
+                    f"{self.name}: {axis} {position} is out of range, its size is {size}"
+                )
+            offset = offset * size + position % size
+        return self.start + offset
 
 
 def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ from twelve_lab.explain.expression import (
     Number,
     Total,
     call,
-    multiply,
     replace,
 )
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along, reduced
@@ -67,7 +66,7 @@ def _attention(at: Output) -> Expression | None:
     scores: list[Expression] = []
     for key in range(k.size(0)):
         left, right = (tuple(map(Leaf, row.tolist())) for row in (q[query], k[key]))
-        score: Expression = multiply(Dot(left, right), Number(scale))
+        score: Expression = Dot(left, right) * Number(scale)
         if added is not None:
             score = Apply("+", (score, Leaf(int(added[key]))))
         if at.get("is_causal") and key > query:
@@ -84,7 +83,7 @@ LIVE: dict[str, Formula] = (
         "embedding": _embedding,
         "gather": _gather,
         "sigmoid": lambda at: call("sigmoid", at(0)),
-        "silu": lambda at: multiply(at(0), call("sigmoid", at(0))),
+        "silu": lambda at: at(0) * call("sigmoid", at(0)),
         "logsumexp": lambda at: call("logsumexp", *map(Leaf, reduced(at))),
         "_softmax": _along("softmax"),
         "_safe_softmax": _along("safe_softmax"),

@@ -51,7 +51,7 @@ def plain(values: Tensor) -> object:
     Args:
         values: Any tensor.
     """
-    return _spell(values.detach().cpu().tolist())
+    return _spell(values.tolist())
 
 
 def axes_and_sizes(entry: Traced) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from twelve_lab.explain import Explanation, GradientExplanation, explain, explain_grad
+from twelve_lab.explain.derivative import GradientExplanation
+from twelve_lab.explain.explanation import Explanation
 from twelve_lab.explain.graph import Graph
 from twelve_lab.show.format import format_tensor
 from twelve_lab.show.show import show
@@ -74,7 +75,8 @@ class Traced:
             ValueError: If the index does not fit, depth is below 1, the run was traced with
                 explain=False, an operation has no formula yet, or the arithmetic is too long.
         """
-        return explain(self._kept(), self.name, index, depth, self.code)
+        graph = self._kept()
+        return Explanation(graph, graph.tape.named[self.name].cell(index), depth, self.code)
 
     def explain_grad(self, *index: int) -> GradientExplanation:
         """Split the gradient of one number by the later numbers through which it came.
@@ -92,7 +94,7 @@ class Traced:
         gradients = {self.name: self.grad}
         for name, entry in self.run.items():
             gradients[name] = None if entry.tensor is None else entry.tensor.grad
-        return explain_grad(graph, self.name, index, gradients)
+        return GradientExplanation(graph, graph.tape.named[self.name].cell(index), gradients)
 
     def _kept(self) -> Graph:
         """Return the operations of the run, among which are those that made this tensor."""
