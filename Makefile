@@ -151,7 +151,7 @@ hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs
 	@$(ANY) -m classroom.start --students "$$STUDENTS" --folder "$$CLASS" --hub "$$HUB" \
 	  --teacher "$$TEACHER" --port "$$PORT" --address "$$ADDRESS" --memory "$$MEMORY" --python "$$PYTHON" $(ARGS)
 
-hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, with faults, as root; ARGS=--write puts the tables into docs/teaching.md
+hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, as root, and measure what it costs
 	@$(RUN) -m classroom.load_test --students "$${STUDENTS:-30}" --hub "$$HUB" $(ARGS)
 
 compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models

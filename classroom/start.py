@@ -36,7 +36,6 @@ LEFT = shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info", "prog
 # Links in the home of each student, because the notebooks link to these folders.
 LINKS = ("notebooks", "docs", "src")
 FITS = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))"
-STARTS = 60
 
 
 def hidden(path: Path) -> Path | None:
@@ -305,14 +304,15 @@ def running(
                 hub.wait()
 
 
-def ready(hub: subprocess.Popen, address: str) -> bool:
-    """Wait until the hub answers; return False if it ends, or takes longer than a minute.
+def ready(hub: subprocess.Popen, address: str, seconds: int = 60) -> bool:
+    """Wait until the hub answers; return False if it ends, or takes too long.
 
     Args:
         hub: Its process.
         address: The URL of its page.
+        seconds: The longest time to wait.
     """
-    for _ in range(STARTS * 4):
+    for _ in range(seconds * 4):
         if hub.poll() is not None:
             return False
         with contextlib.suppress(OSError), urlopen(f"{address}/hub/health", timeout=5):
