@@ -1,7 +1,7 @@
-"""Attacks on grading: a student gets nothing that is not theirs.
+"""Attacks on grading: a student gets no point and no file that is not theirs.
 
 A kernel can report anything, so most attacks call the judge directly. Programs attack the sandbox
-as root and as another account. Only a few notebooks are graded by nbgrader.
+as root and as another account. nbgrader grades whole notebooks weekly.
 """
 
 import base64
@@ -38,7 +38,7 @@ if not find_spec("nbgrader"):
 from classroom import answering, grading, judge, limits, sandbox
 from classroom.borrowed import borrowed, report
 
-# nbgrader's own queries.
+# A query of nbgrader itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 ROOT = Path(__file__).resolve().parents[2]
 SPLIT = "06-split-heads"
@@ -66,7 +66,7 @@ def claimed(id: str, answer: object) -> dict[str, object]:
     if isinstance(asked, Question):
         return json.loads(json.dumps(claim | {"given": answering._plain(answer)}))
     calls = [
-        [answering._encode(one) for one in answering.attempts(asked, answer, by_gradient=gradients)]
+        [answering._encode(x) for x in answering.attempts(asked, answer, by_gradient=gradients)]
         for gradients in answering.runs(asked)
     ]
     return json.loads(json.dumps(claim | {"calls": calls}))
@@ -75,8 +75,12 @@ def claimed(id: str, answer: object) -> dict[str, object]:
 # ---- the judge --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("id", EXERCISES)
+OFTEN = (SPLIT, "06-scores-shape")  # the other exercises weekly
+
+
+@pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=[pytest.mark.weekly] * (id not in OFTEN)) for id in EXERCISES]
+)
 def test_judge_accepts_the_right_answer_and_rejects_a_mistake_that_claims_to_be_right(
     id, monkeypatch
 ):
@@ -362,7 +366,7 @@ for path in {paths!r}:
     print(attempt(lambda: open(path, "rb").read(1)))
 print(attempt(lambda: socket.create_connection(("127.0.0.1", {port}), 2)))
 print(attempt(lambda: os.kill({pid}, 9)), sorted(os.environ))
-print([one for one in os.listdir("/proc") if one.isdigit() and int(one) > 3])
+print([pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 3])
 print(attempt(lambda: b"SECRET" in open("/proc/1/environ", "rb").read()))
 print(open("notes.txt").read(), attempt(lambda: open("notes.txt", "w").close()))
 """
@@ -420,7 +424,7 @@ def test_memory_group_limits_memory_that_no_process_owns(run_sandboxed, request)
 OUTLIVES = {
     "daemon": "if os.fork(): sys.exit()\nos.setsid()\nif os.fork(): sys.exit()\ntime.sleep(9999)",
     "deaf": "import ctypes, signal, threading\nctypes.CDLL(None).prctl(1, 0)\nos.setsid()\n"
-    "for one in range(1, 32):\n    try: signal.signal(one, signal.SIG_IGN)\n"
+    "for signum in range(1, 32):\n    try: signal.signal(signum, signal.SIG_IGN)\n"
     "    except (OSError, ValueError): pass\n"
     "threading.Thread(target=lambda: time.sleep(9999)).start()\n"
     "try:\n    while os.fork(): pass\nexcept OSError: pass\ntime.sleep(9999)",
@@ -616,14 +620,14 @@ def grade(course, api):
         assert result["success"], result.get("error") or result["log"]
         with api.gradebook as book:
             grades = book.find_submission_notebook(name, name, student).grades
-            points = [one.auto_score for one in sorted(grades, key=lambda one: one.name)]
+            points = [g.auto_score for g in sorted(grades, key=lambda grade: grade.name)]
         done = course / "autograded" / student / name / f"{name}.ipynb"
         return points, nbformat.read(done, as_version=4).cells
 
     return grade
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @NEEDS_BWRAP
 def test_a_notebook_that_outlives_its_grading_takes_no_mark_of_the_next_student(grade):
     bad = page_of(right(0), answer(1, "import os, sys, time\n" + OUTLIVES["deaf"]), right(2))
@@ -704,7 +708,7 @@ def test_unreadable_submissions_leave_the_class_alone_and_points_come_from_the_g
         assert f"assignment '06_small' for student '{student}'" in result["log"]
         assert not (course / "autograded" / student / "06_small").exists()
     with api.gradebook as book:
-        points = {one.student_id: one.score for one in book.assignment_submissions("06_small")}
+        points = {s.student_id: s.score for s in book.assignment_submissions("06_small")}
     assert points == {"mallory": 2, "broken": 0, "huge": 0, "linked": 0}
     done = course / "autograded" / "mallory" / "06_small" / "06_small.ipynb"
     cells = nbformat.read(done, as_version=4).cells
