@@ -244,8 +244,8 @@ def test_engine_computes_erf_and_the_limits_of_every_function():
         wanted |= {("erf", x): math.erf(x), ("erfc", x): math.erfc(x), ("sigmoid", x): sigmoid}
     # JSON has no infinity and no nan.
     orders = [[name, *(x if math.isfinite(x) else str(x) for x in xs)] for name, *xs in wanted]
-    found = map(float, ask([], *(["compute", *order] for order in orders)))
-    for (order, value), number in zip(wanted.items(), found, strict=True):
+    numbers = map(float, ask([], *(["compute", *order] for order in orders)))
+    for (order, value), number in zip(wanted.items(), numbers, strict=True):
         assert number == pytest.approx(value, rel=1e-12, abs=1e-300, nan_ok=True), order
 
 
