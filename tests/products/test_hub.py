@@ -362,7 +362,7 @@ def test_servers_of_students_and_of_the_teacher_differ(settings, monkeypatch):
     assert "jpserver_extensions" not in c.ServerApp
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes accounts")
 @pytest.mark.skipif(
     not (HUB / ".venv/with-hub").exists(), reason=f"make hub has not installed the course in {HUB}"
