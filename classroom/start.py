@@ -39,7 +39,7 @@ FITS = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < 
 
 
 def hidden(path: Path) -> Path | None:
-    """Find the first folder of a path that other accounts cannot enter, if there is one.
+    """Return the first folder of a path that other accounts cannot enter, or None.
 
     Args:
         path: A file or folder, which need not exist yet.
@@ -79,16 +79,13 @@ def python_for_all(named: str = "") -> str:
 
 def free(address: str, port: int) -> bool:
     """Tell whether nobody listens on a port."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((address, port))
-        except OSError:
-            return False
-    return True
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.create_server((address, port), family=family):
+        return True
+    return False
 
 
-def wrong(options: argparse.Namespace, root: bool) -> str | None:
+def problem(options: argparse.Namespace, root: bool) -> str | None:
     """Return why the class cannot open, or None.
 
     Args:
@@ -345,8 +342,8 @@ def main(words: Sequence[str]) -> int:
     )
     options = parser.parse_args(words)
     options.folder, options.hub = options.folder.resolve(), options.hub.resolve()
-    if trouble := wrong(options, root=os.geteuid() == 0):
-        print(trouble, file=sys.stderr)
+    if reason := problem(options, root=os.geteuid() == 0):
+        print(reason, file=sys.stderr)
         return 1
     try:
         python = install(options.hub, options.python)

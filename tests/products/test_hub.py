@@ -171,23 +171,23 @@ def options(tmp_path, port, monkeypatch) -> argparse.Namespace:
     ],
 )
 def test_wrong_options_of_make_hub_are_explained(options, change, message):
-    assert start.wrong(options, root=True) is None
+    assert start.problem(options, root=True) is None
     vars(options).update(change)
-    assert message in start.wrong(options, root=True)
+    assert message in start.problem(options, root=True)
 
 
 def test_make_hub_explains_what_the_machine_lacks(options, monkeypatch):
-    assert "only root can make: sudo make hub" in start.wrong(options, root=False)
+    assert "only root can make: sudo make hub" in start.problem(options, root=False)
     for program in ("node", "npm"):
         with monkeypatch.context() as patch:
             patch.setattr(start.shutil, "which", lambda n, p=program: None if n == p else n)
-            assert start.wrong(options, root=True).startswith(f"{program} is needed")
+            assert start.problem(options, root=True).startswith(f"{program} is needed")
     with monkeypatch.context() as patch:
         hub = options.hub
         patch.setattr(start, "hidden", lambda path: Path("/root") if path == hub else None)
-        assert "Students cannot enter /root" in start.wrong(options, root=True)
+        assert "Students cannot enter /root" in start.problem(options, root=True)
     monkeypatch.setattr(start.sys, "platform", "darwin")
-    assert "are those of Linux" in start.wrong(options, root=True)
+    assert "are those of Linux" in start.problem(options, root=True)
 
 
 def test_make_hub_refuses_a_python_that_students_cannot_reach(monkeypatch):
@@ -201,7 +201,7 @@ def test_make_hub_refuses_a_port_in_use(options, port, offset):
     with socket.socket() as other:
         other.bind(("127.0.0.1", port + offset))
         other.listen()
-        message = start.wrong(options, root=True)
+        message = start.problem(options, root=True)
     assert message.startswith(f"Port {port + offset} of 127.0.0.1 is in use")
 
 
@@ -215,11 +215,11 @@ def test_a_class_is_not_opened_twice_and_the_proxy_of_a_killed_hub_is_taken_over
             (options.folder / "hub" / name).write_text(str(process.pid))
             other.bind(("127.0.0.1", port))
             other.listen()
-            message = start.wrong(options, root=True)
+            message = start.problem(options, root=True)
             process.communicate(b"\n")
         opened = f"This class is open already: kill {process.pid} closes it."
         assert message == (opened if name == "hub.pid" else None)
-    assert start.wrong(options, root=True) is None  # both files are stale
+    assert start.problem(options, root=True) is None  # both files are stale
 
 
 def test_hidden_finds_the_first_folder_that_others_cannot_enter():
