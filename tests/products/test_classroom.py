@@ -7,7 +7,6 @@ notebooks of the course.
 
 import copy
 import csv
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -18,7 +17,14 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from tests.products.test_solutions import edit, everything, faults, is_check, small_notebook
+from tests.products.test_solutions import (
+    edit,
+    everything,
+    faults,
+    is_check,
+    nbgrader_in,
+    small_notebook,
+)
 from tools.write_course import assignments, write
 from tools.write_solutions import NOTEBOOKS, exercise_of, lessons, solved
 from twelve_lab.check.solve import STUB
@@ -187,17 +193,8 @@ def course(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def api(course):
     """Return nbgrader with the settings of the course, in the folder of the course."""
-    from nbgrader.apps import NbGraderAPI
-    from nbgrader.apps.baseapp import NbGrader
-
-    before, here = dict(os.environ), Path.cwd()
-    os.chdir(course)
-    app = NbGrader()
-    app.load_config_file()
-    yield NbGraderAPI(config=app.config)
-    os.chdir(here)
-    os.environ.clear()
-    os.environ.update(before)
+    with nbgrader_in(course) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
