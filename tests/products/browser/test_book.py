@@ -151,7 +151,7 @@ def test_search_lists_lessons_first_and_shows_a_sentence(tab, site, words):
         ("a row with nothing allowed", "05_masks"),
         ("mean of the squared distances", "07_normalization"),
         ("equal scores share", "05_masks"),  # these words also stand apart, further up
-        ("even a perfect answer costs", "mistakes"),
+        ("even a perfect answer has a loss", "mistakes"),
     ],
 )
 def test_search_result_scrolls_to_the_match(tab, site, words, page):
