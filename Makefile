@@ -97,17 +97,16 @@ unit: install ## run the quick tests of the layers and the instruments, in a min
 test: install ## run the quick tests, then compare each notebook with its stored outputs, in three minutes
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS)
 
-check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in ten minutes
+check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in five minutes
 	$(MAKE) --jobs=2 book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
-	$(MAKE) mutants
 
-code: style $(WITH)hub $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom, planted mistakes
+code: style $(WITH)hub $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom
 	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
-	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
+	$(MAKE) mutants
 
 lint: style $(PAGES) ## check the style of the code and the words of all texts
 	node_modules/.bin/textlint $(TEXTS)
@@ -151,7 +150,7 @@ hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs
 	@$(ANY) -m classroom.start --students "$$STUDENTS" --folder "$$CLASS" --hub "$$HUB" \
 	  --teacher "$$TEACHER" --port "$$PORT" --address "$$ADDRESS" --memory "$$MEMORY" --python "$$PYTHON" $(ARGS)
 
-hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, with faults, as root; ARGS=--write puts the tables into docs/teaching.md
+hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, as root, and measure what it costs
 	@$(RUN) -m classroom.load_test --students "$${STUDENTS:-30}" --hub "$$HUB" $(ARGS)
 
 compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models

@@ -7,7 +7,6 @@ from sphinx import addnodes
 
 project = "Twelve Numbers"
 language = "en"
-root_doc = "index"
 exclude_patterns = ["downloads", "extra", "src", "static"]
 needs_sphinx = "9.0"
 
@@ -21,11 +20,8 @@ extensions = [
 # Show the stored outputs, which the tests compare with a fresh run.
 nb_execution_mode = "off"
 nb_merge_streams = True
-nb_number_source_lines = False
 myst_enable_extensions = ["attrs_inline", "dollarmath"]
 myst_heading_anchors = 6
-myst_links_external_new_tab = False
-suppress_warnings: list[str] = []
 
 mathjax_path = "mathjax.js"
 # Screen readers get MathML. The menu of MathJax would make each equation focusable by Tab.
@@ -36,7 +32,6 @@ autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 add_module_names = False
-napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Source"]
 napoleon_use_rtype = False
@@ -63,14 +58,9 @@ html_theme_options = {
     "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
     "secondary_sidebar_items": {"**": ["page-toc.html"], "index": []},
     "navigation_with_keys": True,
-    "show_navbar_depth": 1,
     "show_toc_level": 2,
     "max_navbar_depth": 1,
     "use_download_button": False,
-    "use_source_button": False,
-    "use_edit_page_button": False,
-    "use_issues_button": False,
-    "use_repository_button": False,
 }
 
 # Show `Float[Tensor, 'batch seq']` as written; one page says where it comes from.

@@ -1,4 +1,4 @@
-"""A browser of the load test: pages, the login form, the API of a server, and a kernel.
+"""The browser of a student, for the load test and the test of the hub.
 
 Every request goes through the public address of the hub, with the cookies and the XSRF token that a
 browser would send.
@@ -7,7 +7,6 @@ browser would send.
 import json
 import re
 import time
-from collections.abc import Callable
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any
@@ -18,7 +17,6 @@ import requests
 import websocket
 from nbformat.v4 import output_from_msg
 
-Message = dict[str, Any]
 # Messages that are shown under a cell.
 SHOWN = ("stream", "display_data", "execute_result", "error")
 # Headers of a browser for a page, and for a request of its code.
@@ -28,29 +26,6 @@ CODE = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
 
 class RefusedError(Exception):
     """A server refused a request, with the message for the student."""
-
-
-class KernelDiedError(Exception):
-    """The kernel ended while a cell ran, and was started again."""
-
-
-def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Wait until a condition is true, and return its value.
-
-    Args:
-        condition: Is called again and again.
-        seconds: The longest time to wait.
-        what: The condition, in words.
-
-    Raises:
-        TimeoutError: If it is not true by then.
-    """
-    last = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > last:
-            raise TimeoutError(f"{what}: not within {seconds:.0f} s")
-        time.sleep(0.1)
-    return value
 
 
 class Browser:
@@ -67,13 +42,15 @@ class Browser:
         self.own = f"/user/{name}/"
 
     def open(self, path: str, **form: str) -> requests.Response:
-        """Open a page, or send a form; redirects are followed."""
+        """Open a page, or send a form; redirects are followed.
+
+        Raises:
+            RefusedError: If the server does not show the page.
+        """
         method = "POST" if form else "GET"
         response = self.http.request(method, self.hub + path, data=form, headers=PAGE, timeout=120)
         if not response.ok:
-            error = re.search(r'class="login_error">([^<]+)', response.text)
-            message = error[1] if error else f"status {response.status_code}"
-            raise RefusedError(f"{path}: {message}")
+            raise RefusedError(f"{path}: status {response.status_code}")
         return response
 
     def log_in(self, password: str) -> None:
@@ -87,7 +64,7 @@ class Browser:
         self.open("/hub/login?next=/hub/home", username=self.name, password=password, _xsrf=token)
 
     def start_server(self, seconds: float) -> None:
-        """Start the student's server, and follow its progress until its page is ready.
+        """Start the student's server, follow its progress, and open JupyterLab.
 
         Raises:
             RefusedError: If the server does not start.
@@ -106,10 +83,6 @@ class Browser:
                 raise RefusedError(event["message"])
             if event.get("ready"):
                 break
-        self.enter()
-
-    def enter(self) -> None:
-        """Open JupyterLab, which asks the hub who this is."""
         self.open(f"{self.own}lab")
 
     def ask(self, method: str, path: str, /, **body: Any) -> Any:
@@ -123,41 +96,27 @@ class Browser:
         Raises:
             RefusedError: If the server refuses.
         """
+        headers = {**CODE, "X-XSRFToken": self._token(self.own)}
+        address = self.hub + self.own + path
         response = self.http.request(
-            method,
-            self.hub + self.own + path,
-            json=body or None,
-            headers={**CODE, "X-XSRFToken": self._token(self.own)},
-            timeout=120,
+            method, address, json=body or None, headers=headers, timeout=120
         )
         if not response.ok:
-            try:
-                reply = response.json()
-            except ValueError:
-                reply = {}
-            message = reply.get("message") or reply.get("reason") or response.reason
-            raise RefusedError(f"{response.status_code} {message}")
-        return response.json() if response.content else None
+            raise RefusedError(f"{path}: status {response.status_code}, {response.text[:200]}")
+        return response.json()
 
-    def contents(self, path: str, *, content: bool = True) -> dict[str, Any]:
-        """Return a file as the server describes it."""
-        return self.ask("GET", f"api/contents/{quote(path)}?content={int(content)}")
-
-    def save(self, path: str, notebook: dict[str, Any]) -> dict[str, Any]:
+    def save(self, path: str, notebook: dict[str, Any]) -> None:
         """Save a notebook, and overwrite the file."""
-        return self.ask(
-            "PUT", f"api/contents/{quote(path)}", type="notebook", format="json", content=notebook
-        )
+        about = {"type": "notebook", "format": "json", "content": notebook}
+        self.ask("PUT", f"api/contents/{quote(path)}", **about)
 
     def file(self, path: str) -> bytes:
         """Download a file."""
         return self.open(f"{self.own}files/{quote(path)}").content
 
     def _token(self, path: str) -> str:
-        for cookie in self.http.cookies:
-            if cookie.name == "_xsrf" and cookie.path == path:
-                return cookie.value
-        raise RefusedError(f"no XSRF cookie for {path}: the page was not opened")
+        cookies = self.http.cookies
+        return next(c.value for c in cookies if (c.name, c.path) == ("_xsrf", path))
 
     def cookies(self, path: str) -> str:
         """Return the cookies for an address, as a header."""
@@ -170,15 +129,13 @@ class Kernel:
 
     Args:
         browser: The student's browser, after the server started.
-        path: The notebook. Opening it a second time gives the same kernel.
+        path: The notebook.
     """
 
     def __init__(self, browser: Browser, path: str) -> None:
         self.browser, self.session = browser, uuid4().hex
-        session = browser.ask(
-            "POST", "api/sessions", path=path, name=path.rpartition("/")[2], type="notebook",
-            kernel={"name": "python3"},
-        )  # fmt: skip
+        about = {"path": path, "name": path.rpartition("/")[2], "type": "notebook"}
+        session = browser.ask("POST", "api/sessions", **about, kernel={"name": "python3"})
         self.id = session["kernel"]["id"]
         self.connect()
 
@@ -191,7 +148,7 @@ class Kernel:
             origin=self.browser.hub,
             header=["Sec-Fetch-Mode: websocket", "Sec-Fetch-Site: same-origin"],
         )
-        self.messages: Queue[Message | Exception] = Queue()
+        self.messages: Queue[dict[str, Any] | Exception] = Queue()
         Thread(target=self._listen, args=(self.socket, self.messages), daemon=True).start()
 
     @staticmethod
@@ -213,21 +170,6 @@ class Kernel:
         self.socket.send(json.dumps({**message, "channel": "shell", "buffers": []}))
         return id
 
-    def receive(self, seconds: float) -> Message:
-        """Return the next message of the kernel.
-
-        Raises:
-            TimeoutError: If there is none.
-            websocket.WebSocketException: If the connection broke.
-        """
-        try:
-            message = self.messages.get(timeout=max(seconds, 0.01))
-        except Empty:
-            raise TimeoutError(f"no message of the kernel for {seconds:.0f} s") from None
-        if isinstance(message, Exception):
-            raise message
-        return message
-
     def ready(self, seconds: float) -> None:
         """Wait until the kernel answers."""
         self.answer(self.send("kernel_info_request"), seconds)
@@ -237,34 +179,30 @@ class Kernel:
         return self.send("execute_request", code=source, silent=False, store_history=True,
                          user_expressions={}, allow_stdin=False, stop_on_error=False)  # fmt: skip
 
-    def run(self, source: str, seconds: float = 300) -> list[dict[str, Any]]:
-        """Run a cell, and return its outputs as in a notebook.
-
-        Args:
-            source: The code.
-            seconds: The longest time to wait.
-        """
-        messages = self.answer(self.begin(source), seconds)
+    def run(self, source: str) -> list[dict[str, Any]]:
+        """Run a cell, and return its outputs as in a notebook."""
+        messages = self.answer(self.begin(source), 300)
         return [dict(output_from_msg(m)) for m in messages if m["header"]["msg_type"] in SHOWN]
 
-    def answer(self, id: str, seconds: float) -> list[Message]:
+    def answer(self, id: str, seconds: float) -> list[dict[str, Any]]:
         """Collect the messages that answer a message, until the kernel has replied and is idle.
 
         Raises:
-            KernelDiedError: If the kernel ended instead.
             TimeoutError: If it takes longer.
+            websocket.WebSocketException: If the connection broke.
         """
         last, messages, replied, idle = time.monotonic() + seconds, [], False, False
         while not (replied and idle):
-            message = self.receive(last - time.monotonic())
-            state = message["content"].get("execution_state")
-            if state in ("restarting", "dead"):
-                raise KernelDiedError(state)
-            if message["parent_header"].get("msg_id") != id:
-                continue
-            messages.append(message)
-            replied |= message["channel"] == "shell"
-            idle |= state == "idle"
+            try:
+                message = self.messages.get(timeout=max(last - time.monotonic(), 0.01))
+            except Empty:
+                raise TimeoutError(f"the kernel did not answer within {seconds} s") from None
+            if isinstance(message, Exception):
+                raise message
+            if message["parent_header"].get("msg_id") == id:
+                messages.append(message)
+                replied |= message["channel"] == "shell"
+                idle |= message["content"].get("execution_state") == "idle"
         return messages
 
 

@@ -80,7 +80,7 @@ class Restore(NbGraderPreprocessor):
         about = resources["nbgrader"]
         with Gradebook(about["db_url"]) as book:
             notebook = book.find_notebook(about["notebook"], about["assignment"])
-            due = {cell.name: _metadata(cell, notebook) for cell in notebook.source_cells}
+            stored = {cell.name: _metadata(cell, notebook) for cell in notebook.source_cells}
             sources = {cell.name: cell.source for cell in notebook.source_cells}
         course = self.parent.parent.coursedir
         source = course.format_path(course.source_directory, ".", about["assignment"])
@@ -94,15 +94,16 @@ class Restore(NbGraderPreprocessor):
             cell["id"] = re.sub(r"[^\w-]", "", str(cell.get("id", "")))[:64] or "cell"
             name = theirs.get("grade_id") if isinstance(theirs, dict) else None
             kind = cell.cell_type
-            if isinstance(name, str) and name in due.keys() - seen:
-                cell.metadata["nbgrader"], kind = NotebookNode(due[name]), due[name]["cell_type"]
+            if isinstance(name, str) and name in stored.keys() - seen:
+                cell.metadata["nbgrader"] = NotebookNode(stored[name])
+                kind = stored[name]["cell_type"]
                 seen.add(name)
             # Markdown of a student would be rendered where the teacher reads it: show it as text.
             if kind != "code" and cell.source not in ours:
                 longest = max((len(run) for run in re.findall("`+", cell.source)), default=0)
                 fence = "`" * max(3, longest + 1)
                 cell.cell_type, cell.source = "markdown", f"{fence}\n{cell.source}\n{fence}"
-        for name, metadata in due.items():
+        for name, metadata in stored.items():
             if metadata["grade"] and name not in seen:
                 self.log.warning("The check %s is missing: it is restored at the end", name)
                 nb.cells.append(new_code_cell(sources[name], metadata={"nbgrader": metadata}))

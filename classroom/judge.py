@@ -58,8 +58,12 @@ def _judge_prediction(question: Question, answer: Any, note: str) -> Verdict:
 def _judge_task(task: Task, calls: Any, note: str) -> Verdict:
     submissions = []
     for by_gradient, reported in zip(runs(task), calls, strict=True):
-        due = expected(task, by_gradient=by_gradient)
-        submissions.append(Submission(task, task.right, [*_read_attempts(due, reported)], due))
+        right_attempts = expected(task, by_gradient=by_gradient)
+        submissions.append(
+            Submission(
+                task, task.right, [*_read_attempts(right_attempts, reported)], right_attempts
+            )
+        )
     plain, *with_gradients = submissions
     fault = first_fault(plain)
     for submission in with_gradients:
@@ -68,9 +72,9 @@ def _judge_task(task: Task, calls: Any, note: str) -> Verdict:
     return Verdict(False, fault[0], None, fault[1]) if fault else right(plain, note)
 
 
-def _read_attempts(due: list[Attempt], reported: Any) -> Iterator[Attempt]:
+def _read_attempts(attempts: list[Attempt], reported: Any) -> Iterator[Attempt]:
     """Read the results of an answer, case by case. The cases are those of the teacher."""
-    for ours, theirs in zip(due, reported, strict=True):
+    for ours, theirs in zip(attempts, reported, strict=True):
         if theirs["returned"] is not True or theirs["case"] != ours.case:
             raise ValueError(f'the case "{ours.case}" has no answer')
         parts = [None if part is None else _read_tensor(part) for part in theirs["answer"]]

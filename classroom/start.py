@@ -36,11 +36,10 @@ LEFT = shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info", "prog
 # Links in the home of each student, because the notebooks link to these folders.
 LINKS = ("notebooks", "docs", "src")
 FITS = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))"
-STARTS = 60
 
 
 def hidden(path: Path) -> Path | None:
-    """Find the first folder of a path that other accounts cannot enter, if there is one.
+    """Return the first folder of a path that other accounts cannot enter, or None.
 
     Args:
         path: A file or folder, which need not exist yet.
@@ -80,16 +79,13 @@ def python_for_all(named: str = "") -> str:
 
 def free(address: str, port: int) -> bool:
     """Tell whether nobody listens on a port."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((address, port))
-        except OSError:
-            return False
-    return True
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.create_server((address, port), family=family):
+        return True
+    return False
 
 
-def wrong(options: argparse.Namespace, root: bool) -> str | None:
+def problem(options: argparse.Namespace, root: bool) -> str | None:
     """Return why the class cannot open, or None.
 
     Args:
@@ -305,14 +301,15 @@ def running(
                 hub.wait()
 
 
-def ready(hub: subprocess.Popen, address: str) -> bool:
-    """Wait until the hub answers; return False if it ends, or takes longer than a minute.
+def ready(hub: subprocess.Popen, address: str, seconds: int = 60) -> bool:
+    """Wait until the hub answers; return False if it ends, or takes too long.
 
     Args:
         hub: Its process.
         address: The URL of its page.
+        seconds: The longest time to wait.
     """
-    for _ in range(STARTS * 4):
+    for _ in range(seconds * 4):
         if hub.poll() is not None:
             return False
         with contextlib.suppress(OSError), urlopen(f"{address}/hub/health", timeout=5):
@@ -345,8 +342,8 @@ def main(words: Sequence[str]) -> int:
     )
     options = parser.parse_args(words)
     options.folder, options.hub = options.folder.resolve(), options.hub.resolve()
-    if trouble := wrong(options, root=os.geteuid() == 0):
-        print(trouble, file=sys.stderr)
+    if reason := problem(options, root=os.geteuid() == 0):
+        print(reason, file=sys.stderr)
         return 1
     try:
         python = install(options.hub, options.python)

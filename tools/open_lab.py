@@ -70,12 +70,12 @@ def resumed(folder: Path) -> tuple[str, str]:
     from twelve_lab.course import find_step
 
     try:
-        found = standing(folder)
+        progress = standing(folder)
     except (ValueError, OSError):
         return FIRST, ""
-    if found is None:
+    if progress is None:
         return FIRST, ""
-    return find_step(found.next[:2]).notebook if found.next else FIRST, found.text + " "
+    return find_step(progress.next[:2]).notebook if progress.next else FIRST, progress.text + " "
 
 
 def next_step(opens: bool, address: str, notebook: str = FIRST, solved: str = "") -> str:

@@ -2,10 +2,9 @@
 
 Usage: python -m tools.write_cards
 
-The pieces are the bodies of the checker's right and wrong answers, with the settings filled in. The
-following parts are written by hand: a small input, an expression to print if the value itself does
-not show the mistake, and a shorter piece if an answer is long or calls others. The tests compare
-every piece with its answer.
+The pieces are the bodies of the checker's right and wrong answers, with the settings filled in.
+Written by hand are a small input, an expression to print if the value itself does not show the
+mistake, and a shorter piece if an answer is long. The tests compare every piece with its answer.
 """
 
 import ast
@@ -47,14 +46,13 @@ torch.set_default_dtype(torch.float64)
 """
 OPENING = f"""# Spot the bug
 
-Two pieces of code, one small input. Both run, and only one is right. **Which is wrong?** Guess \
-before you unfold: with the lesson in mind a card takes ten seconds.
+Each card has one small input and two pieces of code. Both run, and only one is right. **Which is \
+wrong?** Guess before you open the answer.
 
-Each card is a classic mistake, {{number}} in all. None of them raises an error here, so that the \
-code and what it gives are all that can tell. A piece ends in what it gives, as a comment; axes of \
-size 1 are left out of it.
+Each of the {{number}} cards shows a classic mistake that raises no error. The comment at the end \
+of a piece is its result, without axes of size 1.
 
-<details><summary>What all of them run after</summary>
+<details><summary>The imports of all cards</summary>
 
 ```python
 {IMPORTS}```
@@ -165,7 +163,7 @@ CARDS = {
     "attention_scores": Card(_SCORES),
     "attention_weights": Card("scores = torch.tensor([[2.0, 1], [0, 0]])  # (query, key)\n"),
     "causal_mask": Card("length = 3\n"),
-    "mask_of_new": Card("query_len, key_len = 1, 4  # one new word behind three old ones\n"),
+    "mask_of_new": Card("query_len, key_len = 1, 4  # one new word after three old ones\n"),
     "masked_weights": _MASKED,
     "padded_attention": _PADDED,
     "split_heads": Card(
@@ -235,13 +233,13 @@ CARDS = {
         "table = torch.tensor([[0.0], [1], [2], [3]])\n"
         "positions = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
     ),
-    "rotary_angles": Card("start, new, d_k = 5, 2, 4  # two new words behind five old ones\n"),
+    "rotary_angles": Card("start, new, d_k = 5, 2, 4  # two new words after five old ones\n"),
     "rotate": Card(
         "heads = torch.tensor([[[[1.0, 0, 0, 2]]]])  # one word, two pairs of neighbours\n"
         "angles = torch.tensor([[1.0, 0.1]])\n"
     ),
     "rows_for_neighbours": Card(
-        "# Two heads of width 6: each feature is turned with the one 3 further on.\n"
+        "# Two heads of width 6: each feature is rotated with the one 3 further on.\n"
         "weight, num_heads = torch.arange(12.0)[:, None], 2\n"
     ),
     "language_model": Card(
@@ -262,7 +260,7 @@ CARDS = {
 # Cards by the id of the mistake, if the card of the task would not show it or would reveal it.
 OWN = {
     "pe-positive-exponent": Card(
-        "# The table of positions is made of sines and cosines of these angles.\n"
+        "# The table of positions contains sines and cosines of these angles.\n"
         "d_model, even = 4, torch.tensor([0, 2])\n"
         "place = torch.arange(3.0)[:, None]\n",
         right="place * 10000 ** (-even / d_model)",
@@ -271,7 +269,7 @@ OWN = {
         held="max_len = 3\nit = torch.stack([it.sin(), it.cos()], dim=-1).flatten(1)",
     ),
     "pe-sin-cos-halves": Card(
-        "# The angles of two places. Sine and cosine of one angle are a pair.\n"
+        "# The angles of two positions. Sine and cosine of one angle are a pair.\n"
         "angles = torch.tensor([[0.0, 0.0], [1.0, 0.01]])\n",
         right="torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)",
         wrong="torch.cat([angles.sin(), angles.cos()], dim=1)",
@@ -417,11 +415,6 @@ def answers(id: str) -> tuple[Answer, Answer]:
     return _smallest(TASKS[MISTAKES[id].task].right, MISTAKES[id].wrong)
 
 
-def first_is_wrong(id: str) -> bool:
-    """Return whether the wrong piece comes first: pseudorandom, but deterministic."""
-    return zlib.crc32(id.encode()) % 2 == 1
-
-
 def run(given: str, piece: str) -> dict[str, Any]:
     """Run a piece as a notebook would.
 
@@ -463,22 +456,15 @@ def told(values: list[Any], label: str = "") -> list[str]:
         A text for each: one line, or a line for each row if it would be long.
     """
     plain = [_plain_tensors(value) for value in values]
-    whole = all(
-        bool((tensor % 1 == 0).all())
-        for tensors in plain
-        for tensor in tensors
-        if tensor.dtype.is_floating_point
-    )
-    form = "{:.0f}" if whole else "{:.4f}"
+    whole = all(bool((tensor % 1 == 0).all()) for tensors in plain for tensor in tensors)
     texts = []
     for value, tensors in zip(values, plain, strict=True):
-        rows = [tensor.tolist() for tensor in tensors]
-        text = ", ".join(_written(row, form) for row in rows) if rows else str(value)
-        if len(label + text) > LINE and len(rows) == 1:
-            text = ",\n ".join(_written(row, form) for row in rows[0])
-            texts.append(f"{label}:\n[{text}]" if label else f"[{text}]")
-        else:
-            texts.append(f"{label}: {text}" if label else text)
+        text = ", ".join(_written(tensor.tolist(), whole) for tensor in tensors) or str(value)
+        separator = ": " if label else ""
+        if len(label + text) > LINE and len(tensors) == 1:
+            rows = ",\n ".join(_written(row, whole) for row in tensors[0].tolist())
+            text, separator = f"[{rows}]", separator and ":\n"
+        texts.append(label + separator + text)
     return texts
 
 
@@ -490,15 +476,17 @@ def _plain_tensors(value: Any) -> list[Tensor]:
     return [x.round(decimals=4) + 0.0 if x.is_floating_point() else x for x in tensors]
 
 
-def _written(value: Any, form: str) -> str:
+def _written(value: Any, whole: bool) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(_written(item, form) for item in value)}]"
-    return str(value) if isinstance(value, bool) else form.format(value)
+        return f"[{', '.join(_written(item, whole) for item in value)}]"
+    return str(value) if isinstance(value, bool) else f"{value:.{0 if whole else 4}f}"
 
 
 def _card(id: str, number: int) -> str:
     parts, mistake = card(id), MISTAKES[id]
-    pieces = [parts.wrong, parts.right] if first_is_wrong(id) else [parts.right, parts.wrong]
+    pieces = [parts.right, parts.wrong]
+    if zlib.crc32(id.encode()) % 2:  # pseudorandom, but the same in every run
+        pieces.reverse()
     values = [shown(parts.look, run(parts.given, piece)) for piece in pieces]
     texts = told(values, parts.label)
     text = f"\n### {number} · {mistake.task.replace('_', ' ')}\n\n"
@@ -524,22 +512,17 @@ def _finds(mistake: Mistake) -> str:
     cases = list(TASKS[mistake.task].cases())
     silent = set(cases) - mistake.hidden_in - mistake.refused_in
     ways = {"shows in": silent, "is refused in": mistake.refused_in, "hides in": mistake.hidden_in}
-    said = [
-        f"{way} "
-        + (
-            ", ".join(f"*{case}*" for case in cases if case in where)
-            if set(where) < set(cases)
-            else "every case"
-        )
-        for way, where in ways.items()
-        if where
-    ]
+    sentences = []
+    for way, where in ways.items():
+        named = ", ".join(f"*{case}*" for case in cases if case in where)
+        if named:
+            sentences.append(f"{way} {'every case' if set(where) == set(cases) else named}")
     step = find_step(mistake.step)
     taught = f"[{step.number} {step.title}](../{step.notebook})"
     workshop = ROOT / step.workshop
     if workshop.exists() and mistake.id in workshop.read_text(encoding="utf-8"):
         taught += f", and broken on purpose in [its workshop](../{step.workshop})"
-    return f'`check("{id}", ...)` finds it: it {"; it ".join(said)}. Taught in {taught}.'
+    return f'`check("{id}", ...)` finds it: it {"; it ".join(sentences)}. Taught in {taught}.'
 
 
 def _smallest(right: Answer, wrong: Answer) -> tuple[Answer, Answer]:

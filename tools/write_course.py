@@ -127,12 +127,12 @@ def _state(path: Path, new: bytes, last: str | None) -> str:
     """Return the state of a file, from the checksums of its current, new and last content."""
     if not path.exists():
         return "written"
-    here, due = _sum(path.name, path.read_bytes()), _sum(path.name, new)
-    if here == due:
+    current, fresh = _sum(path.name, path.read_bytes()), _sum(path.name, new)
+    if current == fresh:
         return "same"
-    if here == last:
+    if current == last:
         return "written"
-    return "kept" if last in (None, due) else "older"
+    return "kept" if last in (None, fresh) else "older"
 
 
 def _sum(name: str, content: bytes) -> str:

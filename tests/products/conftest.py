@@ -1,4 +1,4 @@
-"""Fixtures for the tests of the products."""
+"""Fixtures of the product tests."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from tests import warm_kernels
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm(pytestconfig: pytest.Config) -> None:
-    """Let the notebooks that a test runs begin at once."""
+    """Keep a warm kernel ready for the notebooks that tests run."""
     warm_kernels.pytest_configure(pytestconfig)

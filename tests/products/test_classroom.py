@@ -1,13 +1,12 @@
 """The course for nbgrader: its assignments are our notebooks, and right answers get the points.
 
-`make classroom` installs nbgrader and runs these tests. Without nbgrader, only the tests of the
-written files run. A small notebook is graded with all answers, half and none. The notebooks of the
-course are graded once a week.
+`make classroom` runs these tests. Without nbgrader, only the tests of the written files run.
+`make check` grades a small notebook with all answers, half and none, and the weekly tests grade the
+notebooks of the course.
 """
 
 import copy
 import csv
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -18,14 +17,21 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from tests.products.test_solutions import edit, everything, faults, is_check, small_notebook
+from tests.products.test_solutions import (
+    edit,
+    everything,
+    faults,
+    is_check,
+    nbgrader_in,
+    small_notebook,
+)
 from tools.write_course import assignments, write
 from tools.write_solutions import NOTEBOOKS, exercise_of, lessons, solved
 from twelve_lab.check.solve import STUB
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "06_small"
-# As a learner has them, by the name of the assignment.
+# The unsolved notebooks, by the name of the assignment.
 UNSOLVED = {
     SMALL: small_notebook(),
     **{
@@ -35,7 +41,8 @@ UNSOLVED = {
     },
 }
 NAMES = list(UNSOLVED)
-BY_TURNS = [pytest.param(one, marks=[pytest.mark.weekly] * (one != SMALL)) for one in NAMES]
+# The small notebook in `make check`, those of the course weekly.
+EACH = [pytest.param(name, marks=[pytest.mark.weekly] * (name != SMALL)) for name in NAMES]
 # Which checks fail, by how much is answered.
 FAILING = {"all": slice(0, 0), "none": slice(None), "half": slice(1, None, 2)}
 NEEDS_NBGRADER = pytest.mark.skipif(not find_spec("nbgrader"), reason="nbgrader is missing")
@@ -54,7 +61,7 @@ def project(tmp_path) -> Path:
 
 
 def hand_in(course: Path, name: str) -> None:
-    """Hand in a notebook with all answers, with none, and with every other one."""
+    """Submit a notebook with all answers, with none, and with every second one."""
     none = UNSOLVED[name]
     ids = [id for cell in none.cells if (id := exercise_of(cell, "check"))]
     answers = {"all": solved(none), "none": copy.deepcopy(none), "half": solved(none, ids[::2])}
@@ -71,7 +78,7 @@ def test_write_course_makes_an_assignment_of_each_notebook_with_graded_cells(pro
     names = [SMALL, f"{SMALL}_workshop"]
     assert list(assignments(project)) == names
     assert set(everything(tmp_path / "course")) == {
-        "nbgrader_config.py", ".written.json", *(f"source/{one}/{one}.ipynb" for one in names),
+        "nbgrader_config.py", ".written.json", *(f"source/{name}/{name}.ipynb" for name in names),
     }  # fmt: skip
     assert lines[0].endswith("2 assignments; 3 of 3 files written")
     assert lines[-1].endswith(f"nbgrader generate_assignment {SMALL}")
@@ -185,18 +192,9 @@ def course(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def api(course):
-    """Give nbgrader with the settings that were written, in the course's folder."""
-    from nbgrader.apps import NbGraderAPI
-    from nbgrader.apps.baseapp import NbGrader
-
-    before, here = dict(os.environ), Path.cwd()
-    os.chdir(course)
-    app = NbGrader()
-    app.load_config_file()
-    yield NbGraderAPI(config=app.config)
-    os.chdir(here)
-    os.environ.clear()
-    os.environ.update(before)
+    """Return nbgrader with the settings of the course, in the folder of the course."""
+    with nbgrader_in(course) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +220,7 @@ def stored(course: Path, step: str, name: str, student: str = "") -> NotebookNod
 
 
 def plain(notebook: NotebookNode) -> NotebookNode:
-    """Leave out what nbgrader seals and locks a cell with, and what a run leaves."""
+    """Remove checksums, locks and outputs, which nbgrader adds or a run changes."""
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
         for key in ("checksum", "cell_type"):
@@ -234,10 +232,11 @@ def plain(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
-# nbgrader's own queries.
+# A query of nbgrader itself.
 ITS_WARNINGS = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 
 
+@pytest.mark.weekly
 @NEEDS_NBGRADER
 @ITS_WARNINGS
 @pytest.mark.parametrize("name", NAMES)
@@ -248,7 +247,7 @@ def test_nbgrader_releases_the_notebook_of_the_course(course, released, name):
 
 @NEEDS_NBGRADER
 @ITS_WARNINGS
-@pytest.mark.parametrize("name", BY_TURNS)
+@pytest.mark.parametrize("name", EACH)
 def test_grading_gives_points_for_right_answers_alone(course, api, released, name):
     released(name)
     hand_in(course, name)

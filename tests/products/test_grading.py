@@ -1,7 +1,7 @@
-"""Attacks on grading: a student gets nothing that is not theirs.
+"""Attacks on grading: a student gets no point and no file that is not theirs.
 
 A kernel can report anything, so most attacks call the judge directly. Programs attack the sandbox
-as root and as another account. Only a few notebooks are graded by nbgrader.
+as root and as another account. nbgrader grades whole notebooks weekly.
 """
 
 import base64
@@ -26,7 +26,7 @@ import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.products.test_solutions import KERNEL, marked, small_notebook
+from tests.products.test_solutions import KERNEL, marked, nbgrader_in, small_notebook
 from tools.write_course import write
 from tools.write_solutions import solved
 from twelve_lab.check import EXERCISES, TASKS, wrong_versions
@@ -38,7 +38,7 @@ if not find_spec("nbgrader"):
 from classroom import answering, grading, judge, limits, sandbox
 from classroom.borrowed import borrowed, report
 
-# nbgrader's own queries.
+# A query of nbgrader itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 ROOT = Path(__file__).resolve().parents[2]
 SPLIT = "06-split-heads"
@@ -66,7 +66,7 @@ def claimed(id: str, answer: object) -> dict[str, object]:
     if isinstance(asked, Question):
         return json.loads(json.dumps(claim | {"given": answering._plain(answer)}))
     calls = [
-        [answering._encode(one) for one in answering.attempts(asked, answer, by_gradient=gradients)]
+        [answering._encode(x) for x in answering.attempts(asked, answer, by_gradient=gradients)]
         for gradients in answering.runs(asked)
     ]
     return json.loads(json.dumps(claim | {"calls": calls}))
@@ -75,8 +75,12 @@ def claimed(id: str, answer: object) -> dict[str, object]:
 # ---- the judge --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("id", EXERCISES)
+OFTEN = (SPLIT, "06-scores-shape")  # the other exercises weekly
+
+
+@pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=[pytest.mark.weekly] * (id not in OFTEN)) for id in EXERCISES]
+)
 def test_judge_accepts_the_right_answer_and_rejects_a_mistake_that_claims_to_be_right(
     id, monkeypatch
 ):
@@ -362,7 +366,7 @@ for path in {paths!r}:
     print(attempt(lambda: open(path, "rb").read(1)))
 print(attempt(lambda: socket.create_connection(("127.0.0.1", {port}), 2)))
 print(attempt(lambda: os.kill({pid}, 9)), sorted(os.environ))
-print([one for one in os.listdir("/proc") if one.isdigit() and int(one) > 3])
+print([pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 3])
 print(attempt(lambda: b"SECRET" in open("/proc/1/environ", "rb").read()))
 print(open("notes.txt").read(), attempt(lambda: open("notes.txt", "w").close()))
 """
@@ -420,7 +424,7 @@ def test_memory_group_limits_memory_that_no_process_owns(run_sandboxed, request)
 OUTLIVES = {
     "daemon": "if os.fork(): sys.exit()\nos.setsid()\nif os.fork(): sys.exit()\ntime.sleep(9999)",
     "deaf": "import ctypes, signal, threading\nctypes.CDLL(None).prctl(1, 0)\nos.setsid()\n"
-    "for one in range(1, 32):\n    try: signal.signal(one, signal.SIG_IGN)\n"
+    "for signum in range(1, 32):\n    try: signal.signal(signum, signal.SIG_IGN)\n"
     "    except (OSError, ValueError): pass\n"
     "threading.Thread(target=lambda: time.sleep(9999)).start()\n"
     "try:\n    while os.fork(): pass\nexcept OSError: pass\ntime.sleep(9999)",
@@ -441,16 +445,22 @@ OUTLIVES = {
 }
 
 
+def all_end(marker: str) -> bool:
+    """Tell whether all processes with a marker in their command line end within five seconds."""
+    for _ in range(50):
+        if subprocess.run(
+            ["pgrep", "-r", "D,R,S,T", "-f", marker], stdout=subprocess.DEVNULL
+        ).returncode:
+            return True
+        time.sleep(0.1)
+    return False
+
+
 @pytest.mark.parametrize("attack", OUTLIVES)
 def test_no_process_outlives_the_sandbox(run_sandboxed, attack):
     marker = f"marker-{os.getpid()}-{time.time_ns()}"
     run_sandboxed(f"{OUTLIVES[attack]}  # {marker}", 3)
-    for _ in range(50):
-        left = subprocess.run(["pgrep", "-r", "D,R,S,T", "-f", marker], capture_output=True).stdout
-        if not left:
-            break
-        time.sleep(0.1)
-    assert not left
+    assert all_end(marker)
 
 
 def test_sandbox_folder_is_removed_without_following_links(run_sandboxed, tmp_path):
@@ -486,12 +496,7 @@ def test_sandbox_ends_with_a_grader_that_is_killed(tmp_path):
     words = [sys.executable, "-c", KILLED, str(tmp_path), marker]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == -9, done.stderr
-    for _ in range(50):
-        left = subprocess.run(["pgrep", "-r", "D,R,S,T", "-f", marker], capture_output=True).stdout
-        if not left:
-            break
-        time.sleep(0.1)
-    assert not left
+    assert all_end(marker)
 
 
 def test_without_bubblewrap_nothing_is_graded(monkeypatch):
@@ -585,22 +590,10 @@ def course(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def api(course):
-    """Return nbgrader with the settings that were written, in the folder of the course."""
-    from nbgrader.apps import NbGraderAPI
-    from nbgrader.apps.baseapp import NbGrader
-
-    before, here, path = dict(os.environ), Path.cwd(), list(sys.path)
-    os.chdir(course)
-    app = NbGrader()
-    app.load_config_file()
-    api = NbGraderAPI(config=app.config)
-    for name in ("06_small", "patched", "three"):
-        assert api.generate_assignment(name)["success"]
-    yield api
-    os.chdir(here)
-    sys.path[:] = path
-    os.environ.clear()
-    os.environ.update(before)
+    """Return nbgrader with the settings of the course, in the folder of the course."""
+    with nbgrader_in(course) as api:
+        assert api.generate_assignment("06_small")["success"]
+        yield api
 
 
 @pytest.fixture
@@ -609,6 +602,8 @@ def grade(course, api):
 
     def grade(name, notebook, student, seconds=60):
         api.config.Grade.timeout = api.config.Grade.iopub_timeout = seconds
+        if not (course / "release" / name).exists():
+            assert api.generate_assignment(name)["success"]
         folder = course / "submitted" / student / name
         folder.mkdir(parents=True)
         nbformat.write(notebook, folder / f"{name}.ipynb")
@@ -616,14 +611,14 @@ def grade(course, api):
         assert result["success"], result.get("error") or result["log"]
         with api.gradebook as book:
             grades = book.find_submission_notebook(name, name, student).grades
-            points = [one.auto_score for one in sorted(grades, key=lambda one: one.name)]
+            points = [g.auto_score for g in sorted(grades, key=lambda grade: grade.name)]
         done = course / "autograded" / student / name / f"{name}.ipynb"
         return points, nbformat.read(done, as_version=4).cells
 
     return grade
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @NEEDS_BWRAP
 def test_a_notebook_that_outlives_its_grading_takes_no_mark_of_the_next_student(grade):
     bad = page_of(right(0), answer(1, "import os, sys, time\n" + OUTLIVES["deaf"]), right(2))
@@ -704,7 +699,7 @@ def test_unreadable_submissions_leave_the_class_alone_and_points_come_from_the_g
         assert f"assignment '06_small' for student '{student}'" in result["log"]
         assert not (course / "autograded" / student / "06_small").exists()
     with api.gradebook as book:
-        points = {one.student_id: one.score for one in book.assignment_submissions("06_small")}
+        points = {s.student_id: s.score for s in book.assignment_submissions("06_small")}
     assert points == {"mallory": 2, "broken": 0, "huge": 0, "linked": 0}
     done = course / "autograded" / "mallory" / "06_small" / "06_small.ipynb"
     cells = nbformat.read(done, as_version=4).cells

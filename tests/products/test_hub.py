@@ -72,7 +72,7 @@ def test_names_and_passwords_of_accounts():
     drawn = {accounts.password() for _ in range(1000)}
     assert len(drawn) == 1000
     syllable = "[bdfghjkmnprstvwz][aeiou]"
-    assert all(re.fullmatch(rf"({syllable}{syllable}-){{3}}[1-9]\d{{3}}", one) for one in drawn)
+    assert all(re.fullmatch(rf"({syllable}{syllable}-){{3}}[1-9]\d{{3}}", text) for text in drawn)
 
 
 def test_make_adds_missing_accounts_and_keeps_passwords(system, tmp_path):
@@ -150,7 +150,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def given(tmp_path, port, monkeypatch) -> argparse.Namespace:
+def options(tmp_path, port, monkeypatch) -> argparse.Namespace:
     """Return a correct command line."""
     monkeypatch.setattr(start, "hidden", lambda path: None)
     monkeypatch.setattr(start.shutil, "which", lambda program: f"/usr/bin/{program}")
@@ -170,24 +170,24 @@ def given(tmp_path, port, monkeypatch) -> argparse.Namespace:
         ({"no_passwords": True, "address": "0.0.0.0"}, "anybody can log in as anybody"),
     ],
 )
-def test_wrong_options_of_make_hub_are_explained(given, change, message):
-    assert start.wrong(given, root=True) is None
-    vars(given).update(change)
-    assert message in start.wrong(given, root=True)
+def test_wrong_options_of_make_hub_are_explained(options, change, message):
+    assert start.problem(options, root=True) is None
+    vars(options).update(change)
+    assert message in start.problem(options, root=True)
 
 
-def test_make_hub_explains_what_the_machine_lacks(given, monkeypatch):
-    assert "only root can make: sudo make hub" in start.wrong(given, root=False)
+def test_make_hub_explains_what_the_machine_lacks(options, monkeypatch):
+    assert "only root can make: sudo make hub" in start.problem(options, root=False)
     for program in ("node", "npm"):
         with monkeypatch.context() as patch:
             patch.setattr(start.shutil, "which", lambda n, p=program: None if n == p else n)
-            assert start.wrong(given, root=True).startswith(f"{program} is needed")
+            assert start.problem(options, root=True).startswith(f"{program} is needed")
     with monkeypatch.context() as patch:
-        hub = given.hub
+        hub = options.hub
         patch.setattr(start, "hidden", lambda path: Path("/root") if path == hub else None)
-        assert "Students cannot enter /root" in start.wrong(given, root=True)
+        assert "Students cannot enter /root" in start.problem(options, root=True)
     monkeypatch.setattr(start.sys, "platform", "darwin")
-    assert "are those of Linux" in start.wrong(given, root=True)
+    assert "are those of Linux" in start.problem(options, root=True)
 
 
 def test_make_hub_refuses_a_python_that_students_cannot_reach(monkeypatch):
@@ -197,29 +197,29 @@ def test_make_hub_refuses_a_python_that_students_cannot_reach(monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2])
-def test_make_hub_refuses_a_port_in_use(given, port, offset):
+def test_make_hub_refuses_a_port_in_use(options, port, offset):
     with socket.socket() as other:
         other.bind(("127.0.0.1", port + offset))
         other.listen()
-        message = start.wrong(given, root=True)
+        message = start.problem(options, root=True)
     assert message.startswith(f"Port {port + offset} of 127.0.0.1 is in use")
 
 
-def test_a_class_is_not_opened_twice_and_the_proxy_of_a_killed_hub_is_taken_over(given, port):
-    (given.folder / "hub").mkdir()
+def test_a_class_is_not_opened_twice_and_the_proxy_of_a_killed_hub_is_taken_over(options, port):
+    (options.folder / "hub").mkdir()
     words = [sys.executable, "-c", "print(flush=True); input()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     for program, name in (("jupyterhub", "hub.pid"), ("configurable-http-proxy", "proxy.pid")):
         with subprocess.Popen([*words, program], **pipes) as process, socket.socket() as other:
             process.stdout.readline()  # it runs
-            (given.folder / "hub" / name).write_text(str(process.pid))
+            (options.folder / "hub" / name).write_text(str(process.pid))
             other.bind(("127.0.0.1", port))
             other.listen()
-            message = start.wrong(given, root=True)
+            message = start.problem(options, root=True)
             process.communicate(b"\n")
         opened = f"This class is open already: kill {process.pid} closes it."
         assert message == (opened if name == "hub.pid" else None)
-    assert start.wrong(given, root=True) is None  # both files are stale
+    assert start.problem(options, root=True) is None  # both files are stale
 
 
 def test_hidden_finds_the_first_folder_that_others_cannot_enter():
@@ -362,7 +362,7 @@ def test_servers_of_students_and_of_the_teacher_differ(settings, monkeypatch):
     assert "jpserver_extensions" not in c.ServerApp
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes accounts")
 @pytest.mark.skipif(
     not (HUB / ".venv/with-hub").exists(), reason=f"make hub has not installed the course in {HUB}"
@@ -390,13 +390,13 @@ def test_two_students_work_on_a_hub_and_find_their_work_after_a_restart():
             for name in (first, "root"):
                 with pytest.raises(RefusedError):
                     Browser(f"http://127.0.0.1:{port}", name).log_in(secret[second])
-            one, two = open_server(first), open_server(second)
+            ada, ben = open_server(first), open_server(second)
             with pytest.raises(RefusedError, match=r"status 40[34]"):
-                one.browser.open(f"/user/{second}/lab")
+                ada.browser.open(f"/user/{second}/lab")
             code = "import os, twelve_lab, torch\nopen('answer.txt', 'w').write('42')\n"
             code += "print(twelve_lab.__file__, torch.get_num_threads())"
-            assert shown(one.run(code)).split() == [f"{HUB}/src/twelve_lab/__init__.py", "1"]
-            limited = shown(two.run(
+            assert shown(ada.run(code)).split() == [f"{HUB}/src/twelve_lab/__init__.py", "1"]
+            limited = shown(ben.run(
                 "import resource as r\n"
                 "print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_DATA)[0])\n"
                 "print(open('/proc/self/cgroup').read())"
@@ -404,8 +404,8 @@ def test_two_students_work_on_a_hub_and_find_their_work_after_a_restart():
             assert limited.startswith(f"{limits.PROCESSES} ")
             assert f"/twelve/{second}" in limited or limited.split()[1] == str(2 << 30)
             for path in (f"{home}/answer.txt", "/proc/1/environ", folder / "passwords.csv"):
-                assert "PermissionError" in shown(two.run(f"open('{path}')"))
-            assert "PermissionError" in shown(two.run("import twelve; open(twelve.__file__, 'a')"))
+                assert "PermissionError" in shown(ben.run(f"open('{path}')"))
+            assert "PermissionError" in shown(ben.run("import twelve; open(twelve.__file__, 'a')"))
         assert (home / "answer.txt").read_text() == "42"
         for name in (first, second):
             command = ["pgrep", "--runstates", "D,R,S,T", "--uid", name]  # zombies do not count
@@ -416,7 +416,7 @@ def test_two_students_work_on_a_hub_and_find_their_work_after_a_restart():
     finally:
         accounts.remove(folder)
         subprocess.run(["rm", "-rf", folder], check=True)
-    assert not [one.pw_name for one in pwd.getpwall() if one.pw_name.startswith(prefix)]
+    assert not [entry.pw_name for entry in pwd.getpwall() if entry.pw_name.startswith(prefix)]
 
 
 @contextlib.contextmanager

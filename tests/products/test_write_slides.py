@@ -43,13 +43,13 @@ def slides(*cells: NotebookNode) -> list[Slide]:
 
 def shown(slide: Slide) -> list[str]:
     """Describe what is on a slide; a step has a plus in front."""
-    found = []
+    described = []
     for cell in slide.shown:
         kind = cell.source if cell.cell_type == "markdown" else "code"
         kind = re.sub(r"</?div[^>]*>\s*", "", kind).strip() if "words" in kind else kind
         step = cell.metadata.get("slideshow", {}).get("slide_type") == "fragment"
-        found.append("+" * step + kind)
-    return found
+        described.append("+" * step + kind)
+    return described
 
 
 def test_heading_opens_a_slide_and_paragraphs_become_notes():
@@ -60,10 +60,10 @@ def test_heading_opens_a_slide_and_paragraphs_become_notes():
 
 
 def test_each_table_has_its_own_slide_and_an_equation_joins_a_list():
-    found = slides(md(f"## Why\n\n{TABLE}\n\n- one\n\n$$ a $$\n\nThen:\n\n```\nx\n```"))
-    assert [shown(slide)[0] for slide in found] == [TABLE, "- one", "Then:"]
-    assert shown(found[1]) == ["- one", "+$$ a $$"]
-    assert {slide.heading for slide in found} == {"## Why"}
+    deck = slides(md(f"## Why\n\n{TABLE}\n\n- one\n\n$$ a $$\n\nThen:\n\n```\nx\n```"))
+    assert [shown(slide)[0] for slide in deck] == [TABLE, "- one", "Then:"]
+    assert shown(deck[1]) == ["- one", "+$$ a $$"]
+    assert {slide.heading for slide in deck} == {"## Why"}
 
 
 def test_predict_is_the_heading_and_its_answer_a_step():
@@ -106,8 +106,8 @@ def test_slide_without_anything_to_look_at_shows_its_paragraphs():
 
 def test_hints_and_skipped_cells_are_left_out():
     hint = "<details><summary>Hint</summary>\n\nSecret.\n\n</details>"
-    found = slides(md(f"## Why\n\n{hint}\n\n{TABLE}"), code("skip", PRINTED), md("Gone.", "skip"))
-    assert not re.search("Secret|Gone|eight", str(found))
+    deck = slides(md(f"## Why\n\n{hint}\n\n{TABLE}"), code("skip", PRINTED), md("Gone.", "skip"))
+    assert not re.search("Secret|Gone|eight", str(deck))
 
 
 def test_links_lead_to_decks_and_other_links_become_text():

@@ -1,4 +1,4 @@
-"""A real browser, a server on this machine, and what every page owes to its reader."""
+"""Chromium, a local server, and accessibility checks for the browser tests."""
 
 import functools
 import http.server
@@ -18,7 +18,7 @@ AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and keeps no log."""
+    """Serve files without a log."""
 
     def log_message(self, *_):
         pass
@@ -30,32 +30,31 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def written(name: str) -> Path:
-    """Name a folder of pages that has to be there."""
+    """Return a folder of `build`, which must exist."""
     folder = ROOT / "build" / name
     assert (folder / "index.html").exists(), f"build/{name} is missing: run make {name}"
     return folder
 
 
 def grave(tab, *rules: str) -> list[str]:
-    """List what axe-core calls serious or critical in a page as it is shown.
+    """List the serious and critical violations that axe-core reports for a page.
 
     Args:
-        tab: Where the page is open.
-        rules: Which ones to hold it against; all if none is named.
+        tab: The tab or frame that shows the page.
+        rules: The rules to check; all if none is named.
     """
     if not tab.evaluate("'axe' in window"):
         tab.add_script_tag(path=AXE)
-    # The live parts are checked as pages of their own; in a frame of no origin, which
-    # axe-core would ask, the browser calls that an error.
+    # Other tests check the live parts as pages of their own: axe-core cannot enter their frames.
     options = {"resultTypes": ["violations"], "iframes": False}
     options |= {"runOnly": rules} if rules else {}
-    found = tab.evaluate("options => axe.run(options)", options)
-    assert len(found["passes"]) > (0 if rules else 5)
+    result = tab.evaluate("options => axe.run(options)", options)
+    assert len(result["passes"]) > (0 if rules else 5)
     return [
-        f"{one['id']} ({one['impact']}): {node['html'][:150]} {node['failureSummary'][:200]}"
-        for one in found["violations"]
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
+        f"{rule['id']} ({rule['impact']}): {node['html'][:150]} {node['failureSummary'][:200]}"
+        for rule in result["violations"]
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
     ]
 
 
@@ -67,7 +66,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def serve():
-    """Serve a folder on this machine alone; gives its address."""
+    """Serve a folder on loopback, and return its address."""
     servers = []
 
     def start(folder: Path) -> str:
@@ -86,7 +85,7 @@ def serve():
 
 
 class Window(NamedTuple):
-    """A tab, and all that failed in it or was asked from another machine."""
+    """A tab, its errors, and its requests to other machines."""
 
     tab: Page
     wrong: list[str]
@@ -94,7 +93,7 @@ class Window(NamedTuple):
 
 @contextmanager
 def opened_window(browser) -> Iterator[Window]:
-    """Open a tab that shares nothing with any other."""
+    """Open a tab with a browser context of its own."""
     context = browser.new_context()
     tab, wrong = context.new_page(), []
     tab.on("console", lambda message: wrong.append(message.text)
@@ -112,7 +111,7 @@ def opened_window(browser) -> Iterator[Window]:
 
 @contextmanager
 def watched(window: Window) -> Iterator[Page]:
-    """Make a tab as a new one is; afterwards nothing may have gone wrong in it."""
+    """Reset a tab, and fail if an error was logged in it."""
     tab, wrong = window
     tab.goto("about:blank")
     tab.mouse.move(0, 0)
@@ -127,14 +126,7 @@ def watched(window: Window) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def window(browser):
-    """One for many tests: to open another takes longer than most of them."""
-    with opened_window(browser) as window:
-        yield window
-
-
-@pytest.fixture(scope="session")
-def second_window(browser):
-    """One for the pages that stay open while several tests look at them."""
+    """One tab for many tests: opening another takes longer than most of them."""
     with opened_window(browser) as window:
         yield window
 
@@ -147,6 +139,6 @@ def tab(window):
 
 @pytest.fixture
 def fresh_tab(browser):
-    """A tab of its own, for what would stay with the tab."""
+    """Open a new tab, for changes that would stay with the tab."""
     with opened_window(browser) as window, watched(window) as tab:
         yield tab

@@ -1,4 +1,7 @@
-"""The book as its readers meet it: every page in light and in dark, its links, search, explorer."""
+"""The book in Chromium: its pages, links, search, live model and reading order.
+
+`make check` opens one page of each kind, the weekly tests open all pages.
+"""
 
 import html
 import io
@@ -17,35 +20,44 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from playwright.sync_api import expect
 
 from tests.course.figures import picture_of
-from tests.products.browser.conftest import ROOT, grave, watched, written
+from tests.products.browser.conftest import ROOT, grave, written
 from tools import write_book
 from twelve_lab.course import STEPS, find_step, pages
 
 BOOK = ROOT / "build" / "book"
 STEMS = [Path(step.notebook).stem for step in STEPS]
-MODULES = {step.number: path for step in STEPS
-           if (path := ROOT / step.source).exists()}  # fmt: skip
+MODULES = [step for step in STEPS if step.module]
 PAGES = sorted(
     path.relative_to(BOOK).as_posix()
     for path in BOOK.rglob("*.html")
     if not path.relative_to(BOOK).parts[0].startswith("_")
 )
-# The explorer alone: test_explorer_page.py holds it.
-ALONE = "walk.html"
-# In the dark the colours of a page are others, and nothing else is.
-COLOURS = ("color-contrast", "link-in-text-block")
-# A page of each kind is opened by `make check`, and the others once a week.
+ALONE = "walk.html"  # test_explorer_page.py opens it
 OFTEN = {
-    "index.html", "search.html", "notebooks/04_attention.html",
-    "notebooks/workshop/04_attention.html", "reference/attention.html", "docs/glossary.html",
+    "index.html", "search.html", "notebooks/04_attention.html", "reference/attention.html",
+    "docs/glossary.html",
 }  # fmt: skip
-FRAMED = [page for page in PAGES if page != ALONE]
-BY_TURNS = [pytest.param(page, marks=[pytest.mark.weekly] * (page not in OFTEN)) for page in FRAMED]
+weekly = pytest.mark.weekly
+EACH_PAGE = [
+    pytest.param(page, marks=[weekly] * (page not in OFTEN)) for page in PAGES if page != ALONE
+]
 HEADINGS = "main h1, main h2, main h3, main h4, main h5, main h6"
+PHONE = {"width": 390, "height": 844}
+# Selector of elements, and the condition of those that are faulty.
+FAULTS = {
+    "image not loaded": (".bd-main img", "!(e.complete && e.naturalWidth)"),
+    "image without alt text": (".bd-main img", "!e.alt.trim()"),
+    "table without a header": (".bd-main table", "!e.querySelector('th')"),
+    "code cut off": (".cell_input pre", "e.scrollWidth > e.clientWidth"),
+    "broken equation": ("mjx-merror", "true"),
+    "silent equation": ("mjx-container:not(:has(mjx-assistive-mml))", "true"),
+    "equation not typeset": (".math:not(:has(mjx-container svg))", "true"),
+    "page too wide": ("html", "e.scrollWidth > e.clientWidth"),
+}
 
 
 class Read(HTMLParser):
-    """What a page is made of."""
+    """The ids, links and loaded files of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -53,13 +65,13 @@ class Read(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.ids |= {found[name] for name in ("id", "name") if found.get(name)}
-        if tag == "a" and found.get("href"):
-            self.links.append(found["href"])
-        self.loaded += [found[name] for name in ("src", "data") if found.get(name)]
-        if tag == "link" and found.get("rel") in ("stylesheet", "icon", "preload"):
-            self.loaded.append(found["href"])
+        values = dict(attributes)
+        self.ids |= {values[name] for name in ("id", "name") if values.get(name)}
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        self.loaded += [values[name] for name in ("src", "data") if values.get(name)]
+        if tag == "link" and values.get("rel") in ("stylesheet", "icon", "preload"):
+            self.loaded.append(values["href"])
 
 
 @cache
@@ -72,100 +84,77 @@ def site(serve):
     return serve(written("book"))
 
 
-@pytest.fixture(scope="module")
-def shown(request, second_window, site):
-    """A page in the light, opened once for all that is asked of it."""
-    with watched(second_window) as tab:
-        opened(tab, f"{site}/{request.param}")
-        yield tab
-
-
 def opened(tab, address, theme="light"):
-    """Open a page in a theme, and wait until its equations are set."""
+    """Open a page in a theme, and wait until its equations are typeset."""
     tab.emulate_media(color_scheme=theme)
     tab.goto(address)
-    tab.add_style_tag(content="* { transition: none !important }")  # else colours are on their way
+    tab.add_style_tag(content="* { transition: none !important }")  # colours would still change
     tab.evaluate("window.MathJax ? MathJax.startup.promise.then(() => true) : true")
 
 
-def test_the_book_has_a_page_for_everything():
+def test_book_has_a_page_for_every_notebook_document_and_module():
     notebooks = {f"{path.relative_to(ROOT).with_suffix('')}.html" for path in pages(ROOT)}
     docs = {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
-    modules = {f"reference/{step.stem}.html" for step in STEPS if step.module}
+    modules = {f"reference/{step.stem}.html" for step in MODULES}
     others = {"index.html", "CONTRIBUTING.html", "search.html", ALONE}
-    assert len(modules) == 19
-    assert notebooks | docs | modules | others <= set(PAGES)
+    assert modules and notebooks | docs | modules | others <= set(PAGES)
 
 
-@pytest.mark.parametrize("shown", BY_TURNS, indirect=True)
-def test_a_page_is_whole(shown):
-    assert shown.evaluate("document.documentElement.lang") == "en"
+@pytest.mark.parametrize("page", EACH_PAGE)
+def test_page_is_complete_accessible_and_fits_a_phone(tab, site, page):
+    opened(tab, f"{site}/{page}")
     visible = "all => all.filter(e => e.offsetParent).map(e => +e.tagName[1])"
-    levels = shown.eval_on_selector_all(HEADINGS, visible)
+    levels = tab.eval_on_selector_all(HEADINGS, visible)
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    broken = "all => all.filter(e => !(e.complete && e.naturalWidth)).map(e => e.src)"
-    assert shown.eval_on_selector_all(".bd-main img", broken) == []
-    silent = "all => all.filter(e => !e.alt.trim()).map(e => e.src)"
-    assert shown.eval_on_selector_all(".bd-main img", silent) == []
-    headless = "all => all.filter(e => !e.querySelector('th')).map(e => e.textContent)"
-    assert shown.eval_on_selector_all(".bd-main table", headless) == []
-    assert shown.locator("mjx-merror").count() == 0
-    assert shown.locator("mjx-container:not(:has(mjx-assistive-mml))").count() == 0
-    assert shown.locator(".math:not(:has(mjx-container svg))").count() == 0
-    cut = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
-    assert shown.eval_on_selector_all(".cell_input pre", cut) == []
-    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert shown.evaluate(wide) <= 0
-
-
-@pytest.mark.parametrize("shown", BY_TURNS, indirect=True)
-def test_on_a_phone_a_page_is_no_wider_than_its_screen(shown):
-    before = shown.viewport_size
-    shown.set_viewport_size({"width": 390, "height": 844})
-    wide = shown.evaluate("document.documentElement.scrollWidth")
-    shown.set_viewport_size(before)
-    assert wide == 390
-
-
-@pytest.mark.parametrize("shown", BY_TURNS, indirect=True)
-def test_in_the_light_and_in_the_dark_a_page_is_open_to_everybody(shown):
+    for fault, (selector, condition) in FAULTS.items():
+        faulty = f"all => all.filter(e => {condition}).map(e => e.outerHTML.slice(0, 200))"
+        assert tab.eval_on_selector_all(selector, faulty) == [], fault
     theme = "document.documentElement.dataset.theme"
-    assert shown.evaluate(theme) == "light"
-    assert grave(shown) == []
-    shown.emulate_media(color_scheme="dark")
-    shown.wait_for_function(f"{theme} === 'dark'")
-    assert grave(shown, *COLOURS) == []
+    assert tab.evaluate(theme) == "light" and grave(tab) == []
+    tab.set_viewport_size(PHONE)
+    assert tab.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    tab.emulate_media(color_scheme="dark")
+    tab.wait_for_function(f"{theme} === 'dark'")
+    assert grave(tab, "color-contrast", "link-in-text-block") == []
+
+
+# Search.
 
 
 def searched(tab, words):
-    """Search as a reader does, and list where the findings lead."""
+    """Search for words; return the links of the results."""
     tab.locator(".search-button__button:visible").first.click()
     field = tab.locator('input[name="q"]:visible').first
     field.fill(words)
     field.press("Enter")
     tab.locator("#search-results ul.search li a").first.wait_for()
+    # The number of results stands there after the last one is listed.
+    expect(tab.locator("#search-summary, .search-summary")).to_contain_text("found")
     return tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
 
 
-@pytest.mark.weekly
-def test_search_finds_a_phrase_and_leads_there(tab, site):
+@pytest.mark.parametrize("words", ["mask", pytest.param("softmax", marks=weekly)])
+def test_search_lists_lessons_first_and_shows_a_sentence(tab, site, words):
     opened(tab, f"{site}/index.html")
-    place = next(link for link in searched(tab, "a row with nothing allowed") if "05_masks" in link)
-    tab.goto(place)
-    assert "a row with nothing allowed" in tab.inner_text("main").lower()
+    links = searched(tab, words)
+    assert len(links) > 8 and all("/notebooks/" in link for link in links[:8])
+    expect(tab.locator("#search-results .context").nth(2)).to_be_visible()
+    for text in tab.locator("#search-results .context").all_inner_texts():
+        assert "System Settings" not in text and "\\" not in text and len(text) <= 245
 
 
-@pytest.mark.weekly
+@weekly
 @pytest.mark.parametrize(
     ("words", "page"),
     [
+        ("a row with nothing allowed", "05_masks"),
         ("mean of the squared distances", "07_normalization"),
         ("equal scores share", "05_masks"),  # these words also stand apart, further up
-        ("even a perfect answer costs", "mistakes"),
+        ("even a perfect answer has a loss", "mistakes"),
     ],
 )
-def test_search_leads_to_the_place(tab, site, words, page):
+def test_search_result_scrolls_to_the_match(tab, site, words, page):
     opened(tab, f"{site}/index.html")
     searched(tab, words)
     tab.locator(f'#search-results li a[href*="{page}"]').first.click()
@@ -173,42 +162,46 @@ def test_search_leads_to_the_place(tab, site, words, page):
     expect(tab.locator(".found")).to_be_in_viewport()
     assert words in tab.inner_text(".found").lower()
     assert tab.evaluate("scrollY") > 720
-    tab.goto(f"{site}/notebooks/04_attention.html")  # which nobody has searched
+    tab.goto(f"{site}/notebooks/04_attention.html")  # opened without a search
     tab.wait_for_load_state()
     expect(tab.locator(".found")).to_have_count(0)
     assert tab.evaluate("scrollY") == 0
 
 
-def test_the_pages_work_from_a_disk(tab):
+# Without a server.
+
+
+@weekly
+def test_pages_open_from_a_disk(tab):
     for page in ("index.html", "notebooks/04_attention.html", ALONE):
         opened(tab, (BOOK / page).as_uri())
     opened(tab, (BOOK / "notebooks" / "05_masks.html").as_uri())
     assert tab.locator("mjx-container svg").count() > 5
 
 
-@pytest.mark.weekly
+@weekly
 def test_search_works_from_a_disk(browser):
-    # Not in `tab`: the browser refuses the excerpts of the findings, and says so in its console.
+    # Not in `tab`: the browser refuses the sentences of the results, and logs that.
     page = browser.new_page()
     page.goto((BOOK / "index.html").as_uri())
     assert any("05_masks" in link for link in searched(page, "fully masked row"))
     page.close()
 
 
-@pytest.mark.weekly
+@weekly
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_reader_chooses_light_or_dark(tab, site, theme):
+def test_reader_chooses_light_or_dark(tab, site, theme):
     other = {"light": "dark", "dark": "light"}[theme]
     opened(tab, f"{site}/notebooks/04_attention.html", other)
-    ground = "getComputedStyle(document.body).backgroundColor"
-    before = tab.evaluate(ground)
+    background = "getComputedStyle(document.body).backgroundColor"
+    before = tab.evaluate(background)
     tab.locator("button.theme-switch-button:visible").first.click()
     tab.locator(
         f'[data-mode="{theme}"]:visible, [data-bs-theme-value="{theme}"]:visible'
     ).first.click()
     assert tab.evaluate("document.documentElement.dataset.theme") == theme
-    assert tab.evaluate(ground) != before
-    # The paper of a figure is that of the page, and its text the other way round.
+    assert tab.evaluate(background) != before
+    # A figure has the background of the page, and text of the opposite brightness.
     figure = tab.locator(".cell_output img").first
     dots = imread(io.BytesIO(figure.screenshot()))[..., :3].mean(-1)
     (corner, *_), most = dots[0], np.median(dots)
@@ -219,53 +212,29 @@ def test_the_reader_chooses_light_or_dark(tab, site, theme):
     assert tab.evaluate("document.documentElement.dataset.theme") == theme
 
 
-def neighbour(page: Path, side: str) -> Path:
-    """Follow the link to the next or the previous page."""
-    (target,) = re.findall(rf'<a class="{side}"\s+href="([^"]+)"', page.read_text("utf-8"))
-    return (page.parent / target).resolve()
+# The live model.
 
 
-def test_next_and_previous_lead_through_the_course_in_reading_order():
-    page = BOOK / "index.html"
-    for stem in STEMS:
-        page = neighbour(page, "right-next")
-        assert page.stem == stem
-    for stem in STEMS[-2::-1]:
-        page = neighbour(page, "left-prev")
-        assert page.stem == stem
-
-
-def test_the_live_model_opens_the_home_page_and_is_as_high_as_it_needs(tab, site):
+def test_live_model_opens_the_home_page_at_its_full_height(tab, site):
     opened(tab, f"{site}/index.html")
     assert tab.locator("article p, article iframe").nth(1).evaluate("e => e.tagName") == "IFRAME"
-    frame = tab.frame_locator("iframe.explorer")
-    before = frame.locator("#learning .n").inner_text()
-    dial = frame.locator("#words input.n").last
-    dial.fill("0.9")
-    dial.press("Enter")
-    expect(frame.locator("#learning .n")).not_to_have_text(before)
-    inner = "document.scrollingElement.scrollHeight <= innerHeight"
-    tab.wait_for_function(f"frames[0].{inner.replace('innerHeight', 'frames[0].innerHeight')}")
-
-
-@pytest.mark.weekly
-def test_what_the_live_model_says_stays_in_view_while_a_number_of_it_is_dragged(tab, site):
-    opened(tab, f"{site}/index.html")
-    foot = tab.locator(".live-foot")
+    frame, foot = tab.frame_locator("iframe.explorer"), tab.locator(".live-foot")
     expect(foot).to_contain_text("✓ dog, right")
     expect(foot).to_be_in_viewport(ratio=1)
-    dial = tab.frame_locator("iframe.explorer").locator("#words input.n").nth(6)
+    dial = frame.locator("#words input.n").nth(6)
     dial.fill("2")
     dial.press("Enter")
     expect(foot).to_contain_text("✗ fish, wrong")
+    inner = "document.scrollingElement.scrollHeight <= innerHeight"
+    tab.wait_for_function(f"frames[0].{inner.replace('innerHeight', 'frames[0].innerHeight')}")
     tab.evaluate("scrollTo(0, document.body.scrollHeight)")
     expect(foot).to_be_hidden()
 
 
-@pytest.mark.weekly
+@weekly
 @pytest.mark.parametrize("name", ["04_attention", "05_masks"])
-def test_on_a_phone_a_part_of_the_live_model_is_seen_whole(tab, site, name):
-    tab.set_viewport_size({"width": 390, "height": 844})
+def test_part_of_the_live_model_is_not_cut_off_on_a_phone(tab, site, name):
+    tab.set_viewport_size(PHONE)
     opened(tab, f"{site}/notebooks/{name}.html")
     tab.locator("iframe.live").scroll_into_view_if_needed()
     inside = tab.frame_locator("iframe.live").locator("body")
@@ -274,9 +243,12 @@ def test_on_a_phone_a_part_of_the_live_model_is_seen_whole(tab, site, name):
     assert 700 < bottom <= tab.locator("iframe.live").evaluate("e => e.clientHeight")
 
 
-@pytest.mark.weekly
-def test_on_a_phone_printed_columns_stay_beside_each_other(tab, site):
-    tab.set_viewport_size({"width": 390, "height": 844})
+# Layout.
+
+
+@weekly
+def test_printed_columns_stay_aligned_on_a_phone(tab, site):
+    tab.set_viewport_size(PHONE)
     opened(tab, f"{site}/notebooks/16_rotary_positions.html")
     printed = tab.locator(".cell_output pre", has_text="percent right")
     text = printed.first.inner_text().strip()
@@ -289,7 +261,7 @@ def test_on_a_phone_printed_columns_stay_beside_each_other(tab, site):
     assert printed.first.evaluate("e => e.scrollWidth > e.clientWidth && e.tabIndex === 0")
 
 
-@pytest.mark.weekly
+@weekly
 @pytest.mark.parametrize(
     ("name", "section"),
     [
@@ -298,28 +270,22 @@ def test_on_a_phone_printed_columns_stay_beside_each_other(tab, site):
         ("18_decoder_only", "[id^=open-modeling-llama-py]"),
     ],
 )
-def test_on_a_phone_names_of_other_code_stand_above_what_they_mean(tab, site, name, section):
-    tab.set_viewport_size({"width": 390, "height": 844})
+def test_table_of_names_needs_no_scrolling_on_a_phone(tab, site, name, section):
+    tab.set_viewport_size(PHONE)
     opened(tab, f"{site}/notebooks/workshop/{name}.html")
     tables = tab.locator(f"{section} .table")
     assert tables.count() > 0
-    aside = "all => all.filter(e => e.scrollWidth > e.parentElement.clientWidth).length"
-    assert tables.evaluate_all(aside) == 0
+    wide = "all => all.filter(e => e.scrollWidth > e.parentElement.clientWidth).length"
+    assert tables.evaluate_all(wide) == 0
 
 
-def test_every_lesson_has_a_card_with_its_figure(tab, site):
+@weekly
+def test_card_of_a_lesson_has_a_figure_and_leads_to_the_lesson(tab, site):
     opened(tab, f"{site}/index.html")
     links = "all => all.map((link) => link.getAttribute('href'))"
-    pages_ = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
-    assert tab.eval_on_selector_all(".lessons a", links) == pages_
+    targets = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
+    assert tab.eval_on_selector_all(".lessons a", links) == targets
     assert tab.locator(".lessons img").count() >= 20
-    tab.set_viewport_size({"width": 390, "height": 844})
-    assert tab.evaluate("document.documentElement.scrollWidth") == 390
-
-
-@pytest.mark.weekly
-def test_all_of_a_card_leads_to_its_lesson_also_by_the_keyboard(tab, site):
-    opened(tab, f"{site}/index.html")
     picture = tab.locator(".lessons img").nth(4)
     picture.scroll_into_view_if_needed()
     box = picture.bounding_box()
@@ -331,44 +297,68 @@ def test_all_of_a_card_leads_to_its_lesson_also_by_the_keyboard(tab, site):
     tab.wait_for_url("**/05_masks.html")
 
 
-@pytest.mark.parametrize("words", ["mask", "softmax", "dropout"])
-def test_search_finds_lessons_first_and_shows_a_sentence(tab, site, words):
-    opened(tab, f"{site}/index.html")
-    searched(tab, words)
-    expect(tab.locator("#search-results .context").nth(2)).to_be_visible()
-    # The summary appears once the last result is listed.
-    expect(tab.locator("#search-summary, .search-summary")).to_contain_text("found")
-    found = tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
-    assert len(found) > 8 and all("/notebooks/" in link for link in found[:8])
-    for text in tab.locator("#search-results .context").all_inner_texts():
-        assert "System Settings" not in text and "\\" not in text and len(text) <= 245
+# The files, without a browser.
 
 
-def test_no_link_is_broken_and_nothing_comes_from_elsewhere():
+def neighbour(page: Path, side: str) -> Path:
+    """Follow the link to the next or the previous page."""
+    (target,) = re.findall(rf'<a class="{side}"\s+href="([^"]+)"', page.read_text("utf-8"))
+    return (page.parent / target).resolve()
+
+
+def test_next_and_previous_links_follow_the_reading_order():
+    page = BOOK / "index.html"
+    for stem in STEMS:
+        page = neighbour(page, "right-next")
+        assert page.stem == stem
+    for stem in STEMS[-2::-1]:
+        page = neighbour(page, "left-prev")
+        assert page.stem == stem
+
+
+@weekly  # Sphinx itself reports most broken links
+def test_no_link_is_broken_and_no_page_loads_from_another_machine():
     for page in PAGES:
-        found = read(BOOK / page)
-        for target in found.loaded:
+        content = read(BOOK / page)
+        for target in content.loaded:
             assert not urlsplit(target).netloc, f"{page} loads {target}"
-        for target in found.links + found.loaded:
+        for target in content.links + content.loaded:
             parts = urlsplit(target)
             if parts.scheme:
                 continue
-            place = (BOOK / page).parent / unquote(parts.path) if parts.path else BOOK / page
-            assert place.is_file(), f"{page} leads to {target}"
-            if parts.fragment and place.suffix == ".html":
-                assert unquote(parts.fragment) in read(place).ids, f"{page} leads to {target}"
+            path = (BOOK / page).parent / unquote(parts.path) if parts.path else BOOK / page
+            assert path.is_file(), f"{page} links to {target}"
+            if parts.fragment and path.suffix == ".html":
+                assert unquote(parts.fragment) in read(path).ids, f"{page} links to {target}"
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.number)
-def test_a_notebook_leads_to_its_module_and_to_what_can_be_taken_along(step):
-    page = BOOK / step.notebook.replace(".ipynb", ".html")
-    links = [unquote(link) for link in read(page).links]
-    if step.number in MODULES:
-        assert any(link.endswith(f"reference/{step.stem}.html") for link in links)
-    taken = [page.parent / link for link in links if "_downloads/" in link]
-    (notebook,) = [path for path in taken if path.name == Path(step.notebook).name]
-    assert notebook.read_bytes() == (ROOT / step.notebook).read_bytes()
+def test_lesson_links_to_its_module_and_downloads_its_notebook():
+    for step in STEPS:
+        page = BOOK / step.notebook.replace(".ipynb", ".html")
+        links = [unquote(link) for link in read(page).links]
+        if step.module:
+            assert any(link.endswith(f"reference/{step.stem}.html") for link in links)
+        downloads = [page.parent / link for link in links if "_downloads/" in link]
+        (notebook,) = [path for path in downloads if path.name == Path(step.notebook).name]
+        assert notebook.read_bytes() == (ROOT / step.notebook).read_bytes()
 
+
+def test_reference_describes_every_public_name_with_readable_annotations():
+    for step in MODULES:
+        page = (BOOK / "reference" / f"{step.stem}.html").read_text(encoding="utf-8")
+        signatures = [
+            html.unescape(re.sub(r"<[^>]+>", "", signature))
+            for signature in re.findall(r'<dt class="sig .*?</dt>', page, re.DOTALL)
+        ]
+        assert not [signature for signature in signatures if "jaxtyping." in signature]
+        has_shapes = step.stem != "pretrained"  # it reads files and takes no tensor
+        assert any("Tensor, '" in signature for signature in signatures) == has_shapes
+        source = (ROOT / step.source).read_text()
+        for name in re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", source, re.M):
+            assert any(name in signature for signature in signatures), f"{name} is not described"
+
+
+# What tools/write_book.py hands to Sphinx.
 
 HOME = """# A
 
@@ -414,7 +404,7 @@ Here.
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project of one step, whose workshop asks for two predictions."""
+    """Make a project of one step, whose workshop asks for two predictions."""
     monkeypatch.setattr(write_book, "STEPS", (find_step("04"),))
     for folder in ("docs", "notebooks/workshop"):
         (tmp_path / folder).mkdir(parents=True)
@@ -439,10 +429,10 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["notebooks/04_attention", "notebooks/workshop/04_attention"])
-def test_what_a_reader_predicts_is_folded(project, name):
-    written = dict(write_book.pages(project))[f"{name}.ipynb"]
+def test_output_that_a_reader_predicts_is_folded(project, name):
+    page = dict(write_book.pages(project))[f"{name}.ipynb"]
     _, _, printed, drawn, shown = [
-        cell.metadata for cell in nbformat.reads(written, as_version=4).cells
+        cell.metadata for cell in nbformat.reads(page, as_version=4).cells
     ]
     for cell in (printed, drawn):
         assert cell["tags"] == ["hide-output"]
@@ -450,26 +440,26 @@ def test_what_a_reader_predicts_is_folded(project, name):
     assert not {"tags", "mystnb"} & set(shown)
 
 
-def test_the_course_comes_first_then_what_to_play_with_and_the_workshops(project):
-    lesson, workshop, play = "notebooks/04_attention", "notebooks/workshop/04_attention", [
-        "docs/spot_the_bug"]  # fmt: skip
+def test_parts_of_the_book_and_of_the_pdf_have_their_order(project):
+    lesson, workshop = "notebooks/04_attention", "notebooks/workshop/04_attention"
+    play = ["docs/spot_the_bug"]
     for bound, parts in (
         (False, {"The course": [lesson], "To play with": play, "Workshops": [workshop]}),
         (True, {"The lessons": [lesson], "The workshops": [workshop, *play]}),
     ):
         index = dict(write_book.pages(project, bound=bound))["index.md"]
         trees = re.findall(r":caption: (.+)\n:hidden:\n\n((?:\S.*\n)+)", index)
-        found = {caption: names.split()[:-1] for caption, names in trees[: len(parts)]}
-        assert list(found.items()) == list(parts.items())
+        listed = [(caption, names.split()[:-1]) for caption, names in trees[: len(parts)]]
+        assert listed == list(parts.items())
 
 
-def test_the_home_page_is_the_readme_with_cards_and_without_what_is_of_no_use_there(project):
-    written = dict(write_book.pages(project))
-    home, overview = written["index.md"], written["overview.md"]
+def test_home_page_is_the_readme_with_cards_and_without_the_project_tree(project):
+    by_path = dict(write_book.pages(project))
+    home, overview = by_path["index.md"], by_path["overview.md"]
     order = ["# A", "One sentence.", "<iframe", "## The course", "04 Attention", "Each opens",
              "## Who it is for", "## Installation", "make b", "Wait."]  # fmt: skip
-    places = [home.index(words) for words in order]
-    assert places == sorted(places)
+    positions = [home.index(words) for words in order]
+    assert positions == sorted(positions)
     assert not re.search(r"film|\| 04|What to do|## More", home)
     assert overview == "# Overview\n\n## More\n\nMuch.\n\n## Where it comes from\n\nHere.\n"
     bound = dict(write_book.pages(project, bound=True))
@@ -477,22 +467,7 @@ def test_the_home_page_is_the_readme_with_cards_and_without_what_is_of_no_use_th
     assert not any("film" in text for text in bound.values())
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if step.module], ids=lambda s: s.number)
-def test_the_reference_describes_every_name_with_readable_annotations(step):
-    page = (BOOK / "reference" / f"{step.stem}.html").read_text(encoding="utf-8")
-    signatures = [
-        html.unescape(re.sub(r"<[^>]+>", "", found))
-        for found in re.findall(r'<dt class="sig .*?</dt>', page, re.DOTALL)
-    ]
-    assert not [found for found in signatures if "jaxtyping." in found]
-    # What reads a file is handed no tensor.
-    has_shapes = step.stem != "pretrained"
-    assert any("Tensor, '" in found for found in signatures) == has_shapes
-    for name in re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", (ROOT / step.source).read_text(), re.M):
-        assert any(name in found for found in signatures), f"{name} is not described"
-
-
-def test_a_link_to_nothing_is_an_error(tmp_path):
+def test_link_to_a_missing_file_is_an_error(tmp_path):
     for folder in ("docs", "notebooks"):
         (tmp_path / folder).mkdir()
     (tmp_path / "README.md").write_text("# A\n\n[b](docs/b.md)\n")

@@ -1,7 +1,8 @@
 """The live page in a real browser: numbers change by mouse and keys, and everything follows.
 
-The fixture `tab` fails a test whose page logs an error or makes a request.
-tests/products/test_explorer.py checks the arithmetic without a browser.
+The fixture `tab` fails a test whose page logs an error or makes a request. `make check` changes
+numbers in every way; the weekly tests press every button. tests/products/test_explorer.py checks
+the arithmetic without a browser.
 """
 
 import base64
@@ -53,7 +54,7 @@ def opened(tab, path, address=""):
 
 @pytest.fixture
 def explorer(tab, walk):
-    """Open the page."""
+    """Open the page of all configurations."""
     return opened(tab, walk)
 
 
@@ -193,7 +194,7 @@ def change_word(tab, choice, _):
 
 
 def change_chosen(tab, choice, way):
-    """Choose a number below and move its slider, or switch an entry of a mask."""
+    """Choose a number in the tables and move its slider, or switch an entry of a mask."""
     weights = [tensor["name"] for tensor in program_of(FIRST)["tensors"] if tensor["weight"]]
     names = ["src_mask", "tgt_mask"] if way == "mask" else [*weights, "memory"]
     name = choice.choice(names)
@@ -231,6 +232,7 @@ def test_changes_by_hand_give_the_numbers_and_gradients_of_pytorch(explorer, unc
             check_numbers(explorer, changed)
 
 
+@weekly
 def test_input_that_is_no_number_is_refused_and_escape_restores_the_number(explorer):
     dial, home = explorer.locator("#words input.n").nth(6), loss(explorer)
     for written in ("dog", "", "1e999"):
@@ -247,6 +249,7 @@ def test_input_that_is_no_number_is_refused_and_escape_restores_the_number(explo
     assert loss(explorer) != home and dial.input_value() == "5.0000"
 
 
+@weekly
 def test_moved_numbers_are_marked_and_before_shows_the_old_ones(explorer):
     shown, first = explorer.locator("#learning .loss .n"), loss(explorer)
     assert explorer.locator(".n.moved").count() == 0
@@ -266,6 +269,7 @@ def test_moved_numbers_are_marked_and_before_shows_the_old_ones(explorer):
     assert shown.inner_text() == f"{first:.4f}"
 
 
+@weekly
 def test_undo_restores_one_change_and_start_again_all(explorer):
     losses, undo = [loss(explorer)], explorer.locator("#undo")
     assert undo.is_disabled() and explorer.locator("#reset").is_disabled()
@@ -286,6 +290,7 @@ def test_undo_restores_one_change_and_start_again_all(explorer):
     assert loss(explorer) == losses[0] and undo.is_disabled()
 
 
+@weekly
 def test_learning_runs_stops_and_can_be_undone(explorer):
     home = loss(explorer)
     explorer.locator("#learn-step").click()
@@ -323,10 +328,10 @@ def check_text(tab, node):
     assert tab.locator("#number [aria-current=true], #cells [aria-current=true]").count() >= 1
 
 
-@pytest.mark.parametrize("clicks", [10, pytest.param(60, marks=weekly)])
-def test_random_numbers_show_their_arithmetic(explorer, clicks):
+@weekly
+def test_random_numbers_show_their_arithmetic(explorer):
     choice = random.Random(60)
-    for _ in range(clicks):
+    for _ in range(60):
         operands = explorer.locator("#inputs button.n.lit").all()
         if operands and choice.random() < 0.5:
             check_text(explorer, choice.choice(operands))
@@ -349,6 +354,7 @@ def test_crumbs_and_backspace_lead_back(explorer):
     assert text.text_content() == way[1]
 
 
+@weekly
 def test_gradient_is_shown_as_a_sum(explorer):
     choose(explorer, "memory", 7)
     gradient = Run(FIRST).numbers()[1, layout(FIRST)["memory"][0] + 7].item()
@@ -390,6 +396,7 @@ def test_keyboard_alone_changes_a_number_and_shows_its_arithmetic(explorer):
 # The whole page.
 
 
+@weekly
 def test_link_restores_the_page(explorer, walk):
     explorer.select_option("#with", str(GELU))
     put(explorer, "memory", [1, 0, 0], -0.5)
@@ -403,6 +410,7 @@ def test_link_restores_the_page(explorer, walk):
     assert explorer.locator("#beside").inner_text() == "GELU"
 
 
+@weekly
 def test_broken_address_is_reported_and_the_rest_is_shown(tab, walk):
     opened(tab, walk, "#run=4&set.src=0:99&set.memory=0:1&at=nothing:0")
     assert tab.locator("#notice").inner_text().endswith("left out: set.src, at=nothing:0.")
@@ -410,7 +418,8 @@ def test_broken_address_is_reported_and_the_rest_is_shown(tab, walk):
     assert (get(tab, "src", [0, 0]), get(tab, "memory", [0, 0, 0])) == (0, 1)
 
 
-@pytest.mark.parametrize("title", [FIRST, pytest.param(DECODER_ONLY, marks=weekly)])
+@weekly
+@pytest.mark.parametrize("title", [FIRST, DECODER_ONLY])
 def test_tour_has_eight_stops(tab, walk, title):
     run = f"#run={TITLES.index(title)}"
     opened(tab, walk, run)
@@ -462,9 +471,8 @@ def test_two_configurations_are_shown_side_by_side(explorer):
     assert beside.text_content() == "has no such number"
 
 
-@pytest.mark.parametrize(
-    "title", [TITLES[1], *(pytest.param(t, marks=weekly) for t in TITLES[2:-1])]
-)
+@weekly
+@pytest.mark.parametrize("title", TITLES[1:-1])
 def test_change_goes_along_to_another_configuration(explorer, unchecked, title):
     put(explorer, "src_embedding.weight", [2, 1], 1.5)
     explorer.select_option("#runs", title)
@@ -536,6 +544,7 @@ def test_words_and_titles_that_look_like_markup_stay_text(tmp_path, tab):
     assert tab.title() == "Twelve Numbers: change any number"
 
 
+@weekly
 def test_page_of_an_own_model_without_loss(tmp_path, tab):
     table, ids = TokenEmbedding(3, 2).double(), torch.tensor([[0, 2]])
     with Trace(table) as trace:

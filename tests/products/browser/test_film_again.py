@@ -1,4 +1,4 @@
-"""The film of the README, made again from the live page."""
+"""The film in the README still shows the live page."""
 
 import pytest
 from PIL import Image
@@ -8,7 +8,7 @@ from tools import film
 
 
 @pytest.mark.weekly
-def test_the_live_page_still_does_what_the_film_shows(tab, tmp_path):
+def test_film_of_the_live_page_is_up_to_date(tab, tmp_path):
     film.write(tab, tmp_path / "live.gif")
     with Image.open(tmp_path / "live.gif") as new, Image.open(ROOT / film.FILM) as stored:
         assert new.info["comment"] == stored.info["comment"]

@@ -1,6 +1,6 @@
-"""The notebooks in a real JupyterLab: opened, run from the menu, saved, and read from the disk.
+"""The notebooks in JupyterLab: opened, run from the menu, saved, and read from the disk.
 
-nbval compares their outputs. Here they only have to run: one in `make check`, the others weekly.
+Weekly, because nbval runs every notebook and test_first_run.py starts `make lab`.
 """
 
 import contextlib
@@ -19,10 +19,7 @@ from tests.course.notebook_rules import code_cells
 
 ROOT = Path(__file__).resolve().parents[3]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-ONE_OFTEN = [
-    pytest.param(path, marks=[pytest.mark.weekly] * (path != NOTEBOOKS[0]), id=path.stem)
-    for path in NOTEBOOKS
-]
+pytestmark = pytest.mark.weekly
 PRIVATE = (
     "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
     "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR",
@@ -34,7 +31,7 @@ SECONDS = 1000
 
 
 def copy_course(folder):
-    """Copy what JupyterLab needs of the project, the notebooks without their outputs."""
+    """Copy the files that JupyterLab needs, and the notebooks without their outputs."""
     (folder / "notebooks").mkdir()
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
@@ -48,7 +45,7 @@ def copy_course(folder):
 
 @contextlib.contextmanager
 def jupyterlab(folder):
-    """Start it as `make lab` does, with private settings; yield the address that it prints."""
+    """Start JupyterLab as `make lab` does; yield the address that it prints."""
     private = {name: str(folder / "private" / name) for name in PRIVATE}
     log = folder / "log"
     with log.open("w") as errors:
@@ -62,7 +59,7 @@ def jupyterlab(folder):
             server.terminate()
             rest = server.communicate()[0]
     assert rest == ""
-    # The only line must not be hidden among others. nbgrader, if it is installed, adds some.
+    # The address must be the only line. nbgrader, if it is installed, adds some.
     said = [line for line in log.read_text().splitlines() if not line.startswith("[NbGrader |")]
     assert re.fullmatch(r"(\[C .+ received signal 15, stopping)?", "\n".join(said))
 
@@ -105,7 +102,7 @@ def choose(page, menu, item):
     page.locator(".lm-Menu-itemLabel").get_by_text(item, exact=True).click()
 
 
-@pytest.mark.parametrize("path", ONE_OFTEN)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_in_jupyterlab(lab, complaints, path):
     page, address, folder = lab
     page.goto(address.replace(NOTEBOOKS[0].name, path.name) + "&reset")

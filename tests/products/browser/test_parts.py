@@ -1,4 +1,4 @@
-"""The parts of the live page, each in its frame: a change by hand, and what follows it."""
+"""The parts of the live page in lessons, each in its frame: changes by hand and their effects."""
 
 import pytest
 
@@ -17,7 +17,7 @@ CUT_OFF = """() => [document.documentElement, ...document.querySelectorAll(".tab
 
 @pytest.fixture
 def part(tab, tmp_path):
-    """Open a part as it stands in a lesson; return the page in the frame once it runs."""
+    """Open a part as in a lesson; return the page in its frame when it is ready."""
 
     def open_(name, tab=tab):
         path = tmp_path / "part.html"
@@ -42,7 +42,7 @@ def click(page, name):
 
 
 def wait_until(page, expression):
-    """Ask again and again: the page does not let playwright evaluate a string in it."""
+    """Poll an expression: the page forbids playwright's own way of waiting."""
     for _ in range(200):
         if page.evaluate(expression):
             return

@@ -45,12 +45,12 @@ def small(browser, tmp_path_factory):
 
 def titles(file) -> list[str]:
     with pikepdf.open(file) as pdf, pdf.open_outline() as outline:
-        waiting, found = [*outline.root], []
+        waiting, names = [*outline.root], []
         while waiting:
             mark = waiting.pop(0)
-            found.append(mark.title)
+            names.append(mark.title)
             waiting = [*mark.children, *waiting]
-    return found
+    return names
 
 
 def test_pdf_has_bookmarks_tags_a_language_and_a_title(small):
@@ -95,6 +95,6 @@ def test_write_refuses_a_folder(tmp_path):
 def test_whole_book_has_a_bookmark_for_every_chapter():
     file = ROOT / write_pdf.PDF
     assert file.exists(), f"{file.name} is missing: run make pdf"
-    found = titles(file)
+    names = titles(file)
     for name in ("04 Attention", "04 Workshop: attention", "Glossary", "Reference"):
-        assert name in found
+        assert name in names

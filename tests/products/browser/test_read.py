@@ -1,4 +1,4 @@
-"""What a reader has read: marked in the book, kept in the browser, and in the way of nobody."""
+"""Read pages are marked in the book; the browser stores the marks."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from twelve_lab.course import STEPS
 
 PAGES = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
 TICKED = ".bd-sidebar-primary a:has(.tick)"
-# A browser in which nothing of ours can be kept; the theme's own marks are its affair.
+# A browser that refuses to store our marks; the theme stores its own settings.
 REFUSE = """for (const name of ["getItem", "setItem"]) {
   const own = Storage.prototype[name];
   Storage.prototype[name] = function (key, ...rest) {
@@ -24,7 +24,7 @@ def site(serve):
 
 @pytest.fixture(params=["server", "file"])
 def book(request, site):
-    """The book on a server, and opened as files."""
+    """Open the book from a server and from a disk."""
     return site if request.param == "server" else written("book").as_uri()
 
 
@@ -32,7 +32,7 @@ def ticked(tab):
     return [name.strip() for name in tab.locator(TICKED).all_text_contents()]
 
 
-def test_a_lesson_is_marked_at_its_end_and_the_next_one_is_named(tab, book):
+def test_lesson_is_marked_as_read_at_its_end_and_names_the_next_lesson(tab, book):
     tab.goto(f"{book}/{PAGES[4]}")
     bar, button = tab.locator(".reading"), tab.locator(".reading button")
     assert ticked(tab) == [] and button.text_content() == "Mark as read"
@@ -48,7 +48,8 @@ def test_a_lesson_is_marked_at_its_end_and_the_next_one_is_named(tab, book):
     assert tab.get_by_role("link", name="04 Attention read").count() == 1
 
 
-def test_the_button_takes_the_mark_away_and_gives_it_by_the_keyboard(tab, site):
+@pytest.mark.weekly
+def test_button_toggles_the_mark_by_keyboard(tab, site):
     tab.goto(f"{site}/{PAGES[0]}")
     button = tab.locator(".reading button")
     button.focus()
@@ -59,10 +60,11 @@ def test_the_button_takes_the_mark_away_and_gives_it_by_the_keyboard(tab, site):
     tab.reload()
     button.scroll_into_view_if_needed()
     tab.wait_for_timeout(200)
-    assert ticked(tab) == []  # who has said "unread" is not contradicted
+    assert ticked(tab) == []  # a reader's "unread" stays
 
 
-def test_the_home_page_shows_what_is_read_and_what_is_next_and_forgets_it(tab, site):
+@pytest.mark.weekly
+def test_home_page_counts_read_lessons_names_the_next_and_forgets(tab, site):
     tab.goto(f"{site}/index.html")
     assert not tab.locator(".reading").is_visible()
     names = [page.removesuffix(".html") for page in PAGES[:2]]
@@ -80,15 +82,17 @@ def test_the_home_page_shows_what_is_read_and_what_is_next_and_forgets_it(tab, s
     assert bar.evaluate("e => e.classList.contains('done')")
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("text", ["{", "[1, null]"])
-def test_marks_that_cannot_be_read_are_no_marks(tab, site, text):
+def test_invalid_stored_marks_are_ignored(tab, site, text):
     tab.goto(f"{site}/{PAGES[1]}")
     tab.evaluate("text => localStorage.setItem('twelve-numbers-read', text)", text)
     tab.reload()
     assert ticked(tab) == [] and tab.locator(".reading button").count() == 1
 
 
-def test_where_nothing_can_be_kept_nothing_is_offered_and_nothing_fails(fresh_tab, book):
+@pytest.mark.weekly
+def test_without_storage_there_is_no_button_and_no_error(fresh_tab, book):
     tab = fresh_tab
     tab.add_init_script(REFUSE)
     for page in ("index.html", PAGES[2]):
@@ -97,8 +101,9 @@ def test_where_nothing_can_be_kept_nothing_is_offered_and_nothing_fails(fresh_ta
         assert tab.locator(".reading").count() == 0
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_what_marks_a_page_is_open_to_everybody(tab, site, theme):
+def test_marks_have_no_serious_axe_violation(tab, site, theme):
     tab.emulate_media(color_scheme=theme)
     tab.goto(f"{site}/{PAGES[2]}")
     tab.add_style_tag(content="* { transition: none !important }")

@@ -1,4 +1,4 @@
-"""The decks in a browser: they fit, can be walked through, printed and read by everybody."""
+"""The decks in Chromium: they fit, can be navigated and printed, and are accessible."""
 
 import io
 from pathlib import Path
@@ -65,6 +65,7 @@ def test_printed_deck_fits_and_has_no_serious_violation(file, tab, address):
     assert len(pdf.pages) == slides.count()
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("file", OTHERS)
 def test_arrow_key_leads_through_a_deck(file, tab, address):
     opened(tab, f"{address}/{file}")
@@ -83,6 +84,7 @@ def test_deck_opens_from_a_disk(tab):
     assert tab.locator("mjx-container").count() > 20
 
 
+@pytest.mark.weekly
 def test_list_and_last_slide_lead_to_decks(tab, address):
     tab.goto(f"{address}/index.html")
     assert grave(tab) == []
@@ -96,6 +98,7 @@ def test_list_and_last_slide_lead_to_decks(tab, address):
         assert tab.url.startswith(f"{address}/{file}")
 
 
+@pytest.mark.weekly
 def test_speakers_view_shows_the_notes(fresh_tab, address):
     tab = fresh_tab
     opened(tab, f"{address}/{DECK}#/8")
@@ -107,6 +110,7 @@ def test_speakers_view_shows_the_notes(fresh_tab, address):
     assert value.inner_text().split()[:5] == notes.text_content().split()[:5]
 
 
+@pytest.mark.weekly
 def test_live_part_runs_on_its_slide_and_is_light(tab, address):
     opened(tab, f"{address}/{DECK}")
     tab.evaluate(
