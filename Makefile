@@ -100,13 +100,14 @@ test: install ## run the quick tests, then compare each notebook with its stored
 check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in five minutes
 	$(MAKE) --jobs=2 book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
+	$(MAKE) mutants
 
-code: style $(WITH)hub $(WITH)language-model ## do what of it needs no browser: slow tests, a classroom
+code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
+	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
-	$(MAKE) mutants
 
 lint: style $(PAGES) ## check the style of the code and the words of all texts
 	node_modules/.bin/textlint $(TEXTS)

@@ -129,7 +129,7 @@ def searched(tab, words):
     field.fill(words)
     field.press("Enter")
     tab.locator("#search-results ul.search li a").first.wait_for()
-    # The number of results stands there after the last one is listed.
+    # The number of results is there after the last one is listed.
     expect(tab.locator("#search-summary, .search-summary")).to_contain_text("found")
     return tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
 
