@@ -1,6 +1,5 @@
 """Step 18: the decoder-only language model."""
 
-import numpy as np
 import oracle
 import pytest
 import torch
@@ -17,34 +16,11 @@ TIED = pytest.mark.parametrize("tie_weights", [True, False], ids=["tied", "untie
 SWITCHES = pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=(True, False))
 
 
-def oracle_weights(model: LanguageModel) -> dict:
-    """Arrange a model's weights for the oracle: every matrix (in, out)."""
-    state = {name: value.numpy() for name, value in model.state_dict().items()}
-
-    def matrices(path: str, *names: str) -> dict[str, np.ndarray]:
-        return {f"w_{name.removeprefix('w_')}": state[f"{path}.{name}.weight"].T for name in names}
-
-    layers = [
-        {
-            "self_attention": matrices(f"{path}.self_attention", "w_q", "w_k", "w_v", "w_o"),
-            "self_attention_norm": state[f"{path}.self_attention_residual.norm.weight"],
-            "feed_forward": matrices(f"{path}.feed_forward", "gate", "up", "down"),
-            "feed_forward_norm": state[f"{path}.feed_forward_residual.norm.weight"],
-        }
-        for path in (f"layers.{index}" for index in range(len(model.layers)))
-    ]
-    weights = {"embedding": state["embedding.weight"], "layers": layers}
-    weights["norm"] = state["norm.weight"]
-    if "output_projection.weight" in state:
-        weights["output"] = state["output_projection.weight"].T
-    return weights
-
-
-def compare(trace: Trace, expected: oracle.Steps) -> None:
+def compare(trace: Trace, model: LanguageModel, ids: torch.Tensor, **settings) -> None:
+    weights, num_layers = oracle.weights_of(model), len(model.layers)
+    expected = oracle.run_decoder_only(weights, ids.numpy(), num_layers=num_layers, **settings)
     assert set(trace) == set(expected)
-    for name, value in expected.items():
-        actual = trace[name].value.numpy()
-        np.testing.assert_allclose(actual, value, rtol=1e-12, atol=1e-12, err_msg=name)
+    oracle.compare({name: trace[name] for name in expected}, expected)
 
 
 # By hand
@@ -87,12 +63,9 @@ def test_loss_of_the_language_model_is_that_of_its_only_label():
 def test_language_model_of_the_example_equals_numpy(num_kv_heads, tie_weights, padding):
     switches = {"num_kv_heads": num_kv_heads, "tie_weights": tie_weights}
     trace = example.trace(decoder_only=True, padding=padding, on="cpu", **switches)
-    ids = example.src.numpy()
-    expected = oracle.run_decoder_only(
-        oracle_weights(example.language_model(**switches)), ids, num_heads=2,
-        key_mask=oracle.padding_mask(ids) if padding else None,
-    )  # fmt: skip
-    compare(trace, expected)
+    key_mask = oracle.padding_mask(example.src) if padding else None
+    model = example.language_model(**switches)
+    compare(trace, model, example.src, num_heads=2, key_mask=key_mask)
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
@@ -100,11 +73,8 @@ def test_language_model_at_distinct_sizes_equals_numpy(switches):
     model, ids = distinct.language_model(**switches), distinct.text
     with torch.no_grad(), Trace(model, explain=False) as trace:
         model(ids, key_mask=padding_mask(ids))
-    expected = oracle.run_decoder_only(
-        oracle_weights(model), ids.numpy(), num_heads=6, base=100.0, eps=1e-6,
-        key_mask=oracle.padding_mask(ids.numpy()),
-    )  # fmt: skip
-    compare(trace, expected)
+    settings = {"num_heads": 6, "base": 100.0, "eps": 1e-6, "key_mask": oracle.padding_mask(ids)}
+    compare(trace, model, ids, **settings)
 
 
 # Laws

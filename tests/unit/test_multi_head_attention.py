@@ -11,11 +11,6 @@ from torch.testing import assert_close
 from twelve import MultiHeadAttention, causal_mask, padding_mask
 from twelve_lab import Trace
 
-NAMES = [
-    "projected_query", "projected_key", "projected_value", "query_heads", "key_heads",
-    "value_heads", "scores", "masked_scores", "weights", "context", "merged", "output",
-]  # fmt: skip
-
 
 def make_layer(sizes, **keywords) -> MultiHeadAttention:
     widths = {"d_k": sizes.d_k, "d_v": sizes.d_v}
@@ -59,16 +54,8 @@ def test_every_intermediate_of_multi_head_attention_equals_numpy(sizes, noisy, q
     query, key, _ = qkv
     with Trace(layer) as trace:
         layer(query, key, key, mask)
-    weights = {}
-    for name, value in layer.state_dict().items():
-        matrix, kind = name.split(".")
-        weights[f"{kind[0]}_{matrix[-1]}"] = value.numpy().T
-    expected = oracle.multi_head_attention(
-        query.numpy(), key.numpy(), weights, sizes.heads, mask.numpy()
-    )
-    assert list(trace) == list(expected) == NAMES
-    for name, value in expected.items():
-        assert_close(trace[name].value, torch.from_numpy(value))
+    arrays = query.numpy(), key.numpy(), oracle.weights_of(layer)
+    oracle.compare(trace, oracle.multi_head_attention(*arrays, sizes.heads, mask.numpy()))
 
 
 def test_heads_are_slices_of_adjacent_features(sizes, qkv):

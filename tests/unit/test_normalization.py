@@ -73,11 +73,7 @@ def test_every_intermediate_of_a_norm_equals_numpy(sizes, draw, noisy, kind):
     x = draw(sizes.batch, sizes.src, sizes.d_model)
     with Trace(norm) as trace:
         norm(x)
-    parameters = {name: value.numpy() for name, value in norm.state_dict().items()}
-    expected = ORACLE[kind](x.numpy(), **parameters)
-    assert list(trace) == list(expected)
-    for name, value in expected.items():
-        assert_close(trace[name].value, torch.from_numpy(value))
+    oracle.compare(trace, ORACLE[kind](x.numpy(), **oracle.weights_of(norm)))
 
 
 # Laws
