@@ -6,7 +6,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from twelve import Encoder, EncoderLayer, padding_mask
-from twelve_lab import Trace
 
 EITHER_ORDER = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
 
@@ -113,14 +112,6 @@ def test_masked_source_positions_do_not_influence_the_others(sizes, draw, x, ids
     assert torch.equal(run(x), run(changed))
 
 
-def test_padding_does_not_change_the_encoding_of_words(sizes, draw, noisy, x):
-    encoder = noisy(make_stack(sizes))
-    longer = torch.cat([x, draw(sizes.batch, 3, sizes.d_model)], dim=1)
-    mask = torch.ones(sizes.batch, 1, 1, sizes.src + 3, dtype=torch.bool)
-    mask[..., sizes.src :] = False
-    assert_close(encoder(longer, src_mask=mask)[:, : sizes.src], encoder(x))
-
-
 def test_every_source_position_attends_to_every_other(sizes, draw, noisy, x):
     encoder = noisy(make_stack(sizes, num_layers=1))
     for position in range(sizes.src):
@@ -128,23 +119,3 @@ def test_every_source_position_attends_to_every_other(sizes, draw, noisy, x):
         changed[0, position] = draw(sizes.d_model)
         moved = (encoder(changed) - encoder(x)).abs().amax(-1) > 1e-9
         assert moved.tolist() == [[True] * sizes.src, [False] * sizes.src]
-
-
-@EITHER_ORDER
-def test_trace_of_an_encoder_has_every_tensor_in_order(sizes, x, ids, norm_first):
-    encoder = make_stack(sizes, norm_first=norm_first)
-    with Trace(encoder) as trace:
-        encoder(x, src_mask=padding_mask(ids))
-    ends = ("merged", "activated", "added", "output")
-    attend = ["self_attention.merged", "self_attention.output"]
-    feed = ["feed_forward.activated", "feed_forward.output"]
-    block = []
-    for name, sublayer in (("self_attention", attend), ("feed_forward", feed)):
-        norm = [f"{name}_residual.norm.output"]
-        before, after = (norm, []) if norm_first else ([], norm)
-        block += [*before, *sublayer, f"{name}_residual.added", *after]
-    expected = [f"layers.{index}.{name}" for index in range(2) for name in block]
-    expected += ["norm.output"] if norm_first else []
-    assert [name for name in trace if name.endswith(ends)] == expected
-    assert trace["layers.1.feed_forward.output"].axes == ("batch", "src", "d_model")
-    assert trace["layers.1.self_attention.scores"].shape == (2, 3, 5, 5)

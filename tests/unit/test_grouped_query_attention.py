@@ -3,12 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 from torch.testing import assert_close
 
 from twelve import (
     GroupedQueryAttention,
-    Linear,
     MultiHeadAttention,
     RotaryEncoding,
     causal_mask,
@@ -172,27 +170,6 @@ def test_kv_cache_holds_rotated_keys_before_they_are_repeated(sizes, x):
     before = cache.keys.clone()
     layer(x[:, :1], cache=cache)
     assert torch.equal(cache.keys[:, :, : sizes.src], before[:, :, : sizes.src])
-
-
-def test_projections_may_normalise_queries_and_keys_in_each_head(sizes, x):
-    # As in Qwen3.
-    class NormedHeads(Linear):
-        def __init__(self, linear: Linear) -> None:
-            super().__init__(linear.d_in, linear.d_out, bias=False)
-            self.weight, self.norm = linear.weight, nn.RMSNorm(sizes.d_k, eps=1e-5)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.norm(super().forward(x).unflatten(-1, (-1, sizes.d_k))).flatten(-2)
-
-    layer = make_layer(sizes)
-    layer.w_q, layer.w_k = NormedHeads(layer.w_q), NormedHeads(layer.w_k)
-    with Trace(layer) as trace:
-        whole = layer(x)
-    root_mean_square = trace["shared_keys"].value.square().mean(-1).sqrt()
-    expected = torch.ones(sizes.batch, 6, sizes.src)
-    assert_close(root_mean_square, expected, rtol=1e-4, atol=0.0)  # eps
-    cache = KeyValueCache(layer, sizes.batch, sizes.src)
-    assert_close(layer(x, cache=cache), whole)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -8,7 +8,6 @@ from torch import nn
 from torch.testing import assert_close
 
 from twelve import Linear
-from twelve_lab import Trace
 
 # By hand
 
@@ -61,10 +60,3 @@ def test_linear_has_glorot_weights_and_zero_biases(sizes):
 def test_linear_fills_all_memory_that_it_allocates(monkeypatch):
     monkeypatch.setattr(torch, "empty", lambda *shape: torch.full(shape, math.nan))
     assert all(parameter.isfinite().all() for parameter in Linear(3, 4).parameters())
-
-
-def test_linear_has_no_intermediates_to_trace(sizes, draw):
-    layer = Linear(sizes.d_model, sizes.d_ff)
-    with Trace(layer) as trace:
-        layer(draw(sizes.batch, sizes.src, sizes.d_model))
-    assert list(trace) == []

@@ -5,7 +5,6 @@ import math
 import oracle
 import pytest
 import torch
-from einops import rearrange
 from torch.testing import assert_close
 
 from twelve import MultiHeadAttention, causal_mask, padding_mask
@@ -58,17 +57,6 @@ def test_every_intermediate_of_multi_head_attention_equals_numpy(sizes, noisy, q
     oracle.compare(trace, oracle.multi_head_attention(*arrays, sizes.heads, mask.numpy()))
 
 
-def test_heads_are_slices_of_adjacent_features(sizes, qkv):
-    layer = make_layer(sizes)
-    with Trace(layer) as trace:
-        layer(*qkv)
-    for name in ("query", "key", "value"):
-        projected, heads = trace[f"projected_{name}"].value, trace[f"{name}_heads"].value
-        assert torch.equal(heads, rearrange(projected, "b s (h d) -> b h s d", h=sizes.heads))
-    context, merged = trace["context"].value, trace["merged"].value
-    assert torch.equal(merged, torch.cat(list(context.unbind(1)), dim=-1))
-
-
 # Laws
 
 
@@ -109,30 +97,6 @@ def test_each_head_may_have_its_own_mask(sizes, qkv):
         layer(*qkv, mask)
     hidden = trace["weights"].value[..., 2:] == 0.0
     assert hidden[:, 1].all() and not hidden[:, [0, 2]].any()
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_causal_multi_head_attention_does_not_see_the_future(sizes, draw, training):
-    layer = make_layer(sizes, dropout=0.2).train(training)
-    x = draw(sizes.batch, sizes.tgt, sizes.d_model)
-    changed = x.clone()
-    changed[:, 2:] = draw(sizes.batch, 2, sizes.d_model)
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(3)
-        return layer(x, x, x, causal_mask(sizes.tgt))
-
-    assert torch.equal(run(x)[:, :2], run(changed)[:, :2])
-    assert not torch.allclose(run(x)[:, 2:], run(changed)[:, 2:])
-
-
-def test_fully_masked_query_gets_the_bias_of_w_o(sizes, noisy, qkv):
-    layer, mask = noisy(make_layer(sizes, bias=True)), make_mask(sizes)
-    mask[0, :, 1] = False
-    mask[1] = False
-    output = layer(*qkv, mask)
-    assert_close(output[1], layer.w_o.bias.expand(sizes.tgt, -1))
-    assert_close(output[0, 1], layer.w_o.bias)
 
 
 def test_multi_head_attention_applies_dropout_to_the_weights(sizes, draw):
