@@ -123,7 +123,7 @@ def test_decoder_attends_to_every_source_position_that_is_not_masked(
         assert moved.tolist() == [[True] * sizes.tgt, [False] * sizes.tgt]
 
 
-def test_target_mask_hides_padding_and_future(sizes, draw, noisy, x, memory, masks):
+def test_decoder_hides_padding_and_future_by_the_target_mask(sizes, draw, noisy, x, memory, masks):
     decoder, ids = noisy(make_stack(sizes)), torch.tensor([[5, 6, 0, 0], [5, 6, 7, 8]])
     masks["tgt_mask"] = masks["tgt_mask"] & padding_mask(ids)
     changed = torch.where((ids == 0)[..., None], draw(*x.shape), x)

@@ -6,7 +6,7 @@ import torch
 from pairs import pairwise
 from torch.testing import assert_close
 
-from twelve import LanguageLayer, LanguageModel, RotaryEncoding, causal_mask, padding_mask
+from twelve import LanguageModel, causal_mask, padding_mask
 from twelve.generation import greedy_decode
 from twelve.training import cross_entropy
 from twelve_lab import Trace, example
@@ -113,13 +113,6 @@ def test_left_padding_does_not_change_the_logits(pad):
     assert not torch.allclose(model(padded)[:, pad:], whole)
 
 
-def test_new_caches_have_the_sizes_of_the_kv_heads(sizes):
-    caches = distinct.language_model(num_kv_heads=2).new_caches(4, 9)
-    assert len(caches) == 2
-    for cache in caches:
-        assert cache.keys.shape == cache.values.shape == (4, 2, 9, sizes.d_k)
-
-
 def test_interrupted_call_leaves_the_caches_unchanged():
     model, ids = distinct.language_model(), distinct.text
     caches = model.new_caches(2, 5)
@@ -133,14 +126,6 @@ def test_interrupted_call_leaves_the_caches_unchanged():
         model(ids[:, 2:], caches=caches)
     handle.remove()
     assert_close(model(ids[:, 2:], caches=caches), model(ids)[:, 2:])
-
-
-def test_language_layer_adds_attention_and_swiglu_to_the_stream(draw):
-    layer = LanguageLayer(6, 2, 1, d_k=2, rotary=RotaryEncoding(2))
-    x, mask = draw(2, 5, 6), causal_mask(5)
-    attended = x + layer.self_attention(layer.self_attention_residual.norm(x), mask)
-    expected = attended + layer.feed_forward(layer.feed_forward_residual.norm(attended))
-    assert_close(layer(x, mask), expected)
 
 
 def test_sizes_of_a_language_model_follow_from_d_model_by_default():

@@ -49,24 +49,6 @@ def test_encoder_layer_adds_both_sublayers_to_the_stream(sizes, x):
     assert_close(layer(x), x + 10.5)
 
 
-def test_encoder_layer_attends_before_its_feed_forward_layer(sizes, x):
-    # Attention returns (1, 0, 0, ...) everywhere. The feed-forward layer gets the norm of that
-    # and moves its first feature to the second.
-    layer = EncoderLayer(sizes.d_model, sizes.heads, 1, bias=True)
-    silence(layer)
-    with torch.no_grad():
-        layer.self_attention.w_o.bias[0] = 1.0
-        layer.feed_forward.up.weight.zero_()
-        layer.feed_forward.up.weight[0, 0] = 1.0
-        layer.feed_forward.up.bias.zero_()
-        layer.feed_forward.down.weight[1, 0] = 1.0
-    expected = torch.zeros_like(x)
-    expected[..., 0] = 1.0
-    # The norm of (1, 0, ..., 0): mean 1/24, variance 23/576.
-    expected[..., 1] = (1.0 - 1.0 / 24.0) / (23.0 / 576.0 + 1e-5) ** 0.5
-    assert_close(layer(torch.zeros_like(x)), expected)
-
-
 def test_pre_norm_encoder_layer_normalises_what_attention_gets(sizes, noisy, x):
     layer = noisy(EncoderLayer(sizes.d_model, sizes.heads))
     normed = layer.self_attention_residual.norm(x)
@@ -101,7 +83,7 @@ def test_encoder_without_positions_ignores_the_order_of_the_words(sizes, noisy, 
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_masked_source_positions_do_not_influence_the_others(sizes, draw, x, ids, training):
+def test_encoder_ignores_masked_source_positions(sizes, draw, x, ids, training):
     encoder, mask = make_stack(sizes, dropout=0.2).train(training), padding_mask(ids)
     changed = torch.where((ids == 0)[..., None], draw(*x.shape), x)
 
@@ -112,7 +94,7 @@ def test_masked_source_positions_do_not_influence_the_others(sizes, draw, x, ids
     assert torch.equal(run(x), run(changed))
 
 
-def test_every_source_position_attends_to_every_other(sizes, draw, noisy, x):
+def test_encoder_attends_from_every_position_to_every_other(sizes, draw, noisy, x):
     encoder = noisy(make_stack(sizes, num_layers=1))
     for position in range(sizes.src):
         changed = x.clone()

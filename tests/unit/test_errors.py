@@ -3,39 +3,23 @@
 import inspect
 import math
 import re
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from test_every_layer import LAYERS
 from torch import nn
 
+import twelve
 from twelve import (
-    Decoder,
-    DecoderLayer,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
     GroupedQueryAttention,
-    LanguageLayer,
     LanguageModel,
-    LayerNorm,
-    LearnedPositionalEncoding,
     Linear,
     MultiHeadAttention,
-    PositionalEncoding,
-    Residual,
-    RMSNorm,
-    RotaryEncoding,
-    SwiGLU,
-    TokenEmbedding,
     Transformer,
     _checks,
     causal_mask,
-    padding_mask,
     scaled_dot_product_attention,
-    sinusoid,
 )
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -59,7 +43,7 @@ def attend(query=(2, 4, 24), key=(2, 5, 24), value=(2, 5, 24), mask=None):
 
 def transform(src=(2, 5), tgt=(2, 4), **masks):
     model = Transformer(11, 13, d_model=24, num_heads=3, num_layers=1, max_len=6)
-    return model(ids(*src), ids(*tgt), **masks)
+    return model(ids(*src), tgt and ids(*tgt), **masks)
 
 
 def share(mask):
@@ -76,28 +60,28 @@ def speak(ids, *, max_len=8, room=None, **keywords):
 SDPA = scaled_dot_product_attention
 HEADS = {"d_model": 24, "num_heads": 3}
 # Valid settings. Each of them is then made invalid in every way.
-SETTINGS: dict[Callable[..., object], dict[str, object]] = {
-    Linear: {"d_in": 3, "d_out": 4, "bias": True},
-    TokenEmbedding: {"vocab_size": 4, "d_model": 3, "scale": False},
-    sinusoid: {"max_len": 5, "d_model": 3, "base": 10000.0},
-    PositionalEncoding: {"d_model": 3, "max_len": 5, "dropout": 0.0},
-    LearnedPositionalEncoding: {"d_model": 3, "max_len": 5, "dropout": 0.0},
-    causal_mask: {"query_len": 2, "key_len": 2},
-    MultiHeadAttention: HEADS | {"d_k": 8, "d_v": 8, "bias": False, "dropout": 0.0},
-    LayerNorm: {"d_model": 3, "eps": 1e-5},
-    RMSNorm: {"d_model": 3, "eps": 1e-5},
-    Residual: {"d_model": 3, "norm_first": True, "dropout": 0.0},
-    FeedForward: {"d_model": 24, "d_ff": 96, "bias": True, "dropout": 0.0},
-    SwiGLU: {"d_model": 24, "d_ff": 64},
-    Encoder: HEADS | {"num_layers": 1, "norm_first": True, "dropout": 0.0},
-    Decoder: HEADS | {"num_layers": 1, "norm_first": True, "dropout": 0.0},
-    Transformer: HEADS | {
+SETTINGS: dict[str, dict[str, object]] = {
+    "Linear": {"d_in": 3, "d_out": 4, "bias": True},
+    "TokenEmbedding": {"vocab_size": 4, "d_model": 3, "scale": False},
+    "sinusoid": {"max_len": 5, "d_model": 3, "base": 10000.0},
+    "PositionalEncoding": {"d_model": 3, "max_len": 5, "dropout": 0.0},
+    "LearnedPositionalEncoding": {"d_model": 3, "max_len": 5, "dropout": 0.0},
+    "causal_mask": {"query_len": 2, "key_len": 2},
+    "MultiHeadAttention": HEADS | {"d_k": 8, "d_v": 8, "bias": False, "dropout": 0.0},
+    "LayerNorm": {"d_model": 3, "eps": 1e-5},
+    "RMSNorm": {"d_model": 3, "eps": 1e-5},
+    "Residual": {"d_model": 3, "norm_first": True, "dropout": 0.0},
+    "FeedForward": {"d_model": 24, "d_ff": 96, "bias": True, "dropout": 0.0},
+    "SwiGLU": {"d_model": 24, "d_ff": 64},
+    "Encoder": HEADS | {"num_layers": 1, "norm_first": True, "dropout": 0.0},
+    "Decoder": HEADS | {"num_layers": 1, "norm_first": True, "dropout": 0.0},
+    "Transformer": HEADS | {
         "src_vocab_size": 11, "tgt_vocab_size": 13, "num_layers": 1, "max_len": 6, "dropout": 0.0,
         "tie_weights": False,
     },
-    RotaryEncoding: {"d_k": 2, "max_len": 5, "base": 10000.0},
-    GroupedQueryAttention: HEADS | {"num_kv_heads": 3, "d_k": 8, "bias": False, "dropout": 0.0},
-    LanguageModel: HEADS | {
+    "RotaryEncoding": {"d_k": 2, "max_len": 5, "base": 10000.0},
+    "GroupedQueryAttention": HEADS | {"num_kv_heads": 3, "d_k": 8, "bias": False, "dropout": 0.0},
+    "LanguageModel": HEADS | {
         "vocab_size": 11, "num_layers": 1, "max_len": 6, "eps": 1e-5, "base": 10000.0,
         "tie_weights": False,
     },
@@ -115,16 +99,17 @@ def invalid_values(name: str, value: object) -> tuple[list, str]:
     return [0, -2, 2.5, True, "24", (3,)], "an integer of at least 1"
 
 
-@pytest.mark.parametrize("build", SETTINGS, ids=lambda build: build.__name__)
-def test_invalid_setting_is_named_with_its_value(build):
-    valid = build(**SETTINGS[build])
+@pytest.mark.parametrize("layer", SETTINGS)
+def test_invalid_setting_is_named_with_its_value(layer):
+    build, settings = getattr(twelve, layer), SETTINGS[layer]
+    valid = build(**settings)
     modules = valid.modules() if isinstance(valid, nn.Module) else ()
-    owners = {build.__name__, "sinusoid", *(type(module).__name__ for module in modules)}
-    for name, value in SETTINGS[build].items():
+    owners = {layer, "sinusoid", *(type(module).__name__ for module in modules)}
+    for name, value in settings.items():
         wrong, wanted = invalid_values(name, value)
         for other in wrong:
             with pytest.raises(ValueError) as caught:
-                build(**SETTINGS[build] | {name: other})
+                build(**settings | {name: other})
             owner, _, rest = str(caught.value).partition(": ")
             argument, _, rest = rest.partition(" ")
             assert owner in owners and name.endswith(argument), (name, caught.value)
@@ -170,7 +155,7 @@ TokenEmbedding(4, 3)(torch.tensor([[0, -1], [2, 9]]))
 # kinds of values
 padding_mask(np.zeros((2, 5), dtype=np.int64))
     padding_mask: ids must be a tensor of int64 or int32 ids, got a ndarray
-Transformer(11, 13, num_layers=1)(ids(1, 2), None)
+transform(tgt=None)
     Transformer: tgt must be a tensor of int64 or int32 ids, got a NoneType
 LayerNorm(3)(ids(2, 5, 3))
     LayerNorm: x must be a floating-point tensor, got torch.int64 in shape (2, 5, 3)
@@ -258,35 +243,6 @@ transform(src_mask=padding_mask(ids(2, 4)))
 """
 CALLS = re.findall(r"^([^#\s].*)((?:\n    .+)+)", TABLE, re.MULTILINE)
 
-# Every public layer with valid inputs: each input is then made invalid in each way.
-DECODER = {"x": x(3, 4, 24), "memory": x(3, 5, 24)}
-LAYERS: list[tuple[Callable[..., object], dict[str, torch.Tensor]]] = [
-    (Linear(24, 8), {"x": x(3, 5, 24)}),
-    (TokenEmbedding(11, 24), {"ids": ids(3, 5)}),
-    (PositionalEncoding(24), {"x": x(3, 5, 24)}),
-    (LearnedPositionalEncoding(24), {"x": x(3, 5, 24)}),
-    (SDPA, {"query": x(3, 4, 8), "key": x(3, 5, 8), "value": x(3, 5, 6)}),
-    (padding_mask, {"ids": ids(3, 5)}),
-    (MultiHeadAttention(24, 2), {"query": x(3, 4, 24), "key": x(3, 5, 24), "value": x(3, 5, 24)}),
-    (LayerNorm(24), {"x": x(3, 5, 24)}),
-    (RMSNorm(24), {"x": x(3, 5, 24)}),
-    (partial(Residual(24), sublayer=torch.zeros_like), {"x": x(3, 5, 24)}),
-    (FeedForward(24), {"x": x(3, 5, 24)}),
-    (SwiGLU(24, 64), {"x": x(3, 5, 24)}),
-    (EncoderLayer(24, 2), {"x": x(3, 5, 24), "src_mask": mask(3, 1, 1, 5)}),
-    (Encoder(24, 2, num_layers=1), {"x": x(3, 5, 24), "src_mask": mask(3, 1, 1, 5)}),
-    (DecoderLayer(24, 2), DECODER),
-    (Decoder(24, 2, num_layers=1), DECODER | {"tgt_mask": mask(1, 1, 4, 4)}),
-    (RotaryEncoding(8), {"heads": x(3, 2, 5, 8)}),
-    (GroupedQueryAttention(24, 2), {"x": x(3, 5, 24)}),
-    (LanguageLayer(24, 2), {"x": x(3, 5, 24)}),
-    (LanguageModel(11, d_model=24, num_heads=2, num_layers=1), {"ids": ids(3, 5)}),
-    (
-        Transformer(11, 13, d_model=24, num_heads=2, num_layers=1),
-        {"src": ids(3, 5), "tgt": ids(3, 4)},
-    ),
-]
-
 
 def spoil(value: torch.Tensor) -> dict[str, object]:
     """Make each kind of invalid input from a valid one."""
@@ -297,24 +253,24 @@ def spoil(value: torch.Tensor) -> dict[str, object]:
     return wrong
 
 
-@pytest.mark.parametrize("layer, inputs", LAYERS, ids=lambda row: getattr(row, "__name__", None))
-def test_every_layer_names_the_argument_that_is_invalid(layer, inputs):
-    layer(**inputs)
-    owner = getattr(layer, "func", layer)
-    where = owner.__name__ if inspect.isfunction(owner) else type(owner).__name__
-    for name, value in inputs.items():
-        for kind, wrong in spoil(value).items():
-            with pytest.raises(ValueError, match=f"^{where}: (key|value|{name}) must ") as caught:
-                layer(**inputs | {name: wrong})
-            assert "got" in str(caught.value), kind
+@pytest.mark.parametrize(("build", "inputs", "masks"), LAYERS.values(), ids=LAYERS)
+def test_every_layer_names_the_argument_that_is_invalid(build, inputs, masks):
+    layer = build()
+    valid = dict(zip(inspect.signature(layer.forward).parameters, inputs, strict=False)) | masks
+    for name, value in valid.items():
+        for kind, wrong in spoil(value).items() if isinstance(value, torch.Tensor) else ():
+            pattern = f"^{type(layer).__name__}: (key|value|{name}) must .*got "
+            with pytest.raises(ValueError, match=pattern):
+                layer(**valid | {name: wrong})
+                pytest.fail(f"{kind} of {name}")
 
 
-def test_wrong_arguments_raise_the_error_of_python():
+def test_checked_leaves_wrong_arguments_to_python():
     with pytest.raises(TypeError, match=r"Linear.forward\(\) takes 2 positional arguments but 3"):
         Linear(3, 4)(x(2, 3), x(2, 3))
 
 
-def test_only_the_outermost_call_is_checked(monkeypatch):
+def test_checked_checks_the_outermost_call_only(monkeypatch):
     calls, check = [], _checks._check_arguments
     monkeypatch.setattr(
         _checks, "_check_arguments", lambda where, *rest: calls.append(where) or check(where, *rest)
@@ -330,7 +286,7 @@ def test_only_the_outermost_call_is_checked(monkeypatch):
 @pytest.mark.parametrize(("call", "message"), CALLS)
 def test_invalid_input_is_named_with_its_numbers(call, message):
     with pytest.raises(ValueError) as caught:
-        eval(call, globals())
+        eval(call, vars(twelve) | globals())
     assert str(caught.value) == " ".join(message.split())
 
 
@@ -343,11 +299,11 @@ def test_valid_input_raises_nothing():
     causal_mask(1, 1)
     share(mask=mask(1, 6, 5, 1))
     speak(ids(2, 4), room=4, key_mask=mask(1, 1, 1, 4))
-    Residual(24, dropout=0.0)(x(2, 5, 24), torch.zeros_like)
 
 
 def test_numpy_integers_are_accepted_as_sizes():
-    model = Transformer(np.int64(11), np.int32(13), d_model=np.int64(24), num_heads=np.int64(3))
+    sizes = {"d_model": np.int64(24), "num_heads": np.int64(3), "num_layers": np.int64(1)}
+    model = Transformer(np.int64(11), np.int32(13), **sizes)
     assert model.encoder.layers[0].self_attention.d_k == 8
     assert causal_mask(np.int64(2)).shape == (1, 1, 2, 2)
 

@@ -10,9 +10,12 @@ from torch.testing import assert_close
 
 from twelve import (
     Decoder,
+    DecoderLayer,
     Encoder,
+    EncoderLayer,
     FeedForward,
     GroupedQueryAttention,
+    LanguageLayer,
     LanguageModel,
     LayerNorm,
     LearnedPositionalEncoding,
@@ -53,8 +56,10 @@ LAYERS: dict[str, Case] = {
     "Residual": (partial(Residual, 24), (X, torch.sin), {}),
     "FeedForward": (partial(FeedForward, 24, 96, activation="gelu"), (X,), {}),
     "SwiGLU": (partial(SwiGLU, 24, 64), (X,), {}),
+    "EncoderLayer": (partial(EncoderLayer, 24, 3, **WIDTHS), (X,), SRC),
     "Encoder": (partial(Encoder, 24, 3, **STACK), (X,), SRC),
     "Encoder, post-norm": (partial(Encoder, 24, 3, norm_first=False, **STACK), (X,), SRC),
+    "DecoderLayer": (partial(DecoderLayer, 24, 3, **WIDTHS), (Y, X), SRC | TGT),
     "Decoder": (partial(Decoder, 24, 3, **STACK), (Y, X), SRC | TGT),
     "Decoder, post-norm": (
         partial(Decoder, 24, 3, norm_first=False, **STACK), (Y, X), SRC | TGT,
@@ -68,6 +73,7 @@ LAYERS: dict[str, Case] = {
     "GroupedQueryAttention": (
         partial(GroupedQueryAttention, 24, 6, 3, bias=True), (X,), {"mask": distinct.src_mask},
     ),
+    "LanguageLayer": (partial(LanguageLayer, 24, 6, 2), (X,), {"mask": distinct.src_mask}),
     "LanguageModel": (
         partial(LanguageModel, 11, d_model=24, num_heads=6, num_kv_heads=2, num_layers=2),
         (distinct.src,), {"key_mask": distinct.src_mask},
@@ -159,7 +165,7 @@ def test_fully_masked_sentence_leaves_finite_gradients(noisy, build, inputs, mas
 
 
 @pytest.mark.parametrize("build", [Encoder, Decoder])
-def test_stack_has_six_layers_and_a_final_norm_by_default(build):
+def test_encoder_and_decoder_have_six_layers_and_a_final_norm_by_default(build):
     stack = build(6, 2)
     assert len(stack.layers) == 6
     assert stack.layers[5].feed_forward.up.d_out == 24

@@ -115,7 +115,7 @@ def test_decoding_records_no_gradients(decode):
 
 
 @pytest.mark.parametrize("end_id", ENDS)
-def test_each_sentence_is_decoded_as_if_alone(end_id):
+def test_greedy_decode_writes_each_sentence_as_if_alone(end_id):
     model = distinct.model()
     together = write(model, end_id=end_id)
     for row in range(2):
@@ -153,7 +153,7 @@ def test_kv_cache_returns_all_positions_so_far(sizes, draw):
     assert cache.length == 3
 
 
-def test_attention_of_a_cached_step_can_be_traced_and_explained():
+def test_step_of_cached_decoder_can_be_traced_and_explained():
     model = example.model()
     with torch.no_grad(), Trace(model) as trace:
         decoder = CachedDecoder(
@@ -171,7 +171,7 @@ def test_attention_of_a_cached_step_can_be_traced_and_explained():
     assert_close(torch.tensor(eval(scores.expression)), torch.tensor(scores.value))
 
 
-def test_temperature_divides_logits_and_top_k_keeps_the_best():
+def test_next_token_probabilities_apply_temperature_and_top_k():
     logits = torch.tensor([0.0, math.log(4.0), math.log(2.0), math.log(4.0)])
     assert_close(next_token_probabilities(logits), torch.tensor([1.0, 4.0, 2.0, 4.0]) / 11)
     cold = torch.tensor([1.0, 16.0, 4.0, 16.0]) / 37
@@ -184,7 +184,7 @@ def test_temperature_divides_logits_and_top_k_keeps_the_best():
     assert next_token_probabilities(logits, top_k=1).count_nonzero() == 1
 
 
-def test_top_p_keeps_the_fewest_words_that_reach_it():
+def test_next_token_probabilities_keep_the_fewest_words_that_reach_top_p():
     shares = torch.tensor([[0.1, 0.5, 0.15, 0.25], [0.4, 0.1, 0.2, 0.3]])
     for top_p, kept in [
         (0.01, ([1], [0])), (0.49, ([1], [0, 3])), (0.51, ([1, 3], [0, 3])),
@@ -199,7 +199,7 @@ def test_top_p_keeps_the_fewest_words_that_reach_it():
         assert_close(probabilities, expected / expected.sum(-1, keepdim=True))
 
 
-def test_top_p_applies_after_temperature_and_top_k():
+def test_next_token_probabilities_apply_top_p_last():
     logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
     only_the_best = torch.tensor([0.0, 1.0, 0.0, 0.0])
     # The best two have 2/3 and 1/3: the first reaches 0.6.
@@ -242,7 +242,7 @@ def test_greedy_decode_keeps_the_integer_type_of_the_source():
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("failure", ["invalid", "interrupted"])
-def test_failed_or_interrupted_step_changes_nothing(first, failure):
+def test_failed_or_interrupted_step_of_cached_decoder_changes_nothing(first, failure):
     model, tgt = distinct.model(), torch.tensor([[1, 12, 3], [1, 4, 4]])
     decoder = make_decoder(model)
     steps = [decoder.step(tgt[:, :first])] if first else []

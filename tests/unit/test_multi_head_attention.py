@@ -33,7 +33,7 @@ def make_mask(sizes) -> torch.Tensor:
 # By hand
 
 
-def test_each_head_attends_with_its_own_weights():
+def test_multi_head_attention_uses_the_weights_of_each_head():
     layer = MultiHeadAttention(2, 2)
     with torch.no_grad():
         for matrix in (layer.w_q, layer.w_k, layer.w_v, layer.w_o):
@@ -69,7 +69,7 @@ def test_value_of_multi_head_attention_is_projected_from_value(sizes, qkv):
     assert_close(trace["projected_key"].value, layer.w_k(key).detach())
 
 
-def test_head_contributes_its_context_times_its_columns_of_w_o(sizes, qkv):
+def test_multi_head_attention_adds_up_what_each_head_contributes(sizes, qkv):
     layer = make_layer(sizes)
     with Trace(layer) as trace:
         whole = layer(*qkv)
@@ -80,7 +80,7 @@ def test_head_contributes_its_context_times_its_columns_of_w_o(sizes, qkv):
     assert_close(layer(*qkv), whole - contribution)
 
 
-def test_each_sentence_has_its_own_mask(sizes, draw):
+def test_multi_head_attention_takes_a_mask_for_each_sentence(sizes, draw):
     # As many heads as sentences: a mask on the wrong axis would still fit.
     layer = MultiHeadAttention(6, 2)
     x = draw(2, sizes.src, 6)
@@ -89,7 +89,7 @@ def test_each_sentence_has_its_own_mask(sizes, draw):
     assert_close(layer(x, x, x, mask), torch.cat(expected))
 
 
-def test_each_head_may_have_its_own_mask(sizes, qkv):
+def test_multi_head_attention_takes_a_mask_for_each_head(sizes, qkv):
     layer = make_layer(sizes)
     mask = torch.ones(1, sizes.heads, 1, sizes.src, dtype=torch.bool)
     mask[0, 1, 0, 2:] = False
@@ -119,18 +119,18 @@ def test_multi_head_attention_applies_dropout_to_the_weights(sizes, draw):
     [({}, (8, 8)), ({"d_k": 5}, (5, 8)), ({"d_v": 5}, (8, 5)), ({"d_k": 8, "d_v": 6}, (8, 6))],
     ids=str,
 )
-def test_head_widths_are_d_model_divided_by_num_heads_by_default(keywords, widths):
+def test_multi_head_attention_divides_d_model_by_num_heads_by_default(keywords, widths):
     layer = MultiHeadAttention(24, 3, **keywords)
     assert (layer.d_k, layer.d_v) == widths
 
 
-def test_num_heads_need_not_divide_d_model_if_both_widths_are_given(draw):
+def test_multi_head_attention_with_both_widths_needs_no_divisible_d_model(draw):
     x = draw(2, 4, 3)
     assert MultiHeadAttention(3, 2, d_k=2, d_v=5)(x, x, x).shape == (2, 4, 3)
 
 
 @pytest.mark.parametrize("keywords", [{"bias": True}, {"bias": False}, {}], ids=str)
-def test_all_four_projections_have_a_bias_or_none_has(sizes, keywords):
+def test_multi_head_attention_has_four_biases_or_none(sizes, keywords):
     state = make_layer(sizes, **keywords).state_dict()
     kinds = ["weight", "bias"] if keywords.get("bias") else ["weight"]
     assert list(state) == [f"w_{name}.{kind}" for name in "qkvo" for kind in kinds]

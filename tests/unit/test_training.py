@@ -265,7 +265,7 @@ def no_causal_mask(step: int) -> Batch:
     # Without the causal mask only the last word is unknown: a quarter of the loss remains.
     [(no_leak, 0.99, 1.05), (no_causal_mask, 0.24, 0.35)],
 )
-def test_loss_below_the_optimum_reveals_a_leak(make, lowest, highest):
+def test_train_reaches_the_optimum_and_a_leak_goes_below(make, lowest, highest):
     losses = train(small_model(), make, steps=150, lr=1e-2, warmup=20)
     assert lowest <= sum(losses[-20:]) / 20 / math.log(VOCAB) <= highest
 
@@ -290,7 +290,7 @@ def run_until_killed(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run_killed_while_writing_resumes_bit_for_bit(tmp_path):
+def test_train_killed_while_writing_resumes_bit_for_bit(tmp_path):
     path = tmp_path / "run.pt"
     code = (
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1);"
@@ -306,7 +306,7 @@ def test_run_killed_while_writing_resumes_bit_for_bit(tmp_path):
 
 
 @pytest.mark.parametrize("stopped_at", [1, 7])
-def test_interrupted_run_resumes_bit_for_bit(tmp_path, stopped_at):
+def test_interrupted_train_resumes_bit_for_bit(tmp_path, stopped_at):
     path = tmp_path / "a folder" / "in a folder" / "run.pt"
 
     def stop(done: int, loss: float) -> None:
@@ -412,7 +412,7 @@ def test_train_moves_every_batch_to_the_device_of_the_model():
     assert devices == ["meta", "meta", "meta", None, "meta"]
 
 
-def test_resuming_a_finished_run_takes_no_step(tmp_path):
+def test_train_takes_no_step_after_a_finished_checkpoint(tmp_path):
     path = tmp_path / "run.pt"
     path.write_bytes(whole_checkpoint())
     before = path.read_bytes()

@@ -86,7 +86,7 @@ def test_transformer_encodes_and_then_decodes(sizes, src, tgt, masks, norm_first
 
 
 @EITHER_ORDER
-def test_padding_of_the_source_does_not_change_the_logits(sizes, noisy, src, tgt, norm_first):
+def test_transformer_ignores_padding_of_the_source(sizes, noisy, src, tgt, norm_first):
     model, tgt_mask = noisy(make_model(sizes, norm_first=norm_first)), causal_mask(sizes.tgt)
     expected = model(src, tgt, src_mask=padding_mask(src), tgt_mask=tgt_mask)
     longer = F.pad(src, (0, 4))
@@ -96,7 +96,7 @@ def test_padding_of_the_source_does_not_change_the_logits(sizes, noisy, src, tgt
     assert_close(shorter, expected[:1])
 
 
-def test_id_0_is_trained_unless_a_mask_hides_it(sizes):
+def test_transformer_trains_id_0_unless_a_mask_hides_it(sizes):
     model = make_model(sizes)
     model(*(torch.arange(n)[None] for n in (sizes.src_vocab, sizes.tgt_vocab))).norm().backward()
     for table in (model.src_embedding, model.tgt_embedding):
@@ -104,7 +104,7 @@ def test_id_0_is_trained_unless_a_mask_hides_it(sizes):
         assert (table.weight != 0.0).all() and table.weight.grad.any(-1).all()
 
 
-def test_both_languages_share_one_positional_encoding_which_can_be_replaced(sizes, src, tgt, masks):
+def test_transformer_shares_one_positional_encoding_which_can_be_replaced(sizes, src, tgt, masks):
     model = make_model(sizes)
     assert [name for name, _ in model.named_buffers()] == ["positional_encoding.table"]
     assert model.positional_encoding.max_len == 32
