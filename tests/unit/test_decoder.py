@@ -137,10 +137,7 @@ def test_decoder_ignores_the_order_of_source_positions(sizes, noisy, x, memory, 
     assert_close(decoder(x, memory[:, order], **shuffled), decoder(x, memory, **masks))
 
 
-def test_attentions_of_a_decoder_start_with_different_weights(sizes):
-    attentions = [
-        attention
-        for layer in make_stack(sizes).layers
-        for attention in (layer.self_attention, layer.cross_attention)
-    ]
-    assert len({attention.w_q.weight[0, 0].item() for attention in attentions}) == 4
+def test_decoder_registers_each_layer_with_its_own_weights(sizes):
+    matrices = [parameter for parameter in make_stack(sizes).parameters() if parameter.ndim > 1]
+    assert len(matrices) == 2 * 10
+    assert len({matrix[0, 0].item() for matrix in matrices}) == len(matrices)

@@ -195,16 +195,11 @@ def test_train_equals_the_textbook_loop_in_torch(clip):
 def test_trace_of_cross_entropy_has_every_step():
     with Trace() as trace:
         cross_entropy(example_logits(), example.labels, label_smoothing=0.1)
-    names = [name for name in trace if name.startswith("cross_entropy.")]
-    assert names == [
-        f"cross_entropy.{name}"
-        for name in (
-            "counted", "log_probabilities", "losses", "over_all_words", "counted_losses", "loss",
-        )
+    assert [name.partition(".")[2] for name in trace if name.startswith("cross_entropy.")] == [
+        "counted", "log_probabilities", "losses", "over_all_words", "counted_losses", "loss",
     ]  # fmt: skip
-    assert trace["cross_entropy.counted_losses"].axes == ("batch", "tgt")
-    explanation = trace["cross_entropy.loss"].explain()
-    assert explanation.value == trace["cross_entropy.loss"].value.item()
+    loss = trace["cross_entropy.loss"]
+    assert loss.explain().value == loss.value.item()
 
 
 def test_train_asks_for_one_batch_and_reports_after_each_step():
@@ -358,26 +353,12 @@ def test_two_runs_may_write_one_checkpoint_at_the_same_time(tmp_path, monkeypatc
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
-class Malicious:
-    """An object that runs code if it is unpickled."""
-
-    def __reduce__(self):
-        return pytest.fail, ("code from a checkpoint was executed",)
-
-
-def test_checkpoint_cannot_run_code(tmp_path):
-    path = tmp_path / "run.pt"
-    torch.save({"description": [], "model": Malicious()}, path)
-    with pytest.raises(ValueError, match=r"cannot resume from run\.pt: .*[Ww]eights.only"):
-        small_run(path)
-
-
-def test_checkpoint_is_loaded_on_the_cpu(tmp_path, monkeypatch):
+def test_checkpoint_is_loaded_on_the_cpu_and_cannot_run_code(tmp_path, monkeypatch):
     path, load, calls = tmp_path / "run.pt", torch.load, []
     path.write_bytes(whole_checkpoint())
     monkeypatch.setattr(torch, "load", lambda *a, **named: calls.append(named) or load(*a, **named))
     small_run(path)
-    assert [keywords["map_location"] for keywords in calls] == ["cpu"]
+    assert calls == [{"map_location": "cpu", "weights_only": True}]
 
 
 def test_checkpoint_contains_the_random_state_of_the_gpu(tmp_path, monkeypatch):
