@@ -6,14 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from jaxtyping import AbstractArray
 from torch import Tensor, nn
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Function = TypeVar("Function", bound=Callable)
 # What a tensor must be for each jaxtyping annotation.
 KINDS: dict[str, tuple[Callable[[Tensor], bool], str]] = {
     "Float": (torch.is_floating_point, "a floating-point tensor"),
@@ -23,7 +22,7 @@ KINDS: dict[str, tuple[Callable[[Tensor], bool], str]] = {
 _thread = threading.local()
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def checked(function: Function) -> Function:
     """Check each tensor argument against its annotation before the function runs.
 
     An axis named like an attribute of `self` must have its value, and an axis named twice must
@@ -39,11 +38,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """
     signature = inspect.signature(function, eval_str=True)
     notes = {name: _read(parameter.annotation) for name, parameter in signature.parameters.items()}
-    if not any(notes.values()):
-        raise TypeError(f"checked: {function.__qualname__} has no annotated tensor argument")
 
     @wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(_thread, "busy", False):
             return function(*args, **kwargs)
         try:
@@ -52,11 +49,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)  # Python's own error names the function
         owner = arguments.get("self")
         where = function.__name__ if owner is None else type(owner).__name__
-        _check_arguments(
-            where,
-            owner,
-            {name: (arguments.get(name), *note) for name, note in notes.items() if note},
-        )
+        tensors = {name: (arguments.get(name), *note) for name, note in notes.items() if note}
+        _check_arguments(where, owner, tensors)
         _thread.busy = True
         try:
             return function(*args, **kwargs)
@@ -83,52 +77,46 @@ def _check_arguments(
         if x is None and kind == "Bool":
             continue  # no mask
         check_kind(where, name, x, kind)
-        shape, leading = tuple(x.shape), axes[0].startswith("*")
-        if len(shape) != len(axes) and not (leading and len(shape) >= len(axes) - 1):
-            names = ["..." if "*" in axis else axis.lstrip("#_") for axis in axes]
-            wanted = f"the axes ({', '.join(names)})"
-            raise ValueError(f"{where}: {name} must have {wanted}, got shape {shape}")
-        # A leading *batch stands for any number of axes, which are compared as one tuple.
-        split = len(shape) - len(axes) + 1
-        sizes = (shape[:split], *shape[split:]) if leading else shape
-        for axis, size in zip(axes, sizes, strict=True):
-            _check_size(where, owner, name, axis, size, shape, known)
+        _check_axes(where, owner, name, axes, tuple(x.shape), known)
         if kind == "Float":
             floats[name] = x
-    weight = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
-    _check_dtypes(where, floats if weight is None else floats | {"weight": weight})
+    if isinstance(owner, nn.Module) and (weight := next(owner.parameters(), None)) is not None:
+        floats["weight"] = weight
+    different = len({x.dtype for x in floats.values()}) > 1
+    # Autocast converts different dtypes.
+    if different and not torch.is_autocast_enabled(next(iter(floats.values())).device.type):
+        listed = ", ".join(f"{name} has {x.dtype}" for name, x in floats.items())
+        raise ValueError(f"{where}: all arguments must have one dtype, got {listed}")
 
 
-def _check_size(
-    where: str, owner: object, name: str, axis: str, size: Any, shape: tuple[int, ...],
+def _check_axes(
+    where: str, owner: object, name: str, axes: list[str], shape: tuple[int, ...],
     known: dict[str, tuple[Any, str]],
 ) -> None:  # fmt: skip
-    """Compare an axis with the number, attribute or earlier argument that fixes its size."""
-    plain = axis.lstrip("*#")
-    if plain.startswith("_") or ("#" in axis and size == 1):
-        return
-    fixed, source = int(plain) if plain.isdigit() else getattr(owner, plain, None), ""
-    if fixed is None and plain in known:
-        fixed, other = known[plain]
-        source = f" as in {other}"
-    if fixed is None:
-        known[plain] = size, name
-    elif size != fixed and not (axis.startswith("*#") and _broadcasts(size, fixed)):
-        wanted = f"an axis of size {fixed}" if plain.isdigit() else f"{plain}={fixed}{source}"
-        raise ValueError(f"{where}: {name} must have {wanted}, got {size} in shape {shape}")
+    """Compare each axis with the attribute or the earlier argument that fixes its size."""
+    leading = axes[0].startswith("*")
+    if len(shape) != len(axes) and not (leading and len(shape) >= len(axes) - 1):
+        names = ["..." if "*" in axis else axis.lstrip("#_") for axis in axes]
+        wanted = f"the axes ({', '.join(names)})"
+        raise ValueError(f"{where}: {name} must have {wanted}, got shape {shape}")
+    # A leading *batch stands for any number of axes, which are compared as one tuple.
+    split = len(shape) - len(axes) + 1
+    sizes = (shape[:split], *shape[split:]) if leading else shape
+    for axis, size in zip(axes, sizes, strict=True):
+        plain = axis.lstrip("*#")
+        if plain.startswith("_") or plain.isdigit() or ("#" in axis and size == 1):
+            continue
+        expected, source = known.get(plain, (getattr(owner, plain, None), ""))
+        if expected is None:
+            known[plain] = size, f" as in {name}"
+        elif size != expected and not (axis.startswith("*#") and _broadcasts(size, expected)):
+            wanted = f"{plain}={expected}{source}"
+            raise ValueError(f"{where}: {name} must have {wanted}, got {size} in shape {shape}")
 
 
 def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in pairs)
-
-
-def _check_dtypes(where: str, tensors: dict[str, Tensor]) -> None:
-    """Reject different dtypes, unless autocast is there to convert them."""
-    if len({x.dtype for x in tensors.values()}) > 1:
-        if not torch.is_autocast_enabled(next(iter(tensors.values())).device.type):
-            listed = ", ".join(f"{name} has {x.dtype}" for name, x in tensors.items())
-            raise ValueError(f"{where}: all arguments must have one dtype, got {listed}")
 
 
 def check_kind(where: str, name: str, value: object, kind: str) -> None:
@@ -216,11 +204,9 @@ def check_mask(where: str, mask: Tensor, scores_shape: Sequence[int], name: str 
     head would silently get the mask of another sentence.
     """
     check_kind(where, name, mask, "Bool")
-    axes = "(batch, head, query, key)"
-    if mask.ndim != 4:
-        raise ValueError(f"{where}: {name} must have 4 axes {axes}, got shape {tuple(mask.shape)}")
-    if not _broadcasts(mask.shape, scores_shape):
-        raise ValueError(
-            f"{where}: {name} must broadcast to {axes} {tuple(scores_shape)}, "
-            f"got shape {tuple(mask.shape)}"
-        )
+    axes, shape = "(batch, head, query, key)", tuple(mask.shape)
+    if len(shape) != 4:
+        raise ValueError(f"{where}: {name} must have 4 axes {axes}, got shape {shape}")
+    if not _broadcasts(shape, scores_shape):
+        wanted = f"{axes} {tuple(scores_shape)}"
+        raise ValueError(f"{where}: {name} must broadcast to {wanted}, got shape {shape}")

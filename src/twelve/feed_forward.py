@@ -38,9 +38,8 @@ class FeedForward(nn.Module):
         dropout: float = 0.0, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        check_positive("FeedForward", d_model=d_model)
         d_ff = 4 * d_model if d_ff is None else d_ff
-        check_positive("FeedForward", d_ff=d_ff)
+        check_positive("FeedForward", d_model=d_model, d_ff=d_ff)
         check_dropout("FeedForward", dropout)
         if activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)

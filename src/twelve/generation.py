@@ -90,14 +90,14 @@ class CachedDecoder:
         src_mask: True where a source position may be attended to.
 
     Raises:
-        ValueError: If the model is in training mode, or max_len is below 1 or above the model's.
+        ValueError: If the model is in training mode, or max_len is below 1.
     """
 
     def __init__(
         self, model: nn.Module, memory: Float[Tensor, "batch src d_model"], *,
         max_len: int, src_mask: SourceMask | None = None,
     ) -> None:  # fmt: skip
-        _check_model("CachedDecoder", model, max_len, least=1)
+        _check_eval("CachedDecoder", model)
         self.model = model
         self.memory = memory
         self.src_mask = src_mask
@@ -118,11 +118,10 @@ class CachedDecoder:
             Their logits.
 
         Raises:
-            ValueError: If there is no new position, or the target is longer than max_len. A step
-                that fails or is interrupted changes nothing and can be repeated.
+            ValueError: If the target is longer than max_len. A step that fails or is interrupted
+                changes nothing and can be repeated.
         """
         new = tgt.size(1)
-        check_positive("CachedDecoder", new=new)
         # The first new position has the index at which the last step ended.
         x = self.model.positional_encoding(self.model.tgt_embedding(tgt), start=self.length)
         # A single new position is the last one and may attend to all: it needs no causal mask.
@@ -267,20 +266,22 @@ def _generate(
     """Append tokens, each chosen from the logits at the last position."""
     check_positive(where, batch=src.size(0), src_len=src.size(1))
     has_encoder = hasattr(model, "encode")
-    if start_id is not None and not has_encoder:
-        raise ValueError(f"{where}: start_id must be None for a decoder-only model, got {start_id}")
+    if has_encoder == (start_id is None):
+        wanted = "an id for a Transformer" if has_encoder else "None for a decoder-only model"
+        raise ValueError(f"{where}: start_id must be {wanted}, got {start_id}")
     ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
-    if not has_encoder:
-        del ids["start_id"]
-    if end_id is None:
-        del ids["end_id"]
+    ids = {name: number for name, number in ids.items() if number is not None}
     check_between(where, 0, model.vocab_size - 1, "the vocabulary", **ids)
     start = torch.full_like(src[:, :1], start_id) if has_encoder else src
     first = start.size(1)
-    _check_model(where, model, max_len, least=first + 1)
+    check_between(where, first + 1, model.max_len, "max_len of the model", max_len=max_len)
+    _check_eval(where, model)
 
-    prepare = _encode_source if has_encoder else _prepare_prompt
-    next_logits = prepare(model, src, max_len, src_mask)
+    if has_encoder:
+        memory = model.encode(src, src_mask=src_mask)
+        next_logits = CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask).step
+    else:
+        next_logits = _prepare_prompt(model, src, max_len, src_mask)
     tgt = torch.cat([start, start.new_full((len(src), max_len - first), pad_id)], dim=1)
     ended = torch.zeros_like(tgt[:, 0], dtype=torch.bool)
     nan, new = ended.any(), start
@@ -298,14 +299,6 @@ def _generate(
     if nan:
         raise FloatingPointError(f"{where}: the logits of the model contain NaN")
     return tgt[:, : position + 1]
-
-
-def _encode_source(
-    model: nn.Module, src: Tensor, max_len: int, src_mask: Tensor | None
-) -> Callable[[Tensor], Tensor]:
-    """Encode the source and return a function from new ids to their logits."""
-    memory = model.encode(src, src_mask=src_mask)
-    return CachedDecoder(model, memory, max_len=max_len, src_mask=src_mask).step
 
 
 def _prepare_prompt(
@@ -335,8 +328,7 @@ def _prepare_prompt(
     return next_logits
 
 
-def _check_model(where: str, model: nn.Module, max_len: int, *, least: int) -> None:
-    check_between(where, least, model.max_len, "max_len of the model", max_len=max_len)
+def _check_eval(where: str, model: nn.Module) -> None:
     if model.training:
         raise ValueError(
             f"{where}: the model must be in eval mode, because dropout would change its output; "

@@ -6,14 +6,7 @@ Step 17 | notebooks/17_grouped_query_attention.ipynb | tests/unit/test_grouped_q
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import (
-    check_dropout,
-    check_equal,
-    check_mask,
-    check_positive,
-    checked,
-    shows,
-)
+from twelve._checks import check_dropout, check_equal, check_mask, check_positive, checked, shows
 from twelve.attention import scaled_dot_product_attention
 from twelve.generation import KeyValueCache
 from twelve.linear import Linear

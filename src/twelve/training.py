@@ -82,10 +82,10 @@ def cross_entropy(
         One number: 0 if every label has probability 1, ln(vocab) for uniform probabilities.
 
     Raises:
-        ValueError: If the shapes disagree, the labels are not int64, label_smoothing is outside
-            [0, 1], a label is not an id, or all labels are ignored. The values of the labels are
-            checked on the CPU only, because on CUDA this would force a synchronization; there the
-            loss of ignored labels alone is NaN, as in torch.
+        ValueError: If the shapes disagree, label_smoothing is outside [0, 1], a label is not an
+            id, or all labels are ignored. The values of the labels are checked on the CPU only,
+            because on CUDA this would force a synchronization; there the loss of ignored labels
+            alone is NaN, as in torch.
 
     Source:
         Vaswani et al. (2017), section 5.4, for label smoothing, from Szegedy et al. (2016). Equal
@@ -217,11 +217,7 @@ def train(
     return losses
 
 
-def _check_labels(
-    labels: Tensor, vocab_size: int, label_smoothing: float, ignored: int
-) -> None:  # fmt: skip
-    if labels.dtype != torch.int64:
-        raise ValueError(f"cross_entropy: labels must be int64 ids, got {labels.dtype}")
+def _check_labels(labels: Tensor, vocab_size: int, label_smoothing: float, ignored: int) -> None:
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(
             f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing}"

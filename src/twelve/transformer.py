@@ -82,19 +82,6 @@ class Transformer(nn.Module):
             self.output_projection.weight = self.tgt_embedding.weight
         return self
 
-    def load_state_dict(
-        self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False
-    ) -> object:
-        """Load saved weights; if strict, only of a model with the same tie_weights."""
-        tied = self.output_projection.bias is None
-        saved = "output_projection.bias" not in state_dict
-        if strict and tied != saved and "output_projection.weight" in state_dict:
-            raise ValueError(
-                f"Transformer: tie_weights must be as in the saved model, got {tied} here and "
-                f"{saved} there"
-            )
-        return super().load_state_dict(state_dict, strict, assign)
-
     @checked
     def encode(
         self,

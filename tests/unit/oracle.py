@@ -3,24 +3,8 @@
 The tests compare every traced tensor with this file, so it shares no code with the package. Each
 piece returns its steps by name, in order, with its result last: `layer_norm(x)["output"]`.
 
-The weights are one nested dict of arrays. A matrix is (in, out) and a layer computes x W + b;
-every bias "b..." of a projection may be left out, which means zero:
-
-    "src_embedding", "tgt_embedding": (vocab, d_model)
-    "encoder": {"layers": [LAYER, ...], "norm": NORM or None}
-    "decoder": {"layers": [LAYER, ...], "norm": NORM or None}
-    "output": {"w": (d_model, vocab), "b": (vocab,)}
-
-    NORM = {"weight": (d_model,), "bias": (d_model,)}
-    ATTENTION = {"w_q", "w_k": (d_model, head*d_k), "w_v": (d_model, head*d_v),
-                 "w_o": (head*d_v, d_model), "b_q", "b_k", "b_v", "b_o"}
-    LAYER = {"self_attention": ATTENTION, "self_attention_norm": NORM,
-             "feed_forward": {"w_up": (d_model, d_ff), "b_up", "w_down": (d_ff, d_model), "b_down"},
-             "feed_forward_norm": NORM}
-    and in a decoder layer also "cross_attention": ATTENTION, "cross_attention_norm": NORM
-
-The decoder-only one has "embedding", "layers", "norm" and "output"; its norms have a weight alone,
-w_k and w_v have (d_model, kv_head*d_k), and its feed-forward layers "w_gate", "w_up", "w_down".
+The weights are the state_dict of a model or layer, as arrays: a matrix is (out, in), a layer
+computes x Wᵀ + b, and a bias may be left out, which means zero.
 
 Source:
     Vaswani et al. (2017), "Attention Is All You Need"; Ba et al. (2016), "Layer Normalization";
@@ -29,66 +13,15 @@ Source:
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
+from torch.nn import Module
 
 Array = np.ndarray
-Steps = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Example:
-    """Hold the running example: two sentences of two words, and the rows that both tables share."""
-
-    src_ids: tuple = ((0, 1), (2, 3))
-    tgt_ids: tuple = ((0, 1), (0, 3))
-    labels: tuple = ((1, -100), (3, 2))
-    embedding: tuple = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
-
-
-EXAMPLE = Example()
-
-
-def example_weights(raw: dict, num_heads: int) -> dict:
-    """Arrange the parsed weights.json of the running example as the nested dict above.
-
-    Args:
-        raw: The parsed JSON, matrices already (in, out).
-        num_heads: 1 or 3 share the matrices of width 3; 2 has its own, the same in all three
-            attentions, with d_k = d_v = 2.
-
-    Returns:
-        The weights, with every layer norm at its start: weight 1, bias 0.
-    """
-
-    def group(name: str, names: dict[str, str]) -> dict[str, Array]:
-        return {ours: np.array(raw[name][theirs]) for ours, theirs in names.items()}
-
-    def attention_weights(name: str) -> dict[str, Array]:
-        names = {"w_q": "Wq", "w_k": "Wk", "w_v": "Wv", "w_o": "Wo"}
-        return group("h2" if num_heads == 2 else name, names)
-
-    def layer(prefix: str, attentions: dict[str, str]) -> dict:
-        names = {"w_up": "W1", "b_up": "b1", "w_down": "W2", "b_down": "b2"}
-        parts = {ours: attention_weights(theirs) for ours, theirs in attentions.items()}
-        parts["feed_forward"] = group(f"{prefix}_ffn", names)
-        return parts | {f"{part}_norm": norm() for part in parts}
-
-    def norm() -> dict[str, Array]:
-        return {"weight": np.ones(3), "bias": np.zeros(3)}
-
-    decoder_attentions = {"self_attention": "dec_self", "cross_attention": "dec_cross"}
-    return {
-        "src_embedding": np.array(EXAMPLE.embedding),
-        "tgt_embedding": np.array(EXAMPLE.embedding),
-        "encoder": {"layers": [layer("enc", {"self_attention": "enc_self"})], "norm": norm()},
-        "decoder": {"layers": [layer("dec", decoder_attentions)], "norm": norm()},
-        "output": group("out", {"w": "W", "b": "b"}),
-    }
+Steps = Weights = dict[str, Array]
 
 
 def padding_mask(ids: ArrayLike, pad_id: int = 0) -> Array:
@@ -113,9 +46,29 @@ def sinusoid(max_len: int, d_model: int) -> Array:
     return table
 
 
-def linear(x: Array, w: Array, b: Array | float | None = None) -> Array:
-    """Compute y = x W + b."""
-    return x @ w + (0.0 if b is None else b)
+def weights_of(module: Module) -> Weights:
+    """Copy the state_dict of a layer or model."""
+    return {name: value.numpy().copy() for name, value in module.state_dict().items()}
+
+
+def compare(trace: Mapping, expected: Steps) -> None:
+    """Compare every traced tensor with the step of its name."""
+    assert list(trace) == list(expected)
+    for name, value in expected.items():
+        assert trace[name].shape == value.shape, name
+        np.testing.assert_allclose(trace[name].value, value, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def part(weights: Weights, path: str) -> Weights:
+    """Select the weights of one part, under their names within it."""
+    prefix = f"{path}."
+    names = [name for name in weights if name.startswith(prefix)]
+    return {name.removeprefix(prefix): weights[name] for name in names}
+
+
+def linear(x: Array, weights: Weights, name: str) -> Array:
+    """Compute y = x Wᵀ + b."""
+    return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
 
 
 def softmax(scores: Array) -> Array:
@@ -161,7 +114,7 @@ def attention(query: Array, key: Array, value: Array, mask: Array | None = None)
 
 
 def multi_head_attention(
-    query: Array, memory: Array, weights: dict, num_heads: int, mask: Array | None = None
+    query: Array, memory: Array, weights: Weights, num_heads: int, mask: Array | None = None
 ) -> Steps:
     """Compute Concat(head_1, ..., head_h) W_O, head_i = attention(Q W_Q,i, K W_K,i, V W_V,i)."""
 
@@ -169,9 +122,9 @@ def multi_head_attention(
         return x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2)
 
     projected = {
-        "projected_query": linear(query, weights["w_q"], weights.get("b_q")),
-        "projected_key": linear(memory, weights["w_k"], weights.get("b_k")),
-        "projected_value": linear(memory, weights["w_v"], weights.get("b_v")),
+        "projected_query": linear(query, weights, "w_q"),
+        "projected_key": linear(memory, weights, "w_k"),
+        "projected_value": linear(memory, weights, "w_v"),
     }
     heads = {
         "query_heads": split(projected["projected_query"]),
@@ -182,15 +135,15 @@ def multi_head_attention(
 
     batch, query_len, _ = query.shape
     merged = inner["context"].swapaxes(1, 2).reshape(batch, query_len, -1)
-    output = linear(merged, weights["w_o"], weights.get("b_o"))
+    output = linear(merged, weights, "w_o")
     return projected | heads | inner | {"merged": merged, "output": output}
 
 
-def feed_forward(x: Array, weights: dict, activation: str = "relu") -> Steps:
+def feed_forward(x: Array, weights: Weights, activation: str = "relu") -> Steps:
     """Compute activation(x W_up + b_up) W_down + b_down."""
-    pre_activation = linear(x, weights["w_up"], weights.get("b_up"))
+    pre_activation = linear(x, weights, "up")
     activated = ACTIVATIONS[activation](pre_activation)
-    output = linear(activated, weights["w_down"], weights.get("b_down"))
+    output = linear(activated, weights, "down")
     return {"pre_activation": pre_activation, "activated": activated, "output": output}
 
 
@@ -217,83 +170,56 @@ def embed(
 
 
 def residual(
-    trace: Steps, name: str, x: Array, norm: dict, sublayer: Callable, norm_first: bool
+    trace: Steps, path: str, x: Array, weights: Weights, sublayer: Callable, norm_first: bool
 ) -> Array:
     """Compute x + sublayer(norm(x)), or as in the paper norm(x + sublayer(x))."""
-    wrapper = f"{name}_residual"
+    wrapper, sublayer = f"{path}_residual", partial(sublayer, weights=part(weights, path))
+    norm = partial(layer_norm, **part(weights, f"{wrapper}.norm"))
     if norm_first:
-        normed = note(trace, f"{wrapper}.norm", layer_norm(x, **norm))
-        return note(trace, wrapper, {"added": x + note(trace, name, sublayer(normed))})
-    added = note(trace, wrapper, {"added": x + note(trace, name, sublayer(x))})
-    return note(trace, f"{wrapper}.norm", layer_norm(added, **norm))
+        normed = note(trace, f"{wrapper}.norm", norm(x))
+        return note(trace, wrapper, {"added": x + note(trace, path, sublayer(normed))})
+    added = note(trace, wrapper, {"added": x + note(trace, path, sublayer(x))})
+    return note(trace, f"{wrapper}.norm", norm(added))
 
 
 def run(
-    weights: dict,
-    src_ids: ArrayLike,
-    tgt_ids: ArrayLike,
-    *,
-    num_heads: int,
-    norm_first: bool = True,
-    activation: str = "relu",
-    scale_embedding: bool = False,
-    tie_weights: bool = False,
-    src_mask: Array | None = None,
-    tgt_mask: Array | None = None,
-) -> Steps:
-    """Run the model and return every intermediate tensor by its traced name, in order.
-
-    Args:
-        weights: The nested dict that the module's first lines describe.
-        src_ids: The source sentences, (batch, src).
-        tgt_ids: The decoder's input, (batch, tgt).
-        num_heads: How many heads each attention splits its projections into.
-        norm_first: Normalise before each sublayer and after each stack; otherwise after each sum.
-        activation: "relu" or "gelu".
-        scale_embedding: Multiply the embeddings by √d_model before the positions are added.
-        tie_weights: Use the target table, transposed, as the output matrix, without a bias.
-        src_mask: True where a source key may be attended to, by the encoder and by the decoder.
-        tgt_mask: True where a target key may be attended to.
-
-    Returns:
-        The traced tensors, the logits last.
-    """
+    weights: Weights, src_ids: ArrayLike, tgt_ids: ArrayLike, *, num_heads: int, num_layers: int,
+    norm_first: bool = True, activation: str = "relu", scale_embedding: bool = False,
+    tie_weights: bool = False, src_mask: Array | None = None, tgt_mask: Array | None = None,
+) -> Steps:  # fmt: skip
+    """Run the Transformer and return every intermediate tensor by its traced name, in order."""
     trace: Steps = {}
 
     def attend(mask: Array | None, memory: Array | None = None) -> Callable:
-        return lambda part, y: multi_head_attention(
-            y, y if memory is None else memory, part, num_heads, mask
+        return lambda y, weights: multi_head_attention(
+            y, y if memory is None else memory, weights, num_heads, mask
         )
 
-    def feed(part: dict, y: Array) -> Steps:
-        return feed_forward(y, part, activation)
-
     def stack(side: str, x: Array, sublayers: dict[str, Callable]) -> Array:
-        for index, layer in enumerate(weights[side]["layers"]):
+        for index in range(num_layers):
             for name, sublayer in sublayers.items():
-                path, norm = f"{side}.layers.{index}.{name}", layer[f"{name}_norm"]
-                x = residual(trace, path, x, norm, partial(sublayer, layer[name]), norm_first)
+                path = f"{side}.layers.{index}.{name}"
+                x = residual(trace, path, x, weights, sublayer, norm_first)
         if norm_first:
-            x = note(trace, f"{side}.norm", layer_norm(x, **weights[side]["norm"]))
+            x = note(trace, f"{side}.norm", layer_norm(x, **part(weights, f"{side}.norm")))
         return x
 
-    x = embed(trace, "src", src_ids, weights["src_embedding"], scale_embedding)
+    feed = partial(feed_forward, activation=activation)
+    x = embed(trace, "src", src_ids, weights["src_embedding.weight"], scale_embedding)
     memory = stack("encoder", x, {"self_attention": attend(src_mask), "feed_forward": feed})
     trace["memory"] = memory
 
-    x = embed(trace, "tgt", tgt_ids, weights["tgt_embedding"], scale_embedding, call="#2")
+    x = embed(trace, "tgt", tgt_ids, weights["tgt_embedding.weight"], scale_embedding, call="#2")
     decoder_sublayers = {
         "self_attention": attend(tgt_mask),
         "cross_attention": attend(src_mask, memory),
         "feed_forward": feed,
     }
     trace["decoder_output"] = stack("decoder", x, decoder_sublayers)
-
     if tie_weights:
-        output = {"w": weights["tgt_embedding"].T}
+        trace["logits"] = linear(trace["decoder_output"], weights, "tgt_embedding")
     else:
-        output = weights["output"]
-    trace["logits"] = linear(trace["decoder_output"], output["w"], output.get("b"))
+        trace["logits"] = linear(trace["decoder_output"], weights, "output_projection")
     return trace
 
 
@@ -316,60 +242,46 @@ def rotate(heads: Array, start: int = 0, base: float = 10000.0) -> Steps:
 
 
 def grouped_attention(
-    x: Array, weights: dict, num_heads: int, mask: Array, rotate_heads: Callable[[Array], Array]
+    x: Array, weights: Weights, num_heads: int, mask: Array, rotate_heads: Callable[[Array], Array]
 ) -> Steps:
     """Let query head h use the key and value head ⌊h · num_kv_heads / num_heads⌋."""
-    width = weights["w_q"].shape[1] // num_heads
+    width = weights["w_q.weight"].shape[0] // num_heads
 
     def split(name: str) -> Array:
-        projected = linear(x, weights[f"w_{name}"], weights.get(f"b_{name}"))
-        return projected.reshape(*x.shape[:2], -1, width).swapaxes(1, 2)
+        return linear(x, weights, name).reshape(*x.shape[:2], -1, width).swapaxes(1, 2)
 
     def share(heads: Array) -> Array:
         return heads[:, [head * heads.shape[1] // num_heads for head in range(num_heads)]]
 
-    steps = {f"{name}_heads": split(name[0]) for name in ("query", "key", "value")}
+    steps = {f"{name}_heads": split(f"w_{name[0]}") for name in ("query", "key", "value")}
     query, key = rotate_heads(steps["query_heads"]), rotate_heads(steps["key_heads"])
     steps |= {"shared_keys": share(key), "shared_values": share(steps["value_heads"])}
     inner = attention(query, steps["shared_keys"], steps["shared_values"], mask)
     merged = inner["context"].swapaxes(1, 2).reshape(*x.shape[:2], -1)
-    output = linear(merged, weights["w_o"], weights.get("b_o"))
-    return steps | inner | {"merged": merged, "output": output}
+    return steps | inner | {"merged": merged, "output": linear(merged, weights, "w_o")}
 
 
-def swiglu(x: Array, weights: dict) -> Steps:
+def swiglu(x: Array, weights: Weights) -> Steps:
     """Compute (SiLU(x W_gate) * x W_up) W_down."""
-    before = x @ weights["w_gate"]
-    gate, expanded = before / (1.0 + np.exp(-before)), x @ weights["w_up"]
+    before = linear(x, weights, "gate")
+    gate, expanded = before / (1.0 + np.exp(-before)), linear(x, weights, "up")
     gated = gate * expanded
-    output = gated @ weights["w_down"]
+    output = linear(gated, weights, "down")
     return {"gate": gate, "expanded": expanded, "gated": gated, "output": output}
 
 
 def run_decoder_only(
-    weights: dict,
-    ids: ArrayLike,
-    *,
-    num_heads: int,
-    base: float = 10000.0,
-    eps: float = 1e-5,
-    key_mask: Array | None = None,
-) -> Steps:
-    """Run the decoder-only model and return every intermediate tensor by its traced name, in order.
+    weights: Weights, ids: ArrayLike, *, num_heads: int, num_layers: int, base: float = 10000.0,
+    eps: float = 1e-5, key_mask: Array | None = None,
+) -> Steps:  # fmt: skip
+    """Run the decoder-only model and return every intermediate tensor by its traced name.
 
-    Args:
-        weights: The nested dict that the module's first lines describe; without "output" the
-            embedding is also the output matrix.
-        ids: The texts, (batch, seq).
-        num_heads: Query heads of each attention.
-        base: Base of the rotation.
-        eps: Eps of every norm.
-        key_mask: True where a key may be attended to, (batch, 1, 1, key).
+    Without "output_projection.weight" the embedding is also the output matrix.
     """
     ids = np.asarray(ids)
     mask = causal_mask(ids.shape[1])
     mask = mask if key_mask is None else mask & key_mask
-    x = weights["embedding"][ids]
+    x = weights["embedding.weight"][ids]
     trace: Steps = {"embedding.vectors": x, "embedded": x}
     calls = 0
 
@@ -379,29 +291,20 @@ def run_decoder_only(
         name = "rotary" if calls == 1 else f"rotary#{calls}"
         return note(trace, name, rotate(heads, base=base))
 
-    def attend(part: dict, y: Array) -> Steps:
-        return grouped_attention(y, part, num_heads, mask, rotate_heads)
+    def attend(y: Array, weights: Weights) -> Steps:
+        return grouped_attention(y, weights, num_heads, mask, rotate_heads)
 
-    def feed(part: dict, y: Array) -> Steps:
-        return swiglu(y, part)
+    def norm(path: str, y: Array) -> Array:
+        return note(trace, path, rms_norm(y, weights[f"{path}.weight"], eps))
 
-    for index, layer in enumerate(weights["layers"]):
-        for name, sublayer in (("self_attention", attend), ("feed_forward", feed)):
+    for index in range(num_layers):
+        for name, sublayer in (("self_attention", attend), ("feed_forward", swiglu)):
             path = f"layers.{index}.{name}"
-            normed = rms_norm(x, layer[f"{name}_norm"], eps)
-            x_norm = note(trace, f"{path}_residual.norm", normed)
-            update = note(trace, path, sublayer(layer[name], x_norm))
-            x = note(trace, f"{path}_residual", {"added": x + update})
-    output = note(trace, "norm", rms_norm(x, weights["norm"], eps))
-    trace["decoder_output"] = output
-    trace["logits"] = output @ weights.get("output", weights["embedding"].T)
+            steps = sublayer(norm(f"{path}_residual.norm", x), part(weights, path))
+            x = note(trace, f"{path}_residual", {"added": x + note(trace, path, steps)})
+    trace["decoder_output"] = norm("norm", x)
+    tied = "output_projection.weight" not in weights
+    trace["logits"] = linear(
+        trace["decoder_output"], weights, "embedding" if tied else "output_projection"
+    )
     return trace
-
-
-def loss(logits: Array, labels: ArrayLike, ignore: int = -100) -> float:
-    """Average -log softmax(logits)[label] over the labels that are not to be ignored."""
-    labels = np.asarray(labels)
-    kept = labels != ignore
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return float(-log_probabilities[kept, labels[kept]].mean())

@@ -124,7 +124,7 @@ def test_masked_attention_does_not_overflow_in_lower_precision(sizes, seeded, qk
 # Laws
 
 
-def test_masked_key_and_value_do_not_change_the_output(sizes, qkv):
+def test_attention_does_not_depend_on_masked_keys_and_values(sizes, qkv):
     mask = torch.ones(sizes.tgt, sizes.src, dtype=torch.bool)
     mask[:, 2] = False
     before = scaled_dot_product_attention(*qkv, mask)
@@ -140,18 +140,11 @@ def test_attention_does_not_depend_on_the_order_of_keys(qkv):
     assert_close(shuffled, scaled_dot_product_attention(*qkv))
 
 
-def test_each_query_attends_alone(qkv):
+def test_attention_of_a_query_does_not_depend_on_other_queries(qkv):
     query, key, value = qkv
     order = torch.tensor([2, 0, 3, 1])
     shuffled = scaled_dot_product_attention(query[..., order, :], key, value)
     assert_close(shuffled, scaled_dot_product_attention(*qkv)[..., order, :])
-
-
-def test_attention_to_large_scores_selects_the_best_key(qkv):
-    query, key, value = qkv
-    output = scaled_dot_product_attention(query * 1e5, key, value)
-    best = (query @ key.mT).argmax(-1, keepdim=True)
-    assert_close(output, value.gather(-2, best.expand(output.shape)))
 
 
 def test_no_gradient_inside_attention_is_nan_under_a_fully_masked_row(sizes, seeded, qkv):

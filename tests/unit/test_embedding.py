@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from twelve import TokenEmbedding
-from twelve_lab import Trace, example
+from twelve_lab import example
 
 # By hand
 
@@ -72,13 +72,3 @@ def test_embedding_accepts_a_sentence_without_tokens(sizes):
     table = TokenEmbedding(sizes.src_vocab, sizes.d_model)
     empty = torch.zeros(sizes.batch, 0, dtype=torch.int64)
     assert table(empty).shape == (sizes.batch, 0, sizes.d_model)
-
-
-@pytest.mark.parametrize(("scale", "names"), [(False, ["vectors"]), (True, ["vectors", "scaled"])])
-def test_trace_of_an_embedding_has_the_vectors_before_and_after_scaling(sizes, scale, names):
-    table, ids = TokenEmbedding(sizes.src_vocab, sizes.d_model, scale=scale), example.distinct.src
-    with Trace(table) as trace:
-        output = table(ids)
-    assert list(trace) == names
-    assert torch.equal(trace["vectors"].value, table.weight[ids])
-    assert torch.equal(trace[names[-1]].value, output)

@@ -2,7 +2,6 @@
 
 import math
 import re
-from functools import partial
 
 import pytest
 import torch
@@ -32,19 +31,20 @@ def make_decoder(model, *, max_len=MAX_LEN) -> CachedDecoder:
     return CachedDecoder(model, memory, max_len=max_len, src_mask=distinct.src_mask)
 
 
-def one_pass(model, tgt) -> torch.Tensor:
+def one_pass(model, tgt) -> Tensor:
     masks = {"src_mask": distinct.src_mask, "tgt_mask": causal_mask(tgt.size(1))}
     return model(distinct.src, tgt, **masks)
 
 
-def write(model, **keywords) -> torch.Tensor:
-    settings = {"start_id": START, "max_len": MAX_LEN, "src_mask": distinct.src_mask}
-    return greedy_decode(model, distinct.src, **{**settings, **keywords})
+def write(model, src=distinct.src, decode=greedy_decode, **keywords) -> Tensor:
+    settings = {"start_id": START, "max_len": MAX_LEN}
+    if src is distinct.src:
+        settings["src_mask"] = distinct.src_mask
+    return decode(model, src, **settings | keywords)
 
 
-def draw(model, **keywords) -> torch.Tensor:
-    settings = {"start_id": START, "max_len": MAX_LEN, "src_mask": distinct.src_mask, "seed": 0}
-    return sample(model, distinct.src, **{**settings, **keywords})
+def draw(model, src=distinct.src, seed=0, **keywords) -> Tensor:
+    return write(model, src, sample, seed=seed, **keywords)
 
 
 def make_counter(model, norm, embedding) -> nn.Module:
@@ -115,13 +115,12 @@ def test_decoding_records_no_gradients(decode):
 
 
 @pytest.mark.parametrize("end_id", ENDS)
-def test_each_sentence_is_decoded_as_if_alone(end_id):
+def test_greedy_decode_writes_each_sentence_as_if_alone(end_id):
     model = distinct.model()
     together = write(model, end_id=end_id)
     for row in range(2):
-        keywords = {"src_mask": distinct.src_mask[row : row + 1], "end_id": end_id}
-        src = distinct.src[row : row + 1]
-        alone = greedy_decode(model, src, start_id=START, max_len=MAX_LEN, **keywords)[0]
+        src, src_mask = distinct.src[row : row + 1], distinct.src_mask[row : row + 1]
+        alone = write(model, src, src_mask=src_mask, end_id=end_id)[0]
         assert together[row, : len(alone)].tolist() == alone.tolist()
         assert set(together[row, len(alone) :].tolist()) <= {0}
 
@@ -141,17 +140,6 @@ def test_cached_decoder_projects_keys_and_values_once():
     assert projected == [1, 1, 5, 5] + 7 * [1, 1, 0, 0]
 
 
-def test_kv_caches_are_allocated_once(sizes):
-    decoder = make_decoder(distinct.model())
-    for caches, length in ((decoder.self_caches, MAX_LEN), (decoder.cross_caches, sizes.src)):
-        shape = (sizes.batch, sizes.heads, length)
-        assert [cache.keys.shape for cache in caches] == [(*shape, sizes.d_k)] * 2
-        assert [cache.values.shape for cache in caches] == [(*shape, sizes.d_v)] * 2
-    pointers = [cache.keys.data_ptr() for cache in decoder.self_caches]
-    decoder.step(distinct.tgt)
-    assert pointers == [cache.keys.data_ptr() for cache in decoder.self_caches]
-
-
 def test_kv_cache_returns_all_positions_so_far(sizes, draw):
     attention = MultiHeadAttention(sizes.d_model, sizes.heads, d_k=sizes.d_k, d_v=sizes.d_v)
     cache = KeyValueCache(attention.to(torch.float32), sizes.batch, 3)
@@ -165,7 +153,7 @@ def test_kv_cache_returns_all_positions_so_far(sizes, draw):
     assert cache.length == 3
 
 
-def test_attention_of_a_cached_step_can_be_traced_and_explained():
+def test_step_of_cached_decoder_can_be_traced_and_explained():
     model = example.model()
     with torch.no_grad(), Trace(model) as trace:
         decoder = CachedDecoder(
@@ -183,7 +171,7 @@ def test_attention_of_a_cached_step_can_be_traced_and_explained():
     assert_close(torch.tensor(eval(scores.expression)), torch.tensor(scores.value))
 
 
-def test_temperature_divides_logits_and_top_k_keeps_the_best():
+def test_next_token_probabilities_apply_temperature_and_top_k():
     logits = torch.tensor([0.0, math.log(4.0), math.log(2.0), math.log(4.0)])
     assert_close(next_token_probabilities(logits), torch.tensor([1.0, 4.0, 2.0, 4.0]) / 11)
     cold = torch.tensor([1.0, 16.0, 4.0, 16.0]) / 37
@@ -196,7 +184,7 @@ def test_temperature_divides_logits_and_top_k_keeps_the_best():
     assert next_token_probabilities(logits, top_k=1).count_nonzero() == 1
 
 
-def test_top_p_keeps_the_fewest_words_that_reach_it():
+def test_next_token_probabilities_keep_the_fewest_words_that_reach_top_p():
     shares = torch.tensor([[0.1, 0.5, 0.15, 0.25], [0.4, 0.1, 0.2, 0.3]])
     for top_p, kept in [
         (0.01, ([1], [0])), (0.49, ([1], [0, 3])), (0.51, ([1, 3], [0, 3])),
@@ -211,7 +199,7 @@ def test_top_p_keeps_the_fewest_words_that_reach_it():
         assert_close(probabilities, expected / expected.sum(-1, keepdim=True))
 
 
-def test_top_p_applies_after_temperature_and_top_k():
+def test_next_token_probabilities_apply_top_p_last():
     logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
     only_the_best = torch.tensor([0.0, 1.0, 0.0, 0.0])
     # The best two have 2/3 and 1/3: the first reaches 0.6.
@@ -238,7 +226,7 @@ def test_sample_repeats_with_its_seed_and_leaves_the_random_state_of_torch():
 def test_sample_draws_words_as_often_as_their_probability():
     model = distinct.model()
     src = distinct.src[1:].expand(1000, -1)
-    words = sample(model, src, start_id=START, max_len=2, seed=0, top_k=5, temperature=2.0)[:, 1]
+    words = draw(model, src, max_len=2, top_k=5, temperature=2.0)[:, 1]
     logits = model(src[:1], torch.tensor([[START]]))[0, -1]
     expected = next_token_probabilities(logits, temperature=2.0, top_k=5)
     # Four standard deviations of a share of 1,000 draws are at most 0.064.
@@ -248,17 +236,13 @@ def test_sample_draws_words_as_often_as_their_probability():
 
 
 def test_greedy_decode_keeps_the_integer_type_of_the_source():
-    written = greedy_decode(
-        distinct.model(), distinct.src.int(), start_id=START, max_len=4,
-        src_mask=distinct.src_mask,
-    )  # fmt: skip
-    assert written.dtype == torch.int32
+    assert write(distinct.model(), distinct.src.int()).dtype == torch.int32
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("failure", ["invalid", "interrupted"])
-def test_failed_or_interrupted_step_changes_nothing(first, failure):
+def test_failed_or_interrupted_step_of_cached_decoder_changes_nothing(first, failure):
     model, tgt = distinct.model(), torch.tensor([[1, 12, 3], [1, 4, 4]])
     decoder = make_decoder(model)
     steps = [decoder.step(tgt[:, :first])] if first else []
@@ -313,25 +297,27 @@ PROMPT_MASK = padding_mask(distinct.text)  # the first prompt is padded on the l
 
 
 @pytest.mark.parametrize("end_id", (7, None))
-@pytest.mark.parametrize("drawn", EITHER)
-def test_language_model_continues_its_prompt(end_id, drawn):
+def test_language_model_continues_each_prompt_as_if_alone(end_id):
     model = distinct.language_model(num_kv_heads=2)
-    settings = {"max_len": 12, "end_id": end_id, "pad_id": 3}
-    decode = partial(sample, seed=0, temperature=3.0) if drawn else greedy_decode
-    together = decode(model, distinct.text, src_mask=PROMPT_MASK, **settings)
+    settings = {"end_id": end_id, "pad_id": 3}
+    together = greedy_decode(model, distinct.text, src_mask=PROMPT_MASK, max_len=12, **settings)
     assert torch.equal(together[:, :5], distinct.text)
-    for row in range(2):
-        sentence = together[row, 5:].tolist()
-        if end_id in sentence:
-            end = sentence.index(end_id)
-            assert set(sentence[end + 1 :]) <= {3}
-    if end_id is None:
-        assert together.shape == (2, 12)
-    if not drawn:
-        for row, start in enumerate((2, 0)):
-            prompt = distinct.text[row : row + 1, start:]
-            alone = decode(model, prompt, **settings | {"max_len": 12 - start})[0]
-            assert together[row, start : start + len(alone)].tolist() == alone.tolist()
+    for row, start in enumerate((2, 0)):
+        prompt = distinct.text[row : row + 1, start:]
+        alone = greedy_decode(model, prompt, max_len=12 - start, **settings)[0]
+        assert together[row, start : start + len(alone)].tolist() == alone.tolist()
+        assert set(together[row, start + len(alone) :].tolist()) <= {3}
+
+
+def test_sample_continues_a_prompt_until_it_ends():
+    model = distinct.language_model(num_kv_heads=2)
+    settings = {"src_mask": PROMPT_MASK, "max_len": 12, "seed": 0, "temperature": 3.0}
+    written = sample(model, distinct.text, **settings)
+    assert written.shape == (2, 12) and torch.equal(written[:, :5], distinct.text)
+    end_id = int(written[0, 5])
+    assert set(
+        sample(model, distinct.text, end_id=end_id, pad_id=3, **settings)[0, 6:].tolist()
+    ) <= {3}
 
 
 def test_language_model_reads_its_prompt_at_once_and_then_word_by_word():
@@ -357,8 +343,8 @@ def step(*positions: int, tgt: Tensor = distinct.tgt, **settings: int) -> None:
         decoder.step(tgt[:, :count])
 
 
-def continue_prompt(decode=greedy_decode, src=distinct.text, max_len=9, **keywords) -> Tensor:
-    return decode(distinct.language_model(), src, max_len=max_len, **keywords)
+def continue_prompt(src=distinct.text, max_len=9, **keywords) -> Tensor:
+    return greedy_decode(distinct.language_model(), src, max_len=max_len, **keywords)
 
 
 def attend_with_cache(mask: Tensor) -> None:
@@ -368,7 +354,6 @@ def attend_with_cache(mask: Tensor) -> None:
     attention(x, x, x, mask, cache=cache)
 
 
-seeded_sample = partial(sample, seed=0)
 heads = torch.ones
 # A call, then, indented, its error message.
 TABLE = """\
@@ -376,35 +361,25 @@ TABLE = """\
 write(model, start_id=13)
     greedy_decode: start_id must be an integer from 0 to 12 (the vocabulary), got 13
 write(model, start_id=None)
-    greedy_decode: start_id must be an integer from 0 to 12 (the vocabulary), got None
-write(model, end_id=2.0)
-    greedy_decode: end_id must be an integer from 0 to 12 (the vocabulary), got 2.0
-draw(model, end_id=-1)
-    sample: end_id must be an integer from 0 to 12 (the vocabulary), got -1
-draw(model, pad_id=99)
-    sample: pad_id must be an integer from 0 to 12 (the vocabulary), got 99
-write(model, pad_id=None)
-    greedy_decode: pad_id must be an integer from 0 to 12 (the vocabulary), got None
+    greedy_decode: start_id must be an id for a Transformer, got None
 continue_prompt(start_id=1)
     greedy_decode: start_id must be None for a decoder-only model, got 1
-continue_prompt(end_id=11)
-    greedy_decode: end_id must be an integer from 0 to 10 (the vocabulary), got 11
+draw(model, end_id=-1)
+    sample: end_id must be an integer from 0 to 12 (the vocabulary), got -1
+draw(model, pad_id=2.0)
+    sample: pad_id must be an integer from 0 to 12 (the vocabulary), got 2.0
 # max_len
 write(model, max_len=33)
     greedy_decode: max_len must be an integer from 2 to 32 (max_len of the model), got 33
-draw(model, max_len=1)
-    sample: max_len must be an integer from 2 to 32 (max_len of the model), got 1
 continue_prompt(max_len=5)
     greedy_decode: max_len must be an integer from 6 to 32 (max_len of the model), got 5
 step(max_len=0)
-    CachedDecoder: max_len must be an integer from 1 to 32 (max_len of the model), got 0
-step(max_len=33)
-    CachedDecoder: max_len must be an integer from 1 to 32 (max_len of the model), got 33
+    KeyValueCache: max_len must be an integer of at least 1, got 0
+step(2, 2, max_len=3)
+    KeyValueCache: shapes must be equal, got key_heads has (2, 3, 2, 8), room has (2, 3, 1, 8)
 # sampling
 draw(model, temperature=0.0)
     sample: temperature must be above 0 and finite, got 0.0
-draw(model, temperature=math.nan)
-    sample: temperature must be above 0 and finite, got nan
 draw(model, top_k=0)
     sample: top_k must be an integer from 1 to 13 (vocab_size), got 0
 draw(model, top_k=14)
@@ -416,21 +391,18 @@ draw(model, top_p=1.5)
 draw(model, top_p=math.nan)
     sample: top_p must be above 0 and at most 1, got nan
 # source and prompt
-greedy_decode(model, torch.ones(2, 0).long(), start_id=1, max_len=3)
+write(model, src=torch.ones(2, 0).long())
     greedy_decode: src_len must be an integer of at least 1, got 0
-greedy_decode(model, torch.ones(0, 5).long(), start_id=1, max_len=3)
+write(model, src=torch.ones(0, 5).long())
     greedy_decode: batch must be an integer of at least 1, got 0
-greedy_decode(model, [[1, 2]], start_id=1, max_len=3)
+write(model, src=[[1, 2]])
     greedy_decode: src must be a tensor of int64 or int32 ids, got a list
-continue_prompt(src_mask=PROMPT_MASK[..., 1:])
-    greedy_decode: src_mask must have src=5 as in src, got 4 in shape (2, 1, 1, 4)
+draw(model, src=[[1, 2]])
+    sample: src must be a tensor of int64 or int32 ids, got a list
 continue_prompt(src_mask=PROMPT_MASK.expand(-1, -1, 2, -1))
     LanguageModel: src_mask must broadcast to (batch, head, query, key) (2, 1, 1, 5), got shape
     (2, 1, 2, 5)
 continue_prompt(src=distinct.src, src_mask=distinct.src_mask)
-    LanguageModel: src_mask must be True at the last position, got False in prompts [0]; pad
-    prompts on the left
-continue_prompt(seeded_sample, src=distinct.src, src_mask=distinct.src_mask)
     LanguageModel: src_mask must be True at the last position, got False in prompts [0]; pad
     prompts on the left
 # training mode
@@ -440,23 +412,14 @@ write(model.train())
 make_decoder(model.train())
     CachedDecoder: the model must be in eval mode, because dropout would change its output; call
     model.eval() first
-# steps
-step(0)
-    CachedDecoder: new must be an integer of at least 1, got 0
-step(2, 2, max_len=3)
-    KeyValueCache: shapes must be equal, got key_heads has (2, 3, 2, 8), room has (2, 3, 1, 8)
+# steps and caches
 step(1, tgt=torch.zeros(2, 1))
     CachedDecoder: tgt must be a tensor of int64 or int32 ids, got torch.float64 in shape (2, 1)
-# caches
 attend_with_cache(causal_mask(2))
     MultiHeadAttention: mask must broadcast to (batch, head, query, key) (2, 3, 2, 4), got shape
     (1, 1, 2, 2)
 make_cache()(heads(1, 3, 1, 8), heads(1, 3, 1, 6))
     KeyValueCache: shapes must be equal, got key_heads has (1, 3, 1, 8), room has (2, 3, 1, 8)
-make_cache()(heads(2, 1, 1, 8), heads(2, 3, 1, 6))
-    KeyValueCache: shapes must be equal, got key_heads has (2, 1, 1, 8), room has (2, 3, 1, 8)
-make_cache()(heads(2, 3, 2, 8), heads(2, 3, 1, 6))
-    KeyValueCache: shapes must be equal, got value_heads has (2, 3, 1, 6), room has (2, 3, 2, 6)
 make_cache()(heads(2, 3, 1, 8), heads(2, 3, 1, 1))
     KeyValueCache: shapes must be equal, got value_heads has (2, 3, 1, 1), room has (2, 3, 1, 6)
 """

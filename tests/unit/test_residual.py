@@ -84,13 +84,3 @@ def test_residual_applies_dropout_to_the_update_only(sizes, draw, norm_first):
     assert 0.0 < dropped.double().mean() < 0.5
     assert_close(added[~dropped], x[~dropped] + 1.0 / 0.75)
     assert torch.equal(output, added if norm_first else residual.norm(added))
-
-
-@EITHER_ORDER
-def test_trace_of_a_residual_has_norm_and_sum_in_order(sizes, draw, norm_first):
-    residual = Residual(sizes.d_model, norm_first=norm_first)
-    with Trace(residual) as trace:
-        residual(draw(sizes.batch, sizes.src, sizes.d_model), double)
-    norm = [f"norm.{name}" for name in ("mean", "variance", "normalized", "output")]
-    assert list(trace) == ([*norm, "added"] if norm_first else ["added", *norm])
-    assert trace["added"].axes == ("batch", "seq", "d_model")

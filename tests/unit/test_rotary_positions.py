@@ -37,7 +37,7 @@ def test_rotary_rotates_fish_by_one_radian():
     assert degrees == pytest.approx([132.3, 189.6, 226.8], abs=0.05)
 
 
-def test_rotated_score_of_fish_and_dog_by_distance():
+def test_rotary_score_of_fish_and_dog_by_distance():
     query, key = heads_of_h2("Wq")[:, :1, 1:], heads_of_h2("Wk")[:, :1, :1]
     rotary = RotaryEncoding(2)
     scores = [(rotary(query, start) @ key.mT).item() for start in range(6)]
@@ -63,29 +63,14 @@ def test_rotary_equals_a_product_of_complex_numbers(sizes, draw):
     rotary = RotaryEncoding(sizes.d_k, base=500.0, max_len=sizes.src + 7)
     with Trace(rotary) as trace:
         rotary(heads, start=7)
-    expected = oracle.rotate(heads.numpy(), start=7, base=500.0)
-    assert list(trace) == list(expected)
-    for name, value in expected.items():
-        assert_close(trace[name].value, torch.from_numpy(value))
-
-
-def test_rotary_of_llama_pairs_halves_instead_of_neighbours(sizes, draw):
-    # As LLaMA's code in transformers rotates: feature i with feature i + d_k / 2.
-    heads = draw(sizes.batch, sizes.heads, sizes.src, sizes.d_k)
-    half = sizes.d_k // 2
-    angles = torch.arange(sizes.src).unsqueeze(1) * 10000.0 ** (-torch.arange(half) / half)
-    sin, cos = (torch.cat((table, table), -1) for table in (angles.sin(), angles.cos()))
-    swapped = torch.cat((-heads[..., half:], heads[..., :half]), -1)
-    order = torch.arange(sizes.d_k).view(2, half).T.flatten()
-    rotated = RotaryEncoding(sizes.d_k)(heads[..., order])
-    assert_close(rotated, (heads * cos + swapped * sin)[..., order])
+    oracle.compare(trace, oracle.rotate(heads.numpy(), start=7, base=500.0))
 
 
 # Laws
 
 
 @pytest.mark.parametrize("d_k", [2, 8])
-def test_rotated_scores_depend_on_the_distance_only(draw, d_k):
+def test_rotary_scores_depend_on_the_distance_only(draw, d_k):
     rotary = RotaryEncoding(d_k)
     query, key = draw(2, 3, 4, d_k), draw(2, 3, 4, d_k)
     scores = rotary(query) @ rotary(key).mT
@@ -99,13 +84,6 @@ def test_rotary_keeps_norms_and_adds_up_angles(draw):
     assert_close(rotary(heads, 7).norm(dim=-1), heads.norm(dim=-1))
     assert_close(rotary(heads), heads)  # position 0
     assert_close(rotary(rotary(heads, 3), 4), rotary(heads, 7))
-
-
-def test_rotary_rotates_one_row_of_the_sinusoid_into_the_next():
-    # Lesson 03 with the cosine first: (cos, sin) of position 0, rotated to every position.
-    table = sinusoid(20, 8).unflatten(-1, (-1, 2)).flip(-1).flatten(-2)[None, None]
-    rotated = RotaryEncoding(8)(table[:, :, :1].expand(-1, -1, 20, -1))
-    assert_close(rotated, table)
 
 
 def test_rotary_table_is_moved_but_neither_saved_nor_trained():
