@@ -110,8 +110,6 @@ FIGURES = {
         torch.arange(15)[2:5], axes="src", title=TITLE
     ),
     "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
-    "few positions": lambda: draw.positions(waves(2, 3), title=TITLE),
-    "many positions": lambda: draw.positions(waves(24, 16), title=TITLE),
     "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
     "curves": lambda: draw.curves(
         {"rises": [0.0, 1.0, 2.0], "stays": [1.0, 1.0, 1.0], "ends there too": [2.0, 0.0, 2.0]},
@@ -139,7 +137,7 @@ FIGURES = {
     ),
     "turned": lambda: draw.turned([-0.5, 0.55], [-0.75, -0.8], title=TITLE),
     "turned to the right": lambda: draw.turned(
-        [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat"), steps=12
+        [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat")
     ),
     "strip": lambda: draw.strip(6),
     "walk": lambda: draw.walk(WALK, title=TITLE),

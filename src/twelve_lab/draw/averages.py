@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Cell, number_grid, widen
@@ -64,17 +63,14 @@ def groups(
         )
         summary.append(message("{heading}; means: {means}", heading=heading, means=listed))
         counts.append(message("{heading}; means: {means}", heading=heading, means=len(means)))
-    alt = alt_text(
-        title,
-        *(
-            message(
-                "Tensor {sizes}, numbers with one mean share a letter. {methods}.",
-                sizes=table.sizes, methods=". ".join(methods),
-            )
-            for methods in (summary, counts)
-        ),
+    descriptions = (
+        message(
+            "Tensor {sizes}, numbers with one mean share a letter. {methods}.",
+            sizes=table.sizes, methods=". ".join(methods),
+        )
+        for methods in (summary, counts)
     )  # fmt: skip
-    return canvas.finish(title, alt, "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), *descriptions)
 
 
 def _check(table: Table, averaged: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text, index_name, true_entries
+from twelve_lab.draw.alt_text import index_name, true_entries
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import GAP
@@ -60,8 +60,9 @@ def influence(
     table = Table.of(grid, "output token", labels)
     canvas = Canvas()
     _draw_maps(canvas, grid, rows, columns)
-    alt = alt_text(
+    return canvas.finish(
         title,
+        format_tensor(table.values, table.axes, labels=table.labels),
         message(
             "Influence map {sizes}: a dot where an output moves when a token is replaced. "
             "Dots by sentence of outputs × sentence of tokens: {dots}. No other dots.",
@@ -73,7 +74,6 @@ def influence(
             sizes=table.sizes, count=int(grid.sum()),
         ),
     )  # fmt: skip
-    return canvas.finish(title, alt, format_tensor(table.values, table.axes, labels=table.labels))
 
 
 class Sentence(NamedTuple):

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import draw_face, name_width
@@ -57,7 +56,7 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
         f"{pick} {' '.join(map(cell_text, table[i].tolist()))}"
         for pick, i in zip(picks, ids.flatten().tolist(), strict=True)
     ]
-    versions = (
+    descriptions = (
         message(
             "Arrows lead from ids {ids} to rows of a table {table} and on to vectors {vectors}. "
             "Rows picked: {rows}.",
@@ -66,13 +65,12 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
         )
         for rows in (copied, picks)
     )  # fmt: skip
-    alt = alt_text(title, *versions)
     summary = [
         "ids " + format_tensor(ids, "batch src"),
         "table " + format_tensor(table, "vocab d_model", labels=named.labels),
         "vectors " + format_tensor(vectors, "batch src d_model", labels=result.labels),
     ]
-    return canvas.finish(title, alt, "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), *descriptions)
 
 
 def _place(

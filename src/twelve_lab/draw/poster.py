@@ -46,7 +46,6 @@ TITLE = "Twelve\nNumbers"
 SUBTITLE = "Every number of one walk through a Transformer"
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 
@@ -91,10 +90,7 @@ class _Sheet(Canvas):
         from matplotlib.patches import Polygon
 
         corners = [(x - 0.03, y - 0.09), (x + 0.1, y), (x - 0.03, y + 0.09)]
-        self.patch(Polygon(corners, facecolor=colour, edgecolor="none", zorder=3))
-
-    def patch(self, patch: Artist) -> None:
-        self._artists.append(patch)
+        self.patch(Polygon(corners, facecolor=colour, edgecolor="none", zorder=3), (x, y))
 
     def value(self, name: str) -> Tensor:
         return as_plain_tensor(self.trace[name].value)
@@ -516,7 +512,7 @@ def _draw_threads(sheet: _Sheet, across: tuple[float, float], down: tuple[float,
         path = [points[0], *(point for curve in curves(points) for point in curve[1:])]
         codes = [Line.MOVETO, *[Line.CURVE4] * (len(path) - 1)]
         style = {"edgecolor": THREADS[number // 3], "facecolor": "none", "linewidth": 2.4}
-        sheet.patch(PathPatch(Line(path, codes), zorder=2, **style))
+        sheet.patch(PathPatch(Line(path, codes), zorder=2, **style), points[0])
 
 
 def _draw_legend(sheet: _Sheet, y: float) -> None:

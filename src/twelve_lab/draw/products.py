@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text, index_name
+from twelve_lab.draw.alt_text import index_name
 from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid, bare
@@ -63,19 +63,17 @@ def matmul(
         for name, table in zip(names, tables, strict=True)
     ]
     summary.append(_write_out(canvas, grids, names[2], a, b, product, highlight))
-    return canvas.finish(title, _describe(title, tables, names, highlight), "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), _describe(tables, names, highlight))
 
 
-def _describe(
-    title: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int]
-) -> str:
+def _describe(tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int]) -> str:
     """Name the three matrices, and the row, column and product in frames."""
     product = tables[2]
     row, column = (
         index_name(axis, product.names_along(side)[place])
         for side, (axis, place) in enumerate(zip(product.axes, highlight, strict=True))
     )
-    text = message(
+    return message(
         "A matrix product: on the left {a} {a_sizes}, above {b} {b_sizes}, where rows meet "
         "columns {ab} {ab_sizes}. Framed: the row of {row} in {a}, the column of {column} in {b}, "
         "and their product, {value}.",
@@ -83,7 +81,6 @@ def _describe(
         a_sizes=tables[0].sizes, b_sizes=tables[1].sizes, ab_sizes=product.sizes,
         row=row, column=column, value=format_number(product.values[highlight].item()),
     )  # fmt: skip
-    return alt_text(title, text)
 
 
 def _checked_product(a: Tensor, b: Tensor, product: Any) -> Tensor:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import ROOM, draw_face
@@ -89,7 +88,7 @@ def stream(
     _draw_lanes(canvas, lanes)
     summary = "\n".join(_summary(lane, layer) for lane in lanes)
     versions = (" ".join(_describe(lane, detail) for lane in lanes) for detail in (2, 1, 0))
-    return canvas.finish(title, alt_text(title, *versions), summary)
+    return canvas.finish(title, summary, *versions)
 
 
 def _draw_lanes(canvas: Canvas, lanes: list[Stream]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Cell
@@ -82,7 +81,7 @@ def storage(
                 tensors=tensors_told)
         for storages in (full, short)
     )  # fmt: skip
-    return canvas.finish(title, alt_text(title, *versions), "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), *versions)
 
 
 class View:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import BESIDE, draw_face
@@ -96,7 +95,7 @@ def walk(
         "into the decoder. Words of the highest logits: {words}.",
         source=source, target=target, words=said,
     )  # fmt: skip
-    return canvas.finish(title, alt_text(title, text), "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), text)
 
 
 def _draw_line(
