@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,16 +18,11 @@ from twelve_lab.show.faces import FACES
 from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.palette import INK, SHADE, SPOTLIGHT
 from twelve_lab.show.table import Labels, Table
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 CELL = 0.3  # the height of a number
 RISE = 0.35  # room for an arrow up or down
-BEFORE, AFTER = (
-    0.3,
-    0.36,
-)  # before and after the output of a sublayer
+BEFORE, AFTER = 0.3, 0.36  # before and after the output of a sublayer
 NORM = 0.6  # room for an arrow along the stream, with its label
 BAND = 0.1  # from the columns of the stream to the edge of their background
 BOX, PADDING = 0.5, 0.12
