@@ -52,7 +52,8 @@ def groups(
     y = 0.0
     for name, over in (averaged or {}).items():
         letters, means = _group(table, over.split())
-        heading = message("{name}: averages over {axes}", name=name, axes=", ".join(over.split()))
+        axes = ", ".join(over.split())
+        heading = message("{name}: averages over {axes}", name=name, axes=axes)
         canvas.text(0.0, y + LINE / 2, heading, size=12, align="left", bold=True)
         cells = [_cell(*pair) for pair in zip(flat, letters.flatten().tolist(), strict=True)]
         draw_panels(canvas, places, cells.__getitem__, top=y + LINE * 1.3, cell_height=0.31)
@@ -107,15 +108,11 @@ def _cell(value: Value, group: int) -> Cell:
 def _draw_means(canvas: Canvas, means: list[float], y: float) -> float:
     """Write the mean of each letter; return the lower edge."""
     cells = [_cell(mean, group) for group, mean in enumerate(means)]
-    grids = [
-        number_grid(
-            canvas,
-            [list(range(start, min(start + PER_LINE, len(means))))],
-            cells.__getitem__,
-            row_names=[message("mean") if start == 0 else ""],
-        )
-        for start in range(0, len(means), PER_LINE)
-    ]
+    grids = []
+    for start in range(0, len(means), PER_LINE):
+        line = list(range(start, min(start + PER_LINE, len(means))))
+        name = "" if start else message("mean")
+        grids.append(number_grid(canvas, [line], cells.__getitem__, row_names=[name]))
     widen(grids, "cell_width")
     for grid in grids:
         y = grid.draw_cells_at(0.5, y).bottom

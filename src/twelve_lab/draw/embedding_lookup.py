@@ -43,18 +43,16 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
     canvas = Canvas()
     asked, middle, picked = _place(canvas, ids, named, result)
     names = _name_rows(canvas, middle, named)
-    for place, token in enumerate(ids.flatten().tolist()):
-        sentence, position = divmod(place, ids.shape[1])
-        start, end = asked[sentence], picked[sentence]
-        height = middle.row_middle(token)
-        canvas.arrow(
-            (start.right + 0.03, start.row_middle(position)), (middle.left - names - 0.06, height)
-        )
-        canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, end.row_middle(position)))
+    for sentence, start, end in zip(ids.tolist(), asked, picked, strict=True):
+        for position, token in enumerate(sentence):
+            height = middle.row_middle(token)
+            asks, gets = start.row_middle(position), end.row_middle(position)
+            canvas.arrow((start.right + 0.03, asks), (middle.left - names - 0.06, height))
+            canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, gets))
     picks = [f"{i} {vocabulary[i]}" for i in ids.flatten().tolist()]
     copied = [
-        f"{pick} {' '.join(map(cell_text, table[i].tolist()))}"
-        for pick, i in zip(picks, ids.flatten().tolist(), strict=True)
+        f"{pick} {' '.join(map(cell_text, vector))}"
+        for pick, vector in zip(picks, vectors.flatten(0, 1).tolist(), strict=True)
     ]
     descriptions = (
         message(

@@ -58,30 +58,29 @@ def storage(
     canvas = Canvas()
     summary, full, short = [], [], []
     x = y = 0.0
-    for number, members in enumerate(shared.values()):
+    for letter, members in zip("ABCD", shared.values(), strict=False):
         label = message("storage")
         if len(shared) > 1:
-            label = message("storage {letter}", letter="ABCD"[number])
-        held = " ".join(map(cell_text, members[0].storage))
-        summary.append(f"{label}: {held}")
+            label = message("storage {letter}", letter=letter)
         width = _draw_storage(Canvas(), members, label, 0.0, 0.0)
         if x and x + width > WIDEST:
             x, y = 0.0, canvas.bottom + 2 * SPREAD
         x = _draw_storage(canvas, members, label, x, y) + 2 * SPREAD
-        summary += [view.describe() for view in members]
+        numbers = " ".join(map(cell_text, members[0].storage))
+        summary += [f"{label}: {numbers}", *(view.describe() for view in members)]
         names = ", ".join(view.name for view in members)
         full.append(message("{storage} read by {names}: {numbers}", storage=label, names=names,
-                            numbers=held))  # fmt: skip
+                            numbers=numbers))  # fmt: skip
         short.append(message("{storage} read by {names}", storage=label, names=names))
-    tensors_told = ". ".join(
+    described = ". ".join(
         f"{view.name} {view.table.sizes}: {view.strides}, {view.order}" for view in views
     )
-    versions = (
+    descriptions = (
         message("Tensors in storage: {storages}. {tensors}.", storages=". ".join(storages),
-                tensors=tensors_told)
+                tensors=described)
         for storages in (full, short)
     )  # fmt: skip
-    return canvas.finish(title, "\n".join(summary), *versions)
+    return canvas.finish(title, "\n".join(summary), *descriptions)
 
 
 class View:
@@ -150,20 +149,19 @@ def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y:
 
     An axis that has the same stride in every view is drawn once. Return the lower edge.
     """
-    steps: dict[tuple[str, int], list[View]] = {}
+    steps: dict[tuple[str, int], View] = {}
     for view in views:
         for step in view.steps:
-            steps.setdefault(step, []).append(view)
+            steps.setdefault(step, view)
     for axis, step in sorted(steps, key=lambda key: key[1]):
-        view, line = steps[axis, step][0], left + PER_LINE * width
-        is_ambiguous = sum(other == axis for other, _ in steps) > 1
+        view = steps[axis, step]
         words = plural("one step along {axis}: {count} cell",
                        "one step along {axis}: {count} cells", step, axis=axis)  # fmt: skip
-        if is_ambiguous:
+        if sum(other == axis for other, _ in steps) > 1:
             words = message("{step}, in {name}", step=words, name=view.name)
         start = left + (view.start % PER_LINE + 0.5) * width
         end = start + step * width
-        if step and end < line:
+        if step and end < left + PER_LINE * width:
             canvas.bracket(axis, (start, y), (end, y), "bottom")
             canvas.arrow((end, y), (end, y - 0.13), width=1.0)
         else:
