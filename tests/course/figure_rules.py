@@ -121,8 +121,8 @@ def place_problems(drawing: Drawing) -> Iterator[str]:
 def undrawn_numbers(drawing: Drawing) -> set[float]:
     """List the numbers with decimals of the alt text that are not written in the picture."""
     words = "\n".join(text.get_text() for text in drawing.figure.axes[0].texts)
-    told = set(map(float, re.findall(r"-?\d+\.\d{4}", drawing.alt)))
-    return told - set(map(float, re.findall(r"-?\d+(?:\.\d+)?", words)))
+    listed = set(map(float, re.findall(r"-?\d+\.\d{4}", drawing.alt)))
+    return listed - set(map(float, re.findall(r"-?\d+(?:\.\d+)?", words)))
 
 
 def source_problems(source: str) -> Iterator[str]:
@@ -138,10 +138,10 @@ def source_problems(source: str) -> Iterator[str]:
 
 
 def _ground(text: Text, boxes: list[Rectangle]) -> str:
-    """Find the colour behind a text: its own ground, or that of the box drawn last below it."""
-    own = text.get_bbox_patch()
-    if own is not None and own.get_facecolor()[3]:
-        return to_hex(own.get_facecolor())
+    """Find the colour behind a text: its own background, or the box drawn last below it."""
+    background = text.get_bbox_patch()
+    if background is not None and background.get_facecolor()[3]:
+        return to_hex(background.get_facecolor())
     x, y = text.get_position()
     behind = (box for box in reversed(boxes) if _is_behind(box, x, y))
     return next((to_hex(box.get_facecolor()) for box in behind), PAPER)

@@ -136,18 +136,18 @@ def turned(
     rows = [["distance", *map(str, range(STEPS + 1))], ["match", *map(format_number, matches)]]
     width = max(len(text) for row in rows for text in row)
     lines = ("".join(text.rjust(width + 1) for text in row).strip() for row in rows)
-    told = "; ".join(arrows)
+    described = "; ".join(arrows)
     return canvas.finish(
         title,
         "\n".join([*arrows, *lines]),
         message(
             "Arrows in a plane: {arrows}. Beside them the match as a wave, at distances from 0: "
             "{matches}.",
-            arrows=told, matches=number_list(matches),
+            arrows=described, matches=number_list(matches),
         ),
         message(
             "Arrows in a plane: {arrows}. Beside them the match as a wave around 0, by distance.",
-            arrows=told,
+            arrows=described,
         ),
     )  # fmt: skip
 

@@ -89,8 +89,8 @@ def attention(
         descriptions = _describe_attention(table, decimals)
         summary = format_tensor(table.values, table.axes, labels=table.labels, decimals=decimals)
     else:
-        told = "; ".join(summary.splitlines()).rstrip(".")
-        descriptions = [message("Attention weights {sizes}: {told}.", sizes=table.sizes, told=told)]
+        text = "; ".join(summary.splitlines()).rstrip(".")
+        descriptions = [message("Attention weights {sizes}: {told}.", sizes=table.sizes, told=text)]
     return canvas.finish(title, summary, *descriptions)
 
 

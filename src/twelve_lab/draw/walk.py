@@ -74,11 +74,11 @@ def walk(trace: Mapping[str, Any], *, title: str = "", narrow: bool = False) -> 
     best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
     _draw_prediction(canvas, logits, best, example.vocabulary)
 
-    said = "; ".join(" ".join(example.vocabulary[token] for token in tokens) for tokens in best)
+    words = "; ".join(" ".join(example.vocabulary[token] for token in tokens) for tokens in best)
     summary = [
         f"{name} " + format_tensor(trace[name], labels=example.words) for name in (*SOURCE, *TARGET)
     ]
-    summary.append(message("highest logit at each position: {words}", words=said))
+    summary.append(message("highest logit at each position: {words}", words=words))
     source, target = (
         ", ".join(f"{name} {tuple(trace[name].value.shape)}" for name in stages)
         for stages in (SOURCE, TARGET)
@@ -86,7 +86,7 @@ def walk(trace: Mapping[str, Any], *, title: str = "", narrow: bool = False) -> 
     description = message(
         "Source ids become {source}; target ids become {target}. An arrow leads from the memory "
         "into the decoder. Words of the highest logits: {words}.",
-        source=source, target=target, words=said,
+        source=source, target=target, words=words,
     )  # fmt: skip
     return canvas.finish(title, "\n".join(summary), description)
 
