@@ -13,6 +13,7 @@ from twelve_lab.trace.traced import Traced
 
 WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.34, 0.26, 0.44
 ENCODER_X, DECODER_X = 0.0, 4.55
+SUM = "+ what went in"  # the box of a residual sum
 NUMBER = 0.24  # from the edge of a box to the middle of its step number
 
 
@@ -27,7 +28,7 @@ class Part(NamedTuple):
 def _sublayer(path: str, step: str, words: str) -> tuple[Part, Part]:
     return (
         Part(words, f"{path}.output", step),
-        Part("+ what went in", f"{path}_residual.added", "08"),
+        Part(SUM, f"{path}_residual.added", "08"),
     )
 
 
@@ -170,24 +171,21 @@ COLUMNS = (0.0, 3.1, 6.5)
 # One colour for each row; the first and the last row both hold words.
 ROW_FILLS = [PART_FILLS[kind] for kind in (1, 3, 0, 5, 4, 2, 1)]
 CROSS, LAST_NORM = 3, 5  # rows
+
+
+def _merge_sums(column: Sequence[Part]) -> list[Part]:
+    """Merge each sublayer with its norm and its residual sum into one box."""
+    merged: list[Part] = []
+    for part in column:
+        if part.words == SUM:
+            part = Part(merged.pop().words.removeprefix("norm, "), part.tensor)
+        merged.append(part)
+    return merged
+
+
 STACKS = {
-    "encoder": (
-        Part("source embedding", "src_embedding.vectors"),
-        Part("+ positions", "src_input"),
-        Part("self-attention", "encoder.layers.0.self_attention_residual.added"),
-        None,
-        Part("feed-forward", "encoder.layers.0.feed_forward_residual.added"),
-        Part("last norm = memory", "memory"),
-    ),
-    "decoder": (
-        Part("target embedding", "tgt_embedding.vectors"),
-        Part("+ positions", "tgt_input"),
-        Part("causal self-attention", "decoder.layers.0.self_attention_residual.added"),
-        Part("cross-attention", "decoder.layers.0.cross_attention_residual.added"),
-        Part("feed-forward", "decoder.layers.0.feed_forward_residual.added"),
-        Part("last norm", "decoder_output"),
-        Part("output projection", "logits"),
-    ),
+    "encoder": [*_merge_sums(ENCODER[:4]), None, *_merge_sums(ENCODER[4:])],
+    "decoder": _merge_sums(DECODER),
     "decoder-only": (
         Part("embedding", "embedding.vectors"),
         Part("gone: + positions"),
