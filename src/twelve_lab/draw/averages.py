@@ -48,7 +48,7 @@ def groups(
     _check(table, averaged or {})
     canvas, summary, counts = Canvas(), [], []
     flat = table.values.flatten().tolist()
-    places = Table(torch.arange(len(flat)).view_as(table.values), table.axes, table.labels)
+    numbered = Table(torch.arange(len(flat)).view_as(table.values), table.axes, table.labels)
     y = 0.0
     for name, over in (averaged or {}).items():
         letters, means = _group(table, over.split())
@@ -56,7 +56,7 @@ def groups(
         heading = message("{name}: averages over {axes}", name=name, axes=axes)
         canvas.text(0.0, y + LINE / 2, heading, size=12, align="left", bold=True)
         cells = [_cell(*pair) for pair in zip(flat, letters.flatten().tolist(), strict=True)]
-        draw_panels(canvas, places, cells.__getitem__, top=y + LINE * 1.3, cell_height=0.31)
+        draw_panels(canvas, numbered, cells.__getitem__, top=y + LINE * 1.3, cell_height=0.31)
         y = _draw_means(canvas, means.tolist(), canvas.bottom + 0.1) + 0.18
         listed = ", ".join(
             f"{letter} {format_number(mean)}"

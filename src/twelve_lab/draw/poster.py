@@ -329,13 +329,13 @@ def _with_fonts(svg: bytes) -> bytes:
 
 def _embed(sheet: _Sheet, axis: str, positional: str) -> None:
     """Draw ids, table and positions."""
-    sheet.band("02, 03", "Look up a vector for each word, add its place")
+    sheet.band("02, 03", "Look up a vector for each word, add its position")
     ids = {"src": example.src, "tgt": example.tgt}[axis].unsqueeze(-1).tolist()
     sheet.row(
         Item(["ids"], [axis, ""], ids, width=0.26, words=axis),
         _weights("table", example.embedding_rows, width=0.35, decimals=2, rows="0123"),
         sheet.tensor(f"{axis}_embedding.vectors", "table[ids]"),
-        sheet.tensor(f"{positional}.positions", "sine, cosine of the place"),
+        sheet.tensor(f"{positional}.positions", "sine, cosine of the position"),
         sheet.tensor(f"{positional}.encoded", "vectors + positions", f"{axis}_input",
                      short=[f"encoded = {axis}_input"]),
     )  # fmt: skip
@@ -492,11 +492,11 @@ def _draw_threads(sheet: _Sheet, across: tuple[float, float], down: tuple[float,
     stations = [as_plain_tensor(sheet.trace[name].value).flatten() for name in STATIONS]
     step = (down[1] - down[0]) / (len(stations) - 1)
     # A gap after each word and a wider gap between sentences.
-    places = [number + 0.9 * (number // 3 + number // 6) for number in range(12)]
-    for number, (place, values) in enumerate(
-        zip(places, torch.stack(stations, 1).tolist(), strict=True)
+    offsets = [number + 0.9 * (number // 3 + number // 6) for number in range(12)]
+    for number, (offset, values) in enumerate(
+        zip(offsets, torch.stack(stations, 1).tolist(), strict=True)
     ):
-        base = across[0] + (across[1] - across[0]) * place / places[-1]
+        base = across[0] + (across[1] - across[0]) * offset / offsets[-1]
         points = [(base + 0.22 * value, down[0] + step * row) for row, value in enumerate(values)]
         path = [points[0]]
         for (x0, y0), (x1, y1) in pairwise(points):

@@ -67,9 +67,9 @@ def stream(
     runs = [trace] if isinstance(trace, Mapping) else list(trace)
     positions = [position] if isinstance(position, int) else list(position)
     lanes = [
-        StreamReader(run, layer, batch, place, labels or {}).read(sublayers, last_norm)
+        StreamReader(run, layer, batch, index, labels or {}).read(sublayers, last_norm)
         for run in runs
-        for place in positions
+        for index in positions
     ]
     if not lanes or not lanes[0].sublayers:
         raise ValueError(

@@ -96,9 +96,9 @@ class View:
         self.address = x.untyped_storage().data_ptr()
         flat = torch.as_strided(x.detach(), (length,), (1,), 0)
         self.storage: list[float] = as_plain_tensor(flat).tolist()
-        places = torch.as_strided(torch.arange(length), x.shape, x.stride(), x.storage_offset())
-        self.places: list[int] = places.flatten().tolist()
-        self.table = Table.of(places, axes)
+        offsets = torch.as_strided(torch.arange(length), x.shape, x.stride(), x.storage_offset())
+        self.offsets: list[int] = offsets.flatten().tolist()
+        self.table = Table.of(offsets, axes)
         self.steps = list(zip(self.table.axes, x.stride(), strict=True))
         steps = ", ".join(f"{axis} {step}" for axis, step in self.steps)
         self.strides = message("strides {steps}", steps=steps)
@@ -106,12 +106,12 @@ class View:
             message("in storage order") if x.is_contiguous() else message("not in storage order")
         )
 
-    def cell(self, place: Value) -> Cell:
+    def cell(self, offset: Value) -> Cell:
         """Show the number at one storage cell, and which cell that is."""
-        if place is None:
-            return Cell(cell_text(place))
-        value = self.storage[int(place)]
-        return Cell(f"{cell_text(value)}\n@{place}", self.fill(value))
+        if offset is None:
+            return Cell(cell_text(offset))
+        value = self.storage[int(offset)]
+        return Cell(f"{cell_text(value)}\n@{offset}", self.fill(value))
 
     def fill(self, value: float) -> str:
         """Shade a number by its sign and magnitude, so that it can be recognised elsewhere."""
@@ -119,7 +119,7 @@ class View:
 
     def describe(self) -> str:
         """List the cells of storage that the tensor reads."""
-        places = " ".join(f"@{place}" for place in self.places)
+        places = " ".join(f"@{offset}" for offset in self.offsets)
         return message(
             "{name} {sizes}: {strides}; row by row: {places}",
             name=self.name, sizes=self.table.sizes, strides=self.strides, places=places,
@@ -134,11 +134,11 @@ def _draw_storage(canvas: Canvas, views: list[View], label: str, left: float, y:
     width = max(0.46, *(canvas.width_of(text) + 0.12 for text in texts))
     y += LINE * 0.7
     for start in range(0, len(texts), PER_LINE):
-        for column, place in enumerate(range(start, min(start + PER_LINE, len(texts)))):
+        for column, offset in enumerate(range(start, min(start + PER_LINE, len(texts)))):
             x = left + column * width
-            canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[place]))
-            canvas.text(x + width / 2, y + 0.165, texts[place])
-            canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{place}", size=SMALL_SIZE)
+            canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[offset]))
+            canvas.text(x + width / 2, y + 0.165, texts[offset])
+            canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{offset}", size=SMALL_SIZE)
         y += 0.33 + LINE
     y = _draw_steps(canvas, views, width, left, y + 0.14) + 0.12
     return max(left + min(len(texts), PER_LINE) * width, _draw_views(canvas, views, left, y))
