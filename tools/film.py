@@ -1,4 +1,4 @@
-"""Films the live page for the README: drag one number and watch every number that depends on it.
+"""Film the live page for the README: drag one number and watch every number that depends on it.
 
 Usage: python -m tools.film [FILE]
 
@@ -55,11 +55,11 @@ def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]
     for step in range(steps + 1):
         tab.mouse.move(x + 100 * STEP * step, y)
         tab.evaluate("() => new Promise(requestAnimationFrame)")
-        seen = Image.open(io.BytesIO(tab.screenshot(clip=clip))).convert("RGB")
-        place = x + 100 * STEP * step - clip["x"], y - clip["y"]
-        pointer = [(place[0] + right, place[1] + down) for right, down in POINTER]
-        ImageDraw.Draw(seen).polygon(pointer, fill="black", outline="white")
-        yield seen, tab.evaluate(SAID), {0: BEFORE, steps: AFTER}.get(step, DURING)
+        image = Image.open(io.BytesIO(tab.screenshot(clip=clip))).convert("RGB")
+        left, top = x + 100 * STEP * step - clip["x"], y - clip["y"]
+        pointer = [(left + right, top + down) for right, down in POINTER]
+        ImageDraw.Draw(image).polygon(pointer, fill="black", outline="white")
+        yield image, tab.evaluate(SAID), {0: BEFORE, steps: AFTER}.get(step, DURING)
     tab.mouse.up()
 
 
@@ -70,11 +70,11 @@ def told(before: list[str], after: list[str]) -> str:
         before: The loss and the last verdict at its start.
         after: The loss and the last verdict at its end.
     """
-    said = (f"{said} with a {loss}" for loss, said in (before, after))
+    verdicts = (f"{verdict} with a {loss}" for loss, verdict in (before, after))
     return (
         f"The live page: the first number of dog is dragged from {START} to {END}. The attention, "
         "memory, output, probabilities and loss that depend on it change at once, each marked in "
-        f"its corner. The last word was {' and is now '.join(said)}."
+        f"its corner. The last word was {' and is now '.join(verdicts)}."
     )
 
 
@@ -91,13 +91,13 @@ def write(tab: Page, file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = {"3 heads": example.trace(loss=True, on="cpu")}
         page = write_explorer(Path(folder) / "page.html", runs, example.words)
-        seen, said, lasts = zip(*frames(tab, page), strict=True)
+        images, texts, durations = zip(*frames(tab, page), strict=True)
     # One palette for all frames; otherwise unchanged parts would flicker.
-    palette = seen[-1].quantize(256, dither=Image.Dither.NONE)
-    first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in seen)
+    palette = images[-1].quantize(256, dither=Image.Dither.NONE)
+    first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
     first.save(
-        file, save_all=True, append_images=others, duration=lasts, loop=0,
-        comment=told(said[0], said[-1]).encode(),
+        file, save_all=True, append_images=others, duration=durations, loop=0,
+        comment=told(texts[0], texts[-1]).encode(),
     )  # fmt: skip
 
 

@@ -47,6 +47,16 @@ def traced(**how: object) -> Trace:
 
 
 @cache
+def companion() -> Trace:
+    """Trace the model of two layers, whose axes all have different lengths."""
+    case = example.distinct
+    model = case.model()
+    with Trace(model) as trace:
+        model(case.src, case.tgt, src_mask=case.src_mask, tgt_mask=case.tgt_mask)
+    return trace
+
+
+@cache
 def grouped(kv_heads: int, *, turned: bool = True) -> Trace:
     """Run "dog fish" through four heads that share some, with numbers of two decimals."""
     rotary = twelve.RotaryEncoding(2) if turned else None
@@ -85,6 +95,9 @@ FIGURES = {
     "attention": lambda: draw.attention(
         WEIGHTS, HEADS, title=TITLE, row_labels=WORDS, column_labels=WORDS
     ),
+    "attention of two decimals": lambda: draw.attention(
+        [[0.206, 0.794]], "query key", title=TITLE, decimals=2
+    ),
     "companion": lambda: draw.attention(torch.full((2, 3, 4, 5), 0.2), HEADS, title=TITLE),
     "mask": lambda: draw.tensor(torch.ones(4, 4).tril().bool(), "query key", title=TITLE),
     "masks of two senses": lambda: draw.tensor(
@@ -110,8 +123,6 @@ FIGURES = {
         torch.arange(15)[2:5], axes="src", title=TITLE
     ),
     "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
-    "few positions": lambda: draw.positions(waves(2, 3), title=TITLE),
-    "many positions": lambda: draw.positions(waves(24, 16), title=TITLE),
     "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
     "curves": lambda: draw.curves(
         {"rises": [0.0, 1.0, 2.0], "stays": [1.0, 1.0, 1.0], "ends there too": [2.0, 0.0, 2.0]},
@@ -139,7 +150,7 @@ FIGURES = {
     ),
     "turned": lambda: draw.turned([-0.5, 0.55], [-0.75, -0.8], title=TITLE),
     "turned to the right": lambda: draw.turned(
-        [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat"), steps=12
+        [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat")
     ),
     "strip": lambda: draw.strip(6),
     "walk": lambda: draw.walk(WALK, title=TITLE),
@@ -147,6 +158,7 @@ FIGURES = {
         traced(), traced(decoder_only=True), title=TITLE
     ),
     "plan": lambda: draw.plan(traced(), title=TITLE),
+    "plan of two layers": lambda: draw.plan(companion(), title=TITLE),
     "plan of one matrix": lambda: draw.plan(
         traced(tie_weights=True), title=TITLE, shared=True, tied=True
     ),
@@ -158,6 +170,16 @@ FIGURES = {
         traced(), "decoder.layers.0", title=TITLE, batch=1, position=1,
         labels=example.words,
     ),
+    "stream of a second encoder layer": lambda: draw.stream(
+        companion(), "encoder.layers.1", title=TITLE, batch=1, position=3, last_norm=True
+    ),
+    "stream of a second decoder layer": lambda: draw.stream(
+        companion(), "decoder.layers.1", title=TITLE, batch=1, position=3, last_norm=True
+    ),
+    "stream of one sublayer": lambda: draw.stream(
+        traced(), "decoder.layers.0", title=TITLE, batch=0, position=0,
+        sublayers={"cross_attention": "look across"},
+    ),
     "stream in both orders": lambda: draw.stream(
         [traced(norm_first=order) for order in (True, False)],
         "encoder.layers.0", title=TITLE, batch=1, position=0, labels=example.words,
@@ -165,6 +187,12 @@ FIGURES = {
     ),
     "heads": lambda: draw.heads(
         traced(), PATH, title=TITLE, batch=1, labels=LABELS
+    ),
+    "heads of a post-norm layer": lambda: draw.heads(
+        traced(norm_first=False), PATH, title=TITLE, batch=1, query=1
+    ),
+    "heads across": lambda: draw.heads(
+        traced(), "decoder.layers.0.cross_attention", title=TITLE, batch=1, query=1
     ),
     "heads with a hidden key": lambda: draw.heads(
         traced(), PATH, title=TITLE, batch=0, query=1, labels=LABELS
@@ -207,5 +235,5 @@ def texts(drawing: Drawing) -> list[str]:
 
 def picture_of(alt: str) -> str:
     """Write a figure as stored in a notebook, with an empty picture."""
-    svg = "<svg xmlns='http://www.w3.org/2000/svg'></svg>"
+    svg = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'></svg>"
     return f'<img alt="{alt}" style="max-width:100%" src="{DATA}{svg}">'

@@ -11,10 +11,9 @@ from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.embedding_lookup import lookup
 from twelve_lab.draw.heads import heads
 from twelve_lab.draw.live import Live, live
-from twelve_lab.draw.positions import positions, rotation
 from twelve_lab.draw.products import matmul
 from twelve_lab.draw.residual_stream import stream
-from twelve_lab.draw.rotary import turned
+from twelve_lab.draw.rotation import rotation, turned
 from twelve_lab.draw.shared_heads import shared_heads
 from twelve_lab.draw.storage import storage
 from twelve_lab.draw.strip import strip
@@ -34,7 +33,6 @@ __all__ = [
     "lookup",
     "matmul",
     "plan",
-    "positions",
     "rotation",
     "shared_heads",
     "storage",

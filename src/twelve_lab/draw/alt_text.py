@@ -22,7 +22,7 @@ def alt_text(title: str, *versions: str) -> str:
     """
     claim = title if title[-1] in ".?!" else f"{title}."
     texts = [f"{claim} {version}" for version in versions]
-    return next((text for text in texts if len(text) <= LONGEST), texts[-1])
+    return next((text for text in texts if len(text) <= LONGEST), [claim, *texts][-1])
 
 
 def index_name(axis: str, name: str) -> str:

@@ -3,52 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.messages import message, plural
 from twelve_lab.show.palette import INK, PAPER, PART_FILLS, QUIET, SHADE, SPOTLIGHT
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.34, 0.26, 0.44
 ENCODER_X, DECODER_X = 0.0, 4.55
+SUM = "+ what went in"  # the box of a residual sum
 NUMBER = 0.24  # from the edge of a box to the middle of its step number
 
 
 class Part(NamedTuple):
-    """One box of `plan`: the step that teaches it, its words, and the tensor that leaves it."""
+    """A box: its words, the tensor that leaves it ("" if it is removed), and its lesson."""
 
-    step: str
     words: str
-    tensor: str
+    tensor: str = ""
+    step: str = ""
 
 
 def _sublayer(path: str, step: str, words: str) -> tuple[Part, Part]:
     return (
-        Part(step, words, f"{path}.output"),
-        Part("08", "+ what went in", f"{path}_residual.added"),
+        Part(words, f"{path}.output", step),
+        Part(SUM, f"{path}_residual.added", "08"),
     )
 
 
 ENCODER = (
-    Part("02", "source embedding", "src_embedding.vectors"),
-    Part("03", "+ positions", "src_input"),
+    Part("source embedding", "src_embedding.vectors", "02"),
+    Part("+ positions", "src_input", "03"),
     *_sublayer("encoder.layers.0.self_attention", "06", "norm, self-attention"),
     *_sublayer("encoder.layers.0.feed_forward", "09", "norm, feed-forward"),
-    Part("07", "last norm = memory", "memory"),
+    Part("last norm = memory", "memory", "07"),
 )
 DECODER = (
-    Part("02", "target embedding", "tgt_embedding.vectors"),
-    Part("03", "+ positions", "tgt_input"),
+    Part("target embedding", "tgt_embedding.vectors", "02"),
+    Part("+ positions", "tgt_input", "03"),
     *_sublayer("decoder.layers.0.self_attention", "06", "norm, causal self-attention"),
     *_sublayer("decoder.layers.0.cross_attention", "06", "norm, cross-attention"),
     *_sublayer("decoder.layers.0.feed_forward", "09", "norm, feed-forward"),
-    Part("07", "last norm", "decoder_output"),
-    Part("12", "output projection", "logits"),
+    Part("last norm", "decoder_output", "07"),
+    Part("output projection", "logits", "12"),
 )
 
 
@@ -78,73 +76,67 @@ def plan(
         canvas.text(x + WIDTH / 2, -GAP - 0.1, name, size=12, bold=True)
         canvas.arrow((x + WIDTH / 2, -GAP), (x + WIDTH / 2, 0))
         for row, part in enumerate(column):
-            _draw_part(canvas, column, row, x, side, str(trace[part.tensor].shape))
+            _draw_part(canvas, part, row, x, side, str(trace[part.tensor].shape))
     between = (ENCODER_X + WIDTH + DECODER_X) / 2
     below = _top(len(ENCODER) - 1) + HEIGHT + GAP
     cross = next(row for row, part in enumerate(DECODER) if "cross" in part.words)
-    start = ENCODER_X + WIDTH / 2
-    _lead_memory(canvas, [(start, below), (between, below)], _top(cross) + HEIGHT / 2, DECODER_X)
+    height = _top(cross) + HEIGHT / 2
+    start = ENCODER_X + WIDTH / 2, below
+    canvas.arrow(start, (between, below), (between, height), (DECODER_X, height), width=1.6)
     words = message("key and value")
     canvas.text(between - 0.08, below + 0.14, words, size=SMALL_SIZE, align="right")
     joined = []
     if shared:
         joined.append(message("source and target embedding"))
-        canvas.line([(ENCODER_X + WIDTH, HEIGHT / 2), (DECODER_X, HEIGHT / 2)], width=1.6,
-                    style="dashed")  # fmt: skip
+        ends = [(ENCODER_X + WIDTH, HEIGHT / 2), (DECODER_X, HEIGHT / 2)]
+        canvas.line(ends, width=1.6, style="dashed")
         canvas.text(between, HEIGHT / 2, message("one table"), size=SMALL_SIZE, paper=True)
     if tied:
         joined.append(message("target embedding and output projection"))
-        _join_output(canvas)
+        edge, around = DECODER_X + WIDTH, DECODER_X + WIDTH + SIDE + 0.28
+        first, last = HEIGHT / 2, _top(len(DECODER) - 1) + HEIGHT / 2
+        corners = [(edge, first), (around, first), (around, last), (edge, last)]
+        canvas.line(corners, width=1.6, style="dashed")
+        middle = (HEIGHT + _top(1)) / 2
+        canvas.text(around, middle, message("one matrix"), size=SMALL_SIZE, paper=True)
     canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=12, bold=True)
     summary = "\n".join(
         f"{part.step} {part.words:<27}  {trace[part.tensor].shape!s:<12}  {part.tensor}"
         for part in (*ENCODER, *DECODER)
     )
-    return canvas.finish(title, _describe_plan(title, trace, joined), summary)
-
-
-def _describe_plan(title: str, trace: Mapping[str, Traced], joined: Sequence[str]) -> str:
-    return alt_text(
-        title,
-        *(
-            message(
-                "Encoder on the left, from top to bottom: {encoder}. Decoder on the right: "
-                "{decoder}. An arrow leads from the memory to cross-attention. "
-                "Joined by dashed lines: {joined}.",
-                encoder="; ".join(encoder), decoder="; ".join(decoder),
-                joined="; ".join(joined) or message("none"),
-            )
-            for encoder, decoder in (
-                (_boxes(ENCODER, trace), _boxes(DECODER, trace)),
-                (_boxes(ENCODER[-1:], trace), _boxes(DECODER[-1:], trace)),
-            )
-        ),
+    descriptions = (
+        message(
+            "Encoder on the left, from top to bottom: {encoder}. Decoder on the right: "
+            "{decoder}. An arrow leads from the memory to cross-attention. "
+            "Joined by dashed lines: {joined}.",
+            encoder=_list_boxes(ENCODER[first:], trace),
+            decoder=_list_boxes(DECODER[first:], trace),
+            joined="; ".join(joined) or message("none"),
+        )
+        for first in (0, -1)
     )  # fmt: skip
+    return canvas.finish(title, summary, *descriptions)
 
 
-def _boxes(parts: Sequence[Part | Box], trace: Mapping[str, Traced]) -> list[str]:
+def _list_boxes(parts: Sequence[Part | None], trace: Mapping[str, Traced]) -> str:
     """List the boxes of a stack, with a shape where it changes."""
     boxes, before = [], ""
-    for part in parts:
+    for part in filter(None, parts):
         shape = str(trace[part.tensor].shape) if part.tensor else before
         boxes.append(part.words if shape == before else f"{part.words} {shape}")
         before = shape
-    return boxes
+    return "; ".join(boxes)
 
 
 def _top(row: int) -> float:
     return row * (HEIGHT + GAP)
 
 
-def _is_in_layer(part: Part) -> bool:
-    return ".layers." in part.tensor
-
-
 def _shade(
     canvas: Canvas, column: tuple[Part, ...], x: float, side: int, trace: Mapping[str, Traced]
 ) -> None:
     """Draw the background of the layers and write their number."""
-    rows = [row for row, part in enumerate(column) if _is_in_layer(part)]
+    rows = [row for row, part in enumerate(column) if ".layers." in part.tensor]
     stack = column[rows[0]].tensor.split(".")[0]
     layers = len({name.split(".")[2] for name in trace if name.startswith(f"{stack}.layers.")})
     top, bottom = _top(rows[0]) - 0.16, _top(rows[-1]) + HEIGHT + 0.24
@@ -155,11 +147,9 @@ def _shade(
     canvas.text(edge, bottom - 0.12, words, size=SMALL_SIZE, align=align)
 
 
-def _draw_part(
-    canvas: Canvas, column: tuple[Part, ...], row: int, x: float, side: int, shape: str
-) -> None:
-    part, top, middle = column[row], _top(row), x + WIDTH / 2
-    is_sublayer = _is_in_layer(part) and "norm" in part.words
+def _draw_part(canvas: Canvas, part: Part, row: int, x: float, side: int, shape: str) -> None:
+    top, middle = _top(row), x + WIDTH / 2
+    is_sublayer = ".layers." in part.tensor and "norm" in part.words
     fill = SPOTLIGHT if is_sublayer else PAPER
     canvas.box(x, top, WIDTH, HEIGHT, fill=fill, edge=INK, line=1.0)
     canvas.text(x + NUMBER, top + HEIGHT / 2, part.step, bold=True)
@@ -171,74 +161,41 @@ def _draw_part(
     if is_sublayer:
         edge = middle + side * WIDTH / 2
         around = edge + side * SIDE / 2
-        start, back = top - GAP / 2, _top(row + 1) + HEIGHT / 2
-        canvas.line([(middle, start), (around, start), (around, back)], width=1.2)
-        canvas.arrow((around, back), (edge, back))
-
-
-def _lead_memory(
-    canvas: Canvas, corners: list[tuple[float, float]], height: float, end: float
-) -> None:
-    """Draw the line of the memory through corners, and the arrow into cross-attention."""
-    canvas.line([*corners, (corners[-1][0], height)], width=1.6)
-    canvas.arrow((corners[-1][0], height), (end, height), width=1.6)
-
-
-def _join_output(canvas: Canvas) -> None:
-    """Join the output projection to the target embedding: both use one table."""
-    edge, around = DECODER_X + WIDTH, DECODER_X + WIDTH + SIDE + 0.28
-    first, last = HEIGHT / 2, _top(len(DECODER) - 1) + HEIGHT / 2
-    corners = [(edge, first), (around, first), (around, last), (edge, last)]
-    canvas.line(corners, width=1.6, style="dashed")
-    middle = (_top(0) + HEIGHT + _top(1)) / 2
-    canvas.text(around, middle, message("one matrix"), size=SMALL_SIZE, paper=True)
-
-
-class Box(NamedTuple):
-    """One box of `without_source`: its row, kind, words and tensor; no tensor if it is gone."""
-
-    row: int
-    kind: str
-    words: str
-    tensor: str = ""
+        start, end = top - GAP / 2, _top(row + 1) + HEIGHT / 2
+        canvas.arrow((middle, start), (around, start), (around, end), (edge, end))
 
 
 BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 2.4, 0.36, 0.3
 INDENT = 0.22  # from the edge of a box to its arrow
 COLUMNS = (0.0, 3.1, 6.5)
-# Equal kinds have equal colours.
-KINDS = ("self-attention", "words", "norm", "positions", "feed-forward", "cross-attention")
-FILLS = dict(zip(KINDS, PART_FILLS, strict=False))
-BOXES = {
-    "encoder": (
-        Box(0, "words", "source embedding", "src_embedding.vectors"),
-        Box(1, "positions", "+ positions", "src_input"),
-        Box(2, "self-attention", "self-attention",
-            "encoder.layers.0.self_attention_residual.added"),
-        Box(4, "feed-forward", "feed-forward", "encoder.layers.0.feed_forward_residual.added"),
-        Box(5, "norm", "last norm = memory", "memory"),
-    ),
-    "decoder": (
-        Box(0, "words", "target embedding", "tgt_embedding.vectors"),
-        Box(1, "positions", "+ positions", "tgt_input"),
-        Box(2, "self-attention", "causal self-attention",
-            "decoder.layers.0.self_attention_residual.added"),
-        Box(3, "cross-attention", "cross-attention",
-            "decoder.layers.0.cross_attention_residual.added"),
-        Box(4, "feed-forward", "feed-forward", "decoder.layers.0.feed_forward_residual.added"),
-        Box(5, "norm", "last norm", "decoder_output"),
-        Box(6, "words", "output projection", "logits"),
-    ),
+# One colour for each row; the first and the last row both hold words.
+ROW_FILLS = [PART_FILLS[kind] for kind in (1, 3, 0, 5, 4, 2, 1)]
+CROSS, LAST_NORM = 3, 5  # rows
+
+
+def _merge_sums(column: Sequence[Part]) -> list[Part]:
+    """Merge each sublayer with its norm and its residual sum into one box."""
+    merged: list[Part] = []
+    for part in column:
+        if part.words == SUM:
+            part = Part(merged.pop().words.removeprefix("norm, "), part.tensor)
+        merged.append(part)
+    return merged
+
+
+STACKS = {
+    "encoder": [*_merge_sums(ENCODER[:4]), None, *_merge_sums(ENCODER[4:])],
+    "decoder": _merge_sums(DECODER),
     "decoder-only": (
-        Box(0, "words", "embedding", "embedding.vectors"),
-        Box(1, "positions", "gone: + positions"),
-        Box(2, "self-attention", "causal self-attention", "layers.0.self_attention_residual.added"),
-        Box(3, "cross-attention", "gone: cross-attention"),
-        Box(4, "feed-forward", "feed-forward", "layers.0.feed_forward_residual.added"),
-        Box(5, "norm", "last norm", "decoder_output"),
-        Box(6, "words", "the embedding's table", "logits"),
+        Part("embedding", "embedding.vectors"),
+        Part("gone: + positions"),
+        Part("causal self-attention", "layers.0.self_attention_residual.added"),
+        Part("gone: cross-attention"),
+        Part("feed-forward", "layers.0.feed_forward_residual.added"),
+        Part("last norm", "decoder_output"),
+        Part("the embedding's table", "logits"),
     ),
-}  # fmt: skip
+}
 
 
 def without_source(
@@ -259,59 +216,58 @@ def without_source(
         KeyError: If a tensor of a box is not in its run.
     """
     canvas = Canvas()
-    runs = dict(zip(BOXES, (trace, trace, sister), strict=True))
+    runs = dict(zip(STACKS, (trace, trace, sister), strict=True))
     lines = []
-    for x, (name, boxes) in zip(COLUMNS, BOXES.items(), strict=True):
-        shapes = [str(runs[name][box.tensor].shape) if box.tensor else "" for box in boxes]
-        _draw_column(canvas, x, name, boxes, shapes)
-        lines.append(name)
-        lines += [
-            f"  {box.words:22} {shape}".rstrip() for box, shape in zip(boxes, shapes, strict=True)
-        ]
-    below = _box_top(5) + BOX_HEIGHT
-    start, between = COLUMNS[0] + BOX_WIDTH / 2, (COLUMNS[0] + BOX_WIDTH + COLUMNS[1]) / 2
+    for x, (name, parts) in zip(COLUMNS, STACKS.items(), strict=True):
+        canvas.text(x + BOX_WIDTH / 2, -BOX_GAP - 0.14, name, size=12, bold=True)
+        lines += [name, *_draw_stack(canvas, x, parts, runs[name])]
+    below, height = _box_top(LAST_NORM) + BOX_HEIGHT, _box_top(CROSS) + BOX_HEIGHT / 2
+    start, between = BOX_WIDTH / 2, (BOX_WIDTH + COLUMNS[1]) / 2
     corners = [(start, below), (start, below + BOX_GAP), (between, below + BOX_GAP)]
-    _lead_memory(canvas, corners, _box_top(3) + BOX_HEIGHT / 2, COLUMNS[1])
-    stacks = {name: "; ".join(_boxes(boxes, runs[name])) for name, boxes in BOXES.items()}
-    alt = alt_text(
+    canvas.arrow(*corners, (between, height), (COLUMNS[1], height), width=1.6)
+    encoder, decoder, single = (_list_boxes(parts, runs[name]) for name, parts in STACKS.items())
+    return canvas.finish(
         title,
+        "\n".join(lines),
         message(
             "Three columns, from top to bottom. Encoder: {encoder}. Decoder: {decoder}. "
             "Decoder-only: {single}. An arrow leads from the memory to cross-attention.",
-            encoder=stacks["encoder"], decoder=stacks["decoder"], single=stacks["decoder-only"],
+            encoder=encoder, decoder=decoder, single=single,
         ),
         message(
             "Three columns: encoder, decoder, decoder-only, which has these boxes: {single}. "
             "An arrow leads from the memory to cross-attention.",
-            single=stacks["decoder-only"],
+            single=single,
         ),
     )  # fmt: skip
-    return canvas.finish(title, alt, "\n".join(lines))
 
 
 def _box_top(row: int) -> float:
     return row * (BOX_HEIGHT + BOX_GAP)
 
 
-def _draw_column(
-    canvas: Canvas, x: float, name: str, boxes: Sequence[Box], shapes: Sequence[str]
-) -> None:
-    middle = x + BOX_WIDTH / 2
-    canvas.text(middle, -BOX_GAP - 0.14, name, size=12, bold=True)
-    above = -BOX_GAP
-    for box, shape in zip(boxes, shapes, strict=True):
-        top, right = _box_top(box.row), x + BOX_WIDTH
-        if not box.tensor:
-            bottom = top + BOX_HEIGHT
+def _draw_stack(
+    canvas: Canvas, x: float, parts: Sequence[Part | None], trace: Mapping[str, Traced]
+) -> list[str]:
+    """Draw one column; return its lines for the summary."""
+    middle, right, above, lines = x + BOX_WIDTH / 2, x + BOX_WIDTH, -BOX_GAP, []
+    for row, part in enumerate(parts):
+        if part is None:
+            continue
+        top, bottom = _box_top(row), _box_top(row) + BOX_HEIGHT
+        height = top + BOX_HEIGHT / 2
+        shape = str(trace[part.tensor].shape) if part.tensor else ""
+        lines.append(f"  {part.words:22} {shape}".rstrip())
+        if not part.tensor:
             corners = [(x, top), (right, top), (right, bottom), (x, bottom), (x, top)]
             canvas.line(corners, colour=QUIET, style="dashed")
-            height = top + BOX_HEIGHT / 2
-            canvas.text(middle + 0.1, height, box.words, size=SMALL_SIZE, paper=True)
+            canvas.text(middle + 0.1, height, part.words, size=SMALL_SIZE, paper=True)
             continue
         # At the side, so that it does not cross the words of removed boxes.
         canvas.arrow((x + INDENT, above), (x + INDENT, top))
-        canvas.box(x, top, BOX_WIDTH, BOX_HEIGHT, fill=FILLS[box.kind], edge=INK, line=1.0)
-        canvas.text(middle, top + BOX_HEIGHT / 2, box.words)
-        above = top + BOX_HEIGHT
-        height = above + BOX_GAP / 2
-        canvas.text(x + INDENT + 0.1, height, shape, size=SMALL_SIZE, align="left")
+        canvas.box(x, top, BOX_WIDTH, BOX_HEIGHT, fill=ROW_FILLS[row], edge=INK, line=1.0)
+        canvas.text(middle, height, part.words)
+        aside = x + INDENT + 0.1
+        canvas.text(aside, bottom + BOX_GAP / 2, shape, size=SMALL_SIZE, align="left")
+        above = bottom
+    return lines

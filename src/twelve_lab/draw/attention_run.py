@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import index_name
+from twelve_lab.draw.alt_text import index_name, number_list
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 
 class AttentionRun:
@@ -73,3 +71,14 @@ def check_sizes(sizes: Mapping[str, int], largest: Mapping[str, int]) -> None:
             ", ".join(f"{axis}={size}" for axis, size in each.items()) for each in (sizes, largest)
         )
         raise ValueError(f"too large to be drawn: sizes must be at most {most}, got {got}")
+
+
+def check_same(name: str, got: Tensor, formula: str, expected: Tensor) -> None:
+    """Raise a ValueError if numbers do not follow from those before them, as with dropout."""
+    if got.shape != expected.shape or not torch.allclose(got, expected, atol=1e-5):
+        raise ValueError(f"{name} must be {formula}, {numbers(expected)}, got {numbers(got)}")
+
+
+def numbers(values: Tensor) -> str:
+    """Write a vector with four decimals."""
+    return number_list(values.tolist())

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Cell, number_grid, widen
@@ -49,14 +48,15 @@ def groups(
     _check(table, averaged or {})
     canvas, summary, counts = Canvas(), [], []
     flat = table.values.flatten().tolist()
-    places = Table(torch.arange(len(flat)).view_as(table.values), table.axes, table.labels)
+    numbered = Table(torch.arange(len(flat)).view_as(table.values), table.axes, table.labels)
     y = 0.0
     for name, over in (averaged or {}).items():
         letters, means = _group(table, over.split())
-        heading = message("{name}: averages over {axes}", name=name, axes=", ".join(over.split()))
+        axes = ", ".join(over.split())
+        heading = message("{name}: averages over {axes}", name=name, axes=axes)
         canvas.text(0.0, y + LINE / 2, heading, size=12, align="left", bold=True)
         cells = [_cell(*pair) for pair in zip(flat, letters.flatten().tolist(), strict=True)]
-        draw_panels(canvas, places, cells.__getitem__, top=y + LINE * 1.3, cell_height=0.31)
+        draw_panels(canvas, numbered, cells.__getitem__, top=y + LINE * 1.3, cell_height=0.31)
         y = _draw_means(canvas, means.tolist(), canvas.bottom + 0.1) + 0.18
         listed = ", ".join(
             f"{letter} {format_number(mean)}"
@@ -64,17 +64,14 @@ def groups(
         )
         summary.append(message("{heading}; means: {means}", heading=heading, means=listed))
         counts.append(message("{heading}; means: {means}", heading=heading, means=len(means)))
-    alt = alt_text(
-        title,
-        *(
-            message(
-                "Tensor {sizes}, numbers with one mean share a letter. {methods}.",
-                sizes=table.sizes, methods=". ".join(methods),
-            )
-            for methods in (summary, counts)
-        ),
+    descriptions = (
+        message(
+            "Tensor {sizes}, numbers with one mean share a letter. {methods}.",
+            sizes=table.sizes, methods=". ".join(methods),
+        )
+        for methods in (summary, counts)
     )  # fmt: skip
-    return canvas.finish(title, alt, "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), *descriptions)
 
 
 def _check(table: Table, averaged: Mapping[str, str]) -> None:
@@ -111,15 +108,11 @@ def _cell(value: Value, group: int) -> Cell:
 def _draw_means(canvas: Canvas, means: list[float], y: float) -> float:
     """Write the mean of each letter; return the lower edge."""
     cells = [_cell(mean, group) for group, mean in enumerate(means)]
-    grids = [
-        number_grid(
-            canvas,
-            [list(range(start, min(start + PER_LINE, len(means))))],
-            cells.__getitem__,
-            row_names=[message("mean") if start == 0 else ""],
-        )
-        for start in range(0, len(means), PER_LINE)
-    ]
+    grids = []
+    for start in range(0, len(means), PER_LINE):
+        line = list(range(start, min(start + PER_LINE, len(means))))
+        name = "" if start else message("mean")
+        grids.append(number_grid(canvas, [line], cells.__getitem__, row_names=[name]))
     widen(grids, "cell_width")
     for grid in grids:
         y = grid.draw_cells_at(0.5, y).bottom

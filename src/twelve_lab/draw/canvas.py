@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.show.palette import DPI, INK, PAPER, QUIET, axis_style
 
@@ -57,11 +58,6 @@ class Canvas:
         self._right = self._bottom = -math.inf
 
     @property
-    def right(self) -> float:
-        """Return the right edge of the drawing so far."""
-        return self._right
-
-    @property
     def bottom(self) -> float:
         """Return the lower edge of the drawing so far."""
         return self._bottom
@@ -71,40 +67,20 @@ class Canvas:
         return max(_width_of_line(line, size, bold) for line in text.split("\n"))
 
     def text(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        *,
-        size: float = TEXT_SIZE,
-        align: str = "center",
-        bold: bool = False,
-        paper: bool = False,
-    ) -> None:
+        self, x: float, y: float, text: str, *, size: float = TEXT_SIZE, align: str = "center",
+        bold: bool = False, paper: bool = False,
+    ) -> None:  # fmt: skip
         """Write text centred vertically on y; `paper` gives it a white background."""
         if not text:
             return
         # Imported here and below, so that the lab loads without matplotlib.
         from matplotlib.text import Text
 
-        ground = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None
+        background = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None
+        style = {"size": size, "family": FONT, "weight": "bold" if bold else "normal",
+                 "ha": align, "va": "center_baseline", "linespacing": 1.15}  # fmt: skip
         self._artists.append(
-            Text(
-                x,
-                y,
-                text,
-                size=size,
-                family=FONT,
-                weight="bold" if bold else "normal",
-                color=INK,
-                ha=align,
-                va="center_baseline",
-                zorder=4,
-                parse_math=False,
-                linespacing=1.15,
-                bbox=ground,
-                clip_on=False,
-            )
+            Text(x, y, text, color=INK, zorder=4, parse_math=False, bbox=background, **style)
         )
         width = self.width_of(text, size, bold=bold)
         height = size / 72 * 1.25 * (text.count("\n") + 1)
@@ -112,52 +88,33 @@ class Canvas:
         self._grow((start, y - height / 2), (start + width, y + height / 2))
 
     def box(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        *,
-        fill: str = PAPER,
-        edge: str = QUIET,
-        line: float = 0.6,
-        hatched: bool = False,
-    ) -> None:
+        self, x: float, y: float, width: float, height: float, *, fill: str = PAPER,
+        edge: str = QUIET, line: float = 0.6, hatched: bool = False,
+    ) -> None:  # fmt: skip
         """Draw a rectangle by its upper left corner; `fill="none"` leaves a frame."""
         from matplotlib.patches import Rectangle
 
+        style = {"facecolor": fill, "edgecolor": edge, "linewidth": line}
         front = 3 if fill == "none" else 1
-        style = {"facecolor": fill, "edgecolor": edge, "linewidth": line, "zorder": front}
-        self._artists.append(Rectangle((x, y), width, height, **style))
+        self._artists.append(Rectangle((x, y), width, height, zorder=front, **style))
         if hatched:
             self.line([(x, y), (x + width, y + height)], colour=QUIET, width=0.8)
             self.line([(x + width, y), (x, y + height)], colour=QUIET, width=0.8)
         self._grow((x, y), (x + width, y + height))
 
     def line(
-        self,
-        points: Sequence[Point],
-        *,
-        colour: str = INK,
-        width: float = 1.0,
+        self, points: Sequence[Point], *, colour: str = INK, width: float = 1.0,
         style: str = "solid",
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Draw a line through points."""
         from matplotlib.lines import Line2D
 
+        ends = {"solid_capstyle": "butt", "dash_capstyle": "butt"}
+        xs, ys = zip(*points, strict=True)
         self._artists.append(
-            Line2D(
-                *zip(*points, strict=True),
-                color=colour,
-                linewidth=width,
-                linestyle=DASHES[style],
-                solid_capstyle="butt",
-                dash_capstyle="butt",
-                zorder=2,
-            )
+            Line2D(xs, ys, color=colour, linewidth=width, linestyle=DASHES[style], zorder=2, **ends)
         )
-        for point in points:
-            self._grow(point, point)
+        self._grow(*points)
 
     def dot(self, x: float, y: float, *, size: float = 6) -> None:
         """Draw a dot, its size in points."""
@@ -165,21 +122,22 @@ class Canvas:
 
         self._artists.append(Line2D([x], [y], marker="o", markersize=size, color=INK, zorder=3))
 
-    def patch(self, patch: Patch, low: Point, high: Point) -> None:
+    def patch(self, patch: Patch, *corners: Point) -> None:
         """Draw a matplotlib patch that lies between two corners."""
         self._artists.append(patch)
-        self._grow(low, high)
+        self._grow(*corners)
 
-    def arrow(self, start: Point, end: Point, *, width: float = 1.2) -> None:
-        """Draw a straight arrow."""
+    def arrow(self, *points: Point, width: float = 1.2) -> None:
+        """Draw an arrow through points: a line to the last but one, then the arrow."""
         from matplotlib.patches import FancyArrowPatch
 
+        if len(points) > 2:
+            self.line(points[:-1], width=width)
         style = {"arrowstyle": "-|>", "mutation_scale": 11, "shrinkA": 0, "shrinkB": 0}
         self._artists.append(
-            FancyArrowPatch(start, end, linewidth=width, color=INK, zorder=2, **style)
+            FancyArrowPatch(*points[-2:], linewidth=width, color=INK, zorder=2, **style)
         )
-        self._grow(start, start)
-        self._grow(end, end)
+        self._grow(*points)
 
     def bracket(self, axis: str, start: Point, end: Point, side: str) -> None:
         """Draw the bracket of an axis along a line, with its ends toward the cells.
@@ -213,16 +171,21 @@ class Canvas:
                 lines[-1] = longer
         return "\n".join(lines)
 
-    def finish(self, title: str, alt: str, summary: str) -> Drawing:
-        """Write the title on top and return the drawing, cut to size."""
+    def finish(self, title: str, summary: str, *descriptions: str) -> Drawing:
+        """Write the title on top and return the drawing, cut to size.
+
+        Args:
+            title: Claim of the figure.
+            summary: Numbers of the picture as text.
+            descriptions: Texts for the alt text, the most detailed first. The first that is short
+                enough follows the title.
+        """
         text = self.wrap(title, TITLE_SIZE, bold=True)
         height = (text.count("\n") + 1) * TITLE_SIZE / 72 * 1.25
         top = self._top - height / 2 - BELOW_TITLE
         self.text(self._left, top, text, size=TITLE_SIZE, align="left", bold=True)
-
-        left, right = self._left - MARGIN, self._right + MARGIN
-        top, bottom = self._top - MARGIN, self._bottom + MARGIN
-        return Drawing(self.sized(left, top, right, bottom), alt, summary)
+        edges = self._left - MARGIN, self._top - MARGIN, self._right + MARGIN, self._bottom + MARGIN
+        return Drawing(self.sized(*edges), alt_text(title, *descriptions), summary)
 
     def sized(self, left: float, top: float, right: float, bottom: float) -> Figure:
         """Return the figure between four edges, in inches."""
@@ -236,6 +199,7 @@ class Canvas:
             artist.set_clip_on(False)  # clip paths would double the size of the SVG
         return figure
 
-    def _grow(self, low: Point, high: Point) -> None:
-        self._left, self._top = min(self._left, low[0]), min(self._top, low[1])
-        self._right, self._bottom = max(self._right, high[0]), max(self._bottom, high[1])
+    def _grow(self, *points: Point) -> None:
+        xs, ys = zip(*points, strict=True)
+        self._left, self._top = min(self._left, *xs), min(self._top, *ys)
+        self._right, self._bottom = max(self._right, *xs), max(self._bottom, *ys)

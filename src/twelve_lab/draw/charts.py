@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas, Point
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE
@@ -55,20 +54,15 @@ def curves(
         raise ValueError(
             f"curves: lines must be 1 to {len(CURVE_STYLES)} curves, got {len(values)}"
         )
-    first = next(iter(values.values()))
-    places = list(range(len(first))) if x is None else as_plain_tensor(x).tolist()
+    xs = list(range(len(next(iter(values.values()))))) if x is None else as_plain_tensor(x).tolist()
     for name, line in values.items():
-        _check_curve(name, line, places, log=log)
+        _check_curve(name, line, xs, log=log)
 
     canvas = Canvas()
-    heights = {name: [math.log10(v) if log else v for v in line] for name, line in values.items()}
-    frame = _Frame(places, [h for line in heights.values() for h in line])
-    _draw_scales(canvas, frame, log=log)
-    points = {
-        name: [frame.at(a, b) for a, b in zip(places, line, strict=True)]
-        for name, line in heights.items()
-    }
-    draw_curves(canvas, points, HEIGHT, 1.2 if len(places) > THIN else 2.2)
+    heights = {name: [math.log10(y) if log else y for y in line] for name, line in values.items()}
+    point_at = _draw_scales(canvas, xs, [y for line in heights.values() for y in line], log=log)
+    points = {name: list(map(point_at, xs, line)) for name, line in heights.items()}
+    _draw_curves(canvas, points, 1.2 if len(xs) > THIN else 2.2)
     if log:
         y_label = message("{axis} (logarithmic)", axis=y_label or "y")
     canvas.text(WIDTH / 2, HEIGHT + LINE * 2.1, x_label)
@@ -76,20 +70,116 @@ def curves(
 
     if summary is None:
         write = _in_short if log else format_number
-        courses = "; ".join(_course(name, places, line, write) for name, line in values.items())
-        told = [courses, ", ".join(values)]
-        summary = _values_at(places, values, x_label or "x", log=log)
+        courses = "; ".join(_course(name, xs, line, write) for name, line in values.items())
+        descriptions = [courses, ", ".join(values)]
+        summary = _values_at(xs, values, x_label or "x", log=log)
     else:
-        told = ["; ".join([", ".join(values), *summary.splitlines()]).rstrip(".")]
-    versions = (
+        descriptions = ["; ".join([", ".join(values), *summary.splitlines()]).rstrip(".")]
+    return canvas.finish(title, summary, *(
         message(
             "Curves of {y} over {x} from {start:g} to {end:g}: {curves}.",
-            y=y_label or "y", x=x_label or "x", start=places[0], end=places[-1], curves=text,
+            y=y_label or "y", x=x_label or "x", start=xs[0], end=xs[-1], curves=text,
         )
-        for text in told
+        for text in descriptions
+    ))  # fmt: skip
+
+
+def _check_curve(name: str, line: Any, xs: Sequence[float], *, log: bool) -> None:
+    size = len(line) if isinstance(line, list) else 1
+    if size != len(xs) or size < 2:
+        raise ValueError(
+            f"curves: curve {name!r} must have one value for each of at least 2 x, "
+            f"got {size} values for {len(xs)} x"
+        )
+    for x, value in zip(xs, line, strict=True):
+        if not math.isfinite(value) or (log and value <= 0):
+            condition = "positive on a logarithmic axis" if log else "finite"
+            raise ValueError(f"curves: curve {name!r} must be {condition}, got {value} at {x}")
+
+
+def _draw_scales(
+    canvas: Canvas, xs: Sequence[float], ys: Sequence[float], *, log: bool
+) -> Callable[[float, float], Point]:
+    """Draw the frame and its ticks; return the function that converts values to inches."""
+    from matplotlib.ticker import MaxNLocator
+
+    room = (max(ys) - min(ys)) * 0.04 or 0.5
+    low, high = min(ys) - room, max(ys) + room
+    start, end = min(xs), max(xs)
+
+    def point_at(x: float, y: float) -> Point:
+        share = (y - low) / (high - low)
+        return (x - start) / (end - start or 1) * WIDTH, (1 - share) * HEIGHT
+
+    canvas.box(0.0, 0.0, WIDTH, HEIGHT, fill="none", edge=QUIET)
+    for tick in MaxNLocator(5, integer=log, steps=[1, 2, 5, 10]).tick_values(low, high):
+        if low <= tick <= high:
+            y = point_at(start, tick)[1]
+            canvas.line([(0.0, y), (WIDTH, y)], colour=QUIET, width=0.4)
+            text = f"10{str(round(tick)).translate(SUPERSCRIPTS)}" if log else f"{tick:.6g}"
+            canvas.text(-0.08, y, text, align="right")
+    if low < 0 < high and not log:
+        y = point_at(start, 0.0)[1]
+        canvas.line([(0.0, y), (WIDTH, y)], width=0.9)
+    for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(start, end):
+        if start <= tick <= end:
+            x = point_at(tick, low)[0]
+            canvas.line([(x, HEIGHT), (x, HEIGHT + 0.05)], colour=QUIET, width=0.8)
+            canvas.text(x, HEIGHT + LINE * 0.85, f"{tick:.6g}")
+    return point_at
+
+
+def _draw_curves(canvas: Canvas, curves: Mapping[str, Sequence[Point]], width: float) -> None:
+    """Draw curves, with the name of each beside its end. Names keep a distance from each other."""
+    styles = dict(zip(curves, CURVE_STYLES, strict=False))
+    for name, points in curves.items():
+        colour, dashes = styles[name]
+        canvas.line(points, colour=colour, width=width, style=dashes)
+    order = sorted(curves, key=lambda name: curves[name][-1][1])
+    heights: list[float] = []
+    for name in order:
+        end = curves[name][-1][1]
+        heights.append(max(end, heights[-1] + LINE * 1.1) if heights else end)
+    lift = max(0.0, heights[-1] - HEIGHT) if len(heights) > 1 else 0.0
+    for name, height in zip(order, (height - lift for height in heights), strict=True):
+        (right, end), (colour, dashes) = curves[name][-1], styles[name]
+        canvas.line([(right + 0.02, end), (right + 0.1, height)], colour=QUIET, width=0.8)
+        dash = [(right + 0.1, height), (right + 0.6, height)]
+        canvas.line(dash, colour=colour, width=2.2, style=dashes)
+        canvas.text(right + 0.6 + 0.08, height, name, align="left")
+
+
+def _course(name: str, xs: Sequence[float], line: Sequence[float], write: Any) -> str:
+    """Describe the ends and the extremes of a curve."""
+    low, high = min(line), max(line)
+    return message(
+        "{name} from {first} to {last}, lowest {low} at {low_at}, highest {high} at {high_at}",
+        name=name, first=write(line[0]), last=write(line[-1]),
+        low=write(low), low_at=f"{xs[line.index(low)]:g}",
+        high=write(high), high_at=f"{xs[line.index(high)]:g}",
     )  # fmt: skip
-    alt = alt_text(title, *versions)
-    return canvas.finish(title, alt, summary)
+
+
+def _in_short(value: float) -> str:
+    """Write a number of any magnitude with two significant digits, as 7,100 or 1e-15."""
+    text = f"{value:.2g}"
+    return f"{float(text):,.0f}" if "e+" in text else text
+
+
+def _values_at(
+    xs: Sequence[float], values: Mapping[str, Sequence[float]], x_label: str, *, log: bool
+) -> str:
+    """Print the curves at a few x, in columns."""
+    few = min(PRINTED, len(xs))
+    chosen = sorted({round(i * (len(xs) - 1) / (few - 1)) for i in range(few)})
+    write = (lambda value: f"{value:.1e}") if log else format_number
+    rows = [[x_label, *(f"{xs[i]:g}" for i in chosen)]]
+    rows += [[name, *(write(line[i]) for i in chosen)] for name, line in values.items()]
+    stub = max(len(row[0]) for row in rows)
+    width = max(len(text) for row in rows for text in row[1:])
+    return "\n".join(
+        row[0].ljust(stub) + "".join(f"  {text:>{width}}" for text in row[1:]) for row in rows
+    )
 
 
 def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "") -> Drawing:
@@ -114,20 +204,17 @@ def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "")
                     f"bars: part {part!r} of bar {name!r} must be a length, got {length}"
                 )
     totals = {name: sum(parts.values()) for name, parts in bars.items()}
-    if not max(totals.values(), default=0):
+    if not any(totals.values()):
         raise ValueError("bars: bars must hold at least one part longer than 0, got none")
     canvas = Canvas()
-    names = list(dict.fromkeys(part for parts in bars.values() for part in parts))
-    fills = dict(zip(names, cycle(PART_FILLS), strict=False))
     scale = BAR_WIDTH / max(totals.values())
-    labels = _labels(canvas, bars, scale, stacked=False)
-    if any("\n" in label for row in labels.values() for label in row):
-        labels = _labels(canvas, bars, scale, stacked=True)
-    lines = max(label.count("\n") for row in labels.values() for label in row) + 1
+    names = dict.fromkeys(part for parts in bars.values() for part in parts)
+    fills = dict(zip(names, cycle(PART_FILLS), strict=False))
+    labels = _labels(canvas, bars, scale)
+    lines = max(label.count("\n") for row in labels for label in row) + 1
     y = 0.0
-    for name, parts in bars.items():
-        height = 0.16 + 0.19 * lines
-        y = _draw_bar(canvas, y, height, name, parts, labels[name], fills, scale) + BAR_GAP
+    for (name, parts), row in zip(bars.items(), labels, strict=True):
+        y = _draw_bar(canvas, y, 0.16 + 0.19 * lines, name, parts, row, fills, scale) + BAR_GAP
     sums = {name: f"{_count(total)} {unit}".rstrip() for name, total in totals.items()}
     rows = []
     for name, parts in bars.items():
@@ -135,117 +222,12 @@ def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "")
         rows.append(
             message("{bar}: {parts}; total {total}", bar=name, parts=listed, total=sums[name])
         )
-    short = [f"{name}: {total}" for name, total in sums.items()]
-    told = (message("Bars to one scale. {bars}.", bars=". ".join(bars)) for bars in (rows, short))
-    return canvas.finish(title, alt_text(title, *told), "\n".join(rows))
-
-
-class _Frame:
-    """The rectangle of a chart, which converts values to inches."""
-
-    def __init__(self, places: Sequence[float], heights: Sequence[float]):
-        low, high = min(heights), max(heights)
-        room = (high - low) * 0.04 or 0.5
-        self.low, self.high = low - room, high + room
-        self.start, self.end = min(places), max(places)
-
-    def at(self, place: float, height: float) -> Point:
-        span = self.end - self.start or 1
-        share = (height - self.low) / (self.high - self.low)
-        return (place - self.start) / span * WIDTH, (1 - share) * HEIGHT
-
-
-def _check_curve(name: str, line: Any, places: Sequence[float], *, log: bool) -> None:
-    size = len(line) if isinstance(line, list) else 1
-    if size != len(places) or size < 2:
-        raise ValueError(
-            f"curves: curve {name!r} must have one value for each of at least 2 x, "
-            f"got {size} values for {len(places)} x"
-        )
-    for place, value in zip(places, line, strict=True):
-        if not math.isfinite(value) or (log and value <= 0):
-            condition = "positive on a logarithmic axis" if log else "finite"
-            raise ValueError(f"curves: curve {name!r} must be {condition}, got {value} at {place}")
-
-
-def _draw_scales(canvas: Canvas, frame: _Frame, *, log: bool) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    canvas.box(0.0, 0.0, WIDTH, HEIGHT, fill="none", edge=QUIET)
-    for tick in MaxNLocator(5, integer=log, steps=[1, 2, 5, 10]).tick_values(frame.low, frame.high):
-        if frame.low <= tick <= frame.high:
-            y = frame.at(frame.start, tick)[1]
-            canvas.line([(0.0, y), (WIDTH, y)], colour=QUIET, width=0.4)
-            text = f"10{str(round(tick)).translate(SUPERSCRIPTS)}" if log else f"{tick:.6g}"
-            canvas.text(-0.08, y, text, align="right")
-    if frame.low < 0 < frame.high and not log:
-        y = frame.at(frame.start, 0.0)[1]
-        canvas.line([(0.0, y), (WIDTH, y)], width=0.9)
-    for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(frame.start, frame.end):
-        if frame.start <= tick <= frame.end:
-            x = frame.at(tick, frame.low)[0]
-            canvas.line([(x, HEIGHT), (x, HEIGHT + 0.05)], colour=QUIET, width=0.8)
-            canvas.text(x, HEIGHT + LINE * 0.85, f"{tick:.6g}")
-
-
-def draw_curves(
-    canvas: Canvas, curves: Mapping[str, Sequence[Point]], bottom: float, width: float
-) -> None:
-    """Draw curves, with the name of each beside its end. Names keep a distance from each other.
-
-    Args:
-        canvas: Where to draw.
-        curves: Name -> its points; all end at the same x.
-        bottom: Lower edge of the chart.
-        width: Width of the lines, in points.
-    """
-    styles = dict(zip(curves, CURVE_STYLES, strict=False))
-    for name, points in curves.items():
-        colour, dashes = styles[name]
-        canvas.line(points, colour=colour, width=width, style=dashes)
-    order = sorted(curves, key=lambda name: curves[name][-1][1])
-    heights: list[float] = []
-    for name in order:
-        end = curves[name][-1][1]
-        heights.append(max(end, heights[-1] + LINE * 1.1) if heights else end)
-    lift = max(0.0, heights[-1] - bottom) if len(heights) > 1 else 0.0
-    for name, height in zip(order, (height - lift for height in heights), strict=True):
-        (right, end), (colour, dashes) = curves[name][-1], styles[name]
-        key = (right + 0.6, height)
-        canvas.line([(right + 0.02, end), (right + 0.1, height)], colour=QUIET, width=0.8)
-        canvas.line([(right + 0.1, height), key], colour=colour, width=2.2, style=dashes)
-        canvas.text(key[0] + 0.08, height, name, align="left")
-
-
-def _course(name: str, places: Sequence[float], line: Sequence[float], write: Any) -> str:
-    """Describe the ends and the extremes of a curve."""
-    return message(
-        "{name} from {first} to {last}, lowest {low} at {low_at}, highest {high} at {high_at}",
-        name=name, first=write(line[0]), last=write(line[-1]), low=write(min(line)),
-        low_at=f"{places[line.index(min(line))]:g}", high=write(max(line)),
-        high_at=f"{places[line.index(max(line))]:g}",
-    )  # fmt: skip
-
-
-def _in_short(value: float) -> str:
-    """Write a number of any magnitude with two significant digits, as 7,100 or 1e-15."""
-    text = f"{value:.2g}"
-    return f"{float(text):,.0f}" if "e+" in text else text
-
-
-def _values_at(
-    places: Sequence[float], values: Mapping[str, Sequence[float]], x_label: str, *, log: bool
-) -> str:
-    last = len(places) - 1
-    few = min(PRINTED, len(places))
-    chosen = sorted({round(i * last / (few - 1)) for i in range(few)})
-    write = (lambda v: f"{v:.1e}") if log else format_number
-    rows = [[x_label, *(f"{places[i]:g}" for i in chosen)]]
-    rows += [[name, *(write(line[i]) for i in chosen)] for name, line in values.items()]
-    stub = max(len(row[0]) for row in rows)
-    width = max(len(text) for row in rows for text in row[1:])
-    lines = (row[0].ljust(stub) + "".join(f"  {t:>{width}}" for t in row[1:]) for row in rows)
-    return "\n".join(lines)
+    descriptions = ". ".join(rows), ". ".join(f"{name}: {total}" for name, total in sums.items())
+    return canvas.finish(
+        title,
+        "\n".join(rows),
+        *(message("Bars to one scale. {bars}.", bars=text) for text in descriptions),
+    )
 
 
 def _count(length: float) -> str:
@@ -253,25 +235,25 @@ def _count(length: float) -> str:
 
 
 def _labels(
-    canvas: Canvas, bars: Mapping[str, Mapping[str, float]], scale: float, *, stacked: bool
-) -> dict[str, list[str]]:
+    canvas: Canvas, bars: Mapping[str, Mapping[str, float]], scale: float
+) -> list[list[str]]:
     """Write name and length of each part on as few lines as fit into its box, "" if none do.
 
-    Args:
-        canvas: Where to measure.
-        bars: The bars.
-        scale: Inches for a length of 1.
-        stacked: Whether the length has a line of its own in every box.
+    If a label needs several lines, the length has a line of its own in every box.
     """
 
-    def fitting(part: str, length: float) -> str:
+    def fitting(part: str, length: float, first: int) -> str:
         broken = re.sub(r" |(?<=[_.-])(?=\w)", "\n", part)
         count = _count(length)
-        forms = (f"{part}: {count}", f"{part}\n{count}", f"{broken}\n{count}")[stacked:]
+        forms = (f"{part}: {count}", f"{part}\n{count}", f"{broken}\n{count}")[first:]
         room = length * scale - 0.08
         return next((form for form in forms if canvas.width_of(form) < room), "")
 
-    return {name: [fitting(*part) for part in parts.items()] for name, parts in bars.items()}
+    for first in (0, 1):
+        labels = [[fitting(*part, first) for part in parts.items()] for parts in bars.values()]
+        if not any("\n" in label for row in labels for label in row):
+            break
+    return labels
 
 
 def _draw_bar(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text, index_name, true_entries
+from twelve_lab.draw.alt_text import index_name, true_entries
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import GAP
@@ -60,8 +60,9 @@ def influence(
     table = Table.of(grid, "output token", labels)
     canvas = Canvas()
     _draw_maps(canvas, grid, rows, columns)
-    alt = alt_text(
+    return canvas.finish(
         title,
+        format_tensor(table.values, table.axes, labels=table.labels),
         message(
             "Influence map {sizes}: a dot where an output moves when a token is replaced. "
             "Dots by sentence of outputs × sentence of tokens: {dots}. No other dots.",
@@ -73,7 +74,6 @@ def influence(
             sizes=table.sizes, count=int(grid.sum()),
         ),
     )  # fmt: skip
-    return canvas.finish(title, alt, format_tensor(table.values, table.axes, labels=table.labels))
 
 
 class Sentence(NamedTuple):
@@ -99,14 +99,16 @@ def _side(labels: Any, of_result: Any, size: int, batch: int) -> list[Sentence]:
             )
         flat = list(map(str, names))
         sentences = [flat[i * length : (i + 1) * length] for i in range(batch)]
-    is_named = labels is not None
-    return [_split(labels, f"batch {i}", is_named) for i, labels in enumerate(sentences)]
+    if labels is None:  # "out 0,1" is below its sentence
+        return [
+            Sentence(names, "", f"batch {i}", [re.sub(r"\b\d+,", "", name) for name in names])
+            for i, names in enumerate(sentences)
+        ]
+    return [_split(labels, f"batch {i}") for i, labels in enumerate(sentences)]
 
 
-def _split(labels: list[str], default: str, is_named: bool) -> Sentence:
+def _split(labels: list[str], default: str) -> Sentence:
     """Split labels into map, the words they all begin with, and the rest."""
-    if not is_named:  # "out 0,1" is below its sentence
-        return Sentence(labels, "", default, [re.sub(r"\b\d+,", "", label) for label in labels])
     words = [label.split() for label in labels]
     same = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))
     shared = min(len(list(same)) * (len(labels) > 1), min(map(len, words)) - 1)
@@ -119,16 +121,6 @@ def _words(sentences: list[Sentence]) -> list[str]:
     return [word for sentence in sentences for word in sentence.words]
 
 
-def _maps(rows: list[Sentence]) -> list[tuple[int, list[Sentence]]]:
-    """List (first row, sentences) of each map."""
-    maps, start = [], 0
-    for _, group in groupby(rows, key=lambda sentence: sentence.of_map):
-        members = list(group)
-        maps.append((start, members))
-        start += len(_words(members))
-    return maps
-
-
 def _draw_maps(canvas: Canvas, grid: Tensor, rows: list[Sentence], columns: list[Sentence]) -> None:
     """Draw the maps one below the other from (0, 0), with the names to the left and above."""
     column_words, row_words = _words(columns), _words(rows)
@@ -136,18 +128,18 @@ def _draw_maps(canvas: Canvas, grid: Tensor, rows: list[Sentence], columns: list
     names = max(map(canvas.width_of, row_words)) + 2 * GAP
     heads = _room(canvas, [sentence.head for sentence in rows])
     maps = _room(canvas, [sentence.of_map for sentence in rows])
-    left, y = -names - heads - maps - GAP, 0.0
-    for start, members in _maps(rows):
-        cells = grid[start : start + len(_words(members))]
-        bottom = _draw_map(canvas, cells, members, columns, width, y)
+    left, bottom, start = -names - heads - maps - GAP, -BETWEEN, 0
+    for _, group in groupby(rows, key=lambda sentence: sentence.of_map):
+        members, y = list(group), bottom + BETWEEN
+        end = start + len(_words(members))
+        bottom = _draw_map(canvas, grid[start:end], members, columns, width, y)
+        start = end
         for first, end, head in _spans(members):
             if head and first:
                 height = y + first * CELL_HEIGHT
                 canvas.line([(left + maps + GAP, height), (0.0, height)], width=0.8)
             canvas.text(-names, y + (first + end) / 2 * CELL_HEIGHT, head, align="right", bold=True)
         canvas.text(left + GAP, (y + bottom) / 2, members[0].of_map, align="left", bold=True)
-        y = bottom + BETWEEN
-    bottom = y - BETWEEN
 
     top, right = -NAME_HEIGHT * 2 - GAP, width * len(column_words)
     for j, word in enumerate(column_words):
@@ -201,7 +193,7 @@ def _spans(sentences: list[Sentence]) -> list[tuple[int, int, str]]:
     """List (start, end, head), merged for neighbours with the same head."""
     spans, start = [], 0
     for head, group in groupby(sentences, key=lambda sentence: sentence.head):
-        end = start + sum(len(sentence.words) for sentence in group)
+        end = start + len(_words(list(group)))
         spans.append((start, end, head))
         start = end
     return spans

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import draw_face, name_width
@@ -44,20 +43,18 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
     canvas = Canvas()
     asked, middle, picked = _place(canvas, ids, named, result)
     names = _name_rows(canvas, middle, named)
-    for place, token in enumerate(ids.flatten().tolist()):
-        sentence, position = divmod(place, ids.shape[1])
-        start, end = asked[sentence], picked[sentence]
-        height = middle.row_middle(token)
-        canvas.arrow(
-            (start.right + 0.03, start.row_middle(position)), (middle.left - names - 0.06, height)
-        )
-        canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, end.row_middle(position)))
+    for sentence, start, end in zip(ids.tolist(), asked, picked, strict=True):
+        for position, token in enumerate(sentence):
+            height = middle.row_middle(token)
+            asks, gets = start.row_middle(position), end.row_middle(position)
+            canvas.arrow((start.right + 0.03, asks), (middle.left - names - 0.06, height))
+            canvas.arrow((middle.right + 0.03, height), (end.left - 0.03, gets))
     picks = [f"{i} {vocabulary[i]}" for i in ids.flatten().tolist()]
     copied = [
-        f"{pick} {' '.join(map(cell_text, table[i].tolist()))}"
-        for pick, i in zip(picks, ids.flatten().tolist(), strict=True)
+        f"{pick} {' '.join(map(cell_text, vector))}"
+        for pick, vector in zip(picks, vectors.flatten(0, 1).tolist(), strict=True)
     ]
-    versions = (
+    descriptions = (
         message(
             "Arrows lead from ids {ids} to rows of a table {table} and on to vectors {vectors}. "
             "Rows picked: {rows}.",
@@ -66,13 +63,12 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
         )
         for rows in (copied, picks)
     )  # fmt: skip
-    alt = alt_text(title, *versions)
     summary = [
         "ids " + format_tensor(ids, "batch src"),
         "table " + format_tensor(table, "vocab d_model", labels=named.labels),
         "vectors " + format_tensor(vectors, "batch src d_model", labels=result.labels),
     ]
-    return canvas.finish(title, alt, "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), *descriptions)
 
 
 def _place(

@@ -205,7 +205,11 @@ class Grid:
         self.left, self.top = x, y
         for i, row in enumerate(self.cells):
             for j, cell in enumerate(row):
-                self._draw_cell(i, j, cell)
+                corner = x + j * self.cell_width, y + i * self.cell_height
+                look = {"fill": cell.fill, "hatched": cell.hatched}
+                self.canvas.box(*corner, self.cell_width, self.cell_height, **look)
+                style = {"size": self.size + cell.larger, "bold": cell.bold, "paper": cell.hatched}
+                self.canvas.text(*self.centre(i, j), cell.text, **style)
         self._draw_row_axis()
         self._draw_column_axis()
         return self
@@ -216,22 +220,12 @@ class Grid:
         size = columns * self.cell_width, rows * self.cell_height
         self.canvas.box(x, y, *size, fill="none", edge=INK, line=2.4)
 
-    def _draw_cell(self, i: int, j: int, cell: Cell) -> None:
-        x, y = self.left + j * self.cell_width, self.top + i * self.cell_height
-        self.canvas.box(
-            x, y, self.cell_width, self.cell_height, fill=cell.fill, hatched=cell.hatched
-        )
-        middle = self.centre(i, j)
-        size = self.size + cell.larger
-        self.canvas.text(*middle, cell.text, size=size, bold=cell.bold, paper=cell.hatched)
-
     def _draw_row_axis(self) -> None:
+        right = self.left - GAP
         for i, name in enumerate(self.row_names):
-            self.canvas.text(
-                self.left - GAP, self.row_middle(i), name, size=self.size, align="right"
-            )
-            left = self.left - GAP - name_width(self.canvas, name, self.size)
-            draw_face(self.canvas, name, left, self.row_middle(i))
+            middle = self.row_middle(i)
+            self.canvas.text(right, middle, name, size=self.size, align="right")
+            draw_face(self.canvas, name, right - name_width(self.canvas, name, self.size), middle)
         if self.block.row_axis:
             x = self.left - self._bracket_gap
             self.canvas.bracket(self.block.row_axis, (x, self.top), (x, self.bottom), "left")
@@ -253,7 +247,6 @@ class Grid:
         if self.column_axis:
             y -= 0.08
             self.canvas.bracket(self.block.column_axis, (self.left, y), (self.right, y), "top")
-            x = (self.left + self.right) / 2
-            if self.canvas.width_of(self.column_axis, self.size) > self.cells_width:
-                x = self.left + self.canvas.width_of(self.column_axis, self.size) / 2
+            width = max(self.cells_width, self.canvas.width_of(self.column_axis, self.size))
+            x = self.left + width / 2
             self.canvas.text(x, y - LINE / 2 - 0.03, self.column_axis, size=self.size)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text, number_list
-from twelve_lab.draw.attention_run import AttentionRun, check_sizes
+from twelve_lab.draw.attention_run import AttentionRun, check_same, check_sizes, numbers
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import name_width
@@ -20,9 +20,7 @@ from twelve_lab.messages import message
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.palette import weight_fill
 from twelve_lab.show.table import Labels
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 # Larger sizes are too wide or too high for one page.
 LARGEST = {"key": 4, "d_model": 4, "d_k": 3, "d_v": 3, "head*d_k": 4, "head*d_v": 4}
@@ -49,14 +47,6 @@ class Head(NamedTuple):
     weights: Tensor  # key
     values: Tensor  # key, d_v
     context: Tensor  # d_v
-
-
-class Placed(NamedTuple):
-    """Where a head is drawn."""
-
-    query: Grid
-    key: Grid
-    context: Grid
 
 
 class Run(NamedTuple):
@@ -100,71 +90,45 @@ def heads(
             context or merged do not follow from the tensors before them, as in a run with dropout.
     """
     run = _read(AttentionRun(trace, path, batch, query, labels), query)
+    _check(run)
     canvas = Canvas()
     _draw(canvas, run)
-    return canvas.finish(title, alt_text(title, *_describe(run)), _summary(run))
+    return canvas.finish(title, _summary(run), *_describe(run))
 
 
 def _read(layer: AttentionRun, query: int) -> Run:
-    """Read the numbers of one query and check them."""
-    queries, keys, values, weights, context, merged, output = (
-        layer.values(name)
-        for name in (
-            "query_heads", "key_heads", "value_heads", "weights", "context", "merged", "output",
-        )
-    )  # fmt: skip
-    scores = layer.values("masked_scores" if layer.has("masked_scores") else "scores")
+    """Read the numbers of one query."""
+    scores = "masked_scores" if layer.has("masked_scores") else "scores"
+    names = ("query_heads", "key_heads", scores, "weights", "value_heads", "context")
+    heads = [
+        Head(q[query], k, k @ q[query], s[query], w[query], v, c[query])
+        for q, k, s, w, v, c in zip(*map(layer.values, names), strict=True)
+    ]
     # The input of the projection is traced under another name for each layer.
     inputs = layer.entry("projected_query").explain(layer.batch, query, 0).inputs
     x = [element.value for element in inputs if element.name == inputs[0].name]
-    heads = [
-        Head(
-            query=queries[head, query],
-            keys=keys[head],
-            match=keys[head] @ queries[head, query],
-            scores=scores[head, query],
-            weights=weights[head, query],
-            values=values[head],
-            context=context[head, query],
-        )
-        for head in range(len(weights))
-    ]
-    x = torch.tensor(x, dtype=torch.float64)
-    run = Run(layer.word, layer.keys, x, heads, merged[query], output[query])
-    d_k, d_v = len(heads[0].query), len(heads[0].context)
-    sizes = {
-        "key": len(run.keys), "d_model": max(len(run.x), len(run.output)), "d_k": d_k, "d_v": d_v,
-        "head*d_k": len(heads) * d_k, "head*d_v": len(heads) * d_v,
-    }  # fmt: skip
+    merged, output = (layer.values(name)[query] for name in ("merged", "output"))
+    return Run(layer.word, layer.keys, torch.tensor(x, dtype=torch.float64), heads, merged, output)
+
+
+def _check(run: Run) -> None:
+    """Check that the figure fits on a page, and that each number follows from those before it."""
+    d_k, d_v, count = len(run.heads[0].query), len(run.heads[0].context), len(run.heads)
+    sizes = {"key": len(run.keys), "d_model": max(len(run.x), len(run.output)), "d_k": d_k,
+             "d_v": d_v, "head*d_k": count * d_k, "head*d_v": count * d_v}  # fmt: skip
     check_sizes(sizes, LARGEST)
-    _check_operations(run)
-    return run
-
-
-def _check_operations(run: Run) -> None:
-    """Check that every number follows from those before it."""
     for number, head in enumerate(run.heads):
+        of_head = f"of head {number}"
         hidden = head.scores == -math.inf
-        scaled = (head.match / math.sqrt(len(head.query))).masked_fill(hidden, -math.inf)
-        _check_same(f"scores of head {number}", head.scores, "query · key / √d_k", scaled)
+        scaled = (head.match / math.sqrt(d_k)).masked_fill(hidden, -math.inf)
+        check_same(f"heads: scores {of_head}", head.scores, "query · key / √d_k", scaled)
         # A query without visible keys has no weights and no context.
         weights = torch.zeros_like(head.weights) if hidden.all() else head.scores.softmax(-1)
-        _check_same(f"weights of head {number}", head.weights, "the softmax of its scores", weights)
+        check_same(f"heads: weights {of_head}", head.weights, "the softmax of its scores", weights)
         context = head.weights @ head.values
-        _check_same(f"context of head {number}", head.context, "weights · values", context)
+        check_same(f"heads: context {of_head}", head.context, "weights · values", context)
     contexts = torch.cat([head.context for head in run.heads])
-    _check_same("merged", run.merged, "the contexts side by side", contexts)
-
-
-def _check_same(name: str, got: Tensor, formula: str, expected: Tensor) -> None:
-    if got.shape != expected.shape or not torch.allclose(got, expected, atol=1e-5):
-        raise ValueError(
-            f"heads: {name} must be {formula}, {_numbers(expected)}, got {_numbers(got)}"
-        )
-
-
-def _numbers(values: Tensor) -> str:
-    return number_list(values.tolist())
+    check_same("heads: merged", run.merged, "the contexts side by side", contexts)
 
 
 def _summary(run: Run) -> str:
@@ -178,63 +142,57 @@ def _summary(run: Run) -> str:
             for h in run.heads
         ]
     )
-    axes = "head key number" if several else "1 key number"
     labels = {"key": [key.removeprefix("key ") for key in run.keys], "number": columns}
-    printed = format_tensor(table, axes, labels=labels)
-    query = "; ".join(_numbers(head.query) for head in run.heads)
-    lines = [message("{word} asks", word=run.word)]
-    lines += [f"x        {_numbers(run.x)}", f"query    {query}"]
-    # The first line, of sizes, repeats the names.
-    lines += printed.splitlines()[1:]
-    lines.append(f"{'merged ' if several else 'context'}  {_numbers(run.merged)}")
-    if several:
-        lines.append(f"output   {_numbers(run.output)}")
-    return "\n".join(lines)
+    printed = format_tensor(table, "head key number" if several else "1 key number", labels=labels)
+    queries = "; ".join(numbers(head.query) for head in run.heads)
+    return "\n".join([
+        message("{word} asks", word=run.word),
+        f"x        {numbers(run.x)}",
+        f"query    {queries}",
+        *printed.splitlines()[1:],  # the first line, of sizes, repeats the names
+        f"{'merged ' if several else 'context'}  {numbers(run.merged)}",
+        *([f"output   {numbers(run.output)}"] if several else []),
+    ])  # fmt: skip
 
 
 def _columns(name: str, row: Tensor) -> list[str]:
     return [f"{name} {number}" for number in range(len(row))] if len(row) > 1 else [name]
 
 
-def _describe(run: Run) -> list[str]:
+def _describe(run: Run) -> tuple[str, str]:
     """Describe input, heads and output: with all numbers, or with the largest weights."""
-    numbers = {"word": run.word, "x": _numbers(run.x), "merged": _numbers(run.merged),
-               "output": _numbers(run.output)}  # fmt: skip
     lanes = [_describe_head(head, run.keys) for head in run.heads]
+    x = numbers(run.x)
     if len(run.heads) == 1:
-        full = message("Attention of {word}. x: {x}. {head}.", **numbers,
-                       head=lanes[0])  # fmt: skip
+        full = message("Attention of {word}. x: {x}. {head}.", word=run.word, x=x, head=lanes[0])
     else:
-        lanes = [message("Head {number}. {head}", number=n, head=lane)
-                 for n, lane in enumerate(lanes)]  # fmt: skip
+        lanes = [message("Head {number}. {head}", number=number, head=lane)
+                 for number, lane in enumerate(lanes)]  # fmt: skip
         full = message(
             "Attention of {word}. x: {x}. {heads}. Merged: {merged}; "
             "times W_O: {output}.",
-            **numbers, heads=". ".join(lanes),
+            word=run.word, x=x, heads=". ".join(lanes), merged=numbers(run.merged),
+            output=numbers(run.output),
         )  # fmt: skip
-    largest = (
-        run.keys[int(head.weights.argmax())] if head.weights.any() else "-" for head in run.heads
-    )
+    largest = [run.keys[int(h.weights.argmax())] if h.weights.any() else "-" for h in run.heads]
     short = message(
         "Attention of {word}. Key with the largest weight in each head: {keys}.",
         word=run.word, keys=", ".join(largest),
     )  # fmt: skip
-    return [full, short]
+    return full, short
 
 
 def _describe_head(head: Head, keys: Sequence[str]) -> str:
     weights = "; ".join(
-        message(
-            "{key} score {score}, weight {weight}",
-            key=key, score=format_number(score), weight=format_number(weight),
-        )
+        message("{key} score {score}, weight {weight}", key=key, score=format_number(score),
+                weight=format_number(weight))
         for key, score, weight in zip(
             keys, head.scores.tolist(), head.weights.tolist(), strict=True
         )
     )  # fmt: skip
     return message(
         "Query {query}: {weights}; context {context}",
-        query=_numbers(head.query), weights=weights, context=_numbers(head.context),
+        query=numbers(head.query), weights=weights, context=numbers(head.context),
     )  # fmt: skip
 
 
@@ -243,23 +201,17 @@ class _Sheet:
 
     def __init__(self, canvas: Canvas, run: Run):
         self.canvas, self.run = canvas, run
-        first = run.heads[0]
         parts = [run.x, run.merged, run.output, *(part for head in run.heads for part in head)]
-        numbers = torch.cat([part.flatten() for part in parts])
-        numbers = numbers[numbers.isfinite()].tolist()
-        self.paint = signed_paint(max(map(abs, numbers)))
-        self.cell = max(canvas.width_of(format_number(number)) for number in numbers) + 0.08
+        values = torch.cat([part.flatten() for part in parts])
+        values = values[values.isfinite()].tolist()
+        self.paint = signed_paint(max(map(abs, values)))
+        self.cell = max(canvas.width_of(format_number(value)) for value in values) + 0.08
         self.names = max(name_width(canvas, key) for key in run.keys) + 2 * GAP
+        d_k, d_v = len(run.heads[0].query), len(run.heads[0].context)
         # A query and a context of one number each fit beside the keys.
-        self.beside = len(first.query) == len(first.context) == 1
-        self.left = self._columns(len(first.query), len(first.context))
-
-    @property
-    def is_branching(self) -> bool:
-        """Tell whether a line along the lanes leads to their queries."""
-        return self.beside or len(self.run.heads) > 1
-
-    def _columns(self, d_k: int, d_v: int) -> dict[str, float]:
+        self.beside = d_k == d_v == 1
+        # A line along the lanes leads to their queries.
+        self.is_branching = self.beside or len(run.heads) > 1
         widths = {
             "query": (self.cell + STEP) * self.beside,
             "names": self.names,
@@ -270,16 +222,14 @@ class _Sheet:
             "value": self.cell * d_v + STEP * self.beside,
             "context": self.cell * self.beside,
         }
-        left, x = {}, 0.0
-        for name, width in widths.items():
-            left[name] = x
-            x += width
-        left["end"] = x
-        return left if self.beside else left | {"query": left["key"], "context": left["value"]}
+        edges = accumulate(widths.values(), initial=0.0)
+        self.left = dict(zip([*widths, "end"], edges, strict=True))
+        if not self.beside:
+            self.left |= {"query": self.left["key"], "context": self.left["value"]}
 
-    def row(self, numbers: Tensor, x: float, y: float, caption: str = "", axis: str = "") -> Grid:
+    def row(self, values: Tensor, x: float, y: float, caption: str = "", axis: str = "") -> Grid:
         """Draw a vector, above it its name and the bracket of its axis."""
-        grid = self._grid(numbers.view(1, -1), x, y)
+        grid = self._grid(values.view(1, -1), x, y)
         if caption:
             over = grid.top - BRACKET
             self.canvas.bracket(axis, (grid.left, over), (grid.right, over), "top")
@@ -287,13 +237,13 @@ class _Sheet:
             self.canvas.text(grid.left + ASIDE, over - LINE / 2 - 0.02, text, align="left")
         return grid
 
-    def column(self, name: str, numbers: Tensor, y: float, keys: Sequence[str] = ()) -> Grid:
+    def column(self, name: str, values: Tensor, y: float, keys: Sequence[str] = ()) -> Grid:
         """Draw a column of a lane, one row for each key."""
-        return self._grid(numbers.view(len(self.run.keys), -1), self.left[name], y, keys)
+        return self._grid(values.view(len(self.run.keys), -1), self.left[name], y, keys)
 
-    def _grid(self, numbers: Tensor, x: float, y: float, keys: Sequence[str] = ()) -> Grid:
+    def _grid(self, values: Tensor, x: float, y: float, keys: Sequence[str] = ()) -> Grid:
         grid = number_grid(
-            self.canvas, numbers.tolist(), self.paint, row_axis="key" * bool(keys), row_names=keys,
+            self.canvas, values.tolist(), self.paint, row_axis="key" * bool(keys), row_names=keys,
             cell_height=HEIGHT, cell_width=self.cell,
         )  # fmt: skip
         return grid.draw_cells_at(x, y)
@@ -301,26 +251,28 @@ class _Sheet:
 
 def _draw(canvas: Canvas, run: Run) -> None:
     """Draw the input row, the lanes below it, and how several lanes are merged."""
-    sheet = _Sheet(canvas, run)
+    sheet, several = _Sheet(canvas, run), len(run.heads) > 1
     x = -BRANCH - ASIDE if sheet.is_branching else sheet.left["query"]
     source = sheet.row(run.x, x, 0.0, message("x of {word}", word=run.word), "d_model")
-    label = "W_Q," if len(run.heads) > 1 else "W_Q"
-    canvas.text(x + ASIDE, source.bottom + 0.16, label, align="left")
-    if len(run.heads) > 1:
+    below = source.bottom + 0.16
+    canvas.text(x + ASIDE, below, "W_Q," if several else "W_Q", align="left")
+    if several:
         beyond = x + ASIDE + canvas.width_of("W_Q, ")
-        canvas.text(beyond, source.bottom + 0.16, message("split"), align="left", bold=True)
+        canvas.text(beyond, below, message("split"), align="left", bold=True)
     y = source.bottom + (HEADER + 0.06 if sheet.beside else 0.28 + CAPTION)
-    lanes = []
+    queries, contexts = [], []
     for number, head in enumerate(run.heads):
-        lanes.append(_draw_head(sheet, head, number, y))
-        y = max(grid.bottom for grid in lanes[-1]) + APART
+        query, key, context = _draw_head(sheet, head, number, y)
+        queries.append(query)
+        contexts.append(context)
+        y = max(grid.bottom for grid in (query, key, context)) + APART
         y += CAPTION * (not sheet.beside)
-    _lead_in(sheet, source, [lane.query for lane in lanes])
-    if len(run.heads) > 1:
-        _merge(sheet, [lane.context for lane in lanes])
+    _lead_in(sheet, source, queries)
+    if several:
+        _merge(sheet, contexts)
 
 
-def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> Placed:
+def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> tuple[Grid, Grid, Grid]:
     """Draw one lane: query and context beside the keys, or above and below them."""
     canvas, left = sheet.canvas, sheet.left
     name = f"head {number}" if len(sheet.run.heads) > 1 else ""
@@ -339,16 +291,14 @@ def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> Placed:
         key, value = _draw_columns(sheet, head, query.bottom + header + APART)
         top = value.bottom + 0.28 + CAPTION
         context = sheet.row(head.context, left["context"], top, "context", "d_v")
-        canvas.text(
-            value.left + ASIDE, value.bottom + 0.16, message("blend"), align="left", bold=True
-        )
-        _point_down(canvas, value, context.top - BRACKET - CLEAR)
+        words = message("blend")
+        canvas.text(value.left + ASIDE, value.bottom + 0.16, words, align="left", bold=True)
+        _point_down(canvas, value, context)
         x, middle = left["match"] + sheet.cell / 2, query.row_middle(0)
-        canvas.line([(query.right + CLEAR, middle), (x, middle)], width=1.2)
-        canvas.arrow((x, middle), (x, key.top - header - CLEAR))
+        canvas.arrow((query.right + CLEAR, middle), (x, middle), (x, key.top - header - CLEAR))
     if number == 0:
         _name_columns(sheet, key.top)
-    return Placed(query, key, context)
+    return query, key, context
 
 
 def _draw_columns(sheet: _Sheet, head: Head, y: float) -> tuple[Grid, Grid]:
@@ -370,14 +320,15 @@ def _draw_columns(sheet: _Sheet, head: Head, y: float) -> tuple[Grid, Grid]:
     return key, value
 
 
-def _point_down(canvas: Canvas, grid: Grid, end: float) -> None:
-    """Draw an arrow from the left of a matrix downwards."""
-    x = grid.left + ASIDE / 2
-    canvas.arrow((x, grid.bottom + CLEAR), (x, end))
+def _point_down(canvas: Canvas, start: Grid, end: Grid) -> None:
+    """Draw an arrow from the left of a matrix down to the bracket of another."""
+    x = start.left + ASIDE / 2
+    canvas.arrow((x, start.bottom + CLEAR), (x, end.top - BRACKET - CLEAR))
 
 
 def _name_columns(sheet: _Sheet, y: float) -> None:
     """Write above a lane the operation of each column, in bold, and its result."""
+    above, below = y - 1.5 * LINE - 0.05, y - 0.5 * LINE - 0.05
     width = len(sheet.run.heads[0].query)
     columns = {
         "match": (message("match"), "query · key"),
@@ -385,32 +336,24 @@ def _name_columns(sheet: _Sheet, y: float) -> None:
         "weight": (message("share"), message("weights")),
     }
     if sheet.beside:
-        columns["context"] = (message("blend"), "context")
-        columns["query"] = ("", "query")
+        columns |= {"context": (message("blend"), "context"), "query": ("", "query")}
     for name, (operation, result) in columns.items():
         x = sheet.left[name] + (BAR if name == "weight" else sheet.cell) / 2
-        sheet.canvas.text(x, y - 1.5 * LINE - 0.05, operation, bold=True)
-        sheet.canvas.text(x, y - 0.5 * LINE - 0.05, result, size=SMALL_SIZE)
+        sheet.canvas.text(x, above, operation, bold=True)
+        sheet.canvas.text(x, below, result, size=SMALL_SIZE)
     for name, matrix in (("key", "W_K"), ("value", "W_V")):
-        x, align, origin = (
-            sheet.left[name] + sheet.cell / 2,
-            "center",
-            message("by {matrix}", matrix=matrix),
-        )
-        if not sheet.beside:
-            x, align, origin = (
-                sheet.left[name] + ASIDE,
-                "left",
-                message("each x by {matrix}", matrix=matrix),
-            )
-        sheet.canvas.text(x, y - 1.5 * LINE - 0.05, name, align=align)
-        sheet.canvas.text(x, y - 0.5 * LINE - 0.05, origin, size=SMALL_SIZE, align=align)
+        if sheet.beside:
+            aside, align, origin = sheet.cell / 2, "center", message("by {matrix}", matrix=matrix)
+        else:
+            aside, align, origin = ASIDE, "left", message("each x by {matrix}", matrix=matrix)
+        sheet.canvas.text(sheet.left[name] + aside, above, name, align=align)
+        sheet.canvas.text(sheet.left[name] + aside, below, origin, size=SMALL_SIZE, align=align)
 
 
 def _lead_in(sheet: _Sheet, source: Grid, queries: Sequence[Grid]) -> None:
     """Draw arrows from the input row to the query of each head."""
     if not sheet.is_branching:
-        return _point_down(sheet.canvas, source, queries[0].top - BRACKET - CLEAR)
+        return _point_down(sheet.canvas, source, queries[0])
     x = source.left + ASIDE / 2
     end = queries[-1].row_middle(0)
     sheet.canvas.line([(x, source.bottom + CLEAR), (x, end)], width=1.2)
@@ -432,9 +375,8 @@ def _merge(sheet: _Sheet, contexts: Sequence[Grid]) -> None:
         height = context.row_middle(0)
         canvas.line([(context.right + CLEAR, height), (around, height)], width=1.2)
     into = merged.left + ASIDE / 2
-    corners = [(around, contexts[0].row_middle(0)), (around, turn), (into, turn)]
-    canvas.line(corners, width=1.2)
-    canvas.arrow((into, turn), (into, merged.top - BRACKET - CLEAR))
+    start = around, contexts[0].row_middle(0)
+    canvas.arrow(start, (around, turn), (into, turn), (into, merged.top - BRACKET - CLEAR))
     canvas.text(into - 0.1, turn + 0.14, message("merge"), align="right", bold=True)
     middle = merged.row_middle(0)
     canvas.arrow((merged.right + CLEAR, middle), (output.left - CLEAR, middle))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from itertools import groupby
+from typing import Any
 
 from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
 from twelve_lab.draw.grid import Cell, Grid, Paint, widen
@@ -18,15 +18,7 @@ BETWEEN = 0.16
 
 
 def draw_panels(
-    canvas: Canvas,
-    table: Table,
-    paint: Paint,
-    *,
-    notes: Mapping[str, str] | None = None,
-    left: float = 0.0,
-    top: float = 0.0,
-    cell_height: float = 0.33,
-    bold_largest: bool = False,
+    canvas: Canvas, table: Table, paint: Paint, *, left: float = 0.0, top: float = 0.0, **style: Any
 ) -> list[Grid]:
     """Draw every matrix of a tensor in its brackets, one line for each outer index.
 
@@ -34,11 +26,9 @@ def draw_panels(
         canvas: Where to draw.
         table: The tensor and its names.
         paint: How one value becomes a cell.
-        notes: axis -> words added to its name.
         left: Left edge.
         top: Upper edge.
-        cell_height: In inches.
-        bold_largest: Whether the largest number of each row is bold.
+        style: Further arguments of `Grid`.
 
     Returns:
         The matrices, in order.
@@ -47,10 +37,9 @@ def draw_panels(
     blocks = list(table.blocks())
     size = SMALL_SIZE if len(blocks[0].column_names) > 8 else TEXT_SIZE
     grids = [
-        Grid(canvas, block, paint, notes=notes, size=size, title=_heading(table, block),
-             cell_height=cell_height, bold_largest=bold_largest)
+        Grid(canvas, block, paint, size=size, title=_heading(table, block), **style)
         for block in blocks
-    ]  # fmt: skip
+    ]
     widen(grids, "cell_width", "names_width", "title_width")
     inner, outer = ("", "", *table.axes[:-2])[:-3:-1]
     y = top

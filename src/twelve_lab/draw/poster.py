@@ -5,29 +5,21 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import Tensor
+import torch
 
 from twelve_lab import example
 from twelve_lab.draw.canvas import FONT, Canvas
-from twelve_lab.draw.threads import PLACES, curves, threads
+from twelve_lab.show import palette
 from twelve_lab.show.format import format_number
-from twelve_lab.show.palette import (
-    INK,
-    IVORY,
-    NAVY,
-    PALE,
-    PAPER,
-    SHADE,
-    THREADS,
-    axis_style,
-    signed_fill,
-    weight_fill,
-)  # fmt: skip
 from twelve_lab.show.table import as_plain_tensor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 594 / 25.4, 420 / 25.4  # inches
 EDGE, GUTTER = 0.42, 0.56
@@ -36,29 +28,34 @@ LEFT, MIDDLE, RIGHT = (EDGE + number * (COLUMN + GUTTER) for number in range(3))
 TOP, MIDDLE_TOP = 0.4, 6.3
 NUMBER, NAME, SMALL, HEADING = 8.0, 8.5, 7.5, 12.0  # points
 CELL, ROW = 0.5, 0.195
+WEIGHT = 0.3  # width of a weight, which has few digits
 LINE = 0.132  # height of a line above a tensor
 BETWEEN = 0.05  # between two sentences
 BELOW = 0.13  # from a row of tensors to the next
-LABELS = 0.55  # room for the words before a row of tensors
-APART = 0.17  # between two tensors
-WEIGHT = 0.3  # width of a weight, which has few digits
+LABELS = 0.55  # room for the words to the left of a tensor
 TITLE = "Twelve\nNumbers"
 SUBTITLE = "Every number of one walk through a Transformer"
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.figure import Figure
+LAYER = "encoder.layers.0"
+# At each station of the encoder, the offset of a thread is the value of its number.
+STATIONS = (
+    "src_embedding.vectors",
+    "src_input",
+    f"{LAYER}.self_attention_residual.norm.output",
+    f"{LAYER}.self_attention.projected_query",
+    f"{LAYER}.self_attention.projected_key",
+    f"{LAYER}.self_attention.projected_value",
+    f"{LAYER}.self_attention.merged",
+    f"{LAYER}.self_attention.output",
+    f"{LAYER}.self_attention_residual.added",
+    f"{LAYER}.feed_forward_residual.norm.output",
+    f"{LAYER}.feed_forward.output",
+    f"{LAYER}.feed_forward_residual.added",
+    "memory",
+)
 
-
-class Part(NamedTuple):
-    """The common prefix of the tensor names of a sublayer, and the axis of its words."""
-
-    prefix: str
-    axis: str
-
-    def __getitem__(self, name: str) -> str:  # type: ignore[override]
-        """Return the full name of a tensor."""
-        return f"{self.prefix}.{name}"
+Paint = Callable[[float, float], str]  # a value and the largest value -> a colour
+Rows = list[list[float]]
 
 
 class Box(NamedTuple):
@@ -70,63 +67,197 @@ class Box(NamedTuple):
     bottom: float
 
 
+class Item(NamedTuple):
+    """Matrices one above the other, with a heading."""
+
+    names: Sequence[str]
+    notes: Sequence[str]  # lines below the names
+    blocks: list[Rows]
+    ids: Iterable[str] = ()  # of the numbers in the order of drawing, as "logits[0]"
+    axes: Sequence[str] = ()  # of rows and columns
+    width: float = CELL
+    decimals: int = 4
+    paint: Paint = lambda value, largest: palette.PAPER
+    words: str = ""  # the axis whose words are on the left
+    rows: str = ""  # one letter to the left of each row
+    columns: Sequence[str] = ()  # words above the columns, whose largest number is bold
+
+    @property
+    def margin(self) -> float:
+        """Return the room for the words to the left of the numbers."""
+        return LABELS if self.words else 0.15 * bool(self.rows)
+
+    @property
+    def height(self) -> float:
+        """Return the height of the heading."""
+        lines = len(self.names) + len(self.notes)
+        return lines * LINE + 0.07 + (LINE + 0.04) * bool(self.columns)
+
+
 class _Sheet(Canvas):
-    """A canvas for one run, on which each number carries its tensor and index as id."""
+    """A canvas for one run; `x` and `y` are where the next station begins."""
 
     def __init__(self, trace: Mapping[str, Any]) -> None:
         super().__init__()
-        self.trace = trace
+        self.trace, self.x, self.y = trace, LEFT, TOP
 
     def text(
-        self, x: float, y: float, text: str, *, colour: str = INK, ground: str = "", **style: Any
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        colour: str = palette.INK,
+        ground: str = "",
+        **style: Any,
     ) -> None:
         super().text(x, y, text, paper=bool(ground), **style)
-        if text:
+        if colour:
             self._artists[-1].set_color(colour)
         if ground:
             self._artists[-1].get_bbox_patch().set_facecolor(ground)
 
-    def head_of_arrow(self, x: float, y: float, colour: str) -> None:
-        """Draw the head of an arrow that points to the right."""
-        from matplotlib.patches import Polygon
+    def band(self, number: str, title: str, prefix: str = "") -> None:
+        """Draw the heading of a station: lesson, title and prefix of its names."""
+        x, middle = self.x, self.y + 0.125
+        self.box(x, self.y, COLUMN, 0.25, fill=palette.NAVY, edge="none", line=0)
+        bold = {"size": HEADING, "align": "left", "bold": True}
+        self.text(x + 0.1, middle, number, colour=palette.THREADS[1], **bold)
+        after = x + 0.22 + self.width_of(number, HEADING, bold=True)
+        self.text(after, middle, title, colour=palette.PALE, **bold)
+        self.text(x + COLUMN - 0.1, middle, prefix, size=SMALL, align="right", colour=palette.PALE)
+        self.y += 0.35
 
-        corners = [(x - 0.03, y - 0.09), (x + 0.1, y), (x - 0.03, y + 0.09)]
-        self.patch(Polygon(corners, facecolor=colour, edgecolor="none", zorder=3))
+    def flow(self) -> None:
+        """Draw the arrow to the next station."""
+        x, y = self.x + COLUMN / 2, self.y - BELOW
+        self.arrow((x, y + 0.02), (x, y + 0.19), width=2.2)
+        self.y = y + 0.21
 
-    def patch(self, patch: Artist) -> None:
-        self._artists.append(patch)
+    def tensor(
+        self, name: str, formula: str, *others: str, short: Sequence[str] = (), **style: Any
+    ) -> Item:
+        """Prepare a tensor of two sentences of two words; `others` have the same numbers."""
+        values, axes = as_plain_tensor(self.trace[name].value), self.trace[name].axes
+        ids = zip(*(self._ids(other) for other in (name, *others)), strict=True)
+        return Item(
+            short or [other.rsplit(".", 1)[-1] for other in (name, *others)],
+            [f"({', '.join(axes)})", formula], values.view(-1, *values.shape[-2:]).tolist(),
+            map("|".join, ids), axes[-2:], paint=palette.signed_fill, **style,
+        )  # fmt: skip
 
-    def value(self, name: str) -> Tensor:
-        return as_plain_tensor(self.trace[name].value)
-
-    def place(self, name: str, sentence: int, row: int, column: int) -> str:
-        """Name a number by its tensor and flat index; with heads, each column is a head."""
-        shape = self.value(name).shape
+    def _ids(self, name: str) -> list[str]:
+        """Name each number by its tensor and flat index; with heads, each column is a head."""
+        shape = self.trace[name].value.shape
+        index = torch.arange(shape.numel()).view(shape)
         if len(shape) == 4:
-            return f"{name}[{(sentence * shape[1] + column) * shape[2] + row}]"
-        return f"{name}[{(sentence * shape[-2] + row) * shape[-1] + column}]"
+            index = index.transpose(1, 2)
+        return [f"{name}[{i}]" for i in index.flatten().tolist()]
 
-    def number(
-        self, x: float, y: float, value: float, fill: str, *,
-        width: float = CELL, names: str = "", decimals: int = 4, bold: bool = False,
-    ) -> None:  # fmt: skip
-        """Draw a cell by its upper left corner; `names` is its id, as "logits[0]"."""
-        hidden = value == float("-inf")
-        self.box(x, y, width, ROW, fill=SHADE if hidden else fill, line=0.5)
-        text = "−∞" if hidden else format_number(value, decimals).replace("-", "−")
-        self.text(x + width / 2, y + ROW / 2, text, size=NUMBER, bold=bold)
-        self._artists[-1].set_gid(names or None)
+    def row(self, *items: Item) -> list[Box]:
+        """Draw tensors side by side; return the edges of their numbers."""
+        x, boxes = self.x, []
+        top = self.y + max(item.height for item in items)
+        rooms = [self._room(item) for item in items]
+        apart = min(0.4, (COLUMN - sum(rooms)) / len(rooms))
+        for item, room in zip(items, rooms, strict=True):
+            boxes.append(self._draw_item(item, x + item.margin, top))
+            x += room + apart
+        self.y = max(box.bottom for box in boxes) + BELOW
+        return boxes
 
-    def head(self, x: float, y: float, names: Sequence[str], axes: str, formula: str) -> float:
-        """Write names, axes and formula of a tensor; return the upper edge of its cells."""
-        for name in names:
+    def _room(self, item: Item) -> float:
+        widths = [item.width * len(item.blocks[0][0])]
+        widths += [self.width_of(name, NAME, bold=True) for name in item.names]
+        widths += [self.width_of(note, SMALL) for note in item.notes]
+        return item.margin + max(widths)
+
+    def _draw_item(self, item: Item, x: float, top: float) -> Box:
+        y = top - item.height
+        for name in item.names:
             self.text(x, y + LINE / 2, name, size=NAME, align="left", bold=True)
             y += LINE
-        for line in (axes, *formula.split("\n")):
-            if line:
-                self.text(x, y + LINE / 2, line, size=SMALL, align="left")
-                y += LINE
-        return y + 0.07
+        for note in item.notes:
+            self.text(x, y + LINE / 2, note, size=SMALL, align="left")
+            y += LINE
+        for number, word in enumerate(item.columns):
+            self.text(x + (number + 0.5) * CELL, top - LINE / 2 - 0.1, word, size=SMALL)
+        box = self.numbers(item, x, top)
+        if item.axes and item.axes[-1] != "1":
+            self.bracket(item.axes[-1], (x, top - 0.04), (box.right, top - 0.04), "top")
+        y = top
+        for number, block in enumerate(item.blocks):
+            bottom = y + len(block) * ROW
+            if item.axes:
+                self.bracket(item.axes[0], (x - 0.04, y), (x - 0.04, bottom), "left")
+            words = example.words[item.words][number] if item.words else item.rows
+            for line, word in enumerate(words):
+                middle = y + (line + 0.5) * ROW
+                self.text(x - 0.08, middle, word, size=SMALL, align="right")
+            y = bottom + BETWEEN
+        if item.words:
+            left = x - LABELS + 0.02
+            self.bracket("batch", (left, box.top), (left, box.bottom), "left")
+        return box
+
+    def numbers(self, item: Item, x: float, y: float) -> Box:
+        """Draw the cells of an item by its upper left corner."""
+        largest, ids, top = _largest(item.blocks), iter(item.ids), y
+        for block in item.blocks:
+            for values in block:
+                for column, value in enumerate(values):
+                    left = x + column * item.width
+                    hidden = value == float("-inf")
+                    fill = palette.SHADE if hidden else item.paint(value, largest)
+                    self.box(left, y, item.width, ROW, fill=fill, line=0.5)
+                    text = "−∞" if hidden else format_number(value, item.decimals)
+                    bold = bool(item.columns) and value == max(values)
+                    middle = left + item.width / 2, y + ROW / 2
+                    self.text(*middle, text.replace("-", "−"), size=NUMBER, bold=bold)
+                    self._artists[-1].set_gid(next(ids, None))
+                y += ROW
+            y += BETWEEN
+        return Box(x, top, x + item.width * len(item.blocks[0][0]), y - BETWEEN)
+
+    def lanes(
+        self, name: str, formula: str, keys: Sequence[Sequence[str]] = (),
+        paint: Paint = palette.signed_fill,
+    ) -> None:  # fmt: skip
+        """Draw scores or weights, the heads of both sentences side by side."""
+        values, x, y = as_plain_tensor(self.trace[name].value), self.x + LABELS, self.y
+        word = name.rsplit(".", 1)[-1]
+        self.text(x, y + LINE / 2, word, size=NAME, align="left", bold=True)
+        after = x + self.width_of(word, NAME, bold=True) + 0.12
+        note = f"({', '.join(self.trace[name].axes)})   {formula}"
+        self.text(after, y + LINE / 2, note, size=SMALL, align="left")
+        y += LINE + 0.09 + (LINE + 0.03) * bool(keys)
+        for line, words in enumerate(("1st asks", "2nd asks")):
+            self.text(x - 0.08, y + (line + 0.5) * ROW, words, size=SMALL, align="right")
+        self.bracket("query", (x - 0.04, y), (x - 0.04, y + 2 * ROW), "left")
+        largest = _largest(values.flatten(0, 1).tolist())
+        ids = (f"{name}[{i}]" for i in range(values.numel()))
+        for sentence, heads in enumerate(values.tolist()):
+            for matrix in heads:
+                for column, key in enumerate(keys[sentence] if keys else ()):
+                    self.text(x + (column + 0.5) * CELL, y - LINE / 2 - 0.06, key, size=SMALL)
+                item = Item((), (), [matrix], ids, paint=lambda value, _: paint(value, largest))
+                box = self.numbers(item, x, y)
+                self.bracket("head", (x, y - 0.04), (box.right, y - 0.04), "top")
+                x = box.right + 0.05
+            x += 0.1
+        self.y = y + 2 * ROW + 0.09
+
+
+def _largest(blocks: list[Rows]) -> float:
+    values = (abs(value) for block in blocks for row in block for value in row)
+    return max(value for value in values if value != float("inf"))
+
+
+def _weights(name: str, matrix: Any, bias: Any = None, **style: Any) -> Item:
+    """Prepare weights as in y = x W + b, on white because they are not computed."""
+    notes = [f"({len(matrix)}, {len(matrix[0])})", ""]
+    blocks = [matrix, *([[bias]] if bias else [])]
+    return Item([name], notes, blocks, **{"width": WEIGHT, "decimals": 1, **style})
 
 
 def poster(trace: Mapping[str, Any]) -> Figure:
@@ -139,7 +270,7 @@ def poster(trace: Mapping[str, Any]) -> Figure:
         A matplotlib figure of the size of A2.
     """
     sheet = _Sheet(trace)
-    sheet.box(0, 0, WIDTH, HEIGHT, fill=IVORY, edge="none", line=0)
+    sheet.box(0, 0, WIDTH, HEIGHT, fill=palette.IVORY, edge="none", line=0)
     _draw_title(sheet)
     memory = _draw_encoder(sheet)
     keys, written = _draw_decoder(sheet)
@@ -155,7 +286,7 @@ def save_poster(trace: Mapping[str, Any], file: Path) -> None:
         file: Output file.
 
     Raises:
-        ValueError: If the suffix is another one.
+        ValueError: If the file has another suffix.
     """
     import matplotlib as mpl
 
@@ -196,350 +327,201 @@ def _with_fonts(svg: bytes) -> bytes:
     return text.replace("<defs>", f"<defs>\n  <style>{''.join(faces)}</style>", 1).encode()
 
 
-def _matrix(
-    sheet: _Sheet, x: float, y: float, names: Sequence[str], formula: str, *,
-    short: Sequence[str] = (), paint: Callable[[float, float], str] = signed_fill,
-    columns: Sequence[str] = (), best: bool = False,
-) -> Box:  # fmt: skip
-    """Draw a tensor of two sentences of two words, one sentence above the other.
-
-    Args:
-        sheet: Where to draw.
-        x: Left edge of the cells.
-        y: Upper edge of the text above the cells.
-        names: Name of the tensor, and of other tensors with the same numbers.
-        formula: Formula of the tensor.
-        short: Printed names; by default, the last parts of the names.
-        paint: Maps a value and the largest value to a colour.
-        columns: Words above the columns.
-        best: Whether the largest number of each row is bold.
-    """
-    entry = sheet.trace[names[0]]
-    values = sheet.value(names[0])
-    axes = entry.axes
-    if values.dim() == 2:
-        values = values.unsqueeze(0)
-    shown = ", ".join(axes)
-    y = sheet.head(
-        x, y, short or [name.rsplit(".", 1)[-1] for name in names], f"({shown})", formula
-    )
-    for number, word in enumerate(columns):
-        sheet.text(x + (number + 0.5) * CELL, y + LINE / 2 - 0.03, word, size=SMALL)
-    y += (LINE + 0.04) * bool(columns)
-    width, top = CELL * values.size(-1), y
-    if axes[-1] != "1":
-        sheet.bracket(axes[-1], (x, y - 0.04), (x + width, y - 0.04), "top")
-    largest = float(values.abs().max())
-    rows = values.size(1)
-    for sentence, block in enumerate(values.tolist()):
-        for number, row in enumerate(block):
-            for column, value in enumerate(row):
-                sheet.number(
-                    x + column * CELL, y, value, paint(value, largest),
-                    names="|".join(sheet.place(name, sentence, number, column) for name in names),
-                    bold=best and value == max(row),
-                )  # fmt: skip
-            y += ROW
-        start = y - rows * ROW
-        sheet.bracket(axes[-2], (x - 0.04, start), (x - 0.04, y), "left")
-        y += BETWEEN
-    return Box(x, top, x + width, y - BETWEEN)
-
-
-def _words(sheet: _Sheet, x: float, box: Box, axis: str) -> None:
-    """Write the words of both sentences beside a tensor, with the bracket of the batch."""
-    y = box.top
-    for words in example.words[axis]:
-        for word in words:
-            sheet.text(x + LABELS - 0.08, y + ROW / 2, word, size=SMALL, align="right")
-            y += ROW
-        y += BETWEEN
-    sheet.bracket("batch", (x + 0.02, box.top), (x + 0.02, box.bottom), "left")
-
-
-def _lanes(
-    sheet: _Sheet, x: float, y: float, part: Part, name: str, formula: str,
-    paint: Callable[[float, float], str], keys: Sequence[Sequence[str]],
-) -> float:  # fmt: skip
-    """Draw scores or weights, the heads of a sentence side by side; return the lower edge."""
-    values = sheet.value(part[name])
-    shown = ", ".join(sheet.trace[part[name]].axes)
-    sheet.text(x + LABELS, y + LINE / 2, name, size=NAME, align="left", bold=True)
-    after = x + LABELS + sheet.width_of(name, NAME, bold=True) + 0.12
-    sheet.text(after, y + LINE / 2, f"({shown})   {formula}", size=SMALL, align="left")
-    y += LINE + 0.09 + (LINE + 0.03 if keys else 0)
-    for i, word in enumerate(("1st asks", "2nd asks")):
-        sheet.text(x + LABELS - 0.08, y + (i + 0.5) * ROW, word, size=SMALL, align="right")
-    largest = float(values[values.isfinite()].abs().max())
-    left = x + LABELS
-    for sentence, heads in enumerate(values.tolist()):
-        for head, matrix in enumerate(heads):
-            for column, word in enumerate(keys[sentence] if keys else ()):
-                sheet.text(left + (column + 0.5) * CELL, y - LINE / 2 - 0.06, word, size=SMALL)
-            sheet.bracket("head", (left, y - 0.04), (left + 2 * CELL, y - 0.04), "top")
-            for i, row in enumerate(matrix):
-                for j, value in enumerate(row):
-                    index = ((sentence * 3 + head) * 2 + i) * 2 + j
-                    sheet.number(left + j * CELL, y + i * ROW, value, paint(value, largest),
-                                 names=f"{part[name]}[{index}]")  # fmt: skip
-            left += 2 * CELL + 0.05
-        left += 0.1
-    at = x + LABELS - 0.04
-    sheet.bracket("query", (at, y), (at, y + 2 * ROW), "left")
-    return y + 2 * ROW + 0.09
-
-
-def _weights(
-    sheet: _Sheet, x: float, y: float, name: str, matrix: Any, bias: Any = None, *,
-    width: float = WEIGHT, decimals: int = 1, rows: Sequence[str] = (),
-) -> Box:  # fmt: skip
-    """Draw weights as in y = x W + b, on white because they are not computed."""
-    y = top = sheet.head(x, y, [name], f"({len(matrix)}, {len(matrix[0])})", " ")
-    for number, row in enumerate([*matrix, *([bias] if bias else [])]):
-        y += BETWEEN if number == len(matrix) else 0
-        for column, value in enumerate(row):
-            sheet.number(x + column * width, y, value, PAPER, width=width, decimals=decimals)
-        if rows:
-            sheet.text(x - 0.06, y + ROW / 2, rows[number], size=SMALL, align="right")
-        y += ROW
-    return Box(x, top, x + width * len(matrix[0]), y)
-
-
-def _band(sheet: _Sheet, x: float, y: float, number: str, title: str, prefix: str = "") -> float:
-    """Draw the heading of a station: lesson, title and prefix of its names."""
-    height = 0.25
-    sheet.box(x, y, COLUMN, height, fill=NAVY, edge="none", line=0)
-    middle = y + height / 2
-    sheet.text(x + 0.1, middle, number, size=HEADING, align="left", bold=True, colour=THREADS[1])
-    after = x + 0.22 + sheet.width_of(number, HEADING, bold=True)
-    sheet.text(after, middle, title, size=HEADING, align="left", bold=True, colour=PALE)
-    sheet.text(x + COLUMN - 0.1, middle, prefix, size=SMALL, align="right", colour=PALE)
-    return y + height + 0.1
-
-
-def _flow(sheet: _Sheet, x: float, y: float) -> float:
-    """Draw the arrow to the next station."""
-    sheet.arrow((x + COLUMN / 2, y + 0.02), (x + COLUMN / 2, y + 0.19), width=2.2)
-    return y + 0.21
-
-
-def _embed(sheet: _Sheet, x: float, y: float, axis: str, positional: str) -> float:
-    """Draw ids, table and positions; return the lower edge."""
-    y = _band(sheet, x, y, "02, 03", "Look up a vector for each word, add its place")
-    ids = {"src": example.src, "tgt": example.tgt}[axis].tolist()
-    top = line = sheet.head(x + LABELS, y, ["ids"], axis, " ")
-    for sentence in ids:
-        for token in sentence:
-            sheet.box(x + LABELS, line, 0.26, ROW, line=0.5)
-            sheet.text(x + LABELS + 0.13, line + ROW / 2, str(token), size=NUMBER)
-            line += ROW
-        line += BETWEEN
-    _words(sheet, x, Box(x, top, x, line - BETWEEN), axis)
-    table = _weights(
-        sheet, x + LABELS + 0.26 + APART + 0.12, y, "table", example.embedding_rows,
-        width=0.35, decimals=2, rows="0123",
+def _embed(sheet: _Sheet, axis: str, positional: str) -> None:
+    """Draw ids, table and positions."""
+    sheet.band("02, 03", "Look up a vector for each word, add its position")
+    ids = {"src": example.src, "tgt": example.tgt}[axis].unsqueeze(-1).tolist()
+    sheet.row(
+        Item(["ids"], [axis, ""], ids, width=0.26, words=axis),
+        _weights("table", example.embedding_rows, width=0.35, decimals=2, rows="0123"),
+        sheet.tensor(f"{axis}_embedding.vectors", "table[ids]"),
+        sheet.tensor(f"{positional}.positions", "sine, cosine of the position"),
+        sheet.tensor(f"{positional}.encoded", "vectors + positions", f"{axis}_input",
+                     short=[f"encoded = {axis}_input"]),
     )  # fmt: skip
-    vectors = _matrix(sheet, table.right + APART, y, [f"{axis}_embedding.vectors"], "table[ids]",
-                      short=["vectors"])  # fmt: skip
-    positions = _matrix(sheet, vectors.right + APART, y, [f"{positional}.positions"],
-                        "sine, cosine of the place")  # fmt: skip
-    encoded = _matrix(sheet, positions.right + APART, y,
-                      [f"{positional}.encoded", f"{axis}_input"], "vectors + positions",
-                      short=[f"encoded = {axis}_input"])  # fmt: skip
-    return encoded.bottom
 
 
-def _norm(sheet: _Sheet, x: float, y: float, part: Part, moved: str = "") -> Box:
-    """Draw mean, variance and normalized rows; gain 1 and shift 0 do not change them."""
-    mean = _matrix(sheet, x + LABELS, y, [part["mean"]], "Σx / 3")
-    _matrix(sheet, x + LABELS + 0.92, y, [part["variance"]], "Σ(x − mean)² / 3")
-    _words(sheet, x, mean, part.axis)
-    short = "normalized = output" + (f" = {moved}" if moved else "")
-    names = [part["normalized"], part["output"], *([moved] if moved else [])]
-    return _matrix(sheet, x + LABELS + 1.95, y, names, "(x − mean) / √variance; γ 1, β 0",
-                   short=[short])  # fmt: skip
+def _norm(sheet: _Sheet, path: str, axis: str, *moved: str) -> list[Item]:
+    """Prepare mean, variance and normalized rows; gain 1 and shift 0 do not change them."""
+    short = [" = ".join(("normalized", "output", *moved))]
+    return [
+        sheet.tensor(f"{path}.mean", "Σx / 3", words=axis),
+        sheet.tensor(f"{path}.variance", "Σ(x − mean)² / 3"),
+        sheet.tensor(f"{path}.normalized", "(x − mean) / √variance; γ 1, β 0", f"{path}.output",
+                     *moved, short=short),
+    ]  # fmt: skip
 
 
-def _attention(
-    sheet: _Sheet, x: float, y: float, path: str, block: str, axis: str, title: str
-) -> tuple[float, Box]:
-    """Draw norm, projections, weights, context and sum; return the lower edge and the keys."""
-    part, is_cross = Part(path, axis), path.endswith("cross_attention")
-    y = _band(sheet, x, y, "04 to 08", title, path)
+def _attention(sheet: _Sheet, path: str, block: str, axis: str, title: str) -> Box:
+    """Draw norm, projections, weights, context and sum; return the edges of the keys."""
+    is_cross = path.endswith("cross_attention")
+    source, read = ("memory", "src") if is_cross else ("output", axis)
+    sheet.band("04 to 08", title, path)
     weights = example.weights()[block]
-    box = _norm(sheet, x, y, Part(f"{path}_residual.norm", axis))
-    at = x + COLUMN - 3 * 3 * WEIGHT - 2 * 0.1
-    for letter in "qkv":
-        at = _weights(sheet, at, y, f"W{letter}", weights[f"W{letter}"]).right + 0.1
-    y = box.bottom + BELOW
-
-    boxes = []
-    third = (COLUMN - LABELS) / 3 + 0.12
-    for number, word in enumerate(("query", "key", "value")):
-        names = [part[f"projected_{word}"], part[f"{word}_heads"]]
-        source = "memory" if is_cross and number else "output"
-        boxes.append(_matrix(
-            sheet, x + LABELS + number * third, y, names, f"{source} @ W{word[0]}, a column a head",
-            short=[f"projected_{word}", f"= {word}_heads"],
-        ))  # fmt: skip
-    _words(sheet, x, boxes[0], axis)
-    if is_cross:
-        _words(sheet, boxes[1].left - LABELS, boxes[1], "src")
-    y = boxes[0].bottom + BELOW
-
+    matrices = (_weights(f"W{letter}", weights[f"W{letter}"]) for letter in "qkv")
+    sheet.row(*_norm(sheet, f"{path}_residual.norm", axis), *matrices)
+    _, keys, _ = sheet.row(*(
+        sheet.tensor(
+            f"{path}.projected_{word}",
+            f"{source if word != 'query' else 'output'} @ W{word[0]}, a column a head",
+            f"{path}.{word}_heads", short=[f"projected_{word}", f"= {word}_heads"],
+            words=axis if word == "query" else "src" if is_cross and word == "key" else "",
+        )
+        for word in ("query", "key", "value")
+    ))  # fmt: skip
     mask = "−∞ where the " + ("future is" if axis == "tgt" and not is_cross else "padding is")
-    keys = example.words["src" if is_cross else axis]
-    y = _lanes(sheet, x, y, part, "scores", "query · key / √d_k, which is 1", signed_fill, keys)
-    y = _lanes(sheet, x, y, part, "masked_scores", mask, signed_fill, ())
-    y = _lanes(sheet, x, y, part, "weights", "softmax: each row sums to 1",
-               lambda value, _: weight_fill(value), ())  # fmt: skip
-    y += BELOW - 0.09
+    scores = "query · key / √d_k, which is 1"
+    sheet.lanes(f"{path}.scores", scores, example.words[read])
+    sheet.lanes(f"{path}.masked_scores", mask)
+    sheet.lanes(f"{path}.weights", "softmax: each row sums to 1",
+                paint=lambda value, _: palette.weight_fill(value))  # fmt: skip
+    sheet.y += BELOW - 0.09
+    sheet.row(
+        sheet.tensor(f"{path}.merged", "weights · values", f"{path}.context",
+                     short=["context = merged"], words=axis),
+        _weights("Wo", weights["Wo"]),
+        sheet.tensor(f"{path}.output", "merged @ Wo"),
+        sheet.tensor(f"{path}_residual.added", "x + output"),
+    )  # fmt: skip
+    return keys
 
-    context = _matrix(sheet, x + LABELS, y, [part["merged"], part["context"]],
-                      "weights · values", short=["context = merged"])  # fmt: skip
-    _words(sheet, x, context, axis)
-    w_o = _weights(sheet, context.right + 0.42, y, "Wo", weights["Wo"])
-    output = _matrix(sheet, w_o.right + 0.42, y, [part["output"]], "merged @ Wo")
-    added = _matrix(sheet, output.right + 0.3, y, [f"{path}_residual.added"], "x + output")
-    return added.bottom, boxes[1]
 
-
-def _feed_forward(sheet: _Sheet, x: float, y: float, path: str, block: str, axis: str) -> float:
-    """Draw norm, both linear layers and the sum; return the lower edge."""
-    part = Part(path, axis)
-    y = _band(sheet, x, y, "09", "Each word thinks, alone", path)
+def _feed_forward(sheet: _Sheet, path: str, block: str, axis: str) -> None:
+    """Draw norm, both linear layers and the sum."""
+    sheet.band("09", "Each word thinks, alone", path)
     weights = example.weights()[block]
-    box = _norm(sheet, x, y, Part(f"{path}_residual.norm", axis))
-    _weights(sheet, box.right + 0.62, y, "W1, b1", weights["W1"], weights["b1"])
-    y = box.bottom + BELOW
-    before = _matrix(sheet, x + LABELS, y, [part["pre_activation"]], "output @ W1 + b1")
-    _words(sheet, x, before, axis)
-    after = _matrix(sheet, before.right + 0.3, y, [part["activated"]], "max(0, x)")
-    _weights(sheet, after.right + 0.42, y, "W2, b2", weights["W2"], weights["b2"])
-    y = before.bottom + BELOW
-    output = _matrix(sheet, x + LABELS, y, [part["output"]], "activated @ W2 + b2")
-    _words(sheet, x, output, axis)
-    added = _matrix(sheet, output.right + 0.3, y, [f"{path}_residual.added"], "x + output")
-    return added.bottom
+    first = _weights("W1, b1", weights["W1"], weights["b1"])
+    sheet.row(*_norm(sheet, f"{path}_residual.norm", axis), first)
+    sheet.row(
+        sheet.tensor(f"{path}.pre_activation", "output @ W1 + b1", words=axis),
+        sheet.tensor(f"{path}.activated", "max(0, x)"),
+        _weights("W2, b2", weights["W2"], weights["b2"]),
+    )
+    sheet.row(
+        sheet.tensor(f"{path}.output", "activated @ W2 + b2", words=axis),
+        sheet.tensor(f"{path}_residual.added", "x + output"),
+    )
 
 
 def _draw_encoder(sheet: _Sheet) -> Box:
-    """Draw the encoder in the left column; return the memory."""
-    layer = "encoder.layers.0"
-    y = _embed(sheet, LEFT, TOP, "src", "positional_encoding")
-    y = _flow(sheet, LEFT, y)
-    y, _ = _attention(sheet, LEFT, y, f"{layer}.self_attention", "enc_self", "src",
-                      "Each word looks at its sentence")  # fmt: skip
-    y = _flow(sheet, LEFT, y)
-    y = _feed_forward(sheet, LEFT, y, f"{layer}.feed_forward", "enc_ffn", "src")
-    y = _flow(sheet, LEFT, y)
-    y = _band(sheet, LEFT, y, "10", "The encoder hands over its memory", "encoder.norm")
-    return _norm(sheet, LEFT, y, Part("encoder.norm", "src"), "memory")
+    """Draw the encoder in the left column; return the edges of the memory."""
+    _embed(sheet, "src", "positional_encoding")
+    sheet.flow()
+    path = f"{LAYER}.self_attention"
+    _attention(sheet, path, "enc_self", "src", "Each word looks at its sentence")
+    sheet.flow()
+    _feed_forward(sheet, f"{LAYER}.feed_forward", "enc_ffn", "src")
+    sheet.flow()
+    sheet.band("10", "The encoder hands over its memory", "encoder.norm")
+    return sheet.row(*_norm(sheet, "encoder.norm", "src", "memory"))[-1]
 
 
 def _draw_decoder(sheet: _Sheet) -> tuple[Box, float]:
     """Draw the decoder in two columns; return the keys of the memory and the end of the first."""
     layer = "decoder.layers.0"
-    y = MIDDLE_TOP
-    y = _embed(sheet, MIDDLE, y, "tgt", "positional_encoding#2")
-    y = _flow(sheet, MIDDLE, y)
-    written, _ = _attention(sheet, MIDDLE, y, f"{layer}.self_attention", "dec_self", "tgt",
-                            "Each word looks at those before it")  # fmt: skip
-    y, keys = _attention(sheet, RIGHT, TOP, f"{layer}.cross_attention", "dec_cross", "tgt",
-                         "Each looks at the words read")  # fmt: skip
-    y = _flow(sheet, RIGHT, y)
-    y = _feed_forward(sheet, RIGHT, y, f"{layer}.feed_forward", "dec_ffn", "tgt")
-    y = _flow(sheet, RIGHT, y)
-    y = _band(sheet, RIGHT, y, "12", "Which word is next?", "decoder.norm")
-    box = _norm(sheet, RIGHT, y, Part("decoder.norm", "tgt"), "decoder_output")
-    y = box.bottom + BELOW
-    out = example.weights()["out"]
-    weights = _weights(sheet, RIGHT + LABELS, y, "W, b", out["W"], out["b"])
-    logits = _matrix(sheet, weights.right + LABELS + 0.35, y, ["logits"],
-                     "decoder_output @ W + b", columns=example.vocabulary, best=True)  # fmt: skip
-    _words(sheet, logits.left - LABELS, logits, "tgt")
-    _draw_prediction(sheet, logits)
-    return keys, written
-
-
-def _draw_prediction(sheet: _Sheet, logits: Box) -> None:
-    """Write the word with the highest logit of each row."""
-    y = logits.top
-    for sentence in sheet.value("logits").argmax(-1).tolist():
+    sheet.x, sheet.y = MIDDLE, MIDDLE_TOP
+    _embed(sheet, "tgt", "positional_encoding#2")
+    sheet.flow()
+    path = f"{layer}.self_attention"
+    _attention(sheet, path, "dec_self", "tgt", "Each word looks at those before it")
+    written = sheet.y - BELOW
+    sheet.x, sheet.y = RIGHT, TOP
+    path = f"{layer}.cross_attention"
+    keys = _attention(sheet, path, "dec_cross", "tgt", "Each looks at the words read")
+    sheet.flow()
+    _feed_forward(sheet, f"{layer}.feed_forward", "dec_ffn", "tgt")
+    sheet.flow()
+    sheet.band("12", "Which word is next?", "decoder.norm")
+    sheet.row(*_norm(sheet, "decoder.norm", "tgt", "decoder_output"))
+    weights = example.weights()["out"]
+    formula, columns = "decoder_output @ W + b", example.vocabulary
+    logits = sheet.row(
+        _weights("W, b", weights["W"], weights["b"]),
+        sheet.tensor("logits", formula, words="tgt", columns=columns),
+    )[-1]
+    y = logits.top + ROW / 2
+    for sentence in as_plain_tensor(sheet.trace["logits"].value).argmax(-1).tolist():
         for token in sentence:
-            middle, x = y + ROW / 2, logits.right
-            sheet.arrow((x + 0.06, middle), (x + 0.36, middle))
+            sheet.arrow((logits.right + 0.06, y), (logits.right + 0.36, y))
             word = example.vocabulary[token]
-            sheet.text(x + 0.42, middle, word, size=HEADING, align="left", bold=True)
+            sheet.text(logits.right + 0.42, y, word, size=HEADING, align="left", bold=True)
             y += ROW
         y += BETWEEN
+    return keys, written
 
 
 def _lead(sheet: _Sheet, memory: Box, keys: Box, written: float) -> None:
     """Draw the lines from the memory to its keys, and from the middle to the right column."""
     x, bottom = RIGHT - GUTTER / 2, HEIGHT - 0.36
-    end = (keys.top + keys.bottom) / 2
+    of_memory, of_stream = (palette.axis_style(axis).colour for axis in ("src", "tgt"))
     start = memory.right + 0.15, (memory.top + memory.bottom) / 2
-    turn = LEFT + COLUMN + GUTTER / 2
+    turn, end = LEFT + COLUMN + GUTTER / 2, (keys.top + keys.bottom) / 2
     points = [start, (turn, start[1]), (turn, bottom), (x - 0.08, bottom), (x - 0.08, end)]
-    sheet.line(points, colour=axis_style("src").colour, width=5)
-    sheet.line([(x - 0.08, end), (RIGHT - 0.1, end)], colour=axis_style("src").colour, width=5)
-    sheet.head_of_arrow(RIGHT - 0.1, end, axis_style("src").colour)
-    sheet.text(MIDDLE + COLUMN / 2, bottom, "memory", size=HEADING, bold=True, ground=IVORY)
-    top = TOP + 0.125
-    middle = MIDDLE + COLUMN / 2
-    points = [(middle, written + 0.06), (middle, bottom - 0.2), (x + 0.08, bottom - 0.2),
-              (x + 0.08, top), (RIGHT - 0.12, top)]  # fmt: skip
-    sheet.line(points, colour=axis_style("tgt").colour, width=5)
-    sheet.head_of_arrow(RIGHT - 0.12, top, axis_style("tgt").colour)
+    _draw_way(sheet, [*points, (RIGHT - 0.1, end)], of_memory)
+    middle, top = MIDDLE + COLUMN / 2, TOP + 0.125
+    sheet.text(middle, bottom, "memory", size=HEADING, bold=True, ground=palette.IVORY)
+    points = [(middle, written + 0.06), (middle, bottom - 0.2), (x + 0.08, bottom - 0.2)]
+    _draw_way(sheet, [*points, (x + 0.08, top), (RIGHT - 0.12, top)], of_stream)
+
+
+def _draw_way(sheet: _Sheet, points: list[tuple[float, float]], colour: str) -> None:
+    """Draw a thick line with the head of an arrow that points to the right."""
+    from matplotlib.patches import Polygon
+
+    sheet.line(points, colour=colour, width=5)
+    x, y = points[-1]
+    corners = [(x - 0.03, y - 0.09), (x + 0.1, y), (x - 0.03, y + 0.09)]
+    sheet.patch(Polygon(corners, facecolor=colour, edgecolor="none", zorder=3), (x, y))
 
 
 def _draw_title(sheet: _Sheet) -> None:
-    """Draw the title with the threads of the cover, and the legend."""
+    """Draw the title with the threads, and the legend."""
     left, right, bottom = MIDDLE - 0.02, MIDDLE + COLUMN + 0.02, 5.1
-    sheet.box(left, 0, right - left, bottom, fill=NAVY, edge="none", line=0)
+    sheet.box(left, 0, right - left, bottom, fill=palette.NAVY, edge="none", line=0)
     _draw_threads(sheet, (left + 0.55, right - 0.55), (2.95, bottom + 0.02))
-    sheet.text(left + 0.4, 1.13, TITLE, size=62, align="left", bold=True, colour=PALE)
-    sheet.text(left + 0.43, 2.45, SUBTITLE, size=17, align="left", colour=PALE)
+    sheet.text(left + 0.4, 1.13, TITLE, size=62, align="left", bold=True, colour=palette.PALE)
+    sheet.text(left + 0.43, 2.45, SUBTITLE, size=17, align="left", colour=palette.PALE)
     _draw_legend(sheet, bottom + 0.22)
 
 
 def _draw_threads(sheet: _Sheet, across: tuple[float, float], down: tuple[float, float]) -> None:
-    """Draw the twelve numbers as threads, as on the cover of the course."""
+    """Draw the twelve numbers as threads, whose tangents are vertical at each station."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Line
 
-    for number, (place, values) in enumerate(zip(PLACES, threads(sheet.trace), strict=True)):
-        base = across[0] + (across[1] - across[0]) * place
-        step = (down[1] - down[0]) / (len(values) - 1)
+    stations = [as_plain_tensor(sheet.trace[name].value).flatten() for name in STATIONS]
+    step = (down[1] - down[0]) / (len(stations) - 1)
+    # A gap after each word and a wider gap between sentences.
+    offsets = [number + 0.9 * (number // 3 + number // 6) for number in range(12)]
+    for number, (offset, values) in enumerate(
+        zip(offsets, torch.stack(stations, 1).tolist(), strict=True)
+    ):
+        base = across[0] + (across[1] - across[0]) * offset / offsets[-1]
         points = [(base + 0.22 * value, down[0] + step * row) for row, value in enumerate(values)]
-        path = [points[0], *(point for curve in curves(points) for point in curve[1:])]
+        path = [points[0]]
+        for (x0, y0), (x1, y1) in pairwise(points):
+            path += [(x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1)]
         codes = [Line.MOVETO, *[Line.CURVE4] * (len(path) - 1)]
-        style = {"edgecolor": THREADS[number // 3], "facecolor": "none", "linewidth": 2.4}
-        sheet.patch(PathPatch(Line(path, codes), zorder=2, **style))
+        style = {"edgecolor": palette.THREADS[number // 3], "facecolor": "none", "linewidth": 2.4}
+        sheet.patch(PathPatch(Line(path, codes), zorder=2, **style), points[0])
 
 
 def _draw_legend(sheet: _Sheet, y: float) -> None:
     """Explain brackets, colours and white cells."""
-    rows = (
-        (
-            ("batch", "the two sentences"),
-            ("src", "a word that is read"),
-            ("tgt", "a word that is written"),
-        ),
-        (("d_model", "a feature of a word"), ("head", "a head"), ("d_k", "a feature of a head")),
-    )
-    third = COLUMN / 3
-    for line, entries in enumerate(rows):
-        for number, (axis, means) in enumerate(entries):
-            x, at = MIDDLE + number * third, y + 0.22 * line
-            sheet.bracket(axis, (x, at), (x + 0.3, at), "top")
-            sheet.text(x + 0.38, at + 0.02, f"{axis}: {means}", size=SMALL, align="left")
+    axes = {
+        "batch": "the two sentences", "src": "a word that is read", "tgt": "a word that is written",
+        "d_model": "a feature of a word", "head": "a head", "d_k": "a feature of a head",
+    }  # fmt: skip
+    fills = {
+        palette.signed_fill(-1.0, 1.0): "below zero", palette.signed_fill(1.0, 1.0): "above zero",
+        palette.PAPER: "given: an id or a weight",
+    }  # fmt: skip
+    for number, (axis, meaning) in enumerate(axes.items()):
+        x, height = MIDDLE + number % 3 * COLUMN / 3, y + 0.22 * (number // 3)
+        sheet.bracket(axis, (x, height), (x + 0.3, height), "top")
+        sheet.text(x + 0.38, height + 0.02, f"{axis}: {meaning}", size=SMALL, align="left")
     y += 0.42
-    for value, fill, means in (
-        (-1.0, signed_fill(-1.0, 1.0), "below zero"), (1.0, signed_fill(1.0, 1.0), "above zero"),
-        (0.5, PAPER, "given: an id or a weight"),
-    ):  # fmt: skip
-        number = (-1.0, 1.0, 0.5).index(value)
-        sheet.box(MIDDLE + number * third, y, 0.3, ROW, fill=fill, line=0.5)
-        sheet.text(MIDDLE + number * third + 0.38, y + ROW / 2, means, size=SMALL, align="left")
+    for number, (fill, meaning) in enumerate(fills.items()):
+        x = MIDDLE + number * COLUMN / 3
+        sheet.box(x, y, 0.3, ROW, fill=fill, line=0.5)
+        sheet.text(x + 0.38, y + ROW / 2, meaning, size=SMALL, align="left")

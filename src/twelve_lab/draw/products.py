@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text, index_name
+from twelve_lab.draw.alt_text import index_name
 from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid, bare
@@ -58,32 +58,30 @@ def matmul(
 
     canvas = Canvas()
     grids = _place(canvas, tables, names)
+    i, j = highlight
+    terms = " + ".join(
+        f"{_in_brackets(x)}·{_in_brackets(y)}"
+        for x, y in zip(a[i].tolist(), b[:, j].tolist(), strict=True)
+    )
+    text = f"{names[2]}[{i}, {j}] = {terms} = {format_number(product[i, j].item())}"
+    _write_out(canvas, *grids, text, highlight)
     summary = [
         f"{name} {format_tensor(table.values, table.axes, labels=labels)}"
         for name, table in zip(names, tables, strict=True)
     ]
-    summary.append(_write_out(canvas, grids, names[2], a, b, product, highlight))
-    return canvas.finish(title, _describe(title, tables, names, highlight), "\n".join(summary))
-
-
-def _describe(
-    title: str, tables: Sequence[Table], names: Sequence[str], highlight: tuple[int, int]
-) -> str:
-    """Name the three matrices, and the row, column and product in frames."""
-    product = tables[2]
-    row, column = (
-        index_name(axis, product.names_along(side)[place])
-        for side, (axis, place) in enumerate(zip(product.axes, highlight, strict=True))
+    framed_row, framed_column = (
+        index_name(axis, tables[2].names_along(side)[index])
+        for side, (axis, index) in enumerate(zip((row, column), highlight, strict=True))
     )
-    text = message(
+    description = message(
         "A matrix product: on the left {a} {a_sizes}, above {b} {b_sizes}, where rows meet "
         "columns {ab} {ab_sizes}. Framed: the row of {row} in {a}, the column of {column} in {b}, "
         "and their product, {value}.",
         a=names[0], b=names[1], ab=names[2],
-        a_sizes=tables[0].sizes, b_sizes=tables[1].sizes, ab_sizes=product.sizes,
-        row=row, column=column, value=format_number(product.values[highlight].item()),
+        a_sizes=tables[0].sizes, b_sizes=tables[1].sizes, ab_sizes=tables[2].sizes,
+        row=framed_row, column=framed_column, value=format_number(product[i, j].item()),
     )  # fmt: skip
-    return alt_text(title, text)
+    return canvas.finish(title, "\n".join([*summary, text]), description)
 
 
 def _checked_product(a: Tensor, b: Tensor, product: Any) -> Tensor:
@@ -139,33 +137,19 @@ def _place(canvas: Canvas, tables: Sequence[Table], names: Sequence[str]) -> lis
 
 
 def _write_out(
-    canvas: Canvas,
-    grids: list[Grid],
-    name: str,
-    a: Tensor,
-    b: Tensor,
-    product: Tensor,
-    highlight: tuple[int, int],
-) -> str:
+    canvas: Canvas, left: Grid, above: Grid, result: Grid, text: str, highlight: tuple[int, int]
+) -> None:
     """Frame one row, one column and their product, and write the sum below."""
     i, j = highlight
-    left, above, result = grids
-    left.frame(i, 0, columns=a.shape[1])
-    above.frame(0, j, rows=b.shape[0])
+    left.frame(i, 0, columns=len(left.cells[0]))
+    above.frame(0, j, rows=len(above.cells))
     result.frame(i, j)
     y, x = left.row_middle(i), above.centre(0, j)[0]
     canvas.arrow((left.right + 0.04, y), (result.left - 0.04, y), width=2)
     canvas.arrow((x, above.bottom + 0.04), (x, result.top - 0.04), width=2)
-    terms = " + ".join(
-        f"{_in_brackets(x)}·{_in_brackets(y)}"
-        for x, y in zip(a[i].tolist(), b[:, j].tolist(), strict=True)
-    )
-    text = f"{name}[{i}, {j}] = {terms} = {format_number(product[i, j].item())}"
-    start = left.left - left.margin_left
     lines = canvas.wrap(text)
     y = result.bottom + LINE * (2.1 + 0.5 * lines.count("\n"))
-    canvas.text(start, y, lines, align="left")
-    return text
+    canvas.text(left.left - left.margin_left, y, lines, align="left")
 
 
 def _in_brackets(value: float) -> str:

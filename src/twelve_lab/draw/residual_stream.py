@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import ROOM, draw_face
@@ -20,16 +18,11 @@ from twelve_lab.show.faces import FACES
 from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.palette import INK, SHADE, SPOTLIGHT
 from twelve_lab.show.table import Labels, Table
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 CELL = 0.3  # the height of a number
 RISE = 0.35  # room for an arrow up or down
-BEFORE, AFTER = (
-    0.3,
-    0.36,
-)  # before and after the output of a sublayer
+BEFORE, AFTER = 0.3, 0.36  # before and after the output of a sublayer
 NORM = 0.6  # room for an arrow along the stream, with its label
 BAND = 0.1  # from the columns of the stream to the edge of their background
 BOX, PADDING = 0.5, 0.12
@@ -74,9 +67,9 @@ def stream(
     runs = [trace] if isinstance(trace, Mapping) else list(trace)
     positions = [position] if isinstance(position, int) else list(position)
     lanes = [
-        StreamReader(run, layer, batch, place, labels or {}).read(sublayers, last_norm)
+        StreamReader(run, layer, batch, index, labels or {}).read(sublayers, last_norm)
         for run in runs
-        for place in positions
+        for index in positions
     ]
     if not lanes or not lanes[0].sublayers:
         raise ValueError(
@@ -89,7 +82,7 @@ def stream(
     _draw_lanes(canvas, lanes)
     summary = "\n".join(_summary(lane, layer) for lane in lanes)
     versions = (" ".join(_describe(lane, detail) for lane in lanes) for detail in (2, 1, 0))
-    return canvas.finish(title, alt_text(title, *versions), summary)
+    return canvas.finish(title, summary, *versions)
 
 
 def _draw_lanes(canvas: Canvas, lanes: list[Stream]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text, number_list
-from twelve_lab.draw.attention_run import AttentionRun, check_sizes
+from twelve_lab.draw.attention_run import AttentionRun, check_same, check_sizes, numbers
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Grid, Paint, number_grid
@@ -19,9 +18,7 @@ from twelve_lab.messages import message
 from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.palette import PART_FILLS, SHADE
 from twelve_lab.show.table import Labels
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 # Larger sizes are too wide for one page.
 LARGEST = {"head": 4, "key": 3, "d_k": 3}
@@ -113,7 +110,7 @@ def shared_heads(
     _check(run, layer.values("scores")[:, query])
     canvas = Canvas()
     _draw(canvas, run)
-    return canvas.finish(title, _describe(title, run), _summary(run))
+    return canvas.finish(title, _summary(run), *_describe(run))
 
 
 def _check(run: Run, scores: Tensor) -> None:
@@ -122,17 +119,10 @@ def _check(run: Run, scores: Tensor) -> None:
     width = max(d_k, run.kept_values.size(-1))
     check_sizes({"head": heads, "key": len(run.keys), "d_k": width}, LARGEST)
     for head, (query, score) in enumerate(zip(run.queries, scores, strict=True)):
-        keys = run.kept_keys[head // run.group]
-        expected = keys @ query / math.sqrt(d_k) if keys.shape == (len(score), d_k) else score * 0
-        if not torch.allclose(score, expected, atol=1e-5):
-            raise ValueError(
-                f"shared_heads: scores of head {head} must be those with the keys of kv head "
-                f"{head // run.group}, {_numbers(expected)}, got {_numbers(score)}"
-            )
-
-
-def _numbers(values: Tensor) -> str:
-    return number_list(values.tolist())
+        kv_head = head // run.group
+        formula = f"those with the keys of kv head {kv_head}"
+        expected = run.kept_keys[kv_head] @ query / math.sqrt(d_k)
+        check_same(f"shared_heads: scores of head {head}", score, formula, expected)
 
 
 def _summary(run: Run) -> str:
@@ -140,17 +130,17 @@ def _summary(run: Run) -> str:
     lines = [message("{word} asks", word=run.word)]
     for head, (query, weights) in enumerate(zip(run.queries, run.weight_lists, strict=True)):
         lines.append(
-            f"head {head}  query {_numbers(query)}  weights {weights}  kv head {head // run.group}"
+            f"head {head}  query {numbers(query)}  weights {weights}  kv head {head // run.group}"
         )
-    for name, width, numbers in (("key", "d_k", run.kept_keys), ("value", "d_v", run.kept_values)):
-        printed = format_tensor(numbers, f"kv_head {name} {width}", labels={name: run.keys})
+    for name, width, kept in (("key", "d_k", run.kept_keys), ("value", "d_v", run.kept_values)):
+        printed = format_tensor(kept, f"kv_head {name} {width}", labels={name: run.keys})
         # The first line, of sizes, repeats the rows.
         lines += [f"{name}s", *printed.splitlines()[1:]]
     lines.append(message("cache  {kept} of {all} numbers", kept=run.kept, all=run.unshared))
     return "\n".join(lines)
 
 
-def _describe(title: str, run: Run) -> str:
+def _describe(run: Run) -> tuple[str, str]:
     counts = {"word": run.word, "heads": len(run.queries), "kv_heads": len(run.kept_keys),
               "kept": run.kept, "all": run.unshared}  # fmt: skip
     weights = ". ".join(
@@ -158,36 +148,30 @@ def _describe(title: str, run: Run) -> str:
                 kv_head=head // run.group, weights=weights)
         for head, weights in enumerate(run.weight_lists)
     )  # fmt: skip
-    return alt_text(
-        title,
-        message(
-            "Grouped-query attention of {word}, query heads: {heads}, heads of keys "
-            "and values: {kv_heads}. {weights}. The cache keeps {kept} of {all} numbers.",
-            **counts, weights=weights,
-        ),
-        message(
-            "Grouped-query attention of {word}, query heads: {heads}, heads of keys "
-            "and values: {kv_heads}. The cache keeps {kept} of {all} numbers.",
-            **counts,
-        ),
+    full = message(
+        "Grouped-query attention of {word}, query heads: {heads}, heads of keys "
+        "and values: {kv_heads}. {weights}. The cache keeps {kept} of {all} numbers.",
+        **counts, weights=weights,
     )  # fmt: skip
+    short = message(
+        "Grouped-query attention of {word}, query heads: {heads}, heads of keys "
+        "and values: {kv_heads}. The cache keeps {kept} of {all} numbers.",
+        **counts,
+    )
+    return full, short
 
 
 def _draw(canvas: Canvas, run: Run) -> None:
-    numbers = torch.cat([part.flatten() for part in (run.queries, run.kept_keys, run.kept_values)])
-    signed = signed_paint(numbers.abs().max().item())
-    cell = max(canvas.width_of(format_number(x)) for x in numbers.tolist()) + 0.08
+    values = torch.cat([part.flatten() for part in (run.queries, run.kept_keys, run.kept_values)])
+    signed = signed_paint(values.abs().max().item())
+    cell = max(canvas.width_of(format_number(x)) for x in values.tolist()) + 0.08
     columns = max(run.queries.size(1), len(run.keys), run.kept_values.size(-1))
     step = cell * columns + APART
 
-    def grid(
-        values: Tensor, x: float, y: float, paint: Paint = signed, names: Sequence[str] = (),
-        words: Sequence[str] = (),
-    ) -> Grid:  # fmt: skip
+    def grid(values: Tensor, x: float, y: float, paint: Paint = signed, **names: Any) -> Grid:
         drawn = number_grid(
-            canvas, values.tolist(), paint, row_axis="key" if names else "", row_names=names,
-            column_names=words, cell_height=HEIGHT, cell_width=cell,
-        )  # fmt: skip
+            canvas, values.tolist(), paint, cell_height=HEIGHT, cell_width=cell, **names
+        )
         return drawn.draw_cells_at(x, y)
 
     bottoms = []
@@ -196,7 +180,7 @@ def _draw(canvas: Canvas, run: Run) -> None:
         canvas.text(x, -LINE / 2, f"head {head}", align="left", bold=True)
         top = grid(query[None], x, 0.0)
         y = top.bottom + 1.4 * LINE
-        weights = grid(run.weights[head][None], x, y, weight_paint, words=run.keys)
+        weights = grid(run.weights[head][None], x, y, weight_paint, column_names=run.keys)
         bottoms.append((x + cell * columns / 2, weights.bottom))
         if head == 0:
             canvas.text(-AWAY, top.row_middle(0), message("query of {word}", word=run.word),
@@ -214,10 +198,12 @@ def _draw(canvas: Canvas, run: Run) -> None:
         for start, bottom in heads:
             canvas.line([(start, bottom + 0.04), (middle, top - LINE - 0.04)], width=1.2)
         canvas.text(middle, top - LINE / 2, f"kv head {number}", bold=True)
-        names = run.keys if number == 0 else []
-        kept = grid(keys, x, top, names=[f"key {name}" for name in names])
-        kept = grid(values, x, kept.bottom + 0.1, names=[f"value {name}" for name in names])
-    _draw_cache(canvas, run, right, kept.bottom + 0.24)
+        y = top
+        for word, kept in (("key", keys), ("value", values)):
+            names = {"row_axis": "key", "row_names": [f"{word} {key}" for key in run.keys]}
+            bottom = grid(kept, x, y, **names if number == 0 else {}).bottom
+            y = bottom + 0.1
+    _draw_cache(canvas, run, right, bottom + 0.24)
 
 
 def _draw_cache(canvas: Canvas, run: Run, width: float, y: float) -> None:

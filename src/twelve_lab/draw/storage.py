@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE, Cell
@@ -59,30 +58,29 @@ def storage(
     canvas = Canvas()
     summary, full, short = [], [], []
     x = y = 0.0
-    for number, members in enumerate(shared.values()):
+    for letter, members in zip("ABCD", shared.values(), strict=False):
         label = message("storage")
         if len(shared) > 1:
-            label = message("storage {letter}", letter="ABCD"[number])
-        held = " ".join(map(cell_text, members[0].storage))
-        summary.append(f"{label}: {held}")
+            label = message("storage {letter}", letter=letter)
         width = _draw_storage(Canvas(), members, label, 0.0, 0.0)
         if x and x + width > WIDEST:
             x, y = 0.0, canvas.bottom + 2 * SPREAD
         x = _draw_storage(canvas, members, label, x, y) + 2 * SPREAD
-        summary += [view.describe() for view in members]
+        numbers = " ".join(map(cell_text, members[0].storage))
+        summary += [f"{label}: {numbers}", *(view.describe() for view in members)]
         names = ", ".join(view.name for view in members)
         full.append(message("{storage} read by {names}: {numbers}", storage=label, names=names,
-                            numbers=held))  # fmt: skip
+                            numbers=numbers))  # fmt: skip
         short.append(message("{storage} read by {names}", storage=label, names=names))
-    tensors_told = ". ".join(
+    described = ". ".join(
         f"{view.name} {view.table.sizes}: {view.strides}, {view.order}" for view in views
     )
-    versions = (
+    descriptions = (
         message("Tensors in storage: {storages}. {tensors}.", storages=". ".join(storages),
-                tensors=tensors_told)
+                tensors=described)
         for storages in (full, short)
     )  # fmt: skip
-    return canvas.finish(title, alt_text(title, *versions), "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), *descriptions)
 
 
 class View:
@@ -98,9 +96,9 @@ class View:
         self.address = x.untyped_storage().data_ptr()
         flat = torch.as_strided(x.detach(), (length,), (1,), 0)
         self.storage: list[float] = as_plain_tensor(flat).tolist()
-        places = torch.as_strided(torch.arange(length), x.shape, x.stride(), x.storage_offset())
-        self.places: list[int] = places.flatten().tolist()
-        self.table = Table.of(places, axes)
+        offsets = torch.as_strided(torch.arange(length), x.shape, x.stride(), x.storage_offset())
+        self.offsets: list[int] = offsets.flatten().tolist()
+        self.table = Table.of(offsets, axes)
         self.steps = list(zip(self.table.axes, x.stride(), strict=True))
         steps = ", ".join(f"{axis} {step}" for axis, step in self.steps)
         self.strides = message("strides {steps}", steps=steps)
@@ -108,12 +106,12 @@ class View:
             message("in storage order") if x.is_contiguous() else message("not in storage order")
         )
 
-    def cell(self, place: Value) -> Cell:
+    def cell(self, offset: Value) -> Cell:
         """Show the number at one storage cell, and which cell that is."""
-        if place is None:
-            return Cell(cell_text(place))
-        value = self.storage[int(place)]
-        return Cell(f"{cell_text(value)}\n@{place}", self.fill(value))
+        if offset is None:
+            return Cell(cell_text(offset))
+        value = self.storage[int(offset)]
+        return Cell(f"{cell_text(value)}\n@{offset}", self.fill(value))
 
     def fill(self, value: float) -> str:
         """Shade a number by its sign and magnitude, so that it can be recognised elsewhere."""
@@ -121,7 +119,7 @@ class View:
 
     def describe(self) -> str:
         """List the cells of storage that the tensor reads."""
-        places = " ".join(f"@{place}" for place in self.places)
+        places = " ".join(f"@{offset}" for offset in self.offsets)
         return message(
             "{name} {sizes}: {strides}; row by row: {places}",
             name=self.name, sizes=self.table.sizes, strides=self.strides, places=places,
@@ -136,11 +134,11 @@ def _draw_storage(canvas: Canvas, views: list[View], label: str, left: float, y:
     width = max(0.46, *(canvas.width_of(text) + 0.12 for text in texts))
     y += LINE * 0.7
     for start in range(0, len(texts), PER_LINE):
-        for column, place in enumerate(range(start, min(start + PER_LINE, len(texts)))):
+        for column, offset in enumerate(range(start, min(start + PER_LINE, len(texts)))):
             x = left + column * width
-            canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[place]))
-            canvas.text(x + width / 2, y + 0.165, texts[place])
-            canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{place}", size=SMALL_SIZE)
+            canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[offset]))
+            canvas.text(x + width / 2, y + 0.165, texts[offset])
+            canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{offset}", size=SMALL_SIZE)
         y += 0.33 + LINE
     y = _draw_steps(canvas, views, width, left, y + 0.14) + 0.12
     return max(left + min(len(texts), PER_LINE) * width, _draw_views(canvas, views, left, y))
@@ -151,20 +149,19 @@ def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y:
 
     An axis that has the same stride in every view is drawn once. Return the lower edge.
     """
-    steps: dict[tuple[str, int], list[View]] = {}
+    steps: dict[tuple[str, int], View] = {}
     for view in views:
         for step in view.steps:
-            steps.setdefault(step, []).append(view)
+            steps.setdefault(step, view)
     for axis, step in sorted(steps, key=lambda key: key[1]):
-        view, line = steps[axis, step][0], left + PER_LINE * width
-        is_ambiguous = sum(other == axis for other, _ in steps) > 1
+        view = steps[axis, step]
         words = plural("one step along {axis}: {count} cell",
                        "one step along {axis}: {count} cells", step, axis=axis)  # fmt: skip
-        if is_ambiguous:
+        if sum(other == axis for other, _ in steps) > 1:
             words = message("{step}, in {name}", step=words, name=view.name)
         start = left + (view.start % PER_LINE + 0.5) * width
         end = start + step * width
-        if step and end < line:
+        if step and end < left + PER_LINE * width:
             canvas.bracket(axis, (start, y), (end, y), "bottom")
             canvas.arrow((end, y), (end, y - 0.13), width=1.0)
         else:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from twelve_lab.draw.alt_text import index_name
+from twelve_lab.draw.alt_text import index_name, number_list
 from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
-
-if TYPE_CHECKING:
-    from twelve_lab.trace.traced import Traced
+from twelve_lab.trace.traced import Traced
 
 LETTERS = "abcdefghijklmnopqrstuvw"  # names between the input x and the output y
 MAX_LISTED = 3  # attended words that are listed by name
 # Input of each stack, and output of its last norm.
 STACKS = {"encoder": ("src_input", "memory"), "decoder": ("tgt_input", "decoder_output")}
 ACROSS = "cross_attention"  # the sublayer that attends to the memory
+END = "_residual.added"
 
 
 class Column(NamedTuple):
@@ -33,7 +32,7 @@ class Column(NamedTuple):
     @property
     def text(self) -> str:
         """Write the numbers in a row."""
-        return ", ".join(map(cell_text, self.values.tolist()))
+        return number_list(self.values.tolist())
 
 
 class Sublayer(NamedTuple):
@@ -104,49 +103,37 @@ class StreamReader:
         stack = self.layer.split(".")[0]
         if stack not in STACKS:
             raise KeyError(f"stream: {self.layer!r} is in none of the stacks {', '.join(STACKS)}")
-        names = self._sublayers_of(self.layer)
+        ran = [name.removesuffix(END) for name in self.trace if name.endswith(END)]
+        in_layer = [path for path in ran if path.rpartition(".")[0] == self.layer]
+        if not in_layer:
+            known = ", ".join(dict.fromkeys(path.rpartition(".")[0] for path in ran))
+            raise KeyError(f"stream: no layer {self.layer!r}; the run has {known or 'none'}")
+        names = [path.rpartition(".")[2] for path in in_layer]
         words = {name: name.replace("_", " ") for name in names} if sublayers is None else sublayers
-        source = self._source(stack, names, next(iter(words), ""))
-        here = start = self._column("x", source)
-        parts: list[Sublayer] = []
+        # The stream leaves the sublayer before the first of the figure, or enters the stack.
+        ran = [path for path in ran if path.startswith(f"{stack}.")]
+        first = f"{self.layer}.{next(iter(words), '')}"
+        before = ran.index(first) - 1 if first in ran else -1
+        start = self._column("x", STACKS[stack][0] if before < 0 else self._leaving(ran[before]))
+        x, parts = start, []
         for number, (sublayer, word) in enumerate(words.items(), 1):
             letter = "y" if number == len(words) else LETTERS[number - 1]
-            parts.append(self._read_sublayer(sublayer, word, letter, here))
-            here = parts[-1].leaves or parts[-1].sum
-        last = self._last(stack, here) if last_norm else None
-        [word] = self._words(self.trace[source], [self.position])
+            parts.append(self._read_sublayer(sublayer, word, letter, x))
+            x = parts[-1].leaves or parts[-1].sum
+        last = self._last(stack, x) if last_norm else None
+        [word] = self._words(self.trace[start.name], [self.position])
         return Stream(word, start, parts, last)
 
-    def _last(self, stack: str, read: Column) -> Column:
+    def _last(self, stack: str, x: Column) -> Column:
         """Read the output of the last norm, whose input must be the end of the stream."""
         name = STACKS[stack][1]
-        mean, drawn = self._column("", f"{stack}.norm.mean").values, read.values.mean()
+        mean, drawn = self._column("", f"{stack}.norm.mean").values, x.values.mean()
         if not torch.allclose(mean, drawn):
             raise ValueError(
                 f"stream: the norm of {name} reads numbers of mean {cell_text(mean.item())}, "
-                f"but {read.name} ({read.text}) has mean {cell_text(drawn.item())}"
+                f"but {x.name} ({x.text}) has mean {cell_text(drawn.item())}"
             )
         return self._column(name, name)
-
-    def _sublayers_of(self, layer: str) -> list[str]:
-        """List the sublayers that add to the stream in a layer, in the order of the run."""
-        start, end = f"{layer}.", "_residual.added"
-        sums = [name.removesuffix(end) for name in self.trace if name.endswith(end)]
-        found = [name.removeprefix(start) for name in sums if name.startswith(start)]
-        if not found or "." in found[0]:
-            known = dict.fromkeys(name.rpartition(".")[0] for name in sums)
-            raise KeyError(f"stream: no layer {layer!r}; the run has {', '.join(known) or 'none'}")
-        return found
-
-    def _source(self, stack: str, found: list[str], first: str) -> str:
-        """Name the input tensor of the first sublayer of the figure."""
-        if first in found[1:]:
-            return self._leaving(f"{self.layer}.{found[found.index(first) - 1]}")
-        number = int(self.layer.split(".")[2])
-        if number == 0:
-            return STACKS[stack][0]
-        before = f"{stack}.layers.{number - 1}"
-        return self._leaving(f"{before}.{self._sublayers_of(before)[-1]}")
 
     def _leaving(self, path: str) -> str:
         """Return the name of the stream's tensor after a sublayer."""
@@ -155,51 +142,50 @@ class StreamReader:
     def _is_pre(self, path: str) -> bool:
         """Tell whether the layer is pre-norm."""
         norm, output = f"{path}_residual.norm.output", f"{path}.output"
-        ran = [name for name in self.trace if name in (norm, output)]
-        return ran == [norm, output]
+        return [name for name in self.trace if name in (norm, output)] == [norm, output]
 
     def _read_sublayer(self, sublayer: str, words: str, letter: str, x: Column) -> Sublayer:
         path = f"{self.layer}.{sublayer}"
         is_pre, term = self._is_pre(path), f"{x.label} + {words}"
         normed = self._column("norm" if is_pre else letter, f"{path}_residual.norm.output")
         output = self._column("output", f"{path}.output")
-        added = self._column(letter if is_pre else term, f"{path}_residual.added")
+        added = self._column(letter if is_pre else term, f"{path}{END}")
         _check_sum(x, output, added)
         keys = self.trace["memory" if sublayer == ACROSS else x.name]
+        memory = None
+        if sublayer == ACROSS:
+            labels = {"src": self._words(keys, range(keys.value.size(1)))}
+            memory = Table.of(as_plain_tensor(keys.value)[self.batch].T, "d_model src", labels)
         return Sublayer(
-            words,
-            self._looks(path, keys),
-            normed if is_pre else None,
-            output,
-            added,
-            f"{letter} = {term}" if is_pre else term,
-            None if is_pre else normed,
-            self._memory(keys) if sublayer == ACROSS else None,
+            words=words,
+            looks=self._looks(path, keys),
+            reads=normed if is_pre else None,
+            output=output,
+            sum=added,
+            equation=f"{letter} = {term}" if is_pre else term,
+            leaves=None if is_pre else normed,
+            memory=memory,
         )
 
     def _looks(self, path: str, keys: Traced) -> str:
         """List the positions to which any head gives weight."""
-        name = f"{path}.weights"
-        if name not in self.trace:
+        if f"{path}.weights" not in self.trace:
             return ""
-        weights = as_plain_tensor(self.trace[name].value)[self.batch, :, self.position]
-        seen = (weights != 0).any(0).nonzero().flatten().tolist()
+        weights = as_plain_tensor(self.trace[f"{path}.weights"].value)[self.batch]
+        seen = (weights[:, self.position] != 0).any(0).nonzero().flatten().tolist()
         if len(seen) > MAX_LISTED:
             return message("sees {seen} of {all} words", seen=len(seen), all=weights.size(-1))
         if not seen:
             return message("sees nothing")
         return message("sees {words}", words=", ".join(self._words(keys, seen)))
 
-    def _memory(self, entry: Traced) -> Table:
-        words = self._words(entry, range(entry.value.size(1)))
-        return Table.of(as_plain_tensor(entry.value)[self.batch].T, "d_model src", {"src": words})
-
     def _column(self, label: str, name: str) -> Column:
         values = as_plain_tensor(self.trace[name].value)
-        wanted = {"batch": self.batch, "position": self.position}
-        for (axis, at), size in zip(wanted.items(), values.shape, strict=False):
-            if not 0 <= at < size:
-                raise ValueError(f"stream: {axis} {at} is not one of the {size} of {name}")
+        for axis, index, size in zip(
+            ("batch", "position"), (self.batch, self.position), values.shape, strict=False
+        ):
+            if not 0 <= index < size:
+                raise ValueError(f"stream: {axis} {index} is not one of the {size} of {name}")
         return Column(label, name, values[self.batch, self.position])
 
     def _words(self, entry: Traced, positions: Iterable[int]) -> list[str]:

@@ -67,7 +67,9 @@ def strip(step: str | int) -> Drawing:
         shown=", ".join(f"{step.number} {step.title}" for step in (*before[-1:], here)),
         parts="; ".join(parts),
     )  # fmt: skip
-    return canvas.finish(title, alt, f"{here.question}\n{here.contract}")
+    drawing = canvas.finish(title, f"{here.question}\n{here.contract}")
+    drawing.alt = alt
+    return drawing
 
 
 def _title_lines(step: Step) -> list[str]:

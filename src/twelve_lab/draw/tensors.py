@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from twelve_lab.draw.alt_text import (
-    alt_text,
     column_names,
     in_block,
     number_list,
@@ -43,12 +42,12 @@ def tensor(x: Any, axes: Any = None, *, title: str, labels: Labels | None = None
     table = Table.of(x, axes, labels)
     canvas = Canvas()
     draw_panels(canvas, table, signed_paint(largest_magnitude(table)))
-    if table.values.dtype == torch.bool:
+    is_mask = table.values.dtype == torch.bool
+    if is_mask:
         _draw_legend(canvas)
-        alt = _describe_mask(title, table)
-    else:
-        alt = _describe(title, table)
-    return canvas.finish(title, alt, format_tensor(table.values, table.axes, labels=table.labels))
+    descriptions = _describe_mask(table) if is_mask else _describe(table)
+    summary = format_tensor(table.values, table.axes, labels=table.labels)
+    return canvas.finish(title, summary, *descriptions)
 
 
 def attention(
@@ -87,18 +86,15 @@ def attention(
     notes = {"query": message("asks"), "key": message("is looked at")}
     draw_panels(canvas, table, paint, notes=notes, bold_largest=True)
     if summary is None:
-        alt = _describe_attention(title, table, decimals)
+        descriptions = _describe_attention(table, decimals)
         summary = format_tensor(table.values, table.axes, labels=table.labels, decimals=decimals)
     else:
-        told = "; ".join(summary.splitlines()).rstrip(".")
-        alt = alt_text(
-            title,
-            message("Attention weights {sizes}: {told}.", sizes=table.sizes, told=told),
-        )
-    return canvas.finish(title, alt, summary)
+        text = "; ".join(summary.splitlines()).rstrip(".")
+        descriptions = [message("Attention weights {sizes}: {told}.", sizes=table.sizes, told=text)]
+    return canvas.finish(title, summary, *descriptions)
 
 
-def _describe(title: str, table: Table) -> str:
+def _describe(table: Table) -> list[str]:
     """List the numbers of a small tensor, give the range of a larger one."""
     blocks = list(table.compact.blocks(elide=False))
     cells = [
@@ -120,10 +116,10 @@ def _describe(title: str, table: Table) -> str:
         zero=int((values == 0).sum()), not_finite=int((~values.isfinite()).sum()),
     )  # fmt: skip
     if len(cells) > FEW_NUMBERS:
-        return alt_text(title, spread)
+        return [spread]
     numbers = ". ".join(in_block(block, _rows(block)) for block in blocks)
     full = message("Tensor {sizes}. {numbers}.", sizes=table.sizes, numbers=numbers)
-    return alt_text(title, full, spread)
+    return [full, spread]
 
 
 def _rows(block: Block) -> str:
@@ -133,14 +129,13 @@ def _rows(block: Block) -> str:
     )
 
 
-def _describe_mask(title: str, table: Table) -> str:
+def _describe_mask(table: Table) -> list[str]:
     blocks = table.compact.blocks(elide=False)
     ticks = ". ".join(
         in_block(block, true_entries(block.rows, row_names(block), column_names(block)))
         for block in blocks
     )
-    return alt_text(
-        title,
+    return [
         message(
             "Mask {sizes}, a tick for True, a cross for False. Ticks: {ticks}.",
             sizes=table.sizes, ticks=ticks,
@@ -149,17 +144,16 @@ def _describe_mask(title: str, table: Table) -> str:
             "Mask {sizes}, a tick for True, a cross for False. {count} of {cells} are True.",
             sizes=table.sizes, count=int(table.values.sum()), cells=table.values.numel(),
         ),
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
-def _describe_attention(title: str, table: Table, decimals: int) -> str:
+def _describe_attention(table: Table, decimals: int) -> list[str]:
     """Name the keys with the largest weight for each query, or the range of these weights."""
     blocks = list(table.compact.blocks(elide=False))
     largest = ". ".join(in_block(block, _largest(block, decimals)) for block in blocks)
     tops = [max(row) for block in blocks for row in block.rows]
     low, high = (format_number(top, decimals) for top in (min(tops), max(tops)))
-    return alt_text(
-        title,
+    return [
         message(
             "Attention weights {sizes}, each query with its largest weights. {largest}.",
             sizes=table.sizes, largest=largest,
@@ -169,7 +163,7 @@ def _describe_attention(title: str, table: Table, decimals: int) -> str:
             "and {high}.",
             sizes=table.sizes, low=low, high=high,
         ),
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
 def _largest(block: Block, decimals: int) -> str:

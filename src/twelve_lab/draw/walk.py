@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from twelve_lab.draw.alt_text import alt_text
+from twelve_lab import example
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import BESIDE, draw_face
@@ -50,12 +50,7 @@ class Stage(NamedTuple):
         return (self.top + self.bottom) / 2
 
 
-def walk(
-    trace: Mapping[str, Any],
-    *,
-    title: str = "",
-    narrow: bool = False,
-) -> Drawing:
+def walk(trace: Mapping[str, Any], *, title: str = "", narrow: bool = False) -> Drawing:
     """Draw a run of the running example from ids to predicted words, 11 inches wide.
 
     Args:
@@ -66,8 +61,6 @@ def walk(
     Returns:
         Seven tensors with two decimals each; the summary has four.
     """
-    from twelve_lab import example
-
     canvas = Canvas()
     if narrow:
         title = title or message("Twelve numbers walk through a Transformer")
@@ -81,22 +74,21 @@ def walk(
     best = as_plain_tensor(trace["logits"].value).argmax(-1).tolist()
     _draw_prediction(canvas, logits, best, example.vocabulary)
 
+    words = "; ".join(" ".join(example.vocabulary[token] for token in tokens) for tokens in best)
     summary = [
         f"{name} " + format_tensor(trace[name], labels=example.words) for name in (*SOURCE, *TARGET)
     ]
-    said = [" ".join(example.vocabulary[token] for token in sentence) for sentence in best]
-    said = "; ".join(said)
-    summary.append(message("highest logit at each position: {words}", words=said))
+    summary.append(message("highest logit at each position: {words}", words=words))
     source, target = (
         ", ".join(f"{name} {tuple(trace[name].value.shape)}" for name in stages)
         for stages in (SOURCE, TARGET)
     )
-    text = message(
+    description = message(
         "Source ids become {source}; target ids become {target}. An arrow leads from the memory "
         "into the decoder. Words of the highest logits: {words}.",
-        source=source, target=target, words=said,
+        source=source, target=target, words=words,
     )  # fmt: skip
-    return canvas.finish(title, alt_text(title, text), "\n".join(summary))
+    return canvas.finish(title, "\n".join(summary), description)
 
 
 def _draw_line(
@@ -104,82 +96,77 @@ def _draw_line(
 ) -> list[Stage]:
     """Draw the ids, then one tensor after the other, with an arrow before each."""
     head_room = 0.62 if "logits" in stages else 0.4  # logits have words above their columns
-    drawn = [_draw_ids(canvas, axis, 0.0, y, head_room)]
+    drawn = [_draw_stage(canvas, trace, f"{axis} ids", 0.0, y, head_room)]
     for name, how in stages.items():
-        x = drawn[-1].right + ARROW
-        drawn.append(_draw_tensor(canvas, trace, name, x, y, head_room))
-        _draw_arrow(canvas, drawn[-2].right, drawn[-1].left, drawn[-1].middle, how)
+        left = drawn[-1].right
+        drawn.append(_draw_stage(canvas, trace, name, left + ARROW, y, head_room))
+        middle = drawn[-1].middle
+        canvas.arrow((left + 0.07, middle), (left + ARROW - 0.07, middle), width=2)
+        canvas.text((left + left + ARROW) / 2, middle - 0.3, how)
     return drawn
 
 
 def _draw_columns(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
     """Draw the source and to the right of it the target, each downwards; return the logits."""
-    source = _draw_ids(canvas, "src", 0.0, 0.0, 0.4)
+    source = _draw_stage(canvas, trace, "src ids", 0.0, 0.0)
     right = source.right + ARROW + 0.1
-    target = _draw_ids(canvas, "tgt", right, 0.0, 0.4)
+    target = _draw_stage(canvas, trace, "tgt ids", right, 0.0)
     for name, beside in zip(SOURCE, (None, *list(TARGET)[:2]), strict=True):
         y = canvas.bottom + ROW
-        below = _draw_tensor(canvas, trace, name, 0.0, y, 0.4)
-        source = _draw_way_down(canvas, source, below, y, SOURCE[name])
+        source = _draw_below(canvas, trace, source, name, 0.0, y, SOURCE[name])
         if beside:
-            below = _draw_tensor(canvas, trace, beside, right, y, 0.4)
-            target = _draw_way_down(canvas, target, below, y, TARGET[beside])
+            target = _draw_below(canvas, trace, target, beside, right, y, TARGET[beside])
     canvas.arrow((source.right + 0.07, source.middle), (right - 0.07, source.middle), width=2)
     canvas.text((source.right + right) / 2, source.middle - 0.3, message("cross-\nattention"))
     y = canvas.bottom + ROW
     # The predicted words are beside the logits.
-    logits = _draw_tensor(canvas, trace, "logits", right - 1.1, y, 0.62)
-    return _draw_way_down(canvas, target, logits, y, TARGET["logits"])
+    return _draw_below(canvas, trace, target, "logits", right - 1.1, y, TARGET["logits"], 0.62)
 
 
-def _draw_way_down(canvas: Canvas, above: Stage, below: Stage, y: float, how: str) -> Stage:
-    """Draw an arrow down to the name of a tensor, at y; return that tensor."""
+def _draw_below(
+    canvas: Canvas, trace: Mapping[str, Any], above: Stage, name: str, x: float, y: float,
+    how: str, head_room: float = 0.4,
+) -> Stage:  # fmt: skip
+    """Draw a tensor with its upper left corner at (x, y), and the arrow to its name."""
+    below = _draw_stage(canvas, trace, name, x, y, head_room)
     x = above.left + 0.9
     canvas.arrow((x, above.bottom + 0.05), (x, y - 0.12), width=2)
-    words = how.replace("\n", " ")
-    canvas.text(x + 0.1, y - 0.26, words, align="left")
+    canvas.text(x + 0.1, y - 0.26, how.replace("\n", " "), align="left")
     return below
 
 
-def _draw_ids(canvas: Canvas, axis: str, x: float, y: float, head_room: float) -> Stage:
-    from twelve_lab import example
-
-    ids = as_plain_tensor({"src": example.src, "tgt": example.tgt}[axis])
-    words = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: example.words[axis]})
-    return _draw_stage(canvas, words, f"{axis} ids", x, y, head_room, named=True)
-
-
-def _draw_tensor(
-    canvas: Canvas, trace: Mapping[str, Any], name: str, x: float, y: float, head_room: float
-) -> Stage:
-    from twelve_lab import example
-
-    table = Table.of(trace[name].value, trace[name].axes, {"vocab": example.vocabulary})
-    return _draw_stage(canvas, table, name, x, y, head_room, named=False)
-
-
 def _draw_stage(
-    canvas: Canvas, table: Table, name: str, x: float, y: float, head_room: float, *, named: bool
+    canvas: Canvas, trace: Mapping[str, Any], name: str, x: float, y: float, head_room: float = 0.4
 ) -> Stage:
-    """Draw the sentences of one tensor one above the other, in the bracket of the batch."""
+    """Draw the sentences of a tensor one above the other, in the bracket of the batch.
+
+    The name "src ids" or "tgt ids" selects the ids, beside their words.
+    """
+    axis = name.removesuffix(" ids")
+    is_ids, is_logits = name != axis, name == "logits"
+    if is_ids:
+        ids = as_plain_tensor({"src": example.src, "tgt": example.tgt}[axis])
+        table = Table.of(ids.unsqueeze(-1), f"batch {axis} 1", {axis: example.words[axis]})
+    else:
+        table = Table.of(trace[name].value, trace[name].axes, {"vocab": example.vocabulary})
     paint = signed_paint(largest_magnitude(table), decimals=2)
-    sizes = ", ".join(str(size) for size in table.values.shape if not (named and size == 1))
+    sizes = table.values.shape[:2] if is_ids else table.values.shape
     canvas.text(x, y, name, size=SIZE, align="left", bold=True)
-    canvas.text(x, y + LINE * 1.05, f"({sizes})", align="left")
+    canvas.text(x, y + LINE * 1.05, f"({', '.join(map(str, sizes))})", align="left")
     left, top = x + SIDE, y + LINE * 1.6 + head_room
     grids = []
     for number, block in enumerate(table.blocks(elide=False)):
-        if not named:
-            keep = block.column_names if table.axes[-1] == "vocab" else [""] * len(block.rows[0])
-            head = "" if number else block.column_axis
-            shown = keep if not number else [""] * len(keep)
-            block = replace(bare(block), column_axis=head, column_names=shown)
-        grid = Grid(canvas, block, paint, size=SIZE if named else 11.5, cell_height=CELL)
-        if not named:
-            grid.cell_width = WORD_WIDTH if any(keep) else CELL_WIDTH
-        grids.append(grid)
+        if is_ids:
+            grids.append(Grid(canvas, block, paint, size=SIZE, cell_height=CELL))
+            continue
+        plain = bare(block)
+        if number == 0:
+            names = block.column_names if is_logits else plain.column_names
+            plain = replace(plain, column_axis=block.column_axis, column_names=names)
+        width = WORD_WIDTH if is_logits else CELL_WIDTH
+        grids.append(Grid(canvas, plain, paint, size=11.5, cell_height=CELL, cell_width=width))
     widen(grids, "cell_width")
-    margin = max(IDS * named, *(grid.margin_left for grid in grids))
+    margin = max(IDS * is_ids, *(grid.margin_left for grid in grids))
     widen(grids, "names_width")
     for grid in grids:
         grid.draw_cells_at(left + margin, top)
@@ -188,14 +175,9 @@ def _draw_stage(
     right = grids[-1].right + SIDE
     for edge, side in ((x, "left"), (right, "right")):
         canvas.bracket("batch", (edge, start), (edge, end), side)
-    if named:
+    if is_ids:
         canvas.text(x, start - LINE / 2, "batch", align="left")
     return Stage(x, right, start, end, grids)
-
-
-def _draw_arrow(canvas: Canvas, left: float, right: float, y: float, how: str) -> None:
-    canvas.arrow((left + 0.07, y), (right - 0.07, y), width=2)
-    canvas.text((left + right) / 2, y - 0.3, how)
 
 
 def _lead_memory_down(canvas: Canvas, memory: Stage, lower: Sequence[Stage]) -> None:
