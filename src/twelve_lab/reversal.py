@@ -120,6 +120,22 @@ def trained() -> Transformer:
 
 
 @torch.no_grad()
+def wrongly_copied(order: str) -> Transformer:
+    """Build the trained model with the projections of the encoder's attention exchanged.
+
+    Args:
+        order: "kqv" puts w_k in the place of w_q, w_q in that of w_k, and keeps w_v.
+    """
+    built = trained()
+    attention = built.encoder.layers[0].self_attention
+    projections = {letter: getattr(attention, f"w_{letter}") for letter in "qkv"}
+    weights = {letter: layer.weight.clone() for letter, layer in projections.items()}
+    for layer, letter in zip(projections.values(), order, strict=True):
+        layer.weight.copy_(weights[letter])
+    return built
+
+
+@torch.no_grad()
 def trace(digits: str = "3141592654") -> Trace:
     """Let the trained model reverse a row of digits, and keep every tensor.
 

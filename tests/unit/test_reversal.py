@@ -216,3 +216,13 @@ def test_a_traced_row_is_reversed_by_attending_to_the_mirrored_position():
 def test_reversal_trace_rejects_a_row_outside_the_task(row):
     with pytest.raises(ValueError, match=r"needs 3 to 10 digits, as in '314', got "):
         reversal.trace(row)
+
+
+def test_wrongly_copied_exchanges_the_projections_that_the_order_names():
+    right, copied = (
+        model.encoder.layers[0].self_attention
+        for model in (reversal.trained(), reversal.wrongly_copied("kqv"))
+    )
+    torch.testing.assert_close(copied.w_q.weight, right.w_k.weight)
+    torch.testing.assert_close(copied.w_k.weight, right.w_q.weight)
+    torch.testing.assert_close(copied.w_v.weight, right.w_v.weight)
