@@ -127,7 +127,9 @@ def _nearest(model: LanguageModel, tokenizer: Any, word: str) -> dict[str, float
     rows = torch.nn.functional.normalize(model.embedding.weight, dim=1)
     cosines = rows @ rows[own]
     nearest = cosines.topk(NEIGHBOURS + 1).indices[1:].tolist()  # the first is the word itself
-    return {tokenizer.decode([id]): round(cosines[id].item(), DECIMALS) for id in [*nearest, control]}
+    return {
+        tokenizer.decode([id]): round(cosines[id].item(), DECIMALS) for id in [*nearest, control]
+    }
 
 
 def _looks(

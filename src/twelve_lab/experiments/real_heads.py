@@ -90,7 +90,9 @@ def nearest_tokens(word: str) -> dict[str, float]:
     nearest = _measured()["nearest"]
     if word not in nearest:
         known = ", ".join(nearest)
-        raise ValueError(f"real_heads.nearest_tokens: word must be one of {known}, got {word!r:.40}")
+        raise ValueError(
+            f"real_heads.nearest_tokens: word must be one of {known}, got {word!r:.40}"
+        )
     return nearest[word]
 
 
