@@ -216,3 +216,20 @@ def test_a_traced_row_is_reversed_by_attending_to_the_mirrored_position():
 def test_reversal_trace_rejects_a_row_outside_the_task(row):
     with pytest.raises(ValueError, match=r"needs 3 to 10 digits, as in '314', got "):
         reversal.trace(row)
+
+
+@torch.no_grad()
+def test_right_without_sublayers_counts_as_zeroed_output_weights_do():
+    model, batch = reversal.trained(), reversal.held_out(64)
+    counts = reversal.right_without_sublayers(model, batch)
+    assert list(counts) == [
+        "none", "encoder.self_attention", "encoder.feed_forward", "decoder.self_attention",
+        "decoder.cross_attention", "decoder.feed_forward",
+    ]  # fmt: skip
+    assert counts["none"] == (64, 64, 64)
+    silent = model.decoder.layers[0].feed_forward.down
+    silent.weight.zero_()
+    silent.bias.zero_()
+    first, digits, whole = counts["decoder.feed_forward"]
+    assert reversal.right_without_sublayers(model, batch)["none"] == (first, digits, whole)
+    assert first >= digits > whole
