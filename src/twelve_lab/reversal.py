@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from twelve.decoder_only import LanguageModel
 from twelve.generation import greedy_decode
 from twelve.masks import causal_mask, padding_mask
+from twelve.residual import Residual
 from twelve.training import IGNORED, Batch, shift
 from twelve.transformer import Transformer
 from twelve_lab.device import device
@@ -188,6 +189,32 @@ def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
     return int((padded == wanted).all(1).sum())
 
 
+@torch.no_grad()
+def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, tuple[int, int, int]]:
+    """Count the sequences predicted right without each sublayer, whose output is then not added.
+
+    Each token is predicted from the right tokens before it.
+
+    Args:
+        model: A pre-norm model, restored at the end.
+        batch: With the right labels.
+
+    Returns:
+        For "none" and for the name of each sublayer: the sequences with the first digit right, with
+        all digits right, and with all digits and the end right.
+    """
+    counts = {"none": _right(model, batch)}
+    for path, part in model.named_modules():
+        if isinstance(part, Residual):
+            name = path.removesuffix("_residual").replace(".layers.0", "")
+            part.forward = _skip
+            try:
+                counts[name] = _right(model, batch)
+            finally:
+                del part.forward
+    return counts
+
+
 def words(ids: Tensor) -> list[list[str]]:
     """Write ids as words, sentence by sentence, for `show` and for figures.
 
@@ -214,6 +241,19 @@ def _batch(remainders: Tensor, generator: torch.Generator) -> Batch:
     tgt, labels = shift(target, start_id=START, pad_id=PAD)
     masks = {"src_mask": padding_mask(src), "tgt_mask": causal_mask(tgt.size(1), device="cpu")}
     return Batch(src, tgt, labels, **masks).to(device())
+
+
+def _right(model: Transformer, batch: Batch) -> tuple[int, int, int]:
+    """Count sequences with the first digit, all digits, and all digits and the end right."""
+    logits = model(batch.src, batch.tgt, src_mask=batch.src_mask, tgt_mask=batch.tgt_mask)
+    hit, labels = logits.argmax(-1) == batch.labels, batch.labels
+    digits = hit | (labels < ZERO)
+    whole = hit | (labels == IGNORED)
+    return int(hit[:, 0].sum()), int(digits.all(1).sum()), int(whole.all(1).sum())
+
+
+def _skip(x: Tensor, sublayer: object) -> Tensor:
+    return x
 
 
 def _built(kind: type[nn.Module], seed: int, *sizes: int, **others: object) -> Any:

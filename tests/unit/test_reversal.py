@@ -226,3 +226,20 @@ def test_wrongly_copied_exchanges_the_projections_that_the_order_names():
     torch.testing.assert_close(copied.w_q.weight, right.w_k.weight)
     torch.testing.assert_close(copied.w_k.weight, right.w_q.weight)
     torch.testing.assert_close(copied.w_v.weight, right.w_v.weight)
+
+
+@torch.no_grad()
+def test_right_without_sublayers_counts_as_zeroed_output_weights_do():
+    model, batch = reversal.trained(), reversal.held_out(64)
+    counts = reversal.right_without_sublayers(model, batch)
+    assert list(counts) == [
+        "none", "encoder.self_attention", "encoder.feed_forward", "decoder.self_attention",
+        "decoder.cross_attention", "decoder.feed_forward",
+    ]  # fmt: skip
+    assert counts["none"] == (64, 64, 64)
+    silent = model.decoder.layers[0].feed_forward.down
+    silent.weight.zero_()
+    silent.bias.zero_()
+    first, digits, whole = counts["decoder.feed_forward"]
+    assert reversal.right_without_sublayers(model, batch)["none"] == (first, digits, whole)
+    assert first >= digits > whole
