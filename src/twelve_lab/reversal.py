@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from twelve.decoder_only import LanguageModel
 from twelve.generation import greedy_decode
 from twelve.masks import causal_mask, padding_mask
+from twelve.normalization import LayerNorm
 from twelve.residual import Residual
 from twelve.training import IGNORED, Batch, shift
 from twelve.transformer import Transformer
@@ -210,6 +211,28 @@ def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, tuple
             part.forward = _skip
             try:
                 counts[name] = _right(model, batch)
+            finally:
+                del part.forward
+    return counts
+
+
+def right_without_norms(model: Transformer, batch: Batch) -> dict[str, int]:
+    """Count the sequences that the model writes right without each norm, which then does nothing.
+
+    Args:
+        model: Restored at the end.
+        batch: With the right labels.
+
+    Returns:
+        The number of sequences for "none" and for the name of each norm.
+    """
+    counts = {"none": exact(model, batch)}
+    for path, part in model.named_modules():
+        if isinstance(part, LayerNorm):
+            name = path.removesuffix("_residual.norm").replace(".layers.0", "")
+            part.forward = lambda x: x
+            try:
+                counts[name] = exact(model, batch)
             finally:
                 del part.forward
     return counts

@@ -243,3 +243,10 @@ def test_right_without_sublayers_counts_as_zeroed_output_weights_do():
     first, digits, whole = counts["decoder.feed_forward"]
     assert reversal.right_without_sublayers(model, batch)["none"] == (first, digits, whole)
     assert first >= digits > whole
+
+
+def test_right_without_norms_leaves_out_one_norm_at_a_time_and_restores_it():
+    model, rows = reversal.trained(), reversal.held_out(64)
+    counts = reversal.right_without_norms(model, rows)
+    assert len(counts) == 8 and counts["none"] == reversal.exact(model, rows) == 64
+    assert counts["encoder.norm"] < 8 and counts["decoder.norm"] == 64
