@@ -238,6 +238,32 @@ def right_without_norms(model: Transformer, batch: Batch) -> dict[str, int]:
     return counts
 
 
+@torch.no_grad()
+def unit_means(units: list[int]) -> tuple[Tensor, Tensor]:
+    """Average hidden units of the trained encoder's feed-forward layer over 512 held-out rows.
+
+    Args:
+        units: Which of the 128 units.
+
+    Returns:
+        Two tensors (unit, 10): the mean after ReLU over all positions of each digit, and over all
+        positions with 0, 1, ... 9 digits still to follow.
+    """
+    reverser, rows = trained(), held_out()
+    with Trace(reverser) as run:
+        reverser.encode(rows.src, src_mask=rows.src_mask)
+    real = rows.src != PAD
+    values = run["encoder.layers.0.feed_forward.activated"].value[real][:, units]
+    positions = torch.arange(rows.src.size(1), device=rows.src.device)
+    digit = (rows.src - ZERO)[real]
+    following = (real.sum(1, keepdim=True) - 1 - positions)[real]
+    means = [
+        torch.stack([values[group == number].mean(0) for number in range(10)], dim=1)
+        for group in (digit, following)
+    ]
+    return means[0], means[1]
+
+
 def words(ids: Tensor) -> list[list[str]]:
     """Write ids as words, sentence by sentence, for `show` and for figures.
 

@@ -250,3 +250,10 @@ def test_right_without_norms_leaves_out_one_norm_at_a_time_and_restores_it():
     counts = reversal.right_without_norms(model, rows)
     assert len(counts) == 8 and counts["none"] == reversal.exact(model, rows) == 64
     assert counts["encoder.norm"] < 8 and counts["decoder.norm"] == 64
+
+
+def test_unit_means_average_a_unit_over_the_positions_of_each_digit():
+    by_digit, by_following = reversal.unit_means([6, 75])
+    assert by_digit.shape == by_following.shape == (2, 10)
+    assert by_digit[0].argmax() == 7 and by_digit[0, 7] > 100 * by_digit[0, 8]
+    assert by_following[1, 9] > by_following[1, 4] > 10 * by_following[1, 0]
