@@ -248,11 +248,15 @@ def _nodes(cells: list[NotebookNode]) -> Iterator[ast.AST]:
 
 
 def _helpers(notebook: NotebookNode) -> set[str]:
-    """Collect the names that are imported from the lab, or used as its attributes."""
+    """Collect the names that are imported from the lab, or used as its attributes.
+
+    An experiment on a model is not counted: the lesson that uses it says what it does.
+    """
     nodes, found, packages = list(_nodes(notebook.cells)), set(), set()
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twelve_lab":
-            found |= {alias.name for alias in node.names}
+            if node.module != "twelve_lab.experiments":
+                found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "twelve_lab":
