@@ -94,6 +94,8 @@ TEXTS = [
     ))] * 3, strict=True)
 ]  # fmt: skip
 FURTHEST = 20
+# Words whose neighbours in the embedding table are measured, and a control.
+NEAREST_TO, CONTROL, NEIGHBOURS = ("dog", "three", "Paris"), "bridge", 7
 TURNING = "16.0"
 
 
@@ -112,7 +114,22 @@ def measured() -> dict[str, Any]:
     sentences["agreement"]["right"] = _agreeing(model, tokenizer)
     sentences["one layer"]["right"] = _asking(model, tokenizer)
     sentences["repeat"]["right"] = _following(model, tokenizer)
-    return {"sentences": sentences, "by distance": _by_distance(model, tokenizer)}
+    return {
+        "sentences": sentences,
+        "by distance": _by_distance(model, tokenizer),
+        "nearest": {word: _nearest(model, tokenizer, word) for word in NEAREST_TO},
+    }
+
+
+def _nearest(model: LanguageModel, tokenizer: Any, word: str) -> dict[str, float]:
+    """Return the tokens whose embeddings have the largest cosine with that of a word."""
+    (own,), (control,) = (tokenizer.encode(f" {text}").ids for text in (word, CONTROL))
+    rows = torch.nn.functional.normalize(model.embedding.weight, dim=1)
+    cosines = rows @ rows[own]
+    nearest = cosines.topk(NEIGHBOURS + 1).indices[1:].tolist()  # the first is the word itself
+    return {
+        tokenizer.decode([id]): round(cosines[id].item(), DECIMALS) for id in [*nearest, control]
+    }
 
 
 def _looks(

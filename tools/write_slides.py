@@ -7,8 +7,8 @@ a disk. Workshops have no slides.
 
 The author chooses a slide type for every cell, in JupyterLab under Property Inspector:
 
-Markdown, `slide`: a `##` heading opens a slide, and so does a paragraph that begins with
-    **Predict**, whose answer then comes as a step. Equations, tables, lists and fenced text are
+Markdown, `slide`: a `##` heading opens a slide, and so does the last paragraph of a cell with the
+    tag `predict`, whose answer then comes as a step. Equations, tables, lists and fenced text are
     shown. A paragraph becomes speaker's notes; the paragraph before something that is shown is
     shown above it, cut to its first sentences. `skip` leaves the cell out.
 Code: `slide` shows the code and its output, `subslide` the output alone, each on a new slide;
@@ -106,18 +106,18 @@ def cut(notebook: NotebookNode) -> list[Slide]:
         if chosen == "skip":
             continue
         if cell.cell_type == "markdown":
-            _cut_markdown(deck, cell.source)
+            _cut_markdown(deck, cell.source, asks="predict" in cell.metadata.get("tags", []))
         else:
             _cut_code(deck, cell, chosen)
     return deck
 
 
-def _cut_markdown(deck: list[Slide], source: str) -> None:
-    for match in BLOCK.finditer(HINTS.sub("", source)):
-        block = linked(match[0].strip())
+def _cut_markdown(deck: list[Slide], source: str, *, asks: bool) -> None:
+    blocks = [linked(match[0].strip()) for match in BLOCK.finditer(HINTS.sub("", source))]
+    for place, block in enumerate(blocks, 1):
         if block.startswith("##"):
             deck.append(Slide(block.lstrip("# ")))
-        elif block.startswith("**Predict"):
+        elif asks and place == len(blocks):
             section = deck[-1].section
             # A heading without visible content becomes the line above the question.
             notes = deck.pop().notes if not deck[-1].shown else []

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from twelve.decoder_only import LanguageModel
 from twelve.generation import greedy_decode
 from twelve.masks import causal_mask, padding_mask
+from twelve.normalization import LayerNorm
+from twelve.residual import Residual
 from twelve.training import IGNORED, Batch, shift
 from twelve.transformer import Transformer
 from twelve_lab.device import device
@@ -120,6 +122,22 @@ def trained() -> Transformer:
 
 
 @torch.no_grad()
+def wrongly_copied(order: str) -> Transformer:
+    """Build the trained model with the projections of the encoder's attention exchanged.
+
+    Args:
+        order: "kqv" puts w_k in the place of w_q, w_q in that of w_k, and keeps w_v.
+    """
+    built = trained()
+    attention = built.encoder.layers[0].self_attention
+    projections = {letter: getattr(attention, f"w_{letter}") for letter in "qkv"}
+    weights = {letter: layer.weight.clone() for letter, layer in projections.items()}
+    for layer, letter in zip(projections.values(), order, strict=True):
+        layer.weight.copy_(weights[letter])
+    return built
+
+
+@torch.no_grad()
 def trace(digits: str = "3141592654") -> Trace:
     """Let the trained model reverse a row of digits, and keep every tensor.
 
@@ -172,6 +190,80 @@ def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
     return int((padded == wanted).all(1).sum())
 
 
+@torch.no_grad()
+def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, tuple[int, int, int]]:
+    """Count the sequences predicted right without each sublayer, whose output is then not added.
+
+    Each token is predicted from the right tokens before it.
+
+    Args:
+        model: A pre-norm model, restored at the end.
+        batch: With the right labels.
+
+    Returns:
+        For "none" and for the name of each sublayer: the sequences with the first digit right, with
+        all digits right, and with all digits and the end right.
+    """
+    counts = {"none": _right(model, batch)}
+    for path, part in model.named_modules():
+        if isinstance(part, Residual):
+            name = path.removesuffix("_residual").replace(".layers.0", "")
+            part.forward = _skip
+            try:
+                counts[name] = _right(model, batch)
+            finally:
+                del part.forward
+    return counts
+
+
+def right_without_norms(model: Transformer, batch: Batch) -> dict[str, int]:
+    """Count the sequences that the model writes right without each norm, which then does nothing.
+
+    Args:
+        model: Restored at the end.
+        batch: With the right labels.
+
+    Returns:
+        The number of sequences for "none" and for the name of each norm.
+    """
+    counts = {"none": exact(model, batch)}
+    for path, part in model.named_modules():
+        if isinstance(part, LayerNorm):
+            name = path.removesuffix("_residual.norm").replace(".layers.0", "")
+            part.forward = lambda x: x
+            try:
+                counts[name] = exact(model, batch)
+            finally:
+                del part.forward
+    return counts
+
+
+@torch.no_grad()
+def unit_means(units: list[int]) -> tuple[Tensor, Tensor]:
+    """Average hidden units of the trained encoder's feed-forward layer over 512 held-out rows.
+
+    Args:
+        units: Which of the 128 units.
+
+    Returns:
+        Two tensors (unit, 10): the mean after ReLU over all positions of each digit, and over all
+        positions with 0, 1, ... 9 digits still to follow.
+    """
+    reverser, rows = trained(), held_out()
+    with Trace(reverser) as run:
+        reverser.encode(rows.src, src_mask=rows.src_mask)
+    real = rows.src != PAD
+    values = run["encoder.layers.0.feed_forward.activated"].value[real][:, units]
+    positions = torch.arange(rows.src.size(1), device=rows.src.device)
+    digit = (rows.src - ZERO)[real]
+    following = (real.sum(1, keepdim=True) - 1 - positions)[real]
+    means = [
+        torch.stack([values[group == number].mean(0) for number in range(10)], dim=1)
+        for group in (digit, following)
+    ]
+    return means[0], means[1]
+
+
 def words(ids: Tensor) -> list[list[str]]:
     """Write ids as words, sentence by sentence, for `show` and for figures.
 
@@ -198,6 +290,19 @@ def _batch(remainders: Tensor, generator: torch.Generator) -> Batch:
     tgt, labels = shift(target, start_id=START, pad_id=PAD)
     masks = {"src_mask": padding_mask(src), "tgt_mask": causal_mask(tgt.size(1), device="cpu")}
     return Batch(src, tgt, labels, **masks).to(device())
+
+
+def _right(model: Transformer, batch: Batch) -> tuple[int, int, int]:
+    """Count sequences with the first digit, all digits, and all digits and the end right."""
+    logits = model(batch.src, batch.tgt, src_mask=batch.src_mask, tgt_mask=batch.tgt_mask)
+    hit, labels = logits.argmax(-1) == batch.labels, batch.labels
+    digits = hit | (labels < ZERO)
+    whole = hit | (labels == IGNORED)
+    return int(hit[:, 0].sum()), int(digits.all(1).sum()), int(whole.all(1).sum())
+
+
+def _skip(x: Tensor, sublayer: object) -> Tensor:
+    return x
 
 
 def _built(kind: type[nn.Module], seed: int, *sizes: int, **others: object) -> Any:

@@ -1,7 +1,7 @@
 """Rules of lessons and workshops, beside those for every page.
 
-A lesson answers one question. The sections of its workshop can be read alone. Each rule yields
-its problems.
+A lesson answers one question and then stops. The sections of its workshop can be read alone. The
+parts of a page are marked by tags of its cells. Each rule yields its problems.
 """
 
 import ast
@@ -16,9 +16,13 @@ from tests.course.notebook_rules import code_cells, general_problems, headings, 
 from twelve_lab.course import STEPS
 from twelve_lab.draw.drawing import stored
 
-MAX_CELLS, MAX_PROSE, MAX_WORDS, MAX_BARE = 32, 1_600, 3_200, 3
+MAX_CELLS, MAX_PROSE, MAX_WORDS, MAX_BARE = 28, 1_400, 2_800, 3
+# A learner reads every line of a cell. Imports and exercises do not count.
+MAX_CODE = 12
+# The tags of a lesson in their order. Each marks one cell; "more" may be absent.
+PARTS = ("idea", "answer", "recap", "more", "next")
 # The last cells that may be tagged as the idea, and as the answer to the question of the title.
-LATEST = {"idea": 10, "answer": 20}
+LATEST = {"idea": 10, "answer": 16}
 MAX_BEFORE = 600
 MAX_SECTION = 10
 EXERCISES = (3, 4)
@@ -29,7 +33,6 @@ OF_THE_PACKAGE = {"device"}
 NOTES = "a3_notes_corrected"
 DETAILS = re.compile(r"<details>.*?</details>", re.S)
 BARE = re.compile(r"(?:.*[:=]\s*)?(?:True|False)")
-PREDICT = "**Predict"
 
 
 def count(notebook: NotebookNode) -> SimpleNamespace:
@@ -66,26 +69,54 @@ def kind(path: Path) -> str:
 def problems(notebook: NotebookNode, path: Path) -> list[str]:
     """Apply every rule for a page."""
     rules = {
-        "lesson": (_opening, _recap, _exercises, _folded, _slides, _bounds, _borrowed),
+        "lesson": (
+            _opening,
+            _parts_in_order,
+            _exercises,
+            _folded,
+            _slides,
+            _bounds,
+            _code,
+            _borrowed,
+        ),
         "workshop": (_opening, _exercises, _folded, _slides, _sections, _alone),
-        "notes": (_opening, _recap, _exercises, _folded, _slides),
+        "notes": (_opening, _exercises, _folded, _slides),
     }[kind(path)]
     own = [line for rule in rules for line in rule(notebook, path)]
     return general_problems(notebook, path) + own
 
 
 def _opening(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require the number of the step in the title, if the page belongs to a step."""
-    number = path.stem[:2] + " " if _step(path) else ""
+    """Require the number of the step in the title, and the question of a lesson below it."""
+    step = _step(path)
+    number = path.stem[:2] + " " if step else ""
     title = f"# {number}Workshop: " if kind(path) == "workshop" else f"# {number}"
     first = notebook.cells[0] if notebook.cells else NotebookNode(cell_type="raw", source="")
     if first.cell_type != "markdown" or not re.match(rf"{title}(?!Workshop)\S", first.source):
         yield f"the first cell does not begin with {title!r} and a topic"
+    if kind(path) == "lesson" and step and f"\n## {step.question}\n" not in first.source:
+        yield f"the first cell has no heading {step.question!r}"
 
 
-def _recap(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    if headings(notebook, "##")[-1:] != ["Recap"]:
-        yield "the last section is not Recap"
+def _parts_in_order(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Require the tags of a lesson in order, and a link to the next lesson in the last cell."""
+    places = {tag: _tagged(notebook, tag) for tag in PARTS}
+    if missing := [tag for tag, place in places.items() if not place and tag != "more"]:
+        yield f"no cell, or more than one, is tagged {missing}"
+    order = [place for place in places.values() if place]
+    if order != sorted(order):
+        yield f"the tags are in the cells {places}, not in this order"
+    if notebook.cells and places["next"] != len(notebook.cells):
+        yield "the last cell is not tagged 'next'"
+    elif f"]({_next_page(path)})" not in notebook.cells[-1].source:
+        yield f"the last cell has no link to {_next_page(path)}"
+
+
+def _next_page(path: Path) -> str:
+    """Name the lesson that follows. The last numbered lesson returns to the first."""
+    pages = [Path(step.notebook).name for step in STEPS]
+    following = pages[(pages.index(path.name) + 1) % len(pages)] if path.name in pages else ""
+    return pages[0] if path.name[0] != "a" and following.startswith("a") else following
 
 
 def _exercises(notebook: NotebookNode, path: Path) -> Iterator[str]:
@@ -109,8 +140,8 @@ def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
             yield f"cell {number} should be the code that answers the Predict before it"
         due = {"outputs_hidden": True} if asked and code else None
         if cell.metadata.get("jupyter") != due:
-            yield f"cell {number} has jupyter {cell.metadata.get('jupyter')}, and {due} is expected"
-        asked = cell.cell_type == "markdown" and PREDICT in cell.source
+            yield f"cell {number} has jupyter {cell.metadata.get('jupyter')}, not {due}"
+        asked = "predict" in _tags(cell)
     if asked:
         yield "a Predict ends the page"
 
@@ -135,9 +166,16 @@ def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
         if size > largest:
             yield f"{size} {name}, at most {largest}"
     for tag, cell in (("idea", number.idea), ("answer", number.answer)):
-        if not 0 < cell <= LATEST[tag]:
-            where = f"cell {cell}" if cell else "no cell, or more than one,"
-            yield f"{where} is tagged {tag!r}; one is expected, by cell {LATEST[tag]}"
+        if cell > LATEST[tag]:
+            yield f"cell {cell} is tagged {tag!r}, at the latest cell {LATEST[tag]} must be"
+
+
+def _code(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Require code that is short enough to be read, in cells after the imports."""
+    for number, cell in list(enumerate(notebook.cells, 1))[2:]:
+        lines = len(cell.source.splitlines())
+        if cell.cell_type == "code" and "nbgrader" not in cell.metadata and lines > MAX_CODE:
+            yield f"cell {number} has {lines} lines of code, at most {MAX_CODE}"
 
 
 def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:
@@ -195,9 +233,12 @@ def _printed(cell: NotebookNode) -> list[str]:
 
 
 def _tagged(notebook: NotebookNode, tag: str) -> int:
-    cells = enumerate(notebook.cells, 1)
-    found = [number for number, cell in cells if tag in cell.metadata.get("tags", [])]
-    return found[0] if len(found) == 1 else 0
+    tagged = [number for number, cell in enumerate(notebook.cells, 1) if tag in _tags(cell)]
+    return tagged[0] if len(tagged) == 1 else 0
+
+
+def _tags(cell: NotebookNode) -> list[str]:
+    return cell.metadata.get("tags", [])
 
 
 def _nodes(cells: list[NotebookNode]) -> Iterator[ast.AST]:
@@ -207,11 +248,15 @@ def _nodes(cells: list[NotebookNode]) -> Iterator[ast.AST]:
 
 
 def _helpers(notebook: NotebookNode) -> set[str]:
-    """Collect the names that are imported from the lab, or used as its attributes."""
+    """Collect the names that are imported from the lab, or used as its attributes.
+
+    An experiment on a model is not counted: the lesson that uses it says what it does.
+    """
     nodes, found, packages = list(_nodes(notebook.cells)), set(), set()
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twelve_lab":
-            found |= {alias.name for alias in node.names}
+            if node.module != "twelve_lab.experiments":
+                found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "twelve_lab":

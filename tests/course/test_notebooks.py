@@ -81,15 +81,20 @@ BROKEN = [
     (lambda notebook: notebook.metadata.update(widgets={}), "notebook metadata"),
     (lambda notebook: notebook.cells[1].update(id=notebook.cells[0].id), "have the same id"),
     (lambda notebook: notebook.cells.pop(0), "the first cell does not begin with"),
-    (says("**Predict**: how many?"), "should be the code that answers the Predict"),
+    (add(new_markdown_cell("How many?", metadata={"tags": ["predict"]}), -1),
+     "should be the code that answers the Predict"),
     (runs("x = 1"), "slide types of cells [3]"),
-    (code(lambda cell: cell.metadata.update(FOLDED)), "and None is expected"),
+    (code(lambda cell: cell.metadata.update(FOLDED)), "not None"),
 ]  # fmt: skip
 BROKEN_LESSON = [
-    (lambda notebook: notebook.cells.append(new_markdown_cell("## More")), "is not Recap"),
+    (lambda notebook: notebook.cells.append(new_markdown_cell("## More")), "not tagged 'next'"),
+    (lambda notebook: notebook.cells[-1].update(source="Done."), "no link to 05_masks.ipynb"),
+    (lambda notebook: notebook.cells[0].update(source="# 04 Attention"), "has no heading"),
+    (lambda notebook: notebook.cells.insert(2, notebook.cells.pop()), "not in this order"),
+    (runs("x = 1\n" * 13), "has 13 lines of code, at most 12"),
     (code(lambda cell: cell.metadata.pop("nbgrader")), "exercises; wanted are 3 to 4"),
-    (says("word " * 1600), "words of prose, at most 1600"),
-    (lambda notebook: [cell.metadata.pop("tags", 0) for cell in notebook.cells], "tagged 'idea'"),
+    (says("word " * 1400), "words of prose, at most 1400"),
+    (lambda notebook: [cell.metadata.pop("tags", 0) for cell in notebook.cells], "tagged ['idea'"),
     (runs("from twelve_lab.show.format import format_number"), "uses ['format_number']"),
 ]
 BROKEN_WORKSHOP = [

@@ -67,7 +67,9 @@ def test_each_table_has_its_own_slide_and_an_equation_joins_a_list():
 
 
 def test_predict_is_the_heading_and_its_answer_a_step():
-    [slide] = slides(md("## Why\n\nBefore.\n\n**Predict**: how many?"), code("fragment", PRINTED))
+    asked = md("## Why\n\nBefore.\n\n**Predict**: how many?")
+    asked.metadata.tags = ["predict"]
+    [slide] = slides(asked, code("fragment", PRINTED))
     assert slide.heading == '<p class="kicker">Why</p>\n\n## **Predict**: how many?'
     assert slide.notes == ["Before."]
     [answer] = slide.shown

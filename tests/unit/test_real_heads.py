@@ -66,3 +66,17 @@ def test_real_heads_reject_an_unknown_name():
         real_heads.read("it")
     with pytest.raises(ValueError, match="there are weight, score, got 'weights'"):
         real_heads.by_distance("weights")
+
+
+@pytest.mark.parametrize(
+    ("word", "neighbour"), [("dog", " cat"), ("three", " four"), ("Paris", " London")]
+)
+def test_nearest_tokens_hold_a_related_word_far_above_the_control(word, neighbour):
+    cosines = real_heads.nearest_tokens(word)
+    assert cosines[neighbour] > cosines[" bridge"] + 0.25
+    assert list(cosines.values()) == sorted(cosines.values(), reverse=True)
+
+
+def test_nearest_tokens_reject_a_word_that_was_not_measured():
+    with pytest.raises(ValueError, match="must be one of dog, three, Paris, got 'cat'"):
+        real_heads.nearest_tokens("cat")

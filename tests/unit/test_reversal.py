@@ -216,3 +216,44 @@ def test_a_traced_row_is_reversed_by_attending_to_the_mirrored_position():
 def test_reversal_trace_rejects_a_row_outside_the_task(row):
     with pytest.raises(ValueError, match=r"needs 3 to 10 digits, as in '314', got "):
         reversal.trace(row)
+
+
+def test_wrongly_copied_exchanges_the_projections_that_the_order_names():
+    right, copied = (
+        model.encoder.layers[0].self_attention
+        for model in (reversal.trained(), reversal.wrongly_copied("kqv"))
+    )
+    torch.testing.assert_close(copied.w_q.weight, right.w_k.weight)
+    torch.testing.assert_close(copied.w_k.weight, right.w_q.weight)
+    torch.testing.assert_close(copied.w_v.weight, right.w_v.weight)
+
+
+@torch.no_grad()
+def test_right_without_sublayers_counts_as_zeroed_output_weights_do():
+    model, batch = reversal.trained(), reversal.held_out(64)
+    counts = reversal.right_without_sublayers(model, batch)
+    assert list(counts) == [
+        "none", "encoder.self_attention", "encoder.feed_forward", "decoder.self_attention",
+        "decoder.cross_attention", "decoder.feed_forward",
+    ]  # fmt: skip
+    assert counts["none"] == (64, 64, 64)
+    silent = model.decoder.layers[0].feed_forward.down
+    silent.weight.zero_()
+    silent.bias.zero_()
+    first, digits, whole = counts["decoder.feed_forward"]
+    assert reversal.right_without_sublayers(model, batch)["none"] == (first, digits, whole)
+    assert first >= digits > whole
+
+
+def test_right_without_norms_leaves_out_one_norm_at_a_time_and_restores_it():
+    model, rows = reversal.trained(), reversal.held_out(64)
+    counts = reversal.right_without_norms(model, rows)
+    assert len(counts) == 8 and counts["none"] == reversal.exact(model, rows) == 64
+    assert counts["encoder.norm"] < 8 and counts["decoder.norm"] == 64
+
+
+def test_unit_means_average_a_unit_over_the_positions_of_each_digit():
+    by_digit, by_following = reversal.unit_means([6, 75])
+    assert by_digit.shape == by_following.shape == (2, 10)
+    assert by_digit[0].argmax() == 7 and by_digit[0, 7] > 100 * by_digit[0, 8]
+    assert by_following[1, 9] > by_following[1, 4] > 10 * by_following[1, 0]

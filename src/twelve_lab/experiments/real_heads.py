@@ -1,4 +1,4 @@
-"""What heads of a real language model attend to, in sentences that a reader can judge.
+"""What heads of a real language model attend to, and which of its embeddings are alike.
 
 tools/write_heads.py measured them on SmolLM2-135M-Instruct, in float32, and wrote heads.json.
 """
@@ -72,6 +72,28 @@ def by_distance(what: str) -> dict[str, Float[Tensor, " distance"]]:
         known = ", ".join(averages)
         raise ValueError(f"real_heads.by_distance: there are {known}, got {what!r:.40}")
     return {name: torch.tensor(line, device=device()) for name, line in averages[what].items()}
+
+
+def nearest_tokens(word: str) -> dict[str, float]:
+    """Read which tokens have the embeddings nearest to that of a word.
+
+    Args:
+        word: "dog", "three" or "Paris".
+
+    Returns:
+        The cosine of the angle between both embeddings, for the seven nearest of 49,152 tokens, and
+        for " bridge" as a control. A leading space belongs to a token.
+
+    Raises:
+        ValueError: If the word was not measured.
+    """
+    nearest = _measured()["nearest"]
+    if word not in nearest:
+        known = ", ".join(nearest)
+        raise ValueError(
+            f"real_heads.nearest_tokens: word must be one of {known}, got {word!r:.40}"
+        )
+    return nearest[word]
 
 
 def _measured() -> dict[str, Any]:
