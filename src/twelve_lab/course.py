@@ -188,7 +188,7 @@ STEPS = (
     ),
     Step(
         "a3", "notes_corrected", "notes corrected",
-        "What do the source notes say that is not so?",
+        "Which statements of the source notes are wrong?",
         "statements -> what runs",
         "appendices", module=False, exercises=False,
     ),
