@@ -5,6 +5,7 @@ from twelve_lab.device import device
 from twelve_lab.example.check_axes import check_axes
 from twelve_lab.experiments import real_heads
 from twelve_lab.experiments.contributions import Contributions, contributions
+from twelve_lab.experiments.exchanged_parts import exchanged_parts
 from twelve_lab.experiments.influence import Influence, influence
 from twelve_lab.experiments.without import without
 from twelve_lab.explorer import write_explorer
@@ -25,6 +26,7 @@ __all__ = [
     "contributions",
     "device",
     "example",
+    "exchanged_parts",
     "expect",
     "influence",
     "real_heads",

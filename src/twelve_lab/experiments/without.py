@@ -48,7 +48,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
 
 def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:
     if part == "causal mask":
-        _put(back, model, "make_mask", lambda ids, start, key_mask: key_mask)
+        put_method(back, model, "make_mask", lambda ids, start, key_mask: key_mask)
         return
     match = re.fullmatch(r"(.+?)(?: (\d+)(?:\.(\d+))?)?", part)
     name, layer, head = match.groups() if match else (part, None, None)
@@ -68,7 +68,7 @@ def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:
             clear = _clear_head(int(head), heads)
             back.enter_context(each.self_attention.w_o.register_forward_pre_hook(clear))
     if name == "norms" and layer is None:
-        _put(back, model.norm, "forward", _identity)
+        put_method(back, model.norm, "forward", _identity)
 
 
 def _remove_from(layer: LanguageLayer, name: str, back: ExitStack) -> None:
@@ -88,12 +88,12 @@ def _remove_from(layer: LanguageLayer, name: str, back: ExitStack) -> None:
         residuals = [layer.self_attention_residual, layer.feed_forward_residual]
         for residual in residuals if name == "norms" else [residuals["forward" in name]]:
             if name == "norms":
-                _put(back, residual.norm, "forward", _identity)
+                put_method(back, residual.norm, "forward", _identity)
             else:
-                _put(back, residual, "forward", _without_residual(residual))
+                put_method(back, residual, "forward", _without_residual(residual))
 
 
-def _put(back: ExitStack, owner: nn.Module, name: str, value: Callable[..., Any]) -> None:
+def put_method(back: ExitStack, owner: nn.Module, name: str, value: Callable[..., Any]) -> None:
     """Replace a method of one object."""
     if not callable(getattr(owner, name)):
         raise TypeError(f"{name} of {type(owner).__name__} must be a method")

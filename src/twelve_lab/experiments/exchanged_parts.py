@@ -1,0 +1,108 @@
+"""Exchanged parts: run a trained language model with parts of the original Transformer."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from twelve import FeedForward, LanguageModel, LayerNorm, PositionalEncoding
+from twelve.generation import greedy_decode
+from twelve_lab.experiments.without import put_method, without
+
+
+class Exchanged(NamedTuple):
+    """What the model says with one part exchanged.
+
+    Attributes:
+        name: The part, and what took its place.
+        probability: Probability of the word after the text.
+        text: Greedy continuation of the text.
+    """
+
+    name: str
+    probability: float
+    text: str
+
+
+@torch.no_grad()
+def exchanged_parts(
+    model: LanguageModel, tokenizer: Any, text: str, word: str, *, tokens: int = 8
+) -> list[Exchanged]:
+    """Exchange the parts of a language model one at a time and keep its weights.
+
+    Args:
+        model: A language model. It is restored afterwards.
+        tokenizer: Its tokenizer, from `load`.
+        text: The beginning of a text.
+        word: The word whose probability after the text is measured, with its leading space.
+        tokens: Number of tokens to write.
+
+    Returns:
+        The model as it is, followed by one entry for each exchange.
+    """
+    ids = torch.tensor([tokenizer.encode(text).ids], device=model.embedding.weight.device)
+    wanted = tokenizer.encode(word).ids[0]
+    found = []
+    for name in ("nothing", *EXCHANGES):
+        with ExitStack() as back:
+            if name != "nothing":
+                EXCHANGES[name](model, back)
+            probability = model(ids)[0, -1].softmax(-1)[wanted].item()
+            written = greedy_decode(model, ids, max_len=ids.size(1) + tokens)
+        new = tokenizer.decode(written[0, ids.size(1) :].tolist())
+        found.append(Exchanged(name, probability, new))
+    return found
+
+
+def _norm(model: LanguageModel, back: ExitStack) -> None:
+    for norm in _norms(model):
+        exchanged = LayerNorm(model.embedding.d_model, eps=norm.eps).to(norm.weight)
+        exchanged.weight.copy_(norm.weight)
+        put_method(back, norm, "forward", exchanged.forward)
+
+
+def _no_position(model: LanguageModel, back: ExitStack) -> None:
+    back.enter_context(without(model, "rotation"))
+
+
+def _added_position(model: LanguageModel, back: ExitStack) -> None:
+    _no_position(model, back)
+    add = PositionalEncoding(model.embedding.d_model, max_len=model.max_len)
+    add = add.to(model.embedding.weight)
+    back.enter_context(model.embedding.register_forward_hook(lambda *run: add(run[-1])))
+
+
+def _relu_gate(model: LanguageModel, back: ExitStack) -> None:
+    for layer in model.layers:
+        put_method(back, layer.feed_forward, "forward", _with_relu(layer.feed_forward))
+
+
+def _with_relu(swiglu: nn.Module):
+    return lambda x: swiglu.down(F.relu(swiglu.gate(x)) * swiglu.up(x))
+
+
+def _plain_relu(model: LanguageModel, back: ExitStack) -> None:
+    for layer in model.layers:
+        swiglu = layer.feed_forward
+        exchanged = FeedForward(model.embedding.d_model, swiglu.up.d_out, bias=False)
+        exchanged.up, exchanged.down = swiglu.up, swiglu.down
+        put_method(back, swiglu, "forward", exchanged.forward)
+
+
+def _norms(model: LanguageModel) -> Iterator[nn.Module]:
+    for layer in model.layers:
+        yield layer.self_attention_residual.norm
+        yield layer.feed_forward_residual.norm
+    yield model.norm
+
+
+EXCHANGES = {
+    "RMSNorm by LayerNorm": _norm,
+    "rotation by nothing": _no_position,
+    "rotation by added sinusoids": _added_position,
+    "SiLU by ReLU in the gate": _relu_gate,
+    "SwiGLU by a plain ReLU layer": _plain_relu,
+}
