@@ -11,7 +11,7 @@ from twelve_lab.course import STEPS, Step
 
 ROOT = Path(__file__).resolve().parent.parent
 README, EXPORTS = "README.md", "src/twelve/__init__.py"
-HEAD = "| step | question | in → out | notebook |\n|---|---|---|---|\n"
+HEAD = "| lesson | question | in → out | notebook |\n|---|---|---|---|\n"
 OPENING = '''"""The Transformer, layer by layer, on twelve numbers you can check by hand.
 
 The names are in reading order: each layer uses only those above it.
