@@ -191,6 +191,28 @@ def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
 
 
 @torch.no_grad()
+def right_without_mask(model: Transformer, batch: Batch) -> dict[str, tuple[int, int, int]]:
+    """Count the sequences written right with the padding mask of the source and without it.
+
+    Args:
+        model: Decodes greedily in eval mode.
+        batch: With the right labels.
+
+    Returns:
+        For "padded" sequences and for those with "no padding": how many there are, how many are
+        right with the mask, and how many without.
+    """
+    padded = (batch.src == PAD).any(1)
+    counts = {}
+    for name, chosen in {"padded": padded, "no padding": ~padded}.items():
+        src, labels = batch.src[chosen], batch.labels[chosen]
+        part = batch._replace(src=src, src_mask=padding_mask(src), labels=labels)
+        without = part._replace(src_mask=None)
+        counts[name] = (len(src), exact(model, part), exact(model, without))
+    return counts
+
+
+@torch.no_grad()
 def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, tuple[int, int, int]]:
     """Count the sequences predicted right without each sublayer, whose output is then not added.
 

@@ -228,6 +228,14 @@ def test_wrongly_copied_exchanges_the_projections_that_the_order_names():
     torch.testing.assert_close(copied.w_v.weight, right.w_v.weight)
 
 
+def test_right_without_mask_loses_only_padded_rows():
+    counts = reversal.right_without_mask(reversal.trained(), reversal.held_out(64))
+    all_padded, with_mask, without_mask = counts["padded"]
+    assert all_padded == with_mask > 0 == without_mask
+    full = 64 - all_padded
+    assert counts["no padding"] == (full, full, full) and full > 0
+
+
 @torch.no_grad()
 def test_right_without_sublayers_counts_as_zeroed_output_weights_do():
     model, batch = reversal.trained(), reversal.held_out(64)
