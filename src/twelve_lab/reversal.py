@@ -165,6 +165,27 @@ def trace(digits: str = "3141592654") -> Trace:
 
 
 @torch.no_grad()
+def probabilities(read: str, shown: str) -> Tensor:
+    """Return the probability of each token that the trained model is shown, then of the end token.
+
+    Args:
+        read: The digits of the source.
+        shown: The digits of the target after the start token.
+
+    Returns:
+        (digit + 1,): at each position, the probability of the next token.
+    """
+    src, answer = (
+        torch.tensor([[ZERO + int(digit) for digit in row]], device=device())
+        for row in (read, shown)
+    )
+    tgt = torch.cat([torch.full_like(answer[:, :1], START), answer], dim=1)
+    following = torch.cat([answer, torch.full_like(answer[:, :1], END)], dim=1)
+    logits = trained()(src, tgt, tgt_mask=causal_mask(tgt.size(1), device=device()))
+    return logits.softmax(-1).gather(-1, following[..., None])[0, :, 0]
+
+
+@torch.no_grad()
 def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
     """Count the sequences that the model writes without a mistake, including the end token.
 
