@@ -126,7 +126,7 @@ def wrongly_copied(order: str) -> Transformer:
     """Build the trained model with the projections of the encoder's attention exchanged.
 
     Args:
-        order: "kqv" puts w_k in the place of w_q, w_q in that of w_k, and keeps w_v.
+        order: "kqv" puts w_k in place of w_q and w_q in place of w_k, and keeps w_v.
     """
     built = trained()
     attention = built.encoder.layers[0].self_attention
