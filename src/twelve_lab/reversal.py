@@ -126,7 +126,7 @@ def wrongly_copied(order: str) -> Transformer:
     """Build the trained model with the projections of the encoder's attention exchanged.
 
     Args:
-        order: "kqv" puts w_k in the place of w_q, w_q in that of w_k, and keeps w_v.
+        order: "kqv" puts w_k in place of w_q and w_q in place of w_k, and keeps w_v.
     """
     built = trained()
     attention = built.encoder.layers[0].self_attention
@@ -162,6 +162,27 @@ def trace(digits: str = "3141592654") -> Trace:
     with Trace(reverser) as traced:
         reverser(ids, tgt, tgt_mask=causal_mask(tgt.size(1), device=device()))
     return traced
+
+
+@torch.no_grad()
+def probabilities(read: str, shown: str) -> Tensor:
+    """Return the probability of each token that the trained model is shown, then of the end token.
+
+    Args:
+        read: The digits of the source.
+        shown: The digits of the target after the start token.
+
+    Returns:
+        (digit + 1,): at each position, the probability of the next token.
+    """
+    src, answer = (
+        torch.tensor([[ZERO + int(digit) for digit in row]], device=device())
+        for row in (read, shown)
+    )
+    tgt = torch.cat([torch.full_like(answer[:, :1], START), answer], dim=1)
+    following = torch.cat([answer, torch.full_like(answer[:, :1], END)], dim=1)
+    logits = trained()(src, tgt, tgt_mask=causal_mask(tgt.size(1), device=device()))
+    return logits.softmax(-1).gather(-1, following[..., None])[0, :, 0]
 
 
 @torch.no_grad()

@@ -212,6 +212,13 @@ def test_a_traced_row_is_reversed_by_attending_to_the_mirrored_position():
     assert bool((run["decoder.layers.0.self_attention.weights"].value.triu(1) == 0).all())
 
 
+def test_probabilities_are_those_of_the_next_shown_token():
+    right = reversal.probabilities("3141592654", "4562951413")
+    assert right.shape == (11,) and bool((right > 0.99).all())
+    other = reversal.probabilities("3141597654", "4562951413")
+    assert other[3] < 1e-4 and bool((other[[0, 1, 2, 5, 10]] > 0.99).all())
+
+
 @pytest.mark.parametrize("row", ["31", "31415926535", "3x4", "", "٣١٤"])
 def test_reversal_trace_rejects_a_row_outside_the_task(row):
     with pytest.raises(ValueError, match=r"needs 3 to 10 digits, as in '314', got "):
