@@ -186,6 +186,19 @@ def probabilities(read: str, shown: str) -> Tensor:
 
 
 @torch.no_grad()
+def write(model: Transformer, digits: str) -> list[str]:
+    """Let a model write a row of digits backwards, greedily, and return its words.
+
+    Args:
+        model: In eval mode.
+        digits: The source. The model writes at most 12 words, `<end>` included.
+    """
+    src = torch.tensor([[ZERO + int(digit) for digit in digits]], device=device())
+    written = greedy_decode(model, src, start_id=START, end_id=END, max_len=13)
+    return words(written[:, 1:])[0]
+
+
+@torch.no_grad()
 def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
     """Count the sequences that the model writes without a mistake, including the end token.
 

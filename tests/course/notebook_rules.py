@@ -71,6 +71,7 @@ SAID_ONLY = {
     "09_feed_forward": {OTHERS: {"(out, in)"}, ASKED: {"(2, 7, 5, 24)"}},
     "18_decoder_only": {ASKED: {"-100"}},
     "workshop/12_transformer": {PAPER: {"6.9"}, UNSHOWN: {"-2"}},
+    "13_training": {ASKED: {"0.5"}},
     "workshop/15_same_as_pytorch": {
         UNSHOWN: {f"({axes})" for axes in ("batch, 1, 1, key", "batch, key", "1, 1, query, key")},
         OTHERS: {"(batch, head, query, key)"},

@@ -157,6 +157,10 @@ def test_reversing_is_learned_without_a_mistake_in_seconds(seed):
 # The same task in one line, for a model without a source.
 
 
+def test_write_returns_the_digits_backwards_and_the_end():
+    assert reversal.write(reversal.trained(), "3141592654") == [*"4562951413", "<end>"]
+
+
 def test_line_joins_source_and_target_with_labels_for_the_target():
     batch = reversal.batch(0)
     row = shortest(batch, 3)
