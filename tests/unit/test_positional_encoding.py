@@ -53,24 +53,6 @@ def test_sinusoid_is_computed_in_float64():
 # Laws
 
 
-@pytest.mark.parametrize("shift", [1, 10])
-def test_shift_of_a_sinusoid_is_the_same_rotation_at_every_position(shift):
-    d_model = 24
-    table = sinusoid(60, d_model)
-    frequency = 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
-    sin, cos = torch.sin(shift * frequency), torch.cos(shift * frequency)
-    sines, cosines = table[:, 0::2], table[:, 1::2]
-    assert_close(table[shift:, 0::2], (sines * cos + cosines * sin)[:-shift])
-    assert_close(table[shift:, 1::2], (cosines * cos - sines * sin)[:-shift])
-
-
-def test_dot_product_of_two_sinusoid_rows_depends_on_their_distance_only():
-    table = sinusoid(40, 24)
-    products = table @ table.T
-    assert_close(products[1:, 1:], products[:-1, :-1])
-    assert_close(products.diagonal(), torch.full((40,), 12.0))
-
-
 @BOTH
 @pytest.mark.parametrize("start", [0, 3])
 def test_positional_encoding_adds_the_rows_from_start_on(sizes, draw, kind, start):
