@@ -31,11 +31,12 @@ def make_stack(sizes, **keywords) -> Encoder:
 # By hand
 
 
-def test_pre_norm_encoder_layer_normalises_what_attention_gets(sizes, noisy, x):
-    layer = noisy(EncoderLayer(sizes.d_model, sizes.heads))
+def test_pre_norm_encoder_layer_normalises_what_attention_gets(sizes, noisy, x, ids):
+    layer, mask = noisy(EncoderLayer(sizes.d_model, sizes.heads)), padding_mask(ids)
     normed = layer.self_attention_residual.norm(x)
-    stream = x + layer.self_attention(normed, normed, normed)
-    assert_close(layer(x), stream + layer.feed_forward(layer.feed_forward_residual.norm(stream)))
+    stream = x + layer.self_attention(normed, normed, normed, mask)
+    expected = stream + layer.feed_forward(layer.feed_forward_residual.norm(stream))
+    assert_close(layer(x, src_mask=mask), expected)
 
 
 # Laws
