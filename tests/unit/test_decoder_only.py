@@ -25,16 +25,6 @@ def compare(trace: Trace, model: LanguageModel, ids: torch.Tensor, **settings) -
 # Oracle
 
 
-@TIED
-@pytest.mark.parametrize(("num_kv_heads", "padding"), [(1, True), (2, False)])
-def test_language_model_of_the_example_equals_numpy(num_kv_heads, tie_weights, padding):
-    switches = {"num_kv_heads": num_kv_heads, "tie_weights": tie_weights}
-    trace = example.trace(decoder_only=True, padding=padding, on="cpu", **switches)
-    key_mask = oracle.padding_mask(example.src) if padding else None
-    model = example.language_model(**switches)
-    compare(trace, model, example.src, num_heads=2, key_mask=key_mask)
-
-
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 def test_language_model_at_distinct_sizes_equals_numpy(switches):
     model, ids = distinct.language_model(**switches), distinct.text

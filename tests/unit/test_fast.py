@@ -196,14 +196,6 @@ def test_a_subclass_with_its_own_forward_is_left_alone():
     assert type(named).forward is FAST[0].forward
 
 
-def test_a_fast_model_leaves_no_intermediates_to_trace():
-    model = make_fast(example.model())
-    with Trace(model) as trace:
-        model(example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask)
-    assert "logits" in trace
-    assert not any(name.endswith((".scores", ".weights", ".mean")) for name in trace)
-
-
 X, MASK = torch.zeros(2, 5, 24), torch.ones(2, 1, 1, 4, dtype=torch.bool)
 
 

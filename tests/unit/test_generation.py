@@ -17,7 +17,7 @@ from twelve.generation import (
     next_token_probabilities,
     sample,
 )
-from twelve_lab import Trace, example
+from twelve_lab import example
 
 distinct = example.distinct
 ENDS = (3, 11, 0)  # after one word, after five, never
@@ -130,24 +130,6 @@ def test_cached_decoder_projects_keys_and_values_once():
     assert projected == [1, 1, 5, 5] + 7 * [1, 1, 0, 0]
 
 
-def test_step_of_cached_decoder_can_be_traced_and_explained():
-    model = example.model()
-    with torch.no_grad(), Trace(model) as trace:
-        decoder = CachedDecoder(
-            model, model.encode(example.src, src_mask=example.src_mask), max_len=2,
-            src_mask=example.src_mask,
-        )  # fmt: skip
-        decoder.step(example.tgt[:, :1])
-        decoder.step(example.tgt[:, 1:])
-    whole = example.trace(on="cpu")
-    for name in ("self_attention", "cross_attention"):
-        weights = f"decoder.layers.0.{name}#2.weights"
-        assert_close(trace[weights].value, whole[weights.replace("#2", "")].value[:, :, 1:])
-    scores = trace["decoder.layers.0.self_attention#2.scores"].explain(1, 2, 0, 0)
-    assert "decoder.layers.0.self_attention.key_heads" in str(scores)
-    assert_close(torch.tensor(eval(scores.expression)), torch.tensor(scores.value))
-
-
 def test_next_token_probabilities_apply_temperature_and_top_k():
     logits = torch.tensor([0.0, math.log(4.0), math.log(2.0), math.log(4.0)])
     assert_close(next_token_probabilities(logits), torch.tensor([1.0, 4.0, 2.0, 4.0]) / 11)
@@ -174,15 +156,6 @@ def test_next_token_probabilities_keep_the_fewest_words_that_reach_top_p():
             for word in words:
                 expected[row, word] = shares[row, word]
         assert_close(probabilities, expected / expected.sum(-1, keepdim=True))
-
-
-def test_next_token_probabilities_apply_top_p_last():
-    logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
-    only_the_best = torch.tensor([0.0, 1.0, 0.0, 0.0])
-    # The best two have 2/3 and 1/3: the first reaches 0.6.
-    assert_close(next_token_probabilities(logits, top_k=2, top_p=0.6), only_the_best)
-    # At temperature 0.5 they have 100, 25, 9 and 4 of 138: the first reaches 0.7.
-    assert_close(next_token_probabilities(logits, temperature=0.5, top_p=0.7), only_the_best)
 
 
 def test_sample_with_one_word_left_equals_greedy_decode():

@@ -70,11 +70,6 @@ def test_multi_head_attention_divides_d_model_by_num_heads_by_default(keywords, 
     assert (layer.d_k, layer.d_v) == widths
 
 
-def test_multi_head_attention_with_both_widths_needs_no_divisible_d_model(draw):
-    x = draw(2, 4, 3)
-    assert MultiHeadAttention(3, 2, d_k=2, d_v=5)(x, x, x).shape == (2, 4, 3)
-
-
 @pytest.mark.parametrize("keywords", [{"bias": True}, {"bias": False}, {}], ids=str)
 def test_multi_head_attention_has_four_biases_or_none(sizes, keywords):
     state = make_layer(sizes, **keywords).state_dict()

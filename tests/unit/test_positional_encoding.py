@@ -24,20 +24,6 @@ def test_sinusoid_begins_with_sine_and_cosine_of_0_and_1():
 # Oracle
 
 
-@pytest.mark.parametrize("d_model", [1, 2, 3, 6, 7])
-def test_sinusoid_equals_the_formula_in_a_loop(d_model):
-    expected = [
-        [
-            (math.cos if feature % 2 else math.sin)(
-                position / 10000.0 ** ((feature - feature % 2) / d_model)
-            )
-            for feature in range(d_model)
-        ]
-        for position in range(50)
-    ]
-    assert_close(sinusoid(50, d_model), torch.tensor(expected))
-
-
 def test_sinusoid_is_computed_in_float64():
     exact = sinusoid(5000, 6)
     # At position 4,999, float32 angles would be off by about 1e-4.

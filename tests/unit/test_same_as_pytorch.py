@@ -204,20 +204,6 @@ def test_conversion_there_and_back_changes_nothing(noisy, torch_state, build):
     assert type(again) is type(theirs) and describe(again) == describe(theirs)
 
 
-def test_nn_transformer_has_the_two_stacks_of_ours():
-    ours, other = example.model(), example.model(norm_first=False)
-    theirs = to_torch(ours)
-    assert type(theirs) is nn.Transformer and not theirs.training
-    assert (theirs.d_model, theirs.nhead, theirs.batch_first) == (3, 3, True)
-    assert theirs.encoder.num_layers == theirs.decoder.num_layers == 1
-    other.encoder, other.decoder = from_torch(theirs)
-    assert describe(other.encoder) == describe(ours.encoder)
-    assert describe(other.decoder) == describe(ours.decoder)
-    masks = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
-    logits = ours(example.src, example.tgt, **masks)
-    assert torch.equal(other(example.src, example.tgt, **masks), logits)
-
-
 def test_to_torch_and_from_torch_copy_the_weights(noisy):
     ours = noisy(EncoderLayer(24, 3, bias=True))
     theirs = to_torch(ours)

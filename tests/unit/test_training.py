@@ -3,9 +3,6 @@
 import math
 import os
 import re
-import signal
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -228,38 +225,6 @@ def test_train_leaves_frozen_weights_unchanged():
 
 
 # Checkpoints
-
-
-def run_until_killed(path: Path) -> None:
-    """Train until the process is killed while it writes its second checkpoint."""
-    save, writes = torch.save, []
-
-    def write_half(state: object, file) -> None:
-        save(state, file)
-        writes.append(file.tell())
-        if len(writes) == 2:
-            file.truncate(writes[-1] // 2)
-            file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    torch.save = write_half
-    small_run(path)
-
-
-@pytest.mark.slow
-def test_train_killed_while_writing_resumes_bit_for_bit(tmp_path):
-    path = tmp_path / "run.pt"
-    code = (
-        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1);"
-        "torch.set_default_dtype(torch.float64); import test_training;"
-        "test_training.run_until_killed(Path(sys.argv[1]))"
-    )
-    command, folder = [sys.executable, "-c", code, str(path)], Path(__file__).parent
-    killed = subprocess.run(command, cwd=folder, capture_output=True, timeout=120)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert len(torch.load(path)["losses"]) == 3
-    assert any(tmp_path.glob("run.pt.*.part"))
-    assert_same_run(small_run(path))
 
 
 @pytest.mark.parametrize("stopped_at", [1, 7])
