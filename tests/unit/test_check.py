@@ -125,11 +125,6 @@ def by_loop(heads):
     return torch.cat([heads[:, head] for head in range(heads.size(1))], dim=-1)
 
 
-def by_hand(x, weight, bias):
-    centred = x - x.mean(-1, keepdim=True)
-    return centred * (centred.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * weight + bias
-
-
 def mean_detached(x, weight, bias):
     """layer_norm subtracts the mean, and with it its gradient."""
     return F.layer_norm(x - x.mean(-1, keepdim=True).detach(), x.shape[-1:], weight, bias)
@@ -153,12 +148,8 @@ RIGHT = [
     ("01-linear", clamped(-1e4, 1e9), "use -math.inf to hide"),
     ("01-linear", clamped(-9999.0, 1e9), ""),
     ("07-layer-norm", mean_detached, "without layer_norm"),
-    ("07-layer-norm", lambda x, weight, bias: by_hand(x, weight, bias) + 0 * x, ""),
-    ("13-shift", lambda target: list(TASKS["shift"].right(target)), ""),
     # Nobody trains these weights, so their gradient may be cut.
     ("16-rows-for-neighbours", lambda w, n: TASKS["rows_for_neighbours"].right(w.data, n), ""),
-    ("17-pool-heads", lambda w, *n: TASKS["pool_heads"].right(w.data, *n), ""),
-    ("19-neighbours", lambda w, d_k: TASKS["neighbours"].right(w.data, d_k), ""),
     ("19-dequantize", by_numpy, ""),
 ]
 
@@ -200,14 +191,6 @@ def test_note_lists_the_forbidden_operations_of_an_answer(id, function, used, mo
 def raises(projected, num_heads):
     """Explain the plan."""
     raise NotImplementedError
-
-
-def dots(projected, num_heads): ...
-
-
-def passes(projected, num_heads):
-    """Explain the plan."""
-    pass
 
 
 def blank(projected, num_heads):
@@ -254,12 +237,6 @@ def adds_in_place(*given):
     x, table = given
     x += table[: x.size(1)]
     return x
-
-
-def view_and_clear(projected, num_heads):
-    answer = MISTAKES["split-view"].wrong(projected.clone(), num_heads)
-    projected.zero_()
-    return answer
 
 
 def as_real_labels(target):
@@ -313,7 +290,7 @@ CUT_OFF = "Look for detach"
 LEAK = "changes with the last word of "
 FAULTS = [
     *((HEADS, function, "not started", ["Not started yet"])
-      for function in (raises, dots, passes, blank, blank_in_use, lambda x, n: x.view(..., n),
+      for function in (raises, blank, blank_in_use, lambda x, n: x.view(..., n),
                        ..., None)),
     (HEADS, blank_and_another_error, "call", ["Error: TypeError"]),
     ("01-linear", lambda x, w, b: torch.einsum("sd,fd->sf", x, w) + b, "call", ["no ellipsis was"]),
@@ -332,10 +309,8 @@ FAULTS = [
     # The wrong numbers of a mistake would show where the shapes fit; here every case raises.
     ("11-cross-attention", refuses, "call", ["of refuses fails", "Error: RuntimeError: no"]),
     (SCORES, forgets, "type", ["Write return before the result"]),
-    ("10-stack", lambda make, n: [make() for _ in range(n)] and None, "type", ["Write return"]),
     ("10-stack", lambda make, n: 3, "type", ["cannot be read, got int"]),
     (HEADS, lambda x, n: x.tolist(), "type", ["must be a tensor, got list."]),
-    (HEADS, lambda x, n: x.numpy(), "type", ["must be a tensor, got ndarray."]),
     (HEADS, lambda x, n: (split(x, n),), "type", ["Remove the comma"]),
     (HEADS, split(torch.zeros(1, 1, 2), 2), "type", ["a function, got Tensor.", "without ()"]),
     ("13-loss", lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten()).item(), "type",
@@ -343,22 +318,18 @@ FAULTS = [
     ("01-linear", lambda x, w, b: x.to_sparse(), "type", ["torch.sparse_coo, on cpu"]),
     ("01-linear", lambda x, w, b: (x @ w.T + b).cfloat(), "type", ["got torch.complex64"]),
     ("13-shift", lambda target: target, "type", ["must be 2 tensors, got Tensor."]),
-    ("13-shift", lambda target: (target,) * 3, "type", ["must be 2 tensors, got 3."]),
     ("13-shift", lambda target: (target, None), "type", ["got NoneType. This is about output 2"]),
     ("13-shift", as_real_labels, "type",
      ["must contain whole numbers, got torch.float64. This is about output 2 of 2."]),
     ("05-causal-mask", lambda n: torch.ones(1, 1, n, n).tril(), "type",
      ["must contain True and False, got torch.float64."]),
-    ("01-swap-axes", lambda x: x.mT.long(), "type", ["contain real numbers, got torch.int64"]),
     (HEADS, lambda x, n: x, "rank",
      ["number of axes is 3, expected 4.",
       "shape is (2, 2, 3), expected (batch, head, seq, d_k) = (2, 1, 2, 3)."]),
-    ("13-loss", lambda x, y: x, "rank", ["is 3, expected 0.", ", expected ()."]),
     (HEADS, lambda x, n: x.unflatten(-1, (n, -1)), "axes swapped",
      ["(batch, seq, head, d_k) = (2, 5, 3, 8), expected (batch, head, seq, d_k) = (2, 3, 5, 8)"]),
     (HEADS, lambda x, n: split(x, n)[:, :, :-1], "shape",
      ["size of axis 2 (seq) is 1, expected 2.", "shape is (2, 1, 1, 3), expected (batch,"]),
-    ("07-layer-norm", lambda x, w, b: x[..., :1], "shape", ["axis 2 (d_model)"]),
     # Two sizes are equal, so that another order says nothing.
     (HEADS, lambda x, n: split(x, n).transpose(1, 2) if n == 1 else split(x, n), "shape",
      ["shape is (2, 2, 1, 3), expected"]),
@@ -368,12 +339,10 @@ FAULTS = [
     # A changed argument is reported even if the numbers are right, and before a mistake.
     ("05-masked-weights", masks_in_place, "input changed", ['its argument "scores" in place']),
     ("03-positional-encoding", adds_in_place, "input changed", ['its argument "args[0]"']),
-    (HEADS, view_and_clear, "input changed", ['"projected"']),
     ("05-masked-weights", lambda s, m: (s - s).masked_fill(~m, math.nan), "nan or inf",
      ["contains nan."]),
     ("05-masked-weights", lambda s, m: s.masked_fill(~m, -math.inf), "nan or inf",
      ["contains -inf. Most likely the code takes the log of 0"]),
-    (WEIGHTS, lambda s: (s - s).log(), "nan or inf", ["the log of 0"]),
     ("07-rms-norm", lambda x, weight: (x - x) / (x - x), "nan or inf", ["0 / 0"]),
     (WEIGHTS, lambda s: (1e3 * s.abs() + 1e3).exp(), "nan or inf", ["overflows"]),
     ("05-masked-weights", doubled, "nan or inf", ["a row of nothing but -inf"]),
@@ -390,11 +359,8 @@ FAULTS = [
     pytest.param("12-transformer", says_the_last, "numbers", [f'{LEAK}"tgt"'], marks=slow),
     ("07-layer-norm", lambda x, w, b: F.layer_norm(x, x.shape[-2:]) * w + b, "misconception", []),
     (SCORES, lambda q, k: scaled_first(q, k).detach(), "gradient", ["through the answer", CUT_OFF]),
-    (SCORES, torch.no_grad()(scaled_first), "gradient", ["through the answer", CUT_OFF]),
     (SCORES, lambda query, key: scaled_first(query, key.data), "gradient",
      ['no gradient reaches "key"', CUT_OFF]),
-    (SCORES, lambda query, key: scaled_first(torch.tensor(query.tolist()), key), "gradient",
-     ['no gradient reaches "query"']),
     (SCORES, lambda q, k: scaled_first(q.requires_grad_(False), k), "gradient", ["reaches"]),
     (SCORES, lambda q, k: torch.from_numpy(q.numpy()) @ k.mT / q.size(-1) ** 0.5, "gradient",
      ["Can't call numpy()"]),

@@ -103,40 +103,6 @@ def test_decoder_sees_itself_and_the_past_but_not_the_future(
         assert (after != before)[0, position:].any(-1).all()
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_decoder_attends_to_every_source_position_that_is_not_masked(
-    sizes, draw, x, memory, ids, masks, training
-):
-    decoder = make_stack(sizes, dropout=0.2).train(training)
-
-    def run(memory: Tensor) -> Tensor:
-        torch.manual_seed(3)
-        return decoder(x, memory, **masks)
-
-    before, noise = run(memory), draw(*memory.shape)
-    hidden = (ids == 0)[..., None]
-    assert torch.equal(before, run(torch.where(hidden, noise, memory)))
-    for position in range(3):
-        changed = memory.clone()
-        changed[0, position] = noise[0, position]
-        moved = (before != run(changed)).any(-1)
-        assert moved.tolist() == [[True] * sizes.tgt, [False] * sizes.tgt]
-
-
-def test_decoder_hides_padding_and_future_by_the_target_mask(sizes, draw, noisy, x, memory, masks):
-    decoder, ids = noisy(make_stack(sizes)), torch.tensor([[5, 6, 0, 0], [5, 6, 7, 8]])
-    masks["tgt_mask"] = masks["tgt_mask"] & padding_mask(ids)
-    changed = torch.where((ids == 0)[..., None], draw(*x.shape), x)
-    real = ids != 0
-    assert torch.equal(decoder(changed, memory, **masks)[real], decoder(x, memory, **masks)[real])
-
-
-def test_decoder_ignores_the_order_of_source_positions(sizes, noisy, x, memory, masks):
-    decoder, order = noisy(make_stack(sizes)), torch.tensor([3, 0, 4, 1, 2])
-    shuffled = masks | {"src_mask": masks["src_mask"][..., order]}
-    assert_close(decoder(x, memory[:, order], **shuffled), decoder(x, memory, **masks))
-
-
 def test_decoder_registers_each_layer_with_its_own_weights(sizes):
     matrices = [parameter for parameter in make_stack(sizes).parameters() if parameter.ndim > 1]
     assert len(matrices) == 2 * 10

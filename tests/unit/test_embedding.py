@@ -66,9 +66,3 @@ def test_embedding_starts_from_a_normal_distribution(keywords):
     # 10,000 numbers: one standard error is 1 % of std in the mean and 0.7 % in the deviation.
     assert_close(table.weight.mean().item(), 0.0, rtol=0.0, atol=0.05 * std)
     assert_close(table.weight.std().item(), std, rtol=0.05, atol=0.0)
-
-
-def test_embedding_accepts_a_sentence_without_tokens(sizes):
-    table = TokenEmbedding(sizes.src_vocab, sizes.d_model)
-    empty = torch.zeros(sizes.batch, 0, dtype=torch.int64)
-    assert table(empty).shape == (sizes.batch, 0, sizes.d_model)

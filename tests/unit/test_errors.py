@@ -122,12 +122,6 @@ TABLE = """\
 MultiHeadAttention(24, 5)
     MultiHeadAttention: d_model must be divisible by num_heads=5, got 24; choose another num_heads
     or give d_k and d_v
-MultiHeadAttention(3, 2, d_k=2)
-    MultiHeadAttention: d_model must be divisible by num_heads=2, got 3; choose another num_heads
-    or give d_k and d_v
-MultiHeadAttention(3, 2, d_v=2)
-    MultiHeadAttention: d_model must be divisible by num_heads=2, got 3; choose another num_heads
-    or give d_k and d_v
 GroupedQueryAttention(24, 6, 4)
     GroupedQueryAttention: num_heads must be divisible by num_kv_heads=4, got 6
 GroupedQueryAttention(24, 5)
@@ -141,8 +135,6 @@ FeedForward(3, activation='tanh')
     FeedForward: activation must be one of relu, gelu, got 'tanh'
 TokenEmbedding(4, 3, padding_idx=4)
     TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got 4
-TokenEmbedding(4, 3, padding_idx=-1)
-    TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got -1
 SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0)
     scaled_dot_product_attention: dropout must be at least 0 and below 1, got 1.0
 causal_mask(5, 4)
@@ -150,8 +142,6 @@ causal_mask(5, 4)
 # ids outside the vocabulary
 TokenEmbedding(4, 3)(torch.tensor([[0, 4], [2, 3]]))
     TokenEmbedding: ids must be from 0 to 3 (vocab_size=4), got 4
-TokenEmbedding(4, 3)(torch.tensor([[0, -1], [2, 9]]))
-    TokenEmbedding: ids must be from 0 to 3 (vocab_size=4), got -1
 # kinds of values
 padding_mask(np.zeros((2, 5), dtype=np.int64))
     padding_mask: ids must be a tensor of int64 or int32 ids, got a ndarray
@@ -176,28 +166,18 @@ RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=-1)
     RotaryEncoding: start must be an integer from 0 to 6 (max_len), got -1
 RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=1.0)
     RotaryEncoding: start must be an integer from 0 to 6 (max_len), got 1.0
-speak(ids(2, 9))
-    RotaryEncoding: the sequence must end within max_len=8, got 9 positions from position 0 on
-speak(ids(2, 5), room=4)
-    KeyValueCache: shapes must be equal, got key_heads has (2, 3, 5, 8), room has (2, 3, 4, 8)
 speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
 # axes
 attend(query=(2, 4, 8))
     MultiHeadAttention: query must have d_model=24, got 8 in shape (2, 4, 8)
-attend(key=(2, 1, 5, 24))
-    MultiHeadAttention: key must have the axes (batch, key, d_model), got shape (2, 1, 5, 24)
 Linear(3, 4)(torch.tensor(1.0))
     Linear: x must have the axes (..., d_in), got shape ()
 SDPA(x(2, 4, 8), x(1, 5, 8), x(3, 5, 8))
     scaled_dot_product_attention: key must have batch=(2,) as in query, got (1,) in shape (1, 5,
     8)
-SDPA(x(4, 8), x(5, 6), x(5, 6))
-    scaled_dot_product_attention: key must have d_k=8 as in query, got 6 in shape (5, 6)
 attend(value=(1, 5, 24))
     MultiHeadAttention: value must have batch=2 as in query, got 1 in shape (1, 5, 24)
-attend(value=(2, 4, 24))
-    MultiHeadAttention: value must have key=5 as in key, got 4 in shape (2, 4, 24)
 Decoder(24, 3, num_layers=1)(x(3, 4, 24), x(2, 5, 24))
     Decoder: memory must have batch=3 as in x, got 2 in shape (2, 5, 24)
 transform(src=(3, 5))
@@ -210,8 +190,6 @@ Residual(24, norm_first=False)(x(2, 5, 24), lambda x: (x, None))
 # axes of masks
 attend(query=(3, 4, 24), key=(3, 5, 24), value=(3, 5, 24), mask=mask(3, 4, 5))
     MultiHeadAttention: mask must have the axes (batch, head, query, key), got shape (3, 4, 5)
-transform(tgt_mask=mask(1, 2, 1, 4, 4))
-    Transformer: tgt_mask must have the axes (batch, head, tgt, tgt), got shape (1, 2, 1, 4, 4)
 Residual(24)(x(3, 5, 24), lambda x: MultiHeadAttention(24, 3)(x, x, x, mask(3, 1, 5)))
     MultiHeadAttention: mask must have 4 axes (batch, head, query, key), got shape (3, 1, 5)
 SDPA(x(4, 8), x(5, 8), x(5, 6), mask(5, 4))
@@ -219,27 +197,17 @@ SDPA(x(4, 8), x(5, 8), x(5, 6), mask(5, 4))
 SDPA(x(4, 8), x(5, 8), x(5, 6), mask(1, 1, 5))
     scaled_dot_product_attention: attn_mask must have batch=() as in query, got (1,) in shape (1,
     1, 5)
-SDPA(x(1, 4, 8), x(1, 5, 8), x(1, 5, 6), mask(2, 4, 5))
-    scaled_dot_product_attention: attn_mask must have batch=(1,) as in query, got (2,) in shape
-    (2, 4, 5)
 attend(mask=mask(2, 1, 1, 4))
     MultiHeadAttention: mask must broadcast to (batch, head, query, key) (2, 3, 4, 5), got shape
     (2, 1, 1, 4)
-attend(query=(1, 4, 24), key=(1, 5, 24), value=(1, 5, 24), mask=mask(2, 1, 1, 5))
-    MultiHeadAttention: mask must have batch=1 as in query, got 2 in shape (2, 1, 1, 5)
 share(mask=mask(2, 3, 5, 5))
     GroupedQueryAttention: mask must broadcast to (batch, head, query, key) (2, 6, 5, 5), got
     shape (2, 3, 5, 5)
-speak(ids(2, 5), key_mask=mask(2, 1, 1, 4))
-    LanguageModel: key_mask must broadcast to (batch, head, query, key) (2, 1, 1, 5), got shape
-    (2, 1, 1, 4)
 speak(ids(2, 5), key_mask=mask(2, 1, 5, 5))
     LanguageModel: key_mask must broadcast to (batch, head, query, key) (2, 1, 1, 5), got shape
     (2, 1, 5, 5)
 transform(tgt_mask=causal_mask(5))
     Transformer: tgt_mask must have tgt=4 as in tgt, got 5 in shape (1, 1, 5, 5)
-transform(src_mask=padding_mask(ids(2, 4)))
-    Transformer: src_mask must have src=5 as in src, got 4 in shape (2, 1, 1, 4)
 """
 CALLS = re.findall(r"^([^#\s].*)((?:\n    .+)+)", TABLE, re.MULTILINE)
 
@@ -288,17 +256,6 @@ def test_invalid_input_is_named_with_its_numbers(call, message):
     with pytest.raises(ValueError) as caught:
         eval(call, vars(twelve) | globals())
     assert str(caught.value) == " ".join(message.split())
-
-
-def test_valid_input_raises_nothing():
-    attend()
-    attend(mask=mask(2, 1, 1, 5))
-    attend(mask=mask(1, 3, 4, 1))
-    transform(src=(2, 6), tgt=(2, 6), src_mask=mask(2, 1, 1, 6), tgt_mask=causal_mask(6))
-    SDPA(x(4, 8), x(5, 8), x(5, 6), mask(1, 5), 0.5)
-    causal_mask(1, 1)
-    share(mask=mask(1, 6, 5, 1))
-    speak(ids(2, 4), room=4, key_mask=mask(1, 1, 1, 4))
 
 
 def test_numpy_integers_are_accepted_as_sizes():

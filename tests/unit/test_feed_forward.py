@@ -2,7 +2,6 @@
 
 import math
 
-import oracle
 import pytest
 import torch
 from torch import nn
@@ -14,31 +13,21 @@ from twelve_lab import Trace
 TORCH = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
-def small_layer(activation: str) -> FeedForward:
-    """Expand x to (x, 3 - x), activate, and return 10 · first + 100 · second + 1000."""
-    layer = FeedForward(1, 2, activation=activation)
+# By hand
+
+
+def test_relu_feed_forward_sets_negative_features_to_zero():
+    # Expand x to (x, 3 - x), activate, and return 10 · first + 100 · second + 1000.
+    layer = FeedForward(1, 2)
     with torch.no_grad():
         layer.up.weight.copy_(torch.tensor([[1.0], [-1.0]]))
         layer.up.bias.copy_(torch.tensor([0.0, 3.0]))
         layer.down.weight.copy_(torch.tensor([[10.0, 100.0]]))
         layer.down.bias.copy_(torch.tensor([1000.0]))
-    return layer
-
-
-# By hand
-
-
-def test_relu_feed_forward_sets_negative_features_to_zero():
     # x = 1: (1, 2) stays. x = 5: (5, -2) loses its second feature. x = -1: (-1, 4) its first.
-    output = small_layer("relu")(torch.tensor([[1.0], [5.0], [-1.0]]))
-    assert_close(output, torch.tensor([[1210.0], [1050.0], [1400.0]]))
-
-
-def test_gelu_feed_forward_multiplies_by_the_normal_distribution():
-    # Φ(1) = 0.841345 and Φ(2) = 0.977250: GELU(1) = 0.841345, GELU(2) = 1.954500.
-    expected = torch.tensor([[1000.0 + 8.41345 + 195.45]])
-    # Φ is given to six decimals: an error of up to 100 · 2 · 5e-7. The tanh form is 0.0083 off.
-    assert_close(small_layer("gelu")(torch.tensor([[1.0]])), expected, rtol=0.0, atol=1.1e-4)
+    assert_close(
+        layer(torch.tensor([[1.0], [5.0], [-1.0]])), torch.tensor([[1210.0], [1050.0], [1400.0]])
+    )
 
 
 def test_swiglu_multiplies_silu_of_the_gate_by_the_expanded_features():
@@ -73,16 +62,6 @@ def test_feed_forward_equals_torch_in_values_and_gradients(sizes, draw, noisy, a
     assert_close(torch.autograd.grad(ours(x), inputs, direction), expected)
 
 
-@pytest.mark.parametrize("build", [FeedForward, SwiGLU])
-def test_every_intermediate_of_feed_forward_equals_numpy(sizes, draw, noisy, build):
-    layer, x = noisy(build(sizes.d_model, sizes.d_ff)), draw(sizes.batch, sizes.src, sizes.d_model)
-    with Trace(layer) as trace:
-        layer(x)
-    compute = oracle.feed_forward if build is FeedForward else oracle.swiglu
-    oracle.compare(trace, compute(x.numpy(), oracle.weights_of(layer)))
-    assert {tensor.axes[-1] for tensor in trace.values()} == {"d_ff", "d_model"}
-
-
 # Laws
 
 
@@ -109,9 +88,3 @@ def test_feed_forward_has_biases_unless_switched_off_and_swiglu_has_none(sizes):
     assert list(FeedForward(sizes.d_model, bias=False).state_dict()) == names[::2]
     state = SwiGLU(sizes.d_model, 64).state_dict()
     assert list(state) == ["gate.weight", "up.weight", "down.weight"]
-
-
-def test_swiglu_of_eight_thirds_d_model_is_as_large_as_feed_forward(sizes):
-    plain = FeedForward(sizes.d_model, bias=False)
-    gated = SwiGLU(sizes.d_model, 8 * sizes.d_model // 3)
-    assert len({sum(p.numel() for p in layer.parameters()) for layer in (plain, gated)}) == 1

@@ -79,20 +79,6 @@ def test_format_tensor_by_hand(x, axes, labels, text):
     assert format_tensor(x, axes, labels=labels) == text[1:]
 
 
-def test_format_tensor_names_each_block_of_five_axes_once():
-    lines = format_tensor(torch.arange(32).view(2, 2, 2, 2, 2), "a b c d e").splitlines()
-    assert len(lines) == 2 + 16
-    assert lines[2:4] == ["a 0  b 0  c 0  d 0   0   1", "               d 1   2   3"]
-    assert lines[6] == "     b 1  c 0  d 0   8   9"
-    assert sum("a 1" in line for line in lines) == 1
-
-
-def test_format_tensor_shortens_an_axis_above_twelve():
-    assert "…" not in format_tensor(torch.zeros(12), "key")
-    assert "…" in format_tensor(torch.zeros(13), "key")
-    assert len(format_tensor(torch.zeros(20, 20, 3), "a b c").splitlines()) < 90
-
-
 def test_format_tensor_continues_below_if_columns_do_not_fit():
     x = [[1.0, -2.0, 3.0], [4.0, 5.0, 6.0]]
     assert format_tensor(x, "src d_k", width=23).splitlines() == [

@@ -9,7 +9,7 @@ from pairs import pairwise
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from twelve import LanguageModel, MultiHeadAttention, Transformer, causal_mask, padding_mask
+from twelve import LanguageModel, MultiHeadAttention, causal_mask, padding_mask
 from twelve.generation import (
     CachedDecoder,
     KeyValueCache,
@@ -17,7 +17,7 @@ from twelve.generation import (
     next_token_probabilities,
     sample,
 )
-from twelve_lab import Trace, example
+from twelve_lab import example
 
 distinct = example.distinct
 ENDS = (3, 11, 0)  # after one word, after five, never
@@ -59,16 +59,6 @@ def make_counter(model, norm, embedding) -> nn.Module:
 
 
 # By hand
-
-
-def test_greedy_decode_writes_what_a_counting_transformer_scores_highest():
-    model = Transformer(4, 4, d_model=4, num_heads=1, d_ff=4, num_layers=1, max_len=8)
-    make_counter(model, model.decoder.norm, model.tgt_embedding)
-    sources = torch.tensor([[1], [2]])
-    written = greedy_decode(model, sources, start_id=0, max_len=6)
-    assert written.tolist() == [[0, 1, 2, 3, 0, 1]] * 2
-    written = greedy_decode(model, sources, start_id=0, max_len=6, end_id=2)
-    assert written.tolist() == [[0, 1, 2]] * 2
 
 
 def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
@@ -140,37 +130,6 @@ def test_cached_decoder_projects_keys_and_values_once():
     assert projected == [1, 1, 5, 5] + 7 * [1, 1, 0, 0]
 
 
-def test_kv_cache_returns_all_positions_so_far(sizes, draw):
-    attention = MultiHeadAttention(sizes.d_model, sizes.heads, d_k=sizes.d_k, d_v=sizes.d_v)
-    cache = KeyValueCache(attention.to(torch.float32), sizes.batch, 3)
-    keys = draw(sizes.batch, sizes.heads, 3, sizes.d_k).float()
-    values = draw(sizes.batch, sizes.heads, 3, sizes.d_v).float()
-    for stop in (1, 3):
-        start = cache.length
-        cached = cache(keys[:, :, start:stop], values[:, :, start:stop])
-        expected = keys[:, :, :stop], values[:, :, :stop]
-        assert_close(cached, expected, rtol=0.0, atol=0.0)  # and in the dtype of the attention
-    assert cache.length == 3
-
-
-def test_step_of_cached_decoder_can_be_traced_and_explained():
-    model = example.model()
-    with torch.no_grad(), Trace(model) as trace:
-        decoder = CachedDecoder(
-            model, model.encode(example.src, src_mask=example.src_mask), max_len=2,
-            src_mask=example.src_mask,
-        )  # fmt: skip
-        decoder.step(example.tgt[:, :1])
-        decoder.step(example.tgt[:, 1:])
-    whole = example.trace(on="cpu")
-    for name in ("self_attention", "cross_attention"):
-        weights = f"decoder.layers.0.{name}#2.weights"
-        assert_close(trace[weights].value, whole[weights.replace("#2", "")].value[:, :, 1:])
-    scores = trace["decoder.layers.0.self_attention#2.scores"].explain(1, 2, 0, 0)
-    assert "decoder.layers.0.self_attention.key_heads" in str(scores)
-    assert_close(torch.tensor(eval(scores.expression)), torch.tensor(scores.value))
-
-
 def test_next_token_probabilities_apply_temperature_and_top_k():
     logits = torch.tensor([0.0, math.log(4.0), math.log(2.0), math.log(4.0)])
     assert_close(next_token_probabilities(logits), torch.tensor([1.0, 4.0, 2.0, 4.0]) / 11)
@@ -197,15 +156,6 @@ def test_next_token_probabilities_keep_the_fewest_words_that_reach_top_p():
             for word in words:
                 expected[row, word] = shares[row, word]
         assert_close(probabilities, expected / expected.sum(-1, keepdim=True))
-
-
-def test_next_token_probabilities_apply_top_p_last():
-    logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
-    only_the_best = torch.tensor([0.0, 1.0, 0.0, 0.0])
-    # The best two have 2/3 and 1/3: the first reaches 0.6.
-    assert_close(next_token_probabilities(logits, top_k=2, top_p=0.6), only_the_best)
-    # At temperature 0.5 they have 100, 25, 9 and 4 of 138: the first reaches 0.7.
-    assert_close(next_token_probabilities(logits, temperature=0.5, top_p=0.7), only_the_best)
 
 
 def test_sample_with_one_word_left_equals_greedy_decode():
@@ -307,17 +257,6 @@ def test_language_model_continues_each_prompt_as_if_alone(end_id):
         alone = greedy_decode(model, prompt, max_len=12 - start, **settings)[0]
         assert together[row, start : start + len(alone)].tolist() == alone.tolist()
         assert set(together[row, start + len(alone) :].tolist()) <= {3}
-
-
-def test_sample_continues_a_prompt_until_it_ends():
-    model = distinct.language_model(num_kv_heads=2)
-    settings = {"src_mask": PROMPT_MASK, "max_len": 12, "seed": 0, "temperature": 3.0}
-    written = sample(model, distinct.text, **settings)
-    assert written.shape == (2, 12) and torch.equal(written[:, :5], distinct.text)
-    end_id = int(written[0, 5])
-    assert set(
-        sample(model, distinct.text, end_id=end_id, pad_id=3, **settings)[0, 6:].tolist()
-    ) <= {3}
 
 
 def test_language_model_reads_its_prompt_at_once_and_then_word_by_word():

@@ -92,33 +92,6 @@ def test_grouped_query_attention_equals_torch_in_values_and_gradients(
 # Laws
 
 
-@pytest.mark.parametrize(
-    ("num_kv_heads", "groups"), [(3, (0, 0, 1, 1, 2, 2)), (1, (0, 0, 0, 0, 0, 0))]
-)
-def test_grouped_query_attention_shares_a_kv_head_among_neighbours(sizes, x, num_kv_heads, groups):
-    layer = make_layer(sizes, num_kv_heads)
-    with Trace(layer) as trace:
-        layer(x, make_mask(sizes))
-    assert trace["shared_keys"].axes == ("batch", "head", "key", "d_k")
-    for cached, shared in (("rotary#2.turned", "shared_keys"), ("value_heads", "shared_values")):
-        assert trace[cached].shape == (sizes.batch, num_kv_heads, sizes.src, sizes.d_k)
-        assert torch.equal(trace[shared].value, trace[cached].value[:, groups])
-
-
-def test_grouped_query_attention_depends_on_relative_positions_only(sizes, draw, x):
-    layer = make_layer(sizes)
-    expected = layer(x)
-    layer.rotary = None
-    assert not torch.allclose(layer(x), expected)
-    layer = make_layer(sizes)
-    expected = layer(x)
-    # The same words after four masked ones: all positions are shifted, no distance changes.
-    longer = torch.cat((draw(sizes.batch, 4, sizes.d_model), x), dim=1)
-    mask = torch.ones(1, 1, 1, 9, dtype=torch.bool)
-    mask[..., :4] = False
-    assert_close(layer(longer, mask)[:, 4:], expected)
-
-
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2), (1, 4)])
 def test_grouped_query_attention_with_a_kv_cache_equals_one_pass(sizes, x, pieces):
     layer, mask = make_layer(sizes), make_mask(sizes)
@@ -127,17 +100,6 @@ def test_grouped_query_attention_with_a_kv_cache_equals_one_pass(sizes, x, piece
         start, stop = cache.length, cache.length + piece.size(1)
         outputs.append(layer(piece, mask[:, :, start:stop, :stop], cache=cache))
     assert_close(torch.cat(outputs, dim=1), layer(x, mask))
-
-
-def test_kv_cache_holds_rotated_keys_before_they_are_repeated(sizes, x):
-    layer = make_layer(sizes)
-    cache = KeyValueCache(layer, sizes.batch, sizes.src + 1)
-    layer(x, cache=cache)
-    key_heads = layer.w_k(x).unflatten(-1, (3, sizes.d_k)).transpose(1, 2)
-    assert_close(cache.keys[:, :, : sizes.src], layer.rotary(key_heads))
-    before = cache.keys.clone()
-    layer(x[:, :1], cache=cache)
-    assert torch.equal(cache.keys[:, :, : sizes.src], before[:, :, : sizes.src])
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -11,32 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import twelve
-from twelve_lab import AxisError, check_axes, device, example, expect, influence, source
+from twelve_lab import AxisError, check_axes, device, example, expect, influence
 from twelve_lab.course import find_step
-
-MASKS = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
-
-
-class Documented:
-    """Something with docstrings to leave out."""
-
-    size = 3
-
-    def first(self):
-        """Do one thing.
-
-        At length.
-        """
-
-        def inner() -> int:
-            return self.size
-
-        # The comment stays.
-        return inner()
-
-    def second(self):
-        """Do another."""
-        return 2
 
 
 class Summer:
@@ -62,22 +38,6 @@ class Keeper(nn.Module):
 
 def grid(*rows):
     return torch.tensor([[mark == "x" for mark in row] for row in rows])
-
-
-@pytest.mark.parametrize(
-    ("of", "masks", "rows"),
-    [
-        ("src", MASKS, (".x..", ".x..", "..xx", "..xx")),  # neither padding nor the other sentence
-        ("src", {"tgt_mask": example.tgt_mask}, ("xx..", "xx..", "..xx", "..xx")),
-        ("tgt", MASKS, ("x...", "xx..", "..x.", "..xx")),  # no later position
-    ],
-)
-def test_influence_of_the_example_by_hand(of, masks, rows):
-    found = influence(example.model(), example.src, example.tgt, of=of, **masks)
-    assert torch.equal(found.grid, grid(*rows))
-    assert found.outputs == ("out 0,0", "out 0,1", "out 1,0", "out 1,1")
-    assert found.tokens == tuple(f"{of} {token}" for token in ("0,0", "0,1", "1,0", "1,1"))
-    assert "True" in repr(found)
 
 
 @pytest.mark.parametrize(
@@ -147,24 +107,6 @@ def test_check_axes_reveals_a_wrong_split_of_heads():
 
     with pytest.raises(AxisError, match=r"has seq=3, but .* has seq=5"):
         check_axes(lambda num_heads: Split(num_heads), "batch src d_model")
-
-
-def test_check_axes_fills_parameters_by_name_and_leaves_defaults_alone():
-    layer = Keeper()
-
-    def build(
-        d_model, num_heads, d_k, d_v, d_ff, vocab_size, src_vocab_size, tgt_vocab_size,
-        num_layers, max_len, d_in, d_out, batch=7,
-    ):  # fmt: skip
-        layer.sizes = locals()
-        return layer
-
-    check_axes(build)
-    assert {name: size for name, size in layer.sizes.items() if name != "layer"} == {
-        "d_model": 24, "num_heads": 3, "d_k": 8, "d_v": 6, "d_ff": 96, "vocab_size": 11,
-        "src_vocab_size": 11, "tgt_vocab_size": 13, "num_layers": 2, "max_len": 32, "d_in": 24,
-        "d_out": 96, "batch": 7,
-    }  # fmt: skip
 
 
 def test_check_axes_fills_inputs_by_axis_the_same_every_time():
@@ -273,16 +215,6 @@ def test_distinct_example_is_the_same_every_time_and_its_sizes_differ():
     assert not torch.equal(first, second)
 
 
-def test_distinct_example_pads_only_the_first_source_sentence():
-    distinct, sizes = example.distinct, example.distinct.sizes
-    assert (distinct.src == 0).nonzero().tolist() == [[0, 3], [0, 4]]
-    assert distinct.src_mask.tolist()[0][0][0] == [True, True, True, False, False]
-    for ids in (distinct.tgt, distinct.labels):
-        assert ids.shape == (sizes.batch, sizes.tgt) and ids.min() > 0
-        # Beyond the source's vocabulary, so that neither table can replace the other.
-        assert sizes.src_vocab <= ids.max() < sizes.tgt_vocab
-
-
 ALL_SWITCHES = {
     "num_heads": (1, 2, 3), "norm_first": (True, False), "activation": ("relu", "gelu"),
     "padding": (True, False), "tie_weights": (True, False), "scale_embedding": (True, False),
@@ -320,23 +252,6 @@ def test_expect_fails_without_an_error_and_passes_other_errors():
         pass
     with pytest.raises(KeyError), expect(ValueError):
         raise KeyError("other")
-
-
-def test_source_leaves_out_docstrings_and_nothing_else():
-    lines = """class Documented:
-    size = 3
-
-    def first(self):
-        def inner() -> int:
-            return self.size
-
-        # The comment stays.
-        return inner()
-
-    def second(self):
-        return 2"""
-    assert repr(source(Documented)) == lines
-    assert "def inner() -&gt; int:\n" in source(Documented)._repr_html_()
 
 
 def test_find_step_by_number_and_stem():

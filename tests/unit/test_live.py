@@ -9,7 +9,6 @@ pytest.importorskip("matplotlib")
 
 from twelve_lab import draw
 from twelve_lab.explorer.parts import PARTS, document, frame
-from twelve_lab.explorer.program import Program
 
 LARGEST = 100_000  # bytes of a page, before it is packed into a frame
 
@@ -57,17 +56,3 @@ def test_live_part_has_a_small_sandboxed_page_without_the_network(name):
     assert (attributes["srcdoc"], attributes["sandbox"]) == (page, "allow-scripts")
     assert attributes["title"] == part.title
     assert f"height:{part.height}px" in attributes["style"]
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_live_part_shows_tensors_of_its_run(name):
-    part = PARTS[name]
-    tensors = {tensor["name"]: tensor for tensor in Program(part.run()).data["tensors"]}
-    for panel in part.panels:
-        source = panel.get("of")
-        assert (source is None) == (panel["panel"] in ("learn", "prediction"))
-        if source is not None:
-            shown = tensors[f"{source}.weights" if panel["panel"] == "attention" else source]
-            sizes = dict(zip(shown["axes"], shown["shape"], strict=True))
-            fixed = panel.get("fixed", {}).items()
-            assert all(index in range(sizes[axis]) for axis, index in fixed)

@@ -24,20 +24,6 @@ def test_sinusoid_begins_with_sine_and_cosine_of_0_and_1():
 # Oracle
 
 
-@pytest.mark.parametrize("d_model", [1, 2, 3, 6, 7])
-def test_sinusoid_equals_the_formula_in_a_loop(d_model):
-    expected = [
-        [
-            (math.cos if feature % 2 else math.sin)(
-                position / 10000.0 ** ((feature - feature % 2) / d_model)
-            )
-            for feature in range(d_model)
-        ]
-        for position in range(50)
-    ]
-    assert_close(sinusoid(50, d_model), torch.tensor(expected))
-
-
 def test_sinusoid_is_computed_in_float64():
     exact = sinusoid(5000, 6)
     # At position 4,999, float32 angles would be off by about 1e-4.
@@ -51,24 +37,6 @@ def test_sinusoid_is_computed_in_float64():
 
 
 # Laws
-
-
-@pytest.mark.parametrize("shift", [1, 10])
-def test_shift_of_a_sinusoid_is_the_same_rotation_at_every_position(shift):
-    d_model = 24
-    table = sinusoid(60, d_model)
-    frequency = 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
-    sin, cos = torch.sin(shift * frequency), torch.cos(shift * frequency)
-    sines, cosines = table[:, 0::2], table[:, 1::2]
-    assert_close(table[shift:, 0::2], (sines * cos + cosines * sin)[:-shift])
-    assert_close(table[shift:, 1::2], (cosines * cos - sines * sin)[:-shift])
-
-
-def test_dot_product_of_two_sinusoid_rows_depends_on_their_distance_only():
-    table = sinusoid(40, 24)
-    products = table @ table.T
-    assert_close(products[1:, 1:], products[:-1, :-1])
-    assert_close(products.diagonal(), torch.full((40,), 12.0))
 
 
 @BOTH

@@ -74,16 +74,3 @@ def test_fault_describes_a_wrong_prediction_and_hides_the_answer(question, answe
     assert fault is not None and fault[0] == kind and message in fault[1]
     right = prediction.praise(question).removeprefix("The answer is ").rstrip(".")
     assert right not in fault[1].replace(str(answer), "")
-
-
-PRAISE = [
-    (SHAPE, "(batch, head, query, key) = (2, 3, 4, 5)"),
-    (NUMBER, "0.2500"),
-    (NUMBERS, "[-1.655, -0.312, 0]"),
-    (WORDS, "one, two"),
-]
-
-
-@pytest.mark.parametrize(("question", "text"), PRAISE)
-def test_praise_writes_the_answer_out(question, text):
-    assert prediction.praise(question) == f"The answer is {text}."

@@ -3,12 +3,9 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from pathlib import Path
 
-import nbformat
 import pytest
 
-from tools.write_solutions import exercise_of
 from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check, progress
 from twelve_lab.check.progress import FILE, VARIABLE, begin, note, onward, read, report
 from twelve_lab.cli import main
@@ -196,16 +193,6 @@ def test_a_right_answer_shows_the_standing_and_the_next_exercise(folder, subfold
     for id in ids:
         note(id, "ok", None)
     assert progress.standing(folder) == (3, 3, None) and onward().endswith("That is all of them.")
-
-
-def test_standing_finds_every_exercise_of_the_lessons(folder):
-    lessons = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-    for path in lessons:
-        (folder / path.name).write_bytes(path.read_bytes())
-    cells = [cell for path in lessons for cell in nbformat.read(path, as_version=4).cells]
-    ids = [id for cell in cells if (id := exercise_of(cell, "check"))]
-    note(ids[0], "ok", None)
-    assert progress.standing(folder) == (1, len(ids), ids[1])
 
 
 def test_the_progress_command_prints_the_report_or_the_reason(folder, capsys):

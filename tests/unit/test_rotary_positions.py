@@ -69,23 +69,6 @@ def test_rotary_equals_a_product_of_complex_numbers(sizes, draw):
 # Laws
 
 
-@pytest.mark.parametrize("d_k", [2, 8])
-def test_rotary_scores_depend_on_the_distance_only(draw, d_k):
-    rotary = RotaryEncoding(d_k)
-    query, key = draw(2, 3, 4, d_k), draw(2, 3, 4, d_k)
-    scores = rotary(query) @ rotary(key).mT
-    for shift in (1, 5, 1000):
-        assert_close(rotary(query, shift) @ rotary(key, shift).mT, scores)
-    assert not torch.allclose(rotary(query, 1) @ rotary(key).mT, scores)
-
-
-def test_rotary_keeps_norms_and_adds_up_angles(draw):
-    rotary, heads = RotaryEncoding(8), draw(2, 3, 1, 8)
-    assert_close(rotary(heads, 7).norm(dim=-1), heads.norm(dim=-1))
-    assert_close(rotary(heads), heads)  # position 0
-    assert_close(rotary(rotary(heads, 3), 4), rotary(heads, 7))
-
-
 def test_rotary_table_is_moved_but_neither_saved_nor_trained():
     rotary = RotaryEncoding(6, max_len=9)
     assert torch.equal(rotary.table, sinusoid(9, 6))

@@ -83,15 +83,6 @@ def masks(sizes) -> dict[str, Tensor]:
 # By hand
 
 
-def test_in_proj_weight_of_torch_is_w_q_above_w_k_above_w_v():
-    theirs = to_torch(example.model().encoder.layers[0].self_attention)
-    queries = [[-1.0, 1.0, 0.0], [0.5, 0.0, 0.5], [1.0, 0.5, 0.5]]
-    keys = [[0.0, 0.5, -1.0], [-0.5, 1.0, -0.5], [0.0, 1.0, -0.5]]
-    values = [[0.0, -0.5, 0.5], [-1.0, 1.0, -1.0], [-1.0, -1.0, 0.5]]
-    assert torch.equal(theirs.in_proj_weight, torch.tensor([*queries, *keys, *values]))
-    assert theirs.in_proj_bias is None and theirs.out_proj.bias is None
-
-
 def test_to_torch_mask_is_true_where_a_query_may_not_attend():
     causal = [[False, True], [False, False]]
     assert to_torch_mask(example.tgt_mask, (2, 3, 2, 2)).tolist() == [causal] * 6
@@ -145,29 +136,6 @@ def test_multi_head_attention_equals_torch(sizes, draw, noisy, torch_state, mask
     assert_same_outputs_and_gradients(ours, theirs, inputs, run, torch_state)
 
 
-@over(bias=EITHER, name=("padding", "per-head"), **SWITCHES)
-def test_encoder_and_decoder_layer_equal_torch(sizes, noisy, x, y, masks, torch_state, row):
-    mask, causal = masks[row.pop("name")], causal_mask(sizes.tgt)
-    shape = sizes.batch, sizes.heads, sizes.src, sizes.src
-
-    def run_encoder(x: Tensor) -> tuple[Tensor, Tensor]:
-        expected = encoder(x, src_mask=to_torch_mask(mask, shape))
-        return our_encoder(x, src_mask=mask), expected
-
-    our_encoder = noisy(EncoderLayer(sizes.d_model, sizes.heads, sizes.d_ff, **row))
-    encoder = to_torch(our_encoder)
-    assert_same_outputs_and_gradients(our_encoder, encoder, [x], run_encoder, torch_state)
-
-    def run_decoder(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = to_torch_mask(mask, (*shape[:2], sizes.tgt, sizes.src))
-        expected = decoder(y, x, memory_mask=hidden, tgt_mask=~causal[0, 0])
-        return our_decoder(y, x, src_mask=mask, tgt_mask=causal), expected
-
-    our_decoder = noisy(DecoderLayer(sizes.d_model, sizes.heads, sizes.d_ff, **row))
-    decoder = to_torch(our_decoder)
-    assert_same_outputs_and_gradients(our_decoder, decoder, [y, x], run_decoder, torch_state)
-
-
 @pytest.mark.parametrize("batch_first", EITHER)
 @EITHER_ORDER
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
@@ -191,18 +159,6 @@ def test_stacks_from_nn_transformer_equal_it(sizes, noisy, x, y, masks, batch_fi
 def test_from_torch_accepts_an_activation_as_word_or_function(noisy, x, activation):
     theirs = noisy(encoder_layer(activation=activation)).eval()
     assert_close(from_torch(theirs)(x), theirs(x), **TOLERANCE[torch.float64])
-
-
-@EITHER_ORDER
-@pytest.mark.parametrize("final", EITHER)
-def test_encoder_from_torch_has_a_final_norm_if_theirs_has(noisy, x, norm_first, final):
-    layer = nn.TransformerEncoderLayer(24, 3, batch_first=True, norm_first=norm_first)
-    norm = nn.LayerNorm(24) if final else None
-    theirs = nn.TransformerEncoder(layer, 2, norm, enable_nested_tensor=False)
-    ours = from_torch(noisy(theirs).eval())
-    assert (ours.norm is not None) == final
-    assert_close(ours(x), theirs(x), **TOLERANCE[torch.float64])
-    assert describe(to_torch(ours)) == describe(theirs)
 
 
 # Laws
@@ -246,20 +202,6 @@ def test_conversion_there_and_back_changes_nothing(noisy, torch_state, build):
     assert type(back) is type(ours) and describe(back) == describe(ours)
     again = to_torch(back)
     assert type(again) is type(theirs) and describe(again) == describe(theirs)
-
-
-def test_nn_transformer_has_the_two_stacks_of_ours():
-    ours, other = example.model(), example.model(norm_first=False)
-    theirs = to_torch(ours)
-    assert type(theirs) is nn.Transformer and not theirs.training
-    assert (theirs.d_model, theirs.nhead, theirs.batch_first) == (3, 3, True)
-    assert theirs.encoder.num_layers == theirs.decoder.num_layers == 1
-    other.encoder, other.decoder = from_torch(theirs)
-    assert describe(other.encoder) == describe(ours.encoder)
-    assert describe(other.decoder) == describe(ours.decoder)
-    masks = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
-    logits = ours(example.src, example.tgt, **masks)
-    assert torch.equal(other(example.src, example.tgt, **masks), logits)
 
 
 def test_to_torch_and_from_torch_copy_the_weights(noisy):
@@ -315,25 +257,6 @@ def test_conversion_keeps_each_mode_dropout_norm_and_frozen_parameter():
     for number, norm in enumerate((theirs.norm1, theirs.norm2, theirs.norm3), start=3):
         assert norm.eps == number / 1000.0 and (norm.weight == number).all()
     assert describe(from_torch(theirs)) == describe(ours)
-
-
-def test_nested_tensors_of_torch_give_zeros_at_padding(noisy, draw):
-    layer = nn.TransformerEncoderLayer(24, 4, batch_first=True)
-    theirs = noisy(nn.TransformerEncoder(layer, 2)).eval()
-    ours = from_torch(theirs)
-    x, padded = draw(2, 5, 24), torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
-    torch.set_warn_always(True)  # torch warns once in a process
-    try:
-        with torch.no_grad(), pytest.warns(UserWarning, match="nested tensors is in prototype"):
-            nested = theirs(x, src_key_padding_mask=padded)
-    finally:
-        torch.set_warn_always(False)
-    with torch.no_grad():
-        output = ours(x, src_mask=~padded[:, None, None])
-        again = to_torch(ours)(x, src_key_padding_mask=padded)
-    assert not nested[padded].any() and output[padded].all()
-    assert_close(nested[~padded], output[~padded], **TOLERANCE[torch.float64])
-    assert_close(again, output, **TOLERANCE[torch.float64])
 
 
 # Errors

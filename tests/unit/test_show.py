@@ -13,7 +13,6 @@ import torch
 from twelve_lab.show.format import format_tensor
 from twelve_lab.show.palette import (
     AXIS_STYLES,
-    COATS,
     INK,
     NEUTRAL,
     PAPER,
@@ -126,11 +125,6 @@ def test_html_table_marks_minus_infinity_axes_and_the_lit_element():
     assert re.findall(r"<strong>([^<]*)</strong>", html) == ["0.4000"]
 
 
-def test_show_ignores_words_of_each_sentence_if_sentences_are_the_rows():
-    text = repr(show(torch.ones(2, 2), "batch tgt", labels={"tgt": [["a", "b"], ["c", "d"]]}))
-    assert text.splitlines()[1].split() == ["tgt", "0", "1"]
-
-
 # Text and background of JupyterLab and of the book.
 LIGHT, DARK = ("#323232", "#ffffff"), ("#ced6dd", "#121212")
 
@@ -150,37 +144,6 @@ def test_text_is_readable_on_every_fill(share):
         assert contrast(by_night(INK), by_night(fill)) >= 4.5
     for text, paper in (LIGHT, DARK):
         assert contrast(text, tinted(paper, share)) >= 4.5
-
-
-@pytest.mark.parametrize(
-    ("fill", "colour"),
-    [
-        (signed_fill(0.0, 1.0), PAPER),
-        (signed_fill(1.0, 0.0), PAPER),
-        (signed_fill(torch.nan, 1.0), PAPER),
-        (signed_fill(0.5, 0.5), "#f4a582"),
-        (signed_fill(3.0, 2.0), "#f4a582"),
-        (signed_fill(-2.0, 2.0), "#92c5de"),
-        # 0.275 of the way from (255, 255, 255) to (253, 219, 199) is (254, 245, 240).
-        (signed_fill(0.11, 1.0), "#fef5f0"),
-        # The second channel is 250.5: a tie rounds up.
-        (signed_fill(0.05, 1.0), "#fffbf8"),
-        (signed_tint(-3.0, 2.0), "rgba(57,150,195,0.55)"),
-        (signed_tint(1.0, 0.0), "rgba(235,91,28,0.00)"),
-        (tinted(PAPER, 1.0), "#f4a582"),
-        (weight_fill(0.0), PAPER),
-        (weight_fill(1 + 1e-9), "#969696"),
-        (by_night("#ffffff"), "#121212"),
-        (by_night("#000000"), "#ffffff"),
-        # The lightness of this orange is 0.45, that of its dark form 0.4992.
-        (by_night("#e69f00"), "#f2ab0c"),
-        (by_night("#56b4e9"), "#0b699e"),
-        (by_night("#56b4e9", line=True), "#2987bc"),
-        *((by_night(coat, line=True), coat) for coat in COATS.values()),
-    ],
-)
-def test_palette_colour_by_hand(fill, colour):
-    assert fill == colour
 
 
 def test_axes_have_the_colours_of_the_style_guide():

@@ -10,10 +10,9 @@ import torch
 from twelve_lab import example
 from twelve_lab.cli import main
 from twelve_lab.cli.first_screen import first_screen
-from twelve_lab.cli.terminal import Terminal, fold, side_by_side, visible
+from twelve_lab.cli.terminal import Terminal, fold, visible
 from twelve_lab.cli.walk import walk_text
 from twelve_lab.show.format import format_number
-from twelve_lab.show.palette import INK, contrast, signed_step
 
 WEIGHTS = "encoder.layers.0.self_attention.weights"
 SUBLAYERS = ("self_attention", "feed_forward")
@@ -104,13 +103,6 @@ def test_walk_text_fits_the_width_and_breaks_only_long_names(trace, width):
         assert new == (of_names if width == 40 else set())
 
 
-def test_first_screen_height_and_bars_follow_the_width(trace):
-    heights = [first_screen(trace, CONFIG, Terminal(width)).count("\n") + 1 for width in WIDTHS]
-    assert heights[2] <= 36 and heights == sorted(heights, reverse=True)
-    narrower, wider = (first_screen(trace, CONFIG, Terminal(width)) for width in (78, 79))
-    assert f">dog   0.6643 {16 * '█'}" in narrower and ">dog   0.6643 ███▍" in wider
-
-
 def test_colour_changes_no_character(trace):
     for tell in (first_screen, walk_text):
         plain, coloured = (tell(trace, CONFIG, Terminal(80, colour)) for colour in (False, True))
@@ -136,44 +128,6 @@ def test_fold_keeps_an_axis_with_its_size():
     assert fold("ids  0 <pad> 1 cat   2 dog", 22) == ["ids  0 <pad> 1 cat", "  2 dog"]
     assert fold("a.long.name", 7) == ["a.long.", "  name"]
     assert fold("", 10) == [""]
-
-
-def test_side_by_side_wraps_panels_that_do_not_fit():
-    panels = [["aa", "b"], ["c"], ["\033[1mdd\033[0m"]]
-    assert side_by_side(panels, 9, gap=2) == ["aa  c  \033[1mdd\033[0m", "b"]
-    assert side_by_side(panels, 8, gap=2) == ["aa  c", "b", "\033[1mdd\033[0m"]
-    assert side_by_side(panels, 1, gap=2) == ["aa", "b", "c", "\033[1mdd\033[0m"]
-
-
-# Bars and shades.
-
-
-@pytest.mark.parametrize(
-    ("share", "bar", "level"),
-    [(0.0, "", " "), (0.125, "▌", "▁"), (0.25, "█", "▂"), (0.8, "███▎", "▆"), (1.0, "████", "█")],
-)
-def test_terminal_bar_and_level_by_hand(share, bar, level):
-    assert Terminal().bar(share, 4) == bar
-    assert Terminal().level(share) == level
-    assert set(Terminal(blocks=False).bar(share, 4)) <= {"#"}
-    assert Terminal(blocks=False).level(share) == " "
-    if bar:
-        coloured = Terminal(colour=True)
-        assert coloured.bar(share, 4, lit=True) == f"\033[38;5;35m{bar}\033[0m"
-        assert coloured.bar(share, 4) == f"\033[38;5;102m{bar}\033[0m"
-
-
-def test_terminal_shades_are_readable_and_small_numbers_have_none():
-    shades = [signed_step(value, 1.0) for value in (-1.0, -0.5, -0.3, 0.0, 0.3, 0.5, 1.0)]
-    assert shades == [
-        "#87afd7", "#afd7ff", "#ffffff", "#ffffff", "#ffffff", "#ffd7af", "#ffaf87",
-    ]  # fmt: skip
-    assert min(contrast(INK, shade) for shade in shades) > 6.5
-    assert signed_step(0.0, 0.0) == "#ffffff"
-    shaded = Terminal(colour=True).shade("a 0  1.0000 -0.5000  0.1000 -inf", 1.0)
-    assert shaded == (
-        "a 0 \033[38;5;16;48;5;216m 1.0000\033[0m \033[38;5;16;48;5;153m-0.5000\033[0m  0.1000 -inf"
-    )
 
 
 # What a stream leads to.

@@ -136,31 +136,6 @@ def trace():
     return example.trace(on="cpu")
 
 
-def test_trace_names_the_tensors_in_order(trace):
-    names = list(trace)
-    assert len(trace) == 86 and (names[0], names[-1]) == ("src_embedding.vectors", "logits")
-    assert names.index("memory") < names.index("tgt_input") < names.index("decoder_output")
-    assert "positional_encoding#2.encoded" in names
-
-
-@pytest.mark.parametrize(
-    ("name", "axes", "shape", "step"),
-    [
-        ("src_input", ("batch", "src", "d_model"), (2, 2, 3), "12"),
-        ("positional_encoding.positions", ("src", "d_model"), (2, 3), "03"),
-        ("encoder.norm.mean", ("batch", "src", "1"), (2, 2, 1), "07"),
-        ("decoder.layers.0.cross_attention.scores", ("batch", "head", "query", "key"),
-         (2, 3, 2, 2), "04"),
-        ("decoder.layers.0.self_attention.merged", ("batch", "query", "head*d_v"), (2, 2, 3), "06"),
-        ("decoder.layers.0.feed_forward.activated", ("batch", "tgt", "d_ff"), (2, 2, 4), "09"),
-        ("logits", ("batch", "tgt", "vocab"), (2, 2, 4), "12"),
-    ],
-)  # fmt: skip
-def test_trace_names_every_axis(trace, name, axes, shape, step):
-    entry = trace[name]
-    assert (entry.axes, entry.shape, entry.step) == (axes, shape, step)
-
-
 def test_trace_keeps_copies_of_the_values_of_the_run(trace):
     torch.testing.assert_close(trace["logits"].value, run(example.model()).detach())
     with Trace() as traced:

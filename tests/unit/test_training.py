@@ -3,9 +3,6 @@
 import math
 import os
 import re
-import signal
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +15,7 @@ from torch.testing import assert_close
 
 from twelve import Transformer, _checkpoint, causal_mask
 from twelve.training import IGNORED, Batch, cross_entropy, shift, train, warmup_then_linear
-from twelve_lab import Trace, example
+from twelve_lab import example
 
 distinct = example.distinct
 VOCAB, LENGTH = 5, 4
@@ -32,11 +29,6 @@ def logits_and_labels(draw, seeded, sizes) -> tuple[torch.Tensor, torch.Tensor]:
     labels = torch.randint(0, sizes.tgt_vocab, (sizes.batch, sizes.tgt), generator=seeded)
     labels[0, 1] = labels[1, 3] = IGNORED
     return logits, labels
-
-
-def example_logits() -> torch.Tensor:
-    masks = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
-    return example.model()(example.src, example.tgt, **masks)
 
 
 def distinct_batch(step: int) -> Batch:
@@ -192,16 +184,6 @@ def test_train_equals_the_textbook_loop_in_torch(clip):
 # Laws
 
 
-def test_trace_of_cross_entropy_has_every_step():
-    with Trace() as trace:
-        cross_entropy(example_logits(), example.labels, label_smoothing=0.1)
-    assert [name.partition(".")[2] for name in trace if name.startswith("cross_entropy.")] == [
-        "counted", "log_probabilities", "losses", "over_all_words", "counted_losses", "loss",
-    ]  # fmt: skip
-    loss = trace["cross_entropy.loss"]
-    assert loss.explain().value == loss.value.item()
-
-
 def test_train_asks_for_one_batch_and_reports_after_each_step():
     asked, reported = [], []
 
@@ -242,62 +224,7 @@ def test_train_leaves_frozen_weights_unchanged():
     assert moved == everything - {"src_embedding.weight"}
 
 
-# Leaks of the answer. On random words, the lowest loss without a leak is ln(vocab).
-
-
-def no_leak(step: int) -> Batch:
-    tgt, labels = shift(random_ids(step), start_id=0, pad_id=-1)
-    return Batch(random_ids(step + 10_000), tgt, labels, None, causal_mask(LENGTH))
-
-
-def no_causal_mask(step: int) -> Batch:
-    return no_leak(step)._replace(tgt_mask=None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "lowest", "highest"),
-    # Without the causal mask only the last word is unknown: a quarter of the loss remains.
-    [(no_leak, 0.99, 1.05), (no_causal_mask, 0.24, 0.35)],
-)
-def test_train_reaches_the_optimum_and_a_leak_goes_below(make, lowest, highest):
-    losses = train(small_model(), make, steps=150, lr=1e-2, warmup=20)
-    assert lowest <= sum(losses[-20:]) / 20 / math.log(VOCAB) <= highest
-
-
 # Checkpoints
-
-
-def run_until_killed(path: Path) -> None:
-    """Train until the process is killed while it writes its second checkpoint."""
-    save, writes = torch.save, []
-
-    def write_half(state: object, file) -> None:
-        save(state, file)
-        writes.append(file.tell())
-        if len(writes) == 2:
-            file.truncate(writes[-1] // 2)
-            file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    torch.save = write_half
-    small_run(path)
-
-
-@pytest.mark.slow
-def test_train_killed_while_writing_resumes_bit_for_bit(tmp_path):
-    path = tmp_path / "run.pt"
-    code = (
-        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1);"
-        "torch.set_default_dtype(torch.float64); import test_training;"
-        "test_training.run_until_killed(Path(sys.argv[1]))"
-    )
-    command, folder = [sys.executable, "-c", code, str(path)], Path(__file__).parent
-    killed = subprocess.run(command, cwd=folder, capture_output=True, timeout=120)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert len(torch.load(path)["losses"]) == 3
-    assert any(tmp_path.glob("run.pt.*.part"))
-    assert_same_run(small_run(path))
 
 
 @pytest.mark.parametrize("stopped_at", [1, 7])
