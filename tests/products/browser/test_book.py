@@ -225,24 +225,6 @@ def test_printed_columns_stay_aligned_on_a_phone(tab, site):
 
 
 @weekly
-@pytest.mark.parametrize(
-    ("name", "section"),
-    [
-        ("16_rotary_positions", "#the-table-of-angles-in-other-code"),
-        ("17_grouped_query_attention", "#names-in-other-code"),
-        ("18_decoder_only", "[id^=open-modeling-llama-py]"),
-    ],
-)
-def test_table_of_names_needs_no_scrolling_on_a_phone(tab, site, name, section):
-    tab.set_viewport_size(PHONE)
-    opened(tab, f"{site}/notebooks/workshop/{name}.html")
-    tables = tab.locator(f"{section} .table")
-    assert tables.count() > 0
-    wide = "all => all.filter(e => e.scrollWidth > e.parentElement.clientWidth).length"
-    assert tables.evaluate_all(wide) == 0
-
-
-@weekly
 def test_card_of_a_lesson_has_a_figure_and_leads_to_the_lesson(tab, site):
     opened(tab, f"{site}/index.html")
     links = "all => all.map((link) => link.getAttribute('href'))"
