@@ -156,7 +156,6 @@ def write_progress(folder, **solved):
     [
         ({"x04_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-two"),
         ({"x04_two": "2026-01-01"}, MASKS, "1 of 3 exercises in the lessons. Next: 05-one"),
-        ({"x05_one": "2026-01-01"}, ATTENTION, "Next: 04-one"),
         # The exercise solved last decides, not the first one that is open.
         ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "Next: 04-two"),
         ({"x04_one": "2026-01-01", "x04_two": "2026-01-01", "x05_one": "2026-01-01"},
