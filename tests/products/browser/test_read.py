@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.products.browser.conftest import written
+from tests.products.browser.conftest import grave, written
 from twelve_lab.course import STEPS
 
 PAGES = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
@@ -99,3 +99,14 @@ def test_without_storage_there_is_no_button_and_no_error(fresh_tab, book):
         tab.goto(f"{book}/{page}")
         tab.wait_for_load_state()
         assert tab.locator(".reading").count() == 0
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_marks_have_no_serious_axe_violation(tab, site, theme):
+    tab.emulate_media(color_scheme=theme)
+    tab.goto(f"{site}/{PAGES[2]}")
+    tab.add_style_tag(content="* { transition: none !important }")
+    tab.locator(".reading button").focus()
+    tab.locator(TICKED).wait_for()
+    assert grave(tab) == []
