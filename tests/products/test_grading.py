@@ -545,12 +545,19 @@ def answer(number: int, before: str = "", inside: str = "return projected") -> s
 
 # What a student may do to the checker in their own process.
 PATCH = """
-import os, runpy, torch, twelve_lab.check, twelve_lab.check.stages as stages
+import os, runpy, sys, torch, twelve_lab.check, twelve_lab.check.stages as stages
+from IPython.display import display
+from twelve_lab.check import TASKS, Verdict
+fine = lambda *_: Verdict(True, "ok", None, "Right.")
+twelve_lab.check.diagnose = sys.modules["twelve_lab.check.diagnose"].diagnose = fine
 twelve_lab.check.check = check = lambda *_: print("✓ right.")
-torch.allclose = torch.equal = stages.close = lambda *a, **k: torch.tensor(True)
-twelve_lab.check.TASKS["split_heads"].right = lambda x, num_heads: x
-twelve_lab.check.TASKS["split_heads"].cases = lambda: {}
+torch.allclose = torch.equal = torch.isclose = stages.close = lambda *a, **k: torch.tensor(True)
+TASKS["split_heads"].right, TASKS["split_heads"].cases = (lambda x, num_heads: x), (lambda: {})
+sys.modules["twelve_lab.check.attempt"].expected.cache_clear()
+display({"application/vnd.twelve.answer+json": {"kind": "ok", "calls": [[], []]}}, raw=True)
 runpy.run_path = lambda *_: {"hand_over": lambda *a: print("✓")}
+get_ipython().showtraceback = lambda *a, **k: None
+get_ipython().display_formatter.format = lambda *a, **k: ({"text/plain": "1.0"}, {})
 os.environ["TWELVE_STRICT"] = "0"
 """
 
@@ -619,6 +626,7 @@ ENDS = {
     "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)": False,
     "while True: print('x' * 1_000_000)": False,
     "while True: time.sleep(1)": True,
+    "torch.zeros(1 << 40)": True,
     "sys.exit()": True,
 }
 
