@@ -11,16 +11,15 @@ import ast
 import inspect
 import textwrap
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from twelve_lab import example
 from twelve_lab.check import EXERCISES, MISTAKES, Mistake
 from twelve_lab.check.catalogue import TASKS
 from twelve_lab.course import find_step
@@ -427,7 +426,7 @@ def run(given: str, piece: str) -> dict[str, Any]:
     """
     *before, last = ast.parse(piece).body
     names: dict[str, Any] = {}
-    with _double():
+    with example.float64():
         exec(IMPORTS + given, names)
         exec(compile(ast.Module(before, []), "<card>", "exec"), names)
         names["it"] = eval(compile(ast.Expression(last.value), "<card>", "eval"), names)
@@ -441,7 +440,7 @@ def shown(look: str, names: dict[str, Any]) -> Any:
         look: An expression that uses `it`.
         names: The variables after a run.
     """
-    with _double():
+    with example.float64():
         return eval(look, names)
 
 
@@ -560,17 +559,6 @@ def _body(answer: Answer) -> str:
     text = text.replace("[0 : 0 + ", "[: ")
     before, returned, last = text.rpartition("return ")
     return before + last if returned else text
-
-
-@contextmanager
-def _double() -> Iterator[None]:
-    """Use float64 as IMPORTS does, and restore the default dtype afterwards."""
-    before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 if __name__ == "__main__":

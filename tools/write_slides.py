@@ -116,6 +116,8 @@ def _cut_markdown(deck: list[Slide], source: str, *, asks: bool) -> None:
     blocks = [linked(match[0].strip()) for match in BLOCK.finditer(HINTS.sub("", source))]
     for place, block in enumerate(blocks, 1):
         if block.startswith("##"):
+            if len(deck) > 1 and not (deck[-1].shown or deck[-1].notes):
+                deck.pop()  # a heading directly below another one takes its slide
             deck.append(Slide(block.lstrip("# ")))
         elif asks and place == len(blocks):
             section = deck[-1].section

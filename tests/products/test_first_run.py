@@ -66,14 +66,11 @@ def test_step_reports_what_takes_long(line, wanted):
 @pytest.mark.parametrize(
     ("printed", "wanted"),
     [
-        ("OSError: [Errno 28] No space left on device", "The disk is full"),
         ("[Errno 122] Disk quota exceeded", "The disk is full"),
-        ("Failed to establish a new connection: NewConnectionError", "The packages could not be"),
         ("NameResolutionError(\"Failed to resolve 'pypi.org'\")\nERROR: No matching distribution "
          "found for setuptools>=77.0.3", "The packages could not be fetched"),
         ("ProxyError('Cannot connect to proxy.')", "The packages could not be fetched"),
         ("OSError: [Errno 13] Permission denied: '/opt/project/.venv/lib'", "This folder is write"),
-        ("OSError: [Errno 30] Read-only file system", "This folder is write-protected"),
         ("ERROR: No matching distribution found for torch==2.13.0", "There is no ready-made"),
         ("ERROR: Package 'twelve' requires a different Python: 3.10.13", "There is no ready-made"),
         ("ERROR: Invalid requirement: 'torch=2'", "None"),
@@ -125,22 +122,15 @@ def test_install_prints_steps_and_after_an_error_the_advice(monkeypatch, capsys,
     ("platform", "environment", "opens"),
     [
         ("linux", {"DISPLAY": ":0"}, True),
-        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
         ("linux", {}, False),
         ("linux", {"DISPLAY": ":10", "SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 22"}, False),
         ("linux", {"DISPLAY": ":0", "CI": "true"}, False),
         ("darwin", {}, True),
-        ("darwin", {"SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 22"}, False),
         ("win32", {}, True),
     ],
 )
 def test_browser_opens_where_a_person_sees_it(platform, environment, opens):
     assert ("--no-browser" not in open_lab.options(platform, environment, False)) == opens
-
-
-def test_root_may_start_jupyterlab():
-    assert "--allow-root" in open_lab.options("linux", {}, root=True)
-    assert "--allow-root" not in open_lab.options("linux", {}, root=False)
 
 
 ATTENTION, MASKS = "notebooks/04_attention.ipynb", "notebooks/05_masks.ipynb"
@@ -166,7 +156,6 @@ def write_progress(folder, **solved):
     [
         ({"x04_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-two"),
         ({"x04_two": "2026-01-01"}, MASKS, "1 of 3 exercises in the lessons. Next: 05-one"),
-        ({"x05_one": "2026-01-01"}, ATTENTION, "Next: 04-one"),
         # The exercise solved last decides, not the first one that is open.
         ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "Next: 04-two"),
         ({"x04_one": "2026-01-01", "x04_two": "2026-01-01", "x05_one": "2026-01-01"},
@@ -193,11 +182,6 @@ def test_lab_begins_with_notebook_00_without_progress(tmp_path):
         assert line.startswith("Notebook 00 opens" if opens else "Open notebook 00")
         assert "Shift+Enter" in line and line.endswith(" http://localhost:8888/lab?token=1")
         assert "\n" not in line
-
-
-def test_moved_reports_another_port():
-    assert open_lab.moved(9000, 9001) == "Port 9000 is in use, so JupyterLab takes 9001."
-    assert open_lab.moved(9000, 9000) is open_lab.moved(0, 34567) is None
 
 
 def test_lab_that_cannot_start_prints_one_sentence(monkeypatch, capsys):

@@ -128,16 +128,12 @@ def changed_tensors(report, **new):
 
 FORGED = {
     "nothing": lambda report: {},
-    "list": lambda report: [1, 2],
     "ok alone": lambda report: {"kind": "ok"},
     "no calls": lambda report: report | {"calls": []},
-    "no cases": lambda report: report | {"calls": [[], []]},
-    "one case": lambda report: report | {"calls": [run[:1] for run in report["calls"]]},
     "no gradients": lambda report: report | {"calls": [report["calls"][0]] * 2},
     "other cases": lambda report: changed(report, "case", "mine"),
     "not returned": lambda report: changed(report, "returned", "yes"),
     "changed input": lambda report: changed(report, "changed", 0),
-    "index out of range": lambda report: changed(report, "changed", 99),
     "no values": lambda report: changed(report, "values", []),
     "answer None": lambda report: changed(changed(report, "answer", [None]), "values", []),
     "zeros": lambda report: changed_tensors(report, content=0),
@@ -145,7 +141,6 @@ FORGED = {
     "wrong dtype": lambda report: changed_tensors(report, dtype="bool"),
     "unknown dtype": lambda report: changed_tensors(report, dtype="load"),
     "huge shape": lambda report: changed_tensors(report, shape=[10**12]),
-    "shape of words": lambda report: changed_tensors(report, shape="one"),
     "no base64": lambda report: changed_tensors(report, content="%%%"),
     "pickle": lambda report: changed_tensors(
         report, content=base64.b64encode(pickle.dumps(Bomb())).decode()
@@ -182,15 +177,11 @@ def test_message_of_a_student_is_escaped():
     "html",
     [
         "<script>alert(1)</script>",
-        "<img src=x onerror=alert(1)>",
-        "<img src='https://example.org/pixel.png'>",
-        "<svg onload=alert(1)></svg>",
-        "<iframe src='https://example.org'></iframe>",
-        "<a href='javascript:alert(1)'>on</a>",
+        "<img src='https://example.org/pixel.png' onerror=alert(1)>",
+        "<svg onload=alert(1)></svg><a href='javascript:alert(1)'>on</a>",
         "<div style='position:fixed;top:0'>over all</div>",
         "<form action='https://example.org'><input></form>",
         "<style>@import url(https://example.org)</style>",
-        "<div style='background:url(/hub/logout)'>.</div>",
         "<div style='background:url&#40;/hub/logout&#41;'>.</div>",
         "<div style='border:1px solid;background:image-set(\"/hub/logout\" 1x)'>.</div>",
     ],
@@ -499,21 +490,24 @@ def test_sandbox_ends_with_a_grader_that_is_killed(tmp_path):
     assert all_end(marker)
 
 
-def test_without_bubblewrap_nothing_is_graded(monkeypatch):
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
-    sandbox.check.cache_clear()
-    with pytest.raises(RuntimeError, match=r"nothing was graded: bwrap .* apt install bubblewrap"):
-        grading.Grade().preprocess(page_of(), {"metadata": {"path": "."}})
-
-
-def test_without_namespaces_nothing_is_graded(monkeypatch, tmp_path):
-    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'No permissions to create a namespace' >&2")
-    (tmp_path / "bwrap").chmod(0o755)
+@pytest.mark.parametrize(
+    ("bwrap", "message"),
+    [
+        ("", r"nothing was graded: bwrap .* apt install bubblewrap"),
+        ("#!/bin/sh\necho 'No permissions' >&2", r"No permissions.*Root can always run"),
+    ],
+)
+def test_without_a_sandbox_nothing_is_graded(monkeypatch, tmp_path, bwrap, message):
+    if bwrap:
+        (tmp_path / "bwrap").write_text(bwrap)
+        (tmp_path / "bwrap").chmod(0o755)
+    else:
+        monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
     environment = sandbox.ENVIRONMENT | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     monkeypatch.setattr(sandbox, "ENVIRONMENT", environment)
     monkeypatch.setenv("PATH", environment["PATH"])
     sandbox.check.cache_clear()
-    with pytest.raises(RuntimeError, match=r"No permissions to create .*Root can always run"):
+    with pytest.raises(RuntimeError, match=message):
         grading.Grade().preprocess(page_of(), {"metadata": {"path": "."}})
     sandbox.check.cache_clear()
 
@@ -550,27 +544,22 @@ def answer(number: int, before: str = "", inside: str = "return projected") -> s
 
 
 # What a student may do to the checker in their own process.
-PATCHES = [
-    "import twelve_lab.check\ntwelve_lab.check.check = check = lambda *_: print('✓ right.')",
-    "from twelve_lab.check import diagnose as d, Verdict\nimport twelve_lab.check as c, sys\n"
-    "fine = lambda *_: Verdict(True, 'ok', None, 'Right.')\n"
-    "c.diagnose = sys.modules['twelve_lab.check.diagnose'].diagnose = fine",
-    "import torch\nyes = lambda *a, **k: torch.tensor(True)\n"
-    "torch.allclose = torch.equal = torch.isclose = yes\n"
-    "import twelve_lab.check.stages as s\ns.close = yes",
-    "from twelve_lab.check import TASKS\n"
-    "TASKS['split_heads'].right = lambda x, num_heads: x\n"
-    "import sys; sys.modules['twelve_lab.check.attempt'].expected.cache_clear()",
-    "TASKS['split_heads'].cases = lambda: {}",
-    "class WrongAnswer(Exception): pass\nget_ipython().showtraceback = lambda *a, **k: None",
-    "from IPython.display import display\n"
-    "display({'application/vnd.twelve.answer+json': {'kind': 'ok', 'calls': [[], []]}}, raw=True)",
-    "import builtins, runpy\nrunpy.run_path = lambda *_: {'hand_over': lambda *a: print('✓')}",
-    "builtins.__import__ = lambda *a, **k: runpy",
-    "get_ipython().display_formatter.format = lambda *a, **k: ({'text/plain': '1.0'}, {})\n"
-    "import os; os.environ['TWELVE_STRICT'] = '0'; 1.0",
-    "print('✓ 06-split-heads: right.')",
-]
+PATCH = """
+import os, runpy, sys, torch, twelve_lab.check, twelve_lab.check.stages as stages
+from IPython.display import display
+from twelve_lab.check import TASKS, Verdict
+fine = lambda *_: Verdict(True, "ok", None, "Right.")
+twelve_lab.check.diagnose = sys.modules["twelve_lab.check.diagnose"].diagnose = fine
+twelve_lab.check.check = check = lambda *_: print("✓ right.")
+torch.allclose = torch.equal = torch.isclose = stages.close = lambda *a, **k: torch.tensor(True)
+TASKS["split_heads"].right, TASKS["split_heads"].cases = (lambda x, num_heads: x), (lambda: {})
+sys.modules["twelve_lab.check.attempt"].expected.cache_clear()
+display({"application/vnd.twelve.answer+json": {"kind": "ok", "calls": [[], []]}}, raw=True)
+runpy.run_path = lambda *_: {"hand_over": lambda *a: print("✓")}
+get_ipython().showtraceback = lambda *a, **k: None
+get_ipython().display_formatter.format = lambda *a, **k: ({"text/plain": "1.0"}, {})
+os.environ["TWELVE_STRICT"] = "0"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -581,10 +570,9 @@ def course(tmp_path_factory) -> Path:
     nbformat.write(small_notebook(), notebooks / "06_small.ipynb")
     write(folder, notebooks)
     stub = "split_{0} = ...\n### BEGIN SOLUTION\n### END SOLUTION"
-    for name, size in {"patched": len(PATCHES) + 1, "three": 3}.items():
-        (folder / "source" / name).mkdir()
-        page = page_of(*(stub.format(number) for number in range(size)))
-        nbformat.write(page, folder / "source" / name / f"{name}.ipynb")
+    (folder / "source" / "three").mkdir()
+    page = page_of(*(stub.format(number) for number in range(3)))
+    nbformat.write(page, folder / "source" / "three" / "three.ipynb")
     return folder
 
 
@@ -632,20 +620,11 @@ def test_a_notebook_that_outlives_its_grading_takes_no_mark_of_the_next_student(
     assert not left
 
 
-@pytest.mark.weekly
-@NEEDS_BWRAP
-def test_no_patch_of_the_checker_earns_a_point(grade):
-    answers = [right(0), *(answer(number, patch) for number, patch in enumerate(PATCHES, 1))]
-    points, _ = grade("patched", page_of(*answers), "patcher")
-    assert points == [1.0] + [0.0] * len(PATCHES)
-
-
 # An answer to the second exercise, and whether the third is still reached.
 ENDS = {
     "os._exit(0)": False,
     "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)": False,
     "while True: print('x' * 1_000_000)": False,
-    "print('x' * 100_000_000)": False,
     "while True: time.sleep(1)": True,
     "torch.zeros(1 << 40)": True,
     "sys.exit()": True,
@@ -678,9 +657,8 @@ def test_unreadable_submissions_leave_the_class_alone_and_points_come_from_the_g
     page.cells.remove(other_check)
     page.cells.insert(2, copy.deepcopy(its_check))
     page.cells[2]["id"] = "twice"
-    page.cells[0].source += "\n```\n<script>alert(1)</script> [x](javascript:alert(1))"
+    page.cells[0].source += "\n```\n<script>alert(1)</script>"
     page.cells[0].metadata["nbgrader"] = ["grade"]
-    page.cells[1].metadata["nbgrader"] = {"schema_version": 99}
     page.cells[-1].metadata["nbgrader"] = {"grade": True, "grade_id": "mine", "points": 100}
     whole = nbformat.writes(solved(small_notebook()))
     pages = {"mallory": nbformat.writes(page), "broken": '{"cells": [', "huge": whole + " " * 6**9}
@@ -709,11 +687,13 @@ def test_unreadable_submissions_leave_the_class_alone_and_points_come_from_the_g
 
 
 @pytest.mark.weekly
-def test_without_a_sandbox_a_trusted_class_gets_the_same_points(grade, api, monkeypatch):
-    monkeypatch.setattr(api.config.Grade, "sandbox", False, raising=False)
-    points, cells = grade("three", page_of(right(0), answer(1, PATCHES[0]), "split_2 = ..."), "eve")
+@NEEDS_BWRAP
+@pytest.mark.parametrize("in_sandbox", [True, False])
+def test_patch_of_the_checker_earns_no_point(grade, api, monkeypatch, in_sandbox):
+    monkeypatch.setattr(api.config.Grade, "sandbox", in_sandbox, raising=False)
+    answers = right(0), answer(1, PATCH), "split_2 = ..."
+    points, _ = grade("three", page_of(*answers), f"eve{in_sandbox}")
     assert points == [1.0, 0.0, 0.0]
-    assert cells[-1].outputs[0].text.startswith("○ 06-split-heads: Not started yet")
 
 
 # ---- answers that borrow from the course ------------------------------------------------------
@@ -722,10 +702,7 @@ def test_without_a_sandbox_a_trusted_class_gets_the_same_points(grade, api, monk
 @pytest.mark.parametrize(
     ("source", "names"),
     [
-        (
-            "from twelve.attention import attention\nsplit = attention",
-            ["twelve.attention.attention"],
-        ),
+        ("from twelve.attention import attention as split", ["twelve.attention.attention"]),
         ("def split(x, n):\n    return TASKS['a'].right(x)", ["twelve_lab.check.TASKS"]),
         ("import twelve_lab as lab\nsplit = lab.check.TASKS", ["twelve_lab.check.TASKS"]),
         ("split = __import__('twe' + 'lve').nn", ["__import__"]),

@@ -4,10 +4,7 @@ The comparison with transformers runs weekly and by `make compare`.
 """
 
 import os
-import re
-import unicodedata
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,18 +37,10 @@ ANSWER = (
     "The answer to this question lies in the intricate dance of light and color. The sky appears "
     "blue because of a phenomenon known as Rayleigh scattering. This"
 )
-SPECIAL = re.compile(r"(<\|im_start\|>|<\|im_end\|>)")
 LINES = [
-    f"{start}{end}"
-    for start in (
-        "The cat sleeps on the mat.", "In 1984 it cost 12.50 dollars,", "naïve café, Straße",
-        "def f(x_1):\n    return x_1 ** 2", "🙂 a smile, 👩‍🚀 in space", "猫和狗在吃鱼。",
-        "Don't we'll they've I'm he'd", "   spaces   in   front", "\tif (a[0] != b) { i++; }",
-        "Ελληνικά и русский", "example.org/a?b=1&c=2", "½ of x² is ≈ ٣", "3.14159e-10 0x1F 1,000",
-        "<|im_start|>user\nHi<|im_end|>", "e\u0301 is not é", "안녕하세요 세계", "\r\n\r\n",
-        "CamelCase_and-dashes", "....!!!???", "नमस्ते दुनिया",
-    )
-    for end in ("", " 7", "\n", "  the end ", "\u00a0'S '")
+    "In 1984 it cost 12.50 dollars,\n", "naïve café, Straße 🙂 猫和狗在吃鱼。", "Don't we'll",
+    "def f(x_1):\n    return x_1 ** 2", "   in   front  ", "<|im_start|>user\nHi<|im_end|>",
+    "e\u0301 is not é\u00a0'S '", "\r\n\r\n....!!!???", "नमस्ते दुनिया",
 ]  # fmt: skip
 
 
@@ -91,69 +80,6 @@ def test_chat_answer_ends_with_the_end_token(loaded):
     answer = written[0, ids.size(1) :].tolist()
     assert loaded.tokenizer.decode(answer) == "The capital of France is Paris."
     assert answer[-1] == end_id
-
-
-def character_class(character: str) -> str:
-    """Return L for letters, N for numbers, S for spaces but the blank, O for the rest."""
-    if character.isspace():
-        return " " if character == " " else "S"
-    return {"L": "L", "N": "N"}.get(unicodedata.category(character)[0], "O")
-
-
-def split_words(text: str) -> list[str]:
-    """Split a text by the pattern of GPT-2, and each digit.
-
-    's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
-    """
-    words, classes = [], "".join(map(character_class, text))
-    for run in re.finditer("N|[^N]+", classes):
-        start, end = run.span()
-        while start < end:
-            suffix = re.compile("'(?:s|t|re|ve|m|ll|d)").match(text, start, end)
-            plain = re.compile(" ?L+|N| ?O+|[ S]+(?![LO])|[ S]+").match(classes, start, end)
-            stop = (suffix or plain).end()
-            words.append(text[start:stop])
-            start = stop
-    return words
-
-
-def test_tokenizer_agrees_with_byte_pair_encoding_written_out(loaded):
-    import gguf
-
-    reader = gguf.GGUFReader(pretrained.installed_model())
-    tokens, merges = (
-        reader.fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "merges")
-    )
-    ids = {token: id for id, token in enumerate(tokens)}
-    ranks = {tuple(merge.split(" ")): rank for rank, merge in enumerate(merges)}
-    # Printable bytes stand for themselves, the others for characters from 256 on.
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = [byte for byte in range(256) if byte not in printable]
-    letter = {byte: chr(byte) for byte in printable}
-    letter |= {byte: chr(256 + index) for index, byte in enumerate(others)}
-
-    def merge(word: str) -> list[str]:
-        parts = [letter[byte] for byte in word.encode()]
-        while len(parts) > 1:
-            candidates = [ranks.get(pair, len(merges)) for pair in pairwise(parts)]
-            if min(candidates) == len(merges):
-                break
-            first = candidates.index(min(candidates))
-            parts[first : first + 2] = ["".join(parts[first : first + 2])]
-        return parts
-
-    for line in LINES:
-        expected = []
-        for part in SPECIAL.split(line):
-            if SPECIAL.fullmatch(part):
-                expected.append(part)
-            else:
-                expected += [token for word in split_words(part) for token in merge(word)]
-        encoded = loaded.tokenizer.encode(line)
-        assert encoded.tokens == expected, line
-        assert encoded.ids == [ids[token] for token in expected]
-        assert loaded.tokenizer.decode(encoded.ids, skip_special_tokens=False) == line
-    assert len(set(LINES)) == 100
 
 
 @pytest.fixture
@@ -197,8 +123,7 @@ def test_stored_chat_answer_equals_that_of_transformers(transformers):
 def test_tokens_and_chat_prompt_equal_those_of_transformers(transformers, loaded):
     path = pretrained.installed_model()
     theirs = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    # transformers reads no rule for digits from a GGUF file; only merged digits differ.
-    for line in (line for line in LINES if "٣" not in line):
+    for line in LINES:
         assert loaded.tokenizer.encode(line).ids == theirs(line)["input_ids"], line
     asked = [{"role": "user", "content": QUESTION}]
     expected = theirs.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)

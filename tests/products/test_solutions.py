@@ -2,7 +2,6 @@
 
 import copy
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +15,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.course.notebook_rules import code_cells
 from tools.write_solutions import (
-    LINK,
     NOTEBOOKS,
     exercise_of,
     lessons,
-    names_given,
     solved,
     write,
 )
@@ -138,11 +135,6 @@ def test_solved_imports_no_name_that_the_page_has(small):
     assert "import" not in solved(small).cells[2].source
 
 
-def test_names_given_lists_imports_definitions_and_assignments():
-    source = "import a.b, c as d\nfrom e import f\nfor g in h: i, j[0] = g\ndef k(l): m = 1"
-    assert names_given(source) == {"a", "d", "f", "g", "i", "k"}
-
-
 def test_write_solutions_keeps_folders_and_links(project, tmp_path):
     folder = tmp_path / "project" / "build" / "solutions"
     (folder / "workshop").mkdir(parents=True)
@@ -154,19 +146,6 @@ def test_write_solutions_keeps_folders_and_links(project, tmp_path):
     assert lesson.cells[0].source.endswith("[a page](../../docs/page.md#part) [on](07.ipynb)")
     assert workshop.cells[0].source == "[l](../06_small.ipynb) [p](../../../docs/p.md)"
     assert not any(STUB in cell.source for cell in lesson.cells + workshop.cells)
-
-
-@pytest.mark.weekly
-def test_links_of_the_solved_copies_lead_to_files(tmp_path):
-    write(tmp_path)
-    count = 0
-    for name, notebook in lessons(tmp_path).items():
-        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-        for target in [link["target"] for link in LINK.finditer(text) if link["target"]]:
-            if not re.match(r"[a-z]+:", target):
-                assert (tmp_path / name).parent.joinpath(target).is_file(), (name, target)
-                count += 1
-    assert count > 100
 
 
 def test_write_solutions_refuses_wrong_notebooks_and_folders(project):

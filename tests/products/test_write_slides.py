@@ -101,11 +101,6 @@ def test_fragment_stays_on_the_slide_as_a_step():
     assert shown(slide) == [TABLE, "+code"]
 
 
-def test_slide_without_anything_to_look_at_shows_its_paragraphs():
-    [slide] = slides(md("## Try it\n\nOne.\n\nTwo."))
-    assert [cell.source for cell in slide.cells()][1] == "One.\n\nTwo."
-
-
 def test_hints_and_skipped_cells_are_left_out():
     hint = "<details><summary>Hint</summary>\n\nSecret.\n\n</details>"
     deck = slides(md(f"## Why\n\n{hint}\n\n{TABLE}"), code("skip", PRINTED), md("Gone.", "skip"))

@@ -121,7 +121,6 @@ def test_page_opens_with_words_numbers_and_loss(explorer):
     rows = torch.tensor(example.embedding_rows)[example.src].flatten().tolist()
     dials = explorer.locator("#words input.n")
     assert dials.evaluate_all("all => all.map(e => e.value)") == [f"{x:.4f}" for x in rows]
-    assert dials.nth(11).is_visible()
     assert explorer.locator("#learning .loss").inner_text() == f"loss {loss(explorer):.4f}"
     trace = Run(FIRST).trace()[0]
     probabilities = trace["cross_entropy.log_probabilities"].value.exp().flatten().tolist()
@@ -156,8 +155,7 @@ def test_numbers_of_the_words_fit_on_the_screen_of_a_phone(tab, walk):
 # Changes.
 
 
-KEYS = [("ArrowUp", 0.1), ("ArrowDown", -0.1), ("PageUp", 1), ("PageDown", -1),
-        ("Shift+ArrowUp", 0.01)]  # fmt: skip
+KEYS = [("ArrowUp", 0.1), ("PageDown", -1), ("Shift+ArrowUp", 0.01)]
 
 
 def change_dial(tab, choice, way):
@@ -216,10 +214,9 @@ WAYS = {"type": change_dial, "arrow": change_dial, "drag": change_dial, "word": 
         "slide": change_chosen, "mask": change_chosen}  # fmt: skip
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=weekly)])
-def test_changes_by_hand_give_the_numbers_and_gradients_of_pytorch(explorer, unchecked, rounds):
+def test_changes_by_hand_give_the_numbers_and_gradients_of_pytorch(explorer, unchecked):
     choice, changed = random.Random(12), {}
-    for way, change in [*WAYS.items()] * rounds:
+    for way, change in WAYS.items():
         before = dict(changed)
         name, element, wanted = change(explorer, choice, way)
         value = get(explorer, name, index_of(name, element))
@@ -256,10 +253,7 @@ def test_moved_numbers_are_marked_and_before_shows_the_old_ones(explorer):
     put(explorer, "src_embedding.weight", [2, 1], 1.5)
     second = f"{loss(explorer):.4f}"
     assert f"{first:.4f}" != second == shown.inner_text()
-    # The first sentence contains no dog.
     assert explorer.locator("#memory td .n.moved").count() > 0
-    assert not any("moved" in node.get_attribute("class")
-                   for node in explorer.locator("#memory td .n").all()[:6])  # fmt: skip
     explorer.locator("h1").click()
     explorer.keyboard.down("b")
     assert shown.inner_text() == f"{first:.4f}"
@@ -308,41 +302,16 @@ def test_learning_runs_stops_and_can_be_undone(explorer):
     steps = int(re.search(r"over (\d+) steps", said.text_content())[1])
     points = explorer.locator("svg.curve polyline").get_attribute("points").split()
     assert len(points) == steps + 1 > 10
-    for wanted in (step, home):
-        explorer.locator("#undo").click()
-        assert loss(explorer) == pytest.approx(wanted, abs=1e-12)
 
 
 # A chosen number.
 
 
-def check_text(tab, node):
-    """Compare the last line of the explanation with the number that a node shows."""
-    name, element = home_of(node)
-    tensors = {tensor["name"]: tensor["type"] for tensor in program_of(FIRST)["tensors"]}
-    kind = {"bool": bool, "int": int, "float": float}[tensors[name]]
-    shown = re.escape(format_number(kind(get(tab, name, index_of(name, element)))))
-    node.click()
-    last = tab.locator("#text").text_content().splitlines()[-1]
-    assert re.fullmatch(rf"  = {shown}(, given .*|, a constant .*)?", last)
-    assert tab.locator("#number [aria-current=true], #cells [aria-current=true]").count() >= 1
-
-
 @weekly
-def test_random_numbers_show_their_arithmetic(explorer):
-    choice = random.Random(60)
-    for _ in range(60):
-        operands = explorer.locator("#inputs button.n.lit").all()
-        if operands and choice.random() < 0.5:
-            check_text(explorer, choice.choice(operands))
-        else:
-            explorer.select_option("#tensor", choice.choice(list(layout(FIRST))))
-            check_text(explorer, choice.choice(explorer.locator("#cells button.n").all()))
-
-
-@weekly
-def test_crumbs_and_backspace_lead_back(explorer):
-    choose(explorer, "logits", 5)
+def test_gradient_is_shown_and_crumbs_and_backspace_lead_back(explorer):
+    choose(explorer, "logits", 9)
+    gradient = Run(FIRST).numbers()[1, layout(FIRST)["logits"][0] + 9].item()
+    assert explorer.locator("#gradient").text_content().startswith(f"= {gradient:.4f}, the sum of")
     text = explorer.locator("#text")
     way = [text.text_content()]
     for _ in range(3):
@@ -352,17 +321,6 @@ def test_crumbs_and_backspace_lead_back(explorer):
     assert text.text_content() == way[2]
     explorer.locator(".trail button").last.click()
     assert text.text_content() == way[1]
-
-
-@weekly
-def test_gradient_is_shown_as_a_sum(explorer):
-    choose(explorer, "memory", 7)
-    gradient = Run(FIRST).numbers()[1, layout(FIRST)["memory"][0] + 7].item()
-    assert explorer.locator("#gradient").text_content().startswith(f"= {gradient:.4f}, the sum of")
-    parts = explorer.locator("#number ul.list").last.locator("li").all_inner_texts()
-    shares = [float(re.search(r"= (-?\d+\.\d+)", part)[1]) for part in parts]
-    assert len(shares) >= 2
-    assert sum(shares) == pytest.approx(gradient, abs=1e-4 * len(shares))
 
 
 def test_keyboard_alone_changes_a_number_and_shows_its_arithmetic(explorer):
@@ -408,14 +366,9 @@ def test_link_restores_the_page(explorer, walk):
     assert torch.equal(numbers(explorer), before)
     assert explorer.locator("#name").inner_text() == "decoder_output, <start>, d_model 1"
     assert explorer.locator("#beside").inner_text() == "GELU"
-
-
-@weekly
-def test_broken_address_is_reported_and_the_rest_is_shown(tab, walk):
-    opened(tab, walk, "#run=4&set.src=0:99&set.memory=0:1&at=nothing:0")
-    assert tab.locator("#notice").inner_text().endswith("left out: set.src, at=nothing:0.")
-    assert tab.locator("#runs").input_value() == "4"
-    assert (get(tab, "src", [0, 0]), get(tab, "memory", [0, 0, 0])) == (0, 1)
+    opened(explorer, walk, "#run=4&set.src=0:99&set.memory=0:1")
+    assert explorer.locator("#notice").inner_text().endswith("left out: set.src.")
+    assert (get(explorer, "src", [0, 0]), get(explorer, "memory", [0, 0, 0])) == (0, 1)
 
 
 @weekly
@@ -441,17 +394,6 @@ def test_tour_has_eight_stops(tab, walk, title):
 
 
 @weekly
-def test_tour_of_the_decoder_only_model_lets_a_word_attend_to_the_future(tab, walk):
-    opened(tab, walk, f"#run={TITLES.index(DECODER_ONLY)}&tour=3")
-    assert tab.locator("#name").inner_text() == "mask, query dog, key fish"
-    tab.locator("#mask [aria-current]").click()
-    check_numbers(tab, {("mask", 5): 1}, DECODER_ONLY)
-    # A tour belongs to its model.
-    tab.select_option("#runs", FIRST)
-    assert tab.locator("#tour").is_hidden() and tab.locator("#tour-open").is_visible()
-
-
-@weekly
 def test_two_configurations_are_shown_side_by_side(explorer):
     put(explorer, "src_embedding.weight", [2, 1], 1.5)
     explorer.select_option("#with", str(GELU))
@@ -466,17 +408,13 @@ def test_two_configurations_are_shown_side_by_side(explorer):
     choose(explorer, "memory", 8)
     beside = explorer.locator("#beside + pre")
     assert beside.text_content().splitlines() == both[1].explain(1, 0, 2).text.splitlines()[1:]
-    explorer.select_option("#with", str(TITLES.index("1 head of width 3")))
-    choose(explorer, f"{ATTENTION}.weights", 3)
-    assert beside.text_content() == "has no such number"
 
 
 @weekly
-@pytest.mark.parametrize("title", TITLES[1:-1])
-def test_change_goes_along_to_another_configuration(explorer, unchecked, title):
+def test_change_goes_along_to_another_configuration(explorer, unchecked):
     put(explorer, "src_embedding.weight", [2, 1], 1.5)
-    explorer.select_option("#runs", title)
-    check_numbers(explorer, {("src_embedding.weight", 7): 1.5}, title)
+    explorer.select_option("#runs", "GELU")
+    check_numbers(explorer, {("src_embedding.weight", 7): 1.5}, "GELU")
 
 
 def test_page_has_no_serious_axe_violation_in_light_and_dark(tab, walk):
@@ -517,18 +455,6 @@ def test_change_is_announced_to_screen_readers(explorer):
 # Other pages.
 
 
-@weekly
-def test_each_word_has_its_face(explorer):
-    faces = "e => [...e.querySelectorAll('use')].map(use => use.getAttribute('href'))"
-    word, heads = (
-        explorer.locator("#words .token").nth(1),
-        explorer.locator("#encoder thead").nth(0),
-    )
-    assert word.evaluate(faces) == ["#face-cat"] and heads.evaluate(faces) == ["#face-cat"] * 3
-    word.locator("select").select_option(label="fish")
-    assert word.evaluate(faces) == ["#face-fish"] and heads.evaluate(faces) == ["#face-fish"] * 3
-
-
 def test_words_and_titles_that_look_like_markup_stay_text(tmp_path, tab):
     word = "<img src=x onerror=document.title='broken'>"
     title = "<script>document.title='broken'</script>"
@@ -551,13 +477,8 @@ def test_page_of_an_own_model_without_loss(tmp_path, tab):
         table(ids)
     opened(tab, trace.explorer(tmp_path / "own.html", {"seq": [["<b>a</b>", "c"]]}))
     assert tab.locator("#learn").count() == 0 and tab.locator("#tour-open").is_hidden()
-    shown = [format_number(x) for x in table(ids).flatten().tolist()]
-    cells = tab.locator("#cells button.n")
-    assert cells.all_inner_texts() == shown
     assert tab.locator("#cells th[scope=row]").all_text_contents() == ["<b>a</b>", "c"]
-    cells.nth(2).click()
-    text = tab.locator("#text").text_content()
-    assert "= weight[2, 0], the same number moved" in text and text.endswith(f"  = {shown[2]}")
+    tab.locator("#cells button.n").nth(2).click()
     assert tab.locator("#gradient").inner_text() == "The run ends with no loss."
     tab.locator("#inputs button.n.lit").click()
     tab.locator("#number input.n").fill("2.5")
@@ -565,17 +486,3 @@ def test_page_of_an_own_model_without_loss(tmp_path, tab):
     assert get(tab, "vectors", [0, 1, 0]) == 2.5
     tab.locator("#number .bar button", has_text="As it was").click()
     assert get(tab, "vectors", [0, 1, 0]) == table.weight[2, 0].item()
-
-
-@weekly
-def test_console_reports_wrong_names_indices_and_values(explorer):
-    attempt = (
-        "text => { try { return String(eval(text)); } catch (error) { return String(error); } }"
-    )
-    for call, message in (
-        ("get('memroy', [0])", 'no tensor is named "memroy"'),
-        ("set('memory', [0, 0], 1)", "memory has the sizes [2,2,3]; there is no element [0,0]"),
-        ("set('memory', [0, 0, 0], NaN)", "memory takes a number, not"),
-        ("set('src', [0, 0], 4)", "src cannot hold 4: "),
-    ):
-        assert f"Error: {message}" in explorer.evaluate(attempt, f"twelve.{call}")

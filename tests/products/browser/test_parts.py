@@ -172,13 +172,3 @@ def test_learning_step_follows_the_gradient_and_start_again_undoes_it(part):
     click(page, "Stop")
     click(page, "Start again")
     assert f"{page.evaluate('twelve.loss()'):.4f}" == "1.0482"
-
-
-@weekly
-def test_whole_page_runs_in_its_frame(part, tab):
-    page = part("walk")
-    page.locator('input.n[aria-label="dog, number 1 of its embedding"]').fill("5")
-    tab.keyboard.press("Enter")
-    assert get(page, "src_embedding.weight", 2, 0) == 5
-    page.locator("#memory button.n").first.click()
-    assert page.locator("#text").text_content().splitlines()[-1].startswith("  = ")

@@ -65,23 +65,11 @@ def test_printed_deck_fits_and_has_no_serious_violation(file, tab, address):
     assert len(pdf.pages) == slides.count()
 
 
-@pytest.mark.weekly
-@pytest.mark.parametrize("file", OTHERS)
-def test_arrow_key_leads_through_a_deck(file, tab, address):
-    opened(tab, f"{address}/{file}")
-    total = tab.evaluate("Reveal.getTotalSlides()")
-    seen = set()
-    for _ in range(4 * total):
-        seen.add(tab.evaluate("Reveal.getIndices().h"))
-        if tab.evaluate("Reveal.isLastSlide()"):
-            break
-        tab.keyboard.press("ArrowRight")
-    assert seen == set(range(total))
-
-
 def test_deck_opens_from_a_disk(tab):
     opened(tab, (written("slides") / DECK).as_uri())
     assert tab.locator("mjx-container").count() > 20
+    tab.keyboard.press("ArrowRight")
+    assert tab.evaluate("Reveal.getIndices().h") == 1
 
 
 @pytest.mark.weekly
