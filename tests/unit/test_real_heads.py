@@ -69,17 +69,17 @@ def test_the_head_of_the_previous_token_needs_the_rotation():
     _, heads, weights, _ = real_heads.read("previous")
     means = weights.diagonal(-1, dim1=-2, dim2=-1)[:, 1:].mean(1)
     means = dict(zip(heads, means.tolist(), strict=True))
-    assert means["16.0"] > 0.7 > 0.4 > means["16.5"] > means["16.0 not turned"]
+    assert means["16.0"] > 0.7 > 0.4 > means["16.5"] > means["16.0 not rotated"]
     assert (weights[0, 1:].argmax(-1) == torch.arange(len(weights[0]) - 1)).all()
     by_weight, by_score = real_heads.by_distance("weight"), real_heads.by_distance("score")
-    assert list(by_score) == ["turned", "not turned"]
+    assert list(by_score) == ["rotated", "not rotated"]
     assert {len(line) for line in by_score.values()} == {21}
     # At distance 0 the rotation turns query and key alike.
-    assert_close(by_score["turned"][0], by_score["not turned"][0])
-    assert by_weight["turned"].argmax() == by_score["turned"].argmax() == 1
-    assert by_weight["turned"][1] > 0.7 > 0.03 > by_weight["not turned"].max()
+    assert_close(by_score["rotated"][0], by_score["not rotated"][0])
+    assert by_weight["rotated"].argmax() == by_score["rotated"].argmax() == 1
+    assert by_weight["rotated"][1] > 0.7 > 0.03 > by_weight["not rotated"].max()
     spread = {name: (line.max() - line.min()).item() for name, line in by_score.items()}
-    assert spread["turned"] > 15 and spread["not turned"] < 0.6
+    assert spread["rotated"] > 15 and spread["not rotated"] < 0.6
 
 
 def test_a_real_head_cannot_see_how_the_sentence_ends():
@@ -117,3 +117,11 @@ def test_nearest_tokens_hold_a_related_word_far_above_the_control(word, neighbou
 def test_nearest_tokens_reject_a_word_that_was_not_measured():
     with pytest.raises(ValueError, match="must be one of dog, three, Paris, got 'cat'"):
         real_heads.nearest_tokens("cat")
+
+
+def test_without_rotation_the_real_model_repeats_itself():
+    texts = real_heads.continued("The capital of France is")
+    assert texts["complete"].startswith(" Paris.")
+    assert texts["without rotation"].startswith(" Paris, Paris,")
+    with pytest.raises(ValueError, match="must be one of 'Once upon a time, a dog"):
+        real_heads.continued("Hello")
