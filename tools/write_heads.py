@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from twelve import LanguageModel
+from twelve.generation import greedy_decode
 from twelve.pretrained import load
-from twelve_lab import Trace
+from twelve_lab import Trace, without
 
 HEADS = Path(str(files("twelve_lab"))) / "heads.json"
 DECIMALS = 4
@@ -27,7 +28,7 @@ SENTENCES = {
     "agreement": ("The paintings that the old man sold to the museum", ["26.0", "26.1"]),
     "previous": (
         "Her garden is full of roses that smell of honey",
-        ["16.0", "16.5", "16.0 not turned"],
+        ["16.0", "16.5", "16.0 not rotated"],
     ),
     "brackets": ("They met (in May) and left [by bus] again", ["8.4", "8.2"]),
     "he and she": ("Then Anna called Peter because she was lost and he came", ["15.7", "15.5"]),
@@ -97,6 +98,8 @@ FURTHEST = 20
 # Words whose neighbours in the embedding table are measured, and a control.
 NEAREST_TO, CONTROL, NEIGHBOURS = ("dog", "three", "Paris"), "bridge", 7
 TURNING = "16.0"
+# Two texts that the model continues, with the rotation and without it in all layers.
+BEGINNINGS, WRITTEN = ("Once upon a time, a dog and a fish", "The capital of France is"), 10
 
 
 def measured() -> dict[str, Any]:
@@ -118,7 +121,21 @@ def measured() -> dict[str, Any]:
         "sentences": sentences,
         "by distance": _by_distance(model, tokenizer),
         "nearest": {word: _nearest(model, tokenizer, word) for word in NEAREST_TO},
+        "continued": _continued(model, tokenizer),
     }
+
+
+def _continued(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, str]]:
+    """Continue each text greedily, with the rotation and without it."""
+    texts: dict[str, dict[str, str]] = {}
+    for name, parts in {"complete": (), "without rotation": ("rotation",)}.items():
+        with without(model, *parts):
+            for text in BEGINNINGS:
+                ids = torch.tensor([tokenizer.encode(text).ids])
+                written = greedy_decode(model, ids, max_len=ids.size(1) + WRITTEN)
+                new = tokenizer.decode(written[0, ids.size(1) :].tolist())
+                texts.setdefault(text, {})[name] = new
+    return texts
 
 
 def _nearest(model: LanguageModel, tokenizer: Any, word: str) -> dict[str, float]:
@@ -135,7 +152,7 @@ def _nearest(model: LanguageModel, tokenizer: Any, word: str) -> dict[str, float
 def _looks(
     model: LanguageModel, ids: list[list[int]], heads: Iterable[str]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return weights and scores of heads: "16.0", or "16.0 not turned" without RoPE."""
+    """Return weights and scores of heads: "16.0", or "16.0 not rotated" without RoPE."""
     looks = {}
     for change, names in groupby(heads, key=lambda head: head.partition(" ")[2]):
         with _changed(model, change), Trace(model, explain=False) as trace:
@@ -155,7 +172,7 @@ def _place(head: str) -> tuple[int, int]:
 @contextmanager
 def _changed(model: LanguageModel, change: str) -> Iterator[None]:
     """Remove RoPE from layer 16, or one head from its layer, for the duration of the context."""
-    if change == "not turned":
+    if change == "not rotated":
         attention = model.layers[_place(TURNING)[0]].self_attention
         attention.rotary = None
         yield
@@ -227,7 +244,7 @@ def _following(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
 
 def _by_distance(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, list[float]]]:
     """Average weights and scores over all pairs at the same distance."""
-    heads = {"turned": TURNING, "not turned": f"{TURNING} not turned"}
+    heads = {"rotated": TURNING, "not rotated": f"{TURNING} not rotated"}
     texts = [_looks(model, [tokenizer.encode(text).ids], heads.values()) for text in TEXTS]
     return {
         what: {

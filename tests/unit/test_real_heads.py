@@ -31,3 +31,11 @@ def test_real_heads_reject_an_unknown_name():
 def test_nearest_tokens_reject_a_word_that_was_not_measured():
     with pytest.raises(ValueError, match="must be one of dog, three, Paris, got 'cat'"):
         real_heads.nearest_tokens("cat")
+
+
+def test_without_rotation_the_real_model_repeats_itself():
+    texts = real_heads.continued("The capital of France is")
+    assert texts["complete"].startswith(" Paris.")
+    assert texts["without rotation"].startswith(" Paris, Paris,")
+    with pytest.raises(ValueError, match="must be one of 'Once upon a time, a dog"):
+        real_heads.continued("Hello")

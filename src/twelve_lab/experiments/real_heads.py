@@ -61,7 +61,7 @@ def by_distance(what: str) -> dict[str, Float[Tensor, " distance"]]:
         what: "weight", or "score" before softmax.
 
     Returns:
-        "turned" for the model as it is, "not turned" without the rotation in layer 16. The first
+        "rotated" for the model as it is, "not rotated" without the rotation in layer 16. The first
         token is excluded, because it gets weight at every distance.
 
     Raises:
@@ -94,6 +94,25 @@ def nearest_tokens(word: str) -> dict[str, float]:
             f"real_heads.nearest_tokens: word must be one of {known}, got {word!r:.40}"
         )
     return nearest[word]
+
+
+def continued(text: str) -> dict[str, str]:
+    """Read the ten most likely tokens, one after the other, that the model writes after a text.
+
+    Args:
+        text: "Once upon a time, a dog and a fish" or "The capital of France is".
+
+    Returns:
+        "complete" for the model as it is, "without rotation" for no rotation in any layer.
+
+    Raises:
+        ValueError: If the text was not measured.
+    """
+    texts = _measured()["continued"]
+    if text not in texts:
+        known = ", ".join(map(repr, texts))
+        raise ValueError(f"real_heads.continued: text must be one of {known}, got {text!r:.40}")
+    return texts[text]
 
 
 def _measured() -> dict[str, Any]:

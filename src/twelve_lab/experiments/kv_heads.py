@@ -1,0 +1,105 @@
+"""KV heads: train four query heads that share one head of keys and values, or have four."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from twelve import GroupedQueryAttention, RotaryEncoding, causal_mask
+from twelve_lab.trace.trace import Trace
+
+DIGITS, WIDTH, HEADS = 10, 32, 4
+
+
+class FourBack(NamedTuple):
+    """A trained layer that names the digits one, two, three and four back.
+
+    Attributes:
+        percent: Percentage of right answers for each of the four distances.
+        weights: Mean attention weights of the last digit on the last seven digits.
+    """
+
+    percent: list[float]
+    weights: Float[Tensor, "head key"]
+
+
+class _Model(nn.Module):
+    """One grouped-query attention that names four digits for each token of some digits."""
+
+    def __init__(self, digits: int, kv_heads: int, d_k: int) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(DIGITS, WIDTH) for _ in range(digits))
+        rotary = RotaryEncoding(d_k)
+        self.attention = GroupedQueryAttention(WIDTH, HEADS, kv_heads, d_k=d_k, rotary=rotary)
+        self.out = nn.Linear(WIDTH, HEADS * DIGITS)
+
+    def forward(
+        self, ids: Int[Tensor, "text token digit"]
+    ) -> Float[Tensor, "text token answer digit"]:
+        parts = [table(column) for table, column in zip(self.tables, ids.unbind(-1), strict=True)]
+        mixed = self.attention(torch.stack(parts).sum(0), causal_mask(ids.size(1)).cpu())
+        return self.out(mixed).unflatten(-1, (HEADS, DIGITS))
+
+
+def four_back() -> FourBack:
+    """Train four heads on one kv head to name the digits one to four back in texts of 12 digits."""
+
+    def labels(ids: Tensor) -> Tensor:
+        return torch.stack([ids[:, 4 - back : -back, 0] for back in (1, 2, 3, 4)], dim=-1)
+
+    model, draws = _new(1, 1, 16), torch.Generator("cpu").manual_seed(17)
+    _train(model, draws, (32, 12, 1), labels, steps=150, rate=0.03)
+    test = torch.randint(DIGITS, (200, 12, 1), generator=draws, device="cpu")
+    with torch.no_grad(), Trace(model, explain=False) as seen:
+        right = model(test)[:, 4:].argmax(-1) == labels(test)
+    weights = seen["attention.weights"].value[:, :, -1].mean(0)[:, 5:]
+    return FourBack((100 * right.double().mean((0, 1))).tolist(), weights)
+
+
+def four_digits(kv_heads: int) -> list[float]:
+    """Train four heads of width 4 to name all four digits of the token before.
+
+    Args:
+        kv_heads: Number of heads of keys and values: 1, 2 or 4.
+
+    Returns:
+        Percentage of right answers for each of the four digits.
+    """
+
+    def labels(ids: Tensor) -> Tensor:
+        return ids[:, :-1]
+
+    model, draws = _new(4, kv_heads, 4), torch.Generator("cpu").manual_seed(17)
+    _train(model, draws, (32, 6, 4), labels, steps=200, rate=0.02)
+    test = torch.randint(DIGITS, (400, 6, 4), generator=draws, device="cpu")
+    with torch.no_grad():
+        right = model(test)[:, 1:].argmax(-1) == labels(test)
+    return (100 * right.double().mean((0, 1))).tolist()
+
+
+def _new(digits: int, kv_heads: int, d_k: int) -> _Model:
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(0)
+        return _Model(digits, kv_heads, d_k).double()
+
+
+def _train(
+    model: _Model,
+    draws: torch.Generator,
+    size: tuple[int, int, int],
+    labels: Callable[[Tensor], Tensor],
+    *,
+    steps: int,
+    rate: float,
+) -> None:
+    adam = torch.optim.Adam(model.parameters(), lr=rate)
+    for _ in range(steps):
+        ids = torch.randint(DIGITS, size, generator=draws, device="cpu")
+        wanted = labels(ids)
+        logits = model(ids)[:, -wanted.size(1) :]
+        F.cross_entropy(logits.flatten(0, 2), wanted.flatten()).backward()
+        adam.step()
+        adam.zero_grad()
