@@ -244,13 +244,13 @@ def central_figure(notebook: Path) -> Picture | None:
     """Return the figure of a lesson's main idea, or its first figure, or None.
 
     Args:
-        notebook: The lesson, with outputs. The strip at its start does not count as a figure.
+        notebook: The lesson, with outputs.
     """
     figures = []
     for cell in nbformat.read(notebook, as_version=4).cells:
         for output in cell.get("outputs", []):
             picture = stored(output.get("data", {}))
-            if picture and not picture.alt.startswith("Where we are"):
+            if picture:
                 figures.append(("idea" not in cell.metadata.get("tags", []), picture))
     return min(figures, key=itemgetter(0))[1] if figures else None
 

@@ -152,7 +152,6 @@ FIGURES = {
     "turned to the right": lambda: draw.turned(
         [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat")
     ),
-    "strip": lambda: draw.strip(6),
     "walk": lambda: draw.walk(WALK, title=TITLE),
     "without a source": lambda: draw.without_source(
         traced(), traced(decoder_only=True), title=TITLE

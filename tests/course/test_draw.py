@@ -1,7 +1,6 @@
 """Figures: snapshots of what each draws and says, properties of the SVG, and refused arguments."""
 
 import re
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +13,6 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from tests.course.figures import FIGURES, TITLE, TWELVE, figure, waves
 from twelve_lab import draw
-from twelve_lab.course import STEPS
 from twelve_lab.draw import Drawing
 from twelve_lab.draw.alt_text import true_entries
 from twelve_lab.draw.canvas import _width_of_line
@@ -102,19 +100,6 @@ def test_summary_replaces_numbers_that_differ_between_machines():
         assert "0.0521" not in drawing.text()
 
 
-@pytest.mark.parametrize("here", ["00", "02", "12", "16", "a1"])
-def test_a_step_added_at_the_end_of_a_part_changes_no_strip_of_another(here, monkeypatch):
-    before = layout(draw.strip(here))
-    places = {step.part: place for place, step in enumerate(STEPS, 1)}
-    for part, place in places.items():
-        if [step.part for step in STEPS].count(part) == 1:
-            continue  # the first further step adds a stack after the first step
-        added = STEPS[place - 1]._replace(number="99", stem="made_up", part=part)
-        steps = (*STEPS[:place], added, *STEPS[place:])
-        monkeypatch.setattr(sys.modules["twelve_lab.draw.strip"], "STEPS", steps)
-        assert layout(draw.strip(here)) == before, part
-
-
 def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers_folded(monkeypatch):
     shown = []
     monkeypatch.setattr(
@@ -133,17 +118,17 @@ def test_a_notebook_gets_one_picture_with_alt_text_and_the_numbers_folded(monkey
 
 
 def test_a_saved_figure_is_reproducible_and_has_title_and_description(tmp_path):
-    drawing, again = draw.strip(0), draw.strip(0)
+    drawing, again = figure("tensor"), figure("tensor")
     assert drawing.svg() == again.svg() == again.svg()
-    again.save(tmp_path / "strip.svg")
-    title, description, *shown = ElementTree.parse(tmp_path / "strip.svg").getroot()
+    again.save(tmp_path / "tensor.svg")
+    title, description, *shown = ElementTree.parse(tmp_path / "tensor.svg").getroot()
     assert (title.text, description.text) == (drawing.alt, drawing.text())
     tags = [part.tag for part in ElementTree.fromstring(drawing.svg())]
     assert [part.tag for part in shown] == tags
 
 
 def test_svg_needs_no_font_and_no_other_file():
-    svg = draw.strip(0).svg()
+    svg = figure("tensor").svg()
     assert not re.search(r'<text|font|metadata|date|url\(|"', svg)
     assert set(re.findall(r"https?:[^']*", svg)) <= {
         "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink",
@@ -201,8 +186,3 @@ def test_a_dollar_sign_is_only_a_dollar_sign():
 def test_a_figure_refuses_wrong_arguments(name, arguments, options, error):
     with pytest.raises(ValueError, match=error):
         getattr(draw, name)(*arguments, title=TITLE, **options)
-
-
-def test_strip_refuses_an_unknown_step():
-    with pytest.raises(ValueError, match="step 77"):
-        draw.strip(77)

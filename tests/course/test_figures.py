@@ -55,7 +55,7 @@ def test_figure_is_readable_small_and_described(name):
     assert list(figure_problems(drawing, bracketed)) == []
     assert len(drawing.svg()) < 120_000
     assert repr(drawing) == drawing.alt
-    assert drawing.alt.startswith("Where we are" if name == "strip" else TITLE)
+    assert drawing.alt.startswith(TITLE)
     assert drawing.alt.endswith(".") and len(TITLE) + 20 < len(drawing.alt) <= LONGEST
     assert drawing.text().splitlines()[-1] == drawing.summary.splitlines()[-1]
     assert name in CHARTS or undrawn_numbers(drawing) == set()

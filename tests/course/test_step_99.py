@@ -149,8 +149,7 @@ LESSON = page(
         "# 99 Mixture of experts\n\n## Who answers which token?\n\n"
         "More in the [workshop](workshop/99_mixture_of_experts.ipynb)."
     ),
-    new_code_cell("from twelve_lab import draw\nfrom twelve_lab.check import check"),
-    new_code_cell("draw.strip(99)"),
+    new_code_cell("from twelve_lab.check import check"),
     new_markdown_cell("## The idea\n\nA router chooses.", metadata={"tags": ["idea"]}),
     new_markdown_cell("A few experts answer.", metadata={"tags": ["answer"]}),
     new_markdown_cell("## Exercises"),

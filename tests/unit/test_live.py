@@ -28,7 +28,7 @@ class Tags(HTMLParser):
 def test_live_displays_the_drawing_its_numbers_and_the_frame(monkeypatch):
     outputs = []
     monkeypatch.setattr("IPython.display.display", lambda data, **_: outputs.append(data))
-    still = draw.strip(4)
+    still = draw.bars({"a": {"b": 1}}, title="A bar", unit="numbers")
     live = draw.live("query", still)
     live._ipython_display_()
     picture, folded, framed = outputs

@@ -16,7 +16,6 @@ from twelve_lab.draw.residual_stream import stream
 from twelve_lab.draw.rotation import rotation, turned
 from twelve_lab.draw.shared_heads import shared_heads
 from twelve_lab.draw.storage import storage
-from twelve_lab.draw.strip import strip
 from twelve_lab.draw.tensors import attention, tensor
 from twelve_lab.draw.walk import walk
 
@@ -37,7 +36,6 @@ __all__ = [
     "shared_heads",
     "storage",
     "stream",
-    "strip",
     "tensor",
     "turned",
     "walk",
