@@ -138,7 +138,7 @@ def source_problems(source: str) -> Iterator[str]:
 
 
 def _ground(text: Text, boxes: list[Rectangle]) -> str:
-    """Find the colour after a text: its own background, or the box drawn last below it."""
+    """Find the background colour of a text: its own background, or the box drawn last below it."""
     background = text.get_bbox_patch()
     if background is not None and background.get_facecolor()[3]:
         return to_hex(background.get_facecolor())
