@@ -97,7 +97,7 @@ unit: install ## run the quick tests of the layers and the instruments, in a min
 test: install ## run the quick tests, then compare each notebook with its stored outputs, in three minutes
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS)
 
-check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in five minutes
+check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in nine minutes
 	$(MAKE) --jobs=2 book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
 	$(MAKE) mutants
