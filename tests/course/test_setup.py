@@ -37,7 +37,7 @@ IMPORTED_AS = {
 
 def read_pins(name):
     lines = (ROOT / name).read_text().splitlines()
-    return [Requirement(line) for line in lines if line and line[0] not in "#-"]
+    return [Requirement(line) for line in lines if line[0] not in "#-"]
 
 
 PINS, ALL_PINS = read_pins("requirements.txt"), read_pins("constraints.txt")
@@ -84,6 +84,25 @@ def test_a_direct_dependency_is_pinned_within_its_bound(requirement):
 def test_requirements_and_constraints_pin_the_same_versions():
     versions = {pin.name: pin.specifier for pin in ALL_PINS}
     assert [pin for pin in PINS if versions[pin.name] != pin.specifier] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [("requirements.txt", ["--extra=developer"]), ("constraints.txt", ["--all-extras"])],
+)
+def test_the_pins_are_those_of_the_lock(name, extras):
+    pattern = r"^EXPORT := \$\(VENV\)/bin/uv (.*)$"
+    words = re.search(pattern, MAKEFILE, re.MULTILINE)[1].split()
+    uv = Path(sys.executable).with_name("uv")
+    command = [uv, *words, *extras, "--offline"]
+    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = [line for line in out.splitlines() if not re.match("cuda|nvidia|triton", line)]
+    assert [Requirement(line) for line in lines] == read_pins(name)
+
+
+def test_the_lock_serves_what_pyproject_asks_for():
+    uv = Path(sys.executable).with_name("uv")
+    subprocess.run([uv, "lock", "--check", "--offline"], cwd=ROOT, capture_output=True, check=True)
 
 
 def test_all_files_name_the_same_pythons():

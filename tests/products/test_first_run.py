@@ -47,72 +47,37 @@ def run_failing(*command, cwd=None, **environment) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("listed", "wanted"),
     [
-        ("Downloading torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl (181.3 MB)\n",
-         "  downloading torch 2.13.0+cpu (181.3 MB)"),
-        ("  Downloading https://host/a/jupyterlab-4.6.6-py3-none-any.whl (17.3 MB)\n",
-         "  downloading jupyterlab 4.6.6 (17.3 MB)"),
-        ("Downloading nbval-0.11.0-py3-none-any.whl (2.1 MB)\n", None),
-        ("Installing collected packages: einops, torch\n", "  unpacking 2 packages"),
-        ("Installing collected packages: einops\n", "  unpacking 1 package"),
-        ("Collecting torch\n", None),
+        ("", []),
+        ("global.timeout='9'\n:env:.find-links='/a /b'\n",
+         ["--find-links", "/a", "--find-links", "/b"]),
+        ("install.index-url='https://host/simple'", ["--default-index", "https://host/simple"]),
+        ("global.extra-index-url='file:///c'",
+         ["--index", "file:///c", "--index-strategy=unsafe-best-match"]),
     ],
 )  # fmt: skip
-def test_step_reports_what_takes_long(line, wanted):
-    assert install.step(line) == wanted
+def test_uv_gets_the_settings_of_pip(listed, wanted):
+    assert install.settings(listed) == wanted
 
 
-@pytest.mark.parametrize(
-    ("printed", "wanted"),
-    [
-        ("[Errno 122] Disk quota exceeded", "The disk is full"),
-        ("NameResolutionError(\"Failed to resolve 'pypi.org'\")\nERROR: No matching distribution "
-         "found for setuptools>=77.0.3", "The packages could not be fetched"),
-        ("ProxyError('Cannot connect to proxy.')", "The packages could not be fetched"),
-        ("OSError: [Errno 13] Permission denied: '/opt/project/.venv/lib'", "This folder is write"),
-        ("ERROR: No matching distribution found for torch==2.13.0", "There is no ready-made"),
-        ("ERROR: Package 'twelve' requires a different Python: 3.10.13", "There is no ready-made"),
-        ("ERROR: Invalid requirement: 'torch=2'", "None"),
-    ],
-)  # fmt: skip
-def test_advice_follows_from_what_pip_printed(printed, wanted):
-    assert str(install.advice(f"Collecting torch\n{printed}\n")).startswith(wanted)
+@pytest.mark.parametrize("uv", ["/bin/uv", None])
+def test_packages_are_installed_by_uv_or_without_it_by_pip(monkeypatch, capsys, uv):
+    commands = []
 
+    def run(command, **options):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 3, stdout="global.find-links='/wheels'")
 
-def test_full_disk_stops_before_pip_runs(monkeypatch, capsys):
-    assert install.room(2 * 10**9, installed=False) is None
-    assert install.room(0, installed=True) is None
-    monkeypatch.setattr(install, "find_spec", lambda name: None)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
-    monkeypatch.setattr(install, "run_pip", None)
-    assert install.main([]) == 1
-    assert capsys.readouterr().err.startswith("The disk is full")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_disk_that_fills_up_during_the_installation_is_reported(monkeypatch, capsys):
-    monkeypatch.setattr(install, "LOG", "/dev/full")
-    monkeypatch.setattr(install, "PIP", [sys.executable, "-c", "print('x' * 10**6)"])
-    assert install.main([]) == 1
-    assert capsys.readouterr().err.startswith("The disk is full")
-
-
-def test_install_prints_steps_and_after_an_error_the_advice(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    lines = "print('Collecting a'); print('Installing collected packages: a, b')"
-    monkeypatch.setattr(install, "PIP", [sys.executable, "-c", lines])
-    assert install.main([]) == 0
-    assert capsys.readouterr() == ("  unpacking 2 packages\n", "")
-    assert (tmp_path / install.LOG).read_text().startswith("Collecting a\n")
-
-    lines = "print('error: subprocess-exited\\nERROR: No matching distribution'); exit(3)"
-    monkeypatch.setattr(install, "PIP", [sys.executable, "-c", lines])
-    assert install.main([]) == 3
-    fault, advice, more = capsys.readouterr().err.splitlines()
-    assert fault == "  pip: No matching distribution"
-    assert advice.startswith("There is no ready-made package")
-    assert "docs/troubleshooting.md" in more and str(tmp_path / "install.log") in more
+    monkeypatch.setattr(install, "find_uv", lambda: uv)
+    monkeypatch.setattr(install.subprocess, "run", run)
+    assert install.main(["-r", "requirements.txt"]) == 3
+    called, printed = commands[-1], capsys.readouterr().err
+    assert called[-2:] == ["-r", "requirements.txt"]
+    assert called[0] == (uv or sys.executable)
+    assert ("/wheels" in called) == bool(uv)
+    assert ("pip installs" in printed) == (uv is None)
+    assert printed.endswith("docs/troubleshooting.md may help.\n")
 
 
 # JupyterLab.
@@ -254,18 +219,14 @@ def printed(tmp_path_factory):
         run_failing(*BARE, "-c", "import torch"),
         run_failing(*BARE, "-m", "twelve", "trace", cwd=folder),
         run_failing(*BARE, "-c", "draw"),
-        install.FULL,
+        install.FAILED,
+        install.WITHOUT_UV,
+        os.strerror(errno.ENOSPC),
         str(PermissionError(errno.EACCES, os.strerror(errno.EACCES))),
         open_lab.moved(8888, 8889),
     ]
     scripts = Path(jupyterlab.__file__).parent.glob("static/jlab_core.*.js")
     texts += [script.read_text(encoding="utf-8") for script in scripts]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_CONFIG_FILE", os.devnull)
-        for words in (["--no-index"], ["--index-url=https://localhost:9/simple", "--retries=1"]):
-            assert install.run_pip([*words, "no-such-package"], folder / "log") != 0
-            said = (folder / "log").read_text()
-            texts += [said, install.advice(said)]
     return texts
 
 

@@ -37,7 +37,7 @@ def row(solved=None, wrong=0, *mistakes):
 
 def save(folder, begun=None, **exercises):
     named = {id.replace("_", "-"): content for id, content in exercises.items()}
-    content = {"version": begun or version("twelve"), "exercises": named}
+    content = {"version": begun or version("twelve-numbers"), "exercises": named}
     folder.mkdir(exist_ok=True)
     (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
     return folder

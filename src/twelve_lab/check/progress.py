@@ -74,7 +74,7 @@ def begin(folder: Path) -> bool:
     path = folder / FILE
     if path.exists():
         return False
-    _write(path, {"version": version("twelve"), "exercises": {}})
+    _write(path, {"version": version("twelve-numbers"), "exercises": {}})
     return True
 
 
@@ -260,7 +260,7 @@ def _line(id: str, row: dict[str, Any]) -> str:
 
 
 def _version_of(content: dict[str, Any]) -> str:
-    begun, here = content["version"], version("twelve")
+    begun, here = content["version"], version("twelve-numbers")
     if begun == here:
         return message("started with version {version}", version=begun)
     return message(
