@@ -76,7 +76,7 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-.PHONY: help trace lab unit test check code weekly lint style install explorer sheet poster book pdf slides browser-test solutions course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -143,6 +143,9 @@ browser-test: $(WITH)book $(PAGES) ## open the pages, the slides and a notebook 
 
 solutions: install ## write solved copies of the notebooks; SOLUTIONS=folder, else build/solutions
 	@$(RUN) -m tools.write_solutions $(SOLUTIONS)
+
+alone: install ## copy the notebooks into build/alone with links that work anywhere; REPO=https://github.com/…
+	@$(RUN) -m tools.write_alone $(REPO)
 
 course: $(if $(OPEN),,$(WITH)teach) ## write a course for nbgrader: to the teacher of a class, else into COURSE=folder or build/course
 	@$(if $(OPEN),cd "$$HUB" && runuser --user "$$TEACHER" -- .venv,$(VENV))/bin/python -m tools.write_course $(or $(COURSE),$(OPEN))
