@@ -461,7 +461,9 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"rope_scaling": SCALING | {"factor": [8]}}, "damaged or truncated file: float"),
         ({"rope_scaling": SCALING | {"factor": 0}}, "factor must be"),
         ({"hidden_size": "64"}, "d_model must be .*, got '64'"),
-        ({"head_dim": 15}, "d_k must be even"),
+        ({"head_dim": 0}, "d_k must be"),
+        # Their product is the number of rows in the file.
+        ({"head_dim": 1, "num_attention_heads": 96}, "d_k must be even"),
         ({"model_type": "qwen3"}, r"4 missing tensors: .*self_attn.k_norm"),
         ({"tie_word_embeddings": True}, "tie_word_embeddings is true, but lm_head differs"),
         ({"vocab_size": 261}, r"tokens must .* 261 .* got 262"),
@@ -471,6 +473,14 @@ def test_truncated_gguf_is_refused(gguf_file):
 )  # fmt: skip
 def test_folder_with_unsupported_config_is_refused(unchecked, folder, changes, message):
     refused(write_config(folder, **changes), message)
+
+
+@pytest.mark.parametrize(
+    "size", ["hidden_size", "vocab_size", "intermediate_size", "head_dim", "num_attention_heads"]
+)
+def test_sizes_are_compared_before_memory_is_allocated(unchecked, folder, size):
+    # The message of torch would be that it cannot allocate memory.
+    refused(write_config(folder, **{size: 10**13}), r"weight must have shape .*00000")
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn], ids=str)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve.pretrained.checkpoint import Checkpoint, Tensors, read_sizes, require, require_one_of
+from twelve.pretrained.checkpoint import Checkpoint, Stored, read_sizes, require, require_one_of
 
 MAGIC = b"GGUF"
 # Format characters of the module struct, by the number of the type in the header.
@@ -78,7 +78,7 @@ class HeaderReader:
         return values
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], Tensors]:
+def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
     """Read the fields, and list the tensors."""
     from gguf import GGMLQuantizationType
     from gguf.quants import quant_shape_to_byte_shape
@@ -100,7 +100,8 @@ def read_header(path: Path) -> tuple[dict[str, Any], Tensors]:
         byte_shape = quant_shape_to_byte_shape(shape, quantization)
         if first + offset != position:
             raise ValueError(f"{name} must start at offset {position - first}, got {offset}")
-        tensors[name] = partial(_read_tensor, path, position, byte_shape, quantization)
+        read = partial(_read_tensor, path, position, byte_shape, quantization)
+        tensors[name] = Stored(shape, read)
         position += math.prod(byte_shape)
         if position > path.stat().st_size:
             raise ValueError(f"truncated: {name} ends at byte {position}")

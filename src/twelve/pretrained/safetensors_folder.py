@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from twelve.pretrained.checkpoint import Checkpoint, Tensors, read_sizes, require, require_one_of
+from twelve.pretrained.checkpoint import Checkpoint, Stored, read_sizes, require, require_one_of
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -33,7 +33,7 @@ def read_folder(path: Path) -> Checkpoint:
     return Checkpoint("safetensors", sizes, tensors, tokenizer, normalize_heads, scaling)
 
 
-def _list_tensors(path: Path) -> Tensors:
+def _list_tensors(path: Path) -> dict[str, Stored]:
     from safetensors import safe_open
 
     tensors = {}
@@ -43,7 +43,8 @@ def _list_tensors(path: Path) -> Tensors:
             if name in tensors:
                 raise ValueError(f"duplicate tensor in {file.name}: {name}")
             if not name.endswith("rotary_emb.inv_freq"):  # follows from the sizes
-                tensors[name] = partial(opened.get_tensor, name)
+                shape = tuple(opened.get_slice(name).get_shape())
+                tensors[name] = Stored(shape, partial(opened.get_tensor, name))
     return tensors
 
 
@@ -62,11 +63,11 @@ def _weight_files(path: Path) -> list[Path]:
     return shards
 
 
-def _drop_tied_head(tensors: Tensors) -> None:
+def _drop_tied_head(tensors: dict[str, Stored]) -> None:
     """Drop a stored output projection that equals the embedding; refuse another one."""
-    read_head = tensors.pop("lm_head.weight", None)
-    read_embedding = tensors.get("model.embed_tokens.weight")
-    if read_head and read_embedding and not torch.equal(read_head(), read_embedding()):
+    head = tensors.pop("lm_head.weight", None)
+    embedding = tensors.get("model.embed_tokens.weight")
+    if head and embedding and not torch.equal(head.read(), embedding.read()):
         raise ValueError("tie_word_embeddings is true, but lm_head differs from embed_tokens")
 
 
