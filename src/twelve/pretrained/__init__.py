@@ -145,6 +145,8 @@ def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None
     check_between("config", 1, limit, "the context length", max_len=sizes["max_len"])
     check_between("config", 1, len(checkpoint.tensors), "number of tensors", num_layers=layers)
     check_between("tokenizer", 1, sizes["vocab_size"], "vocab_size", tokens=tokens)
+    for end_id in checkpoint.tokenizer.end_ids:
+        check_between("config", 0, sizes["vocab_size"] - 1, "vocab_size - 1", end_id=end_id)
     # Before memory is allocated: a number in the header could ask for all of it.
     for parameter, rows in {
         "embedding.weight": sizes["vocab_size"],
