@@ -516,6 +516,12 @@ def test_weights_that_are_no_plain_floats_are_refused(model, tmp_path, dtype):
     refused(write_folder(tmp_path / "tiny", model, **extra), "dtype of model.norm.weight: ")
 
 
+def test_weights_beyond_the_range_of_float16_are_refused(model, tmp_path):
+    path = write_folder(tmp_path / "tiny", model, **{"model.norm.weight": torch.full((64,), 1e5)})
+    load(path)
+    refused(path, "model.norm.weight .* not finite in torch.float16", dtype=torch.float16)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
