@@ -5,6 +5,7 @@ import zipfile
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import nn
@@ -21,13 +22,19 @@ def save(
         "optimizer": optimizer.state_dict(), "losses": losses, "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }  # fmt: skip
-    # The name has the process id, because another run may be writing the same checkpoint.
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with aside.open("wb") as file:
-        torch.save(state, file)
-        os.fsync(file.fileno())
-    # Renaming is atomic: whenever the run is killed, the old or the new file is complete.
-    os.replace(aside, path)
+    # A unique name, because another run may be writing the same checkpoint.
+    aside = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    try:
+        with aside.open("wb") as file:
+            torch.save(state, file)
+            os.fsync(file.fileno())
+        # Renaming is atomic: whenever the run is killed, the old or the new file is complete.
+        os.replace(aside, path)
+    except (OSError, RuntimeError) as error:  # torch.save raises either if the disk is full
+        problem = f"cannot write checkpoint {path.name}: {error}"
+        raise OSError(f"train: {problem}. The last checkpoint is unchanged") from error
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def resume(
@@ -55,6 +62,9 @@ def resume(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        # Reading a named pipe would wait for ever.
+        if not path.is_file():
+            raise ValueError("not a file")
         # torch.load does not verify the checksums in the file.
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()

@@ -169,6 +169,7 @@ def train(
             another model or other settings.
         FloatingPointError: If a loss or a gradient is not finite. The weights are then those of
             the step before, and the last checkpoint is unchanged.
+        OSError: If a checkpoint cannot be written. The last one is unchanged.
 
     Source:
         Vaswani et al. (2017), section 5.3, with its β₂ = 0.98. Clipping: Pascanu et al. (2013).
@@ -185,7 +186,8 @@ def train(
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=lr, betas=betas)
     device, mode = parameters[0].device, model.training
-    path = None if checkpoint is None else Path(checkpoint)
+    # If the checkpoint is a link, its target is replaced and not the link.
+    path = None if checkpoint is None else Path(checkpoint).resolve()
     losses = [] if path is None else resume(path, model, optimizer, settings)
 
     try:

@@ -82,6 +82,17 @@ class Transformer(nn.Module):
             self.output_projection.weight = self.tgt_embedding.weight
         return self
 
+    def load_state_dict(
+        self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False
+    ) -> object:
+        """Refuse weights of a model with another tie_weights, before any weight is copied."""
+        tied = self.output_projection.bias is None
+        saved = "output_projection.bias" not in state_dict
+        if strict and tied != saved and "output_projection.weight" in state_dict:
+            expected = f"{saved} as in the saved weights"
+            raise ValueError(f"Transformer: tie_weights must be {expected}, got {tied}")
+        return super().load_state_dict(state_dict, strict, assign)
+
     @checked
     def encode(
         self,

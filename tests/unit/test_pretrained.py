@@ -275,7 +275,9 @@ def test_without_output_projection_the_embedding_is_used(model, tmp_path):
 
 
 def test_optional_keys_have_the_defaults_of_the_format(folder, tmp_path):
-    loaded, tokenizer = load(write_config(folder, rope_theta=None, eos_token_id=None))
+    # Keys with values that change no number are accepted.
+    neutral = {"layer_types": ["full_attention"] * 2, "embedding_multiplier": 1.0}
+    loaded, tokenizer = load(write_config(folder, rope_theta=None, eos_token_id=None, **neutral))
     assert (loaded.rotary.base, tokenizer.end_ids) == (10000.0, [])
     # num_kv_heads is num_heads, and d_k is d_model / num_heads.
     sizes = SIZES | {"num_kv_heads": None, "d_k": None, "num_heads": 4}
@@ -285,6 +287,23 @@ def test_optional_keys_have_the_defaults_of_the_format(folder, tmp_path):
     loaded, _ = load(write_gguf(tmp_path / "plain.gguf", in_gguf(plain), **fields))
     attention = loaded.layers[0].self_attention
     assert (attention.num_kv_heads, attention.d_k, loaded.rotary.base) == (4, 16, 10000.0)
+
+
+def test_every_id_that_ends_an_answer_is_read(folder, model, tmp_path):
+    path = folder / "generation_config.json"
+    for config, generation, expected in ((0, {}, [0]), (1, {"eos_token_id": [0, 2]}, [0, 2])):
+        path.write_text(json.dumps(generation))
+        assert load(write_config(folder, eos_token_id=config))[1].end_ids == expected
+    ends = {"tokenizer.ggml.eot_token_id": 0, "tokenizer.ggml.eom_token_id": 1}
+    assert load(write_gguf(tmp_path / "g.gguf", in_gguf(model), **ends))[1].end_ids == [1, 0]
+
+
+def test_tokenizer_neither_cuts_nor_pads_a_prompt(folder):
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert len(load(folder)[1].encode("caat").ids) == 3
 
 
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
@@ -379,6 +398,8 @@ def case_name(value: object) -> str | None:
         ({"llama.feed_forward_length": 96}, r"ffn_\w+.weight must have shape .*96.* got .*160"),
         ({"llama.rope.dimension_count": 8}, "unsupported rope.dimension_count 8"),
         ({"llama.rope.scaling.type": "yarn"}, "unsupported rope.scaling.type 'yarn'"),
+        ({"llama.logit_scale": 2.0}, "unsupported logit_scale 2.0"),
+        ({"tokenizer.ggml.add_bos_token": 1}, "unsupported add_bos_token 1"),
         ({"tokenizer.ggml.model": None}, r"unsupported tokenizer None \(supported: gpt2\)"),
         ({"tokenizer.ggml.pre": "llama-bpe"}, "unsupported pre-tokenizer 'llama-bpe'"),
         ({"tokenizer.ggml.merges": ["c x9"]}, "damaged or truncated file: .*x9"),
@@ -406,12 +427,12 @@ def test_gguf_with_unsupported_content_is_refused(unchecked, model, tmp_path, fi
         ("blk.0.ffn_norm.weight", {4: 63, 12: 8}, r"\(63\) is not a multiple of Q8_0 block"),
         ("blk.0.ffn_norm.weight", {16: 1}, "ffn_norm.weight must start at offset"),
         ("blk.0.ffn_norm", {-10: ord("1")}, r"duplicate name: blk\.1\.ffn_norm\.weight"),
-        ("llama.block_counu", {-1: ord("t")}, "duplicate name: llama.block_count"),
+        ("tokenizer.ggml.prf", {-1: ord("e")}, "duplicate name: tokenizer.ggml.pre"),
     ],
     ids=["unknown type", "integers", "half a block", "overlap", "tensor twice", "key twice"],
 )
 def test_gguf_with_a_damaged_header_is_refused(model, tmp_path, name, changes, message):
-    path = write_gguf(tmp_path / "tiny.gguf", in_gguf(model), **{"llama.block_counu": 2})
+    path = write_gguf(tmp_path / "tiny.gguf", in_gguf(model), **{"tokenizer.ggml.prf": 2})
     content = bytearray(path.read_bytes())
     end = content.index(name.encode()) + len(name)
     for offset, value in changes.items():
@@ -456,12 +477,20 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"model_type": None}, "missing key: model_type"),
         ({"hidden_act": "gelu"}, "unsupported hidden_act 'gelu'"),
         ({"use_sliding_window": True}, "unsupported use_sliding_window True"),
+        ({"layer_types": ["sliding_attention"] * 2}, "unsupported layer_types 'sliding_attention'"),
+        ({"attention_bias": True}, "unsupported attention_bias True"),
+        ({"logits_scaling": 8.0}, "unsupported logits_scaling 8.0"),
+        ({"final_logit_softcapping": 30.0}, "unsupported final_logit_softcapping 30.0"),
+        ({"tie_word_embeddings": "false"}, "unsupported tie_word_embeddings 'false'"),
+        ({"eos_token_id": "</s>"}, "end_id must .* 261 .* got '</s>'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "unsupported rope_type 'yarn'"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "missing key: factor"),
         ({"rope_scaling": SCALING | {"factor": [8]}}, "damaged or truncated file: float"),
         ({"rope_scaling": SCALING | {"factor": 0}}, "factor must be"),
         ({"hidden_size": "64"}, "d_model must be .*, got '64'"),
-        ({"head_dim": 15}, "d_k must be even"),
+        ({"head_dim": 0}, "d_k must be"),
+        # Their product is the number of rows in the file.
+        ({"head_dim": 1, "num_attention_heads": 96}, "d_k must be even"),
         ({"model_type": "qwen3"}, r"4 missing tensors: .*self_attn.k_norm"),
         ({"tie_word_embeddings": True}, "tie_word_embeddings is true, but lm_head differs"),
         ({"vocab_size": 261}, r"tokens must .* 261 .* got 262"),
@@ -473,10 +502,24 @@ def test_folder_with_unsupported_config_is_refused(unchecked, folder, changes, m
     refused(write_config(folder, **changes), message)
 
 
+@pytest.mark.parametrize(
+    "size", ["hidden_size", "vocab_size", "intermediate_size", "head_dim", "num_attention_heads"]
+)
+def test_sizes_are_compared_before_memory_is_allocated(unchecked, folder, size):
+    # The message of torch would be that it cannot allocate memory.
+    refused(write_config(folder, **{size: 10**13}), r"weight must have shape .*00000")
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn], ids=str)
 def test_weights_that_are_no_plain_floats_are_refused(model, tmp_path, dtype):
     extra = {"model.norm.weight": torch.ones(64).to(dtype)}
     refused(write_folder(tmp_path / "tiny", model, **extra), "dtype of model.norm.weight: ")
+
+
+def test_weights_beyond_the_range_of_float16_are_refused(model, tmp_path):
+    path = write_folder(tmp_path / "tiny", model, **{"model.norm.weight": torch.full((64,), 1e5)})
+    load(path)
+    refused(path, "model.norm.weight .* not finite in torch.float16", dtype=torch.float16)
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,6 @@ def test_two_runs_may_write_one_checkpoint_at_the_same_time(tmp_path, monkeypatc
         save(state, file)
         if not started:
             started.append(1)
-            monkeypatch.setattr(os, "getpid", lambda: 12345)
             train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
 
     monkeypatch.setattr(torch, "save", save_in_two_runs)
@@ -371,6 +370,37 @@ def test_checkpoint_rejects_another_model(tmp_path, change, theirs, ours):
     assert saved.startswith("train: checkpoint run.pt must belong to this model")
     assert theirs in saved and ours in here
     assert all(torch.equal(weight, before[name]) for name, weight in other.state_dict().items())
+
+
+@pytest.mark.parametrize("fails", ["save", "fsync", "replace"])
+def test_checkpoint_that_cannot_be_written_leaves_no_other_file(tmp_path, monkeypatch, fails):
+    path = tmp_path / "run.pt"
+    path.write_bytes(whole_checkpoint())
+    model = small_model()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def full(*arguments: object) -> None:
+        raise RuntimeError("no space") if fails == "save" else OSError("no space")
+
+    monkeypatch.setattr(torch if fails == "save" else os, fails, full)
+    with pytest.raises(OSError, match=r"cannot write checkpoint run\.pt: no space\. The last"):
+        _checkpoint.save(path, model, optimizer, {}, [1.0])
+    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
+    assert path.read_bytes() == whole_checkpoint()
+
+
+def test_checkpoint_is_written_through_a_link(tmp_path):
+    link, target = tmp_path / "link.pt", tmp_path / "folder" / "run.pt"
+    link.symlink_to(target)
+    train(small_model(), copying, steps=1, warmup=0, checkpoint=link)
+    assert link.is_symlink() and torch.load(target)["losses"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_checkpoint_that_is_a_named_pipe_is_rejected(tmp_path):
+    os.mkfifo(tmp_path / "run.pt")
+    with pytest.raises(ValueError, match=r"cannot resume from run\.pt: not a file\."):
+        small_run(tmp_path / "run.pt")
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "one bit", "text", "another file"])

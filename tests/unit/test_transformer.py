@@ -116,6 +116,15 @@ def test_tied_weights_stay_tied_when_the_model_is_moved(sizes, tie_weights):
 
 
 @TIED
+def test_weights_of_another_tie_weights_are_refused_before_any_is_copied(sizes, tie_weights):
+    model, other = (make_model(sizes, tie_weights=tied) for tied in (tie_weights, not tie_weights))
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    with pytest.raises(ValueError, match=f"must be {not tie_weights} as .*, got {tie_weights}$"):
+        model.load_state_dict(other.state_dict())
+    assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+
+
+@TIED
 @pytest.mark.parametrize("scale", [True, False])
 def test_untrained_transformer_has_the_loss_of_a_uniform_guess(seeded, tie_weights, scale):
     model = Transformer(

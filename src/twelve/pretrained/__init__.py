@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from twelve._checks import check_between, check_switch
 from twelve.decoder_only import LanguageModel
 from twelve.fast import make_fast
-from twelve.pretrained.checkpoint import NAMES, Checkpoint
+from twelve.pretrained.checkpoint import NAMES, Checkpoint, require
 from twelve.pretrained.gguf_file import read_gguf
 from twelve.pretrained.layers import NormedHeads, ScaledRotaryEncoding
 from twelve.pretrained.safetensors_folder import read_folder
@@ -145,6 +145,15 @@ def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None
     check_between("config", 1, limit, "the context length", max_len=sizes["max_len"])
     check_between("config", 1, len(checkpoint.tensors), "number of tensors", num_layers=layers)
     check_between("tokenizer", 1, sizes["vocab_size"], "vocab_size", tokens=tokens)
+    for end_id in checkpoint.tokenizer.end_ids:
+        check_between("config", 0, sizes["vocab_size"] - 1, "vocab_size - 1", end_id=end_id)
+    # Before memory is allocated: a number in the header could ask for all of it.
+    for parameter, rows in {
+        "embedding.weight": sizes["vocab_size"],
+        "layers.0.self_attention.w_q.weight": sizes["num_heads"] * sizes["d_k"],
+        "layers.0.feed_forward.gate.weight": sizes["d_ff"],
+    }.items():
+        _check_shape(checkpoint, checkpoint.name_of(parameter), (rows, sizes["d_model"]))
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -164,6 +173,12 @@ def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None
     return model.eval()
 
 
+def _check_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> None:
+    got = require(checkpoint.tensors, name).shape
+    if got != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {got}")
+
+
 @torch.no_grad()
 def _copy_tensors(checkpoint: Checkpoint, model: LanguageModel) -> None:
     """Copy every tensor of the file into its parameter, one at a time."""
@@ -173,14 +188,13 @@ def _copy_tensors(checkpoint: Checkpoint, model: LanguageModel) -> None:
         if names:
             listed = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
             raise ValueError(f"{len(names)} {problem} tensors: {listed}")
-    for name, read in checkpoint.tensors.items():
-        tensor, parameter = read(), model.get_parameter(parameters[name])
-        got, shape = tuple(tensor.shape), tuple(parameter.shape)
-        if got != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {got}")
+    for name, stored_tensor in checkpoint.tensors.items():
+        parameter = model.get_parameter(parameters[name])
+        _check_shape(checkpoint, name, tuple(parameter.shape))
+        tensor = stored_tensor.read()
         if tensor.dtype not in DTYPES:
             raise ValueError(f"unsupported dtype of {name}: {tensor.dtype}")
-        if not tensor.float().sum().isfinite():
-            raise ValueError(f"{name} contains values that are not finite")
         rotated = checkpoint.format == "safetensors" and parameters[name].endswith(ROTATED)
         parameter.copy_(interleave_halves(tensor, model.rotary.d_k) if rotated else tensor)
+        if not parameter.float().sum().isfinite():
+            raise ValueError(f"{name} contains values that are not finite in {parameter.dtype}")

@@ -7,7 +7,14 @@ from torch import Tensor
 
 from twelve._checks import check_positive
 
-Tensors = dict[str, Callable[[], Tensor]]
+
+class Stored(NamedTuple):
+    """Shape of a tensor in a file, and a function that reads the tensor."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+
 # The order of the columns below.
 FORMATS = ("gguf", "safetensors")
 NAMES = {
@@ -51,7 +58,7 @@ class Checkpoint(NamedTuple):
         format: "gguf", which rotates adjacent features, or "safetensors", which rotates feature i
             with feature i + d_k / 2.
         sizes: Arguments of LanguageModel.
-        tensors: By its name in the file, a function that reads each tensor.
+        tensors: The stored tensors by their names in the file.
         tokenizer: A `tokenizers.Tokenizer`.
         normalize_heads: Whether queries and keys are normalised in each head.
         rope_scaling: Settings of ScaledRotaryEncoding, if the model uses it.
@@ -59,7 +66,7 @@ class Checkpoint(NamedTuple):
 
     format: str
     sizes: dict[str, Any]
-    tensors: Tensors
+    tensors: dict[str, Stored]
     tokenizer: Any
     normalize_heads: bool = False
     rope_scaling: Mapping[str, Any] | None = None
@@ -98,5 +105,6 @@ def read_sizes(config: Mapping[str, Any], file_format: str) -> dict[str, Any]:
     check_positive("config", d_model=sizes["d_model"], num_heads=sizes["num_heads"])
     if sizes["d_k"] is None:
         sizes["d_k"] = sizes["d_model"] // sizes["num_heads"]
+    check_positive("config", d_k=sizes["d_k"])
     sizes["base"] = float(sizes["base"])
     return sizes

@@ -19,7 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from twelve.pretrained.checkpoint import Checkpoint, Tensors, read_sizes, require, require_one_of
+from twelve.pretrained.checkpoint import (
+    SIZES,
+    Checkpoint,
+    Stored,
+    read_sizes,
+    require,
+    require_one_of,
+)
 
 MAGIC = b"GGUF"
 # Format characters of the module struct, by the number of the type in the header.
@@ -78,7 +85,7 @@ class HeaderReader:
         return values
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], Tensors]:
+def read_header(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
     """Read the fields, and list the tensors."""
     from gguf import GGMLQuantizationType
     from gguf.quants import quant_shape_to_byte_shape
@@ -100,7 +107,8 @@ def read_header(path: Path) -> tuple[dict[str, Any], Tensors]:
         byte_shape = quant_shape_to_byte_shape(shape, quantization)
         if first + offset != position:
             raise ValueError(f"{name} must start at offset {position - first}, got {offset}")
-        tensors[name] = partial(_read_tensor, path, position, byte_shape, quantization)
+        read = partial(_read_tensor, path, position, byte_shape, quantization)
+        tensors[name] = Stored(shape, read)
         position += math.prod(byte_shape)
         if position > path.stat().st_size:
             raise ValueError(f"truncated: {name} ends at byte {position}")
@@ -122,12 +130,20 @@ def read_gguf(path: Path) -> Checkpoint:
     fields, tensors = read_header(path)
     require_one_of("architecture", require(fields, "general.architecture"), "llama")
     tokenizer = _build_tokenizer(fields)
-    config = {"vocab_size": tokenizer.get_vocab_size()}
-    config |= {name.removeprefix("llama."): value for name, value in fields.items()}
+    config = {"vocab_size": tokenizer.get_vocab_size()} | {
+        name.removeprefix("llama."): value
+        for name, value in fields.items()
+        if name.startswith("llama.")
+    }
     sizes = read_sizes(config, "gguf") | {"tie_weights": "output.weight" not in tensors}
-    require_one_of("rope.scaling.type", config.get("rope.scaling.type", "none"), "none")
     d_k = sizes["d_k"]
-    require_one_of("rope.dimension_count", config.get("rope.dimension_count", d_k), d_k)
+    supported = {
+        "rope.scaling.type": "none", "rope.dimension_count": d_k, "attention.value_length": d_k,
+    }  # fmt: skip
+    known = {key for key, _ in SIZES.values()}
+    for name, value in config.items():
+        if name not in known:
+            require_one_of(name, value, supported.get(name))
     return Checkpoint("gguf", sizes, tensors, tokenizer)
 
 
@@ -137,6 +153,8 @@ def _build_tokenizer(fields: Mapping[str, Any]) -> Any:
 
     require_one_of("tokenizer", fields.get("tokenizer.ggml.model"), "gpt2")
     require_one_of("pre-tokenizer", fields.get("tokenizer.ggml.pre"), "smollm")
+    for name in ("add_bos_token", "add_eos_token", "add_space_prefix"):
+        require_one_of(name, fields.get(f"tokenizer.ggml.{name}", False), False)
     tokens, merges, types, end_id = (
         require(fields, f"tokenizer.ggml.{key}")
         for key in ("tokens", "merges", "token_type", "eos_token_id")
@@ -152,5 +170,6 @@ def _build_tokenizer(fields: Mapping[str, Any]) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([token for token, id in ids.items() if types[id] == CONTROL])
     tokenizer.chat_template = fields.get("tokenizer.chat_template")
-    tokenizer.end_ids = [end_id]
+    ends = (fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))
+    tokenizer.end_ids = list(dict.fromkeys([end_id, *(end for end in ends if end is not None)]))
     return tokenizer

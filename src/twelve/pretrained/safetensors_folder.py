@@ -8,22 +8,33 @@ from typing import Any
 
 import torch
 
-from twelve.pretrained.checkpoint import Checkpoint, Tensors, read_sizes, require, require_one_of
+from twelve.pretrained.checkpoint import Checkpoint, Stored, read_sizes, require, require_one_of
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Values that these layers implement, of settings that change the numbers. None means absent.
+SUPPORTED = {
+    "hidden_act": ("silu",), "tie_word_embeddings": (False, True), "use_sliding_window": (False,),
+    "attention_bias": (False,), "mlp_bias": (False,), "partial_rotary_factor": (1,),
+    "embedding_multiplier": (1,), "residual_multiplier": (1,), "logits_scaling": (1,),
+    "logit_scale": (1,), "attention_multiplier": (), "query_pre_attn_scalar": (),
+    "attn_logit_softcapping": (), "final_logit_softcapping": (),
+}  # fmt: skip
 
 
 def read_folder(path: Path) -> Checkpoint:
     """Read a model of the type llama or qwen3."""
     config = _read(path / "config.json", _parse_json)
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = (config.get("rope_parameters") or {}) | (config.get("rope_scaling") or {})
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     require_one_of("model_type", require(config, "model_type"), "llama", "qwen3")
-    require_one_of("hidden_act", config.get("hidden_act", "silu"), "silu")
-    require_one_of("use_sliding_window", config.get("use_sliding_window", False), False)
     require_one_of("rope_type", rope_type, "default", "llama3")
-    sizes = read_sizes(config | rope, "safetensors")
-    sizes["tie_weights"] = config.get("tie_word_embeddings", False)
+    config |= rope
+    for name, values in SUPPORTED.items():
+        require_one_of(name, config.get(name), None, *values)
+    for layer_type in config.get("layer_types") or ():
+        require_one_of("layer_types", layer_type, "full_attention")
+    sizes = read_sizes(config, "safetensors")
+    sizes["tie_weights"] = config.get("tie_word_embeddings") or False
     tensors = _list_tensors(path)
     if sizes["tie_weights"]:
         _drop_tied_head(tensors)
@@ -33,7 +44,7 @@ def read_folder(path: Path) -> Checkpoint:
     return Checkpoint("safetensors", sizes, tensors, tokenizer, normalize_heads, scaling)
 
 
-def _list_tensors(path: Path) -> Tensors:
+def _list_tensors(path: Path) -> dict[str, Stored]:
     from safetensors import safe_open
 
     tensors = {}
@@ -43,7 +54,8 @@ def _list_tensors(path: Path) -> Tensors:
             if name in tensors:
                 raise ValueError(f"duplicate tensor in {file.name}: {name}")
             if not name.endswith("rotary_emb.inv_freq"):  # follows from the sizes
-                tensors[name] = partial(opened.get_tensor, name)
+                shape = tuple(opened.get_slice(name).get_shape())
+                tensors[name] = Stored(shape, partial(opened.get_tensor, name))
     return tensors
 
 
@@ -62,25 +74,29 @@ def _weight_files(path: Path) -> list[Path]:
     return shards
 
 
-def _drop_tied_head(tensors: Tensors) -> None:
+def _drop_tied_head(tensors: dict[str, Stored]) -> None:
     """Drop a stored output projection that equals the embedding; refuse another one."""
-    read_head = tensors.pop("lm_head.weight", None)
-    read_embedding = tensors.get("model.embed_tokens.weight")
-    if read_head and read_embedding and not torch.equal(read_head(), read_embedding()):
+    head = tensors.pop("lm_head.weight", None)
+    embedding = tensors.get("model.embed_tokens.weight")
+    if head and embedding and not torch.equal(head.read(), embedding.read()):
         raise ValueError("tie_word_embeddings is true, but lm_head differs from embed_tokens")
 
 
 def _read_tokenizer(path: Path, config: Mapping[str, Any]) -> Any:
     tokenizer = _read(path / "tokenizer.json", _parse_tokenizer)
-    settings, template = path / "tokenizer_config.json", path / "chat_template.jinja"
-    tokenizer.chat_template = None
+    template = path / "chat_template.jinja"
+    tokenizer.chat_template = _read_optional(path / "tokenizer_config.json").get("chat_template")
     if template.exists():
         tokenizer.chat_template = _read(template, lambda file: file.read_text(encoding="utf-8"))
-    elif settings.exists():
-        tokenizer.chat_template = _read(settings, _parse_json).get("chat_template")
-    end = config.get("eos_token_id") or []
+    end = _read_optional(path / "generation_config.json").get("eos_token_id")
+    if end is None:
+        end = config.get("eos_token_id", [])
     tokenizer.end_ids = end if isinstance(end, list) else [end]
     return tokenizer
+
+
+def _read_optional(file: Path) -> dict[str, Any]:
+    return _read(file, _parse_json) if file.exists() else {}
 
 
 def _parse_tokenizer(file: Path) -> Any:
