@@ -83,11 +83,11 @@ def test_a_lesson_runs_alone(environment, wheels, tmp_path, monkeypatch, name):
 
 
 def test_a_copy_has_absolute_links_and_opens_elsewhere():
-    path = "notebooks/workshop/04_attention.ipynb"
+    path = "notebooks/05_masks.ipynb"
     notebook = nbformat.read(ROOT / path, 4)
     write_alone.rewrite(notebook, path, "https://github.com/a/b", "alone")
     found = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert not write_alone.LINK.findall(found)
-    assert "](https://github.com/a/b/blob/main/src/twelve/attention.py" in found
-    assert "](https://github.com/a/b/blob/alone/notebooks/04_attention.ipynb" in found
+    assert "](https://github.com/a/b/blob/main/src/twelve/masks.py)" in found
+    assert "](https://github.com/a/b/blob/alone/notebooks/workshop/05_masks.ipynb" in found
     assert f"](https://colab.research.google.com/github/a/b/blob/alone/{path})" in found
