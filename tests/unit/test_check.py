@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 import sys
+import sysconfig
 import warnings
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from einops import rearrange
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
+from twelve_lab import check_axes
 from twelve_lab.check import (
     EXERCISES,
     MISTAKES,
@@ -26,6 +28,7 @@ from twelve_lab.check import (
     check,
     diagnose,
 )
+from twelve_lab.check.attempt import expected
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
@@ -545,3 +548,28 @@ def test_diagnose_computes_on_the_cpu_whatever_the_default_device(id):
         answers = [(kind, predicted(id, answer)) for kind, answer in answers]
     with torch.device("meta"):
         assert [diagnose(id, answer).kind for _, answer in answers] == [kind for kind, _ in answers]
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("id", ["06-split-heads", "01-linear-layer"])
+def test_diagnose_computes_gradients_whatever_the_grad_mode(id, mode):
+    expected.cache_clear()
+    with mode():
+        verdict_on(id, EXERCISES[id].right, "ok")
+    verdict_on(id, EXERCISES[id].right, "ok")
+
+
+def test_check_needs_no_get_default_device(monkeypatch):
+    # Before torch 2.9 it raises after set_default_device(None).
+    def fails():
+        raise AttributeError("'NoneType' object has no attribute 'device'")
+
+    monkeypatch.setattr(torch, "get_default_device", fails)
+    verdict_on("06-split-heads", split, "ok")
+    check_axes(lambda: lambda x: x, "batch seq d_model")
+
+
+def test_learners_line_is_found_if_library_paths_begin_with_two_slashes(monkeypatch):
+    find = sysconfig.get_path  # as in Pyodide
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: f"/{find(name)}")
+    assert " of cut fails." in verdict_on(HEADS, raises_below, "call").message
+
+

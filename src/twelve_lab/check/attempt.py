@@ -180,6 +180,8 @@ def _is_learners(filename: str) -> bool:
     if filename.startswith(("<frozen", "<@")):
         return False
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    source = Path(__file__).resolve().parents[2]
+    source = Path(__file__).parents[2]
     folders = (source / "twelve", source / "twelve_lab", *installed)
-    return not any(Path(filename).is_relative_to(folder) for folder in folders)
+    # Resolved, because Python in a browser (Pyodide) writes //lib for /lib.
+    file = Path(filename).resolve()
+    return not any(file.is_relative_to(Path(folder).resolve()) for folder in folders)

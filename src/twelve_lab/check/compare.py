@@ -23,11 +23,13 @@ class Outcome:
 
 @contextmanager
 def exact_on_cpu() -> Iterator[None]:
-    """Use float64 on the CPU for the tensors that an answer creates."""
+    """Use float64 on the CPU for the tensors that an answer creates, and compute gradients."""
     # Within `with torch.device(...)` every small operation takes twice as long.
-    on_cpu = torch.get_default_device().type == "cpu"
-    with float64(), nullcontext() if on_cpu else torch.device("cpu"):
-        yield
+    on_cpu = torch.empty(0).device.type == "cpu"
+    # What is computed here is cached, so it must not depend on the learner's grad mode.
+    with torch.inference_mode(False), torch.enable_grad():
+        with float64(), nullcontext() if on_cpu else torch.device("cpu"):
+            yield
 
 
 def outcomes(task: Task, function: Answer) -> dict[str, Outcome]:
