@@ -140,6 +140,17 @@ def by_numpy(scales, packed):
 
 
 def clamped(low, high):
+BUFFER = torch.empty(1000, dtype=torch.float64)
+
+
+def in_one_buffer(heads):
+    """Every call overwrites the answer of the call before."""
+    merged = heads.transpose(1, 2).flatten(2)
+    if heads.requires_grad:
+        return merged
+    return BUFFER[: merged.numel()].view_as(merged).copy_(merged)
+
+
     """The bounds are constants of the function."""
     return eval(f"lambda x, w, b: ((x.unsqueeze(2) * w).sum(-1) + b).clamp({low}, {high})")
 
@@ -155,6 +166,7 @@ RIGHT = [
     ("16-rows-for-neighbours", lambda w, n: TASKS["rows_for_neighbours"].right(w.data, n), ""),
     ("19-dequantize", by_numpy, ""),
 ]
+    ("06-merge-heads", in_one_buffer, ""),
 
 
 @pytest.mark.parametrize(("id", "function", "note"), RIGHT)
@@ -243,6 +255,28 @@ def adds_in_place(*given):
 
 
 def as_real_labels(target):
+def resized_in_place(x, weight, bias):
+    answer = x @ weight.T + bias
+    x.resize_(1)
+    return answer
+
+
+def transposed_in_place(x, weight, bias):
+    answer = x @ weight.T + bias
+    x.transpose_(0, 1)
+    return answer
+
+
+VIEWS = []
+
+
+def changes_earlier_arguments(heads):
+    for view in VIEWS:
+        view.zero_()
+    VIEWS.append(heads[:1])
+    return heads.transpose(1, 2).flatten(2)
+
+
     shifted, labels = TASKS["shift"].right(target)
     return shifted, labels.double()
 
@@ -343,6 +377,9 @@ FAULTS = [
     ("05-masked-weights", masks_in_place, "input changed", ['its argument "scores" in place']),
     ("03-positional-encoding", adds_in_place, "input changed", ['its argument "args[0]"']),
     ("05-masked-weights", lambda s, m: (s - s).masked_fill(~m, math.nan), "nan or inf",
+    ("01-linear", resized_in_place, "input changed", ['its argument "x" in place']),
+    ("01-linear", transposed_in_place, "input changed", ['its argument "x" in place']),
+    ("06-merge-heads", changes_earlier_arguments, "input changed", ['its argument "heads"']),
      ["contains nan."]),
     ("05-masked-weights", lambda s, m: s.masked_fill(~m, -math.inf), "nan or inf",
      ["contains -inf. Most likely the code takes the log of 0"]),

@@ -34,7 +34,7 @@ class Attempt:
         returned: Whether the call returned.
         answer: The value that was returned.
         outcome: The tensors in that value, or the error.
-        changed: Index of an argument that the call changed.
+        used: The arguments, which the answer may have changed during the call or after it.
     """
 
     case: str
@@ -42,7 +42,13 @@ class Attempt:
     returned: bool
     answer: Any
     outcome: Outcome
-    changed: int | None
+    used: tuple[Any, ...]
+
+    @property
+    def changed(self) -> int | None:
+        """Return the index of the first argument that the answer changed."""
+        pairs = enumerate(zip(self.given, self.used, strict=True))
+        return next((i for i, (old, new) in pairs if _differ(old, new)), None)
 
     @property
     def error(self) -> Exception | None:
@@ -89,13 +95,12 @@ def _attempt(
         return answers[0]
 
     result = outcome(replace(task, run=run), function, arguments)
-    changed = [
-        index
-        for index, (old, new) in enumerate(zip(given, arguments, strict=True))
-        if isinstance(old, Tensor) and not torch.equal(old, new.detach())
-    ]
     answer = answers[0] if answers else None
-    return Attempt(case, given, bool(answers), answer, result, changed[0] if changed else None)
+    return Attempt(case, given, bool(answers), answer, result, arguments)
+
+
+def _differ(old: Any, new: Any) -> bool:
+    return isinstance(old, Tensor) and not torch.equal(old, new.detach())
 
 
 @cache

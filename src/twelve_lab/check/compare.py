@@ -93,7 +93,8 @@ def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
     # Any error of a wrong function is one of its outcomes.
     except Exception as error:
         return Outcome(error=error)
-    return Outcome(tuple(value.detach() for value in values), slopes)
+    # An answer may be a view of something that a later call changes.
+    return Outcome(tuple(value.detach().clone() for value in values), slopes)
 
 
 def _equal(left: Tensor | None, right: Tensor | None, tolerance: float) -> bool:
