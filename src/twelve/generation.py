@@ -4,7 +4,8 @@ Step 14 | notebooks/14_generation.ipynb | tests/unit/test_generation.py
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -36,12 +37,15 @@ class KeyValueCache:
             the cache has.
         batch: Number of sentences that are written together.
         max_len: Maximum number of positions.
+        layer: Index of its layer, if a model has several caches.
 
     Raises:
         ValueError: If a size is below 1.
     """
 
-    def __init__(self, attention: nn.Module, batch: int, max_len: int) -> None:
+    def __init__(
+        self, attention: nn.Module, batch: int, max_len: int, layer: int | None = None
+    ) -> None:
         check_positive("KeyValueCache", batch=batch, max_len=max_len)
         # With grouped queries, w_k makes fewer heads than w_q.
         num_kv_heads = attention.w_k.d_out // attention.d_k
@@ -49,6 +53,7 @@ class KeyValueCache:
         self.keys = attention.w_k.weight.new_zeros(batch, num_kv_heads, max_len, attention.d_k)
         self.values = attention.w_v.weight.new_zeros(batch, num_kv_heads, max_len, d_v)
         self.length = 0
+        self.layer = layer
 
     def __call__(
         self,
@@ -76,6 +81,29 @@ class KeyValueCache:
         values.copy_(value_heads)
         self.length = stop
         return self.keys[:, :, :stop], self.values[:, :, :stop]
+
+
+@contextmanager
+def all_or_nothing(caches: list[KeyValueCache] | None) -> Iterator[None]:
+    """Restore the lengths of all caches if the block fails or is interrupted.
+
+    Args:
+        caches: KV caches of the layers, in their order.
+
+    Raises:
+        ValueError: If the caches are in another order.
+    """
+    caches = caches or []
+    order = [cache.layer for cache in caches]
+    if any(layer not in (None, index) for index, layer in enumerate(order)):
+        raise ValueError(f"LanguageModel: caches must be in the order of the layers, got {order}")
+    lengths = [cache.length for cache in caches]
+    try:
+        yield
+    except BaseException:
+        for cache, length in zip(caches, lengths, strict=True):
+            cache.length = length
+        raise
 
 
 class CachedDecoder:
