@@ -116,8 +116,8 @@ class LanguageModel(nn.Module):
         self.max_len = max_len
         self.embedding = TokenEmbedding(vocab_size, d_model)
         # All layers share one table of angles.
-        d_k = d_model // num_heads if d_k is None else d_k
-        self.rotary = RotaryEncoding(d_k, max_len=max_len, base=base)
+        width = d_model // num_heads if d_k is None else d_k
+        self.rotary = RotaryEncoding(width, max_len=max_len, base=base)
         self.layers = nn.ModuleList(
             LanguageLayer(
                 d_model, num_heads, num_kv_heads, d_ff, d_k=d_k, rotary=self.rotary, eps=eps
