@@ -94,7 +94,8 @@ def all_or_nothing(caches: list[KeyValueCache] | None) -> Iterator[None]:
         ValueError: If the caches are in another order.
     """
     caches = caches or []
-    order = [cache.layer for cache in caches]
+    # A cache of another class may not know its layer.
+    order = [getattr(cache, "layer", None) for cache in caches]
     if any(layer not in (None, index) for index, layer in enumerate(order)):
         raise ValueError(f"LanguageModel: caches must be in the order of the layers, got {order}")
     lengths = [cache.length for cache in caches]
