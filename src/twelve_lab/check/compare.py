@@ -26,7 +26,7 @@ def exact_on_cpu() -> Iterator[None]:
     """Use float64 on the CPU for the tensors that an answer creates, and compute gradients."""
     # Within `with torch.device(...)` every small operation takes twice as long.
     on_cpu = torch.empty(0).device.type == "cpu"
-    # What is computed here is cached, so it must not depend on the learner's grad mode.
+    # Results are cached, so they must not depend on the learner's grad mode.
     with torch.inference_mode(False), torch.enable_grad():
         with float64(), nullcontext() if on_cpu else torch.device("cpu"):
             yield
