@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import chain, islice
 from numbers import Integral, Real
 from typing import Any, TypeVar, get_args
 
@@ -80,8 +81,10 @@ def _check_arguments(
         _check_axes(where, owner, name, axes, tuple(x.shape), known)
         if kind == "Float":
             floats[name] = x
-    if isinstance(owner, nn.Module) and (weight := next(owner.parameters(), None)) is not None:
-        floats["weight"] = weight
+    if isinstance(owner, nn.Module):
+        # A table of positions is a buffer.
+        for name, x in islice(chain(owner.named_parameters(), owner.named_buffers()), 1):
+            floats[name.rpartition(".")[2]] = x
     different = len({x.dtype for x in floats.values()}) > 1
     # Autocast converts different dtypes.
     if different and not torch.is_autocast_enabled(next(iter(floats.values())).device.type):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from twelve._checks import check_equal, check_mask, check_positive, check_switch, checked
 from twelve.embedding import TokenEmbedding
 from twelve.feed_forward import SwiGLU
-from twelve.generation import KeyValueCache
+from twelve.generation import KeyValueCache, all_or_nothing
 from twelve.grouped_query_attention import GroupedQueryAttention
 from twelve.linear import Linear
 from twelve.masks import causal_mask
@@ -116,8 +116,8 @@ class LanguageModel(nn.Module):
         self.max_len = max_len
         self.embedding = TokenEmbedding(vocab_size, d_model)
         # All layers share one table of angles.
-        d_k = d_model // num_heads if d_k is None else d_k
-        self.rotary = RotaryEncoding(d_k, max_len=max_len, base=base)
+        width = d_model // num_heads if d_k is None else d_k
+        self.rotary = RotaryEncoding(width, max_len=max_len, base=base)
         self.layers = nn.ModuleList(
             LanguageLayer(
                 d_model, num_heads, num_kv_heads, d_ff, d_k=d_k, rotary=self.rotary, eps=eps
@@ -150,11 +150,13 @@ class LanguageModel(nn.Module):
 
         Raises:
             ValueError: If the ids are not integers with 2 axes, an id is outside the vocabulary,
-                the mask does not cover the text, the number of caches is not the number of layers,
-                or the text is too long.
+                the mask does not cover the text, the caches differ from the layers in number or
+                order, or the text is too long. A call that fails or is interrupted leaves the
+                caches as they were and can be repeated.
         """
-        x = self.run_layers(ids, caches, key_mask)
-        return self.compute_logits(x)
+        with all_or_nothing(caches):
+            x = self.run_layers(ids, caches, key_mask)
+            return self.compute_logits(x)
 
     def run_layers(
         self, ids: Int[Tensor, "batch seq"], caches: list[KeyValueCache] | None,
@@ -209,4 +211,7 @@ class LanguageModel(nn.Module):
         Raises:
             ValueError: If a size is below 1.
         """
-        return [KeyValueCache(layer.self_attention, batch, max_len) for layer in self.layers]
+        return [
+            KeyValueCache(layer.self_attention, batch, max_len, index)
+            for index, layer in enumerate(self.layers)
+        ]

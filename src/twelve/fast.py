@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from twelve._checks import check_mask, check_positions, checked
 from twelve.decoder_only import LanguageModel
-from twelve.generation import KeyValueCache
+from twelve.generation import KeyValueCache, all_or_nothing
 from twelve.grouped_query_attention import GroupedQueryAttention
 from twelve.multi_head_attention import Cache, MultiHeadAttention
 from twelve.normalization import HALF, LayerNorm, RMSNorm
@@ -147,7 +147,8 @@ class FastLanguageModel(LanguageModel):
         key_mask: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Return LanguageModel.forward(...)[:, -1:] without the logits before it."""
-        return self.compute_logits(self.run_layers(ids, caches, key_mask)[:, -1:])
+        with all_or_nothing(caches):
+            return self.compute_logits(self.run_layers(ids, caches, key_mask)[:, -1:])
 
     def make_mask(self, ids: Tensor, start: int, key_mask: Tensor | None) -> Tensor | None:
         """Mark a mask that is causal and nothing else."""

@@ -4,7 +4,8 @@ Step 14 | notebooks/14_generation.ipynb | tests/unit/test_generation.py
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -36,12 +37,15 @@ class KeyValueCache:
             the cache has.
         batch: Number of sentences that are written together.
         max_len: Maximum number of positions.
+        layer: Index of its layer, if a model has several caches.
 
     Raises:
         ValueError: If a size is below 1.
     """
 
-    def __init__(self, attention: nn.Module, batch: int, max_len: int) -> None:
+    def __init__(
+        self, attention: nn.Module, batch: int, max_len: int, layer: int | None = None
+    ) -> None:
         check_positive("KeyValueCache", batch=batch, max_len=max_len)
         # With grouped queries, w_k makes fewer heads than w_q.
         num_kv_heads = attention.w_k.d_out // attention.d_k
@@ -49,6 +53,7 @@ class KeyValueCache:
         self.keys = attention.w_k.weight.new_zeros(batch, num_kv_heads, max_len, attention.d_k)
         self.values = attention.w_v.weight.new_zeros(batch, num_kv_heads, max_len, d_v)
         self.length = 0
+        self.layer = layer
 
     def __call__(
         self,
@@ -76,6 +81,30 @@ class KeyValueCache:
         values.copy_(value_heads)
         self.length = stop
         return self.keys[:, :, :stop], self.values[:, :, :stop]
+
+
+@contextmanager
+def all_or_nothing(caches: list[KeyValueCache] | None) -> Iterator[None]:
+    """Restore the lengths of all caches if the block fails or is interrupted.
+
+    Args:
+        caches: KV caches of the layers, in their order.
+
+    Raises:
+        ValueError: If the caches are in another order.
+    """
+    caches = caches or []
+    # A cache of another class may not know its layer.
+    order = [getattr(cache, "layer", None) for cache in caches]
+    if any(layer not in (None, index) for index, layer in enumerate(order)):
+        raise ValueError(f"LanguageModel: caches must be in the order of the layers, got {order}")
+    lengths = [cache.length for cache in caches]
+    try:
+        yield
+    except BaseException:
+        for cache, length in zip(caches, lengths, strict=True):
+            cache.length = length
+        raise
 
 
 class CachedDecoder:
@@ -147,7 +176,8 @@ class CachedDecoder:
 @checked
 def greedy_decode(
     model: nn.Module, src: Int[Tensor, "batch src"], *, start_id: int | None = None,
-    end_id: int | None = None, max_len: int, pad_id: int = 0, src_mask: SourceMask | None = None,
+    end_id: int | Sequence[int] | None = None, max_len: int, pad_id: int = 0,
+    src_mask: SourceMask | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
     """Write each sentence by repeatedly appending the word with the highest logit.
 
@@ -155,7 +185,8 @@ def greedy_decode(
         model: A Transformer or a decoder-only model such as LanguageModel, in eval mode.
         src: Source token ids. For a decoder-only model they are the prompt, which it continues.
         start_id: Id of the start token; only for a Transformer.
-        end_id: Id that ends a sentence; without it all sentences have max_len tokens.
+        end_id: Id that ends a sentence, or several such ids; without it all sentences have
+            max_len tokens.
         max_len: Maximum number of tokens, including the start token or the prompt.
         pad_id: Fills up sentences that end before the longest one.
         src_mask: True where a position of src may be attended to; usually `padding_mask(src)`.
@@ -168,7 +199,7 @@ def greedy_decode(
         ValueError: If src is empty, an id is outside the vocabulary, max_len leaves no room for a
             token or is above the model's, the model is in training mode, a Transformer gets no
             start_id, a decoder-only model gets one, or a prompt ends in padding.
-        FloatingPointError: If the logits contain NaN.
+        FloatingPointError: If the logits contain NaN or inf.
 
     Source:
         Vaswani et al. (2017), section 3: "auto-regressive"; the paper decodes by beam search.
@@ -182,7 +213,7 @@ def greedy_decode(
 @checked
 def sample(
     model: nn.Module, src: Int[Tensor, "batch src"], *, start_id: int | None = None,
-    seed: int, end_id: int | None = None, max_len: int, pad_id: int = 0,
+    seed: int, end_id: int | Sequence[int] | None = None, max_len: int, pad_id: int = 0,
     src_mask: SourceMask | None = None, temperature: float = 1.0, top_k: int | None = None,
     top_p: float | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
@@ -193,7 +224,8 @@ def sample(
         src: Source token ids, or the prompt; see `greedy_decode`.
         start_id: Id of the start token; only for a Transformer.
         seed: The same seed draws the same sentences, on every device.
-        end_id: Id that ends a sentence; without it all sentences have max_len tokens.
+        end_id: Id that ends a sentence, or several such ids; without it all sentences have
+            max_len tokens.
         max_len: Maximum number of tokens, including the start token or the prompt.
         pad_id: Fills up sentences that end before the longest one.
         src_mask: True where a position of src may be attended to; usually `padding_mask(src)`.
@@ -205,16 +237,12 @@ def sample(
         The ids, including the start token or the prompt, up to the last end or max_len.
 
     Raises:
-        FloatingPointError: If the logits contain NaN.
+        FloatingPointError: If the logits contain NaN or inf.
         ValueError: As in `greedy_decode`, or if temperature is not above 0, top_k is not between 1
             and the size of the vocabulary, or top_p is not above 0 and at most 1.
     """
-    check_above_zero("sample", temperature=temperature)
-    if top_k is not None:
-        check_between("sample", 1, model.vocab_size, "vocab_size", top_k=top_k)
-    if top_p is not None and not 0.0 < top_p <= 1.0:
-        raise ValueError(f"sample: top_p must be above 0 and at most 1, got {top_p!r}")
     limits = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    _check_limits("sample", model.vocab_size, **limits)
     generator = torch.Generator("cpu").manual_seed(seed)
 
     def draw(logits: Tensor) -> Tensor:
@@ -243,10 +271,17 @@ def next_token_probabilities(
     Returns:
         Probabilities that sum to 1; zero for the words that are left out.
 
+    Raises:
+        ValueError: As in `sample`.
+
     Source:
         Holtzman et al. (2020), section 3.1, for top_p, which is applied after top_k.
     """
-    scaled: Float[Tensor, "*batch vocab"] = logits / temperature
+    _check_limits("next_token_probabilities", logits.size(-1), temperature, top_k, top_p)
+    # Softmax depends on differences only. Without them a small temperature could overflow, and
+    # float32 rounds one below tiny to 0.
+    highest, tiny = logits.amax(-1, keepdim=True), torch.finfo(torch.float32).tiny
+    scaled: Float[Tensor, "*batch vocab"] = (logits - highest) / max(temperature, tiny)
     if top_k is not None:
         best = scaled.topk(top_k, dim=-1)
         scaled = torch.full_like(scaled, -math.inf).scatter(-1, best.indices, best.values)
@@ -259,9 +294,20 @@ def next_token_probabilities(
     return probabilities
 
 
+def _check_limits(
+    where: str, vocab_size: int, temperature: float, top_k: int | None, top_p: float | None
+) -> None:
+    check_above_zero(where, temperature=temperature)
+    if top_k is not None:
+        check_between(where, 1, vocab_size, "vocab_size", top_k=top_k)
+    if top_p is not None and not 0.0 < top_p <= 1.0:
+        raise ValueError(f"{where}: top_p must be above 0 and at most 1, got {top_p!r}")
+
+
 def _generate(
     where: str, model: nn.Module, src: Tensor, choose: Callable[[Tensor], Tensor], max_len: int,
-    src_mask: Tensor | None, *, start_id: int | None, end_id: int | None, pad_id: int,
+    src_mask: Tensor | None, *, start_id: int | None, end_id: int | Sequence[int] | None,
+    pad_id: int,
 ) -> Tensor:  # fmt: skip
     """Append tokens, each chosen from the logits at the last position."""
     check_positive(where, batch=src.size(0), src_len=src.size(1))
@@ -269,9 +315,12 @@ def _generate(
     if has_encoder == (start_id is None):
         wanted = "an id for a Transformer" if has_encoder else "None for a decoder-only model"
         raise ValueError(f"{where}: start_id must be {wanted}, got {start_id}")
-    ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
-    ids = {name: number for name, number in ids.items() if number is not None}
-    check_between(where, 0, model.vocab_size - 1, "the vocabulary", **ids)
+    ends = end_id if isinstance(end_id, Sequence) else [end_id]
+    for name, ids in {"start_id": [start_id], "end_id": ends, "pad_id": [pad_id]}.items():
+        for id in ids:
+            if id is not None:
+                check_between(where, 0, model.vocab_size - 1, "the vocabulary", **{name: id})
+    stops = src.new_tensor([id for id in ends if id is not None])
     start = torch.full_like(src[:, :1], start_id) if has_encoder else src
     first = start.size(1)
     check_between(where, first + 1, model.max_len, "max_len of the model", max_len=max_len)
@@ -284,20 +333,20 @@ def _generate(
         next_logits = _prepare_prompt(model, src, max_len, src_mask)
     tgt = torch.cat([start, start.new_full((len(src), max_len - first), pad_id)], dim=1)
     ended = torch.zeros_like(tgt[:, 0], dtype=torch.bool)
-    nan, new = ended.any(), start
+    infinite, new = ended.any(), start
     for position in range(first, max_len):
         with torch.inference_mode():
             logits = next_logits(new)[:, -1]
-        nan = nan | logits.isnan().any()
+        infinite = infinite | ~logits.amax(-1).isfinite().all()
         tgt[:, position] = choose(logits).masked_fill(ended, pad_id)
         new = tgt[:, position : position + 1]
-        if end_id is not None:
-            ended |= tgt[:, position] == end_id
+        if len(stops):
+            ended |= torch.isin(tgt[:, position], stops)
             if ended.all():
                 break
     # Check once at the end; checking every step would synchronize the GPU.
-    if nan:
-        raise FloatingPointError(f"{where}: the logits of the model contain NaN")
+    if infinite:
+        raise FloatingPointError(f"{where}: the logits of the model contain NaN or inf")
     return tgt[:, : position + 1]
 
 

@@ -3,6 +3,10 @@
 Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -74,13 +78,25 @@ class Transformer(nn.Module):
             self.tgt_embedding.reset_parameters(std=d_model**-0.5)
             self.output_projection.weight = self.tgt_embedding.weight
 
-    def _apply(self, *arguments: object, **keywords: object) -> "Transformer":
-        """Keep the weights tied: to_empty makes a new parameter for each of the two names."""
+    @contextmanager
+    def _kept_tied(self) -> Iterator[None]:
+        """Tie the weights again after a block that may make a parameter for each name."""
         tied = self.output_projection.weight is self.tgt_embedding.weight
-        super()._apply(*arguments, **keywords)
-        if tied:
-            self.output_projection.weight = self.tgt_embedding.weight
-        return self
+        try:
+            yield
+        finally:
+            if tied:
+                self.output_projection.weight = self.tgt_embedding.weight
+
+    def _apply(self, *arguments: object, **keywords: object) -> "Transformer":
+        """Keep the weights tied in to_empty."""
+        with self._kept_tied():
+            return super()._apply(*arguments, **keywords)
+
+    def load_state_dict(self, *arguments: Any, **keywords: Any) -> Any:
+        """Keep the weights tied with assign=True."""
+        with self._kept_tied():
+            return super().load_state_dict(*arguments, **keywords)
 
     def load_state_dict(
         self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 import sys
+import sysconfig
 import warnings
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from einops import rearrange
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
+from twelve_lab import check_axes
 from twelve_lab.check import (
     EXERCISES,
     MISTAKES,
@@ -26,6 +28,7 @@ from twelve_lab.check import (
     check,
     diagnose,
 )
+from twelve_lab.check.attempt import expected
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
@@ -54,9 +57,10 @@ def predicted(id, answer):
 # The declared exercises.
 
 
-@pytest.mark.parametrize("id", ["06-split-head", "split_heads"])
+@pytest.mark.parametrize("id", ["06-split-head", "split_heads", ["06-split-heads"]])
 def test_check_rejects_an_unknown_id_with_the_nearest_ones(id):
-    with pytest.raises(ValueError, match=rf"unknown exercise id='{id}' .* 06-split-heads"):
+    text = re.escape(f"unknown exercise id={id!r} (nearest: ")
+    with pytest.raises(ValueError, match=rf"{text}.*06-split-heads"):
         check(id, None)
 
 
@@ -136,6 +140,17 @@ def by_numpy(scales, packed):
     return torch.from_numpy(scales[:, None] * (halves - 8))
 
 
+BUFFER = torch.empty(1000, dtype=torch.float64)
+
+
+def in_one_buffer(heads):
+    """Every call overwrites the answer of the call before."""
+    merged = heads.transpose(1, 2).flatten(2)
+    if heads.requires_grad:
+        return merged
+    return BUFFER[: merged.numel()].view_as(merged).copy_(merged)
+
+
 def clamped(low, high):
     """The bounds are constants of the function."""
     return eval(f"lambda x, w, b: ((x.unsqueeze(2) * w).sum(-1) + b).clamp({low}, {high})")
@@ -151,6 +166,7 @@ RIGHT = [
     # Nobody trains these weights, so their gradient may be cut.
     ("16-rows-for-neighbours", lambda w, n: TASKS["rows_for_neighbours"].right(w.data, n), ""),
     ("19-dequantize", by_numpy, ""),
+    ("06-merge-heads", in_one_buffer, ""),
 ]
 
 
@@ -237,6 +253,28 @@ def adds_in_place(*given):
     x, table = given
     x += table[: x.size(1)]
     return x
+
+
+def resized_in_place(x, weight, bias):
+    answer = x @ weight.T + bias
+    x.resize_(1)
+    return answer
+
+
+def transposed_in_place(x, weight, bias):
+    answer = x @ weight.T + bias
+    x.transpose_(0, 1)
+    return answer
+
+
+VIEWS = []
+
+
+def changes_earlier_arguments(heads):
+    for view in VIEWS:
+        view.zero_()
+    VIEWS.append(heads[:1])
+    return heads.transpose(1, 2).flatten(2)
 
 
 def as_real_labels(target):
@@ -339,6 +377,9 @@ FAULTS = [
     # A changed argument is reported even if the numbers are right, and before a mistake.
     ("05-masked-weights", masks_in_place, "input changed", ['its argument "scores" in place']),
     ("03-positional-encoding", adds_in_place, "input changed", ['its argument "args[0]"']),
+    ("01-linear", resized_in_place, "input changed", ['its argument "x" in place']),
+    ("01-linear", transposed_in_place, "input changed", ['its argument "x" in place']),
+    ("06-merge-heads", changes_earlier_arguments, "input changed", ['its argument "heads"']),
     ("05-masked-weights", lambda s, m: (s - s).masked_fill(~m, math.nan), "nan or inf",
      ["contains nan."]),
     ("05-masked-weights", lambda s, m: s.masked_fill(~m, -math.inf), "nan or inf",
@@ -533,6 +574,31 @@ def test_diagnose_runs_in_one_thread_and_restores_the_settings(function):
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
     assert set(seen) == {(1, torch.float64)}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("id", ["06-split-heads", "01-linear-layer"])
+def test_diagnose_computes_gradients_whatever_the_grad_mode(id, mode):
+    expected.cache_clear()
+    with mode():
+        verdict_on(id, EXERCISES[id].right, "ok")
+    verdict_on(id, EXERCISES[id].right, "ok")
+
+
+def test_check_needs_no_get_default_device(monkeypatch):
+    # Before torch 2.9 it raises after set_default_device(None).
+    def fails():
+        raise AttributeError("'NoneType' object has no attribute 'device'")
+
+    monkeypatch.setattr(torch, "get_default_device", fails)
+    verdict_on("06-split-heads", split, "ok")
+    check_axes(lambda: lambda x: x, "batch seq d_model")
+
+
+def test_learners_line_is_found_if_library_paths_begin_with_two_slashes(monkeypatch):
+    find = sysconfig.get_path  # as in Pyodide
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: f"/{find(name)}")
+    assert " of cut fails." in verdict_on(HEADS, raises_below, "call").message
 
 
 @pytest.mark.parametrize("id", [*QUESTIONS, "05-causal-mask"])

@@ -7,6 +7,7 @@ from pairs import pairwise
 from torch.testing import assert_close
 
 from twelve import LanguageModel, causal_mask, padding_mask
+from twelve.fast import make_fast
 from twelve.training import cross_entropy
 from twelve_lab import Trace, example
 
@@ -51,19 +52,23 @@ def test_language_model_with_kv_caches_equals_one_pass(num_kv_heads, pieces):
         assert_close(torch.cat(logits, dim=1), whole, rtol=1e-12, atol=1e-12)
 
 
-def test_interrupted_call_leaves_the_caches_unchanged():
-    model, ids = distinct.language_model(), distinct.text
-    caches = model.new_caches(2, 5)
-    model(ids[:, :2], caches=caches)
+@pytest.mark.parametrize("part", ["layers.1", "layers.1.feed_forward", "norm"])
+@pytest.mark.parametrize("call", ["forward", "last_logits"])
+def test_interrupted_call_leaves_the_caches_unchanged(part, call):
+    model, ids = make_fast(distinct.language_model()), distinct.text
+    caches, compute = model.new_caches(2, 5), getattr(model, call)
+    compute(ids[:, :2], caches=caches)
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    handle = model.layers[1].register_forward_pre_hook(interrupt)
+    handle = model.get_submodule(part).register_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        model(ids[:, 2:], caches=caches)
+        compute(ids[:, 2:], caches=caches)
     handle.remove()
-    assert_close(model(ids[:, 2:], caches=caches), model(ids)[:, 2:])
+    assert [cache.length for cache in caches] == [2, 2]
+    logits = compute(ids[:, 2:], caches=caches)
+    assert_close(logits, model(ids)[:, -logits.size(1) :])
 
 
 def test_sizes_of_a_language_model_follow_from_d_model_by_default():

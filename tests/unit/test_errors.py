@@ -50,10 +50,10 @@ def share(mask):
     return GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
 
 
-def speak(ids, *, max_len=8, room=None, **keywords):
+def speak(ids, *, max_len=8, room=None, order=1, **keywords):
     """Run a language model, with caches of `room` positions if given."""
     model = LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
-    caches = {} if room is None else {"caches": model.new_caches(2, room)}
+    caches = {} if room is None else {"caches": model.new_caches(2, room)[::order]}
     return model(ids, **caches, **keywords)
 
 
@@ -168,6 +168,18 @@ RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=1.0)
     RotaryEncoding: start must be an integer from 0 to 6 (max_len), got 1.0
 speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
+speak(ids(2, 3), room=5, order=-1)
+    LanguageModel: caches must be in the order of the layers, got [1, 0]
+# other arguments
+LanguageModel(11, d_model=25, num_heads=3, num_layers=1)
+    GroupedQueryAttention: d_model must be divisible by num_heads=3, got 25; choose another
+    num_heads or give d_k
+RotaryEncoding(8)(x(1, 2, 3, 8).half())
+    RotaryEncoding: all arguments must have one dtype, got heads has torch.float16, table has
+    torch.float64
+PositionalEncoding(8)(x(1, 3, 8).half())
+    PositionalEncoding: all arguments must have one dtype, got x has torch.float16, table has
+    torch.float64
 # axes
 attend(query=(2, 4, 8))
     MultiHeadAttention: query must have d_model=24, got 8 in shape (2, 4, 8)

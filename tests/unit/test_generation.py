@@ -69,6 +69,9 @@ def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
     assert greedy_decode(model, prompts, **settings).tolist() == [[0, 1, 2, 3], [1, 2, 3, 0]]
     assert greedy_decode(model, prompts, **settings, pad_id=2)[1].tolist() == [1, 2, 3, 2]
     assert greedy_decode(model, prompts[1:], **settings).tolist() == [[1, 2, 3]]
+    settings["end_id"] = [3, 2]
+    assert greedy_decode(model, prompts, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
+    assert sample(model, prompts, seed=0, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
     assert greedy_decode(model, prompts[:1], max_len=6).tolist() == [[0, 1, 2, 3, 0, 1]]
 
 
@@ -158,6 +161,14 @@ def test_next_token_probabilities_keep_the_fewest_words_that_reach_top_p():
         assert_close(probabilities, expected / expected.sum(-1, keepdim=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [3e-4, 1e-9, 1e-39, 1e-50])
+def test_next_token_probabilities_at_a_tiny_temperature_are_greedy(dtype, temperature):
+    logits = torch.tensor([28.25, 28.5, -3.0], dtype=dtype)
+    probabilities = next_token_probabilities(logits, temperature=temperature)
+    assert probabilities.tolist() == [0.0, 1.0, 0.0]
+
+
 def test_sample_with_one_word_left_equals_greedy_decode():
     model = distinct.model()
     expected = write(model)
@@ -216,14 +227,14 @@ def test_failed_or_interrupted_step_of_cached_decoder_changes_nothing(first, fai
     assert_close(torch.cat(steps, dim=1), one_pass(model, tgt), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("decode", [write, draw])
-def test_decoding_raises_an_error_if_logits_are_nan(decode):
+def test_decoding_raises_an_error_if_logits_are_nan_or_inf(decode, value):
     model = distinct.model()
     with torch.no_grad():
-        model.output_projection.bias[3] = math.nan
-    with pytest.raises(
-        FloatingPointError, match=r"(greedy_decode|sample): the logits of the model contain NaN"
-    ):
+        model.output_projection.bias[3] = value
+    text = r"(greedy_decode|sample): the logits of the model contain NaN or inf"
+    with pytest.raises(FloatingPointError, match=text):
         decode(model)
 
 
@@ -293,7 +304,7 @@ def attend_with_cache(mask: Tensor) -> None:
     attention(x, x, x, mask, cache=cache)
 
 
-heads = torch.ones
+heads, logits = torch.ones, torch.zeros(2, 3)
 # A call, then, indented, its error message.
 TABLE = """\
 # ids
@@ -305,6 +316,8 @@ continue_prompt(start_id=1)
     greedy_decode: start_id must be None for a decoder-only model, got 1
 draw(model, end_id=-1)
     sample: end_id must be an integer from 0 to 12 (the vocabulary), got -1
+write(model, end_id=(1, 13))
+    greedy_decode: end_id must be an integer from 0 to 12 (the vocabulary), got 13
 draw(model, pad_id=2.0)
     sample: pad_id must be an integer from 0 to 12 (the vocabulary), got 2.0
 # max_len
@@ -329,6 +342,10 @@ draw(model, top_p=1.5)
     sample: top_p must be above 0 and at most 1, got 1.5
 draw(model, top_p=math.nan)
     sample: top_p must be above 0 and at most 1, got nan
+next_token_probabilities(logits, temperature=-1)
+    next_token_probabilities: temperature must be above 0 and finite, got -1
+next_token_probabilities(logits, top_k=4)
+    next_token_probabilities: top_k must be an integer from 1 to 3 (vocab_size), got 4
 # source and prompt
 write(model, src=torch.ones(2, 0).long())
     greedy_decode: src_len must be an integer of at least 1, got 0

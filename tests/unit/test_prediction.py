@@ -38,6 +38,16 @@ def test_dots_in_a_prediction_are_not_started(answer):
     assert prediction.not_started(answer)
 
 
+class EqualToAll(int):
+    def __eq__(self, other):
+        return True
+
+    def __ne__(self, other):
+        return False
+
+    __hash__ = int.__hash__
+
+
 WRONG = [
     (SHAPE, 120, "type", "The answer must be a shape such as (2, 2, 3), got int."),
     (SHAPE, torch.zeros(2, 3, 4, 5), "type", "got Tensor."),
@@ -45,6 +55,7 @@ WRONG = [
     (SHAPE, (2, 4, 5), "rank", "The number of axes is 4, got 3."),
     (SHAPE, (2, 3, 5, 4), "axes swapped", "swapped: (batch, head, key, query) = (2, 3, 5, 4)."),
     (SHAPE, (2, 3, 4, 6), "shape", "The size of axis 3 (key) is not 6."),
+    (SHAPE, (2, 3, EqualToAll(7), 5), "shape", "The size of axis 2 (query) is not 7."),
     (SQUARE, (2, 3), "shape", "The size of axis 1 (column) is not 3."),
     (TWICE, (3, 2, 2), "shape", "The size of axis 0 (batch) is not 3."),
     (NUMBER, "a quarter", "type", "cannot be read as numbers, got str. The answer is 1 number."),

@@ -111,7 +111,10 @@ def test_tied_weights_stay_tied_when_the_model_is_moved(sizes, tie_weights):
     assert "tgt_embedding.weight" in names
     assert ("output_projection.weight" in names) != tie_weights
     model.load_state_dict(model.state_dict())
-    for moved in (model, model.to("meta"), model.to_empty(device="cpu"), model.to(torch.float32)):
+    assigned = make_model(sizes, tie_weights=tie_weights, num_layers=1)
+    assigned.load_state_dict(model.state_dict(), assign=True)
+    moves = (model, model.to("meta"), model.to_empty(device="cpu"), model.to(torch.float32))
+    for moved in (assigned, *moves):
         assert (moved.output_projection.weight is moved.tgt_embedding.weight) == tie_weights
 
 

@@ -34,7 +34,7 @@ class Attempt:
         returned: Whether the call returned.
         answer: The value that was returned.
         outcome: The tensors in that value, or the error.
-        changed: Index of an argument that the call changed.
+        used: The arguments, which the answer may have changed during the call or after it.
     """
 
     case: str
@@ -42,7 +42,13 @@ class Attempt:
     returned: bool
     answer: Any
     outcome: Outcome
-    changed: int | None
+    used: tuple[Any, ...]
+
+    @property
+    def changed(self) -> int | None:
+        """Return the index of the first argument that the answer changed."""
+        pairs = enumerate(zip(self.given, self.used, strict=True))
+        return next((i for i, (old, new) in pairs if _differ(old, new)), None)
 
     @property
     def error(self) -> Exception | None:
@@ -89,13 +95,12 @@ def _attempt(
         return answers[0]
 
     result = outcome(replace(task, run=run), function, arguments)
-    changed = [
-        index
-        for index, (old, new) in enumerate(zip(given, arguments, strict=True))
-        if isinstance(old, Tensor) and not torch.equal(old, new.detach())
-    ]
     answer = answers[0] if answers else None
-    return Attempt(case, given, bool(answers), answer, result, changed[0] if changed else None)
+    return Attempt(case, given, bool(answers), answer, result, arguments)
+
+
+def _differ(old: Any, new: Any) -> bool:
+    return isinstance(old, Tensor) and not torch.equal(old, new.detach())
 
 
 @cache
@@ -180,6 +185,8 @@ def _is_learners(filename: str) -> bool:
     if filename.startswith(("<frozen", "<@")):
         return False
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    source = Path(__file__).resolve().parents[2]
+    source = Path(__file__).parents[2]
     folders = (source / "twelve", source / "twelve_lab", *installed)
-    return not any(Path(filename).is_relative_to(folder) for folder in folders)
+    # Resolved, because Python in a browser (Pyodide) writes //lib for /lib.
+    file = Path(filename).resolve()
+    return not any(file.is_relative_to(Path(folder).resolve()) for folder in folders)

@@ -23,11 +23,13 @@ class Outcome:
 
 @contextmanager
 def exact_on_cpu() -> Iterator[None]:
-    """Use float64 on the CPU for the tensors that an answer creates."""
+    """Use float64 on the CPU for the tensors that an answer creates, and compute gradients."""
     # Within `with torch.device(...)` every small operation takes twice as long.
-    on_cpu = torch.get_default_device().type == "cpu"
-    with float64(), nullcontext() if on_cpu else torch.device("cpu"):
-        yield
+    on_cpu = torch.empty(0).device.type == "cpu"
+    # Results are cached, so they must not depend on the learner's grad mode.
+    with torch.inference_mode(False), torch.enable_grad():
+        with float64(), nullcontext() if on_cpu else torch.device("cpu"):
+            yield
 
 
 def outcomes(task: Task, function: Answer) -> dict[str, Outcome]:
@@ -91,7 +93,8 @@ def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
     # Any error of a wrong function is one of its outcomes.
     except Exception as error:
         return Outcome(error=error)
-    return Outcome(tuple(value.detach() for value in values), slopes)
+    # An answer may be a view of something that a later call changes.
+    return Outcome(tuple(value.detach().clone() for value in values), slopes)
 
 
 def _equal(left: Tensor | None, right: Tensor | None, tolerance: float) -> bool:

@@ -75,7 +75,7 @@ def exercise(id: str) -> Task | Question:
     Raises:
         ValueError: If there is no such exercise.
     """
-    if id in EXERCISES:
+    if isinstance(id, str) and id in EXERCISES:
         return EXERCISES[id]
     near = difflib.get_close_matches(str(id), EXERCISES, n=3, cutoff=0.0)
     raise ValueError(f"unknown exercise id={id!r} (nearest: {', '.join(near)})")

@@ -78,6 +78,7 @@ def _shape(question: Question, right: tuple[int, ...], answer: Any) -> tuple[str
     got, axes = tuple(answer), axes_named(question.contract)
     if any(not isinstance(size, int) or isinstance(size, bool) for size in got):
         return "type", message("A shape consists of whole numbers, got {shape}.", shape=got)
+    got = tuple(int(size) for size in got)  # a subclass of int may have its own ==
     if len(got) != len(right):
         return "rank", message(
             "The number of axes is {expected}, got {got}.", expected=len(right), got=len(got)
