@@ -216,6 +216,8 @@ def test_trace_gives_the_file_of_a_learner_no_step(tmp_path):
     assert traced["f.x"].step == ""
     assert _step(str(PACKAGE / "attention.py")) == "04"
     assert _step(str(PACKAGE / "own" / "attention.py")) == ""
+    (tmp_path / "link").symlink_to(PACKAGE)
+    assert _step(str(tmp_path / "link" / "attention.py")) == "04"
 
 
 def test_trace_does_not_reuse_the_axes_of_a_deleted_tensor():

@@ -333,5 +333,5 @@ def _owner(frame: FrameType) -> nn.Module | None:
 
 @cache
 def _step(filename: str) -> str:
-    path = Path(filename)
+    path = Path(filename).resolve()
     return step_of(path.stem) if path.parent == PACKAGE else ""
