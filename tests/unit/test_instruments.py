@@ -123,6 +123,15 @@ def test_check_axes_fills_inputs_by_axis_the_same_every_time():
     assert first.inputs[0].device.type == "meta" and first.inputs[1] is ids
 
 
+def test_check_axes_without_weights_takes_the_default_device(monkeypatch):
+    # The function raises on PyTorch 2.6 to 2.8 after set_default_device(None).
+    monkeypatch.delattr(torch, "get_default_device")
+    keeper = Keeper()
+    with torch.device("meta"):
+        check_axes(lambda: keeper, "batch d_model")
+    assert keeper.inputs[0].device.type == "meta"
+
+
 def test_check_axes_computes_in_float64_and_leaves_the_default_as_it_was():
     torch.set_default_dtype(torch.float32)
     trace = check_axes(lambda d_model: twelve.FeedForward(d_model), "batch src d_model")
