@@ -312,6 +312,9 @@ class Trace(Mapping[str, Traced]):
 
         Returns:
             The difference; it is false if the runs agree in every tensor.
+
+        Raises:
+            ValueError: If the tolerance is negative or nan.
         """
         return difference(self, other, tolerance)
 
