@@ -48,6 +48,7 @@ def grid(*rows):
         (lambda ids: torch.where(ids == 3, torch.nan, 1.0), ("x.", ".x")),
         (lambda ids: torch.full(ids.shape, torch.nan), ("..", "..")),
         (lambda ids: torch.full(ids.shape, torch.inf), ("..", "..")),
+        (lambda ids: ids.add_(1), ("x.", ".x")),  # changes its input
     ],
 )
 def test_influence_compares_every_id_and_every_kind_of_number(model, rows):
@@ -83,6 +84,8 @@ def test_influence_counts_a_change_above_the_tolerance():
     [
         (example.model(), {"of": "tgt"}, "of must be"),
         (lambda ids: ids, {}, "give vocab_size"),
+        (example.model(), {"vocab_size": -1}, "vocab_size must be a positive integer, got -1"),
+        (example.model(), {"vocab_size": 0}, "vocab_size must be a positive integer, got 0"),
         (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*, got \(2, 2\)"),
         (lambda ids: torch.zeros(3, 2, 1), {"vocab_size": 4}, r"\(3, 2, 1\) for a batch of 2"),
     ],
