@@ -1,5 +1,6 @@
 """explain: recompute every number of a run by the arithmetic that explain writes."""
 
+import functools
 import itertools
 import math
 from contextlib import nullcontext
@@ -331,6 +332,31 @@ def test_explain_rejects_arithmetic_that_is_too_long(trace, monkeypatch):
     with pytest.raises(ValueError, match=message):
         trace["logits"].explain(0, 0, 0, depth=40)
     assert trace["logits"].explain(0, 0, 0, depth=6).depth == 6
+
+
+def many(function, times):
+    return lambda x: functools.reduce(lambda h, _: function(h), range(times), x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nn.TransformerEncoderLayer(16, 2).eval()(x.repeat(1, 4, 1)),
+        many(lambda h: h * h, 20),
+        many(torch.sin, 1000),
+        many(lambda h: F.silu(h + 1.0) * 0.9, 90),
+    ],
+    ids=["encoder layer", "doubled 20 times", "nested", "nested formulas"],
+)
+def test_explain_rejects_unnamed_arithmetic_that_is_too_long(function):
+    trace = run(function, torch.rand(1, 1, 16))
+    for explain in (trace["y"].explain, trace["x"].explain_grad):
+        with pytest.raises(ValueError, match=r"y: the arithmetic .* annotate a tensor in between"):
+            explain(0, 0, 0)
+
+
+def test_explain_recomputes_a_long_sum():
+    check_both_ways(run(torch.sum, torch.arange(5000.0)))
 
 
 def test_explain_names_what_the_trace_did_not_keep(trace):

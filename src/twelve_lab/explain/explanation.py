@@ -22,7 +22,7 @@ from twelve_lab.explain.expression import (
     leaves,
     literal,
 )  # fmt: skip
-from twelve_lab.explain.graph import Graph
+from twelve_lab.explain.graph import Graph, too_long
 from twelve_lab.explain.tape import Block, Tape
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
@@ -159,8 +159,11 @@ class Explanation:
         self._graph, self._cell = graph, cell
         self.depth, self._code = depth, code
         self.target = Element.of(graph.tape, cell)
-        self._tree = graph.unfold(cell, depth)
-        self._check()
+        try:
+            self._tree = graph.unfold(cell, depth)
+            self._check()
+        except (RecursionError, MemoryError, SyntaxError):  # how Python rejects deep nesting
+            raise ValueError(too_long(self.target.name)) from None
 
     def _check(self) -> None:
         """Check that the arithmetic gives the number of the run."""

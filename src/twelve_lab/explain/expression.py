@@ -15,6 +15,8 @@ LEVEL = dict.fromkeys(COMPARISONS, 0) | {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 
 # The operators whose left or right side binds one level tighter than they do.
 TIGHT_LEFT = ("**", *COMPARISONS)
 TIGHT_RIGHT = ("/", "**", *COMPARISONS)
+# Python does not compile a longer chain of operators.
+LONGEST_SUM = 2500
 
 
 class Expression:
@@ -156,6 +158,8 @@ class Writer:
 
     def join(self, parts: list[str]) -> str:
         """Put a plus between the parts of a sum."""
+        if len(parts) > LONGEST_SUM:
+            return f"math.fsum(({', '.join(parts)}))"
         return self.signs["+"].join(parts)
 
     def write(self, tree: Expression, outer: int = 0) -> str:
