@@ -143,6 +143,17 @@ def test_gradient_of_max_goes_to_the_first_of_equal_numbers():
     check_both_ways(run(F.relu, torch.tensor([0.0, -1.0, 1.0])))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_explain_names_a_conversion_that_rounds(dtype):
+    with Trace() as trace:
+        x: Float[Tensor, " n"] = torch.tensor([0.1, 0.2]) + 1
+        y: Float[Tensor, " n"] = x.to(getattr(torch, dtype)).double() * 2
+    explanation = trace["y"].explain(0)
+    assert y.dtype == torch.float64
+    assert f"= {dtype}(x[n 0])·2\n  = {dtype}(1.1000)·2\n" in explanation.text
+    assert calculate(explanation) == 2.2
+
+
 def test_explain_names_a_moved_number_and_a_constant(trace):
     moved = trace[f"{ATTENTION}.query_heads"].explain(1, 2, 0, 0)
     assert "= projected_query[batch 1, query 0, head*d_k 2], the same number moved" in moved.text
@@ -396,6 +407,7 @@ def test_explain_names_an_operation_without_a_formula(function, operation):
 )  # fmt: skip
 def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
     with Trace() as trace:
+        torch.ones(2, dtype=torch.bfloat16) * 2  # of another number: it must not loosen the check
         x = torch.ones(2, dtype=dtype) * 2
         x.numpy()[0] += change
         y: Float[Tensor, " n"] = x * 1.5

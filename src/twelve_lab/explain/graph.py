@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
+import torch
+
 from twelve_lab.explain.expression import Expression, Leaf, Number, leaves, replace, slopes
 from twelve_lab.explain.formulas import FORMULAS, Formula, expression_of
 from twelve_lab.explain.tape import Tape
@@ -22,6 +24,7 @@ class Graph:
         self.tape = tape
         self._trees = cache(self._shallow)
         self._sizes: dict[int, int] = {}
+        self._dtypes: dict[int, set[torch.dtype]] = {}
         self.slopes = cache(lambda cell: slopes(self.shallow(cell), tape.value))
         self._after: dict[int, list[int]] | None = None
 
@@ -55,6 +58,7 @@ class Graph:
 
     def _shallow(self, cell: int) -> Expression:
         tree = self.operation(cell)
+        self._dtypes[cell] = {self.tape.block(cell).values.dtype}
         if tree is None:
             self._sizes[cell] = 1
             return Leaf(cell) if self.tape.block(cell).name else Number(self.tape.value(cell))
@@ -64,18 +68,24 @@ class Graph:
         if size > MOST:
             raise OverflowError
         self._sizes[cell] = size
+        unnamed = (c for c, operand in operands.items() if operand != Leaf(c))
+        self._dtypes[cell].update(*(self._dtypes[c] for c in unnamed))
         return replace(tree, operands.__getitem__)
 
     def _named(self, cell: int) -> Expression:
         return Leaf(cell) if self.tape.block(cell).name else self._trees(cell)
 
-    def unfold(self, cell: int, depth: int) -> Expression:
+    def unfold(self, cell: int, depth: int) -> tuple[Expression, set[torch.dtype]]:
         """Write the arithmetic of an element, its named operands unfolded depth - 1 times.
+
+        Returns:
+            The arithmetic, and the dtypes of all numbers that it computes.
 
         Raises:
             ValueError: The arithmetic would be too long.
         """
         tree = self.shallow(cell)
+        dtypes = set(self._dtypes[cell])
         for step in range(1, depth):
             operands = {c: self.shallow(c) for c in leaves(tree)}
             if all(operand == Leaf(c) for c, operand in operands.items()):
@@ -87,7 +97,8 @@ class Graph:
                     f"the {MOST:,} that are written out; explain with depth={step} or less"
                 )
             tree = replace(tree, operands.__getitem__)
-        return tree
+            dtypes.update(*(self._dtypes[c] for c in operands))
+        return tree, dtypes
 
     def consumers(self, cell: int) -> list[int]:
         """List the elements of named tensors whose arithmetic contains this one."""
