@@ -205,6 +205,9 @@ def _sheet(options: argparse.Namespace) -> None:
 
 
 def _write(options: argparse.Namespace) -> None:
+    # Python reads bytes of the command line that are no text as half characters.
+    if options.text.encode(errors="replace").decode() != options.text:
+        raise ValueError(message("the text holds bytes that are no text"))
     model, tokenizer = load(options.file)
     text = chat_prompt(tokenizer, options.text) if options.chat else options.text
     prompt = torch.tensor([tokenizer.encode(text).ids], dtype=torch.int64)
