@@ -102,7 +102,7 @@ PLAY = {"To play with": ["docs/spot_the_bug"]}
 CHAPTERS = {
     "Reference": [
         "Layers and instruments <reference/index>", "docs/glossary", "Coverage <docs/coverage>",
-        "docs/troubleshooting",
+        "docs/troubleshooting", "docs/places",
     ],
     "To teach": ["docs/teaching"],
     "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes",

@@ -2,6 +2,9 @@
 
 import sys
 
-from twelve_lab.cli import main
+try:
+    from twelve_lab.cli import main
+except KeyboardInterrupt:
+    sys.exit(130)
 
 sys.exit(main())

@@ -183,7 +183,7 @@ class LiveSheet:
             cell = sheet.cell(place.row, place.column)
             made = self.graph.operation(block.start + number, formulas.known)
             if made is None:
-                cell.value = value
+                cell.value = _finite(value)
                 cell.fill = _fill(INPUT_FILL)
             else:
                 cell.value = f"={formulas.write(made)}"
@@ -222,9 +222,7 @@ class Formulas(Writer):
 
     def number(self, number: float, outer: int) -> str:
         """Write a number as spreadsheets do."""
-        if math.isnan(number) or number == math.inf:
-            raise ValueError(f"a spreadsheet cannot hold {number}")
-        return bracketed(repr(HIDDEN if number == -math.inf else number).upper(), outer)
+        return bracketed(repr(_finite(number)).upper(), outer)
 
     def function(self, name: str, parts: tuple[Expression, ...]) -> str:
         """Write a call."""
@@ -277,6 +275,13 @@ def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     live.workbook.save(path)
     return path
+
+
+def _finite(number: float) -> float:
+    """Replace minus infinity, which openpyxl would write as an empty cell, which counts as 0."""
+    if math.isnan(number) or number == math.inf:
+        raise ValueError(f"a spreadsheet cannot hold {number}")
+    return HIDDEN if number == -math.inf else number
 
 
 def _write_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:

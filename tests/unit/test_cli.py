@@ -8,6 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -144,6 +145,18 @@ def test_command_exits_with_1_after_an_error(capsys, monkeypatch):
     assert "device='toaster' is no device" in capsys.readouterr().err
 
 
+def test_ctrl_c_during_the_imports_prints_no_traceback(monkeypatch):
+    def find_spec(name, *_):
+        if name == "twelve_lab.cli":
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "twelve_lab.cli")
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("twelve", run_name="__main__")
+    assert end.value.code == 130
+
+
 def test_a_closed_pipe_is_no_error(monkeypatch):
     class Closed:
         def write(self, text):
@@ -258,6 +271,7 @@ def test_write_ends_the_line_on_ctrl_c(write_tiny):
         ),
         (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
         ([""], "twelve: there is no text to go on from"),
+        (["a \udcff cat"], "twelve: the text holds bytes that are no text"),
         (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
         (["a", "--file", "nowhere.gguf"], "twelve: load: no such file: nowhere.gguf"),
     ],

@@ -1,5 +1,6 @@
 """explain: recompute every number of a run by the arithmetic that explain writes."""
 
+import functools
 import itertools
 import math
 from contextlib import nullcontext
@@ -140,6 +141,17 @@ def test_gradient_of_max_goes_to_the_first_of_equal_numbers():
     trace = run(lambda x: x.max(0).values, torch.tensor([1.0, 3.0, 3.0]))
     assert [trace["x"].explain_grad(i).total for i in range(3)] == [0, 1, 0]
     check_both_ways(run(F.relu, torch.tensor([0.0, -1.0, 1.0])))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_explain_names_a_conversion_that_rounds(dtype):
+    with Trace() as trace:
+        x: Float[Tensor, " n"] = torch.tensor([0.1, 0.2]) + 1
+        y: Float[Tensor, " n"] = x.to(getattr(torch, dtype)).double() * 2
+    explanation = trace["y"].explain(0)
+    assert y.dtype == torch.float64
+    assert f"= {dtype}(x[n 0])·2\n  = {dtype}(1.1000)·2\n" in explanation.text
+    assert calculate(explanation) == 2.2
 
 
 def test_explain_names_a_moved_number_and_a_constant(trace):
@@ -333,6 +345,31 @@ def test_explain_rejects_arithmetic_that_is_too_long(trace, monkeypatch):
     assert trace["logits"].explain(0, 0, 0, depth=6).depth == 6
 
 
+def many(function, times):
+    return lambda x: functools.reduce(lambda h, _: function(h), range(times), x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nn.TransformerEncoderLayer(16, 2).eval()(x.repeat(1, 4, 1)),
+        many(lambda h: h * h, 20),
+        many(torch.sin, 1000),
+        many(lambda h: F.silu(h + 1.0) * 0.9, 90),
+    ],
+    ids=["encoder layer", "doubled 20 times", "nested", "nested formulas"],
+)
+def test_explain_rejects_unnamed_arithmetic_that_is_too_long(function):
+    trace = run(function, torch.rand(1, 1, 16))
+    for explain in (trace["y"].explain, trace["x"].explain_grad):
+        with pytest.raises(ValueError, match=r"y: the arithmetic .* annotate a tensor in between"):
+            explain(0, 0, 0)
+
+
+def test_explain_recomputes_a_long_sum():
+    check_both_ways(run(torch.sum, torch.arange(5000.0)))
+
+
 def test_explain_names_what_the_trace_did_not_keep(trace):
     with Trace(explain=False) as bare:
         y: Float[Tensor, " n"] = torch.ones(2) + 1
@@ -370,6 +407,7 @@ def test_explain_names_an_operation_without_a_formula(function, operation):
 )  # fmt: skip
 def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
     with Trace() as trace:
+        torch.ones(2, dtype=torch.bfloat16) * 2  # of another number: it must not loosen the check
         x = torch.ones(2, dtype=dtype) * 2
         x.numpy()[0] += change
         y: Float[Tensor, " n"] = x * 1.5

@@ -48,6 +48,7 @@ def grid(*rows):
         (lambda ids: torch.where(ids == 3, torch.nan, 1.0), ("x.", ".x")),
         (lambda ids: torch.full(ids.shape, torch.nan), ("..", "..")),
         (lambda ids: torch.full(ids.shape, torch.inf), ("..", "..")),
+        (lambda ids: ids.add_(1), ("x.", ".x")),  # changes its input
     ],
 )
 def test_influence_compares_every_id_and_every_kind_of_number(model, rows):
@@ -83,6 +84,8 @@ def test_influence_counts_a_change_above_the_tolerance():
     [
         (example.model(), {"of": "tgt"}, "of must be"),
         (lambda ids: ids, {}, "give vocab_size"),
+        (example.model(), {"vocab_size": -1}, "vocab_size must be a positive integer, got -1"),
+        (example.model(), {"vocab_size": 0}, "vocab_size must be a positive integer, got 0"),
         (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*, got \(2, 2\)"),
         (lambda ids: torch.zeros(3, 2, 1), {"vocab_size": 4}, r"\(3, 2, 1\) for a batch of 2"),
     ],
@@ -121,6 +124,15 @@ def test_check_axes_fills_inputs_by_axis_the_same_every_time():
     first.weight = nn.Parameter(torch.empty(1, device="meta"))
     check_axes(lambda: first, "batch d_model", ids)
     assert first.inputs[0].device.type == "meta" and first.inputs[1] is ids
+
+
+def test_check_axes_without_weights_takes_the_default_device(monkeypatch):
+    # The function raises on PyTorch 2.6 to 2.8 after set_default_device(None).
+    monkeypatch.delattr(torch, "get_default_device")
+    keeper = Keeper()
+    with torch.device("meta"):
+        check_axes(lambda: keeper, "batch d_model")
+    assert keeper.inputs[0].device.type == "meta"
 
 
 def test_check_axes_computes_in_float64_and_leaves_the_default_as_it_was():

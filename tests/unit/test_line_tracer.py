@@ -1,6 +1,7 @@
 """The line tracer and the annotations that it reads, on statements of every form."""
 
 import inspect
+import linecache
 import sys
 import sysconfig
 import textwrap
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import twelve
-from twelve_lab.trace.annotations import NOTHING, annotated, is_traced
+from twelve_lab.trace.annotations import LAB, NOTHING, PACKAGE, annotated, is_traced
 from twelve_lab.trace.line_tracer import LineTracer
 
 
@@ -273,3 +274,21 @@ def test_only_the_layers_and_the_learners_code_are_traced(tmp_path, monkeypatch)
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
     body = 'def main(a: Float[T, "x"]):\n    b: Float[T, "x"] = a\n'
     assert notes_of(tmp_path / "library.py", body) == NOTHING
+
+
+def test_an_environment_behind_a_link_is_traced_like_any_other(tmp_path, monkeypatch):
+    """Such a wheel, a torch outside of site-packages, and the source that Python 3.13 keeps."""
+    (tmp_path / "twelve").symlink_to(PACKAGE)
+    (tmp_path / "twelve_lab").symlink_to(LAB)
+    library = tmp_path / "site-packages" / "library.py"
+    library.parent.mkdir()
+    library.write_text("a = 1\n")
+    (tmp_path / "link").symlink_to(library.parent)
+    is_traced.cache_clear()
+    paths = dict.fromkeys(sysconfig.get_paths(), str(tmp_path / "link"))
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+    monkeypatch.setitem(linecache.cache, "<string>", (6, None, ["a = 1\n"], "<string>"))
+    for path in (tmp_path / "twelve_lab/messages.py", library, torch.__file__, "<string>"):
+        assert not is_traced(str(path)), path
+    paths["purelib"] = str(tmp_path)
+    assert is_traced(str(tmp_path / "twelve/linear.py"))

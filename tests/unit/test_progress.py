@@ -1,6 +1,7 @@
 """The progress.json: no record is lost, and no error stops a check."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
@@ -110,6 +111,14 @@ BROKEN = [
     '{"version": "0.1.0", "exercises": {"06-split-heads": {"solved": null}}}',
     '{"version": "0.1.0", "exercises": {"06-split-heads": 3}}',
     "[" * 100_000,
+    '{"version": "0.1.0", "exercises": {}, "more": "' + "a" * 1_000_000 + '"}',
+    # A terminal would show what these write instead of other rows.
+    '{"version": "x\\u001b[2K", "exercises": {}}',
+    '{"version": "0.1.0", "exercises": {"a\\nb": ' + json.dumps(row()) + "}}",
+    *(
+        json.dumps({"version": "0.1.0", "exercises": {"a": broken}})
+        for broken in (row(None, 1, {}), row(None, 1, "x\x1b[1A"), row("\n"), row(None, 10**6))
+    ),
 ]
 
 
@@ -178,6 +187,30 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
         "    1  b-one",
         "    1  split-view",
     ]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no FIFO")
+def test_no_file_of_a_learner_stops_the_report_of_a_class(tmp_path):
+    good = save(tmp_path / "good")
+    make = {
+        "fifo": os.mkfifo,
+        "device": lambda file: file.symlink_to("/dev/zero"),
+        "link": lambda file: file.symlink_to(good / FILE),
+        "none": lambda file: None,
+        "broken": lambda file: file.write_text("{"),
+        "dict": lambda file: file.write_text(json.dumps({"version": "1", "exercises": 3})),
+        "folder": lambda file: file.mkdir(),
+    }
+    for name, begun in make.items():
+        (tmp_path / name).mkdir()
+        begun(tmp_path / name / FILE)
+    lines = report([good, *(tmp_path / name for name in make)]).splitlines()
+    assert len(lines) == len(make) + 1 and "solved   0 of" in lines[0]
+    for name, line in zip(make, lines[1:], strict=True):
+        assert line.split()[:4] == [str(tmp_path / name), "cannot", "be", "read"]
+    for name in ("fifo", "device"):
+        with pytest.raises(ValueError, match="no regular file of at most 1,000,000 bytes"):
+            read(tmp_path / name / FILE)
 
 
 @pytest.mark.parametrize("subfolder", ["", "notebooks"])

@@ -236,6 +236,25 @@ def test_sheet_formula_names_what_a_spreadsheet_lacks():
         Formulas(live, "sheet").write(Number(math.inf))
 
 
+def add_mask(scores: Float[Tensor, "q k"], mask: Float[Tensor, "q k"]) -> None:
+    weights: Float[Tensor, "q k"] = (scores + mask).softmax(-1)  # noqa: F841
+
+
+def test_sheet_hides_by_an_additive_mask_of_minus_infinity():
+    mask = torch.tensor([[0.0, -math.inf], [0.0, 0.0]])
+    with Trace() as trace:
+        add_mask(torch.zeros(2, 2), mask)
+    live = LiveSheet(trace)
+    place = live.cell("add_mask.mask", 0, 1)
+    assert live.workbook[place.sheet].cell(place.row, place.column).value == HIDDEN
+    assert differences(Calculator(live), live, trace) == (4, [])
+    for number in (math.inf, math.nan):
+        with Trace() as trace:
+            add_mask(torch.zeros(2, 2), mask.masked_fill(mask < 0, number))
+        with pytest.raises(ValueError, match=f"a spreadsheet cannot hold {number}"):
+            LiveSheet(trace)
+
+
 def test_sheet_looks_up_a_transposed_embedding_elsewhere():
     table = TokenEmbedding(2, 2)
     with Trace(table) as trace:

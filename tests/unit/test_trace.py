@@ -216,6 +216,8 @@ def test_trace_gives_the_file_of_a_learner_no_step(tmp_path):
     assert traced["f.x"].step == ""
     assert _step(str(PACKAGE / "attention.py")) == "04"
     assert _step(str(PACKAGE / "own" / "attention.py")) == ""
+    (tmp_path / "link").symlink_to(PACKAGE)
+    assert _step(str(tmp_path / "link" / "attention.py")) == "04"
 
 
 def test_trace_does_not_reuse_the_axes_of_a_deleted_tensor():
@@ -476,6 +478,10 @@ INF = torch.inf
         ([1.0, torch.nan], [1.0, torch.nan], {}, None, None),
         ([1.0, -INF], [1.0, -1e9], {}, (0, 1), INF),
         ([1.0, -INF], [1.0, torch.nan], {}, (0, 1), INF),
+        # float64 rounds both to 2**53.
+        ([2**53], [2**53 + 1], {}, (0, 0), 1.0),
+        ([2**53], [2**53 + 1], {"tolerance": 1}, None, None),
+        ([1 + 1j, 1 + 1j], [1 + 1j, 1 + 3j], {}, (0, 1), 2.0),
     ],
 )
 def test_diff_gives_the_first_index_and_the_largest_difference(
@@ -485,6 +491,12 @@ def test_diff_gives_the_first_index_and_the_largest_difference(
     assert bool(difference) == (index is not None)
     if difference:
         assert (difference.index, difference.largest) == (index, largest)
+
+
+@pytest.mark.parametrize("tolerance", [torch.nan, -1])
+def test_diff_rejects_a_tolerance_that_no_difference_can_meet(trace, tolerance):
+    with pytest.raises(ValueError, match="tolerance must be at least 0, got"):
+        trace.diff(trace, tolerance=tolerance)
 
 
 def test_trace_summary_names_every_tensor_with_its_axes(trace):

@@ -1,5 +1,6 @@
 """without: each part of a language model removed for a while, and nothing else."""
 
+import copy
 import math
 from contextlib import suppress
 
@@ -127,6 +128,29 @@ def test_without_restores_the_model_after_an_error(part):
         with without(model, part, "dropout"):
             pass
     assert state_of(model) == before and torch.equal(model(ids), logits)
+
+
+@torch.no_grad()
+def test_without_restores_the_model_if_blocks_are_left_in_the_wrong_order():
+    model = distinct.language_model()
+    before, logits = state_of(model), model(ids)
+    outer, inner = without(model, "norms"), without(model, "norms", "head 1.2")
+    outer.__enter__()
+    inner.__enter__()
+    with pytest.raises(RuntimeError, match="leave the inner block first"):
+        outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    assert state_of(model) == before and torch.equal(model(ids), logits)
+
+
+def test_without_rejects_a_copy_that_would_stay_without_the_part():
+    model = distinct.language_model()
+    with without(model, "norms"):
+        with without(model, "rotation"):
+            pass
+        with pytest.raises(ValueError, match="copy the model before the block"):
+            copy.deepcopy(model)
+    copy.deepcopy(model)
 
 
 @pytest.mark.parametrize(

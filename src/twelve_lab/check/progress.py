@@ -12,6 +12,7 @@ among them. The variable TWELVE_PROGRESS changes that:
 import json
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from twelve_lab.course import STEPS
 from twelve_lab.messages import declared, message, plural
 
 FILE = "progress.json"
+# Bytes of the file, and characters of a name in it. All exercises take 20 kB.
+LARGEST, LONGEST = 1_000_000, 100
 # In the JSON of a notebook, quotes are escaped.
 _CHECK = re.compile(r'\bcheck\(\\"([\w-]+)\\"')
 VARIABLE = "TWELVE_PROGRESS"
@@ -78,21 +81,29 @@ def begin(folder: Path) -> bool:
     return True
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
     """Read a progress.json.
 
     Args:
         path: The file.
+        follow_link: Whether it may be a link.
 
     Raises:
         ValueError: If it does not hold what `check` writes.
         OSError: If it cannot be read.
     """
+    # A teacher may read the files of students: no pipe or device may stop or fill this process.
+    more = getattr(os, "O_NONBLOCK", 0) | (0 if follow_link else getattr(os, "O_NOFOLLOW", 0))
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
+        is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        text = file.read(LARGEST + 1) if is_file else b""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        rows = content["exercises"].values()
-        if not isinstance(content["version"], str) or not all(map(_is_row, rows)):
-            raise TypeError("invalid row or version")
+        if not is_file or len(text) > LARGEST:
+            raise ValueError(f"it is no regular file of at most {LARGEST:,} bytes")
+        content = json.loads(text.decode("utf-8"))
+        names, rows = content["exercises"].keys(), content["exercises"].values()
+        if not all(map(_is_word, (content["version"], *names))) or not all(map(_is_row, rows)):
+            raise TypeError("invalid row, name or version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a progress file of this course: {error!r}") from error
     return content
@@ -185,22 +196,18 @@ def report(paths: Iterable[Path]) -> str:
         paths: The files, or the folders that hold them.
 
     Raises:
-        ValueError: If a file is missing, or does not hold what `check` writes.
-        OSError: If a file cannot be read.
+        ValueError: If the only file is missing, or does not hold what `check` writes.
+        OSError: If the only file cannot be read.
     """
-    learners = {}
-    for path in paths:
-        file = path / FILE if path.is_dir() else path
-        if not file.exists():
-            raise ValueError(
-                message(
-                    "{path} does not exist. The first answer in `make lab` creates it.", path=file
-                )
-            )
-        learners[file] = read(file)
-    if len(learners) != 1:
-        return _class(learners)
-    ((file, content),) = learners.items()
+    files = list(dict.fromkeys(path / FILE if path.is_dir() else path for path in paths))
+    if len(files) != 1:
+        return _class(files)
+    (file,) = files
+    if not file.exists():
+        raise ValueError(
+            message("{path} does not exist. The first answer in `make lab` creates it.", path=file)
+        )
+    content = read(file)
     reached = standing(file.parent)
     return "\n".join([*_exercises(content), *([reached.text] if reached else [])])
 
@@ -228,10 +235,18 @@ def _exercises(content: dict[str, Any]) -> Iterator[str]:
         yield message("From another version of the course: {ids}", ids=unknown)
 
 
-def _class(learners: dict[Path, dict[str, Any]]) -> str:
-    width = max((len(str(path.parent)) for path in learners), default=0)
+def _class(files: list[Path]) -> str:
+    width = max((len(str(path.parent)) for path in files), default=0)
     lines, made = [], Counter()
-    for path, content in learners.items():
+    for path in files:
+        try:
+            content = read(path, follow_link=False)
+        except (OSError, ValueError) as error:
+            reason = message(
+                "cannot be read ({kind})", kind=type(error.__cause__ or error).__name__
+            )
+            lines.append(f"{path.parent!s:{width}}  {reason}")
+            continue
         rows = content["exercises"]
         solved = message(
             "solved {solved:3} of {total}, wrong answers {wrong:3}",
@@ -285,9 +300,16 @@ def _is_solved(rows: dict[str, Any], id: str) -> bool:
 def _is_row(row: Any) -> bool:
     return (
         isinstance(row["wrong answers"], int)
-        and isinstance(row["solved"], str | None)
+        and 0 <= row["wrong answers"] < 1_000_000
+        and (row["solved"] is None or _is_word(row["solved"]))
         and isinstance(row["mistakes"], list)
+        and all(map(_is_word, row["mistakes"]))
     )
+
+
+def _is_word(value: Any) -> bool:
+    # Other characters could rewrite what stands on a terminal.
+    return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -205,6 +205,9 @@ def _sheet(options: argparse.Namespace) -> None:
 
 
 def _write(options: argparse.Namespace) -> None:
+    # Python reads bytes of the command line that are no text as half characters.
+    if options.text.encode(errors="replace").decode() != options.text:
+        raise ValueError(message("the text holds bytes that are no text"))
     model, tokenizer = load(options.file)
     text = chat_prompt(tokenizer, options.text) if options.chat else options.text
     prompt = torch.tensor([tokenizer.encode(text).ids], dtype=torch.int64)
@@ -238,7 +241,7 @@ def _write(options: argparse.Namespace) -> None:
     model.embedding.register_forward_pre_hook(show_input)
     limits = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
     sampling = {name: value for name, value in limits.items() if value is not None}
-    ends = {"max_len": length + options.tokens, "end_id": next(iter(tokenizer.end_ids), None)}
+    ends = {"max_len": length + options.tokens, "end_id": tokenizer.end_ids}
     print("" if options.chat else options.text, end="", flush=True)
     if sampling or options.seed is not None:
         written = sample(model, prompt, seed=options.seed or 0, **sampling, **ends)

@@ -69,7 +69,8 @@ def _size(parameter: Parameter) -> int:
 
 def _device(layer: object) -> torch.device:
     weights = list(layer.parameters()) if isinstance(layer, nn.Module) else []
-    return (weights[0] if weights else torch.empty(0)).device
+    # torch.get_default_device() raises on PyTorch 2.6 to 2.8 after set_default_device(None).
+    return weights[0].device if weights else torch.empty(0).device
 
 
 def _input(axes: str, seeded: torch.Generator) -> Tensor:

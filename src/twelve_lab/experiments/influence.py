@@ -59,19 +59,22 @@ def influence(
         The map.
 
     Raises:
-        ValueError: If `of` is neither, `of` is "tgt" without tgt, the number of ids is unknown, or
-            the output does not have one row for each position.
+        ValueError: If `of` is neither, `of` is "tgt" without tgt, the number of ids is unknown or
+            not positive, or the output does not have one row for each position.
     """
     if of not in ("src", "tgt") or (of == "tgt" and tgt is None):
         raise ValueError(f'influence: of must be "src" or a given "tgt", got {of!r}')
     ids = {"src": src, "tgt": tgt}
-    vocab_size = vocab_size or _vocab_size(model, of)
+    vocab_size = _vocab_size(model, of) if vocab_size is None else vocab_size
+    if not isinstance(vocab_size, int) or vocab_size < 1:
+        raise ValueError(f"influence: vocab_size must be a positive integer, got {vocab_size!r}")
 
     def run(changed: Tensor) -> Tensor:
         now = {**ids, of: changed}
-        sequences = [now["src"]] if tgt is None else [now["src"], now["tgt"]]
+        # The model gets copies, because it may change its input in place or return it.
+        sequences = [each.clone() for each in now.values() if each is not None]
         with torch.no_grad():
-            return model(*sequences, **masks)
+            return model(*sequences, **masks).clone()
 
     base = run(ids[of])
     if base.ndim < 3 or base.size(0) != src.size(0):

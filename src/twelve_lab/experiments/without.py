@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from twelve._checks import check_between
 # Parts of every layer, or of the layer whose number follows.
 EACH = ("attention", "feed-forward", "rotation", "division", "residual around attention",
         "residual around feed-forward", "norms")  # fmt: skip
+# The open blocks of each model, outermost first.
+_OPEN: WeakKeyDictionary[LanguageModel, list[ExitStack]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -36,14 +39,33 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
         *parts: The parts to remove.
 
     Raises:
-        ValueError: If the model is not a LanguageModel, or has no such part, layer or head.
+        ValueError: If the model is not a LanguageModel, or has no such part, layer or head; inside
+            the block, if the model is deep-copied.
+        RuntimeError: On leaving the block, if a block that began later is still open.
     """
     if not isinstance(model, LanguageModel):
         raise ValueError(f"without: model must be a LanguageModel, got a {type(model).__name__}")
-    with ExitStack() as back:
+    blocks, back = _OPEN.setdefault(model, []), ExitStack()
+    blocks.append(back)
+    try:
+        if len(blocks) == 1:
+            model.__deepcopy__ = _refuse_copy
+            back.callback(delattr, model, "__deepcopy__")
         for part in parts:
             _remove(model, part, back)
         yield model
+    finally:
+        is_early = back in blocks and blocks[-1] is not back
+        # A block restores what it replaced, so the last one comes first.
+        while back in blocks:
+            blocks.pop().close()
+        if is_early:
+            raise RuntimeError("without: leave the inner block first; all parts are restored now")
+
+
+def _refuse_copy(memo: Any) -> NoReturn:
+    # The hooks and methods of a copy would never be restored, and use weights of this model.
+    raise ValueError("without: copy the model before the block, since a copy stays without parts")
 
 
 def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from twelve_lab.explain.explanation import Element
-from twelve_lab.explain.graph import Graph
+from twelve_lab.explain.graph import Graph, too_long
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 
@@ -43,7 +43,10 @@ class GradientExplanation:
         for later in graph.consumers(cell):
             arrived = gradient(later)
             if arrived is not None:
-                slope = graph.slopes(later)[cell]
+                try:
+                    slope = graph.slopes(later)[cell]
+                except RecursionError:
+                    raise ValueError(too_long(graph.tape.block(later).name)) from None
                 self.parts.append((Element.of(graph.tape, later), arrived, slope))
 
     @property

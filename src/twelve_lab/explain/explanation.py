@@ -12,6 +12,7 @@ import torch
 
 from twelve_lab.explain.expression import (
     LEVEL,
+    Apply,
     Dot,
     Expression,
     Leaf,
@@ -22,7 +23,7 @@ from twelve_lab.explain.expression import (
     leaves,
     literal,
 )  # fmt: skip
-from twelve_lab.explain.graph import Graph
+from twelve_lab.explain.graph import Graph, too_long
 from twelve_lab.explain.tape import Block, Tape
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
@@ -73,6 +74,10 @@ class Digits(Writer):
     def function(self, name: str, parts: tuple[Expression, ...]) -> str:
         """Write a call."""
         return f"{name}({', '.join(few([self.write(part) for part in parts]))})"
+
+    def cast(self, tree: Apply, outer: int) -> str:
+        """Write a conversion as a call, because it changed the number."""
+        return self.function(tree.name, tree.parts)
 
     def join(self, parts: list[str]) -> str:
         """Write the first summands, the last, and their number."""
@@ -159,10 +164,13 @@ class Explanation:
         self._graph, self._cell = graph, cell
         self.depth, self._code = depth, code
         self.target = Element.of(graph.tape, cell)
-        self._tree = graph.unfold(cell, depth)
-        self._check()
+        try:
+            self._tree, dtypes = graph.unfold(cell, depth)
+            self._check(dtypes)
+        except (RecursionError, MemoryError, SyntaxError):  # how Python rejects deep nesting
+            raise ValueError(too_long(self.target.name)) from None
 
-    def _check(self) -> None:
+    def _check(self, dtypes: set[torch.dtype]) -> None:
         """Check that the arithmetic gives the number of the run."""
         value = self.value
         try:
@@ -171,7 +179,7 @@ class Explanation:
             return  # Python raises where torch returns inf or nan
         scale = max(1.0, abs(value), *(abs(operand.value) for operand in self.inputs))
         # Python computes in double precision, but the run may have rounded to a lower one.
-        coarsest = max(TOLERANCES.get(dtype, 0.05) for dtype in self._graph.tape.dtypes)
+        coarsest = max(TOLERANCES.get(dtype, 0.05) for dtype in dtypes)
         tolerance = coarsest * (scale if math.isfinite(scale) else 1.0)
         if result != value and not abs(result - value) <= tolerance and not math.isnan(value):
             raise ValueError(

@@ -15,6 +15,10 @@ LEVEL = dict.fromkeys(COMPARISONS, 0) | {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 
 # The operators whose left or right side binds one level tighter than they do.
 TIGHT_LEFT = ("**", *COMPARISONS)
 TIGHT_RIGHT = ("/", "**", *COMPARISONS)
+# Conversions that round. Arithmetic in double precision leaves them out.
+CASTS = ("float32", "float16", "bfloat16")
+# Python does not compile a longer chain of operators.
+LONGEST_SUM = 2500
 
 
 class Expression:
@@ -149,6 +153,10 @@ class Writer:
         known = name if name in ("max", "min", "abs") else f"math.{name}"
         return f"{known}({', '.join(map(self.write, parts))})"
 
+    def cast(self, tree: Apply, outer: int) -> str:
+        """Write the number that was rounded."""
+        return self.write(tree.parts[0], outer)
+
     def total(self, tree: Total | Dot, outer: int) -> str:
         """Write a sum of several parts."""
         text = self.join([self.write(part, 1) for part in terms(tree)])
@@ -156,6 +164,8 @@ class Writer:
 
     def join(self, parts: list[str]) -> str:
         """Put a plus between the parts of a sum."""
+        if len(parts) > LONGEST_SUM:
+            return f"math.fsum(({', '.join(parts)}))"
         return self.signs["+"].join(parts)
 
     def write(self, tree: Expression, outer: int = 0) -> str:
@@ -172,6 +182,8 @@ class Writer:
         if isinstance(tree, Total | Dot):
             parts = terms(tree)
             return self.total(tree, outer) if len(parts) > 1 else self.write(parts[0], outer)
+        if tree.name in CASTS:
+            return self.cast(tree, outer)
         level = LEVEL.get(tree.name)
         if level is None:
             return self.function(tree.name, tree.parts)
@@ -214,6 +226,8 @@ def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:
     if isinstance(tree, Total | Dot):
         return torch.stack([compute(part, value) for part in terms(tree)]).sum()
     parts = [compute(part, value) for part in tree.parts]
+    if tree.name in CASTS:
+        return parts[0]
     if tree.name in COMPARISONS:
         return _OPERATORS[tree.name](*parts).double()
     return (_OPERATORS.get(tree.name) or getattr(torch, tree.name))(*parts)

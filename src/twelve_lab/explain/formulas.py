@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from twelve_lab.explain.expression import (
+    CASTS,
     COMPARISONS,
     Apply,
     Dot,
@@ -175,8 +176,10 @@ def _silu(at: Output) -> Expression:
 
 @formula("_to_copy", "convert_element_type")
 def _convert(at: Output) -> Expression:
-    """Write a conversion: integers truncate."""
+    """Write a conversion: integers truncate, and short floats round."""
     dtype = at.get("dtype")
+    if (name := str(dtype).removeprefix("torch.")) in CASTS:
+        return call(name, at(0))
     if dtype == torch.bool:
         return Apply("!=", (at(0), Number(0.0)))
     return at(0) if dtype is None or dtype.is_floating_point else call("trunc", at(0))

@@ -222,7 +222,6 @@ class Tape(TorchDispatchMode):
     blocks: list[Block] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     named: dict[str, Block] = field(default_factory=dict)
-    dtypes: set[torch.dtype] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Start empty."""
@@ -465,7 +464,6 @@ class Tape(TorchDispatchMode):
 
     def _add(self, values: Tensor, shape: torch.Size) -> Block:
         block = Block(self._next, values, shape)
-        self.dtypes.add(values.dtype)
         self.blocks.append(block)
         self.starts.append(self._next)
         self._next += values.numel()

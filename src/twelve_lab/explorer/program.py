@@ -14,6 +14,7 @@ import torch
 
 from twelve_lab.course import find_step
 from twelve_lab.explain.expression import (
+    CASTS,
     Apply,
     Dot,
     Expression,
@@ -173,6 +174,8 @@ class Program:
         if isinstance(tree, Dot):
             sides = (*tree.left, *tree.right)
             return ["dot", *(self._written(part, name) for part in sides)]
+        if tree.name in CASTS:  # the page computes in double precision
+            return self._written(tree.parts[0], name)
         if tree.name not in FUNCTIONS:
             raise ValueError(f"{name}: the page cannot compute {tree.name}")
         return [tree.name, *(self._written(part, name) for part in tree.parts)]

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from types import CodeType
 
+import torch
+
 import twelve
 
 # The layers, which are traced, and the lab, which is not.
@@ -74,16 +76,21 @@ def annotated(code: CodeType) -> Annotated:
 @cache
 def is_traced(filename: str) -> bool:
     """Return whether a file is one of the layers or the learner's own, not a library's."""
-    if not linecache.getlines(filename):
+    # Python 3.13 keeps the source of `python -c` under the file name of code that exec runs.
+    if filename == "<string>" or not linecache.getlines(filename):
         return False
-    path = Path(filename)
-    if path.is_relative_to(PACKAGE):
+    if _is_inside(filename, PACKAGE):
         return True
-    if path.is_relative_to(LAB):
-        return False
-    paths = sysconfig.get_paths()
-    libraries = (paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"])
-    return not any(path.is_relative_to(library) for library in libraries)
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    libraries = [Path(sysconfig.get_paths()[kind]) for kind in kinds]
+    folders = (LAB, Path(torch.__file__).parent, *libraries)
+    return not any(_is_inside(filename, folder) for folder in folders)
+
+
+def _is_inside(filename: str, folder: Path) -> bool:
+    """Compare the paths as they are and without links: an environment may be behind a link."""
+    path = Path(filename)
+    return path.is_relative_to(folder) or path.resolve().is_relative_to(folder.resolve())
 
 
 @cache

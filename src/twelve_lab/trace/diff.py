@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
@@ -54,6 +55,8 @@ def difference(
         other: The second.
         tolerance: Largest difference that still counts as equal.
     """
+    if not tolerance >= 0:
+        raise ValueError(f"Trace.diff: tolerance must be at least 0, got {tolerance}")
     for compared, (name, entry) in enumerate(run.items()):
         if name not in other:
             reason = message("the other run has no tensor of this name")
@@ -68,10 +71,10 @@ def _compare(compared: int, here: Traced, there: Traced, tolerance: float) -> Di
     if here.shape != there.shape:
         reason = message("shape {here} here, {there} there", here=here.shape, there=there.shape)
         return Difference(compared, here.name, reason)
-    left, right = (entry.value.detach().cpu().double() for entry in (here, there))
+    left, right = (_widest(entry.value.detach().cpu()) for entry in (here, there))
     # Equal infinities and equal nan agree, although their difference would be nan.
     same = (left == right) | (left.isnan() & right.isnan())
-    distance = torch.where(same, 0.0, (left - right).abs())
+    distance = torch.where(same, 0.0, (left - right).abs().double())
     distance = distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
     beyond = (distance > tolerance).nonzero()
     if not len(beyond):
@@ -81,8 +84,21 @@ def _compare(compared: int, here: Traced, there: Traced, tolerance: float) -> Di
     reason = message(
         "first at [{place}]: {here} here, {there} there; largest difference {largest}",
         place=", ".join(f"{axis} {i}" for axis, i in zip(here.axes, index, strict=True)),
-        here=format_number(float(left[index])),
-        there=format_number(float(right[index])),
+        here=_number(left[index].item()),
+        there=_number(right[index].item()),
         largest=format_number(largest),
     )
     return Difference(compared, here.name, reason, index, largest)
+
+
+def _widest(values: Tensor) -> Tensor:
+    """Convert to the widest dtype of its kind: float64 holds no whole number beyond 2**53."""
+    if values.is_complex():
+        return values.to(torch.complex128)
+    return values.double() if values.is_floating_point() else values.long()
+
+
+def _number(value: complex) -> str:
+    if isinstance(value, complex):
+        return f"{format_number(value.real)} + {format_number(value.imag)}i"
+    return format_number(value)

@@ -312,6 +312,9 @@ class Trace(Mapping[str, Traced]):
 
         Returns:
             The difference; it is false if the runs agree in every tensor.
+
+        Raises:
+            ValueError: If the tolerance is negative or nan.
         """
         return difference(self, other, tolerance)
 
@@ -333,5 +336,5 @@ def _owner(frame: FrameType) -> nn.Module | None:
 
 @cache
 def _step(filename: str) -> str:
-    path = Path(filename)
+    path = Path(filename).resolve()
     return step_of(path.stem) if path.parent == PACKAGE else ""
