@@ -5,7 +5,6 @@ Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -93,21 +92,17 @@ class Transformer(nn.Module):
         with self._kept_tied():
             return super()._apply(*arguments, **keywords)
 
-    def load_state_dict(self, *arguments: Any, **keywords: Any) -> Any:
-        """Keep the weights tied with assign=True."""
-        with self._kept_tied():
-            return super().load_state_dict(*arguments, **keywords)
-
     def load_state_dict(
         self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False
     ) -> object:
-        """Refuse weights of a model with another tie_weights, before any weight is copied."""
+        """Refuse weights of a model with another tie_weights, and keep tied weights tied."""
         tied = self.output_projection.bias is None
         saved = "output_projection.bias" not in state_dict
         if strict and tied != saved and "output_projection.weight" in state_dict:
             expected = f"{saved} as in the saved weights"
             raise ValueError(f"Transformer: tie_weights must be {expected}, got {tied}")
-        return super().load_state_dict(state_dict, strict, assign)
+        with self._kept_tied():
+            return super().load_state_dict(state_dict, strict, assign)
 
     @checked
     def encode(
