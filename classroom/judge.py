@@ -80,7 +80,9 @@ def _read_attempts(attempts: list[Attempt], reported: Any) -> Iterator[Attempt]:
         parts = [None if part is None else _read_tensor(part) for part in theirs["answer"]]
         # A layer, or anything else that is no tensor, is judged by its values alone.
         answer = ours.answer if parts == [None] else parts[0]
-        changed = theirs["changed"]
+        used = list(ours.given)
+        if theirs["changed"] is not None:
+            used[theirs["changed"]] = torch.tensor(torch.nan)  # equals nothing
         values = tuple(_read_tensor(value).detach() for value in theirs["values"])
         gradients = tuple(None if g is None else _read_tensor(g) for g in theirs["gradients"])
         yield Attempt(
@@ -89,7 +91,7 @@ def _read_attempts(attempts: list[Attempt], reported: Any) -> Iterator[Attempt]:
             True,
             tuple(parts) if theirs["several"] is True else answer,
             Outcome(values, gradients),
-            changed if changed is None else range(len(ours.given))[changed],
+            tuple(used),
         )
 
 
