@@ -41,7 +41,7 @@ def time_passes(
     models: dict[str, nn.Module], size: Size, kind: str, *, device: str = "cpu",
     clock: Clock = cpu_clock, seconds: float = 0.05,
 ) -> Times:  # fmt: skip
-    """Return the seconds of a pass, by contender."""
+    """Return how many seconds a pass takes, by contender."""
     ids = size.ids(device)
     runs = {name: prepare(kind, model, *ids) for name, model in models.items()}
     times = interleave(runs, size.rounds, clock=clock, seconds=seconds)

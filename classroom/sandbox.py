@@ -86,7 +86,7 @@ class Sandbox:
         """End what the memory group still holds, and remove the folder."""
         if self._group:
             limits.close_group(self._group)
-        # The program could take permissions away and lay links. Neither command follows a link,
+        # The program may have removed permissions or created links. Neither command follows a link,
         # which shutil.rmtree and tempfile do on a Python without the fix of CVE-2023-6597.
         subprocess.run(["chmod", "-R", "u+rwX", self.folder], stderr=subprocess.DEVNULL)
         subprocess.run(["rm", "-rf", "--one-file-system", self.folder], check=False)

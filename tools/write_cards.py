@@ -510,18 +510,22 @@ def _finds(mistake: Mistake) -> str:
     (id,) = (id for id, task in EXERCISES.items() if task is TASKS[mistake.task])
     cases = list(TASKS[mistake.task].cases())
     silent = set(cases) - mistake.hidden_in - mistake.refused_in
-    ways = {"shows in": silent, "is refused in": mistake.refused_in, "hides in": mistake.hidden_in}
+    ways = {
+        "catches it in {}": silent,
+        "refuses it in {}": mistake.refused_in,
+        "misses it in {}, where its numbers are right": mistake.hidden_in,
+    }
     sentences = []
     for way, where in ways.items():
         named = ", ".join(f"*{case}*" for case in cases if case in where)
         if named:
-            sentences.append(f"{way} {'every case' if set(where) == set(cases) else named}")
+            sentences.append(way.format("every case" if set(where) == set(cases) else named))
     step = find_step(mistake.step)
     taught = f"[{step.number} {step.title}](../{step.notebook})"
     workshop = ROOT / step.workshop
     if workshop.exists() and mistake.id in workshop.read_text(encoding="utf-8"):
         taught += f", and broken on purpose in [its workshop](../{step.workshop})"
-    return f'`check("{id}", ...)` finds it: it {"; it ".join(sentences)}. Taught in {taught}.'
+    return f'`check("{id}", ...)` {"; it ".join(sentences)}. Taught in {taught}.'
 
 
 def _smallest(right: Answer, wrong: Answer) -> tuple[Answer, Answer]:

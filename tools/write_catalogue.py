@@ -41,7 +41,7 @@ def catalogue() -> str:
     tables.append("What a switch adds:\n\n" + HEAD + "".join(added.values()))
     sister = example.trace(decoder_only=True, on="cpu")
     tables.append(f"The {len(sister)} tensors of the decoder-only run:\n\n" + HEAD + _rows(sister))
-    tables.append("Layers that neither uses, run on their own:\n\n" + HEAD + _beside())
+    tables.append("Layers that neither model uses, run on their own:\n\n" + HEAD + _beside())
     return "\n".join(tables)
 
 

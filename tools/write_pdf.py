@@ -104,7 +104,7 @@ def page_numbers(file: Path, anchors: list[str]) -> dict[str, int]:
         anchors: The targets of the links.
 
     Raises:
-        ValueError: If an anchor is missing in the file.
+        ValueError: If an anchor is missing from the file.
     """
     with pikepdf.open(file) as pdf:
         places = {page.objgen: place for place, page in enumerate(pdf.pages, 1)}

@@ -193,7 +193,7 @@ def greedy_decode(
             Prompts are padded on the left, because the new tokens follow their last token.
 
     Returns:
-        The ids, including the start token or the prompt, up to the last end or max_len.
+        The ids, including the start token or the prompt, up to the last end token or max_len.
 
     Raises:
         ValueError: If src is empty, an id is outside the vocabulary, max_len leaves no room for a
@@ -234,7 +234,7 @@ def sample(
         top_p: Draw only from the most likely words whose probabilities sum to top_p.
 
     Returns:
-        The ids, including the start token or the prompt, up to the last end or max_len.
+        The ids, including the start token or the prompt, up to the last end token or max_len.
 
     Raises:
         FloatingPointError: If the logits contain NaN or inf.

@@ -273,7 +273,7 @@ def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, tuple
 
 
 def right_without_norms(model: Transformer, batch: Batch) -> dict[str, int]:
-    """Count the sequences that the model writes right without each norm, which then does nothing.
+    """Count the sequences that the model writes correctly with each norm disabled in turn.
 
     Args:
         model: Restored at the end.

@@ -75,7 +75,7 @@ def test_heads_of_the_largest_sizes_fit_on_a_page(sizes):
     assert not [problem for problem in place_problems(drawing) if "cut off" in problem]
 
 
-def test_heads_name_a_missing_tensor():
+def test_heads_report_a_missing_tensor_by_name():
     trace = traced()
     with pytest.raises(KeyError, match=r"no_such\.weights"):
         draw.heads(trace, "no_such", title=TITLE)

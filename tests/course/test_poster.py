@@ -57,7 +57,7 @@ def test_poster_is_a2_and_readable(figure):
     assert max(Canvas().width_of(number, NUMBER) for number in numbers) <= CELL
 
 
-def test_save_poster_refuses_another_suffix(trace, tmp_path):
+def test_save_poster_rejects_other_suffixes(trace, tmp_path):
     with pytest.raises(ValueError, match=r"must end in .svg or .pdf, got .+poster.png"):
         save_poster(trace, tmp_path / "poster.png")
 

@@ -123,7 +123,7 @@ class Run:
         pairs = []
         for name in layout(self.title):
             tensor = trace[name].tensor if name in trace else given[name]
-            # Without a path to the loss there is no gradient in torch, and 0 on the page.
+            # Without a path to the loss, torch has no gradient and the page shows 0.
             grad = tensor.grad if tensor.requires_grad else None
             grad = torch.zeros(tensor.shape) if grad is None else grad
             pairs.append(torch.stack([tensor.detach().double().flatten(), grad.flatten()]))

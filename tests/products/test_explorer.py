@@ -139,7 +139,7 @@ def test_engine_equals_pytorch_after_random_changes(title, unchecked):
 
 
 @needs_node
-def test_held_number_says_so_and_a_question_changes_nothing():
+def test_explaining_reports_a_number_set_by_hand_and_changes_nothing():
     *answers, before, text, after = ask(
         [FIRST], ["takes", "src", 0, 4], ["takes", "src", 0, 3], ["takes", "src", 1, 1],
         ["takes", "tgt_mask", 1, 0.5], ["explain_one", "memory", 8], ["put", "memory", 8, 2],
@@ -456,7 +456,7 @@ def test_program_names_axes_words_and_code_of_each_tensor():
     assert mask["words"][2:] == ["ids", "ids"]
 
 
-def test_part_of_the_page_names_its_panels():
+def test_partial_page_contains_its_title_lead_and_panels():
     panels = [{"title": "Attention", "panel": "attention", "of": ATTENTION}]
     part = {"title": "Drag a query", "lead": "One head.", "panels": panels}
     data = data_of(page({"a run": example.trace(on="cpu")}, example.words, part))

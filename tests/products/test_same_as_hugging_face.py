@@ -179,7 +179,7 @@ def run_theirs(model: nn.Module, src: Tensor, tgt: Tensor, **more: object):
     ],
 )
 @FAST_AND_PLAIN
-def test_transformer_gives_logits_loss_and_gradients_of_marian(
+def test_transformer_matches_logits_loss_and_gradients_of_marian(
     marian, sentences, sharing, scale, activation, fast, dtype
 ):
     switches = {"scale_embedding": scale, "activation_function": activation}

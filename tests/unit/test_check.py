@@ -58,7 +58,7 @@ def predicted(id, answer):
 
 
 @pytest.mark.parametrize("id", ["06-split-head", "split_heads", ["06-split-heads"]])
-def test_check_rejects_an_unknown_id_with_the_nearest_ones(id):
+def test_check_rejects_an_unknown_id_and_suggests_the_nearest(id):
     text = re.escape(f"unknown exercise id={id!r} (nearest: ")
     with pytest.raises(ValueError, match=rf"{text}.*06-split-heads"):
         check(id, None)
@@ -368,7 +368,7 @@ FAULTS = [
      ["(batch, seq, head, d_k) = (2, 5, 3, 8), expected (batch, head, seq, d_k) = (2, 3, 5, 8)"]),
     (HEADS, lambda x, n: split(x, n)[:, :, :-1], "shape",
      ["size of axis 2 (seq) is 1, expected 2.", "shape is (2, 1, 1, 3), expected (batch,"]),
-    # Two sizes are equal, so that another order says nothing.
+    # Two sizes are equal, so the shape alone cannot show that axes are swapped.
     (HEADS, lambda x, n: split(x, n).transpose(1, 2) if n == 1 else split(x, n), "shape",
      ["shape is (2, 2, 1, 3), expected"]),
     ("10-stack", lambda make, n: nn.ModuleList(make() for _ in [1, 2] * n), "shape",

@@ -40,7 +40,7 @@ def test_contributions_by_hand(small):
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_contributions_add_up_to_each_logit_also_of_a_fast_model(dtype, fast):
+def test_contributions_add_up_to_each_logit_in_plain_and_fast_models(dtype, fast):
     model = distinct.language_model(num_kv_heads=2).to(dtype)
     if fast:
         make_fast(model)

@@ -39,7 +39,7 @@ def package_of(module: str) -> str:
 
 
 @pytest.mark.parametrize("unit", [str, package_of], ids=["files", "packages"])
-def test_imports_form_no_circle(unit):
+def test_imports_form_no_cycle(unit):
     graph: dict[str, set[str]] = defaultdict(set)
     for module, path in MODULES.items():
         graph[unit(module)] |= {unit(other) for other in imports_of(path)} - {unit(module)}

@@ -82,7 +82,7 @@ def test_run_layer_sets_the_parameters_and_keeps_their_gradient():
 
 
 @pytest.mark.parametrize("blank", [Blank, Empty])
-def test_a_blank_class_gives_dots(blank):
+def test_an_unfinished_class_gives_an_ellipsis(blank):
     assert build(blank, (4, 3), {"weight": WEIGHT.shape}) is ...
     assert run_layer(blank, (4, 3), {"weight": WEIGHT}, WEIGHT) is ...
 

@@ -188,7 +188,7 @@ def test_exact_compares_the_continuation_with_the_answer(monkeypatch):
         pytest.param(1000, 480, marks=pytest.mark.weekly),
     ],
 )
-def test_reversing_is_learned_in_one_line(steps, least):
+def test_decoder_only_model_learns_to_reverse(steps, least):
     model, held_out = reversal.language_model(), reversal.held_out()
     train(model, lambda step: reversal.line(reversal.batch(step)), steps=steps, lr=0.01)
     assert reversal.exact(model, held_out) >= least

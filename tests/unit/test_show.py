@@ -78,7 +78,7 @@ def test_show_rejects_bad_input(x, message):
         show(x)
 
 
-def test_html_table_has_every_number_under_real_headers_in_colours_of_the_page():
+def test_html_table_has_every_number_real_headers_and_the_colours_of_the_page():
     parsed = Tags(show(TWELVE, "batch src d_model", labels=WORDS)._repr_html_())
     names = [tag for tag, _ in parsed.tags]
     assert names.count("table") == names.count("caption") == 2

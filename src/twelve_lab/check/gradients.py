@@ -1,4 +1,4 @@
-"""Check the gradient of an answer: the finest thing that can be wrong with it."""
+"""Check the gradient of an answer, the subtlest thing that can be wrong with it."""
 
 from collections.abc import Iterator
 

@@ -308,7 +308,7 @@ def _is_row(row: Any) -> bool:
 
 
 def _is_word(value: Any) -> bool:
-    # Other characters could rewrite what stands on a terminal.
+    # Other characters could rewrite what is on a terminal.
     return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST
 
 

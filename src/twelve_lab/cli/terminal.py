@@ -52,7 +52,7 @@ class Terminal(NamedTuple):
         )
 
     def bold(self, text: str) -> str:
-        """Write in bold type, if there are colours."""
+        """Make the text bold, if the terminal shows colours."""
         return f"\033[1m{text}\033[0m" if self.colour else text
 
     def shade(self, text: str, limit: float) -> str:

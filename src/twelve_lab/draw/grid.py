@@ -67,7 +67,7 @@ def number_grid(
 
 
 def widen(grids: Sequence[Grid], *names: str) -> None:
-    """Set measures of several matrices to those of the widest.
+    """Give several matrices the same measures: those of the widest.
 
     Args:
         grids: The matrices.
@@ -167,7 +167,7 @@ class Grid:
 
     @property
     def width(self) -> float:
-        """Return the width with everything to the left of the cells, and under the title."""
+        """Return the width of the title, or of the matrix with its labels if that is wider."""
         head = self.canvas.width_of(self.column_axis, self.size) if self.column_axis else 0.0
         return max(self.margin_left + max(self.cells_width, head), self.title_width)
 

@@ -264,7 +264,7 @@ def poster(trace: Mapping[str, Any]) -> Figure:
     """Draw every number of a run of the running example, the encoder beside the decoder.
 
     Args:
-        trace: The run, of 3 heads, pre-norm; its entries have a value and axes.
+        trace: A pre-norm run with 3 heads; its entries have a value and axes.
 
     Returns:
         A matplotlib figure of the size of A2.
@@ -417,7 +417,7 @@ def _draw_encoder(sheet: _Sheet) -> Box:
 
 
 def _draw_decoder(sheet: _Sheet) -> tuple[Box, float]:
-    """Draw the decoder in two columns; return the keys of the memory and the end of the first."""
+    """Draw the decoder in two columns; return the memory's keys and where the first column ends."""
     layer = "decoder.layers.0"
     sheet.x, sheet.y = MIDDLE, MIDDLE_TOP
     _embed(sheet, "tgt", "positional_encoding#2")

@@ -82,7 +82,7 @@ def nearest_tokens(word: str) -> dict[str, float]:
 
     Returns:
         The cosine of the angle between both embeddings, for the seven nearest of 49,152 tokens, and
-        for " bridge" as a control. A leading space belongs to a token.
+        for " bridge" as a control. A leading space is part of the token.
 
     Raises:
         ValueError: If the word was not measured.

@@ -69,7 +69,7 @@ CURVE_STYLES = (
 FACE_INK = "#33302c"
 COATS = {"cat": "#f2b544", "dog": "#f3dcb8", "ears": "#c98a4b", "fish": "#7cc3ee"}
 
-# The printed cover and poster have their own paper; threads have one colour for each word.
+# The printed cover and poster have their own colours; threads have one colour for each word.
 NAVY, PALE, IVORY = "#12263f", "#f6f1e4", "#faf7f0"
 THREADS = ("#CC79A7", "#E69F00", "#56B4E9", "#3fc79a")
 

@@ -88,7 +88,7 @@ def is_traced(filename: str) -> bool:
 
 
 def _is_inside(filename: str, folder: Path) -> bool:
-    """Compare the paths as they are and without links: an environment may be behind a link."""
+    """Compare the paths with and without links: an environment may be reached through one."""
     path = Path(filename)
     return path.is_relative_to(folder) or path.resolve().is_relative_to(folder.resolve())
 

@@ -26,7 +26,7 @@ from twelve_lab.trace.line_tracer import LineTracer
 from twelve_lab.trace.summary import plain, summary_html, summary_text
 from twelve_lab.trace.traced import Traced
 
-# What writes a run to a file. Writers are built on traces, so `twelve_lab` enters them here.
+# Functions that write a run to a file. They are built on traces, so `twelve_lab` adds them.
 WRITERS: dict[str, Callable[..., Path]] = {}
 
 

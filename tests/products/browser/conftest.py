@@ -139,6 +139,6 @@ def tab(window):
 
 @pytest.fixture
 def fresh_tab(browser):
-    """Open a new tab, for changes that would stay with the tab."""
+    """Open a new tab, for tests whose changes would persist in a shared tab."""
     with opened_window(browser) as window, watched(window) as tab:
         yield tab

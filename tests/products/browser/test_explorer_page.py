@@ -25,7 +25,7 @@ from twelve_lab.show.format import format_number
 DECODER_ONLY, GELU = "decoder-only", TITLES.index("GELU")
 weekly = pytest.mark.weekly
 DIALS = "#words input.n, #target input.n"
-# Every value and every gradient as base64 of their 64 bits: playwright reads a list slowly.
+# Every value and gradient as base64-encoded float64: Playwright is slow to read long lists.
 ALL = """tensors => {
   const indexed = tensors.flatMap(([name, shape]) => shape
     .reduce((all, size) => all.flatMap(i => Array.from({length: size}, (_, n) => [...i, n])), [[]])
@@ -308,7 +308,7 @@ def test_learning_runs_stops_and_can_be_undone(explorer):
 
 
 @weekly
-def test_gradient_is_shown_and_crumbs_and_backspace_lead_back(explorer):
+def test_gradient_is_shown_and_breadcrumbs_and_backspace_go_back(explorer):
     choose(explorer, "logits", 9)
     gradient = Run(FIRST).numbers()[1, layout(FIRST)["logits"][0] + 9].item()
     assert explorer.locator("#gradient").text_content().startswith(f"= {gradient:.4f}, the sum of")

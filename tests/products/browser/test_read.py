@@ -64,7 +64,7 @@ def test_button_toggles_the_mark_by_keyboard(tab, site):
 
 
 @pytest.mark.weekly
-def test_home_page_counts_read_lessons_names_the_next_and_forgets(tab, site):
+def test_home_page_counts_the_lessons_read_and_names_the_next_until_it_is_reset(tab, site):
     tab.goto(f"{site}/index.html")
     assert not tab.locator(".reading").is_visible()
     names = [page.removesuffix(".html") for page in PAGES[:2]]

@@ -99,7 +99,7 @@ def test_speakers_view_shows_the_notes(fresh_tab, address):
 
 
 @pytest.mark.weekly
-def test_live_part_runs_on_its_slide_and_is_light(tab, address):
+def test_live_part_runs_on_its_slide_in_the_light_theme(tab, address):
     opened(tab, f"{address}/{DECK}")
     tab.evaluate(
         "Reveal.slide([...document.querySelectorAll('.slides > section')]"
