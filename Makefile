@@ -39,6 +39,12 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dis
 # kernel leaves a core idle.
 NOTEBOOKS := -n 3 -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nbval-current-env \
   --nbval-cell-timeout=120 notebooks
+# Layers and lessons again on a device that is not the CPU, but is played by it.
+PRETEND := -p tests.pretend $(patsubst %,tests/unit/test_%.py,linear embedding positional_encoding \
+  attention masks multi_head_attention normalization residual feed_forward encoder decoder \
+  transformer generation same_as_pytorch rotary_positions grouped_query_attention decoder_only \
+  every_layer pretend) $(filter-out notebooks,$(NOTEBOOKS)) \
+  $(wildcard $(patsubst %,notebooks/%_*.ipynb,04 06 08 11 12 14 16))
 # Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
 QUICK := -m 'not slow and not weekly'
 # The products first: they are few files and long ones, which at the end would leave a core idle.
@@ -100,10 +106,12 @@ test: install ## run the quick tests, then compare each notebook with its stored
 check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in nine minutes
 	$(MAKE) --jobs=2 book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
+	TWELVE_DEVICE=pretend $(PYTEST) $(QUICK) $(PRETEND)
 	$(MAKE) mutants
 
 code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
+	TWELVE_DEVICE=pretend $(PYTEST) $(QUICK) $(PRETEND)
 	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out

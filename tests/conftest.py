@@ -73,7 +73,19 @@ def seeded() -> torch.Generator:
 @pytest.fixture
 def draw(seeded: torch.Generator) -> Callable[..., Tensor]:
     """Draw normal numbers of a shape: `draw(batch, src, d_model)`."""
-    return lambda *shape: torch.randn(shape, generator=seeded)
+    device = torch.get_default_device()
+    return lambda *shape: torch.randn(shape, generator=seeded, device="cpu").to(device)
+
+
+@pytest.fixture
+def draw_ids(seeded: torch.Generator) -> Callable[..., Tensor]:
+    """Draw ids below a limit, at least 1 if not given: `draw_ids(limit, batch, src)`."""
+    device = torch.get_default_device()
+
+    def draw(limit: int, *shape: int, lowest: int = 1) -> Tensor:
+        return torch.randint(lowest, limit, shape, generator=seeded, device="cpu").to(device)
+
+    return draw
 
 
 @pytest.fixture
@@ -84,7 +96,8 @@ def noisy(seeded: torch.Generator) -> Callable[[nn.Module], nn.Module]:
         with torch.no_grad():
             for parameter in module.parameters():
                 width = parameter.size(-1) if parameter.ndim > 1 else 1
-                parameter.copy_(torch.randn(parameter.shape, generator=seeded) / width**0.5)
+                noise = torch.randn(parameter.shape, generator=seeded, device="cpu")
+                parameter.copy_(noise / width**0.5)
         return module
 
     return fill

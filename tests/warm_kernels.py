@@ -140,6 +140,8 @@ def _serve(listener: socket.socket) -> None:
     """Fork a kernel for each request, until our standard input is closed."""
     for name in LIBRARIES:
         import_module(name)
+    if os.environ.get("TWELVE_DEVICE") == "pretend":
+        import_module("tests.pretend")
     # Keep the garbage collector of a kernel from copying the shared pages.
     gc.collect()
     gc.freeze()

@@ -24,7 +24,12 @@ def device(name: str | None = None) -> torch.device:
     except RuntimeError:
         raise ValueError(f"{source}={wanted!r} is no device; use cpu or cuda") from None
     if chosen.type not in ("cpu", "cuda"):
-        raise ValueError(f"{source}={wanted!r}: the trace needs float64; use cpu or cuda")
+        try:
+            torch.ones(1, dtype=torch.float64, device=chosen).item()
+        except Exception:  # the type depends on the backend
+            raise ValueError(
+                f"{source}={wanted!r}: the trace needs float64; use cpu or cuda"
+            ) from None
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise ValueError(
             f"{source}={wanted!r}, but {torch.cuda.device_count()} CUDA devices are present"

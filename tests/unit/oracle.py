@@ -48,7 +48,7 @@ def sinusoid(max_len: int, d_model: int) -> Array:
 
 def weights_of(module: Module) -> Weights:
     """Copy the state_dict of a layer or model."""
-    return {name: value.numpy().copy() for name, value in module.state_dict().items()}
+    return {name: value.cpu().numpy().copy() for name, value in module.state_dict().items()}
 
 
 def compare(trace: Mapping, expected: Steps) -> None:
@@ -56,7 +56,9 @@ def compare(trace: Mapping, expected: Steps) -> None:
     assert list(trace) == list(expected)
     for name, value in expected.items():
         assert trace[name].shape == value.shape, name
-        np.testing.assert_allclose(trace[name].value, value, rtol=1e-12, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            trace[name].value.cpu(), value, rtol=1e-12, atol=1e-12, err_msg=name
+        )
 
 
 def part(weights: Weights, path: str) -> Weights:

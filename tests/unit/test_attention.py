@@ -25,7 +25,7 @@ def qkv(sizes, draw) -> list[Tensor]:
     ]
 
 
-def make_mask(sizes, seeded, name: str) -> Tensor | None:
+def make_mask(sizes, draw, name: str) -> Tensor | None:
     """Make a mask of one shape that broadcasts; only in "empty rows" a row is fully masked."""
     if name in ("none", "causal"):
         return None if name == "none" else causal_mask(sizes.tgt, sizes.src)
@@ -34,7 +34,7 @@ def make_mask(sizes, seeded, name: str) -> Tensor | None:
         "query and key": (sizes.tgt, sizes.src),
         "shared by heads": (sizes.batch, 1, sizes.tgt, sizes.src),
     }.get(name, (sizes.batch, sizes.heads, sizes.tgt, sizes.src))
-    mask = torch.rand(shape, generator=seeded) < 0.5
+    mask = draw(*shape) < 0
     mask[..., 0] = True
     if name == "empty rows":
         mask[0, 1] = False
@@ -73,8 +73,8 @@ def test_attention_of_a_fully_masked_query_is_zero():
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_attention_equals_torch_in_values_and_gradients(sizes, seeded, draw, qkv, name):
-    mask = make_mask(sizes, seeded, name)
+def test_attention_equals_torch_in_values_and_gradients(sizes, draw, qkv, name):
+    mask = make_mask(sizes, draw, name)
     inputs = [x.requires_grad_() for x in qkv]
     ours = scaled_dot_product_attention(*inputs, mask)
     theirs = F.scaled_dot_product_attention(*inputs, mask)
@@ -86,8 +86,8 @@ def test_attention_equals_torch_in_values_and_gradients(sizes, seeded, draw, qkv
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_masked_attention_does_not_overflow_in_lower_precision(sizes, seeded, qkv, dtype):
-    mask = make_mask(sizes, seeded, "empty rows")
+def test_masked_attention_does_not_overflow_in_lower_precision(sizes, draw, qkv, dtype):
+    mask = make_mask(sizes, draw, "empty rows")
     inputs = [x.to(dtype) for x in qkv]
     output = scaled_dot_product_attention(*inputs, mask)
     assert output.dtype == dtype
@@ -100,8 +100,8 @@ def test_masked_attention_does_not_overflow_in_lower_precision(sizes, seeded, qk
 # Laws
 
 
-def test_no_gradient_inside_attention_is_nan_under_a_fully_masked_row(sizes, seeded, qkv):
-    mask = make_mask(sizes, seeded, "empty rows")
+def test_no_gradient_inside_attention_is_nan_under_a_fully_masked_row(sizes, draw, qkv):
+    mask = make_mask(sizes, draw, "empty rows")
     with Trace(grad=True) as trace:
         output = scaled_dot_product_attention(qkv[0].requires_grad_(), *qkv[1:], mask)
     # Also a NaN that a later mask hides is an anomaly.

@@ -13,9 +13,9 @@ SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
 
 
 @pytest.fixture
-def ids(sizes, seeded) -> Tensor:
+def ids(sizes, draw_ids) -> Tensor:
     """Draw source ids whose first sentence is shorter."""
-    ids = torch.randint(1, sizes.src_vocab, (sizes.batch, sizes.src), generator=seeded)
+    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
     ids[0, 3:] = 0
     return ids
 

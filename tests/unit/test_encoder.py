@@ -1,7 +1,6 @@
 """Lesson 10: the encoder. Equality with torch.nn is tested in test_same_as_pytorch."""
 
 import pytest
-import torch
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -11,9 +10,9 @@ EITHER_ORDER = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", 
 
 
 @pytest.fixture
-def ids(sizes, seeded) -> Tensor:
+def ids(sizes, draw_ids) -> Tensor:
     """Draw ids whose first sentence is shorter."""
-    ids = torch.randint(1, sizes.src_vocab, (sizes.batch, sizes.src), generator=seeded)
+    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
     ids[0, 3:] = 0
     return ids
 

@@ -144,7 +144,7 @@ def test_layer_applies_dropout_in_training_only(build, inputs, masks):
 def test_every_parameter_gets_a_gradient(noisy, build, inputs, masks):
     layer = noisy(build())
     output = layer(*inputs, **masks)
-    (output * random(*output.shape)).sum().backward()
+    (output * random(*output.shape).to(output.device)).sum().backward()
     idle = [name for name, p in layer.named_parameters() if p.grad.abs().max() < 1e-9]
     # Adding one vector to all keys does not change the weights: b_k has no gradient.
     assert idle == [name for name, _ in layer.named_parameters() if "w_k.bias" in name]

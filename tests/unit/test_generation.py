@@ -36,14 +36,15 @@ def one_pass(model, tgt) -> Tensor:
     return model(distinct.src, tgt, **masks)
 
 
-def write(model, src=distinct.src, decode=greedy_decode, **keywords) -> Tensor:
+def write(model, src=None, decode=greedy_decode, **keywords) -> Tensor:
     settings = {"start_id": START, "max_len": MAX_LEN}
+    src = distinct.src if src is None else src
     if src is distinct.src:
         settings["src_mask"] = distinct.src_mask
     return decode(model, src, **settings | keywords)
 
 
-def draw(model, src=distinct.src, seed=0, **keywords) -> Tensor:
+def draw(model, src=None, seed=0, **keywords) -> Tensor:
     return write(model, src, sample, seed=seed, **keywords)
 
 
@@ -286,11 +287,11 @@ def make_cache() -> KeyValueCache:
     return KeyValueCache(MultiHeadAttention(24, 3, d_k=8, d_v=6), 2, 3)
 
 
-def step(*positions: int, tgt: Tensor = distinct.tgt, **settings: int) -> None:
+def step(*positions: int, tgt: Tensor | None = None, **settings: int) -> None:
     """Decode pieces of tgt of the given numbers of positions."""
     decoder = make_decoder(distinct.model(), **settings)
     for count in positions:
-        decoder.step(tgt[:, :count])
+        decoder.step((distinct.tgt if tgt is None else tgt)[:, :count])
 
 
 def continue_prompt(src=distinct.text, max_len=9, **keywords) -> Tensor:

@@ -53,8 +53,8 @@ def test_every_intermediate_of_multi_head_attention_equals_numpy(sizes, noisy, q
     query, key, _ = qkv
     with Trace(layer) as trace:
         layer(query, key, key, mask)
-    arrays = query.numpy(), key.numpy(), oracle.weights_of(layer)
-    oracle.compare(trace, oracle.multi_head_attention(*arrays, sizes.heads, mask.numpy()))
+    arrays = query.cpu().numpy(), key.cpu().numpy(), oracle.weights_of(layer)
+    oracle.compare(trace, oracle.multi_head_attention(*arrays, sizes.heads, mask.cpu().numpy()))
 
 
 # Laws

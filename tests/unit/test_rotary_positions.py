@@ -63,7 +63,7 @@ def test_rotary_equals_a_product_of_complex_numbers(sizes, draw):
     rotary = RotaryEncoding(sizes.d_k, base=500.0, max_len=sizes.src + 7)
     with Trace(rotary) as trace:
         rotary(heads, start=7)
-    oracle.compare(trace, oracle.rotate(heads.numpy(), start=7, base=500.0))
+    oracle.compare(trace, oracle.rotate(heads.cpu().numpy(), start=7, base=500.0))
 
 
 # Laws

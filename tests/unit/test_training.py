@@ -23,10 +23,10 @@ STEPS = 12
 
 
 @pytest.fixture
-def logits_and_labels(draw, seeded, sizes) -> tuple[torch.Tensor, torch.Tensor]:
+def logits_and_labels(draw, draw_ids, sizes) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw logits, and labels of which some are ignored."""
     logits = draw(sizes.batch, sizes.tgt, sizes.tgt_vocab).requires_grad_()
-    labels = torch.randint(0, sizes.tgt_vocab, (sizes.batch, sizes.tgt), generator=seeded)
+    labels = draw_ids(sizes.tgt_vocab, sizes.batch, sizes.tgt, lowest=0)
     labels[0, 1] = labels[1, 3] = IGNORED
     return logits, labels
 

@@ -24,16 +24,16 @@ def make_model(sizes, **keywords) -> Transformer:
 
 
 @pytest.fixture
-def src(sizes, seeded) -> Tensor:
+def src(sizes, draw_ids) -> Tensor:
     """Draw source ids whose first sentence is shorter."""
-    ids = torch.randint(1, sizes.src_vocab, (sizes.batch, sizes.src), generator=seeded)
+    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
     ids[0, 3:] = 0
     return ids
 
 
 @pytest.fixture
-def tgt(sizes, seeded) -> Tensor:
-    return torch.randint(1, sizes.tgt_vocab, (sizes.batch, sizes.tgt), generator=seeded)
+def tgt(sizes, draw_ids) -> Tensor:
+    return draw_ids(sizes.tgt_vocab, sizes.batch, sizes.tgt)
 
 
 @pytest.fixture
@@ -129,12 +129,12 @@ def test_weights_of_another_tie_weights_are_refused_before_any_is_copied(sizes, 
 
 @TIED
 @pytest.mark.parametrize("scale", [True, False])
-def test_untrained_transformer_has_the_loss_of_a_uniform_guess(seeded, tie_weights, scale):
+def test_untrained_transformer_has_the_loss_of_a_uniform_guess(draw_ids, tie_weights, scale):
     model = Transformer(
         50, 40, d_model=24, num_heads=3, num_layers=2, max_len=8,
         tie_weights=tie_weights, scale_embedding=scale,
     )  # fmt: skip
-    src, tgt, labels = (torch.randint(0, 40, (16, 8), generator=seeded) for _ in range(3))
+    src, tgt, labels = (draw_ids(40, 16, 8, lowest=0) for _ in range(3))
     loss = F.cross_entropy(model(src, tgt).flatten(0, 1), labels.flatten())
     # Logits of standard deviation s put the loss s²/2 above ln(vocab), and s starts near 1.
     # Over 20 seeds the loss was 0.1 to 0.8 above; a tied table of deviation 1 adds 12.

@@ -108,7 +108,8 @@ def _read(layer: AttentionRun, query: int) -> Run:
     inputs = layer.entry("projected_query").explain(layer.batch, query, 0).inputs
     x = [element.value for element in inputs if element.name == inputs[0].name]
     merged, output = (layer.values(name)[query] for name in ("merged", "output"))
-    return Run(layer.word, layer.keys, torch.tensor(x, dtype=torch.float64), heads, merged, output)
+    x = torch.tensor(x, dtype=torch.float64, device="cpu")
+    return Run(layer.word, layer.keys, x, heads, merged, output)
 
 
 def _check(run: Run) -> None:

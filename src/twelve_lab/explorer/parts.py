@@ -76,7 +76,9 @@ def document(name: str) -> str:
     """
     part = PARTS[name]
     options = {"title": part.title, "lead": part.lead, "panels": part.panels}
-    return page({part.title: part.run()}, example.words, options if part.panels else None)
+    with torch.device("cpu"):
+        run = part.run()
+    return page({part.title: run}, example.words, options if part.panels else None)
 
 
 def _encoder(*, padding: bool = True, **switches: int) -> Trace:
