@@ -75,7 +75,7 @@ def test_the_examples_of_the_readme_print_what_it_shows(capsys):
     assert shown >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_model_that_the_readme_trains_writes_what_it_shows(capsys):
     torch.set_default_dtype(torch.float32)
     ((program, printed),) = (each for each in PROGRAM.findall(README) if "train(" in each[0])

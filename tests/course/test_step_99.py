@@ -18,7 +18,7 @@ from tools.run_notebooks import NOTEBOOK_METADATA
 from twelve_lab.course import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.weekly
 
 MODULE = '''"""Mixture of experts: a router sends each position to a few feed-forward layers.
 

@@ -206,8 +206,8 @@ def test_every_formula_gives_the_numbers_gradients_and_words_of_python():
             wanted = trace["x"].grad.double().flatten()
             assert torch.allclose(gradient, wanted, rtol=1e-6, atol=1e-9), name
         # torch computes `any` and `all` by sums, the engine by conditions; Python explains fused
-        # attention as one division, the engine as one softmax for each key. The engine does not name
-        # a conversion to another type.
+        # attention as one division, the engine as one softmax for each key. The engine does not
+        # name a conversion to another type.
         if not name.startswith(("any", "all", "_scaled_dot", "_to_copy", "convert_element")):
             explained = [y.explain(*index).text for index in product(*map(range, y.shape))]
             assert words[-len(explained) :] == explained, name

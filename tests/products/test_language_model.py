@@ -66,6 +66,7 @@ def test_greedy_decode_writes_the_text_of_transformers(loaded, beginning):
     assert torch.equal(best[:, length - 1 :], written[:, length:])
 
 
+@pytest.mark.weekly
 def test_write_command_answers_as_transformers_did(capsys):
     assert main(["write", "--chat", ASKED, "--tokens", "30"]) == 0
     assert capsys.readouterr().out == f"{ANSWER}\n"

@@ -117,7 +117,7 @@ def errors() -> dict[str, str]:
     return json.loads(process.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", CHECKS)
 def test_compile_and_export(errors, name):
     assert errors[name] == ""

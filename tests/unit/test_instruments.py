@@ -239,7 +239,7 @@ ALL_RUNS = [
 
 @pytest.mark.parametrize(
     "runs",
-    [[*example.CONFIGURATIONS.values()], pytest.param(ALL_RUNS, marks=pytest.mark.slow)],
+    [[*example.CONFIGURATIONS.values()], pytest.param(ALL_RUNS, marks=pytest.mark.weekly)],
     ids=["course", "all"],
 )
 def test_no_value_of_the_example_lies_near_a_rounding_boundary(runs):

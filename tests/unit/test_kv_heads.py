@@ -1,6 +1,11 @@
 """KV heads: what four trained query heads can name with shared keys and values."""
 
+import pytest
+
 from twelve_lab.experiments import kv_heads
+
+# Lesson 17 shows the same numbers.
+pytestmark = pytest.mark.slow
 
 
 def test_four_heads_on_one_kv_head_attend_to_four_positions():
