@@ -85,19 +85,8 @@ class KeyValueCache:
 
 @contextmanager
 def all_or_nothing(caches: list[KeyValueCache] | None) -> Iterator[None]:
-    """Restore the lengths of all caches if the block fails or is interrupted.
-
-    Args:
-        caches: KV caches of the layers, in their order.
-
-    Raises:
-        ValueError: If the caches are in another order.
-    """
+    """Restore the lengths of all caches if the block fails or is interrupted."""
     caches = caches or []
-    # A cache of another class may not know its layer.
-    order = [getattr(cache, "layer", None) for cache in caches]
-    if any(layer not in (None, index) for index, layer in enumerate(order)):
-        raise ValueError(f"LanguageModel: caches must be in the order of the layers, got {order}")
     lengths = [cache.length for cache in caches]
     try:
         yield

@@ -50,10 +50,12 @@ def share(mask):
     return GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
 
 
-def speak(ids, *, max_len=8, room=None, order=1, **keywords):
+def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), **keywords):
     """Run a language model, with caches of `room` positions if given."""
     model = LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
     caches = {} if room is None else {"caches": model.new_caches(2, room)[::order]}
+    for cache, length in zip(caches.get("caches", ()), lengths, strict=False):
+        cache.length = length
     return model(ids, **caches, **keywords)
 
 
@@ -170,6 +172,8 @@ speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
 speak(ids(2, 3), room=5, order=-1)
     LanguageModel: caches must be in the order of the layers, got [1, 0]
+speak(ids(2, 1), room=5, lengths=(1, 3))
+    LanguageModel: the lengths of the caches must be equal, got cache 0 has 1, cache 1 has 3
 # other arguments
 LanguageModel(11, d_model=25, num_heads=3, num_layers=1)
     GroupedQueryAttention: d_model must be divisible by num_heads=3, got 25; choose another
