@@ -27,8 +27,9 @@ def checked(function: Function) -> Function:
     """Check each tensor argument against its annotation before the function runs.
 
     An axis named like an attribute of `self` must have its value, and an axis named twice must
-    have one size. Only the outermost call is checked: a model checks its input once, and its
-    layers do not check again. torch.compile and torch.export see the function alone.
+    have one size. The size of `_key` is not compared, and `#key` may also be 1. Only the
+    outermost call is checked: a model checks its input once, and its layers do not check again.
+    torch.compile and torch.export see the function alone.
 
     Args:
         function: A function, or a method of a module, with annotations such as
