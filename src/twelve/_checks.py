@@ -110,7 +110,10 @@ def _check_axes(
         plain = axis.lstrip("*#")
         if plain.startswith("_") or plain.isdigit() or ("#" in axis and size == 1):
             continue
-        expected, source = known.get(plain, (getattr(owner, plain, None), ""))
+        fixed = getattr(owner, plain, None)
+        # A subclass may have a part that is named like an axis, such as `query`.
+        fixed = fixed if isinstance(fixed, Integral) else None
+        expected, source = known.get(plain, (fixed, ""))
         if expected is None:
             known[plain] = size, f" as in {name}"
         elif size != expected and not (axis.startswith("*#") and _broadcasts(size, expected)):

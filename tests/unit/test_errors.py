@@ -281,6 +281,13 @@ def test_numpy_integers_are_accepted_as_sizes():
     assert causal_mask(np.int64(2)).shape == (1, 1, 2, 2)
 
 
+def test_a_part_may_be_named_like_an_axis():
+    layer = MultiHeadAttention(24, 3)
+    layer.query = layer.head = nn.Linear(2, 2)
+    layer.key = "a word"
+    assert layer(*[x(2, 5, 24)] * 3, mask(2, 3, 5, 5)).shape == (2, 5, 24)
+
+
 def test_linear_accepts_two_dtypes_under_autocast():
     layer = Linear(24, 8).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
