@@ -79,7 +79,8 @@ class DecoderLayer(nn.Module):
         """
         self_cache, cross_cache = caches
         x = self.self_attention_residual(
-            x, lambda query: self.self_attention(query, query, query, tgt_mask, cache=self_cache)
+            x,
+            lambda normed: self.self_attention(normed, normed, normed, tgt_mask, cache=self_cache),
         )
         x = self.cross_attention_residual(
             x,
