@@ -133,6 +133,8 @@ GroupedQueryAttention(24, 6, rotary=RotaryEncoding(8))
     GroupedQueryAttention: d_k must be equal, got attention has 4, rotary has 8
 RotaryEncoding(3)
     RotaryEncoding: d_k must be even, got 3
+Residual(4, norm=RMSNorm(5))
+    Residual: d_model must be equal, got residual has 4, norm has 5
 FeedForward(3, activation='tanh')
     FeedForward: activation must be one of relu, gelu, got 'tanh'
 TokenEmbedding(4, 3, padding_idx=4)
