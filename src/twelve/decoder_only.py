@@ -115,6 +115,11 @@ class LanguageModel(nn.Module):
         self.vocab_size = vocab_size
         self.max_len = max_len
         self.embedding = TokenEmbedding(vocab_size, d_model)
+        if d_k is None and d_model % num_heads:
+            raise ValueError(
+                f"LanguageModel: d_model must be divisible by num_heads={num_heads}, "
+                f"got {d_model}; choose another num_heads or give d_k"
+            )
         # All layers share one table of angles.
         width = d_model // num_heads if d_k is None else d_k
         self.rotary = RotaryEncoding(width, max_len=max_len, base=base)

@@ -178,8 +178,11 @@ speak(ids(2, 1), room=5, lengths=(1, 3))
     LanguageModel: the lengths of the caches must be equal, got cache 0 has 1, cache 1 has 3
 # other arguments
 LanguageModel(11, d_model=25, num_heads=3, num_layers=1)
-    GroupedQueryAttention: d_model must be divisible by num_heads=3, got 25; choose another
-    num_heads or give d_k
+    LanguageModel: d_model must be divisible by num_heads=3, got 25; choose another num_heads or
+    give d_k
+LanguageModel(11, d_model=2, num_heads=4, num_layers=1)
+    LanguageModel: d_model must be divisible by num_heads=4, got 2; choose another num_heads or
+    give d_k
 RotaryEncoding(8)(x(1, 2, 3, 8).half())
     RotaryEncoding: all arguments must have one dtype, got heads has torch.float16, table has
     torch.float64
