@@ -27,8 +27,9 @@ def checked(function: Function) -> Function:
     """Check each tensor argument against its annotation before the function runs.
 
     An axis named like an attribute of `self` must have its value, and an axis named twice must
-    have one size. Only the outermost call is checked: a model checks its input once, and its
-    layers do not check again. torch.compile and torch.export see the function alone.
+    have one size. The size of `_key` is not compared, and `#key` may also be 1. Only the
+    outermost call is checked: a model checks its input once, and its layers do not check again.
+    torch.compile and torch.export see the function alone.
 
     Args:
         function: A function, or a method of a module, with annotations such as
@@ -109,7 +110,10 @@ def _check_axes(
         plain = axis.lstrip("*#")
         if plain.startswith("_") or plain.isdigit() or ("#" in axis and size == 1):
             continue
-        expected, source = known.get(plain, (getattr(owner, plain, None), ""))
+        fixed = getattr(owner, plain, None)
+        # A subclass may have a part that is named like an axis, such as `query`.
+        fixed = fixed if isinstance(fixed, Integral) else None
+        expected, source = known.get(plain, (fixed, ""))
         if expected is None:
             known[plain] = size, f" as in {name}"
         elif size != expected and not (axis.startswith("*#") and _broadcasts(size, expected)):

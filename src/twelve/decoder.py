@@ -79,7 +79,8 @@ class DecoderLayer(nn.Module):
         """
         self_cache, cross_cache = caches
         x = self.self_attention_residual(
-            x, lambda query: self.self_attention(query, query, query, tgt_mask, cache=self_cache)
+            x,
+            lambda normed: self.self_attention(normed, normed, normed, tgt_mask, cache=self_cache),
         )
         x = self.cross_attention_residual(
             x,
@@ -125,8 +126,9 @@ class Decoder(nn.Module):
         x: Float[Tensor, "batch tgt d_model"],
         memory: Float[Tensor, "batch src d_model"],
         *,
-        tgt_mask: Bool[Tensor, "#batch #head #tgt #tgt"] | None = None,
-        src_mask: Bool[Tensor, "#batch #head #tgt #src"] | None = None,
+        tgt_mask: Bool[Tensor, "#batch #head #tgt _tgt"] | None = None,
+        src_mask: Bool[Tensor, "#batch #head #tgt _src"] | None = None,
+        caches: list[tuple[Cache, Cache]] | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Pass the target sentence through all layers, each with the same memory.
 
@@ -135,6 +137,7 @@ class Decoder(nn.Module):
             memory: The encoder's output.
             tgt_mask: True where a target position may be attended to; causal in training.
             src_mask: True where a source position may be attended to, as in the encoder.
+            caches: KV caches of self-attention and cross-attention in each layer.
 
         Returns:
             One vector for each target position, from which the logits are computed.
@@ -142,6 +145,7 @@ class Decoder(nn.Module):
         Raises:
             ValueError: If the shapes disagree.
         """
-        for layer in self.layers:
-            x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
+        pairs = [(None, None)] * len(self.layers) if caches is None else caches
+        for layer, pair in zip(self.layers, pairs, strict=True):
+            x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask, caches=pair)
         return x if self.norm is None else self.norm(x)

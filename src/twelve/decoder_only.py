@@ -115,6 +115,11 @@ class LanguageModel(nn.Module):
         self.vocab_size = vocab_size
         self.max_len = max_len
         self.embedding = TokenEmbedding(vocab_size, d_model)
+        if d_k is None and d_model % num_heads:
+            raise ValueError(
+                f"LanguageModel: d_model must be divisible by num_heads={num_heads}, "
+                f"got {d_model}; choose another num_heads or give d_k"
+            )
         # All layers share one table of angles.
         width = d_model // num_heads if d_k is None else d_k
         self.rotary = RotaryEncoding(width, max_len=max_len, base=base)
@@ -151,8 +156,8 @@ class LanguageModel(nn.Module):
         Raises:
             ValueError: If the ids are not integers with 2 axes, an id is outside the vocabulary,
                 the mask does not cover the text, the caches differ from the layers in number or
-                order, or the text is too long. A call that fails or is interrupted leaves the
-                caches as they were and can be repeated.
+                order or from each other in length, or the text is too long. A call that fails or
+                is interrupted leaves the caches as they were and can be repeated.
         """
         with all_or_nothing(caches):
             x = self.run_layers(ids, caches, key_mask)
@@ -166,11 +171,8 @@ class LanguageModel(nn.Module):
         embedded: Float[Tensor, "batch seq d_model"] = self.embedding(ids)
         start = 0
         if caches is not None:
-            sizes = {"layers": len(self.layers), "caches": len(caches)}
-            check_equal("LanguageModel", "the numbers of layers and caches", **sizes)
-            start = caches[-1].length
-            for cache in caches:
-                cache.length = start  # an interrupted call may have advanced some caches
+            self._check_caches(caches)
+            start = caches[0].length
         mask = self.make_mask(ids, start, key_mask)
         x = embedded
         for layer, cache in zip(self.layers, caches or [None] * len(self.layers), strict=True):
@@ -200,6 +202,18 @@ class LanguageModel(nn.Module):
             return mask
         check_mask("LanguageModel", key_mask, (batch, 1, 1, start + seq), "key_mask")
         return key_mask if mask is None else mask & key_mask
+
+    def _check_caches(self, caches: list[KeyValueCache]) -> None:
+        sizes = {"layers": len(self.layers), "caches": len(caches)}
+        check_equal("LanguageModel", "the numbers of layers and caches", **sizes)
+        # A cache of another class may not know its layer.
+        order = [getattr(cache, "layer", None) for cache in caches]
+        if any(layer not in (None, index) for index, layer in enumerate(order)):
+            raise ValueError(
+                f"LanguageModel: caches must be in the order of the layers, got {order}"
+            )
+        lengths = {f"cache {index}": cache.length for index, cache in enumerate(caches)}
+        check_equal("LanguageModel", "the lengths of the caches", **lengths)
 
     def new_caches(self, batch: int, max_len: int) -> list[KeyValueCache]:
         """Allocate an empty KV cache for every layer.

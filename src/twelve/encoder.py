@@ -68,7 +68,7 @@ class EncoderLayer(nn.Module):
             ValueError: If the shapes disagree.
         """
         x = self.self_attention_residual(
-            x, lambda query: self.self_attention(query, query, query, src_mask)
+            x, lambda normed: self.self_attention(normed, normed, normed, src_mask)
         )
         return self.feed_forward_residual(x, self.feed_forward)
 

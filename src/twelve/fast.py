@@ -16,7 +16,7 @@ from twelve._checks import check_mask, check_positions, checked
 from twelve.decoder_only import LanguageModel
 from twelve.generation import KeyValueCache, all_or_nothing
 from twelve.grouped_query_attention import GroupedQueryAttention
-from twelve.multi_head_attention import Cache, MultiHeadAttention
+from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import HALF, LayerNorm, RMSNorm
 from twelve.rotary_positions import RotaryEncoding
 
@@ -89,27 +89,14 @@ class FastRotaryEncoding(RotaryEncoding):
 class FastMultiHeadAttention(MultiHeadAttention):
     """MultiHeadAttention on torch's fused attention kernel."""
 
-    @_checked_as(MultiHeadAttention)
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *,
-        cache: Cache | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Compute MultiHeadAttention.forward."""
-        query_heads, key_heads = self._split(self.w_q(query)), self._split(self.w_k(key))
-        value_heads = self._split(self.w_v(value))
-        if cache is not None:
-            key_heads, value_heads = cache(key_heads, value_heads)
-        if mask is not None:
-            check_mask("MultiHeadAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
-        dropout_p = self.dropout if self.training else 0.0
-        context = F.scaled_dot_product_attention(
-            query_heads, key_heads, value_heads, mask, dropout_p
-        )
-        return self.w_o(context.transpose(1, 2).flatten(2))
+    attend = staticmethod(F.scaled_dot_product_attention)
 
     def _split(self, projected: Tensor) -> Tensor:
         # In the smallest models einops takes longer than the attention.
         return projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def _merge(self, context: Tensor) -> Tensor:
+        return context.transpose(1, 2).flatten(2)
 
 
 class FastGroupedQueryAttention(GroupedQueryAttention):
@@ -169,9 +156,9 @@ def _fast_class(kind: type[nn.Module]) -> type[nn.Module]:
     """Return the fast version of a class, or the class itself if it has none."""
     for fast in FAST:
         plain = fast.__base__
-        if kind is plain:
+        if kind in (plain, fast):
             return fast
-        if issubclass(kind, plain) and kind.forward is plain.forward:
+        if issubclass(kind, plain) and not issubclass(kind, fast) and kind.forward is plain.forward:
             return type(f"Fast{kind.__name__}", (fast, kind), {})
     return kind
 

@@ -85,19 +85,8 @@ class KeyValueCache:
 
 @contextmanager
 def all_or_nothing(caches: list[KeyValueCache] | None) -> Iterator[None]:
-    """Restore the lengths of all caches if the block fails or is interrupted.
-
-    Args:
-        caches: KV caches of the layers, in their order.
-
-    Raises:
-        ValueError: If the caches are in another order.
-    """
+    """Restore the lengths of all caches if the block fails or is interrupted."""
     caches = caches or []
-    # A cache of another class may not know its layer.
-    order = [getattr(cache, "layer", None) for cache in caches]
-    if any(layer not in (None, index) for index, layer in enumerate(order)):
-        raise ValueError(f"LanguageModel: caches must be in the order of the layers, got {order}")
     lengths = [cache.length for cache in caches]
     try:
         yield
@@ -158,17 +147,13 @@ class CachedDecoder:
         # Only the first step appends memory; later steps find it in the cross-attention caches.
         memory = self.memory if self.length == 0 else self.memory[:, :0]
 
-        layers = zip(self.model.decoder.layers, self.self_caches, self.cross_caches, strict=True)
-        for layer, self_cache, cross_cache in layers:
-            # Discard what a failed or interrupted step has appended.
-            self_cache.length = self.length
-            cross_cache.length = cross_cache.length if self.length else 0
-            caches = (self_cache, cross_cache)
-            x = layer(x, memory, tgt_mask=mask, src_mask=self.src_mask, caches=caches)
-        norm = self.model.decoder.norm
-        decoder_output: Float[Tensor, "batch new d_model"] = x if norm is None else norm(x)
-        logits: Float[Tensor, "batch new vocab"] = self.model.output_projection(decoder_output)
-        self.length += new
+        with all_or_nothing(self.self_caches + self.cross_caches):
+            decoder_output: Float[Tensor, "batch new d_model"] = self.model.decoder(
+                x, memory, tgt_mask=mask, src_mask=self.src_mask,
+                caches=list(zip(self.self_caches, self.cross_caches, strict=True)),
+            )  # fmt: skip
+            logits: Float[Tensor, "batch new vocab"] = self.model.output_projection(decoder_output)
+            self.length += new
         return logits
 
 

@@ -40,6 +40,9 @@ class MultiHeadAttention(nn.Module):
         one matrix, so that one large product replaces num_heads small ones.
     """
 
+    # twelve.fast replaces it by torch's kernel.
+    attend = staticmethod(scaled_dot_product_attention)
+
     def __init__(
         self, d_model: int, num_heads: int, *, d_k: int | None = None, d_v: int | None = None,
         bias: bool = False, dropout: float = 0.0,
@@ -103,7 +106,7 @@ class MultiHeadAttention(nn.Module):
             check_mask("MultiHeadAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
 
         dropout_p = self.dropout if self.training else 0.0
-        context = scaled_dot_product_attention(query_heads, key_heads, value_heads, mask, dropout_p)
+        context = self.attend(query_heads, key_heads, value_heads, mask, dropout_p)
         merged: Float[Tensor, "batch query head*d_v"] = self._merge(context)
         output: Float[Tensor, "batch query d_model"] = self.w_o(merged)
         return output

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve._checks import check_dropout, check_switch, checked, described, shows
+from twelve._checks import check_dropout, check_equal, check_switch, checked, described, shows
 from twelve.normalization import LayerNorm
 
 
@@ -25,7 +25,8 @@ class Residual(nn.Module):
         norm: Replaces the default LayerNorm(d_model), for example by an RMSNorm(d_model).
 
     Raises:
-        ValueError: If d_model is below 1, dropout is outside [0, 1), or norm_first is not a bool.
+        ValueError: If d_model is below 1 in the default norm or not that of `norm`, dropout is
+            outside [0, 1), or norm_first is not a bool.
 
     Source:
         Vaswani et al. (2017), sections 3.1 and 5.4 for post-norm; Xiong et al. (2020) for
@@ -42,6 +43,9 @@ class Residual(nn.Module):
         self.d_model = d_model
         self.norm_first = norm_first
         self.norm = LayerNorm(d_model) if norm is None else norm
+        # A norm of another class may not know its size.
+        norm_size = getattr(self.norm, "d_model", d_model)
+        check_equal("Residual", "d_model", residual=d_model, norm=norm_size)
         self.dropout = nn.Dropout(dropout)
 
     @checked

@@ -187,8 +187,8 @@ EDITS = {
     },
     "decoder Decoder.forward": {
         "causal-missing": {
-            "layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)":
-            "layer(x, memory, src_mask=src_mask)"
+            "layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask, caches=pair)":
+            "layer(x, memory, src_mask=src_mask, caches=pair)"
         },
     },
     "transformer Transformer.decode": {

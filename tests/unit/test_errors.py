@@ -50,10 +50,12 @@ def share(mask):
     return GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
 
 
-def speak(ids, *, max_len=8, room=None, order=1, **keywords):
+def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), **keywords):
     """Run a language model, with caches of `room` positions if given."""
     model = LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
     caches = {} if room is None else {"caches": model.new_caches(2, room)[::order]}
+    for cache, length in zip(caches.get("caches", ()), lengths, strict=False):
+        cache.length = length
     return model(ids, **caches, **keywords)
 
 
@@ -131,6 +133,8 @@ GroupedQueryAttention(24, 6, rotary=RotaryEncoding(8))
     GroupedQueryAttention: d_k must be equal, got attention has 4, rotary has 8
 RotaryEncoding(3)
     RotaryEncoding: d_k must be even, got 3
+Residual(4, norm=RMSNorm(5))
+    Residual: d_model must be equal, got residual has 4, norm has 5
 FeedForward(3, activation='tanh')
     FeedForward: activation must be one of relu, gelu, got 'tanh'
 TokenEmbedding(4, 3, padding_idx=4)
@@ -170,10 +174,15 @@ speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
 speak(ids(2, 3), room=5, order=-1)
     LanguageModel: caches must be in the order of the layers, got [1, 0]
+speak(ids(2, 1), room=5, lengths=(1, 3))
+    LanguageModel: the lengths of the caches must be equal, got cache 0 has 1, cache 1 has 3
 # other arguments
 LanguageModel(11, d_model=25, num_heads=3, num_layers=1)
-    GroupedQueryAttention: d_model must be divisible by num_heads=3, got 25; choose another
-    num_heads or give d_k
+    LanguageModel: d_model must be divisible by num_heads=3, got 25; choose another num_heads or
+    give d_k
+LanguageModel(11, d_model=2, num_heads=4, num_layers=1)
+    LanguageModel: d_model must be divisible by num_heads=4, got 2; choose another num_heads or
+    give d_k
 RotaryEncoding(8)(x(1, 2, 3, 8).half())
     RotaryEncoding: all arguments must have one dtype, got heads has torch.float16, table has
     torch.float64
@@ -275,6 +284,13 @@ def test_numpy_integers_are_accepted_as_sizes():
     model = Transformer(np.int64(11), np.int32(13), **sizes)
     assert model.encoder.layers[0].self_attention.d_k == 8
     assert causal_mask(np.int64(2)).shape == (1, 1, 2, 2)
+
+
+def test_a_part_may_be_named_like_an_axis():
+    layer = MultiHeadAttention(24, 3)
+    layer.query = layer.head = nn.Linear(2, 2)
+    layer.key = "a word"
+    assert layer(*[x(2, 5, 24)] * 3, mask(2, 3, 5, 5)).shape == (2, 5, 24)
 
 
 def test_linear_accepts_two_dtypes_under_autocast():

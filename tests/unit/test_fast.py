@@ -16,7 +16,7 @@ from twelve import (
     RotaryEncoding,
     padding_mask,
 )
-from twelve.fast import FAST, make_fast
+from twelve.fast import FAST, _fast_class, make_fast
 from twelve.generation import CachedDecoder, greedy_decode
 from twelve_lab import Trace, example
 
@@ -194,6 +194,15 @@ def test_a_subclass_with_its_own_forward_is_left_alone():
     named = make_fast(Named(3))
     assert isinstance(named, Named)
     assert type(named).forward is FAST[0].forward
+
+
+@pytest.mark.parametrize("fast", FAST)
+def test_making_a_subclass_fast_twice_changes_nothing(fast):
+    """A layer without a forward of its own inherits it from both parents."""
+    named = type("Named", (fast.__base__,), {})
+    once = _fast_class(named)
+    assert issubclass(once, fast) and issubclass(once, named)
+    assert _fast_class(once) is once and _fast_class(fast) is fast
 
 
 X, MASK = torch.zeros(2, 5, 24), torch.ones(2, 1, 1, 4, dtype=torch.bool)

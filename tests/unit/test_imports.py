@@ -1,4 +1,4 @@
-"""No import circle: neither between files of the lab nor between its packages."""
+"""No import circle: neither between files of `src` nor between its packages."""
 
 import ast
 from collections import defaultdict
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src"
-LAB = SRC / "twelve_lab"
 
 
 def module_of(path: Path) -> str:
@@ -17,12 +16,12 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_of(path): path for path in LAB.rglob("*.py")}
+MODULES = {module_of(path): path for path in SRC.rglob("*.py")}
 
 
 @cache
 def imports_of(path: Path) -> set[str]:
-    """List the modules of the lab that a file imports, in functions and for types as well."""
+    """List the modules of `src` that a file imports, in functions and for types as well."""
     imported = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -34,7 +33,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def package_of(module: str) -> str:
-    """Name the package directly below `twelve_lab`, or the module if it is in none."""
+    """Name the package directly below `twelve` or `twelve_lab`, or the module if it is in none."""
     return ".".join(module.split(".")[:2])
 
 
