@@ -132,7 +132,9 @@ GroupedQueryAttention(24, 6, rotary=RotaryEncoding(8))
 RotaryEncoding(3)
     RotaryEncoding: d_k must be even, got 3
 FeedForward(3, activation='tanh')
-    FeedForward: activation must be one of relu, gelu, got 'tanh'
+    FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
+SwiGLU(3, 8, activation='tanh')
+    SwiGLU: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
 TokenEmbedding(4, 3, padding_idx=4)
     TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got 4
 SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0)
