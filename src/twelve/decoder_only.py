@@ -29,6 +29,8 @@ class LanguageLayer(nn.Module):
         d_k: Features of each head; d_model / num_heads by default.
         rotary: Rotates queries and keys by their position.
         eps: Epsilon of both norms.
+        activation: Activation of the gate of SwiGLU.
+        bias: Whether the four projections of attention add a bias.
 
     Raises:
         ValueError: If an argument is not valid for one of the parts.
@@ -40,14 +42,15 @@ class LanguageLayer(nn.Module):
     def __init__(
         self, d_model: int, num_heads: int, num_kv_heads: int | None = None,
         d_ff: int | None = None, *, d_k: int | None = None, rotary: RotaryEncoding | None = None,
-        eps: float = 1e-5,
+        eps: float = 1e-5, activation: str = "silu", bias: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.d_model = d_model
         self.self_attention = GroupedQueryAttention(
-            d_model, num_heads, num_kv_heads, d_k=d_k, rotary=rotary
+            d_model, num_heads, num_kv_heads, d_k=d_k, rotary=rotary, bias=bias
         )
-        self.feed_forward = SwiGLU(d_model, 8 * d_model // 3 if d_ff is None else d_ff)
+        d_ff = 8 * d_model // 3 if d_ff is None else d_ff
+        self.feed_forward = SwiGLU(d_model, d_ff, activation=activation)
         self.self_attention_residual = Residual(d_model, norm=RMSNorm(d_model, eps=eps))
         self.feed_forward_residual = Residual(d_model, norm=RMSNorm(d_model, eps=eps))
 
@@ -95,6 +98,9 @@ class LanguageModel(nn.Module):
         tie_weights: Whether the embedding table is also the output projection. The table then
             starts with standard deviation 1/√d_model; with 1 the first logits would be √d_model
             times too large.
+        activation: Activation of the gate of SwiGLU.
+        bias: Whether the four projections of each attention add a bias.
+        window: Number of positions that a position may attend to, its own included; all by default.
 
     Raises:
         ValueError: If an argument is not valid for one of the parts.
@@ -102,18 +108,24 @@ class LanguageModel(nn.Module):
     Source:
         Radford et al. (2018), "Improving Language Understanding by Generative Pre-Training", for a
         decoder without an encoder; the parts as in Touvron et al. (2023), "LLaMA", section 2.2.
+        Bai et al. (2023), "Qwen Technical Report", section 2.3, for biases of queries, keys and
+        values. Jiang et al. (2023), "Mistral 7B", section 2, for the window.
     """
 
     def __init__(
         self, vocab_size: int, *, d_model: int, num_heads: int, num_kv_heads: int | None = None,
         d_ff: int | None = None, num_layers: int, d_k: int | None = None, max_len: int = 2048,
         base: float = 10000.0, eps: float = 1e-5, tie_weights: bool = False,
+        activation: str = "silu", bias: bool = False, window: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         check_positive("LanguageModel", num_heads=num_heads, num_layers=num_layers)
-        check_switch("LanguageModel", tie_weights=tie_weights)
+        check_switch("LanguageModel", tie_weights=tie_weights, bias=bias)
+        if window is not None:
+            check_positive("LanguageModel", window=window)
         self.vocab_size = vocab_size
         self.max_len = max_len
+        self.window = window
         self.embedding = TokenEmbedding(vocab_size, d_model)
         if d_k is None and d_model % num_heads:
             raise ValueError(
@@ -123,9 +135,10 @@ class LanguageModel(nn.Module):
         # All layers share one table of angles.
         width = d_model // num_heads if d_k is None else d_k
         self.rotary = RotaryEncoding(width, max_len=max_len, base=base)
+        settings = {"eps": eps, "activation": activation, "bias": bias}
         self.layers = nn.ModuleList(
             LanguageLayer(
-                d_model, num_heads, num_kv_heads, d_ff, d_k=d_k, rotary=self.rotary, eps=eps
+                d_model, num_heads, num_kv_heads, d_ff, d_k=d_k, rotary=self.rotary, **settings
             )
             for _ in range(num_layers)
         )
@@ -196,8 +209,10 @@ class LanguageModel(nn.Module):
     ) -> Bool[Tensor, "#batch 1 _seq _key"] | None:
         """Combine the causal mask, for ids after `start` cached positions, with key_mask."""
         batch, seq = ids.shape
-        # A single new position is the last one and may attend to all: it needs no causal mask.
-        mask = causal_mask(seq, start + seq, device=ids.device) if seq > 1 else None
+        # A single new position is the last one: without a window it may attend to all.
+        mask = None
+        if seq > 1 or (self.window is not None and start + seq > self.window):
+            mask = causal_mask(seq, start + seq, window=self.window, device=ids.device)
         if key_mask is None:
             return mask
         check_mask("LanguageModel", key_mask, (batch, 1, 1, start + seq), "key_mask")

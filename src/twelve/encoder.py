@@ -24,7 +24,7 @@ class EncoderLayer(nn.Module):
         d_v: Features of a value in each head; d_model / num_heads by default.
         dropout: Probability of every dropout in the layer.
         norm_first: Pre-norm if true, post-norm if false.
-        activation: "relu" or "gelu".
+        activation: Activation of the feed-forward layer, as in FeedForward.
         bias: Whether the projections of the attention add a bias.
 
     Raises:

@@ -140,7 +140,8 @@ class FastLanguageModel(LanguageModel):
     def make_mask(self, ids: Tensor, start: int, key_mask: Tensor | None) -> Tensor | None:
         """Mark a mask that is causal and nothing else."""
         mask = super().make_mask(ids, start, key_mask)
-        if mask is not None and key_mask is None and start == 0:
+        narrow = self.window is not None and self.window < ids.size(1)
+        if mask is not None and key_mask is None and start == 0 and not narrow:
             mask.is_causal = True
         return mask
 

@@ -3,6 +3,8 @@
 Step 09 | notebooks/09_feed_forward.ipynb | tests/unit/test_feed_forward.py
 """
 
+from functools import partial
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,7 +12,9 @@ from torch import Tensor, nn
 from twelve._checks import check_dropout, check_positive, checked, shows
 from twelve.linear import Linear
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS = {
+    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh"), "silu": F.silu
+}  # fmt: skip
 
 
 class FeedForward(nn.Module):
@@ -21,7 +25,8 @@ class FeedForward(nn.Module):
     Args:
         d_model: Features of each input and output vector.
         d_ff: Features of the hidden layer; 4 · d_model by default.
-        activation: "relu", or "gelu" in its exact form x · Φ(x).
+        activation: "relu"; "gelu" in its exact form x · Φ(x), or "gelu_tanh", its approximation
+            with tanh; or "silu", x · sigmoid(x).
         dropout: Dropout probability after the activation.
         bias: Whether the two linear layers add a bias.
 
@@ -30,7 +35,8 @@ class FeedForward(nn.Module):
             unknown.
 
     Source:
-        Vaswani et al. (2017), section 3.3, equation 2. GELU from Hendrycks and Gimpel (2016).
+        Vaswani et al. (2017), section 3.3, equation 2. GELU, its approximation and SiLU from
+        Hendrycks and Gimpel (2016), section 2.
     """
 
     def __init__(
@@ -41,9 +47,7 @@ class FeedForward(nn.Module):
         d_ff = 4 * d_model if d_ff is None else d_ff
         check_positive("FeedForward", d_model=d_model, d_ff=d_ff)
         check_dropout("FeedForward", dropout)
-        if activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ValueError(f"FeedForward: activation must be one of {known}, got {activation!r}")
+        _check_activation("FeedForward", activation)
         self.d_model = d_model
         self.activation = activation
         self.up = Linear(d_model, d_ff, bias=bias)
@@ -80,18 +84,21 @@ class SwiGLU(nn.Module):
         d_model: Features of each input and output vector.
         d_ff: Features of the hidden layer. With three matrices, d_ff = 8/3 · d_model has as many
             parameters as FeedForward with 4 · d_model.
+        activation: Activation of the gate, as in FeedForward. With GELU the layer is called GEGLU.
 
     Raises:
-        ValueError: If a size is below 1.
+        ValueError: If a size is below 1, or the activation is unknown.
 
     Source:
         Shazeer (2020), equation 6, without biases. Parameter names as in LLaMA's code.
     """
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, *, activation: str = "silu") -> None:
         super().__init__()
         check_positive("SwiGLU", d_model=d_model, d_ff=d_ff)
+        _check_activation("SwiGLU", activation)
         self.d_model = d_model
+        self.activation = activation
         self.gate = Linear(d_model, d_ff, bias=False)
         self.up = Linear(d_model, d_ff, bias=False)
         self.down = Linear(d_ff, d_model, bias=False)
@@ -109,8 +116,16 @@ class SwiGLU(nn.Module):
         Raises:
             ValueError: If the last axis is not d_model.
         """
-        gate: Float[Tensor, "*batch d_ff"] = F.silu(self.gate(x))
+        gate: Float[Tensor, "*batch d_ff"] = ACTIVATIONS[self.activation](self.gate(x))
         expanded: Float[Tensor, "*batch d_ff"] = self.up(x)
         gated: Float[Tensor, "*batch d_ff"] = gate * expanded
         output: Float[Tensor, "*batch d_model"] = self.down(gated)
         return output
+
+    extra_repr = shows("activation")
+
+
+def _check_activation(where: str, activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise ValueError(f"{where}: activation must be one of {known}, got {activation!r}")

@@ -28,13 +28,15 @@ def padding_mask(ids: Int[Tensor, "batch key"], pad_id: int = 0) -> Bool[Tensor,
 
 
 def causal_mask(
-    query_len: int, key_len: int | None = None, *, device: torch.device | str | None = None
-) -> Bool[Tensor, "1 1 query key"]:
+    query_len: int, key_len: int | None = None, *, window: int | None = None,
+    device: torch.device | str | None = None,
+) -> Bool[Tensor, "1 1 query key"]:  # fmt: skip
     """Allow each query to attend to its own position and all earlier ones.
 
     Args:
         query_len: Number of queries, which are the *last* positions of the sequence.
         key_len: Number of keys; query_len by default. With a KV cache it is larger.
+        window: Number of positions that a query may attend to, its own included; all by default.
         device: Device of the mask.
 
     Returns:
@@ -42,11 +44,12 @@ def causal_mask(
         and head.
 
     Raises:
-        ValueError: If a length is below 1, or key_len is below query_len.
+        ValueError: If a length or the window is below 1, or key_len is below query_len.
 
     Source:
         Vaswani et al. (2017), section 3.2.3. With fewer queries than keys, torch's is_causal
-        aligns the queries with the *first* keys instead.
+        aligns the queries with the *first* keys instead. The window is that of Mistral 7B: Jiang et
+        al. (2023), section 2.
     """
     key_len = query_len if key_len is None else key_len
     check_positive("causal_mask", query_len=query_len, key_len=key_len)
@@ -55,4 +58,8 @@ def causal_mask(
             f"causal_mask: key_len must be at least query_len={query_len}, got {key_len}"
         )
     allowed = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
-    return allowed.tril(diagonal=key_len - query_len)[None, None]
+    allowed = allowed.tril(diagonal=key_len - query_len)
+    if window is not None:
+        check_positive("causal_mask", window=window)
+        allowed = allowed.triu(diagonal=key_len - query_len - window + 1)
+    return allowed[None, None]

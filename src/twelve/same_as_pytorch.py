@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor, nn
 
@@ -16,7 +15,7 @@ from twelve._checks import check_equal, check_mask, described
 from twelve.decoder import Decoder, DecoderLayer
 from twelve.embedding import TokenEmbedding
 from twelve.encoder import Encoder, EncoderLayer
-from twelve.feed_forward import FeedForward
+from twelve.feed_forward import ACTIVATIONS, FeedForward
 from twelve.linear import Linear
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import LayerNorm
@@ -79,7 +78,7 @@ def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
     Raises:
         ValueError: If the module has another type (a subclass may compute anything), or uses an
             option that ours lacks: add_bias_kv, add_zero_attn, kdim or vdim, an activation other
-            than F.relu and F.gelu, a norm without weight or bias (as in a layer built with
+            than F.relu, F.gelu and F.silu, a norm without weight or bias (as in a layer built with
             bias=False) or over several axes, an embedding with max_norm, scale_grad_by_freq or
             sparse.
     """
@@ -190,14 +189,14 @@ def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) ->
     orders = {name: part.norm_first for name, part in ours.named_children() if "residual" in name}
     check_equal("to_torch", "norm_first of all residuals", **orders)
     order = ours.feed_forward_residual.norm_first
-    return kind(inside.d_model, 1, 1, norm_first=order, activation=inside.activation)
+    return kind(inside.d_model, 1, 1, norm_first=order, activation=ACTIVATIONS[inside.activation])
 
 
 def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer | DecoderLayer:
     # torch stores the function; any other function or module is not supported.
-    name = {F.relu: "relu", F.gelu: "gelu"}.get(theirs.activation)
+    name = {function: name for name, function in ACTIVATIONS.items()}.get(theirs.activation)
     if name is None:
-        wanted = "activation must be F.relu or F.gelu"
+        wanted = "activation must be F.relu, F.gelu or F.silu"
         raise ValueError(f"from_torch: {wanted}, got {theirs.activation}")
     return kind(theirs.linear1.in_features, 1, 1, norm_first=theirs.norm_first, activation=name)
 

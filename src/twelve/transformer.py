@@ -33,7 +33,7 @@ class Transformer(nn.Module):
             weights, inside the feed-forward layer and on the output of each sublayer.
         norm_first: Pre-norm with a final norm on both stacks if true; the paper's post-norm
             without one if false.
-        activation: "relu" or "gelu".
+        activation: Activation of the feed-forward layers, as in FeedForward.
         bias: Whether the projections of the attentions add a bias.
         scale_embedding: Whether to multiply the embeddings by √d_model.
         tie_weights: Whether the target table is also the output projection, which then has no

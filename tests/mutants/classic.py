@@ -164,7 +164,8 @@ EDITS = {
     },
     "feed_forward SwiGLU.forward": {
         "gate-up-swapped": {
-            "self.up(x)": "self.gate(x)", "F.silu(self.gate(x))": "F.silu(self.up(x))"
+            "self.up(x)": "self.gate(x)",
+            "ACTIVATIONS[self.activation](X)": "ACTIVATIONS[self.activation](self.up(x))",
         },
     },
     "encoder EncoderLayer.forward": {

@@ -1,11 +1,13 @@
-"""Decoder-only models against Llama, Qwen3 and GPT-2 of transformers.
+"""Decoder-only models against GPT-2 and all model types that load reads, of transformers.
 
 Nothing is downloaded: the parameters are random. The tests run weekly and by `make compare`;
 without transformers they are skipped.
 """
 
 import os
-from functools import partial
+import random
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -18,8 +20,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers")
 
 from transformers import modeling_rope_utils  # noqa: E402 (after the optional library)
-from transformers.models.llama import modeling_llama  # noqa: E402
-from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
 
 from twelve import (  # noqa: E402
     FeedForward,
@@ -31,7 +31,6 @@ from twelve import (  # noqa: E402
     padding_mask,
 )
 from twelve.fast import make_fast  # noqa: E402
-from twelve.feed_forward import ACTIVATIONS  # noqa: E402
 from twelve.generation import greedy_decode  # noqa: E402
 from twelve.pretrained import NormedHeads, interleave_halves, load  # noqa: E402
 
@@ -50,6 +49,27 @@ SIZES = {
 SCALED = {
     "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 50,
+}  # fmt: skip
+# The model types that load reads, and the values from which each configuration is drawn.
+DRAWN = {
+    "vocab_size": (11, 13), "hidden_size": (12, 24), "intermediate_size": (20, 40),
+    "num_hidden_layers": (1, 2, 3), "num_attention_heads": (6,), "num_key_value_heads": (1, 2, 6),
+    "head_dim": (4, 8), "rms_norm_eps": (1e-6, 1e-2), "tie_word_embeddings": (True, False),
+}  # fmt: skip
+LOADED = {
+    "Llama": {
+        "attention_bias": (True, False), "hidden_act": ("silu", "gelu", "gelu_pytorch_tanh"),
+        "rope_parameters": (SIZES["rope_parameters"], SCALED), "max_position_embeddings": (64,),
+    },
+    "Mistral": {"sliding_window": (2, 3, 5, 8, 11, 99, None)},  # generate is wrong with 1
+    "Qwen2": {"sliding_window": (3,)},  # used only if use_sliding_window is true
+    "Qwen3": {},
+    "SmolLM3": {
+        "attention_bias": (True, False), "no_rope_layer_interval": (1, 2, 3),
+        "no_rope_layers": (None, [0, 1, 1], [1, 0, 0]),
+    },
+    "Gemma": {"attention_bias": (True, False), "hidden_act": ("gelu", "gelu_pytorch_tanh")},
+    "Phi3": {"sliding_window": (2, 4, 11, None)},
 }  # fmt: skip
 GPT2_SIZES = {
     "vocab_size": 11, "n_embd": 24, "n_inner": 40, "n_layer": 2, "n_head": 3, "n_positions": 32,
@@ -80,8 +100,11 @@ class Float64Torch(ModuleType):
 @pytest.fixture(autouse=True)
 def _in_float64_throughout(monkeypatch):
     """Compute their norms, angles and softmax in float64: float32 is off by 1e-6."""
-    for module in (modeling_llama, modeling_qwen3, modeling_rope_utils):
+    names = (f"{family.lower()}.modeling_{family.lower()}" for family in LOADED)
+    modules = (import_module(f"transformers.models.{name}") for name in names)
+    for module in (*modules, modeling_rope_utils):
         monkeypatch.setattr(module, "torch", Float64Torch("torch"))
+    monkeypatch.setattr(Tensor, "float", Tensor.double)
 
 
 @pytest.fixture
@@ -148,8 +171,7 @@ def from_gpt2(model: nn.Module) -> LanguageModel:
     ours.embedding = PositionedEmbedding(config.vocab_size, d_model, config.n_positions)
     for layer in ours.layers:
         layer.self_attention = GroupedQueryAttention(d_model, heads, bias=True)
-        layer.feed_forward = FeedForward(d_model, config.n_inner, activation="gelu")
-        layer.feed_forward.activation = "gelu_tanh"
+        layer.feed_forward = FeedForward(d_model, config.n_inner, activation="gelu_tanh")
         layer.self_attention_residual = Residual(d_model)
         layer.feed_forward_residual = Residual(d_model)
     ours.norm = LayerNorm(d_model)
@@ -202,9 +224,8 @@ def _convert_gpt2(theirs: dict[str, Tensor]):
 
 
 @pytest.fixture
-def twins(theirs, monkeypatch):
+def twins(theirs):
     """Build a model of a family, and ours with the same parameters."""
-    monkeypatch.setitem(ACTIVATIONS, "gelu_tanh", partial(F.gelu, approximate="tanh"))
 
     def build(family: str, *, fast: bool = False, **switches: object):
         model = theirs(family, **switches)
@@ -274,40 +295,39 @@ def test_left_padded_cached_pieces_give_the_same_logits_keys_and_values(
         assert_close(cache.values.transpose(1, 2)[real], values, **CLOSE)
 
 
-@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
-def test_greedy_decode_writes_the_tokens_of_generate(twins, text, family):
-    model, ours = twins(family)
-    expected = model.generate(
-        input_ids=text, attention_mask=(text != 0).long(), max_length=20, do_sample=False,
-        eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
-    written = greedy_decode(ours, text, max_len=20, end_id=2, src_mask=padding_mask(text))
-    assert torch.equal(written, expected)
-
-
-@pytest.mark.parametrize(
-    ("family", "switches", "shard"),
-    [
-        ("Llama", {"tie_word_embeddings": True}, "5MB"),
-        ("Llama", {"rope_parameters": SCALED, "max_position_embeddings": 64}, "10KB"),
-        ("Qwen3", {"tie_word_embeddings": True}, "10KB"),
-        ("Qwen3", {"tie_word_embeddings": False}, "5MB"),
-    ],
-    ids=["tied, as SmolLM", "scaled, as Llama 3", "Qwen3, tied", "Qwen3"],
-)
-def test_load_reads_a_folder_written_by_transformers(
-    theirs, text, tmp_path, family, switches, shard
-):
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("family", LOADED)
+def test_load_gives_the_logits_cache_and_text_of_transformers(theirs, tmp_path, family, seed):
+    """Draw a configuration, let transformers write the folder, and load it twice."""
     for library in ("gguf", "tokenizers"):
         pytest.importorskip(library, reason="make language-model installs it")
-    model = theirs(family, **switches)
+    draw = random.Random(f"{family} {seed}")
+    choices = DRAWN | LOADED[family]
+    model = theirs(family, **{key: draw.choice(values) for key, values in choices.items()})
+    write_folder(model, tmp_path, shard=draw.choice(["5MB", "10KB"]))
+    text = torch.tensor([[draw.randint(3, 10) for _ in range(9)] for _ in range(2)])
+    text[0, : draw.randint(1, 6)] = 0
+    real, pieces = text != 0, draw.choice([(9,), (4, 1, 4), (1, 2, 6), (8, 1)])
+    whole = model(input_ids=text[1:]).logits
+    padded = model(input_ids=text, attention_mask=real.long()).logits[real]
+    written = model.generate(text, attention_mask=real.long(), max_length=13, do_sample=False)
+    for fast in (True, False):
+        ours, tokenizer = load(tmp_path, dtype=torch.float64, fast=fast)
+        assert tokenizer.end_ids == [2]
+        assert_close(ours(text[1:]), whole, **CLOSE)
+        caches, logits = ours.new_caches(2, 9), []
+        for piece in text.split(pieces, dim=1):
+            mask = padding_mask(text[:, : caches[0].length + piece.size(1)])
+            logits.append(ours(piece, caches=caches, key_mask=mask))
+        assert_close(torch.cat(logits, dim=1)[real], padded, **CLOSE)
+        ids = greedy_decode(ours, text, max_len=13, end_id=2, src_mask=padding_mask(text))
+        assert torch.equal(ids, written)
+
+
+def write_folder(model: nn.Module, path: Path, shard: str) -> None:
+    """Write a model as transformers does, with a tokenizer whose words are the ids."""
     from tokenizers import Tokenizer, models
 
-    model.save_pretrained(tmp_path, max_shard_size=shard)
+    model.save_pretrained(path, max_shard_size=shard)
     vocabulary = {str(id): id for id in range(model.config.vocab_size)}
-    words = models.WordLevel(vocabulary, unk_token="0")
-    Tokenizer(words).save(str(tmp_path / "tokenizer.json"))
-    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shard == "10KB")
-    ours, tokenizer = load(tmp_path, dtype=torch.float64)
-    assert_close(ours(text[1:]), model(input_ids=text[1:]).logits, **CLOSE)
-    assert tokenizer.end_ids == [2]
+    Tokenizer(models.WordLevel(vocabulary, unk_token="0")).save(str(path / "tokenizer.json"))

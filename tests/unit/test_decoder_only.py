@@ -47,8 +47,10 @@ def test_language_model_at_distinct_sizes_equals_numpy(switches):
 
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2), (1, 4)])
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
-def test_language_model_with_kv_caches_equals_one_pass(num_kv_heads, pieces):
+@pytest.mark.parametrize("window", [None, 2])
+def test_language_model_with_kv_caches_equals_one_pass(num_kv_heads, pieces, window):
     model, ids = distinct.language_model(num_kv_heads=num_kv_heads), distinct.text
+    model.window = window
     for mask in (None, padding_mask(ids)):
         caches, logits = model.new_caches(*ids.shape), []
         for piece in ids.split(pieces, dim=1):
@@ -76,6 +78,24 @@ def test_interrupted_call_leaves_the_caches_unchanged(part, call):
     assert [cache.length for cache in caches] == [2, 2]
     logits = compute(ids[:, 2:], caches=caches)
     assert_close(logits, model(ids)[:, -logits.size(1) :])
+
+
+@pytest.mark.parametrize(("window", "reach"), [(1, 1), (2, 3), (3, 5), (None, 5)])
+def test_each_layer_sees_one_window_further_back(window, reach):
+    sizes = {"d_model": 24, "num_heads": 3, "num_layers": 2}
+    model, ids = LanguageModel(11, **sizes, window=window), distinct.text[1:]
+    logits = model(ids)[0, -1]
+    changed = [torch.where(torch.arange(5) == position, 10 - ids, ids) for position in range(5)]
+    seen = [not torch.equal(model(other)[0, -1], logits) for other in changed]
+    assert seen == [position >= 5 - reach for position in range(5)]
+
+
+def test_bias_and_activation_reach_every_layer():
+    sizes = {"d_model": 24, "num_heads": 3, "num_layers": 2}
+    model = LanguageModel(11, **sizes, bias=True, activation="gelu_tanh")
+    biases = [name for name in model.state_dict() if name.endswith("bias")]
+    assert len(biases) == 8 and all("self_attention.w_" in name for name in biases)
+    assert {layer.feed_forward.activation for layer in model.layers} == {"gelu_tanh"}
 
 
 def test_sizes_of_a_language_model_follow_from_d_model_by_default():
@@ -121,7 +141,7 @@ def test_saved_language_model_can_be_loaded_with_a_larger_max_len(tie_weights):
 def test_language_model_makes_its_mask_on_the_device_of_the_ids(monkeypatch):
     devices = []
 
-    def record(*lengths: int, device: torch.device | None = None) -> torch.Tensor:
+    def record(*lengths: int, device: torch.device | None, **settings) -> torch.Tensor:
         devices.append(device)
         return causal_mask(*lengths)
 

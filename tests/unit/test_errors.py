@@ -136,11 +136,19 @@ RotaryEncoding(3)
 Residual(4, norm=RMSNorm(5))
     Residual: d_model must be equal, got residual has 4, norm has 5
 FeedForward(3, activation='tanh')
-    FeedForward: activation must be one of relu, gelu, got 'tanh'
+    FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
+SwiGLU(3, 8, activation='tanh')
+    SwiGLU: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
+LanguageModel(11, d_model=24, num_heads=3, num_layers=1, window=0)
+    LanguageModel: window must be an integer of at least 1, got 0
+LanguageModel(11, d_model=24, num_heads=3, num_layers=1, bias='no')
+    LanguageModel: bias must be True or False, got 'no'
 TokenEmbedding(4, 3, padding_idx=4)
     TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got 4
 SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0)
     scaled_dot_product_attention: dropout must be at least 0 and below 1, got 1.0
+causal_mask(5, window=0)
+    causal_mask: window must be an integer of at least 1, got 0
 causal_mask(5, 4)
     causal_mask: key_len must be at least query_len=5, got 4
 # ids outside the vocabulary

@@ -52,11 +52,14 @@ def test_a_fast_transformer_gives_the_same_logits_and_gradients(switches):
 
 
 @pytest.mark.parametrize("masked", EITHER)
+@pytest.mark.parametrize("window", [None, 2, 4, 5])
 @pytest.mark.parametrize(
     "switches", pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=EITHER), ids=str
 )
-def test_a_fast_language_model_gives_the_same_logits_and_gradients(switches, masked):
-    plain, fast = plain_and_fast(distinct.language_model(**switches))
+def test_a_fast_language_model_gives_the_same_logits_and_gradients(switches, window, masked):
+    model = distinct.language_model(**switches)
+    model.window = window
+    plain, fast = plain_and_fast(model)
     masks = {"key_mask": padding_mask(distinct.text)} if masked else {}
     assert_close(fast(distinct.text, **masks), plain(distinct.text, **masks))
     assert_same_gradients(plain, fast, distinct.text, **masks)

@@ -1,6 +1,7 @@
 """Lesson 09: the feed-forward layer and SwiGLU."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch.testing import assert_close
 from twelve import FeedForward, SwiGLU
 from twelve_lab import Trace
 
-TORCH = {"relu": nn.ReLU, "gelu": nn.GELU}
+TORCH = {
+    "relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, "tanh"), "silu": nn.SiLU,
+}  # fmt: skip
 
 
 # By hand
@@ -31,14 +34,24 @@ def test_relu_feed_forward_sets_negative_features_to_zero():
 
 
 def test_swiglu_multiplies_silu_of_the_gate_by_the_expanded_features():
-    layer = SwiGLU(1, 1)
+    # SiLU(ln 3) = ln 3 · 3/4, and at x = -1 SiLU(-ln 3) = -ln 3 · 1/4.
+    expected = torch.tensor([[6.0 * math.log(3.0)], [2.0 * math.log(3.0)]])
+    assert_close(gate_of_log_three("silu")(torch.tensor([[1.0], [-1.0]])), expected)
+
+
+def test_swiglu_can_have_another_activation():
+    # ReLU(ln 3) = ln 3, and ReLU(-ln 3) = 0.
+    expected = torch.tensor([[8.0 * math.log(3.0)], [0.0]])
+    assert_close(gate_of_log_three("relu")(torch.tensor([[1.0], [-1.0]])), expected)
+
+
+def gate_of_log_three(activation: str) -> SwiGLU:
+    layer = SwiGLU(1, 1, activation=activation)
     with torch.no_grad():
         layer.gate.weight.fill_(math.log(3.0))
         layer.up.weight.fill_(4.0)
         layer.down.weight.fill_(2.0)
-    # SiLU(ln 3) = ln 3 · 3/4, and at x = -1 SiLU(-ln 3) = -ln 3 · 1/4.
-    expected = torch.tensor([[6.0 * math.log(3.0)], [2.0 * math.log(3.0)]])
-    assert_close(layer(torch.tensor([[1.0], [-1.0]])), expected)
+    return layer
 
 
 # Oracle

@@ -25,6 +25,16 @@ def test_queries_of_a_causal_mask_are_the_last_positions_of_the_keys():
     assert torch.equal(causal_mask(2, 5), expected[None, None])
 
 
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [(1, [[0, 0, 0, 1, 0], [0, 0, 0, 0, 1]]), (3, [[0, 1, 1, 1, 0], [0, 0, 1, 1, 1]]),
+     (9, [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])],
+)  # fmt: skip
+def test_causal_mask_with_a_window_hides_the_distant_past(window, expected):
+    mask = causal_mask(2, 5, window=window)
+    assert torch.equal(mask, torch.tensor(expected, dtype=torch.bool)[None, None])
+
+
 # Oracle
 
 

@@ -21,7 +21,7 @@ gguf = pytest.importorskip("gguf", reason="make language-model installs it")
 tokenizers = pytest.importorskip("tokenizers", reason="make language-model installs it")
 safetensors = pytest.importorskip("safetensors.torch", reason="make language-model installs it")
 
-from twelve import LanguageModel, RotaryEncoding  # noqa: E402 (after the optional libraries)
+from twelve import LanguageModel, Linear, RotaryEncoding  # noqa: E402 (after the optional libraries)
 from twelve.pretrained import (  # noqa: E402
     NormedHeads,
     ScaledRotaryEncoding,
@@ -29,6 +29,7 @@ from twelve.pretrained import (  # noqa: E402
     interleave_halves,
     load,
 )
+from twelve.pretrained.safetensors_folder import read_folder  # noqa: E402
 
 # All sizes differ. Rows of 64 and 96 are whole blocks of 32 values, as quantisation needs.
 SIZES = {
@@ -58,6 +59,10 @@ INDEX = "model.safetensors.index.json"
 def model(noisy) -> LanguageModel:
     """Build a model with random parameters in float32."""
     return noisy(LanguageModel(len(WORDS), **SIZES).float()).eval()
+
+
+def case_name(value: object) -> str | None:
+    return "-".join(value) if isinstance(value, dict) else None
 
 
 def gguf_name(name: str) -> str:
@@ -144,14 +149,19 @@ def write_config(path: Path, **changes: object) -> Path:
     return path
 
 
+def stored_tensors(model: LanguageModel) -> dict[str, Tensor]:
+    """Return the parameters under the names and in the order of safetensors."""
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        rotated = re.search(r"w_[qk]\.(norm\.)?(weight|bias)", name)
+        tensors[safetensors_name(name)] = separate_halves(tensor) if rotated else tensor.clone()
+    return tensors
+
+
 def write_folder(path: Path, model: LanguageModel, **extra: Tensor) -> Path:
     """Write a folder with two shards and an index."""
     path.mkdir(exist_ok=True)
-    tensors = {}
-    for name, tensor in model.state_dict().items():
-        rotated = re.search(r"w_[qk]\.(norm\.)?weight", name)
-        tensors[safetensors_name(name)] = separate_halves(tensor) if rotated else tensor.clone()
-    tensors |= extra
+    tensors = stored_tensors(model) | extra
     files = {name: SHARDS[index % 2] for index, name in enumerate(sorted(tensors))}
     for shard in SHARDS:
         part = {name: tensors[name] for name in tensors if files[name] == shard}
@@ -245,6 +255,82 @@ def test_qwen3_normalises_queries_and_keys_in_each_head(model, tmp_path, noisy):
     heads = (x @ projection.weight.T).view(1, 3, 6, 16)
     scale = (heads.square().mean(-1, keepdim=True) + 1e-4).rsqrt()
     assert_close(projection(x), (heads * scale * projection.norm.weight).flatten(-2))
+
+
+TIED_BY_DEFAULT = {"tie_word_embeddings": None}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "switches", "config"),
+    [
+        ("llama", {"activation": "gelu"}, {"hidden_act": "gelu"}),
+        ("llama", {"bias": True}, {"attention_bias": True}),
+        ("mistral", {"window": 2}, {"sliding_window": 2}),
+        ("qwen2", {"bias": True}, {"sliding_window": 2, "use_sliding_window": False}),
+        ("smollm3", {"tie_weights": True}, {"no_rope_layer_interval": 2, **TIED_BY_DEFAULT}),
+        ("smollm3", {}, {"no_rope_layers": [1, 0], "no_rope_layer_interval": 1}),
+        ("gemma", {"activation": "gelu_tanh"}, {"hidden_act": "gelu"}),
+        ("gemma", {"activation": "gelu_tanh", "tie_weights": True},
+         {"hidden_act": None, **TIED_BY_DEFAULT}),
+        ("phi3", {"window": 2}, {"sliding_window": 2}),
+    ],
+    ids=case_name,
+)  # fmt: skip
+def test_each_model_type_is_read_into_its_parts(tmp_path, noisy, model_type, switches, config):
+    model = LanguageModel(len(WORDS), **SIZES, **switches).float()
+    for layer in model.layers if model_type == "qwen2" else ():
+        layer.self_attention.w_o = Linear(96, 64, bias=False)
+    if model_type == "smollm3":
+        model.layers[1].self_attention.rotary = None
+    noisy(model.float()).eval()
+    path = write_folder(tmp_path / "tiny", model)
+    if model_type == "gemma":
+        model.embedding.scale = True
+        for name, parameter in model.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter.data += 1.0
+    if model_type == "phi3":
+        write_fused(path, model)
+        refused(write_config(path, model_type="phi3", num_attention_heads=4), "160 rows, got 192")
+    write_config(path, model_type=model_type, **config)
+    for fast in (True, False):
+        assert_close(load(path, fast=fast)[0](IDS), model(IDS))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "expected"),
+    [
+        ("llama", {"activation": "silu", "bias": False, "base": 10000.0, "window": None}),
+        ("mistral", {"activation": "silu", "d_k": 10, "window": 4096}),
+        ("qwen2", {"bias": True, "window": None}),
+        ("qwen3", {"bias": False, "d_k": 128}),
+        ("smollm3", {"base": 2000000.0}),
+        ("gemma", {"activation": "gelu_tanh", "d_k": 256}),
+    ],
+)
+def test_absent_keys_have_the_defaults_of_the_model_type(folder, model_type, expected):
+    write_config(folder, model_type=model_type, head_dim=None, hidden_act=None, rope_theta=None)
+    file = folder / "config.json"
+    assert expected.items() <= read_folder(folder).sizes.items()
+    # null is the default too, except for the window.
+    config = json.loads(file.read_text()) | dict.fromkeys(("head_dim", "rope_theta", "hidden_act"))
+    file.write_text(json.dumps(config | {"sliding_window": None}))
+    assert (expected | {"window": None}).items() <= read_folder(folder).sizes.items()
+
+
+def write_fused(path: Path, model: LanguageModel) -> None:
+    """Write one file with the fused matrices of Phi-3 instead of the shards."""
+    for name in (INDEX, *SHARDS):
+        (path / name).unlink()
+    tensors = stored_tensors(model)
+    for fused, parts in (
+        ("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+        ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
+    ):
+        for layer in ("model.layers.0", "model.layers.1"):
+            rows = [tensors.pop(f"{layer}.{part}.weight") for part in parts]
+            tensors[f"{layer}.{fused}.weight"] = torch.cat(rows)
+    safetensors.save_file(tensors, path / "model.safetensors")
 
 
 # Laws.
@@ -383,10 +469,6 @@ def refused(path: Path, message: str, **arguments: object) -> None:
     assert "\n" not in str(error.value)
 
 
-def case_name(value: object) -> str | None:
-    return "-".join(value) if isinstance(value, dict) else None
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -473,17 +555,29 @@ def test_truncated_gguf_is_refused(gguf_file):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "gpt2"}, r"unsupported model_type 'gpt2' \(supported: llama, qwen3\)"),
+        ({"model_type": "gpt2"}, r"unsupported model_type 'gpt2' \(supported: llama, mis"),
         ({"model_type": None}, "missing key: model_type"),
-        ({"hidden_act": "gelu"}, "unsupported hidden_act 'gelu'"),
+        ({"hidden_act": "xielu"}, "unsupported hidden_act 'xielu'"),
+        ({"sliding_window": 4}, "unsupported sliding_window 4"),
+        ({"model_type": "mistral", "sliding_window": 0}, "window must be .* got 0"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "unsupported use_sliding_window"),
+        ({"model_type": "gemma", "use_bidirectional_attention": True}, "bidirectional_attention T"),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers must have 2 .* got 1"),
+        ({"model_type": "smollm3", "no_rope_layer_interval": 0}, "no_rope_layer_interval must"),
+        ({"residual_multiplier": 0.5}, "unsupported residual_multiplier 0.5"),
+        ({"embedding_multiplier": 0}, "unsupported embedding_multiplier 0"),
+        ({"mlp_bias": True}, "unsupported mlp_bias True"),
+        ({"a_new_key": "x"}, "unsupported a_new_key 'x'"),
         ({"use_sliding_window": True}, "unsupported use_sliding_window True"),
         ({"layer_types": ["sliding_attention"] * 2}, "unsupported layer_types 'sliding_attention'"),
-        ({"attention_bias": True}, "unsupported attention_bias True"),
+        ({"attention_bias": True}, r"8 missing tensors: .*self_attn.k_proj.bias"),
+        ({"model_type": "qwen3", "attention_bias": True}, "unsupported attention_bias True"),
         ({"logits_scaling": 8.0}, "unsupported logits_scaling 8.0"),
         ({"final_logit_softcapping": 30.0}, "unsupported final_logit_softcapping 30.0"),
         ({"tie_word_embeddings": "false"}, "unsupported tie_word_embeddings 'false'"),
         ({"eos_token_id": "</s>"}, "end_id must .* 261 .* got '</s>'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "unsupported rope_type 'yarn'"),
+        ({"rope_scaling": {"attention_factor": 2.0}}, "unsupported attention_factor 2.0"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "missing key: factor"),
         ({"rope_scaling": SCALING | {"factor": [8]}}, "damaged or truncated file: float"),
         ({"rope_scaling": SCALING | {"factor": 0}}, "factor must be"),

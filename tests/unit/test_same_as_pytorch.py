@@ -30,7 +30,7 @@ from twelve_lab import example
 # The course promises this in float64. In float32 it is what assert_close allows by default.
 TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
 EITHER = (True, False)
-SWITCHES = {"norm_first": EITHER, "activation": ("relu", "gelu")}
+SWITCHES = {"norm_first": EITHER, "activation": ("relu", "gelu", "silu")}
 EITHER_ORDER = pytest.mark.parametrize("norm_first", EITHER, ids=["pre", "post"])
 distinct = example.distinct
 
@@ -298,7 +298,7 @@ from_torch(nn.MultiheadAttention(24, 3, kdim=20)) | q_proj_weight of MultiheadAt
 from_torch(nn.Embedding(4, 3, max_norm=1.0)) | unsupported option max_norm of Embedding
 from_torch(nn.Embedding(4, 3, scale_grad_by_freq=True)) | scale_grad_by_freq of Embedding
 from_torch(nn.Embedding(4, 3, sparse=True)) | unsupported option sparse of Embedding
-from_torch(encoder_layer(activation=nn.GELU('tanh'))) | must be F.relu or F.gelu, got GELU(appr
+from_torch(encoder_layer(activation=nn.GELU('tanh'))) | must be F.relu, F.gelu or F.silu, got GE
 from_torch(nn.LayerNorm((5, 24))) | LayerNorm: d_model must be an integer of at least 1, got (5,
 from_torch(nn.LayerNorm(24, elementwise_affine=False)) | a LayerNorm must have a weight and a bias
 from_torch(encoder_layer(bias=False)) | from_torch: a LayerNorm must have a weight and a bias, got

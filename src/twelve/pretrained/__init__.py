@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from twelve._checks import check_between, check_switch
 from twelve.decoder_only import LanguageModel
 from twelve.fast import make_fast
+from twelve.linear import Linear
 from twelve.pretrained.checkpoint import NAMES, Checkpoint, require
 from twelve.pretrained.gguf_file import read_gguf
 from twelve.pretrained.layers import NormedHeads, ScaledRotaryEncoding
@@ -29,7 +30,7 @@ __all__ = [
 LIBRARIES = ("gguf", "safetensors", "tokenizers")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # Parameters whose rows the two formats order differently.
-ROTATED = ("w_q.weight", "w_k.weight", "w_q.norm.weight", "w_k.norm.weight")
+ROTATED = tuple(f"w_{name}.{kind}" for name in "qk" for kind in ("weight", "bias", "norm.weight"))
 # A table of angles for the context length of any file could fill the memory.
 LONGEST = 2**17
 PLAIN_SYSTEM = re.compile(r"<\|im_start\|>system\n(?:(?!<\|im_start\|>)[^{}])*?<\|im_end\|>\n")
@@ -45,8 +46,9 @@ def load(
 
     Args:
         path: A GGUF file of the architecture llama with the tokenizer of SmolLM; or a folder of
-            safetensors with config.json and tokenizer.json, of the type llama or qwen3. By
-            default, the model that `make language-model` installs.
+            safetensors with config.json and tokenizer.json, of the type llama, mistral, qwen2,
+            qwen3, smollm3, gemma or phi3. By default, the model that `make language-model`
+            installs.
         dtype: Type of the parameters and of the table of angles.
         max_len: Longest text, at most the context length in the file. By default the context
             length, but no more than 131,072.
@@ -163,8 +165,11 @@ def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None
             if checkpoint.rope_scaling is not None:
                 angles = {name: sizes[name] for name in ("d_k", "max_len", "base")}
                 model.rotary = ScaledRotaryEncoding(**angles, scaling=checkpoint.rope_scaling)
-            for attention in (layer.self_attention for layer in model.layers):
-                attention.rotary = model.rotary
+            model.embedding.scale = checkpoint.scale_embedding
+            for index, attention in enumerate(layer.self_attention for layer in model.layers):
+                attention.rotary = None if index in checkpoint.unrotated else model.rotary
+                if not checkpoint.output_bias:
+                    attention.w_o = Linear(attention.w_o.d_in, attention.w_o.d_out, bias=False)
                 for name in ("w_q", "w_k") if checkpoint.normalize_heads else ():
                     linear = getattr(attention, name)
                     heads = NormedHeads(linear.d_in, linear.d_out, sizes["d_k"], eps=sizes["eps"])
@@ -195,6 +200,8 @@ def _copy_tensors(checkpoint: Checkpoint, model: LanguageModel) -> None:
         tensor = stored_tensor.read()
         if tensor.dtype not in DTYPES:
             raise ValueError(f"unsupported dtype of {name}: {tensor.dtype}")
+        if parameters[name].endswith("norm.weight"):
+            tensor = tensor.double() + checkpoint.norm_offset  # bfloat16 would round the sum
         rotated = checkpoint.format == "safetensors" and parameters[name].endswith(ROTATED)
         parameter.copy_(interleave_halves(tensor, model.rotary.d_k) if rotated else tensor)
         if not parameter.float().sum().isfinite():

@@ -1,6 +1,6 @@
 """What a file of weights contains, and how GGUF and safetensors name it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -62,6 +62,10 @@ class Checkpoint(NamedTuple):
         tokenizer: A `tokenizers.Tokenizer`.
         normalize_heads: Whether queries and keys are normalised in each head.
         rope_scaling: Settings of ScaledRotaryEncoding, if the model uses it.
+        unrotated: Indices of the layers that do not rotate queries and keys.
+        output_bias: Whether w_o has a bias if w_q, w_k and w_v have one.
+        scale_embedding: Whether the embeddings are multiplied by √d_model.
+        norm_offset: Added to the stored weight of every norm.
     """
 
     format: str
@@ -70,15 +74,19 @@ class Checkpoint(NamedTuple):
     tokenizer: Any
     normalize_heads: bool = False
     rope_scaling: Mapping[str, Any] | None = None
+    unrotated: Collection[int] = ()
+    output_bias: bool = True
+    scale_embedding: bool = False
+    norm_offset: float = 0.0
 
     def name_of(self, parameter: str) -> str:
         """Return the name that a parameter of LanguageModel has in the file."""
         column = FORMATS.index(self.format)
-        name = parameter.removesuffix(".weight")
+        name, _, kind = parameter.rpartition(".")  # weight or bias
         if not name.startswith("layers."):
-            return f"{NAMES[name][column]}.weight"
+            return f"{NAMES[name][column]}.{kind}"
         layers, index, name = name.split(".", 2)
-        return f"{NAMES[layers][column]}.{index}.{NAMES[name][column]}.weight"
+        return f"{NAMES[layers][column]}.{index}.{NAMES[name][column]}.{kind}"
 
 
 def require(config: Mapping[str, Any], key: str) -> Any:

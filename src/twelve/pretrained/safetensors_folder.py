@@ -1,47 +1,153 @@
 """Read a folder of safetensors with config.json and tokenizer.json, as transformers writes it."""
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from twelve.pretrained.checkpoint import Checkpoint, Stored, read_sizes, require, require_one_of
+from twelve._checks import check_positive
+from twelve.pretrained.checkpoint import (
+    SIZES,
+    Checkpoint,
+    Stored,
+    read_sizes,
+    require,
+    require_one_of,
+)
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-# Values that these layers implement, of settings that change the numbers. None means absent.
+# Keys that not all model types have, with the defaults in transformers. In three types the window
+# is used only if use_sliding_window is true.
+UNUSED_WINDOW = {"sliding_window": None, "max_window_layers": None}
+MODEL_TYPES = {
+    "llama": {"attention_bias": False},
+    "mistral": {"sliding_window": 4096},
+    "qwen2": UNUSED_WINDOW,
+    "qwen3": UNUSED_WINDOW | {"head_dim": 128},
+    "smollm3": UNUSED_WINDOW | {
+        "attention_bias": False, "no_rope_layers": None, "no_rope_layer_interval": 4,
+        "rope_theta": 2000000.0, "tie_word_embeddings": True,
+    },
+    "gemma": {
+        "attention_bias": False, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": None, "tie_word_embeddings": True,
+    },
+    "phi3": {"sliding_window": None},
+}  # fmt: skip
+# Names in config.json and in FeedForward.
+ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
+# Values that these layers implement, of other keys. The value null or false is also accepted.
 SUPPORTED = {
-    "hidden_act": ("silu",), "tie_word_embeddings": (False, True), "use_sliding_window": (False,),
-    "attention_bias": (False,), "mlp_bias": (False,), "partial_rotary_factor": (1,),
+    "tie_word_embeddings": (True,), "hidden_act": tuple(ACTIVATIONS),
+    "hidden_activation": ("gelu_pytorch_tanh",), "partial_rotary_factor": (1,),
     "embedding_multiplier": (1,), "residual_multiplier": (1,), "logits_scaling": (1,),
-    "logit_scale": (1,), "attention_multiplier": (), "query_pre_attn_scalar": (),
-    "attn_logit_softcapping": (), "final_logit_softcapping": (),
+    "logit_scale": (1,),
+}  # fmt: skip
+# Keys that are read elsewhere, and keys that change no logits.
+KNOWN = {key for _, key in SIZES.values()} | {
+    "model_type", "layer_types", "rope_parameters", "rope_scaling", "rope_type", "type", "factor",
+    "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+    "architectures", "attention_dropout", "attn_implementation", "auto_map", "bos_token_id",
+    "dtype", "embd_pdrop", "eos_token_id", "id2label", "initializer_range", "is_llama_config",
+    "label2id", "max_length", "max_sequence_length", "pad_token_id", "pretraining_tp",
+    "resid_pdrop", "tokenizer_class", "torch_dtype", "transformers.js_config",
+    "transformers_version", "unk_token_id", "unsloth_fixed", "unsloth_version", "use_cache",
+}  # fmt: skip
+# The fused matrices of Phi-3 and their parts, with the sizes whose product is the number of rows.
+FUSED = {
+    "self_attn.qkv_proj": {
+        "self_attn.q_proj": ("num_heads", "d_k"), "self_attn.k_proj": ("num_kv_heads", "d_k"),
+        "self_attn.v_proj": ("num_kv_heads", "d_k"),
+    },
+    "mlp.gate_up_proj": {"mlp.gate_proj": ("d_ff",), "mlp.up_proj": ("d_ff",)},
 }  # fmt: skip
 
 
 def read_folder(path: Path) -> Checkpoint:
-    """Read a model of the type llama or qwen3."""
+    """Read a model of one of MODEL_TYPES."""
     config = _read(path / "config.json", _parse_json)
     rope = (config.get("rope_parameters") or {}) | (config.get("rope_scaling") or {})
     rope_type = rope.get("rope_type", rope.get("type", "default"))
-    require_one_of("model_type", require(config, "model_type"), "llama", "qwen3")
+    model_type = require(config, "model_type")
+    require_one_of("model_type", model_type, *MODEL_TYPES)
     require_one_of("rope_type", rope_type, "default", "llama3")
-    config |= rope
-    for name, values in SUPPORTED.items():
-        require_one_of(name, config.get(name), None, *values)
-    for layer_type in config.get("layer_types") or ():
-        require_one_of("layer_types", layer_type, "full_attention")
-    sizes = read_sizes(config, "safetensors")
-    sizes["tie_weights"] = config.get("tie_word_embeddings") or False
+    config = MODEL_TYPES[model_type] | {
+        # null means the default, except for a window, which it switches off
+        name: value for name, value in (config | rope).items()
+        if value is not None or name == "sliding_window"
+    }  # fmt: skip
+    _check_settings(config, KNOWN | MODEL_TYPES[model_type].keys())
+    activation = ACTIVATIONS[config.get("hidden_act", "silu")]
+    if model_type == "gemma" and activation == "gelu":
+        activation = "gelu_tanh"  # the first files of Gemma name it wrongly
+    sizes = read_sizes(config, "safetensors") | {
+        "tie_weights": config.get("tie_word_embeddings") or False, "activation": activation,
+        "bias": model_type == "qwen2" or config.get("attention_bias") or False,
+        "window": config["sliding_window"] if model_type in ("mistral", "phi3") else None,
+    }  # fmt: skip
     tensors = _list_tensors(path)
     if sizes["tie_weights"]:
         _drop_tied_head(tensors)
-    normalize_heads = config["model_type"] == "qwen3"
-    scaling = rope if rope_type == "llama3" else None
-    tokenizer = _read_tokenizer(path, config)
-    return Checkpoint("safetensors", sizes, tensors, tokenizer, normalize_heads, scaling)
+    if model_type == "phi3":
+        tensors = _split_fused(tensors, sizes)
+    return Checkpoint(
+        "safetensors", sizes, tensors, _read_tokenizer(path, config),
+        normalize_heads=model_type == "qwen3",
+        rope_scaling=rope if rope_type == "llama3" else None,
+        unrotated=_list_unrotated(config) if model_type == "smollm3" else (),
+        output_bias=model_type != "qwen2",
+        scale_embedding=model_type == "gemma",
+        norm_offset=1.0 if model_type == "gemma" else 0.0,
+    )  # fmt: skip
+
+
+def _check_settings(config: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse every key and value that could change the logits and is not implemented."""
+    for name, value in config.items():
+        if value is None or value is False or name.startswith("_"):
+            continue
+        if name in SUPPORTED or name not in known:
+            require_one_of(name, value, None, *SUPPORTED.get(name, ()))
+    for layer_type in config.get("layer_types") or ():
+        require_one_of("layer_types", layer_type, "full_attention")
+
+
+def _list_unrotated(config: Mapping[str, Any]) -> Collection[int]:
+    """List the layers of SmolLM3 that do not rotate queries and keys."""
+    layers, interval = config["no_rope_layers"], config["no_rope_layer_interval"]
+    count = require(config, "num_hidden_layers")
+    if layers is None:
+        check_positive("config", no_rope_layer_interval=interval)
+        return range(interval - 1, count, interval)
+    if len(layers) < count:
+        raise ValueError(f"no_rope_layers must have {count} entries, got {len(layers)}")
+    return [index for index, rotated in enumerate(layers) if not rotated]
+
+
+def _split_fused(tensors: Mapping[str, Stored], sizes: Mapping[str, Any]) -> dict[str, Stored]:
+    """Replace the fused matrices by their parts."""
+    sizes = sizes | {"num_kv_heads": sizes["num_kv_heads"] or sizes["num_heads"]}
+    split = dict(tensors)
+    for name, (fused, parts) in product(tensors, FUSED.items()):
+        if name.endswith(f".{fused}.weight"):
+            stored = split.pop(name)
+            rows = [math.prod(sizes[size] for size in factors) for factors in parts.values()]
+            if stored.shape[0] != sum(rows):
+                raise ValueError(f"{name} must have {sum(rows)} rows, got {stored.shape[0]}")
+            for index, part in enumerate(parts):
+                read = partial(_read_part, stored, rows, index)
+                split[name.replace(fused, part)] = Stored((rows[index], *stored.shape[1:]), read)
+    return split
+
+
+def _read_part(fused: Stored, rows: list[int], index: int) -> Tensor:
+    return fused.read().split(rows)[index]
 
 
 def _list_tensors(path: Path) -> dict[str, Stored]:
