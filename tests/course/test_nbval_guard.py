@@ -33,7 +33,6 @@ BOTH = [
     ("RuntimeError: mat1 and mat2", "RuntimeError: addmm: mat1 and mat2"),
     ("type c10::Half without", "type at::Half without"),
     ("elementwise_affine=True)", "elementwise_affine=True, bias=True)"),
-    ("GLOBAL print was not", "GLOBAL builtins.print was not"),
 ]
 
 

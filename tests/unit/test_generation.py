@@ -72,7 +72,9 @@ def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
     assert greedy_decode(model, prompts[1:], **settings).tolist() == [[1, 2, 3]]
     settings["end_id"] = [3, 2]
     assert greedy_decode(model, prompts, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
-    assert sample(model, prompts, seed=0, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
+    # Releases of PyTorch draw other tokens from one seed, so only one can be drawn here.
+    settings |= {"seed": 0, "temperature": 0.01}
+    assert sample(model, prompts, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
     assert greedy_decode(model, prompts[:1], max_len=6).tolist() == [[0, 1, 2, 3, 0, 1]]
 
 

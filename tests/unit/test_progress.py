@@ -159,7 +159,7 @@ def test_a_full_disk_stops_no_check_and_keeps_the_file(folder, monkeypatch, caps
 def test_the_report_of_one_learner_lists_each_exercise(folder):
     made = {"06_merge_heads": row(DAY, 3), "06_split_heads": row(None, 1, "split-view")}
     lines = report([save(folder, "0.0.1", **made, **{"99_nothing": row(DAY)})]).splitlines()
-    assert lines[0] == f"started with version 0.0.1 (installed: {version('twelve')})"
+    assert lines[0] == f"started with version 0.0.1 (installed: {version('twelve-numbers')})"
     assert "  06-merge-heads  solved on 2026-01-31; 3 wrong answers" in lines
     assert "  06-split-heads  open; 1 wrong answer; mistakes: split-view" in lines
     assert any(line.startswith("06 multi-head attention: 1 of ") for line in lines)
@@ -176,7 +176,7 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
         save(tmp_path / "another", **solved, **both),
         save(tmp_path / "x", **solved, a=row(None, 4, "mask-inverted", "b-one")),
     ]
-    begun = f"started with version {version('twelve')}"
+    begun = f"started with version {version('twelve-numbers')}"
     assert report([*paths[:2], paths[2] / FILE]).splitlines() == [
         f"{paths[0]}       solved   1 of {len(EXERCISES)}, wrong answers   3; {begun}",
         f"{paths[1]}  solved   1 of {len(EXERCISES)}, wrong answers  11; {begun}",

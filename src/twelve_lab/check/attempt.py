@@ -147,6 +147,11 @@ def names(function: Callable[..., Any]) -> set[str]:
     used: set[str] = set()
     waiting = [getattr(_body(function), "__code__", None)]
     for code in waiting:
+        # Since Python 3.14, the slices of x[:, 1:] are a constant: a tuple of slices.
+        if isinstance(code, slice):
+            used.add("[:]")
+        elif isinstance(code, tuple):
+            waiting += code
         if not isinstance(code, CodeType):
             continue
         used.update(code.co_names)
