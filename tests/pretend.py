@@ -7,6 +7,7 @@ An operation on a tensor of the device "pretend" and one of the CPU fails, as it
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 backend_registration._setup_privateuseone_for_python_backend("pretend")
 DEVICE = torch.device("pretend:0")
-# What is not the same on the device, with the reason.
+# Tests that fail on the device, with the reason.
 EXCEPTIONS = {
     "notebooks/workshop/17_grouped_query_attention.ipynb::Cell 20":
         "a gradient differs; the cause is not known yet",
@@ -162,7 +163,7 @@ def _constructor(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 for name in ("tensor", "as_tensor", "arange"):
     setattr(torch, name, _constructor(getattr(torch, name)))
 # A wrapped tensor cannot be an inference tensor.
-torch.inference_mode = torch.no_grad
+torch.inference_mode = lambda mode=True: torch.no_grad() if mode else nullcontext()
 # Module.to must exchange a parameter: assigning to its `data` leaves the old numbers.
 torch.__future__.set_swap_module_params_on_conversion(True)
 # Operations that make a tensor have no argument on the device.

@@ -195,6 +195,8 @@ def train(
             model.train()
             src, tgt, labels, src_mask, tgt_mask = batch(step).to(device)
             if src is None:
+                if src_mask is not None or tgt_mask is not None:
+                    raise ValueError("train: a batch without src must have no mask")
                 logits = model(tgt)
             else:
                 logits = model(src, tgt, src_mask=src_mask, tgt_mask=tgt_mask)

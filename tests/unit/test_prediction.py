@@ -62,6 +62,7 @@ WRONG = [
     (NUMBER, [0.25, 1.0], "shape", "You gave 2 numbers. The answer is 1 number."),
     (NUMBER, 0.2502, "numbers", "0.2502 is too large."),
     (NUMBER, -0.25, "numbers", "-0.2500 is too small."),
+    (NUMBER, torch.tensor(0.25 + 5j), "type", "cannot be read as numbers, got Tensor."),
     (NUMBER, float("nan"), "nan or inf", "The answer is a number, not nan."),
     (NUMBERS, [-1.655, -0.106, 0], "numbers", "-0.106 is too large. It is number 2 of 3."),
     (NUMBER, 0.3, "numbers", "Right so far. Give 4 decimals."),

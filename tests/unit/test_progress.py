@@ -145,6 +145,14 @@ def test_a_symbolic_link_stays_one(folder, tmp_path_factory):
     assert read(elsewhere)["exercises"]["06-split-heads"]["wrong answers"] == 1
 
 
+def test_a_link_in_place_of_the_new_file_is_not_followed(folder):
+    other = folder / "other"
+    other.write_text("kept")
+    (folder / f".{FILE}.new").symlink_to(other)
+    check("06-split-heads", split)
+    assert other.read_text() == "kept" and not (folder / FILE).is_symlink()
+
+
 def test_a_full_disk_stops_no_check_and_keeps_the_file(folder, monkeypatch, capsys):
     def full(*given):
         raise OSError(28, "No space left on device")

@@ -319,6 +319,12 @@ def test_train_moves_every_batch_to_the_device_of_the_model():
     assert devices == ["meta", "meta", "meta", None, "meta"]
 
 
+def test_a_mask_without_a_source_is_refused():
+    batch = copying(0)._replace(src=None, tgt_mask=causal_mask(2))
+    with pytest.raises(ValueError, match="train: a batch without src must have no mask"):
+        train(small_model(), lambda step: batch, steps=1, warmup=0)
+
+
 def test_train_takes_no_step_after_a_finished_checkpoint(tmp_path):
     path = tmp_path / "run.pt"
     path.write_bytes(whole_checkpoint())

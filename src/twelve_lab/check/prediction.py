@@ -99,6 +99,8 @@ def _shape(question: Question, right: tuple[int, ...], answer: Any) -> tuple[str
 def _numbers(question: Question, right: Prediction, answer: Any) -> tuple[str, str] | None:
     expected = torch.tensor(right, dtype=torch.float64, device="cpu")
     try:
+        if isinstance(answer, torch.Tensor) and answer.is_complex():
+            raise TypeError("a complex number")
         actual = torch.as_tensor(answer, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError):
         name = type(answer).__name__

@@ -316,5 +316,8 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     """Write the file atomically: a full disk leaves the old content, a symbolic link stays one."""
     path = path.resolve()
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    # A new file: what has this name may be a link or a pipe.
+    temporary.unlink(missing_ok=True)
+    with temporary.open("x", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=1) + "\n")
     os.replace(temporary, path)
