@@ -28,6 +28,14 @@ class TwoBack(NamedTuple):
     percent: dict[str, dict[str, float]]
     angles: Float[Tensor, "query key"]
 
+    def __str__(self) -> str:
+        """Return the percentages, a line for each head."""
+        lines = []
+        for name, rates in self.percent.items():
+            columns = (f"{where} {rate:3.0f} %" for where, rate in rates.items())
+            lines.append(f"{name:13} {'   '.join(columns)}")
+        return "\n".join(lines)
+
 
 class _Head(nn.Module):
     """One attention head that reads digits; with `added`, sinusoids are added to its input."""
