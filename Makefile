@@ -116,6 +116,7 @@ code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browse
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE $(PYTEST) $(NOTEBOOKS) --with-model  # another processor
 
 lint: style $(PAGES) ## check the style of the code and the words of all texts
 	node_modules/.bin/textlint $(TEXTS)
