@@ -65,16 +65,16 @@ def test_bar_compares_the_median_with_its_limit():
 
 def test_operations_count_the_flops_that_torch_counts(built):
     model = built[PLAIN].eval()
-    with torch.no_grad(), passes.Operations() as found, FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), passes.Operations() as ran, FlopCounterMode(display=False) as counter:
         model(*SMALL.ids())
-    counted = passes.flops(found.weight_products) + passes.flops(found.attention_products)
+    counted = passes.flops(ran.weight_products) + passes.flops(ran.attention_products)
     assert counted == counter.get_total_flops()
     # q, k, v and o, twice in a decoder layer; up and down in both; the output projection.
-    assert len(found.weight_products) == 2 * (4 + 8 + 2 + 2) + 1
-    assert len(found.attention_products) == 2 * 3 * 2
+    assert len(ran.weight_products) == 2 * (4 + 8 + 2 + 2) + 1
+    assert len(ran.attention_products) == 2 * 3 * 2
     with passes.Operations() as bare:
-        passes.bare_products(found.weight_products)()
-    assert bare.weight_products == found.weight_products
+        passes.bare_products(ran.weight_products)()
+    assert bare.weight_products == ran.weight_products
 
 
 # Laws.
