@@ -236,21 +236,21 @@ class Formulas(Writer):
             )
         return f"{FUNCTIONS[name]}({','.join(written)})"
 
-    def look_up(self, at: Output) -> Expression | None:
+    def look_up(self, arg: Output) -> Expression | None:
         """Write an embedding that looks up another row if the id is changed."""
-        *place, column = at.index
-        table = at.cells(0).tolist()
+        *place, column = arg.index
+        table = arg.cells(0).tolist()
         corner = self.places.get(table[0][0])
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
             if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
-                return FORMULAS["embedding"](at)  # not in the workbook in this order
-        chosen = Leaf(int(at.cells(1)[tuple(place)])) + Number(1)
+                return FORMULAS["embedding"](arg)  # not in the workbook in this order
+        chosen = Leaf(int(arg.cells(1)[tuple(place)])) + Number(1)
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
-def _softmax(at: Output) -> Expression:
+def _softmax(arg: Output) -> Expression:
     """Subtract the maximum first, as softmax does."""
-    cells, here = along(at)
+    cells, here = along(arg)
     scores = [Leaf(cell) for cell in cells]
     powers = [call("exp", score - call("max", *scores)) for score in scores]
     return powers[here] / Total(tuple(powers))

@@ -39,8 +39,8 @@ class Marked(NullTranslations):
     def gettext(self, message):
         return f"⟦{message}⟧"
 
-    def ngettext(self, one, many, n):
-        return f"⟦{one if n == 1 else many}⟧"
+    def ngettext(self, singular, plural, n):
+        return f"⟦{singular if n == 1 else plural}⟧"
 
 
 @pytest.fixture(scope="module")

@@ -324,9 +324,10 @@ def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> Non
     # Collecting garbage among the preloaded modules would take as long as the tests.
     gc.freeze()
     os.chdir(copy)
-    # The tests need one plugin. Loading all of them takes longer than most tests.
+    # The tests need two plugins. Loading all of them takes longer than most tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    options = ["-x", "-q", "-m", "not slow and not weekly", "-p", "jaxtyping._pytest_plugin"]
+    options = ["-x", "-q", "-m", "not slow and not weekly"]
+    options += ["-p", "jaxtyping._pytest_plugin", "-p", "syrupy"]
     # Two mutants of one size, written within a second, would share compiled code.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True

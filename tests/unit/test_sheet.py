@@ -63,10 +63,10 @@ class Calculator:
         """Compute one cell, and keep it."""
         if (sheet, address) not in self.known:
             cell = self.workbook[sheet][address]
-            found = cell.value
+            value = cell.value
             if cell.data_type == "f":
-                found = self.compute(sheet, found[1:])
-            self.known[sheet, address] = found
+                value = self.compute(sheet, value[1:])
+            self.known[sheet, address] = value
         return self.known[sheet, address]
 
     def compute(self, sheet, text):
@@ -112,15 +112,15 @@ def differences(values, live, trace):
     for name, entry in trace.items():
         for index in itertools.product(*map(range, entry.shape)):
             place = live.cell(name, *index)
-            found = values[place.sheet].cell(place.row, place.column).value
+            value = values[place.sheet].cell(place.row, place.column).value
             wanted = entry.value[index].item()
             count += 1
             if wanted == -math.inf:
-                right = found == HIDDEN
+                right = value == HIDDEN
             else:
-                right = isinstance(found, int | float) and abs(found - wanted) < 1e-9
+                right = isinstance(value, int | float) and abs(value - wanted) < 1e-9
             if not right:
-                off.append((name, index, found, wanted))
+                off.append((name, index, value, wanted))
     return count, off
 
 
