@@ -40,7 +40,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dis
 NOTEBOOKS := -n 3 -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nbval-current-env \
   --nbval-cell-timeout=120 notebooks
 # Layers and lessons again on a device that is not the CPU, but is played by it.
-PRETEND := -p tests.pretend $(patsubst %,tests/unit/test_%.py,linear embedding positional_encoding \
+PRETEND := -p tests.on_device $(patsubst %,tests/unit/test_%.py,linear embedding positional_encoding \
   attention masks multi_head_attention normalization residual feed_forward encoder decoder \
   transformer generation same_as_pytorch rotary_positions grouped_query_attention decoder_only \
   every_layer pretend) $(filter-out notebooks,$(NOTEBOOKS)) \

@@ -1,8 +1,6 @@
-"""pytest plugin: a second device without a GPU. The CPU computes, but its tensors are kept apart.
+"""A second device without a GPU. The CPU computes, but its tensors are kept apart.
 
 An operation on a tensor of the device "pretend" and one of the CPU fails, as it does on CUDA.
-
-    TWELVE_DEVICE=pretend pytest -p tests.pretend ...
 """
 
 import functools
@@ -10,7 +8,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.utils import backend_registration
@@ -19,22 +16,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 backend_registration._setup_privateuseone_for_python_backend("pretend")
 DEVICE = torch.device("pretend:0")
-# Tests that fail on the device, with the reason.
-EXCEPTIONS = {
-    "notebooks/workshop/17_grouped_query_attention.ipynb::Cell 20":
-        "a gradient differs; the cause is not known yet",
-    "tests/unit/test_masks.py::test_padding_mask_and_causal_mask_are_made_on_the_requested_device":
-        "expects the CPU by default",
-    "tests/unit/test_rotary_positions.py"
-    "::test_rotary_table_is_moved_but_neither_saved_nor_trained":
-        "moves its layer to the CPU",
-    "tests/unit/test_decoder_only.py"
-    "::test_saved_language_model_can_be_loaded_with_a_larger_max_len":
-        "moves its model to the CPU",
-    "tests/unit/test_transformer.py"
-    "::test_transformer_applies_dropout_exactly_where_the_paper_does":
-        "a default device makes torch call each function twice",
-}  # fmt: skip
 # These copy from one device to another.
 COPIES = {"aten::_to_copy", "aten::copy_", "aten::_copy_from", "aten::set_"}
 # CUDA takes indices from the CPU.
@@ -129,10 +110,6 @@ def _from_cpu(value: Any) -> Any:
     return Pretend(value) if type(value) is Tensor else value
 
 
-def _to_device(value: Any) -> Any:
-    return value.to(DEVICE) if isinstance(value, Tensor) else value
-
-
 def _indices(index: Any) -> Any:
     """Replace lists by tensors: from a list, torch would make a tensor on the device in C++."""
     parts = index if isinstance(index, tuple) else (index,)
@@ -169,25 +146,3 @@ torch.__future__.set_swap_module_params_on_conversion(True)
 # Operations that make a tensor have no argument on the device.
 factories = torch.library.Library("_", "IMPL")
 factories.fallback(run, "PrivateUse1")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tensors among the parameters, and expect the failures of the table."""
-    for item in items:
-        if hasattr(item, "callspec"):
-            item.callspec.params.update(tree_map(_to_device, item.callspec.params))
-        if reason := EXCEPTIONS.get(item.nodeid.partition("[")[0]):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
-
-
-@pytest.fixture(autouse=True)
-def _on_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put on the device what a test makes, the tensors of its module and those of the example."""
-    from twelve_lab import example
-
-    for owner in (request.module, example, example.distinct):
-        for name, value in vars(owner).items():
-            if isinstance(value, Tensor):
-                monkeypatch.setattr(owner, name, _to_device(value))
-    torch.set_default_device(DEVICE)
-    request.addfinalizer(lambda: torch.set_default_device(None))
