@@ -43,7 +43,7 @@ NOTEBOOKS := -n 3 -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nb
 PRETEND := -p tests.on_device $(patsubst %,tests/unit/test_%.py,linear embedding positional_encoding \
   attention masks multi_head_attention normalization residual feed_forward encoder decoder \
   transformer generation same_as_pytorch rotary_positions grouped_query_attention decoder_only \
-  every_layer pretend) $(filter-out notebooks,$(NOTEBOOKS)) \
+  every_layer on_device) $(filter-out notebooks,$(NOTEBOOKS)) \
   $(wildcard $(patsubst %,notebooks/%_*.ipynb,04 06 08 11 12 14 16))
 # Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
 QUICK := -m 'not slow and not weekly'

@@ -16,16 +16,6 @@ if os.environ["TWELVE_DEVICE"] == "pretend":
 DEVICE = torch.device(os.environ["TWELVE_DEVICE"])
 # Tests that fail on the device, with the reason.
 EXCEPTIONS = {
-    "notebooks/workshop/17_grouped_query_attention.ipynb::Cell 20":
-        "a gradient differs; the cause is not known yet",
-    "tests/unit/test_masks.py::test_padding_mask_and_causal_mask_are_made_on_the_requested_device":
-        "expects the CPU by default",
-    "tests/unit/test_rotary_positions.py"
-    "::test_rotary_table_is_moved_but_neither_saved_nor_trained":
-        "moves its layer to the CPU",
-    "tests/unit/test_decoder_only.py"
-    "::test_saved_language_model_can_be_loaded_with_a_larger_max_len":
-        "moves its model to the CPU",
     "tests/unit/test_transformer.py"
     "::test_transformer_applies_dropout_exactly_where_the_paper_does":
         "a default device makes torch call each function twice",
