@@ -40,6 +40,11 @@ LOGIC = {
     "logical_not": "NOT", "bitwise_not": "NOT", "logical_and": "AND", "bitwise_and": "AND",
     "logical_or": "OR", "bitwise_or": "OR",
 }  # fmt: skip
+# The kernels of scaled_dot_product_attention: one on a CPU, three on a GPU.
+FUSED_ATTENTION = (
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+)  # fmt: skip
 LARGEST_EXP = 300.0  # for larger scores the written softmax subtracts the maximum
 
 
@@ -346,23 +351,19 @@ def _layer_norm(at: Output) -> Expression | None:
     return result if at.get("bias") is None else result + Leaf(int(at.cells(3)[inner]))
 
 
-def _of_its_head(at: Output, position: int, outer: Sequence[int]) -> Tensor:
+def of_its_head(at: Output, position: int, outer: Sequence[int]) -> Tensor:
     """Return the rows of a query, key or value head; groups of heads may share keys and values."""
     *batch, head = outer
     heads = at.cells(position)[tuple(batch)]
     return heads[head * len(heads) // at.operation.shape[-3]]
 
 
-@formula(
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-)
+@formula(*FUSED_ATTENTION)
 def _attention(at: Output) -> Expression | None:
-    if at.operation.output:  # for the backward pass
+    if at.operation.output or at.get("dropout_p"):  # for the backward pass; random weights
         return None
     *outer, query, feature = at.index
-    q, k, v = (_of_its_head(at, n, outer) for n in range(3))
+    q, k, v = (of_its_head(at, n, outer) for n in range(3))
     scale = at.get("scale")
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     mask = at.get("attn_mask") or at.get("attn_bias")
