@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend
 
 from twelve_lab import Trace
 
@@ -93,10 +94,17 @@ OPERATIONS = {
         lambda x: attend(x, queries=1, attn_mask=torch.tensor([[-0.2, 0.3]])),
         lambda x: attend(x, attn_mask=torch.zeros(2, 2, dtype=torch.bool)),
         lambda x: attend(x[:, :1]),
+        lambda x: F.scaled_dot_product_attention(
+            x[None, :, None], x[None, None], x[None, None], enable_gqa=True
+        ),
     ],
 }  # fmt: skip
 # These run only on a GPU, and have the formula of the operation on a CPU.
-ON_A_GPU = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"}
+ON_A_GPU = {
+    "_scaled_dot_product_flash_attention": (SDPBackend.FLASH_ATTENTION, torch.float16),
+    "_scaled_dot_product_efficient_attention": (SDPBackend.EFFICIENT_ATTENTION, torch.float32),
+    "_scaled_dot_product_cudnn_attention": (SDPBackend.CUDNN_ATTENTION, torch.bfloat16),
+}
 
 
 def run(function, numbers):
@@ -113,6 +121,7 @@ def run(function, numbers):
 
 # Before PyTorch 2.11, aminmax has no gradient.
 TAKEN_APART = {
+    "dropout on a GPU": lambda x: torch.native_dropout(x, 0.25, True)[0],
     "addmm": lambda x: torch.addmm(x[:, :2], Z, Z.T, alpha=3), "cumsum": lambda x: x.cumsum(1),
     "addmm scaled": lambda x: torch.addmm(x[:, :2], Z, Z.T, alpha=3, beta=5),
     "baddbmm": lambda x: torch.baddbmm(C + x[:, :, None], A, B, alpha=3, beta=5),

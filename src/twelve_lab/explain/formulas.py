@@ -40,6 +40,11 @@ LOGIC = {
     "logical_not": "NOT", "bitwise_not": "NOT", "logical_and": "AND", "bitwise_and": "AND",
     "logical_or": "OR", "bitwise_or": "OR",
 }  # fmt: skip
+# The kernels of scaled_dot_product_attention: one on a CPU, three on a GPU.
+FUSED_ATTENTION = (
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+)  # fmt: skip
 LARGEST_EXP = 300.0  # for larger scores the written softmax subtracts the maximum
 
 
@@ -346,23 +351,19 @@ def _layer_norm(arg: Output) -> Expression | None:
     return result if arg.get("bias") is None else result + Leaf(int(arg.cells(3)[inner]))
 
 
-def _of_its_head(arg: Output, position: int, outer: Sequence[int]) -> Tensor:
+def of_its_head(arg: Output, position: int, outer: Sequence[int]) -> Tensor:
     """Return the rows of a query, key or value head; groups of heads may share keys and values."""
     *batch, head = outer
     heads = arg.cells(position)[tuple(batch)]
     return heads[head * len(heads) // arg.operation.shape[-3]]
 
 
-@formula(
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-)
+@formula(*FUSED_ATTENTION)
 def _attention(arg: Output) -> Expression | None:
-    if arg.operation.output:  # for the backward pass
+    if arg.operation.output or arg.get("dropout_p"):  # for the backward pass; random weights
         return None
     *outer, query, feature = arg.index
-    q, k, v = (_of_its_head(arg, n, outer) for n in range(3))
+    q, k, v = (of_its_head(arg, n, outer) for n in range(3))
     scale = arg.get("scale")
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     mask = arg.get("attn_mask") or arg.get("attn_bias")
