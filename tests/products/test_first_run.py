@@ -181,13 +181,17 @@ def test_lab_starts_on_a_busy_port_and_ignores_a_foreign_kernel(tmp_path):
         try:
             moved, line = server.stdout.readline(), server.stdout.readline()
             taken = re.fullmatch(rf"Port {port} is in use, so JupyterLab takes (\d+)\.\n", moved)[1]
-            address = f"http://localhost:{taken}/api/kernelspecs?" + line.strip().rpartition("?")[2]
-            with urllib.request.urlopen(address) as answer:
-                specs = json.load(answer)
+            token = line.strip().rpartition("?")[2]
+            specs, style = (
+                urllib.request.urlopen(f"http://localhost:{taken}/{path}?{token}").read()
+                for path in ("api/kernelspecs", "custom/custom.css")
+            )
         finally:
             server.terminate()
             server.communicate()
-    assert specs["kernelspecs"]["python3"]["spec"]["display_name"] == "Python 3 (ipykernel)"
+    kernel = json.loads(specs)["kernelspecs"]["python3"]
+    assert kernel["spec"]["display_name"] == "Python 3 (ipykernel)"
+    assert style == (ROOT / "tools" / "jupyterlab" / "custom.css").read_bytes()
 
 
 # The page on troubleshooting.
