@@ -344,6 +344,7 @@ def test_servers_of_students_and_of_the_teacher_differ(settings, monkeypatch):
     assert c.KernelManager.transport_encryption == "required"
     c = settings("config/jupyter_server_config.py", TWELVE_COURSE="/course")
     assert "jpserver_extensions" not in c.ServerApp
+    assert list(c.ServerApp.tornado_settings) == ["static_custom_path", "headers"]
 
 
 def test_kernels_of_two_accounts_use_disjoint_free_ports(settings, monkeypatch):
@@ -413,6 +414,8 @@ def test_two_students_work_on_a_hub_and_find_their_work_after_a_restart():
                 with pytest.raises(RefusedError):
                     Browser(f"http://127.0.0.1:{port}", name).log_in(secret[second])
             ada, ben = open_server(first), open_server(second)
+            style = ada.browser.open(f"/user/{first}/custom/custom.css").text
+            assert style == (ROOT / "tools/jupyterlab/custom.css").read_text()
             with pytest.raises(RefusedError, match=r"status 40[34]"):
                 ada.browser.open(f"/user/{second}/lab")
             code = "import os, twelve_lab, torch\nopen('answer.txt', 'w').write('42')\n"
