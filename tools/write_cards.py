@@ -146,7 +146,9 @@ CARDS = {
     "linear": Card(
         "x = torch.tensor([[1.0, 2]])\n"
         "weight = torch.tensor([[1.0, 0], [3, 1]])\n"
-        "bias = torch.zeros(2)\n"
+        "bias = torch.zeros(2)\n",
+        right="x @ weight.T + bias",
+        wrong="x @ weight + bias",
     ),
     "swap_axes": Card("x = torch.arange(6.0).view(1, 2, 3)  # two words, three features\n"),
     "embed": Card(

@@ -6,9 +6,11 @@ Usage: python -m tools.write_fingerprints
 import json
 from pathlib import Path
 
+import torch
+
 from twelve_lab.check import search
 from twelve_lab.check.catalogue import TASKS
-from twelve_lab.check.compare import agree, outcomes
+from twelve_lab.check.compare import Outcome, agree, outcomes
 from twelve_lab.check.edits import Edit
 from twelve_lab.exercises.declare import Task
 
@@ -29,7 +31,10 @@ def fingerprints(task: Task) -> list[tuple[float, int]]:
         for number, (program, edit) in enumerate(search.all_edits(task)):
             answer = search.edited(task, program, edit)
             results = search.results_of(task, answer) if answer else None
-            if results is None or all(agree(results[case], right[case]) for case in right):
+            # A wrong shape has a message of its own.
+            if results is None or _shapes(results) != _shapes(right):
+                continue
+            if all(agree(results[case], right[case]) for case in right):
                 continue
             mark = float(f"{search.fingerprint(results.values()):.7g}")
             found.setdefault(mark, []).append((edit, number))
@@ -44,6 +49,10 @@ def fingerprints(task: Task) -> list[tuple[float, int]]:
         second = sorted(others, key=lambda hit: hit[0].cost)[:1]
         rows += [(mark, number) for _, number in (first, *second)]
     return sorted(rows)
+
+
+def _shapes(results: dict[str, Outcome]) -> list[list[torch.Size]]:
+    return [[x.shape for x in result.values] for result in results.values()]
 
 
 if __name__ == "__main__":

@@ -77,11 +77,8 @@ EDITS = {
         "padding-idx-missing": {"F.embedding(X, W, padding_idx=P)": "F.embedding(X, W)"},
     },
     "positional_encoding sinusoid": {
-        "pe-positive-exponent": {"-even_feature": "even_feature"},
-        "pe-sin-cos-halves": {
-            "table[:, 0::2]": "table[:, :angles.size(1)]",
-            "table[:, 1::2]": "table[:, angles.size(1):]",
-        },
+        "pe-positive-exponent": DECLARED,
+        "pe-sin-cos-halves": DECLARED,
     },
     "positional_encoding PositionalEncoding.forward": {
         "pe-batch-index": {"start + x.size(1)": "start + x.size(0)"},

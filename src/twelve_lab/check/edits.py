@@ -254,7 +254,7 @@ class _Tree:
             yield from _by_kind(node)
             if isinstance(node, ast.Name):
                 yield from (("name", ast.Name(x, ast.Load())) for x in self.names if x != node.id)
-            index = isinstance(holder, ast.Subscript) and place.field == "slice"
+            index = isinstance(holder, ast.Subscript) and isinstance(node, ast.Tuple)
             if not index and not isinstance(holder, ast.Slice | ast.Starred | ast.Expr):
                 yield from _around_value(node)
                 yield from (("insert step", fill(step, {HOLE: node})) for step in self.steps)

@@ -27,6 +27,11 @@ _SENTENCES: dict[str, _Sentence] = {
         "run along the {due} axis: `{right}`.",
         **v,
     ),
+    "named size": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`, the size of the {got} axis. It has to be the "
+        "size of the {due} axis: `{right}`.",
+        **v,
+    ),
     "axis": lambda **v: message(
         "Your numbers are exactly those of `{wrong}`, along another axis than `{right}`.", **v
     ),
@@ -113,7 +118,8 @@ def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
     values = {"right": edit.before, "wrong": edit.after}
     names = _axes(task, program, edit) if operator == "axis" else None
     if names is not None:
-        operator, values = "named axis", values | {"got": names[0], "due": names[1]}
+        operator = "named size" if called(edit.where.node) == "size" else "named axis"
+        values |= {"got": names[0], "due": names[1]}
     return _SENTENCES.get(operator, _other)(**values)
 
 
@@ -176,8 +182,10 @@ def _names_of_sizes(task: Task) -> dict[int, str]:
     """Read from the contract what has which size in the last case, where all sizes differ."""
     call = expected(task)[-1]
     tensors = [x for x in call.given if isinstance(x, Tensor)]
-    inputs = re.findall(r"\(([^()]*)\)", task.contract.partition("->")[0])
+    inputs = re.findall(r"\w \(([^()]*)\)", task.contract.partition("->")[0])
     axes = [tuple(text.split(", ")) for text in inputs]
+    # The contract of a layer lists its parameters, then the input.
+    axes = [*axes[-1:], *axes[:-1]] if isinstance(task.right, type) else axes
     pairs = list(zip(axes, tensors, strict=False)) if len(axes) == len(tensors) else []
     pairs += [(axes_named(task.contract, i), x) for i, x in enumerate(call.values)]
     known: dict[int, str] = {}

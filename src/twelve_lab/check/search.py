@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cache
 from importlib.resources import files
@@ -114,13 +114,17 @@ def edited(task: Task, program: Program, edit: Edit) -> Answer | None:
 
 
 def results_of(task: Task, answer: Answer) -> dict[str, Outcome] | None:
-    """Run an answer on all cases; None as soon as one raises."""
+    """Run an answer on all cases; None if one of them says nothing about the code."""
     results: dict[str, Outcome] = {}
     for case, given in task.cases().items():
         results[case] = outcome(task, answer, given)
-        if results[case].error is not None:
+        if not _is_telling(results[case]):
             return None
     return results
+
+
+def _is_telling(result: Outcome) -> bool:
+    return result.error is None and all(bool(x.isfinite().any()) for x in result.values)
 
 
 def fingerprint(results: Iterable[Outcome]) -> float:
@@ -155,11 +159,7 @@ def explained(task: Task, results: Mapping[str, Outcome]) -> list[tuple[Program,
     Returns:
         At most two edits, the likeliest first. Each was run again and gave the same numbers.
     """
-    values = [x for result in results.values() for x in result.values]
-    # Nothing but nan says little.
-    if any(result.error is not None for result in results.values()) or not all(
-        x.isfinite().any() for x in values
-    ):
+    if not all(map(_is_telling, results.values())):
         return []
     mark = fingerprint(results.values())
     stored = _table().get(task.name, [])
@@ -197,16 +197,17 @@ def repaired(task: Task, answer: Answer) -> Edit | None:
     # The last case has the most different sizes.
     wanted = {call.case: call.outcome for call in reversed(calls)}
     end = _clock() + CPU_SECONDS
+    found = [edit for function in program.functions()
+             for edit in edits(function, *_borrowed(task, function))]  # fmt: skip
     with quiet():
-        for function in program.functions():
-            for edit in edits(function, *_borrowed(task, function)):
-                if edit.inserted > _LONGEST or _is_no_repair(edit):
-                    continue
-                with edit, suppress(SyntaxError, ValueError, TypeError), _guarded(end):
-                    if _passes(task, program.build(), wanted):
-                        return edit
-                if _clock() > end:
-                    return None
+        for edit in sorted(found, key=lambda edit: edit.cost):
+            if _clock() > end:
+                break
+            if edit.inserted > _LONGEST or _is_no_repair(edit):
+                continue
+            with edit, suppress(SyntaxError, ValueError, TypeError), _guarded(end):
+                if _passes(task, program.build(), wanted):
+                    return edit
     return None
 
 
@@ -273,7 +274,7 @@ def _is_harmless(program: Program) -> bool:
     functions = [program.answer]
     if isinstance(program.answer, type):
         functions = [f for f in vars(program.answer).values() if isinstance(f, FunctionType)]
-    return all(_uses_libraries(function, set()) for function in functions)
+    return all(_uses_libraries(function, {program.answer}) for function in functions)
 
 
 def _uses_libraries(function: FunctionType, seen: set[Any]) -> bool:
@@ -282,13 +283,15 @@ def _uses_libraries(function: FunctionType, seen: set[Any]) -> bool:
     names = set(names_in(function.__code__))
     values = [function.__globals__[name] for name in names if name in function.__globals__]
     for value in (*cells, *values):
+        if isinstance(value, Hashable) and value in seen:
+            continue
         if isinstance(value, FunctionType) and not _is_library(value.__module__):
-            if value not in seen and not _uses_libraries(value, seen):
+            if not _uses_libraries(value, seen):
                 return False
         elif isinstance(value, ModuleType):
             if not _is_library(value.__name__):
                 return False
-        elif isinstance(value, type) or not isinstance(value, int | float | str | None):
+        elif not isinstance(value, int | float | str | None):
             if not _is_library(getattr(value, "__module__", None)):
                 return False
     return not any(_SIDE_EFFECTS.fullmatch(name) for name in names)
