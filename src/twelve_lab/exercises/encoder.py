@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from twelve.encoder import Encoder
 from twelve.feed_forward import FeedForward
-from twelve.masks import causal_mask
+from twelve.masks import causal_mask, padding_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import LayerNorm
 from twelve_lab import example
@@ -24,7 +24,7 @@ from twelve_lab.exercises.declare import (
     task,
 )
 from twelve_lab.exercises.modules import run_layer
-from twelve_lab.exercises.numbers import seeded, vectors
+from twelve_lab.exercises.numbers import distinct_ids, seeded, vectors
 from twelve_lab.experiments.influence import influence
 
 _Masked = Callable[[Tensor, Tensor | None], Tensor]
@@ -111,7 +111,7 @@ def _masked(encoder: nn.Module) -> list[_Masked]:
 
 def _encoder_cases() -> Cases:
     twelve, larger = example.model().encoder, example.distinct.model().encoder
-    x, mask = seeded()(2, 5, 24), example.distinct.src_mask.clone()
+    x, mask = seeded()(3, 7, 24), padding_mask(distinct_ids())
     return {
         "twelve numbers": (vectors(), _masked(twelve), twelve.norm, example.src_mask.clone()),
         "no padding": (x, _masked(larger), larger.norm, None),
@@ -209,13 +209,13 @@ def _encoder_layer_cases() -> Cases:
     draw, layer = seeded(), example.model().encoder.layers[0]
     numbers = [number.clone() for number in layer.state_dict().values()]
     few = dict(zip(_EncoderLayer(3, 3, 4).state_dict(), numbers, strict=True))
-    shapes = {name: one.shape for name, one in _EncoderLayer(24, 3, 96).named_parameters()}
+    shapes = {name: one.shape for name, one in _EncoderLayer(24, 4, 96).named_parameters()}
     many = {name: draw(*shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
-    x = draw(2, 5, 24)
+    x, mask = draw(3, 7, 24), padding_mask(distinct_ids())
     return {
         "twelve numbers": (vectors(), example.src_mask.clone(), (3, 3, 4), few),
-        "no padding": (x, None, (24, 3, 96), many),
-        "all sizes differ": (x.clone(), example.distinct.src_mask.clone(), (24, 3, 96), many),
+        "no padding": (x, None, (24, 4, 96), many),
+        "all sizes differ": (x.clone(), mask, (24, 4, 96), many),
     }
 
 
