@@ -185,7 +185,7 @@ def test_make_fast_packs_all_parameters_into_one_buffer():
     assert all(p.data_ptr() % 64 == 0 for p in model.parameters())
 
 
-def test_a_subclass_with_its_own_forward_is_left_alone():
+def test_a_subclass_with_its_own_computation_is_left_alone():
     class Doubled(LayerNorm):
         def forward(self, x):
             return 2 * super().forward(x)
@@ -193,10 +193,24 @@ def test_a_subclass_with_its_own_forward_is_left_alone():
     class Named(LayerNorm):
         pass
 
+    class Repeated(GroupedQueryAttention):
+        def _share(self, heads):
+            return heads.repeat(1, self.num_heads // self.num_kv_heads, 1, 1)
+
+    class Summed(MultiHeadAttention):
+        attend = staticmethod(lambda query, key, value, *_: value.sum(2, keepdim=True) + query)
+
     assert type(make_fast(Doubled(3))) is Doubled
+    assert type(make_fast(Repeated(8, 4, 2))) is Repeated
+    assert type(make_fast(Summed(8, 4))) is Summed
     named = make_fast(Named(3))
     assert isinstance(named, Named)
     assert type(named).forward is FAST[0].forward
+
+
+def test_make_fast_refuses_what_is_no_module(unchecked):
+    with pytest.raises(ValueError, match=r"make_fast: model must be a torch.nn.Module, got a str"):
+        make_fast("model")
 
 
 @pytest.mark.parametrize("fast", FAST)

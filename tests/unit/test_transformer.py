@@ -1,5 +1,6 @@
 """Lesson 12: the Transformer. test_oracle and test_same_as_pytorch compare all its numbers."""
 
+import copy
 import math
 
 import pytest
@@ -105,7 +106,17 @@ def test_tied_weights_stay_tied_when_the_model_is_moved(sizes, tie_weights):
     model.load_state_dict(model.state_dict())
     assigned = make_model(sizes, tie_weights=tie_weights, num_layers=1)
     assigned.load_state_dict(model.state_dict(), assign=True)
-    moves = (model, model.to("meta"), model.to_empty(device="cpu"), model.to(torch.float32))
+    part = make_model(sizes, tie_weights=tie_weights, num_layers=1)
+    whole = nn.ModuleList([part])
+    whole.load_state_dict(nn.ModuleList([model]).state_dict(), assign=True)
+    moves = (
+        part,
+        copy.deepcopy(part),
+        model,
+        model.to("meta"),
+        model.to_empty(device="cpu"),
+        model.to(torch.float32),
+    )
     for moved in (assigned, *moves):
         assert (moved.output_projection.weight is moved.tgt_embedding.weight) == tie_weights
 
