@@ -2,7 +2,7 @@
 import { begin, change, choose, data, make, move, notice, onDraw, refresh, settle, shown, state, undo, view } from "./core.mjs";
 import { look } from "./core.mjs";
 import { message } from "./messages.mjs";
-import { axisName, faceOf, signOf, spoken, textOf, wordAt } from "./names.mjs";
+import { axisName, spoken, textOf, wordAt, worded } from "./names.mjs";
 
 const PIXEL = 0.01; // of change for each pixel of a drag
 const STEPS = { "+": 0.1, "=": 0.1, "-": -0.1, PageUp: 1, PageDown: -1 };
@@ -87,15 +87,14 @@ onDraw(() => {
 
 // --- tables of numbers ---
 
-const heading = (scope, tensor, axis, index, shorter) => {
+const heading = (scope, tensor, axis, index) => {
   const node = make("th", { scope });
   onDraw(() => {
     const word = wordAt(tensor, axis, index);
     if (node.dataset.word === word) return;
     node.dataset.word = word;
-    const face = shorter ? signOf(word) : faceOf(word);
     node.title = word;
-    node.replaceChildren(face, make("span", { class: face && shorter ? "unseen" : "" }, word));
+    node.replaceChildren(...worded(word));
   });
   return node;
 };
@@ -116,7 +115,7 @@ export const tableOf = (tensor, start, { title = "", axes = false, rowWords = tr
     head.append(make("tr", {}, ...blank(before), make("th", attributes, axisName(tensor, rank - 1))));
   }
   if (rank && named(rank - 1)) {
-    const words = Array.from({ length: columns }, (_, j) => heading("col", tensor, rank - 1, engine.index(start + j), faces));
+    const words = Array.from({ length: columns }, (_, j) => heading("col", tensor, rank - 1, engine.index(start + j)));
     head.append(make("tr", {}, ...blank(before), ...words));
   }
   const body = make("tbody");
@@ -125,11 +124,11 @@ export const tableOf = (tensor, start, { title = "", axes = false, rowWords = tr
     if (before && axes && i === 0) {
       row.append(make("th", { scope: "rowgroup", rowspan: rows, style: style(rank - 2) }, axisName(tensor, rank - 2)));
     }
-    if (before) row.append(heading("row", tensor, rank - 2, engine.index(start + i * columns), faces));
+    if (before) row.append(heading("row", tensor, rank - 2, engine.index(start + i * columns)));
     for (let j = 0; j < columns; j++) row.append(make("td", {}, cell(start + i * columns + j)));
     body.append(row);
   }
-  return make("table", {}, title ? make("caption", {}, title) : null, head, body);
+  return make("table", { class: faces && "faces" }, title ? make("caption", {}, title) : null, head, body);
 };
 
 // Tables of a whole tensor; `fixed` takes one index of a leading axis, such as { batch: 1 }.

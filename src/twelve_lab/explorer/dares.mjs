@@ -85,7 +85,7 @@ let latest = "";
 const lessonOf = ({ lesson }) => {
   const { title, href } = data.lessons?.[lesson] ?? {};
   if (!title) return "";
-  return make("span", { class: "why" }, message("Why?"), " ", href ? make("a", { href }, title) : title);
+  return make("span", { class: "why" }, " ", message("Why?"), " ", href ? make("a", { href }, title) : title);
 };
 const happy = () => svg("svg", { class: "face happy", "aria-hidden": "true" }, svg("use", { href: "#face-happy" }));
 
@@ -108,8 +108,8 @@ export const buildDares = () => {
     const isDone = done.has(dare.id);
     return make("li", { class: `${isDone ? "done" : ""} ${dare === current ? "current" : ""} ${dare.id === latest ? "latest" : ""}`, id: `dare-${dare.id}` },
       isDone ? happy() : make("span", { class: "ring", "aria-hidden": "true" }),
-      button(dare.text, () => start(dare)),
-      isDone ? make("span", { class: "unseen" }, message("done")) : null, isDone ? lessonOf(dare) : null);
+      make("span", {}, button(dare.text, () => start(dare)), isDone ? make("span", { class: "unseen" }, message("done")) : null,
+        isDone ? lessonOf(dare) : null));
   });
   const title = message("{count} of {total} dares", { count: done.size, total: DARES.length });
   panel.replaceChildren(make("h2", {}, title), make("ol", {}, ...items));

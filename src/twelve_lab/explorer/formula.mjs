@@ -12,10 +12,16 @@ const factor = (place) => {
   return part;
 };
 
+// Where a number was copied from, since a copy has no arithmetic of its own.
+const origin = (place) => {
+  const parts = formula(shown(), place);
+  return parts.length === 3 && !parts[0] && !parts[2] ? origin(parts[1]) : place;
+};
+
 let last = "";
 const write = () => {
   if (view.chosen < 0) return;
-  const parts = formula(shown(), view.chosen);
+  const parts = formula(shown(), origin(view.chosen));
   const text = `${view.chosen} ${parts.map((part) => (typeof part === "number" ? textOf(part) + spoken(part) : part)).join("|")}`;
   if (text === last) return;
   last = text;

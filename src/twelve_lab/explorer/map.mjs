@@ -43,7 +43,7 @@ const tokens = ({ side, table }) => {
   for (let position = 0; position < ids.shape[1]; position++) {
     const place = front(ids, 0, position);
     const label = message("word {position}", { position: position + 1 });
-    const row = make("tr", {}, make("th", { scope: "row" }, wordChoice(place, side, position, label, set)));
+    const row = make("tr", {}, make("th", { scope: "row", class: "choice" }, wordChoice(place, side, position, label, set)));
     for (let d = 0; d < weights.shape[1]; d++) {
       row.append(make("td", {}, cell(weights.start)));
       onDraw(() => {
@@ -115,8 +115,8 @@ const stations = (lane) => {
   }
   if (found.length && lane.side !== "src" && speaks()) {
     found.push(["next", TITLES.next, [
-      matrices(["output_projection.weight"]),
-      scores(Math.min(view.front, tensorOf("logits").shape[0] - 1), set),
+      make("div", { class: "sides" }, matrices(["output_projection.weight"]),
+        scores(Math.min(view.front, tensorOf("logits").shape[0] - 1), set)),
       state.engine.target < 0 ? null : lossCell(),
     ]]);
   }
@@ -135,7 +135,7 @@ export const buildMap = () => {
     row += 1;
     let before = null;
     found.forEach(([id, title, contents, attention], n) => {
-      const node = make("section", { class: "station tables", id, "aria-label": title, style: `--row: ${row}; --column: ${n + 1}` },
+      const node = make("section", { class: `station tables ${id.split(".").at(-1)}`, id, "aria-label": title, style: `--row: ${row}; --column: ${n + 1}` },
         make("h3", {}, title), ...contents.filter(Boolean), make("div", { class: "place" }));
       node.dataset.order = nodes.length;
       node.dataset.out = attention?.out ?? "";

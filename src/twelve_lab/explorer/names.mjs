@@ -23,10 +23,11 @@ export const faceOf = (word) =>
   byId(`face-${word}`)
     ? svg("svg", { class: "face", "aria-hidden": "true" }, svg("use", { href: `#face-${word}` }))
     : "";
-// Where a word has no room: its face, or the sign of a word that is none.
-export const signOf = (word) => {
+// A word with its face, or where there is no room, with its face or sign alone.
+export const worded = (word) => {
   const sign = { "<start>": "▸", "<pad>": "∅" }[word];
-  return sign ? make("span", { "aria-hidden": "true" }, sign) : faceOf(word);
+  const face = sign ? make("span", { class: "sign", "aria-hidden": "true" }, sign) : faceOf(word);
+  return [face, make("span", { class: face ? "text" : "" }, word)];
 };
 
 const isTable = ({ weight, shape, name }) => weight && shape.length === 2 && /embedding/.test(name);

@@ -2,7 +2,7 @@
 import { argmax, at, begin, button, data, has, make, onDraw, refresh, settle, shown, state, svg, view } from "./core.mjs";
 import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
-import { faceOf, spoken, wordOf } from "./names.mjs";
+import { faceOf, spoken, wordOf, worded } from "./names.mjs";
 
 const MOST = 1000; // steps of learning
 const TAUGHT = 0.05; // a loss at which learning ends
@@ -51,7 +51,7 @@ export const scores = (batch, act) => {
   const said = make("tr", { class: "said" }, make("th", { scope: "row" }, message("says")));
   const body = make("tbody");
   for (let id = 0; id < words; id++) {
-    const row = make("tr", {}, make("th", { scope: "row" }, faceOf(data.vocab[id]), data.vocab[id]));
+    const row = make("tr", {}, make("th", { scope: "row", title: data.vocab[id] }, ...worded(data.vocab[id])));
     for (let position = 0; position < positions; position++) {
       const element = (batch * positions + position) * words + id;
       const node = make("td", { class: "chance" }, cell(logits.start + element));
@@ -172,8 +172,10 @@ export const lossPanel = ({ rate }) => {
   });
   return make("div", { class: "learn" }, lossCell(), make("div", { class: "bar" }, teachButton(), ...teachTools()), large, blindGuess(), words);
 };
-export const blindGuess = () =>
-  make("span", { class: "guess" }, message("dashed: blind guess {loss}", { loss: Math.log(data.vocab?.length ?? 1).toFixed(4) }));
+export const blindGuess = () => {
+  const loss = Math.log(data.vocab?.length ?? 1).toFixed(4);
+  return make("span", { class: "guess", title: message("Equal chances for every word: a loss of {loss}", { loss }) }, message("blind guess"));
+};
 
 export const announce = () => {
   const { target } = state.engine;

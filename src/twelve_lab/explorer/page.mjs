@@ -164,13 +164,17 @@ byId("runs").addEventListener("change", () => notice(unreadable(chooseRun(Number
 onSettle(() => {
   byId("runs").value = state.number;
 });
+byId("sheet").addEventListener("click", () => {
+  byId("sheet").setAttribute("aria-expanded", byId("side").classList.toggle("tall"));
+});
 byId("tensor").addEventListener("change", () => {
   showTensor(state.engine.byName.get(byId("tensor").value));
   refresh();
 });
-byId("tools").prepend(...within("tools", buildTools));
-byId("tools").append(...(state.engine.target < 0 || data.panels ? [] : teachTools()),
-  button(message("Save picture"), savePicture, { id: "picture" }));
+const [again, before] = within("tools", buildTools);
+byId("tools").prepend(...(state.engine.target < 0 || data.panels ? [] : teachTools()), again,
+  ...(data.panels ? [] : [button(message("Save picture"), savePicture, { id: "picture" })]));
+byId("tools").append(before);
 if (data.panels) {
   document.body.classList.add("part");
   document.querySelector("h1").textContent = message(data.title);

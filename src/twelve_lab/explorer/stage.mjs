@@ -65,7 +65,7 @@ export const buildStage = ({ front, copy }) => {
       loss.textContent = Number.isFinite(value) ? value.toFixed(4) : String(value);
     });
     parts.push(make("div", { class: "loss" }, make("span", {}, message("loss")), loss,
-      make("span", { class: "spark" }, curve({ "aria-hidden": "true" }), data.vocab ? blindGuess() : null)));
+      make("span", { class: "spark" }, data.vocab ? blindGuess() : null, curve({ "aria-hidden": "true" }))));
   }
   const back = button(message("Undo"), undo);
   onDraw(() => {

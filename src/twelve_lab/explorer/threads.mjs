@@ -8,7 +8,6 @@ import { slopeText, spoken, textOf } from "./names.mjs";
 const MOST = 40;
 const WIDEST = 7; // pixels
 const LEAST = 0.02; // of the widest
-const ROUND = 34; // pixels
 const PULSE = 90; // milliseconds from station to station
 
 let arcs = [];
@@ -26,7 +25,17 @@ const visible = () => {
 };
 const orderOf = (node) => Number(node.closest(".station")?.dataset.order ?? 0);
 
-const middle = (box, origin) => [box.left + box.width / 2 - origin.left, box.top + box.height / 2 - origin.top];
+// The points where a thread leaves one cell and reaches another: beside their digits.
+const EDGE = 3;
+const ends = (from, to, origin) => {
+  const [a, b] = [from, to].map((node) => node.getBoundingClientRect());
+  const aside = a.right <= b.left ? 1 : b.right <= a.left ? -1 : 0;
+  const point = (box, side) => [
+    (side > 0 ? box.right - EDGE : side < 0 ? box.left + EDGE : box.left + box.width / 2) - origin.left,
+    (side ? box.top + box.height / 2 : b.top > a.top === (box === a) ? box.bottom - EDGE : box.top + EDGE) - origin.top,
+  ];
+  return [point(a, aside), point(b, -aside)];
+};
 // A curve from one point to another: it leaves sideways, or upright if they are far apart in height.
 const curveOf = ([x1, y1], [x2, y2]) => {
   const [dx, dy] = [x2 - x1, y2 - y1];
@@ -90,13 +99,11 @@ const star = (centre, amounts, { outward = false, nodes }) => {
   const origin = byId("map").getBoundingClientRect();
   const [hub] = nodes.get(centre) ?? [];
   if (!hub) return [];
-  const end = middle(hub.getBoundingClientRect(), origin);
   const top = Math.abs(chosen[0]?.[1] ?? 1);
   const threads = chosen.flatMap(([place, amount]) => nodes.get(place).map((node, n) => {
-    const start = middle(node.getBoundingClientRect(), origin);
     return {
       key: `${outward}:${centre}:${place}:${n}`,
-      d: outward ? curveOf(end, start) : curveOf(start, end),
+      d: curveOf(...(outward ? ends(hub, node, origin) : ends(node, hub, origin))),
       width: 0.7 + (WIDEST - 0.7) * Math.abs(amount) / top,
       kind: amount > 0 ? "raises" : "lowers",
       delay: outward && !isStill() ? Math.max(0, orderOf(node) - orderOf(hub)) * PULSE : 0,
@@ -132,7 +139,7 @@ const rest = () => {
         // In one column a thread goes round on the left, else from right to left.
         const round = Math.abs(key.left - query.left) < 60;
         const [x1, x2] = [(round ? key.left : key.right) - origin.left, query.left - origin.left];
-        const out = ROUND + 9 * k + 3 * head;
+        const out = from ? 34 + 9 * k + 3 * head : 4 + 4 * k + 2 * head;
         const d = round
           ? `M${x1} ${y1}C${x1 - out} ${y1} ${x2 - out} ${y2} ${x2} ${y2}`
           : curveOf([x1, y1], [x2, y2]);
