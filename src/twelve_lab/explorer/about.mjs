@@ -1,11 +1,10 @@
 // All about one number: its name and arithmetic, what it is computed from and what uses it, the
 // gradient of the loss, and its threads as a list.
-import { begin, button, byId, change, choose, data, make, move, onChoose, onDraw, settle, shown, state, view, within } from "./core.mjs";
+import { begin, button, byId, change, choose, drags, drops, make, move, onChoose, onDraw, shown, state, view, within } from "./core.mjs";
 import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { spoken, textOf } from "./names.mjs";
 import { placeFormula } from "./formula.mjs";
-import { wordChoice } from "./output.mjs";
 import { slopesOf, tipOf } from "./threads.mjs";
 import { elementText, explain, formatNumber, sources } from "./writer.mjs";
 
@@ -28,25 +27,24 @@ const listOf = (entries) => {
 
 const editor = (place) => {
   const { engine } = state;
-  const { type, name } = engine.tensorOf(place);
+  const { type } = engine.tensorOf(place);
   const parts = [];
-  if (type === "int" && data.vocab) {
-    const side = name.endsWith("labels") ? "labels" : name;
-    parts.push(wordChoice(place, side, engine.index(place).at(-1), message("word"), (at, value) => change([at, value])));
-  } else if (type === "float") {
+  if (type === "float") {
     const value = Number.isFinite(engine.values[place]) ? engine.values[place] : 0;
     const reach = Math.max(2, 2 * Math.abs(value));
     const label = message("change {number}", { number: spoken(place) });
     const range = make("input", { type: "range", min: value - reach, max: value + reach, step: 0.01, "aria-label": label });
     // An action begins with the first move: a touch alone changes nothing.
+    let moving = false;
     range.addEventListener("input", () => {
-      if (view.dragged < 0) begin();
-      view.dragged = place;
+      if (!moving) begin();
+      moving = true;
+      drags(place);
       move(place, Math.round(Number(range.value) * 1000) / 1000);
     });
     range.addEventListener("change", () => {
-      view.dragged = -1;
-      settle();
+      moving = false;
+      drops();
     });
     onDraw(() => {
       if (document.activeElement !== range) range.value = engine.values[place];

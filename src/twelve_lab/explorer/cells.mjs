@@ -1,6 +1,7 @@
 // A number on the screen: its colour and digits, and the hand that drags, types or steps it.
-import { begin, change, choose, data, make, move, notice, onDraw, refresh, settle, shown, state, undo, view } from "./core.mjs";
-import { look } from "./core.mjs";
+import {
+  begin, change, choose, data, drags, drops, look, make, move, notice, onDraw, refresh, shown, state, undo, view,
+} from "./core.mjs";
 import { message } from "./messages.mjs";
 import { axisName, spoken, textOf, wordAt, worded } from "./names.mjs";
 
@@ -55,7 +56,8 @@ const paint = (old) => {
     if (document.activeElement !== node || !node.dataset.typing) node.value = text;
     node.setAttribute("aria-valuenow", value);
   } else if (node.firstChild.data !== text) node.firstChild.data = text;
-  node.setAttribute("aria-label", `${node.dataset.label || spoken(place)} ${textOf(place)}`);
+  const label = `${node.dataset.label || spoken(place)} ${text}`;
+  if (node.getAttribute("aria-label") !== label) node.setAttribute("aria-label", label);
   // Attention weights are shares of 1; the loss is compared with a blind guess.
   const share = tensor.name.endsWith(".weights");
   const guess = place === engine.target && data.vocab && Math.log(data.vocab.length);
@@ -108,7 +110,7 @@ export const tableOf = (tensor, start, { title = "", axes = false, rowWords = tr
   const style = (axis) => `--axis: ${data.styles[tensor.axes[axis]?.split("*").at(-1)] ?? data.neutral}`;
   const named = (axis) => axes || Boolean(tensor.words[axis]);
   const blank = (count) => (count ? [make("td", { colspan: count })] : []);
-  const before = rank > 1 && rowWords && named(rank - 2) ? 1 + axes : 0;
+  const before = rows > 1 && rowWords && named(rank - 2) ? 1 + axes : 0;
   const head = make("thead");
   if (rank && axes && axisName(tensor, rank - 1)) {
     const attributes = { scope: "colgroup", colspan: columns, style: style(rank - 1) };
@@ -160,7 +162,7 @@ document.addEventListener("pointermove", (event) => {
   if (!drag.moving) {
     drag.moving = true;
     begin();
-    view.dragged = placeOf(drag.node);
+    drags(placeOf(drag.node));
     drag.node.setPointerCapture?.(event.pointerId);
   }
   event.preventDefault();
@@ -172,11 +174,10 @@ const drop = () => {
   drag = null;
   if (!moving) return;
   // The click that ends a drag chooses nothing.
-  document.addEventListener("click", (event) => event.stopPropagation(), { capture: true, once: true });
-  setTimeout(() => {
-    view.dragged = -1;
-    settle();
-  });
+  const swallow = (event) => event.stopPropagation();
+  document.addEventListener("click", swallow, { capture: true, once: true });
+  setTimeout(() => document.removeEventListener("click", swallow, { capture: true }));
+  drops();
 };
 document.addEventListener("pointerup", drop);
 document.addEventListener("pointercancel", drop);
@@ -229,8 +230,9 @@ const step = (event, size) => {
   event.preventDefault();
   delete event.target.dataset.typing;
   if (!event.repeat) begin();
+  drags(place);
   state.put(place, Math.round((state.engine.values[place] + size) * 1000) / 1000);
-  settle();
+  drops();
 };
 
 const BOX = "input[type=text], input[type=number], select";

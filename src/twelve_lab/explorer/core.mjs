@@ -29,10 +29,12 @@ export const data = await unpack();
 translate(data.messages);
 export const state = new State(data.runs);
 
+const LINGER = 1200; // milliseconds
+
 // What is shown: the chosen number, the sentence in front, and whether it is the state before.
 export const view = { chosen: -1, front: 0, dragged: -1, before: false, teaching: false };
 const media = (query) => window.matchMedia(query);
-const [wide, still] = ["(min-width: 1180px)", "(prefers-reduced-motion: reduce)"].map(media);
+const [wide, still] = ["(min-width: 1270px)", "(prefers-reduced-motion: reduce)"].map(media);
 export const isWide = () => wide.matches && !data.panels;
 export const isStill = () => still.matches;
 
@@ -82,6 +84,7 @@ export const look = (before) => {
 
 export const begin = () => {
   view.teaching = false;
+  view.dragged = -1;
   look(false);
   state.begin();
 };
@@ -97,6 +100,21 @@ export const move = (place, value) => {
     state.follow();
     refresh();
   });
+};
+
+// The threads of a change stay for a moment after it.
+let lingering = 0;
+export const drags = (place) => {
+  clearTimeout(lingering);
+  view.dragged = place;
+};
+export const drops = () => {
+  settle();
+  clearTimeout(lingering);
+  lingering = setTimeout(() => {
+    view.dragged = -1;
+    refresh();
+  }, LINGER);
 };
 
 // Change numbers at once, each to a value, or by null back to its own result.

@@ -21,9 +21,9 @@ const DARES = [
   {
     id: "nothing",
     text: message("Find a number that changes nothing at all."),
-    where: control("#tgt select"),
+    where: control("button.sentence"),
     done: (twelve) => alone(twelve) && twelve.moved("logits") === 0,
-    lesson: "02",
+    lesson: "05",
   },
   {
     id: "hide",

@@ -36,9 +36,8 @@ onDraw(write);
 export const placeFormula = () => {
   const [cell] = view.chosen < 0 ? [] : cellsOf(view.chosen);
   const station = cell?.closest(".open");
-  const row = cell?.closest(".block");
   if (view.chosen < 0) node.remove();
-  else if (station && row) row.after(node);
+  else if (station) [...station.children].find((part) => part.contains(cell)).after(node);
   else byId("about-formula")?.append(node);
 };
 onChoose(() => {

@@ -1,5 +1,5 @@
 // The map: the stations of each lane, with their weights above and the stream of words below.
-import { at, byId, change, has, isWide, make, onChoose, onDraw, shown, state, view } from "./core.mjs";
+import { at, byId, change, data, has, isWide, make, onChoose, onDraw, shown, state, view } from "./core.mjs";
 import { cell, tableOf, tablesOf } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { lossCell, scores, speaks, wordChoice } from "./output.mjs";
@@ -43,7 +43,8 @@ const tokens = ({ side, table }) => {
   for (let position = 0; position < ids.shape[1]; position++) {
     const place = front(ids, 0, position);
     const label = message("word {position}", { position: position + 1 });
-    const row = make("tr", {}, make("th", { scope: "row", class: "choice" }, wordChoice(place, side, position, label, set)));
+    const row = make("tr", {}, make("th", { scope: "row", class: "choice" },
+      data.vocab ? wordChoice(place, side, position, label, set) : cell(place)));
     for (let d = 0; d < weights.shape[1]; d++) {
       row.append(make("td", {}, cell(weights.start)));
       onDraw(() => {
@@ -123,6 +124,18 @@ const stations = (lane) => {
   return found;
 };
 
+// Tensors one by one, with the code that computes them.
+const each = (tensors) =>
+  tensors.map((tensor) => make("section", { class: "station", "aria-label": tensor.name },
+    make("h3", {}, tensor.name), tensor.code ? make("code", { class: "note" }, tensor.code) : null, tablesOf(tensor)));
+
+// Those that the map does not show are there when they are asked for.
+export const buildTensors = () => {
+  const holder = byId("tensors");
+  holder.querySelector("div")?.remove();
+  if (holder.open) holder.append(make("div", { class: "loose open" }, ...each(state.engine.tensors)));
+};
+
 // Builds the map; returns the attentions with the tables whose rows they connect.
 export const buildMap = () => {
   const map = byId("map");
@@ -146,30 +159,28 @@ export const buildMap = () => {
     if (row === 1) first = found.length;
     columns = Math.max(columns, found.length);
   }
-  if (!row) {
-    // A model of another kind: its computed tensors, in the order of the run.
-    for (const tensor of state.engine.tensors.filter(({ trees }) => trees))
-      nodes.push(make("section", { class: "station", "aria-label": tensor.name },
-        make("h3", {}, tensor.name), tablesOf(tensor), make("div", { class: "place" })));
-  }
+  if (!row) nodes.push(...each(state.engine.tensors.filter(({ trees }) => trees))); // no Transformer
   map.classList.toggle("loose", !row);
-  if (columns === first) columns += 1;
+  map.classList.toggle("single", row === 1);
   map.style.setProperty("--columns", columns);
   map.style.setProperty("--lanes", row);
   map.style.setProperty("--free", first + 1);
   byId("stations").replaceChildren(...nodes);
+  layout();
   return arcs;
 };
 
 export const cellsOf = (place) => document.querySelectorAll(`#map .n[data-at="${place}"]`);
 
-// Opens the station of the chosen number.
-onChoose(() => {
+// Opens the station of the chosen number; the others, and all on a narrow screen, are small.
+const layout = () => {
+  if (data.panels) return;
   const [node] = view.chosen < 0 ? [] : cellsOf(view.chosen);
   const station = node?.closest(".station");
-  for (const each of document.querySelectorAll(".station")) {
+  for (const each of document.querySelectorAll("#stations .station")) {
     each.classList.toggle("picked", each === station);
     each.classList.toggle("open", each === station && isWide());
+    each.classList.toggle("small", !isWide() || Boolean(station && each !== station));
   }
-  byId("map").classList.toggle("has-open", Boolean(station) && isWide());
-});
+};
+onChoose(layout);

@@ -1,43 +1,16 @@
 // The page: builds its parts, and reacts to its address, its theme and its models.
-import { at, button, byId, choose, change, chooseRun, data, has, make, notice, onBuild, onSettle, refresh, reset, settle, state, unreadable, view, within } from "./core.mjs";
+import { at, byId, choose, change, chooseRun, data, has, make, notice, onBuild, onSettle, refresh, reset, settle, state, unreadable, view, within } from "./core.mjs";
 import { read, write } from "./address.mjs";
 import { buildAbout } from "./about.mjs";
 import { buildDares } from "./dares.mjs";
-import { buildMap } from "./map.mjs";
+import { buildMap, buildTensors } from "./map.mjs";
 import { buildPanels } from "./panels.mjs";
 import { buildStage, buildTools } from "./stage.mjs";
 import { message } from "./messages.mjs";
-import { announce, teachTools, written } from "./output.mjs";
+import { announce, written } from "./output.mjs";
 import { savePicture } from "./picture.mjs";
-import { tablesOf } from "./cells.mjs";
 import { placeFormula } from "./formula.mjs";
 import { weave } from "./threads.mjs";
-
-// --- every tensor ---
-
-const showTensor = (tensor) => within("tensors", () => {
-  const sizes = tensor.axes.map((axis, n) => `${axis} ${tensor.shape[n]}`.trim()).join(", ");
-  const origin = tensor.trees
-    ? message("code: {code}", { code: tensor.code || message("computed") })
-    : tensor.weight ? message("a weight") : message("given to the run");
-  byId("about-tensor").textContent = `(${sizes || message("one number")}) ${origin}`;
-  const tables = tablesOf(tensor);
-  tables.classList.add("open");
-  byId("cells").replaceChildren(tables);
-});
-
-const buildTensors = () => {
-  const { tensors } = state.engine;
-  const list = byId("tensor");
-  const groups = Map.groupBy
-    ? Map.groupBy(tensors, ({ trees }) => Boolean(trees))
-    : new Map([true, false].map((is) => [is, tensors.filter(({ trees }) => Boolean(trees) === is)]));
-  const group = (label, members = []) => make("optgroup", { label }, ...members.map(({ name }) => make("option", { value: name }, name)));
-  list.replaceChildren(group(message("computed"), groups.get(true)), group(message("given: words, weights, masks"), groups.get(false)));
-  const first = tensors.find(({ name }) => name === "memory") ?? tensors.find(({ trees }) => trees) ?? tensors[0];
-  list.value = first.name;
-  showTensor(first);
-};
 
 // --- the address ---
 
@@ -92,7 +65,7 @@ const build = () => {
     buildDares();
     buildAbout();
     placeFormula();
-    buildTensors();
+    within("tensors", buildTensors);
   }
   refresh();
 };
@@ -167,14 +140,11 @@ onSettle(() => {
 byId("sheet").addEventListener("click", () => {
   byId("sheet").setAttribute("aria-expanded", byId("side").classList.toggle("tall"));
 });
-byId("tensor").addEventListener("change", () => {
-  showTensor(state.engine.byName.get(byId("tensor").value));
+byId("tensors").addEventListener("toggle", () => {
+  within("tensors", buildTensors);
   refresh();
 });
-const [again, before] = within("tools", buildTools);
-byId("tools").prepend(...(state.engine.target < 0 || data.panels ? [] : teachTools()), again,
-  ...(data.panels ? [] : [button(message("Save picture"), savePicture, { id: "picture" })]));
-byId("tools").append(before);
+within("tools", () => byId("tools").prepend(...buildTools(savePicture)));
 if (data.panels) {
   document.body.classList.add("part");
   document.querySelector("h1").textContent = message(data.title);
@@ -182,7 +152,7 @@ if (data.panels) {
 }
 open();
 window.addEventListener("hashchange", open);
-window.matchMedia("(min-width: 1180px)").addEventListener("change", () => choose(view.chosen));
+window.matchMedia("(min-width: 1270px)").addEventListener("change", () => choose(view.chosen));
 
 // For tests, dares and experiments: names and indices as in the Python trace.
 window.twelve = {

@@ -17,7 +17,7 @@ const faceImage = async (word) => {
 };
 
 const paintMap = (context) => {
-  const origin = byId("stations").getBoundingClientRect();
+  const origin = byId("map").getBoundingClientRect();
   const scale = Math.min((WIDTH - 2 * ROOM) / origin.width, (HEIGHT - TOP - 54) / origin.height);
   context.save();
   context.translate((WIDTH - origin.width * scale) / 2, TOP);
@@ -31,14 +31,15 @@ const paintMap = (context) => {
   }
   for (const node of document.querySelectorAll("#stations .n")) {
     const box = node.getBoundingClientRect();
-    const style = getComputedStyle(node);
-    context.globalAlpha = Number(style.opacity);
-    context.fillStyle = style.backgroundColor;
-    context.fillRect(box.left - origin.left, box.top - origin.top, box.width - 1, box.height - 1);
+    const share = parseFloat(node.parentElement.style.getPropertyValue("--p")) / 100;
+    const { backgroundColor, backgroundImage } = getComputedStyle(node);
+    const [, bar] = backgroundImage.match(/(rgb[^)]*\))/) ?? [];
+    for (const [colour, width] of [[backgroundColor, 1], [bar, share]]) {
+      if (!colour) continue;
+      context.fillStyle = colour;
+      context.fillRect(box.left - origin.left, box.top - origin.top, (box.width - 1) * width, box.height - 1);
+    }
   }
-  context.globalAlpha = 1;
-  const threads = byId("threads").getBoundingClientRect();
-  context.translate(threads.left - origin.left, threads.top - origin.top);
   for (const path of document.querySelectorAll("#threads path")) {
     const style = getComputedStyle(path);
     context.globalAlpha = Number(style.strokeOpacity);

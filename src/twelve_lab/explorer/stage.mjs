@@ -2,7 +2,7 @@
 import { byId, data, isStill, make, onDraw, reset, shown, state, undo, view, look, button } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { faceOf, wordOf } from "./names.mjs";
-import { blindGuess, curve, reads, speaks, teachButton, verdict, written } from "./output.mjs";
+import { blindGuess, curve, reads, speaks, teachButton, teachTools, verdict, written } from "./output.mjs";
 
 const FLIP = 500; // milliseconds until the written word follows a drag
 
@@ -50,6 +50,14 @@ const line = (batch, act) => {
   return node;
 };
 
+export const undoButton = () => {
+  const node = button(message("Undo"), undo);
+  onDraw(() => {
+    node.disabled = !state.past.length;
+  });
+  return node;
+};
+
 export const buildStage = ({ front, copy }) => {
   const { target } = state.engine;
   const parts = [];
@@ -67,24 +75,20 @@ export const buildStage = ({ front, copy }) => {
     parts.push(make("div", { class: "loss" }, make("span", {}, message("loss")), loss,
       make("span", { class: "spark" }, data.vocab ? blindGuess() : null, curve({ "aria-hidden": "true" }))));
   }
-  const back = button(message("Undo"), undo);
-  onDraw(() => {
-    back.disabled = !state.past.length;
-  });
-  parts.push(make("div", { class: "acts" }, target >= 0 ? teachButton() : null, back, button(message("Copy link"), copy)));
+  parts.push(make("div", { class: "acts" }, target >= 0 ? teachButton() : null, undoButton(), button(message("Copy link"), copy)));
   byId("stage").replaceChildren(...parts);
 };
 
-// The buttons that the live parts of lessons have, too.
-export const buildTools = () => {
+// What is needed less often; a live part of a lesson has some of it.
+export const buildTools = (save) => {
   const again = button(message("Start again"), reset);
-  const before = make("button", { type: "button", "aria-pressed": "false" }, message("Show before (hold B)"));
-  before.addEventListener("click", () => look(!view.before));
+  const before = button(message("Show before (hold B)"), () => look(!view.before));
   onDraw(() => {
     again.disabled = !state.actions.length;
     before.setAttribute("aria-pressed", view.before);
     const { number, values } = state.before;
     before.disabled = number !== state.number || values.every((value, i) => Object.is(value, state.engine.values[i]));
   });
-  return [again, before];
+  if (data.panels) return [undoButton(), again, before];
+  return [...(state.engine.target < 0 ? [] : teachTools()), again, before, button(message("Save picture"), save, { id: "picture" })];
 };

@@ -139,7 +139,7 @@ const rest = () => {
         // In one column a thread goes round on the left, else from right to left.
         const round = Math.abs(key.left - query.left) < 60;
         const [x1, x2] = [(round ? key.left : key.right) - origin.left, query.left - origin.left];
-        const out = from ? 34 + 9 * k + 3 * head : 4 + 4 * k + 2 * head;
+        const out = from ? 22 + 7 * k + 2 * head : 4 + 4 * k + 2 * head;
         const d = round
           ? `M${x1} ${y1}C${x1 - out} ${y1} ${x2 - out} ${y2} ${x2} ${y2}`
           : curveOf([x1, y1], [x2, y2]);
