@@ -172,11 +172,11 @@ def test_explain_names_a_conversion_that_rounds(dtype):
 
 def test_explain_names_a_moved_number_and_a_constant(trace):
     moved = trace[f"{ATTENTION}.query_heads"].explain(1, 2, 0, 0)
-    assert "= projected_query[batch 1, query 0, head*d_k 2], the same number moved" in moved.text
+    assert "copied from projected_query[batch 1, query 0, head*d_k 2]\n" in moved.text
     hidden = trace[f"{ATTENTION}.masked_scores"].explain(0, 0, 0, 0)
     assert hidden.text.endswith("= -inf, a constant of the code") and hidden.inputs == []
     row = trace["src_embedding.vectors"].explain(0, 1, 0)
-    assert "= weight[1, 0], the same number moved" in row.text and row.expression == "0.82"
+    assert "copied from weight[1, 0]\n" in row.text and row.expression == "0.82"
 
 
 def test_explain_lists_inputs_down_to_weights_and_buffers(trace):
