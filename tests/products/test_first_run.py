@@ -120,14 +120,16 @@ def write_progress(folder, **solved):
     ("solved", "notebook", "words"),
     [
         ({"x04_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-two"),
-        ({"x04_two": "2026-01-01"}, MASKS, "1 of 3 exercises in the lessons. Next: 05-one"),
+        # An exercise that was left out comes before the next lesson.
+        ({"x04_two": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-one"),
+        ({"x05_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-one"),
         # The exercise solved last decides, not the first one that is open.
         ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "Next: 04-two"),
         ({"x04_one": "2026-01-01", "x04_two": "2026-01-01", "x05_one": "2026-01-01"},
          open_lab.FIRST, "3 of 3 exercises in the lessons. That is all of them"),
     ],
 )  # fmt: skip
-def test_lab_resumes_after_the_exercise_solved_last(tmp_path, solved, notebook, words):
+def test_lab_resumes_in_the_lesson_of_the_exercise_solved_last(tmp_path, solved, notebook, words):
     write_progress(tmp_path, **solved)
     opened, text = open_lab.resumed(tmp_path)
     assert opened == notebook and text.startswith("Solved so far: ") and f"{words}. " in text
