@@ -197,6 +197,7 @@ catalogue: install $(PAGES) ## write everything that is generated from lessons, 
 	$(RUN) tools/write_catalogue.py
 	$(RUN) tools/write_exercises.py
 	$(RUN) -m tools.write_cards
+	$(RUN) -m tools.write_fingerprints
 	npm run --silent bundle
 	$(RUN) -m tools.write_messages
 

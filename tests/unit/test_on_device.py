@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.mutants.classic import ROOT
-from tests.mutants.edit import edit
+from tests.mutants.run import ROOT
 from twelve_lab import device
+from twelve_lab.exercises.edit import edit
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TWELVE_DEVICE", "cpu") == "cpu", reason="needs TWELVE_DEVICE=pretend or cuda"

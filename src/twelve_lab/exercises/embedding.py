@@ -60,7 +60,6 @@ ids_transposed = mistake(
     "You read the ids as (seq, batch), so that words move to other sentences: the ids are (batch, "
     "seq).",
     line=("[ids]", "[ids.T]"),
-    refused_in={"all sizes differ"},
 )
 misconception(
     embed,

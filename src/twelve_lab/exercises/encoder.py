@@ -161,7 +161,6 @@ mistake(
     "The padding of the source is visible somewhere: pass src_mask to every attention that reads "
     "the source.",
     line=("layer(x, src_mask)", "layer(x, None)"),
-    hidden_in={"no padding"},
 )
 again(
     encoder,

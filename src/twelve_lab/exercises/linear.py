@@ -55,7 +55,6 @@ weights_transposed = mistake(
     "Your code multiplies x by the columns of the weight, but each row (d_out, d_in) belongs to "
     "one output: transpose the weight for @, not for *.",
     line=(".T", ""),
-    refused_in={"3 to 4 features", "all sizes differ"},
 )
 without_bias = misconception(
     linear, "The product is right, but the bias is missing: add it.", line=(" + bias", "")

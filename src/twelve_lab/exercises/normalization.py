@@ -21,7 +21,7 @@ from twelve_lab.exercises.declare import (
     task,
 )
 from twelve_lab.exercises.modules import Misbuilt, build
-from twelve_lab.exercises.numbers import distinct_heads, seeded, vectors
+from twelve_lab.exercises.numbers import seeded, vectors
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 
@@ -94,7 +94,6 @@ mistake(
     "Without keepdim=True the means lose their axis and broadcast along the wrong one: use "
     "keepdim=True in the mean and in the variance.",
     keepdim=False,
-    refused_in={"twelve numbers", "small numbers", "all sizes differ"},
 )
 mistake(
     layer_norm,
@@ -102,7 +101,6 @@ mistake(
     "Your eps is far smaller than 1e-5, which amplifies noise if the features of a word are "
     "nearly equal: use 1e-5.",
     eps=1e-10,
-    hidden_in=_LARGE,
 )
 whole_sentence = misconception(
     layer_norm,
@@ -208,7 +206,6 @@ mistake(
     "You added eps to the root, which matters only for small numbers: add it to the mean square, "
     "under the root.",
     line=("torch.sqrt(mean_square + eps)", "(torch.sqrt(mean_square) + eps)"),
-    hidden_in=_LARGE,
 )
 again(rms_norm, "ln-sequence", dim=-2)
 again(rms_norm, "ln-sequence", dim=1)
@@ -258,7 +255,7 @@ def means_shape(*, dim: int | tuple[int, ...] = -1, keepdim: bool = True) -> tup
     """the means of a LayerNorm over the queries of the companion's heads, with keepdim -> (batch,
     head, query, d_k)
     """
-    return tuple(distinct_heads()[0].mean(dim, keepdim=keepdim).shape)
+    return tuple(torch.zeros(2, 3, 4, 8).mean(dim, keepdim=keepdim).shape)
 
 
 again(means_shape, "ln-sequence", dim=-2)
@@ -267,7 +264,7 @@ again(means_shape, "ln-no-keepdim", keepdim=False)
 misconception(
     means_shape,
     "This is the shape of the queries. Which size has the axis after the mean?",
-    by=lambda: tuple(distinct_heads()[0].shape),
+    by=lambda: (2, 3, 4, 8),
 )
 misconception(
     means_shape,

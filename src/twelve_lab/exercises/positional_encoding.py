@@ -166,8 +166,6 @@ batch_index = mistake(
     "You took one row for each sentence, x.size(0), which is right only if there are as many "
     "sentences as words: take one row for each word, x.size(1).",
     line=("size(1)", "size(0)"),
-    hidden_in={"twelve numbers"},
-    refused_in={"all sizes differ"},
 )
 sequence_first = mistake(
     positional_encoding,
@@ -251,7 +249,6 @@ mistake(
     "You applied dropout twice, so that about 8 of 10 features survive instead of 9: apply "
     "dropout once, after the sum.",
     line=("dropout(x + rows)", "dropout(dropout(x + rows))"),
-    hidden_in={"eval mode"},
     step="12",
 )
 misconception(

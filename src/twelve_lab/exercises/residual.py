@@ -80,7 +80,6 @@ mistake(
     "The sublayer got x without the norm, so that the norm has no effect: pass norm(x) to the "
     "sublayer.",
     line=("norm(x)", "x"),
-    hidden_in={"a sublayer that adds nothing"},
 )
 norm_order = mistake(
     residual,
