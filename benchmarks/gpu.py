@@ -6,17 +6,13 @@ from pathlib import Path
 import torch
 
 from benchmarks import models, passes, report
-from benchmarks.models import BASE, FAST, LONG, MARIAN, TORCH, WRITING
+from benchmarks.models import FAST, LONG, MARIAN, TORCH, WRITING
 from benchmarks.passes import FORWARD, LENGTHS, TRAINING
 from benchmarks.timing import cuda_clock, ratios, spread
 
 DEVICE = "cuda"
 TEMPLATE = Path(__file__).with_name("gpu.md")
-# The big model of Vaswani et al. (2017), on enough tokens to keep a GPU busy.
-BIG = replace(
-    BASE, name="big", batch=64, src=256, tgt=256, d_model=1024, num_heads=16, d_ff=4096
-)  # fmt: skip
-SIZES = (*(replace(size, rounds=20) for size in models.SIZES), BIG)
+SIZES = tuple(replace(size, rounds=20) for size in models.SIZES)
 
 
 def page(dtype: str) -> str:

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from twelve import Transformer, _checkpoint, causal_mask
 from twelve.training import IGNORED, Batch, cross_entropy, shift, train, warmup_then_linear
-from twelve_lab import device, example, reversal
+from twelve_lab import example, reversal
 
 distinct = example.distinct
 VOCAB, LENGTH = 5, 4
@@ -57,7 +57,7 @@ def copying(step: int) -> Batch:
 
 def small_run(checkpoint: Path | None, after_step=None) -> tuple[list[float], Transformer]:
     """Train a model with dropout, whose random state a checkpoint has to restore."""
-    model = small_model(dropout=0.2).to(device())
+    model = small_model(dropout=0.2)
     losses = train(
         model,
         lambda step: Batch(random_ids(step), random_ids(step), random_ids(step + 1)),

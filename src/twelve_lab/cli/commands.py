@@ -15,6 +15,7 @@ from twelve_lab import example
 from twelve_lab.cli.first_screen import first_screen
 from twelve_lab.cli.terminal import Terminal, fold
 from twelve_lab.cli.walk import walk_text
+from twelve_lab.course import STEPS
 from twelve_lab.device import device
 from twelve_lab.explorer import write_explorer
 from twelve_lab.messages import message, plural
@@ -196,7 +197,9 @@ def _explorer(options: argparse.Namespace) -> None:
         title: example.trace(loss=True, on="cpu", **switches)
         for title, switches in example.CONFIGURATIONS.items()
     }
-    print(message("written: {file}", file=write_explorer(options.file, traces, example.words)))
+    lessons = {step.number: {"title": f"{step.number} {step.title}"} for step in STEPS}
+    file = write_explorer(options.file, traces, example.words, lessons)
+    print(message("written: {file}", file=file))
 
 
 def _sheet(options: argparse.Namespace) -> None:

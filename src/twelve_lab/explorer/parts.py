@@ -134,11 +134,11 @@ PARTS: dict[str, Part] = {
     ),
     "query": Part(
         "Ask something else",
-        "Drag a number of a query sideways, or type one: scores, weights and context follow.",
+        "Point at a number to see what it depends on; drag a query sideways, or type one.",
         350,
         lambda: _encoder(num_heads=1, padding=False),
         [
-            _panel("table", "Queries", of=f"{ATTENTION}.query_heads", fixed=DOG, dials=True),
+            _panel("table", "Queries", of=f"{ATTENTION}.query_heads", fixed=DOG),
             _panel("table", "Keys", of=f"{ATTENTION}.key_heads", fixed=DOG),
             _panel("table", "Scores", of=f"{ATTENTION}.scores", fixed=DOG),
             _panel("table", "Weights", of=f"{ATTENTION}.weights", fixed=DOG),
@@ -148,11 +148,11 @@ PARTS: dict[str, Part] = {
     ),
     "mask": Part(
         "Hide a key, or show it",
-        "Press an entry of a mask: True allows attention.",
+        "Press an entry of a mask: a tick allows attention.",
         380,
         _masks,
         [
-            _panel("table", "The masks", of="src_mask", dials=True),
+            _panel("table", "The masks", of="src_mask"),
             _panel("table", "Masked scores", of=f"{ATTENTION}.masked_scores"),
             _panel("table", "Weights", of=f"{ATTENTION}.weights"),
         ],
@@ -190,11 +190,11 @@ PARTS: dict[str, Part] = {
     ),
     "memory": Part(
         "Hide what was read",
-        "Press an entry of the mask: True allows the model to attend while it writes.",
+        "Press an entry of the mask: a tick allows the model to look while it writes.",
         480,
         _decoder,
         [
-            _panel("hold", "What was read", of="src_mask", dials=True, value=0,
+            _panel("hold", "What was read", of="src_mask", value=0,
                    says="Hide the whole memory"),
             _panel("attention", "Cross-attention", of=CROSS),
             _panel("prediction", "Which word is next?"),
@@ -202,7 +202,7 @@ PARTS: dict[str, Part] = {
     ),
     "learning": Part(
         "Learn",
-        "Press Learn one step, then Learn; start again with a rate of 1.",
+        "Press One step, then Teach it; start again with a learning rate of 1.",
         470,
         lambda: example.trace(loss=True, on="cpu"),
         [
