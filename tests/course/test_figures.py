@@ -36,7 +36,7 @@ from twelve_lab.show.palette import (
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = pages(ROOT)
 CODE = sorted((ROOT / "src" / "twelve_lab" / "draw").glob("*.py"))
-CHARTS = {"curves", "turned", "turned to the right"}  # they show numbers as positions
+CHARTS = {"curves", "rotated query", "query rotated to the right"}  # they show numbers as positions
 ALT = "Dog looks at fish. Attention weights (query=2, key=2), rows ask, columns are looked at."
 
 
