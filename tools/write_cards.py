@@ -258,7 +258,7 @@ CARDS = {
         label="the gradient of the table",
     ),
     "chunk_mask": Card(
-        "words, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
+        "real, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
     ),
     "prompt_logits": Card(
         "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each position of a prompt\n"

@@ -156,8 +156,8 @@ FIGURES = {
     "bars with short parts": lambda: draw.bars(
         {"model": {"weights": 252, "positions": 24, "a count": 3, "steps (38)": 38}}, title=TITLE
     ),
-    "turned": lambda: draw.turned([-0.5, 0.55], [-0.75, -0.8], title=TITLE),
-    "turned to the right": lambda: draw.turned(
+    "rotated query": lambda: draw.rotated_query([-0.5, 0.55], [-0.75, -0.8], title=TITLE),
+    "query rotated to the right": lambda: draw.rotated_query(
         [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat")
     ),
     "walk": lambda: draw.walk(WALK, title=TITLE),

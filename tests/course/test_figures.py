@@ -33,7 +33,7 @@ from twelve_lab.show.palette import (
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = pages(ROOT)
 CODE = sorted((ROOT / "src" / "twelve_lab" / "draw").glob("*.py"))
-CHARTS = {"curves", "turned", "turned to the right"}  # they show numbers as positions
+CHARTS = {"curves", "rotated query", "query rotated to the right"}  # they show numbers as positions
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)

@@ -863,17 +863,17 @@ WRONG["18-next-labels"] = {
 
 
 @right("18-chunk-mask")
-def hidden_then_inverted(words, new):
-    total = words.size(1)
+def hidden_then_inverted(real, new):
+    total = real.size(1)
     ahead = torch.triu(torch.ones(total, total), diagonal=1)[total - new :].bool()
-    return ~(ahead | ~words[:, None, None, :])
+    return ~(ahead | ~real[:, None, None, :])
 
 
 WRONG["18-chunk-mask"] = {
     "prompt-unmasked": {"torch.triu(X, diagonal=1)": "torch.zeros(total, total)"},
     "causal-corner": {"X[total - new :]": "X[:new]"},
-    "left-padding-seen": {"~words[:, None, None, :]": "torch.zeros(len(words), 1, 1, 1).bool()"},
-    "mask-query-axis": {"words[:, None, None, :]": "words[:, None, -new:, None]"},
+    "left-padding-seen": {"~real[:, None, None, :]": "torch.zeros(len(real), 1, 1, 1).bool()"},
+    "mask-query-axis": {"real[:, None, None, :]": "real[:, None, -new:, None]"},
 }
 
 
