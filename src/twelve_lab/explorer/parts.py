@@ -135,7 +135,7 @@ PARTS: dict[str, Part] = {
     "query": Part(
         "Ask something else",
         "Point at a number to see what it depends on; drag a query sideways, or type one.",
-        350,
+        400,
         lambda: _encoder(num_heads=1, padding=False),
         [
             _panel("table", "Queries", of=f"{ATTENTION}.query_heads", fixed=DOG),
@@ -149,7 +149,7 @@ PARTS: dict[str, Part] = {
     "mask": Part(
         "Hide a key, or show it",
         "Press an entry of a mask: a tick allows attention.",
-        380,
+        405,
         _masks,
         [
             _panel("table", "The masks", of="src_mask"),
@@ -160,7 +160,7 @@ PARTS: dict[str, Part] = {
     "stretch": Part(
         "Stretch a row",
         "Press × 10 or + 5, then drag a single number: which change remains after the norm?",
-        350,
+        470,
         _encoder,
         [
             _panel("stretch", "The rows, and what is done to dog", of="src_input", fixed=DOG,
@@ -173,7 +173,7 @@ PARTS: dict[str, Part] = {
     "sum": Part(
         "Silence a sublayer",
         "Press a switch: what does the stream lose, and what is left?",
-        570,
+        680,
         lambda: example.trace(loss=True, on="cpu"),
         [
             _panel("table", "x goes in", of="src_input", fixed=DOG),
@@ -191,7 +191,7 @@ PARTS: dict[str, Part] = {
     "memory": Part(
         "Hide what was read",
         "Press an entry of the mask: a tick allows the model to look while it writes.",
-        480,
+        830,
         _decoder,
         [
             _panel("hold", "What was read", of="src_mask", value=0,
@@ -203,7 +203,7 @@ PARTS: dict[str, Part] = {
     "learning": Part(
         "Learn",
         "Press One step, then Teach it; start again with a learning rate of 1.",
-        470,
+        715,
         lambda: example.trace(loss=True, on="cpu"),
         [
             _panel("learn", "The loss", rate=0.1),

@@ -51,12 +51,14 @@ const draw = (threads) => {
     kept.add(key);
     let path = paths.get(key);
     if (!path) {
-      path = svg("path", { pathLength: 1 });
+      path = svg("path");
       paths.set(key, path);
       layer().append(path);
     }
     path.setAttribute("d", d);
     path.setAttribute("class", kind);
+    if (kind === "raises") path.setAttribute("pathLength", 1);
+    else path.removeAttribute("pathLength"); // its dashes have one length
     path.style.cssText = `stroke-width:${width.toFixed(2)}px;--delay:${delay}ms${colour ? `;stroke:${colour}` : ""}`;
   }
   for (const [key, path] of paths) {
@@ -206,4 +208,11 @@ document.addEventListener("pointerover", (event) => {
 document.addEventListener("focusin", (event) => pull(placeAt(event.target)));
 document.addEventListener("focusout", () => pull(-1));
 onDraw(soon);
+
+// A first look: for a moment the page pulls a number itself, unless the reader does something.
+export const demonstrate = (place) => {
+  const timers = [setTimeout(() => pull(place), 800), setTimeout(() => pull(-1), 4200)];
+  for (const event of ["pointermove", "pointerdown", "keydown", "wheel"])
+    document.addEventListener(event, () => timers.forEach(clearTimeout), { once: true });
+};
 new ResizeObserver(soon).observe(document.body);
