@@ -185,7 +185,7 @@ def test_live_page_is_the_first_page_without_frame_and_sidebar(tab, site):
     tab.locator("#src .n").first.click()
     assert tab.evaluate("scrollY") == 0
     tab.keyboard.press("ArrowUp")
-    tab.wait_for_function("location.hash.includes('w=6:0.8&at=')")
+    expect(tab).to_have_url(re.compile("#w=6:0.8&at="))
     loss = tab.evaluate("twelve.loss()")
     tab.reload()
     assert tab.evaluate("twelve.loss()") == loss
