@@ -17,7 +17,6 @@ from twelve_lab.trace.trace import Trace
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
 ATTENTION, CROSS = f"{ENCODER}.self_attention", f"{DECODER}.cross_attention"
 NORM = f"{ENCODER}.self_attention_residual.norm"
-LINE = 24  # height in pixels of the fallback sentence, which the frame covers
 BEYOND = "&<>'"  # quotation marks are allowed in an attribute between apostrophes
 
 
@@ -30,6 +29,7 @@ class Part(NamedTuple):
         height: Height of its frame in pixels, enough at a width of 700 pixels.
         run: Returns its trace.
         panels: The panels that it shows; empty for the whole page.
+        pulls: Name and index of the number whose threads it shows at first.
     """
 
     title: str
@@ -37,6 +37,7 @@ class Part(NamedTuple):
     height: int
     run: Callable[[], Trace]
     panels: Sequence[Mapping[str, Any]] = ()
+    pulls: tuple[Any, ...] = ()
 
 
 def frame(name: str) -> str:
@@ -59,11 +60,9 @@ def frame(name: str) -> str:
         text = text.replace(sign, f"&#{ord(sign)};")
     return (
         "<style>@media print { .live { display: none; } }</style>"
-        f'<div class="live"><p aria-hidden="true" style="margin:0;height:{LINE}px">'
-        "Run this cell, and its numbers can be changed here.</p>"
-        f'<iframe class="live" title="{part.title}" sandbox="allow-scripts" srcdoc=\'{text}\' '
-        f'style="display:block;position:relative;margin-top:-{LINE}px;width:100%;'
-        f'height:{part.height}px;border:0"></iframe></div>'
+        f'<div class="live"><iframe class="live" title="{part.title}" sandbox="allow-scripts" '
+        f"srcdoc='{text}' style=\"display:block;width:100%;height:{part.height}px;border:0\">"
+        "Run this cell, and its numbers can be changed here.</iframe></div>"
     )
 
 
@@ -75,7 +74,10 @@ def document(name: str) -> str:
         name: One of PARTS.
     """
     part = PARTS[name]
-    options = {"title": part.title, "lead": part.lead, "panels": part.panels}
+    options = {
+        "title": part.title, "lead": part.lead, "panels": part.panels,
+        **({"pulls": part.pulls} if part.pulls else {}),
+    }  # fmt: skip
     with torch.device("cpu"):
         run = part.run()
     return page({part.title: run}, example.words, options if part.panels else None)
@@ -145,6 +147,7 @@ PARTS: dict[str, Part] = {
             _panel("table", "Values", of=f"{ATTENTION}.value_heads", fixed=DOG),
             _panel("table", "Context", of=f"{ATTENTION}.context", fixed=DOG),
         ],
+        (f"{ATTENTION}.context", 1, 0, 0, 1),
     ),
     "mask": Part(
         "Hide a key, or show it",
@@ -187,6 +190,7 @@ PARTS: dict[str, Part] = {
                    of=f"{ENCODER}.feed_forward_residual.added", fixed=DOG),
             _panel("prediction", "What the model says in the end", only=1),
         ],
+        (f"{ENCODER}.feed_forward_residual.added", 1, 0, 1),
     ),
     "memory": Part(
         "Hide what was read",
@@ -199,11 +203,12 @@ PARTS: dict[str, Part] = {
             _panel("attention", "Cross-attention", of=CROSS),
             _panel("prediction", "Which word is next?"),
         ],
+        ("logits", 1, 0, 3),
     ),
     "learning": Part(
         "Learn",
         "Press One step, then Teach it; start again with a learning rate of 1.",
-        715,
+        530,
         lambda: example.trace(loss=True, on="cpu"),
         [
             _panel("learn", "The loss", rate=0.1),
