@@ -89,7 +89,7 @@ def prepare(page: Page) -> list[str]:
         ValueError: If no equation was typeset.
     """
     page.set_default_timeout(TIMEOUT)
-    page.goto((ONE_PAGE / "index.html").resolve().as_uri())
+    page.goto((ONE_PAGE / "course.html").resolve().as_uri())
     page.evaluate("MathJax.startup.promise.then(() => true)")
     if not page.locator("mjx-container svg").count():
         raise ValueError("no equation was typeset: the PDF would show TeX")

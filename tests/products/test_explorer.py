@@ -13,7 +13,6 @@ import subprocess
 import zlib
 from itertools import product
 from pathlib import Path
-from urllib.parse import parse_qs
 
 import pytest
 import torch

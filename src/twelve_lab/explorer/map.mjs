@@ -10,8 +10,8 @@ const LANES = [
   { side: "ids", prefix: "", table: "embedding.weight", input: "embedded", out: "decoder_output", title: message("decoder output") },
 ];
 const TITLES = {
-  src: message("Words"),
-  tgt: message("Written so far"),
+  src: message("Encoder: the words"),
+  tgt: message("Decoder: written so far"),
   ids: message("Words"),
   self_attention: message("Self-attention"),
   cross_attention: message("Cross-attention"),
@@ -162,6 +162,7 @@ export const buildMap = () => {
   if (!row) nodes.push(...each(state.engine.tensors.filter(({ trees }) => trees))); // no Transformer
   map.classList.toggle("loose", !row);
   map.classList.toggle("single", row === 1);
+  map.classList.toggle("sheets", tensorOf("logits")?.shape[0] > 1);
   map.style.setProperty("--columns", columns);
   map.style.setProperty("--lanes", row);
   map.style.setProperty("--free", first + 1);

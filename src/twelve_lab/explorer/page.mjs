@@ -1,5 +1,5 @@
 // The page: builds its parts, and reacts to its address, its theme and its models.
-import { at, byId, choose, change, chooseRun, data, has, make, notice, onBuild, onSettle, refresh, reset, settle, state, unreadable, view, within } from "./core.mjs";
+import { at, byId, choose, change, chooseRun, data, has, isStill, make, notice, onBuild, onSettle, refresh, reset, settle, state, unreadable, view, within } from "./core.mjs";
 import { read, write } from "./address.mjs";
 import { buildAbout } from "./about.mjs";
 import { buildDares } from "./dares.mjs";
@@ -10,7 +10,7 @@ import { message } from "./messages.mjs";
 import { announce, written } from "./output.mjs";
 import { savePicture } from "./picture.mjs";
 import { placeFormula } from "./formula.mjs";
-import { weave } from "./threads.mjs";
+import { demonstrate, weave } from "./threads.mjs";
 
 // --- the address ---
 
@@ -58,8 +58,7 @@ const bringToFront = (batch) => {
 const build = () => {
   if (data.panels) within("map", buildPanels);
   else {
-    const title = byId("lead");
-    title.hidden = !has("memory") && !has("decoder_output");
+    byId("lead").hidden = !has("memory") && !has("decoder_output");
     within("map", () => weave(buildMap()));
     within("stage", () => buildStage({ front: bringToFront, copy }));
     buildDares();
@@ -87,6 +86,7 @@ const open = () => {
   view.chosen = -1;
   build();
   choose(data.panels ? -1 : place);
+  if (!location.hash && data.lessons && !isStill()) demonstrate(at("logits", view.front, 0, 3));
 };
 
 // Translate the fixed texts of page.html.
@@ -150,6 +150,9 @@ if (data.panels) {
   document.querySelector("h1").textContent = message(data.title);
   byId("lead").textContent = message(data.lead);
 }
+const { href } = data.lessons?.["00"] ?? {};
+byId("course").hidden = !href;
+if (href) byId("course").href = href;
 open();
 window.addEventListener("hashchange", open);
 window.matchMedia("(min-width: 1270px)").addEventListener("change", () => choose(view.chosen));

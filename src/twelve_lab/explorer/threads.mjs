@@ -51,12 +51,14 @@ const draw = (threads) => {
     kept.add(key);
     let path = paths.get(key);
     if (!path) {
-      path = svg("path", { pathLength: 1 });
+      path = svg("path");
       paths.set(key, path);
       layer().append(path);
     }
     path.setAttribute("d", d);
     path.setAttribute("class", kind);
+    if (kind === "raises") path.setAttribute("pathLength", 1);
+    else path.removeAttribute("pathLength"); // its dashes have one length
     path.style.cssText = `stroke-width:${width.toFixed(2)}px;--delay:${delay}ms${colour ? `;stroke:${colour}` : ""}`;
   }
   for (const [key, path] of paths) {
@@ -94,7 +96,7 @@ export const slopesOf = (place) => {
     state.engine.tensorOf(other).type === "float");
 };
 
-const star = (centre, amounts, { outward = false, nodes }) => {
+const star = (centre, amounts, { outward = false, quiet = false, nodes }) => {
   const chosen = largest(amounts, nodes);
   const origin = byId("map").getBoundingClientRect();
   const [hub] = nodes.get(centre) ?? [];
@@ -111,6 +113,7 @@ const star = (centre, amounts, { outward = false, nodes }) => {
     };
   }));
   draw(threads);
+  if (quiet) return chosen;
   const lit = new Set([hub, ...threads.flatMap((thread) => thread.nodes)]);
   byId("map").classList.add("pulled");
   for (const all of nodes.values()) for (const node of all) node.classList.toggle("on", lit.has(node));
@@ -170,8 +173,13 @@ const drawAll = () => {
   } else if (view.teaching && nodes.has(target)) {
     star(target, state.engine.weights.map((place) => [place, state.engine.gradients[place]]), { nodes });
   } else {
-    const place = pulled >= 0 && nodes.has(pulled) ? pulled : view.chosen;
-    if (place < 0 || !nodes.has(place)) return rest();
+    const place = [pulled, view.chosen].find((each) => nodes.has(each));
+    if (place === undefined) {
+      rest();
+      // A live part of a lesson shows the threads of one of its numbers from the start.
+      if (data.pulls) star(at(...data.pulls), slopesOf(at(...data.pulls)), { quiet: true, nodes });
+      return;
+    }
     const [strongest] = star(place, slopesOf(place), { nodes });
     const [hub] = nodes.get(place);
     label("here", hub, message("{name} = {value}", { name: spoken(place), value: textOf(place) }));
@@ -206,4 +214,11 @@ document.addEventListener("pointerover", (event) => {
 document.addEventListener("focusin", (event) => pull(placeAt(event.target)));
 document.addEventListener("focusout", () => pull(-1));
 onDraw(soon);
+
+// A first look: for a moment the page pulls a number itself, unless the reader does something.
+export const demonstrate = (place) => {
+  const timers = [setTimeout(() => pull(place), 800), setTimeout(() => pull(-1), 4200)];
+  for (const event of ["pointermove", "pointerdown", "keydown", "wheel"])
+    document.addEventListener(event, () => timers.forEach(clearTimeout), { once: true });
+};
 new ResizeObserver(soon).observe(document.body);
