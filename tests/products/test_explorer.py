@@ -484,6 +484,11 @@ def test_write_explorer_refuses_what_the_page_cannot_compute(tmp_path, monkeypat
         pass
     with pytest.raises(ValueError, match="'the run': the run holds no tensor"):
         empty.explorer(path)
+    with Trace() as complex_numbers:
+        z: Float[Tensor, " n"] = X[0] * 1j
+    with pytest.raises(ValueError, match=r"'the run': z: holds no plain numbers"):
+        complex_numbers.explorer(path)
+    assert z.is_complex()
     with Trace() as with_dropout:
         dropped: Float[Tensor, " n"] = torch.native_dropout(X[0], 1.0, True)[0]
     assert dropped.shape == (3,)

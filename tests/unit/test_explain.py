@@ -1,5 +1,6 @@
 """explain: recompute every number of a run by the arithmetic that explain writes."""
 
+import copy
 import functools
 import itertools
 import math
@@ -415,3 +416,23 @@ def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
     assert y.dtype == dtype and trace["y"].explain(1).value == 3
     with pytest.raises(ValueError, match="out of sight") if noticed else nullcontext():
         trace["y"].explain(0)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_explain_under_inference_mode_writes_what_it_writes_without(fast):
+    runs = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        model = make_fast(example.model()) if fast else example.model()
+        with mode(), Trace(model) as run_of_mode:
+            model(example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask)
+        runs.append(run_of_mode)
+    plain, inference = runs
+    assert not plain.diff(inference) and list(plain) == list(inference)
+    for name, entry in plain.items():
+        last = [-1] * len(entry.axes)
+        assert inference[name].explain(*last, depth=2).text == entry.explain(*last, depth=2).text
+
+
+def test_explain_works_on_a_copy_of_a_trace(trace):
+    for entry in (copy.deepcopy(trace)["memory"], copy.deepcopy(trace["memory"])):
+        assert entry.explain(0, 0, 0).text == trace["memory"].explain(0, 0, 0).text

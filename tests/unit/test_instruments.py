@@ -84,15 +84,29 @@ def test_influence_counts_a_change_above_the_tolerance():
     [
         (example.model(), {"of": "tgt"}, "of must be"),
         (lambda ids: ids, {}, "give vocab_size"),
-        (example.model(), {"vocab_size": -1}, "vocab_size must be a positive integer, got -1"),
-        (example.model(), {"vocab_size": 0}, "vocab_size must be a positive integer, got 0"),
-        (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*, got \(2, 2\)"),
+        (example.model(), {"vocab_size": -1}, "vocab_size must be an integer of .*, got -1"),
+        (example.model(), {"vocab_size": True}, "vocab_size must be an integer of .*, got True"),
+        (example.model(), {"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
+        (example.model(), {"src": [[1]]}, "src must be a tensor of int64 .*, got a list"),
+        (example.model(), {"tgt": torch.tensor([1])}, r"tgt must be .*, got shape \(1,\)"),
+        (example.model(), {"src": torch.ones(2, 0).long()}, r"src must be .*, got shape \(2, 0\)"),
+        (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*in shape \(2, 2\)"),
         (lambda ids: torch.zeros(3, 2, 1), {"vocab_size": 4}, r"\(3, 2, 1\) for a batch of 2"),
+        (lambda ids: (ids,), {"vocab_size": 4}, "got a tuple for a batch of 2"),
+        (lambda ids: torch.rand(2, 2, 1), {"vocab_size": 4}, r"one output .* call model.eval\(\)"),
     ],
 )
-def test_influence_rejects_bad_input(model, options, message):
+def test_influence_rejects_bad_input(unchecked, model, options, message):
     with pytest.raises(ValueError, match=message):
-        influence(model, example.src, **options)
+        influence(model, **{"src": example.src} | options)
+
+
+def test_influence_compares_bools_and_large_integers():
+    for known in (lambda ids: ids > 1, lambda ids: torch.where(ids > 1, -(2**63), 0)):
+        changed = influence(
+            lambda ids, known=known: known(ids)[..., None], example.src, vocab_size=4
+        )
+        assert torch.equal(changed.grid, torch.eye(4, dtype=torch.bool))
 
 
 def test_check_axes_reveals_a_wrong_split_of_heads():
@@ -124,6 +138,11 @@ def test_check_axes_fills_inputs_by_axis_the_same_every_time():
     first.weight = nn.Parameter(torch.empty(1, device="meta"))
     check_axes(lambda: first, "batch d_model", ids)
     assert first.inputs[0].device.type == "meta" and first.inputs[1] is ids
+
+
+def test_check_axes_names_a_layer_that_cannot_be_called():
+    with pytest.raises(ValueError, match="check_axes: build must return a layer, got a NoneType"):
+        check_axes(lambda d_model: None, "batch d_model")
 
 
 def test_check_axes_without_weights_takes_the_default_device(monkeypatch):

@@ -351,6 +351,14 @@ def test_sheet_rejects_what_it_cannot_write(tmp_path, monkeypatch):
     assert y.isnan().all()
     with pytest.raises(ValueError, match="a spreadsheet cannot hold nan"):
         lost.to_excel(tmp_path / "walk.xlsx")
+    with Trace() as complex_numbers:
+        z: Float[Tensor, " n"] = torch.ones(2) * 1j
+    with pytest.raises(ValueError, match=r"z: holds no plain numbers \(torch.complex128\)"):
+        complex_numbers.to_excel(tmp_path / "walk.xlsx")
+    monkeypatch.setattr("twelve_lab.spreadsheet.WIDEST", 3)
+    with pytest.raises(ValueError, match=r"3 columns are more than the 2 .* trace a smaller model"):
+        trace.to_excel(tmp_path / "walk.xlsx")
+    assert z.is_complex()
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ValueError, match="needs the package openpyxl"):
         trace.to_excel(tmp_path / "walk.xlsx")

@@ -323,6 +323,12 @@ class Tape(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and record it."""
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():
+            # Autograd would have decomposed this operation.
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         compute = _direct(func)
         name = re.sub("^(aten|prims)::", "", func._schema.name)
         unreadable = next((x for x in _tensors((args, kwargs)) if not _is_plain(x)), None)

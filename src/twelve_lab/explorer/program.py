@@ -133,6 +133,8 @@ class Program:
         """
         if trace.graph is None or not len(trace):
             raise ValueError("the run holds no tensor that can be explained")
+        for entry in trace.values():
+            entry.kept()
         self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
         named = self.graph.tape.named
         # Inputs first, then computed tensors in the order of the run.
