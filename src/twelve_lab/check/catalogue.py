@@ -57,7 +57,7 @@ def mistakes_of(exercise: Exercise) -> dict[str, list[Answer]]:
     """Return every known mistake of an exercise, with the most usual version first.
 
     Args:
-        exercise: The task or the question. What is declared at its parts follows its own.
+        exercise: The task or the question. Mistakes of its parts follow its own.
     """
     found: dict[str, list[Answer]] = {}
     for id, version in _versions(exercise, lambda part: _flat(part.mistakes)):

@@ -244,7 +244,7 @@ def _known(
 ) -> Verdict | None:
     """Name the mistake or the misconception that is like an answer, if it is the only one."""
     found = [id for id, versions in mistakes_of(exercise).items() if any(map(is_like, versions))]
-    # What is declared at the exercise itself precedes what it has from its parts.
+    # Mistakes declared at the exercise itself precede those of its parts.
     mistakes = [id for id in found if id in exercise.mistakes] or found
     known = [text for text, version in misconceptions_of(exercise).items() if is_like(version)]
     own = [text for text in known if text in exercise.misconceptions]
@@ -281,7 +281,7 @@ def _searched(submission: Submission, kind: str, text: str) -> Verdict:
     """
     if kind not in ("numbers", "nan or inf"):
         return _fault(kind, text)
-    # Nobody waits for these imports who has no use for them.
+    # Imported late: they are slow, and most answers do not need them.
     from twelve_lab.check import explanation, search
 
     task, function = submission.task, submission.function

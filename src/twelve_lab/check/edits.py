@@ -194,7 +194,7 @@ def edits(
     Args:
         function: The function. Its annotations and its docstring are not changed.
         steps: Expressions with the name HOLE, which may be put around a value.
-        donors: Expressions that may stand in place of a value.
+        donors: Expressions that may replace a value.
     """
     tree = _Tree(function, tuple(steps), tuple(donors))
     found = [*tree.of_expressions(), *tree.exchanges(), *tree.of_statements(function)]
@@ -243,7 +243,7 @@ class _Tree:
                 yield Edit(operator, tuple(members), self)
 
     def variants(self, place: Place) -> Iterator[Variant]:
-        """Yield what could stand in place of an expression."""
+        """Yield what could replace an expression."""
         node, holder = place.node, place.holder
         if _is_number(node):
             yield from _numbers(place, number_of(node))

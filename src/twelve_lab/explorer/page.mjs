@@ -31,7 +31,7 @@ const copy = async () => {
   const link = `${location.href.split("#")[0]}#${write(state, view.chosen)}`;
   try {
     await navigator.clipboard.writeText(link);
-    notice(message("Copied: whoever opens the link sees this state."));
+    notice(message("Copied: the link opens this state."));
   } catch {
     notice(link);
   }
