@@ -14,7 +14,6 @@ from twelve_lab.check import TASKS
 
 # Tasks whose file still draws its cases at the sizes of the companion: batch 2, 3 heads.
 EXCEPTIONS = {
-    "residual", "residual_stack", "feed_forward", "swiglu", "encoder", "encoder_layer",
     "cross_attention", "target_mask", "decoder", "decoder_layer", "transformer", "tied_logits",
     "shift", "make_batch", "loss", "rotary_angles", "rotate", "rotary_attention",
     "rows_for_neighbours", "share_heads", "grouped_attention", "attend_with_cache",

@@ -265,9 +265,9 @@ notes(
 def three_rows() -> list[Any]:
     """LayerNorm of 1 1 1 1 6 and of 10 10 10 10 60, and RMSNorm of 5 5 5 5 5"""
     row, ones = torch.tensor([1.0, 1, 1, 1, 6]), torch.ones(5)
-    normed = [layer_norm(x, ones, 0 * ones) for x in (row, 10 * row)]
+    normed = [layer_norm(x[None], ones, 0 * ones)[0] for x in (row, 10 * row)]
     # The calculation on paper has no eps.
-    return torch.stack([*normed, rms_norm(5 * ones, ones)]).round(decimals=4).tolist()
+    return torch.stack([*normed, rms_norm(5 * ones[None], ones)[0]]).round(decimals=4).tolist()
 
 
 notes(
@@ -276,7 +276,7 @@ notes(
         "The second row is ten times the first: what happens to its deviations, and to their root "
         "mean square?": {"[*X, RMS]": "[X[0], 10 * X[0], RMS]"},
         "Rows 1 and 2 are right. The third row is an RMSNorm, which subtracts no mean.": {
-            "rms_norm(5 * ones, ones)": "layer_norm(5 * ones, ones, 0 * ones)"
+            "rms_norm(5 * ones[None], ones)": "layer_norm(5 * ones[None], ones, 0 * ones)"
         },
     },
 )
