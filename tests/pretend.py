@@ -5,7 +5,6 @@ An operation on a tensor of the device "pretend" and one of the CPU fails, as it
 
 import functools
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -148,7 +147,7 @@ def _constructor(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 for name in ("tensor", "as_tensor", "arange"):
     setattr(torch, name, _constructor(getattr(torch, name)))
 # A wrapped tensor cannot be an inference tensor.
-torch.inference_mode = lambda mode=True: torch.no_grad() if mode else nullcontext()
+torch.inference_mode = lambda mode=True: torch.no_grad() if mode else torch.enable_grad()
 # Module.to must exchange a parameter: assigning to its `data` leaves the old numbers.
 torch.__future__.set_swap_module_params_on_conversion(True)
 # Operations that make a tensor have no argument on the device.
