@@ -264,19 +264,25 @@ notes(
 @question(decimals=2, measures="mean, biased variance, and what RMSNorm leaves out")
 def three_rows() -> list[Any]:
     """LayerNorm of 1 1 1 1 6 and of 10 10 10 10 60, and RMSNorm of 5 5 5 5 5"""
-    row, ones = torch.tensor([1.0, 1, 1, 1, 6]), torch.ones(5)
-    normed = [layer_norm(x[None], ones, 0 * ones)[0] for x in (row, 10 * row)]
-    # The calculation on paper has no eps.
-    return torch.stack([*normed, rms_norm(5 * ones[None], ones)[0]]).round(decimals=4).tolist()
+    row = torch.tensor([1.0, 1, 1, 1, 6])
+    normed = [(x - x.mean()) / x.std(correction=0) for x in (row, 10 * row)]
+    return torch.stack([*normed, torch.ones(5)]).round(decimals=4).tolist()
 
 
+again(three_rows, "ln-unbiased", {"x.std(correction=0)": "x.std()"})
 notes(
     three_rows,
     {
         "The second row is ten times the first: what happens to its deviations, and to their root "
-        "mean square?": {"[*X, RMS]": "[X[0], 10 * X[0], RMS]"},
+        "mean square?": {"[*normed, RMS]": "[normed[0], 10 * normed[0], RMS]"},
         "Rows 1 and 2 are right. The third row is an RMSNorm, which subtracts no mean.": {
-            "rms_norm(5 * ones[None], ones)": "layer_norm(5 * ones[None], ones, 0 * ones)"
+            "torch.ones(5)": "torch.zeros(5)"
+        },
+        "You divided by the variance: take its square root first.": {
+            "x.std(correction=0)": "x.var(correction=0)"
+        },
+        "You divided without subtracting the mean: LayerNorm subtracts the mean first.": {
+            "x - x.mean()": "x"
         },
     },
 )
