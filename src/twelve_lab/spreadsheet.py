@@ -168,8 +168,8 @@ class LiveSheet:
         width = len(matrix.column_names)
         if width >= WIDEST:
             raise ValueError(
-                f"{width:,} columns are more than the {WIDEST - 1:,} that spreadsheets take; trace a "
-                "smaller model"
+                f"{width:,} columns are more than the {WIDEST - 1:,} of spreadsheets; "
+                "trace a smaller model"
             )
         for j, name in enumerate(matrix.column_names):
             head = _write_text(sheet, row, 2 + j, f"{matrix.column_axis} {name}".strip())
