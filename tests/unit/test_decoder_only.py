@@ -136,7 +136,7 @@ def test_saved_language_model_can_be_loaded_with_a_larger_max_len(tie_weights):
         11, d_model=24, num_heads=6, num_kv_heads=3, d_ff=96, num_layers=2, d_k=8, base=100.0,
         eps=1e-6, tie_weights=tie_weights, max_len=99,
     )  # fmt: skip
-    longer.to("meta").to_empty(device="cpu").load_state_dict(model.state_dict())
+    longer.to("meta").to_empty(device=distinct.text.device).load_state_dict(model.state_dict())
     assert torch.equal(longer(distinct.text), model(distinct.text))
 
 

@@ -1,6 +1,7 @@
 """Invalid input: one ValueError each, with the name of the argument and the numbers."""
 
 import inspect
+import itertools
 import math
 import re
 
@@ -21,6 +22,7 @@ from twelve import (
     causal_mask,
     scaled_dot_product_attention,
 )
+from twelve.fast import make_fast
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -270,10 +272,11 @@ def spoil(value: torch.Tensor) -> dict[str, object]:
 
 @pytest.mark.parametrize(("build", "inputs", "masks"), LAYERS.values(), ids=LAYERS)
 def test_every_layer_names_the_argument_that_is_invalid(build, inputs, masks):
-    layer = build()
-    valid = dict(zip(inspect.signature(layer.forward).parameters, inputs, strict=False)) | masks
-    for name, value in valid.items():
-        for kind, wrong in spoil(value).items() if isinstance(value, torch.Tensor) else ():
+    plain, fast = build(), make_fast(build())
+    valid = dict(zip(inspect.signature(plain.forward).parameters, inputs, strict=False)) | masks
+    tensors = {name: value for name, value in valid.items() if isinstance(value, torch.Tensor)}
+    for layer, (name, value) in itertools.product((plain, fast), tensors.items()):
+        for kind, wrong in spoil(value).items():
             pattern = f"^{type(layer).__name__}: (key|value|{name}) must .*got "
             with pytest.raises(ValueError, match=pattern):
                 layer(**valid | {name: wrong})

@@ -222,24 +222,8 @@ def test_making_a_subclass_fast_twice_changes_nothing(fast):
     assert _fast_class(once) is once and _fast_class(fast) is fast
 
 
-X, MASK = torch.zeros(2, 5, 24), torch.ones(2, 1, 1, 4, dtype=torch.bool)
-
-
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("layer", "inputs", "message"),
-    [
-        (LayerNorm(24), (X[..., :8],), "LayerNorm: x must have d_model=24, got 8"),
-        (RMSNorm(24), (X.long(),), "RMSNorm: x must be a floating-point tensor"),
-        (RotaryEncoding(8), (X,), r"RotaryEncoding: heads must have the axes \(batch, head"),
-        (MultiHeadAttention(24, 3), (X, X, X[:1]), "MultiHeadAttention: value must have batch=2"),
-        (MultiHeadAttention(24, 3), (X, X, X, MASK), "MultiHeadAttention: mask must broadcast"),
-        (GroupedQueryAttention(24, 3), (X[0],), "GroupedQueryAttention: x must have the axes"),
-        (GroupedQueryAttention(24, 3), (X, MASK), "GroupedQueryAttention: mask must broadcast"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_fast_layers_reject_what_the_plain_ones_reject(layer, inputs, message):
-    for each in plain_and_fast(layer.double()):
-        with pytest.raises(ValueError, match=message):
-            each(*(x.double() if x.is_floating_point() else x for x in inputs))
+def test_fast_grouped_query_attention_rejects_a_mask_of_other_keys(x):
+    mask = torch.ones(2, 1, 1, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match="GroupedQueryAttention: mask must broadcast"):
+        make_fast(GroupedQueryAttention(24, 3))(x, mask)

@@ -52,22 +52,22 @@ def grid(*rows):
     ],
 )
 def test_influence_compares_every_id_and_every_kind_of_number(model, rows):
-    found = influence(lambda ids: model(ids).double()[..., None], torch.tensor([[1, 2]]),
+    result = influence(lambda ids: model(ids).double()[..., None], torch.tensor([[1, 2]]),
                       vocab_size=4)  # fmt: skip
-    assert torch.equal(found.grid, grid(*rows))
+    assert torch.equal(result.grid, grid(*rows))
 
 
 def test_influence_of_sentences_of_unequal_length():
     short, long = torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 3, dtype=torch.int64)
-    found = influence(Summer(), short, long, of="src")
-    assert torch.equal(found.grid, grid("xx", "xx", "xx"))
-    assert found.outputs == ("out 0,0", "out 0,1", "out 0,2")
-    assert found.tokens == ("src 0,0", "src 0,1")
+    result = influence(Summer(), short, long, of="src")
+    assert torch.equal(result.grid, grid("xx", "xx", "xx"))
+    assert result.outputs == ("out 0,0", "out 0,1", "out 0,2")
+    assert result.tokens == ("src 0,0", "src 0,1")
     model = Summer()
-    found = influence(model, short, long, of="tgt")
+    result = influence(model, short, long, of="tgt")
     assert model.tried == {0, 1, 2, 3}  # the ids of the target's table
-    assert torch.equal(found.grid, grid("x..", "xx.", "xxx"))
-    assert found.tokens == ("tgt 0,0", "tgt 0,1", "tgt 0,2")
+    assert torch.equal(result.grid, grid("x..", "xx.", "xxx"))
+    assert result.tokens == ("tgt 0,0", "tgt 0,1", "tgt 0,2")
 
 
 def test_influence_counts_a_change_above_the_tolerance():
@@ -216,10 +216,10 @@ def test_example_starts_from_the_twelve_numbers():
 
 
 def test_example_has_no_random_weight():
-    one, two = example.model(), example.model()
-    pairs = zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+    model, again = example.model(), example.model()
+    pairs = zip(model.state_dict().values(), again.state_dict().values(), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
-    assert not one.training
+    assert not model.training
     with pytest.raises(ValueError, match="num_heads must be 1, 2 or 3, got 4"):
         example.model(num_heads=4)
 
@@ -239,10 +239,10 @@ def test_distinct_example_is_the_same_every_time_and_its_sizes_differ():
     assert len(set(sizes)) == len(sizes)
     for name in ("src", "tgt", "labels", "src_mask", "tgt_mask"):
         assert torch.equal(getattr(again, name), getattr(distinct, name))
-    one, two = distinct.model(), distinct.model()
-    assert all(map(torch.equal, one.parameters(), two.parameters())) and not one.training
+    model, same = distinct.model(), distinct.model()
+    assert all(map(torch.equal, model.parameters(), same.parameters())) and not model.training
     # The layers of a stack differ, and so do norms from their start of ones and zeros.
-    first, second = (layer.self_attention.w_q.weight for layer in one.encoder.layers)
+    first, second = (layer.self_attention.w_q.weight for layer in model.encoder.layers)
     assert not torch.equal(first, second)
 
 

@@ -25,14 +25,6 @@ def make_model(sizes, **keywords) -> Transformer:
 
 
 @pytest.fixture
-def src(sizes, draw_ids) -> Tensor:
-    """Draw source ids whose first sentence is shorter."""
-    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
-    ids[0, 3:] = 0
-    return ids
-
-
-@pytest.fixture
 def tgt(sizes, draw_ids) -> Tensor:
     return draw_ids(sizes.tgt_vocab, sizes.batch, sizes.tgt)
 

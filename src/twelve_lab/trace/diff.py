@@ -64,8 +64,8 @@ def difference(
         if name not in other:
             reason = message("the other run has no tensor of this name")
             return Difference(compared, name, reason)
-        if found := _compare(compared, entry, other[name], tolerance):
-            return found
+        if different := _compare(compared, entry, other[name], tolerance):
+            return different
     extra = next((name for name in other if name not in run), "")
     return Difference(len(run), extra, message("only the other run has a tensor of this name"))
 
