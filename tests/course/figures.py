@@ -1,5 +1,7 @@
 """The figures of the tests, at least one of each kind, each drawn once."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -69,6 +71,12 @@ def grouped(kv_heads: int, *, turned: bool = True) -> Trace:
     with Trace(layer) as trace:
         layer(TABLE[None, 2:].double())
     return trace
+
+
+def changed(trace: Trace, name: str, change: Callable) -> dict[str, object]:
+    """Copy a run with other numbers in one tensor."""
+    entry = trace[name]
+    return {**trace, name: replace(entry, value=change(entry.value.clone()))}
 
 
 ASKED = {"query": ["dog", "fish"], "key": ["dog", "fish"]}

@@ -281,6 +281,8 @@ def _defined(cells: list[NotebookNode]) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.arg):
             found.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
     return found

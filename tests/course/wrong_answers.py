@@ -1,9 +1,9 @@
 """Answers to the exercises as many different people would write them, wrong and right.
 
 Each exercise has a right answer, written in an unusual way, and wrong answers by their fault. A
-wrong answer is an edit of that right answer, as `tests.mutants.edit` applies it, or a function. A
-fault is the id of a classic mistake, which may be followed by a colon and a remark, or any other
-words.
+wrong answer is an edit of that right answer, as `twelve_lab.exercises.edit` applies it, or a
+function. A fault is the id of a classic mistake, which may be followed by a colon and a remark, or
+any other words.
 """
 
 import copy
@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import nn
 
-from tests.mutants.edit import edit
 from twelve import causal_mask
 from twelve_lab.check import MISTAKES
+from twelve_lab.exercises.edit import edit
 
 Function = Callable[..., Any]
 

@@ -180,7 +180,6 @@ mistake(
     "Only padding is hidden from the new words, so that the prompt sees its own future: a cache "
     "does not replace the causal mask, and only a single new word needs none.",
     line=("causal & real[:, None, None, :]", "real[:, None, None].expand(-1, -1, new, -1)"),
-    hidden_in={"one new word"},
 )
 mistake(
     chunk_mask,
@@ -188,7 +187,6 @@ mistake(
     "The padding on the left is visible to every word: hide it by the mask of the words, in each "
     "step and in the cache.",
     line=("causal & real[:, None, None, :]", "causal.expand(len(real), 1, -1, -1)"),
-    hidden_in={"no padding"},
 )
 again(chunk_mask, "causal-corner", line=(".tril(old)", ".tril()"))
 again(chunk_mask, "causal-diagonal", line=(".tril(old)", ".tril(old - 1)"))
@@ -230,7 +228,6 @@ mistake(
     "You took the logits of the first position, which has seen one word: take those of the last "
     "word, which has seen the prompt.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, 0]"),
-    hidden_in={"one word"},
 )
 mistake(
     prompt_logits,
@@ -238,7 +235,6 @@ mistake(
     "You took the last position, which is padding if the prompt is padded on the right: take the "
     "last word, or pad on the left.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, -1]"),
-    hidden_in={"padded on the left", "one word"},
 )
 misconception(
     prompt_logits,
