@@ -314,20 +314,20 @@ def misconception(at: Exercise, sentence: str = "", edit: Edit | None = None, **
     return _said(declare, at, sentence, edit, how)
 
 
-def notes(at: Exercise, wrong: dict[str, Edit | Answer | Prediction | set[str]]) -> None:
+def notes(at: Exercise, wrong: dict[str, Edit | Edited | Answer | Prediction | set[str]]) -> None:
     """Declare wrong answers to this exercise that have no id.
 
     Args:
         at: The task or question.
         wrong: The difference from the right answer by the message for the learner: changes, or
-            another function; for a question also the value itself.
+            another function, also as an edit; for a question also the value itself.
     """
     for sentence, difference in wrong.items():
         if sentence in at.misconceptions:
             raise ValueError(f"{at.name}: declared twice: {sentence!r}")
         if isinstance(difference, dict):
             at.misconceptions[sentence] = Edited(at.right, difference)
-        elif callable(difference):
+        elif isinstance(difference, Edited) or callable(difference):
             at.misconceptions[sentence] = difference
         else:
             value = frozenset(difference) if isinstance(difference, set) else difference
