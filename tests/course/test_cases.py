@@ -14,9 +14,7 @@ from twelve_lab.check import TASKS
 
 # Tasks whose file still draws its cases at the sizes of the companion: batch 2, 3 heads.
 EXCEPTIONS = {
-    
-    "rotary_angles", "rotate", "rotary_attention",
-    "rows_for_neighbours", "share_heads", "grouped_attention", "attend_with_cache",
+    "share_heads", "grouped_attention", "attend_with_cache",
     "language_model", "next_labels", "chunk_mask", "top_p",
 }  # fmt: skip
 
