@@ -264,11 +264,8 @@ EDITS = {
         "rows-woven-back": DECLARED,
     },
     "grouped_query_attention GroupedQueryAttention._share": {
-        "kv-tiled": {"heads.repeat_interleave(N, dim=1)": "heads.repeat(1, N, 1, 1)"},
-        "kv-group-count": {
-            "heads.repeat_interleave(N, dim=1)":
-            "heads.repeat_interleave(self.num_kv_heads, dim=1)"
-        },
+        "kv-tiled": DECLARED,
+        "kv-group-count": DECLARED,
     },
     "grouped_query_attention GroupedQueryAttention.forward": {
         "rotary-values-turned": {
