@@ -124,16 +124,16 @@ notes(
 def _cache_cases() -> Cases:
     draw = seeded()
 
-    def case(heads: int, kv_heads: int, new: int, old: int, d_k: int) -> tuple:
-        kept = (draw(SIZES.batch, kv_heads, old, d_k) for _ in "kv")
-        heads_of_new = (draw(SIZES.batch, each, new, d_k) for each in (heads, kv_heads, kv_heads))
+    def case(batch: int, heads: int, kv_heads: int, new: int, old: int, d_k: int) -> tuple:
+        kept = (draw(batch, kv_heads, old, d_k) for _ in "kv")
+        heads_of_new = (draw(batch, number, new, d_k) for number in (heads, kv_heads, kv_heads))
         return (*heads_of_new, *kept, RotaryEncoding(d_k, max_len=16).double())
 
     return {
-        "nothing kept": case(4, 2, 3, 0, 2),
-        "one new token": case(4, 2, 1, 3, 4),
-        "one for each": case(2, 2, 2, 3, 2),
-        "all sizes differ": case(_HEADS, SIZES.num_heads, SIZES.tgt, SIZES.src, SIZES.d_k),
+        "nothing kept": case(2, 4, 2, 3, 0, 2),
+        "one new token": case(2, 4, 2, 1, 3, 4),
+        "one for each": case(2, 2, 2, 2, 3, 2),
+        "all sizes differ": case(SIZES.batch, _HEADS, 2, SIZES.tgt, SIZES.src, SIZES.d_k),
     }
 
 
