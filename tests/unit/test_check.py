@@ -32,7 +32,7 @@ from twelve_lab.check import (
     diagnose,
 )
 from twelve_lab.check.attempt import expected
-from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, named, shows
+from twelve_lab.check.catalogue import mistakes_of, named, shows
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
@@ -692,7 +692,7 @@ def test_learners_line_is_found_if_library_paths_begin_with_two_slashes(monkeypa
 @pytest.mark.parametrize("id", [*QUESTIONS, "05-causal-mask"])
 def test_diagnose_computes_on_the_cpu_whatever_the_default_device(id):
     exercise = EXERCISES[id]
-    wrong = {"misconception": [*misconceptions_of(exercise).values()][:1]}
+    wrong = {"misconception": [*map(made, exercise.misconceptions.values())][:1]}
     wrong["mistake"] = [mistakes_of(exercise)[name][0] for name in named(exercise)[:1]]
     answers = [("ok", exercise.right), *((kind, some[0]) for kind, some in wrong.items() if some)]
     with exact_on_cpu():

@@ -48,10 +48,11 @@ def _maker() -> Callable[[], nn.Module]:
 
 
 def _look_into(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
-    """Return each layer's matrix, the number of layers, and the parameters for an optimizer."""
+    """Return each layer's matrix, the number of layers, and of parameters that can be trained."""
     owner = nn.Module()
     owner.layers = layers
-    counted = torch.tensor([len(set(layers)), len(list(owner.parameters()))])
+    trained = [weight for weight in owner.parameters() if weight.requires_grad]
+    counted = torch.tensor([len(set(layers)), len(trained)])
     return torch.stack([layer.weight.detach() for layer in layers]), counted
 
 

@@ -23,7 +23,7 @@ _Mask = Tensor | None
 
 
 def _transformer_cases() -> Cases:
-    larger, ids = example.distinct, distinct_ids()
+    larger, model, ids = example.distinct, example.distinct.model(), distinct_ids()
     # Both vocabularies contain these ids, so that exchanging the sentences raises no error.
     short = (larger.tgt.clone() % 11, larger.tgt.roll(1, 0) % 11)
     return {
@@ -31,9 +31,9 @@ def _transformer_cases() -> Cases:
             example.model(), example.src.clone(), example.tgt.clone(),
             example.src_mask.clone(), example.tgt_mask.clone(),
         ),
-        "as many words on both sides": (larger.model(), *short, None, larger.tgt_mask.clone()),
+        "as many words on both sides": (model, *short, None, larger.tgt_mask.clone()),
         "all sizes differ": (
-            larger.model(), ids, ids[:, : SIZES.tgt].clone(),
+            model, ids, ids[:, : SIZES.tgt].clone(),
             padding_mask(ids), causal_mask(SIZES.tgt),
         ),
     }  # fmt: skip
