@@ -32,11 +32,12 @@ from twelve_lab.check import (
     diagnose,
 )
 from twelve_lab.check.attempt import expected
-from twelve_lab.check.catalogue import mistakes_of, named, shows
+from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, named, shows
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
 from twelve_lab.check.stages import Submission
+from twelve_lab.exercises.declare import made
 from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, PAPER, contrast
 
