@@ -258,7 +258,8 @@ CARDS = {
         label="the gradient of the table",
     ),
     "chunk_mask": Card(
-        "real, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
+        "real, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n",
+        right="causal_mask(new, real.size(1)) & real[:, None, None, :]",
     ),
     "prompt_logits": Card(
         "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each position of a prompt\n"
@@ -346,6 +347,9 @@ memory = parts.encoder(parts.positional_encoding(parts.src_embedding(tgt)), src_
 x = parts.positional_encoding(parts.tgt_embedding(src))
 x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
 parts.output_projection(x)"""
+    ),
+    "left-padding-seen": CARDS["chunk_mask"]._replace(
+        wrong="causal_mask(new, real.size(1)).expand(len(real), -1, -1, -1)"
     ),
     "rotary-values-turned": Card(
         _ONE_NEW,

@@ -171,8 +171,10 @@ RIGHT = [
     ("01-linear", clamped(-1e4, 1e9), "use -math.inf to hide"),
     ("01-linear", clamped(-9999.0, 1e9), ""),
     ("07-layer-norm", mean_detached, "without layer_norm"),
-    # Nobody trains these weights, so their gradient may be cut.
+    # Nothing is trained through these answers, so their gradient may be cut.
     ("16-rows-for-neighbours", lambda w, n: TASKS["rows_for_neighbours"].right(w.data, n), ""),
+    ("18-top-p", lambda x, p: TASKS["top_p"].right(x.data, p), ""),
+    ("19-logit-parts", lambda *given: TASKS["logit_parts"].right(given[0].data, *given[1:]), ""),
     ("19-dequantize", by_numpy, ""),
     ("06-merge-heads", in_one_buffer, ""),
 ]
