@@ -47,8 +47,8 @@ _REPEAT = "heads.repeat_interleave(GROUP, dim=1)"
 mistake(
     share_heads,
     "kv-tiled",
-    "You repeated the shared heads in the order 0, 1, 0, 1, which has the right shape: adjacent "
-    "query heads share a head, 0, 0, 1, 1.",
+    "Your query heads share in the order 0, 1, 0, 1, which has the right shape: adjacent query "
+    "heads share a head, 0, 0, 1, 1.",
     {_REPEAT: "heads.repeat(1, GROUP, 1, 1)"},
 )
 mistake(

@@ -56,8 +56,8 @@ _RETURN = "return tgt, LABELS"
 mistake(
     shift,
     "labels-not-shifted",
-    "The decoder gets the very word it must predict: shift its input to the right by one, after a "
-    "start token.",
+    "Each position reads the very word that it must predict: the labels must be one position ahead "
+    "of the input.",
     {_RETURN: "return target, LABELS"},
 )
 again(shift, "labels-not-shifted", {_RETURN: "return target, target"})
