@@ -239,7 +239,7 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
     told = " ".join(line.strip() for line in made)
     for id, title in (("mask-inverted", "05 (masks)"), ("split-view", "06 (multi-head attention)")):
         assert f"{id} {MISTAKES[id].sentence} Notebook {title}." in told
-    assert exercises == ["", "Exercises with the most wrong answers:", "    6  06-merge-heads"]
+    assert exercises == ["", "Exercises with the most wrong answers:", "    9  06-merge-heads"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no FIFO")

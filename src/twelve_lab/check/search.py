@@ -115,19 +115,22 @@ def edited(task: Task, program: Program, edit: Edit) -> Answer | None:
 
 
 def results_of(task: Task, answer: Answer) -> dict[str, Outcome] | None:
-    """Run an answer on all cases; None if one of them says nothing about the code."""
+    """Run an answer on all cases; None if they say nothing about the code."""
     results: dict[str, Outcome] = {}
     for case, given in task.cases().items():
         results[case] = outcome(task, answer, given)
-        if not _is_telling(results[case]):
+        if results[case].error is not None:
             return None
-    return results
+    return results if _are_telling(results.values()) else None
 
 
-def _is_telling(result: Outcome) -> bool:
-    """Return whether a result is more than an error, nan or zeros."""
-    numbers = [x for x in result.values if x.is_floating_point()]
-    return result.error is None and all(bool((x.isfinite() & (x != 0)).any()) for x in numbers)
+def _are_telling(results: Iterable[Outcome]) -> bool:
+    """Return whether results are no errors, finite somewhere, and not all zeros."""
+    if any(result.error is not None for result in results):
+        return False
+    numbers = [[x for x in each.values if x.is_floating_point()] for each in results]
+    finite = all(bool(x.isfinite().any()) for some in numbers for x in some)
+    return finite and any(all(bool((x != 0).any()) for x in some) for some in numbers)
 
 
 def fingerprint(results: Iterable[Outcome]) -> float:
@@ -162,7 +165,7 @@ def explained(task: Task, results: Mapping[str, Outcome]) -> list[tuple[Program,
     Returns:
         At most two edits, the likeliest first. Each was run again and gave the same numbers.
     """
-    if not all(map(_is_telling, results.values())):
+    if not _are_telling(results.values()):
         return []
     mark = fingerprint(results.values())
     stored = _table().get(task.name, [])
@@ -209,9 +212,9 @@ def repaired(task: Task, answer: Answer) -> Edit | None:
                 break
             if edit.inserted > _LONGEST or _is_no_repair(edit):
                 continue
-            with edit, suppress(SyntaxError, ValueError, TypeError), _guarded(end):
+            with edit, suppress(SyntaxError, ValueError, TypeError):
                 candidate = program.build()
-                if not _passes(task, candidate, wanted):
+                if not _in_time(end, lambda new=candidate: _passes(task, new, wanted)):
                     continue
                 if not (names(candidate) - names(answer)).intersection(task.forbidden):
                     return edit
@@ -315,9 +318,8 @@ class _TooLong(BaseException):
     """The time for a search is over. No `except Exception` of a learner catches it."""
 
 
-@contextmanager
-def _guarded(end: float) -> Iterator[None]:
-    """Leave the block when the CPU time of this thread is spent, even within an endless loop."""
+def _in_time(end: float, test: Callable[[], bool]) -> bool:
+    """Run a test until the CPU time of this thread is spent, which may be in an endless loop."""
     before = sys.gettrace()
 
     def trace(frame: Any, event: str, argument: Any) -> Callable[..., Any] | None:
@@ -326,11 +328,12 @@ def _guarded(end: float) -> Iterator[None]:
         # Each line of edited code, and each call of other code.
         return trace if frame.f_code.co_filename == _FILE else None
 
+    # No other function may be called between these lines: it would be traced too.
     sys.settrace(trace)
     try:
-        yield
+        return test()
     except _TooLong:
-        pass
+        return False
     finally:
         sys.settrace(before)
 

@@ -98,7 +98,7 @@ notes(
     stack,
     {
         "Your layers are frozen, so that an optimizer cannot train them.": {
-            "make() for _ in X": "make().requires_grad_(False) for _ in X"
+            f"nn.ModuleList({_BUILT})": f"nn.ModuleList({_BUILT}).requires_grad_(False)"
         },
         "Your stack has one layer too few.": {"range(num_layers)": "range(num_layers - 1)"},
         "Your stack has one layer, whatever num_layers is.": {"range(num_layers)": "range(1)"},

@@ -67,6 +67,9 @@ notes(
         "Every query head gets head 0: each group has its own head.": {
             _REPEAT: "heads[:, :1].expand(-1, num_heads, -1, -1)"
         },
+        "You averaged the shared heads: return each one unchanged for its group.": {
+            _REPEAT: "heads.mean(1, keepdim=True).expand(-1, num_heads, -1, -1)"
+        },
         "You mixed heads and tokens: insert the new axis right after the heads.": {
             f"return {_REPEAT}": "shared = heads.repeat_interleave(GROUP, dim=2)\n"
             "return shared.reshape(len(heads), num_heads, *heads.shape[2:])"
@@ -108,6 +111,10 @@ def _grouped_without_copies(query: Tensor, key: Tensor, value: Tensor) -> Tensor
 notes(
     grouped_attention,
     {
+        "You averaged the queries of a group: each head has its own queries.": {
+            "attend(query, KEYS, VALUES)": "attend(share_heads(query.unflatten(1, (key.size(1), "
+            "-1)).mean(2), num_heads), KEYS, VALUES)"
+        },
         "You repeated the keys as 0, 0, 1, 1 but the values as 0, 1, 0, 1: a head must use both "
         "from the same shared head.": {
             "share_heads(value, num_heads)": "value.repeat(1, num_heads // value.size(1), 1, 1)"
@@ -251,6 +258,9 @@ notes(
     {
         "You summed the heads of a group: take their mean, or the scores grow with the group.": {
             "X.mean(1)": "X.sum(1)"
+        },
+        "You averaged all heads: each group has its own mean.": {
+            "X.mean(1)": "X.mean((0, 1)).expand(num_kv_heads, -1, -1)"
         },
         "You kept the first head of each group: take the mean of the group.": {
             "heads.mean(1)": "heads[:, 0]"

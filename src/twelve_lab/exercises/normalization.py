@@ -104,6 +104,9 @@ notes(
             _ROOT: "(torch.sqrt(variance) + 1e-5)"
         },
         "You divided by the variance: take its square root first.": {_ROOT: "(variance + 1e-5)"},
+        "You divided by the root mean square of x: subtract the mean before you square.": {
+            _ROOT: "torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5)"
+        },
         "You divided without subtracting the mean: subtract it from x first.": {"x - mean": "x"},
         "This is an RMSNorm with a bias: subtract the mean first.": {
             f"(x - mean) / {_ROOT}": "x / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5)"
@@ -189,6 +192,9 @@ notes(
         _WHOLE: {_MEAN: _MEAN.replace("-1", "(-2, -1)")},
         "You divided by the mean square: take its square root first.": {
             _NORM: "(mean_square + 1e-5)"
+        },
+        "You divided by the standard deviation, which subtracts the mean: square x itself.": {
+            _NORM: "torch.sqrt(x.var(-1, correction=0, keepdim=True) + 1e-5)"
         },
         "You took the root of the sum of squares: take the root of their mean.": {
             _MEAN: _MEAN.replace("mean", "sum")

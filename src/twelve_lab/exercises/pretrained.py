@@ -89,6 +89,9 @@ notes(
         "columns.": {_COLUMNS: _COLUMNS.replace(":, ", ""), "weight.size(1)": "weight.size(0)"},
         "You used d_model // num_heads as the head size: here it differs, so divide the number of "
         "columns.": {"weight.size(1)": "weight.size(0)"},
+        "You counted heads from 1: the first is head 0.": {
+            _COLUMNS: "removed[:, (head - 1) * d_k : head * d_k]"
+        },
         "You zeroed one column: a head has d_k columns.": {_COLUMNS: "removed[:, head]"},
         "You kept this head and removed all others: remove only this head.": {
             "return removed": "return weight - removed"
