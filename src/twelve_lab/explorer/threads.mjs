@@ -1,11 +1,11 @@
 // Threads between numbers. At rest: who looks at whom, as wide as the weight. From a number that is
 // pointed at: what it depends on, as wide as the slope. During a drag: what changed, and how much.
 // While it learns: the slopes of the loss. Red raises, blue lowers.
-import { at, byId, data, isStill, onDraw, shown, state, svg, view } from "./core.mjs";
+import { at, byId, data, onDraw, shown, state, svg, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { slopeText, spoken, textOf } from "./names.mjs";
 
-const MOST = 40;
+export const MOST = 40;
 const WIDEST = 7; // pixels
 const LEAST = 0.02; // of the widest
 const PULSE = 90; // milliseconds from station to station
@@ -81,10 +81,11 @@ const label = (id, node, words) => {
 };
 
 // The largest entries of [place, amount], at most MOST of them that can be seen.
+const bySize = ([, a], [, b]) => Math.abs(b) - Math.abs(a);
 const largest = (amounts, nodes) => {
   const found = amounts
     .filter(([place, amount]) => amount && Number.isFinite(amount) && nodes.has(place))
-    .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+    .sort(bySize);
   const top = Math.abs(found[0]?.[1] ?? 0);
   return found.slice(0, MOST).filter(([, amount]) => Math.abs(amount) >= LEAST * top);
 };
@@ -92,31 +93,31 @@ const largest = (amounts, nodes) => {
 // Every number on which a number depends, with its slope, the largest first.
 export const slopesOf = (place) => {
   const slopes = shown().slopesOf(place).subarray(0, state.engine.count);
-  return [...slopes.entries()].filter(([other, slope]) => other !== place && slope &&
-    state.engine.tensorOf(other).type === "float");
+  return [...slopes.entries()]
+    .filter(([other, slope]) => other !== place && slope && state.engine.tensorOf(other).type === "float")
+    .sort(bySize);
 };
 
+// Threads between one number and others; all numbers without a thread are dimmed, unless `quiet`.
 const star = (centre, amounts, { outward = false, quiet = false, nodes }) => {
   const chosen = largest(amounts, nodes);
   const origin = byId("map").getBoundingClientRect();
   const [hub] = nodes.get(centre) ?? [];
   if (!hub) return [];
   const top = Math.abs(chosen[0]?.[1] ?? 1);
-  const threads = chosen.flatMap(([place, amount]) => nodes.get(place).map((node, n) => {
+  const lit = new Set([hub]);
+  draw(chosen.flatMap(([place, amount]) => nodes.get(place).map((node, n) => {
+    lit.add(node);
     return {
       key: `${outward}:${centre}:${place}:${n}`,
       d: curveOf(...(outward ? ends(hub, node, origin) : ends(node, hub, origin))),
       width: 0.7 + (WIDEST - 0.7) * Math.abs(amount) / top,
       kind: amount > 0 ? "raises" : "lowers",
-      delay: outward && !isStill() ? Math.max(0, orderOf(node) - orderOf(hub)) * PULSE : 0,
-      nodes: [node, hub],
+      delay: outward ? Math.max(0, orderOf(node) - orderOf(hub)) * PULSE : 0,
     };
-  }));
-  draw(threads);
-  if (quiet) return chosen;
-  const lit = new Set([hub, ...threads.flatMap((thread) => thread.nodes)]);
-  byId("map").classList.add("pulled");
-  for (const all of nodes.values()) for (const node of all) node.classList.toggle("on", lit.has(node));
+  })));
+  byId("map").classList.toggle("pulled", !quiet);
+  for (const node of [...nodes.values()].flat()) node.classList.toggle("on", lit.has(node));
   return chosen;
 };
 
@@ -126,15 +127,14 @@ const rest = () => {
   label("tip", null);
   label("here", null);
   const origin = byId("map").getBoundingClientRect();
-  const rowsOf = (station) => [...(station?.querySelectorAll(".stream tbody tr") ?? [])].map((row) => row.getBoundingClientRect());
+  const rowsOf = (station) => Array.from(station?.querySelectorAll(".stream tbody tr") ?? [], (row) => row.getBoundingClientRect());
   const threads = [];
   for (const { attention, before, node, from } of arcs) {
-    const source = from ? document.querySelector(`[data-out="${from}"]`) : before;
-    const [keys, queries] = [rowsOf(source), rowsOf(node)];
-    const [, heads] = attention.shape;
+    const [, heads, queries, keys] = attention.shape;
     const batch = Math.min(view.front, attention.shape[0] - 1);
-    keys.forEach((key, k) => queries.forEach((query, q) => {
-      for (let head = 0; head < heads && k < attention.shape[3] && q < attention.shape[2]; head++) {
+    const sources = rowsOf(from ? document.querySelector(`[data-out="${from}"]`) : before).slice(0, keys);
+    rowsOf(node).slice(0, queries).forEach((query, q) => sources.forEach((key, k) => {
+      for (let head = 0; head < heads; head++) {
         const weight = shown().values[at(attention.name, batch, head, q, k)];
         if (!(weight > LEAST)) continue;
         const shift = (head - (heads - 1) / 2) * 5;
@@ -146,7 +146,8 @@ const rest = () => {
         const d = round
           ? `M${x1} ${y1}C${x1 - out} ${y1} ${x2 - out} ${y2} ${x2} ${y2}`
           : curveOf([x1, y1], [x2, y2]);
-        threads.push({ key: `${attention.name}:${head}:${q}:${k}`, d, width: 5 * weight, kind: "arc", colour: data.threads[k % data.threads.length] });
+        const colour = data.threads[k % data.threads.length];
+        threads.push({ key: `${attention.name}:${head}:${q}:${k}`, d, width: 5 * weight, kind: "arc", colour });
       }
     }));
   }
