@@ -6,7 +6,6 @@ FILE is docs/live.gif if none is named. The format is GIF: GitHub lets
 readers pause a GIF, and pauses it for readers who prefer reduced motion.
 """
 
-import argparse
 import io
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Page
 
 from tools import browser
+from tools.command import run
 from twelve_lab.cli.commands import write_live
 
 FILM = Path("docs/live.gif")
@@ -108,13 +108,12 @@ def write(tab: Page, file: Path) -> None:
     )  # fmt: skip
 
 
+def main(file: Path) -> list[str]:
+    """Film the page in a browser of its own."""
+    with browser.launched() as running:
+        write(running.new_page(), file)
+    return [f"written: {file}"]
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", nargs="?", type=Path, default=FILM, metavar="FILE")
-    place = parser.parse_args().file
-    try:
-        with browser.launched() as running:
-            write(running.new_page(), place)
-    except OSError as error:
-        sys.exit(f"error: {error}")
-    print(f"written: {place}")
+    sys.exit(run(main, FILM, __doc__.splitlines()[0]))

@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = "notebooks/00_start_here.ipynb"
-# JupyterLab must not ask other machines for news or newer releases.
+# Settings and style sheet: JupyterLab must not ask other machines for news or newer releases, nor
+# show the first line of a folded output.
 SETTINGS = ROOT / "tools" / "jupyterlab"
 
 
@@ -36,6 +37,8 @@ def options(
         "--KernelManager.transport_encryption=auto",
         f"--ServerApp.root_dir={ROOT}",
         f"--LabApp.app_settings_dir={SETTINGS}",
+        f"--ServerApp.tornado_settings=static_custom_path={SETTINGS}",
+        "--LabApp.custom_css=True",
         f"--LabApp.default_url=/lab/tree/{notebook}",
         *(["--no-browser"] if away or (platform == "linux" and not screen) else []),
         *(["--allow-root"] if root else []),

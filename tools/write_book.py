@@ -5,7 +5,6 @@ Usage: python -m tools.write_book [FOLDER]
 FOLDER is build/book by default. The pages load nothing from other machines.
 """
 
-import argparse
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tools import papers
+from tools.command import run
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab.cli import commands
 from twelve_lab.course import STEPS, workshops_of
@@ -271,8 +271,8 @@ def downloads(root: Path) -> dict[str, bytes]:
     return {name: (root / name).read_bytes() for name in [*_notebooks(root), *others]}
 
 
-def write(folder: Path, builder: str = "html") -> None:
-    """Run Sphinx; a warning is an error.
+def write(folder: Path, builder: str = "html") -> list[str]:
+    """Run Sphinx, in which a warning is an error, and say what was written.
 
     Args:
         folder: Destination; its former content is removed after the build.
@@ -296,6 +296,7 @@ def write(folder: Path, builder: str = "html") -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.move(pages_, folder)
     shutil.rmtree(place)
+    return [f"written: {folder / 'index.html'}"]
 
 
 def _notebooks(root: Path) -> list[str]:
@@ -439,11 +440,4 @@ def _put(path: Path, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=BOOK, metavar="FOLDER")
-    place = parser.parse_args().folder
-    try:
-        write(place)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(f"written: {place / 'index.html'}")
+    sys.exit(run(write, BOOK, __doc__.splitlines()[0]))

@@ -36,13 +36,16 @@ c.MappingKernelManager.cull_idle_timeout = 3600
 c.MappingKernelManager.cull_connected = True
 c.TerminalManager.cull_inactive_timeout = 3600
 c.ServerApp.shutdown_no_activity_timeout = 3600
-# JupyterLab must not ask other machines for news or newer releases.
-c.LabApp.app_settings_dir = str(Path(__file__).parents[2] / "tools" / "jupyterlab")
+# The settings and the style sheet of `make lab`.
+_lab = str(Path(__file__).parents[2] / "tools" / "jupyterlab")
+c.LabApp.app_settings_dir = _lab
+c.LabApp.custom_css = True
+c.ServerApp.tornado_settings = {"static_custom_path": _lab}
 
 if "TWELVE_COURSE" in os.environ:
     # JupyterLab shows the formgrader, a page of the same server, in a frame.
     headers = {"Content-Security-Policy": "frame-ancestors 'self'"}
-    c.ServerApp.tornado_settings = {"headers": headers}
+    c.ServerApp.tornado_settings["headers"] = headers
 else:
     c.ServerApp.jpserver_extensions = {"nbgrader.server_extensions.formgrader": False}
 

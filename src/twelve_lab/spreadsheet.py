@@ -5,6 +5,7 @@ openpyxl is optional, so it is only imported to write a file.
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import re
@@ -27,8 +28,8 @@ from twelve_lab.explain.expression import (
 )
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along
 from twelve_lab.explain.tape import Block
-from twelve_lab.show.palette import axis_style
-from twelve_lab.show.table import Labels, Table, fitting
+from twelve_lab.show.palette import PAPER, axis_style, signed_fill
+from twelve_lab.show.table import Labels, Table, fitting, is_nested
 from twelve_lab.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # Spreadsheets have no minus infinity. exp of this number is 0 as well.
 HIDDEN = -1e300
 LONGEST = 8000  # characters of a formula; spreadsheets accept 8192
+WIDEST = 16_384  # columns of a sheet
 FUNCTIONS = {
     "exp": "EXP", "log": "LN", "sqrt": "SQRT", "sin": "SIN", "cos": "COS", "tan": "TAN",
     "tanh": "TANH", "erf": "ERF", "abs": "ABS", "max": "MAX", "min": "MIN", "IF": "IF",
@@ -48,9 +50,10 @@ NUMBER_FORMAT = f'[<={HIDDEN / 10:.0E}]"-inf";[<0]-0.0000;0.0000'
 # Control characters, surrogates and noncharacters.
 UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 INPUT_FILL, HEAD_FILL = "FFF3C4", "F2F2F2"
+MOST_WORDS = 254  # arguments of CHOOSE after the first
 HOW_TO = (
     "Yellow cells are inputs: ids, embedding rows, positions, weights and masks. Every other "
-    "number is a formula over them.",
+    "number is a formula over them: blue below zero, red above.",
     "Change a yellow cell and watch the numbers after it move, down to the logits on the last "
     "sheet.",
     "A mask entry is TRUE where a query may attend; write FALSE to hide a key. A hidden score is "
@@ -96,6 +99,8 @@ class LiveSheet:
             ) from error
         if trace.graph is None or not len(trace):
             raise ValueError("the run holds no tensor that can be explained")
+        for entry in trace.values():
+            entry.kept()
         self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
         self.places: dict[int, Place] = {}
         self.workbook: Workbook = Workbook()
@@ -106,6 +111,7 @@ class LiveSheet:
         for title, blocks in groups:
             for block in blocks:
                 self._write_values(self.workbook[title], block)
+        self._write_words()
 
     def cell(self, name: str, *index: int) -> Place:
         """Return the position of an element of a named tensor.
@@ -138,7 +144,33 @@ class LiveSheet:
         sheet["A1"].font = _font(bold=True, size=14)
         for row, line in enumerate(HOW_TO, 3):
             sheet.cell(row, 1, line)
-        sheet.column_dimensions["A"].width = 110
+        sheet.column_dimensions["A"].width = 22
+
+    def _write_words(self) -> None:
+        """Write on the first sheet, as formulas, which words are read and which come next."""
+        sheet, row = self.workbook.active, len(HOW_TO) + 4
+        for block in self.graph.tape.named.values():
+            shape, (first, axis, *last) = block.shape, (*block.axis_names, "", "")[:3]
+            sentences = fitting(self.labels, block.axis_names, shape).get(axis, ())
+            words = dict(enumerate(self.labels.get("vocab", ())))
+            is_ids = len(shape) == 2 and not block.values.is_floating_point()
+            if is_ids and set(block.numbers) <= set(words) and is_nested(sentences):
+                # A sentence may have a name of its own for an id, such as <start>.
+                words |= zip(block.numbers, itertools.chain(*sentences), strict=True)
+            elif last != ["vocab"] or len(shape) != 3 or len(words) != shape[-1]:
+                continue
+            if first != "batch" or len(words) > MOST_WORDS:
+                continue
+            choices = ",".join('"{}"'.format(word.replace('"', '""')) for word in words.values())
+            for i, j in itertools.product(range(shape[0]), range(shape[1])):
+                places = [self.places[cell] for cell in block.cells[i, j].flatten().tolist()]
+                start, end = (place.seen_from(sheet.title) for place in (places[0], places[-1]))
+                area = f"{start}:{end.rpartition('!')[2]}"
+                chosen = f"{start}+1" if is_ids else f"MATCH(MAX({area}),{area},0)"
+                name = block.name if is_ids else f"highest {block.name}"
+                _write_text(sheet, row + i, 1, f"{name}, batch {i}")
+                sheet.cell(row + i, 2 + j, f"=CHOOSE({chosen},{choices})")
+            row += shape[0] + 1
 
     def _lay_out(self, sheet: Worksheet, blocks: list[Block]) -> None:
         """Write the names around every matrix of a sheet, and register its elements."""
@@ -162,6 +194,11 @@ class LiveSheet:
             _write_text(sheet, row, 1, matrix.title)
             row += 1
         width = len(matrix.column_names)
+        if width >= WIDEST:
+            raise ValueError(
+                f"{width:,} columns are more than the {WIDEST - 1:,} that spreadsheets take; trace "
+                "a smaller model"
+            )
         for j, name in enumerate(matrix.column_names):
             head = _write_text(sheet, row, 2 + j, f"{matrix.column_axis} {name}".strip())
             head.fill, head.border = _fill(HEAD_FILL), _border(matrix.column_axis, "bottom")
@@ -194,6 +231,11 @@ class LiveSheet:
                     )
             if not isinstance(value, bool):
                 cell.number_format = NUMBER_FORMAT if isinstance(value, float) else "0"
+        limit = max((abs(value) for value in block.numbers if math.isfinite(value)), default=0)
+        if block.name in self.trace and block.values.is_floating_point() and limit:
+            first, last = (self.places[block.start + at] for at in (0, len(block.numbers) - 1))
+            area = ":".join(place.seen_from(sheet.title) for place in (first, last))
+            sheet.conditional_formatting.add(area, _scale(limit))
 
 
 class Formulas(Writer):
@@ -236,21 +278,21 @@ class Formulas(Writer):
             )
         return f"{FUNCTIONS[name]}({','.join(written)})"
 
-    def look_up(self, at: Output) -> Expression | None:
+    def look_up(self, arg: Output) -> Expression | None:
         """Write an embedding that looks up another row if the id is changed."""
-        *place, column = at.index
-        table = at.cells(0).tolist()
+        *place, column = arg.index
+        table = arg.cells(0).tolist()
         corner = self.places.get(table[0][0])
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
             if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
-                return FORMULAS["embedding"](at)  # not in the workbook in this order
-        chosen = Leaf(int(at.cells(1)[tuple(place)])) + Number(1)
+                return FORMULAS["embedding"](arg)  # not in the workbook in this order
+        chosen = Leaf(int(arg.cells(1)[tuple(place)])) + Number(1)
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
-def _softmax(at: Output) -> Expression:
+def _softmax(arg: Output) -> Expression:
     """Subtract the maximum first, as softmax does."""
-    cells, here = along(at)
+    cells, here = along(arg)
     scores = [Leaf(cell) for cell in cells]
     powers = [call("exp", score - call("max", *scores)) for score in scores]
     return powers[here] / Total(tuple(powers))
@@ -273,7 +315,10 @@ def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) ->
         raise ValueError(f"a spreadsheet ends in .xlsx, not {path.name!r}")
     live = LiveSheet(trace, labels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    live.workbook.save(path)
+    # Written at once: a workbook that is closed half-way writes again when it is collected.
+    content = io.BytesIO()
+    live.workbook.save(content)
+    path.write_bytes(content.getvalue())
     return path
 
 
@@ -324,6 +369,17 @@ def _fill(colour: str) -> Any:
     from openpyxl.styles import PatternFill
 
     return PatternFill("solid", start_color=colour)
+
+
+def _scale(limit: float) -> Any:
+    """Shade like the figures: blue below zero, white at zero, red above."""
+    from openpyxl.formatting.rule import ColorScaleRule
+
+    ends = {"start": -limit, "mid": 0, "end": limit}
+    colours = (signed_fill(-1, 1), PAPER, signed_fill(1, 1))
+    style = {f"{end}_type": "num" for end in ends} | {f"{end}_value": ends[end] for end in ends}
+    style |= {f"{end}_color": colour[1:] for end, colour in zip(ends, colours, strict=True)}
+    return ColorScaleRule(**style)
 
 
 @cache

@@ -27,7 +27,7 @@ MAX_BEFORE = 600
 MAX_SECTION = 10
 EXERCISES = (3, 4)
 HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads",
-           "contributions", "without", "exchanged_parts"}  # fmt: skip
+           "contributions", "without"}  # fmt: skip
 # Used as `lab.device()`.
 OF_THE_PACKAGE = {"device"}
 NOTES = "a3_notes_corrected"
@@ -281,6 +281,8 @@ def _defined(cells: list[NotebookNode]) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.arg):
             found.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
     return found

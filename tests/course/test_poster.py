@@ -8,11 +8,14 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.colors import to_hex
+
 from tests.course.figure_rules import place_problems
 from twelve_lab import cli, example
 from twelve_lab.draw.canvas import Canvas
-from twelve_lab.draw.poster import CELL, NUMBER, poster, save_poster
+from twelve_lab.draw.poster import CELL, NUMBER, STATIONS, THREADS, poster, save_poster
 from twelve_lab.show.format import format_number
+from twelve_lab.show.palette import COATS
 
 # Seconds, and seldom broken.
 pytestmark = pytest.mark.slow
@@ -55,6 +58,16 @@ def test_poster_is_a2_and_readable(figure):
     numbers = [text for text, size in sizes.items() if size == NUMBER]
     assert len(numbers) > 400
     assert max(Canvas().width_of(number, NUMBER) for number in numbers) <= CELL
+
+
+def test_poster_has_faces_verdicts_the_loss_and_a_key_of_the_threads(figure):
+    axes = figure.axes[0]
+    texts = [text.get_text() for text in axes.texts]
+    assert texts.count("✓") == 2 and texts.count("not graded") == 1
+    assert {"✗ should say fish", THREADS, *STATIONS.values()} <= set(texts)
+    assert "loss 1.0482: mean of −ln(probability of the right word)" in texts
+    heads = [to_hex(patch.get_facecolor()) for patch in axes.patches].count(COATS["cat"])
+    assert heads > 20
 
 
 def test_save_poster_rejects_other_suffixes(trace, tmp_path):

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tests.operations import MASK, ON_A_GPU, OPERATIONS, TAKEN_APART, X, run
+from tests.operations import MASK, OPERATIONS, TAKEN_APART, X, run
 from tests.products.pytorch_runs import ATTENTION, FIRST, LABELS, TITLES, Run, differences, layout
 from tests.products.pytorch_runs import program as program_of
 from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
@@ -182,7 +182,7 @@ CORNERS = {
 
 @needs_node
 def test_every_formula_gives_the_numbers_gradients_and_words_of_python():
-    tried = [(name, function, X) for name in sorted(FORMULAS.keys() - ON_A_GPU)
+    tried = [(name, function, X) for name in sorted(FORMULAS)
              for function in OPERATIONS[name]]  # fmt: skip
     tried += [(f"{name}, taken apart", function, X) for name, function in TAKEN_APART.items()]
     tried += [(name, *corner) for name, corner in CORNERS.items()]
@@ -484,8 +484,13 @@ def test_write_explorer_refuses_what_the_page_cannot_compute(tmp_path, monkeypat
         pass
     with pytest.raises(ValueError, match="'the run': the run holds no tensor"):
         empty.explorer(path)
+    with Trace() as complex_numbers:
+        z: Float[Tensor, " n"] = X[0] * 1j
+    with pytest.raises(ValueError, match=r"'the run': z: holds no plain numbers"):
+        complex_numbers.explorer(path)
+    assert z.is_complex()
     with Trace() as with_dropout:
-        dropped: Float[Tensor, " n"] = torch.native_dropout(X[0], 0.5, True)[0]
+        dropped: Float[Tensor, " n"] = torch.native_dropout(X[0], 1.0, True)[0]
     assert dropped.shape == (3,)
     with pytest.raises(ValueError, match=r"'the run': no formula .*dropout"):
         with_dropout.explorer(path)

@@ -120,14 +120,16 @@ def write_progress(folder, **solved):
     ("solved", "notebook", "words"),
     [
         ({"x04_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-two"),
-        ({"x04_two": "2026-01-01"}, MASKS, "1 of 3 exercises in the lessons. Next: 05-one"),
+        # An exercise that was left out comes before the next lesson.
+        ({"x04_two": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-one"),
+        ({"x05_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-one"),
         # The exercise solved last decides, not the first one that is open.
         ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "Next: 04-two"),
         ({"x04_one": "2026-01-01", "x04_two": "2026-01-01", "x05_one": "2026-01-01"},
          open_lab.FIRST, "3 of 3 exercises in the lessons. That is all of them"),
     ],
 )  # fmt: skip
-def test_lab_resumes_after_the_exercise_solved_last(tmp_path, solved, notebook, words):
+def test_lab_resumes_in_the_lesson_of_the_exercise_solved_last(tmp_path, solved, notebook, words):
     write_progress(tmp_path, **solved)
     opened, text = open_lab.resumed(tmp_path)
     assert opened == notebook and text.startswith("Solved so far: ") and f"{words}. " in text
@@ -179,13 +181,17 @@ def test_lab_starts_on_a_busy_port_and_ignores_a_foreign_kernel(tmp_path):
         try:
             moved, line = server.stdout.readline(), server.stdout.readline()
             taken = re.fullmatch(rf"Port {port} is in use, so JupyterLab takes (\d+)\.\n", moved)[1]
-            address = f"http://localhost:{taken}/api/kernelspecs?" + line.strip().rpartition("?")[2]
-            with urllib.request.urlopen(address) as answer:
-                specs = json.load(answer)
+            token = line.strip().rpartition("?")[2]
+            specs, style = (
+                urllib.request.urlopen(f"http://localhost:{taken}/{path}?{token}").read()
+                for path in ("api/kernelspecs", "custom/custom.css")
+            )
         finally:
             server.terminate()
             server.communicate()
-    assert specs["kernelspecs"]["python3"]["spec"]["display_name"] == "Python 3 (ipykernel)"
+    kernel = json.loads(specs)["kernelspecs"]["python3"]
+    assert kernel["spec"]["display_name"] == "Python 3 (ipykernel)"
+    assert style == (ROOT / "tools" / "jupyterlab" / "custom.css").read_bytes()
 
 
 # The page on troubleshooting.

@@ -39,7 +39,7 @@ def test_trace_all_prints_every_tensor_from_ids_to_predicted_words(capsys):
     trace = example.trace(on="cpu")
     assert text.splitlines()[:6] == [
         "Twelve numbers, from token ids to logits",
-        "3 heads, pre-norm, relu, with source padding mask, untied output, unscaled embedding",
+        "3 heads, pre-norm, relu, with padding mask, untied output, unscaled embedding",
         "",
         "  source ids  0 <pad> 1 cat   2 dog 3 fish",
         "  target ids  0 <start> 1 cat   0 <start> 3 fish",
@@ -54,28 +54,35 @@ def test_trace_all_prints_every_tensor_from_ids_to_predicted_words(capsys):
         assert re.match(r" +(d_model|vocab) ", text.split(head)[1]), name
     assert "    batch 0  src <pad>  0.0000  1.0000  0.0000\n             src cat    1.6615" in text
     ending = text.split("probabilities")[1]
-    assert "batch 0, tgt 1: fish   probability 0.4403, label ignored" in ending
+    assert "batch 0, tgt 1: fish   probability 0.4403, label none: not graded" in ending
     assert "batch 1, tgt 1: dog    probability 0.6643, label dog" in ending
-    assert "loss (mean over the three labels) 1.048250" in ending
+    assert "loss (mean over the three labels) 1.0482" in ending
     assert text.strip().splitlines()[-1].startswith("Go on: make lab")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words", "loss"),
     [
-        (["--heads", "1"], "1 head, pre-norm", 1.062053),
-        (["--heads", "2"], "2 heads, pre-norm", 0.925075),
-        (["--norm", "post"], ", post-norm, ", 1.404333),
-        (["--activation", "gelu"], ", gelu, ", 1.022050),
-        (["--no-padding-mask"], "without source padding mask", 0.902306),
-        (["--tie-weights"], ", tied output", 1.451602),
-        (["--scale-embedding"], ", scaled embedding", 0.865991),
+        (["--heads", "1"], "1 head, pre-norm", 1.0621),
+        (["--heads", "2"], "2 heads, pre-norm", 0.9251),
+        (["--norm", "post"], ", post-norm, ", 1.4043),
+        (["--activation", "gelu"], ", gelu, ", 1.0221),
+        (["--no-padding-mask"], "without padding mask", 0.9023),
+        (["--tie-weights"], ", tied output", 1.4516),
+        (["--scale-embedding"], ", scaled embedding", 0.8660),
     ],
 )
 def test_trace_switch_reaches_the_model_and_the_heading(capsys, arguments, words, loss):
     text = printed(capsys, "trace", "--device", "cpu", *arguments)
     assert words in text.splitlines()[1]
-    assert f"{loss:.6f}" in text
+    assert f"Loss: {loss:.4f}" in text
+
+
+def test_trace_fits_a_terminal_of_24_lines(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for switches in ([], ["--decoder-only"], ["--norm", "post", "--no-padding-mask"]):
+        lines = printed(capsys, "trace", "--device", "cpu", *switches).splitlines()
+        assert len(lines) <= 24 and max(map(len, lines)) <= 80
 
 
 def test_trace_decoder_only_prints_the_same_words(capsys):
@@ -87,7 +94,7 @@ def test_trace_decoder_only_prints_the_same_words(capsys):
     ]
     assert "fish   0.6245▅ 0.3755▃" in text  # how fish attends to dog and to itself in head 1
     assert ">fish  0.3211" in text and "-> fish, right" in text
-    assert "loss (of the one label) 1.135873" in text
+    assert "Loss: 1.1359\n" in text
     switches = ("--decoder-only", "--no-padding-mask", "--all")
     whole = printed(capsys, "trace", "--device", "cpu", *switches)
     trace = example.trace(decoder_only=True, on="cpu")

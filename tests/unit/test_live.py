@@ -1,9 +1,9 @@
 """Live figures: a drawing and below it a sandboxed frame with one page."""
 
 import re
-from html.parser import HTMLParser
 
 import pytest
+from test_show import Tags
 
 pytest.importorskip("matplotlib")
 
@@ -11,18 +11,6 @@ from twelve_lab import draw
 from twelve_lab.explorer.parts import PARTS, document, frame
 
 LARGEST = 100_000  # bytes of a page, before it is packed into a frame
-
-
-class Tags(HTMLParser):
-    """Collect the tags of a frame with their attributes."""
-
-    def __init__(self, html: str):
-        super().__init__()
-        self.tags: list[tuple[str, dict]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
 
 
 def test_live_displays_the_drawing_its_numbers_and_the_frame(monkeypatch):

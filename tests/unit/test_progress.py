@@ -229,7 +229,7 @@ def test_a_right_answer_shows_the_standing_and_the_next_exercise(folder, subfold
     lesson.write_text("".join(f'check(\\"{id}\\", x) ' for id in ids), encoding="utf-8")
     assert onward() == "" and progress.standing(folder) is None
     check("06-split-heads", split)
-    reached = "Solved so far: 1 of 3 exercises in the lessons. Next: 06-merge-heads."
+    reached = "Solved so far: 1 of 3 exercises in the lessons. Next: 06-scores-shape."
     assert onward() == reached and report([folder]).endswith(f"\n{reached}")
     for id in ids:
         note(id, "ok", None)

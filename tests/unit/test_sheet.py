@@ -63,10 +63,10 @@ class Calculator:
         """Compute one cell, and keep it."""
         if (sheet, address) not in self.known:
             cell = self.workbook[sheet][address]
-            found = cell.value
+            value = cell.value
             if cell.data_type == "f":
-                found = self.compute(sheet, found[1:])
-            self.known[sheet, address] = found
+                value = self.compute(sheet, value[1:])
+            self.known[sheet, address] = value
         return self.known[sheet, address]
 
     def compute(self, sheet, text):
@@ -99,10 +99,13 @@ class _Sheet:
 
 SPREADSHEET = {
     "EXP": math.exp, "LN": math.log, "SQRT": math.sqrt, "SIN": math.sin, "COS": math.cos,
-    "TAN": math.tan, "TANH": math.tanh, "ERF": math.erf, "ABS": abs, "MAX": max, "MIN": min,
+    "TAN": math.tan, "TANH": math.tanh, "ERF": math.erf, "ABS": abs, "MIN": min,
+    "MAX": lambda *parts: max(*parts[0]) if isinstance(parts[0], list) else max(parts),
     "TRUE": True, "FALSE": False, "IF_": lambda test, yes, no: yes if test else no,
     "AND_": lambda *parts: all(parts), "OR_": lambda *parts: any(parts), "NOT_": operator.not_,
     "INDEX": lambda area, row, column: area[row - 1][column - 1],
+    "CHOOSE": lambda number, *texts: texts[number - 1],
+    "MATCH": lambda value, area, exact: area[0].index(value) + 1,
 }  # fmt: skip
 
 
@@ -112,15 +115,15 @@ def differences(values, live, trace):
     for name, entry in trace.items():
         for index in itertools.product(*map(range, entry.shape)):
             place = live.cell(name, *index)
-            found = values[place.sheet].cell(place.row, place.column).value
+            value = values[place.sheet].cell(place.row, place.column).value
             wanted = entry.value[index].item()
             count += 1
             if wanted == -math.inf:
-                right = found == HIDDEN
+                right = value == HIDDEN
             else:
-                right = isinstance(found, int | float) and abs(found - wanted) < 1e-9
+                right = isinstance(value, int | float) and abs(value - wanted) < 1e-9
             if not right:
-                off.append((name, index, found, wanted))
+                off.append((name, index, value, wanted))
     return count, off
 
 
@@ -215,7 +218,7 @@ def live():
 def test_sheet_formulas_are_plain_and_refer_to_earlier_sheets(live):
     order = live.workbook.sheetnames
     assert order[:2] == ["read me", "inputs"] and order[-1] == "12 logits"
-    for sheet in live.workbook:
+    for sheet in live.workbook.worksheets[1:]:
         for cell in itertools.chain.from_iterable(sheet.iter_rows()):
             text = str(cell.value)
             if cell.data_type != "f":
@@ -224,6 +227,38 @@ def test_sheet_formulas_are_plain_and_refer_to_earlier_sheets(live):
             for name in order:
                 if f"'{name}'!" in text:
                     assert order.index(name) < order.index(sheet.title)
+
+
+@BOTH_WAYS
+def test_first_sheet_has_the_words_that_are_read_and_that_come_next(computed, tmp_path):
+    live = LiveSheet(example.trace(on="cpu"), example.words)
+    row = next(cell.row for cell in live.workbook.active["A"] if cell.value == "src, batch 0")
+
+    def words():
+        sheet = computed(live, tmp_path)["read me"]
+        return [[sheet.cell(row + i, j).value for j in (2, 3)] for i in (0, 1, 3, 4, 6, 7)]
+
+    read = [["<pad>", "cat"], ["dog", "fish"], ["<start>", "cat"], ["<start>", "fish"]]
+    assert words() == [*read, ["cat", "fish"], ["cat", "dog"]]
+    for name, index, value in (("src", (0, 1), 2), ("output_projection.bias", (3,), 9.0)):
+        place = live.cell(name, *index)
+        live.workbook[place.sheet].cell(place.row, place.column).value = value
+    read[0][1] = "dog"
+    assert words() == [*read, ["fish", "fish"], ["fish", "fish"]]
+
+
+def test_sheet_shades_computed_numbers_on_both_sides_of_zero(live):
+    shaded = {
+        f"{sheet.title}!{area.sqref}": area.rules[0].colorScale
+        for sheet in live.workbook
+        for area in sheet.conditional_formatting
+    }
+    place = live.cell("logits", 0, 0, 0)
+    scale = shaded[f"{place.sheet}!B{place.row}:E{place.row + 6}"]
+    limit = live.trace["logits"].value.abs().max().item()
+    assert [float(end.val) for end in scale.cfvo] == [-limit, 0, limit]
+    assert not any(area.startswith("inputs!") for area in shaded)
+    assert len(shaded) == len([e for e in live.trace.values() if e.value.is_floating_point()])
 
 
 def test_sheet_formula_names_what_a_spreadsheet_lacks():
@@ -316,6 +351,14 @@ def test_sheet_rejects_what_it_cannot_write(tmp_path, monkeypatch):
     assert y.isnan().all()
     with pytest.raises(ValueError, match="a spreadsheet cannot hold nan"):
         lost.to_excel(tmp_path / "walk.xlsx")
+    with Trace() as complex_numbers:
+        z: Float[Tensor, " n"] = torch.ones(2) * 1j
+    with pytest.raises(ValueError, match=r"z: holds no plain numbers \(torch.complex128\)"):
+        complex_numbers.to_excel(tmp_path / "walk.xlsx")
+    monkeypatch.setattr("twelve_lab.spreadsheet.WIDEST", 3)
+    with pytest.raises(ValueError, match=r"3 columns are more than the 2 .* trace a smaller model"):
+        trace.to_excel(tmp_path / "walk.xlsx")
+    assert z.is_complex()
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ValueError, match="needs the package openpyxl"):
         trace.to_excel(tmp_path / "walk.xlsx")

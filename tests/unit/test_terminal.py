@@ -44,29 +44,25 @@ def every_value(trace, config, terminal):
 
 def test_first_screen_by_hand(trace):
     lines = first_screen(trace, CONFIG).splitlines()
-    assert lines[5:10] == [
-        "Each word read is looked up         Its position is added",
-        "      <pad>  0.0000 0.0000 0.0000         <pad>  0.0000 1.0000 0.0000",
-        "=^.^= cat    0.8200 0.1500 0.3600   =^.^= cat    1.6615 0.6903 0.3622",
-        "U'o'U dog    0.7000 0.2000 0.4000   U'o'U dog    0.7000 1.2000 0.4000",
-        "><(o> fish   0.6000 0.3000 0.5000   ><(o> fish   1.4415 0.8403 0.5022",
-    ]
-    assert lines[12:18] == [
-        "head 0  <pad>     cat    head 1  <pad>     cat    head 2  <pad>     cat",
-        "<pad>  0.0000  1.0000█   <pad>  0.0000  1.0000█   <pad>  0.0000  1.0000█",
-        "cat    0.0000  1.0000█   cat    0.0000  1.0000█   cat    0.0000  1.0000█",
-        "          dog    fish              dog    fish              dog    fish",
+    assert lines[4:] == [
+        "             looked up             position added        the encoder's memory",
+        "      <pad>  0.0000 0.0000 0.0000  0.0000 1.0000 0.0000  -0.6922 -0.7219  1.4141",
+        "=^.^= cat    0.8200 0.1500 0.3600  1.6615 0.6903 0.3622   0.5893 -1.4080  0.8187",
+        "U'o'U dog    0.7000 0.2000 0.4000  0.7000 1.2000 0.4000  -1.1117  1.3128 -0.2011",
+        "><(o> fish   0.6000 0.3000 0.5000  1.4415 0.8403 0.5022  -0.1618  1.2976 -1.1358",
+        "",
+        "Each head of the encoder weighs how much a word (left) looks at each (above).",
+        "head 0    dog    fish    head 1    dog    fish    head 2    dog    fish",
         "dog    0.7665▆ 0.2335▂   dog    0.1801▁ 0.8199▇   dog    0.4610▄ 0.5390▄",
         "fish   0.2290▂ 0.7710▆   fish   0.5648▅ 0.4352▃   fish   0.7354▆ 0.2646▂",
-    ]
-    assert lines[26:] == [
+        "",
+        "How likely is each word to come next? A > marks the right one. Loss: 1.0482",
         "<start> ...         <start> cat ...     <start> ...         <start> fish ...",
         " <pad> 0.0609 ▎      <pad> 0.2623 █▎     <pad> 0.0302 ▏      <pad> 0.2633 █▍",
         ">cat   0.5034 ██▌    cat   0.0812 ▍      cat   0.8010 ████   cat   0.0319 ▏",
         " dog   0.0498 ▎      dog   0.2163 █▏     dog   0.0399 ▎     >dog   0.6643 ███▍",
         " fish  0.3860 █▉     fish  0.4403 ██▎   >fish  0.1288 ▋      fish  0.0406 ▎",
-        "-> cat, right       -> fish, no label   -> cat, not fish    -> dog, right",
-        "loss (mean over the three labels) 1.048250",
+        "-> cat, right       -> fish not graded  -> cat, not fish    -> dog, right",
     ]
 
 
@@ -74,16 +70,19 @@ def test_first_screen_by_hand(trace):
 def test_first_screen_prints_the_numbers_of_the_run(switches):
     run = example.trace(**switches, on="cpu")
     logits = run["logits"].value
-    names = ("src_embedding.vectors", "src_input", WEIGHTS, "memory", "decoder_output")
-    labels = example.labels
+    names, weights, labels = (
+        ("src_embedding.vectors", "src_input", "memory"),
+        WEIGHTS,
+        example.labels,
+    )
     if "decoder_only" in switches:
-        seen, thought = (f"layers.0.{name}_residual.added" for name in SUBLAYERS)
-        names = ("embedding.vectors", seen, f"layers.0.{SUBLAYERS[0]}.weights", thought, names[-1])
-        labels = example.following
-    tensors = [*(run[name].value for name in names), logits.softmax(-1)]
+        names = ("embedding.vectors", *(f"layers.0.{name}_residual.added" for name in SUBLAYERS))
+        weights, labels = WEIGHTS.removeprefix("encoder."), example.following
+    # The weights of the sentence without padding.
+    tensors = [*(run[name].value for name in names), run[weights].value[1], logits.softmax(-1)]
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
     wanted = [format_number(value) for tensor in tensors for value in tensor.flatten().tolist()]
-    wanted.append(format_number(float(loss), 6))
+    wanted.append(format_number(float(loss)))
     for width in WIDTHS:
         text = first_screen(run, CONFIG | switches, Terminal(width))
         assert max(map(len, text.splitlines())) <= width

@@ -151,7 +151,7 @@ def _kept() -> Path | None:
 def standing(folder: Path) -> Standing | None:
     """Compute how far a learner has come in the lessons, and which exercise is next.
 
-    The next exercise is the first open one after the last one solved, or else the first of all.
+    The next exercise is the first open one from the lesson of the last one solved, or else of all.
 
     Args:
         folder: The folder of the progress.json. The notebooks are there or in its subfolder
@@ -174,7 +174,8 @@ def standing(folder: Path) -> Standing | None:
     if not solved:
         return None
     last = max(solved, key=lambda index: (rows[ids[index]]["solved"], index))
-    order = (*range(last, len(ids)), *range(last))
+    start = next(index for index, id in enumerate(ids) if id[:2] == ids[last][:2])
+    order = (*range(start, len(ids)), *range(start))
     still_open = (ids[index] for index in order if index not in solved)
     return Standing(len(solved), len(ids), next(still_open, None))
 

@@ -157,7 +157,7 @@ def _run(options: argparse.Namespace) -> Trace:
 def _trace(options: argparse.Namespace) -> None:
     config, trace, terminal = _config(options), _run(options), Terminal.of(sys.stdout)
     if options.all or options.values:
-        print(walk_text(trace, config, terminal, every_value=options.values))
+        print(walk_text(trace, config, terminal, every_value=options.values), end="\n\n")
         onward = message(
             "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."
         )
@@ -175,8 +175,8 @@ def _trace(options: argparse.Namespace) -> None:
             len(trace),
             file=options.json,
         )
-        print(f"\n{written}")
-    print("", *fold(onward, terminal.width), sep="\n")
+        print(f"{written}")
+    print(*fold(onward, terminal.width), sep="\n")
 
 
 def _explain(options: argparse.Namespace) -> None:

@@ -16,20 +16,19 @@ from twelve_lab.trace.trace import Trace
 from twelve_lab.trace.traced import Traced
 
 _TITLES = {
-    "src_embedding.vectors": message("Each word read is looked up"),
-    "src_input": message("Its position is added"),
-    "memory": message("The encoder's memory"),
-    "decoder_output": message("The decoder's output"),
-    "embedding.vectors": message("Each word is looked up"),
-    "layers.0.self_attention_residual.added": message("It has looked back"),
-    "layers.0.feed_forward_residual.added": message("It has thought, alone"),
+    "src_embedding.vectors": message("looked up"),
+    "src_input": message("position added"),
+    "memory": message("the encoder's memory"),
+    "embedding.vectors": message("looked up"),
+    "layers.0.self_attention_residual.added": message("has looked back"),
+    "layers.0.feed_forward_residual.added": message("has thought, alone"),
 }
 _SHARE = 14  # columns before a bar: mark, word and probability
 _SHORTEST = 5  # columns of a bar
 
 
 def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = PLAIN) -> str:
-    """Tell a run of the example from words to predicted words, in the numbers of the trace.
+    """Tell a run of the example from words to predicted words, on 80 columns and 22 lines.
 
     Args:
         trace: The run.
@@ -44,25 +43,25 @@ def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = P
         attention = message(
             "Each head of the encoder weighs how much a word (left) looks at each (above)."
         )
-        above = ("src_embedding.vectors", "src_input")
+        vectors = ("src_embedding.vectors", "src_input", "memory")
         weights = "encoder.layers.0.self_attention.weights"
-        below = ("memory", "decoder_output")
     else:
         opening = message("Goes on from {text}.", text=_quoted("seq"))
         attention = message("Each head weighs how much a word (left) looks at each (above).")
-        above = ("embedding.vectors", "layers.0.self_attention_residual.added")
+        sums = (f"layers.0.{name}_residual.added" for name in ("self_attention", "feed_forward"))
+        vectors = ("embedding.vectors", *sums)
         weights = "layers.0.self_attention.weights"
-        below = ("layers.0.feed_forward_residual.added", "decoder_output")
-    question = message("How likely is each word to come next? A > marks the right one.")
     probabilities, loss = outcome(trace)
-    heads = side_by_side(_heads(trace[weights].value, terminal), width, gap=3)
+    question = message(
+        "How likely is each word to come next? A > marks the right one. Loss: {loss}", loss=loss
+    )
+    heads = side_by_side(_heads(trace[weights].value[-1], terminal), width, gap=3)
     next_words = side_by_side(_next_words(probabilities, trace, terminal), width, gap=1)
     parts = [
         [*heading(config, terminal), *fold(opening, width)],
-        side_by_side([_vectors(trace[name], terminal) for name in above], width, gap=3),
+        _vectors([trace[name] for name in vectors], terminal),
         [*fold(attention, width), *heads],
-        side_by_side([_vectors(trace[name], terminal) for name in below], width, gap=3),
-        [*fold(question, width), *next_words, *fold(loss, width)],
+        [*fold(question, width), *next_words],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts)
 
@@ -73,31 +72,34 @@ def _quoted(axis: str) -> str:
     return message("{first} and {second}", first=sentences[0], second=sentences[1])
 
 
-def _vectors(entry: Traced, terminal: Terminal) -> list[str]:
-    """Write one row for each word with its face, under a title."""
-    words = [word for sentence in example.words[entry.axes[1]] for word in sentence]
-    stub = max(map(len, words))
+def _vectors(entries: list[Traced], terminal: Terminal) -> list[str]:
+    """Write one row for each word with its face, the tensors side by side if they fit."""
+    words = [word for sentence in example.words[entries[0].axes[1]] for word in sentence]
+    stub = ["", *(f"{LINES.get(word, ''):<{COLUMNS}} {word}" for word in words)]
+    panels = [_numbers(entry, terminal) for entry in entries]
+    beside = side_by_side([stub, *panels], terminal.width, gap=2)
+    if len(beside) == len(stub):
+        return beside
+    return [line for panel in panels for line in side_by_side([stub, panel], terminal.width, 2)]
+
+
+def _numbers(entry: Traced, terminal: Terminal) -> list[str]:
+    """Write the rows of a tensor under its title."""
     rows = [[format_number(value) for value in row] for row in entry.value.flatten(0, 1).tolist()]
     cell = max(len(text) for row in rows for text in row)
     limit = largest_magnitude(Table.of(entry))
-    lines = [terminal.bold(_TITLES[entry.name])]
-    for word, row in zip(words, rows, strict=True):
-        numbers = "".join(f" {text:>{cell}}" for text in row)
-        face = f"{LINES.get(word, ''):<{COLUMNS}}"
-        lines.append(f"{face} {word:<{stub}} " + terminal.shade(numbers, limit))
-    return lines
+    lines = (" ".join(f"{text:>{cell}}" for text in row) for row in rows)
+    return [terminal.bold(_TITLES[entry.name]), *(terminal.shade(line, limit) for line in lines)]
 
 
 def _heads(all_weights: Tensor, terminal: Terminal) -> Iterator[list[str]]:
-    """Write the weights of each head, one sentence below the other."""
-    for head, weights in enumerate(all_weights.unbind(1)):
-        lines = []
-        for words, matrix in zip(example.words["src"], weights.tolist(), strict=True):
-            corner = f"head {head}" if not lines else ""
-            lines.append(f"{corner:<6}" + "".join(f" {word:>6} " for word in words))
-            for word, row in zip(words, matrix, strict=True):
-                cells = (f" {format_number(share)}{terminal.level(share)}" for share in row)
-                lines.append(f"{word:<6}" + "".join(cells))
+    """Write the weights of each head in the sentence without padding."""
+    words = example.words["src"][-1]
+    for head, matrix in enumerate(all_weights.tolist()):
+        lines = [f"head {head}" + "".join(f" {word:>6} " for word in words)]
+        for word, row in zip(words, matrix, strict=True):
+            cells = (f" {format_number(share)}{terminal.level(share)}" for share in row)
+            lines.append(f"{word:<6}" + "".join(cells))
         yield lines
 
 
@@ -124,7 +126,7 @@ def _verdict(token: int, label: int) -> str:
     """Write the predicted word beside the label."""
     word = example.vocabulary[token]
     if label < 0:
-        return message("-> {word}, no label", word=word)
+        return message("-> {word} not graded", word=word)
     if token == label:
         return message("-> {word}, right", word=word)
     return message("-> {word}, not {label}", word=word, label=example.vocabulary[label])

@@ -89,9 +89,7 @@ def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
             plural("{count} head", "{count} heads", config["num_heads"]),
             message("pre-norm") if config["norm_first"] else message("post-norm"),
             str(config["activation"]),
-            message("with source padding mask")
-            if config["padding"]
-            else message("without source padding mask"),
+            message("with padding mask") if config["padding"] else message("without padding mask"),
             message("tied output") if config["tie_weights"] else message("untied output"),
             message("scaled embedding")
             if config["scale_embedding"]
@@ -111,21 +109,17 @@ def written_by(trace: Trace) -> tuple[str, Tensor]:
 
 
 def outcome(trace: Trace) -> tuple[Tensor, str]:
-    """Compute the probability of each word, and write the loss.
+    """Compute the probability of each word, and the loss.
 
     Args:
         trace: The run.
 
     Returns:
-        Probabilities (batch, tgt or seq, vocab) and a line with the loss.
+        Probabilities (batch, tgt or seq, vocab) and the loss as text.
     """
-    logits, (axis, labels) = trace["logits"].value, written_by(trace)
-    loss = format_number(float(cross_entropy(logits, labels.to(logits.device))), 6)
-    if axis == "tgt":
-        line = message("loss (mean over the three labels) {loss}", loss=loss)
-    else:
-        line = message("loss (of the one label) {loss}", loss=loss)
-    return logits.softmax(-1), line
+    logits, (_, labels) = trace["logits"].value, written_by(trace)
+    loss = float(cross_entropy(logits, labels.to(logits.device)))
+    return logits.softmax(-1), format_number(loss)
 
 
 def _ids(trace: Trace, terminal: Terminal) -> list[str]:
@@ -167,9 +161,13 @@ def _ending(trace: Trace, terminal: Terminal) -> list[str]:
                 position=position,
                 word=f"{example.vocabulary[token]:<5}",
                 share=format_number(float(probabilities[batch, position, token])),
-                label=message("ignored") if label < 0 else example.vocabulary[label],
+                label=message("none: not graded") if label < 0 else example.vocabulary[label],
             )
             predicted += fold(f"    {line}", terminal.width)
+    if axis == "tgt":
+        line = message("loss (mean over the three labels) {loss}", loss=loss)
+    else:
+        line = message("loss (of the one label) {loss}", loss=loss)
     return [
         terminal.bold(message("probabilities (softmax of the logits)")),
         *_table(probabilities, f"batch {axis} vocab", terminal),
@@ -177,5 +175,5 @@ def _ending(trace: Trace, terminal: Terminal) -> list[str]:
         terminal.bold(message("predicted words")),
         *predicted,
         "",
-        *fold(loss, terminal.width),
+        *fold(line, terminal.width),
     ]

@@ -34,7 +34,7 @@ def word_of(name: str) -> str:
     return name.lstrip("0123456789").strip()
 
 
-def draw_face(canvas: Canvas, name: str, x: float, y: float) -> None:
+def draw_face(canvas: Canvas, name: str, x: float, y: float, size: float = FACE) -> None:
     """Draw the face of a word, if it has one.
 
     Args:
@@ -42,11 +42,12 @@ def draw_face(canvas: Canvas, name: str, x: float, y: float) -> None:
         name: The label.
         x: Left edge of the face.
         y: Height of its middle.
+        size: Its width and height, in inches.
     """
     from matplotlib.patches import PathPatch
 
-    unit = FACE / SIZE
-    corner = x, y - FACE / 2
+    unit = size / SIZE
+    corner = x, y - size / 2
     for shape in FACES.get(word_of(name), ()):
         patch = PathPatch(
             as_path(shape.path, corner, unit),
@@ -57,7 +58,7 @@ def draw_face(canvas: Canvas, name: str, x: float, y: float) -> None:
             joinstyle="round",
             zorder=4,
         )
-        canvas.patch(patch, corner, (x + FACE, y + FACE / 2))
+        canvas.patch(patch, corner, (x + size, y + size / 2))
 
 
 def as_path(text: str, corner: tuple[float, float] = (0.0, 0.0), unit: float = 1.0) -> Path:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from twelve.training import cross_entropy
 from twelve_lab import example
 from twelve_lab.draw.canvas import FONT, Canvas
+from twelve_lab.draw.faces import BESIDE, draw_face
 from twelve_lab.show import palette
 from twelve_lab.show.format import format_number
 from twelve_lab.show.table import as_plain_tensor
@@ -35,24 +37,26 @@ BELOW = 0.13  # from a row of tensors to the next
 LABELS = 0.55  # room for the words to the left of a tensor
 TITLE = "Twelve\nNumbers"
 SUBTITLE = "Every number of one walk through a Transformer"
+THREADS = "Each thread is one number of a word read, in the encoder. Further right is larger."
+FACE = 0.17
 
 LAYER = "encoder.layers.0"
 # At each station of the encoder, the offset of a thread is the value of its number.
-STATIONS = (
-    "src_embedding.vectors",
-    "src_input",
-    f"{LAYER}.self_attention_residual.norm.output",
-    f"{LAYER}.self_attention.projected_query",
-    f"{LAYER}.self_attention.projected_key",
-    f"{LAYER}.self_attention.projected_value",
-    f"{LAYER}.self_attention.merged",
-    f"{LAYER}.self_attention.output",
-    f"{LAYER}.self_attention_residual.added",
-    f"{LAYER}.feed_forward_residual.norm.output",
-    f"{LAYER}.feed_forward.output",
-    f"{LAYER}.feed_forward_residual.added",
-    "memory",
-)
+STATIONS = {
+    "src_embedding.vectors": "vectors",
+    "src_input": "+ position",
+    f"{LAYER}.self_attention_residual.norm.output": "norm",
+    f"{LAYER}.self_attention.projected_query": "query",
+    f"{LAYER}.self_attention.projected_key": "key",
+    f"{LAYER}.self_attention.projected_value": "value",
+    f"{LAYER}.self_attention.merged": "context",
+    f"{LAYER}.self_attention.output": "output",
+    f"{LAYER}.self_attention_residual.added": "x + output",
+    f"{LAYER}.feed_forward_residual.norm.output": "norm",
+    f"{LAYER}.feed_forward.output": "feed-forward",
+    f"{LAYER}.feed_forward_residual.added": "x + output",
+    "memory": "memory",
+}
 
 Paint = Callable[[float, float], str]  # a value and the largest value -> a colour
 Rows = list[list[float]]
@@ -194,6 +198,8 @@ class _Sheet(Canvas):
             for line, word in enumerate(words):
                 middle = y + (line + 0.5) * ROW
                 self.text(x - 0.08, middle, word, size=SMALL, align="right")
+                left = x - 0.08 - self.width_of(word, SMALL) - BESIDE / 2 - FACE
+                draw_face(self, word, left, middle, FACE)
             y = bottom + BETWEEN
         if item.words:
             left = x - LABELS + 0.02
@@ -439,15 +445,27 @@ def _draw_decoder(sheet: _Sheet) -> tuple[Box, float]:
         _weights("W, b", weights["W"], weights["b"]),
         sheet.tensor("logits", formula, words="tgt", columns=columns),
     )[-1]
-    y = logits.top + ROW / 2
-    for sentence in as_plain_tensor(sheet.trace["logits"].value).argmax(-1).tolist():
-        for token in sentence:
-            sheet.arrow((logits.right + 0.06, y), (logits.right + 0.36, y))
+    _draw_answers(sheet, logits)
+    return keys, written
+
+
+def _draw_answers(sheet: _Sheet, logits: Box) -> None:
+    """Write the predicted words beside the logits, what is right, and the loss below."""
+    scores, x, y = as_plain_tensor(sheet.trace["logits"].value), logits.right, logits.top + ROW / 2
+    for sentence, labels in zip(scores.argmax(-1).tolist(), example.labels.tolist(), strict=True):
+        for token, label in zip(sentence, labels, strict=True):
             word = example.vocabulary[token]
-            sheet.text(logits.right + 0.42, y, word, size=HEADING, align="left", bold=True)
+            sheet.arrow((x + 0.06, y), (x + 0.28, y))
+            draw_face(sheet, word, x + 0.32, y, FACE)
+            sheet.text(x + 0.54, y, word, size=HEADING, align="left", bold=True)
+            wrong = f"✗ should say {example.vocabulary[label]}" if label >= 0 else "not graded"
+            verdict = "✓" if token == label else wrong
+            sheet.text(x + 1.0, y, verdict, size=NAME + 2, align="left")
             y += ROW
         y += BETWEEN
-    return keys, written
+    loss = format_number(float(cross_entropy(scores, example.labels)))
+    words = f"loss {loss}: mean of −ln(probability of the right word)"
+    sheet.text(logits.left, y + 0.05, words, size=NAME + 2, align="left")
 
 
 def _lead(sheet: _Sheet, memory: Box, keys: Box, written: float) -> None:
@@ -478,9 +496,10 @@ def _draw_title(sheet: _Sheet) -> None:
     """Draw the title with the threads, and the legend."""
     left, right, bottom = MIDDLE - 0.02, MIDDLE + COLUMN + 0.02, 5.1
     sheet.box(left, 0, right - left, bottom, fill=palette.NAVY, edge="none", line=0)
-    _draw_threads(sheet, (left + 0.55, right - 0.55), (2.95, bottom + 0.02))
-    sheet.text(left + 0.4, 1.13, TITLE, size=62, align="left", bold=True, colour=palette.PALE)
-    sheet.text(left + 0.43, 2.45, SUBTITLE, size=17, align="left", colour=palette.PALE)
+    _draw_threads(sheet, (left + 1.5, right - 0.55), (2.98, bottom - 0.1))
+    sheet.text(left + 0.4, 1.08, TITLE, size=62, align="left", bold=True, colour=palette.PALE)
+    sheet.text(left + 0.43, 2.3, SUBTITLE, size=17, align="left", colour=palette.PALE)
+    sheet.text(left + 0.43, 2.58, THREADS, size=NAME, align="left", colour=palette.PALE)
     _draw_legend(sheet, bottom + 0.22)
 
 
@@ -504,6 +523,14 @@ def _draw_threads(sheet: _Sheet, across: tuple[float, float], down: tuple[float,
         codes = [Line.MOVETO, *[Line.CURVE4] * (len(path) - 1)]
         style = {"edgecolor": palette.THREADS[number // 3], "facecolor": "none", "linewidth": 2.4}
         sheet.patch(PathPatch(Line(path, codes), zorder=2, **style), points[0])
+        if number % 3 == 1:
+            word = example.words["src"][number // 6][number // 3 % 2]
+            sheet.text(base, down[0] - 0.16, word, size=NAME, bold=True, colour=palette.PALE)
+            face = base - sheet.width_of(word, NAME, bold=True) / 2 - BESIDE - FACE
+            draw_face(sheet, word, face, down[0] - 0.16, FACE)
+    for row, name in enumerate(STATIONS.values()):
+        style = {"size": SMALL, "align": "right", "colour": palette.PALE}
+        sheet.text(across[0] - 0.45, down[0] + step * row, name, **style)
 
 
 def _draw_legend(sheet: _Sheet, y: float) -> None:

@@ -188,6 +188,7 @@ def test_live_page_is_the_first_page_without_frame_and_sidebar(tab, site):
     expect(tab).to_have_url(re.compile("#w=6:0.8&at="))
     loss = tab.evaluate("twelve.loss()")
     tab.reload()
+    tab.wait_for_function("window.twelve")
     assert tab.evaluate("twelve.loss()") == loss
     tab.locator("#src .n[aria-pressed]").nth(1).click()  # hides fish
     tab.locator("#dare-hide a").click()

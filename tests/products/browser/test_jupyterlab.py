@@ -1,4 +1,4 @@
-"""A lesson in JupyterLab: opened, run from the menu, saved, and read from the disk.
+"""A lesson in JupyterLab: opened, run from the menu, saved, read from the disk, and predicted.
 
 nbval runs every notebook, and test_first_run.py starts `make lab`.
 """
@@ -48,6 +48,13 @@ def lab(tmp_path):
         server.communicate()
 
 
+def opened(page, address):
+    page.set_default_timeout(60 * SECONDS)
+    page.goto(re.sub(r"[^/]+\.ipynb", LESSON, address) + "&reset")
+    status = page.locator("#jp-main-statusbar")
+    expect(status).to_contain_text("Python 3 (ipykernel) | Idle", timeout=60 * SECONDS)
+
+
 def choose(page, menu, item):
     page.get_by_role("menuitem", name=menu, exact=True).click()
     page.locator(".lm-Menu-itemLabel").get_by_text(item, exact=True).click()
@@ -57,15 +64,12 @@ def choose(page, menu, item):
 def test_lesson_runs_and_is_saved_in_jupyterlab(lab, browser, tmp_path):
     context, complaints = browser.new_context(viewport={"width": 1280, "height": 720}), []
     page = context.new_page()
-    page.set_default_timeout(60 * SECONDS)
     page.on("console", lambda message: complaints.append(message.text)
             if message.type in ("warning", "error") and not CANCELED.search(message.text)
             else None)  # fmt: skip
     page.on("request", lambda request: None if LOCAL.match(request.url)
             else complaints.append(request.url))  # fmt: skip
-    page.goto(re.sub(r"[^/]+\.ipynb", LESSON, lab) + "&reset")
-    status = page.locator("#jp-main-statusbar")
-    expect(status).to_contain_text("Python 3 (ipykernel) | Idle", timeout=60 * SECONDS)
+    opened(page, lab)
     choose(page, "Edit", "Clear Outputs of All Cells")
     choose(page, "Run", "Run All Cells")
     indicator = page.locator(".jp-Notebook-ExecutionIndicator")
@@ -86,3 +90,31 @@ def test_lesson_runs_and_is_saved_in_jupyterlab(lab, browser, tmp_path):
              for page_cells in (cells, expected)]  # fmt: skip
     assert kinds[0] == kinds[1]
     assert complaints == []
+
+
+@pytest.mark.weekly
+def test_folded_output_hides_the_answer_and_a_wrong_answer_is_reported_once(lab, browser, tmp_path):
+    path = tmp_path / "notebooks" / LESSON
+    notebook = nbformat.read(path, as_version=4)
+    predicted = nbformat.v4.new_code_cell("from twelve_lab.check import check\nprint('secret')")
+    predicted.metadata = {"jupyter": {"outputs_hidden": True}}
+    predicted.outputs = [nbformat.v4.new_output("stream", text="secret\n")]
+    notebook.cells = [predicted, nbformat.v4.new_code_cell('check("04-keys-reversed", "no")')]
+    nbformat.write(notebook, path)
+    page = browser.new_page()
+    opened(page, lab)
+    folded = page.locator(".jp-OutputPlaceholder")
+    expect(folded).to_be_visible()
+    expect(folded.get_by_text("secret")).to_be_hidden()
+    shown = "e => getComputedStyle(e, '::before').content"
+    asks = folded.locator(".jp-Placeholder-contentContainer").evaluate(shown)
+    assert asks == '"What it prints: predict, then click"'
+    folded.click()
+    expect(page.locator(".jp-OutputArea-output", has_text="secret")).to_be_visible()
+    choose(page, "Run", "Run All Cells")
+    card = page.locator("section.reply")
+    expect(card).to_contain_text("04-keys-reversed: not yet right", timeout=60 * SECONDS)
+    error = page.locator("[data-mime-type='application/vnd.jupyter.stderr']")
+    expect(error).to_contain_text("04-keys-reversed is not yet right")
+    expect(error).to_be_hidden()
+    page.close()
