@@ -10,8 +10,8 @@ const LANES = [
   { side: "ids", prefix: "", table: "embedding.weight", input: "embedded", out: "decoder_output", title: message("decoder output") },
 ];
 const TITLES = {
-  src: message("Encoder: the words"),
-  tgt: message("Decoder: written so far"),
+  src: message("Encoder reads"),
+  tgt: message("Decoder writes"),
   ids: message("Words"),
   self_attention: message("Self-attention"),
   cross_attention: message("Cross-attention"),
