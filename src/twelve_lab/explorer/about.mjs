@@ -5,9 +5,9 @@ import {
 } from "./core.mjs";
 import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
-import { spoken, textOf } from "./names.mjs";
+import { slopeText, spoken, textOf } from "./names.mjs";
 import { placeFormula } from "./formula.mjs";
-import { MOST, slopesOf, tipOf } from "./threads.mjs";
+import { MOST, slopesOf } from "./threads.mjs";
 import { elementText, explain, formatNumber, sources } from "./writer.mjs";
 
 const MANY = 12; // the first entries of a longer list that are shown
@@ -80,7 +80,7 @@ const gradient = (engine, place) => {
 const valued = (places) => places.map((place) => [place, textOf(place)]);
 // Title, id and rows of each part: a text, or a number with words about it.
 const PARTS = [
-  [message("Its threads"), "slopes", (_, place) => slopesOf(place).slice(0, MOST).map(([from, slope]) => [from, tipOf(slope)])],
+  [message("Its threads: +0.1 here moves it by"), "slopes", (_, place) => slopesOf(place).slice(0, MOST).map(([from, slope]) => [from, slopeText(slope / 10)])],
   [message("Computed from"), "sources", (engine, place) => valued(sources(engine, place))],
   [message("Used by"), "users", (engine, place) => valued(engine.uses(place).filter((later) => sources(engine, later).includes(place)))],
   [message("Gradient of the loss"), "gradient", gradient],
@@ -111,14 +111,13 @@ const write = () => {
     lines.textContent = explain(shown(), place).slice(1).join("\n");
   });
   byId("about").replaceChildren(
-    make("div", { class: "bar" }, make("h2", { id: "name" }, spoken(place)),
+    make("div", { class: "bar" }, make("h2", { id: "name" }, spoken(place)), editor(place),
       button("×", () => choose(-1), { class: "close", "aria-label": message("Close") })),
-    editor(place),
     make("div", { id: "about-formula" }),
+    ...PARTS.map((each) => part(each, place)),
     make("p", { class: "note" }, make("code", {}, elementText(state.engine, place)),
       step ? `, ${message("step {number}", { number: step })}` : ""),
     lines,
-    ...PARTS.map((each) => part(each, place)),
   );
 };
 

@@ -1,7 +1,7 @@
 // Threads between numbers. At rest: who looks at whom, as wide as the weight. From a number that is
 // pointed at: what it depends on, as wide as the slope. During a drag: what changed, and how much.
 // While it learns: the slopes of the loss. Red raises, blue lowers.
-import { at, byId, data, onDraw, shown, state, svg, view } from "./core.mjs";
+import { at, byId, data, make, onDraw, shown, state, svg, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { slopeText, spoken, textOf } from "./names.mjs";
 
@@ -80,6 +80,14 @@ const label = (id, node, words) => {
   tip.style.transform = `translate(${left}px, ${box.top - origin.top - tip.offsetHeight - 4}px)`;
 };
 
+// What the threads show, in words above the map: a live part of a lesson has none.
+const caption = (words = "", ...ends) => {
+  const node = byId("caption");
+  if (!node || node.dataset.words === words) return;
+  node.dataset.words = words;
+  node.replaceChildren(words, ...ends.flatMap((end, n) => [" ", make("span", { class: ["raises", "lowers"][n] }, end)]));
+};
+
 // The largest entries of [place, amount], at most MOST of them that can be seen.
 const bySize = ([, a], [, b]) => Math.abs(b) - Math.abs(a);
 const largest = (amounts, nodes) => {
@@ -126,6 +134,7 @@ const rest = () => {
   byId("map").classList.remove("pulled");
   label("tip", null);
   label("here", null);
+  caption();
   const origin = byId("map").getBoundingClientRect();
   const rowsOf = (station) => Array.from(station?.querySelectorAll(".stream tbody tr") ?? [], (row) => row.getBoundingClientRect());
   const threads = [];
@@ -141,7 +150,7 @@ const rest = () => {
         const [y1, y2] = [key, query].map((box) => box.top + box.height / 2 + shift - origin.top);
         // In one column a thread goes round on the left, else from right to left.
         const round = Math.abs(key.left - query.left) < 60;
-        const [x1, x2] = [(round ? key.left : key.right) - origin.left, query.left - origin.left];
+        const [x1, x2] = [round ? key.left - 3 : key.right, query.left - 3].map((x) => x - origin.left);
         const out = from ? 22 + 7 * k + 2 * head : 4 + 4 * k + 2 * head;
         const d = round
           ? `M${x1} ${y1}C${x1 - out} ${y1} ${x2 - out} ${y2} ${x2} ${y2}`
@@ -170,8 +179,10 @@ const drawAll = () => {
   if (view.dragged >= 0) {
     label("tip", null);
     label("here", nodes.get(view.dragged)?.[0], textOf(view.dragged));
+    caption(message("What follows from “{name}”:", { name: spoken(view.dragged) }), message("rose"), message("fell"));
     star(view.dragged, changes(), { outward: true, nodes });
   } else if (view.teaching && nodes.has(target)) {
+    caption(message("The loss depends on every weight; each step moves them all downhill:"), message("raises it"), message("lowers it"));
     star(target, state.engine.weights.map((place) => [place, state.engine.gradients[place]]), { nodes });
   } else {
     const place = [pulled, view.chosen].find((each) => nodes.has(each));
@@ -181,13 +192,13 @@ const drawAll = () => {
       if (data.pulls) star(at(...data.pulls), slopesOf(at(...data.pulls)), { quiet: true, nodes });
       return;
     }
+    caption(message("What “{name}” depends on:", { name: spoken(place) }), message("raises it"), message("lowers it"));
     const [strongest] = star(place, slopesOf(place), { nodes });
     const [hub] = nodes.get(place);
     label("here", hub, message("{name} = {value}", { name: spoken(place), value: textOf(place) }));
-    label("tip", strongest && nodes.get(strongest[0])[0], strongest && tipOf(strongest[1]));
+    label("tip", strongest && nodes.get(strongest[0])[0], strongest && message("+0.1 here moves it by {change}", { change: slopeText(strongest[1] / 10) }));
   }
 };
-export const tipOf = (slope) => message("+0.1 here moves it by {change}", { change: slopeText(slope / 10) });
 
 export const weave = (attentions) => {
   arcs = attentions;

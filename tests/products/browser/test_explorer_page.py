@@ -8,6 +8,7 @@ the arithmetic without a browser.
 import base64
 import random
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -39,6 +40,10 @@ ALL = """tensors => {
   const bytes = new Uint8Array(Float64Array.from(both).buffer);
   return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(""));
 }"""
+# Every text smaller than 14 pixels; a chip shows its number by its colour alone.
+SMALL = """[...document.querySelectorAll("body :not(script, noscript, .unseen, .unseen *)")].filter(e =>
+  e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
+  .map(e => parseFloat(getComputedStyle(e).fontSize)).filter(size => size > 0 && size < 14)"""
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -377,6 +382,9 @@ def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
     assert 10 < len(pulled) <= 40 and {kind for kind, _ in pulled} == {"raises", "lowers"}
     assert 6.9 < max(float(width[:-2]) for _, width in pulled) <= 7
     assert explorer.locator("#here").inner_text() == "decoder_output: <start>, number 1 = 0.2431"
+    assert explorer.locator("#caption").inner_text() == (
+        "What “decoder_output: <start>, number 1” depends on: raises it lowers it"
+    )
     # The label gives the slope at the strongest number.
     tip = explorer.locator("#tip").inner_text()
     slope = float(re.fullmatch(r"\+0\.1 here moves it by ([+-]0\.\d{3})", tip)[1]) / 0.1
@@ -405,6 +413,9 @@ def test_drag_pushes_threads_forwards_and_the_word_follows(explorer):
         "all => all.map(e => parseInt(e.style.getPropertyValue('--delay')))"
     )
     assert min(delays) == 0 and max(delays) >= 300  # a pulse from station to station
+    assert explorer.locator("#caption").inner_text() == (
+        "What follows from “target table: <pad>, number 2”: rose fell"
+    )
     assert answers(explorer)[0] == "cat\n✗"
     expect(explorer.locator("p.sentence .answer").first).to_have_text("fish✓")
     explorer.mouse.up()
@@ -477,7 +488,7 @@ def test_all_about_a_number_has_no_empty_section(explorer):
     assert about.locator("#sources li").all_inner_texts() == ["table: dog, number 0 0.7000"]
     cell(explorer, "decoder_output", 1, 1, 0).click()
     rows = about.locator("#slopes li").all_inner_texts()
-    assert rows and all(re.search(r"\+0\.1 here moves it by [+-]", row) for row in rows[:-1])
+    assert rows and all(re.search(r" [+-]0\.\d{3}$", row) for row in rows[:-1])
 
 
 def test_change_is_announced_to_screen_readers(explorer):
@@ -525,11 +536,15 @@ class Mouse:
         drag(self.tab, node, round(100 * amount))
 
     def fill(self, node, text):
-        node.click()
-        node.fill(text)
+        self.press(node)
+        self.tab.keyboard.press("Control+a")
+        self.tab.keyboard.type(text)
 
     def select(self, node, number):
-        node.select_option(index=number)
+        self.press(node)
+        for _ in range(number):
+            self.tab.keyboard.press("ArrowDown")
+        self.tab.keyboard.press("Enter")
 
 
 class Touch(Mouse):
@@ -554,15 +569,6 @@ class Keys(Mouse):
         for _ in range(round(abs(amount) / 0.1)):
             self.tab.keyboard.press("+" if amount > 0 else "-")
 
-    def fill(self, node, text):
-        reach(self.tab, node)
-        self.tab.keyboard.press("Control+a")
-        self.tab.keyboard.type(text)
-
-    def select(self, node, number):
-        reach(self.tab, node)
-        for _ in range(number):
-            self.tab.keyboard.press("ArrowDown")
 
 
 def taught(tab):
@@ -570,10 +576,20 @@ def taught(tab):
     expect(tab.locator("#stage .teach")).to_have_text("Teach it")
 
 
+@contextmanager
+def tools_shown(tab, hand):
+    """Open the sheet that holds the tools on a phone, then close it."""
+    sheet = tab.locator("#sheet")
+    if hidden := sheet.is_visible():
+        hand.press(sheet)
+    yield
+    if hidden:
+        hand.press(sheet)
+
+
 def solve(tab, hand):
     """Solve the dares; yield each after it was solved."""
     teach, rate = tab.locator("#stage .teach"), tab.locator(".rate")
-    sheet = tab.locator("#sheet")
     hand.add(cell(tab, START[0], 0, START[1]), -1.1)
     yield "say"
     hand.press(tab.locator("button.sentence"))
@@ -585,25 +601,23 @@ def solve(tab, hand):
     hand.press(teach)
     taught(tab)
     yield "teach"
-    if sheet.is_visible():
-        hand.press(sheet)
-    hand.fill(rate, "0.7")
+    with tools_shown(tab, hand):
+        hand.fill(rate, "0.7")
     hand.press(teach)
     taught(tab)
     yield "fast"
-    hand.fill(rate, "1")
-    hand.press(tool(tab, "One step"))
+    with tools_shown(tab, hand):
+        hand.fill(rate, "1")
+        hand.press(tool(tab, "One step"))
     yield "leap"
-    hand.fill(rate, "0.3")
-    if sheet.is_visible():
-        hand.press(sheet)
+    with tools_shown(tab, hand):
+        hand.fill(rate, "0.3")
     hand.press(teach)
     taught(tab)
     hand.add(cell(tab, "output_projection.weight", 1, 2), 1)
     yield "unteach"
-    if sheet.is_visible():
-        hand.press(sheet)
-    hand.select(tab.locator("#runs"), POST_NORM)
+    with tools_shown(tab, hand):
+        hand.select(tab.locator("#runs"), POST_NORM)
     yield "norm"
 
 
@@ -619,18 +633,30 @@ def test_every_dare_can_be_solved(browser, walk, hand, size):
     context = browser.new_context(viewport=size, has_touch=True)
     tab = opened(context.new_page(), walk)
     expect(tab.locator("#dares .current")).to_be_in_viewport(ratio=1)
-    solved = []
-    for id in solve(tab, hand(tab)):
+    hand, solved = hand(tab), []
+    for id in solve(tab, hand):
         expect(tab.locator(f"#dare-{id}.done .happy")).to_have_count(1)
         solved.append(id)
         assert tab.locator("#dares li.done").count() == len(solved), solved
-        tab.evaluate("twelve.reset()")
+        with tools_shown(tab, hand):
+            if (again := tool(tab, "Start again")).is_enabled():
+                hand.press(again)
     assert tab.locator("#dares li").count() == len(solved) == 8
     assert re.search(r"Why\? 05 masks", tab.locator("#dare-hide").text_content())
     tab.reload()
     tab.wait_for_selector("body[data-ready]")
     assert tab.locator("#dares li.done").count() == 8
     context.close()
+
+
+def test_dare_for_an_untouched_model_offers_a_fresh_start(explorer):
+    fresh = explorer.locator("#dares .current .again")
+    expect(fresh).to_be_hidden()
+    tool(explorer, "One step").click()
+    fresh.click()
+    expect(fresh).to_be_hidden()
+    assert explorer.evaluate("twelve.steps()") == 0
+    expect(explorer.locator("#name")).to_have_text("logits: <start>, fish")
 
 
 # The whole page.
@@ -684,6 +710,8 @@ def test_first_screen_shows_what_to_do(tab, walk, width):
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     for part in ("p.sentence", "#stage .teach", "#dares .current", "#src .n >> nth=0"):
         expect(tab.locator(part)).to_be_in_viewport(ratio=1)
+    assert tab.evaluate(SMALL) == []
+    assert tab.evaluate("(map => map.scrollWidth - map.clientWidth)(document.querySelector('#map'))") == 0
     assert tab.locator("#stage").bounding_box()["height"] <= (96 if width == 390 else 56.5)
     if width == 1440:
         for station in tab.locator(".station").all():
