@@ -7,7 +7,7 @@ import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { slopeText, spoken, textOf } from "./names.mjs";
 import { placeFormula } from "./formula.mjs";
-import { MOST, slopesOf } from "./threads.mjs";
+import { effectsOf, MOST, slopesOf } from "./threads.mjs";
 import { elementText, explain, formatNumber, sources } from "./writer.mjs";
 
 const MANY = 12; // the first entries of a longer list that are shown
@@ -81,6 +81,7 @@ const valued = (places) => places.map((place) => [place, textOf(place)]);
 // Title, id and rows of each part: a text, or a number with words about it.
 const PARTS = [
   [message("Its threads: +0.1 here moves it by"), "slopes", (_, place) => slopesOf(place).slice(0, MOST).map(([from, slope]) => [from, slopeText(slope / 10)])],
+  [message("Its threads: +0.1 in it changes"), "effects", (_, place) => (slopesOf(place).length ? [] : effectsOf(place).slice(0, MOST).map(([to, change]) => [to, slopeText(change)]))],
   [message("Computed from"), "sources", (engine, place) => valued(sources(engine, place))],
   [message("Used by"), "users", (engine, place) => valued(engine.uses(place).filter((later) => sources(engine, later).includes(place)))],
   [message("Gradient of the loss"), "gradient", gradient],

@@ -43,7 +43,9 @@ const paint = (old) => {
   const { values } = shown();
   const tensor = engine.tensorOf(place);
   const value = values[place];
-  const digits = node.closest(".open") ? 4 : 2;
+  // A number of two digits before the point has one less after it, to fit its cell.
+  const whole = Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)));
+  const digits = Math.max(0, (node.closest(".open") ? 4 : 2) - whole);
   const text = textOf(place, { digits });
   if (node.tagName === "INPUT") {
     if (document.activeElement !== node || !node.dataset.typing) node.value = text;

@@ -146,7 +146,9 @@ onSettle(() => {
   byId("runs").value = state.number;
 });
 byId("sheet").addEventListener("click", () => {
-  byId("sheet").setAttribute("aria-expanded", byId("side").classList.toggle("tall"));
+  const isTall = byId("side").classList.toggle("tall");
+  byId("sheet").setAttribute("aria-expanded", isTall);
+  byId("sheet").textContent = isTall ? message("Less") : message("More");
 });
 byId("tensors").addEventListener("toggle", () => {
   within("tensors", buildTensors);

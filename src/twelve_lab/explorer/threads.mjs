@@ -1,6 +1,7 @@
 // Threads between numbers. At rest: who looks at whom, as wide as the weight. From a number that is
-// pointed at: what it depends on, as wide as the slope. During a drag: what changed, and how much.
-// While it learns: the slopes of the loss. Red raises, blue lowers.
+// pointed at: what it depends on, as wide as the slope; if it was given, what depends on it. During
+// a drag: what changed, and how much. While it learns: the slopes of the loss. Red raises, blue
+// lowers.
 import { at, byId, data, make, onDraw, shown, state, svg, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { slopeText, spoken, textOf } from "./names.mjs";
@@ -106,6 +107,16 @@ export const slopesOf = (place) => {
     .sort(bySize);
 };
 
+// What follows if a given number grows by 0.1, or if an entry of a mask is pressed.
+export const effectsOf = (place) => {
+  const engine = shown();
+  const amount = { float: 0.1, bool: 1 - 2 * engine.values[place] }[engine.tensorOf(place).type];
+  const effects = amount ? engine.effectsOf(place, amount).subarray(0, engine.count) : [];
+  return [...effects.entries()]
+    .filter(([other, change]) => other !== place && Math.abs(change) > 1e-9 && Number.isFinite(change))
+    .sort(bySize);
+};
+
 // Threads between one number and others; all numbers without a thread are dimmed, unless `quiet`.
 const star = (centre, amounts, { outward = false, quiet = false, nodes }) => {
   const chosen = largest(amounts, nodes);
@@ -172,6 +183,24 @@ const changes = () => {
   return amounts;
 };
 
+// The threads of one number: backwards to what it depends on, or forwards from a given number.
+const pullThreads = (place, nodes) => {
+  const name = spoken(place);
+  const slopes = slopesOf(place);
+  const outward = slopes.length === 0;
+  const amounts = outward ? effectsOf(place) : slopes;
+  if (!amounts.some(([other]) => nodes.has(other))) return false;
+  if (!outward) caption(message("What “{name}” depends on:", { name }), message("raises it"), message("lowers it"));
+  else if (state.engine.tensorOf(place).type === "bool") caption(message("What follows if “{name}” is pressed:", { name }), ...directions());
+  else caption(message("What +0.1 in “{name}” changes:", { name }), ...directions());
+  const [[other, amount]] = star(place, amounts, { outward, nodes });
+  label("here", nodes.get(place)[0], message("{name} = {value}", { name, value: textOf(place) }));
+  const change = slopeText(outward ? amount : amount / 10);
+  label("tip", nodes.get(other)[0], outward ? change : message("+0.1 here moves it by {change}", { change }));
+  return true;
+};
+const directions = () => [message("rises"), message("falls")];
+
 const drawAll = () => {
   if (!layer()) return;
   const nodes = visible();
@@ -179,24 +208,17 @@ const drawAll = () => {
   if (view.dragged >= 0) {
     label("tip", null);
     label("here", nodes.get(view.dragged)?.[0], textOf(view.dragged));
-    caption(message("What follows from “{name}”:", { name: spoken(view.dragged) }), message("rose"), message("fell"));
+    caption(message("What follows from “{name}”:", { name: spoken(view.dragged) }), ...directions());
     star(view.dragged, changes(), { outward: true, nodes });
   } else if (view.teaching && nodes.has(target)) {
     caption(message("The loss depends on every weight; each step moves them all downhill:"), message("raises it"), message("lowers it"));
     star(target, state.engine.weights.map((place) => [place, state.engine.gradients[place]]), { nodes });
   } else {
     const place = [pulled, view.chosen].find((each) => nodes.has(each));
-    if (place === undefined) {
-      rest();
-      // A live part of a lesson shows the threads of one of its numbers from the start.
-      if (data.pulls) star(at(...data.pulls), slopesOf(at(...data.pulls)), { quiet: true, nodes });
-      return;
-    }
-    caption(message("What “{name}” depends on:", { name: spoken(place) }), message("raises it"), message("lowers it"));
-    const [strongest] = star(place, slopesOf(place), { nodes });
-    const [hub] = nodes.get(place);
-    label("here", hub, message("{name} = {value}", { name: spoken(place), value: textOf(place) }));
-    label("tip", strongest && nodes.get(strongest[0])[0], strongest && message("+0.1 here moves it by {change}", { change: slopeText(strongest[1] / 10) }));
+    if (place !== undefined && pullThreads(place, nodes)) return;
+    rest();
+    // A live part of a lesson shows the threads of one of its numbers from the start.
+    if (data.pulls) star(at(...data.pulls), slopesOf(at(...data.pulls)), { quiet: true, nodes });
   }
 };
 

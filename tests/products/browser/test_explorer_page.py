@@ -405,6 +405,29 @@ def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
     assert max(changes, key=abs) == pytest.approx(slope, abs=0.006)
 
 
+def test_hover_over_a_given_number_pushes_threads_to_what_it_changes(explorer):
+    name, index = "src_embedding.weight", [2, 0]
+    cell(explorer, name, *index).hover()
+    pushed = threads(explorer)
+    assert 10 < len(pushed) <= 40 and {kind for kind, _ in pushed} == {"raises", "lowers"}
+    caption = explorer.locator("#caption").inner_text()
+    assert caption == "What +0.1 in “table: dog, number 0” changes: rises falls"
+    lit = explorer.locator("#stations .n.on").evaluate_all("all => all.map(e => +e.dataset.at)")
+    before = numbers(explorer)[0]
+    put(explorer, name, index, 0.7 + 0.1)
+    largest = (numbers(explorer)[0] - before)[lit].abs().max().item()
+    tool(explorer, "Undo").click()
+    cell(explorer, name, *index).hover()
+    explorer.evaluate(FRAMES)
+    tip = float(explorer.locator("#tip").inner_text())
+    assert abs(tip) == pytest.approx(largest, abs=5e-4)
+    # An entry of a mask is pressed: its threads show what follows.
+    cell(explorer, "src_mask", 1, 0, 0, 1).hover()
+    assert len(threads(explorer)) > 10
+    pressed = explorer.locator("#caption").inner_text()
+    assert pressed == "What follows if “src_mask: fish” is pressed: rises falls"
+
+
 def test_drag_pushes_threads_forwards_and_the_word_follows(explorer):
     drag(explorer, cell(explorer, START[0], 0, START[1]), -105, drop=False)
     pushed = threads(explorer)
@@ -414,7 +437,7 @@ def test_drag_pushes_threads_forwards_and_the_word_follows(explorer):
     )
     assert min(delays) == 0 and max(delays) >= 300  # a pulse from station to station
     assert explorer.locator("#caption").inner_text() == (
-        "What follows from “target table: <pad>, number 2”: rose fell"
+        "What follows from “target table: <pad>, number 2”: rises falls"
     )
     assert answers(explorer)[0] == "cat\n✗"
     expect(explorer.locator("p.sentence .answer").first).to_have_text("fish✓")
@@ -476,7 +499,9 @@ def test_all_about_a_number_has_no_empty_section(explorer):
     about = explorer.locator("#about")
     assert about.locator("#name").inner_text() == "table: dog, number 0"
     headings = about.locator("h3:visible").all_inner_texts()
-    assert headings == ["Used by", "Gradient of the loss"]
+    assert headings == [
+        "Its threads: +0.1 in it changes", "Used by", "Gradient of the loss",
+    ]  # fmt: skip
     users = about.locator("#users li").all_inner_texts()
     assert users == ["src_embedding.vectors: dog, number 0 0.7000"]  # not <pad>, cat and fish
     gradient = Run(FIRST).numbers()[1, place("src_embedding.weight", 2, 0)].item()
