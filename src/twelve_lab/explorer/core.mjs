@@ -42,6 +42,7 @@ export const isStill = () => still.matches;
 let earlier = null;
 export const shown = () => (view.before ? (earlier ??= state.earlier) : state.engine);
 export const at = (name, ...index) => state.engine.place(name, index);
+export const named = (name) => state.engine.byName.get(name);
 export const has = (name) => state.engine.byName.has(name);
 
 // --- redraws: functions by the part of the page that they belong to ---
@@ -84,9 +85,13 @@ export const look = (before) => {
   refresh();
 };
 
-export const begin = () => {
+// End what is under way: no teaching, no threads of an earlier drag.
+const stop = () => {
   view.teaching = false;
   view.dragged = -1;
+};
+export const begin = () => {
+  stop();
   look(false);
   state.begin();
 };
@@ -129,12 +134,12 @@ export const change = (...changes) => {
 };
 
 export const undo = () => {
-  view.teaching = false;
+  stop();
   const { number } = state;
   if (state.undo()) rebuilt(number);
 };
 export const reset = () => {
-  view.teaching = false;
+  stop();
   state.reset();
   settle();
 };
@@ -153,7 +158,7 @@ export const onBuild = (action) => {
   build = action;
 };
 // Show another configuration, with the same number chosen if it has it.
-export const rebuilt = (from) => {
+const rebuilt = (from) => {
   if (from !== state.number) {
     view.chosen = state.twin(view.chosen, from, state.number);
     build();
@@ -162,7 +167,7 @@ export const rebuilt = (from) => {
 };
 export const chooseRun = (number) => {
   const from = state.number;
-  view.teaching = false;
+  stop();
   const missing = state.choose(number);
   rebuilt(from);
   notice(missing.length

@@ -89,7 +89,7 @@ let latest = "";
 const lessonOf = ({ lesson }) => {
   const { title, href } = data.lessons?.[lesson] ?? {};
   if (!title) return "";
-  return make("span", { class: "why" }, " ", message("Why?"), " ", href ? make("a", { href }, title) : title);
+  return make("span", {}, " ", message("Why?"), " ", href ? make("a", { href }, title) : title);
 };
 const happy = () => svg("svg", { class: "face happy", "aria-hidden": "true" }, svg("use", { href: "#face-happy" }));
 

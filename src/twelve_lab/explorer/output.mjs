@@ -1,5 +1,5 @@
 // What the model says: scores and chances of the next word, the loss, and how it is taught.
-import { at, begin, button, data, has, make, onDraw, refresh, settle, shown, state, svg, view } from "./core.mjs";
+import { at, begin, button, change, data, has, make, named, onDraw, refresh, settle, shown, state, svg, view } from "./core.mjs";
 import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { faceOf, spoken, textOf, wordOf, worded } from "./names.mjs";
@@ -9,7 +9,12 @@ const TAUGHT = 0.05; // a loss at which learning ends
 
 const SCORES = "cross_entropy.log_probabilities";
 export const speaks = () => Boolean(data.vocab) && has(SCORES) && has("logits");
-export const reads = () => (has("tgt") ? "tgt" : "ids");
+const writes = () => (has("tgt") ? "tgt" : "ids");
+// The ids of a sentence that is read.
+export const idsOf = (batch) => {
+  const { start, shape: [, length] } = named("src") ?? named("ids");
+  return Array.from(shown().values.subarray(start + batch * length, start + (batch + 1) * length));
+};
 
 const argmax = (values, start, count) => {
   let best = 0;
@@ -19,7 +24,7 @@ const argmax = (values, start, count) => {
 
 // What the model writes at each position of a sentence: word, wanted id, and whether they agree.
 export const written = (batch, values = shown().values) => {
-  const { start, shape } = state.engine.byName.get(SCORES);
+  const { start, shape } = named(SCORES);
   const [, positions, words] = shape;
   return Array.from({ length: positions }, (_, position) => {
     const id = argmax(values, start + (batch * positions + position) * words, words);
@@ -34,11 +39,11 @@ export const verdict = ({ word, label, graded, right }) =>
       ? message("✓ says {word}", { word })
       : message("✗ says {word}, should say {label}", { word, label: data.vocab[label] });
 
-export const wordChoice = (place, side, position, label, act) => {
+export const wordChoice = (place, side, position, label) => {
   const node = make("select", { "aria-label": label });
   const ids = [...data.vocab.keys(), ...(side === "labels" ? [-100] : [])];
   node.append(...ids.map((id) => make("option", { value: id }, wordOf(id, side, position))));
-  node.addEventListener("change", () => act(place, Number(node.value)));
+  node.addEventListener("change", () => change([place, Number(node.value)]));
   const face = make("span");
   onDraw(() => {
     node.value = shown().values[place];
@@ -48,9 +53,8 @@ export const wordChoice = (place, side, position, label, act) => {
 };
 
 // A table of the scores of a sentence: a row for each word, a column for each position.
-export const scores = (batch, act) => {
-  const logits = state.engine.byName.get("logits");
-  const chances = state.engine.byName.get(SCORES);
+export const scores = (batch) => {
+  const [logits, chances] = [named("logits"), named(SCORES)];
   const [, positions, words] = logits.shape;
   const head = make("tr", {}, make("td"));
   const wanted = make("tr", {}, make("th", { scope: "row" }, message("should be")));
@@ -76,11 +80,11 @@ export const scores = (batch, act) => {
     const label = message("label {label} of sentence {sentence}", { label: position + 1, sentence: batch + 1 });
     const answer = make("td", { class: "verdict" });
     head.append(after);
-    wanted.append(make("td", {}, wordChoice(at("cross_entropy.labels", batch, position), "labels", -1, label, act)));
+    wanted.append(make("td", {}, wordChoice(at("cross_entropy.labels", batch, position), "labels", -1, label)));
     said.append(answer);
     onDraw(() => {
       const heard = Array.from({ length: position + 1 }, (_, i) =>
-        wordOf(shown().values[at(reads(), batch, i)], reads(), i),
+        wordOf(shown().values[at(writes(), batch, i)], writes(), i),
       );
       after.textContent = message("after {words}", { words: heard.join(" ") });
       const { word, graded, right } = written(batch)[position];
@@ -97,7 +101,7 @@ export const scores = (batch, act) => {
 
 export const teaching = { rate: 0.3 };
 const step = () => state.learn(teaching.rate);
-export const teachOnce = () => {
+const teachOnce = () => {
   begin();
   step();
   settle();

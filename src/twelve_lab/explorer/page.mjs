@@ -1,6 +1,6 @@
 // The page: builds its parts, and reacts to its address, its theme and its models.
 import {
-  at, byId, change, choose, chooseRun, data, has, isStill, make, notice, onBuild, onSettle, onWide, refresh, reset, settle,
+  at, byId, change, choose, chooseRun, data, has, isStill, make, named, notice, onBuild, onSettle, onWide, refresh, reset, settle,
   state, view, within,
 } from "./core.mjs";
 import "./hand.mjs";
@@ -11,7 +11,7 @@ import { buildMap, buildTensors } from "./map.mjs";
 import { buildPanels } from "./panels.mjs";
 import { buildStage, buildTools } from "./stage.mjs";
 import { message } from "./messages.mjs";
-import { announce, written } from "./output.mjs";
+import { announce, idsOf, written } from "./output.mjs";
 import { savePicture } from "./picture.mjs";
 import { placeFormula } from "./formula.mjs";
 import { demonstrate, weave } from "./threads.mjs";
@@ -77,13 +77,10 @@ onBuild(build);
 // In front is the sentence of the chosen number, else the first one without padding.
 const frontOf = (place) => {
   const { engine } = state;
-  const ids = engine.byName.get("src") ?? engine.byName.get("ids");
   const batch = place < 0 ? -1 : engine.tensorOf(place).axes.indexOf("batch");
   if (batch >= 0) return engine.index(place)[batch];
-  const full = Array.from({ length: ids?.shape[0] ?? 0 }, (_, n) => {
-    const start = ids.start + n * ids.shape[1];
-    return !engine.values.subarray(start, start + ids.shape[1]).includes(0);
-  });
+  const count = (named("src") ?? named("ids"))?.shape[0] ?? 0;
+  const full = Array.from({ length: count }, (_, n) => !idsOf(n).includes(0));
   return Math.max(0, full.indexOf(true));
 };
 
@@ -185,7 +182,7 @@ window.twelve = {
     return { name, type, index: state.engine.index(place), value };
   }),
   moved: (name) => {
-    const { start, size } = state.engine.byName.get(name);
+    const { start, size } = named(name);
     const { values, original } = state.engine;
     return values.subarray(start, start + size).filter((value, i) => !Object.is(value, original[start + i])).length;
   },
@@ -196,5 +193,5 @@ window.twelve = {
   place: (name, index = []) => state.engine.place(name, index),
   model: () => data.runs[state.number].title,
 };
-const sentences = (values) => Array.from({ length: state.engine.byName.get("logits").shape[0] }, (_, batch) => written(batch, values));
+const sentences = (values) => Array.from({ length: named("logits").shape[0] }, (_, batch) => written(batch, values));
 document.body.dataset.ready = "true";

@@ -2,7 +2,7 @@
 import { byId, data, make, shown, state, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { wordOf } from "./names.mjs";
-import { reads, speaks, written } from "./output.mjs";
+import { idsOf, speaks, written } from "./output.mjs";
 
 const [WIDTH, HEIGHT, TOP, ROOM] = [1200, 630, 128, 36];
 
@@ -61,9 +61,7 @@ const paint = async () => {
     write(text, 42);
   };
   if (speaks()) {
-    const ids = state.engine.byName.get(reads() === "tgt" ? "src" : "ids");
-    const start = ids.start + view.front * ids.shape[1];
-    for (const id of shown().values.subarray(start, start + ids.shape[1])) await word(wordOf(id, "src", 0));
+    for (const id of idsOf(view.front)) await word(wordOf(id, "src", 0));
     write("→", 42);
     for (const { word: said, graded, right } of written(view.front)) {
       await word(said);

@@ -1,17 +1,13 @@
 // The line that stays on the screen: the sentence, what is written, the loss, and what to do.
-import { button, byId, data, isStill, look, make, onDraw, reset, shown, state, undo, view } from "./core.mjs";
+import { button, byId, data, isStill, look, make, named, onDraw, reset, shown, state, undo, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { faceOf, wordOf } from "./names.mjs";
-import { blindGuess, curve, reads, speaks, teachButton, teachTools, verdict, written } from "./output.mjs";
+import { blindGuess, curve, idsOf, speaks, teachButton, teachTools, verdict, written } from "./output.mjs";
 
 const FLIP = 500; // milliseconds until the written word follows a drag
 
-const sentence = (batch) => {
-  const ids = state.engine.byName.get(reads() === "tgt" ? "src" : "ids");
-  const [, length] = ids.shape;
-  const words = Array.from(shown().values.subarray(ids.start + batch * length, ids.start + (batch + 1) * length));
-  return words.filter((id) => id !== 0 || batch === view.front).map((id, n) => wordOf(id, "src", n));
-};
+const sentence = (batch) =>
+  idsOf(batch).filter((id) => id !== 0 || batch === view.front).map((id, n) => wordOf(id, "src", n));
 
 const spelled = (word) => make("span", { class: "spelled" }, faceOf(word), word);
 
@@ -49,7 +45,7 @@ const line = (batch, act) => {
   return node;
 };
 
-export const undoButton = () => {
+const undoButton = () => {
   const node = button(message("Undo"), undo);
   onDraw(() => {
     node.disabled = !state.past.length;
@@ -61,7 +57,7 @@ export const buildStage = ({ front, copy }) => {
   const { target } = state.engine;
   const parts = [];
   if (speaks()) {
-    const count = state.engine.byName.get("logits").shape[0];
+    const count = named("logits").shape[0];
     const batches = [view.front, ...Array.from({ length: count }, (_, n) => n).filter((n) => n !== view.front)];
     parts.push(make("div", { class: "sentences" }, ...batches.slice(0, 3).map((batch) => line(batch, front))));
   }

@@ -723,6 +723,10 @@ def test_model_is_exchanged_and_moved_numbers_are_marked(explorer, unchecked):
     explorer.select_option("#runs", "post-norm")
     check_numbers(explorer, {("src_embedding.weight", 7): 1.5}, "post-norm")
     assert explorer.locator("#memory, .n.moved").count() > 30
+    drag(explorer, cell(explorer, "src_embedding.weight", 2, 1), 30)
+    tool(explorer, "Undo").click()
+    explorer.mouse.move(5, 5)  # the threads of the drag end with it
+    assert {kind for kind, _ in threads(explorer)} == {"arc"}
     tool(explorer, "Undo").click()
     assert explorer.locator("#runs").input_value() == "0"
     check_numbers(explorer, {("src_embedding.weight", 7): 1.5})
