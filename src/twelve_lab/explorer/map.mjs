@@ -170,15 +170,18 @@ export const buildMap = () => {
 
 export const cellsOf = (place) => document.querySelectorAll(`#map .n[data-at="${place}"]`);
 
-// Opens the station of the chosen number; the others, and all on a narrow screen, are small.
+// Opens the station of the chosen number. The others are small then, and all of them are where a
+// screen is narrow or a lane is long.
+const ROOM = 5; // stations in a lane
 const layout = () => {
   if (data.panels) return;
   const [node] = view.chosen < 0 ? [] : cellsOf(view.chosen);
   const station = node?.closest(".station");
+  const isCrowded = Boolean(station) || Number(byId("map").style.getPropertyValue("--columns")) > ROOM;
   for (const each of document.querySelectorAll("#stations .station")) {
     each.classList.toggle("picked", each === station);
     each.classList.toggle("open", each === station && isWide());
-    each.classList.toggle("small", !isWide() || Boolean(station && each !== station));
+    each.classList.toggle("small", !isWide() || (isCrowded && each !== station));
   }
 };
 onChoose(layout);
