@@ -834,6 +834,8 @@ def test_page_of_an_own_model_without_loss(tmp_path, tab):
     opened(tab, trace.explorer(tmp_path / "own.html", {"seq": [["<b>a</b>", "c"]]}))
     assert tab.locator("#stage .teach").count() == 0
     assert tab.locator("#stations th[scope=row]").all_text_contents() == ["<b>a</b>", "c"]
+    tools, title = (tab.locator(part).bounding_box() for part in ("#tools", ".station h3"))
+    assert tools["y"] + tools["height"] <= title["y"]
     tab.locator("#stations .n").nth(2).click()
     assert tab.locator("#gradient").is_hidden()  # the run has no loss
     tab.locator("#sources button").click()
