@@ -41,8 +41,9 @@ ALL = """tensors => {
   return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(""));
 }"""
 # Every text smaller than 14 pixels; a chip shows its number by its colour alone.
-SMALL = """[...document.querySelectorAll("body :not(script, noscript, .unseen, .unseen *)")].filter(e =>
-  e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
+SMALL = """[...document.querySelectorAll("body :not(script, noscript, .unseen, .unseen *)")]
+  .filter(e => e.checkVisibility())
+  .filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
   .map(e => parseFloat(getComputedStyle(e).fontSize)).filter(size => size > 0 && size < 14)"""
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -595,7 +596,6 @@ class Keys(Mouse):
             self.tab.keyboard.press("+" if amount > 0 else "-")
 
 
-
 def taught(tab):
     until(tab, "twelve.loss() <= 0.05")
     expect(tab.locator("#stage .teach")).to_have_text("Teach it")
@@ -740,7 +740,7 @@ def test_first_screen_shows_what_to_do(tab, walk, width):
     for part in ("p.sentence", "#stage .teach", "#dares .current", "#src .n >> nth=0"):
         expect(tab.locator(part)).to_be_in_viewport(ratio=1)
     assert tab.evaluate(SMALL) == []
-    assert tab.evaluate("(map => map.scrollWidth - map.clientWidth)(document.querySelector('#map'))") == 0
+    assert tab.locator("#map").evaluate("e => e.scrollWidth - e.clientWidth") == 0
     assert tab.locator("#stage").bounding_box()["height"] <= (96 if width == 390 else 56.5)
     if width == 1440:
         for station in tab.locator(".station").all():
