@@ -22,7 +22,7 @@ from twelve_lab.cli.commands import write_live
 FILM = Path("docs/live.gif")
 RATE, STEPS = 0.5, 20  # of learning
 # The number of fish that is dragged then, in steps of 0.2; a pixel is 0.01.
-WEIGHT, DRAGS = ("src_embedding.weight", [3, 2]), 6
+NUMBER, DRAGS = ("src_embedding.weight", [3, 2]), 6
 WINDOW, SIZE = (1440, 890), (1020, 630)  # pixels of the page, and of the film
 BEFORE, DURING, AFTER = 1500, 180, 2600  # milliseconds
 POINTER = ((0, 0), (0, 19), (5, 15), (8, 22), (11, 21), (8, 14), (14, 14))
@@ -46,13 +46,13 @@ def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]
     tab.locator("body[data-ready]").wait_for()
     tab.locator(".rate").fill(str(RATE))
     teach = tab.get_by_role("button", name="One step", exact=True)
-    place = tab.evaluate("weight => twelve.place(...weight)", list(WEIGHT))
-    weight = tab.locator(f"#map .n[data-at='{place}']")
+    place = tab.evaluate("number => twelve.place(...number)", list(NUMBER))
+    number = tab.locator(f"#map .n[data-at='{place}']")
     for step in range(STEPS + 1):
         if step:
             teach.click()
         yield _shot(tab, teach.bounding_box(), {0: BEFORE, STEPS: BEFORE}.get(step, DURING))
-    box = weight.bounding_box()
+    box = number.bounding_box()
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tab.mouse.down()
     for step in range(1, DRAGS + 1):

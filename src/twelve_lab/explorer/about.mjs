@@ -1,11 +1,13 @@
 // All about one number: its name and arithmetic, what it is computed from and what uses it, the
 // gradient of the loss, and its threads as a list.
-import { begin, button, byId, change, choose, drags, drops, make, move, onChoose, onDraw, shown, state, view, within } from "./core.mjs";
+import {
+  begin, button, byId, change, choose, drags, drops, make, move, onChoose, onDraw, shown, state, view, within,
+} from "./core.mjs";
 import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
-import { spoken, textOf } from "./names.mjs";
+import { slopeText, spoken, textOf } from "./names.mjs";
 import { placeFormula } from "./formula.mjs";
-import { slopesOf, tipOf } from "./threads.mjs";
+import { effectsOf, MOST, slopesOf } from "./threads.mjs";
 import { elementText, explain, formatNumber, sources } from "./writer.mjs";
 
 const MANY = 12; // the first entries of a longer list that are shown
@@ -65,70 +67,59 @@ const through = (engine, place) =>
     .map((later) => [later, engine.gradients[later], engine.slopes(later).get(place) ?? 0])
     .filter(([, arrived, own]) => arrived * own !== 0)
     .sort((a, b) => Math.abs(b[1] * b[2]) - Math.abs(a[1] * a[2]))
-    .map(([later, arrived, own]) => [later, `${formatNumber(arrived)} · ${formatNumber(own)} = ${formatNumber(arrived * own)}`]);
+    .map(([later, ...factors]) => [later, `${factors.map((x) => formatNumber(x)).join(" · ")} = ${formatNumber(factors[0] * factors[1])}`]);
 
 const gradient = (engine, place) => {
-  if (engine.target < 0) return [message("The run ends with no loss.")];
-  if (engine.tensorOf(place).type !== "float") return [message("None: this number cannot change by a small amount.")];
+  if (engine.target < 0 || engine.tensorOf(place).type !== "float") return [];
   if (place === engine.target) return [message("1: it is the loss")];
-  const text = formatNumber(engine.gradients[place]);
-  const parts = through(engine, place);
-  if (!parts.length) return [`= ${text}`];
-  return [message("= {gradient}, the sum of the gradients through:", { gradient: text }), parts];
+  const shares = through(engine, place);
+  const value = formatNumber(engine.gradients[place]);
+  return [shares.length ? message("= {value}, the sum of the gradients through:", { value }) : `= ${value}`, ...shares];
 };
 
-const section = (title, id) => {
+const valued = (places) => places.map((place) => [place, textOf(place)]);
+// Title, id and rows of each part: a text, or a number with words about it.
+const PARTS = [
+  [message("Its threads: +0.1 here moves it by"), "slopes", (_, place) => slopesOf(place).slice(0, MOST).map(([from, slope]) => [from, slopeText(slope / 10)])],
+  [message("Its threads: +0.1 in it changes"), "effects", (_, place) => (slopesOf(place).length ? [] : effectsOf(place).slice(0, MOST).map(([to, change]) => [to, slopeText(change)]))],
+  [message("Computed from"), "sources", (engine, place) => valued(sources(engine, place))],
+  [message("Used by"), "users", (engine, place) => valued(engine.uses(place).filter((later) => sources(engine, later).includes(place)))],
+  [message("Gradient of the loss"), "gradient", gradient],
+];
+
+const part = ([title, id, rowsOf], place) => {
   const body = make("div", { id });
   const node = make("section", {}, make("h3", {}, title), body);
-  let last = null;
-  return {
-    node,
-    // Nothing to show hides the title, too.
-    show: (key, build) => {
-      if (key === last) return;
-      last = key;
-      const parts = build();
-      node.hidden = !parts.length;
-      body.replaceChildren(...parts.map((part) => (Array.isArray(part) ? listOf(part) : part)));
-    },
-  };
+  let last = "";
+  onDraw(() => {
+    const rows = rowsOf(shown(), place);
+    const key = rows.map((row) => (Array.isArray(row) ? spoken(row[0]) + row[1] : row)).join();
+    node.hidden = !rows.length; // nothing to show hides the title, too
+    if (key === last) return;
+    last = key;
+    body.replaceChildren(...rows.filter((row) => !Array.isArray(row)), listOf(rows.filter(Array.isArray)));
+  });
+  return node;
 };
 
 const write = () => {
   const place = view.chosen;
-  const panel = byId("about");
-  panel.hidden = place < 0;
+  byId("about").hidden = place < 0;
   if (place < 0) return;
-  const tensor = state.engine.tensorOf(place);
+  const { step } = state.engine.tensorOf(place);
   const lines = make("pre", { id: "text" });
-  const from = section(message("Computed from"), "sources");
-  const by = section(message("Used by"), "users");
-  const loss = section(message("Gradient of the loss"), "gradient");
-  const threads = section(message("Its threads"), "slopes");
-  panel.replaceChildren(
-    make("div", { class: "bar" },
-      make("h2", { id: "name", tabindex: -1 }, spoken(place)),
-      button("×", () => choose(-1), { class: "close", "aria-label": message("Close") })),
-    editor(place),
-    make("div", { id: "about-formula" }),
-    make("p", { class: "note" }, make("code", {}, elementText(state.engine, place)), tensor.step ? `, ${message("step {number}", { number: tensor.step })}` : ""),
-    lines, threads.node, from.node, by.node, loss.node,
-  );
   onDraw(() => {
-    const engine = shown();
-    lines.textContent = explain(engine, place).slice(1).join("\n");
-    const values = (places) => places.map((each) => [each, textOf(each)]);
-    const list = (places) => (places.length ? [values(places)] : []);
-    const used = sources(engine, place);
-    const users = engine.uses(place).filter((later) => sources(engine, later).includes(place));
-    const keyOf = (places) => places.map((each) => spoken(each) + textOf(each)).join();
-    from.show(keyOf(used), () => list(used));
-    by.show(keyOf(users), () => list(users));
-    const found = gradient(engine, place);
-    loss.show(JSON.stringify(found), () => found);
-    const slopes = slopesOf(place).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 40);
-    threads.show(JSON.stringify(slopes), () => (slopes.length ? [slopes.map(([each, slope]) => [each, tipOf(slope)])] : []));
+    lines.textContent = explain(shown(), place).slice(1).join("\n");
   });
+  byId("about").replaceChildren(
+    make("div", { class: "bar" }, make("h2", { id: "name" }, spoken(place)), editor(place),
+      button("×", () => choose(-1), { class: "close", "aria-label": message("Close") })),
+    make("div", { id: "about-formula" }),
+    ...PARTS.map((each) => part(each, place)),
+    make("p", { class: "note" }, make("code", {}, elementText(state.engine, place)),
+      step ? `, ${message("step {number}", { number: step })}` : ""),
+    lines,
+  );
 };
 
 export const buildAbout = () => within("about", write);

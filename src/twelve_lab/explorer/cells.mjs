@@ -1,17 +1,10 @@
-// A number on the screen: its colour and digits, and the hand that drags, types or steps it.
-import {
-  begin, change, choose, data, drags, drops, look, make, move, notice, onDraw, refresh, shown, state, undo, view,
-} from "./core.mjs";
-import { message } from "./messages.mjs";
+// Numbers on the screen: their colour, their digits and their tables.
+import { data, make, onDraw, shown, state, view } from "./core.mjs";
 import { axisName, spoken, textOf, wordAt, worded } from "./names.mjs";
-
-const PIXEL = 0.01; // of change for each pixel of a drag
-const STEPS = { "+": 0.1, "=": 0.1, "-": -0.1, PageUp: 1, PageDown: -1 };
-const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 // --- one number ---
 
-const placeOf = (node) => Number(node.dataset.at);
+export const placeOf = (node) => Number(node.dataset.at);
 
 export const cell = (place, label = null) => {
   const node = make("button", { class: "n", type: "button", tabindex: -1 }, " ");
@@ -50,7 +43,9 @@ const paint = (old) => {
   const { values } = shown();
   const tensor = engine.tensorOf(place);
   const value = values[place];
-  const digits = node.closest(".open") ? 4 : 2;
+  // A number of two digits before the point has one less after it, to fit its cell.
+  const whole = Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)));
+  const digits = Math.max(0, (node.closest(".open") ? 4 : 2) - whole);
   const text = textOf(place, { digits });
   if (node.tagName === "INPUT") {
     if (document.activeElement !== node || !node.dataset.typing) node.value = text;
@@ -145,131 +140,3 @@ export const tablesOf = (tensor, fixed = {}, options = { axes: true }) => {
   }
   return holder;
 };
-
-// --- drag ---
-
-let drag = null;
-const takes = (place) => state.engine.tensorOf(place).type === "float";
-document.addEventListener("pointerdown", (event) => {
-  const node = event.target.closest(".n");
-  if (!node || event.button || !takes(placeOf(node))) return;
-  drag = { node, x: event.clientX, from: state.engine.values[placeOf(node)], moving: false };
-});
-document.addEventListener("pointermove", (event) => {
-  if (!drag) return;
-  const far = event.clientX - drag.x;
-  if (!drag.moving && Math.abs(far) < 4) return;
-  if (!drag.moving) {
-    drag.moving = true;
-    begin();
-    drags(placeOf(drag.node));
-    drag.node.setPointerCapture?.(event.pointerId);
-  }
-  event.preventDefault();
-  const step = event.shiftKey ? PIXEL / 10 : PIXEL;
-  move(placeOf(drag.node), Math.round((drag.from + far * step) * 1000) / 1000);
-});
-const drop = () => {
-  const { moving = false } = drag ?? {};
-  drag = null;
-  if (!moving) return;
-  // The click that ends a drag chooses nothing.
-  const swallow = (event) => event.stopPropagation();
-  document.addEventListener("click", swallow, { capture: true, once: true });
-  setTimeout(() => document.removeEventListener("click", swallow, { capture: true }));
-  drops();
-};
-document.addEventListener("pointerup", drop);
-document.addEventListener("pointercancel", drop);
-
-// --- type ---
-
-const typed = (node) => {
-  if (!node.dataset.typing) return;
-  delete node.dataset.typing;
-  const place = placeOf(node);
-  const text = node.value.trim().replace(",", ".");
-  if (text === "" || !Number.isFinite(Number(text))) {
-    const values = { text: node.value, name: spoken(place), value: textOf(place) };
-    notice(message("“{text}” is no number; {name} stays {value}.", values));
-    refresh();
-  } else {
-    notice("");
-    if (text !== textOf(place)) change([place, Number(text)]);
-  }
-};
-document.addEventListener("input", (event) => {
-  if (event.target.matches("input.n")) event.target.dataset.typing = "true";
-});
-document.addEventListener("focusout", (event) => {
-  if (event.target.matches("input.n")) typed(event.target);
-});
-
-// --- keys ---
-
-// The nearest number in a direction, in the same tables or else on the whole page.
-const beside = (node, [right, down]) => {
-  const box = node.getBoundingClientRect();
-  const nearest = (root) => {
-    let [best, least] = [null, Infinity];
-    for (const other of root.querySelectorAll(".n")) {
-      const { left, top, width } = other.getBoundingClientRect();
-      const [x, y] = [left - box.left, top - box.top];
-      const [ahead, aside] = right ? [x * right, y] : [y * down, x];
-      const far = ahead + 3 * Math.abs(aside);
-      if (width && ahead > 3 && far < least) [best, least] = [other, far];
-    }
-    return best;
-  };
-  return nearest(node.closest(".tables") ?? document) ?? nearest(document);
-};
-
-const step = (event, size) => {
-  const place = placeOf(event.target);
-  if (!takes(place)) return;
-  event.preventDefault();
-  delete event.target.dataset.typing;
-  if (!event.repeat) begin();
-  drags(place);
-  state.put(place, Math.round((state.engine.values[place] + size) * 1000) / 1000);
-  drops();
-};
-
-const BOX = "input[type=text], input[type=number], select";
-document.addEventListener("keydown", (event) => {
-  const { target: node, key } = event;
-  const field = node.matches("input.n");
-  if (field && (key === "ArrowUp" || key === "ArrowDown")) {
-    step(event, (key === "ArrowUp" ? 1 : -1) * (event.shiftKey ? 0.01 : 0.1));
-  } else if (node.matches(".n") && STEPS[key] && !(field && key.length === 1)) step(event, STEPS[key]);
-  else if (field && key === "Enter") typed(node);
-  else if (field && key === "Escape") {
-    delete node.dataset.typing;
-    choose(-1);
-  } else if (node.matches("button.n") && ARROWS[key]) {
-    event.preventDefault();
-    beside(node, ARROWS[key])?.focus();
-  } else if (node.matches("button.n") && /^[\d.]$/.test(key) && takes(placeOf(node))) choose(placeOf(node));
-  else if (key === "Escape") choose(-1);
-  else if (key.toLowerCase() === "b" && !node.matches(BOX) && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    if (!event.repeat) look(true);
-  } else if (key === "z" && (event.ctrlKey || event.metaKey) && !node.matches(BOX)) {
-    event.preventDefault();
-    undo();
-  }
-});
-document.addEventListener("keyup", (event) => {
-  if (event.key.toLowerCase() === "b") look(false);
-});
-document.addEventListener("focusin", ({ target }) => {
-  if (!target.matches(".tables .n")) return;
-  for (const node of target.closest(".tables").querySelectorAll(".n")) node.tabIndex = node === target ? 0 : -1;
-  if (target.matches("input")) target.select();
-});
-document.addEventListener("click", (event) => {
-  const node = event.target.closest("button.n");
-  if (!node) return;
-  const place = placeOf(node);
-  if (state.engine.tensorOf(place).type !== "bool") choose(place);
-  else change([place, Number(!state.engine.values[place])]);
-});

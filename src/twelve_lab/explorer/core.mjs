@@ -36,16 +36,19 @@ export const view = { chosen: -1, front: 0, dragged: -1, before: false, teaching
 const media = (query) => window.matchMedia(query);
 const [wide, still] = ["(min-width: 1270px)", "(prefers-reduced-motion: reduce)"].map(media);
 export const isWide = () => wide.matches && !data.panels;
+export const onWide = (act) => wide.addEventListener("change", act);
 export const isStill = () => still.matches;
 
 let earlier = null;
 export const shown = () => (view.before ? (earlier ??= state.earlier) : state.engine);
 export const at = (name, ...index) => state.engine.place(name, index);
+export const named = (name) => state.engine.byName.get(name);
 export const has = (name) => state.engine.byName.has(name);
 
 // --- redraws: functions by the part of the page that they belong to ---
 
-const drawn = new Map();
+// The numbers themselves, of the scope "page", are painted last.
+const drawn = new Map(["tools", "stage", "map", "tensors", "about"].map((name) => [name, []]));
 let scope = "page";
 export const within = (name, build) => {
   const outer = scope;
@@ -82,9 +85,13 @@ export const look = (before) => {
   refresh();
 };
 
-export const begin = () => {
+// End what is under way: no teaching, no threads of an earlier drag.
+const stop = () => {
   view.teaching = false;
   view.dragged = -1;
+};
+export const begin = () => {
+  stop();
   look(false);
   state.begin();
 };
@@ -109,6 +116,7 @@ export const drags = (place) => {
   view.dragged = place;
 };
 export const drops = () => {
+  state.follow();
   settle();
   clearTimeout(lingering);
   lingering = setTimeout(() => {
@@ -126,12 +134,12 @@ export const change = (...changes) => {
 };
 
 export const undo = () => {
-  view.teaching = false;
+  stop();
   const { number } = state;
   if (state.undo()) rebuilt(number);
 };
 export const reset = () => {
-  view.teaching = false;
+  stop();
   state.reset();
   settle();
 };
@@ -150,35 +158,23 @@ export const onBuild = (action) => {
   build = action;
 };
 // Show another configuration, with the same number chosen if it has it.
-export const rebuilt = (from) => {
+const rebuilt = (from) => {
   if (from !== state.number) {
-    const old = state.engineOf(from);
-    const { chosen } = view;
-    view.chosen = -1;
-    if (chosen >= 0) {
-      const { name, shape, start } = old.tensorOf(chosen);
-      const twin = state.engine.byName.get(name);
-      if (String(twin?.shape) === String(shape)) view.chosen = twin.start + chosen - start;
-    }
+    view.chosen = state.twin(view.chosen, from, state.number);
     build();
   }
   settle();
 };
 export const chooseRun = (number) => {
   const from = state.number;
-  view.teaching = false;
+  stop();
   const missing = state.choose(number);
   rebuilt(from);
-  return missing;
+  notice(missing.length
+    ? message("This model has no {names}; what was changed there is left out.", { names: missing.join(", ") })
+    : "");
 };
 
 export const notice = (words) => {
   byId("notice").textContent = words;
 };
-export const argmax = (values, start, count) => {
-  let best = 0;
-  for (let i = 1; i < count; i++) if (values[start + i] > values[start + best]) best = i;
-  return best;
-};
-export const unreadable = (names) =>
-  names.length ? message("This model has no {names}; what was changed there is left out.", { names: names.join(", ") }) : "";

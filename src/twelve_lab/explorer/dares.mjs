@@ -1,5 +1,6 @@
 // Eight dares. Each is one sentence, a place to begin, a test on window.twelve and a lesson.
-import { at, button, byId, choose, data, has, make, onSettle, state, svg } from "./core.mjs";
+// A fresh one needs the model as it was at first.
+import { at, button, byId, choose, data, has, make, onSettle, reset, state, svg } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { cellsOf } from "./map.mjs";
 
@@ -13,7 +14,8 @@ const allRight = (says) => says.flat().every(({ graded, right }) => !graded || r
 const DARES = [
   {
     id: "say",
-    text: message("Make it say fish first by dragging one number."),
+    text: message("Make it say fish first with one number."),
+    fresh: true,
     where: number("logits", 1, 0, 3),
     done: (twelve) => alone(twelve) && twelve.says()[1][0].word === "fish",
     lesson: "12",
@@ -21,6 +23,7 @@ const DARES = [
   {
     id: "nothing",
     text: message("Find a number that changes nothing at all."),
+    fresh: true,
     where: control("button.sentence"),
     done: (twelve) => alone(twelve) && twelve.moved("logits") === 0,
     lesson: "05",
@@ -41,21 +44,22 @@ const DARES = [
   },
   {
     id: "fast",
-    text: message("Teach it in under 40 steps, to a loss below 0.05."),
+    text: message("Teach it in under 40 steps: loss below 0.05."),
+    fresh: true,
     where: control(".rate"),
     done: (twelve) => twelve.steps() > 0 && twelve.steps() < 40 && twelve.loss() <= 0.05,
     lesson: "13",
   },
   {
     id: "leap",
-    text: message("Take one step at a learning rate of 1: why does the loss leap?"),
+    text: message("Take one step at learning rate 1. Why the leap?"),
     where: control(".rate"),
     done: (twelve) => twelve.actions().some(({ rate }) => rate >= 1) && twelve.losses().some((loss, n, all) => n && loss > all[n - 1]),
     lesson: "13",
   },
   {
     id: "unteach",
-    text: message("Teach it, then unteach it with a single weight."),
+    text: message("Teach it, then unteach it by one weight."),
     where: control("#stage .teach"),
     done: (twelve) => {
       const [before, last] = twelve.actions().slice(-2);
@@ -65,7 +69,7 @@ const DARES = [
   },
   {
     id: "norm",
-    text: message("Choose the post-norm model: which numbers move?"),
+    text: message("Choose the post-norm model. What moves?"),
     where: control("#runs"),
     done: (twelve) => twelve.model() === "post-norm",
     lesson: "08",
@@ -85,11 +89,12 @@ let latest = "";
 const lessonOf = ({ lesson }) => {
   const { title, href } = data.lessons?.[lesson] ?? {};
   if (!title) return "";
-  return make("span", { class: "why" }, " ", message("Why?"), " ", href ? make("a", { href }, title) : title);
+  return make("span", {}, " ", message("Why?"), " ", href ? make("a", { href }, title) : title);
 };
 const happy = () => svg("svg", { class: "face happy", "aria-hidden": "true" }, svg("use", { href: "#face-happy" }));
 
 const start = (dare) => {
+  if (dare.fresh && state.actions.length) reset();
   const [node] = dare.where();
   if (!node) return;
   node.scrollIntoView({ block: "nearest" });
@@ -99,24 +104,34 @@ const start = (dare) => {
 
 const fits = () => data.lessons && state.engine.target >= 0 && (has("memory") || has("rotary.turned"));
 
+let current;
+// The dare in front says so if it needs a fresh start.
+const offer = () => {
+  const again = document.querySelector("#dares .again");
+  if (again) again.hidden = !current.fresh || !state.actions.length;
+};
+
 export const buildDares = () => {
   const panel = byId("dares");
   panel.hidden = !fits();
   if (panel.hidden) return;
-  const current = DARES.find(({ id }) => !done.has(id));
+  current = DARES.find(({ id }) => !done.has(id));
   const items = DARES.map((dare) => {
     const isDone = done.has(dare.id);
     return make("li", { class: `${isDone ? "done" : ""} ${dare === current ? "current" : ""} ${dare.id === latest ? "latest" : ""}`, id: `dare-${dare.id}` },
       isDone ? happy() : make("span", { class: "ring", "aria-hidden": "true" }),
       make("span", {}, button(dare.text, () => start(dare)), isDone ? make("span", { class: "unseen" }, message("done")) : null,
-        isDone ? lessonOf(dare) : null));
+        isDone ? lessonOf(dare) : null),
+      dare === current ? button(message("Start fresh"), () => start(dare), { class: "again" }) : null);
   });
   const title = message("{count} of {total} dares", { count: done.size, total: DARES.length });
   panel.replaceChildren(make("h2", {}, title), make("ol", {}, ...items));
+  offer();
 };
 
 onSettle(() => {
   if (!fits() || !window.twelve) return;
+  offer();
   const found = DARES.find((dare) => !done.has(dare.id) && dare.done(window.twelve));
   if (!found) return;
   done.add(found.id);

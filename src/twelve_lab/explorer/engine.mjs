@@ -337,6 +337,17 @@ export class Engine {
     return view.gradients;
   }
 
+  // The changes of all numbers if one of them grows by an amount.
+  effectsOf(place, amount) {
+    const twin = Object.assign(Object.create(this), {
+      values: this.values.slice(),
+      held: new Map(this.held),
+    });
+    twin.put(place, this.values[place] + amount);
+    twin.run();
+    return twin.values.map((value, other) => value - this.values[other]);
+  }
+
   // The partial derivatives of the number at `later` with respect to the numbers in its tree.
   slopes(later) {
     const slopes = new Map();

@@ -26,9 +26,9 @@ const write = () => {
   if (text === last) return;
   last = text;
   const written = parts.map((part) => (typeof part === "number" ? factor(part) : part));
-  const result = parts.length > 1 ? [" = ", make("b", {}, textOf(view.chosen))] : [];
+  const result = parts.length > 1 ? [make("b", {}, textOf(view.chosen)), " = "] : [];
   node.setAttribute("aria-label", spoken(view.chosen));
-  node.replaceChildren(make("span", { class: "name" }, spoken(view.chosen)), " = ", ...written, ...result);
+  node.replaceChildren(...result, ...written);
 };
 onDraw(write);
 

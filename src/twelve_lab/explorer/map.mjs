@@ -1,5 +1,5 @@
 // The map: the stations of each lane, with their weights above and the stream of words below.
-import { at, byId, change, data, has, isWide, make, onChoose, onDraw, shown, state, view } from "./core.mjs";
+import { at, byId, data, has, isWide, make, named, onChoose, onDraw, shown, state, view } from "./core.mjs";
 import { cell, tableOf, tablesOf } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { lossCell, scores, speaks, wordChoice } from "./output.mjs";
@@ -10,8 +10,8 @@ const LANES = [
   { side: "ids", prefix: "", table: "embedding.weight", input: "embedded", out: "decoder_output", title: message("decoder output") },
 ];
 const TITLES = {
-  src: message("Encoder: the words"),
-  tgt: message("Decoder: written so far"),
+  src: message("Encoder reads"),
+  tgt: message("Decoder writes"),
   ids: message("Words"),
   self_attention: message("Self-attention"),
   cross_attention: message("Cross-attention"),
@@ -20,9 +20,8 @@ const TITLES = {
 };
 const MATRICES = ["w_q", "w_k", "w_v", "w_o", "gate", "up", "down"];
 
-const tensorOf = (name) => state.engine.byName.get(name);
 const block = (title, ...tables) =>
-  make("div", { class: "block" }, title ? make("h4", {}, title) : null, make("div", { class: "row" }, ...tables));
+  make("div", {}, title ? make("h4", {}, title) : null, make("div", { class: "row" }, ...tables));
 
 // The slice of a tensor that belongs to the sentence in front.
 const front = (tensor, ...lead) => {
@@ -32,19 +31,17 @@ const front = (tensor, ...lead) => {
   return at(tensor.name, ...index);
 };
 
-const set = (place, value) => change([place, value]);
-
 // Each word with its row of the table, and whether attention may look at it.
 const tokens = ({ side, table }) => {
-  const ids = tensorOf(side);
-  const weights = tensorOf(table);
-  const mask = { src: tensorOf("src_mask"), ids: tensorOf("key_mask") }[side];
+  const ids = named(side);
+  const weights = named(table);
+  const mask = { src: named("src_mask"), ids: named("key_mask") }[side];
   const body = make("tbody");
   for (let position = 0; position < ids.shape[1]; position++) {
     const place = front(ids, 0, position);
     const label = message("word {position}", { position: position + 1 });
     const row = make("tr", {}, make("th", { scope: "row", class: "choice" },
-      data.vocab ? wordChoice(place, side, position, label, set) : cell(place)));
+      data.vocab ? wordChoice(place, side, position, label) : cell(place)));
     for (let d = 0; d < weights.shape[1]; d++) {
       row.append(make("td", {}, cell(weights.start)));
       onDraw(() => {
@@ -61,27 +58,27 @@ const tokens = ({ side, table }) => {
 };
 
 const mask = (name) =>
-  tensorOf(name)?.type === "bool"
-    ? block(message("may look"), tableOf(tensorOf(name), front(tensorOf(name)), { faces: true }))
+  named(name)?.type === "bool"
+    ? block(message("may look"), tableOf(named(name), front(named(name)), { faces: true }))
     : null;
 
 // The rows of words that leave a station: before the next norm, or after its own in post-norm.
 const stream = (layer, lane, isLast) => {
   if (isLast && has(lane.out)) return lane.out;
   const [added, normed] = [`${layer}_residual.added`, `${layer}_residual.norm.output`];
-  return has(normed) && tensorOf(normed).start > tensorOf(added).start ? normed : added;
+  return has(normed) && named(normed).start > named(added).start ? normed : added;
 };
 
 const matrices = (names, mask = null) => {
-  const found = names.filter((name) => tensorOf(name)?.shape.length === 2);
+  const found = names.filter((name) => named(name)?.shape.length === 2);
   const blocks = found.map((name) =>
-    block(name.split(".").at(-2), tableOf(tensorOf(name), tensorOf(name).start, { rowWords: false })));
+    block(name.split(".").at(-2), tableOf(named(name), named(name).start, { rowWords: false })));
   return make("div", { class: "above" }, make("div", { class: "weights" }, ...blocks), mask);
 };
 
 const rowsOf = (title, name, kind = "") =>
-  has(name) && tensorOf(name).shape.length >= 2
-    ? make("div", { class: kind }, block(title, tableOf(tensorOf(name), front(tensorOf(name)))))
+  has(name) && named(name).shape.length >= 2
+    ? make("div", { class: kind }, block(title, tableOf(named(name), front(named(name)))))
     : null;
 
 // The stations of a lane: [id, title, contents].
@@ -99,7 +96,7 @@ const stations = (lane) => {
     for (const kind of ["self_attention", "cross_attention", "feed_forward"]) {
       const layer = `${lane.prefix}layers.${n}.${kind}`;
       if (!has(`${layer}.output`)) continue;
-      const attention = tensorOf(`${layer}.weights`);
+      const attention = named(`${layer}.weights`);
       const heads = attention ? Array.from({ length: attention.shape[1] }, (_, head) => head) : [];
       const inner = ["activated", "gated"].map((name) => `${layer}.${name}`).find(has);
       const out = stream(layer, lane, isLast && kind === "feed_forward");
@@ -117,7 +114,7 @@ const stations = (lane) => {
   if (found.length && lane.side !== "src" && speaks()) {
     found.push(["next", TITLES.next, [
       make("div", { class: "sides" }, matrices(["output_projection.weight"]),
-        scores(Math.min(view.front, tensorOf("logits").shape[0] - 1), set)),
+        scores(Math.min(view.front, named("logits").shape[0] - 1))),
       state.engine.target < 0 ? null : lossCell(),
     ]]);
   }
@@ -149,7 +146,7 @@ export const buildMap = () => {
     let before = null;
     found.forEach(([id, title, contents, attention], n) => {
       const node = make("section", { class: `station tables ${id.split(".").at(-1)}`, id, "aria-label": title, style: `--row: ${row}; --column: ${n + 1}` },
-        make("h3", {}, title), ...contents.filter(Boolean), make("div", { class: "place" }));
+        make("h3", {}, title), ...contents.filter(Boolean));
       node.dataset.order = nodes.length;
       node.dataset.out = attention?.out ?? "";
       if (attention?.attention) arcs.push({ ...attention, before, node });
@@ -162,7 +159,7 @@ export const buildMap = () => {
   if (!row) nodes.push(...each(state.engine.tensors.filter(({ trees }) => trees))); // no Transformer
   map.classList.toggle("loose", !row);
   map.classList.toggle("single", row === 1);
-  map.classList.toggle("sheets", tensorOf("logits")?.shape[0] > 1);
+  map.classList.toggle("sheets", named("logits")?.shape[0] > 1);
   map.style.setProperty("--columns", columns);
   map.style.setProperty("--lanes", row);
   map.style.setProperty("--free", first + 1);
@@ -173,15 +170,18 @@ export const buildMap = () => {
 
 export const cellsOf = (place) => document.querySelectorAll(`#map .n[data-at="${place}"]`);
 
-// Opens the station of the chosen number; the others, and all on a narrow screen, are small.
+// Opens the station of the chosen number. The others are small then, and all of them are where a
+// screen is narrow or a lane is long.
+const ROOM = 5; // stations in a lane
 const layout = () => {
   if (data.panels) return;
   const [node] = view.chosen < 0 ? [] : cellsOf(view.chosen);
   const station = node?.closest(".station");
+  const isCrowded = Boolean(station) || Number(byId("map").style.getPropertyValue("--columns")) > ROOM;
   for (const each of document.querySelectorAll("#stations .station")) {
     each.classList.toggle("picked", each === station);
     each.classList.toggle("open", each === station && isWide());
-    each.classList.toggle("small", !isWide() || Boolean(station && each !== station));
+    each.classList.toggle("small", !isWide() || (isCrowded && each !== station));
   }
 };
 onChoose(layout);

@@ -1,19 +1,30 @@
 // What the model says: scores and chances of the next word, the loss, and how it is taught.
-import { argmax, at, begin, button, data, has, make, onDraw, refresh, settle, shown, state, svg, view } from "./core.mjs";
+import { at, begin, button, change, data, has, make, named, onDraw, refresh, settle, shown, state, svg, view } from "./core.mjs";
 import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
-import { faceOf, spoken, wordOf, worded } from "./names.mjs";
+import { faceOf, spoken, textOf, wordOf, worded } from "./names.mjs";
 
 const MOST = 1000; // steps of learning
 const TAUGHT = 0.05; // a loss at which learning ends
 
 const SCORES = "cross_entropy.log_probabilities";
 export const speaks = () => Boolean(data.vocab) && has(SCORES) && has("logits");
-export const reads = () => (has("tgt") ? "tgt" : "ids");
+const writes = () => (has("tgt") ? "tgt" : "ids");
+// The ids of a sentence that is read.
+export const idsOf = (batch) => {
+  const { start, shape: [, length] } = named("src") ?? named("ids");
+  return Array.from(shown().values.subarray(start + batch * length, start + (batch + 1) * length));
+};
+
+const argmax = (values, start, count) => {
+  let best = 0;
+  for (let i = 1; i < count; i++) if (values[start + i] > values[start + best]) best = i;
+  return best;
+};
 
 // What the model writes at each position of a sentence: word, wanted id, and whether they agree.
 export const written = (batch, values = shown().values) => {
-  const { start, shape } = state.engine.byName.get(SCORES);
+  const { start, shape } = named(SCORES);
   const [, positions, words] = shape;
   return Array.from({ length: positions }, (_, position) => {
     const id = argmax(values, start + (batch * positions + position) * words, words);
@@ -28,11 +39,11 @@ export const verdict = ({ word, label, graded, right }) =>
       ? message("✓ says {word}", { word })
       : message("✗ says {word}, should say {label}", { word, label: data.vocab[label] });
 
-export const wordChoice = (place, side, position, label, act) => {
+export const wordChoice = (place, side, position, label) => {
   const node = make("select", { "aria-label": label });
   const ids = [...data.vocab.keys(), ...(side === "labels" ? [-100] : [])];
   node.append(...ids.map((id) => make("option", { value: id }, wordOf(id, side, position))));
-  node.addEventListener("change", () => act(place, Number(node.value)));
+  node.addEventListener("change", () => change([place, Number(node.value)]));
   const face = make("span");
   onDraw(() => {
     node.value = shown().values[place];
@@ -42,13 +53,12 @@ export const wordChoice = (place, side, position, label, act) => {
 };
 
 // A table of the scores of a sentence: a row for each word, a column for each position.
-export const scores = (batch, act) => {
-  const logits = state.engine.byName.get("logits");
-  const chances = state.engine.byName.get(SCORES);
+export const scores = (batch) => {
+  const [logits, chances] = [named("logits"), named(SCORES)];
   const [, positions, words] = logits.shape;
   const head = make("tr", {}, make("td"));
   const wanted = make("tr", {}, make("th", { scope: "row" }, message("should be")));
-  const said = make("tr", { class: "said" }, make("th", { scope: "row" }, message("says")));
+  const said = make("tr", {}, make("th", { scope: "row" }, message("says")));
   const body = make("tbody");
   for (let id = 0; id < words; id++) {
     const row = make("tr", {}, make("th", { scope: "row", title: data.vocab[id] }, ...worded(data.vocab[id])));
@@ -70,11 +80,11 @@ export const scores = (batch, act) => {
     const label = message("label {label} of sentence {sentence}", { label: position + 1, sentence: batch + 1 });
     const answer = make("td", { class: "verdict" });
     head.append(after);
-    wanted.append(make("td", {}, wordChoice(at("cross_entropy.labels", batch, position), "labels", -1, label, act)));
+    wanted.append(make("td", {}, wordChoice(at("cross_entropy.labels", batch, position), "labels", -1, label)));
     said.append(answer);
     onDraw(() => {
       const heard = Array.from({ length: position + 1 }, (_, i) =>
-        wordOf(shown().values[at(reads(), batch, i)], reads(), i),
+        wordOf(shown().values[at(writes(), batch, i)], writes(), i),
       );
       after.textContent = message("after {words}", { words: heard.join(" ") });
       const { word, graded, right } = written(batch)[position];
@@ -83,14 +93,15 @@ export const scores = (batch, act) => {
       answer.classList.toggle("wrong", graded && !right);
     });
   }
-  return make("div", { class: "tables scores" }, make("table", {}, make("thead", {}, head), body, make("tfoot", {}, wanted, said)));
+  const table = make("table", {}, make("thead", {}, head), body, make("tfoot", {}, wanted, said));
+  return make("div", { class: "tables scores" }, table);
 };
 
 // --- learning ---
 
 export const teaching = { rate: 0.3 };
 const step = () => state.learn(teaching.rate);
-export const teachOnce = () => {
+const teachOnce = () => {
   begin();
   step();
   settle();
@@ -153,24 +164,20 @@ export const teachTools = () => {
   input.addEventListener("input", () => {
     teaching.rate = Number(input.value) > 0 ? Number(input.value) : teaching.rate;
   });
-  return [button(message("One step"), teachOnce, { class: "once" }), make("label", {}, message("learning rate"), " ", input)];
+  return [button(message("One step"), teachOnce), make("label", {}, message("learning rate"), " ", input)];
 };
 
 // For a lesson: the loss, what teaches, and the curve.
 export const lossPanel = ({ rate }) => {
   teaching.rate = rate;
-  const words = make("p", { class: "note" });
   const large = curve({ class: "curve", role: "img" });
   onDraw(() => {
-    const losses = { first: state.losses[0]?.toFixed(4), last: state.losses.at(-1)?.toFixed(4), count: state.steps };
-    words.textContent = !state.steps
-      ? message("Each step moves all {count} weights against their gradients.", { count: state.engine.weights.length })
-      : state.steps === 1
-        ? message("The loss over {count} step: from {first} to {last}.", losses)
-        : message("The loss over {count} steps: from {first} to {last}.", losses);
-    large.setAttribute("aria-label", words.textContent);
+    const [first, last] = [state.losses[0], state.losses.at(-1)].map((loss) => loss?.toFixed(4));
+    large.setAttribute("aria-label", state.steps
+      ? message("Steps: {count}. The loss went from {first} to {last}.", { count: state.steps, first, last })
+      : message("Each step moves all {count} weights against their gradients.", { count: state.engine.weights.length }));
   });
-  return make("div", { class: "learn" }, lossCell(), make("div", { class: "bar" }, teachButton(), ...teachTools()), large, blindGuess(), words);
+  return make("div", {}, lossCell(), make("div", { class: "bar" }, teachButton(), ...teachTools()), large, blindGuess());
 };
 export const blindGuess = () => {
   const loss = Math.log(data.vocab?.length ?? 1).toFixed(4);
@@ -180,10 +187,10 @@ export const blindGuess = () => {
 export const announce = () => {
   const { target } = state.engine;
   const parts = [];
-  if (view.chosen >= 0) parts.push(message("{name} is {value}", { name: spoken(view.chosen), value: shown().values[view.chosen]?.toFixed(4) }));
+  if (view.chosen >= 0) parts.push(message("{name} is {value}", { name: spoken(view.chosen), value: textOf(view.chosen) }));
   if (target >= 0) {
-    const values = { now: state.engine.values[target].toFixed(4), before: state.was(target)?.toFixed(4) };
-    parts.push(message("loss {now}, before {before}", values));
+    const [now, before] = [state.engine.values[target], state.was(target)].map((loss) => loss?.toFixed(4));
+    parts.push(message("loss {now}, before {before}", { now, before }));
   }
   if (speaks()) parts.push(...written(view.front).map(verdict));
   return parts.join("; ");

@@ -1,5 +1,9 @@
 // The page: builds its parts, and reacts to its address, its theme and its models.
-import { at, byId, choose, change, chooseRun, data, has, isStill, make, notice, onBuild, onSettle, refresh, reset, settle, state, unreadable, view, within } from "./core.mjs";
+import {
+  at, byId, change, choose, chooseRun, data, has, isStill, make, named, notice, onBuild, onSettle, onWide, refresh, reset, settle,
+  state, view, within,
+} from "./core.mjs";
+import "./hand.mjs";
 import { read, write } from "./address.mjs";
 import { buildAbout } from "./about.mjs";
 import { buildDares } from "./dares.mjs";
@@ -7,7 +11,7 @@ import { buildMap, buildTensors } from "./map.mjs";
 import { buildPanels } from "./panels.mjs";
 import { buildStage, buildTools } from "./stage.mjs";
 import { message } from "./messages.mjs";
-import { announce, written } from "./output.mjs";
+import { announce, idsOf, written } from "./output.mjs";
 import { savePicture } from "./picture.mjs";
 import { placeFormula } from "./formula.mjs";
 import { demonstrate, weave } from "./threads.mjs";
@@ -70,19 +74,22 @@ const build = () => {
 };
 onBuild(build);
 
+// In front is the sentence of the chosen number, else the first one without padding.
+const frontOf = (place) => {
+  const { engine } = state;
+  const batch = place < 0 ? -1 : engine.tensorOf(place).axes.indexOf("batch");
+  if (batch >= 0) return engine.index(place)[batch];
+  const count = (named("src") ?? named("ids"))?.shape[0] ?? 0;
+  const full = Array.from({ length: count }, (_, n) => !idsOf(n).includes(0));
+  return Math.max(0, full.indexOf(true));
+};
+
 const open = () => {
   const [place, unknown] = read(state, location.hash.slice(1));
-  const ids = ["src", "ids"].map((name) => state.engine.byName.get(name)).find(Boolean);
-  // In front is the sentence of the chosen number, else the one without padding.
-  const batches = ids ? Array.from({ length: ids.shape[0] }, (_, n) => n) : [0];
-  const padded = (batch) => Array.from({ length: ids?.shape[1] ?? 0 }, (_, i) => state.engine.values[at(ids.name, batch, i)]).includes(0);
-  view.front = batches.find((batch) => !padded(batch)) ?? 0;
-  if (place >= 0) {
-    const batch = state.engine.tensorOf(place).axes.indexOf("batch");
-    if (batch >= 0) view.front = Math.min(state.engine.index(place)[batch], batches.length - 1);
-  }
-  notice(unknown.length ? message("The address names what this page does not have; it was left out: {names}.", { names: unknown.join(", ") }) : "");
-  byId("runs").value = state.number;
+  notice(unknown.length
+    ? message("The address names what this page does not have; it was left out: {names}.", { names: unknown.join(", ") })
+    : "");
+  view.front = frontOf(place);
   view.chosen = -1;
   build();
   choose(data.panels ? -1 : place);
@@ -103,25 +110,23 @@ const translatePage = () => {
   document.title = message(document.title);
 };
 
+const THEMES = ["dark", "light"];
+// The theme that the reader chose in the book, whose pages tell it to their frames, else the system's.
 const followTheme = () => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  let wanted = null;
-  try {
-    wanted = localStorage.getItem("theme"); // of the book
-  } catch {
-    // A page in a frame has no storage.
-  }
-  const dress = () => {
-    document.documentElement.dataset.theme = ["dark", "light"].includes(wanted) ? wanted : dark.matches ? "dark" : "light";
+  const dress = (wanted) => {
+    document.documentElement.dataset.theme = THEMES.includes(wanted) ? wanted : THEMES[Number(!dark.matches)];
   };
-  dark.addEventListener("change", dress);
-  window.addEventListener("message", (event) => {
-    if (event.source !== window.parent || !["dark", "light"].includes(event.data?.theme)) return;
-    wanted = event.data.theme;
-    dress();
-  });
-  dress();
+  try {
+    dress(localStorage.getItem("theme"));
+  } catch {
+    dress(); // a page in a frame has no storage
+  }
+  dark.addEventListener("change", () => dress());
   if (window.parent === window) return;
+  window.addEventListener("message", (event) => {
+    if (event.source === window.parent && THEMES.includes(event.data?.theme)) dress(event.data.theme);
+  });
   document.body.classList.add("framed");
   new ResizeObserver(() => {
     const { bottom } = document.body.getBoundingClientRect();
@@ -133,12 +138,14 @@ followTheme();
 translatePage();
 for (const [number, run] of data.runs.entries()) byId("runs").append(make("option", { value: number }, run.title));
 byId("runs").parentElement.hidden = data.runs.length < 2;
-byId("runs").addEventListener("change", () => notice(unreadable(chooseRun(Number(byId("runs").value)))));
+byId("runs").addEventListener("change", () => chooseRun(Number(byId("runs").value)));
 onSettle(() => {
   byId("runs").value = state.number;
 });
 byId("sheet").addEventListener("click", () => {
-  byId("sheet").setAttribute("aria-expanded", byId("side").classList.toggle("tall"));
+  const isTall = byId("side").classList.toggle("tall");
+  byId("sheet").setAttribute("aria-expanded", isTall);
+  byId("sheet").textContent = isTall ? message("Less") : message("More");
 });
 byId("tensors").addEventListener("toggle", () => {
   within("tensors", buildTensors);
@@ -151,11 +158,10 @@ if (data.panels) {
   byId("lead").textContent = message(data.lead);
 }
 const { href } = data.lessons?.["00"] ?? {};
-byId("course").hidden = !href;
-if (href) byId("course").href = href;
+if (href) Object.assign(byId("course"), { href, hidden: false });
 open();
 window.addEventListener("hashchange", open);
-window.matchMedia("(min-width: 1270px)").addEventListener("change", () => choose(view.chosen));
+onWide(() => choose(view.chosen));
 
 // For tests, dares and experiments: names and indices as in the Python trace.
 window.twelve = {
@@ -176,7 +182,7 @@ window.twelve = {
     return { name, type, index: state.engine.index(place), value };
   }),
   moved: (name) => {
-    const { start, size } = state.engine.byName.get(name);
+    const { start, size } = named(name);
     const { values, original } = state.engine;
     return values.subarray(start, start + size).filter((value, i) => !Object.is(value, original[start + i])).length;
   },
@@ -187,5 +193,5 @@ window.twelve = {
   place: (name, index = []) => state.engine.place(name, index),
   model: () => data.runs[state.number].title,
 };
-const sentences = (values) => Array.from({ length: state.engine.byName.get("logits").shape[0] }, (_, batch) => written(batch, values));
+const sentences = (values) => Array.from({ length: named("logits").shape[0] }, (_, batch) => written(batch, values));
 document.body.dataset.ready = "true";

@@ -1,5 +1,5 @@
 // The panels of a live part in a lesson.
-import { at, byId, change, data, make, onDraw, shown, state, button } from "./core.mjs";
+import { at, button, byId, change, data, make, named, onDraw, shown, state } from "./core.mjs";
 import { cell, tablesOf } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { lossPanel, scores } from "./output.mjs";
@@ -13,17 +13,14 @@ const STRETCHES = [
   ["× (−1)", (x) => -x],
 ];
 
-const tensorOf = (name) => state.engine.byName.get(name);
-const set = (place, value) => change([place, value]);
-
 const PANELS = {
-  table: ({ of, fixed }) => tablesOf(tensorOf(of), fixed),
+  table: ({ of, fixed }) => tablesOf(named(of), fixed),
 
-  attention: ({ of, fixed }) => tablesOf(tensorOf(`${of}.weights`), fixed),
+  attention: ({ of, fixed }) => tablesOf(named(`${of}.weights`), fixed),
 
   // A table above a switch that fixes all its numbers at one value.
   hold: ({ of, fixed, value, says }) => {
-    const { start, size } = tensorOf(of);
+    const { start, size } = named(of);
     const places = Array.from({ length: size }, (_, i) => start + i);
     const isHeld = () => places.every((place) => state.engine.values[place] === value);
     const node = button(message(says), () => {
@@ -31,21 +28,21 @@ const PANELS = {
       change(...places.map((place) => [place, held ? null : value]));
     });
     onDraw(() => node.setAttribute("aria-pressed", isHeld()));
-    return make("div", {}, tablesOf(tensorOf(of), fixed), make("div", { class: "bar" }, node));
+    return make("div", {}, tablesOf(named(of), fixed), make("div", { class: "bar" }, node));
   },
 
   // A table, and buttons that change one of its rows.
   stretch: ({ of, fixed, row }) => {
     const start = at(of, ...row, 0);
-    const places = Array.from({ length: tensorOf(of).shape.at(-1) }, (_, i) => start + i);
+    const places = Array.from({ length: named(of).shape.at(-1) }, (_, i) => start + i);
     const buttons = STRETCHES.map(([says, turn]) => button(says, () =>
       change(...places.map((place) => [place, Number(turn(state.engine.values[place]).toPrecision(12))]))));
-    return make("div", {}, tablesOf(tensorOf(of), fixed), make("div", { class: "bar" }, ...buttons));
+    return make("div", {}, tablesOf(named(of), fixed), make("div", { class: "bar" }, ...buttons));
   },
 
   // A weight and its gradient, row by row.
   gradients: ({ of, words }) => {
-    const { start } = tensorOf(of);
+    const { start } = named(of);
     const rows = words.map((word, i) => {
       const slope = make("td", { class: "slope" });
       onDraw(() => {
@@ -60,9 +57,9 @@ const PANELS = {
   },
 
   prediction: ({ only = -1 }) => {
-    const batches = Array.from({ length: tensorOf("logits").shape[0] }, (_, n) => n);
+    const batches = Array.from({ length: named("logits").shape[0] }, (_, n) => n);
     return make("div", { class: "pairs" },
-      ...batches.filter((batch) => only < 0 || batch === only).map((batch) => scores(batch, set)));
+      ...batches.filter((batch) => only < 0 || batch === only).map(scores));
   },
 
   learn: lossPanel,

@@ -2,7 +2,7 @@
 import { byId, data, make, shown, state, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { wordOf } from "./names.mjs";
-import { reads, speaks, written } from "./output.mjs";
+import { idsOf, speaks, written } from "./output.mjs";
 
 const [WIDTH, HEIGHT, TOP, ROOM] = [1200, 630, 128, 36];
 
@@ -10,7 +10,8 @@ const faceImage = async (word) => {
   const symbol = byId(`face-${word}`);
   if (!symbol) return null;
   const image = new Image();
-  const source = `<svg xmlns="http://www.w3.org/2000/svg" width="96" height="96" viewBox="${symbol.getAttribute("viewBox")}">${symbol.innerHTML}</svg>`;
+  const shape = `width="96" height="96" viewBox="${symbol.getAttribute("viewBox")}"`;
+  const source = `<svg xmlns="http://www.w3.org/2000/svg" ${shape}>${symbol.innerHTML}</svg>`;
   image.src = `data:image/svg+xml,${encodeURIComponent(source)}`;
   await image.decode();
   return image;
@@ -22,23 +23,12 @@ const paintMap = (context) => {
   context.save();
   context.translate((WIDTH - origin.width * scale) / 2, TOP);
   context.scale(scale, scale);
-  for (const station of document.querySelectorAll(".station")) {
-    const box = station.getBoundingClientRect();
-    context.fillStyle = getComputedStyle(station).backgroundColor;
+  for (const node of document.querySelectorAll("#stations :is(.station, .n)")) {
+    const { left, top, width, height } = node.getBoundingClientRect();
+    context.fillStyle = getComputedStyle(node).backgroundColor;
     context.beginPath();
-    context.roundRect(box.left - origin.left, box.top - origin.top, box.width, box.height, 10);
+    context.roundRect(left - origin.left, top - origin.top, width - 1, height - 1, node.matches(".n") ? 2 : 10);
     context.fill();
-  }
-  for (const node of document.querySelectorAll("#stations .n")) {
-    const box = node.getBoundingClientRect();
-    const share = parseFloat(node.parentElement.style.getPropertyValue("--p")) / 100;
-    const { backgroundColor, backgroundImage } = getComputedStyle(node);
-    const [, bar] = backgroundImage.match(/(rgb[^)]*\))/) ?? [];
-    for (const [colour, width] of [[backgroundColor, 1], [bar, share]]) {
-      if (!colour) continue;
-      context.fillStyle = colour;
-      context.fillRect(box.left - origin.left, box.top - origin.top, (box.width - 1) * width, box.height - 1);
-    }
   }
   for (const path of document.querySelectorAll("#threads path")) {
     const style = getComputedStyle(path);
@@ -50,7 +40,7 @@ const paintMap = (context) => {
   context.restore();
 };
 
-export const paint = async () => {
+const paint = async () => {
   const canvas = make("canvas", { width: WIDTH, height: HEIGHT });
   const context = canvas.getContext("2d");
   const { color, backgroundColor, fontFamily } = getComputedStyle(document.body);
@@ -71,9 +61,7 @@ export const paint = async () => {
     write(text, 42);
   };
   if (speaks()) {
-    const ids = state.engine.byName.get(reads() === "tgt" ? "src" : "ids");
-    const start = ids.start + view.front * ids.shape[1];
-    for (const id of shown().values.subarray(start, start + ids.shape[1])) await word(wordOf(id, "src", 0));
+    for (const id of idsOf(view.front)) await word(wordOf(id, "src", 0));
     write("→", 42);
     for (const { word: said, graded, right } of written(view.front)) {
       await word(said);

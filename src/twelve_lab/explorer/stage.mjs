@@ -1,56 +1,51 @@
 // The line that stays on the screen: the sentence, what is written, the loss, and what to do.
-import { byId, data, isStill, make, onDraw, reset, shown, state, undo, view, look, button } from "./core.mjs";
+import { button, byId, data, isStill, look, make, named, onDraw, reset, shown, state, undo, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { faceOf, wordOf } from "./names.mjs";
-import { blindGuess, curve, reads, speaks, teachButton, teachTools, verdict, written } from "./output.mjs";
+import { blindGuess, curve, idsOf, speaks, teachButton, teachTools, verdict, written } from "./output.mjs";
 
 const FLIP = 500; // milliseconds until the written word follows a drag
 
-const sentence = (batch) => {
-  const ids = state.engine.byName.get(reads() === "tgt" ? "src" : "ids");
-  const [, length] = ids.shape;
-  const words = Array.from(shown().values.subarray(ids.start + batch * length, ids.start + (batch + 1) * length));
-  return words.filter((id) => id !== 0 || batch === view.front).map((id, n) => wordOf(id, "src", n));
-};
+const sentence = (batch) =>
+  idsOf(batch).filter((id) => id !== 0 || batch === view.front).map((id, n) => wordOf(id, "src", n));
 
 const spelled = (word) => make("span", { class: "spelled" }, faceOf(word), word);
 
+const answer = (each) => {
+  const kind = each.graded ? (each.right ? "right" : "wrong") : "";
+  const sign = { right: "✓", wrong: "✗" }[kind] ?? "";
+  return make("span", { class: `answer ${kind}`, title: verdict(each) }, spelled(each.word), make("span", { class: "sign" }, sign));
+};
+
 // A sentence and the words that are written for it, a sign under each; a button if it is behind.
 const line = (batch, act) => {
+  const isFront = batch === view.front;
   const read = make("span", { class: "read" });
   const said = make("span", { class: "said" });
-  const node = make(batch === view.front ? "p" : "button", { class: "sentence" }, read, make("span", { class: "to" }, "→"), said);
-  if (batch !== view.front) {
-    node.type = "button";
-    node.addEventListener("click", () => act(batch));
-  }
+  const parts = [read, make("span", { class: "to" }, "→"), said];
+  const node = make(isFront ? "p" : "button", { class: "sentence", type: isFront ? null : "button" }, ...parts);
+  if (!isFront) node.addEventListener("click", () => act(batch));
   let timer = 0;
   let last = "";
-  const show = () => {
-    const answers = written(batch);
-    said.replaceChildren(...answers.filter(({ graded }) => graded || batch === view.front).map((answer) => {
-      const { word, graded, right } = answer;
-      const sign = graded ? (right ? "✓" : "✗") : "";
-      return make("span", { class: `answer ${graded ? (right ? "right" : "wrong") : ""}`, title: verdict(answer) },
-        spelled(word), make("span", { class: "sign" }, sign));
-    }));
-    const flipped = answers.map(({ word }) => word).join();
-    if (last && last !== flipped && !isStill()) said.classList.add("flipped");
-    last = flipped;
+  const show = (flips) => {
+    const answers = written(batch).filter(({ graded }) => graded || isFront);
+    said.replaceChildren(...answers.map(answer));
+    last = written(batch).map(({ word }) => word).join();
+    if (flips) said.classList.add("flipped");
   };
   said.addEventListener("animationend", () => said.classList.remove("flipped"));
   onDraw(() => {
     read.replaceChildren(...sentence(batch).map(spelled));
     clearTimeout(timer);
-    const now = written(batch).map(({ word }) => word).join();
+    const flips = last && last !== written(batch).map(({ word }) => word).join();
     // During a drag the pulse walks through the stations first.
-    if (last && now !== last && view.dragged >= 0 && !isStill()) timer = setTimeout(show, FLIP);
-    else show();
+    if (flips && view.dragged >= 0 && !isStill()) timer = setTimeout(show, FLIP, true);
+    else show(flips);
   });
   return node;
 };
 
-export const undoButton = () => {
+const undoButton = () => {
   const node = button(message("Undo"), undo);
   onDraw(() => {
     node.disabled = !state.past.length;
@@ -62,7 +57,7 @@ export const buildStage = ({ front, copy }) => {
   const { target } = state.engine;
   const parts = [];
   if (speaks()) {
-    const count = state.engine.byName.get("logits").shape[0];
+    const count = named("logits").shape[0];
     const batches = [view.front, ...Array.from({ length: count }, (_, n) => n).filter((n) => n !== view.front)];
     parts.push(make("div", { class: "sentences" }, ...batches.slice(0, 3).map((batch) => line(batch, front))));
   }

@@ -136,13 +136,17 @@ export class State {
     return [...new Set(missing)];
   }
 
+  // The place of a number of one configuration in another, or -1 if that has no such number.
+  twin(place, from, to) {
+    if (place < 0 || from === to) return place;
+    const { name, shape, start } = this.engineOf(from).tensorOf(place);
+    const tensor = this.engineOf(to).byName.get(name);
+    return String(tensor?.shape) === String(shape) ? tensor.start + place - start : -1;
+  }
+
   // The value of a number before the last action; undefined if the model then had no such number.
   was(place) {
-    const { number, values } = this.before;
-    if (number === this.number) return values[place];
-    const { name, shape, start } = this.engine.tensorOf(place);
-    const twin = this.engineOf(number).byName.get(name);
-    return String(twin?.shape) === String(shape) ? values[twin.start + place - start] : undefined;
+    return this.before.values[this.twin(place, this.number, this.before.number)];
   }
 
   // The engine with the numbers before the last action: what is drawn from it is of one moment.

@@ -1,11 +1,12 @@
 // Threads between numbers. At rest: who looks at whom, as wide as the weight. From a number that is
-// pointed at: what it depends on, as wide as the slope. During a drag: what changed, and how much.
-// While it learns: the slopes of the loss. Red raises, blue lowers.
-import { at, byId, data, isStill, onDraw, shown, state, svg, view } from "./core.mjs";
+// pointed at: what it depends on, as wide as the slope; if it was given, what depends on it. During
+// a drag: what changed, and how much. While it learns: the slopes of the loss. Red raises, blue
+// lowers.
+import { at, byId, data, make, onDraw, shown, state, svg, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { slopeText, spoken, textOf } from "./names.mjs";
 
-const MOST = 40;
+export const MOST = 40;
 const WIDEST = 7; // pixels
 const LEAST = 0.02; // of the widest
 const PULSE = 90; // milliseconds from station to station
@@ -80,11 +81,20 @@ const label = (id, node, words) => {
   tip.style.transform = `translate(${left}px, ${box.top - origin.top - tip.offsetHeight - 4}px)`;
 };
 
+// What the threads show, in words above the map: a live part of a lesson has none.
+const caption = (words = "", ...ends) => {
+  const node = byId("caption");
+  if (!node || node.dataset.words === words) return;
+  node.dataset.words = words;
+  node.replaceChildren(words, ...ends.flatMap((end, n) => [" ", make("span", { class: ["raises", "lowers"][n] }, end)]));
+};
+
 // The largest entries of [place, amount], at most MOST of them that can be seen.
+const bySize = ([, a], [, b]) => Math.abs(b) - Math.abs(a);
 const largest = (amounts, nodes) => {
   const found = amounts
     .filter(([place, amount]) => amount && Number.isFinite(amount) && nodes.has(place))
-    .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+    .sort(bySize);
   const top = Math.abs(found[0]?.[1] ?? 0);
   return found.slice(0, MOST).filter(([, amount]) => Math.abs(amount) >= LEAST * top);
 };
@@ -92,31 +102,41 @@ const largest = (amounts, nodes) => {
 // Every number on which a number depends, with its slope, the largest first.
 export const slopesOf = (place) => {
   const slopes = shown().slopesOf(place).subarray(0, state.engine.count);
-  return [...slopes.entries()].filter(([other, slope]) => other !== place && slope &&
-    state.engine.tensorOf(other).type === "float");
+  return [...slopes.entries()]
+    .filter(([other, slope]) => other !== place && slope && state.engine.tensorOf(other).type === "float")
+    .sort(bySize);
 };
 
+// What follows if a given number grows by 0.1, or if an entry of a mask is pressed.
+export const effectsOf = (place) => {
+  const engine = shown();
+  const amount = { float: 0.1, bool: 1 - 2 * engine.values[place] }[engine.tensorOf(place).type];
+  const effects = amount ? engine.effectsOf(place, amount).subarray(0, engine.count) : [];
+  return [...effects.entries()]
+    .filter(([other, change]) => other !== place && Math.abs(change) > 1e-9 && Number.isFinite(change))
+    .sort(bySize);
+};
+
+// Threads between one number and others; all numbers without a thread are dimmed, unless `quiet`.
 const star = (centre, amounts, { outward = false, quiet = false, nodes }) => {
   const chosen = largest(amounts, nodes);
   const origin = byId("map").getBoundingClientRect();
   const [hub] = nodes.get(centre) ?? [];
   if (!hub) return [];
   const top = Math.abs(chosen[0]?.[1] ?? 1);
-  const threads = chosen.flatMap(([place, amount]) => nodes.get(place).map((node, n) => {
+  const lit = new Set([hub]);
+  draw(chosen.flatMap(([place, amount]) => nodes.get(place).map((node, n) => {
+    lit.add(node);
     return {
       key: `${outward}:${centre}:${place}:${n}`,
       d: curveOf(...(outward ? ends(hub, node, origin) : ends(node, hub, origin))),
       width: 0.7 + (WIDEST - 0.7) * Math.abs(amount) / top,
       kind: amount > 0 ? "raises" : "lowers",
-      delay: outward && !isStill() ? Math.max(0, orderOf(node) - orderOf(hub)) * PULSE : 0,
-      nodes: [node, hub],
+      delay: outward ? Math.max(0, orderOf(node) - orderOf(hub)) * PULSE : 0,
     };
-  }));
-  draw(threads);
-  if (quiet) return chosen;
-  const lit = new Set([hub, ...threads.flatMap((thread) => thread.nodes)]);
-  byId("map").classList.add("pulled");
-  for (const all of nodes.values()) for (const node of all) node.classList.toggle("on", lit.has(node));
+  })));
+  byId("map").classList.toggle("pulled", !quiet);
+  for (const node of [...nodes.values()].flat()) node.classList.toggle("on", lit.has(node));
   return chosen;
 };
 
@@ -125,28 +145,29 @@ const rest = () => {
   byId("map").classList.remove("pulled");
   label("tip", null);
   label("here", null);
+  caption();
   const origin = byId("map").getBoundingClientRect();
-  const rowsOf = (station) => [...(station?.querySelectorAll(".stream tbody tr") ?? [])].map((row) => row.getBoundingClientRect());
+  const rowsOf = (station) => Array.from(station?.querySelectorAll(".stream tbody tr") ?? [], (row) => row.getBoundingClientRect());
   const threads = [];
   for (const { attention, before, node, from } of arcs) {
-    const source = from ? document.querySelector(`[data-out="${from}"]`) : before;
-    const [keys, queries] = [rowsOf(source), rowsOf(node)];
-    const [, heads] = attention.shape;
+    const [, heads, queries, keys] = attention.shape;
     const batch = Math.min(view.front, attention.shape[0] - 1);
-    keys.forEach((key, k) => queries.forEach((query, q) => {
-      for (let head = 0; head < heads && k < attention.shape[3] && q < attention.shape[2]; head++) {
+    const sources = rowsOf(from ? document.querySelector(`[data-out="${from}"]`) : before).slice(0, keys);
+    rowsOf(node).slice(0, queries).forEach((query, q) => sources.forEach((key, k) => {
+      for (let head = 0; head < heads; head++) {
         const weight = shown().values[at(attention.name, batch, head, q, k)];
         if (!(weight > LEAST)) continue;
         const shift = (head - (heads - 1) / 2) * 5;
         const [y1, y2] = [key, query].map((box) => box.top + box.height / 2 + shift - origin.top);
         // In one column a thread goes round on the left, else from right to left.
         const round = Math.abs(key.left - query.left) < 60;
-        const [x1, x2] = [(round ? key.left : key.right) - origin.left, query.left - origin.left];
+        const [x1, x2] = [round ? key.left - 3 : key.right, query.left - 3].map((x) => x - origin.left);
         const out = from ? 22 + 7 * k + 2 * head : 4 + 4 * k + 2 * head;
         const d = round
           ? `M${x1} ${y1}C${x1 - out} ${y1} ${x2 - out} ${y2} ${x2} ${y2}`
           : curveOf([x1, y1], [x2, y2]);
-        threads.push({ key: `${attention.name}:${head}:${q}:${k}`, d, width: 5 * weight, kind: "arc", colour: data.threads[k % data.threads.length] });
+        const colour = data.threads[k % data.threads.length];
+        threads.push({ key: `${attention.name}:${head}:${q}:${k}`, d, width: 5 * weight, kind: "arc", colour });
       }
     }));
   }
@@ -162,6 +183,24 @@ const changes = () => {
   return amounts;
 };
 
+// The threads of one number: backwards to what it depends on, or forwards from a given number.
+const pullThreads = (place, nodes) => {
+  const name = spoken(place);
+  const slopes = slopesOf(place);
+  const outward = slopes.length === 0;
+  const amounts = outward ? effectsOf(place) : slopes;
+  if (!amounts.some(([other]) => nodes.has(other))) return false;
+  if (!outward) caption(message("What “{name}” depends on:", { name }), message("raises it"), message("lowers it"));
+  else if (state.engine.tensorOf(place).type === "bool") caption(message("What follows if “{name}” is pressed:", { name }), ...directions());
+  else caption(message("What +0.1 in “{name}” changes:", { name }), ...directions());
+  const [[other, amount]] = star(place, amounts, { outward, nodes });
+  label("here", nodes.get(place)[0], message("{name} = {value}", { name, value: textOf(place) }));
+  const change = slopeText(outward ? amount : amount / 10);
+  label("tip", nodes.get(other)[0], outward ? change : message("+0.1 here moves it by {change}", { change }));
+  return true;
+};
+const directions = () => [message("rises"), message("falls")];
+
 const drawAll = () => {
   if (!layer()) return;
   const nodes = visible();
@@ -169,24 +208,19 @@ const drawAll = () => {
   if (view.dragged >= 0) {
     label("tip", null);
     label("here", nodes.get(view.dragged)?.[0], textOf(view.dragged));
+    caption(message("What follows from “{name}”:", { name: spoken(view.dragged) }), ...directions());
     star(view.dragged, changes(), { outward: true, nodes });
   } else if (view.teaching && nodes.has(target)) {
+    caption(message("The loss depends on every weight; each step moves them all downhill:"), message("raises it"), message("lowers it"));
     star(target, state.engine.weights.map((place) => [place, state.engine.gradients[place]]), { nodes });
   } else {
     const place = [pulled, view.chosen].find((each) => nodes.has(each));
-    if (place === undefined) {
-      rest();
-      // A live part of a lesson shows the threads of one of its numbers from the start.
-      if (data.pulls) star(at(...data.pulls), slopesOf(at(...data.pulls)), { quiet: true, nodes });
-      return;
-    }
-    const [strongest] = star(place, slopesOf(place), { nodes });
-    const [hub] = nodes.get(place);
-    label("here", hub, message("{name} = {value}", { name: spoken(place), value: textOf(place) }));
-    label("tip", strongest && nodes.get(strongest[0])[0], strongest && tipOf(strongest[1]));
+    if (place !== undefined && pullThreads(place, nodes)) return;
+    rest();
+    // A live part of a lesson shows the threads of one of its numbers from the start.
+    if (data.pulls) star(at(...data.pulls), slopesOf(at(...data.pulls)), { quiet: true, nodes });
   }
 };
-export const tipOf = (slope) => message("+0.1 here moves it by {change}", { change: slopeText(slope / 10) });
 
 export const weave = (attentions) => {
   arcs = attentions;

@@ -44,7 +44,7 @@ const constant = (written) => {
 };
 
 // The computed branch: the active side of a condition, the selected element of a lookup.
-export const decided = (engine, tree) => {
+const decided = (engine, tree) => {
   if (isPlace(tree) || tree[0] === "#") return tree;
   const [name, ...parts] = tree;
   const write = (part) => decided(engine, part);
@@ -81,7 +81,7 @@ export const decided = (engine, tree) => {
 };
 
 // "[batch 0, query 1]"
-export const indexText = (axes, index) => {
+const indexText = (axes, index) => {
   const parts = index.map((i, n) => `${/^\d*$/.test(axes[n]) ? "" : axes[n]} ${i}`.trim());
   return parts.length ? `[${parts.join(", ")}]` : "";
 };

@@ -8,6 +8,7 @@ the arithmetic without a browser.
 import base64
 import random
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -39,6 +40,11 @@ ALL = """tensors => {
   const bytes = new Uint8Array(Float64Array.from(both).buffer);
   return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(""));
 }"""
+# Every text smaller than 14 pixels; a chip shows its number by its colour alone.
+SMALL = """[...document.querySelectorAll("body :not(script, noscript, .unseen, .unseen *)")]
+  .filter(e => e.checkVisibility())
+  .filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
+  .map(e => parseFloat(getComputedStyle(e).fontSize)).filter(size => size > 0 && size < 14)"""
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -290,15 +296,17 @@ def test_before_shows_one_earlier_moment(explorer):
     dog = place("src_embedding.weight", 2, 0)
     cell(explorer, "src_input", 1, 0, 0).click()
     formula = explorer.locator("#formula")
-    assert formula.inner_text().endswith("= 0.7000 + 0.0000 = 0.7000")
+    assert formula.inner_text() == "0.7000 = 0.7000 + 0.0000"
     explorer.locator("#src select").first.select_option("cat")
-    assert formula.inner_text().endswith("= 0.8200 + 0.0000 = 0.8200")
+    assert formula.inner_text() == "0.8200 = 0.8200 + 0.0000"
+    row = explorer.locator("#src .tokens tbody tr").first.locator(".n").first
+    assert float(row.text_content()) == 0.82
     explorer.locator("h1").click()
     explorer.keyboard.down("b")
     assert explorer.locator("#src select").first.input_value() == "2"
-    row = explorer.locator("#src .tokens tbody tr").first.locator(".n").first
+    assert float(row.text_content()) == 0.7
     assert row.get_attribute("data-at") == str(dog)
-    assert formula.inner_text().endswith("= 0.7000 + 0.0000 = 0.7000")
+    assert formula.inner_text() == "0.7000 = 0.7000 + 0.0000"
     assert explorer.locator("#text").inner_text().endswith("= 0.7000")
     assert explorer.locator("p.sentence .read").inner_text().split() == ["dog", "fish"]
     explorer.keyboard.up("b")
@@ -375,6 +383,9 @@ def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
     assert 10 < len(pulled) <= 40 and {kind for kind, _ in pulled} == {"raises", "lowers"}
     assert 6.9 < max(float(width[:-2]) for _, width in pulled) <= 7
     assert explorer.locator("#here").inner_text() == "decoder_output: <start>, number 1 = 0.2431"
+    assert explorer.locator("#caption").inner_text() == (
+        "What “decoder_output: <start>, number 1” depends on: raises it lowers it"
+    )
     # The label gives the slope at the strongest number.
     tip = explorer.locator("#tip").inner_text()
     slope = float(re.fullmatch(r"\+0\.1 here moves it by ([+-]0\.\d{3})", tip)[1]) / 0.1
@@ -395,6 +406,29 @@ def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
     assert max(changes, key=abs) == pytest.approx(slope, abs=0.006)
 
 
+def test_hover_over_a_given_number_pushes_threads_to_what_it_changes(explorer):
+    name, index = "src_embedding.weight", [2, 0]
+    cell(explorer, name, *index).hover()
+    pushed = threads(explorer)
+    assert 10 < len(pushed) <= 40 and {kind for kind, _ in pushed} == {"raises", "lowers"}
+    caption = explorer.locator("#caption").inner_text()
+    assert caption == "What +0.1 in “table: dog, number 0” changes: rises falls"
+    lit = explorer.locator("#stations .n.on").evaluate_all("all => all.map(e => +e.dataset.at)")
+    before = numbers(explorer)[0]
+    put(explorer, name, index, 0.7 + 0.1)
+    largest = (numbers(explorer)[0] - before)[lit].abs().max().item()
+    tool(explorer, "Undo").click()
+    cell(explorer, name, *index).hover()
+    explorer.evaluate(FRAMES)
+    tip = float(explorer.locator("#tip").inner_text())
+    assert abs(tip) == pytest.approx(largest, abs=5e-4)
+    # An entry of a mask is pressed: its threads show what follows.
+    cell(explorer, "src_mask", 1, 0, 0, 1).hover()
+    assert len(threads(explorer)) > 10
+    pressed = explorer.locator("#caption").inner_text()
+    assert pressed == "What follows if “src_mask: fish” is pressed: rises falls"
+
+
 def test_drag_pushes_threads_forwards_and_the_word_follows(explorer):
     drag(explorer, cell(explorer, START[0], 0, START[1]), -105, drop=False)
     pushed = threads(explorer)
@@ -403,6 +437,9 @@ def test_drag_pushes_threads_forwards_and_the_word_follows(explorer):
         "all => all.map(e => parseInt(e.style.getPropertyValue('--delay')))"
     )
     assert min(delays) == 0 and max(delays) >= 300  # a pulse from station to station
+    assert explorer.locator("#caption").inner_text() == (
+        "What follows from “target table: <pad>, number 2”: rises falls"
+    )
     assert answers(explorer)[0] == "cat\n✗"
     expect(explorer.locator("p.sentence .answer").first).to_have_text("fish✓")
     explorer.mouse.up()
@@ -448,7 +485,7 @@ def test_click_opens_the_station_and_writes_the_formula_without_scrolling(tab, w
     )
     assert values == [format_number(value) for value in memory]
     formula = station.locator("#formula")
-    assert formula.inner_text() == "memory: dog, number 1 = 1.3128·1.0000 + 0.0000 = 1.3128"
+    assert formula.inner_text() == "1.3128 = 1.3128·1.0000 + 0.0000"
     factors = formula.locator("button")
     assert factors.count() == 3
     factors.first.click()
@@ -463,7 +500,9 @@ def test_all_about_a_number_has_no_empty_section(explorer):
     about = explorer.locator("#about")
     assert about.locator("#name").inner_text() == "table: dog, number 0"
     headings = about.locator("h3:visible").all_inner_texts()
-    assert headings == ["Used by", "Gradient of the loss"]
+    assert headings == [
+        "Its threads: +0.1 in it changes", "Used by", "Gradient of the loss",
+    ]  # fmt: skip
     users = about.locator("#users li").all_inner_texts()
     assert users == ["src_embedding.vectors: dog, number 0 0.7000"]  # not <pad>, cat and fish
     gradient = Run(FIRST).numbers()[1, place("src_embedding.weight", 2, 0)].item()
@@ -475,7 +514,7 @@ def test_all_about_a_number_has_no_empty_section(explorer):
     assert about.locator("#sources li").all_inner_texts() == ["table: dog, number 0 0.7000"]
     cell(explorer, "decoder_output", 1, 1, 0).click()
     rows = about.locator("#slopes li").all_inner_texts()
-    assert rows and all(re.search(r"\+0\.1 here moves it by [+-]", row) for row in rows[:-1])
+    assert rows and all(re.search(r" [+-]0\.\d{3}$", row) for row in rows[:-1])
 
 
 def test_change_is_announced_to_screen_readers(explorer):
@@ -523,11 +562,15 @@ class Mouse:
         drag(self.tab, node, round(100 * amount))
 
     def fill(self, node, text):
-        node.click()
-        node.fill(text)
+        self.press(node)
+        self.tab.keyboard.press("Control+a")
+        self.tab.keyboard.type(text)
 
     def select(self, node, number):
-        node.select_option(index=number)
+        self.press(node)
+        for _ in range(number):
+            self.tab.keyboard.press("ArrowDown")
+        self.tab.keyboard.press("Enter")
 
 
 class Touch(Mouse):
@@ -552,26 +595,26 @@ class Keys(Mouse):
         for _ in range(round(abs(amount) / 0.1)):
             self.tab.keyboard.press("+" if amount > 0 else "-")
 
-    def fill(self, node, text):
-        reach(self.tab, node)
-        self.tab.keyboard.press("Control+a")
-        self.tab.keyboard.type(text)
-
-    def select(self, node, number):
-        reach(self.tab, node)
-        for _ in range(number):
-            self.tab.keyboard.press("ArrowDown")
-
 
 def taught(tab):
     until(tab, "twelve.loss() <= 0.05")
     expect(tab.locator("#stage .teach")).to_have_text("Teach it")
 
 
+@contextmanager
+def tools_shown(tab, hand):
+    """Open the sheet that holds the tools on a phone, then close it."""
+    sheet = tab.locator("#sheet")
+    if hidden := sheet.is_visible():
+        hand.press(sheet)
+    yield
+    if hidden:
+        hand.press(sheet)
+
+
 def solve(tab, hand):
     """Solve the dares; yield each after it was solved."""
     teach, rate = tab.locator("#stage .teach"), tab.locator(".rate")
-    sheet = tab.locator("#sheet")
     hand.add(cell(tab, START[0], 0, START[1]), -1.1)
     yield "say"
     hand.press(tab.locator("button.sentence"))
@@ -583,25 +626,23 @@ def solve(tab, hand):
     hand.press(teach)
     taught(tab)
     yield "teach"
-    if sheet.is_visible():
-        hand.press(sheet)
-    hand.fill(rate, "0.7")
+    with tools_shown(tab, hand):
+        hand.fill(rate, "0.7")
     hand.press(teach)
     taught(tab)
     yield "fast"
-    hand.fill(rate, "1")
-    hand.press(tool(tab, "One step"))
+    with tools_shown(tab, hand):
+        hand.fill(rate, "1")
+        hand.press(tool(tab, "One step"))
     yield "leap"
-    hand.fill(rate, "0.3")
-    if sheet.is_visible():
-        hand.press(sheet)
+    with tools_shown(tab, hand):
+        hand.fill(rate, "0.3")
     hand.press(teach)
     taught(tab)
     hand.add(cell(tab, "output_projection.weight", 1, 2), 1)
     yield "unteach"
-    if sheet.is_visible():
-        hand.press(sheet)
-    hand.select(tab.locator("#runs"), POST_NORM)
+    with tools_shown(tab, hand):
+        hand.select(tab.locator("#runs"), POST_NORM)
     yield "norm"
 
 
@@ -617,18 +658,30 @@ def test_every_dare_can_be_solved(browser, walk, hand, size):
     context = browser.new_context(viewport=size, has_touch=True)
     tab = opened(context.new_page(), walk)
     expect(tab.locator("#dares .current")).to_be_in_viewport(ratio=1)
-    solved = []
-    for id in solve(tab, hand(tab)):
+    hand, solved = hand(tab), []
+    for id in solve(tab, hand):
         expect(tab.locator(f"#dare-{id}.done .happy")).to_have_count(1)
         solved.append(id)
         assert tab.locator("#dares li.done").count() == len(solved), solved
-        tab.evaluate("twelve.reset()")
+        with tools_shown(tab, hand):
+            if (again := tool(tab, "Start again")).is_enabled():
+                hand.press(again)
     assert tab.locator("#dares li").count() == len(solved) == 8
     assert re.search(r"Why\? 05 masks", tab.locator("#dare-hide").text_content())
     tab.reload()
     tab.wait_for_selector("body[data-ready]")
     assert tab.locator("#dares li.done").count() == 8
     context.close()
+
+
+def test_dare_for_an_untouched_model_offers_a_fresh_start(explorer):
+    fresh = explorer.locator("#dares .current .again")
+    expect(fresh).to_be_hidden()
+    tool(explorer, "One step").click()
+    fresh.click()
+    expect(fresh).to_be_hidden()
+    assert explorer.evaluate("twelve.steps()") == 0
+    expect(explorer.locator("#name")).to_have_text("logits: <start>, fish")
 
 
 # The whole page.
@@ -670,6 +723,10 @@ def test_model_is_exchanged_and_moved_numbers_are_marked(explorer, unchecked):
     explorer.select_option("#runs", "post-norm")
     check_numbers(explorer, {("src_embedding.weight", 7): 1.5}, "post-norm")
     assert explorer.locator("#memory, .n.moved").count() > 30
+    drag(explorer, cell(explorer, "src_embedding.weight", 2, 1), 30)
+    tool(explorer, "Undo").click()
+    explorer.mouse.move(5, 5)  # the threads of the drag end with it
+    assert {kind for kind, _ in threads(explorer)} == {"arc"}
     tool(explorer, "Undo").click()
     assert explorer.locator("#runs").input_value() == "0"
     check_numbers(explorer, {("src_embedding.weight", 7): 1.5})
@@ -682,6 +739,8 @@ def test_first_screen_shows_what_to_do(tab, walk, width):
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     for part in ("p.sentence", "#stage .teach", "#dares .current", "#src .n >> nth=0"):
         expect(tab.locator(part)).to_be_in_viewport(ratio=1)
+    assert tab.evaluate(SMALL) == []
+    assert tab.locator("#map").evaluate("e => e.scrollWidth - e.clientWidth") == 0
     assert tab.locator("#stage").bounding_box()["height"] <= (96 if width == 390 else 56.5)
     if width == 1440:
         for station in tab.locator(".station").all():
@@ -775,8 +834,10 @@ def test_page_of_an_own_model_without_loss(tmp_path, tab):
     opened(tab, trace.explorer(tmp_path / "own.html", {"seq": [["<b>a</b>", "c"]]}))
     assert tab.locator("#stage .teach").count() == 0
     assert tab.locator("#stations th[scope=row]").all_text_contents() == ["<b>a</b>", "c"]
+    tools, title = (tab.locator(part).bounding_box() for part in ("#tools", ".station h3"))
+    assert tools["y"] + tools["height"] <= title["y"]
     tab.locator("#stations .n").nth(2).click()
-    assert tab.locator("#gradient").inner_text() == "The run ends with no loss."
+    assert tab.locator("#gradient").is_hidden()  # the run has no loss
     tab.locator("#sources button").click()
     tab.locator("#about input.n").fill("2.5")
     tab.locator("#about input.n").press("Enter")
