@@ -17,7 +17,6 @@ from contextlib import redirect_stdout
 from functools import cache
 from html import escape
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -27,10 +26,10 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tools import papers
+from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab import cli
 from twelve_lab.course import STEPS, workshops_of
-from twelve_lab.draw.drawing import Picture, stored
 from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -148,8 +147,8 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
         if picture.suffix in (".svg", ".png"):
             _put(folder / "docs" / picture.name, picture.read_bytes())
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
-    for step in STEPS:
-        if not bound and (figure := central_figure(root / step.notebook)):
+    for step in () if bound else STEPS:
+        if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
             svg = unquote(figure.source.partition(",")[2])
             _put(folder / "static" / "cards" / f"{step.number}.svg", svg.encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
@@ -226,7 +225,7 @@ def _cards(root: Path) -> str:
         for step in steps:
             page = step.notebook.replace(".ipynb", ".html")
             image = ""
-            if figure := central_figure(root / step.notebook):
+            if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
                 title = escape(figure.alt.partition(". ")[0])
                 image = f'<img src="_static/cards/{step.number}.svg" alt="{title}">'
             cards.append(
@@ -237,22 +236,6 @@ def _cards(root: Path) -> str:
         listed = "\n".join(cards)
         parts.append(f"<section><h3>{_sentence(part)}</h3>\n<ul>\n{listed}\n</ul></section>")
     return '<div class="lessons">\n' + "\n".join(parts) + "\n</div>"
-
-
-@cache
-def central_figure(notebook: Path) -> Picture | None:
-    """Return the figure of a lesson's main idea, or its first figure, or None.
-
-    Args:
-        notebook: The lesson, with outputs.
-    """
-    figures = []
-    for cell in nbformat.read(notebook, as_version=4).cells:
-        for output in cell.get("outputs", []):
-            picture = stored(output.get("data", {}))
-            if picture:
-                figures.append(("idea" not in cell.metadata.get("tags", []), picture))
-    return min(figures, key=itemgetter(0))[1] if figures else None
 
 
 def _sentence(text: str) -> str:

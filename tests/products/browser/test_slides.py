@@ -14,9 +14,10 @@ DECK = FILES[4]
 OTHERS = [pytest.param(file, marks=[pytest.mark.weekly] * (file != DECK)) for file in FILES]
 READY = "window.Reveal?.isReady() && document.fonts.status === 'loaded'"
 SLIDES = ".pdf-page > section:not(.stack)"
-# The smallest type, in pixels of a slide of 1280 by 720, and the smallest scale of a figure.
-SMALLEST, SCALE = 16, 0.96
-FAULTS = """(slides, [smallest, scale]) => slides.flatMap((slide) => {
+# The smallest type, that of outputs, in pixels of a slide of 1280 by 720, and the smallest scale of
+# a figure.
+SMALLEST, OUTPUT, SCALE = 16, 24, 0.96
+FAULTS = """(slides, [smallest, output, scale]) => slides.flatMap((slide) => {
   const faults = [];
   const tooLarge = (part) =>
     part.scrollHeight > part.clientHeight + 1 || part.scrollWidth > part.clientWidth + 1;
@@ -25,12 +26,14 @@ FAULTS = """(slides, [smallest, scale]) => slides.flatMap((slide) => {
   while (texts.nextNode()) {
     const part = texts.currentNode.parentElement;
     if (!texts.currentNode.data.trim() || part.closest("mjx-container, aside, iframe")) continue;
-    if (parseFloat(getComputedStyle(part).fontSize) < smallest) faults.push("small type");
+    const least = part.closest(".jp-OutputArea-output") ? output : smallest;
+    if (parseFloat(getComputedStyle(part).fontSize) < least) faults.push("small type");
     if (!part.closest("pre, code") && /\\$|\\\\[a-zA-Z]/.test(texts.currentNode.data)) {
       faults.push(`not typeset: ${texts.currentNode.data}`);
     }
   }
-  for (const { naturalWidth, naturalHeight, width, height } of slide.querySelectorAll("img")) {
+  const figures = slide.querySelectorAll(".figure img");
+  for (const { naturalWidth, naturalHeight, width, height } of figures) {
     if (!(Math.min(width / naturalWidth, height / naturalHeight) >= scale)) faults.push("figure");
   }
   if (slide.querySelector("mjx-merror")) faults.push("equation");
@@ -55,7 +58,7 @@ def test_printed_deck_fits_and_has_no_serious_violation(file, tab, address):
     opened(tab, f"{address}/{file}?print-pdf")
     tab.wait_for_selector(f"{SLIDES} >> nth=4")
     slides = tab.locator(SLIDES)
-    assert slides.evaluate_all(FAULTS, [SMALLEST, SCALE]) == []
+    assert slides.evaluate_all(FAULTS, [SMALLEST, OUTPUT, SCALE]) == []
     # reveal.js hides what is not on the screen from axe-core.
     slides.evaluate_all(
         "all => all.forEach((one) => ['hidden', 'aria-hidden'].map((a) => one.removeAttribute(a)))"
