@@ -39,11 +39,11 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dis
 # kernel leaves a core idle.
 NOTEBOOKS := -n 3 -p tests.warm_kernels -p tests.course.nbval_guard --nbval --nbval-current-env \
   --nbval-cell-timeout=120 notebooks
-# Layers and lessons again on a device that is not the CPU, but is played by it.
-PRETEND := -p tests.pretend $(patsubst %,tests/unit/test_%.py,linear embedding positional_encoding \
+# Layers and lessons again on TWELVE_DEVICE: on cuda, or on pretend, which the CPU plays.
+ON_DEVICE := -p tests.on_device $(patsubst %,tests/unit/test_%.py,linear embedding positional_encoding \
   attention masks multi_head_attention normalization residual feed_forward encoder decoder \
   transformer generation same_as_pytorch rotary_positions grouped_query_attention decoder_only \
-  every_layer pretend) $(filter-out notebooks,$(NOTEBOOKS)) \
+  every_layer on_device) $(filter-out notebooks,$(NOTEBOOKS)) \
   $(wildcard $(patsubst %,notebooks/%_*.ipynb,04 06 08 11 12 14 16))
 # Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
 QUICK := -m 'not slow and not weekly'
@@ -82,7 +82,7 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-.PHONY: help trace lab unit test check code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -106,12 +106,15 @@ test: install ## run the quick tests, then compare each notebook with its stored
 check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in nine minutes
 	$(MAKE) --jobs=2 book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
-	TWELVE_DEVICE=pretend $(PYTEST) $(QUICK) $(PRETEND)
+	TWELVE_DEVICE=pretend $(MAKE) device
 	$(MAKE) mutants
+
+device: install ## repeat the layers and seven lessons on TWELVE_DEVICE, which is cuda or pretend
+	$(PYTEST) $(QUICK) $(ON_DEVICE)
 
 code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browser: slow tests, a classroom, planted mistakes
 	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
-	TWELVE_DEVICE=pretend $(PYTEST) $(QUICK) $(PRETEND)
+	TWELVE_DEVICE=pretend $(MAKE) device
 	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
@@ -194,6 +197,7 @@ catalogue: install $(PAGES) ## write everything that is generated from lessons, 
 	$(RUN) tools/write_catalogue.py
 	$(RUN) tools/write_exercises.py
 	$(RUN) -m tools.write_cards
+	$(RUN) -m tools.write_fingerprints
 	npm run --silent bundle
 	$(RUN) -m tools.write_messages
 

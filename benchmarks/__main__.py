@@ -58,9 +58,8 @@ def measure(sizes: Sequence[models.Size], lengths: Sequence[int], *, quick: bool
     """Measure everything on the page, in few rounds and processes if quick."""
     tiny, _, base, base_128, long = sizes
     seconds = 0.0 if quick else 0.05
-    closed = package.closed_trace()  # first: later, a trace was used
     traced = package.trace_cost(tiny.rounds, seconds=seconds)
-    startup = package.in_processes(package.IMPORT, 1 if quick else 7)
+    (startup,) = package.in_processes(package.IMPORT, 1 if quick else 7)
     times, shares, memory, measured = {}, {}, {}, language.Language(None, None, {}, {})
     if not language.missing():
         print("measuring a language model", flush=True)
@@ -82,7 +81,7 @@ def measure(sizes: Sequence[models.Size], lengths: Sequence[int], *, quick: bool
     single = replace(base, batch=1, rounds=min(base.rounds, models.WRITING.rounds))
     writers = models.build(single, (FAST, MARIAN))
     writing = passes.time_writing(writers, single, lengths, seconds=seconds)
-    return report.Results(times, memory, shares, writing, traced, closed, startup, measured)
+    return report.Results(times, memory, shares, writing, traced, startup, measured)
 
 
 if __name__ == "__main__":

@@ -79,18 +79,16 @@ class Operations(TorchDispatchMode):
     """Record the operations that run inside it.
 
     Attributes:
-        calls: Each operation with the shape of its result.
         weight_products: (rows, terms, columns) of each product with a weight matrix.
         attention_products: (matrices, rows, terms, columns) of each product of two activations.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls, self.weight_products, self.attention_products = [], [], []
+        self.weight_products, self.attention_products = [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        self.calls.append(f"{func} {getattr(result, 'shape', None)}")
         name = func.overloadpacket.__name__
         if name in ("mm", "addmm", "bmm", "baddbmm"):
             left, right = args[-2:]

@@ -13,7 +13,6 @@ import torch
 from benchmarks import language, models, passes
 from benchmarks.language import Language
 from benchmarks.models import BASE, BASE_128, BUILDERS, D64, FAST, LONG, PLAIN, TINY, TORCH, Size
-from benchmarks.package import ClosedTrace
 from benchmarks.passes import FORWARD, TRAINING
 from benchmarks.timing import Times, ratios, spread
 
@@ -38,8 +37,7 @@ class Results(NamedTuple):
         shares: Share of the rate of matrix products, by size.
         writing: Seconds of a sentence, by writer and length.
         traced: Time of a traced run to an untraced run, with explain and without.
-        closed: What a closed trace leaves behind.
-        startup: Milliseconds of `import twelve`, and whether it imports matplotlib.
+        startup: Milliseconds of `import twelve`; a number for each process.
         language: Results of the language model, if it is installed.
     """
 
@@ -48,8 +46,7 @@ class Results(NamedTuple):
     shares: dict[str, list[float]]
     writing: Times
     traced: dict[bool, list[float]]
-    closed: ClosedTrace
-    startup: tuple[list[float], list[bool]]
+    startup: list[float]
     language: Language
 
 
@@ -62,12 +59,7 @@ def bar(
         return measure, wanted, "not installed", "not measured"
     median, *_ = spread(values)
     met = median <= limit if bound == "at most" else median >= limit
-    return measure, wanted, write_spread(values, form), yes_or_no(met)
-
-
-def yes_or_no(met: bool) -> str:
-    """Emphasise a bar that is not met."""
-    return "yes" if met else "**no**"
+    return measure, wanted, write_spread(values, form), "yes" if met else "**no**"
 
 
 def compare(times: Times, name: Hashable, base: Hashable) -> list[float] | None:
@@ -118,22 +110,12 @@ def _language_bars(measured: Language) -> list[tuple[str, str, str, str]]:
 
 
 def _package_bars(results: Results) -> list[tuple[str, str, str, str]]:
-    closed, (milliseconds, matplotlib) = results.closed, results.startup
-    same = f"{closed.operations}, {'the same' if closed.same else 'others'} after the trace"
-    left = f"{closed.tensors} tensors, trace function {'set' if closed.watching else 'not set'}"
-    free = closed.tensors <= 0 and not closed.watching
-    imported = "imported" if any(matplotlib) else "not imported"
-    rows = [
-        ("operations of a run after a trace", "the same", same, yes_or_no(closed.same)),
-        ("left behind by a closed trace", "nothing", left, yes_or_no(free)),
-    ]
+    rows = []
     for explain, values in results.traced.items():
         measure = f"traced run to an untraced run, explain={explain}"
         rows.append((measure, "no limit", write_spread(values, "{:.1f}"), "reported"))
     measure = "`import twelve` after `import torch`, ms"
-    rows.append(bar(measure, "at most", 20, milliseconds, "{:.1f}"))
-    free = yes_or_no(not any(matplotlib))
-    return [*rows, ("matplotlib after `import twelve`", "not imported", imported, free)]
+    return [*rows, bar(measure, "at most", 20, results.startup, "{:.1f}")]
 
 
 def page(results: Results, sizes: Sequence[Size], lengths: Sequence[int], note: str = "") -> str:

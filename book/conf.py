@@ -7,7 +7,9 @@ from sphinx import addnodes
 
 project = "Twelve Numbers"
 language = "en"
-exclude_patterns = ["downloads", "extra", "src", "static"]
+root_doc = "course"  # index.html is the live page
+templates_path = ["templates"]
+exclude_patterns = ["downloads", "extra", "src", "static", "templates"]
 needs_sphinx = "9.0"
 
 extensions = [
@@ -56,7 +58,7 @@ html_theme_options = {
     "navbar_persistent": [],
     "footer_content_items": ["extra-footer.html"],
     "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
-    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": []},
+    "secondary_sidebar_items": {"**": ["page-toc.html"], "course": []},
     "navigation_with_keys": True,
     "show_toc_level": 2,
     "max_navbar_depth": 1,

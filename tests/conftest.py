@@ -89,6 +89,26 @@ def draw_ids(seeded: torch.Generator) -> Callable[..., Tensor]:
 
 
 @pytest.fixture
+def src(sizes: SimpleNamespace, draw_ids: Callable[..., Tensor]) -> Tensor:
+    """Draw source ids; the first sentence is shorter."""
+    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
+    ids[0, 3:] = 0
+    return ids
+
+
+@pytest.fixture
+def x(sizes: SimpleNamespace, draw: Callable[..., Tensor]) -> Tensor:
+    """Draw a vector for each source position."""
+    return draw(sizes.batch, sizes.src, sizes.d_model)
+
+
+@pytest.fixture
+def y(sizes: SimpleNamespace, draw: Callable[..., Tensor]) -> Tensor:
+    """Draw a vector for each target position."""
+    return draw(sizes.batch, sizes.tgt, sizes.d_model)
+
+
+@pytest.fixture
 def noisy(seeded: torch.Generator) -> Callable[[nn.Module], nn.Module]:
     """Fill the weights of a module with noise, so that no bias is 0 and no scale is 1."""
 

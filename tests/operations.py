@@ -29,6 +29,44 @@ def attend(x, queries=2, **options):
     return F.scaled_dot_product_attention(query, x, x, **options)
 
 
+on_cpu = torch.library.Library("aten", "IMPL")
+
+
+def play(kernel, *between):
+    """Let the CPU play an attention kernel of a GPU, without its backward pass.
+
+    Args:
+        kernel: "flash", "efficient" or "cudnn".
+        between: The arguments that it takes between the values and dropout_p.
+
+    Returns:
+        A function that attends from the rows of x to its rows.
+    """
+    operation = getattr(aten, f"_scaled_dot_product_{kernel}_attention").default
+    names = [argument.name for argument in operation._schema.arguments]
+
+    def run(*args, **options):
+        options = dict(zip(names, args, strict=False)) | options
+        known = ("query", "key", "value", "is_causal", "scale")
+        output = F.scaled_dot_product_attention(
+            **{name: options[name] for name in known if name in options},
+            attn_mask=options.get("attn_bias"),
+        )
+        sizes = {"max_q", "max_k"}
+        rest = operation._schema.returns[1:]
+        return output, *(0 if each.name in sizes else torch.empty(0) for each in rest)
+
+    def attend(x, *dropout_p, **options):
+        x = x.detach()[None, None]
+        return operation(x, x, x, *between, *dropout_p, **options)[0]
+
+    on_cpu.impl(operation, run, "CPU")
+    return attend
+
+
+flash = play("flash")
+efficient = play("efficient", torch.tensor([[-0.2, 0.3]]), False)
+cudnn = play("cudnn", None, False)
 # Operation -> calls that run it, with its options.
 OPERATIONS = {
     "add": [lambda x: x + Z, lambda x: torch.add(x, Z, alpha=3)],
@@ -93,10 +131,14 @@ OPERATIONS = {
         lambda x: attend(x, queries=1, attn_mask=torch.tensor([[-0.2, 0.3]])),
         lambda x: attend(x, attn_mask=torch.zeros(2, 2, dtype=torch.bool)),
         lambda x: attend(x[:, :1]),
+        lambda x: F.scaled_dot_product_attention(
+            x[None, :, None], x[None, None], x[None, None], enable_gqa=True
+        ),
     ],
+    "_scaled_dot_product_flash_attention": [flash, lambda x: flash(x, is_causal=True)],
+    "_scaled_dot_product_efficient_attention": [efficient, lambda x: efficient(x, scale=0.3)],
+    "_scaled_dot_product_cudnn_attention": [cudnn, lambda x: cudnn(x, is_causal=True)],
 }  # fmt: skip
-# These run only on a GPU, and have the formula of the operation on a CPU.
-ON_A_GPU = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"}
 
 
 def run(function, numbers):
@@ -113,6 +155,7 @@ def run(function, numbers):
 
 # Before PyTorch 2.11, aminmax has no gradient.
 TAKEN_APART = {
+    "dropout on a GPU": lambda x: torch.native_dropout(x, 0.25, True)[0],
     "addmm": lambda x: torch.addmm(x[:, :2], Z, Z.T, alpha=3), "cumsum": lambda x: x.cumsum(1),
     "addmm scaled": lambda x: torch.addmm(x[:, :2], Z, Z.T, alpha=3, beta=5),
     "baddbmm": lambda x: torch.baddbmm(C + x[:, :, None], A, B, alpha=3, beta=5),

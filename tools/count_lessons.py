@@ -30,13 +30,13 @@ def row(path: Path) -> tuple[str, ...]:
         The text of each column of HEAD.
     """
     notebook = nbformat.read(path, as_version=4)
-    found = count(notebook)
+    page = count(notebook)
     numbers = (
-        found.cells, found.prose, found.words, found.idea or "-", found.before, found.answer or "-",
-        found.bare, found.exercises, round(found.words / PACE), len(problems(notebook, path)),
+        page.cells, page.prose, page.words, page.idea or "-", page.before, page.answer or "-",
+        page.bare, page.exercises, round(page.words / PACE), len(problems(notebook, path)),
     )  # fmt: skip
     name = f"{kind(path)} {path.stem}"
-    return (name, *map(str, numbers), " ".join(found.helpers))
+    return (name, *map(str, numbers), " ".join(page.helpers))
 
 
 def table(rows: list[tuple[str, ...]]) -> str:

@@ -1,4 +1,4 @@
-"""Film the live page for the README: drag one number and watch every number that depends on it.
+"""Film the live page for the README: teach the model, then break it by a single number.
 
 Usage: python -m tools.film [FILE]
 
@@ -6,7 +6,6 @@ FILE is docs/live.gif if none is named. The format is GIF: GitHub lets
 readers pause a GIF, and pauses it for readers who prefer reduced motion.
 """
 
-import argparse
 import io
 import sys
 import tempfile
@@ -17,64 +16,70 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Page
 
 from tools import browser
-from twelve_lab import example
-from twelve_lab.explorer import write_explorer
+from tools.command import run
+from twelve_lab.cli.commands import write_live
 
 FILM = Path("docs/live.gif")
-# The index of the first number of "dog" among the draggable numbers; a pixel is 0.01.
-DIAL, START, END, STEP = 6, 0.7, 2.0, 0.1
-WIDTH, ROOM = 920, 8  # of the window, and of the filmed area
+RATE, STEPS = 0.5, 20  # of learning
+# The number of fish that is dragged then, in steps of 0.2; a pixel is 0.01.
+WEIGHT, DRAGS = ("src_embedding.weight", [3, 2]), 6
+WINDOW, SIZE = (1440, 890), (1020, 630)  # pixels of the page, and of the film
 BEFORE, DURING, AFTER = 1500, 180, 2600  # milliseconds
 POINTER = ((0, 0), (0, 19), (5, 15), (8, 22), (11, 21), (8, 14), (14, 14))
-SAID = """() => [...document.querySelectorAll("#foot > :is(:first-child, :last-child)")]
-  .map((e) => e.innerText)"""
+SAID = """() => [...document.querySelectorAll("p.sentence .answer, #stage .loss b")]
+  .map((e) => e.innerText.replaceAll("\\n", " "))"""
 
 
 def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]]:
-    """Drag a number on the live page, and take a screenshot after each step.
+    """Teach the model on the live page, then drag one number; take a screenshot after each step.
 
     Args:
         tab: An empty tab.
         page: The live page.
 
     Yields:
-        The screenshot, the loss, the last verdict, and the duration of the frame in milliseconds.
+        The screenshot, the written words and the loss, and the duration in milliseconds.
     """
     tab.emulate_media(color_scheme="light", reduced_motion="reduce")
-    tab.set_viewport_size({"width": WIDTH, "height": 1300})
+    tab.set_viewport_size({"width": WINDOW[0], "height": WINDOW[1]})
     tab.goto(page.resolve().as_uri())
     tab.locator("body[data-ready]").wait_for()
-    walk = tab.locator("#walk").bounding_box()
-    dial = tab.locator("#words input.n").nth(DIAL).bounding_box()
-    clip = {"x": walk["x"] - ROOM, "y": walk["y"] - ROOM,
-            "width": walk["width"] + 2 * ROOM, "height": walk["height"] + 2 * ROOM}  # fmt: skip
-    x, y = dial["x"] + dial["width"] / 2, dial["y"] + 2 * dial["height"] / 3
-    tab.mouse.move(x, y)
+    tab.locator(".rate").fill(str(RATE))
+    teach = tab.get_by_role("button", name="One step", exact=True)
+    place = tab.evaluate("weight => twelve.place(...weight)", list(WEIGHT))
+    weight = tab.locator(f"#map .n[data-at='{place}']")
+    for step in range(STEPS + 1):
+        if step:
+            teach.click()
+        yield _shot(tab, teach.bounding_box(), {0: BEFORE, STEPS: BEFORE}.get(step, DURING))
+    box = weight.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tab.mouse.down()
-    steps = round((END - START) / STEP)
-    for step in range(steps + 1):
-        tab.mouse.move(x + 100 * STEP * step, y)
-        tab.evaluate("() => new Promise(requestAnimationFrame)")
-        image = Image.open(io.BytesIO(tab.screenshot(clip=clip))).convert("RGB")
-        left, top = x + 100 * STEP * step - clip["x"], y - clip["y"]
-        pointer = [(left + right, top + down) for right, down in POINTER]
-        ImageDraw.Draw(image).polygon(pointer, fill="black", outline="white")
-        yield image, tab.evaluate(SAID), {0: BEFORE, steps: AFTER}.get(step, DURING)
+    for step in range(1, DRAGS + 1):
+        box["x"] += 20
+        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        yield _shot(tab, box, AFTER if step == DRAGS else DURING)
     tab.mouse.up()
 
 
-def told(before: list[str], after: list[str]) -> str:
-    """Describe the film.
+def _shot(tab: Page, under: dict, duration: int) -> tuple[Image.Image, list[str], int]:
+    """Take a screenshot with a pointer over a box."""
+    tab.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 50))")
+    image = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
+    left, top = under["x"] + under["width"] / 2, under["y"] + under["height"] / 2
+    pointer = [(left + right, top + down) for right, down in POINTER]
+    ImageDraw.Draw(image).polygon(pointer, fill="black", outline="white")
+    return image.resize(SIZE, Image.Resampling.LANCZOS), tab.evaluate(SAID), duration
 
-    Args:
-        before: The loss and the last verdict at its start.
-        after: The loss and the last verdict at its end.
-    """
-    verdicts = (f"{verdict} with a {loss}" for loss, verdict in (before, after))
+
+def told(before: list[str], taught: list[str], after: list[str]) -> str:
+    """Describe the film by the written words and the loss at three moments."""
+    first, second, third = ("“{} {}” with a loss of {}".format(*moment) for moment in
+                            (before, taught, after))  # fmt: skip
     return (
-        f"The live page: the first number of dog is dragged from {START} to {END}. The attention, "
-        "memory, output, probabilities and loss that depend on it change at once, each marked in "
-        f"its corner. The last word was {' and is now '.join(verdicts)}."
+        f"The live page: two lanes of numbers. The model should write “fish dog” and writes "
+        f"{first}. After {STEPS} steps of learning it writes {second}. Then one number of fish is "
+        f"dragged, threads lead to every number that changes, and it writes {third}."
     )
 
 
@@ -89,25 +94,26 @@ def write(tab: Page, file: Path) -> None:
         OSError: If the file cannot be written.
     """
     with tempfile.TemporaryDirectory() as folder:
-        runs = {"3 heads": example.trace(loss=True, on="cpu")}
-        page = write_explorer(Path(folder) / "page.html", runs, example.words)
+        page = write_live(Path(folder) / "page.html")
         images, texts, durations = zip(*frames(tab, page), strict=True)
     # One palette for all frames; otherwise unchanged parts would flicker.
-    palette = images[-1].quantize(256, dither=Image.Dither.NONE)
+    both = Image.new("RGB", (SIZE[0], 2 * SIZE[1]))
+    both.paste(images[0], (0, 0))
+    both.paste(images[-1], (0, SIZE[1]))
+    palette = both.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     first, *others = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images)
     first.save(
         file, save_all=True, append_images=others, duration=durations, loop=0,
-        comment=told(texts[0], texts[-1]).encode(),
+        comment=told(texts[0], texts[STEPS], texts[-1]).encode(),
     )  # fmt: skip
 
 
+def main(file: Path) -> list[str]:
+    """Film the page in a browser of its own."""
+    with browser.launched() as running:
+        write(running.new_page(), file)
+    return [f"written: {file}"]
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", nargs="?", type=Path, default=FILM, metavar="FILE")
-    place = parser.parse_args().file
-    try:
-        with browser.launched() as running:
-            write(running.new_page(), place)
-    except OSError as error:
-        sys.exit(f"error: {error}")
-    print(f"written: {place}")
+    sys.exit(run(main, FILM, __doc__.splitlines()[0]))

@@ -5,15 +5,12 @@ Usage: python -m tools.write_book [FOLDER]
 FOLDER is build/book by default. The pages load nothing from other machines.
 """
 
-import argparse
-import io
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from functools import cache
 from html import escape
 from itertools import groupby
@@ -26,9 +23,10 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tools import papers
+from tools.command import run
 from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
-from twelve_lab import cli
+from twelve_lab.cli import commands
 from twelve_lab.course import STEPS, workshops_of
 from twelve_lab.show import faces
 
@@ -109,9 +107,9 @@ CHAPTERS = {
 }  # fmt: skip
 # The printed book omits sections about the project itself.
 NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
-LIVE = f"""<iframe src="walk.html" class="explorer" title="The live model"></iframe>
-
-<a href="walk.html">The live model on its own page</a>. The course begins here:
+# The live page is the first page of the book, without a sidebar; this page comes after it.
+HOME = "course.md"
+LIVE = f"""<a href="index.html">Pull a thread</a> in the live model, or begin the course:
 [00 Start here]({STEPS[0].notebook})."""
 # The book omits the README's map of the project's files and its film of the live page.
 UNREAD = re.compile(r"^## The tree\n.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S)
@@ -154,10 +152,8 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
     for name, content in downloads(root).items():
         _put(folder / "downloads" / name, content)
-    with redirect_stdout(io.StringIO()):
-        failed = cli.main(["explorer", str(folder / "extra" / "walk.html")])
-    if failed:
-        raise ValueError("the explorer could not be written: see above")
+    lessons = {step.number: step.notebook.replace(".ipynb", ".html") for step in STEPS}
+    commands.write_live(folder / "extra" / "index.html", lessons)
 
 
 def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
@@ -176,11 +172,11 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     chapters = _bound(_parts(root)) if bound else _parts(root)
     if bound:
         opening = "\n\n".join(readme.split("\n\n")[:2])
-        yield "index.md", f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
+        yield HOME, f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
     else:
         home, overview = _home(readme, root)
         chapters["About"] = ["overview", *chapters["About"]]
-        yield "index.md", home + _chapters(chapters)
+        yield HOME, home + _chapters(chapters)
         yield "overview.md", overview
     for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
         if bound and path.name in NOT_BOUND:
@@ -204,9 +200,9 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def _home(readme: str, root: Path) -> tuple[str, str]:
-    """Split the README into a home page, which ends with the installation, and a second page.
+    """Split the README into a page that ends with the installation, and a second page.
 
-    The live model opens the home page, and cards replace the table of lessons.
+    The first one leads to the live page, and cards replace the table of lessons.
     """
     opening, course, readers, install, rest = re.split(r"\n\n(?=## )", readme, maxsplit=4)
     title, sentence, *_, commands = opening.split("\n\n")
@@ -258,8 +254,8 @@ def downloads(root: Path) -> dict[str, bytes]:
     return {name: (root / name).read_bytes() for name in [*_notebooks(root), *others]}
 
 
-def write(folder: Path, builder: str = "html") -> None:
-    """Run Sphinx; a warning is an error.
+def write(folder: Path, builder: str = "html") -> list[str]:
+    """Run Sphinx, in which a warning is an error, and say what was written.
 
     Args:
         folder: Destination; its former content is removed after the build.
@@ -283,6 +279,7 @@ def write(folder: Path, builder: str = "html") -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.move(pages_, folder)
     shutil.rmtree(place)
+    return [f"written: {folder / 'index.html'}"]
 
 
 def _notebooks(root: Path) -> list[str]:
@@ -414,7 +411,7 @@ def _place(path: str) -> str:
     """Return the path in the book of a file of the project."""
     module = re.fullmatch(r"src/twelve/([a-z]\w*?)(?:/__init__)?\.py", path)
     if path == "README.md":
-        return "index.md"
+        return HOME
     if module:
         return f"reference/{module[1]}.md"
     return path if path.startswith(("docs/", "notebooks/", "CONTRIBUTING")) else f"downloads/{path}"
@@ -426,11 +423,4 @@ def _put(path: Path, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=BOOK, metavar="FOLDER")
-    place = parser.parse_args().folder
-    try:
-        write(place)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(f"written: {place / 'index.html'}")
+    sys.exit(run(write, BOOK, __doc__.splitlines()[0]))

@@ -22,6 +22,7 @@ from torch import Tensor
 from twelve_lab import example
 from twelve_lab.check import EXERCISES, MISTAKES, Mistake
 from twelve_lab.check.catalogue import TASKS
+from twelve_lab.check.compare import agree, outcomes
 from twelve_lab.course import find_step
 from twelve_lab.exercises.declare import Answer, Task
 
@@ -105,6 +106,10 @@ def make():
 # The number of parameters that an optimizer would get from a model with these layers.
 _FOUND = "(m := nn.Module(), setattr(m, 'layers', it), len(list(m.parameters())))[-1]"
 _SELVES = "query = memory = x\nw_q = w_k = w_v = w_o = torch.eye(x.size(-1))\nnum_heads = 2\n"
+_SPLIT = """\
+x = torch.tensor([[[1.0, 0, 2, 0], [0, 1, 0, 2]]])  # two words, four features
+heads = rearrange(x, "batch seq (head d_k) -> batch head seq d_k", head=2)
+"""
 _MERGED = "it = rearrange(it, 'batch head query d_v -> batch query (head d_v)')"
 _SCORES = """\
 query = torch.tensor([[1.0, 1, 1, 1], [2, 0, 0, 2]])
@@ -117,8 +122,12 @@ _MASKED = Card(
 _EMPTY = Card("scores = torch.tensor([[2.0, 1]])\nmask = torch.tensor([[False, False]])\n")
 _PADDED = Card(
     "ids = torch.tensor([[1, 3, 0], [2, 0, 0]])\n# The scores will be (batch, head, query, key).\n",
+    right="(ids != 0)[:, None, None, :]",
     look="tuple(it.shape)",
     label="the shape",
+    held="from twelve import scaled_dot_product_attention as attend\n"
+    "query, key = torch.ones(2, 2, {}, 1), torch.ones(2, 2, 3, 1)\n"
+    "value = torch.arange(12.0).view(2, 2, 3, 1)\nit = attend(query, key, value, it)",
 )
 _NEW = """\
 turn = lambda heads, start: heads + start + torch.arange(heads.size(2))[:, None]
@@ -137,7 +146,9 @@ CARDS = {
     "linear": Card(
         "x = torch.tensor([[1.0, 2]])\n"
         "weight = torch.tensor([[1.0, 0], [3, 1]])\n"
-        "bias = torch.zeros(2)\n"
+        "bias = torch.zeros(2)\n",
+        right="x @ weight.T + bias",
+        wrong="x @ weight + bias",
     ),
     "swap_axes": Card("x = torch.arange(6.0).view(1, 2, 3)  # two words, three features\n"),
     "embed": Card(
@@ -164,7 +175,6 @@ CARDS = {
     "causal_mask": Card("length = 3\n"),
     "mask_of_new": Card("query_len, key_len = 1, 4  # one new word after three old ones\n"),
     "masked_weights": _MASKED,
-    "padded_attention": _PADDED,
     "split_heads": Card(
         "projected = torch.arange(1.0, 9).view(1, 2, 4)  # two words, four features\n"
         "num_heads = 2\n"
@@ -248,7 +258,7 @@ CARDS = {
         label="the gradient of the table",
     ),
     "chunk_mask": Card(
-        "words, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
+        "real, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
     ),
     "prompt_logits": Card(
         "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each position of a prompt\n"
@@ -281,16 +291,19 @@ OWN = {
     "mask-inverted": _MASKED._replace(wrong="scores.masked_fill(mask, -math.inf).softmax(-1)"),
     "mask-finite": _EMPTY,
     "mask-empty-row": _EMPTY,
+    "mask-query-axis": _PADDED._replace(
+        wrong="(ids != 0)[:, None, :, None]", held=_PADDED.held.format(3)
+    ),
+    "mask-not-expanded": _PADDED._replace(wrong="ids != 0", held=_PADDED.held.format(2)),
+    "mask-head-axis": _PADDED._replace(wrong="(ids != 0)[:, None, :]", held=_PADDED.held.format(2)),
     "softmax-heads": Card(
-        "query = key = value = torch.tensor([[[[1.0], [2]], [[3.0], [0]]]])  # 2 heads, 2 words\n"
-        "scores = query @ key.mT  # (batch, head, query, key)\n",
+        _SPLIT + "scores = heads @ heads.mT / math.sqrt(2)  # (batch, head, query, key)\n",
         right="scores.softmax(-1)",
         wrong="scores.softmax(1)",
-        held="it = it @ value",
+        held=f"{_SELVES}it = it @ heads\n{_MERGED}",
     ),
     "scale-d_model": Card(
-        "x = torch.tensor([[[1.0, 0, 2, 0], [0, 1, 0, 2]]])  # two words, four features\n"
-        'heads = rearrange(x, "batch seq (head d_k) -> batch head seq d_k", head=2)\n',
+        _SPLIT,
         right="scores = heads @ heads.mT / math.sqrt(heads.size(-1))\nscores.softmax(-1)",
         wrong="scores = heads @ heads.mT / math.sqrt(x.size(-1))\nscores.softmax(-1)",
         held=f"{_SELVES}it = it @ heads\n{_MERGED}",
@@ -509,11 +522,11 @@ def _finds(mistake: Mistake) -> str:
     """Say which check detects the mistake, in which cases, and which lesson teaches it."""
     (id,) = (id for id, task in EXERCISES.items() if task is TASKS[mistake.task])
     cases = list(TASKS[mistake.task].cases())
-    silent = set(cases) - mistake.hidden_in - mistake.refused_in
+    hidden, refused = shown_in(mistake)
     ways = {
-        "catches it in {}": silent,
-        "refuses it in {}": mistake.refused_in,
-        "misses it in {}, where its numbers are right": mistake.hidden_in,
+        "catches it in {}": set(cases) - hidden - refused,
+        "refuses it in {}": refused,
+        "misses it in {}, where its numbers are right": hidden,
     }
     sentences = []
     for way, where in ways.items():
@@ -526,6 +539,24 @@ def _finds(mistake: Mistake) -> str:
     if workshop.exists() and mistake.id in workshop.read_text(encoding="utf-8"):
         taught += f", and broken on purpose in [its workshop](../{step.workshop})"
     return f'`check("{id}", ...)` {"; it ".join(sentences)}. Taught in {taught}.'
+
+
+def shown_in(mistake: Mistake) -> tuple[set[str], set[str]]:
+    """Return the cases in which a mistake gives the right numbers, and those in which it cannot.
+
+    Args:
+        mistake: The mistake. It cannot give numbers where it raises, or has another shape.
+    """
+    task = TASKS[mistake.task]
+    rights, wrongs = outcomes(task, task.right), outcomes(task, mistake.wrong)
+    hidden, refused = set(), set()
+    for case, right in rights.items():
+        shapes = [[value.shape for value in each.values] for each in (right, wrongs[case])]
+        if wrongs[case].error is not None or shapes[0] != shapes[1]:
+            refused.add(case)
+        elif agree(right, wrongs[case], 1e-3):
+            hidden.add(case)
+    return hidden, refused
 
 
 def _smallest(right: Answer, wrong: Answer) -> tuple[Answer, Answer]:
@@ -548,6 +579,10 @@ def _body(answer: Answer) -> str:
     text = textwrap.dedent(inspect.getsource(function))
     written = ast.parse(text).body[0]
     body = written.body[1 if ast.get_docstring(written) is not None else 0 :]
+    # A mistake may have made the first lines useless.
+    for index in reversed(range(len(body) - 1)):
+        if isinstance(body[index], ast.Assign) and not _is_read(body[index], body[index + 1 :]):
+            del body[index]
     settings = {**(function.__kwdefaults__ or {}), **switches}
     lines = text.splitlines()
     edits = [
@@ -563,6 +598,12 @@ def _body(answer: Answer) -> str:
     text = text.replace("[0 : 0 + ", "[: ")
     before, returned, last = text.rpartition("return ")
     return before + last if returned else text
+
+
+def _is_read(assignment: ast.Assign, statements: list[ast.stmt]) -> bool:
+    read = {x.id for each in statements for x in ast.walk(each) if isinstance(x, ast.Name)}
+    target = assignment.targets[0]
+    return not isinstance(target, ast.Name) or target.id in read
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from tools.write_solutions import NOTEBOOKS, ROOT, apart, exercise_of, lessons, run, solved
+from tools.command import run
+from tools.write_solutions import NOTEBOOKS, ROOT, apart, exercise_of, lessons, solved
 
 COURSE = Path("build/course")
 CONFIG = ROOT / "tools" / "nbgrader_config.py"

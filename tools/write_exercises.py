@@ -6,6 +6,7 @@ Usage: python tools/write_exercises.py
 from pathlib import Path
 
 from twelve_lab.check import EXERCISES, Question
+from twelve_lab.check.catalogue import named
 
 PAGE = Path(__file__).parent.parent / "docs" / "teaching.md"
 HEADING = "## What each exercise measures"
@@ -36,7 +37,7 @@ def page(text: str) -> str:
 def _row(id: str) -> str:
     exercise = EXERCISES[id]
     kind = KINDS.get(type(exercise.right()), "number") if isinstance(exercise, Question) else "code"
-    known = " ".join(f"`{mistake}`" for mistake in exercise.mistakes) or "none"
+    known = " ".join(f"`{mistake}`" for mistake in named(exercise)) or "none"
     return f"| `{id}` | {kind} | {exercise.measures} | {known} |\n"
 
 

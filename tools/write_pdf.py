@@ -5,7 +5,6 @@ Usage: python -m tools.write_pdf [FILE]
 FILE is build/twelve-numbers.pdf by default. Sphinx writes one page, and Chromium prints it.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from pikepdf import Operator
 from playwright.sync_api import Page
 
 from tools import browser, write_book
+from tools.command import run
 
 PDF = Path("build/twelve-numbers.pdf")
 ONE_PAGE = Path("build/book-one-page")
@@ -44,8 +44,8 @@ STARTS = {Operator(name) for name in ("BT", "m", "re")}
 ENDS = {Operator(name) for name in ("ET", "f", "F", "f*", "S", "s", "B", "B*", "b", "b*", "n")}
 
 
-def write(file: Path) -> None:
-    """Print the book twice: the first print tells the page numbers of the contents.
+def write(file: Path) -> list[str]:
+    """Print the book twice: the first print yields the page numbers of the contents.
 
     Args:
         file: Destination.
@@ -76,6 +76,7 @@ def write(file: Path) -> None:
         # A third of the size: Chromium does not compress the tags.
         pdf.save(object_stream_mode=pikepdf.ObjectStreamMode.generate)
     os.replace(draft, file)
+    return [f"written: {file}"]
 
 
 def prepare(page: Page) -> list[str]:
@@ -88,7 +89,7 @@ def prepare(page: Page) -> list[str]:
         ValueError: If no equation was typeset.
     """
     page.set_default_timeout(TIMEOUT)
-    page.goto((ONE_PAGE / "index.html").resolve().as_uri())
+    page.goto((ONE_PAGE / "course.html").resolve().as_uri())
     page.evaluate("MathJax.startup.promise.then(() => true)")
     if not page.locator("mjx-container svg").count():
         raise ValueError("no equation was typeset: the PDF would show TeX")
@@ -147,11 +148,4 @@ def _mark_artifacts(pdf: pikepdf.Pdf, page: pikepdf.Page) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", nargs="?", type=Path, default=PDF, metavar="FILE")
-    place = parser.parse_args().file
-    try:
-        write(place)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(f"written: {place}")
+    sys.exit(run(write, PDF, __doc__.splitlines()[0]))

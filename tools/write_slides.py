@@ -16,7 +16,6 @@ Code: `slide` shows the code and its output, `subslide` the output alone, each o
     `notes` is spoken, and `skip` leaves the cell out. An answer to an exercise must be skipped.
 """
 
-import argparse
 import html
 import re
 import shutil
@@ -30,6 +29,7 @@ from nbconvert import SlidesExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
+from tools.command import run
 from tools.write_solutions import apart
 from twelve_lab.course import STEPS, Step
 from twelve_lab.draw.drawing import Picture, stored
@@ -240,8 +240,8 @@ def central_figure(notebook: NotebookNode) -> Picture | None:
     return min(figures, key=itemgetter(0))[1] if figures else None
 
 
-def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) -> int:
-    """Write all decks and what they load; return how many there are.
+def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) -> list[str]:
+    """Write all decks and what they load, and say how many there are.
 
     Args:
         folder: Destination; its former content is removed.
@@ -282,7 +282,7 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) ->
         shutil.copyfile(ROOT / "slides" / name, folder / "assets" / name)
     for name, text in pages.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return len(STEPS)
+    return [f"written: {len(STEPS)} decks, listed in {folder / 'index.html'}"]
 
 
 def _markdown(source: str, chosen: str = "-", **metadata: str) -> NotebookNode:
@@ -314,11 +314,4 @@ def _link(step: Step) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=SLIDES, metavar="FOLDER")
-    place = parser.parse_args().folder
-    try:
-        count = write(place)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(f"written: {count} decks, listed in {place / 'index.html'}")
+    sys.exit(run(write, SLIDES, __doc__.splitlines()[0]))

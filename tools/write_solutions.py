@@ -6,17 +6,18 @@ FOLDER is build/solutions by default. Files in FOLDER with the name of a noteboo
 solution is the right answer of the checker: see twelve_lab.check.solve.
 """
 
-import argparse
 import ast
 import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+
+from tools.command import run
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -172,27 +173,6 @@ def _relinked(text: str, page: Path, copied: Path, notebooks: Path) -> str:
         return "](" + os.path.relpath(path, copied.resolve().parent).replace(os.sep, "/")
 
     return LINK.sub(rewrite, text)
-
-
-def run(write: Callable[[Path], list[str]], default: Path, about: str) -> int:
-    """Read the folder from the command line, write it, and print the messages or the error.
-
-    Args:
-        write: Writes the folder and returns messages.
-        default: The default folder.
-        about: A description of the output, in one line.
-
-    Returns:
-        Exit status: 0, or 1 after an error.
-    """
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("folder", nargs="?", type=Path, default=default, metavar="FOLDER")
-    try:
-        print("\n".join(write(parser.parse_args().folder)))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@
       .map((link) => ({ link, name: nameOf(link.href), title: link.textContent.trim() }))
       .filter(({ name }) => name);
     const lessons = listed.filter(({ name }) => !name.includes("/workshop/"));
-    const isHome = /^(index\.html)?([#?].*)?$/.test(location.href.slice(root.href.length));
+    const isHome = /^course\.html([#?].*)?$/.test(location.href.slice(root.href.length));
     const inText = isHome ? [...document.querySelectorAll("article a")] : [];
     const ticked = [
       ...listed,

@@ -2,6 +2,8 @@
 
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -52,16 +54,19 @@ def resume(
                 f"train: checkpoint {path.name} must belong to this model with these settings, "
                 f"got {theirs} there and {ours} here"
             )
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    torch.set_rng_state(state["random"])
-    if state["random_cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["random_cuda"], next(model.parameters()).device)
-    return state["losses"]
+    with _explained(path):
+        optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])
+        if state["random_cuda"] is not None and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["random_cuda"], next(model.parameters()).device)
+        losses = [float(loss) for loss in state["losses"]]
+        # Last, so that an error above leaves the weights as they were.
+        model.load_state_dict(state["model"])
+    return losses
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
+    with _explained(path):
         # Reading a named pipe would wait for ever.
         if not path.is_file():
             raise ValueError("not a file")
@@ -69,9 +74,15 @@ def _read(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         state = torch.load(path, map_location="cpu", weights_only=True)
-        if damaged is not None or "description" not in state:
+        if damaged is not None or not isinstance(state.get("description"), list):
             raise ValueError("wrong checksum, or not written by train")
         return state
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         # The type of error depends on which byte is damaged.
         message = f"cannot resume from {path.name}: {error}. Move it away to start again"
@@ -79,8 +90,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _describe(model: nn.Module, settings: dict[str, Any]) -> list[str]:
-    """Describe settings, shapes and modules, which must agree to resume."""
+    """Describe settings, shapes, modules and frozen weights, which must agree to resume."""
     tensors = model.state_dict().items()
     shapes = [f"{name} of {x.dtype} in shape {tuple(x.shape)}" for name, x in tensors]
     parts = [line.strip() for line in repr(model).splitlines()]
-    return [f"{name}={value}" for name, value in settings.items()] + shapes + parts
+    weights = model.named_parameters()
+    frozen = [f"{name} without gradient" for name, x in weights if not x.requires_grad]
+    return [f"{name}={value}" for name, value in settings.items()] + shapes + parts + frozen

@@ -33,13 +33,15 @@ def checked(function: Function) -> Function:
 
     Args:
         function: A function, or a method of a module, with annotations such as
-            `x: Float[Tensor, "batch seq d_model"]`.
+            `x: Float[Tensor, "batch seq d_model"]` or `start: int`.
 
     Raises:
         ValueError: By the decorated function, if an argument does not fit its annotation.
     """
     signature = inspect.signature(function, eval_str=True)
     notes = {name: _read(parameter.annotation) for name, parameter in signature.parameters.items()}
+    integers = [name for name, parameter in signature.parameters.items()
+                if parameter.annotation is int]  # fmt: skip
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -53,6 +55,9 @@ def checked(function: Function) -> Function:
         where = function.__name__ if owner is None else type(owner).__name__
         tensors = {name: (arguments.get(name), *note) for name, note in notes.items() if note}
         _check_arguments(where, owner, tensors)
+        for name in integers:
+            if not _is_integer(arguments.get(name, 0)):
+                raise ValueError(f"{where}: {name} must be an integer, got {arguments[name]!r}")
         _thread.busy = True
         try:
             return function(*args, **kwargs)
@@ -145,19 +150,26 @@ def described(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
+def _is_integer(value: object) -> bool:
+    """Accept integers of Python and NumPy, and the symbols of torch.export, but no bool."""
+    return isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def check_positive(where: str, **sizes: int) -> None:
-    """Reject a size that is not an integer of at least 1, of Python or of NumPy."""
+    """Reject a size that is not an integer of at least 1."""
     for name, size in sizes.items():
-        # While torch.export runs, a size may be a symbol.
-        whole = isinstance(size, Integral | torch.SymInt) and not isinstance(size, bool)
-        if not whole or size < 1:
+        if not _is_integer(size) or size < 1:
             raise ValueError(f"{where}: {name} must be an integer of at least 1, got {size!r}")
 
 
 def check_between(where: str, least: int, most: int, limit: str, **numbers: int) -> None:
     """Reject a number that is not an integer from `least` to `most`; `limit` names the bound."""
     for name, number in numbers.items():
-        if not isinstance(number, Integral) or not least <= number <= most:
+        if not _is_integer(number) or not least <= number <= most:
             raise ValueError(
                 f"{where}: {name} must be an integer from {least} to {most} ({limit}), "
                 f"got {number!r}"
@@ -183,14 +195,14 @@ def check_switch(where: str, **switches: bool) -> None:
 
 def check_dropout(where: str, dropout: float) -> None:
     """Reject a dropout probability outside [0, 1)."""
-    if not isinstance(dropout, Real) or not 0.0 <= dropout < 1.0:
+    if not _is_real(dropout) or not 0.0 <= dropout < 1.0:
         raise ValueError(f"{where}: dropout must be at least 0 and below 1, got {dropout!r}")
 
 
-def check_above_zero(where: str, **numbers: float) -> None:
+def check_above_zero(where: str, **numbers: Real) -> None:
     """Reject a number that is not finite and above 0."""
     for name, number in numbers.items():
-        if not isinstance(number, Real) or not 0.0 < number < math.inf:
+        if not _is_real(number) or not 0.0 < number < math.inf:
             raise ValueError(f"{where}: {name} must be above 0 and finite, got {number!r}")
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from twelve._checks import check_dropout, checked
+from twelve._checks import check_dropout, check_positive, checked
 
 
 @checked
@@ -48,6 +48,7 @@ def scaled_dot_product_attention(
     # A dot product of d_k terms with variance 1 has variance d_k. Dividing by its standard
     # deviation keeps softmax out of its flat region, where gradients vanish.
     d_k = query.size(-1)
+    check_positive("scaled_dot_product_attention", d_k=d_k)
     scores: Float[Tensor, "*batch query key"] = query @ key.transpose(-2, -1) / math.sqrt(d_k)
     if attn_mask is None:
         weights: Float[Tensor, "*batch query key"] = scores.softmax(-1)

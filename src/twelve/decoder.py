@@ -6,7 +6,7 @@ Step 11 | notebooks/11_decoder.ipynb | tests/unit/test_decoder.py
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import check_positive, checked
+from twelve._checks import check_equal, check_positive, checked
 from twelve.feed_forward import FeedForward
 from twelve.multi_head_attention import Cache, MultiHeadAttention
 from twelve.normalization import LayerNorm
@@ -146,6 +146,12 @@ class Decoder(nn.Module):
             ValueError: If the shapes disagree.
         """
         pairs = [(None, None)] * len(self.layers) if caches is None else caches
+        check_equal(
+            "Decoder",
+            "the numbers of layers and caches",
+            layers=len(self.layers),
+            caches=len(pairs),
+        )
         for layer, pair in zip(self.layers, pairs, strict=True):
             x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask, caches=pair)
         return x if self.norm is None else self.norm(x)

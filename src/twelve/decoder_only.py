@@ -81,6 +81,12 @@ class LanguageLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)
 
 
+def _move_rotary(model: "LanguageModel", _: object) -> None:
+    """Compute the table of angles, which no file contains, in the dtype of assigned weights."""
+    weight = model.embedding.weight
+    model.rotary.to_empty(device=weight.device).to(weight.dtype)
+
+
 class LanguageModel(nn.Module):
     """Compute logits for the next word of a text from all words before it.
 
@@ -146,6 +152,7 @@ class LanguageModel(nn.Module):
         self.output_projection = None if tie_weights else Linear(d_model, vocab_size, bias=False)
         if tie_weights:
             self.embedding.reset_parameters(std=d_model**-0.5)
+        self.register_load_state_dict_post_hook(_move_rotary)
 
     @checked
     def forward(
@@ -216,6 +223,9 @@ class LanguageModel(nn.Module):
         if key_mask is None:
             return mask
         check_mask("LanguageModel", key_mask, (batch, 1, 1, start + seq), "key_mask")
+        # A mask of one new position would silently broadcast to all cached positions.
+        lengths = {"key_mask": key_mask.size(-1), "text": start + seq}
+        check_equal("LanguageModel", "the numbers of positions", **lengths)
         return key_mask if mask is None else mask & key_mask
 
     def _check_caches(self, caches: list[KeyValueCache]) -> None:
@@ -229,6 +239,13 @@ class LanguageModel(nn.Module):
             )
         lengths = {f"cache {index}": cache.length for index, cache in enumerate(caches)}
         check_equal("LanguageModel", "the lengths of the caches", **lengths)
+        weight = self.layers[0].self_attention.w_k.weight
+        dtypes = {"cache": getattr(caches[0], "keys", weight).dtype, "model": weight.dtype}
+        check_equal("LanguageModel", "the dtypes of cache and model", **dtypes)
+
+    def extra_repr(self) -> str:
+        """Show the window in print(model), if there is one."""
+        return "" if self.window is None else f"window={self.window}"
 
     def new_caches(self, batch: int, max_len: int) -> list[KeyValueCache]:
         """Allocate an empty KV cache for every layer.

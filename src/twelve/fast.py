@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from twelve._checks import check_mask, check_positions, checked
+from twelve._checks import check_mask, check_positions, checked, described
 from twelve.decoder_only import LanguageModel
 from twelve.generation import KeyValueCache, all_or_nothing
 from twelve.grouped_query_attention import GroupedQueryAttention
@@ -23,20 +23,27 @@ from twelve.rotary_positions import RotaryEncoding
 __all__ = ["make_fast"]
 
 CACHE_LINE = 64  # bytes
+# Methods that compute no output.
+SETUP = {"__init__", "_apply", "extra_repr"}
 
 
 def make_fast(model: nn.Module) -> nn.Module:
     """Replace the layers of a model, in place, by the same layers on fused kernels.
 
-    Also packs all parameters into one contiguous buffer. Subclasses with a forward of their own
-    are left as they are.
+    Also packs all parameters into one contiguous buffer. Subclasses that override a method of the
+    computation are left as they are.
 
     Args:
         model: Any module that contains layers of this package.
 
     Returns:
         The model itself.
+
+    Raises:
+        ValueError: If the model is not a module.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"make_fast: model must be a torch.nn.Module, got {described(model)}")
     for module in model.modules():
         module.__class__ = _fast_class(type(module))
     _pack(model)
@@ -159,8 +166,11 @@ def _fast_class(kind: type[nn.Module]) -> type[nn.Module]:
         plain = fast.__base__
         if kind in (plain, fast):
             return fast
-        if issubclass(kind, plain) and not issubclass(kind, fast) and kind.forward is plain.forward:
-            return type(f"Fast{kind.__name__}", (fast, kind), {})
+        if issubclass(kind, plain) and not issubclass(kind, fast):
+            # The forward of the fast class does not call all methods of the plain class.
+            methods = {name for name in vars(plain) if callable(getattr(plain, name))} - SETUP
+            if all(getattr(kind, name) is getattr(plain, name) for name in methods):
+                return type(f"Fast{kind.__name__}", (fast, kind), {})
     return kind
 
 

@@ -126,6 +126,6 @@ class SwiGLU(nn.Module):
 
 
 def _check_activation(where: str, activation: str) -> None:
-    if activation not in ACTIVATIONS:
+    if activation not in tuple(ACTIVATIONS):
         known = ", ".join(ACTIVATIONS)
         raise ValueError(f"{where}: activation must be one of {known}, got {activation!r}")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -86,7 +87,7 @@ class KeyValueCache:
 @contextmanager
 def all_or_nothing(caches: list[KeyValueCache] | None) -> Iterator[None]:
     """Restore the lengths of all caches if the block fails or is interrupted."""
-    caches = caches or []
+    caches = list(caches or ())
     lengths = [cache.length for cache in caches]
     try:
         yield
@@ -108,19 +109,22 @@ class CachedDecoder:
         src_mask: True where a source position may be attended to.
 
     Raises:
-        ValueError: If the model is in training mode, or max_len is below 1.
+        ValueError: If the model or one of its parts is in training mode, memory has not three axes
+            or another d_model, or max_len is below 1.
     """
 
+    @checked
     def __init__(
-        self, model: nn.Module, memory: Float[Tensor, "batch src d_model"], *,
+        self, model: nn.Module, memory: Float[Tensor, "batch src _d_model"], *,
         max_len: int, src_mask: SourceMask | None = None,
     ) -> None:  # fmt: skip
         _check_eval("CachedDecoder", model)
+        batch, src, d_model = memory.shape
+        check_equal("CachedDecoder", "d_model", model=model.d_model, memory=d_model)
         self.model = model
         self.memory = memory
         self.src_mask = src_mask
         self.length = 0
-        batch, src, _ = memory.shape
         layers = model.decoder.layers
         self.self_caches = [KeyValueCache(layer.self_attention, batch, max_len) for layer in layers]
         self.cross_caches = [KeyValueCache(layer.cross_attention, batch, src) for layer in layers]
@@ -145,7 +149,7 @@ class CachedDecoder:
         # A single new position is the last one and may attend to all: it needs no causal mask.
         mask = causal_mask(new, self.length + new, device=tgt.device) if new > 1 else None
         # Only the first step appends memory; later steps find it in the cross-attention caches.
-        memory = self.memory if self.length == 0 else self.memory[:, :0]
+        memory = self.memory[:, :0] if self.cross_caches[0].length else self.memory
 
         with all_or_nothing(self.self_caches + self.cross_caches):
             decoder_output: Float[Tensor, "batch new d_model"] = self.model.decoder(
@@ -228,7 +232,8 @@ def sample(
     """
     limits = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     _check_limits("sample", model.vocab_size, **limits)
-    generator = torch.Generator("cpu").manual_seed(seed)
+    check_between("sample", -(2**63), 2**64 - 1, "64 bits", seed=seed)
+    generator = torch.Generator("cpu").manual_seed(int(seed))
 
     def draw(logits: Tensor) -> Tensor:
         probabilities = next_token_probabilities(logits, **limits)
@@ -241,6 +246,7 @@ def sample(
     return _generate("sample", model, src, draw, max_len, src_mask, **ids)
 
 
+@checked
 def next_token_probabilities(
     logits: Float[Tensor, "*batch vocab"], *, temperature: float = 1.0, top_k: int | None = None,
     top_p: float | None = None,
@@ -285,7 +291,7 @@ def _check_limits(
     check_above_zero(where, temperature=temperature)
     if top_k is not None:
         check_between(where, 1, vocab_size, "vocab_size", top_k=top_k)
-    if top_p is not None and not 0.0 < top_p <= 1.0:
+    if top_p is not None and not (isinstance(top_p, Real) and 0.0 < top_p <= 1.0):
         raise ValueError(f"{where}: top_p must be above 0 and at most 1, got {top_p!r}")
 
 
@@ -364,7 +370,7 @@ def _prepare_prompt(
 
 
 def _check_eval(where: str, model: nn.Module) -> None:
-    if model.training:
+    if any(module.training for module in model.modules()):
         raise ValueError(
             f"{where}: the model must be in eval mode, because dropout would change its output; "
             f"call model.eval() first"

@@ -5,6 +5,7 @@ Step 13 | notebooks/13_training.ipynb | tests/unit/test_training.py
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from twelve._checkpoint import resume, save
-from twelve._checks import check_above_zero, check_positive, checked
+from twelve._checks import check_above_zero, check_between, check_positive, checked, described
 
 IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
 
@@ -127,15 +128,14 @@ def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
         Warm-up as in Vaswani et al. (2017), section 5.3, equation 3. The paper then decays with
         1/√step, which never reaches 0.
     """
-    for name, number in {"warmup": warmup, "step": step}.items():
-        if not 0 <= number < steps:
-            limit = f"from 0 to steps - 1 = {steps - 1}"
-            raise ValueError(f"warmup_then_linear: {name} must be {limit}, got {number}")
+    check_between("warmup_then_linear", 0, steps - 1, "steps - 1", warmup=warmup, step=step)
     rise = (step + 1) / max(warmup, 1)
     fall = (steps - step) / (steps - warmup)
     return min(rise, fall, 1.0)
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def train(
     model: nn.Module, batch: Callable[[int], Batch], *, steps: int, lr: float = 3e-3,
     betas: tuple[float, float] = (0.9, 0.98), warmup: int = 50, clip: float = 1.0,
@@ -145,7 +145,8 @@ def train(
     """Train: forward, loss, backward, optimizer step.
 
     Args:
-        model: Trained in place, on its device; its mode (train or eval) is restored at the end.
+        model: Trained in place, on its device; the modes (train or eval) of its parts are restored
+            at the end.
         batch: Returns the batch of a step, indexed from 0. A resumed run repeats the original only
             if a step always gets the same batch.
         steps: Number of steps of the whole run, including those before a resumption.
@@ -165,8 +166,8 @@ def train(
         The loss of every step, including those before a resumption.
 
     Raises:
-        ValueError: If a setting is out of range, or the checkpoint is damaged or belongs to
-            another model or other settings.
+        ValueError: If a setting is out of range, no parameter is trained, batch returns something
+            else, or the checkpoint is damaged or belongs to another model or other settings.
         FloatingPointError: If a loss or a gradient is not finite. The weights are then those of
             the step before, and the last checkpoint is unchanged.
         OSError: If a checkpoint cannot be written. The last one is unchanged.
@@ -180,12 +181,14 @@ def train(
     }  # fmt: skip
     check_positive("train", steps=steps, save_every=save_every)
     check_above_zero("train", lr=lr)
-    if not clip > 0.0:
-        raise ValueError(f"train: clip must be above 0, got {clip}")
+    if not isinstance(clip, Real) or not clip > 0.0:
+        raise ValueError(f"train: clip must be above 0, got {clip!r}")
     warmup_then_linear(0, warmup=warmup, steps=steps)
     parameters = list(model.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise ValueError("train: model must have a parameter that requires a gradient, got none")
     optimizer = torch.optim.Adam(parameters, lr=lr, betas=betas)
-    device, mode = parameters[0].device, model.training
+    device, modes = parameters[0].device, [(part, part.training) for part in model.modules()]
     # If the checkpoint is a link, its target is replaced and not the link.
     path = None if checkpoint is None else Path(checkpoint).resolve()
     losses = [] if path is None else resume(path, model, optimizer, settings)
@@ -193,7 +196,10 @@ def train(
     try:
         for step in range(len(losses), steps):
             model.train()
-            src, tgt, labels, src_mask, tgt_mask = batch(step).to(device)
+            data = batch(step)
+            if not isinstance(data, Batch):
+                raise ValueError(f"train: batch must return a Batch, got {described(data)}")
+            src, tgt, labels, src_mask, tgt_mask = data.to(device)
             if src is None:
                 if src_mask is not None or tgt_mask is not None:
                     raise ValueError("train: a batch without src must have no mask")
@@ -217,14 +223,15 @@ def train(
             if path is not None and ((step + 1) % save_every == 0 or step + 1 == steps):
                 save(path, model, optimizer, settings, losses)
     finally:
-        model.train(mode)
+        for part, mode in modes:
+            part.training = mode
     return losses
 
 
 def _check_labels(labels: Tensor, vocab_size: int, label_smoothing: float, ignored: int) -> None:
-    if not 0.0 <= label_smoothing <= 1.0:
+    if not isinstance(label_smoothing, Real) or not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(
-            f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing}"
+            f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing!r}"
         )
     if labels.device.type != "cpu" or torch.compiler.is_compiling():
         return

@@ -3,9 +3,6 @@
 Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -15,6 +12,12 @@ from twelve.embedding import TokenEmbedding
 from twelve.encoder import Encoder
 from twelve.linear import Linear
 from twelve.positional_encoding import PositionalEncoding
+
+
+def _tie_again(model: "Transformer", _: object = None) -> None:
+    """Tie the weights after a call that may have made a parameter for each name."""
+    if model._tied:
+        model.output_projection.weight = model.tgt_embedding.weight
 
 
 class Transformer(nn.Module):
@@ -76,33 +79,30 @@ class Transformer(nn.Module):
         if tie_weights:
             self.tgt_embedding.reset_parameters(std=d_model**-0.5)
             self.output_projection.weight = self.tgt_embedding.weight
-
-    @contextmanager
-    def _kept_tied(self) -> Iterator[None]:
-        """Tie the weights again after a block that may make a parameter for each name."""
-        tied = self.output_projection.weight is self.tgt_embedding.weight
-        try:
-            yield
-        finally:
-            if tied:
-                self.output_projection.weight = self.tgt_embedding.weight
+        self.register_load_state_dict_post_hook(_tie_again)
 
     def _apply(self, *arguments: object, **keywords: object) -> "Transformer":
         """Keep the weights tied in to_empty."""
-        with self._kept_tied():
-            return super()._apply(*arguments, **keywords)
+        self._tied = self.output_projection.weight is self.tgt_embedding.weight
+        super()._apply(*arguments, **keywords)
+        _tie_again(self)
+        return self
 
     def load_state_dict(
         self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False
     ) -> object:
-        """Refuse weights of a model with another tie_weights, and keep tied weights tied."""
+        """Refuse weights of a model with another tie_weights."""
         tied = self.output_projection.bias is None
         saved = "output_projection.bias" not in state_dict
         if strict and tied != saved and "output_projection.weight" in state_dict:
             expected = f"{saved} as in the saved weights"
             raise ValueError(f"Transformer: tie_weights must be {expected}, got {tied}")
-        with self._kept_tied():
-            return super().load_state_dict(state_dict, strict, assign)
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _load_from_state_dict(self, *arguments: object) -> None:
+        """Keep the weights tied with assign=True, also where a larger module is loaded."""
+        self._tied = self.output_projection.weight is self.tgt_embedding.weight
+        super()._load_from_state_dict(*arguments)
 
     @checked
     def encode(

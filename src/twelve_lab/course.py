@@ -152,7 +152,7 @@ STEPS = (
     ),
     Step(
         "16", "rotary_positions", "rotary positions",
-        "How does attention know how far back a word stands, when nothing is added to it?",
+        "How does attention know how far back a word is, if no position is added?",
         "(batch, head, seq, d_k) -> (batch, head, seq, d_k)",
         "today's parts", exports=("RotaryEncoding",),
     ),

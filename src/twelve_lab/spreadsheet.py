@@ -5,6 +5,7 @@ openpyxl is optional, so it is only imported to write a file.
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import re
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # Spreadsheets have no minus infinity. exp of this number is 0 as well.
 HIDDEN = -1e300
 LONGEST = 8000  # characters of a formula; spreadsheets accept 8192
+WIDEST = 16_384  # columns of a sheet
 FUNCTIONS = {
     "exp": "EXP", "log": "LN", "sqrt": "SQRT", "sin": "SIN", "cos": "COS", "tan": "TAN",
     "tanh": "TANH", "erf": "ERF", "abs": "ABS", "max": "MAX", "min": "MIN", "IF": "IF",
@@ -97,6 +99,8 @@ class LiveSheet:
             ) from error
         if trace.graph is None or not len(trace):
             raise ValueError("the run holds no tensor that can be explained")
+        for entry in trace.values():
+            entry.kept()
         self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
         self.places: dict[int, Place] = {}
         self.workbook: Workbook = Workbook()
@@ -190,6 +194,11 @@ class LiveSheet:
             _write_text(sheet, row, 1, matrix.title)
             row += 1
         width = len(matrix.column_names)
+        if width >= WIDEST:
+            raise ValueError(
+                f"{width:,} columns are more than the {WIDEST - 1:,} that spreadsheets take; trace "
+                "a smaller model"
+            )
         for j, name in enumerate(matrix.column_names):
             head = _write_text(sheet, row, 2 + j, f"{matrix.column_axis} {name}".strip())
             head.fill, head.border = _fill(HEAD_FILL), _border(matrix.column_axis, "bottom")
@@ -269,21 +278,21 @@ class Formulas(Writer):
             )
         return f"{FUNCTIONS[name]}({','.join(written)})"
 
-    def look_up(self, at: Output) -> Expression | None:
+    def look_up(self, arg: Output) -> Expression | None:
         """Write an embedding that looks up another row if the id is changed."""
-        *place, column = at.index
-        table = at.cells(0).tolist()
+        *place, column = arg.index
+        table = arg.cells(0).tolist()
         corner = self.places.get(table[0][0])
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
             if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
-                return FORMULAS["embedding"](at)  # not in the workbook in this order
-        chosen = Leaf(int(at.cells(1)[tuple(place)])) + Number(1)
+                return FORMULAS["embedding"](arg)  # not in the workbook in this order
+        chosen = Leaf(int(arg.cells(1)[tuple(place)])) + Number(1)
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
-def _softmax(at: Output) -> Expression:
+def _softmax(arg: Output) -> Expression:
     """Subtract the maximum first, as softmax does."""
-    cells, here = along(at)
+    cells, here = along(arg)
     scores = [Leaf(cell) for cell in cells]
     powers = [call("exp", score - call("max", *scores)) for score in scores]
     return powers[here] / Total(tuple(powers))
@@ -306,7 +315,10 @@ def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) ->
         raise ValueError(f"a spreadsheet ends in .xlsx, not {path.name!r}")
     live = LiveSheet(trace, labels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    live.workbook.save(path)
+    # Written at once: a workbook that is closed half-way writes again when it is collected.
+    content = io.BytesIO()
+    live.workbook.save(content)
+    path.write_bytes(content.getvalue())
     return path
 
 

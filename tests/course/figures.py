@@ -1,5 +1,7 @@
 """The figures of the tests, at least one of each kind, each drawn once."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -69,6 +71,12 @@ def grouped(kv_heads: int, *, turned: bool = True) -> Trace:
     with Trace(layer) as trace:
         layer(TABLE[None, 2:].double())
     return trace
+
+
+def changed(trace: Trace, name: str, change: Callable) -> dict[str, object]:
+    """Copy a run with other numbers in one tensor."""
+    entry = trace[name]
+    return {**trace, name: replace(entry, value=change(entry.value.clone()))}
 
 
 ASKED = {"query": ["dog", "fish"], "key": ["dog", "fish"]}
@@ -148,8 +156,8 @@ FIGURES = {
     "bars with short parts": lambda: draw.bars(
         {"model": {"weights": 252, "positions": 24, "a count": 3, "steps (38)": 38}}, title=TITLE
     ),
-    "turned": lambda: draw.turned([-0.5, 0.55], [-0.75, -0.8], title=TITLE),
-    "turned to the right": lambda: draw.turned(
+    "rotated query": lambda: draw.rotated_query([-0.5, 0.55], [-0.75, -0.8], title=TITLE),
+    "query rotated to the right": lambda: draw.rotated_query(
         [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat")
     ),
     "walk": lambda: draw.walk(WALK, title=TITLE),

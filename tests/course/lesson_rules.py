@@ -27,7 +27,7 @@ MAX_BEFORE = 600
 MAX_SECTION = 10
 EXERCISES = (3, 4)
 HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads",
-           "contributions", "without", "exchanged_parts"}  # fmt: skip
+           "contributions", "without"}  # fmt: skip
 # Used as `lab.device()`.
 OF_THE_PACKAGE = {"device"}
 NOTES = "a3_notes_corrected"

@@ -64,9 +64,9 @@ class NotebookGuard:
     def __init__(self, config):
         self.root = config.rootpath
         arguments = [config.invocation_params.dir / argument for argument in config.args]
-        found = [path.resolve() for path in notebooks_below(arguments)]
-        self.left_out = [path for path in found if _left_out(path, config)]
-        self.cells = {path: code_cells(path) for path in found if path not in self.left_out}
+        notebooks = [path.resolve() for path in notebooks_below(arguments)]
+        self.left_out = [path for path in notebooks if _left_out(path, config)]
+        self.cells = {path: code_cells(path) for path in notebooks if path not in self.left_out}
         self.passed = Counter()
         self.skipped = 0
 
@@ -122,8 +122,8 @@ class NotebookGuard:
 def notebooks_below(arguments: list[Path]) -> list[Path]:
     """List the notebooks among the arguments of pytest, without checkpoints."""
     inside = [path for folder in arguments for path in sorted(folder.rglob("*.ipynb"))]
-    given = [path for path in arguments if path.suffix == ".ipynb" and path.is_file()]
-    return [path for path in given + inside if ".ipynb_checkpoints" not in path.parts]
+    named = [path for path in arguments if path.suffix == ".ipynb" and path.is_file()]
+    return [path for path in named + inside if ".ipynb_checkpoints" not in path.parts]
 
 
 def code_cells(path: Path) -> list[dict]:

@@ -178,8 +178,8 @@ def test_a_dollar_sign_is_only_a_dollar_sign():
         ("bars", ({"a": {"x": -1}},), {}, "part 'x' of bar 'a' must be a length, got -1"),
         ("bars", ({},), {}, "at least one part"),
         ("rotation", (waves(3, 1),), {}, "at least 2 columns, got 1"),
-        ("turned", ([1.0, 0.0], [0.0, 0.0]), {}, r"key must be .* not both 0, got \[0.0, 0.0\]"),
-        ("turned", ([1.0, 0.0, 0.0], [1.0, 0.0]), {}, "query must be two numbers"),
+        ("rotated_query", ([1.0, 0.0], [0.0, 0.0]), {}, r"key must be .* both 0, got \[0.0, 0.0\]"),
+        ("rotated_query", ([1.0, 0.0, 0.0], [1.0, 0.0]), {}, "query must be two numbers"),
         ("influence", (torch.eye(3), [0, 1, 2], [0, 1, 2]), {}, "batch=2 .* got 3 labels"),
     ],
 )

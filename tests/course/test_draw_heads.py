@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("matplotlib")
 
 from tests.course.figure_rules import place_problems
-from tests.course.figures import ASKED, LABELS, PATH, TABLE, TITLE, figure, grouped, traced
+from tests.course.figures import ASKED, LABELS, PATH, TABLE, TITLE, changed, figure, grouped, traced
 from twelve import GroupedQueryAttention, MultiHeadAttention
 from twelve_lab import Trace, draw, example
 from twelve_lab.show.format import format_number
@@ -27,13 +27,6 @@ def run(d_model, heads, d_k, d_v, keys, mask=None):
     with Trace(layer) as trace:
         layer(x, x, x, mask)
     return trace
-
-
-def changed(trace, name, change):
-    """Copy a run with other numbers in one tensor."""
-    entry = trace[name]
-    value = change(entry.value.clone())
-    return {**trace, name: SimpleNamespace(value=value, axes=entry.axes)}
 
 
 @pytest.mark.parametrize(

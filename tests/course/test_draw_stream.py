@@ -1,13 +1,13 @@
 """Figure of the residual stream: its columns against the run, and the runs that it refuses."""
 
 import re
-from dataclasses import replace
 
 import pytest
+import torch
 
 pytest.importorskip("matplotlib")
 
-from tests.course.figures import TITLE, companion, figure, texts, traced
+from tests.course.figures import TITLE, changed, companion, figure, texts, traced
 from twelve_lab import draw
 from twelve_lab.show.format import format_number
 
@@ -16,13 +16,6 @@ ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
 
 def stream(trace, layer=ENCODER, batch=1, position=0, **options):
     return draw.stream(trace, layer, title=TITLE, batch=batch, position=position, **options)
-
-
-def changed(trace, name, change):
-    """Copy a run, with feature 0 of one tensor changed."""
-    value = trace[name].value.clone()
-    value[..., 0] += change
-    return dict(trace) | {name: replace(trace[name], value=value)}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +40,7 @@ def test_stream_names_the_positions_that_an_attention_sees():
     assert seen(figure("stream of a second decoder layer")) == [
         "sees 4 of 4 words", "sees 5 of 5 words",
     ]  # fmt: skip
-    hidden = changed(traced(), f"{ENCODER}.self_attention.weights", 0.0)
+    hidden = changed(traced(), f"{ENCODER}.self_attention.weights", torch.clone)
     hidden[f"{ENCODER}.self_attention.weights"].value[1, 0, 0, 0] = 0  # hidden in one head alone
     assert seen(stream(hidden)) == ["sees src 0, src 1"]
     hidden[f"{ENCODER}.self_attention.weights"].value.zero_()
@@ -60,7 +53,7 @@ def test_stream_names_the_positions_that_an_attention_sees():
     ["src_input", f"{ENCODER}.self_attention.output", f"{ENCODER}.feed_forward_residual.added"],
 )
 def test_stream_refuses_a_false_residual_sum(norm_first, name):
-    trace = changed(traced(norm_first=norm_first), name, 1e-3)
+    trace = changed(traced(norm_first=norm_first), name, lambda x: x + 1e-3 * torch.eye(3)[0])
     with pytest.raises(ValueError, match=rf"{re.escape(name)}.*at d_model 0, .* is not -?\d"):
         stream(trace)
 

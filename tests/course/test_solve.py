@@ -100,8 +100,8 @@ def test_checker_accepts_the_solution_without_a_note(id):
 
 
 def test_checker_rejects_a_wrong_or_forbidden_solution(monkeypatch):
-    monkeypatch.setattr(TASKS["linear"], "solved", None)
-    assert fault("01-linear", STUBS["01-linear"]).endswith("asks for a solution without @.")
+    monkeypatch.setattr(TASKS["layer_norm"], "forbidden", ("var_mean",))
+    assert fault("07-layer-norm", STUBS["07-layer-norm"]).endswith("a solution without var_mean.")
     monkeypatch.setattr(TASKS["merge_heads"], "solved", put_side_by_side)
     assert "transpose" in fault("06-merge-heads", STUBS["06-merge-heads"])
     monkeypatch.setattr(QUESTIONS["dots"], "worked", "40 + 1")

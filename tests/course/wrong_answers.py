@@ -1,9 +1,9 @@
 """Answers to the exercises as many different people would write them, wrong and right.
 
 Each exercise has a right answer, written in an unusual way, and wrong answers by their fault. A
-wrong answer is an edit of that right answer, as `tests.mutants.edit` applies it, or a function. A
-fault is the id of a classic mistake, which may be followed by a colon and a remark, or any other
-words.
+wrong answer is an edit of that right answer, as `twelve_lab.exercises.edit` applies it, or a
+function. A fault is the id of a classic mistake, which may be followed by a colon and a remark, or
+any other words.
 """
 
 import copy
@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import nn
 
-from tests.mutants.edit import edit
 from twelve import causal_mask
 from twelve_lab.check import MISTAKES
+from twelve_lab.exercises.edit import edit
 
 Function = Callable[..., Any]
 
@@ -863,17 +863,17 @@ WRONG["18-next-labels"] = {
 
 
 @right("18-chunk-mask")
-def hidden_then_inverted(words, new):
-    total = words.size(1)
+def hidden_then_inverted(real, new):
+    total = real.size(1)
     ahead = torch.triu(torch.ones(total, total), diagonal=1)[total - new :].bool()
-    return ~(ahead | ~words[:, None, None, :])
+    return ~(ahead | ~real[:, None, None, :])
 
 
 WRONG["18-chunk-mask"] = {
     "prompt-unmasked": {"torch.triu(X, diagonal=1)": "torch.zeros(total, total)"},
     "causal-corner": {"X[total - new :]": "X[:new]"},
-    "left-padding-seen": {"~words[:, None, None, :]": "torch.zeros(len(words), 1, 1, 1).bool()"},
-    "mask-query-axis": {"words[:, None, None, :]": "words[:, None, -new:, None]"},
+    "left-padding-seen": {"~real[:, None, None, :]": "torch.zeros(len(real), 1, 1, 1).bool()"},
+    "mask-query-axis": {"real[:, None, None, :]": "real[:, None, -new:, None]"},
 }
 
 

@@ -1,15 +1,17 @@
 """The classic mistakes in the layers: edits of one function each.
 
-When a layer is rewritten, its patterns here follow it. `tests/unit/test_mutants.py` names each
-pattern that no longer occurs exactly once in its function.
+DECLARED stands for the edit that the exercise declares; a layer with other code needs its own. When
+a layer is rewritten, its patterns here follow it. `tests/unit/test_mutants.py` names each pattern
+that no longer occurs exactly once in its function.
 """
 
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants.edit import edit
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.mutants.run import ROOT
+from twelve_lab.check import MISTAKES
+from twelve_lab.exercises.declare import Edited
+from twelve_lab.exercises.edit import edit
 
 
 class Plant(NamedTuple):
@@ -45,7 +47,6 @@ class Plant(NamedTuple):
         return edit(source, self.function, self.changes)
 
 
-SCALED = "X / math.sqrt(d_k)"
 SOFTMAX = "masked_scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)"
 TRIANGLE = "allowed.tril(diagonal=key_len - query_len)"
 ATTEND = "ATTEND(QUERY, KEY, VALUE, mask, DROPOUT)"
@@ -61,6 +62,8 @@ def _statistics(axis: str) -> dict[str, str]:
     return {each: each.replace("-1", axis) for each in (mean, variance)}
 
 
+# The edit that the exercise declares.
+DECLARED: dict[str, str] = {}
 # File and function -> id of the mistake -> edits.
 EDITS = {
     "linear Linear.forward": {
@@ -74,11 +77,8 @@ EDITS = {
         "padding-idx-missing": {"F.embedding(X, W, padding_idx=P)": "F.embedding(X, W)"},
     },
     "positional_encoding sinusoid": {
-        "pe-positive-exponent": {"-even_feature": "even_feature"},
-        "pe-sin-cos-halves": {
-            "table[:, 0::2]": "table[:, :angles.size(1)]",
-            "table[:, 1::2]": "table[:, angles.size(1):]",
-        },
+        "pe-positive-exponent": DECLARED,
+        "pe-sin-cos-halves": DECLARED,
     },
     "positional_encoding PositionalEncoding.forward": {
         "pe-batch-index": {"start + x.size(1)": "start + x.size(0)"},
@@ -92,12 +92,12 @@ EDITS = {
         "transpose-view": {
             "key.transpose(-2, -1)": "key.reshape(*key.shape[:-2], d_k, key.size(-2))"
         },
-        "qk-swapped": {"query @ key.transpose(-2, -1)": "key @ query.transpose(-2, -1)"},
-        "scale-missing": {SCALED: "X"},
-        "scale-d_k": {SCALED: "X / d_k"},
-        "scale-multiplied": {SCALED: "X * math.sqrt(d_k)"},
-        "scale-length": {SCALED: "X / math.sqrt(key.size(-2))"},
-        "softmax-queries": {"scores.softmax(-1)": "scores.softmax(-2)"},
+        "qk-swapped": DECLARED,
+        "scale-missing": DECLARED,
+        "scale-d_k": DECLARED,
+        "scale-multiplied": DECLARED,
+        "scale-length": DECLARED,
+        "softmax-queries": DECLARED,
         "softmax-heads": {
             "scores.softmax(-1)": "scores.softmax(1 if scores.ndim == 4 else -1)"
         },
@@ -312,8 +312,16 @@ EDITS = {
     },
 }  # fmt: skip
 
+
+def _declared(id: str) -> dict[str, str]:
+    version = MISTAKES[id].version
+    if not isinstance(version, Edited):
+        raise ValueError(f"{id} is not declared by an edit: its layer needs an edit of its own")
+    return version.changes
+
+
 PLANTS = {
-    id: Plant(*place.split(), changes)
+    id: Plant(*place.split(), changes or _declared(id))
     for place, edits in EDITS.items()
     for id, changes in edits.items()
 }

@@ -34,14 +34,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.mutants.classic import PLANTS, ROOT
-from tests.mutants.operators import Mutation, is_another, mutations
-
 # A process that runs tests must import the packages from its copy, so this file imports neither
-# twelve nor twelve_lab at its top.
+# twelve nor twelve_lab at its top, nor anything that does.
 if TYPE_CHECKING:
+    from tests.mutants.operators import Mutation
     from twelve_lab.check import Mistake
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "mistakes.md"
 # What the tests import beside our code. torch imports the last two late: to compare tensors, and
 # to build an optimizer.
@@ -79,6 +78,7 @@ def plant_classics(ids: list[str]) -> list[str]:
         SystemExit: If an id is unknown.
         ValueError: If a pattern does not occur exactly once in its layer.
     """
+    from tests.mutants.classic import PLANTS
     from twelve_lab.check import MISTAKES
 
     if unknown := [id for id in ids if id not in PLANTS]:
@@ -102,6 +102,7 @@ def plant_classics(ids: list[str]) -> list[str]:
 
 def format_page(mistakes: dict[str, "Mistake"], noticed: dict[str, Run]) -> str:
     """Write docs/mistakes.md from the runs in which a test failed, by id."""
+    from tests.mutants.classic import PLANTS
     from twelve_lab.course import STEPS
 
     notebooks = {step.number: step.notebook for step in STEPS}
@@ -163,8 +164,10 @@ def python_files(places: list[str]) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
-def draw(paths: list[Path], number: int, seed: int) -> list[tuple[Path, Mutation]]:
+def draw(paths: list[Path], number: int, seed: int) -> list[tuple[Path, "Mutation"]]:
     """Draw mutations; the same seed and files give the same mutations."""
+    from tests.mutants.operators import is_another, mutations
+
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
     candidates = [(path, each) for path, text in texts.items() for each in mutations(text)]
     random.Random(seed).shuffle(candidates)
@@ -324,9 +327,10 @@ def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> Non
     # Collecting garbage among the preloaded modules would take as long as the tests.
     gc.freeze()
     os.chdir(copy)
-    # The tests need one plugin. Loading all of them takes longer than most tests.
+    # The tests need two plugins. Loading all of them takes longer than most tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    options = ["-x", "-q", "-m", "not slow and not weekly", "-p", "jaxtyping._pytest_plugin"]
+    options = ["-x", "-q", "-m", "not slow and not weekly"]
+    options += ["-p", "jaxtyping._pytest_plugin", "-p", "syrupy"]
     # Two mutants of one size, written within a second, would share compiled code.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True

@@ -2,13 +2,15 @@
 // Many numbers are sent as base64 of their 64 bits: JSON has no nan.
 import { readFileSync } from "node:fs";
 import { OPERATIONS, number } from "../../src/twelve_lab/explorer/engine.mjs";
+import { read, write } from "../../src/twelve_lab/explorer/address.mjs";
 import { State } from "../../src/twelve_lab/explorer/state.mjs";
 import { explain } from "../../src/twelve_lab/explorer/writer.mjs";
 
 const { runs, orders } = JSON.parse(readFileSync(0, "utf8"));
 const state = runs.length ? new State(runs) : null;
+let missing = [];
 const place = (name, element) => state.engine.byName.get(name).start + element;
-const text = (start) => explain(state.engine, start).lines.join("\n");
+const text = (start) => explain(state.engine, start).join("\n");
 
 function packed({ values, gradients, count }) {
   const both = [...values.slice(0, count), ...gradients.slice(0, count)];
@@ -21,13 +23,10 @@ const ANSWERS = {
   compute: (name, ...parts) => String(OPERATIONS[name].value(parts.map(number))),
   put: (name, element, value) => state.put(place(name, element), number(value)),
   takes: (name, element, value) => state.engine.takes(place(name, element), number(value)),
-  restore: (name, element) => {
-    state.engine.restore(place(name, element));
-    state.follow();
-  },
+  restore: (name, element) => state.put(place(name, element), null),
   numbers: () => packed(state.engine),
-  before: () => packed({ ...state.engine, values: state.before }),
-  other: () => packed(state.other),
+  before: () => packed(state.earlier),
+  was: (name, element) => state.was(place(name, element)) ?? "none",
   back: (name, element) => {
     state.engine.back(place(name, element));
     return packed(state.engine);
@@ -44,7 +43,13 @@ const ANSWERS = {
     return state.losses;
   },
   place: (name, index) => state.engine.place(name, index),
-  missing: () => state.missing,
+  choose: (number) => {
+    missing = state.choose(number);
+  },
+  missing: () => missing,
+  open: (address) => read(state, address),
+  address: (chosen) => write(state, chosen),
+  written: () => state.actions.map(({ name }) => name),
 };
 
 const answers = orders.map(([order, ...parts]) => {

@@ -86,8 +86,8 @@ def test_a_copy_has_absolute_links_and_opens_elsewhere():
     path = "notebooks/05_masks.ipynb"
     notebook = nbformat.read(ROOT / path, 4)
     write_alone.rewrite(notebook, path, "https://github.com/a/b", "alone")
-    found = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    assert not write_alone.LINK.findall(found)
-    assert "](https://github.com/a/b/blob/main/src/twelve/masks.py)" in found
-    assert "](https://github.com/a/b/blob/alone/notebooks/workshop/05_masks.ipynb" in found
-    assert f"](https://colab.research.google.com/github/a/b/blob/alone/{path})" in found
+    markdown = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert not write_alone.LINK.findall(markdown)
+    assert "](https://github.com/a/b/blob/main/src/twelve/masks.py)" in markdown
+    assert "](https://github.com/a/b/blob/alone/notebooks/workshop/05_masks.ipynb" in markdown
+    assert f"](https://colab.research.google.com/github/a/b/blob/alone/{path})" in markdown

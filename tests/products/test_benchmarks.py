@@ -10,11 +10,10 @@ import torch
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import gpu, models, package, passes, report
+from benchmarks import gpu, models, passes, report
 from benchmarks.__main__ import main, parse
 from benchmarks.models import BUILDERS, FAST, MARIAN, PACKAGES, PLAIN, TORCH, TORCH_POST
 from benchmarks.timing import cpu_clock, interleave, ratios, spread
-from twelve_lab import Trace
 
 # x-transformers uses it; all warnings are errors in the tests.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -66,16 +65,16 @@ def test_bar_compares_the_median_with_its_limit():
 
 def test_operations_count_the_flops_that_torch_counts(built):
     model = built[PLAIN].eval()
-    with torch.no_grad(), passes.Operations() as found, FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), passes.Operations() as ran, FlopCounterMode(display=False) as counter:
         model(*SMALL.ids())
-    counted = passes.flops(found.weight_products) + passes.flops(found.attention_products)
+    counted = passes.flops(ran.weight_products) + passes.flops(ran.attention_products)
     assert counted == counter.get_total_flops()
     # q, k, v and o, twice in a decoder layer; up and down in both; the output projection.
-    assert len(found.weight_products) == 2 * (4 + 8 + 2 + 2) + 1
-    assert len(found.attention_products) == 2 * 3 * 2
+    assert len(ran.weight_products) == 2 * (4 + 8 + 2 + 2) + 1
+    assert len(ran.attention_products) == 2 * 3 * 2
     with passes.Operations() as bare:
-        passes.bare_products(found.weight_products)()
-    assert bare.weight_products == found.weight_products
+        passes.bare_products(ran.weight_products)()
+    assert bare.weight_products == ran.weight_products
 
 
 # Laws.
@@ -120,21 +119,6 @@ def test_writers_write_as_many_tokens_as_asked(built, monkeypatch):
         passes.time_writing(built, SMALL, (4,))
 
 
-def test_closed_trace_reports_what_is_left_behind(monkeypatch):
-    closed, kept = package.closed_trace(), []
-    # Fewer, if an earlier test left something to collect.
-    assert closed.same and closed.tensors <= 0 and not closed.watching
-    assert closed.operations > 100
-
-    class Clinging(Trace):
-        def __enter__(self):
-            kept.append(self)
-            return super().__enter__()
-
-    monkeypatch.setattr(package, "Trace", Clinging)
-    assert package.closed_trace().tensors > 50
-
-
 # Pages.
 
 
@@ -172,7 +156,7 @@ def test_page_in_docs_is_a_full_run_with_everybody():
         template = template.replace(f"{{{name}}}", str(value))
     assert all(part in text for part in re.split(r"{\w+}", template))
     assert report.size_table(models.SIZES) in text
-    assert len(first_rows(text)) == 32
+    assert len(first_rows(text)) == 29
     assert {row[3] for row in first_rows(text)} <= {"yes", "**no**", "reported"}
 
 
@@ -189,7 +173,7 @@ def test_gpu_page_has_a_row_for_each_size(monkeypatch):
         monkeypatch.setattr(target, name, value)
     text = gpu.page("float32")
     assert "A GPU." in text
-    assert len(re.findall(r"^\| long \|( \d+\.\d{3} \(\d+\.\d\d\) \|)+$", text, re.M)) == 2
+    assert len(re.findall(r"^\| long \|( \d+\.\d\d: \d\.\d\d \(.+?\) \|)+$", text, re.M)) == 2
 
 
 # Errors.

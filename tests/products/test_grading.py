@@ -30,6 +30,7 @@ from tests.products.test_solutions import KERNEL, marked, nbgrader_in, small_not
 from tools.write_course import write
 from tools.write_solutions import solved
 from twelve_lab.check import EXERCISES, TASKS, wrong_versions
+from twelve_lab.check.catalogue import misconceptions_of, mistakes_of
 from twelve_lab.exercises.declare import Question
 
 if not find_spec("nbgrader"):
@@ -90,8 +91,8 @@ def test_judge_accepts_the_right_answer_and_rejects_a_mistake_that_claims_to_be_
     assert len(json.dumps(report)) < grading.MESSAGE / 4
     verdict = judge.judge(id, report)
     assert (verdict.kind, verdict.message) == ("ok", report["message"])
-    known = [versions[0] for versions in asked.mistakes.values()]
-    for wrong in (*known[:1], *[*asked.misconceptions.values()][:1]):
+    known = [versions[0] for versions in mistakes_of(asked).values()]
+    for wrong in (*known[:1], *[*misconceptions_of(asked).values()][:1]):
         assert not judge.judge(id, claimed(id, wrong() if is_question else wrong)).ok
 
 

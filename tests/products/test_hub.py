@@ -7,6 +7,7 @@ The last test opens a hub with two temporary accounts. It needs root and the ins
 import argparse
 import contextlib
 import csv
+import errno
 import os
 import pwd
 import re
@@ -344,6 +345,44 @@ def test_servers_of_students_and_of_the_teacher_differ(settings, monkeypatch):
     c = settings("config/jupyter_server_config.py", TWELVE_COURSE="/course")
     assert "jpserver_extensions" not in c.ServerApp
     assert list(c.ServerApp.tornado_settings) == ["static_custom_path", "headers"]
+
+
+def test_kernels_of_two_accounts_use_disjoint_free_ports(settings, monkeypatch):
+    ports = {}
+    for account in (1061, 1062):
+        monkeypatch.setattr(os, "getuid", lambda account=account: account)
+        settings("config/jupyter_server_config.py")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0 if account == 1061 else max(ports[1061]) + 2))
+            ports[account] = {LocalPortCache().find_available_port("127.0.0.1") for _ in range(99)}
+            assert taken.getsockname()[1] not in ports[account]
+    assert not ports[1061] & ports[1062]
+    assert all(20_000 <= port < 32_768 for port in ports[1061] | ports[1062])
+
+
+def test_a_save_is_atomic_on_a_full_disk_and_keeps_modes_and_links(settings, tmp_path, monkeypatch):
+    c = settings("config/jupyter_server_config.py")
+    files = c.ServerApp.contents_manager_class(root_dir=str(tmp_path))
+
+    def save(name, text):
+        with files.atomic_writing(str(tmp_path / name), encoding="utf-8") as file:
+            file.write(text)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    save("a.ipynb", "one\n")
+    (tmp_path / "a.ipynb").chmod(0o640)
+    (tmp_path / "b.ipynb").symlink_to("a.ipynb")
+    save("b.ipynb", "zwölf\n")
+    assert (tmp_path / "a.ipynb").read_bytes() == "zwölf\n".encode()
+    assert (tmp_path / "a.ipynb").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "b.ipynb").is_symlink()
+    with pytest.raises(OSError, match="No space left"), monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        save("a.ipynb", "much more")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ipynb", "b.ipynb"]
+    assert (tmp_path / "a.ipynb").read_text(encoding="utf-8") == "zwölf\n"
 
 
 @pytest.mark.weekly

@@ -235,8 +235,8 @@ def test_fully_padded_sentence_gives_mean_or_zeros_by_kernel(marian, sentences, 
     theirs, (src, tgt, _) = marian(kernel=kernel), sentences.values()
     src[0] = 0
     attention, states, outputs = theirs.model.encoder.layers[0].self_attn, [], []
-    attention.v_proj.register_forward_hook(lambda module, given, value: states.append(value))
-    attention.out_proj.register_forward_pre_hook(lambda module, given: outputs.extend(given))
+    attention.v_proj.register_forward_hook(lambda module, inputs, value: states.append(value))
+    attention.out_proj.register_forward_pre_hook(lambda module, inputs: outputs.extend(inputs))
     expected = run_theirs(theirs, src, tgt).logits
     # transformers adds the most negative number to every score, so that all stay equal.
     value = states[0][0]

@@ -32,7 +32,7 @@ from twelve import (  # noqa: E402
 )
 from twelve.fast import make_fast  # noqa: E402
 from twelve.generation import greedy_decode  # noqa: E402
-from twelve.pretrained import NormedHeads, interleave_halves, load  # noqa: E402
+from twelve.pretrained import interleave_halves, load  # noqa: E402
 
 pytestmark = pytest.mark.weekly
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -75,16 +75,6 @@ GPT2_SIZES = {
     "vocab_size": 11, "n_embd": 24, "n_inner": 40, "n_layer": 2, "n_head": 3, "n_positions": 32,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "resid_pdrop": 0.0,
     "embd_pdrop": 0.0, "attn_pdrop": 0.0,
-}  # fmt: skip
-# Our names and those of transformers.
-NAMES = {
-    "embedding.positions.table": "transformer.wpe.weight", "output_projection": "lm_head",
-    "self_attention_residual.norm": "input_layernorm",
-    "feed_forward_residual.norm": "post_attention_layernorm", "self_attention.w_": "self_attn.",
-    "attn.q.": "attn.q_proj.", "attn.k.": "attn.k_proj.", "attn.v.": "attn.v_proj.",
-    "attn.o.": "attn.o_proj.", "feed_forward.": "mlp.", "mlp.gate": "mlp.gate_proj",
-    "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj",
-    "self_attention.w_q.norm": "self_attn.q_norm", "self_attention.w_k.norm": "self_attn.k_norm",
 }  # fmt: skip
 
 
@@ -140,24 +130,10 @@ class PositionedEmbedding(TokenEmbedding):
         return super().forward(ids) + self.positions.table[self.start : self.start + ids.size(1)]
 
 
-def from_llama(model: nn.Module) -> LanguageModel:
-    """Copy a Llama or a Qwen3."""
-    config = model.config
-    ours = LanguageModel(
-        config.vocab_size, d_model=config.hidden_size, num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads, d_ff=config.intermediate_size,
-        num_layers=config.num_hidden_layers, d_k=config.head_dim, eps=config.rms_norm_eps,
-        base=config.rope_parameters["rope_theta"], max_len=config.max_position_embeddings,
-        tie_weights=config.tie_word_embeddings,
-    )  # fmt: skip
-    if config.model_type == "qwen3":
-        for layer in ours.layers:
-            for name in ("w_q", "w_k"):
-                linear = getattr(layer.self_attention, name)
-                sizes = linear.d_in, linear.d_out, config.head_dim
-                heads = NormedHeads(*sizes, eps=config.rms_norm_eps)
-                setattr(layer.self_attention, name, heads)
-    return copy_parameters(model, ours)
+def loaded(model: nn.Module, path: Path, *, fast: bool = False) -> LanguageModel:
+    """Let transformers write a model, and load what it wrote."""
+    write_folder(model, path, shard="5MB")
+    return load(path, dtype=torch.float64, fast=fast)[0]
 
 
 def from_gpt2(model: nn.Module) -> LanguageModel:
@@ -175,36 +151,15 @@ def from_gpt2(model: nn.Module) -> LanguageModel:
         layer.self_attention_residual = Residual(d_model)
         layer.feed_forward_residual = Residual(d_model)
     ours.norm = LayerNorm(d_model)
-    return copy_parameters(model, ours)
-
-
-@torch.no_grad()
-def copy_parameters(model: nn.Module, ours: LanguageModel) -> LanguageModel:
-    parameters = convert(model, dict(model.named_parameters()))
-    for name, parameter in ours.named_parameters():
-        parameter.copy_(parameters[name])
+    parameters = dict(convert_gpt2(dict(model.named_parameters())))
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            parameter.copy_(parameters[name])
     return ours.eval()
 
 
-def convert(model: nn.Module, theirs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return parameters or gradients under our names and in our layout."""
-    if model.config.model_type == "gpt2":
-        return dict(_convert_gpt2(theirs))
-    ours = {}
-    for name in (name for name in theirs if name != "lm_head.weight"):
-        value, renamed = theirs[name], name.removeprefix("model.")
-        if renamed.endswith(("q_proj.weight", "k_proj.weight", "q_norm.weight", "k_norm.weight")):
-            value = interleave_halves(value, model.config.head_dim)
-        for mine, other in reversed(NAMES.items()):
-            renamed = renamed.replace(other, mine)
-        ours[renamed.replace("embed_tokens", "embedding")] = value
-    if "lm_head.weight" in theirs:
-        ours["output_projection.weight"] = theirs["lm_head.weight"]
-    return ours
-
-
-def _convert_gpt2(theirs: dict[str, Tensor]):
-    """Transpose the matrices, which are (in, out), and split the joint projection."""
+def convert_gpt2(theirs: dict[str, Tensor]):
+    """Rename parameters or gradients, transpose the matrices and split the joint projection."""
     yield "embedding.weight", theirs["transformer.wte.weight"]
     yield "embedding.positions.table", theirs["transformer.wpe.weight"]
     for kind in ("weight", "bias"):
@@ -224,15 +179,15 @@ def _convert_gpt2(theirs: dict[str, Tensor]):
 
 
 @pytest.fixture
-def twins(theirs):
+def twins(theirs, tmp_path):
     """Build a model of a family, and ours with the same parameters."""
 
     def build(family: str, *, fast: bool = False, **switches: object):
         model = theirs(family, **switches)
-        ours = (from_gpt2 if family == "GPT2" else from_llama)(model)
-        if fast:
-            make_fast(ours)
-        return model, ours
+        if family != "GPT2":
+            return model, loaded(model, tmp_path / "model", fast=fast)
+        ours = from_gpt2(model)
+        return model, make_fast(ours) if fast else ours
 
     return build
 
@@ -253,7 +208,9 @@ def set_start(model: LanguageModel, start: int) -> None:
 
 @FAST_AND_PLAIN
 @pytest.mark.parametrize(("family", "tied"), [("Llama", False), ("Qwen3", True), ("GPT2", True)])
-def test_logits_and_gradients_equal_those_of_transformers(twins, text, family, tied, fast):
+def test_logits_and_gradients_equal_those_of_transformers(
+    twins, text, tmp_path, family, tied, fast
+):
     model, ours = twins(family, fast=fast, tie_word_embeddings=tied)
     ids = text[1:]
     expected, logits = model(input_ids=ids).logits, ours(ids)
@@ -261,8 +218,15 @@ def test_logits_and_gradients_equal_those_of_transformers(twins, text, family, t
 
     for scores in (expected, logits):
         F.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
-    wanted = convert(model, {name: p.grad for name, p in model.named_parameters()})
     gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
+    if family == "GPT2":
+        wanted = dict(convert_gpt2({name: p.grad for name, p in model.named_parameters()}))
+    else:
+        # Written as parameters, the gradients get our names and our order of rows.
+        for parameter in model.parameters():
+            parameter.data = parameter.grad
+        model.tie_weights()
+        wanted = {name: p.data for name, p in loaded(model, tmp_path / "grad").named_parameters()}
     assert gradients.keys() == wanted.keys()
     assert_close(gradients, wanted, **CLOSE)
     assert all(gradient.any() for gradient in gradients.values())

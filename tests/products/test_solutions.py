@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.course.notebook_rules import code_cells
+from tools import command
 from tools.write_solutions import (
     NOTEBOOKS,
     exercise_of,
@@ -21,7 +22,6 @@ from tools.write_solutions import (
     solved,
     write,
 )
-from tools.write_solutions import run as command
 from twelve_lab.check.solve import STUB
 
 SPLIT = f'def split(projected, num_heads):\n    """Cut the features into heads."""\n    {STUB}'
@@ -171,7 +171,7 @@ def test_write_solutions_command_prints_a_result_or_an_error(
 ):
     for folder, status in ((tmp_path / "solved", 0), (project, 1)):
         monkeypatch.setattr(sys, "argv", ["write_solutions", str(folder)])
-        assert command(lambda folder: write(folder, project), tmp_path, "") == status
+        assert command.run(lambda folder: write(folder, project), tmp_path, "") == status
         out, err = capsys.readouterr()
         assert ("2 notebooks, solved" in out, bool(err)) == (not status, bool(status))
 

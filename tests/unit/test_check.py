@@ -29,6 +29,7 @@ from twelve_lab.check import (
     diagnose,
 )
 from twelve_lab.check.attempt import expected
+from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, named, shows
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
@@ -75,11 +76,13 @@ def test_diagnose_accepts_the_declared_answer(id):
     [
         pytest.param(id, mistake, marks=[] if id in QUESTIONS else slow)
         for id, exercise in EXERCISES.items()
-        for mistake in exercise.mistakes
+        for mistake in named(exercise)
     ],
 )
 def test_diagnose_names_every_version_of_a_mistake(id, mistake):
-    for wrong in EXERCISES[id].mistakes[mistake]:
+    for wrong in mistakes_of(EXERCISES[id])[mistake]:
+        if not shows(EXERCISES[id], wrong):
+            continue
         verdict = diagnose(id, predicted(id, wrong))
         assert (verdict.ok, verdict.kind, verdict.mistake) == (False, "mistake", mistake)
         opening, found, rest = verdict.message.partition(MISTAKES[mistake].sentence)
@@ -96,7 +99,8 @@ def test_diagnose_names_every_version_of_a_mistake(id, mistake):
     [(id, text) for id, exercise in EXERCISES.items() for text in exercise.misconceptions],
 )
 def test_diagnose_answers_a_misconception_with_its_sentence(id, sentence):
-    verdict = verdict_on(id, predicted(id, EXERCISES[id].misconceptions[sentence]), "misconception")
+    wrong = misconceptions_of(EXERCISES[id])[sentence]
+    verdict = verdict_on(id, predicted(id, wrong), "misconception")
     assert verdict.message == sentence
     assert re.fullmatch(r"[A-Z\"].*[^.][.?]", sentence) and len(sentence) <= 200
 
@@ -365,7 +369,7 @@ FAULTS = [
      ["number of axes is 3, expected 4.",
       "shape is (2, 2, 3), expected (batch, head, seq, d_k) = (2, 1, 2, 3)."]),
     (HEADS, lambda x, n: x.unflatten(-1, (n, -1)), "axes swapped",
-     ["(batch, seq, head, d_k) = (2, 5, 3, 8), expected (batch, head, seq, d_k) = (2, 3, 5, 8)"]),
+     ["(batch, seq, head, d_k) = (3, 7, 2, 8), expected (batch, head, seq, d_k) = (3, 2, 7, 8)"]),
     (HEADS, lambda x, n: split(x, n)[:, :, :-1], "shape",
      ["size of axis 2 (seq) is 1, expected 2.", "shape is (2, 1, 1, 3), expected (batch,"]),
     # Two sizes are equal, so the shape alone cannot show that axes are swapped.
@@ -391,13 +395,21 @@ FAULTS = [
      ["10 of 12 numbers are right. The first wrong number is at [batch 1, seq 0, d_out 2]: it "]),
     ("13-loss", off_by_little, "numbers", ["the answer is 0.00002, expected 0.00000."]),
     (WEIGHTS, lambda s: s.sigmoid(), "numbers", ["Each row must sum to 1"]),
-    (WEIGHTS, lambda s: (-s).softmax(-1), "numbers", ["The rows do sum to 1"]),
-    ("05-causal-mask", lambda n: torch.ones(1, 1, n, n, dtype=torch.bool), "numbers",
+    (WEIGHTS, lambda s: (3 * s).softmax(-1), "numbers", ["The rows do sum to 1"]),
+    ("05-causal-mask",
+     lambda n: (torch.ones(1, 1, n, n).tril() + torch.eye(n).flip(0)).bool(), "numbers",
      ["at [0, 0, 0, 1]: it is True, expected False. Wrongly True: 1. Wrongly False: 0."]),
     ("01-linear", lambda x, w, b: x @ w.T * 7, "numbers", ['does not depend on "b".']),
     ("04-attention", lambda q, k, v: v[:, :1] + q[..., :1], "numbers", ['does not depend on "k".']),
     pytest.param("11-decoder", hears_all, "numbers", [f'{LEAK}"x"'], marks=slow),
     pytest.param("12-transformer", says_the_last, "numbers", [f'{LEAK}"tgt"'], marks=slow),
+    (WEIGHTS, lambda s: s.softmax(0), "explained",
+     ["exactly those of `scores.softmax(0)`, which runs along the batch axis. It has to run along "
+      "the key axis: `scores.softmax(-1)`."]),
+    (WEIGHTS, lambda s: (-s).softmax(-1), "explained",
+     ["exactly those of `(-scores).softmax(-1)`, the opposite of `scores.softmax(-1)`."]),
+    ("05-causal-mask", lambda n: torch.ones(1, 1, n, n, dtype=torch.bool), "explained",
+     ["A step of `torch.ones(length, length).tril().bool()` is missing."]),
     ("07-layer-norm", lambda x, w, b: F.layer_norm(x, x.shape[-2:]) * w + b, "misconception", []),
     (SCORES, lambda q, k: scaled_first(q, k).detach(), "gradient", ["through the answer", CUT_OFF]),
     (SCORES, lambda query, key: scaled_first(query, key.data), "gradient",
@@ -604,8 +616,8 @@ def test_learners_line_is_found_if_library_paths_begin_with_two_slashes(monkeypa
 @pytest.mark.parametrize("id", [*QUESTIONS, "05-causal-mask"])
 def test_diagnose_computes_on_the_cpu_whatever_the_default_device(id):
     exercise = EXERCISES[id]
-    wrong = {"misconception": [*exercise.misconceptions.values()][:1]}
-    wrong["mistake"] = next(iter(exercise.mistakes.values()), [])[:1]
+    wrong = {"misconception": [*misconceptions_of(exercise).values()][:1]}
+    wrong["mistake"] = [mistakes_of(exercise)[name][0] for name in named(exercise)[:1]]
     answers = [("ok", exercise.right), *((kind, some[0]) for kind, some in wrong.items() if some)]
     with exact_on_cpu():
         answers = [(kind, predicted(id, answer)) for kind, answer in answers]

@@ -52,6 +52,15 @@ def test_contributions_add_up_to_each_logit_in_plain_and_fast_models(dtype, fast
         assert sum(result.parts.values()) == pytest.approx(logit, rel=tolerance, abs=tolerance)
 
 
+def test_contributions_under_autocast_add_up_as_exactly_as_the_logit():
+    model = distinct.language_model().float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        split = contributions(model, distinct.text[1:], 3)
+    assert_close(
+        split.logit, contributions(model, distinct.text[1:], 3).logit, rtol=0.02, atol=0.02
+    )
+
+
 def test_contributions_against_another_word_are_differences(small):
     fish, cat = (contributions(small, text, token) for token in (3, 1))
     result = contributions(small, text, 3, against=1)
@@ -75,6 +84,8 @@ def test_contributions_leave_no_hook_and_no_gradient_even_after_an_error(small):
     ("ids", "words", "message"),
     [
         (example.src, {"token": 3}, r"ids must be one text, got shape \(2, 2\)"),
+        (text[:, :0], {"token": 3}, r"ids must be one text, got shape \(1, 0\)"),
+        (text, {"token": True}, "token must be an integer, got True"),
         (text[0], {"token": 3}, r"ids must have the axes \(batch, seq\), got shape \(2,\)"),
         (text, {"token": 4}, r"token must be an integer from 0 to 3 \(vocab_size=4\), got 4"),
         (text, {"token": 3, "against": -1}, "against must be an integer from 0 to 3"),

@@ -13,26 +13,14 @@ SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
 
 
 @pytest.fixture
-def ids(sizes, draw_ids) -> Tensor:
-    """Draw source ids whose first sentence is shorter."""
-    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
-    ids[0, 3:] = 0
-    return ids
+def memory(x) -> Tensor:
+    """Stand for the output of an encoder."""
+    return x
 
 
 @pytest.fixture
-def x(sizes, draw) -> Tensor:
-    return draw(sizes.batch, sizes.tgt, sizes.d_model)
-
-
-@pytest.fixture
-def memory(sizes, draw) -> Tensor:
-    return draw(sizes.batch, sizes.src, sizes.d_model)
-
-
-@pytest.fixture
-def masks(sizes, ids) -> dict[str, Tensor]:
-    return {"tgt_mask": causal_mask(sizes.tgt), "src_mask": padding_mask(ids)}
+def masks(sizes, src) -> dict[str, Tensor]:
+    return {"tgt_mask": causal_mask(sizes.tgt), "src_mask": padding_mask(src)}
 
 
 def make_stack(sizes, **keywords) -> Decoder:
@@ -52,18 +40,18 @@ def silence(decoder: Decoder | DecoderLayer, *parts: str) -> None:
 # By hand
 
 
-def test_decoder_layer_adds_all_three_sublayers_to_the_stream(sizes, x, memory):
+def test_decoder_layer_adds_all_three_sublayers_to_the_stream(sizes, y, memory):
     layer = DecoderLayer(sizes.d_model, sizes.heads, bias=True)
     silence(layer, *SUBLAYERS)
-    assert torch.equal(layer(x, memory), x)
+    assert torch.equal(layer(y, memory), y)
     with torch.no_grad():
         layer.self_attention.w_o.bias.fill_(10.0)
         layer.cross_attention.w_o.bias.fill_(2.0)
         layer.feed_forward.down.bias.fill_(0.5)
-    assert_close(layer(x, memory), x + 12.5)
+    assert_close(layer(y, memory), y + 12.5)
 
 
-def test_cross_attention_takes_keys_and_values_from_the_memory(sizes, x, memory):
+def test_cross_attention_takes_keys_and_values_from_the_memory(sizes, y, memory):
     layer = DecoderLayer(sizes.d_model, 1, d_k=sizes.d_k, d_v=sizes.d_model)
     silence(layer, "self_attention", "feed_forward")
     with torch.no_grad():
@@ -71,9 +59,9 @@ def test_cross_attention_takes_keys_and_values_from_the_memory(sizes, x, memory)
             matrix.weight.copy_(torch.eye(sizes.d_model))
     # All source positions are equal: whatever the weights are, their average is that vector.
     same = memory[:, :1].expand_as(memory)
-    assert_close(layer(x, same), x + memory[:, :1])
+    assert_close(layer(y, same), y + memory[:, :1])
     with Trace(layer) as trace:
-        layer(x, memory)
+        layer(y, memory)
     for name in ("key", "value"):
         assert trace[f"cross_attention.projected_{name}"].shape[1] == sizes.src
     expected = layer.cross_attention.w_k(memory)
@@ -86,17 +74,17 @@ def test_cross_attention_takes_keys_and_values_from_the_memory(sizes, x, memory)
 @EITHER_ORDER
 @pytest.mark.parametrize("training", [True, False])
 def test_decoder_sees_itself_and_the_past_but_not_the_future(
-    sizes, draw, x, memory, masks, training, norm_first
+    sizes, draw, y, memory, masks, training, norm_first
 ):
     decoder = make_stack(sizes, dropout=0.2, norm_first=norm_first).train(training)
 
-    def run(x: Tensor) -> Tensor:
+    def run(y: Tensor) -> Tensor:
         torch.manual_seed(3)
-        return decoder(x, memory, **masks)
+        return decoder(y, memory, **masks)
 
-    before = run(x)
+    before = run(y)
     for position in range(1, sizes.tgt):
-        changed = x.clone()
+        changed = y.clone()
         changed[0, position] = draw(sizes.d_model)
         after = run(changed)
         assert torch.equal(after[:, :position], before[:, :position])

@@ -1,5 +1,7 @@
 """Lesson 18: the decoder-only language model."""
 
+import copy
+
 import oracle
 import pytest
 import torch
@@ -134,8 +136,16 @@ def test_saved_language_model_can_be_loaded_with_a_larger_max_len(tie_weights):
         11, d_model=24, num_heads=6, num_kv_heads=3, d_ff=96, num_layers=2, d_k=8, base=100.0,
         eps=1e-6, tie_weights=tie_weights, max_len=99,
     )  # fmt: skip
-    longer.to("meta").to_empty(device="cpu").load_state_dict(model.state_dict())
+    longer.to("meta").to_empty(device=distinct.text.device).load_state_dict(model.state_dict())
     assert torch.equal(longer(distinct.text), model(distinct.text))
+
+
+def test_assigned_weights_bring_their_dtype_and_device_to_the_table_of_angles():
+    model = distinct.language_model()
+    other = copy.deepcopy(model).to("meta", torch.bfloat16)
+    other.load_state_dict(model.state_dict(), assign=True)
+    assert torch.equal(other.rotary.table, model.rotary.table)
+    assert torch.equal(other(distinct.text), model(distinct.text))
 
 
 def test_language_model_makes_its_mask_on_the_device_of_the_ids(monkeypatch):

@@ -1,25 +1,11 @@
 """Lesson 10: the encoder. Equality with torch.nn is tested in test_same_as_pytorch."""
 
 import pytest
-from torch import Tensor
 from torch.testing import assert_close
 
 from twelve import Encoder, EncoderLayer, padding_mask
 
 EITHER_ORDER = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
-
-
-@pytest.fixture
-def ids(sizes, draw_ids) -> Tensor:
-    """Draw ids whose first sentence is shorter."""
-    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
-    ids[0, 3:] = 0
-    return ids
-
-
-@pytest.fixture
-def x(sizes, draw) -> Tensor:
-    return draw(sizes.batch, sizes.src, sizes.d_model)
 
 
 def make_stack(sizes, **keywords) -> Encoder:
@@ -30,8 +16,8 @@ def make_stack(sizes, **keywords) -> Encoder:
 # By hand
 
 
-def test_pre_norm_encoder_layer_normalises_what_attention_gets(sizes, noisy, x, ids):
-    layer, mask = noisy(EncoderLayer(sizes.d_model, sizes.heads)), padding_mask(ids)
+def test_pre_norm_encoder_layer_normalises_what_attention_gets(sizes, noisy, x, src):
+    layer, mask = noisy(EncoderLayer(sizes.d_model, sizes.heads)), padding_mask(src)
     normed = layer.self_attention_residual.norm(x)
     stream = x + layer.self_attention(normed, normed, normed, mask)
     expected = stream + layer.feed_forward(layer.feed_forward_residual.norm(stream))
@@ -48,8 +34,8 @@ def test_encoder_registers_each_layer_with_its_own_weights(sizes):
 
 
 @EITHER_ORDER
-def test_encoder_ends_with_a_norm_in_pre_norm_only(sizes, noisy, x, ids, norm_first):
-    encoder, mask = noisy(make_stack(sizes, norm_first=norm_first)), padding_mask(ids)
+def test_encoder_ends_with_a_norm_in_pre_norm_only(sizes, noisy, x, src, norm_first):
+    encoder, mask = noisy(make_stack(sizes, norm_first=norm_first)), padding_mask(src)
     expected = x
     for layer in encoder.layers:
         expected = layer(expected, src_mask=mask)

@@ -1,6 +1,7 @@
 """Invalid input: one ValueError each, with the name of the argument and the numbers."""
 
 import inspect
+import itertools
 import math
 import re
 
@@ -21,6 +22,7 @@ from twelve import (
     causal_mask,
     scaled_dot_product_attention,
 )
+from twelve.fast import make_fast
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -50,10 +52,11 @@ def share(mask):
     return GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
 
 
-def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), **keywords):
+def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), dtype=None, **keywords):
     """Run a language model, with caches of `room` positions if given."""
     model = LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
-    caches = {} if room is None else {"caches": model.new_caches(2, room)[::order]}
+    caches = {} if room is None else {"caches": model.to(dtype).new_caches(2, room)[::order]}
+    model.double()
     for cache, length in zip(caches.get("caches", ()), lengths, strict=False):
         cache.length = length
     return model(ids, **caches, **keywords)
@@ -95,9 +98,9 @@ def invalid_values(name: str, value: object) -> tuple[list, str]:
     if isinstance(value, bool):
         return ["no", 0], "True or False"
     if name == "dropout":
-        return [1.0, -0.1, math.nan, "0.1", None], "at least 0 and below 1"
+        return [1.0, -0.1, math.nan, False, "0.1", None], "at least 0 and below 1"
     if name in ("eps", "base"):
-        return [0.0, -1.0, math.nan, math.inf, "1e-5", None], "above 0 and finite"
+        return [0.0, -1.0, math.nan, math.inf, True, "1e-5", None], "above 0 and finite"
     return [0, -2, 2.5, True, "24", (3,)], "an integer of at least 1"
 
 
@@ -137,6 +140,8 @@ Residual(4, norm=RMSNorm(5))
     Residual: d_model must be equal, got residual has 4, norm has 5
 FeedForward(3, activation='tanh')
     FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
+FeedForward(3, activation=['relu'])
+    FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got ['relu']
 SwiGLU(3, 8, activation='tanh')
     SwiGLU: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
 LanguageModel(11, d_model=24, num_heads=3, num_layers=1, window=0)
@@ -145,6 +150,8 @@ LanguageModel(11, d_model=24, num_heads=3, num_layers=1, bias='no')
     LanguageModel: bias must be True or False, got 'no'
 TokenEmbedding(4, 3, padding_idx=4)
     TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got 4
+TokenEmbedding(4, 3, padding_idx=True)
+    TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got True
 SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0)
     scaled_dot_product_attention: dropout must be at least 0 and below 1, got 1.0
 causal_mask(5, window=0)
@@ -155,6 +162,10 @@ causal_mask(5, 4)
 TokenEmbedding(4, 3)(torch.tensor([[0, 4], [2, 3]]))
     TokenEmbedding: ids must be from 0 to 3 (vocab_size=4), got 4
 # kinds of values
+padding_mask(ids(2, 5), 0.5)
+    padding_mask: pad_id must be an integer, got 0.5
+padding_mask(ids(2, 5), pad_id=None)
+    padding_mask: pad_id must be an integer, got None
 padding_mask(np.zeros((2, 5), dtype=np.int64))
     padding_mask: ids must be a tensor of int64 or int32 ids, got a ndarray
 transform(tgt=None)
@@ -177,11 +188,18 @@ RotaryEncoding(8, max_len=6)(x(2, 3, 5, 8), start=2)
 RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=-1)
     RotaryEncoding: start must be an integer from 0 to 6 (max_len), got -1
 RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=1.0)
-    RotaryEncoding: start must be an integer from 0 to 6 (max_len), got 1.0
+    RotaryEncoding: start must be an integer, got 1.0
 speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
 speak(ids(2, 3), room=5, order=-1)
     LanguageModel: caches must be in the order of the layers, got [1, 0]
+speak(ids(2, 3), room=5, dtype=torch.float32)
+    LanguageModel: the dtypes of cache and model must be equal, got cache has torch.float32, model
+    has torch.float64
+speak(ids(2, 1), room=5, lengths=(3, 3), key_mask=mask(2, 1, 1, 1))
+    LanguageModel: the numbers of positions must be equal, got key_mask has 1, text has 4
+Decoder(24, 3, num_layers=2)(x(2, 4, 24), x(2, 5, 24), caches=[(None, None)])
+    Decoder: the numbers of layers and caches must be equal, got layers has 2, caches has 1
 speak(ids(2, 1), room=5, lengths=(1, 3))
     LanguageModel: the lengths of the caches must be equal, got cache 0 has 1, cache 1 has 3
 # other arguments
@@ -197,6 +215,8 @@ RotaryEncoding(8)(x(1, 2, 3, 8).half())
 PositionalEncoding(8)(x(1, 3, 8).half())
     PositionalEncoding: all arguments must have one dtype, got x has torch.float16, table has
     torch.float64
+SDPA(x(4, 0), x(5, 0), x(5, 6))
+    scaled_dot_product_attention: d_k must be an integer of at least 1, got 0
 # axes
 attend(query=(2, 4, 8))
     MultiHeadAttention: query must have d_model=24, got 8 in shape (2, 4, 8)
@@ -252,10 +272,11 @@ def spoil(value: torch.Tensor) -> dict[str, object]:
 
 @pytest.mark.parametrize(("build", "inputs", "masks"), LAYERS.values(), ids=LAYERS)
 def test_every_layer_names_the_argument_that_is_invalid(build, inputs, masks):
-    layer = build()
-    valid = dict(zip(inspect.signature(layer.forward).parameters, inputs, strict=False)) | masks
-    for name, value in valid.items():
-        for kind, wrong in spoil(value).items() if isinstance(value, torch.Tensor) else ():
+    plain, fast = build(), make_fast(build())
+    valid = dict(zip(inspect.signature(plain.forward).parameters, inputs, strict=False)) | masks
+    tensors = {name: value for name, value in valid.items() if isinstance(value, torch.Tensor)}
+    for layer, (name, value) in itertools.product((plain, fast), tensors.items()):
+        for kind, wrong in spoil(value).items():
             pattern = f"^{type(layer).__name__}: (key|value|{name}) must .*got "
             with pytest.raises(ValueError, match=pattern):
                 layer(**valid | {name: wrong})

@@ -1,5 +1,6 @@
 """explain: recompute every number of a run by the arithmetic that explain writes."""
 
+import copy
 import functools
 import itertools
 import math
@@ -12,7 +13,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tests.operations import ON_A_GPU, OPERATIONS, SLOWLY, TAKEN_APART, X, Z, run
+from tests.operations import OPERATIONS, SLOWLY, TAKEN_APART, X, Z, efficient, run
 from twelve import LearnedPositionalEncoding, RMSNorm, SwiGLU
 from twelve.fast import make_fast
 from twelve.training import cross_entropy
@@ -99,7 +100,7 @@ def check_both_ways(trace):
         check_gradients(trace["x"])
 
 
-@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() | FORMULAS.keys() - ON_A_GPU))
+@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() | FORMULAS.keys()))
 def test_formula_gives_the_number_and_its_gradient(name):
     for function in OPERATIONS[name]:
         trace = run(function, X)
@@ -156,11 +157,11 @@ def test_explain_names_a_conversion_that_rounds(dtype):
 
 def test_explain_names_a_moved_number_and_a_constant(trace):
     moved = trace[f"{ATTENTION}.query_heads"].explain(1, 2, 0, 0)
-    assert "= projected_query[batch 1, query 0, head*d_k 2], the same number moved" in moved.text
+    assert "copied from projected_query[batch 1, query 0, head*d_k 2]\n" in moved.text
     hidden = trace[f"{ATTENTION}.masked_scores"].explain(0, 0, 0, 0)
     assert hidden.text.endswith("= -inf, a constant of the code") and hidden.inputs == []
     row = trace["src_embedding.vectors"].explain(0, 1, 0)
-    assert "= weight[1, 0], the same number moved" in row.text and row.expression == "0.82"
+    assert "copied from weight[1, 0]\n" in row.text and row.expression == "0.82"
 
 
 def test_explain_lists_inputs_down_to_weights_and_buffers(trace):
@@ -383,7 +384,8 @@ def test_explain_names_what_the_trace_did_not_keep(trace):
 @pytest.mark.parametrize(
     ("function", "operation"),
     [
-        (lambda x: torch.native_dropout(x, 0.5, True)[0], "aten::native_dropout"),
+        (lambda x: torch.native_dropout(x, 1.0, True)[0], "aten::native_dropout"),
+        (lambda x: efficient(x, 0.5), "aten::_scaled_dot_product_efficient_attention"),
         (lambda x: x.argmax(-1), "aten::argmax"),
         (lambda x: x.index_put((torch.tensor([0, 0]),), Z, accumulate=True), "aten::index_put"),
         (
@@ -414,3 +416,23 @@ def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
     assert y.dtype == dtype and trace["y"].explain(1).value == 3
     with pytest.raises(ValueError, match="out of sight") if noticed else nullcontext():
         trace["y"].explain(0)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_explain_under_inference_mode_writes_what_it_writes_without(fast):
+    runs = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        model = make_fast(example.model()) if fast else example.model()
+        with mode(), Trace(model) as run_of_mode:
+            model(example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask)
+        runs.append(run_of_mode)
+    plain, inference = runs
+    assert not plain.diff(inference) and list(plain) == list(inference)
+    for name, entry in plain.items():
+        last = [-1] * len(entry.axes)
+        assert inference[name].explain(*last, depth=2).text == entry.explain(*last, depth=2).text
+
+
+def test_explain_works_on_a_copy_of_a_trace(trace):
+    for entry in (copy.deepcopy(trace)["memory"], copy.deepcopy(trace["memory"])):
+        assert entry.explain(0, 0, 0).text == trace["memory"].explain(0, 0, 0).text

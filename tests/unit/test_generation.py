@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from pairs import pairwise
@@ -282,6 +283,17 @@ def test_language_model_reads_its_prompt_at_once_and_then_word_by_word():
     assert lengths == [5, 1, 1, 1]
 
 
+def test_cached_decoder_reads_the_memory_once_also_after_an_empty_step():
+    model, decoder = distinct.model(), make_decoder(distinct.model())
+    pieces = [decoder.step(distinct.tgt[:, start:stop]) for start, stop in ((0, 0), (0, 3), (3, 4))]
+    assert_close(torch.cat(pieces, dim=1), one_pass(model, distinct.tgt))
+
+
+def test_sample_accepts_a_seed_of_numpy(unchecked):
+    model = distinct.model()
+    assert torch.equal(draw(model, seed=np.int64(3)), draw(model, seed=3))
+
+
 # Errors
 
 
@@ -307,6 +319,12 @@ def attend_with_cache(mask: Tensor) -> None:
     attention(x, x, x, mask, cache=cache)
 
 
+def partly_trained(model: nn.Module) -> nn.Module:
+    """Switch one part of a model in eval mode to training."""
+    model.encoder.layers[1].train()
+    return model
+
+
 heads, logits = torch.ones, torch.zeros(2, 3)
 # A call, then, indented, its error message.
 TABLE = """\
@@ -322,7 +340,9 @@ draw(model, end_id=-1)
 write(model, end_id=(1, 13))
     greedy_decode: end_id must be an integer from 0 to 12 (the vocabulary), got 13
 draw(model, pad_id=2.0)
-    sample: pad_id must be an integer from 0 to 12 (the vocabulary), got 2.0
+    sample: pad_id must be an integer, got 2.0
+write(model, end_id=True)
+    greedy_decode: end_id must be an integer from 0 to 12 (the vocabulary), got True
 # max_len
 write(model, max_len=33)
     greedy_decode: max_len must be an integer from 2 to 32 (max_len of the model), got 33
@@ -345,6 +365,18 @@ draw(model, top_p=1.5)
     sample: top_p must be above 0 and at most 1, got 1.5
 draw(model, top_p=math.nan)
     sample: top_p must be above 0 and at most 1, got nan
+draw(model, top_p="0.5")
+    sample: top_p must be above 0 and at most 1, got '0.5'
+draw(model, top_k=True)
+    sample: top_k must be an integer from 1 to 13 (vocab_size), got True
+draw(model, seed=2**64)
+    sample: seed must be an integer from -9223372036854775808 to 18446744073709551615 (64 bits),
+    got 18446744073709551616
+draw(model, seed="0")
+    sample: seed must be an integer, got '0'
+next_token_probabilities(logits.long())
+    next_token_probabilities: logits must be a floating-point tensor, got torch.int64 in shape (2,
+    3)
 next_token_probabilities(logits, temperature=-1)
     next_token_probabilities: temperature must be above 0 and finite, got -1
 next_token_probabilities(logits, top_k=4)
@@ -368,10 +400,17 @@ continue_prompt(src=distinct.src, src_mask=distinct.src_mask)
 write(model.train())
     greedy_decode: the model must be in eval mode, because dropout would change its output; call
     model.eval() first
+write(partly_trained(model))
+    greedy_decode: the model must be in eval mode, because dropout would change its output; call
+    model.eval() first
 make_decoder(model.train())
     CachedDecoder: the model must be in eval mode, because dropout would change its output; call
     model.eval() first
 # steps and caches
+CachedDecoder(model, torch.zeros(2, 24), max_len=3)
+    CachedDecoder: memory must have the axes (batch, src, d_model), got shape (2, 24)
+CachedDecoder(model, torch.zeros(2, 5, 23), max_len=3)
+    CachedDecoder: d_model must be equal, got model has 24, memory has 23
 step(1, tgt=torch.zeros(2, 1))
     CachedDecoder: tgt must be a tensor of int64 or int32 ids, got torch.float64 in shape (2, 1)
 attend_with_cache(causal_mask(2))

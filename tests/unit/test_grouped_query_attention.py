@@ -24,11 +24,6 @@ def make_layer(sizes, num_kv_heads: int = 3, **keywords) -> GroupedQueryAttentio
     return GroupedQueryAttention(sizes.d_model, 6, num_kv_heads, **keywords)
 
 
-@pytest.fixture
-def x(sizes, draw) -> torch.Tensor:
-    return draw(sizes.batch, sizes.src, sizes.d_model)
-
-
 def make_mask(sizes) -> torch.Tensor:
     """Hide the beginning of the first sentence, and from each query its future."""
     ids = torch.ones(sizes.batch, sizes.src, dtype=torch.int64)

@@ -52,22 +52,22 @@ def grid(*rows):
     ],
 )
 def test_influence_compares_every_id_and_every_kind_of_number(model, rows):
-    found = influence(lambda ids: model(ids).double()[..., None], torch.tensor([[1, 2]]),
+    result = influence(lambda ids: model(ids).double()[..., None], torch.tensor([[1, 2]]),
                       vocab_size=4)  # fmt: skip
-    assert torch.equal(found.grid, grid(*rows))
+    assert torch.equal(result.grid, grid(*rows))
 
 
 def test_influence_of_sentences_of_unequal_length():
     short, long = torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 3, dtype=torch.int64)
-    found = influence(Summer(), short, long, of="src")
-    assert torch.equal(found.grid, grid("xx", "xx", "xx"))
-    assert found.outputs == ("out 0,0", "out 0,1", "out 0,2")
-    assert found.tokens == ("src 0,0", "src 0,1")
+    result = influence(Summer(), short, long, of="src")
+    assert torch.equal(result.grid, grid("xx", "xx", "xx"))
+    assert result.outputs == ("out 0,0", "out 0,1", "out 0,2")
+    assert result.tokens == ("src 0,0", "src 0,1")
     model = Summer()
-    found = influence(model, short, long, of="tgt")
+    result = influence(model, short, long, of="tgt")
     assert model.tried == {0, 1, 2, 3}  # the ids of the target's table
-    assert torch.equal(found.grid, grid("x..", "xx.", "xxx"))
-    assert found.tokens == ("tgt 0,0", "tgt 0,1", "tgt 0,2")
+    assert torch.equal(result.grid, grid("x..", "xx.", "xxx"))
+    assert result.tokens == ("tgt 0,0", "tgt 0,1", "tgt 0,2")
 
 
 def test_influence_counts_a_change_above_the_tolerance():
@@ -84,15 +84,29 @@ def test_influence_counts_a_change_above_the_tolerance():
     [
         (example.model(), {"of": "tgt"}, "of must be"),
         (lambda ids: ids, {}, "give vocab_size"),
-        (example.model(), {"vocab_size": -1}, "vocab_size must be a positive integer, got -1"),
-        (example.model(), {"vocab_size": 0}, "vocab_size must be a positive integer, got 0"),
-        (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*, got \(2, 2\)"),
+        (example.model(), {"vocab_size": -1}, "vocab_size must be an integer of .*, got -1"),
+        (example.model(), {"vocab_size": True}, "vocab_size must be an integer of .*, got True"),
+        (example.model(), {"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
+        (example.model(), {"src": [[1]]}, "src must be a tensor of int64 .*, got a list"),
+        (example.model(), {"tgt": torch.tensor([1])}, r"tgt must be .*, got shape \(1,\)"),
+        (example.model(), {"src": torch.ones(2, 0).long()}, r"src must be .*, got shape \(2, 0\)"),
+        (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*in shape \(2, 2\)"),
         (lambda ids: torch.zeros(3, 2, 1), {"vocab_size": 4}, r"\(3, 2, 1\) for a batch of 2"),
+        (lambda ids: (ids,), {"vocab_size": 4}, "got a tuple for a batch of 2"),
+        (lambda ids: torch.rand(2, 2, 1), {"vocab_size": 4}, r"one output .* call model.eval\(\)"),
     ],
 )
-def test_influence_rejects_bad_input(model, options, message):
+def test_influence_rejects_bad_input(unchecked, model, options, message):
     with pytest.raises(ValueError, match=message):
-        influence(model, example.src, **options)
+        influence(model, **{"src": example.src} | options)
+
+
+def test_influence_compares_bools_and_large_integers():
+    for known in (lambda ids: ids > 1, lambda ids: torch.where(ids > 1, -(2**63), 0)):
+        changed = influence(
+            lambda ids, known=known: known(ids)[..., None], example.src, vocab_size=4
+        )
+        assert torch.equal(changed.grid, torch.eye(4, dtype=torch.bool))
 
 
 def test_check_axes_reveals_a_wrong_split_of_heads():
@@ -124,6 +138,11 @@ def test_check_axes_fills_inputs_by_axis_the_same_every_time():
     first.weight = nn.Parameter(torch.empty(1, device="meta"))
     check_axes(lambda: first, "batch d_model", ids)
     assert first.inputs[0].device.type == "meta" and first.inputs[1] is ids
+
+
+def test_check_axes_names_a_layer_that_cannot_be_called():
+    with pytest.raises(ValueError, match="check_axes: build must return a layer, got a NoneType"):
+        check_axes(lambda d_model: None, "batch d_model")
 
 
 def test_check_axes_without_weights_takes_the_default_device(monkeypatch):
@@ -197,10 +216,10 @@ def test_example_starts_from_the_twelve_numbers():
 
 
 def test_example_has_no_random_weight():
-    one, two = example.model(), example.model()
-    pairs = zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+    model, again = example.model(), example.model()
+    pairs = zip(model.state_dict().values(), again.state_dict().values(), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
-    assert not one.training
+    assert not model.training
     with pytest.raises(ValueError, match="num_heads must be 1, 2 or 3, got 4"):
         example.model(num_heads=4)
 
@@ -220,10 +239,10 @@ def test_distinct_example_is_the_same_every_time_and_its_sizes_differ():
     assert len(set(sizes)) == len(sizes)
     for name in ("src", "tgt", "labels", "src_mask", "tgt_mask"):
         assert torch.equal(getattr(again, name), getattr(distinct, name))
-    one, two = distinct.model(), distinct.model()
-    assert all(map(torch.equal, one.parameters(), two.parameters())) and not one.training
+    model, same = distinct.model(), distinct.model()
+    assert all(map(torch.equal, model.parameters(), same.parameters())) and not model.training
     # The layers of a stack differ, and so do norms from their start of ones and zeros.
-    first, second = (layer.self_attention.w_q.weight for layer in one.encoder.layers)
+    first, second = (layer.self_attention.w_q.weight for layer in model.encoder.layers)
     assert not torch.equal(first, second)
 
 

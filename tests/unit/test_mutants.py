@@ -3,9 +3,9 @@
 import pytest
 
 from tests.mutants import run as runner
-from tests.mutants.classic import PLANTS, ROOT
+from tests.mutants.classic import PLANTS
 from tests.mutants.operators import is_another
-from tests.mutants.run import format_page, read_page
+from tests.mutants.run import ROOT, format_page, read_page
 from twelve_lab.check import MISTAKES
 
 pytestmark = pytest.mark.slow

@@ -411,6 +411,8 @@ def test_long_context_needs_max_len(folder):
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json"])
 def test_chat_template_is_read_from_either_file(folder, name):
     assert load(folder)[1].chat_template is None
+    (folder / "tokenizer_config.json").write_text('{"chat_template": [{"name": "tool"}]}')
+    assert load(folder)[1].chat_template is None
     text = TEMPLATE if name.endswith("jinja") else json.dumps({"chat_template": TEMPLATE})
     (folder / name).write_text(text)
     _, tokenizer = load(folder)
@@ -579,7 +581,12 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "unsupported rope_type 'yarn'"),
         ({"rope_scaling": {"attention_factor": 2.0}}, "unsupported attention_factor 2.0"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "missing key: factor"),
-        ({"rope_scaling": SCALING | {"factor": [8]}}, "damaged or truncated file: float"),
+        ({"rope_scaling": SCALING | {"factor": [8]}}, r"factor must be .*, got \[8\]"),
+        ({"rope_scaling": SCALING | {"factor": True}}, "factor must be .*, got True"),
+        ({"rope_scaling": SCALING | {"high_freq_factor": 1.0}}, "must be below high_freq_factor=1"),
+        ({"rope_theta": True}, "base must be .*, got True"),
+        ({"rms_norm_eps": True}, "eps must be .*, got True"),
+        ({"hidden_act": False}, "unsupported hidden_act False"),
         ({"rope_scaling": SCALING | {"factor": 0}}, "factor must be"),
         ({"hidden_size": "64"}, "d_model must be .*, got '64'"),
         ({"head_dim": 0}, "d_k must be"),
@@ -625,6 +632,7 @@ def test_weights_beyond_the_range_of_float16_are_refused(model, tmp_path):
         (INDEX, "{}", "cannot read model.safetensors.index.json: 'weight_map'"),
         ("tokenizer.json", "{}", "cannot read tokenizer.json: "),
         ("tokenizer.json", '{"normalizer": {"type": "Precompiled"}}', "normalizer 'Precompiled'"),
+        ("tokenizer.json", '{"pre_tokenizer": {"type": "FixedLength"}}', "pre_tokenizer 'FixedLen"),
         ("tokenizer.json", '{"model": {"continuing_subword_prefix": "##"}}', "subword_prefix '##'"),
         ("tokenizer_config.json", "{", "cannot read tokenizer_config.json: "),
         (SHARDS[0], None, f"missing file: {SHARDS[0]}"),
@@ -654,7 +662,21 @@ def test_named_pipes_are_refused(folder, tmp_path):
     refused(folder, "missing file: config.json")
 
 
+def test_names_in_a_file_cannot_control_the_terminal(model, tmp_path):
+    path = write_folder(tmp_path / "tiny", model, **{"\x1b[2J\u202e": torch.ones(1)})
+    refused(path, r"1 unexpected tensors: \\x1b\[2J\\u202e$")
+
+
+def test_the_current_folder_is_named(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"^load: tiny: missing file: config.json"):
+        load(".")
+
+
 def test_load_refuses_invalid_arguments(gguf_file, unchecked, monkeypatch):
+    with torch.device("meta"), pytest.raises(ValueError, match=r"default device must .* meta"):
+        load(gguf_file)
     refused(gguf_file, r"max_len must .* 24 .* got 25", max_len=25)
     refused(gguf_file, r"max_len must .* 24 .* got 0", max_len=0)
     with pytest.raises(ValueError, match=r"load: dtype must be one of .*, got torch\.int64"):

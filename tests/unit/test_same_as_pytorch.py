@@ -59,16 +59,6 @@ def assert_same_outputs_and_gradients(ours, theirs, inputs, run, torch_state) ->
 
 
 @pytest.fixture
-def x(sizes, draw) -> Tensor:
-    return draw(sizes.batch, sizes.src, sizes.d_model)
-
-
-@pytest.fixture
-def y(sizes, draw) -> Tensor:
-    return draw(sizes.batch, sizes.tgt, sizes.d_model)
-
-
-@pytest.fixture
 def masks(sizes) -> dict[str, Tensor]:
     """Make masks that hide padding, the future, and one key from one head."""
     padding, causal = distinct.src_mask, causal_mask(sizes.src)

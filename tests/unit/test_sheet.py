@@ -63,10 +63,10 @@ class Calculator:
         """Compute one cell, and keep it."""
         if (sheet, address) not in self.known:
             cell = self.workbook[sheet][address]
-            found = cell.value
+            value = cell.value
             if cell.data_type == "f":
-                found = self.compute(sheet, found[1:])
-            self.known[sheet, address] = found
+                value = self.compute(sheet, value[1:])
+            self.known[sheet, address] = value
         return self.known[sheet, address]
 
     def compute(self, sheet, text):
@@ -115,15 +115,15 @@ def differences(values, live, trace):
     for name, entry in trace.items():
         for index in itertools.product(*map(range, entry.shape)):
             place = live.cell(name, *index)
-            found = values[place.sheet].cell(place.row, place.column).value
+            value = values[place.sheet].cell(place.row, place.column).value
             wanted = entry.value[index].item()
             count += 1
             if wanted == -math.inf:
-                right = found == HIDDEN
+                right = value == HIDDEN
             else:
-                right = isinstance(found, int | float) and abs(found - wanted) < 1e-9
+                right = isinstance(value, int | float) and abs(value - wanted) < 1e-9
             if not right:
-                off.append((name, index, found, wanted))
+                off.append((name, index, value, wanted))
     return count, off
 
 
@@ -351,6 +351,14 @@ def test_sheet_rejects_what_it_cannot_write(tmp_path, monkeypatch):
     assert y.isnan().all()
     with pytest.raises(ValueError, match="a spreadsheet cannot hold nan"):
         lost.to_excel(tmp_path / "walk.xlsx")
+    with Trace() as complex_numbers:
+        z: Float[Tensor, " n"] = torch.ones(2) * 1j
+    with pytest.raises(ValueError, match=r"z: holds no plain numbers \(torch.complex128\)"):
+        complex_numbers.to_excel(tmp_path / "walk.xlsx")
+    monkeypatch.setattr("twelve_lab.spreadsheet.WIDEST", 3)
+    with pytest.raises(ValueError, match=r"3 columns are more than the 2 .* trace a smaller model"):
+        trace.to_excel(tmp_path / "walk.xlsx")
+    assert z.is_complex()
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ValueError, match="needs the package openpyxl"):
         trace.to_excel(tmp_path / "walk.xlsx")

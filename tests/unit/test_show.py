@@ -70,12 +70,23 @@ def test_show_prints_the_formatted_tensor_after_its_title():
         ([[1.0], [1.0, 2.0]], "expected sequence of length 1"),
         (torch.ones(2, 3, device="meta"), r"x, of shape \(2, 3\), is on the meta device"),
         (torch.ones(2, dtype=torch.complex64), "x must hold real numbers, not torch.complex64"),
+        (torch.ones(2, dtype=torch.uint64), "x must hold real numbers, not torch.uint64"),
         (torch.ones(2), "axes is missing: name every axis"),
     ],
 )
 def test_show_rejects_bad_input(x, message):
     with pytest.raises(ValueError, match=message):
         show(x)
+
+
+def test_show_rejects_decimals_that_cannot_be_written():
+    with pytest.raises(ValueError, match=r"decimals must be an integer from 0 to 20 .*, got -1"):
+        show([1.0], "n", decimals=-1)
+
+
+def test_show_writes_a_sparse_tensor_as_a_dense_one():
+    eye = torch.eye(2)
+    assert repr(show(eye.to_sparse(), "row column")) == repr(show(eye, "row column"))
 
 
 def test_html_table_has_every_number_real_headers_and_the_colours_of_the_page():

@@ -78,7 +78,7 @@ def test_first_screen_prints_the_numbers_of_the_run(switches):
     if "decoder_only" in switches:
         names = ("embedding.vectors", *(f"layers.0.{name}_residual.added" for name in SUBLAYERS))
         weights, labels = WEIGHTS.removeprefix("encoder."), example.following
-    # Of the weights, those of the sentence without padding.
+    # The weights of the sentence without padding.
     tensors = [*(run[name].value for name in names), run[weights].value[1], logits.softmax(-1)]
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
     wanted = [format_number(value) for tensor in tensors for value in tensor.flatten().tolist()]

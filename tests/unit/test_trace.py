@@ -392,6 +392,12 @@ def test_trace_only_keeps_named_tensors_and_checks_all_axes():
         halve(torch.zeros(3))
 
 
+@pytest.mark.parametrize("only", [5, None, ["logits", 5]])
+def test_trace_only_rejects_what_is_no_name(unchecked, only):
+    with pytest.raises(ValueError, match="Trace: only must be names of tensors, got"):
+        Trace(only=only)
+
+
 def test_trace_only_rejects_a_name_without_a_tensor():
     with pytest.raises(ValueError, match=r"only='scoers' names no tensor; near to it: scores"):
         with Trace(only=["scoers", "two"]):
@@ -481,6 +487,9 @@ INF = torch.inf
         # float64 rounds both to 2**53.
         ([2**53], [2**53 + 1], {}, (0, 0), 1.0),
         ([2**53], [2**53 + 1], {"tolerance": 1}, None, None),
+        # int64 cannot hold the difference.
+        ([-(2**63)], [0], {}, (0, 0), 2.0**63),
+        ([2**63 - 1], [-(2**63)], {}, (0, 0), 2.0**64),
         ([1 + 1j, 1 + 1j], [1 + 1j, 1 + 3j], {}, (0, 1), 2.0),
     ],
 )
@@ -493,10 +502,15 @@ def test_diff_gives_the_first_index_and_the_largest_difference(
         assert (difference.index, difference.largest) == (index, largest)
 
 
-@pytest.mark.parametrize("tolerance", [torch.nan, -1])
-def test_diff_rejects_a_tolerance_that_no_difference_can_meet(trace, tolerance):
+@pytest.mark.parametrize("tolerance", [torch.nan, -1, "1"])
+def test_diff_rejects_a_tolerance_that_no_difference_can_meet(unchecked, trace, tolerance):
     with pytest.raises(ValueError, match="tolerance must be at least 0, got"):
         trace.diff(trace, tolerance=tolerance)
+
+
+def test_diff_rejects_what_is_no_trace(unchecked, trace):
+    with pytest.raises(ValueError, match="other must be a trace, got a NoneType"):
+        trace.diff(None)
 
 
 def test_trace_summary_names_every_tensor_with_its_axes(trace):

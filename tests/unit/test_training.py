@@ -1,5 +1,6 @@
 """Lesson 13: labels, loss, learning rate, training loop and checkpoints."""
 
+import copy
 import math
 import os
 import re
@@ -15,7 +16,7 @@ from torch.testing import assert_close
 
 from twelve import Transformer, _checkpoint, causal_mask
 from twelve.training import IGNORED, Batch, cross_entropy, shift, train, warmup_then_linear
-from twelve_lab import example
+from twelve_lab import example, reversal
 
 distinct = example.distinct
 VOCAB, LENGTH = 5, 4
@@ -319,6 +320,22 @@ def test_train_moves_every_batch_to_the_device_of_the_model():
     assert devices == ["meta", "meta", "meta", None, "meta"]
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_train_records_gradients_in_every_grad_mode(mode):
+    expected = train(small_model(), copying, steps=2, warmup=0)
+    model = small_model()
+    with mode():
+        assert train(model, copying, steps=2, warmup=0) == expected
+
+
+def test_train_restores_the_mode_of_every_part():
+    model = small_model().eval()
+    model.decoder.layers[0].train()
+    before = [part.training for part in model.modules()]
+    train(model, copying, steps=1, warmup=0)
+    assert [part.training for part in model.modules()] == before
+
+
 def test_a_mask_without_a_source_is_refused():
     batch = copying(0)._replace(src=None, tgt_mask=causal_mask(2))
     with pytest.raises(ValueError, match="train: a batch without src must have no mask"):
@@ -362,13 +379,16 @@ def test_checkpoint_rejects_other_settings(tmp_path):
         ({"dropout": 0.1}, "(dropout): Dropout(p=0.2, inplace=False)", "(dropout): Dropout(p=0.1"),
         ({"num_layers": 2}, "encoder.norm.weight", "encoder.layers.1.self_attention.w_q.weight"),
         ({"dtype": torch.float32}, "torch.float64", "src_embedding.weight of torch.float32"),
+        ({"frozen": True}, "nothing", "src_embedding.weight without gradient"),
     ],
 )
 def test_checkpoint_rejects_another_model(tmp_path, change, theirs, ours):
     path = tmp_path / "run.pt"
     path.write_bytes(whole_checkpoint())
     torch.set_default_dtype(change.pop("dtype", torch.float64))
+    frozen = change.pop("frozen", False)
     other = small_model(**{"dropout": 0.2} | change)
+    other.src_embedding.requires_grad_(not frozen)
     before = {name: weight.clone() for name, weight in other.state_dict().items()}
     with pytest.raises(ValueError) as caught:
         train(other, random_ids, steps=STEPS, warmup=3, checkpoint=path)
@@ -424,6 +444,29 @@ def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, damage):
     with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start again$"):
         small_run(path)
     assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("name", ["model", "optimizer", "losses", "random", "description"])
+def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, tmp_path, name):
+    path = tmp_path / "run.pt"
+    path.write_bytes(whole_checkpoint())
+    torch.save(torch.load(path) | {name: None}, path)
+    model = small_model(dropout=0.2)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start again$"):
+        train(model, random_ids, steps=STEPS, warmup=3, checkpoint=path)
+    assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+
+
+def test_checkpoint_rejects_another_window(tmp_path):
+    def run(window: int | None) -> list[float]:
+        model = reversal.language_model(window=window)
+        lines = {"batch": lambda step: reversal.line(reversal.batch(step))}
+        return train(model, **lines, steps=1, warmup=0, checkpoint=tmp_path / "run.pt")
+
+    assert run(3) == run(3)
+    with pytest.raises(ValueError, match=r"got window=3 there and .* here"):
+        run(None)
 
 
 # Losses that are not finite
@@ -497,11 +540,15 @@ shift(ids(5, 0))
     shift: target_len must be an integer of at least 1, got 0
 shift(scores(2, 5))
     shift: target must be a tensor of int64 or int32 ids, got torch.float64 in shape (2, 5)
+shift(ids(2, 5), pad_id=0.5)
+    shift: pad_id must be an integer, got 0.5
 # cross_entropy
 cross_entropy(scores(2, 4, 13), ids(4, 2))
     cross_entropy: labels must have batch=2 as in logits, got 4 in shape (4, 2)
 cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing=1.5)
     cross_entropy: label_smoothing must be between 0 and 1, got 1.5
+cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing="0.1")
+    cross_entropy: label_smoothing must be between 0 and 1, got '0.1'
 cross_entropy(scores(2, 4, 13), ids(2, 4, fill=13))
     cross_entropy: a label must be an id from 0 to 12 or -100, got 13
 cross_entropy(scores(2, 4, 13), ids(2, 4, fill=-1), ignored=0)
@@ -510,9 +557,11 @@ cross_entropy(scores(2, 4, 13), ids(2, 4, fill=IGNORED))
     cross_entropy: labels must contain an id, got only -100 (ignored) in shape (2, 4)
 # settings
 warmup_then_linear(8, warmup=0, steps=8)
-    warmup_then_linear: step must be from 0 to steps - 1 = 7, got 8
+    warmup_then_linear: step must be an integer from 0 to 7 (steps - 1), got 8
 try_to_train(warmup=4)
-    warmup_then_linear: warmup must be from 0 to steps - 1 = 3, got 4
+    warmup_then_linear: warmup must be an integer from 0 to 3 (steps - 1), got 4
+try_to_train(warmup="1")
+    warmup_then_linear: warmup must be an integer from 0 to 3 (steps - 1), got '1'
 try_to_train(steps=0)
     train: steps must be an integer of at least 1, got 0
 try_to_train(save_every=0)
@@ -521,6 +570,12 @@ try_to_train(lr=-1.0)
     train: lr must be above 0 and finite, got -1.0
 try_to_train(clip=0.0)
     train: clip must be above 0, got 0.0
+try_to_train(clip="1")
+    train: clip must be above 0, got '1'
+train(small_model().requires_grad_(False), copying, steps=1, warmup=0)
+    train: model must have a parameter that requires a gradient, got none
+train(small_model(), lambda step: tuple(copying(step)), steps=1, warmup=0)
+    train: batch must return a Batch, got a tuple
 """
 
 

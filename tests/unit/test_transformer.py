@@ -1,5 +1,6 @@
 """Lesson 12: the Transformer. test_oracle and test_same_as_pytorch compare all its numbers."""
 
+import copy
 import math
 
 import pytest
@@ -21,14 +22,6 @@ def make_model(sizes, **keywords) -> Transformer:
         "d_k": sizes.d_k, "d_v": sizes.d_v, "max_len": 32,
     }  # fmt: skip
     return Transformer(sizes.src_vocab, sizes.tgt_vocab, **defaults | keywords)
-
-
-@pytest.fixture
-def src(sizes, draw_ids) -> Tensor:
-    """Draw source ids whose first sentence is shorter."""
-    ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
-    ids[0, 3:] = 0
-    return ids
 
 
 @pytest.fixture
@@ -113,7 +106,17 @@ def test_tied_weights_stay_tied_when_the_model_is_moved(sizes, tie_weights):
     model.load_state_dict(model.state_dict())
     assigned = make_model(sizes, tie_weights=tie_weights, num_layers=1)
     assigned.load_state_dict(model.state_dict(), assign=True)
-    moves = (model, model.to("meta"), model.to_empty(device="cpu"), model.to(torch.float32))
+    part = make_model(sizes, tie_weights=tie_weights, num_layers=1)
+    whole = nn.ModuleList([part])
+    whole.load_state_dict(nn.ModuleList([model]).state_dict(), assign=True)
+    moves = (
+        part,
+        copy.deepcopy(part),
+        model,
+        model.to("meta"),
+        model.to_empty(device="cpu"),
+        model.to(torch.float32),
+    )
     for moved in (assigned, *moves):
         assert (moved.output_projection.weight is moved.tgt_embedding.weight) == tie_weights
 

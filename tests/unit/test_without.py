@@ -2,7 +2,9 @@
 
 import copy
 import math
+import pickle
 from contextlib import suppress
+from io import BytesIO
 
 import pytest
 import torch
@@ -148,9 +150,10 @@ def test_without_rejects_a_copy_that_would_stay_without_the_part():
     with without(model, "norms"):
         with without(model, "rotation"):
             pass
-        with pytest.raises(ValueError, match="copy the model before the block"):
-            copy.deepcopy(model)
-    copy.deepcopy(model)
+        for make_copy in (copy.deepcopy, pickle.dumps, lambda model: torch.save(model, BytesIO())):
+            with pytest.raises(ValueError, match="copy or pickle the model before the block"):
+                make_copy(model)
+    pickle.dumps(copy.deepcopy(model))
 
 
 @pytest.mark.parametrize(
@@ -159,11 +162,12 @@ def test_without_rejects_a_copy_that_would_stay_without_the_part():
         ("head 3", r"no part is named 'head 3'; there are head 0\.0, "),
         ("rotation 1.2", "no part is named 'rotation 1.2'"),
         ("", "no part is named ''"),
+        (5, "no part is named 5"),
         ("attention 2", r"'attention 2': layer must be an integer from 0 to 1 \(2 layers\), got 2"),
         ("head 1.6", r"'head 1.6': head must be an integer from 0 to 5 \(6 heads\), got 6"),
     ],
 )
-def test_without_rejects_an_unknown_part(part, message):
+def test_without_rejects_an_unknown_part(unchecked, part, message):
     with pytest.raises(ValueError, match=message), without(distinct.language_model(), part):
         pass
 

@@ -70,6 +70,8 @@ def load(
             raise ImportError(f"load: {library} is not installed; {advice}", name=library)
     if dtype not in DTYPES:
         raise ValueError(f"load: dtype must be one of {DTYPES}, got {dtype!r}")
+    if torch.empty(0).is_meta:
+        raise ValueError("load: the default device must hold numbers, got meta")
     check_switch("load", fast=fast)
     path = installed_model() if path is None else Path(path)
     if not path.is_file() and not path.is_dir():
@@ -85,7 +87,9 @@ def load(
         reason = str(error).partition("\n")[0]
         if type(error) not in (ValueError, NotImplementedError):
             reason = f"damaged or truncated file: {reason}"
-        raise ValueError(f"load: {path.name}: {reason}") from error
+        # Names in the file must not control the terminal.
+        reason = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in reason)
+        raise ValueError(f"load: {path.absolute().name}: {reason}") from error
     return model, checkpoint.tokenizer
 
 

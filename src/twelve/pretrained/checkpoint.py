@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from twelve._checks import check_positive
+from twelve._checks import check_above_zero, check_positive
 
 
 class Stored(NamedTuple):
@@ -114,5 +114,6 @@ def read_sizes(config: Mapping[str, Any], file_format: str) -> dict[str, Any]:
     if sizes["d_k"] is None:
         sizes["d_k"] = sizes["d_model"] // sizes["num_heads"]
     check_positive("config", d_k=sizes["d_k"])
+    check_above_zero("config", base=sizes["base"])
     sizes["base"] = float(sizes["base"])
     return sizes

@@ -43,8 +43,11 @@ class ScaledRotaryEncoding(RotaryEncoding):
 
     def __init__(self, d_k: int, *, max_len: int, base: float, scaling: Mapping[str, Any]) -> None:
         super().__init__(d_k, max_len=max_len, base=base)
-        self.scaling = {key: float(require(scaling, key)) for key in SCALING}
+        self.scaling = {key: require(scaling, key) for key in SCALING}
         check_above_zero("rope_scaling", **self.scaling)
+        low, high = self.scaling["low_freq_factor"], self.scaling["high_freq_factor"]
+        if not low < high:
+            raise ValueError(f"low_freq_factor must be below high_freq_factor={high}, got {low}")
         self._fill_table()
 
     def _apply(self, *arguments: object, **keywords: object) -> "ScaledRotaryEncoding":

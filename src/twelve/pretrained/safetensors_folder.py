@@ -44,20 +44,19 @@ MODEL_TYPES = {
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 # Values that these layers implement, of other keys. The value null or false is also accepted.
 SUPPORTED = {
-    "tie_word_embeddings": (True,), "hidden_act": tuple(ACTIVATIONS),
-    "hidden_activation": ("gelu_pytorch_tanh",), "partial_rotary_factor": (1,),
-    "embedding_multiplier": (1,), "residual_multiplier": (1,), "logits_scaling": (1,),
-    "logit_scale": (1,),
+    "tie_word_embeddings": (True,), "hidden_activation": ("gelu_pytorch_tanh",),
+    "partial_rotary_factor": (1,), "embedding_multiplier": (1,), "residual_multiplier": (1,),
+    "logits_scaling": (1,), "logit_scale": (1,),
 }  # fmt: skip
 # Keys that are read elsewhere, and keys that change no logits.
 KNOWN = {key for _, key in SIZES.values()} | {
     "model_type", "layer_types", "rope_parameters", "rope_scaling", "rope_type", "type", "factor",
-    "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
-    "architectures", "attention_dropout", "attn_implementation", "auto_map", "bos_token_id",
-    "dtype", "embd_pdrop", "eos_token_id", "id2label", "initializer_range", "is_llama_config",
-    "label2id", "max_length", "max_sequence_length", "pad_token_id", "pretraining_tp",
-    "resid_pdrop", "tokenizer_class", "torch_dtype", "transformers.js_config",
-    "transformers_version", "unk_token_id", "unsloth_fixed", "unsloth_version", "use_cache",
+    "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "architectures",
+    "attention_dropout", "attn_implementation", "auto_map", "bos_token_id", "dtype", "embd_pdrop",
+    "eos_token_id", "hidden_act", "id2label", "initializer_range", "is_llama_config", "label2id",
+    "max_length", "max_sequence_length", "pad_token_id", "pretraining_tp", "resid_pdrop",
+    "tokenizer_class", "torch_dtype", "transformers.js_config", "transformers_version",
+    "unk_token_id", "unsloth_fixed", "unsloth_version", "use_cache",
 }  # fmt: skip
 # The fused matrices of Phi-3 and their parts, with the sizes whose product is the number of rows.
 FUSED = {
@@ -83,7 +82,9 @@ def read_folder(path: Path) -> Checkpoint:
         if value is not None or name == "sliding_window"
     }  # fmt: skip
     _check_settings(config, KNOWN | MODEL_TYPES[model_type].keys())
-    activation = ACTIVATIONS[config.get("hidden_act", "silu")]
+    activation = config.get("hidden_act", "silu")
+    require_one_of("hidden_act", activation, *ACTIVATIONS)
+    activation = ACTIVATIONS[activation]
     if model_type == "gemma" and activation == "gelu":
         activation = "gelu_tanh"  # the first files of Gemma name it wrongly
     sizes = read_sizes(config, "safetensors") | {
@@ -191,7 +192,8 @@ def _drop_tied_head(tensors: dict[str, Stored]) -> None:
 def _read_tokenizer(path: Path, config: Mapping[str, Any]) -> Any:
     tokenizer = _read(path / "tokenizer.json", _parse_tokenizer)
     template = path / "chat_template.jinja"
-    tokenizer.chat_template = _read_optional(path / "tokenizer_config.json").get("chat_template")
+    text = _read_optional(path / "tokenizer_config.json").get("chat_template")
+    tokenizer.chat_template = text if isinstance(text, str) else None
     if template.exists():
         tokenizer.chat_template = _read(template, lambda file: file.read_text(encoding="utf-8"))
     end = _read_optional(path / "generation_config.json").get("eos_token_id")
@@ -209,9 +211,10 @@ def _parse_tokenizer(file: Path) -> Any:
     from tokenizers import Tokenizer
 
     settings = _parse_json(file)
-    # The library aborts the process on invalid settings of these two.
-    if '"Precompiled"' in json.dumps(settings.get("normalizer")):
-        raise ValueError("unsupported normalizer 'Precompiled'")
+    # The library aborts the process on invalid settings of these three.
+    for part, kind in {"normalizer": "Precompiled", "pre_tokenizer": "FixedLength"}.items():
+        if f'"{kind}"' in json.dumps(settings.get(part)):
+            raise ValueError(f"unsupported {part} {kind!r}")
     prefix = (settings.get("model") or {}).get("continuing_subword_prefix")
     require_one_of("continuing_subword_prefix", prefix, None, "")
     # Settings of a training run, which would cut or pad every prompt.

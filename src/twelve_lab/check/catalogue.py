@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 import torch
 
-from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome
+from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome, outcomes
+from twelve_lab.check.prediction import computed, leads_to
 from twelve_lab.course import STEPS
-from twelve_lab.exercises.declare import Answer, Cases, Exercise, Mistake, Question, Task, sheet
+from twelve_lab.exercises.declare import (
+    Answer,
+    Cases,
+    Exercise,
+    Mistake,
+    Question,
+    Task,
+    made,
+    sheet,
+)
+from twelve_lab.exercises.parts import parts, with_part
 
 EXERCISES: dict[str, Exercise] = {}
 TASKS: dict[str, Task] = {}
 QUESTIONS: dict[str, Question] = {}
 MISTAKES: dict[str, Mistake] = {}
+# The exercise of each right answer.
+_EXERCISES_OF: dict[Answer, list[Exercise]] = {}
 
 
 def _collect() -> None:
@@ -29,11 +44,34 @@ def _collect() -> None:
         for exercise in sorted(declared.exercises.values(), key=lambda x: isinstance(x, Task)):
             (TASKS if isinstance(exercise, Task) else QUESTIONS)[exercise.name] = exercise
             EXERCISES[f"{step.number}-{exercise.name.replace('_', '-')}"] = exercise
+            _EXERCISES_OF.setdefault(exercise.right, []).append(exercise)
         for mistake in declared.mistakes.values():
             MISTAKES[mistake.id] = replace(mistake, step=mistake.step or step.number)
 
 
 _collect()
+
+
+@cache
+def mistakes_of(exercise: Exercise) -> dict[str, list[Answer]]:
+    """Return every known mistake of an exercise, with the most usual version first.
+
+    Args:
+        exercise: The task or the question. Mistakes of its parts follow its own.
+    """
+    found: dict[str, list[Answer]] = {}
+    for id, version in _versions(exercise, lambda part: _flat(part.mistakes)):
+        found.setdefault(id, []).append(version)
+    return found
+
+
+@cache
+def misconceptions_of(exercise: Exercise) -> dict[str, Answer]:
+    """Return the known wrong answers without an id, by their message."""
+    found: dict[str, Answer] = {}
+    for sentence, version in _versions(exercise, lambda part: part.misconceptions.items()):
+        found.setdefault(sentence, version)
+    return found
 
 
 def wrong_versions(task: str) -> dict[str, Answer]:
@@ -44,9 +82,52 @@ def wrong_versions(task: str) -> dict[str, Answer]:
 
     Returns:
         The most usual wrong answer by the id of the mistake: first the mistakes of this task,
-        then those that it inherits from smaller ones.
+        then those that it has from smaller ones.
     """
-    return {id: versions[0] for id, versions in TASKS[task].mistakes.items()}
+    return {id: mistakes_of(TASKS[task])[id][0] for id in named(TASKS[task])}
+
+
+@cache
+def named(exercise: Exercise) -> list[str]:
+    """List the mistakes that show in an exercise: one of a part may cancel out, or only raise."""
+    return [
+        id
+        for id, versions in mistakes_of(exercise).items()
+        if any(shows(exercise, version) for version in versions)
+    ]
+
+
+def shows(exercise: Exercise, version: Answer) -> bool:
+    """Return whether a wrong answer gives other numbers than the right one in some case.
+
+    Args:
+        exercise: The task or the question. A note on a question precedes a mistake of a part.
+        version: The wrong answer.
+    """
+    if isinstance(exercise, Question):
+        others = [exercise.right, *map(made, exercise.misconceptions.values())]
+        with suppress(Exception):
+            return not any(leads_to(exercise, other, computed(version)) for other in others)
+        return False
+    right = outcomes(exercise, exercise.right)
+    wrong = {case: _known(exercise, version, case) for case in right}
+    return any(each.error is None and not agree(each, right[case]) for case, each in wrong.items())
+
+
+def _flat(mistakes: Mapping[str, Iterable[Answer]]) -> Iterator[tuple[str, Answer]]:
+    return ((id, version) for id, versions in mistakes.items() for version in versions)
+
+
+def _versions(
+    exercise: Exercise, declared: Callable[[Exercise], Iterable[tuple[str, Any]]]
+) -> Iterator[tuple[str, Answer]]:
+    """Yield what is declared at an exercise and at its parts, as answers to it."""
+    choice = isinstance(exercise, Question) and exercise.options
+    # The parts of a set of words say little about it.
+    for part in parts(exercise.right)[: 1 if choice else None]:
+        for smaller in _EXERCISES_OF.get(part, ()):
+            for key, version in declared(smaller):
+                yield key, with_part(exercise.right, part, made(version))
 
 
 def gives_the_same(task: Task, version: Answer, results: Mapping[str, Outcome]) -> bool:

@@ -13,7 +13,13 @@ import torch
 
 from twelve_lab.check import prediction, stages
 from twelve_lab.check.attempt import attempts, constants, expected, names
-from twelve_lab.check.catalogue import EXERCISES, MISTAKES, gives_the_same
+from twelve_lab.check.catalogue import (
+    EXERCISES,
+    MISTAKES,
+    gives_the_same,
+    misconceptions_of,
+    mistakes_of,
+)
 from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcomes
 from twelve_lab.check.gradients import gradient
 from twelve_lab.check.probes import probed
@@ -37,6 +43,10 @@ _STAGES = {
 }
 
 
+# The last message about each exercise in this session: a learner who gets it twice asks for more.
+_asked: dict[str, str] = {}
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The result of checking an answer.
@@ -44,11 +54,13 @@ class Verdict:
     Args:
         ok: Whether the answer is right.
         kind: "ok", "not started", "call", "type", "rank", "axes swapped", "shape", "input
-            changed", "nan or inf", "mistake", "misconception", "numbers" or "gradient".
+            changed", "nan or inf", "mistake", "misconception", "explained", "numbers" or
+            "gradient".
         mistake: Id of the mistake, if it is a known one.
         message: The problem and its remedy.
         note: Style advice for a right answer, and warnings that the code raised.
         proved: The cases that a right answer passed.
+        change: The change with which all cases pass, for a learner who asks again.
     """
 
     ok: bool
@@ -57,6 +69,7 @@ class Verdict:
     message: str
     note: str = ""
     proved: str = ""
+    change: str = ""
 
 
 class WrongAnswer(Exception):
@@ -132,7 +145,10 @@ def check(id: str, answer: Any) -> None:
         print(as_text(f"○ {id}:", verdict.message, verdict.note))
     else:
         opening = message("✗ {id}: not yet right.", id=id)
-        reply(opening, verdict.message, verdict.note, ok=False)
+        asked_again = _asked.get(id) == verdict.message
+        text = sentences(verdict.message, verdict.change if asked_again else "")
+        _asked[id] = verdict.message
+        reply(opening, text, verdict.note, ok=False)
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
         reason = verdict.mistake or verdict.kind
         text = message("{id} is not yet right ({reason}).", id=id, reason=reason)
@@ -176,9 +192,9 @@ def _tried(task: Task, function: Any) -> Verdict:
         return right(submission, _note(submission))
     kind, text = fault
     # A changed argument is to be fixed first, whatever the numbers are.
-    known = _known_mistake(submission) if kind != "input changed" else None
-    # The probes need many runs, so they are the last resort.
-    return known or _fault(kind, sentences(text, probed(submission) if kind == "numbers" else ""))
+    if kind == "input changed":
+        return _fault(kind, text)
+    return _known_mistake(submission) or _searched(submission, kind, text)
 
 
 def _wrong_gradient(submission: Submission) -> tuple[str, str] | None:
@@ -227,24 +243,57 @@ def _known(
     exercise: Task | Question, is_like: Callable[[Answer], bool], opening: str = ""
 ) -> Verdict | None:
     """Name the mistake or the misconception that is like an answer, if it is the only one."""
-    mistakes = [id for id, versions in exercise.mistakes.items() if any(map(is_like, versions))]
-    if len(mistakes) == 1:
+    found = [id for id, versions in mistakes_of(exercise).items() if any(map(is_like, versions))]
+    # Mistakes declared at the exercise itself precede those of its parts.
+    mistakes = [id for id in found if id in exercise.mistakes] or found
+    known = [text for text, version in misconceptions_of(exercise).items() if is_like(version)]
+    own = [text for text in known if text in exercise.misconceptions]
+    if len(mistakes) == 1 and not (own and mistakes[0] not in exercise.mistakes):
         sentence = declared(MISTAKES[mistakes[0]].sentence)
         return Verdict(False, "mistake", mistakes[0], sentences(opening, sentence))
-    texts = [text for text, version in exercise.misconceptions.items() if is_like(version)]
-    return _fault("misconception", declared(texts[0])) if len(texts) == 1 else None
+    return _fault("misconception", declared(known[0])) if known else None
 
 
 def _known_mistake(submission: Submission) -> Verdict | None:
     """Name the mistake that gives the same results in every case."""
-    task = submission.task
-    results = {attempt.case: attempt.outcome for attempt in submission.actual}
-    if task.by_gradient:
-        with redirect_stdout(io.StringIO()):
-            results = outcomes(task, submission.function)
+    results = _results(submission)
     if not _is_informative(submission, results):
         return None
+    task = submission.task
     return _known(task, lambda version: gives_the_same(task, version, results))
+
+
+def _results(submission: Submission) -> dict[str, Outcome]:
+    """Return the results of all cases, with gradients if they are part of the answer."""
+    if submission.task.by_gradient:
+        with redirect_stdout(io.StringIO()):
+            return outcomes(submission.task, submission.function)
+    return {attempt.case: attempt.outcome for attempt in submission.actual}
+
+
+def _searched(submission: Submission, kind: str, text: str) -> Verdict:
+    """Explain wrong numbers by a search for one edit, the last resort because it needs many runs.
+
+    Args:
+        submission: The answer, run on every case.
+        kind: The kind of the first fault.
+        text: The message about it.
+    """
+    if kind not in ("numbers", "nan or inf"):
+        return _fault(kind, text)
+    # Imported late: they are slow, and most answers do not need them.
+    from twelve_lab.check import explanation, search
+
+    task, function = submission.task, submission.function
+    if hits := search.explained(task, _results(submission)):
+        return _fault("explained", explanation.explanation(task, hits))
+    if hint := probed(submission):
+        return _fault(kind, sentences(text, hint))
+    edit = search.repaired(task, function)
+    if edit is None:
+        return _fault(kind, text)
+    place, change = explanation.repair_place(edit), explanation.repair_change(edit)
+    return Verdict(False, kind, None, sentences(text, place), change=change)
 
 
 def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool:

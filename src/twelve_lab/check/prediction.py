@@ -47,7 +47,12 @@ def computed(answer: Callable[[], Prediction]) -> Prediction:
 
 def leads_to(question: Question, version: Callable[[], Prediction], answer: Any) -> bool:
     """Return whether a known wrong version leads to this prediction."""
-    return _difference(question, computed(version), answer) is None
+    try:
+        value = computed(version)
+    # A mistake of a part may raise here.
+    except Exception:
+        return False
+    return _difference(question, value, answer) is None
 
 
 def praise(question: Question) -> str:

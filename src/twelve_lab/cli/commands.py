@@ -4,8 +4,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -15,6 +16,7 @@ from twelve_lab import example
 from twelve_lab.cli.first_screen import first_screen
 from twelve_lab.cli.terminal import Terminal, fold
 from twelve_lab.cli.walk import walk_text
+from twelve_lab.course import STEPS
 from twelve_lab.device import device
 from twelve_lab.explorer import write_explorer
 from twelve_lab.messages import message, plural
@@ -192,11 +194,28 @@ def _explorer(options: argparse.Namespace) -> None:
                 file=options.file,
             )
         )
+    print(message("written: {file}", file=write_live(options.file)))
+
+
+def write_live(file: Path, addresses: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Write the live page of the running example, with its dares.
+
+    Args:
+        file: Destination.
+        addresses: Address of each lesson by number, to which a solved dare leads.
+
+    Returns:
+        The file.
+    """
     traces = {
         title: example.trace(loss=True, on="cpu", **switches)
         for title, switches in example.CONFIGURATIONS.items()
     }
-    print(message("written: {file}", file=write_explorer(options.file, traces, example.words)))
+    lessons = {
+        step.number: {"title": f"{step.number} {step.title}", "href": addresses.get(step.number)}
+        for step in STEPS
+    }
+    return write_explorer(file, traces, example.words, lessons)
 
 
 def _sheet(options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from twelve_lab.draw.heads import heads
 from twelve_lab.draw.live import Live, live
 from twelve_lab.draw.products import matmul
 from twelve_lab.draw.residual_stream import stream
-from twelve_lab.draw.rotation import rotation, turned
+from twelve_lab.draw.rotation import rotated_query, rotation
 from twelve_lab.draw.shared_heads import shared_heads
 from twelve_lab.draw.storage import storage
 from twelve_lab.draw.tensors import attention, tensor
@@ -32,12 +32,12 @@ __all__ = [
     "lookup",
     "matmul",
     "plan",
+    "rotated_query",
     "rotation",
     "shared_heads",
     "storage",
     "stream",
     "tensor",
-    "turned",
     "walk",
     "without_source",
 ]

@@ -23,6 +23,7 @@ class Part(NamedTuple):
     words: str
     tensor: str = ""
     step: str = ""
+    exchanged: bool = False
 
 
 def _sublayer(path: str, step: str, words: str) -> tuple[Part, Part]:
@@ -189,11 +190,11 @@ STACKS = {
     "decoder-only": (
         Part("embedding", "embedding.vectors"),
         Part("gone: + positions"),
-        Part("causal self-attention", "layers.0.self_attention_residual.added"),
+        Part("causal self-attention", "layers.0.self_attention_residual.added", exchanged=True),
         Part("gone: cross-attention"),
-        Part("feed-forward", "layers.0.feed_forward_residual.added"),
-        Part("last norm", "decoder_output"),
-        Part("the embedding's table", "logits"),
+        Part("feed-forward", "layers.0.feed_forward_residual.added", exchanged=True),
+        Part("last norm", "decoder_output", exchanged=True),
+        Part("the embedding's table", "logits", exchanged=True),
     ),
 }
 
@@ -209,8 +210,8 @@ def without_source(
         title: Claim of the figure.
 
     Returns:
-        Three columns, read from top to bottom, each box with the shape of its output. Equal parts
-        have equal colours; removed parts have dashed frames.
+        Three columns, read from top to bottom, each box with the shape of its output. Each kind of
+        part has a colour. Removed parts have dashed frames, exchanged parts have thick ones.
 
     Raises:
         KeyError: If a tensor of a box is not in its run.
@@ -226,18 +227,21 @@ def without_source(
     corners = [(start, below), (start, below + BOX_GAP), (between, below + BOX_GAP)]
     canvas.arrow(*corners, (between, height), (COLUMNS[1], height), width=1.6)
     encoder, decoder, single = (_list_boxes(parts, runs[name]) for name, parts in STACKS.items())
+    exchanged = "; ".join(part.words for part in STACKS["decoder-only"] if part.exchanged)
     return canvas.finish(
         title,
         "\n".join(lines),
         message(
             "Three columns, from top to bottom. Encoder: {encoder}. Decoder: {decoder}. "
-            "Decoder-only: {single}. An arrow leads from the memory to cross-attention.",
-            encoder=encoder, decoder=decoder, single=single,
+            "Decoder-only: {single}. Exchanged, with thick frames: {exchanged}. "
+            "An arrow leads from the memory to cross-attention.",
+            encoder=encoder, decoder=decoder, single=single, exchanged=exchanged,
         ),
         message(
             "Three columns: encoder, decoder, decoder-only, which has these boxes: {single}. "
+            "Exchanged, with thick frames: {exchanged}. "
             "An arrow leads from the memory to cross-attention.",
-            single=single,
+            single=single, exchanged=exchanged,
         ),
     )  # fmt: skip
 
@@ -257,15 +261,17 @@ def _draw_stack(
         top, bottom = _box_top(row), _box_top(row) + BOX_HEIGHT
         height = top + BOX_HEIGHT / 2
         shape = str(trace[part.tensor].shape) if part.tensor else ""
-        lines.append(f"  {part.words:22} {shape}".rstrip())
+        exchanged = message("exchanged") if part.exchanged else ""
+        lines.append(f"  {part.words:22} {shape}  {exchanged}".rstrip())
         if not part.tensor:
             corners = [(x, top), (right, top), (right, bottom), (x, bottom), (x, top)]
             canvas.line(corners, colour=QUIET, style="dashed")
             canvas.text(middle + 0.1, height, part.words, size=SMALL_SIZE, paper=True)
             continue
+        line = 2.4 if part.exchanged else 1.0
         # At the side, so that it does not cross the words of removed boxes.
         canvas.arrow((x + INDENT, above), (x + INDENT, top))
-        canvas.box(x, top, BOX_WIDTH, BOX_HEIGHT, fill=ROW_FILLS[row], edge=INK, line=1.0)
+        canvas.box(x, top, BOX_WIDTH, BOX_HEIGHT, fill=ROW_FILLS[row], edge=INK, line=line)
         canvas.text(middle, height, part.words)
         aside = x + INDENT + 0.1
         canvas.text(aside, bottom + BOX_GAP / 2, shape, size=SMALL_SIZE, align="left")

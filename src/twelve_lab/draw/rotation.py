@@ -103,7 +103,7 @@ def _draw_cross(canvas: Canvas, x: float, y: float, reach: float) -> None:
     canvas.line([(x, y - reach), (x, y + reach)], colour=QUIET, width=0.6)
 
 
-def turned(
+def rotated_query(
     query: Any, key: Any, *, title: str, names: tuple[str, str] = ("query", "key")
 ) -> Drawing:
     """Draw a query of two features and its key as arrows, and their match by distance.
@@ -122,13 +122,13 @@ def turned(
     start, end = (as_plain_tensor(arrow).double().tolist() for arrow in (query, key))
     for name, arrow in (("query", start), ("key", end)):
         if not isinstance(arrow, list) or len(arrow) != 2 or not any(arrow):
-            raise ValueError(f"turned: {name} must be two numbers, not both 0, got {arrow}")
+            raise ValueError(f"rotated_query: {name} must be two numbers, not both 0, got {arrow}")
     matches = [_match(_rotate(start, step), end) for step in range(STEPS + 1)]
     canvas = Canvas()
     _draw_plane(canvas, start, end, names)
     _draw_match(canvas, start, end)
 
-    rotated = message("{name}, turned once", name=names[0])
+    rotated = message("{name}, rotated once", name=names[0])
     arrows = [
         f"{name} {number_list(arrow)} ({format_number(_degrees(*arrow), 1)}°)"
         for name, arrow in ((names[0], start), (rotated, _rotate(start, 1)), (names[1], end))
@@ -177,7 +177,7 @@ def _draw_plane(
     rotated = _rotate(query, 1)
     for arrow, width in ((rotated, 2.4), (key, 1.2)):
         canvas.arrow((x, y), tip(arrow), width=width)
-    for arrow, name in ((query, names[0]), (rotated, message("turned once")), (key, names[1])):
+    for arrow, name in ((query, names[0]), (rotated, message("rotated once")), (key, names[1])):
         side, align = (1, "left") if arrow[0] > 0 else (-1, "right")
         end = tip(arrow)
         canvas.text(end[0] + 0.1 * side, end[1], name, align=align, bold=arrow is rotated)
@@ -207,4 +207,4 @@ def _draw_match(canvas: Canvas, query: Sequence[float], key: Sequence[float]) ->
         canvas.text(point_at(step, 0)[0], HEIGHT + LINE * 0.75, str(step), size=SMALL_SIZE)
     words = message("distance: positions from key to query")
     canvas.text(x + WIDTH / 2, HEIGHT + LINE * 1.75, words)
-    canvas.text(x, -LINE * 0.75, message("match: — turned, - - as it was"), align="left")
+    canvas.text(x, -LINE * 0.75, message("match: — rotated, - - not rotated"), align="left")

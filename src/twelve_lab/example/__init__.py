@@ -191,7 +191,7 @@ def _trace_decoder_only(
         # The layers get the combined mask, whose entries can be changed on the live page.
         axes = ("batch" if padding else "1", "1", "query", "key")
         built.layers[0].register_forward_pre_hook(
-            lambda _, given: tape.name(given[1], "mask", axes)
+            lambda _, inputs: tape.name(inputs[1], "mask", axes)
         )
         cross_entropy(built(ids, key_mask=key_mask), following.to(on))
     return traced

@@ -41,13 +41,16 @@ def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) 
         The trace of the run.
 
     Raises:
-        ValueError: If a parameter or an axis has no size in the example.
+        ValueError: If a parameter or an axis has no size in the example, or build returns nothing
+            that can be called.
         AxisError: If one axis name has two sizes.
     """
     sizes = {name: _size(parameter) for name, parameter in signature(build).parameters.items()
              if parameter.default is Parameter.empty}  # fmt: skip
     with float64():
         layer = build(**sizes)
+    if not callable(layer):
+        raise ValueError(f"check_axes: build must return a layer, got a {type(layer).__name__}")
     seeded = torch.Generator("cpu").manual_seed(12)
     where = _device(layer)
     arguments = [

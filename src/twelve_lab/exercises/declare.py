@@ -5,16 +5,19 @@
         '''query (batch, query, d_k), key (batch, key, d_k) -> (batch, query, key)'''
         return query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
 
-    @mistake(attention_scores, "scale-missing", hidden_in={"d_k 1"})
-    def scale_missing(query, key):
-        '''The scores are not scaled: divide them by the square root of d_k.'''
-        return query @ key.transpose(-2, -1)
+    mistake(
+        attention_scores,
+        "scale-missing",
+        "The scores are not scaled: divide them by the square root of d_k.",
+        {"X / math.sqrt(query.size(-1))": "X"},
+    )
 
-The docstring of a right answer is the contract of the exercise; the docstring of a wrong one is the
-message for the learner. A mistake has an id, by which the course refers to it. A misconception has
-none: it belongs to one exercise. Instead of a decorated function, pass the sentence and one
-difference from the right answer: a `line`, a keyword argument of the right answer, or another
-function, `by`. `again` declares another version of a mistake, in the same exercise or another one.
+The docstring of a right answer is the contract of the exercise. A mistake has an id, by which the
+course refers to it. The difference from the right answer is an edit, as
+`twelve_lab.exercises.edit` applies it, or another function, `by`; decorate a longer function with
+its sentence as docstring. `again` declares another version of a mistake. `notes` declares wrong
+answers without an id that the search would not find, or describe less well. Every larger exercise
+whose right answer calls this one has its mistakes and notes too.
 
 The solution that a learner sees is the right answer, or the function that `solved` declares.
 """
@@ -22,17 +25,22 @@ The solution that a learner sees is the right answer, or the function that `solv
 import ast
 import inspect
 import linecache
+import sys
 import textwrap
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from twelve_lab.exercises.edit import edit as edit_source
+
 # The arguments of one call, by the name of the case, which appears in messages.
 Cases = dict[str, tuple[Any, ...]]
 Answer = Callable[..., Any]
+# Patterns and their replacements.
+Edit = dict[str, str]
 
 
 def as_tensors(answer: Any) -> tuple[Tensor, ...]:
@@ -53,6 +61,43 @@ def by_position(answer: Answer, given: tuple[Any, ...]) -> Any:
     return answer(*given)
 
 
+@dataclass(frozen=True, eq=False)
+class Edited:
+    """A copy of a function or a class with changes, made when it is needed.
+
+    Args:
+        right: A function or a class that is defined in a file.
+        changes: Patterns and their replacements. In a class, each belongs to one method, whose
+            name comes first: "forward: self.norm(X)".
+        name: Name of the copy, if it differs.
+    """
+
+    right: Answer
+    changes: Edit
+    name: str = ""
+
+    @cached_property
+    def function(self) -> Answer:
+        """Make the copy.
+
+        Raises:
+            ValueError: If a pattern does not occur exactly once.
+        """
+        text = _bare(self.right)
+        for pattern, replacement in self.changes.items():
+            place = self.right.__name__
+            if isinstance(self.right, type):
+                method, _, pattern = pattern.partition(": ")
+                place = f"{place}.{method}"
+            text = edit_source(text, place, {pattern: replacement})
+        return _compiled(self.right, text, self.name, str(self.changes))
+
+
+def made(version: Answer | Edited) -> Answer:
+    """Return a declared version as a function or a class."""
+    return version.function if isinstance(version, Edited) else version
+
+
 @dataclass(eq=False)
 class Exercise:
     """The common part of a task and a question.
@@ -62,7 +107,8 @@ class Exercise:
         contract: Its inputs, an arrow, and the axes of its output.
         right: The right answer, or a function that computes it for a question.
         measures: The ability that it tests, for teachers.
-        mistakes: Wrong answers by the id of the mistake, the most usual version first.
+        mistakes: Wrong answers by the id of the mistake, the most usual version first. Those of
+            smaller exercises are not in it: see `twelve_lab.check.catalogue`.
         misconceptions: Wrong answers without an id, by their message.
     """
 
@@ -70,8 +116,8 @@ class Exercise:
     contract: str
     right: Answer
     measures: str = field(default="", kw_only=True)
-    mistakes: dict[str, list[Answer]] = field(default_factory=dict, kw_only=True)
-    misconceptions: dict[str, Answer] = field(default_factory=dict, kw_only=True)
+    mistakes: dict[str, list[Answer | Edited]] = field(default_factory=dict, kw_only=True)
+    misconceptions: dict[str, Answer | Edited] = field(default_factory=dict, kw_only=True)
 
     def __call__(self, *given: Any, **switches: Any) -> Any:
         """Return the right answer."""
@@ -129,19 +175,20 @@ class Mistake:
         id: Its name in the course.
         sentence: The error in the answer, and what to do instead.
         task: Name of the smallest task in which it can be made.
-        wrong: A typical wrong answer to that task.
-        hidden_in: The cases in which it gives the right numbers.
-        refused_in: The cases in which it raises, or gives another shape.
+        version: A typical wrong answer to that task.
         step: Number of the notebook that teaches it.
     """
 
     id: str
     sentence: str
     task: str
-    wrong: Answer
-    hidden_in: frozenset[str] = frozenset()
-    refused_in: frozenset[str] = frozenset()
+    version: Answer | Edited
     step: str = ""
+
+    @property
+    def wrong(self) -> Answer:
+        """A typical wrong answer to that task."""
+        return made(self.version)
 
 
 @dataclass(frozen=True)
@@ -149,7 +196,12 @@ class Misconception:
     """A known wrong answer to one exercise, and its message."""
 
     sentence: str
-    wrong: Answer
+    version: Answer | Edited
+
+    @property
+    def wrong(self) -> Answer:
+        """The wrong answer."""
+        return made(self.version)
 
 
 class Sheet(NamedTuple):
@@ -210,14 +262,7 @@ def solved(at: Task) -> Callable[[Answer], Answer]:
 
 
 def mistake(
-    at: Task,
-    id: str,
-    sentence: str = "",
-    *,
-    hidden_in: Collection[str] = (),
-    refused_in: Collection[str] = (),
-    step: str = "",
-    **how: Any,
+    at: Task, id: str, sentence: str = "", edit: Edit | None = None, *, step: str = "", **how: Any
 ) -> Any:
     """Declare a classic mistake at the smallest task in which it can be made.
 
@@ -226,18 +271,16 @@ def mistake(
         id: Its name in the course.
         sentence: The error, and what to do instead. Without it, this decorates the wrong
             answer, and its docstring is the sentence.
-        hidden_in: Names of the cases in which it gives the right numbers.
-        refused_in: Names of the cases in which it raises, or gives another shape.
+        edit: The changes of the right answer.
         step: Number of the notebook that teaches it, if it is not the one of the task.
-        how: The difference from the right answer: `line`, `by`, or a keyword argument.
+        how: Another difference from the right answer: `by`, `line` or a keyword argument.
 
     Returns:
         The Mistake, or a decorator that returns it.
     """
 
     def declare(sentence: str, wrong: Answer) -> Mistake:
-        cases = frozenset(hidden_in), frozenset(refused_in)
-        found = Mistake(id, sentence, at.name, wrong, *cases, step)
+        found = Mistake(id, sentence, at.name, wrong, step)
         known = sheet(at.right.__module__).mistakes
         if id in known:
             raise ValueError(f"mistake {id} declared twice: use `again` for another version")
@@ -245,17 +288,18 @@ def mistake(
         at.mistakes.setdefault(id, []).append(wrong)
         return found
 
-    return _said(declare, at, sentence, how, id.replace("-", "_"))
+    return _said(declare, at, sentence, edit, how, id.replace("-", "_"))
 
 
-def misconception(at: Exercise, sentence: str = "", **how: Any) -> Any:
+def misconception(at: Exercise, sentence: str = "", edit: Edit | None = None, **how: Any) -> Any:
     """Declare a wrong answer to this exercise that has no id.
 
     Args:
         at: The task or question.
         sentence: Its message. Without it, this decorates the wrong answer, and its docstring is
             the message.
-        how: The difference from the right answer: `line`, `by`, or a keyword argument.
+        edit: The changes of the right answer.
+        how: Another difference from the right answer: `by`, `line` or a keyword argument.
 
     Returns:
         The Misconception, or a decorator that returns it.
@@ -267,24 +311,49 @@ def misconception(at: Exercise, sentence: str = "", **how: Any) -> Any:
         at.misconceptions[sentence] = wrong
         return Misconception(sentence, wrong)
 
-    return _said(declare, at, sentence, how)
+    return _said(declare, at, sentence, edit, how)
 
 
-def again(at: Exercise, id: str, **how: Any) -> Any:
+def notes(at: Exercise, wrong: dict[str, Edit | Answer | Prediction | set[str]]) -> None:
+    """Declare wrong answers to this exercise that have no id.
+
+    Args:
+        at: The task or question.
+        wrong: The difference from the right answer by the message for the learner: changes, or
+            another function; for a question also the value itself.
+    """
+    for sentence, difference in wrong.items():
+        if sentence in at.misconceptions:
+            raise ValueError(f"{at.name}: declared twice: {sentence!r}")
+        if isinstance(difference, dict):
+            at.misconceptions[sentence] = Edited(at.right, difference)
+        elif callable(difference):
+            at.misconceptions[sentence] = difference
+        else:
+            value = frozenset(difference) if isinstance(difference, set) else difference
+            at.misconceptions[sentence] = partial(_value, value)
+
+
+def _value(value: Prediction) -> Prediction:
+    return value
+
+
+def again(at: Exercise, id: str, edit: Edit | None = None, **how: Any) -> Any:
     """Declare another version of a mistake, in the same exercise or in another one.
 
     Args:
         at: The task or question.
         id: Name of the mistake.
-        how: The difference from the right answer: `line`, `by`, or a keyword argument. Without
-            it, this decorates the wrong answer.
+        edit: The changes of the right answer.
+        how: Another difference from it: `by`, `line` or a keyword argument. Without any, this
+            decorates the wrong answer.
     """
 
     def declare(_: str, wrong: Answer) -> Answer:
         at.mistakes.setdefault(id, []).append(wrong)
         return wrong
 
-    return _said(declare, at, id if how else "", how)
+    return _said(declare, at, id if how or edit else "", edit, how)
 
 
 def inherit(
@@ -308,12 +377,13 @@ def _said(
     declare: Callable[[str, Answer], Any],
     at: Exercise,
     sentence: str,
+    edit: Edit | None,
     how: dict[str, Any],
     name: str = "",
 ) -> Any:
     """Declare with the given sentence, or with the docstring of the decorated function."""
     if sentence:
-        return declare(sentence, _different(at, sentence, name, **how))
+        return declare(sentence, _different(at, sentence, name, edit, **how))
     return lambda wrong: declare(_sentence(wrong), wrong)
 
 
@@ -321,13 +391,16 @@ def _different(
     at: Exercise,
     sentence: str,
     name: str,
+    edit: Edit | None,
     *,
     by: Answer | None = None,
     line: tuple[str, str] | None = None,
     **switches: Any,
-) -> Answer:
-    if [by is not None, line is not None, bool(switches)].count(True) != 1:
-        raise ValueError(f"{at.name}: expected one of by, line and a keyword for {sentence!r}")
+) -> Answer | Edited:
+    if [bool(edit), by is not None, line is not None, bool(switches)].count(True) != 1:
+        raise ValueError(f"{at.name}: expected one of edit, by and line for {sentence!r}")
+    if edit:
+        return Edited(at.right, edit, name)
     if line is not None:
         return patched(at.right, *line, name)
     return by if by is not None else partial(at.right, **switches)
@@ -348,14 +421,20 @@ def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
     text = _bare(right)
     if text.count(old) != 1:
         raise ValueError(f"{right.__name__}: {old!r} must occur once, got {text.count(old)}")
+    return _compiled(right, text.replace(old, new), name, new or old)
+
+
+def _compiled(right: Answer, text: str, name: str, key: str) -> Answer:
+    """Define a function or a class whose source is a changed copy of another one."""
     name = name or right.__name__
-    text = text.replace(old, new).replace(f"def {right.__name__}(", f"def {name}(", 1)
+    for word in ("def", "class"):
+        text = text.replace(f"{word} {right.__name__}(", f"{word} {name}(", 1)
     # Tracebacks and `source` show the new text.
-    file = f"{right.__code__.co_filename}:{name}:{new or old}"
+    file = f"{inspect.getsourcefile(right)}:{name}:{key}"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    made: dict[str, Answer] = {}
-    exec(compile(text, file, "exec"), right.__globals__, made)
-    return made[name]
+    defined: dict[str, Answer] = {}
+    exec(compile(text, file, "exec"), vars(sys.modules[right.__module__]), defined)
+    return defined[name]
 
 
 # A right answer is copied once for each of its mistakes, and parsing its file is slow.

@@ -79,8 +79,6 @@ cross_mask_target = mistake(
     "You hid the padding of the target in the cross-attention, whose keys are the source: pass "
     "the mask of the source.",
     line=(_ACROSS, "attention(x, memory, memory, tgt_mask)"),
-    hidden_in={"all sizes differ, no padding"},
-    refused_in={"all sizes differ"},
 )
 cross_value_target = mistake(
     cross_attention,
@@ -88,7 +86,6 @@ cross_value_target = mistake(
     "The keys come from the memory but the values from the decoder, so that no content of the "
     "source arrives: take both from the memory.",
     line=(_ACROSS, "attention(x, memory, x, src_mask)"),
-    refused_in={"all sizes differ", "all sizes differ, no padding"},
 )
 mistake(
     cross_attention,
@@ -96,7 +93,6 @@ mistake(
     "The words attend to their own sentence instead of the other one: take keys and values from "
     "the memory.",
     line=(_ACROSS, "attention(x, x, x, src_mask)"),
-    refused_in={"all sizes differ"},
 )
 again(cross_attention, "cross-memory-unused", line=(_ACROSS, "attention(x, x, x, tgt_mask)"))
 again(cross_attention, "cross-memory-unused", line=(_ACROSS, "attention(x, x, x, None)"))
@@ -197,8 +193,6 @@ mistake(
     "You built the causal mask for len(tgt), the number of sentences: build it for their length, "
     "tgt.size(1).",
     line=("tgt.size(1)", "len(tgt)"),
-    hidden_in={"twelve numbers"},
-    refused_in={"one sentence", "all sizes differ"},
     step="12",
 )
 again(target_mask, "causal-triu", line=("size(1))", "size(1)).mT"))
@@ -281,7 +275,6 @@ mistake(
     "The decoder layers do not get the causal mask, so that each word sees the one it must "
     "predict: pass the mask to each layer.",
     line=("layer(x, memory, tgt_mask", "layer(x, memory, None"),
-    hidden_in={"one word"},
     step="12",
 )
 again(

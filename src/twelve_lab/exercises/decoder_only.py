@@ -147,31 +147,31 @@ misconception(
 
 
 def _chunk_cases() -> Cases:
-    words = torch.tensor([[False, True, True], [True, True, True]])
+    real = torch.tensor([[False, True, True], [True, True, True]])
     wide = torch.tensor([[False, False, True, True, True, True, True], [True] * 7])
     return {
-        "a prompt": (words, 3),
-        "one new word": (words.clone(), 1),
+        "a prompt": (real, 3),
+        "one new word": (real.clone(), 1),
         "no padding": (torch.ones(2, 4, dtype=torch.bool), 2),
         "all sizes differ": (wide, 3),
     }
 
 
 @task(_chunk_cases, measures="causal and padding mask of the tokens after a cache")
-def chunk_mask(words: Tensor, new: int) -> Tensor:
-    """words (batch, key), False where padding stands, new (so many of them, the last ones, are
-    new, the others are in a cache) -> mask (batch, 1, new, key)
+def chunk_mask(real: Tensor, new: int) -> Tensor:
+    """real (batch, key), False at padding, new (the number of new words, which are the last keys)
+    -> mask (batch, 1, new, key)
     """
-    old = words.size(1) - new
-    causal = torch.ones(new, words.size(1), dtype=torch.bool).tril(old)
-    return causal & words[:, None, None, :]
+    old = real.size(1) - new
+    causal = torch.ones(new, real.size(1), dtype=torch.bool).tril(old)
+    return causal & real[:, None, None, :]
 
 
 @solved(chunk_mask)
-def _look_at_words_before(words: Tensor, new: int) -> Tensor:
-    place = torch.arange(words.size(1))
-    not_ahead = place <= place[-new:, None]
-    return not_ahead & words[:, None, None, :]
+def _look_at_words_before(real: Tensor, new: int) -> Tensor:
+    position = torch.arange(real.size(1))
+    not_ahead = position <= position[-new:, None]
+    return not_ahead & real[:, None, None, :]
 
 
 mistake(
@@ -179,16 +179,14 @@ mistake(
     "prompt-unmasked",
     "Only padding is hidden from the new words, so that the prompt sees its own future: a cache "
     "does not replace the causal mask, and only a single new word needs none.",
-    line=("causal & words[:, None, None, :]", "words[:, None, None].expand(-1, -1, new, -1)"),
-    hidden_in={"one new word"},
+    line=("causal & real[:, None, None, :]", "real[:, None, None].expand(-1, -1, new, -1)"),
 )
 mistake(
     chunk_mask,
     "left-padding-seen",
     "The padding on the left is visible to every word: hide it by the mask of the words, in each "
     "step and in the cache.",
-    line=("causal & words[:, None, None, :]", "causal.expand(len(words), 1, -1, -1)"),
-    hidden_in={"no padding"},
+    line=("causal & real[:, None, None, :]", "causal.expand(len(real), 1, -1, -1)"),
 )
 again(chunk_mask, "causal-corner", line=(".tril(old)", ".tril()"))
 again(chunk_mask, "causal-diagonal", line=(".tril(old)", ".tril(old - 1)"))
@@ -196,7 +194,7 @@ again(chunk_mask, "causal-triu", line=(".tril(old)", ".triu(old)"))
 again(
     chunk_mask,
     "mask-query-axis",
-    line=("words[:, None, None, :]", "words[:, None, -new:, None]"),
+    line=("real[:, None, None, :]", "real[:, None, -new:, None]"),
 )
 again(chunk_mask, "mask-inverted", by=lambda *given: ~chunk_mask(*given))
 
@@ -230,7 +228,6 @@ mistake(
     "You took the logits of the first position, which has seen one word: take those of the last "
     "word, which has seen the prompt.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, 0]"),
-    hidden_in={"one word"},
 )
 mistake(
     prompt_logits,
@@ -238,7 +235,6 @@ mistake(
     "You took the last position, which is padding if the prompt is padded on the right: take the "
     "last word, or pad on the left.",
     line=("logits[torch.arange(len(logits)), last]", "logits[:, -1]"),
-    hidden_in={"padded on the left", "one word"},
 )
 misconception(
     prompt_logits,

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,19 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from twelve_lab import example
-from twelve_lab.exercises.declare import (
-    Cases,
-    again,
-    misconception,
-    mistake,
-    question,
-    solved,
-    task,
-)
+from twelve_lab.exercises.declare import Cases, again, mistake, notes, question, solved, task
 from twelve_lab.exercises.modules import run_layer
-from twelve_lab.exercises.numbers import seeded
-
-_SIZES = example.SIZES
+from twelve_lab.exercises.numbers import SIZES, distinct_ids, seeded
 
 
 def _table() -> Tensor:
@@ -34,7 +23,7 @@ def _embed_cases() -> Cases:
         "twelve numbers": (example.src.clone(), _table()),
         # No word uses the last row: a table made for the largest id is too short.
         "as many words as sentences": (torch.tensor([[1, 2, 2], [1, 0, 0], [2, 1, 0]]), _table()),
-        "all sizes differ": (example.distinct.src.clone(), seeded()(11, 24)),
+        "all sizes differ": (distinct_ids(), seeded()(SIZES.src_vocab, SIZES.d_model)),
     }
 
 
@@ -54,41 +43,26 @@ def _embed_by_comparison(ids: Tensor, table: Tensor) -> Tensor:
     return asked.to(table.dtype) @ table
 
 
-ids_transposed = mistake(
+mistake(
     embed,
     "ids-transposed",
     "You read the ids as (seq, batch), so that words move to other sentences: the ids are (batch, "
     "seq).",
-    line=("[ids]", "[ids.T]"),
-    refused_in={"all sizes differ"},
+    {"table[ids]": "table[ids.T]"},
 )
-misconception(
+notes(
     embed,
-    "You multiplied the rows by the square root of d_model: here each id returns its row "
-    "unchanged.",
-    line=("[ids]", "[ids] * math.sqrt(table.size(1))"),
-)
-misconception(
-    embed,
-    "Each id returned the row before its own: ids are counted from 0, as rows are.",
-    line=("[ids]", "[ids - 1]"),
-)
-misconception(
-    embed,
-    "Your one-hot rows are counted from 1: id 0 matches nothing, and every other id gets the row "
-    "before its own.",
-    line=("table[ids]", "(ids.unsqueeze(-1) == 1 + torch.arange(len(table))).to(table) @ table"),
-)
-misconception(
-    embed,
-    "Each id returned the sum of all rows but its own: where does the 1 belong, and where the "
-    "zeros?",
-    line=("table[ids]", "(ids.unsqueeze(-1) != torch.arange(len(table))).to(table) @ table"),
-)
-misconception(
-    embed,
-    "Id 0 returned zeros: here it returns its row, as every other id does.",
-    line=("[ids]", "[ids] * (ids != 0).unsqueeze(-1)"),
+    {
+        "You multiplied the rows by the square root of d_model: here each id returns its row "
+        "unchanged.": {"table[ids]": "table[ids] * math.sqrt(table.size(1))"},
+        "Id 0 returned zeros: here it returns its row, as every other id does.": {
+            "table[ids]": "table[ids] * (ids != 0).unsqueeze(-1)"
+        },
+        "Your one-hot rows are counted from 1: id 0 matches nothing, and every other id gets the "
+        "row before its own.": {"table[ids]": "table[ids - 1] * (ids != 0).unsqueeze(-1)"},
+        "Each id returned the sum of all rows but its own: where does the 1 belong, and where the "
+        "zeros?": {"table[ids]": "table.sum(0) - table[ids]"},
+    },
 )
 
 
@@ -96,7 +70,7 @@ def _padding_row_cases() -> Cases:
     return {
         "twelve numbers": (example.src.clone(), _table(), 0),
         "the pad is id 3": (torch.tensor([[1, 2, 3], [0, 3, 3]]), _table(), 3),
-        "all sizes differ": (example.distinct.src.clone(), seeded()(11, 24), 0),
+        "all sizes differ": (*_embed_cases()["all sizes differ"], 0),
     }
 
 
@@ -120,41 +94,34 @@ def _embed_and_freeze(ids: Tensor, table: Tensor, pad_id: int) -> Tensor:
     return torch.where(is_pad, found.detach(), found)
 
 
-padding_idx_wrong = mistake(
+_LOOK_UP = "F.embedding(ids, table, padding_idx=pad_id)"
+mistake(
     padding_row,
     "padding-idx-wrong",
     'Row 1, the word "cat", gets no gradient and never learns, while the padding row does: freeze '
     "the row of the padding id.",
-    line=("=pad_id", "=1"),
+    {_LOOK_UP: "F.embedding(ids, table, padding_idx=1)"},
 )
-padding_idx_missing = mistake(
+mistake(
     padding_row,
     "padding-idx-missing",
     "The padding row gets a gradient and is trained like a word: use padding_idx, or detach this "
     "row.",
-    line=("F.embedding(ids, table, padding_idx=pad_id)", "table[ids]"),
+    {_LOOK_UP: "F.embedding(ids, table)"},
 )
-misconception(
+notes(
     padding_row,
-    "You froze the wrong rows: row pad_id gets a gradient, and all others get none.",
-    by=lambda ids, table, pad_id: torch.where(
-        (ids == pad_id).unsqueeze(-1), table[ids], table[ids].detach()
-    ),
-)
-misconception(
-    padding_row,
-    "You froze row 0 whatever pad_id is: freeze row pad_id.",
-    line=("=pad_id", "=0"),
-)
-misconception(
-    padding_row,
-    "No row gets a gradient: freeze only row pad_id.",
-    line=("table,", "table.detach(),"),
-)
-misconception(
-    padding_row,
-    "Row pad_id became zeros: its numbers stay, only its gradient is zero.",
-    by=lambda ids, table, pad_id: table[ids] * (ids != pad_id).unsqueeze(-1),
+    {
+        "You froze the wrong rows: row pad_id gets a gradient, and all others get none.": {
+            _LOOK_UP: "torch.where((ids == pad_id).unsqueeze(-1), table[ids], table[ids].detach())"
+        },
+        "You froze row 0 whatever pad_id is: freeze row pad_id.": {
+            _LOOK_UP: "F.embedding(ids, table, padding_idx=0)"
+        },
+        "Row pad_id became zeros: its numbers stay, only its gradient is zero.": {
+            _LOOK_UP: "table[ids] * (ids != pad_id).unsqueeze(-1)"
+        },
+    },
 )
 
 
@@ -163,15 +130,12 @@ class _ScaledEmbedding(nn.Module):
     d_model)
     """
 
-    look_up = staticmethod(embed)
-    factor = staticmethod(lambda table: math.sqrt(table.size(1)))
-
     def __init__(self, vocab_size: int, d_model: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.look_up(ids, self.weight) * self.factor(self.weight)
+        return embed(ids, self.weight) * math.sqrt(self.weight.size(1))
 
 
 def _run_scaled_embedding(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
@@ -198,88 +162,48 @@ class _OwnEmbedding(nn.Module):
         return self.weight[tokens] * math.sqrt(self.weight.size(-1))
 
 
-def _layer_with(**parts: Callable[..., Any]) -> type[_ScaledEmbedding]:
-    methods = {name: staticmethod(part) for name, part in parts.items()}
-    return type("_ScaledEmbeddingWith", (_ScaledEmbedding,), methods)
-
-
-again(scaled_embedding, "ids-transposed", by=_layer_with(look_up=ids_transposed.wrong))
-misconception(
+notes(
     scaled_embedding,
-    "These are the rows of the table unchanged: multiply them by the square root of d_model.",
-    by=_layer_with(factor=lambda table: 1),
-)
-misconception(
-    scaled_embedding,
-    "You multiplied by d_model itself: multiply by its square root.",
-    by=_layer_with(factor=lambda table: table.size(1)),
-)
-misconception(
-    scaled_embedding,
-    "You divided by the square root of d_model: multiply by it.",
-    by=_layer_with(factor=lambda table: 1 / math.sqrt(table.size(1))),
-)
-misconception(
-    scaled_embedding,
-    "You multiplied by the square root of the number of words: use the number of features.",
-    by=_layer_with(factor=lambda table: math.sqrt(table.size(0))),
-)
-misconception(
-    scaled_embedding,
-    "The numbers are right, but row 0 gets no gradient: this layer has no padding row.",
-    by=_layer_with(look_up=partial(padding_row, pad_id=0)),
+    {
+        "The numbers are right, but row 0 gets no gradient: this layer has no padding row.": {
+            "forward: embed(ids, W)": "F.embedding(ids, W, padding_idx=0)"
+        }
+    },
 )
 
 
 @question(measures="whether an axis is added, and its size")
-def one_hot_shape(*, turned: bool = False) -> tuple[int, ...]:
+def one_hot_shape() -> tuple[int, ...]:
     """one-hot rows of the companion's target -> (batch, tgt, vocab)"""
-    ids = example.distinct.tgt
-    return tuple(F.one_hot(ids.T if turned else ids, _SIZES.tgt_vocab).shape)
+    return (2, 4, 13)
 
 
-again(one_hot_shape, "ids-transposed", turned=True)
-misconception(
+again(one_hot_shape, "ids-transposed", by=lambda: (4, 2, 13))
+notes(
     one_hot_shape,
-    "This is the shape of the embedded vectors: how long is a one-hot row?",
-    by=lambda: (_SIZES.batch, _SIZES.tgt, _SIZES.d_model),
-)
-misconception(
-    one_hot_shape,
-    "This is the shape of the table: what is multiplied by it?",
-    by=lambda: (_SIZES.tgt_vocab, _SIZES.d_model),
-)
-misconception(
-    one_hot_shape,
-    "This is the shape of the ids: how many numbers replace each id?",
-    by=lambda: (_SIZES.batch, _SIZES.tgt),
-)
-misconception(
-    one_hot_shape,
-    "This is the shape for the source: the question is about the target.",
-    by=lambda: (_SIZES.batch, _SIZES.src, _SIZES.src_vocab),
+    {
+        "This is the shape of the embedded vectors: how long is a one-hot row?": (2, 4, 24),
+        "This is the shape of the table: what is multiplied by it?": (13, 24),
+        "This is the shape of the ids: how many numbers replace each id?": (2, 4),
+        "This is the shape for the source: the question is about the target.": (2, 5, 11),
+    },
 )
 
 
 @question(measures="which rows learn: used, repeated, absent, padded")
-def row_gradients(*, look_up: Callable[[Tensor, Tensor, int], Tensor] = padding_row) -> list[float]:
+def row_gradients() -> list[float]:
     """the gradient of each of the four rows, one number a row"""
     ids, table = torch.tensor([[3, 3, 1], [0, 0, 3]]), _table().requires_grad_()
-    look_up(ids, table, 0).sum().backward()
+    padding_row(ids, table, 0).sum().backward()
     return table.grad[:, 0].tolist()
 
 
-again(row_gradients, "padding-idx-wrong", look_up=padding_idx_wrong.wrong)
-again(row_gradients, "padding-idx-missing", look_up=padding_idx_missing.wrong)
-misconception(
+notes(
     row_gradients,
-    "A row that is used several times gets a gradient from every use.",
-    by=lambda: [float(one > 0) for one in row_gradients()],
-)
-misconception(
-    row_gradients,
-    "You summed the three numbers of a row: the question is about one of them.",
-    by=lambda: [3 * one for one in row_gradients()],
+    {
+        "A row that is used several times gets a gradient from every use.": [0, 1, 0, 1],
+        "You summed the three numbers of a row: the question is about one of them.": [0, 3, 0, 9],
+    },
 )
 
 
@@ -288,26 +212,24 @@ misconception(
     measures="a row times a table as a weighted average of rows",
     worked="[(0.82 + 0.6) / 2, (0.15 + 0.3) / 2, (0.36 + 0.5) / 2]",
 )
-def mixed_row(*, shares: tuple[float, ...] = (0, 0.5, 0, 0.5)) -> list[float]:
+def mixed_row() -> list[float]:
     """the three features of (0, 0.5, 0, 0.5) times the table"""
-    return (_table().new_tensor(shares) @ _table()).tolist()
+    return (_table().new_tensor([0, 0.5, 0, 0.5]) @ _table()).tolist()
 
 
-misconception(
+notes(
     mixed_row,
-    "These are the sums of two rows: multiply each row by its share.",
-    shares=(0, 1, 0, 1),
-)
-misconception(
-    mixed_row,
-    "This is half of cat and half of dog: in which columns are the two halves?",
-    shares=(0, 0.5, 0.5, 0),
-)
-misconception(
-    mixed_row,
-    "This is half of dog and half of fish: in which columns are the two halves?",
-    shares=(0, 0, 0.5, 0.5),
-)
-misconception(
-    mixed_row, "This is cat alone: the mixed row has a second half.", shares=(0, 0.5, 0, 0)
+    {
+        sentence: {"[0, 0.5, 0, 0.5]": shares}
+        for sentence, shares in {
+            "These are the sums of two rows: multiply each row by its share.": "[0, 1.0, 0, 1]",
+            "This is half of cat and half of dog: in which columns are the two halves?": (
+                "[0, 0.5, 0.5, 0]"
+            ),
+            "This is half of dog and half of fish: in which columns are the two halves?": (
+                "[0, 0, 0.5, 0.5]"
+            ),
+            "This is cat alone: the mixed row has a second half.": "[0, 0.5, 0, 0]",
+        }.items()
+    },
 )

@@ -10,22 +10,21 @@ from torch import Tensor, nn
 
 from twelve.encoder import Encoder
 from twelve.feed_forward import FeedForward
-from twelve.masks import causal_mask
+from twelve.masks import causal_mask, padding_mask
 from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import LayerNorm
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
     again,
-    misconception,
     mistake,
+    notes,
     question,
     solved,
     task,
 )
 from twelve_lab.exercises.modules import run_layer
-from twelve_lab.exercises.numbers import seeded, vectors
-from twelve_lab.exercises.residual import residual
+from twelve_lab.exercises.numbers import distinct_ids, seeded, vectors
 from twelve_lab.experiments.influence import influence
 
 _Masked = Callable[[Tensor, Tensor | None], Tensor]
@@ -69,47 +68,38 @@ def _fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequenti
     return nn.Sequential(*[make() for _ in range(num_layers)])
 
 
-@mistake(
-    stack,
-    "layers-cloned",
-)
+@mistake(stack, "layers-cloned")
 def layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
     """All layers are copies of one layer and start with equal weights: build each separately."""
     layer = make()
     return nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
 
 
+_BUILT = "make() for _ in range(num_layers)"
 mistake(
     stack,
     "layers-shared",
     "The list contains the same layer several times, so that all of them share their weights: "
     "build a new layer for each entry.",
-    line=("make() for _ in range(num_layers)", "[make()] * num_layers"),
+    {f"nn.ModuleList({_BUILT})": "nn.ModuleList([make()] * num_layers)"},
 )
 mistake(
     stack,
     "layers-in-list",
     "A plain list hides its layers from the optimizer, which would train none of them: use "
     "nn.ModuleList or nn.Sequential.",
-    by=lambda make, num_layers: [make() for _ in range(num_layers)],
+    {f"nn.ModuleList({_BUILT})": f"[{_BUILT}]"},
     step="a1",
 )
 again(stack, "layers-cloned", by=lambda *given: [*layers_cloned.wrong(*given)])
-again(stack, "layers-shared", by=lambda make, num_layers: [make()] * num_layers)
-misconception(
+again(stack, "layers-shared", {f"nn.ModuleList({_BUILT})": "[make()] * num_layers"})
+notes(
     stack,
-    "Your stack has one layer too few.",
-    line=("range(num_layers)", "range(num_layers - 1)"),
-)
-misconception(
-    stack,
-    "Your stack has one layer, whatever num_layers is.",
-    line=("range(num_layers)", "range(1)"),
-)
-misconception(
-    stack,
-    "Your stack has one layer too many.",
-    line=("range(num_layers)", "range(num_layers + 1)"),
+    {
+        "Your stack has one layer too few.": {"range(num_layers)": "range(num_layers - 1)"},
+        "Your stack has one layer, whatever num_layers is.": {"range(num_layers)": "range(1)"},
+        "Your stack has one layer too many.": {"range(num_layers)": "range(num_layers + 1)"},
+    },
 )
 
 
@@ -121,7 +111,7 @@ def _masked(encoder: nn.Module) -> list[_Masked]:
 
 def _encoder_cases() -> Cases:
     twelve, larger = example.model().encoder, example.distinct.model().encoder
-    x, mask = seeded()(2, 5, 24), example.distinct.src_mask.clone()
+    x, mask = seeded()(3, 7, 24), padding_mask(distinct_ids())
     return {
         "twelve numbers": (vectors(), _masked(twelve), twelve.norm, example.src_mask.clone()),
         "no padding": (x, _masked(larger), larger.norm, None),
@@ -148,69 +138,53 @@ def _read_sentence(
     return _read_sentence(layers[0](x, src_mask), layers[1:], norm, src_mask)
 
 
+_LAYER = "layer(x, src_mask)"
+_LOOP = f"for layer in layers:\n    x = {_LAYER}"
 mistake(
     encoder,
     "norm-never-applied",
     "The last norm is never called, so that the stack returns the unnormalised sum: return "
     "norm(x).",
-    line=("norm(x)", "x"),
+    {"return norm(x)": "return x"},
 )
 mistake(
     encoder,
     "padding-mask-missing",
     "The padding of the source is visible somewhere: pass src_mask to every attention that reads "
     "the source.",
-    line=("layer(x, src_mask)", "layer(x, None)"),
-    hidden_in={"no padding"},
+    {_LAYER: "layer(x, None)"},
 )
 again(
-    encoder,
-    "padding-mask-missing",
-    by=lambda x, layers, norm, src_mask: encoder(layers[0](x, src_mask), layers[1:], norm, None),
+    encoder, "padding-mask-missing", {_LAYER: "layer(x, src_mask if layer is layers[0] else None)"}
 )
-misconception(
+notes(
     encoder,
-    "You applied the norm after every layer: apply it once, after the last layer.",
-    line=(
-        "x = layer(x, src_mask)\n    return norm(x)",
-        "x = norm(layer(x, src_mask))\n    return x",
-    ),
-)
-misconception(
-    encoder,
-    "You applied the last norm at every level of the recursion: which level has no layer left?",
-    line=("return norm(x)", "for _ in [*layers, norm]:\n        x = norm(x)\n    return x"),
-)
-misconception(
-    encoder,
-    "You applied the norm once for each layer: apply it only where no layer is left.",
-    line=("return norm(x)", "for _ in layers:\n        x = norm(x)\n    return x"),
-)
-misconception(
-    encoder,
-    "You applied the norm before the stack: apply it after the stack.",
-    by=lambda x, layers, norm, src_mask: encoder(norm(x), layers, lambda y: y, src_mask),
-)
-misconception(
-    encoder,
-    "Each layer reads the original x, so that only one of them counts: pass it the output of the "
-    "layer before.",
-    by=lambda x, layers, *rest: encoder(x, layers[-1:], *rest),
-)
-misconception(
-    encoder,
-    "Only the first layer runs: what happens to the rest of the list?",
-    line=("in layers", "in layers[:1]"),
-)
-misconception(
-    encoder,
-    "The layers run in reversed order: start with the first.",
-    line=("in layers", "in layers[::-1]"),
-)
-misconception(
-    encoder,
-    "You added x to the output of a layer: the layers contain the residual sums already.",
-    line=("= layer(", "= x + layer("),
+    {
+        "You applied the norm after every layer: apply it once, after the last layer.": {
+            _LAYER: f"norm({_LAYER})",
+            "return norm(x)": "return x",
+        },
+        "You applied the last norm at every level of the recursion: which level has no layer "
+        "left?": {"return norm(x)": "for _ in [*layers, norm]:\n    x = norm(x)\nreturn x"},
+        "You applied the norm once for each layer: apply it only where no layer is left.": {
+            "return norm(x)": "for _ in layers:\n    x = norm(x)\nreturn x"
+        },
+        "You applied the norm before the stack: apply it after the stack.": {
+            _LOOP: f"x = norm(x)\n{_LOOP}",
+            "return norm(x)": "return x",
+        },
+        "Each layer reads the original x, so that only one of them counts: pass it the output of "
+        "the layer before.": {_LOOP: "x = layers[-1](x, src_mask)"},
+        "Only the first layer runs: what happens to the rest of the list?": {
+            _LOOP: "x = layers[0](x, src_mask)"
+        },
+        "The layers run in reversed order: start with the first.": {
+            _LOOP: _LOOP.replace("in layers", "in layers[::-1]")
+        },
+        "You added x to the output of a layer: the layers contain the residual sums already.": {
+            _LAYER: f"x + {_LAYER}"
+        },
+    },
 )
 
 
@@ -226,25 +200,22 @@ class _EncoderLayer(nn.Module):
         self.norm1, self.norm2 = LayerNorm(d_model), LayerNorm(d_model)
 
     def forward(self, x: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        x = self.looked(x, src_mask)
-        return x + self.think(self.norm2(x))
-
-    def looked(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         normed = self.norm1(x)
-        return x + self.look(normed, normed, normed, src_mask)
+        x = x + self.look(normed, normed, normed, src_mask)
+        return x + self.think(self.norm2(x))
 
 
 def _encoder_layer_cases() -> Cases:
     draw, layer = seeded(), example.model().encoder.layers[0]
     numbers = [number.clone() for number in layer.state_dict().values()]
     few = dict(zip(_EncoderLayer(3, 3, 4).state_dict(), numbers, strict=True))
-    shapes = {name: one.shape for name, one in _EncoderLayer(24, 3, 96).named_parameters()}
+    shapes = {name: one.shape for name, one in _EncoderLayer(24, 4, 96).named_parameters()}
     many = {name: draw(*shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
-    x = draw(2, 5, 24)
+    x, mask = draw(3, 7, 24), padding_mask(distinct_ids())
     return {
         "twelve numbers": (vectors(), example.src_mask.clone(), (3, 3, 4), few),
-        "no padding": (x, None, (24, 3, 96), many),
-        "all sizes differ": (x.clone(), example.distinct.src_mask.clone(), (24, 3, 96), many),
+        "no padding": (x, None, (24, 4, 96), many),
+        "all sizes differ": (x.clone(), mask, (24, 4, 96), many),
     }
 
 
@@ -274,79 +245,56 @@ class _ReadingLayer(nn.Module):
         return x + self.think(self.norm2(x))
 
 
-def _layer_that_runs(forward: Callable[..., Tensor]) -> type[_EncoderLayer]:
-    return type("_LayerThatRuns", (_EncoderLayer,), {"forward": forward})
-
-
-_Add = Callable[[Tensor, _Norm, _Norm], Tensor]
-
-
-def _layer_that_adds(first: _Add, second: _Add) -> type[_EncoderLayer]:
-    def forward(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        x = first(x, lambda read: self.look(read, read, read, src_mask), self.norm1)
-        return second(x, self.think, self.norm2)
-
-    return _layer_that_runs(forward)
-
-
+_LOOK = "self.look(normed, normed, normed, src_mask)"
+_FIRST, _SECOND = f"forward: x = x + {_LOOK}", "forward: return x + self.think(self.norm2(x))"
 again(
     encoder_layer,
     "padding-mask-missing",
-    by=_layer_that_runs(lambda self, x, src_mask: _EncoderLayer.forward(self, x)),
+    {f"forward: {_LOOK}": "self.look(normed, normed, normed)"},
 )
 # In both sums, or in one of them.
-for _id, (_add, *_) in residual.mistakes.items():
-    for _both in ((_add, _add), (_add, residual), (residual, _add)):
-        again(encoder_layer, _id, by=_layer_that_adds(*_both))
-
-
-def _query_normed(self: _EncoderLayer, x: Tensor, src_mask: Tensor | None) -> Tensor:
-    x = x + self.look(self.norm1(x), x, x, src_mask)
-    return x + self.think(self.norm2(x))
-
-
-def _norm_behind(x: Tensor, sublayer: _Norm, norm: _Norm) -> Tensor:
-    return x + norm(sublayer(x))
-
-
-misconception(
-    encoder_layer,
-    "The second sum starts from the original x, so that the attention is lost: start from the "
-    "first sum.",
-    by=_layer_that_runs(
-        lambda self, x, src_mask: x + self.think(self.norm2(self.looked(x, src_mask)))
+_OVERWRITTEN = "x = self.norm2(x)\nreturn x + self.think(x)"
+for _id, _first, _second in (
+    ("residual-overwritten", f"x = normed + {_LOOK}", _OVERWRITTEN),
+    ("residual-missing", f"x = {_LOOK}", "return self.think(self.norm2(x))"),
+    ("norm-bypassed", "x = x + self.look(x, x, x, src_mask)", "return x + self.think(x)"),
+    (
+        "norm-order",
+        "x = self.norm1(x + self.look(x, x, x, src_mask))",
+        "return self.norm2(x + self.think(x))",
     ),
-)
-misconception(
+):
+    again(encoder_layer, _id, {_FIRST: _first, _SECOND: _second})
+    again(encoder_layer, _id, {_FIRST: _first})
+    again(encoder_layer, _id, {_SECOND: _second})
+notes(
     encoder_layer,
-    "The feed-forward layer reads the original x: pass it the first sum.",
-    by=_layer_that_runs(
-        lambda self, x, src_mask: self.looked(x, src_mask) + self.think(self.norm2(x))
-    ),
-)
-misconception(
-    encoder_layer,
-    "You use norm1 twice and never norm2: each sublayer has its own norm.",
-    by=_layer_that_runs(
-        lambda self, x, src_mask: (y := self.looked(x, src_mask)) + self.think(self.norm1(y))
-    ),
-)
-misconception(
-    encoder_layer,
-    "You normalised only the query: keys and values come from the normalised x too.",
-    by=_layer_that_runs(_query_normed),
-)
-misconception(
-    encoder_layer,
-    "Your feed-forward layer comes first: the attention comes first.",
-    by=_layer_that_runs(
-        lambda self, x, src_mask: self.looked(x + self.think(self.norm2(x)), src_mask)
-    ),
-)
-misconception(
-    encoder_layer,
-    "You applied the norms after the sublayers: apply them before.",
-    by=_layer_that_adds(_norm_behind, _norm_behind),
+    {
+        "The second sum starts from the original x, so that the attention is lost: start from the "
+        "first sum.": {
+            _FIRST: f"y = x + {_LOOK}",
+            _SECOND: "return x + self.think(self.norm2(y))",
+        },
+        "The feed-forward layer reads the original x: pass it the first sum.": {
+            _FIRST: f"y = x + {_LOOK}",
+            _SECOND: "return y + self.think(self.norm2(x))",
+        },
+        "You use norm1 twice and never norm2: each sublayer has its own norm.": {
+            _SECOND: "return x + self.think(self.norm1(x))"
+        },
+        "You normalised only the query: keys and values come from the normalised x too.": {
+            f"forward: {_LOOK}": "self.look(normed, x, x, src_mask)"
+        },
+        "Your feed-forward layer comes first: the attention comes first.": {
+            "forward: normed = self.norm1(x)": "x = x + self.think(self.norm2(x))\n"
+            "normed = self.norm1(x)",
+            _SECOND: "return x",
+        },
+        "You applied the norms after the sublayers: apply them before.": {
+            _FIRST: "x = x + self.norm1(self.look(x, x, x, src_mask))",
+            _SECOND: "return x + self.norm2(self.think(x))",
+        },
+    },
 )
 
 
@@ -359,71 +307,55 @@ def memory_shape() -> tuple[int, ...]:
 
 
 @question(decimals=3, measures="that a sublayer with output 0 adds nothing to the stream")
-def without_thinking(
-    *, add: Callable[[Tensor, Tensor], Tensor] = torch.add, last_norm: bool = True, word: int = 1
-) -> list[float]:
+def without_thinking() -> list[float]:
     """the memory of fish, three numbers, where the feed-forward layer gives zeros"""
     encoder = example.model().encoder.requires_grad_(False)
     layer = encoder.layers[0]
     x = layer.self_attention_residual(vectors(), lambda q: layer.self_attention(q, q, q))
-    y = add(x, torch.zeros_like(x))
-    return (encoder.norm(y) if last_norm else y)[1, word].tolist()
+    y = x + torch.zeros_like(x)
+    return encoder.norm(y)[1, 1].tolist()
 
 
 def _on_the_road(stage: str) -> list[float]:
     return example.trace()[stage].value[1, 1].tolist()
 
 
-again(without_thinking, "norm-never-applied", last_norm=False)
-again(without_thinking, "residual-missing", add=lambda x, answer: answer)
-misconception(
+again(without_thinking, "norm-never-applied", {"encoder.norm(y)[1, 1]": "y[1, 1]"})
+again(without_thinking, "residual-missing", {"x + torch.zeros_like(x)": "torch.zeros_like(x)"})
+notes(
     without_thinking,
-    "This is fish in the unchanged memory, with its feed-forward layer.",
-    by=partial(_on_the_road, "memory"),
+    {
+        "This is fish in the unchanged memory, with its feed-forward layer.": partial(
+            _on_the_road, "memory"
+        ),
+        "This is the output of the norm before the attention: what is the input of the last norm "
+        "now?": partial(_on_the_road, "encoder.layers.0.self_attention_residual.norm.output"),
+        "These are the numbers of dog.": {"X[1, 1]": "X[1, 0]"},
+    },
 )
-misconception(
-    without_thinking,
-    "This is the output of the norm before the attention: what is the input of the last norm now?",
-    by=partial(_on_the_road, "encoder.layers.0.self_attention_residual.norm.output"),
-)
-misconception(without_thinking, "These are the numbers of dog.", word=0)
-
-
-def _who_hears(mask: Tensor) -> frozenset[str]:
-    grid = influence(example.model().encode, example.src, vocab_size=4, src_mask=mask).grid
-    names = [word for line in example.words["src"] for word in line]
-    return frozenset(names[row] for row, column in grid.nonzero().tolist() if row != column)
 
 
 @question(options=tuple(example.vocabulary), measures="reading two combined masks as a map")
 def who_hears() -> frozenset[str]:
     """the words that depend on another word, under padding mask and causal mask"""
-    return _who_hears(example.src_mask & causal_mask(2))
+    mask = example.src_mask & causal_mask(2)
+    grid = influence(example.model().encode, example.src, vocab_size=4, src_mask=mask).grid
+    names = [word for line in example.words["src"] for word in line]
+    return frozenset(names[row] for row, column in grid.nonzero().tolist() if row != column)
 
 
-again(who_hears, "causal-triu", by=lambda: _who_hears(example.src_mask & causal_mask(2).mT))
-misconception(
+again(who_hears, "causal-triu", {"causal_mask(2)": "causal_mask(2).mT"})
+notes(
     who_hears,
-    'You let "cat" attend to "<pad>", which the padding mask always hides.',
-    by=lambda: _who_hears(causal_mask(2)),
-)
-misconception(
-    who_hears,
-    "This is right under the padding mask alone: the causal mask hides later positions too.",
-    by=lambda: _who_hears(example.src_mask),
-)
-misconception(
-    who_hears,
-    '"dog" comes before "fish": what does the causal mask say about that?',
-    by=lambda: _who_hears(example.src_mask) - {"<pad>"},
-)
-misconception(
-    who_hears,
-    '"<pad>" comes first in its sentence: to which positions may it attend?',
-    by=lambda: _who_hears(example.src_mask) - {"dog"},
-)
-misconception(
-    who_hears,
-    "At least one word does: in one of the two sentences a real word follows another.",
-    by=lambda: _who_hears(causal_mask(2) & causal_mask(2).mT),
+    {
+        'You let "cat" attend to "<pad>", which the padding mask always hides.': {
+            "example.src_mask & causal_mask(2)": "causal_mask(2)"
+        },
+        "This is right under the padding mask alone: the causal mask hides later positions too.": {
+            "example.src_mask & causal_mask(2)": "example.src_mask"
+        },
+        '"dog" comes before "fish": what does the causal mask say about that?': {"dog", "fish"},
+        '"<pad>" comes first in its sentence: to which positions may it attend?': {"<pad>", "fish"},
+        "At least one word does: in one of the two sentences a real word follows another.": set(),
+    },
 )

@@ -1,7 +1,5 @@
 """Lesson 09: mistakes in a feed-forward layer."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,8 +9,8 @@ from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
     again,
-    misconception,
     mistake,
+    notes,
     question,
     solved,
     task,
@@ -27,7 +25,7 @@ def _feed_forward_cases() -> Cases:
         "twelve numbers": (vectors(), *weights),
         "one token": (draw(1, 1, 3), *weights),
         "all sizes differ": (
-            draw(2, 5, 24), draw(96, 24) / 5, draw(96), draw(24, 96) / 10, draw(24),
+            draw(3, 5, 24), draw(96, 24) / 5, draw(96), draw(24, 96) / 10, draw(24),
         ),
     }  # fmt: skip
 
@@ -47,49 +45,39 @@ def _expand_bend_contract(
     return F.linear(F.linear(x, w_up, b_up).relu(), w_down, b_down)
 
 
-# The equation of the layer above.
 _SUM = "F.relu(x @ w_up.T + b_up) @ w_down.T + b_down"
-
-activation_forgotten = mistake(
+_HIDDEN = "F.relu(x @ w_up.T + b_up)"
+mistake(
     feed_forward,
     "activation-forgotten",
     "Without an activation between them, the two matrices are equivalent to one: put ReLU between "
     "them.",
-    line=("F.relu", ""),
+    {"F.relu(X)": "X"},
 )
-again(
-    feed_forward,
-    "activation-forgotten",
-    line=(_SUM, "F.relu((x @ w_up.T + b_up) @ w_down.T + b_down)"),
-)
-activation_twice = mistake(
+again(feed_forward, "activation-forgotten", {_SUM: f"F.relu({_SUM.replace('F.relu', '')})"})
+mistake(
     feed_forward,
     "activation-twice",
     "You applied ReLU to the output too, so that the layer can never subtract: apply ReLU only "
     "between the two matrices.",
-    line=(_SUM, f"F.relu({_SUM})"),
+    {_SUM: f"F.relu({_SUM})"},
 )
-misconception(
+notes(
     feed_forward,
-    "You added b_up after ReLU: add it before, because it decides when a unit is active.",
-    line=("F.relu(x @ w_up.T + b_up)", "(F.relu(x @ w_up.T) + b_up)"),
-)
-misconception(
-    feed_forward,
-    "You added x: the residual sum is outside this layer.",
-    line=("F.relu", "x + F.relu"),
-)
-misconception(
-    feed_forward,
-    "You applied ReLU to the input: apply it between the two matrices.",
-    line=("F.relu(x @ w_up.T + b_up)", "(F.relu(x) @ w_up.T + b_up)"),
-)
-misconception(feed_forward, "This is GELU: apply ReLU.", line=("relu", "gelu"))
-misconception(feed_forward, "This is SiLU: apply ReLU.", line=("relu", "silu"))
-misconception(
-    feed_forward,
-    "Your activation passes a part of the negative numbers: ReLU passes none.",
-    line=("relu", "leaky_relu"),
+    {
+        "You added b_up after ReLU: add it before, because it decides when a unit is active.": {
+            _HIDDEN: "(F.relu(x @ w_up.T) + b_up)"
+        },
+        "You added x: the residual sum is outside this layer.": {_SUM: f"x + {_SUM}"},
+        "You applied ReLU to the input: apply it between the two matrices.": {
+            _HIDDEN: "(F.relu(x) @ w_up.T + b_up)"
+        },
+        "This is GELU: apply ReLU.": {"F.relu(X)": "F.gelu(X)"},
+        "This is SiLU: apply ReLU.": {"F.relu(X)": "F.silu(X)"},
+        "Your activation passes a part of the negative numbers: ReLU passes none.": {
+            "F.relu(X)": "F.leaky_relu(X)"
+        },
+    },
 )
 
 
@@ -98,7 +86,7 @@ def _swiglu_cases() -> Cases:
     return {
         "twelve numbers": (vectors(), draw(4, 3), draw(4, 3), draw(3, 4)),
         "one token": (draw(1, 1, 3), draw(4, 3), draw(4, 3), draw(3, 4)),
-        "all sizes differ": (draw(2, 5, 24), draw(64, 24), draw(64, 24), draw(24, 64)),
+        "all sizes differ": (draw(3, 5, 24), draw(64, 24), draw(64, 24), draw(24, 64)),
     }
 
 
@@ -116,55 +104,47 @@ def _swiglu_in_two(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     return (first * first.sigmoid() * second) @ down.T
 
 
+_GATED = "F.silu(x @ gate.T) * (x @ up.T)"
 mistake(
     swiglu,
     "gate-up-swapped",
     "You applied SiLU to up instead of gate: apply it to gate, and multiply the result by up.",
-    line=("F.silu(x @ gate.T) * (x @ up.T)", "F.silu(x @ up.T) * (x @ gate.T)"),
+    {_GATED: "F.silu(x @ up.T) * (x @ gate.T)"},
 )
-misconception(
+notes(
     swiglu,
-    "You applied the sigmoid to the gate: SiLU is z times its sigmoid.",
-    line=("F.silu", "torch.sigmoid"),
+    {
+        "You applied the sigmoid to the gate: SiLU is z times its sigmoid.": {
+            "F.silu(X)": "torch.sigmoid(X)"
+        },
+        "You used the gate without an activation: apply SiLU to it.": {"F.silu(X)": "X"},
+        "You applied SiLU to both: up stays unchanged.": {
+            _GATED: "F.silu(x @ gate.T) * F.silu(x @ up.T)"
+        },
+        "You applied SiLU to the product: apply it to the gate, then multiply by up.": {
+            _GATED: "F.silu((x @ gate.T) * (x @ up.T))"
+        },
+        "You added gate and up: multiply them.": {_GATED: "F.silu(x @ gate.T) + (x @ up.T)"},
+        "This gate is GELU: use z times its sigmoid.": {"F.silu(X)": "F.gelu(X)"},
+        "This gate is ReLU: use z times its sigmoid.": {"F.silu(X)": "F.relu(X)"},
+    },
 )
-misconception(
-    swiglu, "You used the gate without an activation: apply SiLU to it.", line=("F.silu", "")
-)
-misconception(
-    swiglu, "You applied SiLU to both: up stays unchanged.", line=("(x @ up.T)", "F.silu(x @ up.T)")
-)
-misconception(
-    swiglu,
-    "You applied SiLU to the product: apply it to the gate, then multiply by up.",
-    line=("(F.silu(x @ gate.T)", "F.silu((x @ gate.T)"),
-)
-misconception(swiglu, "You added gate and up: multiply them.", line=("*", "+"))
-misconception(swiglu, "This gate is GELU: use z times its sigmoid.", line=("silu", "gelu"))
-misconception(swiglu, "This gate is ReLU: use z times its sigmoid.", line=("silu", "relu"))
 
 
 @question(measures="that every position is computed separately and widened")
 def hidden_shape() -> tuple[int, ...]:
     """pictures, between the two layers -> (picture, row, column, d_ff)"""
-    width = example.SIZES.d_model
-    return tuple(FeedForward(width).up(torch.zeros(2, 7, 5, width)).shape)
+    return tuple(FeedForward(24).up(torch.zeros(2, 7, 5, 24)).shape)
 
 
-misconception(
+notes(
     hidden_shape,
-    "This is the shape of the output of the whole layer: the question is about the features "
-    "between its two matrices.",
-    by=lambda: (*hidden_shape()[:3], example.SIZES.d_model),
-)
-misconception(
-    hidden_shape,
-    "You flattened the axes: a linear layer keeps all axes but the last.",
-    by=lambda: (2, 7 * 5, hidden_shape()[3]),
-)
-misconception(
-    hidden_shape,
-    "The hidden size is 4 times d_model, not 4.",
-    by=lambda: (*hidden_shape()[:3], 4),
+    {
+        "This is the shape of the output of the whole layer: the question is about the features "
+        "between its two matrices.": (2, 7, 5, 24),
+        "You flattened the axes: a linear layer keeps all axes but the last.": (2, 35, 96),
+        "The hidden size is 4 times d_model, not 4.": (2, 7, 5, 4),
+    },
 )
 
 
@@ -173,31 +153,21 @@ misconception(
     measures="two ReLU units, their sum and difference",
     worked="[0 + 0.7, 0 - 0.7]",
 )
-def edge(
-    *, layer: Callable[..., Tensor] = feed_forward, pixels: tuple[float, float] = (0.2, 0.9)
-) -> list[float]:
+def edge() -> list[float]:
     """strength and direction for the pixels 0.2 and 0.9, two numbers"""
     ask, report = torch.tensor([[1.0, -1], [-1, 1]]), torch.tensor([[1.0, 1], [1, -1]])
-    x, none = torch.tensor(pixels), torch.zeros(2)
-    return layer(x, ask.T, none, report.T, none).tolist()
+    x, none = torch.tensor([0.2, 0.9]), torch.zeros(2)
+    return feed_forward(x, ask.T, none, report.T, none).tolist()
 
 
-again(edge, "activation-forgotten", layer=activation_forgotten.wrong)
-misconception(
+notes(
     edge,
-    "You applied ReLU to the direction too: unit 0 minus unit 1 may be negative.",
-    layer=activation_twice.wrong,
-)
-misconception(
-    edge,
-    "The direction has the wrong sign: which of the two units is active here?",
-    pixels=(0.9, 0.2),
-)
-misconception(
-    edge,
-    "You took the two pixels for the activations of the units: each unit first computes a "
-    "difference.",
-    by=lambda: [0.2 + 0.9, 0.2 - 0.9],
+    {
+        "You applied ReLU to the direction too: unit 0 minus unit 1 may be negative.": [0.7, 0.0],
+        "The direction has the wrong sign: which of the two units is active here?": [0.7, 0.7],
+        "You took the two pixels for the activations of the units: each unit first computes a "
+        "difference.": [1.1, -0.7],
+    },
 )
 
 _STAGES = ("pre_activation", "activated", "output")
@@ -217,23 +187,17 @@ def reordered() -> frozenset[str]:
     return frozenset(name for name in before if not torch.allclose(before[name], after[name]))
 
 
-misconception(
+notes(
     reordered,
-    "ReLU works on each number separately: what happens to its output if its input is reordered?",
-    by=lambda: frozenset({"pre_activation"}),
-)
-misconception(
-    reordered,
-    "ReLU works on each number separately: can it reorder what was not reordered before?",
-    by=lambda: frozenset({"activated"}),
-)
-misconception(
-    reordered,
-    "The output sums over the units: does a sum depend on their order?",
-    by=lambda: frozenset(_STAGES),
-)
-misconception(
-    reordered,
-    "Which of the three have one number for each unit, and which sums over all units?",
-    by=lambda: frozenset({"output"}),
+    {
+        "ReLU works on each number separately: what happens to its output if its input is "
+        "reordered?": {"pre_activation"},
+        "ReLU works on each number separately: can it reorder what was not reordered before?": {
+            "activated"
+        },
+        "The output sums over the units: does a sum depend on their order?": set(_STAGES),
+        "Which of the three have one number for each unit, and which sums over all units?": {
+            "output"
+        },
+    },
 )

@@ -1,26 +1,26 @@
 """Lesson 14: mistakes in writing word by word."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import torch
 from torch import Tensor
 
-from twelve.generation import CachedDecoder, greedy_decode
+from twelve.generation import greedy_decode
 from twelve.masks import causal_mask
 from twelve.positional_encoding import sinusoid
 from twelve_lab import example
-from twelve_lab.exercises.attention import attention_scores, qk_swapped
 from twelve_lab.exercises.declare import (
     Cases,
     again,
     misconception,
     mistake,
+    notes,
     question,
     solved,
     task,
 )
-from twelve_lab.exercises.numbers import distinct_heads, seeded
+from twelve_lab.exercises.numbers import seeded
 
 
 def _embed_step_cases() -> Cases:
@@ -53,7 +53,6 @@ mistake(
     "Your positions start at 0 in every step: the first new word has position length, so start "
     "there.",
     line=("length : length + new", ": new"),
-    hidden_in={"the first word"},
 )
 misconception(
     embed_step,
@@ -115,39 +114,22 @@ misconception(
 
 
 @question(measures="new queries against all keys", worked="(2, 3, 4, 3 + 4)")
-def step_scores_shape(*, scores: Callable[..., Tensor] = attention_scores) -> tuple[int, ...]:
+def step_scores_shape() -> tuple[int, ...]:
     """4 new words after 3 kept ones -> (batch, head, query, key)"""
-    sizes = example.SIZES
-    model = example.distinct.model().requires_grad_(False)
-    memory = seeded()(sizes.batch, sizes.src, sizes.d_model)
-    ids = torch.ones(sizes.batch, 7, dtype=torch.long)
-    decoder = CachedDecoder(model, memory, max_len=8)
-    for piece in ids.split([3, 4], dim=1):
-        decoder.step(piece)
-    query, *_ = distinct_heads(piece.size(1))
-    cache = decoder.self_caches[0]
-    return tuple(scores(query, cache.keys[:, :, : cache.length]).shape)
+    return (2, 3, 4, 3 + 4)
 
 
-def _between(query_len: int, key_len: int) -> tuple[int, ...]:
-    query, key = (distinct_heads(length)[0] for length in (query_len, key_len))
-    return tuple(attention_scores(query, key).shape)
-
-
-again(step_scores_shape, "qk-swapped", scores=qk_swapped.wrong)
-misconception(
-    step_scores_shape, "The new words attend to the cached words too.", by=partial(_between, 4, 4)
-)
-misconception(
-    step_scores_shape, "The new words attend to themselves too.", by=partial(_between, 4, 3)
-)
-misconception(
+again(step_scores_shape, "qk-swapped", by=lambda: (2, 3, 7, 4))
+notes(
     step_scores_shape,
-    "The cached words need no queries: only their keys and values are in the cache.",
-    by=partial(_between, 7, 7),
-)
-misconception(
-    step_scores_shape,
-    "This is the shape of the queries: with which words does each of them get a score?",
-    by=lambda: tuple(distinct_heads(4)[0].shape),
-)
+    {
+        "The new words attend to the cached words too.": (2, 3, 4, 4),
+        "The new words attend to themselves too.": (2, 3, 4, 3),
+        "The cached words need no queries: only their keys and values are in the cache.": (
+            2, 3, 7, 7,
+        ),
+        "This is the shape of the queries: with which words does each of them get a score?": (
+            2, 3, 4, 8,
+        ),
+    },
+)  # fmt: skip

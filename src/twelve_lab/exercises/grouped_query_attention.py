@@ -1,7 +1,6 @@
 """Lesson 17: mistakes in sharing and caching heads of keys and values."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +11,9 @@ from twelve.grouped_query_attention import GroupedQueryAttention
 from twelve.masks import causal_mask
 from twelve.rotary_positions import RotaryEncoding
 from twelve_lab import example
-from twelve_lab.exercises.attention import MISREAD_SCALES, WRONG_SCORES
 from twelve_lab.exercises.declare import (
     Cases,
     again,
-    inherit,
     misconception,
     mistake,
     question,
@@ -60,7 +57,6 @@ def _share_by_a_new_axis(heads: Tensor, num_heads: int) -> Tensor:
 @mistake(
     share_heads,
     "kv-tiled",
-    hidden_in={"one for all", "one for each"},
 )
 def kv_tiled(heads: Tensor, num_heads: int) -> Tensor:
     """You repeated the shared heads in the order 0, 1, 0, 1, which has the right shape: adjacent
@@ -75,8 +71,6 @@ group_count = mistake(
     "You repeated each head once for each group: repeat it once for each head of its group, "
     "num_heads // num_kv_heads times.",
     line=("num_heads // heads.size(1)", "heads.size(1)"),
-    hidden_in={"two for four"},
-    refused_in={"one for all", "one for each", "all sizes differ"},
 )
 misconception(
     share_heads,
@@ -138,14 +132,11 @@ def grouped_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    share: Callable[[Tensor, int], Tensor] = share_heads,
-    attend: Callable[..., Tensor] = attend,
 ) -> Tensor:
     """query (batch, head, query, d_k), key (batch, kv_head, key, d_k), value (batch, kv_head, key,
     d_v) -> (batch, head, query, d_v)
     """
-    key, value = share(key, query.size(1)), share(value, query.size(1))
+    key, value = share_heads(key, query.size(1)), share_heads(value, query.size(1))
     return attend(query, key, value)
 
 
@@ -154,15 +145,6 @@ def _grouped_without_copies(query: Tensor, key: Tensor, value: Tensor) -> Tensor
     groups = query.unflatten(1, (key.size(1), -1))
     match = groups @ key.unsqueeze(2).mT / query.size(-1) ** 0.5
     return (match.softmax(-1) @ value.unsqueeze(2)).flatten(1, 2)
-
-
-def _scored(scores: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return partial(grouped_attention, attend=partial(attend, scores=scores))
-
-
-again(grouped_attention, "kv-tiled", share=kv_tiled.wrong)
-again(grouped_attention, "softmax-queries", attend=partial(attend, dim=-2))
-inherit(grouped_attention, _scored, *WRONG_SCORES, *MISREAD_SCALES)
 
 
 @misconception(grouped_attention)
@@ -259,7 +241,6 @@ mistake(
         "    keys = torch.cat([kept_keys, key], dim=2)",
         "query = turn(query, start)\n    keys = turn(torch.cat([kept_keys, key], dim=2), 0)",
     ),
-    hidden_in={"nothing kept"},
 )
 mistake(
     attend_with_cache,
@@ -270,7 +251,6 @@ mistake(
         "query, key = turn(query, start), turn(key, start)",
         "query, key = turn(query, 0), turn(key, 0)",
     ),
-    hidden_in={"nothing kept"},
 )
 mistake(
     attend_with_cache,
@@ -281,8 +261,6 @@ mistake(
         "return attend(query, *shared, mask), keys, values",
         "keys, values = shared\n    return attend(query, keys, values, mask), keys, values",
     ),
-    hidden_in={"one for each"},
-    refused_in={"nothing kept", "one new token", "all sizes differ"},
 )
 mistake(
     attend_with_cache,
@@ -290,7 +268,6 @@ mistake(
     "You dropped the mask whenever there is a cache, so that several new tokens see each other's "
     "future: only a single new token needs no mask.",
     line=("causal_mask(new, start + new)", "None if start else causal_mask(new)"),
-    hidden_in={"nothing kept", "one new token"},
 )
 again(
     attend_with_cache,

@@ -1,7 +1,6 @@
 """Lesson 07: mistakes in the mean, the variance and eps."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,27 +10,19 @@ from torch.func import functional_call
 from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
-    Task,
     again,
-    inherit,
-    misconception,
     mistake,
+    notes,
     question,
     solved,
     task,
 )
 from twelve_lab.exercises.modules import Misbuilt, build
-from twelve_lab.exercises.numbers import distinct_heads, seeded, vectors
+from twelve_lab.exercises.numbers import seeded, vectors
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 
-# These cases do not show a wrong eps.
-_LARGE = {"twelve numbers", "a square of numbers", "all sizes differ"}
-
-
-def _other_eps(at: Task) -> None:
-    for eps in ("1e-3", "1e-6", "1e-8"):
-        misconception(at, f"Your eps is {eps}: take 1e-5, as the task says.", eps=float(eps))
+_EPS = "Your eps is {}: take 1e-5, as the task says."
 
 
 def _layer_norm_cases() -> Cases:
@@ -40,7 +31,7 @@ def _layer_norm_cases() -> Cases:
         "twelve numbers": (vectors(), draw(3), draw(3)),
         "small numbers": (vectors() / 100, draw(3), draw(3)),
         "a square of numbers": (draw(3, 3), draw(3), draw(3)),
-        "all sizes differ": (draw(2, 5, 24), draw(24), draw(24)),
+        "all sizes differ": (draw(3, 5, 24), draw(24), draw(24)),
     }
 
 
@@ -49,96 +40,80 @@ def _layer_norm_cases() -> Cases:
     forbidden=("layer_norm", "LayerNorm"),
     measures="axis, keepdim, correction and eps together",
 )
-def layer_norm(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    *,
-    dim: int | tuple[int, ...] = -1,
-    keepdim: bool = True,
-    eps: float = 1e-5,
-) -> Tensor:
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x (*batch, d_model), weight (d_model), bias (d_model) -> (*batch, d_model)"""
-    variance, mean = torch.var_mean(x, dim, correction=0, keepdim=keepdim)
-    return (x - mean) / torch.sqrt(variance + eps) * weight + bias
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    return (x - mean) / torch.sqrt(variance + 1e-5) * weight + bias
 
 
-ln_unbiased = mistake(
+_ROOT, _STATISTICS = (
+    "torch.sqrt(variance + 1e-5)",
+    "torch.var_mean(x, -1, correction=0, keepdim=True)",
+)
+mistake(
     layer_norm,
     "ln-unbiased",
     "Your variance is the unbiased one, which divides by d_model - 1: divide by d_model (in torch "
     "unbiased=False, or correction=0).",
-    line=("torch.sqrt(variance + eps)", "(x.std(dim, keepdim=True) + eps)"),
+    {_ROOT: "(x.std(-1, keepdim=True) + 1e-5)"},
 )
-again(layer_norm, "ln-unbiased", by=partial(ln_unbiased.wrong, eps=1e-6))
-again(layer_norm, "ln-unbiased", line=("correction=0, ", ""))
+again(layer_norm, "ln-unbiased", {_ROOT: "(x.std(-1, keepdim=True) + 1e-6)"})
+again(layer_norm, "ln-unbiased", {_STATISTICS: "torch.var_mean(x, -1, keepdim=True)"})
 mistake(
     layer_norm,
     "ln-sequence",
     "You normalised over the sentence, so that words affect each other: normalise the features of "
     "each word, the last axis (-1).",
-    dim=-2,
+    {_STATISTICS: _STATISTICS.replace("-1", "-2")},
 )
-again(layer_norm, "ln-sequence", dim=1)
+again(layer_norm, "ln-sequence", {_STATISTICS: _STATISTICS.replace("-1", "1")})
 mistake(
     layer_norm,
     "ln-batch",
     "You normalised over the batch, so that sentences affect each other: normalise the features "
     "of each word, the last axis (-1).",
-    dim=0,
+    {_STATISTICS: _STATISTICS.replace("-1", "0")},
 )
-again(layer_norm, "ln-batch", line=("x, dim,", "x, tuple(range(x.ndim - 1)),"))
+again(layer_norm, "ln-batch", {_STATISTICS: _STATISTICS.replace("-1", "tuple(range(x.ndim - 1))")})
 mistake(
     layer_norm,
     "ln-no-keepdim",
     "Without keepdim=True the means lose their axis and broadcast along the wrong one: use "
     "keepdim=True in the mean and in the variance.",
-    keepdim=False,
-    refused_in={"twelve numbers", "small numbers", "all sizes differ"},
+    {_STATISTICS: "torch.var_mean(x, -1, correction=0)"},
 )
 mistake(
     layer_norm,
     "ln-eps-tiny",
     "Your eps is far smaller than 1e-5, which amplifies noise if the features of a word are "
     "nearly equal: use 1e-5.",
-    eps=1e-10,
-    hidden_in=_LARGE,
+    {"1e-5": "1e-10"},
 )
-whole_sentence = misconception(
-    layer_norm,
+_WHOLE = (
     "You normalised over words and features together, so that words affect each other: normalise "
-    "the features of each word, the last axis (-1).",
-    line=("x, dim,", "x, (-2, -1),"),
+    "the features of each word, the last axis (-1)."
 )
-misconception(
+notes(
     layer_norm,
-    "You exchanged the mean and the variance: torch.var_mean returns the variance first.",
-    line=("variance, mean", "mean, variance"),
+    {
+        _WHOLE: {_STATISTICS: _STATISTICS.replace("-1", "(-2, -1)")},
+        "You exchanged the mean and the variance: torch.var_mean returns the variance first.": {
+            f"variance, mean = {_STATISTICS}": f"mean, variance = {_STATISTICS}"
+        },
+        "You added eps to the root: add it to the variance, then take the square root.": {
+            _ROOT: "(torch.sqrt(variance) + 1e-5)"
+        },
+        "You divided by the variance: take its square root first.": {_ROOT: "(variance + 1e-5)"},
+        "You divided without subtracting the mean: subtract it from x first.": {"x - mean": "x"},
+        "This is an RMSNorm with a bias: subtract the mean first.": {
+            f"(x - mean) / {_ROOT}": "x / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5)"
+        },
+        "You multiplied the bias by the weight as well: multiply first, then add the bias.": {
+            "X + bias": "X + bias * weight"
+        },
+    }
+    | {_EPS.format(eps): {"1e-5": eps} for eps in ("1e-3", "1e-6", "1e-8")},
 )
-misconception(
-    layer_norm,
-    "You added eps to the root: add it to the variance, then take the square root.",
-    line=("torch.sqrt(variance + eps)", "(torch.sqrt(variance) + eps)"),
-)
-no_root = misconception(
-    layer_norm, "You divided by the variance: take its square root first.", line=("torch.sqrt", "")
-)
-mean_kept = misconception(
-    layer_norm,
-    "You divided without subtracting the mean: subtract it from x first.",
-    line=("(x - mean)", "x"),
-)
-misconception(
-    layer_norm,
-    "This is an RMSNorm with a bias: subtract the mean first.",
-    by=lambda x, weight, bias: rms_norm(x, weight) + bias,
-)
-misconception(
-    layer_norm,
-    "You multiplied the bias by the weight as well: multiply first, then add the bias.",
-    line=("+ bias", "+ bias * weight"),
-)
-_other_eps(layer_norm)
 
 
 def _rms_norm_cases() -> Cases:
@@ -147,7 +122,7 @@ def _rms_norm_cases() -> Cases:
         "twelve numbers": (vectors(), draw(3)),
         "small numbers": (vectors() / 100, draw(3)),
         "a square of numbers": (draw(3, 3), draw(3)),
-        "all sizes differ": (draw(2, 5, 24), draw(24)),
+        "all sizes differ": (draw(3, 5, 24), draw(24)),
     }
 
 
@@ -178,17 +153,10 @@ def _run_rms_norm(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     run=_run_rms_norm,
     measures="a learned weight, and eps under the root",
 )
-def rms_norm(
-    x: Tensor,
-    weight: Tensor,
-    *,
-    dim: int | tuple[int, ...] = -1,
-    keepdim: bool = True,
-    eps: float = 1e-5,
-) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """Layer(d_model), weight (d_model), x (*batch, d_model) -> (*batch, d_model)"""
-    mean_square = x.square().mean(dim, keepdim=keepdim)
-    return x / torch.sqrt(mean_square + eps) * weight
+    mean_square = x.square().mean(-1, keepdim=True)
+    return x / torch.sqrt(mean_square + 1e-5) * weight
 
 
 @solved(rms_norm)
@@ -202,140 +170,119 @@ class _OwnRMSNorm(nn.Module):
         return self.weight * x / root
 
 
+_MEAN, _NORM = "x.square().mean(-1, keepdim=True)", "torch.sqrt(mean_square + 1e-5)"
 mistake(
     rms_norm,
     "rms-eps-outside",
     "You added eps to the root, which matters only for small numbers: add it to the mean square, "
     "under the root.",
-    line=("torch.sqrt(mean_square + eps)", "(torch.sqrt(mean_square) + eps)"),
-    hidden_in=_LARGE,
+    {"torch.sqrt(X + EPS)": "(torch.sqrt(X) + EPS)"},
 )
-again(rms_norm, "ln-sequence", dim=-2)
-again(rms_norm, "ln-sequence", dim=1)
-again(rms_norm, "ln-batch", dim=0)
-again(rms_norm, "ln-batch", line=("mean(dim,", "mean(tuple(range(x.ndim - 1)),"))
-again(rms_norm, "ln-no-keepdim", keepdim=False)
-misconception(rms_norm, whole_sentence.sentence, line=("mean(dim,", "mean((-2, -1),"))
-misconception(
-    rms_norm, "You divided by the mean square: take its square root first.", line=("torch.sqrt", "")
-)
-misconception(
+again(rms_norm, "ln-sequence", {_MEAN: _MEAN.replace("-1", "-2")})
+again(rms_norm, "ln-sequence", {_MEAN: _MEAN.replace("-1", "1")})
+again(rms_norm, "ln-batch", {_MEAN: _MEAN.replace("-1", "0")})
+again(rms_norm, "ln-batch", {_MEAN: _MEAN.replace("-1", "tuple(range(x.ndim - 1))")})
+again(rms_norm, "ln-no-keepdim", {_MEAN: "x.square().mean(-1)"})
+notes(
     rms_norm,
-    "You took the root of the sum of squares: take the root of their mean.",
-    line=(".mean(", ".sum("),
+    {
+        _WHOLE: {_MEAN: _MEAN.replace("-1", "(-2, -1)")},
+        "You divided by the mean square: take its square root first.": {
+            _NORM: "(mean_square + 1e-5)"
+        },
+        "You took the root of the sum of squares: take the root of their mean.": {
+            _MEAN: _MEAN.replace("mean", "sum")
+        },
+        "You divided by the norm of the vector, the root of a sum: divide by the root of the mean "
+        "square.": {_NORM: "x.norm(dim=-1, keepdim=True)"},
+        "You took the mean of the absolute values: square, take the mean, then the square root.": {
+            _NORM: "(x.abs().mean(-1, keepdim=True) + 1e-5)"
+        },
+        "You subtracted the mean: RMSNorm only divides.": {
+            f"x / {_NORM} * weight": "layer_norm(x, weight, 0 * weight)"
+        },
+        "You multiplied by 1 + weight: multiply by the weight, which starts at 1.": {
+            "X * weight": "X * (1 + weight)"
+        },
+        "Your eps is 0, or far smaller than 1e-5: small numbers show the difference.": {
+            "1e-5": "1e-10"
+        },
+    }
+    | {_EPS.format(eps): {"1e-5": eps} for eps in ("1e-3", "1e-6", "1e-8")},
 )
-misconception(
-    rms_norm,
-    "You divided by the norm of the vector, the root of a sum: divide by the root of the mean "
-    "square.",
-    by=lambda x, weight: x / x.norm(dim=-1, keepdim=True) * weight,
-)
-misconception(
-    rms_norm,
-    "You took the mean of the absolute values: square, take the mean, then the square root.",
-    by=lambda x, weight: x / (x.abs().mean(-1, keepdim=True) + 1e-5) * weight,
-)
-misconception(
-    rms_norm,
-    "You subtracted the mean: RMSNorm only divides.",
-    by=lambda x, weight: layer_norm(x, weight, 0 * weight),
-)
-misconception(
-    rms_norm,
-    "You multiplied by 1 + weight: multiply by the weight, which starts at 1.",
-    line=("* weight", "* (1 + weight)"),
-)
-misconception(
-    rms_norm,
-    "Your eps is 0, or far smaller than 1e-5: small numbers show the difference.",
-    eps=1e-10,
-)
-_other_eps(rms_norm)
 
 
 @question(measures="one mean for each row, with its axis")
-def means_shape(*, dim: int | tuple[int, ...] = -1, keepdim: bool = True) -> tuple[int, ...]:
+def means_shape() -> tuple[int, ...]:
     """the means of a LayerNorm over the queries of the companion's heads, with keepdim -> (batch,
     head, query, d_k)
     """
-    return tuple(distinct_heads()[0].mean(dim, keepdim=keepdim).shape)
+    return tuple(torch.zeros(2, 3, 4, 8).mean(-1, keepdim=True).shape)
 
 
-again(means_shape, "ln-sequence", dim=-2)
-again(means_shape, "ln-batch", dim=0)
-again(means_shape, "ln-no-keepdim", keepdim=False)
-misconception(
+again(means_shape, "ln-sequence", {"X.mean(-1, keepdim=True)": "X.mean(-2, keepdim=True)"})
+again(means_shape, "ln-batch", {"X.mean(-1, keepdim=True)": "X.mean(0, keepdim=True)"})
+again(means_shape, "ln-no-keepdim", {"X.mean(-1, keepdim=True)": "X.mean(-1)"})
+notes(
     means_shape,
-    "This is the shape of the queries. Which size has the axis after the mean?",
-    by=lambda: tuple(distinct_heads()[0].shape),
-)
-misconception(
-    means_shape,
-    "Your heads share one mean for each token: the query of each head is normalised separately.",
-    dim=(1, 3),
+    {
+        "This is the shape of the queries. Which size has the axis after the mean?": (2, 3, 4, 8),
+        "Your heads share one mean for each token: the query of each head is normalised "
+        "separately.": (2, 1, 4, 1),
+    },
 )
 
 
 @question(options=example.vocabulary, measures="that each token is normalised separately")
-def who_moves(*, dim: int | tuple[int, ...] = -1) -> frozenset[str]:
+def who_moves() -> frozenset[str]:
     """the words whose normalised numbers change when cat takes the place of fish"""
     words = [word for sentence in example.words["src"] for word in sentence]
     fish, cat = map(example.vocabulary.index, ("fish", "cat"))
     replaced = example.src.masked_fill(example.src == fish, cat)
     ones = torch.ones(3)
     before, after = (
-        layer_norm(vectors(ids), ones, 0 * ones, dim=dim).flatten(0, 1)
-        for ids in (example.src, replaced)
+        layer_norm(vectors(ids), ones, 0 * ones).flatten(0, 1) for ids in (example.src, replaced)
     )
     moved = (before != after).any(-1).tolist()
     return frozenset(word for word, moves in zip(words, moved, strict=True) if moves)
 
 
-again(who_moves, "ln-sequence", dim=1)
-again(who_moves, "ln-batch", dim=0)
-misconception(
+_NORMED = "layer_norm(vectors(ids), ones, 0 * ones).flatten(0, 1)"
+_CENTRED = "(vectors(ids) - vectors(ids).mean({}, keepdim=True)).flatten(0, 1)"
+again(who_moves, "ln-sequence", {_NORMED: _CENTRED.format("1")})
+again(who_moves, "ln-batch", {_NORMED: _CENTRED.format("0")})
+notes(
     who_moves,
-    "This is the new word: name the position by the word that it replaces.",
-    by=lambda: frozenset({"cat"}),
-)
-misconception(
-    who_moves,
-    "This would be true if all tokens shared one mean and one variance: each token has its own.",
-    dim=(0, 1),
+    {
+        "This is the new word: name the position by the word that it replaces.": {"cat"},
+        "This would be true if all tokens shared one mean and one variance: each token has its "
+        "own.": {_NORMED: _CENTRED.format("(0, 1)")},
+    },
 )
 
 
 @question(decimals=2, measures="mean, biased variance, and what RMSNorm leaves out")
-def three_rows(
-    *, norm: Callable[..., Tensor] = layer_norm, rms: Callable[..., Tensor] = rms_norm
-) -> list[Any]:
+def three_rows() -> list[Any]:
     """LayerNorm of 1 1 1 1 6 and of 10 10 10 10 60, and RMSNorm of 5 5 5 5 5"""
-    row, ones = torch.tensor([1.0, 1, 1, 1, 6]), torch.ones(5)
-    normed = [norm(x, ones, 0 * ones) for x in (row, 10 * row)]
-    # The calculation on paper has no eps.
-    return torch.stack([*normed, rms(5 * ones, ones)]).round(decimals=4).tolist()
+    row = torch.tensor([1.0, 1, 1, 1, 6])
+    normed = [(x - x.mean()) / x.std(correction=0) for x in (row, 10 * row)]
+    return torch.stack([*normed, torch.ones(5)]).round(decimals=4).tolist()
 
 
-again(three_rows, "ln-unbiased", norm=ln_unbiased.wrong)
-
-
-@misconception(three_rows)
-def rows_grown() -> list[Any]:
-    """The second row is ten times the first: what happens to its deviations, and to their root mean
-    square?
-    """
-    first, _, third = three_rows()
-    return [first, [10 * number for number in first], third]
-
-
-misconception(
+again(three_rows, "ln-unbiased", {"x.std(correction=0)": "x.std()"})
+notes(
     three_rows,
-    "Rows 1 and 2 are right. The third row is an RMSNorm, which subtracts no mean.",
-    rms=lambda x, weight: layer_norm(x, weight, 0 * weight),
-)
-inherit(three_rows, lambda wrong: partial(three_rows, norm=wrong), no_root)
-misconception(
-    three_rows,
-    "You divided without subtracting the mean: LayerNorm subtracts the mean first.",
-    norm=mean_kept.wrong,
+    {
+        "The second row is ten times the first: what happens to its deviations, and to their root "
+        "mean square?": {"[*normed, RMS]": "[normed[0], 10 * normed[0], RMS]"},
+        "Rows 1 and 2 are right. The third row is an RMSNorm, which subtracts no mean.": {
+            "torch.ones(5)": "torch.zeros(5)"
+        },
+        "You divided by the variance: take its square root first.": {
+            "x.std(correction=0)": "x.var(correction=0)"
+        },
+        "You divided without subtracting the mean: LayerNorm subtracts the mean first.": {
+            "x - x.mean()": "x"
+        },
+    },
 )

@@ -59,9 +59,25 @@ def _heads(num_heads: int) -> dict[str, Tensor]:
     return {"x": x, **matrices, **heads}
 
 
-def distinct_heads(query_len: int = example.SIZES.tgt) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw query, key and value of 3 heads; all sizes differ."""
-    sizes, draw = example.SIZES, seeded()
-    lead = (sizes.batch, sizes.num_heads)
-    query = draw(*lead, query_len, sizes.d_k)
-    return query, draw(*lead, sizes.src, sizes.d_k), draw(*lead, sizes.src, sizes.d_v)
+# The sizes of the last case of a task. No count is 1 or equal to another one, so that two mistakes
+# have two results: a sum over sentences is not a sum over heads.
+SIZES = SimpleNamespace(
+    batch=3, num_heads=2, tgt=4, src=7, d_v=5, d_k=8, d_model=20, d_ff=28, src_vocab=11,
+    tgt_vocab=13, max_len=32,
+)  # fmt: skip
+
+
+def distinct_heads(query_len: int = SIZES.tgt) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw query, key and value of 2 heads; all sizes differ."""
+    draw, lead = seeded(), (SIZES.batch, SIZES.num_heads)
+    query = draw(*lead, query_len, SIZES.d_k)
+    return query, draw(*lead, SIZES.src, SIZES.d_k), draw(*lead, SIZES.src, SIZES.d_v)
+
+
+def distinct_ids() -> Tensor:
+    """Draw three sentences, two of which end in padding: 9 of 21 ids are 0."""
+    generator = torch.Generator("cpu").manual_seed(12)
+    sizes = (SIZES.batch, SIZES.src)
+    ids = torch.randint(1, SIZES.src_vocab, sizes, generator=generator, device="cpu")
+    ids[0, 3:] = ids[2, 2:] = 0
+    return ids

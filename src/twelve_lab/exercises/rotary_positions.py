@@ -61,7 +61,6 @@ start_ignored = mistake(
     "Your new tokens start at position 0 again: they follow the tokens in the cache, so start at "
     "`start`.",
     line=("torch.arange(start, start + new,", "torch.arange(new,"),
-    hidden_in={"from 0"},
 )
 misconception(
     rotary_angles,
@@ -126,7 +125,6 @@ def _rotate_complex(heads: Tensor, angles: Tensor) -> Tensor:
 @mistake(
     rotate,
     "rotary-halves",
-    hidden_in={"our two heads"},
 )
 def rotary_halves(heads: Tensor, angles: Tensor) -> Tensor:
     """You paired each feature of the first half with one of the second, as other libraries do: here
@@ -140,7 +138,6 @@ def rotary_halves(heads: Tensor, angles: Tensor) -> Tensor:
 @mistake(
     rotate,
     "rotary-cat",
-    hidden_in={"our two heads"},
 )
 def rotary_cat(heads: Tensor, angles: Tensor) -> Tensor:
     """Your angles are ordered 0, 1, 0, 1, so that the two features of a pair rotate by different
@@ -301,7 +298,6 @@ rows_across_heads = mistake(
     "You interleaved the halves of the whole matrix, which mixes the heads: interleave the halves "
     "of each head.",
     line=("(num_heads, 2, -1)", "(1, 2, -1)"),
-    hidden_in={"one head"},
     step="19",
 )
 rows_woven_back = mistake(
@@ -309,8 +305,10 @@ rows_woven_back = mistake(
     "rows-woven-back",
     "You converted in the opposite direction, from adjacent pairs to halves: row i of the first "
     "half moves to row 2i, followed by row i of the second half.",
-    line=("(num_heads, 2, -1)", "(num_heads, -1, 2)"),
-    hidden_in={"two heads"},  # with four rows the inverse permutation is the same
+    line=(
+        "(num_heads, 2, -1)",
+        "(num_heads, -1, 2)",
+    ),  # with four rows the inverse permutation is the same
     step="19",
 )
 pairs_turned_round = misconception(

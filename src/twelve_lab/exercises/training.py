@@ -145,7 +145,6 @@ mistake(
     "The encoder gets the sentence that the decoder must write, so that the answer leaks through "
     "the memory: pass the source to the encoder.",
     line=("return src,", "return target,"),
-    refused_in={"all sizes differ"},
 )
 again(
     make_batch,

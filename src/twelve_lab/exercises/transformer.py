@@ -86,7 +86,6 @@ sentences_swapped = mistake(
     "sentences-swapped",
     "The encoder got the target and the decoder the source: exchange them.",
     by=lambda parts, src, tgt, *masks: transformer(parts, tgt, src, *masks),
-    refused_in={"all sizes differ"},
 )
 mistake(
     transformer,
@@ -94,8 +93,6 @@ mistake(
     "You embedded the target with the table of the source: each language has its own table, so "
     "use tgt_embedding.",
     line=("parts.tgt_embedding(tgt)", "parts.src_embedding(tgt)"),
-    hidden_in={"twelve numbers"},
-    refused_in={"all sizes differ"},
 )
 
 

@@ -88,7 +88,7 @@ def contributions(
     if not isinstance(model, LanguageModel):
         kind = type(model).__name__
         raise ValueError(f"contributions: model must be a LanguageModel, got a {kind}")
-    if len(ids) != 1:
+    if len(ids) != 1 or not ids.numel():
         raise ValueError(f"contributions: ids must be one text, got shape {tuple(ids.shape)}")
     words = {"token": token} if against is None else {"token": token, "against": against}
     vocab_size = model.embedding.vocab_size
@@ -108,7 +108,8 @@ def contributions(
             hooks.enter_context(module.register_forward_pre_hook(keep_input))
         for module in [model.embedding, *(layer.feed_forward for layer in model.layers)]:
             hooks.enter_context(module.register_forward_hook(keep_output))
-        logits = model(ids)[0, -1].double().cpu()
+        output = model(ids)[0, -1]
+    logits = output.double().cpu()
 
     table = model.output_projection or model.embedding
     row, logit = _double(table.weight[token]), logits[token].item()
@@ -127,7 +128,7 @@ def contributions(
     feed_forward = [kept[id(layer.feed_forward)] @ direction for layer in model.layers]
     embedding = (kept[id(model.embedding)] @ direction).item()
     result = Contributions(logit, embedding, torch.stack(heads), torch.stack(feed_forward))
-    _check(result, model.norm.weight.dtype)
+    _check(result, output.dtype)  # under autocast less exact than the weights
     return result
 
 

@@ -45,7 +45,7 @@ def exchanged_parts(
     """
     ids = torch.tensor([tokenizer.encode(text).ids], device=model.embedding.weight.device)
     wanted = tokenizer.encode(word).ids[0]
-    found = []
+    results = []
     for name in ("nothing", *EXCHANGES):
         with ExitStack() as back:
             if name != "nothing":
@@ -53,8 +53,8 @@ def exchanged_parts(
             probability = model(ids)[0, -1].softmax(-1)[wanted].item()
             written = greedy_decode(model, ids, max_len=ids.size(1) + tokens)
         new = tokenizer.decode(written[0, ids.size(1) :].tolist())
-        found.append(Exchanged(name, probability, new))
-    return found
+        results.append(Exchanged(name, probability, new))
+    return results
 
 
 def _norm(model: LanguageModel, back: ExitStack) -> None:

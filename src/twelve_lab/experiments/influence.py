@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
 
+from twelve._checks import check_kind, check_positive, described
 from twelve_lab.show.format import format_tensor
+from twelve_lab.trace.diff import distances
 
 
 @dataclass(frozen=True)
@@ -59,28 +62,44 @@ def influence(
         The map.
 
     Raises:
-        ValueError: If `of` is neither, `of` is "tgt" without tgt, the number of ids is unknown or
-            not positive, or the output does not have one row for each position.
+        ValueError: If `of` is neither, `of` is "tgt" without tgt, ids are no integers with two
+            axes or have no position, the number of ids is unknown or not positive, the tolerance
+            is negative, the output does not have one row for each position, or the model gives
+            another output for the same ids.
     """
     if of not in ("src", "tgt") or (of == "tgt" and tgt is None):
         raise ValueError(f'influence: of must be "src" or a given "tgt", got {of!r}')
-    ids = {"src": src, "tgt": tgt}
+    ids = {name: given for name, given in {"src": src, "tgt": tgt}.items() if given is not None}
+    for name, given in ids.items():
+        check_kind("influence", name, given, "Int")
+        if given.ndim != 2 or not given.numel():
+            shape = tuple(given.shape)
+            raise ValueError(f"influence: {name} must be (batch, position), got shape {shape}")
     vocab_size = _vocab_size(model, of) if vocab_size is None else vocab_size
-    if not isinstance(vocab_size, int) or vocab_size < 1:
-        raise ValueError(f"influence: vocab_size must be a positive integer, got {vocab_size!r}")
+    check_positive("influence", vocab_size=vocab_size)
+    if not isinstance(tolerance, Real) or not tolerance >= 0:
+        raise ValueError(f"influence: tolerance must be at least 0, got {tolerance!r}")
 
     def run(changed: Tensor) -> Tensor:
-        now = {**ids, of: changed}
         # The model gets copies, because it may change its input in place or return it.
-        sequences = [each.clone() for each in now.values() if each is not None]
+        sequences = [each.clone() for each in (ids | {of: changed}).values()]
         with torch.no_grad():
-            return model(*sequences, **masks).clone()
+            output = model(*sequences, **masks)
+        if not isinstance(output, Tensor) or output.ndim < 3 or output.size(0) != src.size(0):
+            raise ValueError(
+                f"influence: the output must be (batch, position, ...), got {described(output)} "
+                f"for a batch of {src.size(0)}"
+            )
+        return output.clone()
+
+    def moved_from(base: Tensor, other: Tensor) -> Tensor:
+        return (distances(base, other) > tolerance).flatten(2).any(-1)
 
     base = run(ids[of])
-    if base.ndim < 3 or base.size(0) != src.size(0):
+    if moved_from(base, run(ids[of])).any():
         raise ValueError(
-            f"influence: the output must be (batch, position, ...), got {tuple(base.shape)} "
-            f"for a batch of {src.size(0)}"
+            "influence: the model must give one output for the same ids; call model.eval() if it "
+            "has dropout"
         )
     columns = []
     for batch in range(ids[of].size(0)):
@@ -89,15 +108,10 @@ def influence(
             for token in range(vocab_size):
                 changed = ids[of].clone()
                 changed[batch, position] = token
-                moved |= _moved(base, run(changed), tolerance)
+                moved |= moved_from(base, run(changed))
             columns.append(moved.flatten())
     grid = torch.stack(columns, dim=1).cpu()
     return Influence(grid, _names("out", base.shape[:2]), _names(of, ids[of].shape))
-
-
-def _moved(base: Tensor, other: Tensor, tolerance: float) -> Tensor:
-    same = (base == other) | (base.isnan() & other.isnan()) | ((base - other).abs() <= tolerance)
-    return ~same.flatten(2).all(-1)
 
 
 def _vocab_size(model: object, of: str) -> int:

@@ -40,7 +40,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
 
     Raises:
         ValueError: If the model is not a LanguageModel, or has no such part, layer or head; inside
-            the block, if the model is deep-copied.
+            the block, if the model is deep-copied or pickled.
         RuntimeError: On leaving the block, if a block that began later is still open.
     """
     if not isinstance(model, LanguageModel):
@@ -49,8 +49,8 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
     blocks.append(back)
     try:
         if len(blocks) == 1:
-            model.__deepcopy__ = _refuse_copy
-            back.callback(delattr, model, "__deepcopy__")
+            # deepcopy and pickle ask for it.
+            put_method(back, model, "__reduce_ex__", _refuse_copy)
         for part in parts:
             _remove(model, part, back)
         yield model
@@ -63,16 +63,18 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
             raise RuntimeError("without: leave the inner block first; all parts are restored now")
 
 
-def _refuse_copy(memo: Any) -> NoReturn:
+def _refuse_copy(protocol: int) -> NoReturn:
     # The hooks and methods of a copy would never be restored, and use weights of this model.
-    raise ValueError("without: copy the model before the block, since a copy stays without parts")
+    raise ValueError(
+        "without: copy or pickle the model before the block, since a copy stays without parts"
+    )
 
 
 def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:
     if part == "causal mask":
         put_method(back, model, "make_mask", lambda ids, start, key_mask: key_mask)
         return
-    match = re.fullmatch(r"(.+?)(?: (\d+)(?:\.(\d+))?)?", part)
+    match = re.fullmatch(r"(.+?)(?: (\d+)(?:\.(\d+))?)?", part) if isinstance(part, str) else None
     name, layer, head = match.groups() if match else (part, None, None)
     if name not in ("head", *EACH) or (name == "head") != (head is not None):
         known = ", ".join(("head 0.0", "causal mask", *EACH))

@@ -221,7 +221,7 @@ class Explanation:
         symbols = Symbols(self._graph.tape, self.target.name.rpartition(".")[0])
         if isinstance(self._tree, Leaf):
             source = symbols.write(self._tree)
-            lines.append("  = " + message("{source}, the same number moved", source=source))
+            lines.append("  " + message("copied from {source}", source=source))
         else:
             lines.append(f"  = {symbols.write(self._tree)}")
             lines.append(f"  = {Digits(self._graph.tape.value).write(self._tree)}")

@@ -1,12 +1,12 @@
 """The arithmetic of each operation, one element at a time.
 
-To teach a new operation, add a function to the table:
+To support a new operation, add a function to the table:
 
     @formula("lgamma")
-    def _lgamma(at: Output) -> Expression:
-        return call("lgamma", at(0))
+    def _lgamma(arg: Output) -> Expression:
+        return call("lgamma", arg(0))
 
-`at(0)` is the element of the first argument at the position of the output element. An operation
+`arg(0)` is the element of the first argument at the position of the output element. An operation
 without a formula, or whose formula returns None, is decomposed as torch itself decomposes it.
 """
 
@@ -40,6 +40,11 @@ LOGIC = {
     "logical_not": "NOT", "bitwise_not": "NOT", "logical_and": "AND", "bitwise_and": "AND",
     "logical_or": "OR", "bitwise_or": "OR",
 }  # fmt: skip
+# The kernels of scaled_dot_product_attention: one on a CPU, three on a GPU.
+FUSED_ATTENTION = (
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+)  # fmt: skip
 LARGEST_EXP = 300.0  # for larger scores the written softmax subtracts the maximum
 
 
@@ -117,98 +122,98 @@ def _sum(cells: list[int]) -> Expression:
     return Total(tuple(map(Leaf, cells))) if cells else Number(0.0)
 
 
-def _scaled(at: Output, position: int) -> Expression:
-    alpha = at.get("alpha")
-    return at(position) if alpha in (None, 1) else Number(alpha) * at(position)
+def _scaled(arg: Output, position: int) -> Expression:
+    alpha = arg.get("alpha")
+    return arg(position) if alpha in (None, 1) else Number(alpha) * arg(position)
 
 
-FORMULAS["add"] = lambda at: at(0) + _scaled(at, 1)
-FORMULAS["sub"] = lambda at: at(0) - _scaled(at, 1)
-FORMULAS["rsub"] = lambda at: at(1) - _scaled(at, 0)
-FORMULAS["mul"] = lambda at: at(0) * at(1)
-FORMULAS["pow"] = lambda at: at(0) ** at(1)
+FORMULAS["add"] = lambda arg: arg(0) + _scaled(arg, 1)
+FORMULAS["sub"] = lambda arg: arg(0) - _scaled(arg, 1)
+FORMULAS["rsub"] = lambda arg: arg(1) - _scaled(arg, 0)
+FORMULAS["mul"] = lambda arg: arg(0) * arg(1)
+FORMULAS["pow"] = lambda arg: arg(0) ** arg(1)
 
 
 @formula("div")
-def _div(at: Output) -> Expression | None:
-    return None if at.get("rounding_mode") else at(0) / at(1)
+def _div(arg: Output) -> Expression | None:
+    return None if arg.get("rounding_mode") else arg(0) / arg(1)
 
 
-FORMULAS["neg"] = lambda at: -at(0)
-FORMULAS["reciprocal"] = lambda at: Number(1) / at(0)
-FORMULAS["rsqrt"] = lambda at: Number(1) / call("sqrt", at(0))
-FORMULAS["relu"] = lambda at: call("max", Number(0.0), at(0))
-FORMULAS["maximum"] = lambda at: call("max", at(0), at(1))
-FORMULAS["minimum"] = lambda at: call("min", at(0), at(1))
+FORMULAS["neg"] = lambda arg: -arg(0)
+FORMULAS["reciprocal"] = lambda arg: Number(1) / arg(0)
+FORMULAS["rsqrt"] = lambda arg: Number(1) / call("sqrt", arg(0))
+FORMULAS["relu"] = lambda arg: call("max", Number(0.0), arg(0))
+FORMULAS["maximum"] = lambda arg: call("max", arg(0), arg(1))
+FORMULAS["minimum"] = lambda arg: call("min", arg(0), arg(1))
 for _name in (
     "abs acos asin atan ceil cos cosh erf erfc exp exp2 expm1 floor log log10 log1p log2 sin sinh "
     "sqrt tan tanh trunc"
 ).split():
-    FORMULAS[_name] = lambda at, name=_name: call(name, at(0))
+    FORMULAS[_name] = lambda arg, name=_name: call(name, arg(0))
 for _name, _sign in zip(("eq", "ne", "lt", "le", "gt", "ge"), COMPARISONS, strict=True):
-    FORMULAS[_name] = lambda at, sign=_sign: Apply(sign, (at(0), at(1)))
+    FORMULAS[_name] = lambda arg, sign=_sign: Apply(sign, (arg(0), arg(1)))
 
 
 @formula(*LOGIC)
-def _logic(at: Output) -> Expression | None:
+def _logic(arg: Output) -> Expression | None:
     """Write truth as a number: 1 for True, 0 for False."""
-    if any(isinstance(part, Cells) and part.dtype != torch.bool for part in at.operation.args):
+    if any(isinstance(part, Cells) and part.dtype != torch.bool for part in arg.operation.args):
         return None  # the bits of whole numbers
-    word = LOGIC[at.operation.name]
+    word = LOGIC[arg.operation.name]
     if word == "NOT":
-        return Number(1) - at(0)
-    return at(0) * at(1) if word == "AND" else call("max", at(0), at(1))
+        return Number(1) - arg(0)
+    return arg(0) * arg(1) if word == "AND" else call("max", arg(0), arg(1))
 
 
 @formula("sigmoid")
-def _sigmoid(at: Output) -> Expression:
+def _sigmoid(arg: Output) -> Expression:
     """Write sigmoid so that exp never gets a large number."""
-    x = at(0)
-    if isinstance(x, Leaf) and at.value(x.cell) < 0:
+    x = arg(0)
+    if isinstance(x, Leaf) and arg.value(x.cell) < 0:
         return call("exp", x) / (Number(1) + call("exp", x))
     return Number(1) / (Number(1) + call("exp", -x))
 
 
 @formula("silu")
-def _silu(at: Output) -> Expression:
-    return at(0) * _sigmoid(at)
+def _silu(arg: Output) -> Expression:
+    return arg(0) * _sigmoid(arg)
 
 
 @formula("_to_copy", "convert_element_type")
-def _convert(at: Output) -> Expression:
+def _convert(arg: Output) -> Expression:
     """Write a conversion: integers truncate, and short floats round."""
-    dtype = at.get("dtype")
+    dtype = arg.get("dtype")
     if (name := str(dtype).removeprefix("torch.")) in CASTS:
-        return call(name, at(0))
+        return call(name, arg(0))
     if dtype == torch.bool:
-        return Apply("!=", (at(0), Number(0.0)))
-    return at(0) if dtype is None or dtype.is_floating_point else call("trunc", at(0))
+        return Apply("!=", (arg(0), Number(0.0)))
+    return arg(0) if dtype is None or dtype.is_floating_point else call("trunc", arg(0))
 
 
 @formula("gelu")
-def _gelu(at: Output) -> Expression | None:
-    if at.get("approximate") != "none":
+def _gelu(arg: Output) -> Expression | None:
+    if arg.get("approximate") != "none":
         return None
-    x = at(0)
+    x = arg(0)
     bend = call("erf", x / Number(math.sqrt(2)))
     return Number(0.5) * x * (Number(1) + bend)
 
 
 @formula("mm", "bmm", "mv", "dot")
-def _matmul(at: Output) -> Expression:
-    return _row_times_column(at, at.cells(0), at.cells(1))
+def _matmul(arg: Output) -> Expression:
+    return _row_times_column(arg, arg.cells(0), arg.cells(1))
 
 
 @formula("addmm")
-def _addmm(at: Output) -> Expression | None:
-    if (at.get("alpha"), at.get("beta")) != (1, 1):
+def _addmm(arg: Output) -> Expression | None:
+    if (arg.get("alpha"), arg.get("beta")) != (1, 1):
         return None
-    return _row_times_column(at, at.cells(1), at.cells(2)) + at(0)
+    return _row_times_column(arg, arg.cells(1), arg.cells(2)) + arg(0)
 
 
-def _row_times_column(at: Output, a: Tensor, b: Tensor) -> Expression:
-    row = a[at.index[: a.ndim - 1]]
-    column = b[(*at.index[: max(b.ndim - 2, 0)], slice(None), *at.index[a.ndim - 1 :])]
+def _row_times_column(arg: Output, a: Tensor, b: Tensor) -> Expression:
+    row = a[arg.index[: a.ndim - 1]]
+    column = b[(*arg.index[: max(b.ndim - 2, 0)], slice(None), *arg.index[a.ndim - 1 :])]
     return _dot(row, column)
 
 
@@ -217,31 +222,31 @@ def _dot(a: Tensor, b: Tensor) -> Expression:
     return left[0] * right[0] if len(left) == 1 else Dot(left, right)
 
 
-def reduced(at: Output) -> list[int]:
+def reduced(arg: Output) -> list[int]:
     """List the cells that a reduction combines into this output element."""
-    return at.line(at.get("dims") if at.get("dim") is None else at.get("dim"))
+    return arg.line(arg.get("dims") if arg.get("dim") is None else arg.get("dim"))
 
 
 @formula("sum")
-def _total(at: Output) -> Expression:
-    return _sum(reduced(at))
+def _total(arg: Output) -> Expression:
+    return _sum(reduced(arg))
 
 
 @formula("mean")
-def _mean(at: Output) -> Expression:
-    cells = reduced(at)
+def _mean(arg: Output) -> Expression:
+    cells = reduced(arg)
     return _sum(cells) / Number(len(cells))
 
 
 @formula("var")
-def _var(at: Output) -> Expression:
-    correction = at.get("correction")
-    return _variance(reduced(at), 1 if correction is None else correction)
+def _var(arg: Output) -> Expression:
+    correction = arg.get("correction")
+    return _variance(reduced(arg), 1 if correction is None else correction)
 
 
 @formula("std")
-def _std(at: Output) -> Expression:
-    return call("sqrt", _var(at))
+def _std(arg: Output) -> Expression:
+    return call("sqrt", _var(arg))
 
 
 def _variance(cells: list[int], correction: float) -> Expression:
@@ -251,80 +256,80 @@ def _variance(cells: list[int], correction: float) -> Expression:
 
 
 @formula("prod")
-def _prod(at: Output) -> Expression:
-    return functools.reduce(operator.mul, map(Leaf, reduced(at)))
+def _prod(arg: Output) -> Expression:
+    return functools.reduce(operator.mul, map(Leaf, reduced(arg)))
 
 
 @formula("amax", "amin", "max", "min")
-def _extreme(at: Output) -> Expression | None:
-    if at.operation.output:  # the index of the largest
+def _extreme(arg: Output) -> Expression | None:
+    if arg.operation.output:  # the index of the largest
         return None
-    return call(at.operation.name[-3:], *map(Leaf, reduced(at)))
+    return call(arg.operation.name[-3:], *map(Leaf, reduced(arg)))
 
 
 @formula("embedding")
-def _embedding(at: Output) -> Expression:
-    *place, column = at.index
-    row = int(at.value(int(at.cells(1)[tuple(place)])))
-    return Leaf(int(at.cells(0)[row, column]))
+def _embedding(arg: Output) -> Expression:
+    *place, column = arg.index
+    row = int(arg.value(int(arg.cells(1)[tuple(place)])))
+    return Leaf(int(arg.cells(0)[row, column]))
 
 
 @formula("gather")
-def _gather(at: Output) -> Expression:
-    dim = at.get("dim")
-    places = list(at.index)
-    places[dim] = int(at.value(int(at.cells(2)[at.index])))
-    return Leaf(int(at.cells(0)[tuple(places)]))
+def _gather(arg: Output) -> Expression:
+    dim = arg.get("dim")
+    places = list(arg.index)
+    places[dim] = int(arg.value(int(arg.cells(2)[arg.index])))
+    return Leaf(int(arg.cells(0)[tuple(places)]))
 
 
 @formula("masked_fill")
-def _masked_fill(at: Output) -> Expression:
-    return at(2) if at.truth(1) else at(0)
+def _masked_fill(arg: Output) -> Expression:
+    return arg(2) if arg.truth(1) else arg(0)
 
 
 @formula("where")
-def _where(at: Output) -> Expression:
-    return at(1) if at.truth(0) else at(2)
+def _where(arg: Output) -> Expression:
+    return arg(1) if arg.truth(0) else arg(2)
 
 
 @formula("_softmax", "_safe_softmax")
-def _softmax(at: Output) -> Expression:
-    cells, here = along(at)
-    top, bottom = _exponentials(at, cells, here)
+def _softmax(arg: Output) -> Expression:
+    cells, here = along(arg)
+    top, bottom = _exponentials(arg, cells, here)
     return top / bottom
 
 
 @formula("_log_softmax")
-def _log_softmax(at: Output) -> Expression:
-    cells, here = along(at)
-    _, bottom = _exponentials(at, cells, here)
-    shift = _shift(at, cells)
+def _log_softmax(arg: Output) -> Expression:
+    cells, here = along(arg)
+    _, bottom = _exponentials(arg, cells, here)
+    shift = _shift(arg, cells)
     own = Leaf(cells[here]) if shift is None else Leaf(cells[here]) - Number(shift)
     return own - call("log", bottom)
 
 
 @formula("logsumexp")
-def _logsumexp(at: Output) -> Expression:
-    cells = reduced(at)
-    shift = _shift(at, cells)
-    result = call("log", _exponentials(at, cells, 0)[1])
+def _logsumexp(arg: Output) -> Expression:
+    cells = reduced(arg)
+    shift = _shift(arg, cells)
+    result = call("log", _exponentials(arg, cells, 0)[1])
     return result if shift is None else result + Number(shift)
 
 
-def along(at: Output) -> tuple[list[int], int]:
+def along(arg: Output) -> tuple[list[int], int]:
     """List the cells of the softmax of this element, and its position among them."""
-    dim = at.get("dim") % len(at.index)
-    places = (*at.index[:dim], slice(None), *at.index[dim + 1 :])
-    return at.cells(0)[places].tolist(), at.index[dim]
+    dim = arg.get("dim") % len(arg.index)
+    places = (*arg.index[:dim], slice(None), *arg.index[dim + 1 :])
+    return arg.cells(0)[places].tolist(), arg.index[dim]
 
 
-def _shift(at: Output, cells: list[int]) -> float | None:
-    largest = max(at.value(cell) for cell in cells)
+def _shift(arg: Output, cells: list[int]) -> float | None:
+    largest = max(arg.value(cell) for cell in cells)
     return largest if math.isfinite(largest) and abs(largest) > LARGEST_EXP else None
 
 
-def _exponentials(at: Output, cells: list[int], here: int) -> tuple[Expression, Expression]:
-    shift = _shift(at, cells)
+def _exponentials(arg: Output, cells: list[int], here: int) -> tuple[Expression, Expression]:
+    shift = _shift(arg, cells)
     scores: list[Expression] = [Leaf(cell) for cell in cells]
     if shift is not None:
         scores = [score - Number(shift) for score in scores]
@@ -333,47 +338,43 @@ def _exponentials(at: Output, cells: list[int], here: int) -> tuple[Expression, 
 
 
 @formula("native_layer_norm")
-def _layer_norm(at: Output) -> Expression | None:
-    if at.operation.output:  # the mean or the reciprocal deviation
+def _layer_norm(arg: Output) -> Expression | None:
+    if arg.operation.output:  # the mean or the reciprocal deviation
         return None
-    inner = at.index[-len(at.get("normalized_shape")) :]
-    row = at.cells(0)[at.index[: -len(inner)]].flatten().tolist()
+    inner = arg.index[-len(arg.get("normalized_shape")) :]
+    row = arg.cells(0)[arg.index[: -len(inner)]].flatten().tolist()
     mean = _sum(row) / Number(len(row))
-    root = call("sqrt", _variance(row, 0) + Number(at.get("eps")))
-    result = (at(0) - mean) / root
-    if at.get("weight") is not None:
-        result = result * Leaf(int(at.cells(2)[inner]))
-    return result if at.get("bias") is None else result + Leaf(int(at.cells(3)[inner]))
+    root = call("sqrt", _variance(row, 0) + Number(arg.get("eps")))
+    result = (arg(0) - mean) / root
+    if arg.get("weight") is not None:
+        result = result * Leaf(int(arg.cells(2)[inner]))
+    return result if arg.get("bias") is None else result + Leaf(int(arg.cells(3)[inner]))
 
 
-def _of_its_head(at: Output, position: int, outer: Sequence[int]) -> Tensor:
+def of_its_head(arg: Output, position: int, outer: Sequence[int]) -> Tensor:
     """Return the rows of a query, key or value head; groups of heads may share keys and values."""
     *batch, head = outer
-    heads = at.cells(position)[tuple(batch)]
-    return heads[head * len(heads) // at.operation.shape[-3]]
+    heads = arg.cells(position)[tuple(batch)]
+    return heads[head * len(heads) // arg.operation.shape[-3]]
 
 
-@formula(
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-)
-def _attention(at: Output) -> Expression | None:
-    if at.operation.output:  # for the backward pass
+@formula(*FUSED_ATTENTION)
+def _attention(arg: Output) -> Expression | None:
+    if arg.operation.output or arg.get("dropout_p"):  # for the backward pass; random weights
         return None
-    *outer, query, feature = at.index
-    q, k, v = (_of_its_head(at, n, outer) for n in range(3))
-    scale = at.get("scale")
+    *outer, query, feature = arg.index
+    q, k, v = (of_its_head(arg, n, outer) for n in range(3))
+    scale = arg.get("scale")
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    mask = at.get("attn_mask") or at.get("attn_bias")
+    mask = arg.get("attn_mask") or arg.get("attn_bias")
     allowed = None
     if mask is not None:
-        allowed = mask.of.expand(*at.operation.shape[:-2], q.size(0), k.size(0))[(*outer, query)]
+        allowed = mask.of.expand(*arg.operation.shape[:-2], q.size(0), k.size(0))[(*outer, query)]
     scores: list[Expression] = []
     for key in range(k.size(0)):
         score = _dot(q[query], k[key]) * Number(scale)
-        added = 0.0 if allowed is None else at.value(int(allowed[key]))
-        if added == -math.inf or (at.get("is_causal") and key > query):
+        added = 0.0 if allowed is None else arg.value(int(allowed[key]))
+        if added == -math.inf or (arg.get("is_causal") and key > query):
             score = Number(-math.inf)
         elif added:
             score = score + Number(added)
@@ -385,19 +386,19 @@ def _attention(at: Output) -> Expression | None:
     return Dot(powers, values) / Total(powers)
 
 
-def _condition(at: Output) -> Expression | None:
-    word = LOGIC[at.operation.name]
-    if _logic(at) is None:
+def _condition(arg: Output) -> Expression | None:
+    word = LOGIC[arg.operation.name]
+    if _logic(arg) is None:
         return None
-    return call(word, *(at(n) for n in range(1 if word == "NOT" else 2)))
+    return call(word, *(arg(n) for n in range(1 if word == "NOT" else 2)))
 
 
 # Masks as conditions, for formulas that are computed again after a change: in a spreadsheet, or on
 # the page of the explorer.
 CONDITIONS: dict[str, Formula] = {
-    "masked_fill": lambda at: call("IF", at(1), at(2), at(0)),
-    "where": lambda at: call("IF", at(0), at(1), at(2)),
-    "all": lambda at: call("AND", *map(Leaf, reduced(at))),
-    "any": lambda at: call("OR", *map(Leaf, reduced(at))),
+    "masked_fill": lambda arg: call("IF", arg(1), arg(2), arg(0)),
+    "where": lambda arg: call("IF", arg(0), arg(1), arg(2)),
+    "all": lambda arg: call("AND", *map(Leaf, reduced(arg))),
+    "any": lambda arg: call("OR", *map(Leaf, reduced(arg))),
     **dict.fromkeys(LOGIC, _condition),
 }

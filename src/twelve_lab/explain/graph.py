@@ -28,6 +28,10 @@ class Graph:
         self.slopes = cache(lambda cell: slopes(self.shallow(cell), tape.value))
         self._after: dict[int, list[int]] | None = None
 
+    def __deepcopy__(self, memo: object) -> Graph:
+        """Share the graph with copies of a trace: a finished run does not change."""
+        return self
+
     def operation(self, cell: int, formulas: Mapping[str, Formula] = FORMULAS) -> Expression | None:
         """Write the arithmetic of the operation that computed an element; None for an input.
 

@@ -323,6 +323,12 @@ class Tape(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and record it."""
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():
+            # Autograd would have decomposed this operation.
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         compute = _direct(func)
         name = re.sub("^(aten|prims)::", "", func._schema.name)
         unreadable = next((x for x in _tensors((args, kwargs)) if not _is_plain(x)), None)
@@ -363,10 +369,22 @@ class Tape(TorchDispatchMode):
                 for output, cells in zip(outputs, moved, strict=True):
                     self._assign(output, cells)
                 return
+        if name == "native_dropout" and args[2] and args[1] < 1:
+            self._keep_dropout(*args[:2], *outputs)
+            return
         for place, output in enumerate(outputs):
             if isinstance(output, Tensor):
                 made = Operation(name, func, *before, output.shape, place)
                 self._allocate(output, made=None if name in GIVEN else made)
+
+    def _keep_dropout(self, x: Tensor, p: float, output: Tensor, mask: Tensor) -> None:
+        """Record dropout on a GPU, which is one operation, as the two of the CPU."""
+        kept = mask.to(x.dtype)
+        scale = kept / (1 - p)
+        for name, args, made in (("div", (kept, 1 - p), scale), ("mul", (x, scale), output)):
+            run = getattr(torch.ops.aten, name).Tensor
+            args = _map(self._argument, args)
+            self._allocate(made, made=Operation(name, run, args, {}, x.shape))
 
     def _move(self, func, name, args, kwargs, result) -> Any:
         """Run the operation on cells, with its index arguments unchanged."""

@@ -13,7 +13,7 @@ from typing import Any
 from twelve_lab.explorer.program import Program
 from twelve_lab.messages import translated
 from twelve_lab.show.faces import symbols
-from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL
+from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL, THREADS
 from twelve_lab.show.table import Labels
 from twelve_lab.trace.trace import Trace
 
@@ -21,7 +21,10 @@ LARGEST = 2_000_000  # bytes of a page
 
 
 def write_explorer(
-    path: str | Path, traces: Mapping[str, Trace], labels: Labels | None = None
+    path: str | Path,
+    traces: Mapping[str, Trace],
+    labels: Labels | None = None,
+    lessons: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Path:
     """Write a self-contained page: a browser opens it without a server or a network.
 
@@ -29,6 +32,8 @@ def write_explorer(
         path: The file.
         traces: Name of a configuration -> its run; a switch on the page chooses among them.
         labels: Names instead of indices, as `show` takes them.
+        lessons: For the page of the course: the title of each lesson, and its address if there is
+            one, by number. The page then has dares.
 
     Returns:
         The file.
@@ -38,7 +43,7 @@ def write_explorer(
             compute, or the page would be larger than 2 MB.
     """
     path = Path(path)
-    text = page(traces, labels)
+    text = page(traces, labels, lessons and {"lessons": lessons})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -47,14 +52,14 @@ def write_explorer(
 def page(
     traces: Mapping[str, Trace],
     labels: Labels | None = None,
-    part: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the HTML of the page in the language of `messages.use`; see `write_explorer`.
 
     Args:
         traces: Name of a configuration -> its run.
         labels: Names instead of indices.
-        part: For a part of the page in a lesson: its title, its lead and its panels.
+        extra: The lessons, or for a part in a lesson its title, its lead and its panels.
     """
     if not traces:
         raise ValueError("traces must hold at least one run")
@@ -70,7 +75,8 @@ def page(
         "vocab": vocabulary,
         "styles": {axis: style.css for axis, style in AXIS_STYLES.items()},
         "neutral": NEUTRAL.css,
-        **(part or {}),
+        "threads": THREADS,
+        **(extra or {}),
     }
     script, html = _read("bundle.js"), _read("page.html")
     texts = script + html + json.dumps(data, ensure_ascii=False)

@@ -210,10 +210,10 @@ export class Engine {
     const last = this.tensors.at(-1);
     this.target = last.size === 1 && last.type === "float" && last.trees ? last.start : -1;
     this.run();
-    this.original = this.values.slice(0, this.count);
+    this.original = this.values.slice();
   }
 
-// Compile every tree to instructions over one array: elements, intermediate values, constants.
+  // Compile every tree to instructions over one array: elements, intermediate values, constants.
   #compile(start) {
     const values = [...start];
     const steps = [];
@@ -285,7 +285,7 @@ export class Engine {
 
   // Whether a value is allowed here: 0 or 1 in a mask, an id within the tables.
   takes(place, value) {
-    const { type } = this.tensors[this.home[place]];
+    const { type } = this.tensorOf(place);
     if (Number.isNaN(value)) return false;
     if (type === "bool") return value === 0 || value === 1;
     if (type !== "int") return true;
@@ -328,6 +328,15 @@ export class Engine {
     return before;
   }
 
+  // The slopes of one number with respect to every other number, without the loss's gradients.
+  slopesOf(place) {
+    const view = Object.assign(Object.create(this), {
+      gradients: new Float64Array(this.values.length),
+    });
+    view.back(place);
+    return view.gradients;
+  }
+
   // The partial derivatives of the number at `later` with respect to the numbers in its tree.
   slopes(later) {
     const slopes = new Map();
@@ -367,6 +376,10 @@ export class Engine {
     return this.used[place];
   }
 
+  tensorOf(place) {
+    return this.tensors[this.home[place]];
+  }
+
   place(name, index) {
     const tensor = this.byName.get(name);
     if (!tensor) throw new RangeError(`no tensor is named ${JSON.stringify(name)}`);
@@ -380,7 +393,7 @@ export class Engine {
   }
 
   index(place) {
-    const tensor = this.tensors[this.home[place]];
+    const tensor = this.tensorOf(place);
     let rest = place - tensor.start;
     const index = [];
     for (const size of [...tensor.shape].reverse()) {

@@ -17,7 +17,6 @@ from twelve_lab.trace.trace import Trace
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
 ATTENTION, CROSS = f"{ENCODER}.self_attention", f"{DECODER}.cross_attention"
 NORM = f"{ENCODER}.self_attention_residual.norm"
-LINE = 24  # height in pixels of the fallback sentence, which the frame covers
 BEYOND = "&<>'"  # quotation marks are allowed in an attribute between apostrophes
 
 
@@ -30,6 +29,7 @@ class Part(NamedTuple):
         height: Height of its frame in pixels, enough at a width of 700 pixels.
         run: Returns its trace.
         panels: The panels that it shows; empty for the whole page.
+        pulls: Name and index of the number whose threads it shows at first.
     """
 
     title: str
@@ -37,6 +37,7 @@ class Part(NamedTuple):
     height: int
     run: Callable[[], Trace]
     panels: Sequence[Mapping[str, Any]] = ()
+    pulls: tuple[Any, ...] = ()
 
 
 def frame(name: str) -> str:
@@ -59,11 +60,9 @@ def frame(name: str) -> str:
         text = text.replace(sign, f"&#{ord(sign)};")
     return (
         "<style>@media print { .live { display: none; } }</style>"
-        f'<div class="live"><p aria-hidden="true" style="margin:0;height:{LINE}px">'
-        "Run this cell, and its numbers can be changed here.</p>"
-        f'<iframe class="live" title="{part.title}" sandbox="allow-scripts" srcdoc=\'{text}\' '
-        f'style="display:block;position:relative;margin-top:-{LINE}px;width:100%;'
-        f'height:{part.height}px;border:0"></iframe></div>'
+        f'<div class="live"><iframe class="live" title="{part.title}" sandbox="allow-scripts" '
+        f"srcdoc='{text}' style=\"display:block;width:100%;height:{part.height}px;border:0\">"
+        "Run this cell, and its numbers can be changed here.</iframe></div>"
     )
 
 
@@ -75,7 +74,10 @@ def document(name: str) -> str:
         name: One of PARTS.
     """
     part = PARTS[name]
-    options = {"title": part.title, "lead": part.lead, "panels": part.panels}
+    options = {
+        "title": part.title, "lead": part.lead, "panels": part.panels,
+        **({"pulls": part.pulls} if part.pulls else {}),
+    }  # fmt: skip
     with torch.device("cpu"):
         run = part.run()
     return page({part.title: run}, example.words, options if part.panels else None)
@@ -134,25 +136,26 @@ PARTS: dict[str, Part] = {
     ),
     "query": Part(
         "Ask something else",
-        "Drag a number of a query sideways, or type one: scores, weights and context follow.",
-        350,
+        "Point at a number to see what it depends on; drag a query sideways, or type one.",
+        400,
         lambda: _encoder(num_heads=1, padding=False),
         [
-            _panel("table", "Queries", of=f"{ATTENTION}.query_heads", fixed=DOG, dials=True),
+            _panel("table", "Queries", of=f"{ATTENTION}.query_heads", fixed=DOG),
             _panel("table", "Keys", of=f"{ATTENTION}.key_heads", fixed=DOG),
             _panel("table", "Scores", of=f"{ATTENTION}.scores", fixed=DOG),
             _panel("table", "Weights", of=f"{ATTENTION}.weights", fixed=DOG),
             _panel("table", "Values", of=f"{ATTENTION}.value_heads", fixed=DOG),
             _panel("table", "Context", of=f"{ATTENTION}.context", fixed=DOG),
         ],
+        (f"{ATTENTION}.context", 1, 0, 0, 1),
     ),
     "mask": Part(
         "Hide a key, or show it",
-        "Press an entry of a mask: True allows attention.",
-        380,
+        "Press an entry of a mask: a tick allows attention.",
+        405,
         _masks,
         [
-            _panel("table", "The masks", of="src_mask", dials=True),
+            _panel("table", "The masks", of="src_mask"),
             _panel("table", "Masked scores", of=f"{ATTENTION}.masked_scores"),
             _panel("table", "Weights", of=f"{ATTENTION}.weights"),
         ],
@@ -160,7 +163,7 @@ PARTS: dict[str, Part] = {
     "stretch": Part(
         "Stretch a row",
         "Press × 10 or + 5, then drag a single number: which change remains after the norm?",
-        350,
+        470,
         _encoder,
         [
             _panel("stretch", "The rows, and what is done to dog", of="src_input", fixed=DOG,
@@ -173,7 +176,7 @@ PARTS: dict[str, Part] = {
     "sum": Part(
         "Silence a sublayer",
         "Press a switch: what does the stream lose, and what is left?",
-        570,
+        680,
         lambda: example.trace(loss=True, on="cpu"),
         [
             _panel("table", "x goes in", of="src_input", fixed=DOG),
@@ -187,23 +190,25 @@ PARTS: dict[str, Part] = {
                    of=f"{ENCODER}.feed_forward_residual.added", fixed=DOG),
             _panel("prediction", "What the model says in the end", only=1),
         ],
+        (f"{ENCODER}.feed_forward_residual.added", 1, 0, 1),
     ),
     "memory": Part(
         "Hide what was read",
-        "Press an entry of the mask: True allows the model to attend while it writes.",
-        480,
+        "Press an entry of the mask: a tick allows the model to look while it writes.",
+        830,
         _decoder,
         [
-            _panel("hold", "What was read", of="src_mask", dials=True, value=0,
+            _panel("hold", "What was read", of="src_mask", value=0,
                    says="Hide the whole memory"),
             _panel("attention", "Cross-attention", of=CROSS),
             _panel("prediction", "Which word is next?"),
         ],
+        ("logits", 1, 0, 3),
     ),
     "learning": Part(
         "Learn",
-        "Press Learn one step, then Learn; start again with a rate of 1.",
-        470,
+        "Press One step, then Teach it; start again with a learning rate of 1.",
+        530,
         lambda: example.trace(loss=True, on="cpu"),
         [
             _panel("learn", "The loss", rate=0.1),

@@ -24,7 +24,16 @@ from twelve_lab.explain.expression import (
     call,
     replace,
 )
-from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along, reduced
+from twelve_lab.explain.formulas import (
+    CONDITIONS,
+    FORMULAS,
+    FUSED_ATTENTION,
+    Formula,
+    Output,
+    along,
+    of_its_head,
+    reduced,
+)
 from twelve_lab.explain.tape import Block
 from twelve_lab.show.table import Labels, fitting
 from twelve_lab.trace.trace import Trace
@@ -54,10 +63,10 @@ def _gather(at: Output) -> Expression:
 
 def _attention(at: Output) -> Expression | None:
     """Write fused attention over its scores, including the additive mask."""
-    if at.operation.output:
+    if at.operation.output or at.get("dropout_p"):
         return None
     *outer, query, feature = at.index
-    q, k, v = (at.cells(n)[tuple(outer)] for n in range(3))
+    q, k, v = (of_its_head(at, n, outer) for n in range(3))
     scale = at.get("scale")
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     mask = at.get("attn_mask") or at.get("attn_bias")
@@ -89,14 +98,7 @@ LIVE: dict[str, Formula] = (
         "_softmax": _along("softmax"),
         "_safe_softmax": _along("safe_softmax"),
         "_log_softmax": _along("log_softmax"),
-        **dict.fromkeys(
-            (
-                "_scaled_dot_product_flash_attention_for_cpu",
-                "_scaled_dot_product_flash_attention",
-                "_scaled_dot_product_efficient_attention",
-            ),
-            _attention,
-        ),
+        **dict.fromkeys(FUSED_ATTENTION, _attention),
     }
 )
 # Operations of the page's engine, besides sums and products.
@@ -131,6 +133,8 @@ class Program:
         """
         if trace.graph is None or not len(trace):
             raise ValueError("the run holds no tensor that can be explained")
+        for entry in trace.values():
+            entry.kept()
         self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
         named = self.graph.tape.named
         # Inputs first, then computed tensors in the order of the run.

@@ -1,17 +1,13 @@
-// The reader's changes: applied to one or two runs, undone, stored in the URL.
+// The reader's actions: applied to a run, undone, carried over to another configuration.
 import { Engine } from "./engine.mjs";
 
-const KEPT = 200; // changes that can be undone
+const KEPT = 200; // actions that can be undone
 
 export class State {
   constructor(runs) {
     this.runs = runs;
     this.engines = new Map();
-    this.past = [];
-    this.losses = [];
-    this.number = 0;
-    this.with = -1;
-    this.choose(0);
+    this.start(0);
   }
 
   engineOf(number) {
@@ -23,155 +19,141 @@ export class State {
     return this.engineOf(this.number);
   }
 
-  get other() {
-    return this.with < 0 || this.with === this.number ? null : this.engineOf(this.with);
+  // Steps of gradient descent so far.
+  get steps() {
+    return Math.max(0, this.losses.length - 1);
   }
 
-  // Select another configuration, and apply the changes there too.
-  choose(number) {
-    const changes = this.engines.has(this.number) ? this.written() : {};
+  // Open a configuration as it was written, and forget every action.
+  start(number) {
     this.number = number;
-    this.missing = this.#load(this.engine, changes);
-    this.before = this.engine.values.slice();
-    this.losses = [];
-    this.follow();
+    this.past = [];
+    this.replay([]);
+    this.#showOriginal();
   }
 
-  compare(number) {
-    this.with = number;
-    this.follow();
+  #snapshot() {
+    const { number, actions, losses, before, engine } = this;
+    const { values, held } = engine;
+    const copies = { actions: actions.map((each) => ({ ...each })), losses: [...losses] };
+    return { number, before, values: values.slice(), held: new Map(held), ...copies };
+  }
+
+  #showOriginal() {
+    const { number, engine } = this;
+    this.before = { number, values: engine.original, held: new Map() };
   }
 
   // Compute everything that depends on the changes.
   follow() {
     this.engine.run();
     this.engine.back();
-    if (this.other) this.#load(this.other, this.written());
   }
 
-  // Begin a change: "before" shows this state, and undo returns to it.
+  // Begin an action: "before" shows this state, and undo returns to it.
   begin() {
-    this.past.push({ changes: this.written(), losses: [...this.losses] });
+    this.past.push(this.#snapshot());
     if (this.past.length > KEPT) this.past.shift();
-    this.before = this.engine.values.slice();
+    const { number, values, held } = this.past.at(-1);
+    this.before = { number, values, held };
   }
 
+  // Change a number; null returns it to its first value, or to the result of its arithmetic.
   put(place, value) {
-    this.engine.put(place, value);
+    this.set(place, value);
     this.follow();
   }
 
-  undo() {
-    const last = this.past.pop();
-    if (!last) return false;
-    this.before = this.engine.values.slice();
-    this.#load(this.engine, last.changes);
-    this.losses = last.losses;
-    this.follow();
-    return true;
-  }
-
-  reset() {
-    this.begin();
-    this.#load(this.engine, {});
-    this.losses = [];
-    this.follow();
+  set(place, value) {
+    const { engine } = this;
+    const { name, start } = engine.tensorOf(place);
+    if (value === null) engine.restore(place);
+    else engine.put(place, value);
+    // Among the changes since the last learning, the last one of a number counts.
+    const element = place - start;
+    const since = this.actions.findLastIndex((each) => each.steps) + 1;
+    const old = this.actions.findIndex(
+      (each, n) => n >= since && each.name === name && each.element === element,
+    );
+    if (old >= 0) this.actions.splice(old, 1);
+    if (value !== null || since) this.actions.push({ name, element, value });
   }
 
   learn(rate) {
     const { engine } = this;
     if (!this.losses.length) this.losses.push(engine.values[engine.target]);
     engine.learn(rate);
-    this.follow();
-    this.losses.push(engine.values[engine.target]);
-  }
-
-  // The changes by the names of tensors: name -> { shape, numbers: [[element, number], ...] }.
-  written() {
-    const { engine } = this;
-    const found = {};
-    for (const [place, value] of engine.changes()) {
-      const { name, shape, start } = engine.tensors[engine.home[place]];
-      found[name] ??= { shape, numbers: [] };
-      found[name].numbers.push([place - start, value]);
-    }
-    return found;
-  }
-
-  // Reset an engine, then apply the changes to tensors that it has; returns the other names.
-  #load(engine, changes) {
-    for (const place of engine.changes().keys()) engine.restore(place);
-    const missing = [];
-    for (const [name, { shape, numbers }] of Object.entries(changes)) {
-      const tensor = engine.byName.get(name);
-      // In a tensor of another shape, the index would mean another number.
-      if (String(tensor?.shape) !== String(shape)) missing.push(name);
-      else for (const [element, value] of numbers) engine.put(tensor.start + element, value);
-    }
-    engine.run();
     engine.back();
-    return missing;
+    this.losses.push(engine.values[engine.target]);
+    const last = this.actions.at(-1);
+    if (last?.rate === rate) last.steps += 1;
+    else this.actions.push({ rate, steps: 1 });
   }
 
-  // The URL fragment of this state, without the #.
-  address(chosen, extra = {}) {
-    const parts = new URLSearchParams();
-    parts.set("run", this.number);
-    if (this.other) parts.set("with", this.with);
-    if (chosen >= 0) {
-      const tensor = this.engine.tensors[this.engine.home[chosen]];
-      parts.set("at", `${tensor.name}:${chosen - tensor.start}`);
-    }
-    for (const [key, value] of Object.entries(extra)) parts.set(key, value);
-    for (const [name, { numbers }] of Object.entries(this.written())) {
-      parts.set(`set.${name}`, numbers.map(([element, value]) => `${element}:${value}`).join(","));
-    }
-    return parts.toString();
+  undo() {
+    const last = this.past.pop();
+    if (!last) return false;
+    const { engine } = Object.assign(this, last);
+    engine.values.set(last.values);
+    engine.held = last.held;
+    engine.back();
+    return true;
   }
 
-  // Read a URL fragment. Returns [chosen element or -1, the parts that do not fit].
-  open(address) {
-    const parts = new URLSearchParams(address);
-    const unknown = [];
-    const whole = (text, size) => (/^\d+$/.test(text) && Number(text) < size ? Number(text) : -1);
-    const chosen = (key) => {
-      const number = whole(parts.get(key), this.runs.length);
-      if (parts.has(key) && number < 0) unknown.push(`${key}=${parts.get(key)}`);
-      return number;
-    };
-    this.number = Math.max(chosen("run"), 0);
-    this.with = chosen("with");
-    this.#load(this.engine, {});
-    const changes = {};
-    for (const [key, text] of parts) {
-      if (!key.startsWith("set.")) continue;
-      const tensor = this.engine.byName.get(key.slice(4));
-      const pairs = text.split(",").map((pair) => pair.split(":"));
-      const fits = pairs.every(([element, value, ...more]) => {
-        const place = tensor ? whole(element, tensor.size) : -1;
-        return (
-          place >= 0 &&
-          value?.trim() &&
-          !more.length &&
-          this.engine.takes(tensor.start + place, Number(value))
-        );
-      });
-      if (!fits) unknown.push(key);
-      else
-        changes[tensor.name] = {
-          shape: tensor.shape,
-          numbers: pairs.map((pair) => pair.map(Number)),
-        };
-    }
-    this.#load(this.engine, changes);
-    this.before = this.engine.original;
+  // Apply actions to the configuration as it was written.
+  // Returns the names of tensors that it does not have in the same shape.
+  replay(actions) {
+    const { engine } = this;
+    for (const place of engine.changes().keys()) engine.restore(place);
+    this.actions = [];
     this.losses = [];
-    this.past = [];
     this.follow();
-    const [name, element] = (parts.get("at") ?? "").split(":");
-    const tensor = this.engine.byName.get(name);
-    const at = tensor ? whole(element, tensor.size) : -1;
-    if (name && at < 0) unknown.push(`at=${parts.get("at")}`);
-    return [at < 0 ? -1 : tensor.start + at, unknown];
+    const missing = new Set();
+    for (const { rate, steps, name, element, value } of actions) {
+      const tensor = engine.byName.get(name);
+      if (steps) for (let step = 0; step < steps && engine.target >= 0; step++) this.learn(rate);
+      else if (tensor && element < tensor.size) this.put(tensor.start + element, value);
+      else missing.add(name);
+    }
+    return [...missing];
+  }
+
+  reset() {
+    this.begin();
+    this.replay([]);
+    this.#showOriginal();
+  }
+
+  // Select another configuration, and apply the actions there too; returns the missing names.
+  choose(number) {
+    this.begin();
+    const old = this.engine;
+    this.number = number;
+    const fits = ({ name }) =>
+      !name || String(old.byName.get(name).shape) === String(this.engine.byName.get(name)?.shape);
+    const missing = this.actions.filter((each) => !fits(each)).map(({ name }) => name);
+    this.replay(this.actions.filter(fits));
+    return [...new Set(missing)];
+  }
+
+  // The value of a number before the last action; undefined if the model then had no such number.
+  was(place) {
+    const { number, values } = this.before;
+    if (number === this.number) return values[place];
+    const { name, shape, start } = this.engine.tensorOf(place);
+    const twin = this.engineOf(number).byName.get(name);
+    return String(twin?.shape) === String(shape) ? values[twin.start + place - start] : undefined;
+  }
+
+  // The engine with the numbers before the last action: what is drawn from it is of one moment.
+  get earlier() {
+    const { values, held } = this.before;
+    const view = Object.assign(Object.create(this.engine), {
+      values: values.slice(),
+      held,
+      gradients: new Float64Array(values.length),
+    });
+    view.back();
+    return view;
   }
 }

@@ -15,12 +15,12 @@ const bracketed = (text, outer) => (outer > 1 && text.startsWith("-") ? `(${text
 const few = (parts) =>
   parts.length <= SUMMANDS ? parts : [...parts.slice(0, SUMMANDS - 1), "…", parts.at(-1)];
 
-export const formatNumber = (value, type = "float") => {
+export const formatNumber = (value, type = "float", digits = 4) => {
   if (type === "bool") return value ? "True" : "False";
   if (Number.isNaN(value)) return "nan";
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
   if (type === "int" && Number.isInteger(value)) return String(value);
-  const text = (Math.abs(value) + 1e-8).toFixed(4);
+  const text = (Math.abs(value) + 1e-8).toFixed(digits);
   return value < 0 && Number(text) ? `-${text}` : text;
 };
 
@@ -87,7 +87,7 @@ export const indexText = (axes, index) => {
 };
 
 export const elementText = (engine, place) => {
-  const tensor = engine.tensors[engine.home[place]];
+  const tensor = engine.tensorOf(place);
   return tensor.name + indexText(tensor.axes, engine.index(place));
 };
 
@@ -97,7 +97,7 @@ class Digits {
   }
 
   leaf(place, outer) {
-    const { type } = this.engine.tensors[this.engine.home[place]];
+    const { type } = this.engine.tensorOf(place);
     return bracketed(formatNumber(this.engine.values[place], type), outer);
   }
 
@@ -143,7 +143,7 @@ class Symbols extends Digits {
   }
 
   leaf(place) {
-    const tensor = this.engine.tensors[this.engine.home[place]];
+    const tensor = this.engine.tensorOf(place);
     return this.short(tensor.name) + indexText(tensor.axes, this.engine.index(place));
   }
 
@@ -163,7 +163,7 @@ class Symbols extends Digits {
     if (!parts.every(isPlace)) return "";
     const homes = new Set(parts.map((place) => this.engine.home[place]));
     if (homes.size > 1) return "";
-    const tensor = this.engine.tensors[[...homes][0]];
+    const tensor = this.engine.tensorOf(parts[0]);
     const places = parts.map((place) => this.engine.index(place));
     const moving = tensor.shape
       .map((_, n) => n)
@@ -183,23 +183,47 @@ const terms = ([name, ...parts]) => {
   return parts.slice(0, half).map((left, i) => ["*", left, parts[half + i]]);
 };
 
-// The lines of an explanation, and the elements that it uses.
-export const explain = (engine, place) => {
-  const tensor = engine.tensors[engine.home[place]];
-  const value = formatNumber(engine.values[place], tensor.type);
-  const tree = engine.trees[place];
-  const lines = [elementText(engine, place)];
-  if (engine.held.has(place))
-    return { lines: [...lines, `  = ${message("{number}, held fast by you", { number: value })}`], used: [] };
-  if (tree === null) return { lines: [...lines, `  = ${message("{number}, given to the run", { number: value })}`], used: [] };
-  const shown = decided(engine, tree);
-  if (!isPlace(shown) && shown[0] === "#") {
-    return { lines: [...lines, `  = ${message("{number}, a constant of the code", { number: value })}`], used: [] };
+// Digits, with every factor as its place between two bars.
+class Factors extends Digits {
+  leaf(place, outer) {
+    return super.leaf(place, outer).replace(/[^()]+/, `|${place}|`);
   }
+}
+
+// Why a number has no formula: it was given, is held, or is a constant; "" if it has one.
+const origin = (engine, place) => {
+  const number = formatNumber(engine.values[place], engine.tensorOf(place).type);
+  const tree = engine.trees[place];
+  if (engine.held.has(place)) return message("{number}, held fast by you", { number });
+  if (tree === null) return message("{number}, given to the run", { number });
+  const shown = decided(engine, tree);
+  if (!isPlace(shown) && shown[0] === "#") return message("{number}, a constant of the code", { number });
+  return "";
+};
+
+// The numbers that a number is computed from, in the branch that was taken.
+export const sources = (engine, place) =>
+  origin(engine, place) ? [] : [...leaves(decided(engine, engine.trees[place]))];
+
+// The formula in digits: texts, and places of numbers at the odd positions.
+export const formula = (engine, place) => {
+  const reason = origin(engine, place);
+  if (reason) return [reason];
+  const parts = new Factors(engine).write(decided(engine, engine.trees[place])).split("|");
+  return parts.map((part, n) => (n % 2 ? Number(part) : part));
+};
+
+// The lines of an explanation.
+export const explain = (engine, place) => {
+  const tensor = engine.tensorOf(place);
+  const lines = [elementText(engine, place)];
+  const reason = origin(engine, place);
+  if (reason) return [...lines, `  = ${reason}`];
+  const shown = decided(engine, engine.trees[place]);
   if (tensor.code) lines.push(`  ${message("code: {code}", { code: tensor.code })}`);
   const dot = tensor.name.lastIndexOf(".");
   const symbols = new Symbols(engine, dot < 0 ? "" : tensor.name.slice(0, dot)).write(shown);
-  if (isPlace(shown)) lines.push(`  = ${message("{source}, the same number moved", { source: symbols })}`);
+  if (isPlace(shown)) lines.push(`  ${message("copied from {source}", { source: symbols })}`);
   else lines.push(`  = ${symbols}`, `  = ${new Digits(engine).write(shown)}`);
-  return { lines: [...lines, `  = ${value}`], used: [...leaves(shown)] };
+  return [...lines, `  = ${formatNumber(engine.values[place], tensor.type)}`];
 };

@@ -123,8 +123,8 @@ def picture(shapes: tuple[Shape, ...], size: int) -> str:
 
 
 def symbols() -> str:
-    """Write the face of each word as an SVG symbol, such as "face-cat"."""
+    """Write each face as an SVG symbol, such as "face-cat", and the happy one as "face-happy"."""
     return "".join(
-        f'<symbol id="face-{word}" viewBox="0 0 {SIZE} {SIZE}">{drawn(shapes)}</symbol>'
-        for word, shapes in FACES.items()
+        f'<symbol id="face-{name}" viewBox="0 0 {SIZE} {SIZE}">{drawn(shapes)}</symbol>'
+        for name, shapes in {**FACES, "happy": HAPPY}.items()
     )

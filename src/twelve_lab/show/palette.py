@@ -153,9 +153,9 @@ def by_night(colour: str, *, line: bool = False) -> str:
     return "#{:02x}{:02x}{:02x}".format(*(round(255 * c) for c in mixed))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(colour: str, other: str) -> float:
     """Compute the WCAG contrast ratio of two colours, from 1 to 21."""
-    low, high = sorted(map(_luminance, (one, other)))
+    low, high = sorted(map(_luminance, (colour, other)))
     return (high + 0.05) / (low + 0.05)
 
 

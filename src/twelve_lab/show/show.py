@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from twelve._checks import check_between
 from twelve_lab.show.format import cell_text, format_tensor
 from twelve_lab.show.palette import axis_style, signed_tint
 from twelve_lab.show.table import Block, Labels, Table, Value
@@ -150,8 +151,10 @@ def show(
         below, brackets in the style of each axis.
 
     Raises:
-        ValueError: The number of axes differs from the rank, or labels do not fit their axis.
+        ValueError: The number of axes differs from the rank, labels do not fit their axis, or
+            decimals is not from 0 to 20.
     """
+    check_between("show", 0, 20, "digits after the point", decimals=decimals)
     if title is None and hasattr(x, "axes"):
         title = getattr(x, "name", None)
     return Shown(Table.of(x, axes, labels), title, decimals)

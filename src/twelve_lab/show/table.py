@@ -199,7 +199,7 @@ def as_plain_tensor(x: Any) -> Tensor:
         x: A tensor or a nested list.
 
     Raises:
-        ValueError: If x holds no numbers or complex numbers, or is on the meta device.
+        ValueError: If x holds no numbers, complex numbers or uint64, or is on the meta device.
     """
     if not isinstance(x, Tensor):
         try:
@@ -212,9 +212,9 @@ def as_plain_tensor(x: Any) -> Tensor:
         x = torch.tensor(x, dtype=torch.float64 if floats else None)
     if x.is_meta:
         raise ValueError(f"x, of shape {tuple(x.shape)}, is on the meta device: it has no numbers")
-    if x.is_complex():
+    if x.is_complex() or x.dtype == torch.uint64:  # which does not fit into int64
         raise ValueError(f"x must hold real numbers, not {x.dtype}")
-    x = x.detach().cpu()
+    x = x.detach().cpu().to_dense()
     return x.double() if x.is_floating_point() else x if x.dtype == torch.bool else x.long()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -55,14 +56,16 @@ def difference(
         other: The second.
         tolerance: Largest difference that still counts as equal.
     """
-    if not tolerance >= 0:
-        raise ValueError(f"Trace.diff: tolerance must be at least 0, got {tolerance}")
+    if not isinstance(other, Mapping):
+        raise ValueError(f"Trace.diff: other must be a trace, got a {type(other).__name__}")
+    if not isinstance(tolerance, Real) or not tolerance >= 0:
+        raise ValueError(f"Trace.diff: tolerance must be at least 0, got {tolerance!r}")
     for compared, (name, entry) in enumerate(run.items()):
         if name not in other:
             reason = message("the other run has no tensor of this name")
             return Difference(compared, name, reason)
-        if found := _compare(compared, entry, other[name], tolerance):
-            return found
+        if different := _compare(compared, entry, other[name], tolerance):
+            return different
     extra = next((name for name in other if name not in run), "")
     return Difference(len(run), extra, message("only the other run has a tensor of this name"))
 
@@ -72,15 +75,12 @@ def _compare(compared: int, here: Traced, there: Traced, tolerance: float) -> Di
         reason = message("shape {here} here, {there} there", here=here.shape, there=there.shape)
         return Difference(compared, here.name, reason)
     left, right = (_widest(entry.value.detach().cpu()) for entry in (here, there))
-    # Equal infinities and equal nan agree, although their difference would be nan.
-    same = (left == right) | (left.isnan() & right.isnan())
-    distance = torch.where(same, 0.0, (left - right).abs().double())
-    distance = distance.nan_to_num(nan=torch.inf, posinf=torch.inf)
-    beyond = (distance > tolerance).nonzero()
+    apart = distances(left, right)
+    beyond = (apart > tolerance).nonzero()
     if not len(beyond):
         return None
     index = tuple(beyond[0].tolist())
-    largest = float(distance.max())
+    largest = float(apart.max())
     reason = message(
         "first at [{place}]: {here} here, {there} there; largest difference {largest}",
         place=", ".join(f"{axis} {i}" for axis, i in zip(here.axes, index, strict=True)),
@@ -89,6 +89,24 @@ def _compare(compared: int, here: Traced, there: Traced, tolerance: float) -> Di
         largest=format_number(largest),
     )
     return Difference(compared, here.name, reason, index, largest)
+
+
+def distances(left: Tensor, right: Tensor) -> Tensor:
+    """Compute the distance of each number from its partner, in float64; inf if it is nan.
+
+    Args:
+        left: Some numbers.
+        right: Numbers of the same shape.
+    """
+    # Equal infinities and equal nan agree, although their difference would be nan.
+    same = (left == right) | (left.isnan() & right.isnan())
+    if left.is_complex() or right.is_complex():
+        apart = (left - right).abs().double()
+    else:
+        apart = (left.double() - right.double()).abs()
+    if not left.dtype.is_floating_point and not right.dtype.is_floating_point:
+        apart = apart.clamp(min=1.0)  # float64 rounds whole numbers beyond 2**53
+    return torch.where(same, 0.0, apart).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def _widest(values: Tensor) -> Tensor:

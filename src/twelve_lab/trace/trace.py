@@ -4,7 +4,7 @@ import difflib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -69,8 +69,8 @@ class Trace(Mapping[str, Traced]):
         AxisError: While running, when one axis name has two sizes. Nothing that runs
             after it is recorded.
         RuntimeError: On entering the block, if another trace is open in this thread.
-        ValueError: If the model is not a module; on leaving the block, if one of `only` matched
-            no tensor.
+        ValueError: If the model is not a module, or `only` holds no names; on leaving the block,
+            if one of `only` matched no tensor.
     """
 
     def __init__(
@@ -83,7 +83,10 @@ class Trace(Mapping[str, Traced]):
                 "for code without one, write Trace()"
             )
         self.grad = grad
-        self.only = (only,) if isinstance(only, str) else tuple(only)
+        names = (only,) if isinstance(only, str) else only
+        if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"Trace: only must be names of tensors, got {only!r}")
+        self.only = tuple(names)
         self.graph = Graph(Tape()) if explain and not self.only else None
         self._entries: dict[str, Traced] = {}
         self._paths: dict[int, str] = {}
@@ -314,7 +317,7 @@ class Trace(Mapping[str, Traced]):
             The difference; it is false if the runs agree in every tensor.
 
         Raises:
-            ValueError: If the tolerance is negative or nan.
+            ValueError: If other is no trace, or the tolerance is negative or nan.
         """
         return difference(self, other, tolerance)
 

@@ -75,7 +75,7 @@ class Traced:
             ValueError: If the index does not fit, depth is below 1, the run was traced with
                 explain=False, an operation has no formula yet, or the arithmetic is too long.
         """
-        graph = self._kept()
+        graph = self.kept()
         return Explanation(graph, graph.tape.named[self.name].cell(index), depth, self.code)
 
     def explain_grad(self, *index: int) -> GradientExplanation:
@@ -90,14 +90,18 @@ class Traced:
         Raises:
             ValueError: As for `explain`, and if there is no gradient.
         """
-        graph = self._kept()
+        graph = self.kept()
         gradients = {self.name: self.grad}
         for name, entry in self.run.items():
             gradients[name] = None if entry.tensor is None else entry.tensor.grad
         return GradientExplanation(graph, graph.tape.named[self.name].cell(index), gradients)
 
-    def _kept(self) -> Graph:
-        """Return the operations of the run, among which are those that made this tensor."""
+    def kept(self) -> Graph:
+        """Return the operations of the run, among which are those that made this tensor.
+
+        Raises:
+            ValueError: If they were not kept, or the tensor holds no plain numbers.
+        """
         if self.graph is None:
             wanted = "trace with explain=True and without only="
             raise ValueError(f"{self.name}: no operation was kept; {wanted}")

@@ -29,9 +29,9 @@ PAGES = sorted(
     for path in BOOK.rglob("*.html")
     if not path.relative_to(BOOK).parts[0].startswith("_")
 )
-ALONE = "walk.html"  # test_explorer_page.py opens it
+ALONE = "index.html"  # test_explorer_page.py opens it
 OFTEN = {
-    "index.html", "search.html", "notebooks/04_attention.html", "reference/attention.html",
+    "course.html", "search.html", "notebooks/04_attention.html", "reference/attention.html",
     "docs/glossary.html",
 }  # fmt: skip
 weekly = pytest.mark.weekly
@@ -70,7 +70,7 @@ def test_book_has_a_page_for_every_notebook_document_and_module():
     notebooks = {f"{path.relative_to(ROOT).with_suffix('')}.html" for path in pages(ROOT)}
     docs = {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
     modules = {f"reference/{step.stem}.html" for step in MODULES}
-    others = {"index.html", "CONTRIBUTING.html", "search.html", ALONE}
+    others = {"course.html", "CONTRIBUTING.html", "search.html", ALONE}
     assert modules and notebooks | docs | modules | others <= set(PAGES)
 
 
@@ -109,7 +109,7 @@ def searched(tab, words):
 
 
 def test_search_lists_lessons_first_and_shows_a_sentence(tab, site):
-    opened(tab, f"{site}/index.html")
+    opened(tab, f"{site}/course.html")
     links = searched(tab, "mask")
     assert len(links) > 8 and all("/notebooks/" in link for link in links[:8])
     expect(tab.locator("#search-results .context").nth(2)).to_be_visible()
@@ -126,7 +126,7 @@ def test_search_lists_lessons_first_and_shows_a_sentence(tab, site):
     ],
 )
 def test_search_result_scrolls_to_the_match(tab, site, words, page):
-    opened(tab, f"{site}/index.html")
+    opened(tab, f"{site}/course.html")
     searched(tab, words)
     tab.locator(f'#search-results li a[href*="{page}"]').first.click()
     tab.wait_for_url(f"**/{page}.html*")
@@ -146,7 +146,7 @@ def test_search_result_scrolls_to_the_match(tab, site, words, page):
 def test_search_works_from_a_disk(browser):
     # Not in `tab`: the browser refuses the sentences of the results, and logs that.
     page = browser.new_page()
-    page.goto((BOOK / "index.html").as_uri())
+    page.goto((BOOK / "course.html").as_uri())
     assert any("05_masks" in link for link in searched(page, "fully masked row"))
     page.close()
 
@@ -178,20 +178,45 @@ def test_reader_chooses_light_or_dark(tab, site, theme):
 # The live model.
 
 
-def test_live_model_opens_the_home_page_at_its_full_height(tab, site):
-    opened(tab, f"{site}/index.html")
-    assert tab.locator("article p, article iframe").nth(1).evaluate("e => e.tagName") == "IFRAME"
-    frame, foot = tab.frame_locator("iframe.explorer"), tab.locator(".live-foot")
-    expect(foot).to_contain_text("✓ dog, right")
-    expect(foot).to_be_in_viewport(ratio=1)
-    dial = frame.locator("#words input.n").nth(6)
-    dial.fill("2")
-    dial.press("Enter")
-    expect(foot).to_contain_text("✗ fish, wrong")
-    inner = "document.scrollingElement.scrollHeight <= innerHeight"
-    tab.wait_for_function(f"frames[0].{inner.replace('innerHeight', 'frames[0].innerHeight')}")
-    tab.evaluate("scrollTo(0, document.body.scrollHeight)")
-    expect(foot).to_be_hidden()
+def test_live_page_is_the_first_page_without_frame_and_sidebar(tab, site):
+    tab.goto(site)
+    assert tab.locator("iframe, nav").count() == 0
+    expect(tab.locator("#stage .teach")).to_be_in_viewport(ratio=1)
+    tab.locator("#src .n").first.click()
+    assert tab.evaluate("scrollY") == 0
+    tab.keyboard.press("ArrowUp")
+    expect(tab).to_have_url(re.compile("#w=6:0.8&at="))
+    loss = tab.evaluate("twelve.loss()")
+    tab.reload()
+    tab.wait_for_function("window.twelve")
+    assert tab.evaluate("twelve.loss()") == loss
+    tab.locator("#src .n[aria-pressed]").nth(1).click()  # hides fish
+    tab.locator("#dare-hide a").click()
+    tab.wait_for_url("**/notebooks/05_masks.html")
+    tab.locator("a.logo:visible").first.click()
+    tab.wait_for_url("**/index.html")
+    tab.locator("#course").click()
+    tab.wait_for_url("**/notebooks/00_start_here.html")
+
+
+@weekly
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_live_page_and_live_parts_have_the_theme_that_the_reader_chose(tab, site, theme):
+    other = {"light": "dark", "dark": "light"}[theme]
+    opened(tab, f"{site}/notebooks/04_attention.html", other)
+    tab.evaluate("theme => localStorage.setItem('theme', theme)", theme)
+    tab.evaluate("theme => localStorage.setItem('mode', theme)", theme)
+    tab.reload()
+    frame = tab.locator("iframe.live")
+    frame.scroll_into_view_if_needed()
+    inside = tab.frame_locator("iframe.live").locator("html")
+    expect(inside).to_have_attribute("data-theme", theme)
+    # The frame is transparent: its corner has the colour of the page around it.
+    corner = imread(io.BytesIO(frame.screenshot()))[1, 1, :3]
+    page = imread(io.BytesIO(tab.locator("article h1").first.screenshot()))[0, 0, :3]
+    assert corner.tolist() == page.tolist()
+    tab.goto(f"{site}/index.html")
+    assert tab.locator("html").get_attribute("data-theme") == theme
 
 
 @weekly
@@ -203,7 +228,7 @@ def test_part_of_the_live_model_is_not_cut_off_on_a_phone(tab, site, name):
     inside = tab.frame_locator("iframe.live").locator("body")
     expect(inside).to_have_attribute("data-ready", "true")
     bottom = inside.evaluate("body => body.getBoundingClientRect().bottom")
-    assert 700 < bottom <= tab.locator("iframe.live").evaluate("e => e.clientHeight")
+    assert 500 < bottom <= tab.locator("iframe.live").evaluate("e => e.clientHeight")
 
 
 # Layout.
@@ -226,7 +251,7 @@ def test_printed_columns_stay_aligned_on_a_phone(tab, site):
 
 @weekly
 def test_card_of_a_lesson_has_a_figure_and_leads_to_the_lesson(tab, site):
-    opened(tab, f"{site}/index.html")
+    opened(tab, f"{site}/course.html")
     links = "all => all.map((link) => link.getAttribute('href'))"
     targets = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
     assert tab.eval_on_selector_all(".lessons a", links) == targets
@@ -252,7 +277,7 @@ def neighbour(page: Path, side: str) -> Path:
 
 
 def test_next_and_previous_links_follow_the_reading_order():
-    page = BOOK / "index.html"
+    page = BOOK / "course.html"
     for stem in STEMS:
         page = neighbour(page, "right-next")
         assert page.stem == stem
@@ -313,20 +338,20 @@ def test_output_that_a_reader_predicts_is_folded(staged):
 def test_parts_of_the_book_and_of_the_pdf_have_their_order(staged):
     parts = [["The course", "To play with", "Workshops"], ["The lessons", "The workshops"]]
     for written_pages, expected in zip(staged, parts, strict=True):
-        captions = re.findall(r":caption: (.+)\n:hidden:\n\n\S+", written_pages["index.md"])
+        captions = re.findall(r":caption: (.+)\n:hidden:\n\n\S+", written_pages["course.md"])
         assert captions[: len(expected)] == expected
 
 
 def test_home_page_is_the_readme_with_cards_and_without_the_project_tree(staged):
     site_pages, bound = staged
-    home, overview = site_pages["index.md"], site_pages["overview.md"]
-    order = ["# ", "<iframe", "## ", "04 Attention", "```sh"]
+    home, overview = site_pages["course.md"], site_pages["overview.md"]
+    order = ["# ", '<a href="index.html"', "## ", "04 Attention", "```sh"]
     positions = [home.index(words) for words in order]
     assert positions == sorted(positions)
     assert not re.search(r"\.gif|^\| 04", home, re.M)
     assert overview.startswith("# Overview\n\n## ")
-    assert "## The tree" not in home + overview + bound["index.md"]
-    assert "overview.md" not in bound and ".gif" not in bound["index.md"]
+    assert "## The tree" not in home + overview + bound["course.md"]
+    assert "overview.md" not in bound and ".gif" not in bound["course.md"]
 
 
 def test_link_to_a_missing_file_is_an_error(tmp_path):

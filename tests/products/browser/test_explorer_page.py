@@ -1,4 +1,4 @@
-"""The live page in a real browser: numbers change by mouse and keys, and everything follows.
+"""The live page in a real browser: numbers change by mouse, touch and keys, and threads follow.
 
 The fixture `tab` fails a test whose page logs an error or makes a request. `make check` changes
 numbers in every way; the weekly tests press every button. tests/products/test_explorer.py checks
@@ -9,22 +9,27 @@ import base64
 import random
 import re
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 from playwright.sync_api import expect
 
 from tests.products.browser.conftest import grave
 from tests.products.pytorch_runs import ATTENTION, FIRST, LABELS, TITLES, Run, differences, layout
 from tests.products.pytorch_runs import program as program_of
-from twelve import TokenEmbedding
+from twelve import TokenEmbedding, Transformer
+from twelve.masks import causal_mask
 from twelve_lab import Trace, example
 from twelve_lab.cli import main
 from twelve_lab.explorer import write_explorer
 from twelve_lab.show.format import format_number
 
-DECODER_ONLY, GELU = "decoder-only", TITLES.index("GELU")
+DECODER_ONLY = TITLES.index("decoder-only")
+POST_NORM = TITLES.index("post-norm")
 weekly = pytest.mark.weekly
-DIALS = "#words input.n, #target input.n"
+START = ("tgt_embedding.weight", 2)  # number 2 of <start>: -1.05 more, and it says fish
+PHONE = {"width": 390, "height": 844}
 # Every value and gradient as base64-encoded float64: Playwright is slow to read long lists.
 ALL = """tensors => {
   const indexed = tensors.flatMap(([name, shape]) => shape
@@ -106,112 +111,126 @@ def home_of(node):
     )
 
 
-def choose(tab, name, element):
-    """Choose a number in the tables below."""
-    tab.select_option("#tensor", name)
-    tab.locator(f"#cells button.n[data-at='{layout(FIRST)[name][0] + element}']").click()
+def place(name, *index):
+    """Return the place of a number in the program."""
+    start, shape = layout(FIRST)[name]
+    return start + sum(i * shape[n + 1 :].numel() for n, i in enumerate(index))
+
+
+def cell(tab, name, *index):
+    """Return a number on the map."""
+    return tab.locator(f"#map .n[data-at='{place(name, *index)}']").first
+
+
+def middle(node):
+    node.scroll_into_view_if_needed()
+    box = node.bounding_box()
+    return int(box["x"] + box["width"] / 2), int(box["y"] + box["height"] / 2)
+
+
+def drag(tab, node, pixels, *, drop=True):
+    x, y = middle(node)
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x + pixels, y + 5, steps=4)
+    if drop:
+        tab.mouse.up()
+
+
+def tool(tab, name):
+    return tab.get_by_role("button", name=name, exact=True)
+
+
+def answers(tab):
+    """Return the written words of the sentence in front, with the signs under them."""
+    return tab.locator("p.sentence .answer").all_inner_texts()
 
 
 def test_page_opens_with_words_numbers_and_loss(explorer):
-    for side, words in (("#words", example.words["src"]), ("#target", example.words["tgt"])):
-        chosen = explorer.locator(f"{side} select").evaluate_all(
-            "all => all.map(e => e.selectedOptions[0].textContent)"
-        )
-        assert chosen == [word for line in words for word in line]
-    rows = torch.tensor(example.embedding_rows)[example.src].flatten().tolist()
-    dials = explorer.locator("#words input.n")
-    assert dials.evaluate_all("all => all.map(e => e.value)") == [f"{x:.4f}" for x in rows]
-    assert explorer.locator("#learning .loss").inner_text() == f"loss {loss(explorer):.4f}"
+    words = explorer.locator("p.sentence .read .spelled").all_inner_texts()
+    assert words == example.words["src"][1]  # not the padded sentence
+    assert answers(explorer) == ["cat\n✗", "dog\n✓"]
+    assert explorer.locator("#stage .loss b").inner_text() == f"{loss(explorer):.4f}"
     trace = Run(FIRST).trace()[0]
-    probabilities = trace["cross_entropy.log_probabilities"].value.exp().flatten().tolist()
-    shown = explorer.locator("#prediction .chances > span:nth-child(3)").all_inner_texts()
-    assert shown == [f"{p:.4f}" for p in probabilities]
-    weights = trace[f"{ATTENTION}.weights"].value.transpose(1, 2).flatten().tolist()
-    assert explorer.locator("#encoder td .n").all_inner_texts() == [f"{x:.2f}" for x in weights]
-    memory = trace["memory"].value.flatten().tolist()
-    assert explorer.locator("#memory td .n").all_inner_texts() == [format_number(x) for x in memory]
-    best = trace["logits"].value.argmax(-1).flatten().tolist()
-    for verdict, word, label in zip(
-        explorer.locator(".verdict").all_inner_texts(), best, example.labels.flatten(), strict=True
-    ):
-        end = "not asked" if label < 0 else "right" if word == label else "wrong"
-        assert verdict.endswith(f"{example.vocabulary[word]}, {end}")
+    shown = explorer.locator("#stations .n").evaluate_all(
+        "all => Object.fromEntries(all.map(e => [e.dataset.at, e.textContent]))"
+    )
+    for name in ("src_input", "memory", f"{ATTENTION}.weights", "decoder_output", "logits"):
+        start, shape = layout(FIRST)[name]
+        half = shape.numel() // 2  # the second sentence is in front
+        texts = [float(shown[str(start + half + i)]) for i in range(half)]
+        values = trace[name].value.flatten().tolist()[half:]
+        assert texts == pytest.approx(values, abs=0.00501), name
+    chances = trace["cross_entropy.log_probabilities"].value[1].exp().T.flatten().tolist()
+    shares = explorer.locator("td.chance").evaluate_all("all => all.map(e => e.dataset.share)")
+    assert shares == [f"{chance:.0%}" for chance in chances]
     check_numbers(explorer)
-
-
-@weekly
-def test_numbers_of_the_words_fit_on_the_screen_of_a_phone(tab, walk):
-    tab.set_viewport_size({"width": 390, "height": 844})
-    opened(tab, walk)
-    foot = tab.locator("#foot").bounding_box()["y"]
-    for dial in tab.locator("#words input.n").all():
-        box = dial.bounding_box()
-        assert 0 <= box["x"] <= 390 - box["width"] and box["y"] + box["height"] <= foot
-    choose(tab, "memory", 4)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-    expect(tab.locator("#name")).to_be_in_viewport()
 
 
 # Changes.
 
 
-KEYS = [("ArrowUp", 0.1), ("PageDown", -1), ("Shift+ArrowUp", 0.01)]
+KEYS = [("+", 0.1), ("-", -0.1), ("PageDown", -1)]
+GIVEN = [tensor["name"] for tensor in program_of(FIRST)["tensors"] if "numbers" in tensor]
 
 
-def change_dial(tab, choice, way):
-    """Change a number of a word; return tensor, element and the expected value."""
-    dial = choice.choice(tab.locator(DIALS).all())
-    dial.scroll_into_view_if_needed()
-    name, element = home_of(dial)
-    before = get(tab, name, index_of(name, element))
+def some(tab, choice, kind, names=(*GIVEN, "memory", "src_mask")):
+    """Choose a number on the page that PyTorch can change, too."""
+    nodes = [node for node in tab.locator(kind).all() if home_of(node)[0] in names]
+    node = choice.choice(nodes)
+    name, element = home_of(node)
+    return node, name, element, get(tab, name, index_of(name, element))
+
+
+def change_cell(tab, choice, way):
+    node, name, element, before = some(tab, choice, "#stations .n:not([aria-pressed])")
     if way == "type":
         wanted = round(choice.uniform(-3, 3), 3)
-        dial.fill(str(wanted).replace(".", choice.choice(".,")))
-        dial.press(choice.choice(["Enter", "Tab"]))
+        node.click()
+        field = tab.locator("#stations input.n")
+        field.fill(str(wanted).replace(".", choice.choice(".,")))
+        field.press(choice.choice(["Enter", "Tab"]))
+        tab.keyboard.press("Escape")
     elif way == "arrow":
         key, step = choice.choice(KEYS)
-        dial.press(key)
+        node.press(key)
         wanted = before + step
     else:
-        box, pixels = dial.bounding_box(), choice.choice([-1, 1]) * choice.randrange(20, 120)
-        x, y = int(box["x"] + box["width"] / 2), int(box["y"] + box["height"] / 2)
-        tab.mouse.move(x, y)
-        tab.mouse.down()
-        tab.mouse.move(x + pixels, y + 5, steps=4)
-        tab.mouse.up()
+        pixels = choice.choice([-1, 1]) * choice.randrange(20, 120)
+        drag(tab, node, pixels)
         wanted = before + pixels * 0.01
     return name, element, pytest.approx(wanted, abs=6e-4)
 
 
 def change_word(tab, choice, _):
-    side, name = choice.choice([("#words", "src"), ("#target", "tgt"), ("#prediction", LABELS)])
-    element = choice.randrange(tab.locator(f"{side} select").count())
-    value = choice.randrange(4)
+    side, name = choice.choice([("#src", "src"), ("#tgt", "tgt"), ("#next", LABELS)])
+    element, value = choice.randrange(2), choice.randrange(4)
     tab.locator(f"{side} select").nth(element).select_option(str(value))
-    return name, element, value
+    return name, 2 + element, value
 
 
-def change_chosen(tab, choice, way):
-    """Choose a number in the tables and move its slider, or switch an entry of a mask."""
+def change_mask(tab, choice, _):
+    node, name, element, before = some(tab, choice, "#stations .n[aria-pressed]")
+    node.click()
+    return name, element, 1 - before
+
+
+def change_listed(tab, choice, _):
+    """Choose a weight among all tensors, and move its slider."""
     weights = [tensor["name"] for tensor in program_of(FIRST)["tensors"] if tensor["weight"]]
-    names = ["src_mask", "tgt_mask"] if way == "mask" else [*weights, "memory"]
-    name = choice.choice(names)
-    element = choice.randrange(layout(FIRST)[name][1].numel())
-    choose(tab, name, element)
-    before = get(tab, name, index_of(name, element))
-    if way == "mask":
-        tab.locator("#number input[type=checkbox]").click()
-    else:
-        slider = tab.locator("#number input[type=range]")
-        slider.press(choice.choice(["ArrowRight", "PageUp", "PageDown", "Home"]))
+    tab.evaluate("document.querySelector('#tensors').open = true")
+    node, name, element, before = some(tab, choice, "#tensors .n", weights)
+    node.click()
+    tab.locator("#about input[type=range]").press(choice.choice(["ArrowRight", "PageUp", "Home"]))
     tab.evaluate(FRAMES)
+    tab.evaluate("document.querySelector('#tensors').open = false")
     after = get(tab, name, index_of(name, element))
     assert after != before
     return name, element, after
 
 
-WAYS = {"type": change_dial, "arrow": change_dial, "drag": change_dial, "word": change_word,
-        "slide": change_chosen, "mask": change_chosen}  # fmt: skip
+WAYS = {"type": change_cell, "arrow": change_cell, "drag": change_cell, "word": change_word,
+        "slide": change_listed, "mask": change_mask}  # fmt: skip
 
 
 def test_changes_by_hand_give_the_numbers_and_gradients_of_pytorch(explorer, unchecked):
@@ -224,232 +243,482 @@ def test_changes_by_hand_give_the_numbers_and_gradients_of_pytorch(explorer, unc
         changed[name, element] = value
         check_numbers(explorer, changed)
         if way == "drag":
-            explorer.locator("#undo").click()
+            tool(explorer, "Undo").click()
             changed = before
             check_numbers(explorer, changed)
 
 
 @weekly
 def test_input_that_is_no_number_is_refused_and_escape_restores_the_number(explorer):
-    dial, home = explorer.locator("#words input.n").nth(6), loss(explorer)
+    home = loss(explorer)
+    cell(explorer, "src_embedding.weight", 2, 0).click()
+    field = explorer.locator("#stations input.n")
     for written in ("dog", "", "1e999"):
-        dial.fill(written)
-        dial.press("Enter")
+        field.fill(written)
+        field.press("Enter")
         expect(explorer.locator("#notice")).to_contain_text(f"“{written}” is no number")
-        assert loss(explorer) == home and dial.input_value() == "0.7000"
-    dial.fill("5")
-    dial.press("Escape")
-    assert loss(explorer) == home and dial.input_value() == "0.7000"
-    dial.fill("5")
-    dial.press("Enter")
+        assert loss(explorer) == home and field.input_value() == "0.7000"
+    field.fill("5")
+    field.press("Enter")
     expect(explorer.locator("#notice")).to_be_hidden()
-    assert loss(explorer) != home and dial.input_value() == "5.0000"
+    assert loss(explorer) != home and field.input_value() == "5.0000"
+    field.fill("6")
+    field.press("Escape")
+    assert get(explorer, "src_embedding.weight", [2, 0]) == 5
+    assert cell(explorer, "src_embedding.weight", 2, 0).evaluate("e => e.tagName") == "BUTTON"
 
 
-@weekly
-def test_moved_numbers_are_marked_and_before_shows_the_old_ones(explorer):
-    shown, first = explorer.locator("#learning .loss .n"), loss(explorer)
-    assert explorer.locator(".n.moved").count() == 0
-    put(explorer, "src_embedding.weight", [2, 1], 1.5)
-    second = f"{loss(explorer):.4f}"
-    assert f"{first:.4f}" != second == shown.inner_text()
-    assert explorer.locator("#memory td .n.moved").count() > 0
-    explorer.locator("h1").click()
-    explorer.keyboard.down("b")
-    assert shown.inner_text() == f"{first:.4f}"
-    explorer.keyboard.up("b")
-    assert shown.inner_text() == second
-    explorer.locator("#before").click()
-    assert shown.inner_text() == f"{first:.4f}"
-
-
-@weekly
-def test_undo_restores_one_change_and_start_again_all(explorer):
-    losses, undo = [loss(explorer)], explorer.locator("#undo")
-    assert undo.is_disabled() and explorer.locator("#reset").is_disabled()
+def test_undo_restores_one_change_and_start_again_all_without_marks(explorer):
+    losses = [loss(explorer)]
+    assert tool(explorer, "Undo").is_disabled() and tool(explorer, "Start again").is_disabled()
     for value in (1.5, -2.0):
         put(explorer, "src_embedding.weight", [2, 1], value)
         losses.append(loss(explorer))
-    # A slider that has focus but did not move is no change.
-    choose(explorer, "memory", 4)
-    explorer.locator("#number input[type=range]").press("Tab")
-    explorer.locator("h1").click()
+        assert explorer.locator(".n.moved").count() > 30
     explorer.keyboard.press("Control+z")
     assert loss(explorer) == losses[1]
-    explorer.locator("#reset").click()
-    assert loss(explorer) == losses[0] and explorer.locator("#reset").is_disabled()
-    undo.click()
-    assert loss(explorer) == losses[1]
-    undo.click()
-    assert loss(explorer) == losses[0] and undo.is_disabled()
+    tool(explorer, "Start again").click()
+    assert loss(explorer) == losses[0] and tool(explorer, "Start again").is_disabled()
+    assert explorer.locator(".n.moved").count() == 0
+    for before in (losses[1], losses[0]):
+        tool(explorer, "Undo").click()
+        assert loss(explorer) == before
+    assert tool(explorer, "Undo").is_disabled() and explorer.locator(".n.moved").count() == 0
+
+
+def test_before_shows_one_earlier_moment(explorer):
+    dog = place("src_embedding.weight", 2, 0)
+    cell(explorer, "src_input", 1, 0, 0).click()
+    formula = explorer.locator("#formula")
+    assert formula.inner_text().endswith("= 0.7000 + 0.0000 = 0.7000")
+    explorer.locator("#src select").first.select_option("cat")
+    assert formula.inner_text().endswith("= 0.8200 + 0.0000 = 0.8200")
+    explorer.locator("h1").click()
+    explorer.keyboard.down("b")
+    assert explorer.locator("#src select").first.input_value() == "2"
+    row = explorer.locator("#src .tokens tbody tr").first.locator(".n").first
+    assert row.get_attribute("data-at") == str(dog)
+    assert formula.inner_text().endswith("= 0.7000 + 0.0000 = 0.7000")
+    assert explorer.locator("#text").inner_text().endswith("= 0.7000")
+    assert explorer.locator("p.sentence .read").inner_text().split() == ["dog", "fish"]
+    explorer.keyboard.up("b")
+    assert explorer.locator("p.sentence .read").inner_text().split() == ["cat", "fish"]
 
 
 @weekly
-def test_learning_runs_stops_and_can_be_undone(explorer):
-    home = loss(explorer)
-    explorer.locator("#learn-step").click()
-    step, said = loss(explorer), explorer.locator("#learning p.note")
-    expect(said).to_have_text(f"The loss over 1 step: from {home:.4f} to {step:.4f}.")
-    learn = explorer.locator("#learn")
-    learn.click()
-    expect(learn).to_have_text("Stop")
+def test_moved_numbers_have_a_bar_on_the_left(explorer):
+    bar = """e => { const { width, left } = getComputedStyle(e, "::before");
+      return [width, left, e.getBoundingClientRect().width > 20]; }"""
+    cell(explorer, "memory", 1, 0, 0).click()
+    put(explorer, "memory", [1, 0, 0], -1.5)
+    for node in (explorer.locator("#stations td:has(> input.n)"),
+                 cell(explorer, "decoder_output", 1, 0, 0)):  # fmt: skip
+        assert node.evaluate(bar) == ["3px", "0px", True]
+    assert cell(explorer, "src_input", 1, 0, 0).evaluate(bar)[0] != "3px"
+
+
+@weekly
+def test_teaching_runs_stops_keeps_its_layout_and_can_be_undone(explorer):
+    home, loss_cell = loss(explorer), cell(explorer, "cross_entropy.loss")
+    tops = "all => all.map(e => e.getBoundingClientRect().top)"
+    verdicts = explorer.locator("td.verdict")
+    before = verdicts.evaluate_all(tops)
+    tool(explorer, "One step").click()
+    step = loss(explorer)
+    teach = explorer.locator("#stage .teach")
+    teach.click()
+    expect(teach).to_have_text("Stop")
     until(explorer, "twelve.loss() < 0.5")
-    learn.click()
-    expect(learn).to_have_text("Learn")
+    assert verdicts.evaluate_all(tops) == before
+    teach.click()
+    expect(teach).to_have_text("Teach it")
     after = loss(explorer)
     explorer.evaluate(FRAMES)
     assert loss(explorer) == after < step < home
-    steps = int(re.search(r"over (\d+) steps", said.text_content())[1])
-    points = explorer.locator("svg.curve polyline").get_attribute("points").split()
-    assert len(points) == steps + 1 > 10
+    points = explorer.locator(".spark polyline").get_attribute("points").split()
+    assert len(points) == explorer.evaluate("twelve.steps()") + 1 > 10
+    teach.click()
+    taught(explorer)
+    assert loss(explorer) < 0.05 and answers(explorer) == ["fish\n✓", "dog\n✓"]
+    # The colour of the loss compares it with a blind guess, whose loss is ln 4.
+    assert loss_cell.evaluate("e => parseInt(e.style.getPropertyValue('--f'))") < 5
+    expect(explorer.locator(".spark .guess")).to_have_text("blind guess")
+    for _ in range(3):
+        tool(explorer, "Undo").click()
+    assert loss(explorer) == home
 
 
-# A chosen number.
+# Threads.
+
+
+def threads(tab):
+    """Return the kind and the width of each thread."""
+    tab.evaluate(FRAMES)
+    paths = tab.locator("#threads path")
+    return paths.evaluate_all("all => all.map(e => [e.getAttribute('class'), e.style.strokeWidth])")
+
+
+def test_threads_at_rest_show_the_attention_weights(explorer):
+    trace = Run(FIRST).trace()[0]
+    names = [ATTENTION, "decoder.layers.0.self_attention", "decoder.layers.0.cross_attention"]
+    weights = torch.cat([trace[f"{name}.weights"].value[1].flatten() for name in names])
+    wanted = sorted(5 * weight for weight in weights.tolist() if weight > 0.02)
+    arcs = threads(explorer)
+    assert {kind for kind, _ in arcs} == {"arc"}
+    assert sorted(float(width[:-2]) for _, width in arcs) == pytest.approx(wanted, abs=0.01)
+
+
+def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
+    index = (1, 0, 1)
+    cell(explorer, "decoder_output", *index).hover()
+    pulled = threads(explorer)
+    assert 10 < len(pulled) <= 40 and {kind for kind, _ in pulled} == {"raises", "lowers"}
+    assert 6.9 < max(float(width[:-2]) for _, width in pulled) <= 7
+    assert explorer.locator("#here").inner_text() == "decoder_output: <start>, number 1 = 0.2431"
+    # The label gives the slope at the strongest number.
+    tip = explorer.locator("#tip").inner_text()
+    slope = float(re.fullmatch(r"\+0\.1 here moves it by ([+-]0\.\d{3})", tip)[1]) / 0.1
+    before = get(explorer, "decoder_output", list(index))
+    lit = explorer.locator("#stations .n.on").evaluate_all("all => all.map(e => +e.dataset.at)")
+    changes = []
+    for at in lit:
+        (tensor, (start, _)) = next(
+            (name, where) for name, where in layout(FIRST).items()
+            if where[0] <= at < where[0] + where[1].numel()
+        )  # fmt: skip
+        where = index_of(tensor, at - start)
+        value = get(explorer, tensor, where)
+        put(explorer, tensor, where, value + 1e-6)
+        changes.append((get(explorer, "decoder_output", list(index)) - before) / 1e-6)
+        tool(explorer, "Undo").click()
+    changes = [change for change in changes if abs(change - 1) > 1e-6]  # itself
+    assert max(changes, key=abs) == pytest.approx(slope, abs=0.006)
+
+
+def test_drag_pushes_threads_forwards_and_the_word_follows(explorer):
+    drag(explorer, cell(explorer, START[0], 0, START[1]), -105, drop=False)
+    pushed = threads(explorer)
+    assert 10 < len(pushed) <= 40
+    delays = explorer.locator("#threads path").evaluate_all(
+        "all => all.map(e => parseInt(e.style.getPropertyValue('--delay')))"
+    )
+    assert min(delays) == 0 and max(delays) >= 300  # a pulse from station to station
+    assert answers(explorer)[0] == "cat\n✗"
+    expect(explorer.locator("p.sentence .answer").first).to_have_text("fish✓")
+    explorer.mouse.up()
+    expect(explorer.locator("#dare-say")).to_have_class(re.compile("done"))
+
+
+def test_reduced_motion_shows_threads_without_a_pulse(tab, walk):
+    tab.emulate_media(reduced_motion="reduce")
+    opened(tab, walk)
+    drag(tab, cell(tab, START[0], 0, START[1]), -105, drop=False)
+    assert len(threads(tab)) > 10 and answers(tab)[0] == "fish\n✓"
+    assert tab.evaluate("document.getAnimations().length") == 0
+    tab.mouse.up()
 
 
 @weekly
-def test_gradient_is_shown_and_breadcrumbs_and_backspace_go_back(explorer):
-    choose(explorer, "logits", 9)
-    gradient = Run(FIRST).numbers()[1, layout(FIRST)["logits"][0] + 9].item()
-    assert explorer.locator("#gradient").text_content().startswith(f"= {gradient:.4f}, the sum of")
-    text = explorer.locator("#text")
-    way = [text.text_content()]
-    for _ in range(3):
-        explorer.locator("#inputs button.n.lit").first.click()
-        way.append(text.text_content())
-    explorer.keyboard.press("Backspace")
-    assert text.text_content() == way[2]
-    explorer.locator(".trail button").last.click()
-    assert text.text_content() == way[1]
+def test_teaching_pulls_threads_from_the_loss_to_the_weights(explorer):
+    explorer.locator(".rate").fill("0.001")
+    explorer.locator("#stage .teach").click()
+    explorer.mouse.move(5, 5)
+    pulled = threads(explorer)
+    lit = explorer.locator("#stations .n.on").all()
+    weights = {tensor["name"] for tensor in program_of(FIRST)["tensors"] if tensor["weight"]}
+    assert len(pulled) > 10 and {home_of(node)[0] for node in lit} <= weights | {
+        "cross_entropy.loss"
+    }
+    explorer.locator("#stage .teach").click()
 
 
-def test_keyboard_alone_changes_a_number_and_shows_its_arithmetic(explorer):
-    press, active = explorer.keyboard.press, "document.activeElement"
+# The chosen number.
 
-    def tab_to(selector):
-        for _ in range(40):
-            press("Tab")
-            if explorer.evaluate(f"{active}.matches('{selector}')"):
-                return
-        pytest.fail(f"Tab does not reach {selector}")
 
-    tab_to("#words input.n")
-    assert explorer.evaluate(f"getComputedStyle({active}).outlineStyle") == "solid"
-    label = explorer.evaluate(f"{active}.getAttribute('aria-label')")
-    assert label == "<pad>, number 1 of its embedding"
-    press("ArrowUp")
-    check_numbers(explorer, {("src_embedding.weight", 0): 0.1})
-    tab_to("#encoder button.n")
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
-        press(key)
-    start = layout(FIRST)[f"{ATTENTION}.weights"][0]
-    assert explorer.evaluate(f"Number({active}.dataset.at)") == start + 3  # head 0, query 1, key 1
-    press("Enter")
-    assert explorer.evaluate(f"{active}.id") == "name"
-    tab_to("#number input.n")
-    press("ArrowUp")
-    assert "held fast by you" in explorer.locator("#text").text_content()
+def test_click_opens_the_station_and_writes_the_formula_without_scrolling(tab, walk):
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    opened(tab, walk)
+    cell(tab, "memory", 1, 0, 1).click()
+    assert tab.evaluate("scrollY") == 0
+    station = tab.locator(".station.open")
+    assert station.locator("h3").inner_text() == "Feed-forward"
+    memory = Run(FIRST).trace()[0]["memory"].value[1].flatten().tolist()
+    values = station.locator(".stream .n").evaluate_all(
+        "all => all.map(e => e.value || e.textContent)"
+    )
+    assert values == [format_number(value) for value in memory]
+    formula = station.locator("#formula")
+    assert formula.inner_text() == "memory: dog, number 1 = 1.3128·1.0000 + 0.0000 = 1.3128"
+    factors = formula.locator("button")
+    assert factors.count() == 3
+    factors.first.click()
+    assert tab.locator("#name").inner_text() == "encoder norm.normalized: dog, number 1"
+    assert tab.evaluate("scrollY") == 0
+    tab.keyboard.press("Escape")
+    assert tab.locator(".station.open").count() == 0 and tab.locator("#about").is_hidden()
+
+
+def test_all_about_a_number_has_no_empty_section(explorer):
+    cell(explorer, "src_embedding.weight", 2, 0).click()
+    about = explorer.locator("#about")
+    assert about.locator("#name").inner_text() == "table: dog, number 0"
+    headings = about.locator("h3:visible").all_inner_texts()
+    assert headings == ["Used by", "Gradient of the loss"]
+    users = about.locator("#users li").all_inner_texts()
+    assert users == ["src_embedding.vectors: dog, number 0 0.7000"]  # not <pad>, cat and fish
+    gradient = Run(FIRST).numbers()[1, place("src_embedding.weight", 2, 0)].item()
+    assert about.locator("#gradient").inner_text().startswith(f"= {gradient:.4f}, the sum of")
+    about.locator("#users button").click()
+    assert about.locator("#text").text_content().splitlines()[1:] == [
+        "  copied from weight[2, 0]", "  = 0.7000",
+    ]  # fmt: skip
+    assert about.locator("#sources li").all_inner_texts() == ["table: dog, number 0 0.7000"]
+    cell(explorer, "decoder_output", 1, 1, 0).click()
+    rows = about.locator("#slopes li").all_inner_texts()
+    assert rows and all(re.search(r"\+0\.1 here moves it by [+-]", row) for row in rows[:-1])
+
+
+def test_change_is_announced_to_screen_readers(explorer):
+    spoken, first = explorer.locator("#said"), loss(explorer)
+    assert spoken.get_attribute("aria-live") == "polite"
+    cell(explorer, "memory", 1, 0, 0).click()
+    explorer.locator("#src select").first.select_option("1")
+    value = get(explorer, "memory", [1, 0, 0])
+    expect(spoken).to_contain_text(
+        f"memory: cat, number 0 is {value:.4f}; loss {loss(explorer):.4f}, before {first:.4f}; "
+        "✗ says cat, should say fish; ✓ says dog"
+    )
+
+
+# Dares, by mouse, touch and keys.
+
+
+def reach(tab, node):
+    """Move the focus to a node by Tab and arrow keys."""
+    box, active = "e => e.getBoundingClientRect().toJSON()", "document.activeElement"
+    group = node.evaluate_handle("e => e.closest('.tables') ?? e")
+    for _ in range(120):
+        tab.keyboard.press("Tab")
+        if group.evaluate(f"e => e === {active} || e.contains({active}) && {active}.matches('.n')"):
+            break
+    for _ in range(30):
+        if node.evaluate(f"e => e === {active}"):
+            return
+        here, there = (tab.evaluate(f"({box})({active})"), node.evaluate(box))
+        down, right = there["y"] - here["y"], there["x"] - here["x"]
+        key = ("ArrowDown" if down > 0 else "ArrowUp") if abs(down) > 8 else (
+            "ArrowRight" if right > 0 else "ArrowLeft")  # fmt: skip
+        tab.keyboard.press(key)
+    pytest.fail("the keys do not reach the number")
+
+
+class Mouse:
+    def __init__(self, tab):
+        self.tab = tab
+
+    def press(self, node):
+        node.click()
+
+    def add(self, node, amount):
+        drag(self.tab, node, round(100 * amount))
+
+    def fill(self, node, text):
+        node.click()
+        node.fill(text)
+
+    def select(self, node, number):
+        node.select_option(index=number)
+
+
+class Touch(Mouse):
+    def press(self, node):
+        node.tap()
+
+    def add(self, node, amount):
+        x, y = middle(node)
+        touch = self.tab.context.new_cdp_session(self.tab)
+        for kind, share in (("Start", 0), ("Move", 0.5), ("Move", 1), ("End", None)):
+            points = [] if share is None else [{"x": x + 100 * amount * share, "y": y}]
+            touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+
+
+class Keys(Mouse):
+    def press(self, node):
+        reach(self.tab, node)
+        self.tab.keyboard.press("Enter")
+
+    def add(self, node, amount):
+        reach(self.tab, node)
+        for _ in range(round(abs(amount) / 0.1)):
+            self.tab.keyboard.press("+" if amount > 0 else "-")
+
+    def fill(self, node, text):
+        reach(self.tab, node)
+        self.tab.keyboard.press("Control+a")
+        self.tab.keyboard.type(text)
+
+    def select(self, node, number):
+        reach(self.tab, node)
+        for _ in range(number):
+            self.tab.keyboard.press("ArrowDown")
+
+
+def taught(tab):
+    until(tab, "twelve.loss() <= 0.05")
+    expect(tab.locator("#stage .teach")).to_have_text("Teach it")
+
+
+def solve(tab, hand):
+    """Solve the dares; yield each after it was solved."""
+    teach, rate = tab.locator("#stage .teach"), tab.locator(".rate")
+    sheet = tab.locator("#sheet")
+    hand.add(cell(tab, START[0], 0, START[1]), -1.1)
+    yield "say"
+    hand.press(tab.locator("button.sentence"))
+    hand.add(cell(tab, "src_embedding.weight", 0, 1), 0.5)
+    yield "nothing"
+    hand.press(tab.locator("button.sentence"))
+    hand.press(cell(tab, "src_mask", 1, 0, 0, 1))
+    yield "hide"
+    hand.press(teach)
+    taught(tab)
+    yield "teach"
+    if sheet.is_visible():
+        hand.press(sheet)
+    hand.fill(rate, "0.7")
+    hand.press(teach)
+    taught(tab)
+    yield "fast"
+    hand.fill(rate, "1")
+    hand.press(tool(tab, "One step"))
+    yield "leap"
+    hand.fill(rate, "0.3")
+    if sheet.is_visible():
+        hand.press(sheet)
+    hand.press(teach)
+    taught(tab)
+    hand.add(cell(tab, "output_projection.weight", 1, 2), 1)
+    yield "unteach"
+    if sheet.is_visible():
+        hand.press(sheet)
+    hand.select(tab.locator("#runs"), POST_NORM)
+    yield "norm"
+
+
+@pytest.mark.parametrize(
+    ("hand", "size"),
+    [
+        (Mouse, {"width": 1440, "height": 900}),
+        pytest.param(Touch, PHONE, marks=weekly),
+        pytest.param(Keys, {"width": 1280, "height": 720}, marks=weekly),
+    ],
+)
+def test_every_dare_can_be_solved(browser, walk, hand, size):
+    context = browser.new_context(viewport=size, has_touch=True)
+    tab = opened(context.new_page(), walk)
+    expect(tab.locator("#dares .current")).to_be_in_viewport(ratio=1)
+    solved = []
+    for id in solve(tab, hand(tab)):
+        expect(tab.locator(f"#dare-{id}.done .happy")).to_have_count(1)
+        solved.append(id)
+        assert tab.locator("#dares li.done").count() == len(solved), solved
+        tab.evaluate("twelve.reset()")
+    assert tab.locator("#dares li").count() == len(solved) == 8
+    assert re.search(r"Why\? 05 masks", tab.locator("#dare-hide").text_content())
+    tab.reload()
+    tab.wait_for_selector("body[data-ready]")
+    assert tab.locator("#dares li.done").count() == 8
+    context.close()
 
 
 # The whole page.
 
 
-@weekly
-def test_link_restores_the_page(explorer, walk):
-    explorer.select_option("#with", str(GELU))
-    put(explorer, "memory", [1, 0, 0], -0.5)
-    choose(explorer, "decoder_output", 7)
-    until(explorer, "location.hash.includes('decoder_output') && location.hash.includes('memory')")
+def test_link_restores_the_page_after_a_reload(explorer, walk):
+    put(explorer, "src_embedding.weight", [2, 0], 1.87)
+    explorer.locator("#stage .teach").click()
+    until(explorer, "twelve.steps() > 20")
+    explorer.locator("#stage .teach").click()
+    cell(explorer, "memory", 1, 0, 0).click()
+    until(explorer, "location.hash.includes('at=memory')")
     address, before = explorer.evaluate("location.hash"), numbers(explorer)
-    explorer.goto("about:blank")
-    opened(explorer, walk, address)
+    assert re.fullmatch(r"#w=6:1\.87&l=\d+x0\.3&at=memory:6", address)
+    explorer.reload()
+    explorer.wait_for_selector("body[data-ready]")
     assert torch.equal(numbers(explorer), before)
-    assert explorer.locator("#name").inner_text() == "decoder_output, <start>, d_model 1"
-    assert explorer.locator("#beside").inner_text() == "GELU"
-    opened(explorer, walk, "#run=4&set.src=0:99&set.memory=0:1")
-    assert explorer.locator("#notice").inner_text().endswith("left out: set.src.")
+    assert explorer.locator("#name").inner_text() == "memory: dog, number 0"
+    opened(explorer, walk, "#at=memory:3")  # of the padded sentence
+    assert explorer.locator("p.sentence .read").inner_text().split() == ["<pad>", "cat"]
+    explorer.goto("about:blank")
+    opened(explorer, walk, "#run=4&n=src:0:99&n=memory:0:1")
+    assert explorer.locator("#notice").inner_text().endswith("left out: n=src:0:99.")
     assert (get(explorer, "src", [0, 0]), get(explorer, "memory", [0, 0, 0])) == (0, 1)
 
 
 @weekly
-@pytest.mark.parametrize("title", [FIRST, DECODER_ONLY])
-def test_tour_has_eight_stops(tab, walk, title):
-    run = f"#run={TITLES.index(title)}"
-    opened(tab, walk, run)
-    tab.locator("#tour-open").click()
-    seen = []
-    for number in range(1, 9):
-        seen.append(tab.locator("#tour-where").inner_text())
-        assert seen[-1].startswith(f"{number} of 8: ")
-        expect(tab.locator("section.lit")).to_be_in_viewport()
-        assert tab.locator("#number [aria-current], #cells [aria-current]").count() >= 1
-        tab.keyboard.press("Enter")  # the focus is on Next
-    assert len(set(seen)) == 8 and tab.locator("#tour").is_hidden()
-    opened(tab, walk, f"{run}&tour=3")
-    assert tab.locator("#tour-where").inner_text() == seen[3]
-    tab.locator("#tour-back").click()
-    assert tab.locator("#tour-where").inner_text() == seen[2]
-    tab.keyboard.press("Escape")
-    assert tab.locator("#tour").is_hidden() and tab.locator("section.lit").count() == 0
+def test_save_picture_paints_1200_by_630(explorer):
+    cell(explorer, "memory", 1, 0, 0).click()
+    with explorer.expect_download() as download:
+        tool(explorer, "Save picture").click()
+    picture = imread(download.value.path())
+    assert picture.shape[:2] == (630, 1200)
+    assert len(np.unique((picture[130:560, :, :3] * 255).reshape(-1, 3).round(), axis=0)) > 300
 
 
-@weekly
-def test_two_configurations_are_shown_side_by_side(explorer):
+def test_model_is_exchanged_and_moved_numbers_are_marked(explorer, unchecked):
     put(explorer, "src_embedding.weight", [2, 1], 1.5)
-    explorer.select_option("#with", str(GELU))
-    both = []
-    for title in (FIRST, "GELU"):
-        here = Run(title)
-        here.changed["src_embedding.weight", 7] = 1.5
-        both.append(here.trace(explain=True)[0]["memory"])
-    shown = zip(*(memory.value.flatten().tolist() for memory in both), strict=True)
-    wanted = [f"{format_number(a)}\n{format_number(b)}" for a, b in shown]
-    assert explorer.locator("#memory td .n").all_inner_texts() == wanted
-    choose(explorer, "memory", 8)
-    beside = explorer.locator("#beside + pre")
-    assert beside.text_content().splitlines() == both[1].explain(1, 0, 2).text.splitlines()[1:]
+    explorer.select_option("#runs", "post-norm")
+    check_numbers(explorer, {("src_embedding.weight", 7): 1.5}, "post-norm")
+    assert explorer.locator("#memory, .n.moved").count() > 30
+    tool(explorer, "Undo").click()
+    assert explorer.locator("#runs").input_value() == "0"
+    check_numbers(explorer, {("src_embedding.weight", 7): 1.5})
 
 
-@weekly
-def test_change_goes_along_to_another_configuration(explorer, unchecked):
-    put(explorer, "src_embedding.weight", [2, 1], 1.5)
-    explorer.select_option("#runs", "GELU")
-    check_numbers(explorer, {("src_embedding.weight", 7): 1.5}, "GELU")
-
-
-def test_page_has_no_serious_axe_violation_in_light_and_dark(tab, walk):
-    tab.emulate_media(color_scheme="light", reduced_motion="reduce")
+@pytest.mark.parametrize("width", [1440, 1280, pytest.param(1024, marks=weekly), 390])
+def test_first_screen_shows_what_to_do(tab, walk, width):
+    tab.set_viewport_size({"width": width, "height": 844 if width == 390 else 900})
     opened(tab, walk)
-    put(tab, "memory", [1, 0, 0], -0.5)
-    choose(tab, f"{ATTENTION}.masked_scores", 3)
-    tab.select_option("#with", str(GELU))
-    tab.locator("#tour-open").click()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    for part in ("p.sentence", "#stage .teach", "#dares .current", "#src .n >> nth=0"):
+        expect(tab.locator(part)).to_be_in_viewport(ratio=1)
+    assert tab.locator("#stage").bounding_box()["height"] <= (96 if width == 390 else 56.5)
+    if width == 1440:
+        for station in tab.locator(".station").all():
+            expect(station).to_be_in_viewport(ratio=0.95)
+    tab.evaluate("scrollTo(0, 400)")
+    expect(tab.locator("#stage .teach")).to_be_in_viewport(ratio=1)
+
+
+@weekly
+def test_sheet_of_a_phone_shows_the_chosen_number(tab, walk):
+    tab.set_viewport_size(PHONE)
+    opened(tab, walk)
+    node = cell(tab, "memory", 1, 0, 0)
+    node.click()
+    expect(tab.locator("#name")).to_be_in_viewport(ratio=1)
+    expect(tab.locator("#formula")).to_be_in_viewport(ratio=1)
+    expect(node).to_be_in_viewport(ratio=1)
+    assert node.bounding_box()["y"] + 20 < tab.locator("#side").bounding_box()["y"]
+    tab.locator("#about .close").click()
+    tab.locator("#sheet").click()
+    expect(tab.locator("#runs")).to_be_in_viewport(ratio=1)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("width", [1440, pytest.param(390, marks=weekly)])
+def test_page_has_no_serious_axe_violation_in_light_and_dark(tab, walk, width):
+    tab.emulate_media(color_scheme="light", reduced_motion="reduce")
+    tab.set_viewport_size({"width": width, "height": 900})
+    opened(tab, walk, "#w=6:1.87&l=20x0.3&n=tgt_mask:1:1&n=memory:8:0.5")
+    assert grave(tab) == []
+    cell(tab, "decoder.layers.0.cross_attention.weights", 1, 0, 0, 1).click()
     assert grave(tab) == []
     tab.emulate_media(color_scheme="dark", reduced_motion="reduce")
     until(tab, "document.documentElement.dataset.theme === 'dark'")
     assert grave(tab, "color-contrast", "link-in-text-block") == []
-
-
-@weekly
-def test_reduced_motion_stops_all_animations(explorer):
-    duration = "getComputedStyle(document.querySelector('.fill')).transitionDuration"
-    assert explorer.evaluate(duration) == "0.12s"
-    explorer.emulate_media(reduced_motion="reduce")
-    put(explorer, "src_embedding.weight", [2, 1], -3)
-    assert explorer.evaluate(duration) == "0s"
-    assert explorer.evaluate("document.getAnimations().length") == 0
-
-
-@weekly
-def test_change_is_announced_to_screen_readers(explorer):
-    said, first = explorer.locator("#said"), loss(explorer)
-    assert said.get_attribute("aria-live") == "polite" and said.inner_text() == ""
-    choose(explorer, "memory", 6)
-    explorer.locator("#words select").nth(2).select_option("1")
-    value = get(explorer, "memory", [1, 0, 0])
-    expect(said).to_contain_text(
-        f"memory, cat, d_model 0 is {value:.4f}; loss {loss(explorer):.4f}, before {first:.4f}"
-    )
+    tab.keyboard.press("Escape")
+    assert grave(tab, "color-contrast") == []
 
 
 # Other pages.
@@ -461,13 +730,41 @@ def test_words_and_titles_that_look_like_markup_stay_text(tmp_path, tab):
     labels = {"vocab": [word, "b</script>", "${c}", "&lt;d"]}
     trace = example.trace(loss=True, on="cpu")
     opened(tab, write_explorer(tmp_path / "own.html", {title: trace, "x": trace}, labels))
-    options = tab.locator("#words select").first.locator("option").all_text_contents()
+    options = tab.locator("#src select").first.locator("option").all_text_contents()
     assert options == labels["vocab"]
     assert tab.locator("#runs option").first.text_content() == title
-    choose(tab, "logits", 5)
-    assert word in tab.locator("#cells").text_content()
+    assert word in tab.locator("#next").text_content()
     assert tab.locator("img").count() == 0 and tab.locator("script").count() == 2
-    assert tab.title() == "Twelve Numbers: change any number"
+    assert tab.title() == "Twelve Numbers: pull a thread"
+    assert tab.locator("#dares").is_hidden()  # they belong to the course
+
+
+@weekly
+def test_decoder_only_model_has_one_lane(tab, walk):
+    opened(tab, walk, f"#run={DECODER_ONLY}")
+    titles = tab.locator(".station h3").all_inner_texts()
+    assert titles == ["Words", "Self-attention", "Feed-forward", "Next word"]
+    assert {kind for kind, _ in threads(tab)} == {"arc"}
+    tab.locator("#next td.chance .n").first.click()
+    assert tab.locator("#formula button").count() == 6
+
+
+@weekly
+def test_larger_model_of_a_reader_has_a_station_for_each_sublayer(tmp_path, tab):
+    model = Transformer(6, 6, d_model=4, num_heads=2, d_ff=5, num_layers=2, max_len=8).eval()
+    ids = torch.tensor([[1, 2, 3, 4, 5]])
+    with Trace(model.double()) as trace:
+        trace.graph.tape.label(ids, "src", ("batch", "src"))
+        trace.graph.tape.label(ids[:, :3], "tgt", ("batch", "tgt"))
+        model(ids, ids[:, :3], tgt_mask=causal_mask(3))
+    opened(tab, trace.explorer(tmp_path / "own.html"))
+    lanes = tab.locator(".station").evaluate_all(
+        "all => all.map(e => e.style.getPropertyValue('--row'))"
+    )
+    assert lanes == ["1"] * 5 + ["2"] * 6
+    drag(tab, tab.locator("#stations .weights .n").first, 80)
+    assert len(threads(tab)) > 10
+    assert tab.locator("#stage .teach").count() == 0
 
 
 @weekly
@@ -476,13 +773,13 @@ def test_page_of_an_own_model_without_loss(tmp_path, tab):
     with Trace(table) as trace:
         table(ids)
     opened(tab, trace.explorer(tmp_path / "own.html", {"seq": [["<b>a</b>", "c"]]}))
-    assert tab.locator("#learn").count() == 0 and tab.locator("#tour-open").is_hidden()
-    assert tab.locator("#cells th[scope=row]").all_text_contents() == ["<b>a</b>", "c"]
-    tab.locator("#cells button.n").nth(2).click()
+    assert tab.locator("#stage .teach").count() == 0
+    assert tab.locator("#stations th[scope=row]").all_text_contents() == ["<b>a</b>", "c"]
+    tab.locator("#stations .n").nth(2).click()
     assert tab.locator("#gradient").inner_text() == "The run ends with no loss."
-    tab.locator("#inputs button.n.lit").click()
-    tab.locator("#number input.n").fill("2.5")
-    tab.locator("#number input.n").press("Enter")
+    tab.locator("#sources button").click()
+    tab.locator("#about input.n").fill("2.5")
+    tab.locator("#about input.n").press("Enter")
     assert get(tab, "vectors", [0, 1, 0]) == 2.5
-    tab.locator("#number .bar button", has_text="As it was").click()
+    tab.locator("#about .bar button", has_text="As it was").click()
     assert get(tab, "vectors", [0, 1, 0]) == table.weight[2, 0].item()

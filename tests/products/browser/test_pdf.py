@@ -26,7 +26,7 @@ def few(root, bound):
     """Give the pages of a book of two chapters, as tools/write_book.py gives the course's."""
     assert bound
     lists = f"{write_book._contents(FEW)}{write_book._chapters(FEW)}"
-    yield "index.md", f"# Twelve Numbers\n\nWords.\n\n{lists}"
+    yield "course.md", f"# Twelve Numbers\n\nWords.\n\n{lists}"
     yield "docs/one.md", ONE
     yield "docs/two.md", TWO
 

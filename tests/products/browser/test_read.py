@@ -65,7 +65,7 @@ def test_button_toggles_the_mark_by_keyboard(tab, site):
 
 @pytest.mark.weekly
 def test_home_page_counts_the_lessons_read_and_names_the_next_until_it_is_reset(tab, site):
-    tab.goto(f"{site}/index.html")
+    tab.goto(f"{site}/course.html")
     assert not tab.locator(".reading").is_visible()
     names = [page.removesuffix(".html") for page in PAGES[:2]]
     keep = "names => localStorage.setItem('twelve-numbers-read', JSON.stringify(names))"
@@ -95,7 +95,7 @@ def test_invalid_stored_marks_are_ignored(tab, site, text):
 def test_without_storage_there_is_no_button_and_no_error(fresh_tab, book):
     tab = fresh_tab
     tab.add_init_script(REFUSE)
-    for page in ("index.html", PAGES[2]):
+    for page in ("course.html", PAGES[2]):
         tab.goto(f"{book}/{page}")
         tab.wait_for_load_state()
         assert tab.locator(".reading").count() == 0

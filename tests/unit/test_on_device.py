@@ -1,4 +1,4 @@
-"""Planted faults of the device, on a device that the CPU plays: see tests/pretend.py."""
+"""A second device notices what the CPU lets pass. tests/pretend.py behaves as CUDA does here."""
 
 import os
 from types import SimpleNamespace
@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.mutants.classic import ROOT
-from tests.mutants.edit import edit
+from tests.mutants.run import ROOT
 from twelve_lab import device
+from twelve_lab.exercises.edit import edit
 
 pytestmark = pytest.mark.skipif(
-    os.environ.get("TWELVE_DEVICE") != "pretend", reason="needs TWELVE_DEVICE=pretend"
+    os.environ.get("TWELVE_DEVICE", "cpu") == "cpu", reason="needs TWELVE_DEVICE=pretend or cuda"
 )
 # The module, the function, the line and the same line with a fault, and a call of the layer.
 PLANTS = [
@@ -44,3 +44,20 @@ def test_device_notices_a_tensor_of_the_cpu(name, function, line, fault, call):
     assert call(load(source), x).device == x.device
     with pytest.raises(RuntimeError, match="same device"):
         call(load(edit(source, function, {line: fault})), x)
+
+
+def test_device_has_no_product_of_integer_matrices():
+    x = torch.ones(2, 2, 2, dtype=torch.int64, device=device())
+    for product in (lambda: x @ x, lambda: x[0] @ x[0], lambda: x[0, 0] @ x[0, 0]):
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            product()
+
+
+def test_gradient_of_a_complex_product_is_that_of_the_cpu():
+    numbers, gradients = torch.linspace(1, 2, 12).view(3, 2, 2), []
+    for where in ("cpu", device()):
+        left, right = numbers[0].to(where).requires_grad_(), numbers[1].to(where)
+        product = torch.view_as_complex(left) * torch.view_as_complex(right)
+        (torch.view_as_real(product) * numbers[2].to(where)).sum().backward()
+        gradients.append(left.grad.cpu())
+    torch.testing.assert_close(*gradients)

@@ -1,4 +1,8 @@
-"""Edit one function of a Python file by the structure of its code.
+"""Edit one function by the structure of its code: the language of all mistakes.
+
+A change is a pattern and its replacement: {"X.softmax(-1)": "X.softmax(-2)"}. The exercises declare
+mistakes by changes of a right answer, the mutation tests plant them in the layers, and the checker
+searches for changes that nobody declared.
 
 A pattern is Python source that is compared with the syntax tree, so that comments, formatting and
 the annotation of a local never matter. A name in capital letters in a pattern matches any
@@ -6,6 +10,7 @@ expression, and stands for that expression in the replacement.
 """
 
 import ast
+import re
 from typing import Any
 
 # Fields that say where a name is used, or how a string was quoted.
@@ -31,21 +36,40 @@ def edit(source: str, function: str, changes: dict[str, str]) -> str:
 
 
 def _replace(source: str, function: str, pattern: str, replacement: str) -> str:
-    wanted = _parse(pattern)[0]
-    places: list[tuple[ast.AST, Matches]] = []
-    for node in ast.walk(_find_function(ast.parse(source), function)):
-        matches: Matches = {}
-        if _equal(wanted, node, matches):
-            places.append((node, matches))
-    if len(places) != 1:
-        raise ValueError(f"{function} must contain {pattern!r} once, got {len(places)} times")
-    node, matches = places[0]
-    new = [ast.unparse(_Fill(matches).visit(each)) for each in _parse(replacement)]
-    text = f"({new[0]})"
-    if isinstance(node, ast.stmt):
-        lines = "\n".join(new).splitlines()
-        text = ("\n" + " " * node.col_offset).join(lines)
-    return replace_node(source, node, text)
+    wanted = parse(pattern)[0]
+    found = [
+        (node, matches)
+        for node in ast.walk(_find_function(ast.parse(source), function))
+        if (matches := match(wanted, node)) is not None
+    ]
+    if len(found) != 1:
+        raise ValueError(f"{function} must contain {pattern!r} once, got {len(found)} times")
+    ((node, matches),) = found
+    segments = {name: ast.get_source_segment(source, each) for name, each in matches.items()}
+
+    def replaced(inner: str, outer: str) -> str:
+        text = re.sub(
+            r"\b[A-Z_]+\b",
+            lambda name: inner.format(segments[name[0]]) if name[0] in segments else name[0],
+            replacement,
+        )
+        if isinstance(node, ast.stmt):
+            text = text.replace("\n", "\n" + " " * node.col_offset)
+        return replace_node(source, node, outer.format(text))
+
+    # Without brackets, if that means the same.
+    brackets = ("{}", "({})")
+    outside = ("{}",) if isinstance(node, ast.stmt) else brackets
+    texts = [replaced(inner, outer) for outer in outside for inner in brackets]
+    meaning = ast.dump(ast.parse(texts[-1]))
+    return next(text for text in texts if _means(text, meaning))
+
+
+def _means(text: str, meaning: str) -> bool:
+    try:
+        return ast.dump(ast.parse(text)) == meaning
+    except SyntaxError:
+        return False
 
 
 def replace_node(source: str, node: ast.AST, text: str) -> str:
@@ -57,9 +81,32 @@ def replace_node(source: str, node: ast.AST, text: str) -> str:
     return (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
 
 
-def _parse(code: str) -> list[ast.AST]:
+def parse(code: str) -> list[ast.AST]:
+    """Parse expressions and statements."""
     body = ast.parse(code).body
     return [each.value if isinstance(each, ast.Expr) else each for each in body]
+
+
+def match(pattern: ast.AST, node: ast.AST) -> Matches | None:
+    """Compare code with a pattern.
+
+    Returns:
+        What the names in capital letters stand for, or None if the code does not match.
+    """
+    matches: Matches = {}
+    return matches if _equal(pattern, node, matches) else None
+
+
+def fill(template: Any, matches: Matches) -> Any:
+    """Copy code with expressions in place of its names in capital letters."""
+    if isinstance(template, list):
+        return [fill(each, matches) for each in template]
+    if isinstance(template, ast.Name) and template.id in matches:
+        return matches[template.id]
+    if not isinstance(template, ast.AST):
+        return template
+    new = type(template)(**{key: fill(value, matches) for key, value in ast.iter_fields(template)})
+    return ast.copy_location(new, template)
 
 
 def _find_function(tree: ast.Module, name: str) -> ast.AST:
@@ -90,13 +137,3 @@ def _equal(pattern: Any, node: Any, matches: Matches) -> bool:
     return all(
         _equal(getattr(pattern, name, None), getattr(node, name, None), matches) for name in names
     )
-
-
-class _Fill(ast.NodeTransformer):
-    """Write the matched expressions into a replacement."""
-
-    def __init__(self, matches: Matches) -> None:
-        self.matches = matches
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.matches.get(node.id, node)

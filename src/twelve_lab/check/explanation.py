@@ -1,0 +1,196 @@
+"""Say what an edit means: a whole sentence for each operator.
+
+The sentences stay true if the learner's code is wrong for another reason: they say which code gives
+the same numbers.
+"""
+
+import ast
+import re
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from twelve_lab.check.attempt import expected
+from twelve_lab.check.edits import ALONG, Edit, called, number_of
+from twelve_lab.check.search import Program, quiet
+from twelve_lab.check.stages import axes_named
+from twelve_lab.exercises.declare import Task
+from twelve_lab.exercises.parts import with_part
+from twelve_lab.messages import message
+
+_Sentence = Callable[..., str]
+# By operator: `right` is code of the right answer, `wrong` the code that gives the same numbers.
+_SENTENCES: dict[str, _Sentence] = {
+    "named axis": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`, which runs along the {got} axis. It has to "
+        "run along the {due} axis: `{right}`.",
+        **v,
+    ),
+    "named size": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`, the size of the {got} axis. It has to be the "
+        "size of the {due} axis: `{right}`.",
+        **v,
+    ),
+    "axis": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`, along another axis than `{right}`.", **v
+    ),
+    "drop operand": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`. A part of `{right}` is missing.", **v
+    ),
+    "drop call": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`. A step of `{right}` is missing.", **v
+    ),
+    "negation": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`, the opposite of `{right}`.", **v
+    ),
+    "comparison": lambda **v: message(
+        "Your numbers are exactly those of the comparison `{wrong}` in place of `{right}`.", **v
+    ),
+    "swap operands": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`: the two sides of `{right}` are exchanged.",
+        **v,
+    ),
+    "swap items": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are exchanged.", **v
+    ),
+    "exchange": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`: two names of `{right}` are exchanged.", **v
+    ),
+    "pattern": lambda **v: message(
+        "Your numbers are exactly those of the pattern in `{wrong}`. It has to be `{right}`.", **v
+    ),
+    "reshape": lambda **v: message(
+        "Your numbers are exactly those of a reshape without `{right}`: the shape is right, but "
+        "the numbers are in other places.",
+        **v,
+    ),
+    "halves": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}` in place of `{right}`: halves and pairs are "
+        "confused.",
+        **v,
+    ),
+    "move call": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`: two steps of `{right}` are in another order.",
+        **v,
+    ),
+    "regroup": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`. Mind the parentheses of `{right}`.", **v
+    ),
+    "branch": lambda **v: message(
+        "Your numbers are exactly those that come out if the condition `{right}` has no effect.",
+        **v,
+    ),
+    "drop statement": lambda **v: message(
+        "Your numbers are exactly those that come out without the step `{right}`.", **v
+    ),
+    "swap statements": lambda **v: message(
+        "Your numbers are exactly those that come out if the step `{right}` comes later.", **v
+    ),
+    "repeat step": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`: a step of `{right}` is done twice.", **v
+    ),
+    "transpose": lambda **v: message(
+        "Your numbers are exactly those of `{wrong}`: axes of `{right}` are exchanged.", **v
+    ),
+}
+
+
+def _other(**values: Any) -> str:
+    return message("Your numbers are exactly those of `{wrong}` in place of `{right}`.", **values)
+
+
+def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
+    """Explain wrong numbers by edits of the right answer that give the same.
+
+    Args:
+        task: The task.
+        hits: One edit, or two of different kinds; then only the place is named.
+    """
+    program, edit = hits[0]
+    if len(hits) > 1:
+        return message(
+            "Your numbers come out if `{right}` is computed in another way. Compare this step with "
+            "yours.",
+            right=edit.before,
+        )
+    operator = edit.operator
+    values = {"right": edit.before, "wrong": edit.after}
+    names = _axes(task, program, edit) if operator == "axis" else None
+    if names is not None:
+        operator = "named size" if called(edit.where.node) == "size" else "named axis"
+        values |= {"got": names[0], "due": names[1]}
+    return _SENTENCES.get(operator, _other)(**values)
+
+
+def repair_place(edit: Edit) -> str:
+    """Name the line of the learner's code to look at."""
+    return message("Look at line {line}: `{code}`.", line=edit.line, code=edit.before)
+
+
+def repair_change(edit: Edit) -> str:
+    """Name the change with which all cases pass."""
+    if edit.operator == "drop statement":
+        return message(
+            "Without line {line}, `{code}`, all cases pass.", line=edit.line, code=edit.before
+        )
+    return message(
+        "In line {line}, all cases pass with `{after}` in place of `{before}`.",
+        line=edit.line,
+        before=edit.before,
+        after=edit.after,
+    )
+
+
+def _axes(task: Task, program: Program, edit: Edit) -> tuple[str, str] | None:
+    """Name the axis along which an edited step runs, and the one along which it has to run."""
+    call = edit.where.node
+    if not isinstance(call, ast.Call) or called(call) not in ALONG:
+        return None
+    method = isinstance(call.func, ast.Attribute) and "torch" not in ast.unparse(call.func.value)
+    shape = _shape_of(task, program, call.func if method else call, "value" if method else "args")
+    place, new = edit.changes[0]
+    known, axes = _names_of_sizes(task), (number_of(new), number_of(place.node))
+    if shape is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
+        return None
+    got, due = (known.get(shape[axis], "") for axis in axes)
+    return (got, due) if got and due and got != due else None
+
+
+def _shape_of(task: Task, program: Program, holder: Any, field: str) -> tuple[int, ...] | None:
+    """Run the last case, and record the shape of a value in the right answer."""
+    seen: list[tuple[int, ...]] = []
+
+    def note(value: Any) -> Any:
+        seen.append(tuple(value.shape) if isinstance(value, Tensor) else ())
+        return value
+
+    old = getattr(holder, field)
+    node = old[0] if isinstance(old, list) else old
+    new = ast.Call(ast.Name("_note", ast.Load()), [node], [])
+    setattr(holder, field, [new, *old[1:]] if isinstance(old, list) else new)
+    try:
+        with quiet():
+            answer = with_part(task.right, program.answer, program.build(_note=note))
+            task.run(answer, list(task.cases().values())[-1])
+    finally:
+        setattr(holder, field, old)
+    return seen[0] if seen else None
+
+
+def _names_of_sizes(task: Task) -> dict[int, str]:
+    """Read from the contract what has which size in the last case, where all sizes differ."""
+    call = expected(task)[-1]
+    tensors = [x for x in call.given if isinstance(x, Tensor)]
+    inputs = re.findall(r"\w \(([^()]*)\)", task.contract.partition("->")[0])
+    axes = [tuple(text.split(", ")) for text in inputs]
+    # The contract of a layer lists its parameters, then the input.
+    axes = [*axes[-1:], *axes[:-1]] if isinstance(task.right, type) else axes
+    pairs = list(zip(axes, tensors, strict=False)) if len(axes) == len(tensors) else []
+    pairs += [(axes_named(task.contract, i), x) for i, x in enumerate(call.values)]
+    known: dict[int, str] = {}
+    for names, x in pairs:
+        if len(names) == x.ndim:
+            for name, length in zip(names, x.shape, strict=True):
+                known.setdefault(length, name)
+    return known

@@ -1,0 +1,86 @@
+"""The functions that a right answer consists of, and the same answer with another part.
+
+A larger exercise calls the right answers of smaller ones. So a mistake is declared once, at the
+smallest exercise, and every larger exercise has it too: `with_part` builds the larger wrong answer.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from twelve_lab.exercises.declare import Answer, Exercise
+
+_TOOLS = ("declare", "edit", "modules", "numbers", "parts")
+
+
+@cache
+def parts(answer: Answer) -> tuple[Answer, ...]:
+    """List the functions and classes of the exercises that an answer uses, itself first."""
+    found = {answer: None}
+    for part in _used(answer).values():
+        found |= dict.fromkeys(parts(part))
+    return tuple(found)
+
+
+def with_part(answer: Answer, old: Answer, new: Answer) -> Answer:
+    """Build an answer again that uses another function in place of one of its parts.
+
+    Args:
+        answer: A right answer, which stays as it is.
+        old: One of its parts.
+        new: A function of the same arguments.
+    """
+    if answer is old or old not in parts(answer):
+        return new if answer is old else answer
+    others = {name: with_part(part, old, new) for name, part in _used(answer).items()}
+    if isinstance(answer, type):
+        methods = {name: _rebuilt(each, others) for name, each in _methods(answer).items()}
+        return type(answer.__name__, (answer,), methods)
+    return _rebuilt(answer, others)
+
+
+def _rebuilt(function: FunctionType, others: dict[str, Answer]) -> FunctionType:
+    new = FunctionType(
+        function.__code__,
+        function.__globals__ | others,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    new.__kwdefaults__ = function.__kwdefaults__
+    return new
+
+
+@cache
+def _used(answer: Answer) -> dict[str, Answer]:
+    """Return the parts that an answer calls, by their global names."""
+    used: dict[str, Answer] = {}
+    functions = _methods(answer).values() if isinstance(answer, type) else (answer,)
+    for function in functions:
+        if not isinstance(function, FunctionType):
+            continue
+        for name in names_in(function.__code__):
+            value: Any = function.__globals__.get(name)
+            value = value.right if isinstance(value, Exercise) else value
+            if value is not answer and _is_part(value):
+                used[name] = value
+    return used
+
+
+def _is_part(value: Any) -> bool:
+    package, _, file = (getattr(value, "__module__", None) or "").rpartition(".")
+    kinds = isinstance(value, FunctionType | type)
+    return kinds and package == "twelve_lab.exercises" and file not in _TOOLS
+
+
+def _methods(answer: type) -> dict[str, FunctionType]:
+    return {name: each for name, each in vars(answer).items() if isinstance(each, FunctionType)}
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """Yield the global names and attributes that code uses, also in functions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)

@@ -1,0 +1,184 @@
+// What every module of the page shares: its data, its state, and how a change reaches the screen.
+import { message, translate } from "./messages.mjs";
+import { State } from "./state.mjs";
+
+export const byId = (id) => document.getElementById(id);
+const filled = (node, attributes, children) => {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== false && value !== null) node.setAttribute(key, value);
+  }
+  node.append(...children.filter((child) => child !== null));
+  return node;
+};
+export const make = (tag, attributes = {}, ...children) =>
+  filled(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes = {}, ...children) =>
+  filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+export const button = (text, action, attributes = {}) => {
+  const node = make("button", { type: "button", ...attributes }, text);
+  node.addEventListener("click", action);
+  return node;
+};
+
+const unpack = async () => {
+  const bytes = Uint8Array.from(atob(byId("data").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+};
+export const data = await unpack();
+translate(data.messages);
+export const state = new State(data.runs);
+
+const LINGER = 1200; // milliseconds
+
+// What is shown: the chosen number, the sentence in front, and whether it is the state before.
+export const view = { chosen: -1, front: 0, dragged: -1, before: false, teaching: false };
+const media = (query) => window.matchMedia(query);
+const [wide, still] = ["(min-width: 1270px)", "(prefers-reduced-motion: reduce)"].map(media);
+export const isWide = () => wide.matches && !data.panels;
+export const isStill = () => still.matches;
+
+let earlier = null;
+export const shown = () => (view.before ? (earlier ??= state.earlier) : state.engine);
+export const at = (name, ...index) => state.engine.place(name, index);
+export const has = (name) => state.engine.byName.has(name);
+
+// --- redraws: functions by the part of the page that they belong to ---
+
+const drawn = new Map();
+let scope = "page";
+export const within = (name, build) => {
+  const outer = scope;
+  scope = name;
+  drawn.set(name, []);
+  try {
+    return build();
+  } finally {
+    scope = outer;
+  }
+};
+export const onDraw = (draw) => {
+  if (!drawn.has(scope)) drawn.set(scope, []);
+  drawn.get(scope).push(draw);
+};
+export const refresh = () => {
+  for (const draws of drawn.values()) for (const draw of draws) draw();
+};
+
+const settled = [];
+export const onSettle = (act) => settled.push(act);
+// End an action: show it, announce it, write its address.
+export const settle = () => {
+  refresh();
+  for (const act of settled) act();
+};
+
+// --- actions ---
+
+export const look = (before) => {
+  if (view.before === before || (before && state.before.number !== state.number)) return;
+  view.before = before;
+  earlier = null;
+  refresh();
+};
+
+export const begin = () => {
+  view.teaching = false;
+  view.dragged = -1;
+  look(false);
+  state.begin();
+};
+
+let waiting = false;
+// Change a number during a drag: compute and draw at most once in a frame.
+export const move = (place, value) => {
+  state.set(place, value);
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    state.follow();
+    refresh();
+  });
+};
+
+// The threads of a change stay for a moment after it.
+let lingering = 0;
+export const drags = (place) => {
+  clearTimeout(lingering);
+  view.dragged = place;
+};
+export const drops = () => {
+  settle();
+  clearTimeout(lingering);
+  lingering = setTimeout(() => {
+    view.dragged = -1;
+    refresh();
+  }, LINGER);
+};
+
+// Change numbers at once, each to a value, or by null back to its own result.
+export const change = (...changes) => {
+  begin();
+  for (const [place, value] of changes) state.set(place, value);
+  state.follow();
+  settle();
+};
+
+export const undo = () => {
+  view.teaching = false;
+  const { number } = state;
+  if (state.undo()) rebuilt(number);
+};
+export const reset = () => {
+  view.teaching = false;
+  state.reset();
+  settle();
+};
+
+const choosers = [];
+export const onChoose = (act) => choosers.push(act);
+// Choose a number, or none by -1; nothing is changed.
+export const choose = (place) => {
+  view.chosen = place;
+  for (const act of choosers) act();
+  settle();
+};
+
+let build = () => {};
+export const onBuild = (action) => {
+  build = action;
+};
+// Show another configuration, with the same number chosen if it has it.
+export const rebuilt = (from) => {
+  if (from !== state.number) {
+    const old = state.engineOf(from);
+    const { chosen } = view;
+    view.chosen = -1;
+    if (chosen >= 0) {
+      const { name, shape, start } = old.tensorOf(chosen);
+      const twin = state.engine.byName.get(name);
+      if (String(twin?.shape) === String(shape)) view.chosen = twin.start + chosen - start;
+    }
+    build();
+  }
+  settle();
+};
+export const chooseRun = (number) => {
+  const from = state.number;
+  view.teaching = false;
+  const missing = state.choose(number);
+  rebuilt(from);
+  return missing;
+};
+
+export const notice = (words) => {
+  byId("notice").textContent = words;
+};
+export const argmax = (values, start, count) => {
+  let best = 0;
+  for (let i = 1; i < count; i++) if (values[start + i] > values[start + best]) best = i;
+  return best;
+};
+export const unreadable = (names) =>
+  names.length ? message("This model has no {names}; what was changed there is left out.", { names: names.join(", ") }) : "";

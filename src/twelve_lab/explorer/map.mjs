@@ -1,0 +1,187 @@
+// The map: the stations of each lane, with their weights above and the stream of words below.
+import { at, byId, change, data, has, isWide, make, onChoose, onDraw, shown, state, view } from "./core.mjs";
+import { cell, tableOf, tablesOf } from "./cells.mjs";
+import { message } from "./messages.mjs";
+import { lossCell, scores, speaks, wordChoice } from "./output.mjs";
+
+const LANES = [
+  { side: "src", prefix: "encoder.", table: "src_embedding.weight", input: "src_input", out: "memory", title: message("memory") },
+  { side: "tgt", prefix: "decoder.", table: "tgt_embedding.weight", input: "tgt_input", out: "decoder_output", title: message("decoder output") },
+  { side: "ids", prefix: "", table: "embedding.weight", input: "embedded", out: "decoder_output", title: message("decoder output") },
+];
+const TITLES = {
+  src: message("Encoder: the words"),
+  tgt: message("Decoder: written so far"),
+  ids: message("Words"),
+  self_attention: message("Self-attention"),
+  cross_attention: message("Cross-attention"),
+  feed_forward: message("Feed-forward"),
+  next: message("Next word"),
+};
+const MATRICES = ["w_q", "w_k", "w_v", "w_o", "gate", "up", "down"];
+
+const tensorOf = (name) => state.engine.byName.get(name);
+const block = (title, ...tables) =>
+  make("div", { class: "block" }, title ? make("h4", {}, title) : null, make("div", { class: "row" }, ...tables));
+
+// The slice of a tensor that belongs to the sentence in front.
+const front = (tensor, ...lead) => {
+  const index = tensor.shape.map((_, axis) => lead[axis] ?? 0);
+  const batch = tensor.axes.indexOf("batch");
+  if (batch >= 0) index[batch] = Math.min(view.front, tensor.shape[batch] - 1);
+  return at(tensor.name, ...index);
+};
+
+const set = (place, value) => change([place, value]);
+
+// Each word with its row of the table, and whether attention may look at it.
+const tokens = ({ side, table }) => {
+  const ids = tensorOf(side);
+  const weights = tensorOf(table);
+  const mask = { src: tensorOf("src_mask"), ids: tensorOf("key_mask") }[side];
+  const body = make("tbody");
+  for (let position = 0; position < ids.shape[1]; position++) {
+    const place = front(ids, 0, position);
+    const label = message("word {position}", { position: position + 1 });
+    const row = make("tr", {}, make("th", { scope: "row", class: "choice" },
+      data.vocab ? wordChoice(place, side, position, label, set) : cell(place)));
+    for (let d = 0; d < weights.shape[1]; d++) {
+      row.append(make("td", {}, cell(weights.start)));
+      onDraw(() => {
+        const start = weights.start + shown().values[place] * weights.shape[1];
+        row.cells[d + 1].firstElementChild.dataset.at = start + d;
+      });
+    }
+    if (mask) row.append(make("td", { class: "seen" }, cell(front(mask) + position)));
+    body.append(row);
+  }
+  const titles = [make("th", {}, ""), make("th", { colspan: weights.shape[1], class: "title" }, message("table")),
+    mask ? make("th", { class: "title" }, message("seen")) : null];
+  return make("table", { class: "tokens" }, make("thead", {}, make("tr", {}, ...titles)), body);
+};
+
+const mask = (name) =>
+  tensorOf(name)?.type === "bool"
+    ? block(message("may look"), tableOf(tensorOf(name), front(tensorOf(name)), { faces: true }))
+    : null;
+
+// The rows of words that leave a station: before the next norm, or after its own in post-norm.
+const stream = (layer, lane, isLast) => {
+  if (isLast && has(lane.out)) return lane.out;
+  const [added, normed] = [`${layer}_residual.added`, `${layer}_residual.norm.output`];
+  return has(normed) && tensorOf(normed).start > tensorOf(added).start ? normed : added;
+};
+
+const matrices = (names, mask = null) => {
+  const found = names.filter((name) => tensorOf(name)?.shape.length === 2);
+  const blocks = found.map((name) =>
+    block(name.split(".").at(-2), tableOf(tensorOf(name), tensorOf(name).start, { rowWords: false })));
+  return make("div", { class: "above" }, make("div", { class: "weights" }, ...blocks), mask);
+};
+
+const rowsOf = (title, name, kind = "") =>
+  has(name) && tensorOf(name).shape.length >= 2
+    ? make("div", { class: kind }, block(title, tableOf(tensorOf(name), front(tensorOf(name)))))
+    : null;
+
+// The stations of a lane: [id, title, contents].
+const stations = (lane) => {
+  const found = [];
+  if (has(lane.side) && has(lane.table)) {
+    found.push([lane.side, TITLES[lane.side], [
+      tokens(lane),
+      rowsOf(message("+ position"), lane.side === "tgt" ? "positional_encoding#2.positions" : "positional_encoding.positions"),
+      rowsOf(message("= x"), lane.input, "stream"),
+    ]]);
+  }
+  for (let n = 0; has(`${lane.prefix}layers.${n}.feed_forward.output`); n++) {
+    const isLast = !has(`${lane.prefix}layers.${n + 1}.feed_forward.output`);
+    for (const kind of ["self_attention", "cross_attention", "feed_forward"]) {
+      const layer = `${lane.prefix}layers.${n}.${kind}`;
+      if (!has(`${layer}.output`)) continue;
+      const attention = tensorOf(`${layer}.weights`);
+      const heads = attention ? Array.from({ length: attention.shape[1] }, (_, head) => head) : [];
+      const inner = ["activated", "gated"].map((name) => `${layer}.${name}`).find(has);
+      const out = stream(layer, lane, isLast && kind === "feed_forward");
+      const title = out === lane.out ? lane.title : message("x + {sublayer}", { sublayer: kind.replace("_", "-") });
+      const masked = kind === "self_attention" && mask({ tgt: "tgt_mask", ids: "mask" }[lane.side]);
+      found.push([`${lane.prefix || "lane."}${n}.${kind}`, TITLES[kind], [
+        matrices(MATRICES.map((name) => `${layer}.${name}.weight`), masked || null),
+        attention ? make("div", { class: "heads" }, block("", ...heads.map((head) =>
+          tableOf(attention, front(attention, 0, head), { title: message("head {number}", { number: head }), rowWords: !head, faces: true })))) : null,
+        inner ? rowsOf(message("inside"), inner) : null,
+        rowsOf(title, out, "stream"),
+      ], { attention, from: kind === "cross_attention" ? "memory" : null, out }]);
+    }
+  }
+  if (found.length && lane.side !== "src" && speaks()) {
+    found.push(["next", TITLES.next, [
+      make("div", { class: "sides" }, matrices(["output_projection.weight"]),
+        scores(Math.min(view.front, tensorOf("logits").shape[0] - 1), set)),
+      state.engine.target < 0 ? null : lossCell(),
+    ]]);
+  }
+  return found;
+};
+
+// Tensors one by one, with the code that computes them.
+const each = (tensors) =>
+  tensors.map((tensor) => make("section", { class: "station", "aria-label": tensor.name },
+    make("h3", {}, tensor.name), tensor.code ? make("code", { class: "note" }, tensor.code) : null, tablesOf(tensor)));
+
+// Those that the map does not show are there when they are asked for.
+export const buildTensors = () => {
+  const holder = byId("tensors");
+  holder.querySelector("div")?.remove();
+  if (holder.open) holder.append(make("div", { class: "loose open" }, ...each(state.engine.tensors)));
+};
+
+// Builds the map; returns the attentions with the tables whose rows they connect.
+export const buildMap = () => {
+  const map = byId("map");
+  const arcs = [];
+  let [row, columns, first] = [0, 1, 0];
+  const nodes = [];
+  for (const lane of LANES) {
+    const found = stations(lane);
+    if (!found.length) continue;
+    row += 1;
+    let before = null;
+    found.forEach(([id, title, contents, attention], n) => {
+      const node = make("section", { class: `station tables ${id.split(".").at(-1)}`, id, "aria-label": title, style: `--row: ${row}; --column: ${n + 1}` },
+        make("h3", {}, title), ...contents.filter(Boolean), make("div", { class: "place" }));
+      node.dataset.order = nodes.length;
+      node.dataset.out = attention?.out ?? "";
+      if (attention?.attention) arcs.push({ ...attention, before, node });
+      before = node;
+      nodes.push(node);
+    });
+    if (row === 1) first = found.length;
+    columns = Math.max(columns, found.length);
+  }
+  if (!row) nodes.push(...each(state.engine.tensors.filter(({ trees }) => trees))); // no Transformer
+  map.classList.toggle("loose", !row);
+  map.classList.toggle("single", row === 1);
+  map.classList.toggle("sheets", tensorOf("logits")?.shape[0] > 1);
+  map.style.setProperty("--columns", columns);
+  map.style.setProperty("--lanes", row);
+  map.style.setProperty("--free", first + 1);
+  byId("stations").replaceChildren(...nodes);
+  layout();
+  return arcs;
+};
+
+export const cellsOf = (place) => document.querySelectorAll(`#map .n[data-at="${place}"]`);
+
+// Opens the station of the chosen number; the others, and all on a narrow screen, are small.
+const layout = () => {
+  if (data.panels) return;
+  const [node] = view.chosen < 0 ? [] : cellsOf(view.chosen);
+  const station = node?.closest(".station");
+  for (const each of document.querySelectorAll("#stations .station")) {
+    each.classList.toggle("picked", each === station);
+    each.classList.toggle("open", each === station && isWide());
+    each.classList.toggle("small", !isWide() || Boolean(station && each !== station));
+  }
+};
+onChoose(layout);
