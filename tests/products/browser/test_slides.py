@@ -1,6 +1,7 @@
 """The decks in Chromium: they fit, can be navigated and printed, and are accessible."""
 
 import io
+from operator import ne
 from pathlib import Path
 
 import pikepdf
@@ -109,11 +110,9 @@ def test_live_part_runs_on_its_slide_in_the_light_theme(tab, address):
         ".findIndex((slide) => slide.querySelector('iframe')))"
     )
     frame = tab.frame_locator("section.present:not(.stack) iframe")
-    after = frame.locator("button.n, span.n")
-    before = after.all_inner_texts()
-    dial = frame.locator("input.n").first
-    dial.fill("0.9")
-    dial.press("Enter")
+    numbers = frame.locator(".n")
+    before = numbers.all_inner_texts()
+    numbers.first.press("+")
     tab.wait_for_timeout(100)
-    assert after.all_inner_texts() != before
+    assert sum(map(ne, numbers.all_inner_texts(), before)) > 3
     assert frame.locator("html").get_attribute("data-theme") == "light"
