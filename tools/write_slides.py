@@ -298,7 +298,8 @@ def _figure(output: NotebookNode, cell: str) -> NotebookNode:
     if not picture.alt:
         raise ValueError(f"cell {cell}: the figure has no alt text")
     image = f'<img src="{picture.source}" alt="{html.escape(picture.alt)}">'
-    return _markdown(f'<div class="figure">{image}</div>', alt=picture.alt)
+    claim = f'<p class="claim">{html.escape(picture.title)}</p>'
+    return _markdown(f'{claim}<div class="figure">{image}</div>', alt=picture.alt)
 
 
 def _file(step: Step) -> str:
