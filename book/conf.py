@@ -27,7 +27,10 @@ myst_heading_anchors = 6
 
 mathjax_path = "mathjax.js"
 # Screen readers get MathML. The menu of MathJax would make each equation focusable by Tab.
-mathjax3_config = {"options": {"enableMenu": False}}
+mathjax3_config = {
+    "options": {"enableMenu": False},
+    "svg": {"displayAlign": "left", "displayIndent": "2em"},  # the text is narrower than the page
+}
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -60,6 +63,7 @@ html_theme_options = {
     "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
     "secondary_sidebar_items": {"**": ["page-toc.html"], "course": []},
     "navigation_with_keys": True,
+    "back_to_top_button": False,  # it covered live parts on a phone
     "show_toc_level": 2,
     "max_navbar_depth": 1,
     "use_download_button": False,

@@ -5,6 +5,7 @@ Usage: python -m tools.write_book [FOLDER]
 FOLDER is build/book by default. The pages load nothing from other machines.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -117,6 +118,15 @@ PREDICTED = {
     "tags": ["hide-output"],
     "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
 }
+DRAWN = {
+    "tags": ["hide-input"],
+    "mystnb": {
+        "code_prompt_show": "How this figure is made",
+        "code_prompt_hide": "Hide how this figure is made",
+    },
+}
+# A phone shows another figure of the walk.
+NARROW = "_static/walk_narrow.svg"
 # Readers who do not run the code can skip the imports.
 IMPORTS = {
     "tags": ["hide-input"],
@@ -145,6 +155,7 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
         if picture.suffix in (".svg", ".png"):
             _put(folder / "docs" / picture.name, picture.read_bytes())
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
+    shutil.copy(root / "docs" / Path(NARROW).name, folder / "static")
     for step in () if bound else STEPS:
         if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
             svg = unquote(figure.source.partition(",")[2])
@@ -195,8 +206,30 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         for cell in code:
             if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
                 cell.metadata |= PREDICTED
+            elif only_draws(cell.source):
+                cell.metadata |= DRAWN
+            if "draw.walk(" in cell.source and not bound:
+                _add_narrow(cell.outputs[0].data, "../" * name.count("/") + NARROW)
         yield name, nbformat.writes(notebook)
     yield from _reference()
+
+
+def only_draws(source: str) -> bool:
+    """Check whether code only draws: it calls the functions that draw or trace, and `replace`.
+
+    Args:
+        source: Code of a cell.
+    """
+    parts = ast.walk(ast.parse(source))
+    calls = [ast.unparse(node.func) for node in parts if isinstance(node, ast.Call)]
+    others = [call for call in calls if not call.startswith("draw.")]
+    return len(calls) > len(others) and all(re.search(r"\.(trace|replace)$", x) for x in others)
+
+
+def _add_narrow(data: dict[str, str], address: str) -> None:
+    """Add a second picture for phones to a figure."""
+    source = f'<picture><source media="(max-width: 40rem)" srcset="{address}">'
+    data["text/html"] = data["text/html"].replace("<img", f"{source}<img") + "</picture>"
 
 
 def _home(readme: str, root: Path) -> tuple[str, str]:
@@ -222,7 +255,7 @@ def _cards(root: Path) -> str:
             page = step.notebook.replace(".ipynb", ".html")
             image = ""
             if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
-                title = escape(figure.alt.partition(". ")[0])
+                title = escape(figure.title)
                 image = f'<img src="_static/cards/{step.number}.svg" alt="{title}">'
             cards.append(
                 f"<li>{image}"
