@@ -22,7 +22,7 @@ from twelve_lab.exercises.declare import Question, Task
 
 KINDS = (
     "not started", "call", "type", "rank", "axes swapped", "shape", "input changed", "nan or inf",
-    "mistake", "misconception", "numbers", "gradient",
+    "mistake", "misconception", "explained", "numbers", "gradient",
 )  # fmt: skip
 DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
 

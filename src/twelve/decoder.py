@@ -146,12 +146,8 @@ class Decoder(nn.Module):
             ValueError: If the shapes disagree.
         """
         pairs = [(None, None)] * len(self.layers) if caches is None else caches
-        check_equal(
-            "Decoder",
-            "the numbers of layers and caches",
-            layers=len(self.layers),
-            caches=len(pairs),
-        )
+        sizes = {"layers": len(self.layers), "caches": len(pairs)}
+        check_equal("Decoder", "the numbers of layers and caches", **sizes)
         for layer, pair in zip(self.layers, pairs, strict=True):
             x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask, caches=pair)
         return x if self.norm is None else self.norm(x)

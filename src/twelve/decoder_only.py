@@ -81,12 +81,6 @@ class LanguageLayer(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward)
 
 
-def _move_rotary(model: "LanguageModel", _: object) -> None:
-    """Compute the table of angles, which no file contains, in the dtype of assigned weights."""
-    weight = model.embedding.weight
-    model.rotary.to_empty(device=weight.device).to(weight.dtype)
-
-
 class LanguageModel(nn.Module):
     """Compute logits for the next word of a text from all words before it.
 
@@ -152,7 +146,15 @@ class LanguageModel(nn.Module):
         self.output_projection = None if tie_weights else Linear(d_model, vocab_size, bias=False)
         if tie_weights:
             self.embedding.reset_parameters(std=d_model**-0.5)
-        self.register_load_state_dict_post_hook(_move_rotary)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object
+    ) -> None:
+        """Compute the table of angles, which no file contains, in the dtype of assigned weights."""
+        weight = state_dict.get(f"{prefix}embedding.weight")
+        if weight is not None and metadata.get("assign_to_params_buffers"):
+            self.rotary.to_empty(device=weight.device).to(weight.dtype)
+        super()._load_from_state_dict(state_dict, prefix, metadata, *others)
 
     @checked
     def forward(

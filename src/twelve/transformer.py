@@ -14,12 +14,6 @@ from twelve.linear import Linear
 from twelve.positional_encoding import PositionalEncoding
 
 
-def _tie_again(model: "Transformer", _: object = None) -> None:
-    """Tie the weights after a call that may have made a parameter for each name."""
-    if model._tied:
-        model.output_projection.weight = model.tgt_embedding.weight
-
-
 class Transformer(nn.Module):
     """Encode a source sentence and compute logits for the next word of the target sentence.
 
@@ -79,13 +73,17 @@ class Transformer(nn.Module):
         if tie_weights:
             self.tgt_embedding.reset_parameters(std=d_model**-0.5)
             self.output_projection.weight = self.tgt_embedding.weight
-        self.register_load_state_dict_post_hook(_tie_again)
+
+    @property
+    def _is_tied(self) -> bool:
+        return self.output_projection.weight is self.tgt_embedding.weight
 
     def _apply(self, *arguments: object, **keywords: object) -> "Transformer":
         """Keep the weights tied in to_empty."""
-        self._tied = self.output_projection.weight is self.tgt_embedding.weight
+        tied = self._is_tied
         super()._apply(*arguments, **keywords)
-        _tie_again(self)
+        if tied:
+            self.output_projection.weight = self.tgt_embedding.weight
         return self
 
     def load_state_dict(
@@ -99,10 +97,14 @@ class Transformer(nn.Module):
             raise ValueError(f"Transformer: tie_weights must be {expected}, got {tied}")
         return super().load_state_dict(state_dict, strict, assign)
 
-    def _load_from_state_dict(self, *arguments: object) -> None:
-        """Keep the weights tied with assign=True, also where a larger module is loaded."""
-        self._tied = self.output_projection.weight is self.tgt_embedding.weight
-        super()._load_from_state_dict(*arguments)
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object
+    ) -> None:
+        """Keep tied weights tied with assign=True, which makes a parameter for each name."""
+        names = [f"{prefix}{part}.weight" for part in ("tgt_embedding", "output_projection")]
+        if self._is_tied and names[0] in state_dict and metadata.get("assign_to_params_buffers"):
+            state_dict.update(dict.fromkeys(names, nn.Parameter(state_dict[names[0]])))
+        super()._load_from_state_dict(state_dict, prefix, metadata, *others)
 
     @checked
     def encode(

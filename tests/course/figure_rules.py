@@ -55,7 +55,8 @@ def notebook_problems(notebook: NotebookNode) -> Iterator[str]:
             "another picture has the same alt text": times[alt] > 1,
         }
         yield from (f"{cell}: {problem}" for problem, is_broken in checks.items() if is_broken)
-        yield from (f"{cell}: {problem}" for problem in small_type(picture.svg))
+        problems = (*small_type(picture.svg), *lost_shapes(picture.svg))
+        yield from (f"{cell}: {problem}" for problem in problems)
     for number, cell in enumerate(notebook.cells, 1):
         if "mystnb" in cell.metadata or "image" in cell.metadata:
             yield f"cell {number}: the metadata must hold no second alt text"
@@ -88,6 +89,17 @@ def figure_problems(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
         if not re.search(rf"(?<![\w*]){re.escape(axis)}(?![\w*])", words):
             yield f"the bracket of {axis} has no name"
     yield from small_type(drawing.svg())
+    yield from lost_shapes(drawing.svg())
+
+
+def lost_shapes(svg: str) -> Iterator[str]:
+    """Every letter and every dot refers to a shape that is in the file."""
+    lost = Counter(re.findall(r"href='#(.*?)'", svg))
+    for shape in re.findall(r" id='(.*?)'", svg):
+        lost.pop(shape, None)
+    yield from (
+        f"{times} uses of {shape!r}, which is not in the file" for shape, times in lost.items()
+    )
 
 
 def small_type(svg: str) -> Iterator[str]:

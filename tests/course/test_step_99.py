@@ -102,8 +102,8 @@ mistake(
     gates,
     "gates-before-choice",
     "Your gates do not sum to 1: choose the experts first, then run softmax over those.",
-    line=("scores.masked_fill(left_out, -math.inf).softmax(-1)",
-          "scores.softmax(-1).masked_fill(left_out, 0)"),
+    {"scores.masked_fill(left_out, -math.inf).softmax(-1)":
+     "scores.softmax(-1).masked_fill(left_out, 0)"},
 )
 
 

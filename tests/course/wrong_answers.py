@@ -9,6 +9,7 @@ any other words.
 import copy
 import functools
 import inspect
+import linecache
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -61,7 +62,10 @@ def wrong_answers() -> Iterator[Answer]:
         for fault, change in faults.items():
             if isinstance(change, dict):
                 names = globals() | {"right": lambda _: lambda function: function}
-                exec(edit(source, name, change), names)
+                text, file = edit(source, name, change), f"<{exercise}: {fault}>"
+                # A notebook has the source of its cells as well.
+                linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+                exec(compile(text, file, "exec"), names)
                 yield Answer(exercise, names[name], fault)
             else:
                 yield Answer(exercise, change, fault)

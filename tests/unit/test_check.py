@@ -1,11 +1,13 @@
 """The checker: names every known mistake, finds every kind of fault, accepts every right answer."""
 
 import dataclasses
+import io
 import math
 import re
 import sys
 import sysconfig
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import IPython
@@ -16,6 +18,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from twelve_lab import check_axes
 from twelve_lab.check import (
@@ -322,6 +325,35 @@ class FrozenWeight(EXERCISES["01-linear-layer"].right):
         return F.linear(x, self.weight.detach(), self.bias)
 
 
+def clears_its_lists(x, sublayers, norms, last_norm):
+    answer = TASKS["residual_stack"].right(x, sublayers, norms, last_norm)
+    sublayers.clear()
+    return answer
+
+
+def erases_the_weights(parts, *ids_and_masks):
+    answer = TASKS["transformer"].right(parts, *ids_and_masks)
+    parts.output_projection.weight.data.zero_()
+    return answer
+
+
+class ShrinksItsWeights(EXERCISES["10-encoder-layer"].right):
+    def forward(self, *inputs):
+        answer = super().forward(*inputs)
+        for weight in self.parameters():
+            weight.data.mul_(0.9)
+        return answer
+
+
+class AlwaysTrue(torch.Tensor):
+    def all(self, *_):
+        return torch.tensor(True)
+
+
+def leaves(*_):
+    sys.exit()
+
+
 def off_by_little(logits, labels):
     return TASKS["loss"].right(logits, labels) + 2e-5
 
@@ -411,6 +443,11 @@ FAULTS = [
     ("05-causal-mask", lambda n: torch.ones(1, 1, n, n, dtype=torch.bool), "explained",
      ["A step of `torch.ones(length, length).tril().bool()` is missing."]),
     ("07-layer-norm", lambda x, w, b: F.layer_norm(x, x.shape[-2:]) * w + b, "misconception", []),
+    (SCORES, lambda q, k: (scaled_first(q, k) + 5).as_subclass(AlwaysTrue), "numbers", ["0 of 8"]),
+    (SCORES, leaves, "call", ["of leaves fails. Its code is: sys.exit()", "Error: SystemExit"]),
+    ("08-residual-stack", clears_its_lists, "input changed", ['its argument "sublayers"']),
+    ("12-transformer", erases_the_weights, "input changed", ['its argument "parts"']),
+    ("10-encoder-layer", ShrinksItsWeights, "input changed", ["changes its argument"]),
     (SCORES, lambda q, k: scaled_first(q, k).detach(), "gradient", ["through the answer", CUT_OFF]),
     (SCORES, lambda query, key: scaled_first(query, key.data), "gradient",
      ['no gradient reaches "key"', CUT_OFF]),
@@ -595,6 +632,43 @@ def test_diagnose_computes_gradients_whatever_the_grad_mode(id, mode):
     with mode():
         verdict_on(id, EXERCISES[id].right, "ok")
     verdict_on(id, EXERCISES[id].right, "ok")
+
+
+def test_diagnose_keeps_the_random_numbers_and_the_modes_of_the_learner():
+    torch.manual_seed(3)
+    drawn = torch.randn(2)
+    torch.manual_seed(3)
+    diagnose("01-linear-layer", nn.Linear)
+    assert torch.equal(torch.randn(2), drawn)
+    expected.cache_clear()
+    with FakeTensorMode():
+        verdict_on("06-split-heads", split, "ok")
+    verdict_on("06-split-heads", split, "ok")
+
+
+def test_diagnose_in_many_threads_gives_each_its_verdict(capsys):
+    answers = [("ok", split), ("call", raises_at_once)] * 8
+    with ThreadPoolExecutor(8) as pool:
+        verdicts = pool.map(lambda pair: diagnose("06-split-heads", pair[1]).kind, answers)
+        assert list(verdicts) == [kind for kind, _ in answers]
+    print("still printed")
+    assert capsys.readouterr().out.endswith("still printed\n")
+
+
+def test_check_prints_on_a_terminal_without_its_characters(monkeypatch):
+    page = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(page, encoding="cp1252"))
+    check("06-split-heads", split)
+    sys.stdout.flush()
+    assert page.getvalue().startswith(b"? 06-split-heads: right.")
+
+
+def test_an_answer_may_close_stderr():
+    def closes(projected, num_heads):
+        sys.stderr.close()
+        return split(projected, num_heads)
+
+    verdict_on("06-split-heads", closes, "ok")
 
 
 def test_check_needs_no_get_default_device(monkeypatch):

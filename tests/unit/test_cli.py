@@ -1,5 +1,6 @@
 """The commands of `python -m twelve`."""
 
+import io
 import itertools
 import json
 import os
@@ -8,6 +9,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import unicodedata
 from types import SimpleNamespace
 
 import pytest
@@ -236,7 +238,17 @@ def test_write_continues_a_text_like_greedy_decode_and_sample(capsys, tiny, swit
     text = printed(capsys, "write", "a cat", "--tokens", "9", "--file", str(path), *switches)
     # Bytes at the end that are no whole letter are not printed.
     assert text.startswith("a cat")
-    assert text.rstrip("\n") == whole.rstrip("\ufffd\n")
+    # Control characters, which a terminal would obey, are not printed either.
+    shown = (c for c in whole if c in "\n\t" or unicodedata.category(c) != "Cc")
+    assert text.rstrip("\n") == "".join(shown).rstrip("\ufffd\n")
+
+
+def test_write_prints_on_a_terminal_without_its_characters(tiny, monkeypatch):
+    page = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(page, encoding="cp1252"))
+    assert main(["write", "cat \u2603", "--tokens", "5", "--file", str(tiny[0])]) == 0
+    sys.stdout.flush()
+    assert page.getvalue().startswith(b"cat ?")
 
 
 def test_write_flushes_each_word(tiny, monkeypatch):

@@ -64,6 +64,21 @@ class Plain:
         self.weight = WEIGHT
 
 
+class Buffered(Blank):
+    def __init__(self, rows, columns):
+        super().__init__(rows, columns)
+        self.register_buffer("weight", torch.zeros(rows, columns))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class Frozen(Scale):
+    def __init__(self, rows, columns):
+        super().__init__(rows, columns)
+        self.weight.requires_grad_(False)
+
+
 class TrainedTable(nn.Module):
     def __init__(self, d_model, max_len):
         super().__init__()
@@ -101,6 +116,8 @@ def test_an_unfinished_class_gives_an_ellipsis(blank):
         (Deep, ["attend.weight", "attend.bias"], "registers attention, expected attend."),
         (Deep, ["attention.w", "attention.bias"], "attention.weight, expected attention.w."),
         (Twin, ["attention.weight", "other.weight"], "one layer under two names"),
+        (Buffered, ["weight"], "weight is not trained. Assign an nn.Parameter to self"),
+        (Frozen, ["weight"], "weight is not trained."),
     ],
 )  # fmt: skip
 def test_build_rejects_other_parameters(answer, names, message):

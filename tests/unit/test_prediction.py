@@ -1,5 +1,6 @@
 """Checking predictions: the message describes the fault and never gives the answer away."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,8 @@ RIGHT = [
     (NUMBER, 0.25009), (NUMBER, [0.25]), (NUMBER, torch.tensor(0.25)), (NEARLY, 4),
     (NUMBERS, (-1.6545, -0.312, 0)), (TABLE, [[1, 2], [3, 4]]),
     (NUMBERS, torch.tensor([-1.655, -0.312, 0.0], requires_grad=True)),
-    (WORDS, {"two", "one"}), (WORDS, ["one", "two"]), (WORD, "yes"),
+    (WORDS, {"two", "one"}), (WORDS, ["one", "two"]), (WORD, "yes"), (WORD, np.str_("yes")),
+    (SHAPE, tuple(np.array([2, 3, 4, 5]))), (NUMBER, torch.tensor([0.25]).to_sparse()),
 ]  # fmt: skip
 
 
@@ -48,6 +50,14 @@ class EqualToAll(int):
     __hash__ = int.__hash__
 
 
+class LikeAllWords(str):
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return hash("yes")
+
+
 WRONG = [
     (SHAPE, 120, "type", "The answer must be a shape such as (2, 2, 3), got int."),
     (SHAPE, torch.zeros(2, 3, 4, 5), "type", "got Tensor."),
@@ -65,6 +75,7 @@ WRONG = [
     (NUMBER, torch.tensor(0.25 + 5j), "type", "cannot be read as numbers, got Tensor."),
     (NUMBER, float("nan"), "nan or inf", "The answer is a number, not nan."),
     (NUMBERS, [-1.655, -0.106, 0], "numbers", "-0.106 is too large. It is number 2 of 3."),
+    (NUMBER, 10**400, "type", "cannot be read as numbers, got int."),
     (NUMBER, 0.3, "numbers", "Right so far. Give 4 decimals."),
     (NUMBERS, [-1.66, -0.31, 0], "numbers", "Right so far. Give 3 decimals."),
     (NUMBERS, [-0.312, -1.655, 0], "numbers", "the right numbers in the wrong order."),
@@ -77,6 +88,7 @@ WRONG = [
     (WORDS, {"one", "six"}, "type", "'six' is not an option. The options are 'one', 'two'"),
     (WORDS, {"one", "three"}, "numbers", "Wrong words: 1. Missing words: 1."),
     (WORD, "no", "numbers", "It is not 'no'."),
+    (WORD, LikeAllWords("no"), "numbers", "It is not 'no'."),
 ]
 
 

@@ -117,7 +117,13 @@ BROKEN = [
     '{"version": "0.1.0", "exercises": {"a\\nb": ' + json.dumps(row()) + "}}",
     *(
         json.dumps({"version": "0.1.0", "exercises": {"a": broken}})
-        for broken in (row(None, 1, {}), row(None, 1, "x\x1b[1A"), row("\n"), row(None, 10**6))
+        for broken in (
+            row(None, 1, {}),
+            row(None, 1, "x\x1b[1A"),
+            row("\n"),
+            row(""),
+            row(None, 10**6),
+        )
     ),
 ]
 
@@ -151,6 +157,36 @@ def test_a_link_in_place_of_the_new_file_is_not_followed(folder):
     (folder / f".{FILE}.new").symlink_to(other)
     check("06-split-heads", split)
     assert other.read_text() == "kept" and not (folder / FILE).is_symlink()
+
+
+def test_a_check_writes_no_file_that_it_cannot_read(folder, capsys):
+    save(folder, **{"06_split_heads": row(None, 999_999)})
+    with pytest.raises(WrongAnswer):
+        check("06-split-heads", VIEW)
+    assert rows(folder)["06-split-heads"]["wrong answers"] == 999_999
+    many = ["m" * 99] * 9_600
+    (folder / FILE).write_text(
+        json.dumps({"version": "1", "exercises": {"a": row(None, 1, *many)}})
+    )
+    note("06-split-heads", "ok", None)
+    assert "more than 1,000,000 characters" in capsys.readouterr().out
+    assert list(rows(folder)) == ["a"]
+
+
+def test_a_check_in_a_folder_that_was_removed_is_not_recorded(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    check("06-split-heads", split)
+    assert "✓ 06-split-heads: right." in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no FIFO")
+def test_a_named_pipe_in_place_of_a_lesson_is_not_read(folder):
+    os.mkfifo(folder / "06_multi_head_attention.ipynb")
+    check("06-split-heads", split)
+    assert progress.standing(folder) is None and "06-split-heads  solved" in report([folder])
 
 
 def test_a_full_disk_stops_no_check_and_keeps_the_file(folder, monkeypatch, capsys):
@@ -209,6 +245,8 @@ def test_no_file_of_a_learner_stops_the_report_of_a_class(tmp_path):
         "dict": lambda file: file.write_text(json.dumps({"version": "1", "exercises": 3})),
         "folder": lambda file: file.mkdir(),
     }
+    missing = report([good, tmp_path / "a.json"]).splitlines()[1]
+    assert missing.split()[0] == str(tmp_path / "a.json")
     for name, begun in make.items():
         (tmp_path / name).mkdir()
         begun(tmp_path / name / FILE)

@@ -10,10 +10,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from einops import rearrange
 from torch import nn
 
 from tools import write_fingerprints
-from twelve_lab.check import TASKS, WrongAnswer, check, diagnose, edits, explanation, search
+from twelve_lab.check import (
+    MISTAKES,
+    TASKS,
+    WrongAnswer,
+    check,
+    diagnose,
+    edits,
+    explanation,
+    search,
+)
 from twelve_lab.check.compare import outcomes
 from twelve_lab.exercises.parts import with_part
 
@@ -108,7 +118,12 @@ def test_every_operator_has_a_sentence_with_both_pieces_of_code():
     for sentence in {*explanation._SENTENCES.values(), explanation._other}:
         text = sentence(right="RIGHT", wrong="WRONG", got="GOT", due="DUE")
         assert "RIGHT" in text
-    assert set(explanation._SENTENCES) <= {*edits.OPERATORS, "named axis", "named size"}
+    assert set(explanation._SENTENCES) <= {
+        *edits.OPERATORS,
+        "named axis",
+        "named size",
+        "everywhere",
+    }
     assert {edit.operator for _, edit in search.all_edits(task)} <= set(edits.OPERATORS)
 
 
@@ -133,6 +148,72 @@ def test_the_right_answer_stays_as_it_is_while_a_part_is_edited():
     for case, outcome in outcomes(task, wrong).items():
         assert not torch.equal(outcome.values[0], before[case].values[0])
         assert torch.equal(after[case].values[0], before[case].values[0])
+
+
+# Mistakes that graders met and nobody had named.
+
+
+def heads(query, memory, w_q, w_k, w_v, num_heads):
+    projected = (query @ w_q.T, memory @ w_k.T, memory @ w_v.T)
+    return [x.view(*x.shape[:2], num_heads, -1).transpose(1, 2) for x in projected]
+
+
+def attended(queries, keys, values, axis=-1):
+    return (queries @ keys.mT / queries.size(-1) ** 0.5).softmax(axis) @ values
+
+
+def view_twice(query, memory, w_q, w_k, w_v, w_o, num_heads):
+    projected = (query @ w_q.T, memory @ w_k.T, memory @ w_v.T)
+    split = (x.view(x.size(0), num_heads, x.size(1), -1) for x in projected)
+    return attended(*split).reshape(*query.shape[:2], -1) @ w_o.T
+
+
+def dealt_twice(query, memory, w_q, w_k, w_v, w_o, num_heads):
+    projected = (query @ w_q.T, memory @ w_k.T, memory @ w_v.T)
+    split = (rearrange(x, "b s (d h) -> b h s d", h=num_heads) for x in projected)
+    return rearrange(attended(*split), "b h s d -> b s (d h)") @ w_o.T
+
+
+def keys_by_w_q(query, memory, w_q, w_k, w_v, w_o, num_heads):
+    return (
+        attended(*heads(query, memory, w_q, w_q, w_v, num_heads)).transpose(1, 2).flatten(2) @ w_o.T
+    )
+
+
+def among_heads(query, memory, w_q, w_k, w_v, w_o, num_heads):
+    mixed = attended(*heads(query, memory, w_q, w_k, w_v, num_heads), axis=1)
+    return mixed.transpose(1, 2).flatten(2) @ w_o.T
+
+
+def softmax_twice(query, key, value):
+    return (query @ key.mT / query.size(-1) ** 0.5).softmax(-1).softmax(-1) @ value
+
+
+def one_pair(heads, angles):
+    first = angles[:, :1]
+    even, odd = heads[..., 0::2], heads[..., 1::2]
+    turned = (even * first.cos() - odd * first.sin(), even * first.sin() + odd * first.cos())
+    return torch.stack(turned, -1).flatten(-2)
+
+
+MULTI = "06-multi-head-attention"
+UNNAMED = [
+    (MULTI, view_twice, "split by view, and merged by view as well"),
+    (MULTI, dealt_twice, MISTAKES["split-interleaved"].sentence),
+    (MULTI, keys_by_w_q, "exactly those of `memory @ w_q.T` in place of `memory @ w_k.T`"),
+    (MULTI, among_heads, MISTAKES["softmax-heads"].sentence),
+    ("04-attention-weights", lambda s: s.softmax(-1).softmax(-1), "is done twice"),
+    ("04-attention", softmax_twice, "is done twice"),
+    ("17-share-heads", lambda x, n: x[:, :1].expand(-1, n, -1, -1), "each group has its own head"),
+    ("16-rotate", lambda x, angles: x, 'does not depend on "angles"'),
+    ("03-positional-encoding", lambda x, table: x, "exactly those of `x`. A part of"),
+    ("16-rotate", one_pair, "`angles[:, :1]`"),
+]
+
+
+@pytest.mark.parametrize(("id", "answer", "words"), UNNAMED)
+def test_what_no_grader_named_is_named_or_explained(id, answer, words):
+    assert words in diagnose(id, answer).message
 
 
 # The edits of a learner's code.

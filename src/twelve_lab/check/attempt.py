@@ -12,7 +12,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from twelve_lab.check.compare import Outcome, exact_on_cpu, outcome
 from twelve_lab.exercises.declare import Task
@@ -51,7 +51,7 @@ class Attempt:
         return next((i for i, (old, new) in pairs if _differ(old, new)), None)
 
     @property
-    def error(self) -> Exception | None:
+    def error(self) -> BaseException | None:
         """Return the error that the call raised, or that reading its answer raised."""
         return self.outcome.error
 
@@ -87,7 +87,7 @@ def attempts(
 def _attempt(
     task: Task, function: Callable[..., Any], case: str, arguments: tuple[Any, ...]
 ) -> Attempt:
-    given = tuple(x.detach().clone() if isinstance(x, Tensor) else x for x in arguments)
+    given = tuple(_copy(x) for x in arguments)
     answers = []
 
     def run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -99,8 +99,27 @@ def _attempt(
     return Attempt(case, given, bool(answers), answer, result, arguments)
 
 
+def _copy(x: Any) -> Any:
+    """Copy an argument, so that it can be compared with what an answer leaves of it."""
+    if isinstance(x, Tensor):
+        return x.detach().clone()
+    if isinstance(x, nn.Module):
+        return _copy(dict(x.state_dict()))
+    if isinstance(x, dict):
+        return {name: _copy(part) for name, part in x.items()}
+    return [_copy(part) for part in x] if isinstance(x, list) else x
+
+
 def _differ(old: Any, new: Any) -> bool:
-    return isinstance(old, Tensor) and not torch.equal(old, new.detach())
+    if isinstance(old, Tensor):
+        return old.dtype != new.dtype or not torch.equal(old, new.detach())
+    if isinstance(new, nn.Module):
+        return _differ(old, dict(new.state_dict()))
+    if isinstance(old, dict):
+        return old.keys() != new.keys() or any(_differ(old[name], new[name]) for name in old)
+    if isinstance(old, list):
+        return len(old) != len(new) or any(map(_differ, old, new))
+    return old is not new
 
 
 @cache
@@ -129,7 +148,7 @@ def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:
     return any(part is ... for part in parts) or (attempt.answer is None and _is_empty(function))
 
 
-def learners_line(error: Exception) -> Line | None:
+def learners_line(error: BaseException) -> Line | None:
     """Return the deepest line of the learner's code in a traceback, if it reached any."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame for frame in frames if _is_learners(frame.filename)]
@@ -175,7 +194,7 @@ def _is_empty(function: Callable[..., Any]) -> bool:
     return {step.opname for step in dis.get_instructions(function)} <= _IDLE
 
 
-def _raised_by_learner(error: Exception) -> bool:
+def _raised_by_learner(error: BaseException) -> bool:
     """Tell `raise` in the learner's code from an operation that torch does not implement."""
     step = error.__traceback__
     while step.tb_next is not None:

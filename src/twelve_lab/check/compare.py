@@ -18,18 +18,22 @@ class Outcome:
 
     values: tuple[Tensor, ...] = ()
     gradients: tuple[Tensor | None, ...] = ()
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 @contextmanager
 def exact_on_cpu() -> Iterator[None]:
-    """Use float64 on the CPU for the tensors that an answer creates, and compute gradients."""
+    """Use float64 on the CPU for the tensors that an answer creates, and compute gradients.
+
+    Results are cached, so they must not depend on the learner's grad mode. The learner's random
+    numbers stay as they are.
+    """
     # Within `with torch.device(...)` every small operation takes twice as long.
     on_cpu = torch.empty(0).device.type == "cpu"
-    # Results are cached, so they must not depend on the learner's grad mode.
     with torch.inference_mode(False), torch.enable_grad():
         with float64(), nullcontext() if on_cpu else torch.device("cpu"):
-            yield
+            with torch.random.fork_rng(devices=[]):
+                yield
 
 
 def outcomes(task: Task, function: Answer) -> dict[str, Outcome]:
@@ -88,10 +92,15 @@ def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
     """
     given = trainable(given) if task.by_gradient else given
     try:
-        values = task.observe(task.run(function, given))
+        # A subclass of Tensor could answer every comparison by True.
+        with torch._C.DisableTorchFunctionSubclass():
+            values = tuple(
+                value if type(value) is Tensor else Tensor.as_subclass(value, Tensor)
+                for value in task.observe(task.run(function, given))
+            )
         slopes = gradients(values, given) if task.by_gradient else ()
-    # Any error of a wrong function is one of its outcomes.
-    except Exception as error:
+    # Any error of a wrong function is one of its outcomes, and so is exit().
+    except (Exception, SystemExit) as error:
         return Outcome(error=error)
     # An answer may be a view of something that a later call changes.
     return Outcome(tuple(value.detach().clone() for value in values), slopes)

@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from twelve_lab.check import prediction, stages
 from twelve_lab.check.attempt import attempts, constants, expected, names
@@ -24,12 +26,13 @@ from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcomes
 from twelve_lab.check.gradients import gradient
 from twelve_lab.check.probes import probed
 from twelve_lab.check.progress import note, onward
-from twelve_lab.check.reply import as_text, reply
+from twelve_lab.check.reply import as_text, reply, write
 from twelve_lab.check.stages import Submission, sentences
 from twelve_lab.course import find_step
 from twelve_lab.exercises.declare import Answer, Question, Task
 from twelve_lab.messages import declared, message, plural
 
+_LOCK = RLock()
 # Run in this order, after "not started" and before "gradient", which needs calls of its own.
 _STAGES = {
     "call": stages.call,
@@ -107,7 +110,9 @@ def diagnose(id: str, answer: Any) -> Verdict:
         ValueError: If there is no such exercise.
     """
     asked = exercise(id)
-    with _one_thread(), _warnings_recorded() as recorded:
+    # The default dtype, stdout and the warnings belong to all threads. A dispatch mode, such as a
+    # trace, would reach the results that are cached.
+    with _LOCK, _one_thread(), _disable_current_modes(), _warnings_recorded() as recorded:
         run = _predicted if isinstance(asked, Question) else _tried
         verdict = run(asked, answer)
     if verdict.mistake:
@@ -142,7 +147,7 @@ def check(id: str, answer: Any) -> None:
         return
     blank = verdict.kind == "not started"
     if blank:
-        print(as_text(f"○ {id}:", verdict.message, verdict.note))
+        write(as_text(f"○ {id}:", verdict.message, verdict.note))
     else:
         opening = message("✗ {id}: not yet right.", id=id)
         asked_again = _asked.get(id) == verdict.message
@@ -357,7 +362,7 @@ def _warnings_recorded() -> Iterator[list[str]]:
     recorded += [
         line.partition(" (Triggered internally")[0] for text in texts for line in text.splitlines()
     ]
-    recorded += stderr.getvalue().splitlines()
+    recorded += [] if stderr.closed else stderr.getvalue().splitlines()
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from twelve_lab.exercises.edit import fill, match, parse
 
 OPERATORS = (
     "axis", "function", "drop operand", "drop call", "number", "keyword value", "comparison",
-    "negation", "slice", "swap operands", "arithmetic", "pattern", "drop keyword", "exchange",
-    "name", "reshape", "halves", "constant", "move call", "regroup", "branch", "repeat step",
-    "drop statement", "swap items", "drop argument", "drop index", "transpose", "add keyword",
+    "negation", "slice", "drop index", "swap operands", "arithmetic", "pattern", "drop keyword",
+    "exchange", "name", "reshape", "halves", "constant", "move call", "regroup", "branch",
+    "repeat step", "drop statement", "swap items", "drop argument", "transpose", "add keyword",
     "insert step", "inner part", "swap statements", "wrap", "other expression",
 )  # fmt: skip
 # Names that are taken for one another, by line.
@@ -37,7 +37,7 @@ repeat repeat_interleave expand
 cat stack
 argmax argmin
 max min amax
-square abs sqrt rsqrt
+square sqrt rsqrt
 std var
 any all
 ones zeros
@@ -55,7 +55,7 @@ flip roll
 # A rule is a pattern and what may have stood there; {o} and {p} are any signs.
 _RULES = {
     "drop operand": "X {o} Y => X; X {o} Y => Y",
-    "swap operands": "X - Y => Y - X; X / Y => Y / X; X @ Y => Y @ X; X ** Y => Y ** X",
+    "swap operands": "X - Y => Y - X; X / Y => Y / X; X @ Y => Y @ X",
     "arithmetic": "X + Y => X - Y; X + Y => X * Y; X - Y => X + Y; X * Y => X / Y; X * Y => X + Y; "
     "X / Y => X * Y; X / Y => X // Y; X @ Y => X * Y; X ** Y => X * Y; X // Y => X % Y; "
     "X % Y => X // Y; X & Y => X | Y; X | Y => X & Y",
@@ -134,7 +134,7 @@ class Edit:
     def __enter__(self) -> "Edit":
         for place, new in self.changes:
             self._old.append(place.node)
-            place.put(new)
+            place.put(ast.fix_missing_locations(new))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,9 +142,14 @@ class Edit:
             place.put(self._old.pop())
 
     @property
+    def everywhere(self) -> bool:
+        """Whether the same change is made in several places."""
+        return len(self.changes) > 1 and self.operator not in ("exchange", "swap statements")
+
+    @property
     def cost(self) -> float:
         """The smaller, the likelier. The same change in several places is a little less likely."""
-        return OPERATORS.index(self.operator) + 0.5 * (len(self.changes) > 1)
+        return OPERATORS.index(self.operator) + 3.5 * self.everywhere
 
     @cached_property
     def where(self) -> Place:
@@ -425,7 +430,8 @@ def _patterns(text: str) -> Iterator[str]:
     """Exchange two names on one side of a pattern of einsum or einops."""
     sides = [side.strip() for side in text.split("->")]
     gap = " " if " -> " in text else ""
-    for index, side in enumerate(sides):
+    # An order is mistaken on the right side sooner.
+    for index, side in reversed(list(enumerate(sides))):
         words = re.findall(r"\w+|\W" if gap else r"\w|\W", side)
         for i, j in combinations([i for i, word in enumerate(words) if word.isidentifier()], 2):
             if words[i] != words[j]:
@@ -502,8 +508,10 @@ def _slices(node: ast.Subscript) -> Iterator[ast.expr]:
         if isinstance(part, ast.Slice):
             others += [[*parts[:i], new, *parts[i + 1 :]] for new in _bounds(part, node.value)]
     for new in others:
-        single = len(new) == 1 and not isinstance(index, ast.Tuple)
-        yield _copy(node, slice=new[0] if single else ast.Tuple(new, ast.Load()))
+        # The whole of x is what is left without any index.
+        if all(isinstance(part, ast.Slice) and part.lower is part.upper for part in new):
+            continue
+        yield _copy(node, slice=new[0] if len(new) == 1 else ast.Tuple(new, ast.Load()))
 
 
 def _bounds(part: ast.Slice, of: ast.expr) -> Iterator[ast.Slice]:

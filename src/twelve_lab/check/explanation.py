@@ -55,7 +55,13 @@ _SENTENCES: dict[str, _Sentence] = {
         "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are exchanged.", **v
     ),
     "exchange": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: two names of `{right}` are exchanged.", **v
+        "Your numbers are exactly those that come out if `{wrong}` and `{right}` are exchanged.",
+        **v,
+    ),
+    "everywhere": lambda **v: message(
+        "Your numbers are exactly those that come out with `{wrong}` in place of `{right}`, in "
+        "every such place.",
+        **v,
     ),
     "pattern": lambda **v: message(
         "Your numbers are exactly those of the pattern in `{wrong}`. It has to be `{right}`.", **v
@@ -114,8 +120,11 @@ def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
             "yours.",
             right=edit.before,
         )
-    operator = edit.operator
+    operator = "everywhere" if edit.everywhere else edit.operator
     values = {"right": edit.before, "wrong": edit.after}
+    if operator in ("everywhere", "exchange"):
+        place, new = edit.changes[0]
+        values = {"right": ast.unparse(place.node), "wrong": ast.unparse(new)}
     names = _axes(task, program, edit) if operator == "axis" else None
     if names is not None:
         operator = "named size" if called(edit.where.node) == "size" else "named axis"
@@ -130,13 +139,29 @@ def repair_place(edit: Edit) -> str:
 
 def repair_change(edit: Edit) -> str:
     """Name the change with which all cases pass."""
+    place, new = edit.changes[0]
+    line, old = edit.line, ast.unparse(place.node)
     if edit.operator == "drop statement":
+        return message("Without line {line}, `{code}`, all cases pass.", line=line, code=old)
+    if edit.operator == "swap statements":
+        return message("All cases pass if line {line}, `{code}`, comes later.", line=line, code=old)
+    if edit.operator == "exchange":
         return message(
-            "Without line {line}, `{code}`, all cases pass.", line=edit.line, code=edit.before
+            "From line {line} on, all cases pass if `{one}` and `{other}` are exchanged.",
+            line=line,
+            one=old,
+            other=ast.unparse(new),
+        )
+    if edit.everywhere:
+        return message(
+            "From line {line} on, all cases pass with `{after}` in every place of `{before}`.",
+            line=line,
+            before=old,
+            after=ast.unparse(new),
         )
     return message(
         "In line {line}, all cases pass with `{after}` in place of `{before}`.",
-        line=edit.line,
+        line=line,
         before=edit.before,
         after=edit.after,
     )
@@ -167,7 +192,7 @@ def _shape_of(task: Task, program: Program, holder: Any, field: str) -> tuple[in
 
     old = getattr(holder, field)
     node = old[0] if isinstance(old, list) else old
-    new = ast.Call(ast.Name("_note", ast.Load()), [node], [])
+    new = ast.fix_missing_locations(ast.Call(ast.Name("_note", ast.Load()), [node], []))
     setattr(holder, field, [new, *old[1:]] if isinstance(old, list) else new)
     try:
         with quiet():

@@ -6,6 +6,7 @@ message names the first thing to fix.
 
 from collections.abc import Callable
 from functools import cache
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ def _shape(question: Question, right: tuple[int, ...], answer: Any) -> tuple[str
         text = message("The answer must be a shape such as (2, 2, 3), got {type}.", type=name)
         return "type", text
     got, axes = tuple(answer), axes_named(question.contract)
-    if any(not isinstance(size, int) or isinstance(size, bool) for size in got):
+    if any(not isinstance(size, Integral) or isinstance(size, bool) for size in got):
         return "type", message("A shape consists of whole numbers, got {shape}.", shape=got)
     got = tuple(int(size) for size in got)  # a subclass of int may have its own ==
     if len(got) != len(right):
@@ -106,8 +107,8 @@ def _numbers(question: Question, right: Prediction, answer: Any) -> tuple[str, s
     try:
         if isinstance(answer, torch.Tensor) and answer.is_complex():
             raise TypeError("a complex number")
-        actual = torch.as_tensor(answer, dtype=torch.float64, device="cpu").detach()
-    except (TypeError, ValueError, RuntimeError):
+        actual = torch.as_tensor(answer, dtype=torch.float64, device="cpu").detach().to_dense()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         name = type(answer).__name__
         text = message("The answer cannot be read as numbers, got {type}.", type=name)
         return "type", sentences(text, _expected(expected))
@@ -152,6 +153,8 @@ def _words(question: Question, right: frozenset[str], answer: Any) -> tuple[str,
         name = type(answer).__name__
         text = message("The answer must be one or several words in quotes, got {type}.", type=name)
         return "type", text
+    # A subclass of str may have its own ==.
+    chosen = [str.__str__(word) if isinstance(word, str) else word for word in chosen]
     unknown = [word for word in chosen if word not in question.options]
     if unknown:
         options = ", ".join(map(repr, question.options))

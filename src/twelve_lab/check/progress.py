@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from twelve_lab.check.catalogue import EXERCISES
+from twelve_lab.check.reply import write
 from twelve_lab.check.stages import sentences
 from twelve_lab.course import STEPS
 from twelve_lab.messages import declared, message, plural
@@ -30,6 +31,7 @@ from twelve_lab.messages import declared, message, plural
 FILE = "progress.json"
 # Bytes of the file, and characters of a name in it. All exercises take 20 kB.
 LARGEST, LONGEST = 1_000_000, 100
+MOST = 999_999  # wrong answers to one exercise
 # In the JSON of a notebook, quotes are escaped.
 _CHECK = re.compile(r'\bcheck\(\\"([\w-]+)\\"')
 VARIABLE = "TWELVE_PROGRESS"
@@ -133,7 +135,7 @@ def note(id: str, kind: str, mistake: str | None) -> None:
             _update(row, kind == "ok", mistake)
             _write(path, content)
     except (OSError, ValueError, Timeout) as error:
-        print(message("(Not recorded in {file}: {error})", file=FILE, error=error))
+        write(message("(Not recorded in {file}: {error})", file=FILE, error=error))
 
 
 def _kept() -> Path | None:
@@ -141,7 +143,10 @@ def _kept() -> Path | None:
     wanted = os.environ.get(VARIABLE)
     if wanted and Path(wanted).name == FILE:
         return Path(wanted)
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # the folder was removed
+        return None
     folder = here.parent if here.name == WORKSHOP else here
     begins = wanted and Path(wanted).resolve() == folder
     kept = begins or (folder / FILE).exists()
@@ -168,7 +173,8 @@ def standing(folder: Path) -> Standing | None:
     rows = read(path)["exercises"] if path.exists() else {}
     lessons = folder / LESSONS if (folder / LESSONS).is_dir() else folder
     pages = [lessons / Path(step.notebook).name for step in STEPS]
-    texts = [page.read_text(encoding="utf-8") for page in pages if page.exists()]
+    # Reading a named pipe would wait for ever.
+    texts = [page.read_text(encoding="utf-8") for page in pages if page.is_file()]
     ids = list(dict.fromkeys(id for text in texts for id in _CHECK.findall(text)))
     solved = [index for index, id in enumerate(ids) if _is_solved(rows, id)]
     if not solved:
@@ -237,16 +243,17 @@ def _exercises(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _class(files: list[Path]) -> str:
-    width = max((len(str(path.parent)) for path in files), default=0)
+    names = [str(path.parent if path.name == FILE else path) for path in files]
+    width = max(map(len, names), default=0)
     lines, made = [], Counter()
-    for path in files:
+    for name, path in zip(names, files, strict=True):
         try:
             content = read(path, follow_link=False)
         except (OSError, ValueError) as error:
             reason = message(
                 "cannot be read ({kind})", kind=type(error.__cause__ or error).__name__
             )
-            lines.append(f"{path.parent!s:{width}}  {reason}")
+            lines.append(f"{name:{width}}  {reason}")
             continue
         rows = content["exercises"]
         solved = message(
@@ -255,7 +262,7 @@ def _class(files: list[Path]) -> str:
             total=len(EXERCISES),
             wrong=sum(row["wrong answers"] for row in rows.values()),
         )
-        lines.append(f"{path.parent!s:{width}}  {solved}; {_version_of(content)}")
+        lines.append(f"{name:{width}}  {solved}; {_version_of(content)}")
         made.update({mistake for row in rows.values() for mistake in row["mistakes"]})
     if made:
         lines.append("\n" + message("Mistakes, by the number of learners who made them:"))
@@ -289,7 +296,7 @@ def _update(row: dict[str, Any], right: bool, mistake: str | None) -> None:
         row["solved"] = row["solved"] or datetime.now(UTC).isoformat(timespec="seconds")
     # Experiments after the right answer do not count as wrong answers.
     elif not row["solved"]:
-        row["wrong answers"] += 1
+        row["wrong answers"] = min(row["wrong answers"] + 1, MOST)
         if mistake and mistake not in row["mistakes"]:
             row["mistakes"].append(mistake)
 
@@ -301,7 +308,7 @@ def _is_solved(rows: dict[str, Any], id: str) -> bool:
 def _is_row(row: Any) -> bool:
     return (
         isinstance(row["wrong answers"], int)
-        and 0 <= row["wrong answers"] < 1_000_000
+        and 0 <= row["wrong answers"] <= MOST
         and (row["solved"] is None or _is_word(row["solved"]))
         and isinstance(row["mistakes"], list)
         and all(map(_is_word, row["mistakes"]))
@@ -310,15 +317,18 @@ def _is_row(row: Any) -> bool:
 
 def _is_word(value: Any) -> bool:
     # Other characters could rewrite what is on a terminal.
-    return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     """Write the file atomically: a full disk leaves the old content, a symbolic link stays one."""
     path = path.resolve()
+    text = json.dumps(content, indent=1) + "\n"
+    if len(text) > LARGEST:
+        raise ValueError(f"it would have more than {LARGEST:,} characters")
     temporary = path.with_name(f".{path.name}.new")
     # A new file: what has this name may be a link or a pipe.
     temporary.unlink(missing_ok=True)
     with temporary.open("x", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=1) + "\n")
+        file.write(text)
     os.replace(temporary, path)

@@ -62,6 +62,12 @@ def as_card(
     return f'<section class="reply" style="{style}">{face}<div>{"<br>".join(lines)}</div></section>'
 
 
+def write(text: str) -> None:
+    """Print a text, with ? in place of characters that stdout has not."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding))
+
+
 def reply(
     opening: str, message: str, note: str = "", *, ok: bool, more: Sequence[str] = ()
 ) -> None:
@@ -78,7 +84,7 @@ def reply(
     # Outside IPython it is not imported, so that nobody waits for the import.
     shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
     if getattr(shell, "kernel", None) is None:
-        print(text)
+        write(text)
         return
     from IPython.display import display
 

@@ -34,6 +34,7 @@ from twelve_lab.exercises.parts import names_in, parts, with_part
 
 TABLE = "fingerprints.json"
 CPU_SECONDS = 0.3
+_MARGIN = 8.0  # an explanation that is so much less likely is no other explanation
 _LONGEST = 12  # expressions in a piece of code that a repair puts in
 _FILE = "<edited>"  # the file name of edited code
 # These hide a fault, and repair nothing.
@@ -75,7 +76,7 @@ class Program(NamedTuple):
         outer.body[0].body[0] = self.tree
         space = {**function.__globals__, **names} if names else function.__globals__
         defined: dict[str, Any] = {}
-        exec(compile(ast.fix_missing_locations(outer), _FILE, "exec"), space, defined)
+        exec(compile(outer, _FILE, "exec"), space, defined)
         return defined["outer"](*(cell.cell_contents for cell in cells))
 
 
@@ -124,7 +125,9 @@ def results_of(task: Task, answer: Answer) -> dict[str, Outcome] | None:
 
 
 def _is_telling(result: Outcome) -> bool:
-    return result.error is None and all(bool(x.isfinite().any()) for x in result.values)
+    """Return whether a result is more than an error, nan or zeros."""
+    numbers = [x for x in result.values if x.is_floating_point()]
+    return result.error is None and all(bool((x.isfinite() & (x != 0)).any()) for x in numbers)
 
 
 def fingerprint(results: Iterable[Outcome]) -> float:
@@ -173,7 +176,8 @@ def explained(task: Task, results: Mapping[str, Outcome]) -> list[tuple[Program,
             answer = edited(task, program, edit)
             if answer is not None and gives_the_same(task, answer, results):
                 found.append((program, edit))
-    return sorted(found, key=lambda hit: hit[1].cost)[:2]
+    found.sort(key=lambda hit: hit[1].cost)
+    return [hit for hit in found if hit[1].cost <= found[0][1].cost + _MARGIN][:2]
 
 
 # An edit of the learner's code.

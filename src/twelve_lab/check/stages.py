@@ -122,7 +122,7 @@ def call(submission: Submission) -> str | None:
     return None
 
 
-def _error_line(error: Exception) -> str:
+def _error_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     # einops repeats the call first, and gives the reason in the last line.
     reason = lines[-1 if type(error).__name__ == "EinopsError" else 0] if lines else ""

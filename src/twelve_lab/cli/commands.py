@@ -1,8 +1,10 @@
 """The commands of `python -m twelve`."""
 
 import argparse
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,8 @@ from twelve_lab.messages import message, plural
 from twelve_lab.spreadsheet import write_sheet
 from twelve_lab.trace.trace import Trace
 
+# Control characters but newline and tabulator.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 Command = Callable[[argparse.Namespace], None]
 # The switches of the Transformer and their defaults.
 SWITCHES = {
@@ -41,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0, 1 after an error with a message, or 130 after Ctrl-C.
     """
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # no character may end a command
     try:
         options.run(options)
     except BrokenPipeError:  # the reader, such as head or less, has closed the pipe
@@ -251,7 +257,9 @@ def _write(options: argparse.Namespace) -> None:
 
     def show(ids: torch.Tensor) -> None:
         for id in ids[0].tolist():
-            print(stream.step(tokenizer, id) or "", end="", flush=True)
+            # Without the escape sequences that could control the terminal.
+            text = CONTROL.sub("", stream.step(tokenizer, id) or "")
+            print(text, end="", flush=True)
 
     def show_input(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         if inputs[0] is not prompt:

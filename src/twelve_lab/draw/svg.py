@@ -22,7 +22,8 @@ _SHORTER = (
     (r"<!--.*?-->", ""),
     (r"\s+", " "),
     (r"> <", "><"),
-    (r' id="(?!DejaVu).*?"', ""),
+    # Letters and markers are used by their ids, "DejaVuSans-41" and "m" with a hash.
+    (r' id="(?!DejaVu|m[0-9a-f]{10}").*?"', ""),
     (r"<g>(<path [^>]*/>)</g>", r"\1"),
     # A tenth of a point is finer than a pixel; numbers below 1 are scales.
     (r"\b([1-9]\d*\.\d)\d+", r"\1"),

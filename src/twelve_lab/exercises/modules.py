@@ -16,7 +16,11 @@ class Misbuilt(ValueError):
 
 
 def build(
-    answer: Callable[..., Any], sizes: tuple[Any, ...], shapes: Mapping[str, torch.Size]
+    answer: Callable[..., Any],
+    sizes: tuple[Any, ...],
+    shapes: Mapping[str, torch.Size],
+    *,
+    trained: bool = True,
 ) -> nn.Module | EllipsisType:
     """Build a layer, and check the parameters and buffers that it registers.
 
@@ -24,13 +28,14 @@ def build(
         answer: The class.
         sizes: The arguments of its constructor.
         shapes: The shapes of its parameters and buffers, by name.
+        trained: Whether all of them must be parameters that are trained.
 
     Returns:
         The layer; `...` if the class is not written yet.
 
     Raises:
-        Misbuilt: If the answer is not a subclass of nn.Module, has no forward, or registers other
-            parameters and buffers, or other shapes.
+        Misbuilt: If the answer is not a subclass of nn.Module, has no forward, registers other
+            parameters and buffers or other shapes, or does not train them.
     """
     if isinstance(answer, nn.Module):
         raise Misbuilt(message("The layer is built already. Pass the class itself, without ()."))
@@ -59,6 +64,14 @@ def build(
                     name=name,
                     got=got,
                     expected=tuple(shape),
+                )
+            )
+        if trained and not registered[name].requires_grad:
+            raise Misbuilt(
+                message(
+                    "{name} is not trained. Assign an nn.Parameter to self, and let it require its "
+                    "gradient.",
+                    name=name,
                 )
             )
     return layer

@@ -177,6 +177,17 @@ again(
     "cross-memory-unused",
     {"memory @ w_k.T": "query @ w_k.T", "memory @ w_v.T": "query @ w_v.T"},
 )
+again(
+    multi_head_attention,
+    "split-interleaved",
+    {
+        **{
+            f"{x} = split_heads(X, N)": f"{x} = X.unflatten(-1, (-1, N)).permute(0, 3, 1, 2)"
+            for x in ("queries", "keys", "values")
+        },
+        "merge_heads(X)": "X.permute(0, 2, 3, 1).flatten(2)",
+    },
+)
 _MATRICES = {
     "query @ w_q.T": "query @ w_q",
     "memory @ w_k.T": "memory @ w_k",

@@ -211,7 +211,8 @@ def _positional_layer_cases() -> Cases:
 
 def _run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     x, max_len, start = given
-    layer = build(answer, (x.size(-1), max_len), {"table": torch.Size((max_len, x.size(-1)))})
+    shapes = {"table": torch.Size((max_len, x.size(-1)))}
+    layer = build(answer, (x.size(-1), max_len), shapes, trained=False)
     if layer is ...:
         return ...
     if list(layer.parameters()):
