@@ -119,7 +119,7 @@ PREDICTED = {
     "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
 }
 DRAWN = {
-    "tags": ["hide-input"],
+    "tags": ["hide-input", "aside"],
     "mystnb": {
         "code_prompt_show": "How this figure is made",
         "code_prompt_hide": "Hide how this figure is made",
@@ -129,7 +129,7 @@ DRAWN = {
 NARROW = "_static/walk_narrow.svg"
 # Readers who do not run the code can skip the imports.
 IMPORTS = {
-    "tags": ["hide-input"],
+    "tags": ["hide-input", "aside"],
     "mystnb": {"code_prompt_show": "The imports", "code_prompt_hide": "Hide the imports"},
 }
 
