@@ -33,6 +33,12 @@ FAULTS = """(slides, [smallest, output, scale]) => slides.flatMap((slide) => {
       faults.push(`not typeset: ${texts.currentNode.data}`);
     }
   }
+  for (const pre of slide.querySelectorAll(".jp-OutputArea-output pre")) {
+    const lines = pre.textContent.trimEnd().split("\\n");
+    const fits = lines.every(({ length }) => length <= 83);
+    const height = lines.length * parseFloat(getComputedStyle(pre).lineHeight);
+    if (fits && pre.clientHeight > height + 2) faults.push("broken line");
+  }
   const figures = slide.querySelectorAll(".figure img");
   for (const { naturalWidth, naturalHeight, width, height } of figures) {
     if (!(Math.min(width / naturalWidth, height / naturalHeight) >= scale)) faults.push("figure");
