@@ -2,7 +2,7 @@
 
 Usage: python -m tools.write_cards
 
-The pieces are the bodies of the checker's right and wrong answers, with the settings filled in.
+The pieces are the bodies of the checker's right and wrong answers.
 Written by hand are a small input, an expression to print if the value itself does not show the
 mistake, and a shorter piece if an answer is long. The tests compare every piece with its answer.
 """
@@ -11,8 +11,6 @@ import ast
 import inspect
 import textwrap
 import zlib
-from collections.abc import Callable
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +22,7 @@ from twelve_lab.check import EXERCISES, MISTAKES, Mistake
 from twelve_lab.check.catalogue import TASKS
 from twelve_lab.check.compare import agree, outcomes
 from twelve_lab.course import find_step
-from twelve_lab.exercises.declare import Answer, Task
+from twelve_lab.exercises.declare import Answer
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spot_the_bug.md"
@@ -258,7 +256,8 @@ CARDS = {
         label="the gradient of the table",
     ),
     "chunk_mask": Card(
-        "real, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n"
+        "real, new = torch.tensor([[False, True, True]]), 2  # padding, then two new words\n",
+        right="causal_mask(new, real.size(1)) & real[:, None, None, :]",
     ),
     "prompt_logits": Card(
         "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each position of a prompt\n"
@@ -347,6 +346,9 @@ x = parts.positional_encoding(parts.tgt_embedding(src))
 x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
 parts.output_projection(x)"""
     ),
+    "left-padding-seen": CARDS["chunk_mask"]._replace(
+        wrong="causal_mask(new, real.size(1)).expand(len(real), -1, -1, -1)"
+    ),
     "rotary-values-turned": Card(
         _ONE_NEW,
         right="start = kept_keys.size(2)\nturn(query, start), turn(key, start), value",
@@ -424,7 +426,7 @@ def answers(id: str) -> tuple[Answer, Answer]:
     Args:
         id: The mistake.
     """
-    return _smallest(TASKS[MISTAKES[id].task].right, MISTAKES[id].wrong)
+    return TASKS[MISTAKES[id].task].right, MISTAKES[id].wrong
 
 
 def run(given: str, piece: str) -> dict[str, Any]:
@@ -559,43 +561,17 @@ def shown_in(mistake: Mistake) -> tuple[set[str], set[str]]:
     return hidden, refused
 
 
-def _smallest(right: Answer, wrong: Answer) -> tuple[Answer, Answer]:
-    """Replace answers that differ only in a function by these two functions, recursively."""
-    if isinstance(wrong, partial):
-        ((name, value),) = wrong.keywords.items()
-        if callable(value):
-            return _smallest(_plain(_plain(wrong.func).__kwdefaults__[name]), value)
-    return right, wrong
-
-
-def _plain(answer: Any) -> Callable[..., Any]:
-    return answer.right if isinstance(answer, Task) else answer
-
-
 def _body(answer: Answer) -> str:
-    """Return the body of a function without docstring and `return`, with the settings filled in."""
-    switches = answer.keywords if isinstance(answer, partial) else {}
-    function = _plain(answer.func if isinstance(answer, partial) else answer)
-    text = textwrap.dedent(inspect.getsource(function))
+    """Return the body of a function without docstring and `return`."""
+    text = textwrap.dedent(inspect.getsource(answer))
     written = ast.parse(text).body[0]
     body = written.body[1 if ast.get_docstring(written) is not None else 0 :]
     # A mistake may have made the first lines useless.
     for index in reversed(range(len(body) - 1)):
         if isinstance(body[index], ast.Assign) and not _is_read(body[index], body[index + 1 :]):
             del body[index]
-    settings = {**(function.__kwdefaults__ or {}), **switches}
     lines = text.splitlines()
-    edits = [
-        (node.lineno - 1, node.col_offset, node.end_col_offset, repr(settings[node.id]))
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and node.id in settings and not callable(settings[node.id])
-    ]
-    for line, start, end, value in sorted(edits, reverse=True):
-        lines[line] = lines[line][:start] + value + lines[line][end:]
     text = textwrap.dedent("\n".join(lines[body[0].lineno - 1 : body[-1].end_lineno]))
-    # A slice that begins at 0 needs no start.
-    text = text.replace("[0 : 0 + ", "[: ")
     before, returned, last = text.rpartition("return ")
     return before + last if returned else text
 

@@ -5,6 +5,7 @@ mirrored position of the source. Sequences whose digits sum to a multiple of ten
 training batch contains one.
 """
 
+from collections.abc import Callable
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -246,30 +247,17 @@ def right_without_mask(model: Transformer, batch: Batch) -> dict[str, tuple[int,
     return counts
 
 
-@torch.no_grad()
-def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, tuple[int, int, int]]:
-    """Count the sequences predicted right without each sublayer, whose output is then not added.
-
-    Each token is predicted from the right tokens before it.
+def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, int]:
+    """Count the sequences written right without each sublayer, whose output is then not added.
 
     Args:
         model: A pre-norm model, restored at the end.
         batch: With the right labels.
 
     Returns:
-        For "none" and for the name of each sublayer: the sequences with the first digit right, with
-        all digits right, and with all digits and the end right.
+        The number of sequences for "none" and for the name of each sublayer.
     """
-    counts = {"none": _right(model, batch)}
-    for path, part in model.named_modules():
-        if isinstance(part, Residual):
-            name = path.removesuffix("_residual").replace(".layers.0", "")
-            part.forward = _skip
-            try:
-                counts[name] = _right(model, batch)
-            finally:
-                del part.forward
-    return counts
+    return _right_without(model, batch, Residual, "_residual", lambda x, sublayer: x)
 
 
 def right_without_norms(model: Transformer, batch: Batch) -> dict[str, int]:
@@ -282,16 +270,7 @@ def right_without_norms(model: Transformer, batch: Batch) -> dict[str, int]:
     Returns:
         The number of sequences for "none" and for the name of each norm.
     """
-    counts = {"none": exact(model, batch)}
-    for path, part in model.named_modules():
-        if isinstance(part, LayerNorm):
-            name = path.removesuffix("_residual.norm").replace(".layers.0", "")
-            part.forward = lambda x: x
-            try:
-                counts[name] = exact(model, batch)
-            finally:
-                del part.forward
-    return counts
+    return _right_without(model, batch, LayerNorm, "_residual.norm", lambda x: x)
 
 
 @torch.no_grad()
@@ -348,17 +327,23 @@ def _batch(remainders: Tensor, generator: torch.Generator) -> Batch:
     return Batch(src, tgt, labels, **masks).to(device())
 
 
-def _right(model: Transformer, batch: Batch) -> tuple[int, int, int]:
-    """Count sequences with the first digit, all digits, and all digits and the end right."""
-    logits = model(batch.src, batch.tgt, src_mask=batch.src_mask, tgt_mask=batch.tgt_mask)
-    hit, labels = logits.argmax(-1) == batch.labels, batch.labels
-    digits = hit | (labels < ZERO)
-    whole = hit | (labels == IGNORED)
-    return int(hit[:, 0].sum()), int(digits.all(1).sum()), int(whole.all(1).sum())
-
-
-def _skip(x: Tensor, sublayer: object) -> Tensor:
-    return x
+def _right_without(
+    model: Transformer,
+    batch: Batch,
+    kind: type[nn.Module],
+    suffix: str,
+    forward: Callable[..., Tensor],
+) -> dict[str, int]:
+    counts = {"none": exact(model, batch)}
+    for path, part in model.named_modules():
+        if isinstance(part, kind):
+            name = path.removesuffix(suffix).replace(".layers.0", "")
+            part.forward = forward
+            try:
+                counts[name] = exact(model, batch)
+            finally:
+                del part.forward
+    return counts
 
 
 def _built(kind: type[nn.Module], seed: int, *sizes: int, **others: object) -> Any:

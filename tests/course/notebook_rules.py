@@ -57,7 +57,6 @@ SAID_ONLY = {
     "02_embedding": {ASKED: {"(0, 0.5, 0, 0.5)"}},
     "03_positional_encoding": {ASKED: {"(0.6, 0.3, 0.5)"}},
     "06_multi_head_attention": {OTHERS: {"(out, in)"}},
-    "08_residual": {PAPER: {"0.5", "1.5", "1.05"}},
     "09_feed_forward": {OTHERS: {"(out, in)"}, ASKED: {"(2, 7, 5, 24)"}},
     "18_decoder_only": {ASKED: {"-100"}},
     "workshop/12_transformer": {PAPER: {"6.9"}, UNSHOWN: {"-2"}},

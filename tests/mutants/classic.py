@@ -251,32 +251,21 @@ EDITS = {
         "rotary-start-ignored": {
             ANGLES.format(first): f"self.table[: heads.size(2), {first}::2]" for first in (0, 1)
         },
-        "rotary-halves": {
-            "even = heads[..., 0::2]": "even = heads[..., : self.d_k // 2]",
-            "odd = heads[..., 1::2]": "odd = heads[..., self.d_k // 2 :]",
-            PAIRS: PAIRS.replace("dim=-1", "dim=-2"),
-        },
+        "rotary-halves": DECLARED,
         "rotary-cat": {
             PAIRS: "(heads * torch.cat((cos, cos), -1) + torch.stack((-odd, even), dim=-1)"
             ".flatten(-2) * torch.cat((sin, sin), -1)).unsqueeze(-1)"
         },
-        "rotary-clockwise": {
-            PAIRS: "torch.stack((even * cos + odd * sin, odd * cos - even * sin), dim=-1)"
-        },
-    },
-    "pretrained/__init__ _copy_tensors": {
-        "rows-kept": {'FORMAT == "safetensors" and X': "False"},
+        "rotary-clockwise": DECLARED,
     },
     "pretrained/__init__ interleave_halves": {
-        "rows-across-heads": {"rows.unflatten(0, X)": "rows.unflatten(0, (1, 2, -1))"},
-        "rows-woven-back": {"(-1, 2, HALF)": "(-1, HALF, 2)"},
+        "rows-kept": DECLARED,
+        "rows-across-heads": DECLARED,
+        "rows-woven-back": DECLARED,
     },
     "grouped_query_attention GroupedQueryAttention._share": {
-        "kv-tiled": {"heads.repeat_interleave(N, dim=1)": "heads.repeat(1, N, 1, 1)"},
-        "kv-group-count": {
-            "heads.repeat_interleave(N, dim=1)":
-            "heads.repeat_interleave(self.num_kv_heads, dim=1)"
-        },
+        "kv-tiled": DECLARED,
+        "kv-group-count": DECLARED,
     },
     "grouped_query_attention GroupedQueryAttention.forward": {
         "rotary-values-turned": {

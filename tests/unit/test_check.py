@@ -37,6 +37,7 @@ from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
 from twelve_lab.check.stages import Submission
+from twelve_lab.exercises.declare import made
 from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, PAPER, contrast
 
@@ -170,8 +171,10 @@ RIGHT = [
     ("01-linear", clamped(-1e4, 1e9), "use -math.inf to hide"),
     ("01-linear", clamped(-9999.0, 1e9), ""),
     ("07-layer-norm", mean_detached, "without layer_norm"),
-    # Nobody trains these weights, so their gradient may be cut.
+    # Nothing is trained through these answers, so their gradient may be cut.
     ("16-rows-for-neighbours", lambda w, n: TASKS["rows_for_neighbours"].right(w.data, n), ""),
+    ("18-top-p", lambda x, p: TASKS["top_p"].right(x.data, p), ""),
+    ("19-logit-parts", lambda *given: TASKS["logit_parts"].right(given[0].data, *given[1:]), ""),
     ("19-dequantize", by_numpy, ""),
     ("06-merge-heads", in_one_buffer, ""),
 ]
@@ -690,7 +693,7 @@ def test_learners_line_is_found_if_library_paths_begin_with_two_slashes(monkeypa
 @pytest.mark.parametrize("id", [*QUESTIONS, "05-causal-mask"])
 def test_diagnose_computes_on_the_cpu_whatever_the_default_device(id):
     exercise = EXERCISES[id]
-    wrong = {"misconception": [*misconceptions_of(exercise).values()][:1]}
+    wrong = {"misconception": [*map(made, exercise.misconceptions.values())][:1]}
     wrong["mistake"] = [mistakes_of(exercise)[name][0] for name in named(exercise)[:1]]
     answers = [("ok", exercise.right), *((kind, some[0]) for kind, some in wrong.items() if some)]
     with exact_on_cpu():

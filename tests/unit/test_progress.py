@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check, progress
+from twelve_lab.check import EXERCISES, MISTAKES, MISTAKES, WrongAnswer, check, progress
 from twelve_lab.check.progress import FILE, VARIABLE, begin, note, onward, read, report
 from twelve_lab.cli import main
 
@@ -221,16 +221,25 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
         save(tmp_path / "x", **solved, a=row(None, 4, "mask-inverted", "b-one")),
     ]
     begun = f"started with version {version('twelve-numbers')}"
-    assert report([*paths[:2], paths[2] / FILE]).splitlines() == [
+    lines = report([*paths[:2], paths[2] / FILE]).splitlines()
+    assert lines[:5] == [
         f"{paths[0]}       solved   1 of {len(EXERCISES)}, wrong answers   3; {begun}",
         f"{paths[1]}  solved   1 of {len(EXERCISES)}, wrong answers  11; {begun}",
         f"{paths[2]}        solved   1 of {len(EXERCISES)}, wrong answers   7; {begun}",
         "",
         "Mistakes, by the number of learners who made them:",
+    ]
+    made, exercises = lines[5 : lines.index("", 5)], lines[lines.index("", 5) :]
+    assert [line for line in made if line[:7].strip()] == [
         "    2  mask-inverted",
         "    1  b-one",
         "    1  split-view",
     ]
+    # The checker does not know b-one; the others have their sentence and their lesson.
+    told = " ".join(line.strip() for line in made)
+    for id, title in (("mask-inverted", "05 (masks)"), ("split-view", "06 (multi-head attention)")):
+        assert f"{id} {MISTAKES[id].sentence} Notebook {title}." in told
+    assert exercises == ["", "Exercises with the most wrong answers:", "    6  06-merge-heads"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no FIFO")

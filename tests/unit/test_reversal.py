@@ -233,13 +233,11 @@ def test_right_without_sublayers_counts_as_zeroed_output_weights_do():
         "none", "encoder.self_attention", "encoder.feed_forward", "decoder.self_attention",
         "decoder.cross_attention", "decoder.feed_forward",
     ]  # fmt: skip
-    assert counts["none"] == (64, 64, 64)
+    assert counts["none"] == 64
     silent = model.decoder.layers[0].feed_forward.down
     silent.weight.zero_()
     silent.bias.zero_()
-    first, digits, whole = counts["decoder.feed_forward"]
-    assert reversal.right_without_sublayers(model, batch)["none"] == (first, digits, whole)
-    assert first >= digits > whole
+    assert 0 < counts["decoder.feed_forward"] == reversal.exact(model, batch) < 64
 
 
 def test_right_without_norms_leaves_out_one_norm_at_a_time_and_restores_it():

@@ -219,6 +219,10 @@ class _Tree:
             # The function of a call, its keywords and its slices are no values of their own.
             for child in ast.walk(place.node):
                 self.outer[id(child)] = place
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        # self.norm(x), but not len(x)
+        self.called = [Place(node, "func", None) for node in calls
+                       if not isinstance(node.func, ast.Name)]  # fmt: skip
         names = [arg.arg for arg in (*function.args.args, *function.args.kwonlyargs)]
         nodes = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
         names += [node.id for node in nodes if isinstance(node.ctx, ast.Store)]
@@ -268,16 +272,23 @@ class _Tree:
             yield from (("other expression", donor) for donor in self.donors)
 
     def exchanges(self) -> Iterator[Edit]:
-        """Exchange two names, in one statement or in the whole function."""
-        read = [place for place in self.places if isinstance(place.node, ast.Name)]
-        inside = [[p for p in read if p in within] for within in map(_below, self.function.body)]
-        for one, other in combinations(self.names, 2):
-            for places in (read, *inside) if len(inside) > 1 else (read,):
-                pair = {one: other, other: one}
-                changes = tuple((p, ast.Name(pair[p.node.id], ast.Load()))
-                                for p in places if p.node.id in pair)  # fmt: skip
-                if {place.node.id for place, _ in changes} == set(pair):
-                    yield Edit("exchange", changes, self)
+        """Exchange two values of one kind, in one statement or in the whole function."""
+        read: dict[str, list[Place]] = {}
+        for place in (*self.places, *self.called):
+            if _is_named(place.node):
+                read.setdefault(ast.unparse(place.node), []).append(place)
+        inside = [set(_below(each)) for each in self.function.body]
+        for one, other in combinations(read, 2):
+            # A name with a name, `self.a` with `self.b`, `a[0]` with `a[1]`.
+            if type(read[one][0].node) is not type(read[other][0].node):
+                continue
+            both = (*read[one], *read[other])
+            some = [[place for place in both if place in within] for within in inside]
+            for places in (both, *some) if len(some) > 1 else (both,):
+                new = {one: read[other][0].node, other: read[one][0].node}
+                changes = [(place, new[ast.unparse(place.node)]) for place in places]
+                if len({ast.unparse(node) for _, node in changes}) == 2:
+                    yield Edit("exchange", tuple(changes), self)
 
     def of_statements(self, holder: ast.AST) -> Iterator[Edit]:
         """Leave out a statement, exchange it with the next one, or drop a condition."""
@@ -316,6 +327,14 @@ def _below(node: ast.AST) -> Iterator[Place]:
                 yield Place(node, name, index)
             if isinstance(child, ast.AST) and not _is_number(child):
                 yield from _below(child)
+
+
+def _is_named(node: ast.AST) -> bool:
+    """Return whether code reads a variable, an attribute of one, or a numbered entry of one."""
+    if isinstance(node, ast.Subscript) and not isinstance(number_of(node.slice), int):
+        return False
+    holder = node.value if isinstance(node, ast.Attribute | ast.Subscript) else node
+    return isinstance(holder, ast.Name) and not _is_module(holder)
 
 
 def _is_module(node: ast.AST) -> bool:

@@ -152,6 +152,18 @@ def repair_change(edit: Edit) -> str:
             one=old,
             other=ast.unparse(new),
         )
+    others = [change for change in edit.changes if ast.unparse(change[0].node) != old]
+    if others:
+        second = others[0]
+        return message(
+            "From line {line} on, all cases pass with `{after}` in place of `{before}`, and the "
+            "same change elsewhere, such as `{other_after}` in place of `{other_before}`.",
+            line=line,
+            before=old,
+            after=ast.unparse(new),
+            other_before=ast.unparse(second[0].node),
+            other_after=ast.unparse(second[1]),
+        )
     if edit.everywhere:
         return message(
             "From line {line} on, all cases pass with `{after}` in every place of `{before}`.",

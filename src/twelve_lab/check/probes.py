@@ -4,7 +4,7 @@ One argument is changed at a time, for this answer and for the right one: which 
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -61,8 +61,7 @@ def unread(task: Task, function: Callable[..., Any]) -> int | None:
     Returns:
         The index of the first such argument.
     """
-    for index in range(_arguments(task)):
-        runs = _runs(task, function, index, _other_numbers)
+    for index, runs in _runs(task, function, _other_numbers):
         if any(_moves(expected) for _, expected in runs):
             if not any(_moves(actual) for actual, _ in runs):
                 return index
@@ -79,30 +78,40 @@ def leak(task: Task, function: Callable[..., Any]) -> int | None:
     Returns:
         The index of the first argument where the right answer for earlier words stays the same.
     """
-    for index in range(_arguments(task)):
-        for actual, expected in _runs(task, function, index, _another_last_word):
+    for index, runs in _runs(task, function, _another_last_word):
+        for actual, expected in runs:
             actual, expected = _earlier(task, actual), _earlier(task, expected)
             if actual and expected and _moves(actual) and not _moves(expected):
                 return index
     return None
 
 
-def _arguments(task: Task) -> int:
-    return max(map(len, task.cases().values()))
-
-
 def _runs(
-    task: Task, function: Callable[..., Any], index: int, change: _Change
-) -> list[tuple[_Pair, _Pair]]:
-    """Run an answer and the right one on the cases in which an argument can be changed."""
-    changed = replace(task, cases=lambda: _cases(task, index, change))
-    runs = [(_seeded(task, answer), _seeded(changed, answer)) for answer in (function, task.right)]
-    pairs = [[_Pair(before[case], after[case]) for before, after in runs] for case in runs[0][1]]
-    return [
-        (actual, expected)
-        for actual, expected in pairs
-        if not any(outcome.error for outcome in (*actual, *expected))
-    ]
+    task: Task, function: Callable[..., Any], change: _Change
+) -> Iterator[tuple[int, list[tuple[_Pair, _Pair]]]]:
+    """Change one argument at a time, and run an answer and the right one before and after.
+
+    Yields:
+        The index of the argument, and the runs on the cases in which it can be changed.
+    """
+    answers = (function, task.right)
+    cases, before = task.cases(), []
+    for index in range(max(map(len, cases.values()))):
+        if not _changed(cases, index, change):
+            continue
+        before = before or [_seeded(task, answer) for answer in answers]
+        changed = replace(task, cases=lambda i=index: _changed(task.cases(), i, change))
+        after = [_seeded(changed, answer) for answer in answers]
+        pairs = [[_Pair(old[case], new[case]) for old, new in zip(before, after, strict=True)]
+                 for case in after[0]]  # fmt: skip
+        yield (
+            index,
+            [
+                (actual, expected)
+                for actual, expected in pairs
+                if not any(outcome.error for outcome in (*actual, *expected))
+            ],
+        )
 
 
 def _seeded(task: Task, function: Callable[..., Any]) -> dict[str, Outcome]:
@@ -112,10 +121,10 @@ def _seeded(task: Task, function: Callable[..., Any]) -> dict[str, Outcome]:
         return outcomes(task, function)
 
 
-def _cases(task: Task, index: int, change: _Change) -> Cases:
+def _changed(drawn: Cases, index: int, change: _Change) -> Cases:
     """Change one argument, in the cases where that is possible."""
     cases = {}
-    for case, given in task.cases().items():
+    for case, given in drawn.items():
         x = given[index] if index < len(given) else None
         changed = change(x.clone()) if isinstance(x, Tensor) else None
         if changed is not None:

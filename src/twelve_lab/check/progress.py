@@ -13,6 +13,7 @@ import json
 import os
 import re
 import stat
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -22,10 +23,10 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from twelve_lab.check.catalogue import EXERCISES
+from twelve_lab.check.catalogue import EXERCISES, MISTAKES
 from twelve_lab.check.reply import write
 from twelve_lab.check.stages import sentences
-from twelve_lab.course import STEPS
+from twelve_lab.course import STEPS, find_step
 from twelve_lab.messages import declared, message, plural
 
 FILE = "progress.json"
@@ -245,7 +246,7 @@ def _exercises(content: dict[str, Any]) -> Iterator[str]:
 def _class(files: list[Path]) -> str:
     names = [str(path.parent if path.name == FILE else path) for path in files]
     width = max(map(len, names), default=0)
-    lines, made = [], Counter()
+    lines, made, wrong = [], Counter(), Counter()
     for name, path in zip(names, files, strict=True):
         try:
             content = read(path, follow_link=False)
@@ -264,11 +265,24 @@ def _class(files: list[Path]) -> str:
         )
         lines.append(f"{name:{width}}  {solved}; {_version_of(content)}")
         made.update({mistake for row in rows.values() for mistake in row["mistakes"]})
+        wrong.update({id: row["wrong answers"] for id, row in rows.items() if id in EXERCISES})
     if made:
         lines.append("\n" + message("Mistakes, by the number of learners who made them:"))
     for id, count in sorted(made.items(), key=lambda item: (-item[1], item[0])):
-        lines.append(f"  {count:3}  {id}")
+        lines.append(f"  {count:3}  {id}{_taught(id)}")
+    if wrong.total():
+        lines.append("\n" + message("Exercises with the most wrong answers:"))
+    lines += [f"  {count:3}  {id}" for id, count in wrong.most_common(5) if count]
     return "\n".join(lines)
+
+
+def _taught(id: str) -> str:
+    """Return the sentence of a mistake and the notebook that teaches it, for the next lesson."""
+    if id not in MISTAKES:
+        return ""
+    step = find_step(MISTAKES[id].step)
+    where = message("Notebook {number} ({title}).", number=step.number, title=declared(step.title))
+    return "\n" + textwrap.indent(f"{declared(MISTAKES[id].sentence)}\n{where}", " " * 7)
 
 
 def _line(id: str, row: dict[str, Any]) -> str:

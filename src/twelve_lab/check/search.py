@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from twelve_lab.check.attempt import expected
+from twelve_lab.check.attempt import expected, names
 from twelve_lab.check.catalogue import gives_the_same
 from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome
-from twelve_lab.check.edits import HOLE, Edit, edits, holes, size
+from twelve_lab.check.edits import HOLE, Edit, edits, holes, number_of, size
 from twelve_lab.exercises.declare import Answer, Task
 from twelve_lab.exercises.edit import fill
 from twelve_lab.exercises.parts import names_in, parts, with_part
@@ -38,7 +38,7 @@ _MARGIN = 8.0  # an explanation that is so much less likely is no other explanat
 _LONGEST = 12  # expressions in a piece of code that a repair puts in
 _FILE = "<edited>"  # the file name of edited code
 # These hide a fault, and repair nothing.
-_CURES = re.compile(r"nan_to_num|double|detach|1000000000\.0|(\b\w+\b) [|&] \1\b")
+_CURES = re.compile(r"nan_to_num|double|detach|roll\(0\b|% -1|1000000000\.0|(\b\w+\b) [|&] \1\b")
 _LIBRARIES = ("torch", "math", "einops", "functools", "itertools", "twelve")
 _SIDE_EFFECTS = re.compile(
     r"open|input|exec|eval|compile|breakpoint|exit|quit|save|load|hub|tofile|from_file|numpy"
@@ -210,7 +210,10 @@ def repaired(task: Task, answer: Answer) -> Edit | None:
             if edit.inserted > _LONGEST or _is_no_repair(edit):
                 continue
             with edit, suppress(SyntaxError, ValueError, TypeError), _guarded(end):
-                if _passes(task, program.build(), wanted):
+                candidate = program.build()
+                if not _passes(task, candidate, wanted):
+                    continue
+                if not (names(candidate) - names(answer)).intersection(task.forbidden):
                     return edit
     return None
 
@@ -219,6 +222,9 @@ def _is_no_repair(edit: Edit) -> bool:
     place, new = edit.changes[0]
     whole = isinstance(place.holder, ast.Return)
     if whole and edit.operator in ("name", "inner part", "other expression"):
+        return True
+    # "0 in every place of 1" is not what was tried: x.size(1) stays.
+    if edit.everywhere and number_of(place.node) is not None:
         return True
     return isinstance(new, ast.AST) and _CURES.search(ast.unparse(new)) is not None
 

@@ -119,9 +119,9 @@ class Exercise:
     mistakes: dict[str, list[Answer | Edited]] = field(default_factory=dict, kw_only=True)
     misconceptions: dict[str, Answer | Edited] = field(default_factory=dict, kw_only=True)
 
-    def __call__(self, *given: Any, **switches: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
         """Return the right answer."""
-        return self.right(*given, **switches)
+        return self.right(*given)
 
 
 @dataclass(eq=False)
@@ -191,19 +191,6 @@ class Mistake:
         return made(self.version)
 
 
-@dataclass(frozen=True)
-class Misconception:
-    """A known wrong answer to one exercise, and its message."""
-
-    sentence: str
-    version: Answer | Edited
-
-    @property
-    def wrong(self) -> Answer:
-        """The wrong answer."""
-        return made(self.version)
-
-
 class Sheet(NamedTuple):
     """The declarations of one file of exercises, in order."""
 
@@ -262,7 +249,13 @@ def solved(at: Task) -> Callable[[Answer], Answer]:
 
 
 def mistake(
-    at: Task, id: str, sentence: str = "", edit: Edit | None = None, *, step: str = "", **how: Any
+    at: Task,
+    id: str,
+    sentence: str = "",
+    edit: Edit | None = None,
+    *,
+    by: Answer | Edited | None = None,
+    step: str = "",
 ) -> Any:
     """Declare a classic mistake at the smallest task in which it can be made.
 
@@ -272,62 +265,55 @@ def mistake(
         sentence: The error, and what to do instead. Without it, this decorates the wrong
             answer, and its docstring is the sentence.
         edit: The changes of the right answer.
+        by: A wrong answer, if no changes of the right one describe it.
         step: Number of the notebook that teaches it, if it is not the one of the task.
-        how: Another difference from the right answer: `by`, `line` or a keyword argument.
 
     Returns:
         The Mistake, or a decorator that returns it.
     """
 
-    def declare(sentence: str, wrong: Answer) -> Mistake:
+    def declare(sentence: str, wrong: Answer | Edited) -> Mistake:
         found = Mistake(id, sentence, at.name, wrong, step)
         known = sheet(at.right.__module__).mistakes
         if id in known:
             raise ValueError(f"mistake {id} declared twice: use `again` for another version")
         known[id] = found
-        at.mistakes.setdefault(id, []).append(wrong)
+        again(at, id, by=wrong)
         return found
 
-    return _said(declare, at, sentence, edit, how, id.replace("-", "_"))
+    if not sentence:
+        return lambda wrong: declare(_sentence(wrong), wrong)
+    return declare(sentence, by or Edited(at.right, edit, id.replace("-", "_")))
 
 
-def misconception(at: Exercise, sentence: str = "", edit: Edit | None = None, **how: Any) -> Any:
-    """Declare a wrong answer to this exercise that has no id.
+def again(
+    at: Exercise, id: str, edit: Edit | None = None, *, by: Answer | Edited | None = None
+) -> None:
+    """Declare another version of a mistake, in the same exercise or in another one.
 
     Args:
         at: The task or question.
-        sentence: Its message. Without it, this decorates the wrong answer, and its docstring is
-            the message.
+        id: Name of the mistake.
         edit: The changes of the right answer.
-        how: Another difference from the right answer: `by`, `line` or a keyword argument.
-
-    Returns:
-        The Misconception, or a decorator that returns it.
+        by: A wrong answer, if no changes of the right one describe it.
     """
-
-    def declare(sentence: str, wrong: Answer) -> Misconception:
-        if sentence in at.misconceptions:
-            raise ValueError(f"{at.name}: misconception declared twice: {sentence!r}")
-        at.misconceptions[sentence] = wrong
-        return Misconception(sentence, wrong)
-
-    return _said(declare, at, sentence, edit, how)
+    at.mistakes.setdefault(id, []).append(by or Edited(at.right, edit))
 
 
-def notes(at: Exercise, wrong: dict[str, Edit | Answer | Prediction | set[str]]) -> None:
+def notes(at: Exercise, wrong: dict[str, Edit | Edited | Answer | Prediction | set[str]]) -> None:
     """Declare wrong answers to this exercise that have no id.
 
     Args:
         at: The task or question.
         wrong: The difference from the right answer by the message for the learner: changes, or
-            another function; for a question also the value itself.
+            another function, also as an edit; for a question also the value itself.
     """
     for sentence, difference in wrong.items():
         if sentence in at.misconceptions:
             raise ValueError(f"{at.name}: declared twice: {sentence!r}")
         if isinstance(difference, dict):
             at.misconceptions[sentence] = Edited(at.right, difference)
-        elif callable(difference):
+        elif isinstance(difference, Edited) or callable(difference):
             at.misconceptions[sentence] = difference
         else:
             value = frozenset(difference) if isinstance(difference, set) else difference
@@ -336,92 +322,6 @@ def notes(at: Exercise, wrong: dict[str, Edit | Answer | Prediction | set[str]])
 
 def _value(value: Prediction) -> Prediction:
     return value
-
-
-def again(at: Exercise, id: str, edit: Edit | None = None, **how: Any) -> Any:
-    """Declare another version of a mistake, in the same exercise or in another one.
-
-    Args:
-        at: The task or question.
-        id: Name of the mistake.
-        edit: The changes of the right answer.
-        how: Another difference from it: `by`, `line` or a keyword argument. Without any, this
-            decorates the wrong answer.
-    """
-
-    def declare(_: str, wrong: Answer) -> Answer:
-        at.mistakes.setdefault(id, []).append(wrong)
-        return wrong
-
-    return _said(declare, at, id if how or edit else "", edit, how)
-
-
-def inherit(
-    at: Exercise, rebuild: Callable[[Answer], Answer], *known: Mistake | Misconception
-) -> None:
-    """Declare the mistakes of a part for a larger exercise.
-
-    Args:
-        at: The larger task or question.
-        rebuild: Builds a wrong answer to it from a wrong part.
-        known: The mistakes and misconceptions of the part.
-    """
-    for known_answer in known:
-        if isinstance(known_answer, Mistake):
-            again(at, known_answer.id, by=rebuild(known_answer.wrong))
-        else:
-            misconception(at, known_answer.sentence, by=rebuild(known_answer.wrong))
-
-
-def _said(
-    declare: Callable[[str, Answer], Any],
-    at: Exercise,
-    sentence: str,
-    edit: Edit | None,
-    how: dict[str, Any],
-    name: str = "",
-) -> Any:
-    """Declare with the given sentence, or with the docstring of the decorated function."""
-    if sentence:
-        return declare(sentence, _different(at, sentence, name, edit, **how))
-    return lambda wrong: declare(_sentence(wrong), wrong)
-
-
-def _different(
-    at: Exercise,
-    sentence: str,
-    name: str,
-    edit: Edit | None,
-    *,
-    by: Answer | None = None,
-    line: tuple[str, str] | None = None,
-    **switches: Any,
-) -> Answer | Edited:
-    if [bool(edit), by is not None, line is not None, bool(switches)].count(True) != 1:
-        raise ValueError(f"{at.name}: expected one of edit, by and line for {sentence!r}")
-    if edit:
-        return Edited(at.right, edit, name)
-    if line is not None:
-        return patched(at.right, *line, name)
-    return by if by is not None else partial(at.right, **switches)
-
-
-def patched(right: Answer, old: str, new: str, name: str = "") -> Answer:
-    """Copy a function with one piece of its source replaced.
-
-    Args:
-        right: A function that is defined in a file.
-        old: Text that occurs once in its source.
-        new: Its replacement.
-        name: Name of the new function, if it differs.
-
-    Raises:
-        ValueError: If the old text does not occur exactly once.
-    """
-    text = _bare(right)
-    if text.count(old) != 1:
-        raise ValueError(f"{right.__name__}: {old!r} must occur once, got {text.count(old)}")
-    return _compiled(right, text.replace(old, new), name, new or old)
 
 
 def _compiled(right: Answer, text: str, name: str, key: str) -> Answer:

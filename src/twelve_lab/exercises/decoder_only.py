@@ -7,19 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from twelve.decoder_only import LanguageModel
-from twelve.masks import causal_mask
-from twelve.positional_encoding import sinusoid
+from twelve.positional_encoding import sinusoid  # noqa: F401 (an edit uses it)
 from twelve_lab import example
-from twelve_lab.exercises.declare import (
-    Cases,
-    again,
-    misconception,
-    mistake,
-    question,
-    solved,
-    task,
-)
-from twelve_lab.exercises.numbers import seeded
+from twelve_lab.exercises.declare import Cases, again, mistake, notes, question, solved, task
+from twelve_lab.exercises.masks import causal_mask, mask_of_new
+from twelve_lab.exercises.numbers import SIZES, distinct_ids, seeded
 
 
 def _stack_cases() -> Cases:
@@ -27,11 +19,11 @@ def _stack_cases() -> Cases:
         table = model.embedding.weight.detach().clone()
         return ids.clone(), table, list(model.layers), model.norm
 
-    larger = example.distinct
+    larger = example.distinct.language_model(tie_weights=True)
     return {
         "twelve numbers": case(example.language_model(), example.src[1:]),
         "one word": case(example.language_model(), example.src[:, 1:]),
-        "all sizes differ": case(larger.language_model(tie_weights=True), larger.text),
+        "all sizes differ": case(larger, distinct_ids().flip(1)),
     }
 
 
@@ -57,47 +49,33 @@ mistake(
     "table-untied",
     "You computed the scores with a copy of the table, so that they do not train it: use the "
     "table itself.",
-    line=("@ table.T", "@ table.detach().T"),
+    {"table.T": "table.detach().T"},
 )
-again(language_model, "table-untied", line=("@ table.T", "@ table.clone().detach().T"))
-again(language_model, "causal-missing", line=("layer(x, causal_mask(ids.size(1)))", "layer(x)"))
-again(language_model, "norm-never-applied", line=("norm(x) @", "x @"))
-again(
+again(language_model, "causal-missing", {"layer(x, MASK)": "layer(x)"})
+again(language_model, "norm-never-applied", {"norm(x)": "x"})
+again(language_model, "softmax-before-loss", {"return X": "return (X).softmax(-1)"})
+notes(
     language_model,
-    "softmax-before-loss",
-    by=lambda *given: language_model(*given).softmax(-1),
-)
-
-
-@misconception(language_model)
-def positions_added(
-    ids: Tensor, table: Tensor, layers: Sequence[nn.Module], norm: nn.Module
-) -> Tensor:
-    """You added positions: here nothing is added, because the layers rotate queries and keys."""
-    x = table[ids] + sinusoid(ids.size(1), table.size(1)).double()
-    for layer in layers:
-        x = layer(x, causal_mask(ids.size(1)))
-    return norm(x) @ table.T
-
-
-misconception(
-    language_model,
-    "You applied the norm after each layer: apply it once, after the last layer.",
-    line=("layer(x, causal_mask(ids.size(1)))", "norm(layer(x, causal_mask(ids.size(1))))"),
-)
-misconception(
-    language_model,
-    "You multiplied the embedded words by the square root of d_model: here they are used "
-    "unchanged.",
-    line=("x = table[ids]", "x = table[ids] * table.size(1) ** 0.5"),
+    {
+        "You added positions: here nothing is added, because the layers rotate queries and keys.": {
+            "table[ids]": "table[ids] + sinusoid(ids.size(1), table.size(1)).double()"
+        },
+        "You applied the norm after each layer: apply it once, after the last layer.": {
+            "layer(x, MASK)": "norm(layer(x, MASK))",
+            "norm(x)": "x",
+        },
+        "You multiplied the embedded words by the square root of d_model: here they are used "
+        "unchanged.": {"table[ids]": "table[ids] * table.size(1) ** 0.5"},
+    },
 )
 
 
 def _line_cases() -> Cases:
+    longer = [[4, 5, 7, 5, 4, 3], [8, 7, 8, 3, 0, 0], [9, 6, 5, 7, 8, 0]]
     return {
         "a question and its answer": (torch.tensor([[6, 4, 9, 1, 9, 4, 6, 2]]), 1),
         "padded": (torch.tensor([[6, 4, 1, 4, 6, 2], [5, 1, 5, 2, 0, 0]]), 1),
-        "another sign": (torch.tensor([[4, 5, 7, 5, 4, 3], [8, 7, 8, 3, 0, 0]]), 7),
+        "another sign": (torch.tensor(longer), 7),
     }
 
 
@@ -119,41 +97,32 @@ def _labels_from_the_sign_on(ids: Tensor, sign: int) -> Tensor:
     return labels.masked_fill(~asked | (labels == 0), -100)
 
 
-again(next_labels, "labels-not-shifted", line=("F.pad(ids[:, 1:], (0, 1))", "ids"))
-misconception(
+again(next_labels, "labels-not-shifted", {"F.pad(ids[:, 1:], (0, 1))": "ids"})
+notes(
     next_labels,
-    "You labelled the question as well: the labels start at the sign.",
-    line=("~asked | (following == 0)", "following == 0"),
-)
-misconception(
-    next_labels,
-    "You labelled the padding as well: use -100 after the end.",
-    line=(
-        "return following.masked_fill(~asked | (following == 0), -100)",
-        "return F.pad(ids[:, 1:], (0, 1), value=-100).masked_fill(~asked, -100)",
-    ),
-)
-misconception(
-    next_labels,
-    "You left out the label of the sign: the first word of the answer follows it.",
-    line=("(ids == sign).cumsum(1) > 0", "((ids == sign).cumsum(1) > 0) & (ids != sign)"),
-)
-misconception(
-    next_labels,
-    "Your labels start one position early: the last word of the question would predict the sign, "
-    "which belongs to the question.",
-    line=("(ids == sign).cumsum(1) > 0", "(following == sign).cumsum(1) > 0"),
+    {
+        "You labelled the question as well: the labels start at the sign.": {"~asked | X": "X"},
+        "You labelled the padding as well: use -100 after the end.": {
+            "F.pad(ids[:, 1:], (0, 1))": "F.pad(ids[:, 1:], (0, 1), value=-100)",
+            "~asked | X": "~asked",
+        },
+        "You left out the label of the sign: the first word of the answer follows it.": {
+            "asked = X": "asked = (X) & (ids != sign)"
+        },
+        "Your labels start one position early: the last word of the question would predict the "
+        "sign, which belongs to the question.": {"ids == sign": "following == sign"},
+    },
 )
 
 
 def _chunk_cases() -> Cases:
     real = torch.tensor([[False, True, True], [True, True, True]])
-    wide = torch.tensor([[False, False, True, True, True, True, True], [True] * 7])
+    wide = torch.arange(7) >= torch.tensor([[4], [0], [1]])
     return {
         "a prompt": (real, 3),
         "one new word": (real.clone(), 1),
         "no padding": (torch.ones(2, 4, dtype=torch.bool), 2),
-        "all sizes differ": (wide, 3),
+        "all sizes differ": (wide, 5),
     }
 
 
@@ -162,9 +131,7 @@ def chunk_mask(real: Tensor, new: int) -> Tensor:
     """real (batch, key), False at padding, new (the number of new words, which are the last keys)
     -> mask (batch, 1, new, key)
     """
-    old = real.size(1) - new
-    causal = torch.ones(new, real.size(1), dtype=torch.bool).tril(old)
-    return causal & real[:, None, None, :]
+    return mask_of_new(new, real.size(1)) & real[:, None, None, :]
 
 
 @solved(chunk_mask)
@@ -179,24 +146,22 @@ mistake(
     "prompt-unmasked",
     "Only padding is hidden from the new words, so that the prompt sees its own future: a cache "
     "does not replace the causal mask, and only a single new word needs none.",
-    line=("causal & real[:, None, None, :]", "real[:, None, None].expand(-1, -1, new, -1)"),
+    {"CAUSAL & REAL": "REAL.expand(-1, -1, new, -1)"},
 )
 mistake(
     chunk_mask,
     "left-padding-seen",
     "The padding on the left is visible to every word: hide it by the mask of the words, in each "
     "step and in the cache.",
-    line=("causal & real[:, None, None, :]", "causal.expand(len(real), 1, -1, -1)"),
+    {"CAUSAL & REAL": "CAUSAL.expand(len(real), -1, -1, -1)"},
 )
-again(chunk_mask, "causal-corner", line=(".tril(old)", ".tril()"))
-again(chunk_mask, "causal-diagonal", line=(".tril(old)", ".tril(old - 1)"))
-again(chunk_mask, "causal-triu", line=(".tril(old)", ".triu(old)"))
 again(
     chunk_mask,
-    "mask-query-axis",
-    line=("real[:, None, None, :]", "real[:, None, -new:, None]"),
+    "causal-triu",
+    {"mask_of_new(new, KEYS)": "torch.ones(new, KEYS).triu(KEYS - new).bool()"},
 )
-again(chunk_mask, "mask-inverted", by=lambda *given: ~chunk_mask(*given))
+again(chunk_mask, "mask-query-axis", {"real[:, None, None, :]": "real[:, None, -new:, None]"})
+again(chunk_mask, "mask-inverted", {"CAUSAL & REAL": "~(CAUSAL & REAL)"})
 
 
 def _prompt_cases() -> Cases:
@@ -227,29 +192,25 @@ mistake(
     "prompt-first-logit",
     "You took the logits of the first position, which has seen one word: take those of the last "
     "word, which has seen the prompt.",
-    line=("logits[torch.arange(len(logits)), last]", "logits[:, 0]"),
+    {"logits[ROWS, last]": "logits[:, 0]"},
 )
 mistake(
     prompt_logits,
     "prompt-padded-right",
     "You took the last position, which is padding if the prompt is padded on the right: take the "
     "last word, or pad on the left.",
-    line=("logits[torch.arange(len(logits)), last]", "logits[:, -1]"),
+    {"logits[ROWS, last]": "logits[:, -1]"},
 )
-misconception(
+notes(
     prompt_logits,
-    "You counted the words: with padding on the left, the last word is at a later position.",
-    line=("words.cumsum(1).argmax(1)", "words.sum(1) - 1"),
-)
-misconception(
-    prompt_logits,
-    "You took the first word of each prompt: take the last word, which has seen all of it.",
-    line=("words.cumsum(1).argmax(1)", "words.byte().argmax(1)"),
-)
-misconception(
-    prompt_logits,
-    "Your positions are one too small: the last word itself predicts the next one.",
-    line=("logits[torch.arange(len(logits)), last]", "logits[torch.arange(len(logits)), last - 1]"),
+    {
+        "You counted the words: with padding on the left, the last word is at a later position.": {
+            "words.cumsum(1).argmax(1)": "words.sum(1) - 1"
+        },
+        "You took the first word of each prompt: take the last word, which has seen all of it.": {
+            "words.cumsum(1)": "words.byte()"
+        },
+    },
 )
 
 
@@ -260,13 +221,14 @@ def _top_p_cases() -> Cases:
         "twelve numbers": (found, 0.6),
         "one is enough": (torch.tensor([[0.1, 0.7, 0.2], [0.05, 0.9, 0.05]]).double(), 0.5),
         "all of them": (torch.tensor([[0.2, 0.3, 0.5]]).double(), 1.0),
-        "all sizes differ": (seeded()(2, 7).softmax(-1), 0.8),
+        "all sizes differ": (seeded()(SIZES.batch, 7).softmax(-1), 0.8),
     }
 
 
 @task(
     _top_p_cases,
     forbidden=("next_token_probabilities",),
+    by_gradient=None,
     measures="the word that crosses the threshold, and the order of the result",
 )
 def top_p(probabilities: Tensor, p: float) -> Tensor:
@@ -285,59 +247,49 @@ mistake(
     "top-p-one-short",
     "You dropped the word that brings the sum to p, so that too few words remain: drop a word only "
     "if the words before it reach p.",
-    line=("(before < p)", "(before + ordered < p)"),
+    {"before < p": "before + ordered < p"},
 )
-again(top_p, "top-p-one-short", line=("(before < p)", "(before + ordered <= p)"))
+again(top_p, "top-p-one-short", {"before < p": "before + ordered <= p"})
+again(top_p, "top-p-one-short", {"before < p": "(before + ordered <= p) | (before == 0)"})
 mistake(
     top_p,
     "top-p-by-rank",
     "Your probabilities are in sorted order, so that words get those of others: put each "
     "probability back to its word by scatter.",
-    line=("torch.zeros_like(probabilities).scatter(-1, ids, ordered)", "ordered"),
+    {"kept = X": "kept = ordered"},
 )
-misconception(
+notes(
     top_p,
-    "The kept probabilities do not sum to 1: divide them by their sum.",
-    line=("kept / kept.sum(-1, keepdim=True)", "kept"),
-)
-misconception(
-    top_p,
-    "You kept only words with a probability of p each: their sum must reach p.",
-    by=lambda probabilities, p: F.normalize(probabilities * (probabilities >= p), p=1, dim=-1),
-)
-misconception(
-    top_p,
-    "You kept one word too many: stop when the sum reaches p.",
-    line=("(before < p)", "(before - ordered.roll(1, -1) < p)"),
+    {
+        "You kept only words with a probability of p each: their sum must reach p.": {
+            "before < p": "ordered >= p"
+        },
+        "You kept one word too many: stop when the sum reaches p.": {
+            "before < p": "before - ordered.roll(1, -1) < p"
+        },
+    },
 )
 
 
 @question(
     measures="what is counted once, and what once for each layer", worked="12 + 2 * 78 + 3 + 12"
 )
-def sister_count(*, layers: int = 2, tied: bool = False, spare: int = 0) -> int:
+def sister_count() -> int:
     """the number of parameters of our model with two layers and its own output matrix"""
-    model = LanguageModel(
-        4, d_model=3, num_heads=2, num_kv_heads=1, d_ff=4, num_layers=layers, d_k=2,
-        tie_weights=tied,
-    )  # fmt: skip
-    return sum(one.numel() for one in model.parameters()) + spare
+    model = LanguageModel(4, d_model=3, num_heads=2, num_kv_heads=1, d_ff=4, num_layers=2, d_k=2)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-misconception(
+notes(
     sister_count,
-    "You left out the last matrix: here it is not the table, so count it separately.",
-    tied=True,
-)
-misconception(sister_count, "This is the count for one layer: here there are two.", layers=1)
-misconception(
-    sister_count,
-    "You counted the last norm more than once: the stack has one, whatever the number of layers.",
-    spare=3,
-)
-misconception(sister_count, "You counted a bias: the last matrix has none here.", spare=4)
-misconception(
-    sister_count,
-    "You doubled everything: there is one table, one last norm and one last matrix.",
-    by=lambda: 2 * sister_count(layers=1),
-)
+    {
+        "You left out the last matrix: here it is not the table, so count it separately.":
+        12 + 2 * 78 + 3,
+        "This is the count for one layer: here there are two.": 12 + 78 + 3 + 12,
+        "You counted the last norm more than once: the stack has one, whatever the number of "
+        "layers.": 12 + 2 * 78 + 2 * 3 + 12,
+        "You counted a bias: the last matrix has none here.": 12 + 2 * 78 + 3 + 12 + 4,
+        "You doubled everything: there is one table, one last norm and one last matrix.":
+        2 * (12 + 78 + 3 + 12),
+    },
+)  # fmt: skip

@@ -165,9 +165,12 @@ class _OwnEmbedding(nn.Module):
 notes(
     scaled_embedding,
     {
+        "You multiplied the rows by d_model: multiply them by its square root.": {
+            "forward: X * ROOT": "X * self.weight.size(-1)"
+        },
         "The numbers are right, but row 0 gets no gradient: this layer has no padding row.": {
             "forward: embed(ids, W)": "F.embedding(ids, W, padding_idx=0)"
-        }
+        },
     },
 )
 

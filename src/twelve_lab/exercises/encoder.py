@@ -48,10 +48,11 @@ def _maker() -> Callable[[], nn.Module]:
 
 
 def _look_into(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
-    """Return each layer's matrix, the number of layers, and the parameters for an optimizer."""
+    """Return each layer's matrix, and count layers, parameters and those that can be trained."""
     owner = nn.Module()
     owner.layers = layers
-    counted = torch.tensor([len(set(layers)), len(list(owner.parameters()))])
+    trained = [weight for weight in owner.parameters() if weight.requires_grad]
+    counted = torch.tensor([len(set(layers)), len(list(owner.parameters())), len(trained)])
     return torch.stack([layer.weight.detach() for layer in layers]), counted
 
 
@@ -96,6 +97,9 @@ again(stack, "layers-shared", {f"nn.ModuleList({_BUILT})": "[make()] * num_layer
 notes(
     stack,
     {
+        "Your layers are frozen, so that an optimizer cannot train them.": {
+            "make() for _ in X": "make().requires_grad_(False) for _ in X"
+        },
         "Your stack has one layer too few.": {"range(num_layers)": "range(num_layers - 1)"},
         "Your stack has one layer, whatever num_layers is.": {"range(num_layers)": "range(1)"},
         "Your stack has one layer too many.": {"range(num_layers)": "range(num_layers + 1)"},
@@ -166,7 +170,7 @@ notes(
         },
         "You applied the last norm at every level of the recursion: which level has no layer "
         "left?": {"return norm(x)": "for _ in [*layers, norm]:\n    x = norm(x)\nreturn x"},
-        "You applied the norm once for each layer: apply it only where no layer is left.": {
+        "You applied the last norm more than once: apply it only where no layer is left.": {
             "return norm(x)": "for _ in layers:\n    x = norm(x)\nreturn x"
         },
         "You applied the norm before the stack: apply it after the stack.": {

@@ -1,6 +1,5 @@
 """Lesson 14: mistakes in writing word by word."""
 
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -13,14 +12,13 @@ from twelve_lab import example
 from twelve_lab.exercises.declare import (
     Cases,
     again,
-    misconception,
     mistake,
     notes,
     question,
     solved,
     task,
 )
-from twelve_lab.exercises.numbers import seeded
+from twelve_lab.exercises.numbers import SIZES, distinct_ids, seeded
 
 
 def _embed_step_cases() -> Cases:
@@ -29,8 +27,10 @@ def _embed_step_cases() -> Cases:
     return {
         "the first word": (example.tgt[:, :1], 0, rows, few),
         "the second word": (example.tgt[:, 1:], 1, rows, few.clone()),
-        "all sizes differ": (example.distinct.tgt[:, 1:], 5, draw(13, 24), draw(32, 24)),
-    }
+        "all sizes differ": (
+            distinct_ids()[:, : SIZES.tgt], 5, draw(SIZES.tgt_vocab, 24), draw(SIZES.max_len, 24),
+        ),
+    }  # fmt: skip
 
 
 @task(_embed_step_cases, forbidden=("[:]",), measures="that a new word gets its position")
@@ -52,30 +52,27 @@ mistake(
     "decode-position-zero",
     "Your positions start at 0 in every step: the first new word has position length, so start "
     "there.",
-    line=("length : length + new", ": new"),
+    {"positions[A:B]": "positions[: new.size(1)]"},
 )
-misconception(
+notes(
     embed_step,
-    "All new words got the same position: their positions are consecutive.",
-    line=("length : length + new.size(1)", "length"),
-)
-misconception(
-    embed_step,
-    "You kept only the last new word: there may be several.",
-    by=lambda *given: embed_step(*given)[:, -1:],
-)
-misconception(
-    embed_step,
-    "Your positions start one too early: they are counted from 0, so the last written word has "
-    "position length - 1.",
-    by=lambda new, length, *rest: embed_step(new, max(length - 1, 0), *rest),
+    {
+        "All new words got the same position: their positions are consecutive.": {
+            "positions[A:B]": "positions[length]"
+        },
+        "You kept only the last new word: there may be several.": {
+            "return X": "return (X)[:, -1:]"
+        },
+        "Your positions start one too early: they are counted from 0, so the last written word "
+        "has position length - 1.": {"return X": "length = max(length - 1, 0)\nreturn X"},
+    },
 )
 
 
 @question(measures="counting the work with a cache and without", worked="[sum(range(12)), 11]")
 def places_run() -> list[int]:
     """how many places run through the decoder for 12 ids, without a cache and with one"""
-    return _mixed(12, 12)()
+    return [_counted(12)[0], _counted(12)[1]]
 
 
 @cache
@@ -94,22 +91,19 @@ def _counted(max_len: int) -> tuple[int, int]:
     return sum(ran), with_cache
 
 
-def _mixed(without: int, cached: int) -> Callable[[], list[int]]:
-    """Count the start token as a step in one of the two ways, in both, or in none."""
-    return lambda: [_counted(without)[0], _counted(cached)[1]]
-
-
-misconception(
+notes(
     places_run,
-    "You counted a step for the start token: the model writes 11 of the 12 ids.",
-    by=_mixed(13, 13),
-)
-misconception(places_run, "The start token needs no step with a cache either.", by=_mixed(12, 13))
-misconception(
-    places_run,
-    "The start token needs no step without a cache either: the last id is chosen before it joins "
-    "the sentence.",
-    by=_mixed(13, 12),
+    {
+        "You counted a step for the start token: the model writes 11 of the 12 ids.": {
+            "_counted(12)[0]": "_counted(13)[0]",
+            "_counted(12)[1]": "_counted(13)[1]",
+        },
+        "The start token needs no step with a cache either.": {
+            "_counted(12)[1]": "_counted(13)[1]"
+        },
+        "The start token needs no step without a cache either: the last id is chosen before it "
+        "joins the sentence.": {"_counted(12)[0]": "_counted(13)[0]"},
+    },
 )
 
 

@@ -196,8 +196,8 @@ mistake(
 mistake(
     masked_weights,
     "mask-finite",
-    "You hid scores with a large negative number, so that a query with nothing to attend to gets "
-    "equal weights: use minus infinity, and zeros for such a row.",
+    "A query with nothing to attend to gets equal weights, as if a large negative number hid the "
+    "scores: use minus infinity, and zeros for such a row.",
     {_ROWS: "scores.masked_fill(~mask, -1e9).softmax(-1)"},
 )
 mistake(

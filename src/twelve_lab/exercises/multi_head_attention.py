@@ -28,14 +28,14 @@ def split_heads(projected: Tensor, num_heads: int) -> Tensor:
 
 
 _SPLIT = 'rearrange(projected, "batch seq (head d_k) -> batch head seq d_k", head=num_heads)'
-split_view = mistake(
+mistake(
     split_heads,
     "split-view",
     "You split the heads by view alone, so that a head gets parts of one word instead of a part of "
     "every word: view as (batch, seq, head, d_k), then transpose seq and head.",
     {_SPLIT: "projected.reshape(len(projected), num_heads, projected.size(1), -1)"},
 )
-split_interleaved = mistake(
+mistake(
     split_heads,
     "split-interleaved",
     "You dealt the features to the heads one by one: each head takes adjacent features, so split "
@@ -76,7 +76,7 @@ def _merge_in_one_line(heads: Tensor) -> Tensor:
 
 
 _MERGE = 'rearrange(heads, "batch head query d_v -> batch query (head d_v)")'
-merge_no_transpose = mistake(
+mistake(
     merge_heads,
     "merge-no-transpose",
     "You merged the heads by reshape alone, so that a word gets the output of another word: "
