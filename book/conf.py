@@ -1,6 +1,7 @@
 """Sphinx: how the staged pages of the course become a site, or one page to be printed."""
 
 import re
+from itertools import pairwise
 
 from docutils import nodes
 from sphinx import addnodes
@@ -27,7 +28,10 @@ myst_heading_anchors = 6
 
 mathjax_path = "mathjax.js"
 # Screen readers get MathML. The menu of MathJax would make each equation focusable by Tab.
-mathjax3_config = {"options": {"enableMenu": False}}
+mathjax3_config = {
+    "options": {"enableMenu": False},
+    "svg": {"displayAlign": "left"},  # the text is narrower than the page
+}
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -60,6 +64,7 @@ html_theme_options = {
     "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
     "secondary_sidebar_items": {"**": ["page-toc.html"], "course": []},
     "navigation_with_keys": True,
+    "back_to_top_button": False,  # it covered live parts on a phone
     "show_toc_level": 2,
     "max_navbar_depth": 1,
     "use_download_button": False,
@@ -69,6 +74,8 @@ html_theme_options = {
 _ANNOTATION = re.compile(r"\b(?:jaxtyping|torch|collections\.abc|pathlib|nbformat)\.(?=[A-Z])")
 _PARAMETERS = re.compile(r'<dl>\s*((?:<dd><em class="sig-param">.*?</dd>\s*)+)</dl>', re.DOTALL)
 _PLACES = re.compile(r"Step \w\w \| .+\.ipynb \| tests/[\w/]+\.py")
+# Before these operators a long equation in a line of text may break.
+_OPERATOR = re.compile(r"(?<=[\w)}])(?<!\\cdot)(?<!\\approx)(?=[=+-]|\\approx)")
 
 
 def _readable(app, what, name, obj, options, signature, returned):
@@ -106,6 +113,32 @@ def _apart(app, tree, docname):
             link["refuri"] = f"#{target[1].replace('/', '-')}-{target[2]}"
 
 
+def _breakable(app, tree, docname):
+    """Cut long equations in the text at their operators: MathJax never breaks them."""
+    for node in [*tree.findall(nodes.math)]:
+        pieces = _pieces(node.astext())
+        for piece in pieces[:-1]:
+            node.parent.insert(node.parent.index(node), nodes.math("", piece))
+        last, after = nodes.math("", pieces[-1]), node.next_node(descend=False, siblings=True)
+        # A line does not begin with the full stop after an equation.
+        mark = re.match(r"[.,:;)]*", after if isinstance(after, nodes.Text) else "")[0]
+        if mark:
+            node.parent.replace(after, nodes.Text(after[len(mark) :]))
+            last = nodes.inline("", "", last, nodes.Text(mark), classes=["unbroken"])
+        node.replace_self(last)
+
+
+def _pieces(equation):
+    """Cut an equation of more than 30 characters before each operator outside of brackets."""
+    cuts = [0]
+    for match in _OPERATOR.finditer(equation) if len(equation) > 30 else ():
+        before = equation[: match.start()]
+        if all(before.count(a) == before.count(b) for a, b in ("{}", "()", ("left", "right"))):
+            cuts.append(match.start())
+    pieces = [equation[a:b] for a, b in pairwise([*cuts, None])]
+    return [pieces[0], *("{}" + piece for piece in pieces[1:])]  # {} keeps the operator binary
+
+
 def _named(app, page, template, context, tree):
     """Give each folded part its accessible name, and drop the definition list of the parameters."""
     body = context.get("body", "").replace(' aria-label="Toggle hidden content"', "")
@@ -127,6 +160,7 @@ def setup(app):
     """Connect the handlers above; those for autodoc run before napoleon reads the sections."""
     app.connect("builder-inited", _on_paper)
     app.connect("doctree-resolved", _apart)
+    app.connect("doctree-resolved", _breakable)
     app.connect("html-page-context", _named)
     app.connect("autodoc-process-signature", _readable)
     app.connect("autodoc-process-docstring", _as_written, priority=100)

@@ -5,16 +5,16 @@ const TO = 17;
 // Show all slides while they are measured; reveal.js hides them afterwards.
 const fit = (slide) => {
   const figure = slide.querySelector(".figure img");
-  const narrow = figure?.naturalWidth < 1.6 * figure?.naturalHeight;
+  const narrow = figure?.naturalWidth < 1.55 * figure?.naturalHeight;
   slide.classList.toggle("tall", narrow && figure.naturalHeight > 520);
   const tooLarge = () => slide.scrollHeight > slide.clientHeight || slide.scrollWidth > slide.clientWidth;
   for (let size = FROM; size >= TO; size -= 1) {
     slide.style.fontSize = `${size}px`;
     if (!tooLarge()) break;
   }
-  // A figure that needs the room moves its text to the notes.
+  // A figure or an output that needs the room moves its text to the notes.
   const { width, height } = figure?.getBoundingClientRect() ?? {};
-  if (width < 0.96 * figure?.naturalWidth || height < 0.96 * figure?.naturalHeight) {
+  if (tooLarge() || width < 0.96 * figure?.naturalWidth || height < 0.96 * figure?.naturalHeight) {
     slide.querySelectorAll(".words").forEach((words) => words.remove());
   }
 };

@@ -5,6 +5,7 @@ Usage: python -m tools.write_book [FOLDER]
 FOLDER is build/book by default. The pages load nothing from other machines.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -14,7 +15,6 @@ from collections.abc import Iterator
 from functools import cache
 from html import escape
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,10 +25,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tools import papers
 from tools.command import run
+from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab.cli import commands
 from twelve_lab.course import STEPS, workshops_of
-from twelve_lab.draw.drawing import Picture, stored
 from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,9 +118,18 @@ PREDICTED = {
     "tags": ["hide-output"],
     "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
 }
+DRAWN = {
+    "tags": ["hide-input", "aside"],
+    "mystnb": {
+        "code_prompt_show": "How this figure is made",
+        "code_prompt_hide": "Hide how this figure is made",
+    },
+}
+# A phone shows another figure of the walk.
+NARROW = "_static/walk_narrow.svg"
 # Readers who do not run the code can skip the imports.
 IMPORTS = {
-    "tags": ["hide-input"],
+    "tags": ["hide-input", "aside"],
     "mystnb": {"code_prompt_show": "The imports", "code_prompt_hide": "Hide the imports"},
 }
 
@@ -146,8 +155,9 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
         if picture.suffix in (".svg", ".png"):
             _put(folder / "docs" / picture.name, picture.read_bytes())
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
-    for step in STEPS:
-        if not bound and (figure := central_figure(root / step.notebook)):
+    shutil.copy(root / "docs" / Path(NARROW).name, folder / "static")
+    for step in () if bound else STEPS:
+        if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
             svg = unquote(figure.source.partition(",")[2])
             _put(folder / "static" / "cards" / f"{step.number}.svg", svg.encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
@@ -196,8 +206,30 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         for cell in code:
             if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
                 cell.metadata |= PREDICTED
+            elif only_draws(cell.source):
+                cell.metadata |= DRAWN
+            if "draw.walk(" in cell.source and not bound:
+                _add_narrow(cell.outputs[0].data, "../" * name.count("/") + NARROW)
         yield name, nbformat.writes(notebook)
     yield from _reference()
+
+
+def only_draws(source: str) -> bool:
+    """Check whether code only draws: it calls the functions that draw or trace, and `replace`.
+
+    Args:
+        source: Code of a cell.
+    """
+    parts = ast.walk(ast.parse(source))
+    calls = [ast.unparse(node.func) for node in parts if isinstance(node, ast.Call)]
+    others = [call for call in calls if not call.startswith("draw.")]
+    return len(calls) > len(others) and all(re.search(r"\.(trace|replace)$", x) for x in others)
+
+
+def _add_narrow(data: dict[str, str], address: str) -> None:
+    """Add a second picture for phones to a figure."""
+    source = f'<picture><source media="(max-width: 40rem)" srcset="{address}">'
+    data["text/html"] = data["text/html"].replace("<img", f"{source}<img") + "</picture>"
 
 
 def _home(readme: str, root: Path) -> tuple[str, str]:
@@ -222,8 +254,8 @@ def _cards(root: Path) -> str:
         for step in steps:
             page = step.notebook.replace(".ipynb", ".html")
             image = ""
-            if figure := central_figure(root / step.notebook):
-                title = escape(figure.alt.partition(". ")[0])
+            if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
+                title = escape(figure.title)
                 image = f'<img src="_static/cards/{step.number}.svg" alt="{title}">'
             cards.append(
                 f"<li>{image}"
@@ -233,22 +265,6 @@ def _cards(root: Path) -> str:
         listed = "\n".join(cards)
         parts.append(f"<section><h3>{_sentence(part)}</h3>\n<ul>\n{listed}\n</ul></section>")
     return '<div class="lessons">\n' + "\n".join(parts) + "\n</div>"
-
-
-@cache
-def central_figure(notebook: Path) -> Picture | None:
-    """Return the figure of a lesson's main idea, or its first figure, or None.
-
-    Args:
-        notebook: The lesson, with outputs.
-    """
-    figures = []
-    for cell in nbformat.read(notebook, as_version=4).cells:
-        for output in cell.get("outputs", []):
-            picture = stored(output.get("data", {}))
-            if picture:
-                figures.append(("idea" not in cell.metadata.get("tags", []), picture))
-    return min(figures, key=itemgetter(0))[1] if figures else None
 
 
 def _sentence(text: str) -> str:

@@ -21,6 +21,7 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 import nbformat
@@ -31,7 +32,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from tools.command import run
 from tools.write_solutions import apart
 from twelve_lab.course import STEPS, Step
-from twelve_lab.draw.drawing import stored
+from twelve_lab.draw.drawing import Picture, stored
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -204,10 +205,14 @@ def deck(notebook: NotebookNode, place: int) -> NotebookNode:
         place: Position of its step in the course.
     """
     step = STEPS[place]
-    title, *slides = cut(notebook)
+    title, opening, *slides = cut(notebook)
     title.section = _name(step)
-    # The paragraphs of the lesson's opening become speaker's notes.
+    # The heading of the opening is the question; its paragraphs become speaker's notes.
+    title.notes += opening.notes
     title.shown = [_markdown(f"{step.question}\n\n`{step.contract}`")]
+    if figure := central_figure(notebook):
+        image = f'<img src="{figure.source}" alt="">'  # a later slide describes it
+        title.shown.append(_markdown(f'<div class="cover">{image}</div>'))
     end = "[All decks](index.html)"
     if place:
         end = f"Before: {_link(STEPS[place - 1])}\n\n{end}"
@@ -219,6 +224,20 @@ def deck(notebook: NotebookNode, place: int) -> NotebookNode:
     cells = [cell for slide in (title, *slides, last) for cell in slide.cells()]
     cells[0].source = f"# {_name(step)}"
     return nbformat.v4.new_notebook(cells=cells, metadata={"title": _name(step)})
+
+
+def central_figure(notebook: NotebookNode) -> Picture | None:
+    """Return the figure of a lesson's main idea, or its first figure, or None.
+
+    Args:
+        notebook: The lesson, with outputs.
+    """
+    figures = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if picture := stored(output.get("data", {})):
+                figures.append(("idea" not in cell.metadata.get("tags", []), picture))
+    return min(figures, key=itemgetter(0))[1] if figures else None
 
 
 def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) -> list[str]:
@@ -279,7 +298,8 @@ def _figure(output: NotebookNode, cell: str) -> NotebookNode:
     if not picture.alt:
         raise ValueError(f"cell {cell}: the figure has no alt text")
     image = f'<img src="{picture.source}" alt="{html.escape(picture.alt)}">'
-    return _markdown(f'<div class="figure">{image}</div>', alt=picture.alt)
+    claim = f'<p class="claim">{html.escape(picture.title)}</p>'
+    return _markdown(f'{claim}<div class="figure">{image}</div>', alt=picture.alt)
 
 
 def _file(step: Step) -> str:

@@ -1,6 +1,6 @@
 // Gives the frame of a live part the colour scheme of the page and the height of its content.
 {
-  const HIGHEST = 1100;
+  const HIGHEST = 1500;
   const frames = () => [...document.querySelectorAll("iframe.live")];
   const dress = () => {
     const theme = document.documentElement.dataset.theme;

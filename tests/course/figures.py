@@ -243,4 +243,4 @@ def texts(drawing: Drawing) -> list[str]:
 def picture_of(alt: str) -> str:
     """Write a figure as stored in a notebook, with an empty picture."""
     svg = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'></svg>"
-    return f'<img alt="{alt}" style="max-width:100%" src="{DATA}{svg}">'
+    return f'<p style="">A claim</p><img alt="{alt}" style="max-width:100%" src="{DATA}{svg}">'

@@ -194,6 +194,20 @@ def test_lab_starts_on_a_busy_port_and_ignores_a_foreign_kernel(tmp_path):
     assert style == (ROOT / "tools" / "jupyterlab" / "custom.css").read_bytes()
 
 
+def test_binder_gives_jupyterlab_the_style_sheet(tmp_path):
+    private = {"HOME": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path / ".jupyter")}
+    subprocess.run([ROOT / "binder" / "postBuild"], cwd=ROOT, env=os.environ | private, check=True)
+    code = """from jupyterlab.labapp import LabApp
+from pathlib import Path
+lab = LabApp.initialize_server(["--no-browser", "--allow-root", "--port=0"])
+app = lab.extension_manager.extension_apps["jupyterlab"].pop()
+(custom, *_) = lab.web_app.settings["static_custom_path"]
+print(app.custom_css, (Path(custom) / "custom.css").is_file())"""
+    words = [sys.executable, "-c", code]
+    ran = subprocess.run(words, env=os.environ | private, text=True, capture_output=True)
+    assert ran.stdout.split()[-2:] == ["True", "True"], ran.stderr
+
+
 # The page on troubleshooting.
 
 

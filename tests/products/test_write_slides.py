@@ -161,3 +161,15 @@ def test_write_removes_nothing_when_a_file_is_missing_or_the_folder_is_wrong(tmp
         write_slides.write(file)
     with pytest.raises(ValueError, match="holds the project itself"):
         write_slides.write(write_slides.NOTEBOOKS)
+
+
+def test_cover_has_the_question_once_and_the_drawing_of_the_lesson():
+    for place in (4, len(STEPS) - 1):  # the last lesson has no figure
+        lesson = nbformat.read(ROOT / STEPS[place].notebook, as_version=4)
+        text = [cell.source for cell in write_slides.deck(lesson, place).cells]
+        question, figure = STEPS[place].question, write_slides.central_figure(lesson)
+        assert text[0].startswith("# ") and text[1].startswith(question)
+        assert f"## {question}" not in text and (figure is None) == (place > 4)
+        assert [cell for cell in text if 'class="cover"' in cell] == (
+            [f'<div class="cover"><img src="{figure.source}" alt=""></div>'] if figure else []
+        )

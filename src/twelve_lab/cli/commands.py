@@ -118,7 +118,9 @@ def _parser() -> argparse.ArgumentParser:
 
     picture = add("picture", _picture, "draw the walk as SVG")
     picture.add_argument("file", type=Path)
-    picture.add_argument("--narrow", action="store_true", help="for a phone: source beside target")
+    picture.add_argument(
+        "--narrow", action="store_true", help="for a phone: one tensor above the other"
+    )
 
     poster = add("poster", _poster, "draw every number of the walk on one sheet of A2")
     poster.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".svg or .pdf")

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 FONT = "DejaVu Sans"
 MARGIN = 0.12
-BELOW_TITLE = 0.16
 # Points. The smallest letters have an x-height of 8 pixels at 100 dpi, 4 at half the size.
-TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 14, 11, 10.5
+TEXT_SIZE, SMALL_SIZE = 11, 10.5
 TICK = 0.06  # length of the ends of a bracket
 DASHES = {
     "solid": "-",
@@ -159,20 +158,20 @@ class Canvas:
             inner = [(p[0] + dx * 0.04, p[1] + dy * 0.04) for p in (start, end)]
             self.line(inner, colour=style.colour, width=width)
 
-    def wrap(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> str:
+    def wrap(self, text: str) -> str:
         """Break text into lines no wider than the drawing, or than 6.5 inches if it is narrow."""
         room = max(self._right - self._left, 6.5)
         lines = [""]
         for word in text.split():
             longer = f"{lines[-1]} {word}".strip()
-            if self.width_of(longer, size, bold=bold) > room and lines[-1]:
+            if self.width_of(longer) > room and lines[-1]:
                 lines.append(word)
             else:
                 lines[-1] = longer
         return "\n".join(lines)
 
     def finish(self, title: str, summary: str, *descriptions: str) -> Drawing:
-        """Write the title on top and return the drawing, cut to size.
+        """Return the drawing, cut to size.
 
         Args:
             title: Claim of the figure.
@@ -180,12 +179,8 @@ class Canvas:
             descriptions: Texts for the alt text, the most detailed first. The first that is short
                 enough follows the title.
         """
-        text = self.wrap(title, TITLE_SIZE, bold=True)
-        height = (text.count("\n") + 1) * TITLE_SIZE / 72 * 1.25
-        top = self._top - height / 2 - BELOW_TITLE
-        self.text(self._left, top, text, size=TITLE_SIZE, align="left", bold=True)
         edges = self._left - MARGIN, self._top - MARGIN, self._right + MARGIN, self._bottom + MARGIN
-        return Drawing(self.sized(*edges), alt_text(title, *descriptions), summary)
+        return Drawing(self.sized(*edges), title, alt_text(title, *descriptions), summary)
 
     def sized(self, left: float, top: float, right: float, bottom: float) -> Figure:
         """Return the figure between four edges, in inches."""

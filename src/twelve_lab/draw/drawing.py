@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DATA = "data:image/svg+xml,"
-STORED = re.compile(rf'<img alt="([^"]*)" style="[^"]*" src="({re.escape(DATA)}[^"]*)">')
+STORED = re.compile(
+    rf'<p [^>]*>(.*?)</p><img alt="([^"]*)" style="[^"]*" src="({re.escape(DATA)}[^"]*)">'
+)
 
 
 class Picture(NamedTuple):
-    """A figure as stored in a notebook: its alt text and its data URL."""
+    """A figure as stored in a notebook: its title, its alt text and its data URL."""
 
+    title: str
     alt: str
     source: str
 
@@ -38,26 +41,29 @@ def stored(data: Mapping[str, str]) -> Picture | None:
         data: Data of the output: MIME type -> content.
     """
     match = STORED.fullmatch(data.get("text/html", ""))
-    return Picture(html.unescape(match[1]), match[2]) if match else None
+    return Picture(html.unescape(match[1]), html.unescape(match[2]), match[3]) if match else None
 
 
 class Drawing:
-    """A figure in a notebook, with its alt text and its numbers folded below it.
+    """A figure in a notebook, with its title above it and its numbers folded below it.
 
-    Screen readers and nbval cannot read the picture, but they can read the text.
+    The title wraps on a phone, where a wide picture scrolls. Screen readers and nbval cannot read
+    the picture, but they can read the text.
 
     The picture is an SVG in an `<img>`. JupyterLab therefore shows it in untrusted notebooks, and
     it follows the colour scheme of the page.
 
     Attributes:
         figure: The matplotlib figure, which pyplot does not manage.
+        title: Claim of the figure.
         alt: Alt text of the picture.
         summary: Numbers of the picture as text.
     """
 
-    def __init__(self, figure: Figure, alt: str, summary: str):
+    def __init__(self, figure: Figure, title: str, alt: str, summary: str):
         """Combine a figure with its texts."""
         self.figure = figure
+        self.title = title
         self.alt = alt
         self.summary = summary
 
@@ -72,11 +78,14 @@ class Drawing:
         return to_svg(self.figure)
 
     def html(self) -> str:
-        """Write the figure as an HTML element."""
+        """Write the title and the figure as HTML elements."""
         # The SVG has no double quotes; "#" would end the data of the URL.
         source = DATA + self.svg().replace("#", "%23")
-        alt = html.escape(self.alt)
-        return f'<img alt="{alt}" style="max-width:100%;height:auto" src="{source}">'
+        title, alt = html.escape(self.title), html.escape(self.alt)
+        return (
+            f'<p style="margin:0.5em 0;font-size:1.15em;font-weight:bold">{title}</p>'
+            f'<img alt="{alt}" style="max-width:100%;height:auto" src="{source}">'
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the figure to an SVG file with its text as description."""

@@ -56,17 +56,16 @@ def walk(trace: Mapping[str, Any], *, title: str = "", narrow: bool = False) -> 
     Args:
         trace: The run; its entries have a value and axes.
         title: Claim of the figure; by default, that twelve numbers walk through a Transformer.
-        narrow: Whether the source is to the left of the target, for a phone, not above it.
+        narrow: Whether all tensors are one above the other, for a phone.
 
     Returns:
         Seven tensors with two decimals each; the summary has four.
     """
     canvas = Canvas()
+    title = title or message("Twelve numbers on each side walk through a Transformer")
     if narrow:
-        title = title or message("Twelve numbers walk through a Transformer")
-        logits = _draw_columns(canvas, trace)
+        logits = _draw_column(canvas, trace)
     else:
-        title = title or message("Twelve numbers on each side walk through a Transformer")
         upper = _draw_line(canvas, trace, SOURCE, "src", 0.0)
         lower = _draw_line(canvas, trace, TARGET, "tgt", canvas.bottom + 0.55)
         _lead_memory_down(canvas, upper[-1], lower)
@@ -106,32 +105,33 @@ def _draw_line(
     return drawn
 
 
-def _draw_columns(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
-    """Draw the source and to the right of it the target, each downwards; return the logits."""
-    source = _draw_stage(canvas, trace, "src ids", 0.0, 0.0)
-    right = source.right + ARROW + 0.1
-    target = _draw_stage(canvas, trace, "tgt ids", right, 0.0)
-    for name, beside in zip(SOURCE, (None, *list(TARGET)[:2]), strict=True):
-        y = canvas.bottom + ROW
-        source = _draw_below(canvas, trace, source, name, 0.0, y, SOURCE[name])
-        if beside:
-            target = _draw_below(canvas, trace, target, beside, right, y, TARGET[beside])
-    canvas.arrow((source.right + 0.07, source.middle), (right - 0.07, source.middle), width=2)
-    canvas.text((source.right + right) / 2, source.middle - 0.3, message("cross-\nattention"))
-    y = canvas.bottom + ROW
-    # The predicted words are beside the logits.
-    return _draw_below(canvas, trace, target, "logits", right - 1.1, y, TARGET["logits"], 0.62)
+def _draw_column(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
+    """Draw the source, then the target, all downwards; return the logits."""
+    drawn: dict[str, Stage] = {}
+    for axis, stages in (("src", SOURCE), ("tgt", TARGET)):
+        top = canvas.bottom + ROW if drawn else 0.0
+        stage = _draw_stage(canvas, trace, f"{axis} ids", 0.0, top)
+        for name, how in stages.items():
+            head_room = 0.62 if name == "logits" else 0.4
+            stage = _draw_below(canvas, trace, stage, name, canvas.bottom + ROW, how, head_room)
+            drawn[name] = stage
+    memory, decoder = drawn["memory"], drawn["decoder_output"]
+    x = drawn["logits"].right
+    corners = [(x, memory.middle), (x, decoder.middle), (decoder.right + 0.07, decoder.middle)]
+    canvas.arrow((memory.right + 0.07, memory.middle), *corners, width=2)
+    height = (memory.middle + decoder.middle) / 2
+    canvas.text(x + 0.1, height, message("cross-\nattention"), align="left")
+    return drawn["logits"]
 
 
 def _draw_below(
-    canvas: Canvas, trace: Mapping[str, Any], above: Stage, name: str, x: float, y: float,
-    how: str, head_room: float = 0.4,
+    canvas: Canvas, trace: Mapping[str, Any], above: Stage, name: str, y: float, how: str,
+    head_room: float,
 ) -> Stage:  # fmt: skip
-    """Draw a tensor with its upper left corner at (x, y), and the arrow to its name."""
-    below = _draw_stage(canvas, trace, name, x, y, head_room)
-    x = above.left + 0.9
-    canvas.arrow((x, above.bottom + 0.05), (x, y - 0.12), width=2)
-    canvas.text(x + 0.1, y - 0.26, how.replace("\n", " "), align="left")
+    """Draw a tensor at a height, and the arrow to its name."""
+    below = _draw_stage(canvas, trace, name, 0.0, y, head_room)
+    canvas.arrow((0.9, above.bottom + 0.05), (0.9, y - 0.12), width=2)
+    canvas.text(1.0, y - 0.26, how.replace("\n", " "), align="left")
     return below
 
 

@@ -51,6 +51,9 @@ FAULTS = {
     "equation not typeset": (".math:not(:has(mjx-container svg))", "true"),
     "page too wide": ("html", "e.scrollWidth > e.clientWidth"),
 }
+# Equations in the text that are shrunk to less than 0.8 of their size.
+SHRUNK = """all => all.filter(e => e.clientWidth < 0.8 * e.viewBox.baseVal.width / 1000
+  * parseFloat(getComputedStyle(e).fontSize)).map(e => e.parentElement.textContent)"""
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,7 @@ def test_page_is_complete_accessible_and_fits_a_phone(tab, site, page):
     assert tab.evaluate(theme) == "light" and grave(tab) == []
     tab.set_viewport_size(PHONE)
     assert tab.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert tab.eval_on_selector_all(".math mjx-container > svg", SHRUNK) == []
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_function(f"{theme} === 'dark'")
     assert grave(tab, "color-contrast", "link-in-text-block") == []
@@ -220,7 +224,7 @@ def test_live_page_and_live_parts_have_the_theme_that_the_reader_chose(tab, site
 
 
 @weekly
-@pytest.mark.parametrize("name", ["04_attention", "05_masks"])
+@pytest.mark.parametrize("name", ["04_attention", "05_masks", "08_residual"])
 def test_part_of_the_live_model_is_not_cut_off_on_a_phone(tab, site, name):
     tab.set_viewport_size(PHONE)
     opened(tab, f"{site}/notebooks/{name}.html")
@@ -234,18 +238,50 @@ def test_part_of_the_live_model_is_not_cut_off_on_a_phone(tab, site, name):
 # Layout.
 
 
+def test_lesson_has_a_large_question_lines_of_70_characters_and_folded_drawing_code(tab, site):
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    opened(tab, f"{site}/notebooks/04_attention.html")
+    size = "e => parseFloat(getComputedStyle(e).fontSize)"
+    title, question = tab.locator("article h1"), tab.locator("article h2").first
+    assert question.inner_text().startswith(STEPS[4].question)
+    assert question.evaluate(size) > 2 * title.evaluate(size)
+    # The last line of a paragraph may be short.
+    lengths = tab.eval_on_selector_all("section > p:not(:has(.math, code))", """all => all.map(e =>
+      [e.textContent.length, e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)])""")
+    long = [(length, round(lines)) for length, lines in lengths if round(lines) > 2]
+    assert len(long) > 5
+    assert all(50 * (lines - 1) < length < 75 * lines for length, lines in long)
+    fold = tab.locator(".cell", has_text="How this figure is made")
+    expect(fold.locator("img")).to_be_visible()
+    code = fold.locator(".cell_input")
+    expect(code).to_be_hidden()
+    fold.locator("summary").first.click()
+    expect(code).to_contain_text("draw.")
+    expect(tab.locator("#pst-back-to-top")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("width", "file"), [(1280, "data:"), (390, "walk_narrow.svg")])
+def test_phone_shows_the_narrow_walk(tab, site, width, file):
+    tab.set_viewport_size({"width": width, "height": 844})
+    opened(tab, f"{site}/notebooks/00_start_here.html")
+    picture = tab.locator("picture img")
+    assert file in picture.evaluate("e => e.currentSrc")
+    box = picture.bounding_box()
+    assert box["height"] > 400 and 0 < box["x"] and box["x"] + box["width"] < width
+
+
 @weekly
 def test_printed_columns_stay_aligned_on_a_phone(tab, site):
     tab.set_viewport_size(PHONE)
     opened(tab, f"{site}/notebooks/16_rotary_positions.html")
-    printed = tab.locator(".cell_output pre", has_text="percent right")
+    printed = tab.locator(".cell_output pre", has_text="most frequent at 0")
     text = printed.first.inner_text().strip()
     height = """e => {
       const { lineHeight, paddingTop, paddingBottom } = getComputedStyle(e);
       return (e.clientHeight - parseFloat(paddingTop) - parseFloat(paddingBottom))
         / parseFloat(lineHeight);
     }"""
-    assert round(printed.first.evaluate(height)) == len(text.splitlines()) == 5
+    assert round(printed.first.evaluate(height)) == len(text.splitlines()) > 4
     assert printed.first.evaluate("e => e.scrollWidth > e.clientWidth && e.tabIndex === 0")
 
 
@@ -333,6 +369,16 @@ def test_output_that_a_reader_predicts_is_folded(staged):
         assert {cell.metadata["mystnb"]["code_prompt_show"] for cell in hidden} == {
             "What it prints"
         }
+
+
+def test_code_that_only_draws_is_folded(staged):
+    assert write_book.only_draws("run = model.trace(x)\ndraw.plan(run, title='A plan')")
+    for code in ("x.trace(y)", "draw.plan(run)\nprint(1)", "draw.attention(query.softmax(-1))"):
+        assert not write_book.only_draws(code)
+    cells = code_cells(nbformat.reads(staged[0]["notebooks/04_attention.ipynb"], as_version=4))
+    prompts = {cell.id: cell.metadata.get("mystnb", {}).get("code_prompt_show") for cell in cells}
+    folded = [id for id, prompt in prompts.items() if prompt == "How this figure is made"]
+    assert folded == ["04-heads"]
 
 
 def test_parts_of_the_book_and_of_the_pdf_have_their_order(staged):
