@@ -87,6 +87,7 @@ def test_influence_counts_a_change_above_the_tolerance():
         (example.model(), {"vocab_size": -1}, "vocab_size must be an integer of .*, got -1"),
         (example.model(), {"vocab_size": True}, "vocab_size must be an integer of .*, got True"),
         (example.model(), {"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
+        (example.model(), {"tolerance": True}, "tolerance must be at least 0, got True"),
         (example.model(), {"src": [[1]]}, "src must be a tensor of int64 .*, got a list"),
         (example.model(), {"tgt": torch.tensor([1])}, r"tgt must be .*, got shape \(1,\)"),
         (example.model(), {"src": torch.ones(2, 0).long()}, r"src must be .*, got shape \(2, 0\)"),
