@@ -150,6 +150,11 @@ def described(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
+def printable(text: str) -> str:
+    """Escape the characters of foreign text that could control a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def _is_integer(value: object) -> bool:
     """Accept integers of Python and NumPy, and the symbols of torch.export, but no bool."""
     return isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
