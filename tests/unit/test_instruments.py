@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -232,6 +234,19 @@ def test_example_trace_runs_on_the_device_of_its_argument_or_variable(on, monkey
     assert example.trace(on=on)["logits"].value.device.type == on
     with pytest.raises(ValueError, match="TWELVE_DEVICE='toaster' is no device"):
         example.trace()
+
+
+def test_example_is_the_same_wherever_it_is_imported_first():
+    program = (
+        "import torch\n"
+        "with torch.inference_mode(), torch.device('meta'):\n"
+        "    from twelve_lab import example\n"
+        "for kept in (vars(example), vars(example.distinct)):\n"
+        "    tables = [x for x in kept.values() if isinstance(x, torch.Tensor)]\n"
+        "    print({x.device.type for x in tables}, any(x.is_inference() for x in tables))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "{'cpu'} False\n" * 2, done.stderr
 
 
 def test_distinct_example_is_the_same_every_time_and_its_sizes_differ():
