@@ -647,6 +647,17 @@ def test_diagnose_computes_gradients_whatever_the_grad_mode(id, mode):
     verdict_on(id, EXERCISES[id].right, "ok")
 
 
+def test_a_failure_of_the_right_answer_is_not_kept():
+    def fail(saved):
+        raise MemoryError
+
+    expected.cache_clear()
+    right = TASKS["layer_norm"].right
+    with torch.autograd.graph.saved_tensors_hooks(fail, fail), pytest.raises(MemoryError):
+        diagnose("07-layer-norm", right)
+    verdict_on("07-layer-norm", right, "ok")
+
+
 def test_diagnose_keeps_the_random_numbers_and_the_modes_of_the_learner():
     torch.manual_seed(3)
     drawn = torch.randn(2)
