@@ -1,5 +1,7 @@
 """Checkpoints of a training run, written atomically."""
 
+import io
+import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -24,15 +26,18 @@ def save(
         "optimizer": optimizer.state_dict(), "losses": losses, "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }  # fmt: skip
+    # Into memory first: Ctrl-C while torch writes to a file of Python can abort the process.
+    content = io.BytesIO()
+    torch.save(state, content)
     # A unique name, because another run may be writing the same checkpoint.
     aside = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
         with aside.open("wb") as file:
-            torch.save(state, file)
+            file.write(content.getbuffer())
             os.fsync(file.fileno())
         # Renaming is atomic: whenever the run is killed, the old or the new file is complete.
         os.replace(aside, path)
-    except (OSError, RuntimeError) as error:  # torch.save raises either if the disk is full
+    except OSError as error:
         problem = f"cannot write checkpoint {path.name}: {error}"
         raise OSError(f"train: {problem}. The last checkpoint is unchanged") from error
     finally:
@@ -60,6 +65,8 @@ def resume(
         if state["random_cuda"] is not None and torch.cuda.is_available():
             torch.cuda.set_rng_state(state["random_cuda"], next(model.parameters()).device)
         losses = [float(loss) for loss in state["losses"]]
+        if not 0 < len(losses) <= settings["steps"] or not all(map(math.isfinite, losses)):
+            raise ValueError(f"losses must be 1 to {settings['steps']} finite numbers")
         # Last, so that an error above leaves the weights as they were.
         model.load_state_dict(state["model"])
     return losses

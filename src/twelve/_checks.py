@@ -150,12 +150,18 @@ def described(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
+def printable(text: str) -> str:
+    """Escape the characters of foreign text that could control a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def _is_integer(value: object) -> bool:
     """Accept integers of Python and NumPy, and the symbols of torch.export, but no bool."""
     return isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
 
 
-def _is_real(value: object) -> bool:
+def is_real(value: object) -> bool:
+    """Accept real numbers, but no bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -195,14 +201,14 @@ def check_switch(where: str, **switches: bool) -> None:
 
 def check_dropout(where: str, dropout: float) -> None:
     """Reject a dropout probability outside [0, 1)."""
-    if not _is_real(dropout) or not 0.0 <= dropout < 1.0:
+    if not is_real(dropout) or not 0.0 <= dropout < 1.0:
         raise ValueError(f"{where}: dropout must be at least 0 and below 1, got {dropout!r}")
 
 
 def check_above_zero(where: str, **numbers: Real) -> None:
     """Reject a number that is not finite and above 0."""
     for name, number in numbers.items():
-        if not _is_real(number) or not 0.0 < number < math.inf:
+        if not is_real(number) or not 0.0 < number < math.inf:
             raise ValueError(f"{where}: {name} must be above 0 and finite, got {number!r}")
 
 

@@ -174,6 +174,7 @@ def _fast_class(kind: type[nn.Module]) -> type[nn.Module]:
     return kind
 
 
+@torch.inference_mode(False)  # where the parameters could never be trained
 def _pack(model: nn.Module) -> None:
     """Move all parameters into one contiguous buffer, aligned to cache lines.
 

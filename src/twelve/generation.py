@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +20,7 @@ from twelve._checks import (
     check_mask,
     check_positive,
     checked,
+    is_real,
 )
 from twelve.masks import causal_mask
 
@@ -51,8 +51,10 @@ class KeyValueCache:
         # With grouped queries, w_k makes fewer heads than w_q.
         num_kv_heads = attention.w_k.d_out // attention.d_k
         d_v = attention.w_v.d_out // num_kv_heads
-        self.keys = attention.w_k.weight.new_zeros(batch, num_kv_heads, max_len, attention.d_k)
-        self.values = attention.w_v.weight.new_zeros(batch, num_kv_heads, max_len, d_v)
+        # A tensor made in inference mode could not be written outside of it.
+        with torch.inference_mode(False):
+            self.keys = attention.w_k.weight.new_zeros(batch, num_kv_heads, max_len, attention.d_k)
+            self.values = attention.w_v.weight.new_zeros(batch, num_kv_heads, max_len, d_v)
         self.length = 0
         self.layer = layer
 
@@ -276,8 +278,9 @@ def next_token_probabilities(
     if top_k is not None:
         best = scaled.topk(top_k, dim=-1)
         scaled = torch.full_like(scaled, -math.inf).scatter(-1, best.indices, best.values)
-    if top_p is not None:
-        best = scaled.softmax(-1).sort(dim=-1, descending=True)
+    if top_p is not None and top_p < 1.0:
+        # In lower precision a sum of many probabilities is wrong, and a tiny top_p is 0.
+        best = scaled.double().softmax(-1).sort(dim=-1, descending=True)
         # Keep a token while the probability mass before it is below top_p; the top token stays.
         enough = best.values.cumsum(-1) - best.values >= top_p
         scaled = scaled.masked_fill(enough.scatter(-1, best.indices, enough), -math.inf)
@@ -291,7 +294,7 @@ def _check_limits(
     check_above_zero(where, temperature=temperature)
     if top_k is not None:
         check_between(where, 1, vocab_size, "vocab_size", top_k=top_k)
-    if top_p is not None and not (isinstance(top_p, Real) and 0.0 < top_p <= 1.0):
+    if top_p is not None and not (is_real(top_p) and 0.0 < top_p <= 1.0):
         raise ValueError(f"{where}: top_p must be above 0 and at most 1, got {top_p!r}")
 
 

@@ -46,7 +46,8 @@ class LayerNorm(nn.Module):
             x: Vectors of d_model features, with any number of leading axes.
 
         Returns:
-            Vectors with mean 0 and variance 1, times weight, plus bias.
+            Vectors with mean 0 and variance 1, times weight, plus bias. The square of an entry
+            beyond 1e19 is infinite in float32, and the vector then becomes bias.
 
         Raises:
             ValueError: If the last axis is not d_model.
@@ -96,7 +97,8 @@ class RMSNorm(nn.Module):
             x: Vectors of d_model features, with any number of leading axes.
 
         Returns:
-            Vectors of the same direction, if all entries of weight are equal.
+            Vectors of the same direction, if all entries of weight are equal. The square of an
+            entry beyond 1e19 is infinite in float32, and the vector then becomes 0.
 
         Raises:
             ValueError: If the last axis is not d_model.

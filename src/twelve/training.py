@@ -5,7 +5,6 @@ Step 13 | notebooks/13_training.ipynb | tests/unit/test_training.py
 
 import math
 from collections.abc import Callable
-from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from twelve._checkpoint import resume, save
-from twelve._checks import check_above_zero, check_between, check_positive, checked, described
+from twelve._checks import (
+    check_above_zero,
+    check_between,
+    check_positive,
+    checked,
+    described,
+    is_real,
+)
 
 IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
 
@@ -181,7 +187,7 @@ def train(
     }  # fmt: skip
     check_positive("train", steps=steps, save_every=save_every)
     check_above_zero("train", lr=lr)
-    if not isinstance(clip, Real) or not clip > 0.0:
+    if not is_real(clip) or not clip > 0.0:
         raise ValueError(f"train: clip must be above 0, got {clip!r}")
     warmup_then_linear(0, warmup=warmup, steps=steps)
     parameters = list(model.parameters())
@@ -195,8 +201,8 @@ def train(
 
     try:
         for step in range(len(losses), steps):
-            model.train()
             data = batch(step)
+            model.train()  # batch may have measured the model in eval mode
             if not isinstance(data, Batch):
                 raise ValueError(f"train: batch must return a Batch, got {described(data)}")
             src, tgt, labels, src_mask, tgt_mask = data.to(device)
@@ -229,7 +235,7 @@ def train(
 
 
 def _check_labels(labels: Tensor, vocab_size: int, label_smoothing: float, ignored: int) -> None:
-    if not isinstance(label_smoothing, Real) or not 0.0 <= label_smoothing <= 1.0:
+    if not is_real(label_smoothing) or not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(
             f"cross_entropy: label_smoothing must be between 0 and 1, got {label_smoothing!r}"
         )

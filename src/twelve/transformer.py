@@ -3,6 +3,7 @@
 Step 12 | notebooks/12_transformer.ipynb | tests/unit/test_transformer.py
 """
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -100,8 +101,12 @@ class Transformer(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object
     ) -> None:
-        """Keep tied weights tied with assign=True, which makes a parameter for each name."""
+        """Keep tied weights tied: refuse two different tables, and make one with assign=True."""
         names = [f"{prefix}{part}.weight" for part in ("tgt_embedding", "output_projection")]
+        tables = [state_dict[name] for name in names if name in state_dict]
+        known = self._is_tied and tables and not tables[0].is_meta
+        if known and not torch.equal(tables[0], tables[-1]):
+            raise ValueError(f"Transformer: tied weights must be equal, got different {names}")
         if self._is_tied and names[0] in state_dict and metadata.get("assign_to_params_buffers"):
             state_dict.update(dict.fromkeys(names, nn.Parameter(state_dict[names[0]])))
         super()._load_from_state_dict(state_dict, prefix, metadata, *others)

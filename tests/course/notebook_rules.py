@@ -18,6 +18,7 @@ from twelve_lab.draw.drawing import stored
 MAX_BYTES = 400_000
 MAX_LINES = 18
 # The first cell also installs the course where it is missing.
+INSTALLS = re.compile(r"except ModuleNotFoundError:.*\n.*install -q twelve-numbers\[learner")
 MAX_FIRST = 23
 # Output that differs between machines, devices or runs.
 VOLATILE = re.compile(
@@ -125,6 +126,8 @@ def _cells(notebook: NotebookNode, path: Path) -> Iterator[str]:
         most = MAX_FIRST if number == 1 else MAX_LINES
         if lines > most:
             yield f"code cell {number} has {lines} lines, at most {most}"
+        if number == 1 and not INSTALLS.search(cell.source):
+            yield "code cell 1 does not install the course where it is missing"
         if _owes_output(cell.source) and not cell.outputs:
             yield f"code cell {number} should have an output and has none"
         for name, pattern in FORBIDDEN.items():

@@ -125,6 +125,8 @@ def test_a_saved_figure_is_reproducible_and_has_title_and_description(tmp_path):
     assert (title.text, description.text) == (drawing.alt, drawing.text())
     tags = [part.tag for part in ElementTree.fromstring(drawing.svg())]
     assert [part.tag for part in shown] == tags
+    with pytest.raises(ValueError, match=r"ends in .svg, not .*tensor.png$"):
+        again.save(tmp_path / "tensor.png")
 
 
 def test_svg_needs_no_font_and_no_other_file():
@@ -162,6 +164,8 @@ def test_a_dollar_sign_is_only_a_dollar_sign():
     ("name", "arguments", "options", "error"),
     [
         ("tensor", (TWELVE, "src d_model"), {}, "'src d_model' has 2 names"),
+        ("tensor", (torch.zeros(2, 0), "a b"), {}, r"1 to 100,000 numbers, got shape \(2, 0\)"),
+        ("attention", (torch.zeros(1000, 101), "query key"), {}, r"got shape \(1000, 101\)"),
         ("matmul", (TWELVE[0], TWELVE[0]), {}, r"got \(2, 3\) and \(2, 3\)"),
         ("matmul", ([[1.0]], [[2.0]], [[3.0]]), {}, "product must be a @ b"),
         ("matmul", ([[1.0]], [[2.0]]), {"axes": "a b"}, "axes must be three names"),

@@ -73,6 +73,7 @@ BROKEN = [
     (shows({"image/png": ""}), "the picture is no SVG in an <img>"),
     (runs("x = 1;"), "holds a hidden output"),
     (runs("x = 1\n" * 19), "has 19 lines"),
+    (code(lambda cell: cell.update(source="import twelve_lab"), 0), "does not install the course"),
     (says("The sum is 0.9876."), "the prose says 0.9876, which is in no cell"),
     (says("Of shape (77, 3)."), "the prose says (77, 3), which is in no cell"),
     (says("Of shape (head, batch)."), "the prose says (head, batch), which is in no cell"),

@@ -31,7 +31,7 @@ from twelve_lab.check import (
     check,
     diagnose,
 )
-from twelve_lab.check.attempt import expected
+from twelve_lab.check.attempt import _is_learners, expected
 from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, named, shows
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
@@ -245,6 +245,15 @@ def raises_below(projected, num_heads):
     return cut(projected)
 
 
+class Unwritable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+def raises_what_cannot_be_written(projected, num_heads):
+    raise Unwritable
+
+
 def refuses(x, memory, attention, src_mask, tgt_mask):
     raise RuntimeError("no")
 
@@ -394,6 +403,10 @@ FAULTS = [
      ["got float.", ".item()"]),
     ("01-linear", lambda x, w, b: x.to_sparse(), "type", ["torch.sparse_coo, on cpu"]),
     ("01-linear", lambda x, w, b: (x @ w.T + b).cfloat(), "type", ["got torch.complex64"]),
+    (HEADS, lambda x, n: torch.quantize_per_tensor(split(x, n).float(), 0.1, 0, torch.qint8),
+     "type", ["must be a plain tensor of real numbers on the CPU, got torch.qint8"]),
+    (HEADS, lambda x, n: torch.nested.nested_tensor([*split(x, n)]), "type", ["a plain tensor"]),
+    (HEADS, raises_what_cannot_be_written, "call", ["Error: Unwritable"]),
     ("13-shift", lambda target: target, "type", ["must be 2 tensors, got Tensor."]),
     ("13-shift", lambda target: (target, None), "type", ["got NoneType. This is about output 2"]),
     ("13-shift", as_real_labels, "type",
@@ -637,6 +650,17 @@ def test_diagnose_computes_gradients_whatever_the_grad_mode(id, mode):
     verdict_on(id, EXERCISES[id].right, "ok")
 
 
+def test_a_failure_of_the_right_answer_is_not_kept():
+    def fail(saved):
+        raise MemoryError
+
+    expected.cache_clear()
+    right = TASKS["layer_norm"].right
+    with torch.autograd.graph.saved_tensors_hooks(fail, fail), pytest.raises(MemoryError):
+        diagnose("07-layer-norm", right)
+    verdict_on("07-layer-norm", right, "ok")
+
+
 def test_diagnose_keeps_the_random_numbers_and_the_modes_of_the_learner():
     torch.manual_seed(3)
     drawn = torch.randn(2)
@@ -688,6 +712,7 @@ def test_learners_line_is_found_if_library_paths_begin_with_two_slashes(monkeypa
     find = sysconfig.get_path  # as in Pyodide
     monkeypatch.setattr(sysconfig, "get_path", lambda name: f"/{find(name)}")
     assert " of cut fails." in verdict_on(HEADS, raises_below, "call").message
+    assert not _is_learners(f"/{torch.__file__}")
 
 
 @pytest.mark.parametrize("id", [*QUESTIONS, "05-causal-mask"])

@@ -185,6 +185,14 @@ def test_make_fast_packs_all_parameters_into_one_buffer():
     assert all(p.data_ptr() % 64 == 0 for p in model.parameters())
 
 
+def test_a_model_made_fast_in_inference_mode_can_be_trained():
+    model = distinct.language_model()
+    with torch.inference_mode():
+        make_fast(model)
+    model(distinct.text).sum().backward()
+    assert model.embedding.weight.grad.any()
+
+
 def test_a_subclass_with_its_own_computation_is_left_alone():
     class Doubled(LayerNorm):
         def forward(self, x):

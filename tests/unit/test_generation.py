@@ -173,6 +173,17 @@ def test_next_token_probabilities_at_a_tiny_temperature_are_greedy(dtype, temper
     assert probabilities.tolist() == [0.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_top_p_keeps_the_same_words_in_every_dtype(dtype):
+    logits = torch.linspace(0.0, 3.0, 5000).to(dtype)
+    for top_p in (1e-300, 1e-8, 0.5, 0.9, 1.0):
+        expected = next_token_probabilities(logits.double(), top_p=top_p) > 0
+        assert torch.equal(next_token_probabilities(logits, top_p=top_p) > 0, expected)
+    assert expected.all()
+    # The mass before the second word rounds to 1.
+    assert next_token_probabilities(torch.tensor([0.0, -50.0]), top_p=1.0).all()
+
+
 def test_sample_with_one_word_left_equals_greedy_decode():
     model = distinct.model()
     expected = write(model)
@@ -289,6 +300,14 @@ def test_cached_decoder_reads_the_memory_once_also_after_an_empty_step():
     assert_close(torch.cat(pieces, dim=1), one_pass(model, distinct.tgt))
 
 
+def test_cache_of_inference_mode_can_be_used_outside_of_it():
+    model, ids = distinct.language_model(), distinct.text
+    with torch.inference_mode():
+        caches = model.new_caches(*ids.shape)
+        model(ids[:, :2], caches=caches)
+    assert_close(model(ids[:, 2:], caches=caches), model(ids)[:, 2:])
+
+
 def test_sample_accepts_a_seed_of_numpy(unchecked):
     model = distinct.model()
     assert torch.equal(draw(model, seed=np.int64(3)), draw(model, seed=3))
@@ -367,6 +386,8 @@ draw(model, top_p=math.nan)
     sample: top_p must be above 0 and at most 1, got nan
 draw(model, top_p="0.5")
     sample: top_p must be above 0 and at most 1, got '0.5'
+draw(model, top_p=True)
+    sample: top_p must be above 0 and at most 1, got True
 draw(model, top_k=True)
     sample: top_k must be an integer from 1 to 13 (vocab_size), got True
 draw(model, seed=2**64)

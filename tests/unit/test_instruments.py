@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -87,6 +89,7 @@ def test_influence_counts_a_change_above_the_tolerance():
         (example.model(), {"vocab_size": -1}, "vocab_size must be an integer of .*, got -1"),
         (example.model(), {"vocab_size": True}, "vocab_size must be an integer of .*, got True"),
         (example.model(), {"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
+        (example.model(), {"tolerance": True}, "tolerance must be at least 0, got True"),
         (example.model(), {"src": [[1]]}, "src must be a tensor of int64 .*, got a list"),
         (example.model(), {"tgt": torch.tensor([1])}, r"tgt must be .*, got shape \(1,\)"),
         (example.model(), {"src": torch.ones(2, 0).long()}, r"src must be .*, got shape \(2, 0\)"),
@@ -231,6 +234,19 @@ def test_example_trace_runs_on_the_device_of_its_argument_or_variable(on, monkey
     assert example.trace(on=on)["logits"].value.device.type == on
     with pytest.raises(ValueError, match="TWELVE_DEVICE='toaster' is no device"):
         example.trace()
+
+
+def test_example_is_the_same_wherever_it_is_imported_first():
+    program = (
+        "import torch\n"
+        "with torch.inference_mode(), torch.device('meta'):\n"
+        "    from twelve_lab import example\n"
+        "for kept in (vars(example), vars(example.distinct)):\n"
+        "    tables = [x for x in kept.values() if isinstance(x, torch.Tensor)]\n"
+        "    print({x.device.type for x in tables}, any(x.is_inference() for x in tables))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "{'cpu'} False\n" * 2, done.stderr
 
 
 def test_distinct_example_is_the_same_every_time_and_its_sizes_differ():

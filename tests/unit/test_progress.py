@@ -263,6 +263,9 @@ def test_no_file_of_a_learner_stops_the_report_of_a_class(tmp_path):
     assert len(lines) == len(make) + 1 and "solved   0 of" in lines[0]
     for name, line in zip(make, lines[1:], strict=True):
         assert line.split()[:4] == [str(tmp_path / name), "cannot", "be", "read"]
+    hostile = tmp_path / "x\n\x1b[2J"
+    hostile.mkdir()
+    assert report([good, hostile]).splitlines()[1].startswith(rf"{tmp_path}/x\n\x1b[2J  cannot")
     for name in ("fifo", "device"):
         with pytest.raises(ValueError, match="no regular file of at most 1,000,000 bytes"):
             read(tmp_path / name / FILE)

@@ -502,7 +502,7 @@ def test_diff_gives_the_first_index_and_the_largest_difference(
         assert (difference.index, difference.largest) == (index, largest)
 
 
-@pytest.mark.parametrize("tolerance", [torch.nan, -1, "1"])
+@pytest.mark.parametrize("tolerance", [torch.nan, -1, "1", True])
 def test_diff_rejects_a_tolerance_that_no_difference_can_meet(unchecked, trace, tolerance):
     with pytest.raises(ValueError, match="tolerance must be at least 0, got"):
         trace.diff(trace, tolerance=tolerance)

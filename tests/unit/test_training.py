@@ -1,6 +1,7 @@
 """Lesson 13: labels, loss, learning rate, training loop and checkpoints."""
 
 import copy
+import io
 import math
 import os
 import re
@@ -264,6 +265,19 @@ def test_checkpoint_is_complete_on_the_disk_before_it_is_renamed(tmp_path, monke
     assert order == [(tmp_path / "run.pt").stat().st_size, "rename"]
 
 
+def test_torch_writes_a_checkpoint_to_memory(tmp_path, monkeypatch):
+    # Ctrl-C in its write became an OSError, or ended the process by std::terminate.
+    path, save = tmp_path / "run.pt", torch.save
+
+    def save_to_memory(state: object, file: io.BytesIO) -> None:
+        assert isinstance(file, io.BytesIO)
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", save_to_memory)
+    losses = train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
+    assert torch.load(path)["losses"] == losses
+
+
 def test_two_runs_may_write_one_checkpoint_at_the_same_time(tmp_path, monkeypatch):
     path, save, started = tmp_path / "run.pt", torch.save, []
 
@@ -298,8 +312,8 @@ def test_checkpoint_contains_the_random_state_of_the_gpu(tmp_path, monkeypatch):
     optimizer = torch.optim.Adam(model.parameters())
     monkeypatch.setattr(model, "parameters", lambda: iter([on_gpu]))
     path = tmp_path / "run.pt"
-    _checkpoint.save(path, model, optimizer, {}, [1.0])
-    assert _checkpoint.resume(path, model, optimizer, {}) == [1.0]
+    _checkpoint.save(path, model, optimizer, {"steps": 1}, [1.0])
+    assert _checkpoint.resume(path, model, optimizer, {"steps": 1}) == [1.0]
     ((state, device),) = restored
     assert torch.equal(state, saved) and device == on_gpu.device
 
@@ -334,6 +348,17 @@ def test_train_restores_the_mode_of_every_part():
     before = [part.training for part in model.modules()]
     train(model, copying, steps=1, warmup=0)
     assert [part.training for part in model.modules()] == before
+
+
+def test_train_uses_training_mode_even_if_batch_measures_the_model():
+    def measured(step: int) -> Batch:
+        model.eval()
+        return copying(step)
+
+    model, modes = small_model(), []
+    model.encoder.register_forward_hook(lambda part, *_: modes.append(part.training))
+    train(model, measured, steps=2, warmup=0)
+    assert modes == [True, True]
 
 
 def test_a_mask_without_a_source_is_refused():
@@ -398,7 +423,7 @@ def test_checkpoint_rejects_another_model(tmp_path, change, theirs, ours):
     assert all(torch.equal(weight, before[name]) for name, weight in other.state_dict().items())
 
 
-@pytest.mark.parametrize("fails", ["save", "fsync", "replace"])
+@pytest.mark.parametrize("fails", ["fsync", "replace"])
 def test_checkpoint_that_cannot_be_written_leaves_no_other_file(tmp_path, monkeypatch, fails):
     path = tmp_path / "run.pt"
     path.write_bytes(whole_checkpoint())
@@ -406,11 +431,11 @@ def test_checkpoint_that_cannot_be_written_leaves_no_other_file(tmp_path, monkey
     optimizer = torch.optim.Adam(model.parameters())
 
     def full(*arguments: object) -> None:
-        raise RuntimeError("no space") if fails == "save" else OSError("no space")
+        raise OSError("no space")
 
-    monkeypatch.setattr(torch if fails == "save" else os, fails, full)
+    monkeypatch.setattr(os, fails, full)
     with pytest.raises(OSError, match=r"cannot write checkpoint run\.pt: no space\. The last"):
-        _checkpoint.save(path, model, optimizer, {}, [1.0])
+        _checkpoint.save(path, model, optimizer, {"steps": 1}, [1.0])
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
     assert path.read_bytes() == whole_checkpoint()
 
@@ -456,6 +481,15 @@ def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, tmp_pa
     with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start again$"):
         train(model, random_ids, steps=STEPS, warmup=3, checkpoint=path)
     assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("losses", [[], [1.0] * (STEPS + 1), [math.nan]])
+def test_checkpoint_with_other_losses_than_train_wrote_is_rejected(tmp_path, losses):
+    path = tmp_path / "run.pt"
+    path.write_bytes(whole_checkpoint())
+    torch.save(torch.load(path) | {"losses": losses}, path)
+    with pytest.raises(ValueError, match=f"losses must be 1 to {STEPS} finite numbers"):
+        small_run(path)
 
 
 def test_checkpoint_rejects_another_window(tmp_path):
@@ -547,6 +581,8 @@ cross_entropy(scores(2, 4, 13), ids(4, 2))
     cross_entropy: labels must have batch=2 as in logits, got 4 in shape (4, 2)
 cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing=1.5)
     cross_entropy: label_smoothing must be between 0 and 1, got 1.5
+cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing=True)
+    cross_entropy: label_smoothing must be between 0 and 1, got True
 cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing="0.1")
     cross_entropy: label_smoothing must be between 0 and 1, got '0.1'
 cross_entropy(scores(2, 4, 13), ids(2, 4, fill=13))
@@ -570,6 +606,8 @@ try_to_train(lr=-1.0)
     train: lr must be above 0 and finite, got -1.0
 try_to_train(clip=0.0)
     train: clip must be above 0, got 0.0
+try_to_train(clip=True)
+    train: clip must be above 0, got True
 try_to_train(clip="1")
     train: clip must be above 0, got '1'
 train(small_model().requires_grad_(False), copying, steps=1, warmup=0)

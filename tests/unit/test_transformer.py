@@ -109,8 +109,11 @@ def test_tied_weights_stay_tied_when_the_model_is_moved(sizes, tie_weights):
     part = make_model(sizes, tie_weights=tie_weights, num_layers=1)
     whole = nn.ModuleList([part])
     whole.load_state_dict(nn.ModuleList([model]).state_dict(), assign=True)
+    on_meta = copy.deepcopy(model).to("meta")
+    on_meta.load_state_dict(on_meta.state_dict())
     moves = (
         part,
+        on_meta,
         copy.deepcopy(part),
         model,
         model.to("meta"),
@@ -127,6 +130,16 @@ def test_weights_of_another_tie_weights_are_refused_before_any_is_copied(sizes, 
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     with pytest.raises(ValueError, match=f"must be {not tie_weights} as .*, got {tie_weights}$"):
         model.load_state_dict(other.state_dict())
+    assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_two_different_tables_are_refused_where_weights_are_tied(sizes, assign):
+    model = make_model(sizes, tie_weights=True)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    saved = before | {"output_projection.weight": before["tgt_embedding.weight"] + 1}
+    with pytest.raises(ValueError, match=r"^Transformer: tied weights must be equal, got diff"):
+        model.load_state_dict(saved, assign=assign)
     assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from twelve._checks import check_between, check_switch
+from twelve._checks import check_between, check_switch, printable
 from twelve.decoder_only import LanguageModel
 from twelve.fast import make_fast
 from twelve.linear import Linear
@@ -87,9 +87,7 @@ def load(
         reason = str(error).partition("\n")[0]
         if type(error) not in (ValueError, NotImplementedError):
             reason = f"damaged or truncated file: {reason}"
-        # Names in the file must not control the terminal.
-        reason = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in reason)
-        raise ValueError(f"load: {path.absolute().name}: {reason}") from error
+        raise ValueError(printable(f"load: {path.absolute().name}: {reason}")) from error
     return model, checkpoint.tokenizer
 
 

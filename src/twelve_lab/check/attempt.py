@@ -129,8 +129,14 @@ def expected(task: Task, *, by_gradient: bool = False) -> list[Attempt]:
     Args:
         task: The task.
         by_gradient: Whether to compute the gradients of the arguments.
+
+    Raises:
+        Exception: If it fails, for lack of memory for example. The failure is not cached.
     """
-    return attempts(task, task.right, by_gradient=by_gradient)
+    calls = attempts(task, task.right, by_gradient=by_gradient)
+    for error in filter(None, (call.error for call in calls)):
+        raise error
+    return calls
 
 
 def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
+from twelve._checks import printable
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES
 from twelve_lab.check.reply import write
 from twelve_lab.check.stages import sentences
@@ -244,7 +245,7 @@ def _exercises(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _class(files: list[Path]) -> str:
-    names = [str(path.parent if path.name == FILE else path) for path in files]
+    names = [printable(str(path.parent if path.name == FILE else path)) for path in files]
     width = max(map(len, names), default=0)
     lines, made, wrong = [], Counter(), Counter()
     for name, path in zip(names, files, strict=True):

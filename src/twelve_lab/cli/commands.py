@@ -289,12 +289,6 @@ def _progress(options: argparse.Namespace) -> None:
 def _picture(options: argparse.Namespace) -> None:
     from twelve_lab import draw  # loads matplotlib, which is optional
 
-    if options.file.suffix != ".svg":
-        raise ValueError(
-            message(
-                "the picture is SVG; give a name that ends in .svg, not {file}", file=options.file
-            )
-        )
     draw.walk(example.trace(on="cpu"), narrow=options.narrow).save(options.file)
     print(message("drawn: {file}", file=options.file))
 

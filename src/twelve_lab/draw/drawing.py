@@ -88,9 +88,17 @@ class Drawing:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the figure to an SVG file with its text as description."""
+        """Write the figure to an SVG file with its text as description.
+
+        Raises:
+            ValueError: If the name does not end in .svg.
+        """
         from twelve_lab.draw.svg import to_svg  # loads matplotlib
 
+        if Path(path).suffix != ".svg":
+            raise ValueError(
+                message("the picture is SVG; give a name that ends in .svg, not {file}", file=path)
+            )
         described = to_svg(self.figure, self.alt, self.text())
         Path(path).write_text(f"{described}\n", encoding="utf-8", newline="\n")
 

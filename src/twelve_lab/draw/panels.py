@@ -13,6 +13,7 @@ from twelve_lab.show.palette import PAPER, SHADE, signed_fill, weight_fill
 from twelve_lab.show.table import Block, Table, Value
 
 MAX_WIDTH = 9.0
+MOST = 100_000  # numbers; the text of the figure is made from all of them
 SIDE = 0.1  # from a bracket around a matrix to the matrix
 BETWEEN = 0.16
 
@@ -32,7 +33,13 @@ def draw_panels(
 
     Returns:
         The matrices, in order.
+
+    Raises:
+        ValueError: If the tensor has no numbers, or too many.
     """
+    shape = tuple(table.values.shape)
+    if not 0 < math.prod(shape) <= MOST:
+        raise ValueError(f"draw: a tensor must have 1 to {MOST:,} numbers, got shape {shape}")
     table = table.compact
     blocks = list(table.blocks())
     size = SMALL_SIZE if len(blocks[0].column_names) > 8 else TEXT_SIZE

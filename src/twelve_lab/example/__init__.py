@@ -21,16 +21,18 @@ from twelve_lab.example.distinct_sizes import SIZES, distinct, float64  # noqa: 
 from twelve_lab.trace.trace import Trace
 
 vocabulary = ("<pad>", "cat", "dog", "fish")
-src = torch.tensor([[0, 1], [2, 3]])
-# The source reversed and shifted right. Id 0 is also the start of the sentence, so the target mask
-# is never built from `tgt != 0`.
-tgt = torch.tensor([[0, 1], [0, 3]])
-labels = torch.tensor([[1, -100], [3, 2]])
-# The next word at each position of the source: the labels of the decoder-only model. The first
-# sentence is padded on the left.
-following = torch.tensor([[-100, -100], [3, -100]])
-src_mask = padding_mask(src)
-tgt_mask = causal_mask(2)
+# Made for all modes and devices: the first import may run in inference mode.
+with torch.inference_mode(False), torch.device("cpu"):
+    src = torch.tensor([[0, 1], [2, 3]])
+    # The source reversed and shifted right. Id 0 is also the start of the sentence, so the target
+    # mask is never built from `tgt != 0`.
+    tgt = torch.tensor([[0, 1], [0, 3]])
+    labels = torch.tensor([[1, -100], [3, 2]])
+    # The next word at each position of the source: the labels of the decoder-only model. The first
+    # sentence is padded on the left.
+    following = torch.tensor([[-100, -100], [3, -100]])
+    src_mask = padding_mask(src)
+    tgt_mask = causal_mask(2)
 embedding_rows = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
 # Words instead of indices, for show and draw. In the target, id 0 starts the sentence.
 words = {

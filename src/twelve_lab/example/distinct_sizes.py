@@ -100,4 +100,6 @@ def _with_noise(built: nn.Module) -> nn.Module:
     return built.eval()
 
 
-distinct = _DistinctSizes()
+# Made for all modes and devices: the first import may run in inference mode.
+with torch.inference_mode(False), torch.device("cpu"):
+    distinct = _DistinctSizes()

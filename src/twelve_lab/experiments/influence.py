@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor
 
-from twelve._checks import check_kind, check_positive, described
+from twelve._checks import check_kind, check_positive, described, is_real
 from twelve_lab.show.format import format_tensor
 from twelve_lab.trace.diff import distances
 
@@ -77,7 +76,7 @@ def influence(
             raise ValueError(f"influence: {name} must be (batch, position), got shape {shape}")
     vocab_size = _vocab_size(model, of) if vocab_size is None else vocab_size
     check_positive("influence", vocab_size=vocab_size)
-    if not isinstance(tolerance, Real) or not tolerance >= 0:
+    if not is_real(tolerance) or not tolerance >= 0:
         raise ValueError(f"influence: tolerance must be at least 0, got {tolerance!r}")
 
     def run(changed: Tensor) -> Tensor:

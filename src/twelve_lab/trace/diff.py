@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor
 
+from twelve._checks import is_real
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
 from twelve_lab.trace.traced import Traced
@@ -58,7 +58,7 @@ def difference(
     """
     if not isinstance(other, Mapping):
         raise ValueError(f"Trace.diff: other must be a trace, got a {type(other).__name__}")
-    if not isinstance(tolerance, Real) or not tolerance >= 0:
+    if not is_real(tolerance) or not tolerance >= 0:
         raise ValueError(f"Trace.diff: tolerance must be at least 0, got {tolerance!r}")
     for compared, (name, entry) in enumerate(run.items()):
         if name not in other:
