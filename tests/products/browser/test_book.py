@@ -246,8 +246,9 @@ def test_lesson_has_a_large_question_lines_of_70_characters_and_folded_drawing_c
     assert question.inner_text().startswith(STEPS[4].question)
     assert question.evaluate(size) > 2 * title.evaluate(size)
     # The last line of a paragraph may be short.
-    lengths = tab.eval_on_selector_all("section > p:not(:has(.math, code))", """all => all.map(e =>
-      [e.textContent.length, e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)])""")
+    measure = """all => all.map(e =>
+      [e.textContent.length, e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)])"""
+    lengths = tab.eval_on_selector_all("section > p:not(:has(.math, code))", measure)
     long = [(length, round(lines)) for length, lines in lengths if round(lines) > 2]
     assert len(long) > 5
     assert all(50 * (lines - 1) < length < 75 * lines for length, lines in long)
