@@ -144,12 +144,13 @@ def page(*cells: nbformat.NotebookNode, slides: bool) -> str:
 
 STUB = "# Your answer goes here."
 FIRST = PurePosixPath(STEPS[0].notebook).name
+IMPORTS = nbformat.read(ROOT / STEPS[1].notebook, 4).cells[1].source.partition("\n\n")[0]
 LESSON = page(
     new_markdown_cell(
         "# 99 Mixture of experts\n\n## Who answers which token?\n\n"
         "More in the [workshop](workshop/99_mixture_of_experts.ipynb)."
     ),
-    new_code_cell("from twelve_lab.check import check"),
+    new_code_cell(f"{IMPORTS}\nfrom twelve_lab.check import check"),
     new_markdown_cell("## The idea\n\nA router chooses.", metadata={"tags": ["idea"]}),
     new_markdown_cell("A few experts answer.", metadata={"tags": ["answer"]}),
     new_markdown_cell("## Exercises"),
@@ -167,7 +168,7 @@ WORKSHOP = page(
     new_markdown_cell(
         "# 99 Workshop: mixture of experts\n\nTo [the lesson](../99_mixture_of_experts.ipynb)."
     ),
-    new_code_cell("experts = 8"),
+    new_code_cell(f"{IMPORTS}\nexperts = 8"),
     slides=False,
 )
 
