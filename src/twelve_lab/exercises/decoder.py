@@ -196,7 +196,7 @@ def _decoder_cases() -> Cases:
         "one word": (
             x[:, :1].clone(), other, *_layers(larger), causal_mask(1), src_mask.clone(),
         ),
-        "as many words on both sides": (
+        "equal lengths": (
             longer, other.clone(), *_layers(larger), causal_mask(SIZES.src), src_mask.clone(),
         ),
         "all sizes differ": (x, other.clone(), *_layers(larger), tgt_mask, src_mask),

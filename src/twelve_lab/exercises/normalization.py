@@ -232,7 +232,7 @@ again(means_shape, "ln-no-keepdim", {"X.mean(-1, keepdim=True)": "X.mean(-1)"})
 notes(
     means_shape,
     {
-        "This is the shape of the queries. Which size has the axis after the mean?": (2, 3, 4, 8),
+        "This is the shape of the queries: how large is the axis after the mean?": (2, 3, 4, 8),
         "Your heads share one mean for each token: the query of each head is normalised "
         "separately.": (2, 1, 4, 1),
     },
