@@ -252,7 +252,7 @@ class _Tree:
                 yield Edit(operator, tuple(members), self)
 
     def variants(self, place: Place) -> Iterator[Variant]:
-        """Yield what could replace an expression."""
+        """Yield the possible replacements of an expression."""
         node, holder = place.node, place.holder
         if _is_number(node):
             yield from _numbers(place, number_of(node))

@@ -92,7 +92,7 @@ def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
         follow_link: Whether it may be a link.
 
     Raises:
-        ValueError: If it does not hold what `check` writes.
+        ValueError: If its content is not in the format of `check`.
         OSError: If it cannot be read.
     """
     # A teacher may read the files of students: no pipe or device may stop or fill this process.
@@ -167,7 +167,7 @@ def standing(folder: Path) -> Standing | None:
         None if no exercise is solved yet.
 
     Raises:
-        ValueError: If the progress.json does not hold what `check` writes.
+        ValueError: If the content of progress.json is not in the format of `check`.
         OSError: If a file cannot be read.
     """
     path = folder / FILE
@@ -204,7 +204,7 @@ def report(paths: Iterable[Path]) -> str:
         paths: The files, or the folders that hold them.
 
     Raises:
-        ValueError: If the only file is missing, or does not hold what `check` writes.
+        ValueError: If the only file is missing, or not in the format of `check`.
         OSError: If the only file cannot be read.
     """
     files = list(dict.fromkeys(path / FILE if path.is_dir() else path for path in paths))
