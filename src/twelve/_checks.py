@@ -166,6 +166,14 @@ def check_positive(where: str, **sizes: int) -> None:
             raise ValueError(f"{where}: {name} must be an integer of at least 1, got {size!r}")
 
 
+def check_divisible(where: str, advice: str = "", /, **sizes: int) -> None:
+    """Reject the first of two sizes if it is not divisible by the second."""
+    (name, size), (by, divisor) = sizes.items()
+    if size % divisor:
+        advice = advice and f"; {advice}"
+        raise ValueError(f"{where}: {name} must be divisible by {by}={divisor}, got {size}{advice}")
+
+
 def check_between(where: str, least: int, most: int, limit: str, **numbers: int) -> None:
     """Reject a number that is not an integer from `least` to `most`; `limit` names the bound."""
     for name, number in numbers.items():
