@@ -13,7 +13,7 @@ import torch
 from jaxtyping import AbstractArray
 from torch import Tensor, nn
 
-Function = TypeVar("Function", bound=Callable)
+Function = TypeVar("Function")
 # What a tensor must be for each jaxtyping annotation.
 KINDS: dict[str, tuple[Callable[[Tensor], bool], str]] = {
     "Float": (torch.is_floating_point, "a floating-point tensor"),
