@@ -60,8 +60,8 @@ _SENTENCES: dict[str, _Sentence] = {
         **v,
     ),
     "everywhere": lambda **v: message(
-        "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, in "
-        "every such place.",
+        "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, "
+        "wherever it occurs.",
         **v,
     ),
     "pattern": lambda **v: message(

@@ -180,8 +180,8 @@ def _prompt_cases() -> Cases:
 
 @task(_prompt_cases, measures="whose logits choose the first new word")
 def prompt_logits(logits: Tensor, words: Tensor) -> Tensor:
-    """logits (batch, seq, vocab) of prompts, words (batch, seq), False where padding stands, on
-    either side -> (batch, vocab), from which the first new word is chosen
+    """logits (batch, seq, vocab) of prompts, words (batch, seq), False at padding, which is
+    on the left or on the right -> (batch, vocab), the logits of the first new word
     """
     last = words.cumsum(1).argmax(1)
     return logits[torch.arange(len(logits)), last]

@@ -220,7 +220,7 @@ notes(
 
 @question(measures="one mean for each row, with its axis")
 def means_shape() -> tuple[int, ...]:
-    """the means of a LayerNorm over the queries of the companion's heads, with keepdim -> (batch,
+    """the means of a LayerNorm over the query heads of `example.distinct`, with keepdim -> (batch,
     head, query, d_k)
     """
     return tuple(torch.zeros(2, 3, 4, 8).mean(-1, keepdim=True).shape)
