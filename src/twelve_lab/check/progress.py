@@ -57,7 +57,7 @@ class Standing(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Describe the standing in words."""
+        """Describe the progress in words."""
         solved = message(
             "Solved so far: {solved} of {total} exercises in the lessons.",
             solved=self.solved,

@@ -15,7 +15,7 @@ const sentence = (batch) => {
 
 const spelled = (word) => make("span", { class: "spelled" }, faceOf(word), word);
 
-// A sentence and the words that are written for it, a sign under each; a button if it is behind.
+// A sentence and the model's words with their marks. A sentence in the background is a button.
 const line = (batch, act) => {
   const read = make("span", { class: "read" });
   const said = make("span", { class: "said" });
