@@ -87,11 +87,11 @@ def bars(results: Results, lengths: Sequence[int]) -> list[tuple[str, str, str, 
     times = results.writing
     for new in lengths:
         speed = compare(times, (passes.GENERATE, new), (passes.CACHED, new))
-        measure = f"tokens a second to those of `generate`, {new} tokens"
+        measure = f"tokens per second relative to `generate`, {new} tokens"
         rows.append(bar(measure, "at least", 1.05, speed))
     *_, half, whole = lengths
     growth = compare(times, (passes.CACHED, whole), (passes.CACHED, half))
-    rows.append(bar(f"time to write {whole} tokens to {half}", "at most", 2.2, growth))
+    rows.append(bar(f"time to write {whole} tokens relative to {half}", "at most", 2.2, growth))
     return rows + _language_bars(results.language) + _package_bars(results)
 
 
@@ -99,8 +99,8 @@ def _language_bars(measured: Language) -> list[tuple[str, str, str, str]]:
     model = "SmolLM2, 135 million weights"
     speed = compare(measured.writing, language.GENERATE, language.OURS)
     delay = compare(measured.prompt, language.OURS, language.GENERATE)
-    writing = f"{model}: tokens a second to those of `generate`, {language.NEW} tokens"
-    reading = f"{model}: time to the first token to that of `generate`, after {language.PROMPT}"
+    writing = f"{model}: tokens per second relative to `generate`, {language.NEW} tokens"
+    reading = f"{model}: time to the first token relative to `generate`, after {language.PROMPT}"
     return [
         bar(writing, "at least", 1.0, speed),
         bar(reading, "at most", 1.0, delay),
@@ -112,7 +112,7 @@ def _language_bars(measured: Language) -> list[tuple[str, str, str, str]]:
 def _package_bars(results: Results) -> list[tuple[str, str, str, str]]:
     rows = []
     for explain, values in results.traced.items():
-        measure = f"traced run to an untraced run, explain={explain}"
+        measure = f"traced run relative to an untraced run, explain={explain}"
         rows.append((measure, "no limit", write_spread(values, "{:.1f}"), "reported"))
     measure = "`import twelve` after `import torch`, ms"
     return [*rows, bar(measure, "at most", 20, results.startup, "{:.1f}")]
@@ -192,11 +192,11 @@ def memory_table(memory: dict[str, int]) -> str:
         else (name, "not installed", "")
         for name in BUILDERS
     ]
-    return table(("", "MiB", f"to {TORCH}"), rows)
+    return table(("", "MiB", f"relative to {TORCH}"), rows)
 
 
 def writing_table(times: Times, lengths: Sequence[int]) -> str:
-    """List tokens a second."""
+    """List tokens per second."""
 
     def cell(writer: str, new: int) -> str:
         measured = times.get((writer, new))

@@ -41,7 +41,7 @@ def borrowed(notebook: NotebookNode, ours: NotebookNode) -> dict[str, list[str]]
     for cell in ours.cells:
         if cell.cell_type == "code":
             used, id = _used(cell.source, imports), _exercise(cell)
-            # A page may import the checker's knowledge; a cell of a student need not.
+            # Outside exercises, our cells may use all of the checker; a student's only `check`.
             allowed.setdefault(id, set()).update(
                 name for name in used
                 if id or name == "twelve_lab.check.check" or not _is_of_checker(name)

@@ -153,7 +153,7 @@ class Kernel:
 
     @staticmethod
     def _listen(socket: websocket.WebSocket, messages: Queue) -> None:
-        """Receive all the time: a server closes a connection that does not answer its pings."""
+        """Keep receiving: the server closes a connection that does not answer its pings."""
         try:
             while text := socket.recv():
                 messages.put(json.loads(text))

@@ -2,7 +2,7 @@
 
 Usage: python -m tools.film [FILE]
 
-FILE is docs/live.gif if none is named. The format is GIF: GitHub lets
+FILE defaults to docs/live.gif. The format is GIF: GitHub lets
 readers pause a GIF, and pauses it for readers who prefer reduced motion.
 """
 

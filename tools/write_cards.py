@@ -566,7 +566,7 @@ def _body(answer: Answer) -> str:
     text = textwrap.dedent(inspect.getsource(answer))
     written = ast.parse(text).body[0]
     body = written.body[1 if ast.get_docstring(written) is not None else 0 :]
-    # A mistake may have made the first lines useless.
+    # Drop assignments that the mistake leaves unused.
     for index in reversed(range(len(body) - 1)):
         if isinstance(body[index], ast.Assign) and not _is_read(body[index], body[index + 1 :]):
             del body[index]

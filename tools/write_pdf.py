@@ -20,7 +20,7 @@ PDF = Path("build/twelve-numbers.pdf")
 ONE_PAGE = Path("build/book-one-page")
 SCALE = 0.8
 TIMEOUT = 600_000  # milliseconds; thousands of equations are typeset before the first page
-# On paper nothing can be opened or changed: everything is open, and live parts leave their figure.
+# Paper is not interactive: open all folded parts, and remove the live parts below figures.
 PREPARE = """() => {
   document.querySelectorAll("iframe, div.live").forEach((part) => part.remove());
   for (const part of document.querySelectorAll("details")) {

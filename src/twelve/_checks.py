@@ -13,7 +13,7 @@ import torch
 from jaxtyping import AbstractArray
 from torch import Tensor, nn
 
-Function = TypeVar("Function", bound=Callable)
+Function = TypeVar("Function")
 # What a tensor must be for each jaxtyping annotation.
 KINDS: dict[str, tuple[Callable[[Tensor], bool], str]] = {
     "Float": (torch.is_floating_point, "a floating-point tensor"),
@@ -170,6 +170,14 @@ def check_positive(where: str, **sizes: int) -> None:
     for name, size in sizes.items():
         if not _is_integer(size) or size < 1:
             raise ValueError(f"{where}: {name} must be an integer of at least 1, got {size!r}")
+
+
+def check_divisible(where: str, advice: str = "", /, **sizes: int) -> None:
+    """Reject the first of two sizes if it is not divisible by the second."""
+    (name, size), (by, divisor) = sizes.items()
+    if size % divisor:
+        advice = advice and f"; {advice}"
+        raise ValueError(f"{where}: {name} must be divisible by {by}={divisor}, got {size}{advice}")
 
 
 def check_between(where: str, least: int, most: int, limit: str, **numbers: int) -> None:

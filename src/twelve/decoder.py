@@ -71,9 +71,6 @@ class DecoderLayer(nn.Module):
             src_mask: True where a source position may be attended to.
             caches: KV caches of self-attention and cross-attention; see MultiHeadAttention.
 
-        Returns:
-            The updated target positions.
-
         Raises:
             ValueError: If the shapes disagree.
         """
@@ -138,9 +135,6 @@ class Decoder(nn.Module):
             tgt_mask: True where a target position may be attended to; causal in training.
             src_mask: True where a source position may be attended to, as in the encoder.
             caches: KV caches of self-attention and cross-attention in each layer.
-
-        Returns:
-            One vector for each target position, from which the logits are computed.
 
         Raises:
             ValueError: If the shapes disagree.

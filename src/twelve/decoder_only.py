@@ -6,7 +6,14 @@ Step 18 | notebooks/18_decoder_only.ipynb | tests/unit/test_decoder_only.py
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from twelve._checks import check_equal, check_mask, check_positive, check_switch, checked
+from twelve._checks import (
+    check_divisible,
+    check_equal,
+    check_mask,
+    check_positive,
+    check_switch,
+    checked,
+)
 from twelve.embedding import TokenEmbedding
 from twelve.feed_forward import SwiGLU
 from twelve.generation import KeyValueCache, all_or_nothing
@@ -69,9 +76,6 @@ class LanguageLayer(nn.Module):
             mask: True where a position may be attended to.
             cache: Keys and values of earlier positions.
 
-        Returns:
-            The updated positions.
-
         Raises:
             ValueError: If the shapes disagree.
         """
@@ -119,42 +123,32 @@ class LanguageModel(nn.Module):
         activation: str = "silu", bias: bool = False, window: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        check_positive("LanguageModel", num_heads=num_heads, num_layers=num_layers)
+        sizes = {"d_model": d_model, "num_heads": num_heads, "num_layers": num_layers}
+        check_positive("LanguageModel", **sizes)
         check_switch("LanguageModel", tie_weights=tie_weights, bias=bias)
         if window is not None:
             check_positive("LanguageModel", window=window)
+        if d_k is None:
+            advice = "choose another num_heads or give d_k"
+            check_divisible("LanguageModel", advice, d_model=d_model, num_heads=num_heads)
+            d_k = d_model // num_heads
         self.vocab_size = vocab_size
         self.max_len = max_len
         self.window = window
         self.embedding = TokenEmbedding(vocab_size, d_model)
-        if d_k is None and d_model % num_heads:
-            raise ValueError(
-                f"LanguageModel: d_model must be divisible by num_heads={num_heads}, "
-                f"got {d_model}; choose another num_heads or give d_k"
-            )
         # All layers share one table of angles.
-        width = d_model // num_heads if d_k is None else d_k
-        self.rotary = RotaryEncoding(width, max_len=max_len, base=base)
-        settings = {"eps": eps, "activation": activation, "bias": bias}
+        self.rotary = RotaryEncoding(d_k, max_len=max_len, base=base)
         self.layers = nn.ModuleList(
             LanguageLayer(
-                d_model, num_heads, num_kv_heads, d_ff, d_k=d_k, rotary=self.rotary, **settings
+                d_model, num_heads, num_kv_heads, d_ff, d_k=d_k, rotary=self.rotary,
+                eps=eps, activation=activation, bias=bias,
             )
             for _ in range(num_layers)
-        )
+        )  # fmt: skip
         self.norm = RMSNorm(d_model, eps=eps)
         self.output_projection = None if tie_weights else Linear(d_model, vocab_size, bias=False)
         if tie_weights:
             self.embedding.reset_parameters(std=d_model**-0.5)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object
-    ) -> None:
-        """Compute the table of angles, which no file contains, in the dtype of assigned weights."""
-        weight = state_dict.get(f"{prefix}embedding.weight")
-        if weight is not None and metadata.get("assign_to_params_buffers"):
-            self.rotary.to_empty(device=weight.device).to(weight.dtype)
-        super()._load_from_state_dict(state_dict, prefix, metadata, *others)
 
     @checked
     def forward(
@@ -172,9 +166,6 @@ class LanguageModel(nn.Module):
             key_mask: True where a position may be attended to, including cached positions; usually
                 `padding_mask(ids)`. Causal masking is applied internally.
 
-        Returns:
-            Logits: one score for each word of the vocabulary at each position.
-
         Raises:
             ValueError: If the ids are not integers with 2 axes, an id is outside the vocabulary,
                 the mask does not cover the text, the caches differ from the layers in number or
@@ -182,8 +173,7 @@ class LanguageModel(nn.Module):
                 is interrupted leaves the caches as they were and can be repeated.
         """
         with all_or_nothing(caches):
-            x = self.run_layers(ids, caches, key_mask)
-            return self.compute_logits(x)
+            return self.compute_logits(self.run_layers(ids, caches, key_mask))
 
     def run_layers(
         self, ids: Int[Tensor, "batch seq"], caches: list[KeyValueCache] | None,
@@ -230,6 +220,21 @@ class LanguageModel(nn.Module):
         check_equal("LanguageModel", "the numbers of positions", **lengths)
         return key_mask if mask is None else mask & key_mask
 
+    def new_caches(self, batch: int, max_len: int) -> list[KeyValueCache]:
+        """Allocate an empty KV cache for every layer.
+
+        Args:
+            batch: Number of texts that are continued together.
+            max_len: Maximum number of positions.
+
+        Raises:
+            ValueError: If a size is below 1.
+        """
+        return [
+            KeyValueCache(layer.self_attention, batch, max_len, index)
+            for index, layer in enumerate(self.layers)
+        ]
+
     def _check_caches(self, caches: list[KeyValueCache]) -> None:
         sizes = {"layers": len(self.layers), "caches": len(caches)}
         check_equal("LanguageModel", "the numbers of layers and caches", **sizes)
@@ -245,21 +250,15 @@ class LanguageModel(nn.Module):
         dtypes = {"cache": getattr(caches[0], "keys", weight).dtype, "model": weight.dtype}
         check_equal("LanguageModel", "the dtypes of cache and model", **dtypes)
 
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object
+    ) -> None:
+        """Compute the table of angles, which no file contains, in the dtype of assigned weights."""
+        weight = state_dict.get(f"{prefix}embedding.weight")
+        if weight is not None and metadata.get("assign_to_params_buffers"):
+            self.rotary.to_empty(device=weight.device).to(weight.dtype)
+        super()._load_from_state_dict(state_dict, prefix, metadata, *others)
+
     def extra_repr(self) -> str:
         """Show the window in print(model), if there is one."""
         return "" if self.window is None else f"window={self.window}"
-
-    def new_caches(self, batch: int, max_len: int) -> list[KeyValueCache]:
-        """Allocate an empty KV cache for every layer.
-
-        Args:
-            batch: Number of texts that are continued together.
-            max_len: Maximum number of positions.
-
-        Raises:
-            ValueError: If a size is below 1.
-        """
-        return [
-            KeyValueCache(layer.self_attention, batch, max_len, index)
-            for index, layer in enumerate(self.layers)
-        ]

@@ -61,9 +61,6 @@ class EncoderLayer(nn.Module):
             x: The source positions.
             src_mask: True where a source position may be attended to.
 
-        Returns:
-            The updated source positions.
-
         Raises:
             ValueError: If the shapes disagree.
         """
@@ -112,14 +109,11 @@ class Encoder(nn.Module):
         *,
         src_mask: Bool[Tensor, "#batch #head #src #src"] | None = None,
     ) -> Float[Tensor, "batch src d_model"]:
-        """Pass the source sentence through all layers.
+        """Pass the source sentence through all layers, which gives the memory of the decoder.
 
         Args:
             x: Embedded source tokens with their positions.
             src_mask: True where a source position may be attended to; the same in every layer.
-
-        Returns:
-            The memory, which the decoder attends to.
 
         Raises:
             ValueError: If the shapes disagree.

@@ -314,8 +314,7 @@ def _generate(
         for id in ids:
             if id is not None:
                 check_between(where, 0, model.vocab_size - 1, "the vocabulary", **{name: id})
-    stops = [id for id in ends if id is not None]
-    stops = torch.tensor(stops, dtype=src.dtype, device=src.device)
+    stops = torch.tensor([id for id in ends if id is not None], device=src.device)
     start = torch.full_like(src[:, :1], start_id) if has_encoder else src
     first = start.size(1)
     check_between(where, first + 1, model.max_len, "max_len of the model", max_len=max_len)

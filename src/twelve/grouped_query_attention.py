@@ -6,7 +6,15 @@ Step 17 | notebooks/17_grouped_query_attention.ipynb | tests/unit/test_grouped_q
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import check_dropout, check_equal, check_mask, check_positive, checked, shows
+from twelve._checks import (
+    check_divisible,
+    check_dropout,
+    check_equal,
+    check_mask,
+    check_positive,
+    checked,
+    shows,
+)
 from twelve.attention import scaled_dot_product_attention
 from twelve.generation import KeyValueCache
 from twelve.linear import Linear
@@ -46,19 +54,13 @@ class GroupedQueryAttention(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        sizes = {"d_model": d_model, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
-        check_positive("GroupedQueryAttention", **sizes)
+        heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
+        check_positive("GroupedQueryAttention", d_model=d_model, **heads)
+        check_divisible("GroupedQueryAttention", **heads)
         check_dropout("GroupedQueryAttention", dropout)
-        if num_heads % num_kv_heads:
-            raise ValueError(
-                f"GroupedQueryAttention: num_heads must be divisible by "
-                f"num_kv_heads={num_kv_heads}, got {num_heads}"
-            )
-        if d_k is None and d_model % num_heads:
-            raise ValueError(
-                f"GroupedQueryAttention: d_model must be divisible by num_heads={num_heads}, "
-                f"got {d_model}; choose another num_heads or give d_k"
-            )
+        if d_k is None:
+            advice = "choose another num_heads or give d_k"
+            check_divisible("GroupedQueryAttention", advice, d_model=d_model, num_heads=num_heads)
         self.d_model = d_model
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
@@ -89,9 +91,6 @@ class GroupedQueryAttention(nn.Module):
             cache: Keys and values of earlier positions, which x continues. The queries attend to
                 all positions, and the mask must cover all.
 
-        Returns:
-            One vector of d_model features for each position of x.
-
         Raises:
             ValueError: If d_model differs, the mask is not boolean, does not have four axes or does
                 not broadcast, or a position is outside the cache or the table of angles.
@@ -108,8 +107,8 @@ class GroupedQueryAttention(nn.Module):
         if mask is not None:
             check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
 
-        shared_keys: Float[Tensor, "batch head key d_k"] = self._share(key_heads)
-        shared_values: Float[Tensor, "batch head key d_v"] = self._share(value_heads)
+        shared_keys: Float[Tensor, "batch head key d_k"] = self._repeat(key_heads)
+        shared_values: Float[Tensor, "batch head key d_v"] = self._repeat(value_heads)
         dropout_p = self.dropout if self.training else 0.0
         context = scaled_dot_product_attention(
             query_heads, shared_keys, shared_values, mask, dropout_p
@@ -121,8 +120,8 @@ class GroupedQueryAttention(nn.Module):
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
 
-    def _share(self, heads: Tensor) -> Tensor:
-        # 0, 0, 1, 1: adjacent query heads share. `repeat` gives 0, 1, 0, 1, in the same shape.
+    def _repeat(self, heads: Tensor) -> Tensor:
+        # 0, 0, 1, 1: adjacent query heads share a head. Tensor.repeat gives 0, 1, 0, 1.
         return heads.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
 
     extra_repr = shows("d_model", "num_heads", "num_kv_heads", "d_k", "dropout")

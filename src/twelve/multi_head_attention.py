@@ -9,7 +9,14 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import check_dropout, check_mask, check_positive, checked, shows
+from twelve._checks import (
+    check_divisible,
+    check_dropout,
+    check_mask,
+    check_positive,
+    checked,
+    shows,
+)
 from twelve.attention import scaled_dot_product_attention
 from twelve.linear import Linear
 
@@ -50,11 +57,9 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         check_positive("MultiHeadAttention", d_model=d_model, num_heads=num_heads)
         check_dropout("MultiHeadAttention", dropout)
-        if (d_k is None or d_v is None) and d_model % num_heads:
-            raise ValueError(
-                f"MultiHeadAttention: d_model must be divisible by num_heads={num_heads}, "
-                f"got {d_model}; choose another num_heads or give d_k and d_v"
-            )
+        if d_k is None or d_v is None:
+            advice = "choose another num_heads or give d_k and d_v"
+            check_divisible("MultiHeadAttention", advice, d_model=d_model, num_heads=num_heads)
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = d_model // num_heads if d_k is None else d_k
@@ -83,11 +88,7 @@ class MultiHeadAttention(nn.Module):
             key: The vectors that keys are made from.
             value: The vectors that values are made from, at the same positions as key.
             mask: True where a query may attend; broadcasts to (batch, head, query, key).
-            cache: Appends the new key and value heads to the cached ones and returns all of them.
-                The queries attend to all, and the mask must cover all.
-
-        Returns:
-            One vector of d_model features for each query.
+            cache: A KV cache. The queries attend to all cached keys, and the mask must cover them.
 
         Raises:
             ValueError: If d_model, batch or the number of keys disagree, or the mask is not

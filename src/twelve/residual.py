@@ -59,17 +59,11 @@ class Residual(nn.Module):
             sublayer: A function or module of one tensor that keeps its shape. Attention takes
                 three tensors: wrap it, `lambda normed: attention(normed, normed, normed, mask)`.
 
-        Returns:
-            The residual stream plus the sublayer's output.
-
         Raises:
             ValueError: If d_model differs, or the sublayer does not return one tensor of x's shape.
         """
-        if self.norm_first:
-            # `x = self.norm(x)` would overwrite the residual stream.
-            update = sublayer(self.norm(x))
-        else:
-            update = sublayer(x)
+        # `x = self.norm(x)` would overwrite the residual stream.
+        update = sublayer(self.norm(x) if self.norm_first else x)
         if not isinstance(update, Tensor) or update.shape != x.shape:
             wanted = f"one tensor of shape {tuple(x.shape)}"
             raise ValueError(f"Residual: sublayer must return {wanted}, got {described(update)}")

@@ -193,7 +193,7 @@ def train(
     parameters = list(model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
         raise ValueError("train: model must have a parameter that requires a gradient, got none")
-    optimizer = torch.optim.Adam(parameters, lr=lr, betas=betas)
+    optimizer = torch.optim.Adam(parameters, betas=betas)  # each step sets its learning rate
     device, modes = parameters[0].device, [(part, part.training) for part in model.modules()]
     # If the checkpoint is a link, its target is replaced and not the link.
     path = None if checkpoint is None else Path(checkpoint).resolve()

@@ -1,7 +1,7 @@
-"""Rules of the one list of steps: every step has its files, and no file belongs to no step.
+"""Rules of the one list of steps: every step has its files, and every file has its step.
 
 Each rule takes the root of a project and yields problems that begin with the file at fault.
-Nothing of that project is imported but its list of steps.
+They import only the list of steps from that project.
 """
 
 import ast
@@ -23,7 +23,7 @@ TOOLS, FAST = "tools_", "src/twelve/fast.py"
 
 
 def load(root: Path) -> ModuleType:
-    """Run the list of steps of a project."""
+    """Import the list of steps of a project."""
     course = ModuleType("course_of_a_root")
     # An import could use compiled code of another text of the same size and second.
     exec(compile((root / LIST).read_text(encoding="utf-8"), root / LIST, "exec"), vars(course))

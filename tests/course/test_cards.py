@@ -1,4 +1,4 @@
-"""The cards of the mistakes show what the two answers give, and do not tell which is wrong."""
+"""The cards of the mistakes show the results of two answers and do not reveal which is wrong."""
 
 import inspect
 import re

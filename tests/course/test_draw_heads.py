@@ -1,4 +1,4 @@
-"""Figures of attention heads: the tensors they read, and the runs that they refuse."""
+"""Figures of attention heads: the tensors that they read, and the runs that they reject."""
 
 import re
 from types import SimpleNamespace

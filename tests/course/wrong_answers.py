@@ -45,7 +45,7 @@ WRONG: dict[str, dict[str, dict[str, str] | Function]] = {}
 
 
 def right(exercise: str) -> Callable[[Function], Function]:
-    """Collect a right answer. The wrong answers are edits of the first one to the exercise."""
+    """Register a right answer. The wrong answers of an exercise are edits of its first one."""
 
     def collect(function: Function) -> Function:
         RIGHT.append(Answer(exercise, function))

@@ -151,7 +151,7 @@ EDITS = {
     },
     "residual Residual.forward": {
         "residual-overwritten": {
-            "update = sublayer(self.norm(x))": "x = self.norm(x)\nupdate = sublayer(x)"
+            "update = sublayer(NORMED)": "x = NORMED\nupdate = sublayer(x)"
         },
         "residual-missing": {"added = x + update": "added = update"},
     },
@@ -263,7 +263,7 @@ EDITS = {
         "rows-across-heads": DECLARED,
         "rows-woven-back": DECLARED,
     },
-    "grouped_query_attention GroupedQueryAttention._share": {
+    "grouped_query_attention GroupedQueryAttention._repeat": {
         "kv-tiled": DECLARED,
         "kv-group-count": DECLARED,
     },
@@ -280,7 +280,7 @@ EDITS = {
         },
         "cache-start-zero": {"0 if cache is None else cache.length": "0"},
         "kv-shared-before-cache": {
-            UPDATE: "key_heads, value_heads = self._share(key_heads), self._share(value_heads)\n"
+            UPDATE: "key_heads, value_heads = self._repeat(key_heads), self._repeat(value_heads)\n"
             + UPDATE
         },
         "cache-mask-dropped": {

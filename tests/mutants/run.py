@@ -244,7 +244,7 @@ def main() -> int:
 
 
 def _copy(folder: Path) -> Path:
-    """Copy what is mutated and what the tests write into, and link to the rest."""
+    """Copy the folders that are mutated or written to, and link to the rest."""
     folder.mkdir()
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for path in ROOT.iterdir():

@@ -59,7 +59,7 @@ def ask(runs, *orders) -> list:
     """Run the engine under node; return its answers, without those of orders that return nothing.
 
     Args:
-        runs: Programs, or titles of configurations.
+        runs: Programs of the engine, or names of configurations.
         orders: Name of an order and its arguments; engine_runner.mjs lists them.
     """
     runs = [program_of(run) if isinstance(run, str) else run for run in runs]

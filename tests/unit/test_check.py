@@ -208,7 +208,7 @@ def test_note_lists_the_forbidden_operations_of_an_answer(id, function, used, mo
     task = dataclasses.replace(EXERCISES[id], forbidden=forbidden)
     monkeypatch.setitem(EXERCISES, id, task)
     note = verdict_on(id, function, "ok").note
-    assert note == (used and f"A note: the task asks for a solution without {used}.")
+    assert note == (used and f"Note: the task asks for a solution without {used}.")
 
 
 # Wrong answers. This table is the only place with the wording of the verdicts.
@@ -611,7 +611,7 @@ def test_prints_appear_once_and_warnings_and_stderr_become_a_note(capsys):
         warnings.warn(text, UserWarning, stacklevel=1)
         return split(projected, num_heads)
 
-    said = "A note: your code also says: "
+    said = "Note: your code also says: "
     assert diagnose("06-split-heads", answer).note == f"{said}UserWarning: softmax without dim"
     cases = TASKS["split_heads"].cases()
     assert capsys.readouterr() == ("here\n" * len(cases), "")

@@ -59,7 +59,7 @@ def test_trace_all_prints_every_tensor_from_ids_to_predicted_words(capsys):
     assert "batch 0, tgt 1: fish   probability 0.4403, label none: not graded" in ending
     assert "batch 1, tgt 1: dog    probability 0.6643, label dog" in ending
     assert "loss (mean over the three labels) 1.0482" in ending
-    assert text.strip().splitlines()[-1].startswith("Go on: make lab")
+    assert text.strip().splitlines()[-1].startswith("Next: make lab")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_trace_decoder_only_prints_the_same_words(capsys):
     assert text.splitlines()[1:3] == [
         "decoder-only, 2 query heads on 1 key head, RMSNorm, SwiGLU, with padding mask, tied "
         "output",
-        'Goes on from "<pad> cat" and "dog fish".',
+        'Continues "<pad> cat" and "dog fish".',
     ]
     assert "fish   0.6245▅ 0.3755▃" in text  # how fish attends to dog and to itself in head 1
     assert ">fish  0.3211" in text and "-> fish, right" in text
@@ -290,7 +290,7 @@ def test_write_ends_the_line_on_ctrl_c(write_tiny):
         ),
         (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
         ([""], "twelve: there is no text to go on from"),
-        (["a \udcff cat"], "twelve: the text holds bytes that are no text"),
+        (["a \udcff cat"], "twelve: the text contains bytes that are not valid UTF-8"),
         (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
         (["a", "--file", "nowhere.gguf"], "twelve: load: no such file: nowhere.gguf"),
     ],

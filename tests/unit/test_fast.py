@@ -202,7 +202,7 @@ def test_a_subclass_with_its_own_computation_is_left_alone():
         pass
 
     class Repeated(GroupedQueryAttention):
-        def _share(self, heads):
+        def _repeat(self, heads):
             return heads.repeat(1, self.num_heads // self.num_kv_heads, 1, 1)
 
     class Summed(MultiHeadAttention):

@@ -353,7 +353,7 @@ def test_without_output_projection_the_embedding_is_used(model, tmp_path):
     model.output_projection = None
     loaded, _ = load(write_gguf(tmp_path / "tiny.gguf", tensors), fast=False)
     assert_close(loaded(IDS), model(IDS))
-    # A folder may store the tied table twice, and frequencies that follow from the sizes.
+    # A folder may store the tied table twice, and also the rotary frequencies.
     extra = {"lm_head.weight": model.embedding.weight.detach().clone(),
              "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(8)}  # fmt: skip
     path = write_config(write_folder(tmp_path / "tiny", model, **extra), tie_word_embeddings=True)

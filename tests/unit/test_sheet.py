@@ -174,7 +174,7 @@ def test_edited_sheet_equals_a_model_with_the_same_edits(computed, tmp_path):
     _, off = differences(computed(live, tmp_path), live, edited)
     assert off == [] and not torch.allclose(edited["logits"].value, before)
 
-    # Another word, and a row that has nothing left to look at.
+    # Another word, and a row in which the mask hides every key.
     src = example.src.clone()
     src[0, 1], src_mask[1], tgt_mask[0, 0, 1] = 3, False, False
     for index, value in (((1, 0, 0, 0), False), ((1, 0, 0, 1), False)):

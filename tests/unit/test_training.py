@@ -257,7 +257,7 @@ def test_checkpoint_is_written_every_save_every_steps_and_at_the_end(tmp_path):
 
 
 def test_checkpoint_is_complete_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
-    # After a kill the system still writes its buffers; after a power failure it does not.
+    # A killed process leaves its buffers to the operating system; a power failure loses them.
     order, replace = [], os.replace
     monkeypatch.setattr(os, "fsync", lambda file: order.append(os.fstat(file).st_size))
     monkeypatch.setattr(os, "replace", lambda *names: order.append("rename") or replace(*names))

@@ -9,7 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from twelve import LearnedPositionalEncoding, Transformer, causal_mask, padding_mask
+from twelve import (
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    Transformer,
+    causal_mask,
+    padding_mask,
+)
 from twelve_lab import example, influence
 
 EITHER_ORDER = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
@@ -52,6 +58,12 @@ def test_base_transformer_of_the_paper_has_the_computed_number_of_parameters(mon
     assert count(model.encoder) == encoder
     assert count(model.decoder) == decoder
     assert count(model) == encoder + decoder + 512 * (500 + 1000) + 512 * 1000 + 1000
+
+
+def test_transformer_and_positional_encoding_have_the_same_default_max_len():
+    model = Transformer(3, 3, d_model=2, num_heads=1, num_layers=1)
+    assert model.positional_encoding.table.shape == PositionalEncoding(2).table.shape
+    assert model.max_len == len(model.positional_encoding.table)
 
 
 def test_influence_in_the_example_is_block_diagonal_and_causal():

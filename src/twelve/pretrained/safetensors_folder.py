@@ -132,7 +132,7 @@ def _list_unrotated(config: Mapping[str, Any]) -> Collection[int]:
 
 
 def _split_fused(tensors: Mapping[str, Stored], sizes: Mapping[str, Any]) -> dict[str, Stored]:
-    """Replace the fused matrices by their parts."""
+    """Split the fused matrices into their parts."""
     sizes = sizes | {"num_kv_heads": sizes["num_kv_heads"] or sizes["num_heads"]}
     split = dict(tensors)
     for name, (fused, parts) in product(tensors, FUSED.items()):

@@ -76,7 +76,7 @@ def gradients(answer: tuple[Tensor, ...], given: tuple[Any, ...]) -> tuple[Tenso
 
 
 def trainable(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Make every floating-point argument require its gradient."""
+    """Make every floating-point argument require a gradient."""
     return tuple(
         x.requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in given
     )
@@ -92,7 +92,7 @@ def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
     """
     given = trainable(given) if task.by_gradient else given
     try:
-        # A subclass of Tensor could answer every comparison by True.
+        # A subclass of Tensor could make every comparison return True.
         with torch._C.DisableTorchFunctionSubclass():
             values = tuple(
                 value if type(value) is Tensor else Tensor.as_subclass(value, Tensor)

@@ -120,7 +120,7 @@ def diagnose(id: str, answer: Any) -> Verdict:
         verdict = replace(verdict, message=sentences(verdict.message, shown_in))
     if not recorded:
         return verdict
-    said = message("A note: your code also says: {warning}", warning=recorded[0])
+    said = message("Note: your code also says: {warning}", warning=recorded[0])
     return replace(verdict, note=sentences(verdict.note, said))
 
 
@@ -327,18 +327,18 @@ def _note(submission: Submission) -> str:
     used = names(submission.function)
     forbidden = ", ".join(name for name in submission.task.forbidden if name in used)
     if forbidden:
-        return message("A note: the task asks for a solution without {names}.", names=forbidden)
+        return message("Note: the task asks for a solution without {names}.", names=forbidden)
     numbers = (x for x in constants(submission.function) if isinstance(x, int | float))
     if any(number <= -1e4 for number in numbers):
         return message(
-            "A note: use -math.inf to hide a score. A large negative number overflows "
+            "Note: use -math.inf to hide a score. A large negative number overflows "
             "in half precision."
         )
     for pair in submission.pairs():
         got, expected = pair.actual.dtype, pair.expected.dtype
         if got != expected:
             return message(
-                "A note: the answer is {got}, but the cases are {expected}.",
+                "Note: the answer is {got}, but the cases are {expected}.",
                 got=got,
                 expected=expected,
             )

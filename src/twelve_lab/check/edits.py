@@ -252,7 +252,7 @@ class _Tree:
                 yield Edit(operator, tuple(members), self)
 
     def variants(self, place: Place) -> Iterator[Variant]:
-        """Yield what could replace an expression."""
+        """Yield the possible replacements of an expression."""
         node, holder = place.node, place.holder
         if _is_number(node):
             yield from _numbers(place, number_of(node))
@@ -537,7 +537,7 @@ def _bounds(part: ast.Slice, of: ast.expr) -> Iterator[ast.Slice]:
     lower, upper = part.lower, part.upper
     if part.step is not None:
         yield _copy(part, step=None)
-        # Every other entry, or one half.
+        # A slice with a step, such as 0::2, becomes one half.
         half = fill(parse("X.size(-1) // 2")[0], {"X": of})
         yield ast.Slice(*(half, None) if lower and number_of(lower) else (None, half), None)
     for name, bound, other in (("lower", lower, "1"), ("upper", upper, "-1")):

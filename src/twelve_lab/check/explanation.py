@@ -20,7 +20,8 @@ from twelve_lab.exercises.parts import with_part
 from twelve_lab.messages import message
 
 _Sentence = Callable[..., str]
-# By operator: `right` is code of the right answer, `wrong` the code that gives the same numbers.
+# One sentence per operator. `right` is code of the right answer; `wrong` replaces it and gives the
+# numbers of the learner.
 _SENTENCES: dict[str, _Sentence] = {
     "named axis": lambda **v: message(
         "Your numbers are exactly those of `{wrong}`, which runs along the {got} axis. It has to "
@@ -55,12 +56,12 @@ _SENTENCES: dict[str, _Sentence] = {
         "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are exchanged.", **v
     ),
     "exchange": lambda **v: message(
-        "Your numbers are exactly those that come out if `{wrong}` and `{right}` are exchanged.",
+        "Your numbers are exactly those you get if `{wrong}` and `{right}` are exchanged.",
         **v,
     ),
     "everywhere": lambda **v: message(
-        "Your numbers are exactly those that come out with `{wrong}` in place of `{right}`, in "
-        "every such place.",
+        "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, "
+        "wherever it occurs.",
         **v,
     ),
     "pattern": lambda **v: message(
@@ -84,14 +85,14 @@ _SENTENCES: dict[str, _Sentence] = {
         "Your numbers are exactly those of `{wrong}`. Mind the parentheses of `{right}`.", **v
     ),
     "branch": lambda **v: message(
-        "Your numbers are exactly those that come out if the condition `{right}` has no effect.",
+        "Your numbers are exactly those you get if the condition `{right}` has no effect.",
         **v,
     ),
     "drop statement": lambda **v: message(
-        "Your numbers are exactly those that come out without the step `{right}`.", **v
+        "Your numbers are exactly those you get without the step `{right}`.", **v
     ),
     "swap statements": lambda **v: message(
-        "Your numbers are exactly those that come out if the step `{right}` comes later.", **v
+        "Your numbers are exactly those you get if the step `{right}` comes later.", **v
     ),
     "repeat step": lambda **v: message(
         "Your numbers are exactly those of `{wrong}`: a step of `{right}` is done twice.", **v

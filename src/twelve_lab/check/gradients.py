@@ -40,7 +40,7 @@ def gradient(submission: Submission) -> str | None:
 
 
 def _wrong_gradient(submission: Submission) -> str | None:
-    # At an exact 0 of relu two right answers may differ; the random numbers avoid it.
+    # At 0, two right answers may use different gradients of relu; random numbers avoid 0.
     largest = max(submission.expected, key=lambda call: sum(x.numel() for x in call.values)).case
     for actual, expected in zip(submission.actual, submission.expected, strict=True):
         if actual.case != largest and not submission.task.by_gradient:

@@ -147,7 +147,7 @@ def _another_last_word(x: Tensor) -> Tensor | None:
 
 
 def _earlier(task: Task, pair: _Pair) -> _Pair | None:
-    """Cut off the last word of two answers; None where an answer has no axis of words."""
+    """Remove the last word from two answers; None if an answer has no word axis."""
     answers = [outcome.values[0] for outcome in pair if outcome.values]
     if len(answers) < 2 or answers[0].shape != answers[1].shape:
         return None

@@ -58,7 +58,7 @@ class Standing(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Describe the standing in words."""
+        """Describe the progress in words."""
         solved = message(
             "Solved so far: {solved} of {total} exercises in the lessons.",
             solved=self.solved,
@@ -93,7 +93,7 @@ def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
         follow_link: Whether it may be a link.
 
     Raises:
-        ValueError: If it does not hold what `check` writes.
+        ValueError: If its content is not in the format of `check`.
         OSError: If it cannot be read.
     """
     # A teacher may read the files of students: no pipe or device may stop or fill this process.
@@ -168,7 +168,7 @@ def standing(folder: Path) -> Standing | None:
         None if no exercise is solved yet.
 
     Raises:
-        ValueError: If the progress.json does not hold what `check` writes.
+        ValueError: If the content of progress.json is not in the format of `check`.
         OSError: If a file cannot be read.
     """
     path = folder / FILE
@@ -205,7 +205,7 @@ def report(paths: Iterable[Path]) -> str:
         paths: The files, or the folders that hold them.
 
     Raises:
-        ValueError: If the only file is missing, or does not hold what `check` writes.
+        ValueError: If the only file is missing, or not in the format of `check`.
         OSError: If the only file cannot be read.
     """
     files = list(dict.fromkeys(path / FILE if path.is_dir() else path for path in paths))

@@ -134,10 +134,10 @@ def _are_telling(results: Iterable[Outcome]) -> bool:
 
 
 def fingerprint(results: Iterable[Outcome]) -> float:
-    """Compute one number from all results.
+    """Hash all results into one number.
 
-    Two answers with the same results have the same number, whatever the rounding errors are. The
-    few others that have it as well are found out by running them.
+    Equal results give equal numbers, whatever their rounding errors. Running the answers reveals
+    the few collisions.
     """
     total = 0.0
     for index, result in enumerate(results, start=1):
@@ -263,7 +263,7 @@ def _borrowed(task: Task, function: ast.FunctionDef) -> tuple[list[ast.expr], li
                     if {x.id for x in ast.walk(new) if isinstance(x, ast.Name)} <= known:
                         new = fill(new, names)
                         pieces[ast.unparse(new)] = new
-            # Never the whole result.
+            # Never insert the whole right answer.
             for node in ast.walk(theirs):
                 if isinstance(node, ast.Return) and node.value is not None:
                     donors.pop(ast.unparse(fill(node.value, names)), None)

@@ -167,12 +167,12 @@ def _trace(options: argparse.Namespace) -> None:
     if options.all or options.values:
         print(walk_text(trace, config, terminal, every_value=options.values), end="\n\n")
         onward = message(
-            "Go on: make lab opens the first notebook; make trace ARGS=--help lists the switches."
+            "Next: make lab opens the first notebook; make trace ARGS=--help lists the switches."
         )
     else:
         print(first_screen(trace, config, terminal))
         onward = message(
-            "Go on: make trace ARGS=--all prints every tensor, make lab opens the lessons."
+            "Next: make trace ARGS=--all prints every tensor, make lab opens the lessons."
         )
     if options.json:
         content = {"config": config, "steps": trace.steps()}
@@ -234,7 +234,7 @@ def _sheet(options: argparse.Namespace) -> None:
 def _write(options: argparse.Namespace) -> None:
     # Python reads bytes of the command line that are no text as half characters.
     if options.text.encode(errors="replace").decode() != options.text:
-        raise ValueError(message("the text holds bytes that are no text"))
+        raise ValueError(message("the text contains bytes that are not valid UTF-8"))
     model, tokenizer = load(options.file)
     text = chat_prompt(tokenizer, options.text) if options.chat else options.text
     prompt = torch.tensor([tokenizer.encode(text).ids], dtype=torch.int64)

@@ -46,7 +46,7 @@ def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = P
         vectors = ("src_embedding.vectors", "src_input", "memory")
         weights = "encoder.layers.0.self_attention.weights"
     else:
-        opening = message("Goes on from {text}.", text=_quoted("seq"))
+        opening = message("Continues {text}.", text=_quoted("seq"))
         attention = message("Each head weighs how much a word (left) looks at each (above).")
         sums = (f"layers.0.{name}_residual.added" for name in ("self_attention", "feed_forward"))
         vectors = ("embedding.vectors", *sums)

@@ -71,11 +71,11 @@ class Terminal(NamedTuple):
         return f"\033[38;5;{_colour(INK)};48;5;{_colour(fill)}m{number}\033[0m"
 
     def bar(self, share: float, length: int, *, lit: bool = False) -> str:
-        """Draw a share of 1 as a bar.
+        """Draw a fraction as a bar.
 
         Args:
             share: From 0 to 1.
-            length: Columns of a share of 1.
+            length: Columns of a full bar.
             lit: Whether to draw it in green instead of grey.
         """
         if not self.blocks:

@@ -22,14 +22,14 @@ CHECKPOINTS = {
     "encoder.layers.0.self_attention_residual.added":
         message("Each source word has looked at its sentence and added what it found."),
     "encoder.layers.0.feed_forward_residual.added": _ALONE,
-    "memory": message("What the encoder hands over."),
+    "memory": message("The output of the encoder."),
     "tgt_input": message("The target so far, embedded in the same way."),
     "decoder.layers.0.self_attention_residual.added":
         message("Each target word has looked back."),
     "decoder.layers.0.cross_attention_residual.added":
         message("Each has looked across, at the source."),
     "decoder.layers.0.feed_forward_residual.added": _ALONE,
-    "decoder_output": message("What the decoder hands over."),
+    "decoder_output": message("The output of the decoder."),
     "embedding.vectors":
         message("Each id is replaced by its row of the table: twelve numbers."),
     "layers.0.self_attention_residual.added":

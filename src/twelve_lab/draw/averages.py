@@ -39,7 +39,7 @@ def groups(
         labels: Names instead of indices: axis -> one per index, or one list per sentence.
 
     Returns:
-        For each method the lettered numbers and, below them, the mean of each letter.
+        A drawing with one panel per method: its numbers with letters, then the mean per letter.
 
     Raises:
         ValueError: If averaged is empty, names an axis that x does not have, or x is too large.

@@ -99,7 +99,7 @@ def _side(labels: Any, of_result: Any, size: int, batch: int) -> list[Sentence]:
             )
         flat = list(map(str, names))
         sentences = [flat[i * length : (i + 1) * length] for i in range(batch)]
-    if labels is None:  # "out 0,1" is below its sentence
+    if labels is None:  # "out 0,1" becomes "out 1": its sentence is named above
         return [
             Sentence(names, "", f"batch {i}", [re.sub(r"\b\d+,", "", name) for name in names])
             for i, names in enumerate(sentences)

@@ -91,7 +91,7 @@ def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
 
 
 class Grid:
-    """One matrix: to the left its row axis, on top its column axis, then the cells."""
+    """One matrix: the row axis on the left, the column axis on top, and the cells."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Grid:
 
         Args:
             canvas: Canvas of the matrix.
-            block: Numbers and the names around them.
+            block: Numbers and their labels.
             paint: How one value becomes a cell.
             notes: axis -> words added to its name, such as "asks".
             size: Size of the text, in points.

@@ -12,11 +12,11 @@ class Live:
 
     Attributes:
         still: The drawing.
-        html: The frame of the part.
+        html: HTML of the frame with the part of the live page.
     """
 
     def __init__(self, still: Drawing, html: str):
-        """Combine a drawing with a frame."""
+        """Combine a drawing with the frame below it."""
         self.still = still
         self.html = html
 

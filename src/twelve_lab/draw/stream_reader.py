@@ -110,7 +110,7 @@ class StreamReader:
             raise KeyError(f"stream: no layer {self.layer!r}; the run has {known or 'none'}")
         names = [path.rpartition(".")[2] for path in in_layer]
         words = {name: name.replace("_", " ") for name in names} if sublayers is None else sublayers
-        # The stream leaves the sublayer before the first of the figure, or enters the stack.
+        # The figure starts with the output of the preceding sublayer or the input of the stack.
         ran = [path for path in ran if path.startswith(f"{stack}.")]
         first = f"{self.layer}.{next(iter(words), '')}"
         before = ran.index(first) - 1 if first in ran else -1

@@ -16,8 +16,8 @@ The docstring of a right answer is the contract of the exercise. A mistake has a
 course refers to it. The difference from the right answer is an edit, as
 `twelve_lab.exercises.edit` applies it, or another function, `by`; decorate a longer function with
 its sentence as docstring. `again` declares another version of a mistake. `notes` declares wrong
-answers without an id that the search would not find, or describe less well. Every larger exercise
-whose right answer calls this one has its mistakes and notes too.
+answers without an id, if the search would not find them or would explain them less well. Every
+larger exercise whose right answer calls this one has its mistakes and notes too.
 
 The solution that a learner sees is the right answer, or the function that `solved` declares.
 """

@@ -196,7 +196,7 @@ def _decoder_cases() -> Cases:
         "one word": (
             x[:, :1].clone(), other, *_layers(larger), causal_mask(1), src_mask.clone(),
         ),
-        "as many words on both sides": (
+        "equal lengths": (
             longer, other.clone(), *_layers(larger), causal_mask(SIZES.src), src_mask.clone(),
         ),
         "all sizes differ": (x, other.clone(), *_layers(larger), tgt_mask, src_mask),
@@ -402,7 +402,7 @@ again(value_shape, "cross-value-target", {"torch.empty(7, 6, 20)": "torch.empty(
     measures="the whole map: triangle, block, empty columns", worked="(10 + 4 * 3) + (10 + 4 * 5)"
 )
 def dots() -> int:
-    """how many dots the map of the companion's decoder has"""
+    """how many dots the map of a decoder run on `example.distinct` has"""
     own = example.distinct.tgt_mask.expand(2, 1, 4, 4)
     source = example.distinct.src_mask.expand(2, 1, 4, 5)
     return int(own.sum() + source.sum())

@@ -101,12 +101,12 @@ again(next_labels, "labels-not-shifted", {"F.pad(ids[:, 1:], (0, 1))": "ids"})
 notes(
     next_labels,
     {
-        "You labelled the question as well: the labels start at the sign.": {"~asked | X": "X"},
+        "You labelled the question as well: the labels start at `<start>`.": {"~asked | X": "X"},
         "You labelled the padding as well: use -100 after the end.": {
             "F.pad(ids[:, 1:], (0, 1))": "F.pad(ids[:, 1:], (0, 1), value=-100)",
             "~asked | X": "~asked",
         },
-        "You left out the label of the sign: the first word of the answer follows it.": {
+        "You left out the label of `<start>`: the first word of the answer follows it.": {
             "asked = X": "asked = (X) & (ids != sign)"
         },
         "Your labels start one position early: the last word of the question would predict the "
@@ -151,8 +151,8 @@ mistake(
 mistake(
     chunk_mask,
     "left-padding-seen",
-    "The padding on the left is visible to every word: hide it by the mask of the words, in each "
-    "step and in the cache.",
+    "The padding on the left is visible to every word: apply the padding mask in each "
+    "decoding step, to cached words too.",
     {"CAUSAL & REAL": "CAUSAL.expand(len(real), -1, -1, -1)"},
 )
 again(
@@ -180,8 +180,8 @@ def _prompt_cases() -> Cases:
 
 @task(_prompt_cases, measures="whose logits choose the first new word")
 def prompt_logits(logits: Tensor, words: Tensor) -> Tensor:
-    """logits (batch, seq, vocab) of prompts, words (batch, seq), False where padding stands, on
-    either side -> (batch, vocab), from which the first new word is chosen
+    """logits (batch, seq, vocab) of prompts, words (batch, seq), False at padding, which is
+    on the left or on the right -> (batch, vocab), the logits of the first new word
     """
     last = words.cumsum(1).argmax(1)
     return logits[torch.arange(len(logits)), last]
@@ -232,8 +232,8 @@ def _top_p_cases() -> Cases:
     measures="the word that crosses the threshold, and the order of the result",
 )
 def top_p(probabilities: Tensor, p: float) -> Tensor:
-    """probabilities (batch, vocab), p -> (batch, vocab), which sums to 1: as few of the likeliest
-    words as reach p together are kept
+    """probabilities (batch, vocab), p -> (batch, vocab), which sums to 1: only the smallest set of
+    top words whose sum reaches p is kept
     """
     ordered, ids = probabilities.sort(dim=-1, descending=True)
     before = ordered.cumsum(-1) - ordered

@@ -177,7 +177,7 @@ notes(
 
 @question(measures="whether an axis is added, and its size")
 def one_hot_shape() -> tuple[int, ...]:
-    """one-hot rows of the companion's target -> (batch, tgt, vocab)"""
+    """one-hot rows of the target in `example.distinct` -> (batch, tgt, vocab)"""
     return (2, 4, 13)
 
 

@@ -71,7 +71,7 @@ notes(
 
 @question(measures="counting the work with a cache and without", worked="[sum(range(12)), 11]")
 def places_run() -> list[int]:
-    """how many places run through the decoder for 12 ids, without a cache and with one"""
+    """how many positions run through the decoder for 12 ids, without a cache and with one"""
     return [_counted(12)[0], _counted(12)[1]]
 
 

@@ -69,8 +69,8 @@ def build(
         if trained and not registered[name].requires_grad:
             raise Misbuilt(
                 message(
-                    "{name} is not trained. Assign an nn.Parameter to self, and let it require its "
-                    "gradient.",
+                    "{name} is not trained. Assign an nn.Parameter to self, and keep its "
+                    "requires_grad.",
                     name=name,
                 )
             )

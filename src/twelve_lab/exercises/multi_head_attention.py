@@ -221,7 +221,7 @@ notes(
 
 @question(measures="the four axes of scores where lengths differ")
 def scores_shape() -> tuple[int, ...]:
-    """the scores at the companion's sizes -> (batch, head, query, key)"""
+    """the scores at the sizes of `example.distinct` -> (batch, head, query, key)"""
     return (2, 3, 4, 5)
 
 

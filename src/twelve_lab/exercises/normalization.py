@@ -220,7 +220,7 @@ notes(
 
 @question(measures="one mean for each row, with its axis")
 def means_shape() -> tuple[int, ...]:
-    """the means of a LayerNorm over the queries of the companion's heads, with keepdim -> (batch,
+    """the means of a LayerNorm over the query heads of `example.distinct`, with keepdim -> (batch,
     head, query, d_k)
     """
     return tuple(torch.zeros(2, 3, 4, 8).mean(-1, keepdim=True).shape)
@@ -232,7 +232,7 @@ again(means_shape, "ln-no-keepdim", {"X.mean(-1, keepdim=True)": "X.mean(-1)"})
 notes(
     means_shape,
     {
-        "This is the shape of the queries. Which size has the axis after the mean?": (2, 3, 4, 8),
+        "This is the shape of the queries: how large is the axis after the mean?": (2, 3, 4, 8),
         "Your heads share one mean for each token: the query of each head is normalised "
         "separately.": (2, 1, 4, 1),
     },

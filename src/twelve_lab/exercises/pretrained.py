@@ -183,7 +183,7 @@ notes(
         "Your high numbers are 16 times too large: shift them right by 4 bits, or divide by 16.": {
             "packed >> 4": "packed & 240"
         },
-        "You subtracted 8 after scaling: subtract it from the whole numbers before.": {
+        "You subtracted 8 after scaling: subtract it from the integers, before scaling.": {
             "X - 8": "X",
             "numbers * SCALES": "numbers * SCALES - 8",
         },

@@ -180,8 +180,8 @@ notes(
 
 @question(measures="a gradient as a table of outputs by inputs")
 def slopes_shape() -> tuple[int, ...]:
-    """the gradients of every output with every input, at the companion's sizes -> (batch out, seq
-    out, d_model out, batch in, seq in, d_model in)
+    """the gradients of every output with every input, at the sizes of `example.distinct` -> (batch
+    out, seq out, d_model out, batch in, seq in, d_model in)
     """
     x, wrapper = torch.zeros(2, 5, 24), Residual(24)
     slopes = torch.autograd.functional.jacobian(lambda x: wrapper(x, torch.tanh), x)

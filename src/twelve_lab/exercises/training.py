@@ -162,7 +162,7 @@ def _loss_cases() -> Cases:
     measures="matching flat rows to labels; softmax once",
 )
 def loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """logits (batch, tgt, vocab), labels (batch, tgt), -100 where none is counted -> one number"""
+    """logits (batch, tgt, vocab), labels (batch, tgt), -100 is ignored -> one number"""
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
@@ -227,7 +227,7 @@ notes(
     worked="[math.log(37_000), math.log(2)]",
 )
 def first_losses() -> list[float]:
-    """the loss of a model that knows nothing, and where each label gets 0.5"""
+    """the loss of a model that guesses, and of one that gives each label a probability of 0.5"""
     knows_nothing, label = torch.zeros(1, 1, 37_000), torch.zeros(1, 1, dtype=torch.int64)
     return [cross_entropy(knows_nothing, label).item(), -math.log(0.5)]
 

@@ -31,7 +31,7 @@ def _transformer_cases() -> Cases:
             example.model(), example.src.clone(), example.tgt.clone(),
             example.src_mask.clone(), example.tgt_mask.clone(),
         ),
-        "as many words on both sides": (model, *short, None, larger.tgt_mask.clone()),
+        "equal lengths": (model, *short, None, larger.tgt_mask.clone()),
         "all sizes differ": (
             model, ids, ids[:, : SIZES.tgt].clone(),
             padding_mask(ids), causal_mask(SIZES.tgt),
@@ -222,7 +222,7 @@ notes(
 
 @question(decimals=3, measures="what a second softmax costs a perfect model")
 def lowest_loss() -> float:
-    """the lowest loss with two words and softmax taken twice"""
+    """the lowest loss with two words and softmax applied twice"""
     sure = (100 * torch.eye(2, dtype=torch.float64)).softmax(-1)
     loss = F.cross_entropy(sure, torch.arange(2))
     return loss.item()
@@ -257,7 +257,7 @@ _PLACES = ("first", "second", "third", "last")
 
 @question(options=_PLACES, measures="how far a leak spreads in two layers")
 def places_moved() -> frozenset[str]:
-    """the places whose logits change where the causal mask is left out"""
+    """the positions whose logits change if the causal mask is left out"""
     data, model = example.distinct, example.distinct.model()
     model.decoder.layers = model.decoder.layers[:1]
     masked = model(data.src, data.tgt, src_mask=data.src_mask, tgt_mask=data.tgt_mask)

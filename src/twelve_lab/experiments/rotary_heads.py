@@ -125,7 +125,7 @@ def longer_texts(seed: int = 1) -> dict[str, float]:
 def _rotate(
     heads: Float[Tensor, "batch head seq d_k"], angle: Float[Tensor, "seq pair"]
 ) -> Float[Tensor, "batch head seq d_k"]:
-    """Rotate adjacent features; RotaryEncoding has no angles for single pairs."""
+    """Rotate adjacent features by angles that RotaryEncoding does not offer: one for each pair."""
     even, odd, cos, sin = heads[..., 0::2], heads[..., 1::2], angle.cos(), angle.sin()
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 

@@ -31,7 +31,7 @@ export const state = new State(data.runs);
 
 const LINGER = 1200; // milliseconds
 
-// What is shown: the chosen number, the sentence in front, and whether it is the state before.
+// The view: the chosen number, the visible sentence, and whether it shows the state before a change.
 export const view = { chosen: -1, front: 0, dragged: -1, before: false, teaching: false };
 const media = (query) => window.matchMedia(query);
 const [wide, still] = ["(min-width: 1270px)", "(prefers-reduced-motion: reduce)"].map(media);

@@ -17,7 +17,7 @@ const answer = (each) => {
   return make("span", { class: `answer ${kind}`, title: verdict(each) }, spelled(each.word), make("span", { class: "sign" }, sign));
 };
 
-// A sentence and the words that are written for it, a sign under each; a button if it is behind.
+// A sentence and the model's words with their marks. A sentence in the background is a button.
 const line = (batch, act) => {
   const isFront = batch === view.front;
   const read = make("span", { class: "read" });

@@ -37,7 +37,7 @@ const ends = (from, to, origin) => {
   ];
   return [point(a, aside), point(b, -aside)];
 };
-// A curve from one point to another: it leaves sideways, or upright if they are far apart in height.
+// A curve from one point to another: it starts horizontally, or vertically if the points are far apart in height.
 const curveOf = ([x1, y1], [x2, y2]) => {
   const [dx, dy] = [x2 - x1, y2 - y1];
   if (Math.abs(dx) * 2 < Math.abs(dy)) return `M${x1} ${y1}C${x1} ${y1 + dy / 2} ${x2} ${y2 - dy / 2} ${x2} ${y2}`;
@@ -249,7 +249,7 @@ document.addEventListener("focusin", (event) => pull(placeAt(event.target)));
 document.addEventListener("focusout", () => pull(-1));
 onDraw(soon);
 
-// A first look: for a moment the page pulls a number itself, unless the reader does something.
+// A short demonstration: show the threads of a number, unless the reader does something first.
 export const demonstrate = (place) => {
   const timers = [setTimeout(() => pull(place), 800), setTimeout(() => pull(-1), 4200)];
   for (const event of ["pointermove", "pointerdown", "keydown", "wheel"])

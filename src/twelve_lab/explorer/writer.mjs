@@ -205,7 +205,7 @@ const origin = (engine, place) => {
 export const sources = (engine, place) =>
   origin(engine, place) ? [] : [...leaves(decided(engine, engine.trees[place]))];
 
-// The formula in digits: texts, and places of numbers at the odd positions.
+// The formula in digits: a list in which texts and indices of numbers alternate.
 export const formula = (engine, place) => {
   const reason = origin(engine, place);
   if (reason) return [reason];

@@ -235,7 +235,7 @@ class Trace(Mapping[str, Traced]):
         return len(self._entries)
 
     def missing(self, name: str) -> str:
-        """Write the error for a name that no tensor has, with the nearest names.
+        """Write the error message for an unknown tensor name, with similar names.
 
         Args:
             name: The name that was asked for.

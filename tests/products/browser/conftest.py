@@ -41,7 +41,7 @@ def grave(tab, *rules: str) -> list[str]:
 
     Args:
         tab: The tab or frame that shows the page.
-        rules: The rules to check; all if none is named.
+        rules: The rules to check; all by default.
     """
     if not tab.evaluate("'axe' in window"):
         tab.add_script_tag(path=AXE)

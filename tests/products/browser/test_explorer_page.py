@@ -148,7 +148,7 @@ def tool(tab, name):
 
 
 def answers(tab):
-    """Return the written words of the sentence in front, with the signs under them."""
+    """Return the written words of the sentence in front, with the marks ✓ and ✗ under them."""
     return tab.locator("p.sentence .answer").all_inner_texts()
 
 

@@ -23,7 +23,7 @@ PRIVATE = (
 )  # fmt: skip
 # A stopped kernel cancels what JupyterLab was still asking it.
 CANCELED = re.compile(r"Canceled future for \w+ message before replies were done")
-# For news and updates the server would ask other machines.
+# The server would request news and updates from other machines.
 LOCAL = re.compile(r"http://localhost:\d+/(?!lab/api/(news|update))|data:|blob:")
 SECONDS = 1000
 
