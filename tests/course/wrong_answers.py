@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import nn
 
-from twelve import causal_mask
+from twelve import Linear, causal_mask
 from twelve_lab.check import MISTAKES
 from twelve_lab.exercises.edit import edit
 
@@ -78,6 +78,7 @@ def linear_in_one_flat_product(x, weight, bias):
     return flat.view(*x.shape[:-1], weight.size(0))
 
 
+RIGHT.append(Answer("01-linear-layer", Linear))
 WRONG["01-linear"] = {
     "the bias is never added": {"torch.addmm(bias, X, Y)": "X @ Y"},
     "an activation follows, as a habit": {"flat = X": "flat = torch.relu(X)"},
