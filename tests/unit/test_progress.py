@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from twelve_lab.check import EXERCISES, MISTAKES, MISTAKES, WrongAnswer, check, progress
+from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check, progress
 from twelve_lab.check.progress import FILE, VARIABLE, begin, note, onward, read, report
 from twelve_lab.cli import main
 
