@@ -6,8 +6,7 @@ It needs the model that `make language-model` installs.
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from importlib.resources import files
 from itertools import groupby, product
 from pathlib import Path
@@ -155,7 +154,7 @@ def _looks(
     """Return weights and scores of heads: "16.0", or "16.0 not rotated" without RoPE."""
     looks = {}
     for change, names in groupby(heads, key=lambda head: head.partition(" ")[2]):
-        with _changed(model, change), Trace(model, explain=False) as trace:
+        with without(model, *_removed(change)), Trace(model, explain=False) as trace:
             model(torch.tensor(ids))
         for name in names:
             layer, head = _place(name.split()[0])
@@ -169,24 +168,12 @@ def _place(head: str) -> tuple[int, int]:
     return layer, number
 
 
-@contextmanager
-def _changed(model: LanguageModel, change: str) -> Iterator[None]:
-    """Remove RoPE from layer 16, or one head from its layer, for the duration of the context."""
+def _removed(change: str) -> list[str]:
+    """Name the parts to remove for a change: "", "not rotated" or "without 16.0"."""
+    layer, _ = _place(TURNING)
     if change == "not rotated":
-        attention = model.layers[_place(TURNING)[0]].self_attention
-        attention.rotary = None
-        yield
-        attention.rotary = model.rotary
-    elif change:
-        layer, head = _place(change.removeprefix("without "))
-        attention = model.layers[layer].self_attention
-        of_head = attention.w_o.weight[:, attention.d_k * head : attention.d_k * (head + 1)]
-        kept = of_head.clone()
-        of_head.zero_()
-        yield
-        of_head.copy_(kept)
-    else:
-        yield
+        return [f"rotation {layer}"]
+    return [f"head {change.removeprefix('without ')}"] if change else []
 
 
 def _others(tokenizer: Any) -> tuple[list[list[int]], Tensor]:
@@ -205,7 +192,7 @@ def _agreeing(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
     (are,), (is_,) = (tokenizer.encode(word).ids for word in (" are", " is"))
     counts = {}
     for change in ("", *(f"without {head}" for head in SENTENCES["agreement"][1])):
-        with _changed(model, change):
+        with without(model, *_removed(change)):
             logits = model(torch.tensor(ids))[:, -1]
         agree = (logits[:, are] > logits[:, is_]) == plural
         counts[change or "complete"] = int(agree.sum())
@@ -235,7 +222,7 @@ def _following(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
     name, counts = f"layers.{layer}.self_attention.weights", {}
     for read in SENTENCES["repeat"][1][1:]:
         change = read.partition(" ")[2]
-        with _changed(model, change), Trace(model, only=name) as trace:
+        with without(model, *_removed(change)), Trace(model, only=name) as trace:
             model(torch.tensor(lists))
         followers = trace[name].value[:, head].diagonal(1 - HALF, -2, -1)[:, 2:]
         counts[change or "complete"] = int((followers > 0.5).sum())

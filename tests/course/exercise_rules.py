@@ -12,6 +12,7 @@ from typing import NamedTuple
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
+from tools.write_solutions import names_given
 from twelve_lab.check import Question, Task
 from twelve_lab.check.solve import solution
 
@@ -147,7 +148,7 @@ def _cells(exercise: Exercise, declared: Task | Question) -> Iterator[str]:
         yield f"the task must contain the contract `{declared.contract}`"
     if not re.fullmatch(rf'check\("{exercise.id}", \w+\)', exercise.check.source):
         yield f"unexpected check {exercise.check.source!r}"
-    elif _checked(exercise) not in _defined(exercise.answer):
+    elif _checked(exercise) not in names_given(exercise.answer.source):
         yield f"the answer does not define {_checked(exercise)}, which is checked"
 
 
@@ -170,14 +171,6 @@ def _hidden(notebook: NotebookNode, exercises: list[Exercise]) -> Iterator[str]:
 
 def _checked(exercise: Exercise) -> str:
     return exercise.check.source.rpartition(", ")[2].removesuffix(")")
-
-
-def _defined(cell: NotebookNode) -> set[str]:
-    """List the names that an answer cell defines."""
-    tree = ast.parse(cell.source)
-    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return defined | {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def _names(cell: NotebookNode) -> set[str]:

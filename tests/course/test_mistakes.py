@@ -10,16 +10,11 @@ from itertools import combinations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.testing import assert_close
 
-import twelve
 from tests.mutants.classic import PLANTS
 from tools.write_cards import shown_in
-from twelve import training
-from twelve.generation import next_token_probabilities
 from twelve_lab import example
 from twelve_lab.check import MISTAKES, TASKS, wrong_versions
 from twelve_lab.check.catalogue import mistakes_of
@@ -95,92 +90,6 @@ def test_a_gradient_reaches_every_argument_of_the_right_answer(name):
         for slope in gradients(answer, arguments):
             assert slope is not None, case
             assert slope.isfinite().all(), case
-
-
-# The right answers, beside the layers. tests/course/wrong_answers.py holds each task to an answer
-# that was written independently.
-
-
-def linear(x, weight, bias):
-    parameters = {"weight": weight, "bias": bias}
-    return functional_call(twelve.Linear(*weight.T.shape), parameters, x)
-
-
-def embed(ids, table, pad_id=None):
-    layer = twelve.TokenEmbedding(*table.shape, padding_idx=pad_id)
-    return functional_call(layer, {"weight": table}, ids)
-
-
-def multi_head_attention(query, memory, w_q, w_k, w_v, w_o, num_heads):
-    widths = {"d_k": len(w_q) // num_heads, "d_v": len(w_v) // num_heads}
-    layer = twelve.MultiHeadAttention(query.size(-1), num_heads, **widths)
-    matrices = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
-    parameters = {f"{name}.weight": matrix for name, matrix in matrices.items()}
-    return functional_call(layer, parameters, (query, memory, memory))
-
-
-def layer_norm(x, weight, bias):
-    return functional_call(twelve.LayerNorm(len(weight)), {"weight": weight, "bias": bias}, x)
-
-
-def rms_norm(x, weight):
-    return functional_call(twelve.RMSNorm(len(weight)), {"weight": weight}, x)
-
-
-def residual(x, sublayer, norm):
-    wrapper = twelve.Residual(x.size(-1))
-    wrapper.norm = norm
-    return wrapper(x, sublayer)
-
-
-def feed_forward(x, w_up, b_up, w_down, b_down):
-    parameters = {"up.weight": w_up, "up.bias": b_up, "down.weight": w_down, "down.bias": b_down}
-    return functional_call(twelve.FeedForward(*w_up.T.shape), parameters, x)
-
-
-def swiglu(x, gate, up, down):
-    parameters = {"gate.weight": gate, "up.weight": up, "down.weight": down}
-    return functional_call(twelve.SwiGLU(*up.T.shape), parameters, x)
-
-
-def rotate(heads, angles):
-    """Rotate by the layer: the angles of the cases belong to consecutive positions."""
-    return twelve.RotaryEncoding(heads.size(-1)).double()(heads, round(angles[0, 0].item()))
-
-
-LAYERS = {
-    "linear": linear,
-    "linear_layer": twelve.Linear,
-    "embed": embed,
-    "padding_row": embed,
-    "sinusoid": twelve.sinusoid,
-    "attention": twelve.scaled_dot_product_attention,
-    "padding_mask": twelve.padding_mask,
-    "causal_mask": twelve.causal_mask,
-    "mask_of_new": twelve.causal_mask,
-    "scaled_dot_product_attention": twelve.scaled_dot_product_attention,
-    "multi_head_attention": multi_head_attention,
-    "layer_norm": layer_norm,
-    "rms_norm": rms_norm,
-    "residual": residual,
-    "feed_forward": feed_forward,
-    "swiglu": swiglu,
-    "shift": training.shift,
-    "loss": training.cross_entropy,
-    "rotate": rotate,
-    "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
-    "top_p": lambda probabilities, p: next_token_probabilities(probabilities.log(), top_p=p),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_the_right_answer_equals_the_layer(name):
-    task = TASKS[name]
-    answers, layers = outcomes(task, task.right), outcomes(task, LAYERS[name])
-    for case, answer in answers.items():
-        assert layers[case].error is None, (case, layers[case].error)
-        assert_close(layers[case].values, answer.values)
-        assert_close(layers[case].gradients, answer.gradients)
 
 
 def test_blocks_are_dequantized_as_the_library_does():

@@ -9,12 +9,12 @@ import pytest
 from tests.course.wrong_answers import RIGHT, wrong_answers
 from twelve_lab.check import diagnose
 
-pytestmark = pytest.mark.slow
+WRONG = [pytest.param(answer, marks=pytest.mark.slow) for answer in wrong_answers()]
 
 
 @pytest.mark.parametrize(
     "answer",
-    [*RIGHT, *wrong_answers()],
+    [*RIGHT, *WRONG],
     ids=lambda answer: f"{answer.exercise}: {answer.fault or 'right'}",
 )
 def test_diagnose_decides_like_a_teacher(answer):

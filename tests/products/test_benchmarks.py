@@ -189,20 +189,6 @@ def test_build_refuses_other_shapes_and_leaves_out_what_is_not_installed(monkeyp
         models.build(SMALL, (TORCH,))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ("--dtype bfloat16", "--dtype needs --device cuda"),
-        ("--quick", "--quick needs --output"),
-        ("--quick --device cuda", "--quick needs --device cpu"),
-    ],
-)
-def test_parse_refuses_options_that_exclude_each_other(arguments, reason, capsys):
-    with pytest.raises(SystemExit):
-        parse(arguments.split())
-    assert reason in capsys.readouterr().err
-
-
 def test_parse_names_the_page_after_the_device():
     assert parse([]).output == DOCS / "benchmarks.md"
     options = parse(["--device", "cuda", "--dtype", "bfloat16"])

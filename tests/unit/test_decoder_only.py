@@ -50,16 +50,18 @@ def test_language_model_at_distinct_sizes_equals_numpy(switches):
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2), (1, 4)])
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
 @pytest.mark.parametrize("window", [None, 2])
-def test_language_model_with_kv_caches_equals_one_pass(num_kv_heads, pieces, window):
+@pytest.mark.parametrize("make", [lambda model: model, make_fast], ids=["plain", "fast"])
+def test_language_model_with_kv_caches_equals_one_pass(num_kv_heads, pieces, window, make):
     model, ids = distinct.language_model(num_kv_heads=num_kv_heads), distinct.text
     model.window = window
+    plain, model = copy.deepcopy(model), make(model)
     for mask in (None, padding_mask(ids)):
         caches, logits = model.new_caches(*ids.shape), []
         for piece in ids.split(pieces, dim=1):
             stop = caches[0].length + piece.size(1)
             key_mask = None if mask is None else mask[..., :stop]
             logits.append(model(piece, caches=caches, key_mask=key_mask))
-        whole = model(ids, key_mask=mask)
+        whole = plain(ids, key_mask=mask)
         assert_close(torch.cat(logits, dim=1), whole, rtol=1e-12, atol=1e-12)
 
 

@@ -65,18 +65,6 @@ def test_a_fast_language_model_gives_the_same_logits_and_gradients(switches, win
     assert_same_gradients(plain, fast, distinct.text, **masks)
 
 
-@pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2)])
-def test_a_fast_model_with_caches_equals_one_pass(pieces):
-    plain, fast = plain_and_fast(distinct.language_model())
-    for mask in (None, padding_mask(distinct.text)):
-        caches, steps = fast.new_caches(2, 5), []
-        for piece in distinct.text.split(pieces, dim=1):
-            stop = caches[0].length + piece.size(1)
-            key_mask = None if mask is None else mask[..., :stop]
-            steps.append(fast(piece, caches=caches, key_mask=key_mask))
-        assert_close(torch.cat(steps, dim=1), plain(distinct.text, key_mask=mask))
-
-
 @pytest.mark.parametrize("tie_weights", EITHER)
 def test_last_logits_are_those_of_the_last_position(tie_weights):
     fast = make_fast(distinct.language_model(tie_weights=tie_weights))

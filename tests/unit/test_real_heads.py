@@ -21,21 +21,21 @@ def test_weights_of_real_heads_are_causal_and_each_row_sums_to_one(name):
     assert torch.equal(weights, weights.tril()) and weights.min() >= 0
 
 
-def test_real_heads_reject_an_unknown_name():
-    with pytest.raises(ValueError, match=r"there are agreement, previous, .*, got 'it'"):
-        real_heads.read("it")
-    with pytest.raises(ValueError, match="there are weight, score, got 'weights'"):
-        real_heads.by_distance("weights")
-
-
-def test_nearest_tokens_reject_a_word_that_was_not_measured():
-    with pytest.raises(ValueError, match="must be one of dog, three, Paris, got 'cat'"):
-        real_heads.nearest_tokens("cat")
+@pytest.mark.parametrize(
+    ("function", "value", "known"),
+    [
+        ("read", "it", "name must be one of 'agreement', 'previous', "),
+        ("by_distance", "weights", "what must be one of 'weight', 'score'"),
+        ("nearest_tokens", "cat", "word must be one of 'dog', 'three', 'Paris'"),
+        ("continued", "Hello", "text must be one of 'Once upon a time, a dog"),
+    ],
+)
+def test_real_heads_reject_what_was_not_measured(function, value, known):
+    with pytest.raises(ValueError, match=f"real_heads.{function}: {known}.*, got '{value}'"):
+        getattr(real_heads, function)(value)
 
 
 def test_without_rotation_the_real_model_repeats_itself():
     texts = real_heads.continued("The capital of France is")
     assert texts["complete"].startswith(" Paris.")
     assert texts["without rotation"].startswith(" Paris, Paris,")
-    with pytest.raises(ValueError, match="must be one of 'Once upon a time, a dog"):
-        real_heads.continued("Hello")

@@ -46,9 +46,9 @@ def small_model(**changes: object) -> Transformer:
     return Transformer(VOCAB, VOCAB, **sizes)
 
 
-def random_ids(step: int, length: int = LENGTH) -> torch.Tensor:
+def random_ids(step: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(step)
-    return torch.randint(0, VOCAB, (32, length), generator=generator)
+    return torch.randint(0, VOCAB, (32, LENGTH), generator=generator)
 
 
 def copying(step: int) -> Batch:
@@ -200,9 +200,11 @@ def test_train_asks_for_one_batch_and_reports_after_each_step():
 
 
 @pytest.mark.parametrize("mode", [True, False])
-def test_train_uses_training_mode_and_restores_the_mode(mode):
+def test_train_uses_training_mode_and_restores_the_mode_of_every_part(mode):
     modes = []
     model = small_model().train(mode)
+    model.decoder.layers[0].train(not mode)
+    before = [part.training for part in model.modules()]
     model.encoder.register_forward_hook(lambda encoder, *_: modes.append(encoder.training))
 
     def look(done: int, loss: float) -> None:
@@ -213,7 +215,7 @@ def test_train_uses_training_mode_and_restores_the_mode(mode):
     with pytest.raises(KeyboardInterrupt):
         train(model, copying, steps=5, warmup=0, after_step=look)
     assert modes == [True, True, True]
-    assert model.training == mode
+    assert [part.training for part in model.modules()] == before
 
 
 def test_train_leaves_frozen_weights_unchanged():

@@ -312,8 +312,8 @@ def decoder_layer(
     tgt_mask: _Mask,
     src_mask: _Mask,
 ) -> Tensor:
-    """x (batch, tgt, d_model), memory (batch, src, d_model), back, across, think, the three
-    sublayers, norms, a list of three, tgt_mask, src_mask -> (batch, tgt, d_model)
+    """x (batch, tgt, d_model), memory (batch, src, d_model), back, across and think (the three
+    sublayers), norms (a list of three), tgt_mask, src_mask -> (batch, tgt, d_model)
     """
     x = residual(x, lambda q: back(q, q, q, tgt_mask), norms[0])
     x = residual(x, lambda q: cross_attention(q, memory, across, src_mask, tgt_mask), norms[1])

@@ -128,7 +128,7 @@ def _chunk_cases() -> Cases:
 
 @task(_chunk_cases, measures="causal and padding mask of the tokens after a cache")
 def chunk_mask(real: Tensor, new: int) -> Tensor:
-    """real (batch, key), False at padding, new (the number of new words, which are the last keys)
+    """real (batch, key), False at padding, new (the number of new words; their keys are the last)
     -> mask (batch, 1, new, key)
     """
     return mask_of_new(new, real.size(1)) & real[:, None, None, :]

@@ -42,10 +42,7 @@ def read(name: str) -> RealHeads:
     Raises:
         ValueError: If no sentence has this name.
     """
-    sentences = _measured()["sentences"]
-    if name not in sentences:
-        raise ValueError(f"real_heads.read: there are {', '.join(sentences)}, got {name!r:.40}")
-    sentence = sentences[name]
+    sentence = _look_up("read", "sentences", name=name)
     tokens, heads = sentence["tokens"], sentence["heads"]
     weights = torch.zeros(len(heads), len(tokens), len(tokens), device=device())
     for head, rows in zip(weights, heads.values(), strict=True):
@@ -67,11 +64,8 @@ def by_distance(what: str) -> dict[str, Float[Tensor, " distance"]]:
     Raises:
         ValueError: If what is neither.
     """
-    averages = _measured()["by distance"]
-    if what not in averages:
-        known = ", ".join(averages)
-        raise ValueError(f"real_heads.by_distance: there are {known}, got {what!r:.40}")
-    return {name: torch.tensor(line, device=device()) for name, line in averages[what].items()}
+    averages = _look_up("by_distance", "by distance", what=what)
+    return {name: torch.tensor(line, device=device()) for name, line in averages.items()}
 
 
 def nearest_tokens(word: str) -> dict[str, float]:
@@ -87,13 +81,7 @@ def nearest_tokens(word: str) -> dict[str, float]:
     Raises:
         ValueError: If the word was not measured.
     """
-    nearest = _measured()["nearest"]
-    if word not in nearest:
-        known = ", ".join(nearest)
-        raise ValueError(
-            f"real_heads.nearest_tokens: word must be one of {known}, got {word!r:.40}"
-        )
-    return nearest[word]
+    return _look_up("nearest_tokens", "nearest", word=word)
 
 
 def continued(text: str) -> dict[str, str]:
@@ -108,12 +96,18 @@ def continued(text: str) -> dict[str, str]:
     Raises:
         ValueError: If the text was not measured.
     """
-    texts = _measured()["continued"]
-    if text not in texts:
-        known = ", ".join(map(repr, texts))
-        raise ValueError(f"real_heads.continued: text must be one of {known}, got {text!r:.40}")
-    return texts[text]
+    return _look_up("continued", "continued", text=text)
 
 
-def _measured() -> dict[str, Any]:
-    return json.loads((files("twelve_lab") / "heads.json").read_text())
+def _look_up(function: str, section: str, **argument: str) -> dict[str, Any]:
+    """Read one entry of heads.json.
+
+    Raises:
+        ValueError: If the section has no entry with the value of the argument.
+    """
+    entries = json.loads((files("twelve_lab") / "heads.json").read_text())[section]
+    ((name, value),) = argument.items()
+    if value not in entries:
+        known = ", ".join(map(repr, entries))
+        raise ValueError(f"real_heads.{function}: {name} must be one of {known}, got {value!r:.40}")
+    return entries[value]
