@@ -17,7 +17,7 @@ from twelve import (
     padding_mask,
 )
 from twelve.fast import FAST, _fast_class, make_fast
-from twelve.generation import CachedDecoder, greedy_decode
+from twelve.generation import greedy_decode
 from twelve_lab import Trace, example
 
 distinct = example.distinct
@@ -81,18 +81,6 @@ def test_generation_with_a_fast_model_writes_the_same_and_scores_one_position(mo
     expected = greedy_decode(plain, distinct.text, max_len=9)
     assert torch.equal(greedy_decode(fast, distinct.text, max_len=9), expected)
     assert {shape[1] for shape in shapes} == {1}
-
-
-def test_a_fast_transformer_decodes_step_by_step():
-    plain, fast = plain_and_fast(distinct.model())
-    memory = plain.encode(distinct.src, src_mask=distinct.src_mask)
-    decoders = [
-        CachedDecoder(model, memory, max_len=4, src_mask=distinct.src_mask)
-        for model in (plain, fast)
-    ]
-    for piece in distinct.tgt.split((1, 2, 1), dim=1):
-        expected, logits = (decoder.step(piece) for decoder in decoders)
-        assert_close(logits, expected)
 
 
 @pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from twelve import LanguageModel, MultiHeadAttention, causal_mask, padding_mask
+from twelve.fast import make_fast
 from twelve.generation import (
     CachedDecoder,
     KeyValueCache,
@@ -84,12 +85,14 @@ def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (2, 1, 2)])
-def test_cached_decoder_equals_one_pass(switches, pieces):
+@pytest.mark.parametrize("make", [lambda model: model, make_fast], ids=["plain", "fast"])
+def test_cached_decoder_equals_one_pass(switches, pieces, make):
     model = distinct.model(**switches)
     tgt = torch.tensor([[1, 12, 3, 7, 5], [1, 4, 4, 0, 9]])
-    decoder = make_decoder(model)
+    expected = one_pass(model, tgt)
+    decoder = make_decoder(make(model))
     steps = [decoder.step(piece) for piece in tgt.split(pieces, dim=1)]
-    assert_close(torch.cat(steps, dim=1), one_pass(model, tgt), rtol=1e-12, atol=1e-12)
+    assert_close(torch.cat(steps, dim=1), expected, rtol=1e-12, atol=1e-12)
     assert decoder.length == 5
 
 

@@ -13,20 +13,14 @@ from twelve_lab.exercises.edit import edit
 pytestmark = pytest.mark.skipif(
     os.environ.get("TWELVE_DEVICE", "cpu") == "cpu", reason="needs TWELVE_DEVICE=pretend or cuda"
 )
-# The module, the function, the line and the same line with a fault, and a call of the layer.
+# A tensor that moves to the CPU, and one that is made there: the module, the function, the line and
+# the same line with a fault, and a call of the layer.
 PLANTS = [
     ("attention", "scaled_dot_product_attention", "X / math.sqrt(d_k)", "X.cpu() / math.sqrt(d_k)",
      lambda module, x: module.scaled_dot_product_attention(x, x, x)),
-    ("positional_encoding", "PositionalEncoding.forward", "x + positions", "x + positions.cpu()",
-     lambda module, x: module.PositionalEncoding(4)(x)),
     ("normalization", "LayerNorm.forward", "normalized * self.weight + self.bias",
      "normalized * torch.ones(4, device='cpu') + self.bias",
      lambda module, x: module.LayerNorm(4)(x)),
-    ("feed_forward", "FeedForward.forward", "self.up(x)", "self.up(x.cpu())",
-     lambda module, x: module.FeedForward(4, 8)(x)),
-    ("rotary_positions", "RotaryEncoding.forward", "pairs.flatten(-2)",
-     "pairs.flatten(-2) + torch.zeros(4, device='cpu')",
-     lambda module, x: module.RotaryEncoding(4)(x[:, None])),
 ]  # fmt: skip
 
 
