@@ -280,9 +280,11 @@ def _taught(id: str) -> str:
     """Return the sentence of a mistake and the notebook that teaches it, for the next lesson."""
     if id not in MISTAKES:
         return ""
-    step = find_step(MISTAKES[id].step)
-    where = message("Notebook {number} ({title}).", number=step.number, title=declared(step.title))
-    return "\n" + textwrap.indent(f"{declared(MISTAKES[id].sentence)}\n{where}", " " * 7)
+    lines = [declared(MISTAKES[id].sentence)]
+    if MISTAKES[id].step:
+        number, _, title, *_ = find_step(MISTAKES[id].step)
+        lines += [message("Notebook {number} ({title}).", number=number, title=declared(title))]
+    return "\n" + textwrap.indent("\n".join(lines), " " * 7)
 
 
 def _line(id: str, row: dict[str, Any]) -> str:
