@@ -139,9 +139,17 @@ def check(id: str, answer: Any) -> None:
         ValueError: If there is no such exercise.
     """
     verdict = diagnose(id, answer)
-    note(id, verdict.kind, verdict.mistake)
+    seconds = note(id, verdict.kind, verdict.mistake)
     if verdict.ok:
         opening = message("✓ {id}: right.", id=id)
+        if seconds is not None:
+            minutes, rest = divmod(seconds, 60)
+            opening = message(
+                "✓ {id}: right after {minutes} min {seconds} s.",
+                id=id,
+                minutes=minutes,
+                seconds=rest,
+            )
         more = (verdict.proved, onward())
         reply(opening, verdict.message, verdict.note, ok=True, more=more)
         return
