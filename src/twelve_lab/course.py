@@ -282,9 +282,10 @@ def workshops_of(root: Path) -> list[Path]:
 
 
 def pages(root: Path) -> list[Path]:
-    """List the notebooks: the lessons in reading order, then the workshops.
+    """List the notebooks: lessons in reading order, workshops, pages to write by hand.
 
     Args:
         root: The project root.
     """
-    return [*sorted((root / "notebooks").glob("*.ipynb")), *workshops_of(root)]
+    by_hand = [root / drill.page for drill in DRILLS]
+    return [*sorted((root / "notebooks").glob("*.ipynb")), *workshops_of(root), *by_hand]

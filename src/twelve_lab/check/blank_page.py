@@ -28,11 +28,15 @@ def blank(id: str) -> str:
     if isinstance(asked, Question):
         return f"{asked.name} = ...\n{STUB}"
     answer = asked.solved or asked.right
-    head = f"def {asked.name}({', '.join(inspect.signature(answer).parameters)}):"
-    if isinstance(answer, type):
-        head = f"class {answer.__name__.lstrip('_')}(nn.Module):"
     contract = textwrap.fill(f'"""{asked.contract}"""', 84)
-    return f"{head}\n" + textwrap.indent(f"{contract}\n{STUB}", " " * 4)
+    if isinstance(answer, type):
+        head, body = f"class {answer.__name__.lstrip('_')}(nn.Module):", f"{contract}\n\n{STUB}"
+    else:
+        head, body = (
+            f"def {asked.name}({', '.join(inspect.signature(answer).parameters)}):",
+            f"{contract}\n{STUB}",
+        )
+    return f"{head}\n" + textwrap.indent(body, " " * 4)
 
 
 def wanted(folder: Path, task: str | None, now: datetime) -> tuple[Drill | None, str]:

@@ -58,7 +58,7 @@ class LoRA(nn.Module):
     seq, d_in) -> forward(x) (batch, seq, d_out), merged() (d_out, d_in)
     """
 
-    def __init__(self, weight: Tensor, rank: int, alpha: float) -> None:
+    def __init__(self, weight, rank, alpha):
         super().__init__()
         d_out, d_in = weight.shape
         self.weight = nn.Parameter(weight, requires_grad=False)
@@ -66,11 +66,11 @@ class LoRA(nn.Module):
         self.b = nn.Parameter(torch.zeros(d_out, rank))
         self.scale = alpha / rank
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         update = x @ self.a.T @ self.b.T
         return x @ self.weight.T + self.scale * update
 
-    def merged(self) -> Tensor:
+    def merged(self):
         return self.weight + self.scale * self.b @ self.a
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from twelve_lab.exercises.attention import attention_scores
-from twelve_lab.exercises.declare import Cases, again, mistake, notes, question, task
+from twelve_lab.exercises.declare import Cases, again, mistake, notes, question, solved, task
 from twelve_lab.exercises.numbers import SIZES, seeded, twelve_heads
 
 # 13 keys in blocks of 2: seven blocks, the last of which is shorter.
@@ -61,6 +61,7 @@ mistake(
     "block-rescaled-upside-down",
     "You multiplied the old sum by e^(new - old), which makes it larger: the factor is "
     "e^(old - new), at most 1.",
+    # Without the limit, the factor of the first block is infinite.
     {_KEPT: "(new - largest).clamp(max=700).exp()"},
 )
 mistake(
@@ -115,14 +116,28 @@ def attention_in_blocks(query: Tensor, key: Tensor, value: Tensor, block_len: in
     largest = torch.full_like(query[..., :1], -math.inf)
     total = torch.zeros_like(largest)
     context = 0.0
-    for keys, values in zip(
-        key.split(block_len, dim=1), value.split(block_len, dim=1), strict=True
-    ):
+    blocks = key.split(block_len, dim=1), value.split(block_len, dim=1)
+    for keys, values in zip(*blocks, strict=True):
         scores = attention_scores(query, keys)
         new = torch.maximum(largest, scores.amax(-1, keepdim=True))
         kept, powers = (largest - new).exp(), (scores - new).exp()
         total = total * kept + powers.sum(-1, keepdim=True)
         context = context * kept + powers @ values
+        largest = new
+    return context / total
+
+
+@solved(attention_in_blocks)
+def _context_in_blocks(query, key, value, block_len):
+    largest = torch.full_like(query[..., :1], -math.inf)
+    total, context = torch.zeros_like(largest), 0.0
+    blocks = key.split(block_len, dim=1), value.split(block_len, dim=1)
+    for keys, values in zip(*blocks, strict=True):
+        match = query @ keys.mT / math.sqrt(query.size(-1))
+        new = torch.maximum(largest, match.amax(-1, keepdim=True))
+        kept, powers = (largest - new).exp(), (match - new).exp()
+        total = kept * total + powers.sum(-1, keepdim=True)
+        context = kept * context + powers @ values
         largest = new
     return context / total
 
