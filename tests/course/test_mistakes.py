@@ -175,6 +175,7 @@ LAYERS = {
     "loss": training.cross_entropy,
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
+    "attention_in_blocks": lambda *given: F.scaled_dot_product_attention(*given[:3]),
     "top_p": lambda probabilities, p: next_token_probabilities(probabilities.log(), top_p=p),
 }
 

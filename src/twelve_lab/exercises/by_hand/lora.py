@@ -34,7 +34,8 @@ def _lora_cases() -> Cases:
 def _run_lora(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     x, weight, a, b, alpha = given
     shapes = {"weight": weight.shape, "a": a.shape, "b": b.shape}
-    layer = build(answer, (weight, len(a), alpha), shapes, trained=False)
+    # No gradient may reach the frozen weight, also where a layer copies it.
+    layer = build(answer, (weight.detach(), len(a), alpha), shapes, trained=False)
     if layer is ...:
         return ...
     trained = sum(each.numel() for each in layer.parameters() if each.requires_grad)

@@ -49,6 +49,8 @@ def softmax_in_blocks(scores: Tensor, block_len: int) -> tuple[Tensor, Tensor]:
 
 
 _KEPT = "(largest - new).exp()"
+# The first block has nothing to rescale.
+_UPSIDE_DOWN = "torch.where(largest.isinf(), 0.0, new - largest).exp()"
 mistake(
     softmax_in_blocks,
     "block-sum-not-rescaled",
@@ -61,8 +63,7 @@ mistake(
     "block-rescaled-upside-down",
     "You multiplied the old sum by e^(new - old), which makes it larger: the factor is "
     "e^(old - new), at most 1.",
-    # Without the limit, the factor of the first block is infinite.
-    {_KEPT: "(new - largest).clamp(max=700).exp()"},
+    {_KEPT: _UPSIDE_DOWN},
 )
 mistake(
     softmax_in_blocks,
@@ -81,9 +82,16 @@ notes(
             "powers = X": "powers = block.exp()",
             f"total * {_KEPT}": "total",
         },
-        "You subtracted the old maximum from the new block: subtract the new one.": {
-            "block - new.unsqueeze(-1)": "block - largest.nan_to_num(neginf=0.0).unsqueeze(-1)"
+        "Maximum and sum belong to each block alone: carry both from block to block.": {
+            "torch.maximum(largest, X)": "X",
+            f"total * {_KEPT} + X": "X",
         },
+        "You subtracted the old maximum from the new block: subtract the new one.": {
+            "block - new.unsqueeze(-1)": "block - torch.where(largest.isinf(), new, "
+            "largest).unsqueeze(-1)"
+        },
+        "You subtracted from each block its own maximum: subtract the maximum so far, with the new "
+        "block included.": {"block - new.unsqueeze(-1)": "block - block.amax(-1, keepdim=True)"},
     },
 )
 
@@ -91,10 +99,14 @@ notes(
 def _attention_cases() -> Cases:
     draw, one = seeded(), twelve_heads(1)
     lead = (SIZES.batch,)
+    large, offsets = draw(2, 6, 4), torch.tensor([0.0, 0, -1500, -1500, 1500, 1500])
+    # The last two keys share the attention, so that no key is without any effect.
+    large[:, :, 0] = 2 * offsets
+    ones = torch.ones(2, 3, 1, dtype=large.dtype)
     return {
         "our two sentences": (one.query[:, 0], one.key[:, 0], one.value[:, 0], 1),
         "one block": (draw(2, 3, 4), draw(2, 5, 4), draw(2, 5, 6), 5),
-        "large scores": (40 * draw(2, 3, 4), 40 * draw(2, 6, 4), draw(2, 6, 2), 2),
+        "large scores": (torch.cat([ones, draw(2, 3, 3)], -1), large, draw(2, 6, 2), 2),
         "all sizes differ": (
             2 * draw(*lead, SIZES.tgt, SIZES.d_k),
             draw(*lead, _KEYS, SIZES.d_k),
@@ -165,23 +177,31 @@ again(
 again(
     attention_in_blocks,
     "block-rescaled-upside-down",
-    {"(largest - new).exp()": "(new - largest).clamp(max=700).exp()"},
+    {_KEPT: _UPSIDE_DOWN},
 )
 notes(
     attention_in_blocks,
     {
         "Each block has a softmax of its own, and you added the results: the sum must run over "
         "all blocks.": {
-            "total * kept + X": "X",
-            "context * kept + powers @ values": "context + powers / total @ values",
+            "context * kept + powers @ values": "context + scores.softmax(-1) @ values",
             "context / total": "context",
         },
         "You averaged a softmax of each block: a block counts by its share of the whole sum.": {
+            "context * kept + powers @ values": "context + scores.softmax(-1) @ values",
+            "context / total": "context / len(blocks[0])",
+        },
+        "Only the last block is left: add each block to the rescaled sum and context.": {
             "total * kept + X": "X",
-            "context * kept + powers @ values": "context + powers / total @ values",
-            "context / total": "context / len(key.split(block_len, dim=1))",
+            "context * kept + X": "X",
         },
         "You returned the context without dividing it by the sum.": {"context / total": "context"},
+        "You never subtract a maximum, so that the powers of large scores overflow.": {
+            f"{_KEPT}, (scores - new).exp()": "1.0, scores.exp()"
+        },
+        "You divided the scores by the square root of d_v: divide by the square root of d_k.": {
+            "scores = X": "scores = X * (query.size(-1) / value.size(-1)) ** 0.5"
+        },
     },
 )
 
