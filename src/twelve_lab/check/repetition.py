@@ -62,7 +62,7 @@ def state(record: Record, now: datetime) -> str:
 
 
 def proposed(records: Mapping[str, Record], now: datetime) -> Drill | None:
-    """Choose the next task: the last answer was wrong, or it is due, or new.
+    """Choose the next task: one that failed, or else one to repeat, or else a new one.
 
     Args:
         records: The records by the id of the exercise.

@@ -4,15 +4,15 @@ import math
 
 import torch
 
-from twelve_lab.exercises.declare import again, notes, question
+from twelve_lab.exercises.declare import notes, question
 from twelve_lab.exercises.masks import attend
 from twelve_lab.exercises.multi_head_attention import merge_heads, split_heads
 
 
 @question(decimals=2, measures="one weight, and two heads that an output matrix mixes")
 def multi_head_attention_on_paper() -> list[float]:
-    """the weight of the second key in head 0, then the two numbers of the output"""
-    query = torch.tensor([[[1.0, 0.0]]])
+    """the weight of the second key for query 0 in head 0, then the two numbers of its output"""
+    query = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     key = torch.tensor([[[0.0, 1.0], [math.log(3), 5.0]]])
     value = torch.tensor([[[4.0, 2.0], [8.0, 6.0]]])
     w_o = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
@@ -23,11 +23,6 @@ def multi_head_attention_on_paper() -> list[float]:
 
 
 _SPLIT = "split_heads(query, 2), split_heads(key, 2), split_heads(value, 2)"
-again(
-    multi_head_attention_on_paper,
-    "split-view",
-    {_SPLIT: "split_heads(query, 2), key.view(1, 2, 2, 1), value.view(1, 2, 2, 1)"},
-)
 notes(
     multi_head_attention_on_paper,
     {
