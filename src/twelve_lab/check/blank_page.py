@@ -28,15 +28,11 @@ def blank(id: str) -> str:
     if isinstance(asked, Question):
         return f"{asked.name} = ...\n{STUB}"
     answer = asked.solved or asked.right
-    contract = textwrap.fill(f'"""{asked.contract}"""', 84)
+    head, space = f"def {asked.name}({', '.join(inspect.signature(answer).parameters)}):", ""
     if isinstance(answer, type):
-        head, body = f"class {answer.__name__.lstrip('_')}(nn.Module):", f"{contract}\n\n{STUB}"
-    else:
-        head, body = (
-            f"def {asked.name}({', '.join(inspect.signature(answer).parameters)}):",
-            f"{contract}\n{STUB}",
-        )
-    return f"{head}\n" + textwrap.indent(body, " " * 4)
+        head, space = f"class {answer.__name__.lstrip('_')}(nn.Module):", "\n"
+    contract = textwrap.fill(f'"""{asked.contract}"""', 84)
+    return f"{head}\n" + textwrap.indent(f"{contract}\n{space}{STUB}", " " * 4)
 
 
 def wanted(folder: Path, task: str | None, now: datetime) -> tuple[Drill | None, str]:
@@ -127,10 +123,9 @@ def _empty(drill: Drill, page: Path, now: datetime) -> Path | None:
     # The answers are safe before the page changes.
     kept = page.parent / ANSWERS / f"{drill.stem}.py"
     kept.parent.mkdir(exist_ok=True)
+    time = f"# {now.isoformat(sep=' ', timespec='seconds')}"
     with kept.open("a", encoding="utf-8") as file:
-        file.write(
-            "\n\n".join([f"# {now.isoformat(sep=' ', timespec='seconds')}", *old]) + "\n\n\n"
-        )
+        file.write("\n\n".join([time, *old]) + "\n\n\n")
     replace_file(page, json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     return kept
 
