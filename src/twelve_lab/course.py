@@ -1,7 +1,8 @@
-"""The list of lessons in reading order, shared by pages, figures and tests."""
+"""The list of lessons in reading order and of tasks to write by hand, shared by pages and tests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -195,6 +196,56 @@ STEPS = (
 )  # fmt: skip
 
 
+class Drill(NamedTuple):
+    """A task to write from a blank page, as interviews ask for it.
+
+    Attributes:
+        stem: File name of its page and of its exercises.
+        title: Short title, for use in a sentence.
+        asked: The number of lists of interview questions, out of LISTS, that ask for it.
+        exercise: Id of the exercise that decides whether the task was answered right: one of its
+            own, which begins with "by-hand", or one of a lesson.
+        lesson: Number of the lesson that the task belongs to.
+    """
+
+    stem: str
+    title: str
+    asked: int
+    exercise: str
+    lesson: str
+
+    @property
+    def page(self) -> str:
+        """Path of the page, relative to the project root."""
+        return f"notebooks/{BY_HAND}/{self.stem}.ipynb"
+
+
+# Lists of interview questions in which the tasks were counted. They copy one another, so the counts
+# are an order and no measure.
+LISTS = 21
+# The folder of the pages, and of their exercises.
+BY_HAND = "by_hand"
+# The most frequent task first.
+DRILLS = (
+    Drill("multi_head_attention", "multi-head attention", 20, "06-multi-head-attention", "06"),
+    Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
+    Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
+    Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
+)
+
+
+def exercise_files() -> Iterator[tuple[str, str, str]]:
+    """Yield each file of exercises: how its ids begin, its module, and the number of its lesson.
+
+    The exercises of a page by hand belong to no lesson.
+    """
+    for step in STEPS:
+        if step.exercises:
+            yield step.number, f"twelve_lab.exercises.{step.stem}", step.number
+    for drill in DRILLS:
+        yield "by-hand", f"twelve_lab.exercises.{BY_HAND}.{drill.stem}", ""
+
+
 def find_step(number: str | int) -> Step:
     """Look up a lesson by its number.
 
@@ -231,9 +282,10 @@ def workshops_of(root: Path) -> list[Path]:
 
 
 def pages(root: Path) -> list[Path]:
-    """List the notebooks: the lessons in reading order, then the workshops.
+    """List the notebooks: lessons in reading order, workshops, pages to write by hand.
 
     Args:
         root: The project root.
     """
-    return [*sorted((root / "notebooks").glob("*.ipynb")), *workshops_of(root)]
+    by_hand = [root / drill.page for drill in DRILLS]
+    return [*sorted((root / "notebooks").glob("*.ipynb")), *workshops_of(root), *by_hand]

@@ -32,9 +32,10 @@ def load(root: Path) -> ModuleType:
 
 def problems(root: Path) -> list[str]:
     """Apply every rule to a project."""
-    steps = load(root).STEPS
+    course = load(root)
     rules = (_files, _order, _modules, _notebooks, _written, _glossary)
-    return [line for rule in rules for line in rule(root, steps)]
+    found = [line for rule in rules for line in rule(root, course.STEPS)]
+    return found + list(_by_hand(root, course))
 
 
 def files_of(step) -> dict[str, bool]:
@@ -72,6 +73,15 @@ def _files(root, steps):
         shared = path.parent.name == "workshop" and path.stem.startswith(TOOLS)
         if (name := path.relative_to(root).as_posix()) not in known and not shared:
             yield f"{LIST}: {name} belongs to no step"
+
+
+def _by_hand(root, course):
+    """Check that each task to write by hand has its page and its exercises."""
+    for folder, suffix in ((f"notebooks/{course.BY_HAND}", ".ipynb"),
+                           (f"src/twelve_lab/exercises/{course.BY_HAND}", ".py")):  # fmt: skip
+        stems = {path.stem for path in (root / folder).glob(f"*{suffix}")} - {"__init__"}
+        for stem in stems ^ {drill.stem for drill in course.DRILLS}:
+            yield f"{folder}/{stem}{suffix}: each task of {LIST} has one, and no other exists"
 
 
 def _order(root, steps):

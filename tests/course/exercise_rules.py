@@ -15,6 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from tools.write_solutions import names_given
 from twelve_lab.check import Question, Task
 from twelve_lab.check.solve import solution
+from twelve_lab.course import DRILLS
 
 MAX_WORDS = 1_200
 # Lines of a solution that may appear in other cells: they reveal nothing.
@@ -51,11 +52,11 @@ def problems(
 
     Args:
         notebook: The notebook.
-        stem: Its name, which begins with the number of the step.
+        stem: Its name, which begins with the number of the step, or that of a page by hand.
         exercises: The declared exercises, by id.
         other: All other pages: a lesson and its workshop share the exercises of their step.
     """
-    declared = {id: each for id, each in exercises.items() if id.startswith(f"{stem[:2]}-")}
+    declared = _declared(stem, exercises)
     if not declared:
         return []
     here, elsewhere = exercises_of(notebook), exercises_of(other)
@@ -71,6 +72,19 @@ def problems(
         *_hidden(notebook, of_step),
         *_short(here),
     ]
+
+
+def _declared(stem: str, exercises: Mapping[str, Task | Question]) -> dict[str, Task | Question]:
+    """Select the exercises of a step, or those of a page by hand."""
+    drill = next((drill for drill in DRILLS if drill.stem == stem), None)
+    if drill is None:
+        return {id: each for id, each in exercises.items() if id.startswith(f"{stem[:2]}-")}
+    file = f".by_hand.{stem}"
+    return {
+        id: each
+        for id, each in exercises.items()
+        if id == drill.exercise or each.right.__module__.endswith(file)
+    }
 
 
 def exercises_of(notebook: NotebookNode) -> list[Exercise]:

@@ -1,4 +1,4 @@
-"""Rules of lessons and workshops, beside those for every page.
+"""Rules of lessons, workshops and pages to write by hand, beside those for every page.
 
 A lesson answers one question and then stops. The sections of its workshop can be read alone. The
 parts of a page are marked by tags of its cells. Each rule yields its problems.
@@ -12,8 +12,11 @@ from types import SimpleNamespace
 
 from nbformat import NotebookNode
 
+from tests.course.exercise_rules import exercises_of
 from tests.course.notebook_rules import code_cells, general_problems, headings, prose, text_of
-from twelve_lab.course import STEPS
+from twelve_lab.check.blank_page import blank
+from twelve_lab.check.solve import solution
+from twelve_lab.course import BY_HAND, DRILLS, LISTS, STEPS
 from twelve_lab.draw.drawing import stored
 
 MAX_CELLS, MAX_PROSE, MAX_WORDS, MAX_BARE = 28, 1_400, 2_800, 3
@@ -31,6 +34,11 @@ HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal",
 # Used as `lab.device()`.
 OF_THE_PACKAGE = {"device"}
 NOTES = "a3_notes_corrected"
+# The sections of a page to write by hand, and its limits.
+SECTIONS = ["The task", "On paper first", "From a blank page", "What they ask next",
+            "Where it stands"]  # fmt: skip
+MAX_ANSWER = 30
+FOLLOW_UPS = (4, 6)
 DETAILS = re.compile(r"<details>.*?</details>", re.S)
 BARE = re.compile(r"(?:.*[:=]\s*)?(?:True|False)")
 
@@ -60,9 +68,9 @@ def count(notebook: NotebookNode) -> SimpleNamespace:
 
 
 def kind(path: Path) -> str:
-    """Classify a page as lesson, workshop or notes."""
-    if path.parent.name == "workshop":
-        return "workshop"
+    """Classify a page as lesson, workshop, notes or by hand."""
+    if path.parent.name in ("workshop", BY_HAND):
+        return path.parent.name
     return "notes" if path.stem == NOTES else "lesson"
 
 
@@ -80,6 +88,7 @@ def problems(notebook: NotebookNode, path: Path) -> list[str]:
             _borrowed,
         ),
         "workshop": (_opening, _exercises, _folded, _slides, _sections, _alone),
+        BY_HAND: (_folded, _slides, _by_hand),
         "notes": (_opening, _exercises, _folded, _slides),
     }[kind(path)]
     own = [line for rule in rules for line in rule(notebook, path)]
@@ -149,9 +158,10 @@ def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
 def _slides(notebook: NotebookNode, path: Path) -> Iterator[str]:
     cells = enumerate(notebook.cells, 1)
     typed = {number for number, cell in cells if cell.metadata.get("slideshow")}
-    due = set() if kind(path) == "workshop" else set(range(1, len(notebook.cells) + 1))
+    has_slides = kind(path) in ("lesson", "notes")
+    due = set(range(1, len(notebook.cells) + 1)) if has_slides else set()
     if wrong := sorted(typed ^ due):
-        yield f"slide types of cells {wrong}: a lesson has one for every cell, a workshop none"
+        yield f"slide types of cells {wrong}: a lesson has one for every cell, other pages none"
 
 
 def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
@@ -203,6 +213,34 @@ def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
         }
         if cells is not first and (needs := sorted(used & elsewhere)):
             yield f"the section {title!r} uses {needs} of another section: it cannot be read alone"
+
+
+def _by_hand(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Require the parts of a page to write by hand, in order."""
+    drill = next(drill for drill in DRILLS if drill.stem == path.stem)
+    parts = dict(_parts(notebook))
+    if list(parts) != ["", *SECTIONS]:
+        yield f"the sections are {list(parts)[1:]}, not {SECTIONS}"
+        return
+    texts = {title: prose(NotebookNode(cells=cells)) for title, cells in parts.items()}
+    if not texts[""].startswith(f"# By hand: {drill.title}\n"):
+        yield f"the title is not {drill.title!r}"
+    if f"{drill.asked} of {LISTS} lists" not in texts[""]:
+        yield f"the first cell does not say {drill.asked} of {LISTS} lists"
+    ids = {title: [each.id for each in exercises_of(NotebookNode(cells=cells))]
+           for title, cells in parts.items()}  # fmt: skip
+    if not ids["On paper first"] or ids["From a blank page"][-1:] != [drill.exercise]:
+        yield f"a question on paper comes first, and {drill.exercise} last, got {ids}"
+    for each in exercises_of(notebook):
+        if each.answer.source != blank(each.id):
+            yield f"{each.id}: the answer cell is not the blank that `drill` writes"
+        if len(solution(each.id, each.answer.source).splitlines()) > MAX_ANSWER:
+            yield f"{each.id}: the answer has more than {MAX_ANSWER} lines"
+    low, high = FOLLOW_UPS
+    if not low <= texts["What they ask next"].count("<details>") <= high:
+        yield f"{low} to {high} questions follow, each with a folded answer"
+    if not re.search(rf"\]\(\.\./{drill.lesson}_\w+\.ipynb\)", texts["Where it stands"]):
+        yield f"no link to lesson {drill.lesson}"
 
 
 def _step(path: Path):

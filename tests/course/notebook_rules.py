@@ -13,6 +13,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from twelve_lab.check import EXERCISES
+from twelve_lab.course import BY_HAND
 from twelve_lab.draw.drawing import stored
 
 MAX_BYTES = 400_000
@@ -102,8 +103,9 @@ def text_of(output: NotebookNode) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Name a page: "04_attention", "workshop/04_attention"."""
-    return f"workshop/{path.stem}" if path.parent.name == "workshop" else path.stem
+    """Name a page: "04_attention", "workshop/04_attention", "by_hand/lora"."""
+    folder = path.parent.name
+    return f"{folder}/{path.stem}" if folder in ("workshop", BY_HAND) else path.stem
 
 
 def general_problems(notebook: NotebookNode, path: Path) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from tools import write_cards
 from tools.write_cards import answers, card, run, shown, told
-from twelve_lab.check import MISTAKES
+from twelve_lab.check import TAUGHT
 from twelve_lab.course import find_step
 
 PAGE = write_cards.PAGE.read_text(encoding="utf-8")
@@ -38,10 +38,10 @@ def results(id, answer, piece):
 
 def test_the_page_of_the_cards_is_current():
     assert write_cards.page() == PAGE, "run: make catalogue"
-    assert set(CARDS) == set(MISTAKES)
+    assert set(CARDS) == set(TAUGHT)
 
 
-@pytest.mark.parametrize("id", MISTAKES)
+@pytest.mark.parametrize("id", TAUGHT)
 def test_a_card_gives_what_the_answers_give_and_the_two_differ(id):
     right, wrong = answers(id)
     values = []
@@ -52,15 +52,15 @@ def test_a_card_gives_what_the_answers_give_and_the_two_differ(id):
     assert len(set(told(values))) == 2
 
 
-@pytest.mark.parametrize("id", MISTAKES)
+@pytest.mark.parametrize("id", TAUGHT)
 def test_only_the_folded_answer_of_a_card_tells_which_is_wrong(id):
     letter, _ = FOLDED.search(CARDS[id]).groups()
     _, *pieces = CODE.findall(CARDS[id])
     assert pieces["AB".index(letter)].startswith(f"{card(id).wrong}\n# ")
     open_text, answer = CARDS[id].split("<details>", 1)
     assert id not in open_text and "wrong" not in open_text
-    assert MISTAKES[id].sentence in answer
-    assert f"](../{find_step(MISTAKES[id].step).notebook})" in answer
+    assert TAUGHT[id].sentence in answer
+    assert f"](../{find_step(TAUGHT[id].step).notebook})" in answer
 
 
 def test_a_mistake_without_a_card_is_named(monkeypatch):

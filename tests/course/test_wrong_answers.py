@@ -6,6 +6,7 @@ and never the name of another mistake. A right answer is never rejected.
 
 import pytest
 
+from tests.course import wrong_by_hand  # noqa: F401 (collects its answers)
 from tests.course.wrong_answers import RIGHT, wrong_answers
 from twelve_lab.check import diagnose
 

@@ -12,6 +12,7 @@ import functools
 import inspect
 import linecache
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -62,7 +63,8 @@ def wrong_answers() -> Iterator[Answer]:
         name, source = base[exercise].__name__, inspect.getsource(base[exercise])
         for fault, change in faults.items():
             if isinstance(change, dict):
-                names = globals() | {"right": lambda _: lambda function: function}
+                names = vars(sys.modules[base[exercise].__module__]).copy()
+                names["right"] = lambda _: lambda function: function
                 text, file = edit(source, name, change), f"<{exercise}: {fault}>"
                 # A notebook has the source of its cells as well.
                 linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

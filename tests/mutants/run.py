@@ -79,12 +79,12 @@ def plant_classics(ids: list[str]) -> list[str]:
         ValueError: If a pattern does not occur exactly once in its layer.
     """
     from tests.mutants.classic import PLANTS
-    from twelve_lab.check import MISTAKES
+    from twelve_lab.check import TAUGHT
 
     if unknown := [id for id in ids if id not in PLANTS]:
         raise SystemExit(f"unknown mistake: {', '.join(unknown)}")
     before = read_page(PAGE.read_text(encoding="utf-8"))
-    planted = [id for id in MISTAKES if not ids or id in ids]
+    planted = [id for id in TAUGHT if not ids or id in ids]
     jobs = []
     for id in planted:
         plant = PLANTS[id]
@@ -96,7 +96,7 @@ def plant_classics(ids: list[str]) -> list[str]:
         if run.failed is not None:
             noticed[id] = run
     if not ids:
-        PAGE.write_text(format_page(MISTAKES, noticed), encoding="utf-8")
+        PAGE.write_text(format_page(TAUGHT, noticed), encoding="utf-8")
     return [f"{id} goes unnoticed" for id in planted if id not in noticed]
 
 

@@ -9,7 +9,7 @@ This package turns an answer into a verdict. The exercises and their mistakes ar
 twelve_lab.exercises, one file for each step.
 """
 
-from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, wrong_versions
+from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, TAUGHT, wrong_versions
 from twelve_lab.check.diagnose import Verdict, WrongAnswer, check, diagnose
 from twelve_lab.exercises.declare import Mistake, Question, Task
 
@@ -17,6 +17,7 @@ __all__ = [
     "EXERCISES",
     "MISTAKES",
     "TASKS",
+    "TAUGHT",
     "Mistake",
     "Question",
     "Task",

@@ -13,7 +13,7 @@ import torch
 
 from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome, outcomes
 from twelve_lab.check.prediction import computed, leads_to
-from twelve_lab.course import STEPS
+from twelve_lab.course import exercise_files
 from twelve_lab.exercises.declare import (
     Answer,
     Cases,
@@ -30,23 +30,24 @@ EXERCISES: dict[str, Exercise] = {}
 TASKS: dict[str, Task] = {}
 QUESTIONS: dict[str, Question] = {}
 MISTAKES: dict[str, Mistake] = {}
+# Those that a lesson teaches: each one is planted in a layer and has a card.
+TAUGHT: dict[str, Mistake] = {}
 # The exercise of each right answer.
 _EXERCISES_OF: dict[Answer, list[Exercise]] = {}
 
 
 def _collect() -> None:
-    """Import the declarations of each step, and register its exercises by notebook number."""
-    for step in STEPS:
-        if not step.exercises:
-            continue
-        declared = sheet(import_module(f"twelve_lab.exercises.{step.stem}").__name__)
+    """Import the declarations of each page, and register its exercises by their id."""
+    for prefix, module, step in exercise_files():
+        declared = sheet(import_module(module).__name__)
         # A notebook asks for predictions first.
         for exercise in sorted(declared.exercises.values(), key=lambda x: isinstance(x, Task)):
             (TASKS if isinstance(exercise, Task) else QUESTIONS)[exercise.name] = exercise
-            EXERCISES[f"{step.number}-{exercise.name.replace('_', '-')}"] = exercise
+            EXERCISES[f"{prefix}-{exercise.name.replace('_', '-')}"] = exercise
             _EXERCISES_OF.setdefault(exercise.right, []).append(exercise)
         for mistake in declared.mistakes.values():
-            MISTAKES[mistake.id] = replace(mistake, step=mistake.step or step.number)
+            MISTAKES[mistake.id] = replace(mistake, step=mistake.step or step)
+    TAUGHT.update((id, mistake) for id, mistake in MISTAKES.items() if mistake.step)
 
 
 _collect()

@@ -86,7 +86,7 @@ def exercise(id: str) -> Task | Question:
     """Look up the task or the question of an exercise.
 
     Args:
-        id: As "06-split-heads": the number of the notebook, and the name of the task.
+        id: As "06-split-heads": the number of the notebook, or "by-hand", and the name of the task.
 
     Raises:
         ValueError: If there is no such exercise.
@@ -139,9 +139,17 @@ def check(id: str, answer: Any) -> None:
         ValueError: If there is no such exercise.
     """
     verdict = diagnose(id, answer)
-    note(id, verdict.kind, verdict.mistake)
+    seconds = note(id, verdict.kind, verdict.mistake)
     if verdict.ok:
         opening = message("✓ {id}: right.", id=id)
+        if seconds is not None:
+            minutes, rest = divmod(seconds, 60)
+            opening = message(
+                "✓ {id}: right after {minutes} min {seconds} s.",
+                id=id,
+                minutes=minutes,
+                seconds=rest,
+            )
         more = (verdict.proved, onward())
         reply(opening, verdict.message, verdict.note, ok=True, more=more)
         return
@@ -312,9 +320,11 @@ def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool
 
 def _shown_in(mistake: str, id: str) -> str:
     """Name the notebook that shows a mistake, unless the learner has not reached it yet."""
-    step = find_step(MISTAKES[mistake].step)
-    if step.number > id[:2]:
+    number = MISTAKES[mistake].step
+    # A page to write by hand comes after all lessons, as "by" comes after their numbers.
+    if not number or number > id.partition("-")[0]:
         return ""
+    step = find_step(number)
     title = declared(step.title)
     return message("Notebook {number} ({title}) shows it.", number=step.number, title=title)
 

@@ -2,7 +2,8 @@
 
 If the folder of the notebooks holds a `progress.json`, each check is recorded in it: whether and
 when the exercise was solved, how many wrong answers came before, and which known mistakes were
-among them. The variable TWELVE_PROGRESS changes that:
+among them. On a page to write by hand, the answer is recorded for its repetition as well: see
+`twelve_lab.check.repetition`. The variable TWELVE_PROGRESS changes that:
 
 - A folder: the first answer there creates a progress.json. `make lab` sets it to notebooks/.
 - A path of a progress.json: this file records all notebooks. A class uses one in each home.
@@ -16,6 +17,7 @@ import stat
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,9 +27,10 @@ from filelock import FileLock, Timeout
 
 from twelve._checks import printable
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES
+from twelve_lab.check.repetition import answered, is_record, new_record, opens, state
 from twelve_lab.check.reply import write
 from twelve_lab.check.stages import sentences
-from twelve_lab.course import STEPS, find_step
+from twelve_lab.course import BY_HAND, DRILLS, STEPS, find_step
 from twelve_lab.messages import declared, message, plural
 
 FILE = "progress.json"
@@ -37,8 +40,8 @@ MOST = 999_999  # wrong answers to one exercise
 # In the JSON of a notebook, quotes are escaped.
 _CHECK = re.compile(r'\bcheck\(\\"([\w-]+)\\"')
 VARIABLE = "TWELVE_PROGRESS"
-# A workshop is recorded with the lessons, in the parent folder.
-WORKSHOP = "workshop"
+# Pages in these folders are recorded with the lessons, in the parent folder.
+SUBFOLDERS = ("workshop", BY_HAND)
 # In a class the lessons are in this folder beside the progress.json.
 LESSONS = "notebooks"
 
@@ -81,7 +84,7 @@ def begin(folder: Path) -> bool:
     path = folder / FILE
     if path.exists():
         return False
-    _write(path, {"version": version("twelve-numbers"), "exercises": {}})
+    _write(path, {"version": version("twelve-numbers"), "exercises": {}, "by hand": {}})
     return True
 
 
@@ -108,12 +111,16 @@ def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
         names, rows = content["exercises"].keys(), content["exercises"].values()
         if not all(map(_is_word, (content["version"], *names))) or not all(map(_is_row, rows)):
             raise TypeError("invalid row, name or version")
+        # Older files have none.
+        by_hand = content.setdefault("by hand", {})
+        if not all(map(_is_word, by_hand)) or not all(map(is_record, by_hand.values())):
+            raise TypeError("invalid record of a page to write by hand")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a progress file of this course: {error!r}") from error
     return content
 
 
-def note(id: str, kind: str, mistake: str | None) -> None:
+def note(id: str, kind: str, mistake: str | None, now: datetime | None = None) -> int | None:
     """Record a check in the progress.json of the notebooks, if there is one.
 
     An error is printed and does not stop the check.
@@ -122,22 +129,47 @@ def note(id: str, kind: str, mistake: str | None) -> None:
         id: The exercise.
         kind: Kind of the verdict: "ok", "not started", or what is wrong.
         mistake: Id of the mistake, if it is a known one.
+        now: The time, if not the current one.
+
+    Returns:
+        The seconds that a right answer took, if its page was opened with a clock.
     """
-    path = None if kind == "not started" else _kept()
+    path, now = None if kind == "not started" else _kept(), now or datetime.now(UTC)
     if path is None:
-        return
+        return None
     try:
-        # Two notebooks may write at the same time.
-        with FileLock(path.with_name(f".{FILE}.lock"), timeout=5):
-            begin(path.parent)
-            content = read(path)
+        with changed(path) as content:
             row = content["exercises"].setdefault(
                 id, {"solved": None, "wrong answers": 0, "mistakes": []}
             )
-            _update(row, kind == "ok", mistake)
-            _write(path, content)
+            _update(row, kind == "ok", mistake, now)
+            # In a workshop, a task of a lesson is no task from a blank page.
+            if Path.cwd().name != BY_HAND or id not in {drill.exercise for drill in DRILLS}:
+                return None
+            return answered(content["by hand"].setdefault(id, new_record()), kind == "ok", now)
     except (OSError, ValueError, Timeout) as error:
         write(message("(Not recorded in {file}: {error})", file=FILE, error=error))
+    return None
+
+
+@contextmanager
+def changed(path: Path) -> Iterator[dict[str, Any]]:
+    """Read a progress.json to change its content, and write it afterwards.
+
+    Args:
+        path: The file, which is created if it is missing.
+
+    Raises:
+        ValueError: If it does not hold what `check` writes.
+        OSError: If it cannot be read or written.
+        Timeout: If another notebook keeps it locked.
+    """
+    # Two notebooks may write at the same time.
+    with FileLock(path.with_name(f".{FILE}.lock"), timeout=5):
+        begin(path.parent)
+        content = read(path)
+        yield content
+        _write(path, content)
 
 
 def _kept() -> Path | None:
@@ -149,7 +181,7 @@ def _kept() -> Path | None:
         here = Path.cwd()
     except FileNotFoundError:  # the folder was removed
         return None
-    folder = here.parent if here.name == WORKSHOP else here
+    folder = here.parent if here.name in SUBFOLDERS else here
     begins = wanted and Path(wanted).resolve() == folder
     kept = begins or (folder / FILE).exists()
     return folder / FILE if kept and wanted != "" else None
@@ -198,11 +230,12 @@ def onward() -> str:
     return reached.text if reached else ""
 
 
-def report(paths: Iterable[Path]) -> str:
+def report(paths: Iterable[Path], now: datetime | None = None) -> str:
     """Write a report: every exercise for one learner, one line each for a class.
 
     Args:
         paths: The files, or the folders that hold them.
+        now: The time, if not the current one.
 
     Raises:
         ValueError: If the only file is missing, or not in the format of `check`.
@@ -218,10 +251,36 @@ def report(paths: Iterable[Path]) -> str:
         )
     content = read(file)
     reached = standing(file.parent)
-    return "\n".join([*_exercises(content), *([reached.text] if reached else [])])
+    lines = _exercises(content, now or datetime.now(UTC))
+    return "\n".join([*lines, *([reached.text] if reached else [])])
 
 
-def _exercises(content: dict[str, Any]) -> Iterator[str]:
+def _by_hand(content: dict[str, Any], now: datetime) -> Iterator[str]:
+    """List the tasks from a blank page: which are mastered, and when to repeat the others."""
+    records, rows = content["by hand"], content["exercises"]
+    ids = [id for id in rows if id in EXERCISES and id.startswith("by-hand")]
+    if not records and not ids:
+        return
+    states = {drill: state(records.get(drill.exercise, new_record()), now) for drill in DRILLS}
+    mastered = [*states.values()].count("mastered")
+    yield "\n" + message(
+        "By hand: {mastered} of {total} mastered", mastered=mastered, total=len(DRILLS)
+    )
+    for drill, how in states.items():
+        title = declared(drill.title)
+        if how == "mastered":
+            yield "  " + message("{title}: mastered", title=title)
+        elif how == "failed":
+            yield "  " + message("{title}: the last answer was wrong", title=title)
+        elif how == "due":
+            yield "  " + message("{title}: due for another blank page", title=title)
+        elif how == "waiting":
+            day = opens(records[drill.exercise])
+            yield "  " + message("{title}: due again on {day}", title=title, day=day)
+    yield from (f"  {_line(id, rows[id])}" for id in ids)
+
+
+def _exercises(content: dict[str, Any], now: datetime) -> Iterator[str]:
     """List every exercise for one learner."""
     rows = content["exercises"]
     yield _version_of(content)
@@ -237,6 +296,7 @@ def _exercises(content: dict[str, Any]) -> Iterator[str]:
             total=len(ids),
         )
         yield from (f"  {_line(id, rows[id])}" for id in ids if id in rows)
+    yield from _by_hand(content, now)
     solved = sum(_is_solved(rows, id) for id in EXERCISES)
     yield "\n" + message("Solved: {solved} of {total}", solved=solved, total=len(EXERCISES))
     unknown = ", ".join(id for id in rows if id not in EXERCISES)
@@ -281,9 +341,11 @@ def _taught(id: str) -> str:
     """Return the sentence of a mistake and the notebook that teaches it, for the next lesson."""
     if id not in MISTAKES:
         return ""
-    step = find_step(MISTAKES[id].step)
-    where = message("Notebook {number} ({title}).", number=step.number, title=declared(step.title))
-    return "\n" + textwrap.indent(f"{declared(MISTAKES[id].sentence)}\n{where}", " " * 7)
+    lines = [declared(MISTAKES[id].sentence)]
+    if MISTAKES[id].step:
+        number, _, title, *_ = find_step(MISTAKES[id].step)
+        lines += [message("Notebook {number} ({title}).", number=number, title=declared(title))]
+    return "\n" + textwrap.indent("\n".join(lines), " " * 7)
 
 
 def _line(id: str, row: dict[str, Any]) -> str:
@@ -306,9 +368,9 @@ def _version_of(content: dict[str, Any]) -> str:
     )
 
 
-def _update(row: dict[str, Any], right: bool, mistake: str | None) -> None:
+def _update(row: dict[str, Any], right: bool, mistake: str | None, now: datetime) -> None:
     if right:
-        row["solved"] = row["solved"] or datetime.now(UTC).isoformat(timespec="seconds")
+        row["solved"] = row["solved"] or now.isoformat(timespec="seconds")
     # Experiments after the right answer do not count as wrong answers.
     elif not row["solved"]:
         row["wrong answers"] = min(row["wrong answers"] + 1, MOST)
@@ -336,11 +398,23 @@ def _is_word(value: Any) -> bool:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write the file atomically: a full disk leaves the old content, a symbolic link stays one."""
-    path = path.resolve()
     text = json.dumps(content, indent=1) + "\n"
     if len(text) > LARGEST:
         raise ValueError(f"it would have more than {LARGEST:,} characters")
+    replace_file(path, text)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file atomically: a full disk leaves the old content, a symbolic link stays one.
+
+    Args:
+        path: The file.
+        text: Its new content.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.new")
     # A new file: what has this name may be a link or a pipe.
     temporary.unlink(missing_ok=True)

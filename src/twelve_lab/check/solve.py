@@ -90,6 +90,8 @@ def _definition(answer: Callable[..., Any], cell: list[ast.stmt], given: set[str
     given |= {begun[-1].name, "nn"}
     lines: list[str] = []
     for method in written.body:
+        if _is_text(method):
+            continue
         if not isinstance(method, ast.FunctionDef):
             name = answer.__name__
             raise ValueError(f"{name} has more than methods: declare a solution by `solved`")

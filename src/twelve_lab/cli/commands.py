@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,7 +19,7 @@ from twelve_lab import example
 from twelve_lab.cli.first_screen import first_screen
 from twelve_lab.cli.terminal import Terminal, fold
 from twelve_lab.cli.walk import walk_text
-from twelve_lab.course import STEPS
+from twelve_lab.course import BY_HAND, STEPS
 from twelve_lab.device import device
 from twelve_lab.explorer import write_explorer
 from twelve_lab.messages import message, plural
@@ -115,6 +116,11 @@ def _parser() -> argparse.ArgumentParser:
         "paths", type=Path, nargs="*", default=[Path("notebooks")], metavar="PATH",
         help="a progress.json or its folder; several make a class (default notebooks)",
     )  # fmt: skip
+
+    drill = add("drill", _drill, "open the next task to write from a blank page, with a clock")
+    drill.add_argument("task", nargs="?", help="its page, such as lora (default: the next one)")
+    drill.add_argument("--folder", type=Path, default=Path("notebooks"), metavar="PATH",
+                       help="of notebooks and progress.json (default notebooks)")  # fmt: skip
 
     picture = add("picture", _picture, "draw the walk as SVG")
     picture.add_argument("file", type=Path)
@@ -284,6 +290,21 @@ def _progress(options: argparse.Namespace) -> None:
     from twelve_lab.check.progress import report  # slow to load: it draws the cases of every task
 
     print(report(options.paths))
+
+
+def _drill(options: argparse.Namespace) -> None:
+    from twelve_lab.check.blank_page import open_page, wanted  # slow to load
+
+    now = datetime.now(UTC)
+    drill, reason = wanted(options.folder, options.task, now)
+    print(reason)
+    if drill is None:
+        return
+    page = options.folder / BY_HAND / Path(drill.page).name
+    kept = open_page(drill, page, now)
+    print(message("The clock is running. Write the answer from memory: {page}", page=page))
+    if kept:
+        print(message("Your last answer is kept: {file}", file=kept))
 
 
 def _picture(options: argparse.Namespace) -> None:

@@ -176,7 +176,7 @@ class Mistake:
         sentence: The error in the answer, and what to do instead.
         task: Name of the smallest task in which it can be made.
         version: A typical wrong answer to that task.
-        step: Number of the notebook that teaches it.
+        step: Number of the notebook that teaches it; "" for a task that belongs to no lesson.
     """
 
     id: str

@@ -71,7 +71,7 @@ def _used(answer: Answer) -> dict[str, Answer]:
 def _is_part(value: Any) -> bool:
     package, _, file = (getattr(value, "__module__", None) or "").rpartition(".")
     kinds = isinstance(value, FunctionType | type)
-    return kinds and package == "twelve_lab.exercises" and file not in _TOOLS
+    return kinds and package.startswith("twelve_lab.exercises") and file not in _TOOLS
 
 
 def _methods(answer: type) -> dict[str, FunctionType]:

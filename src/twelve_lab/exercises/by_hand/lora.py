@@ -1,0 +1,169 @@
+"""By hand: LoRA, a frozen matrix and a trained product of two thin ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from twelve_lab.exercises.declare import Cases, mistake, notes, question, task
+from twelve_lab.exercises.modules import build
+from twelve_lab.exercises.numbers import SIZES, seeded
+
+# W, a and b of the page: rank 1 on 3 x 3.
+_WEIGHT = [[1.0, 0.0, 2.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+_A, _B = [[1.0, 2.0, 0.0]], [[1.0], [3.0], [-1.0]]
+
+
+def _lora_cases() -> Cases:
+    draw = seeded()
+    weight, a, b = (torch.tensor(x, dtype=torch.float64) for x in (_WEIGHT, _A, _B))
+
+    def case(batch: int, seq: int, d_in: int, d_out: int, rank: int, alpha: float) -> tuple:
+        shapes = ((batch, seq, d_in), (d_out, d_in), (rank, d_in), (d_out, rank))
+        return (*(draw(*shape) for shape in shapes), alpha)
+
+    return {
+        "rank 1 on 3 x 3": (torch.ones(1, 1, 3, dtype=torch.float64), weight, a, b, 2.0),
+        "a square matrix": case(2, 3, 4, 4, 2, 8.0),
+        "all sizes differ": case(SIZES.batch, SIZES.src, SIZES.d_k, SIZES.d_v, 2, 9.0),
+    }
+
+
+def _run_lora(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    x, weight, a, b, alpha = given
+    shapes = {"weight": weight.shape, "a": a.shape, "b": b.shape}
+    # No gradient may reach the frozen weight, also where a layer copies it.
+    layer = build(answer, (weight.detach(), len(a), alpha), shapes, trained=False)
+    if layer is ...:
+        return ...
+    trained = sum(each.numel() for each in layer.parameters() if each.requires_grad)
+    start = torch.tensor([bool(layer.a.any()), bool(layer.b.any()), trained], dtype=x.dtype)
+    return start, *functional_call(_Both(layer), {"layer.a": a, "layer.b": b}, (x,))
+
+
+class _Both(nn.Module):
+    """Call both methods of a layer, so that `functional_call` replaces its parameters for both."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.layer(x), self.layer.merged()
+
+
+class LoRA(nn.Module):
+    """Layer(weight, rank, alpha), weight (d_out, d_in), a (rank, d_in), b (d_out, rank), x (batch,
+    seq, d_in) -> forward(x) (batch, seq, d_out), merged() (d_out, d_in)
+    """
+
+    def __init__(self, weight, rank, alpha):
+        super().__init__()
+        d_out, d_in = weight.shape
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.a = nn.Parameter(torch.randn(rank, d_in) / d_in**0.5)
+        self.b = nn.Parameter(torch.zeros(d_out, rank))
+        self.scale = alpha / rank
+
+    def forward(self, x):
+        update = x @ self.a.T @ self.b.T
+        return x @ self.weight.T + self.scale * update
+
+    def merged(self):
+        return self.weight + self.scale * self.b @ self.a
+
+
+lora = task(
+    _lora_cases,
+    name="lora",
+    measures="zero at the start, frozen weight, scale, and merging",
+    run=_run_lora,
+)(LoRA)
+
+_A_START, _B_START = "torch.randn(rank, d_in) / d_in**0.5", "torch.zeros(d_out, rank)"
+mistake(
+    lora,
+    "lora-both-zero",
+    "Both a and b start at zero, so that the gradient of each is zero and nothing is ever "
+    "learned: start a with random numbers and only b with zeros.",
+    {f"__init__: {_A_START}": "torch.zeros(rank, d_in)"},
+)
+mistake(
+    lora,
+    "lora-both-random",
+    "Both a and b start at random, so that the new layer already changes the model: start b with "
+    "zeros.",
+    {f"__init__: {_B_START}": "torch.randn(d_out, rank)"},
+)
+mistake(
+    lora,
+    "lora-weight-trained",
+    "The weight is trained too, which saves no memory: freeze it with requires_grad=False, or "
+    "register it as a buffer.",
+    {"__init__: nn.Parameter(weight, requires_grad=False)": "nn.Parameter(weight)"},
+)
+mistake(
+    lora,
+    "lora-scale-missing",
+    "The update is not scaled: multiply it by alpha / rank.",
+    {"__init__: alpha / rank": "1.0"},
+)
+mistake(
+    lora,
+    "lora-scale-alpha",
+    "You multiplied the update by alpha: divide alpha by the rank, so that another rank needs no "
+    "other learning rate.",
+    {"__init__: alpha / rank": "alpha"},
+)
+mistake(
+    lora,
+    "lora-merged-unscaled",
+    "The merged matrix lacks the scale of forward: add alpha / rank times b @ a.",
+    {"merged: self.scale * self.b": "self.b"},
+)
+notes(
+    lora,
+    {
+        "You started b at random and a at zero. That would learn too, but the paper starts a at "
+        "random and b at zero.": {
+            f"__init__: {_A_START}": "torch.zeros(rank, d_in)",
+            f"__init__: {_B_START}": "torch.randn(d_out, rank)",
+        },
+        "Your forward returns the update alone: add it to the output of the frozen weight.": {
+            "forward: x @ self.weight.T + X": "X"
+        },
+        "Your merged returns the update alone: add it to the weight.": {
+            "merged: self.weight + X": "X"
+        },
+        "You divided alpha by the root of the rank. That is another method, rsLoRA: divide by the "
+        "rank.": {"__init__: alpha / rank": "alpha / rank**0.5"},
+    },
+)
+
+
+@question(decimals=0, measures="the trained numbers, the output, and the merged matrix")
+def lora_on_paper() -> list[float]:
+    """the count of trained numbers, the first number of the output, entry (0, 1) of the merged
+    matrix
+    """
+    layer = LoRA(torch.tensor(_WEIGHT), 1, 2.0)
+    trained = sum(each.numel() for each in layer.parameters() if each.requires_grad)
+    with torch.no_grad():
+        layer.a.copy_(torch.tensor(_A))
+        layer.b.copy_(torch.tensor(_B))
+    return [trained, layer(torch.ones(3))[0].item(), layer.merged()[0, 1].item()]
+
+
+notes(
+    lora_on_paper,
+    {
+        "Only the first number is wrong: the nine numbers of W are frozen, so count a and b.": [
+            15, 9, 4,
+        ],
+        "Only the first number is wrong: the update has nine numbers, but a and b have six.": [
+            9, 9, 4,
+        ],
+    },
+)  # fmt: skip

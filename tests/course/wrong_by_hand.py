@@ -1,0 +1,257 @@
+"""Answers to the tasks of the pages to write by hand, in the form of `wrong_answers`."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, reduce
+from torch import nn
+
+from tests.course.wrong_answers import WRONG, right
+
+
+@right("by-hand-softmax-in-blocks")
+def sums_by_logarithms(scores, block_len):
+    largest, total = [], []
+    m, log_sum = scores[..., :1] * 0 - 1e30, scores[..., :1] * 0 - 1e30
+    for start in range(0, scores.size(-1), block_len):
+        block = scores[..., start : start + block_len]
+        m = torch.cat([m, block], -1).max(-1, keepdim=True).values
+        log_sum = torch.logaddexp(log_sum, (block - m).exp().sum(-1, keepdim=True).log() + m)
+        largest.append(m)
+        total.append((log_sum - m).exp())
+    return torch.cat(largest, -1), torch.cat(total, -1)
+
+
+@right("by-hand-softmax-in-blocks")
+def score_by_score(scores, block_len):
+    m = scores.cummax(-1).values
+    running, total = torch.zeros_like(m[..., 0]), []
+    for j in range(scores.size(-1)):
+        factor = (m[..., j - 1] - m[..., j]).exp() if j else 1.0
+        running = running * factor + (scores[..., j] - m[..., j]).exp()
+        total.append(running)
+    ends = [*range(block_len - 1, scores.size(-1) - 1, block_len), scores.size(-1) - 1]
+    return m[..., ends], torch.stack(total, -1)[..., ends]
+
+
+def blocks(step):
+    """Write the loop over blocks with another step from the old state to the new one."""
+
+    def answer(scores, block_len):
+        state, states = (None, None), []
+        for block in scores.split(block_len, -1):
+            state = step(*state, block)
+            states.append(state)
+        return tuple(torch.stack(each, -1) for each in zip(*states, strict=True))
+
+    return answer
+
+
+def first_or(step):
+    """Take the first block as it is."""
+    return blocks(
+        lambda m, s, x: (
+            (x.amax(-1), (x - x.amax(-1, keepdim=True)).exp().sum(-1))
+            if m is None
+            else step(m, s, x, torch.maximum(m, x.amax(-1)))
+        )
+    )
+
+
+def powers(x, m):
+    return (x - m[..., None]).exp().sum(-1)
+
+
+WRONG["by-hand-softmax-in-blocks"] = {
+    "block-sum-not-rescaled": first_or(lambda m, s, x, n: (n, s + powers(x, n))),
+    "block-rescaled-upside-down": first_or(
+        lambda m, s, x, n: (n, s * (n - m).exp() + powers(x, n))
+    ),
+    "block-maximum-forgotten": first_or(
+        lambda m, s, x, n: (
+            x.amax(-1),
+            s * (m - x.amax(-1)).exp() + powers(x, x.amax(-1)),
+        )
+    ),
+    "each block on its own": first_or(lambda m, s, x, n: (x.amax(-1), powers(x, x.amax(-1)))),
+    "the maximum of the block in the powers": first_or(
+        lambda m, s, x, n: (n, s * (m - n).exp() + powers(x, x.amax(-1)))
+    ),
+    "the old maximum in the powers": first_or(
+        lambda m, s, x, n: (n, s * (m - n).exp() + powers(x, m))
+    ),
+    "the sum is rescaled after the block is added": first_or(
+        lambda m, s, x, n: (n, (s + powers(x, n)) * (m - n).exp())
+    ),
+    "a mean of the powers": {"(block - m).exp().sum(-1, keepdim=True)":
+                             "(block - m).exp().mean(-1, keepdim=True)"},
+    "the maximum of all queries": first_or(
+        lambda m, s, x, n: (
+            n.amax(-1, keepdim=True).expand_as(n),
+            s * (m - n).exp() + powers(x, n),
+        )
+    ),
+    "the last block is dropped if it is shorter": lambda scores, n: sums_by_logarithms(
+        scores[..., : max(scores.size(-1) // n * n, n)], n
+    ),
+    "block_len is the number of blocks": lambda scores, n: sums_by_logarithms(
+        scores, -(-scores.size(-1) // n)
+    ),
+    "blocks of queries": lambda scores, n: tuple(
+        x.mT for x in sums_by_logarithms(scores.mT, n)
+    ),
+    "the state after the last block only": lambda scores, n: tuple(
+        x[..., -1] for x in sums_by_logarithms(scores, n)
+    ),
+    "the logarithm of the sum": lambda scores, n: (
+        sums_by_logarithms(scores, n)[0],
+        sums_by_logarithms(scores, n)[1].log(),
+    ),
+}  # fmt: skip
+
+
+@right("by-hand-attention-in-blocks")
+def attention_by_merging(query, key, value, block_len):
+    m, total, context = None, None, None
+    for start in range(0, key.size(1), block_len):
+        k, v = key[:, start : start + block_len], value[:, start : start + block_len]
+        scores = torch.einsum("bqd,bkd->bqk", query, k) * query.size(-1) ** -0.5
+        here = scores.max(-1, keepdim=True).values
+        p = torch.exp(scores - here)
+        part, output = p.sum(-1, keepdim=True), torch.bmm(p, v)
+        if m is None:
+            m, total, context = here, part, output
+            continue
+        new = torch.maximum(m, here)
+        old, fresh = torch.exp(m - new), torch.exp(here - new)
+        total = old * total + fresh * part
+        context = old * context + fresh * output
+        m = new
+    return context / total
+
+
+@right("by-hand-attention-in-blocks")
+def attention_by_einops(query, key, value, block_len):
+    """Keep the output divided at every step, as the first FlashAttention does."""
+    lse = query.new_full(query.shape[:2], -math.inf)
+    output = torch.zeros((), dtype=query.dtype)
+    for k, v in zip(key.split(block_len, 1), value.split(block_len, 1), strict=True):
+        scores = einsum(query, k, "b q d, b k d -> b q k") / math.sqrt(k.size(-1))
+        top = reduce(scores, "b q k -> b q 1", "max")
+        here = (scores - top).exp().sum(-1).log() + top[..., 0]
+        both = torch.logaddexp(lse, here)
+        output = output * (lse - both).exp()[..., None]
+        output = output + einsum((scores - both[..., None]).exp(), v, "b q k, b k d -> b q d")
+        lse = both
+    return output
+
+
+WRONG["by-hand-attention-in-blocks"] = {
+    "block-context-not-rescaled": {"old * context": "context"},
+    "block-sum-not-rescaled": {"old * total": "total"},
+    "block-sum-not-rescaled: and not the context": {
+        "old * total": "total", "old * context": "context",
+    },
+    "the new block is not rescaled": {"fresh * part": "part", "fresh * output": "output"},
+    "the factors are exchanged": {"old, fresh = X, Y": "fresh, old = X, Y"},
+    "scale-missing": {"query.size(-1) ** -0.5": "1"},
+    "scale-multiplied": {"query.size(-1) ** -0.5": "query.size(-1) ** 0.5"},
+    "the scale is that of the values": {"query.size(-1) ** -0.5": "value.size(-1) ** -0.5"},
+    "a softmax of each block, added": lambda q, k, v, n: sum(
+        F.scaled_dot_product_attention(q, *each)
+        for each in zip(k.split(n, 1), v.split(n, 1), strict=True)
+    ),
+    "a softmax of each block, averaged": lambda q, k, v, n: torch.stack(
+        [
+            F.scaled_dot_product_attention(q, *each)
+            for each in zip(k.split(n, 1), v.split(n, 1), strict=True)
+        ]
+    ).mean(0),
+    "the last block only": {"total = old * X + Y": "total = Y", "context = old * X + Y":
+                            "context = Y"},
+    "the sum is not divided out": {"context / total": "context"},
+    "no maximum, so that large scores overflow": {
+        "scores - here": "scores", "m - new": "0 * m", "here - new": "0 * m",
+    },
+    "the last block is dropped if it is shorter": {
+        "range(0, key.size(1), block_len)": "range(0, key.size(1) // block_len * block_len, "
+        "block_len)"
+    },
+    "the running maximum is not updated": {"m = new": "pass"},
+}  # fmt: skip
+
+
+@right("by-hand-lora")
+class UpdateOfRank(nn.Module):
+    def __init__(self, weight, r, alpha):
+        super().__init__()
+        self.register_buffer("weight", weight.clone())
+        self.a = nn.Parameter(weight.new_empty(r, weight.size(1)))
+        self.b = nn.Parameter(weight.new_zeros(weight.size(0), r))
+        nn.init.kaiming_uniform_(self.a, a=math.sqrt(5))
+        self.alpha, self.r = alpha, r
+
+    def forward(self, x):
+        low = F.linear(x, self.a)
+        return F.linear(x, self.weight) + F.linear(low, self.b) * (self.alpha / self.r)
+
+    def merged(self):
+        return torch.addmm(self.weight, self.b, self.a, alpha=self.alpha / self.r)
+
+
+@right("by-hand-lora")
+class MergedEachTime(nn.Module):
+    def __init__(self, weight, rank, alpha):
+        super().__init__()
+        self.weight = nn.Parameter(weight).requires_grad_(False)
+        self.a = nn.Parameter(torch.rand(rank, weight.shape[1]) - 0.5)
+        self.b = nn.Parameter(torch.zeros(weight.shape[0], rank))
+        self.factor = alpha / rank
+
+    def merged(self):
+        delta = einsum(self.b, self.a, "out rank, rank features -> out features")
+        return self.weight + self.factor * delta
+
+    def forward(self, x):
+        return x @ self.merged().mT
+
+
+SCALED, RANDOM = "F.linear(low, self.b) * S", "nn.init.kaiming_uniform_(self.a, a=X)"
+WRONG["by-hand-lora"] = {
+    "lora-both-zero": {RANDOM: "nn.init.zeros_(self.a)"},
+    "lora-both-random": {"weight.new_zeros(weight.size(0), r)": "torch.randn(len(weight), r)"},
+    "b is random and a is zero": {
+        RANDOM: "nn.init.zeros_(self.a)",
+        "weight.new_zeros(weight.size(0), r)": "torch.randn(len(weight), r)",
+    },
+    "lora-weight-trained": {
+        'self.register_buffer("weight", weight.clone())':
+        'self.register_parameter("weight", nn.Parameter(weight))'
+    },
+    "lora-scale-missing": {
+        SCALED: "F.linear(low, self.b)",
+        "torch.addmm(self.weight, self.b, self.a, alpha=S)": "self.weight + self.b @ self.a",
+    },
+    "lora-scale-alpha": {"self.alpha, self.r = alpha, r": "self.alpha, self.r = alpha, 1"},
+    "lora-merged-unscaled": {"torch.addmm(W, B, A, alpha=S)": "W + B @ A"},
+    "forward is not scaled": {SCALED: "F.linear(low, self.b)"},
+    "divided by the root of the rank": {
+        "self.alpha, self.r = alpha, r": "self.alpha, self.r = alpha, r**0.5"
+    },
+    "the scale is upside down": {"self.alpha, self.r = alpha, r": "self.r, self.alpha = alpha, r"},
+    "forward forgets the frozen weight": {"F.linear(x, self.weight) + U": "U"},
+    "merged forgets the frozen weight": {"torch.addmm(W, B, A, alpha=S)": "S * B @ A"},
+    "the scale covers the frozen weight": {
+        f"return F.linear(x, self.weight) + {SCALED}":
+        "return (F.linear(x, self.weight) + F.linear(low, self.b)) * S"
+    },
+    "a has no gradient": {"low = F.linear(x, self.a)": "low = F.linear(x, self.a.data)"},
+    "b has no gradient": {"F.linear(low, self.b)": "F.linear(low, self.b.detach())"},
+    "merged changes the weight": {
+        "torch.addmm(W, B, A, alpha=S)": "W.add_(S * B.detach() @ A.detach())"
+    },
+    "merged is transposed": {"torch.addmm(W, B, A, alpha=S)": "(W + S * B @ A).T"},
+    "the update is subtracted": {"F.linear(x, self.weight) + U": "F.linear(x, self.weight) - U"},
+    "a relu between the two": {"F.linear(x, self.a)": "F.linear(x, self.a).relu()"},
+}  # fmt: skip
