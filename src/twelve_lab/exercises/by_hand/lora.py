@@ -35,7 +35,9 @@ def _run_lora(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     x, weight, a, b, alpha = given
     shapes = {"weight": weight.shape, "a": a.shape, "b": b.shape}
     # No gradient may reach the frozen weight, also where a layer copies it.
-    layer = build(answer, (weight.detach(), len(a), alpha), shapes, trained=False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(12)
+        layer = build(answer, (weight.detach(), len(a), alpha), shapes, trained=False)
     if layer is ...:
         return ...
     trained = sum(each.numel() for each in layer.parameters() if each.requires_grad)
