@@ -121,3 +121,9 @@ def test_the_weight_of_a_new_rms_norm_must_start_at_one(start, first):
     for outcome in outcomes(TASKS["rms_norm"], Started).values():
         expected = f"A new layer has the weight {first}, expected 1."
         assert outcome.error is None if first is None else expected in str(outcome.error)
+
+
+def test_attention_in_blocks_is_the_attention_of_torch():
+    for query, key, value, *_ in TASKS["attention_in_blocks"].cases().values():
+        ours = TASKS["attention_in_blocks"].right(query, key, value, 2)
+        assert_close(ours, nn.functional.scaled_dot_product_attention(query, key, value))

@@ -510,6 +510,18 @@ def test_unknown_wrong_numbers_get_no_false_hint(id, function):
     assert not re.search("sum to 1|does not depend|last word", message), message
 
 
+def test_leak_means_that_no_case_lets_an_earlier_word_see_the_last():
+    def open_to_small_words(x):
+        return x + x[:, -1:] * (x[:, :1] < 5)
+
+    small = torch.arange(1.0, 5.0, dtype=torch.float64).view(1, 4, 1)
+    contract = "x (batch, seq, d_model) -> (batch, seq, d_model)"
+    for cases, found in (({"small": small, "large": 10 * small}, None), ({"large": 10 * small}, 0)):
+        drawn = {name: (x,) for name, x in cases.items()}
+        task = Task("", contract, open_to_small_words, lambda drawn=drawn: drawn)
+        assert leak(task, lambda x: x + 2 * x[:, -1:]) == found
+
+
 def test_leak_ignores_answers_whose_second_axis_holds_features():
     cases = {"one": (torch.arange(24.0, dtype=torch.float64).view(2, 4, 3),)}
     contract = "x (batch, seq, d_model) -> (batch, d_model, seq)"

@@ -79,10 +79,11 @@ def leak(task: Task, function: Callable[..., Any]) -> int | None:
         The index of the first argument where the right answer for earlier words stays the same.
     """
     for index, runs in _runs(task, function, _another_last_word):
-        for actual, expected in runs:
-            actual, expected = _earlier(task, actual), _earlier(task, expected)
-            if actual and expected and _moves(actual) and not _moves(expected):
-                return index
+        earlier = [(_earlier(task, actual), _earlier(task, due)) for actual, due in runs]
+        known = [(actual, due) for actual, due in earlier if actual and due]
+        # In one case alone, a weight near 0 may hide a word that is allowed.
+        if any(_moves(actual) for actual, _ in known) and not any(_moves(due) for _, due in known):
+            return index
     return None
 
 
