@@ -293,6 +293,9 @@ def test_card_of_a_lesson_has_a_figure_and_leads_to_the_lesson(tab, site):
     targets = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
     assert tab.eval_on_selector_all(".lessons a", links) == targets
     assert tab.locator(".lessons img").count() >= 20
+    # Three cards beside one another, not as narrow as text.
+    rows = "all => all.slice(4, 7).map(e => e.getBoundingClientRect().top)"
+    assert len(set(tab.eval_on_selector_all(".lessons li", rows))) == 1
     picture = tab.locator(".lessons img").nth(4)
     picture.scroll_into_view_if_needed()
     box = picture.bounding_box()
