@@ -28,7 +28,7 @@ from tools.command import run
 from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab.cli import commands
-from twelve_lab.course import DRILLS, STEPS, workshops_of
+from twelve_lab.course import DRILLS, LISTS, STEPS, workshops_of
 from twelve_lab.show import faces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -242,7 +242,7 @@ def _home(readme: str, root: Path) -> tuple[str, str]:
     heading, how = install.split("\n\n", 1)
     table = re.search(r"^\|.+\|$", course, re.MULTILINE | re.DOTALL)[0]
     lessons = course.replace(table, _cards(root))
-    home = [title, sentence, LIVE, lessons, readers, heading, commands, how]
+    home = [title, sentence, LIVE, lessons, _drills(), readers, heading, commands, how]
     return "\n\n".join(home) + "\n", f"# Overview\n\n{rest}"
 
 
@@ -265,6 +265,16 @@ def _cards(root: Path) -> str:
         listed = "\n".join(cards)
         parts.append(f"<section><h3>{_sentence(part)}</h3>\n<ul>\n{listed}\n</ul></section>")
     return '<div class="lessons">\n' + "\n".join(parts) + "\n</div>"
+
+
+def _drills() -> str:
+    """Return a table of the pages to write by hand, the most asked first."""
+    rows = [
+        f"| to write by hand | asked for in, of {LISTS} lists of interview questions |",
+        "|---|---|",
+    ]
+    rows += [f"| [{_sentence(drill.title)}]({drill.page}) | {drill.asked} |" for drill in DRILLS]
+    return "\n".join(rows)
 
 
 def _sentence(text: str) -> str:
