@@ -8,7 +8,7 @@ import pytest
 
 import twelve
 from tests.course.course_rules import imports, problems
-from twelve_lab.course import STEPS
+from twelve_lab.course import DRILLS, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "twelve"
@@ -19,8 +19,8 @@ def test_every_step_has_its_files_and_every_file_its_step():
     assert problems(ROOT) == []
 
 
-def test_twelve_exports_the_names_of_the_steps_in_reading_order():
-    assert twelve.__all__ == [name for step in STEPS for name in step.exports]
+def test_twelve_exports_the_names_of_the_steps_in_reading_order_then_those_by_hand():
+    assert twelve.__all__ == [name for owner in (*STEPS, *DRILLS) for name in owner.exports]
 
 
 def test_no_layer_imports_the_lab():
