@@ -6,6 +6,7 @@ ARXIV = "https://arxiv.org/abs/"
 OPENAI = "https://cdn.openai.com/better-language-models"
 # Citation (authors or title) to URL.
 PAPERS = {
+    f"{ARXIV}1701.06538": "Shazeer et al. 2017",
     f"{ARXIV}1706.03762": "Vaswani et al. 2017|*Attention Is All You Need*",
     f"{ARXIV}1607.06450": "Ba, Kiros and Hinton 2016",
     f"{ARXIV}1502.03167": "Ioffe and Szegedy 2015",
@@ -19,11 +20,13 @@ PAPERS = {
     f"{ARXIV}2002.04745": "Xiong et al. 2020"
     "|*On Layer Normalization in the Transformer Architecture*",
     f"{ARXIV}2002.05202": "*GLU Variants Improve Transformer*",
+    f"{ARXIV}2101.03961": "Fedus et al. 2021",
     f"{ARXIV}2104.09864": "Su et al. 2021",
     f"{ARXIV}2106.09685": "Hu et al. 2021",
     f"{ARXIV}2205.14135": "Dao et al. 2022",
     f"{ARXIV}2302.13971": "Touvron et al. 2023",
     f"{ARXIV}2305.13245": "Ainslie et al. 2023",
+    f"{ARXIV}2401.04088": "Jiang et al. 2024",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
     "|*Language Models are Unsupervised Multitask Learners*",

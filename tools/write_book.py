@@ -71,7 +71,7 @@ Every public name with its docstring, and the source of every layer. Signatures 
 # The PDF prints only the source, which contains the docstrings.
 MODULE = """# {step.stem}
 
-The notebook: [{step.number} {step.title}](../{step.notebook}).
+The notebook: [{title}](../{page}).
 
 ````{{only}} builder_html
 ```{{eval-rst}}
@@ -400,18 +400,22 @@ def _along(name: str) -> str:
     up = "../" * name.count("/")
     line = f"To take along: {{download}}`the notebook <{up}downloads/{name}>`."
     step = next((step for step in STEPS if name in (step.notebook, step.workshop)), None)
-    if step and step.module:
-        line += f" The module: [{step.stem}.py]({up}reference/{step.stem}.md)."
+    drill = next((drill for drill in DRILLS if name == drill.page), None)
+    if (step and step.module) or (drill and drill.exports):
+        stem = (step or drill).stem
+        line += f" The module: [{stem}.py]({up}reference/{stem}.md)."
     return f"```{{only}} builder_html\n{line}\n```"
 
 
 def _reference() -> Iterator[tuple[str, str]]:
     """Return a reference page for each module and each subpackage of the instruments."""
-    modules = [step for step in STEPS if step.module]
-    names = [step.stem for step in modules] + list(INSTRUMENTS)
+    modules = [
+        (step, f"{step.number} {step.title}", step.notebook) for step in STEPS if step.module
+    ] + [(drill, f"By hand: {drill.title}", drill.page) for drill in DRILLS if drill.exports]
+    names = [step.stem for step, *_ in modules] + list(INSTRUMENTS)
     yield "reference/index.md", REFERENCE.format(names="\n".join(names))
-    for step in modules:
-        yield f"reference/{step.stem}.md", MODULE.format(step=step)
+    for step, title, page in modules:
+        yield f"reference/{step.stem}.md", MODULE.format(step=step, title=title, page=page)
     for name, (module, title) in INSTRUMENTS.items():
         yield f"reference/{name}.md", INSTRUMENT.format(title=title, module=module)
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from twelve_lab.course import STEPS, Step
+from twelve_lab.course import DRILLS, STEPS, Drill, Step
 
 ROOT = Path(__file__).resolve().parent.parent
 README, EXPORTS = "README.md", "src/twelve/__init__.py"
@@ -50,11 +50,11 @@ def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:
     return before + HEAD + "".join(row(step, root) for step in steps) + after
 
 
-def exports(steps: Iterable[Step]) -> str:
+def exports(steps: Iterable[Step | Drill]) -> str:
     """Return the package's `__init__.py`: it imports the public names, in reading order.
 
     Args:
-        steps: The steps.
+        steps: The steps, then the tasks to write by hand.
     """
     steps = [step for step in steps if step.exports]
     imports = "".join(_import(step) for step in steps)
@@ -64,7 +64,7 @@ def exports(steps: Iterable[Step]) -> str:
     return f"{OPENING}{imports}\n{head}{listed}\n]  # fmt: skip\n"
 
 
-def _import(step: Step) -> str:
+def _import(step: Step | Drill) -> str:
     line = f"from twelve.{step.stem} import {', '.join(step.exports)}\n"
     if len(line) <= 100:
         return line
@@ -72,17 +72,18 @@ def _import(step: Step) -> str:
     return f"from twelve.{step.stem} import (\n{names})\n"
 
 
-def write(root: Path, steps: Iterable[Step]) -> None:
+def write(root: Path, steps: Iterable[Step], drills: Iterable[Drill]) -> None:
     """Write the README's table and the package's `__init__.py`.
 
     Args:
         root: The project.
         steps: Its steps.
+        drills: Its tasks to write by hand.
     """
     text = (root / README).read_text(encoding="utf-8")
     (root / README).write_text(readme(text, steps, root), encoding="utf-8")
-    (root / EXPORTS).write_text(exports(steps), encoding="utf-8")
+    (root / EXPORTS).write_text(exports([*steps, *drills]), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write(ROOT, STEPS)
+    write(ROOT, STEPS, DRILLS)

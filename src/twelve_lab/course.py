@@ -206,6 +206,7 @@ class Drill(NamedTuple):
         exercise: Id of the exercise that decides whether the task was answered right: one of its
             own, which begins with "by-hand", or one of a lesson.
         lesson: Number of the lesson that the task belongs to.
+        exports: Names that `twelve` imports from its module; without them it has none.
     """
 
     stem: str
@@ -213,6 +214,12 @@ class Drill(NamedTuple):
     asked: int
     exercise: str
     lesson: str
+    exports: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Path of its module, relative to the project root."""
+        return f"src/twelve/{self.stem}.py"
 
     @property
     def page(self) -> str:
@@ -230,8 +237,10 @@ DRILLS = (
     Drill("multi_head_attention", "multi-head attention", 20, "06-multi-head-attention", "06"),
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
+    Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
+          exports=("MixtureOfExperts",)),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
-)
+)  # fmt: skip
 
 
 def exercise_files() -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,6 @@
-"""Rules of the one list of steps: every step has its files, and every file has its step.
+"""Rules of the list of steps: every step has its files, and no file belongs to no step.
+
+A module may also belong to a task to write by hand.
 
 Each rule takes the root of a project and yields problems that begin with the file at fault.
 They import only the list of steps from that project.
@@ -33,9 +35,16 @@ def load(root: Path) -> ModuleType:
 def problems(root: Path) -> list[str]:
     """Apply every rule to a project."""
     course = load(root)
-    rules = (_files, _order, _modules, _notebooks, _written, _glossary)
+    rules = (_order, _notebooks)
     found = [line for rule in rules for line in rule(root, course.STEPS)]
-    return found + list(_by_hand(root, course))
+    rules = (_files, _modules, _written, _glossary, _by_hand)
+    return found + [line for rule in rules for line in rule(root, course)]
+
+
+def with_modules(course: ModuleType) -> list:
+    """List the steps and the tasks by hand that have a module, in the order of import."""
+    return [*(step for step in course.STEPS if step.module),
+            *(drill for drill in course.DRILLS if drill.exports)]  # fmt: skip
 
 
 def files_of(step) -> dict[str, bool]:
@@ -60,14 +69,15 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _files(root, steps):
-    for step in steps:
+def _files(root, course):
+    for step in course.STEPS:
         for path, required in files_of(step).items():
             if required and not (root / path).exists():
                 yield f"{path}: missing; by {LIST} step {step.number} has one"
             if (root / path).exists() and not required and path != step.workshop:
                 yield f"{path}: unexpected; by {LIST} step {step.number} has none"
-    known = {path for step in steps for path in files_of(step)} | {FAST}
+    known = {path for step in course.STEPS for path in files_of(step)} | {FAST}
+    known |= {owner.source for owner in with_modules(course)}
     patterns = ("src/twelve/[!_]*.py", "notebooks/*.ipynb", "notebooks/workshop/*.ipynb")
     for path in (path for pattern in patterns for path in sorted(root.glob(pattern))):
         shared = path.parent.name == "workshop" and path.stem.startswith(TOOLS)
@@ -76,12 +86,16 @@ def _files(root, steps):
 
 
 def _by_hand(root, course):
-    """Check that each task to write by hand has its page and its exercises."""
+    """Check that each task to write by hand has its page, its exercises and its module."""
     for folder, suffix in ((f"notebooks/{course.BY_HAND}", ".ipynb"),
                            (f"src/twelve_lab/exercises/{course.BY_HAND}", ".py")):  # fmt: skip
         stems = {path.stem for path in (root / folder).glob(f"*{suffix}")} - {"__init__"}
         for stem in stems ^ {drill.stem for drill in course.DRILLS}:
             yield f"{folder}/{stem}{suffix}: each task of {LIST} has one, and no other exists"
+    for drill in course.DRILLS:
+        for path in (drill.source, f"tests/unit/test_{drill.stem}.py") if drill.exports else ():
+            if not (root / path).exists():
+                yield f"{path}: missing; by {LIST} {drill.title} has one"
 
 
 def _order(root, steps):
@@ -93,23 +107,25 @@ def _order(root, steps):
         yield f"{LIST}: the steps of a part must be adjacent: {parts}"
 
 
-def _modules(root, steps):
-    """Check that each module names its step, defines its exports, and imports earlier steps."""
+def _modules(root, course):
+    """Check that each module names its page, defines its exports, and imports earlier modules."""
     allowed = {"twelve", "twelve.fast"}
-    for step in steps:
+    for step in with_modules(course):
         name = step.source
-        if not step.module or not (root / name).exists():
+        if not (root / name).exists():
             continue
         tree = ast.parse((root / name).read_text(encoding="utf-8"))
         lines = [*(ast.get_docstring(tree) or "").splitlines(), "", "", ""]
-        place = f"Step {step.number} | {step.notebook} | tests/unit/test_{step.stem}.py"
+        by_hand = step in course.DRILLS
+        page = f"By hand | {step.page}" if by_hand else f"Step {step.number} | {step.notebook}"
+        place = f"{page} | tests/unit/test_{step.stem}.py"
         if not re.fullmatch(r"[A-Z][a-z -]+: .+\.", lines[0]) or lines[1:3] != ["", place]:
             yield f"{name}: must begin with its title, a blank line and: {place}"
         allowed.add(f"twelve.{step.stem}")
         used = {".".join(other.split(".")[:2]) for other in imports(root / name)}
         layers = {other for other in used if re.match(r"twelve\.(?!_)", other)}
         if later := sorted(layers - allowed):
-            yield f"{name}: imports {', '.join(later)}, which is no earlier step"
+            yield f"{name}: imports {', '.join(later)}, which is no earlier module"
         defined = {getattr(node, "name", "") for node in tree.body}
         for export in set(step.exports) - defined:
             yield f"{name}: defines no {export}, which {LIST} exports"
@@ -133,12 +149,12 @@ def _notebooks(root, steps):
             yield f"{step.notebook}: has exercises of {sorted(checked)}; see {LIST}"
 
 
-def _written(root, steps):
+def _written(root, course):
     """Check the files that `make catalogue` writes from the list."""
     readme = (root / write_steps.README).read_text(encoding="utf-8")
     for name, expected in {
-        write_steps.EXPORTS: write_steps.exports(steps),
-        write_steps.README: write_steps.readme(readme, steps, root),
+        write_steps.EXPORTS: write_steps.exports([*course.STEPS, *course.DRILLS]),
+        write_steps.README: write_steps.readme(readme, course.STEPS, root),
     }.items():
         written = (root / name).read_text(encoding="utf-8").splitlines()
         if missing := [line for line in expected.splitlines() if line not in written]:
@@ -147,17 +163,21 @@ def _written(root, steps):
             yield f"{name}: run make catalogue"
 
 
-def _glossary(root, steps):
-    """Check that the glossary has the exports of each module under the number of its step."""
+def _glossary(root, course):
+    """Check that the glossary has the exports of each module under the number of its step.
+
+    The number of a module by hand is that of the lesson that it belongs to.
+    """
     text = (root / "docs/glossary.md").read_text(encoding="utf-8")
     table = text.partition("## Layers and functions\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]+`) \| (\w+) \|", table, re.M)
     entries = {(name, number) for cell, number in rows for name in re.findall(r"`(\w+)`", cell)}
-    numbers = {step.number for step in steps if step.module}
-    for step in steps:
+    numbers = {step.number for step in course.STEPS if step.module}
+    for step in with_modules(course):
+        number = step.lesson if step in course.DRILLS else step.number
         for name in step.exports:
-            if (name, step.number) not in entries:
-                yield f"docs/glossary.md: no row | `{name}` | {step.number} |"
+            if (name, number) not in entries:
+                yield f"docs/glossary.md: no row | `{name}` | {number} |"
     for name, number in sorted(entries):
         if number not in numbers:
             yield f"docs/glossary.md: `{name}` has the step {number}, which has no module"

@@ -1,4 +1,4 @@
-"""A made-up step 99, a mixture of experts, added to a copy of the project in nine files."""
+"""A made-up step 99, routed layers, added to a copy of the project in nine files."""
 
 import os
 import re
@@ -20,9 +20,9 @@ from twelve_lab.course import STEPS
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.weekly
 
-MODULE = '''"""Mixture of experts: a router sends each position to a few feed-forward layers.
+MODULE = '''"""Routed layers: a router sends each position to a few feed-forward layers.
 
-Step 99 | notebooks/99_mixture_of_experts.ipynb | tests/unit/test_mixture_of_experts.py
+Step 99 | notebooks/99_routed_layers.ipynb | tests/unit/test_routed_layers.py
 """
 
 import math
@@ -35,7 +35,7 @@ from twelve.feed_forward import FeedForward
 from twelve.linear import Linear
 
 
-class MixtureOfExperts(nn.Module):
+class RoutedLayers(nn.Module):
     """Add what the best experts answer, weighted by their gates.
 
     Args:
@@ -65,16 +65,16 @@ class MixtureOfExperts(nn.Module):
 TEST = """import torch
 from torch.testing import assert_close
 
-from twelve import MixtureOfExperts
+from twelve import RoutedLayers
 
 
-def test_mixture_of_experts_with_equal_experts_is_one_expert():
-    layer, x = MixtureOfExperts(3), torch.randn(2, 5, 3)
+def test_routed_layers_with_equal_experts_is_one_expert():
+    layer, x = RoutedLayers(3), torch.randn(2, 5, 3)
     for expert in layer.experts:
         expert.load_state_dict(layer.experts[0].state_dict())
     assert_close(layer(x), layer.experts[0](x))
 """
-EXERCISES = '''"""Step 99: mistakes with a mixture of experts."""
+EXERCISES = '''"""Step 99: mistakes with routed layers."""
 
 import math
 
@@ -119,13 +119,13 @@ def experts_computed() -> int:
     return 2
 '''
 ENTRY = """    Step(
-        "99", "mixture_of_experts", "mixture of experts",
+        "99", "routed_layers", "routed layers",
         "Who answers which token?",
         "x (batch, seq, d_model) -> (batch, seq, d_model)",
-        "today's parts", exports=("MixtureOfExperts",),
+        "today's parts", exports=("RoutedLayers",),
     ),
 """
-PLANT = """    "mixture_of_experts MixtureOfExperts.forward": {
+PLANT = """    "routed_layers RoutedLayers.forward": {
         "gates-before-choice": {
             "chosen.softmax(-1)": "scores.softmax(-1).masked_fill(left_out, 0)"
         },
@@ -133,7 +133,7 @@ PLANT = """    "mixture_of_experts MixtureOfExperts.forward": {
 """
 CARD = """    "gates": Card("scores = torch.tensor([[[1.0, 2, 3]]])\\n"),
 """
-ROW = "| `MixtureOfExperts` | 99 | mixes what each `expert` answers |\n"
+ROW = "| `RoutedLayers` | 99 | mixes what each `expert` answers |\n"
 
 
 def page(*cells: nbformat.NotebookNode, slides: bool) -> str:
@@ -147,8 +147,8 @@ FIRST = PurePosixPath(STEPS[0].notebook).name
 IMPORTS = nbformat.read(ROOT / STEPS[1].notebook, 4).cells[1].source.partition("\n\n")[0]
 LESSON = page(
     new_markdown_cell(
-        "# 99 Mixture of experts\n\n## Who answers which token?\n\n"
-        "More in the [workshop](workshop/99_mixture_of_experts.ipynb)."
+        "# 99 Routed layers\n\n## Who answers which token?\n\n"
+        "More in the [workshop](workshop/99_routed_layers.ipynb)."
     ),
     new_code_cell(f"{IMPORTS}\nfrom twelve_lab.check import check"),
     new_markdown_cell("## The idea\n\nA router chooses.", metadata={"tags": ["idea"]}),
@@ -166,18 +166,18 @@ LESSON = page(
 )  # fmt: skip
 WORKSHOP = page(
     new_markdown_cell(
-        "# 99 Workshop: mixture of experts\n\nTo [the lesson](../99_mixture_of_experts.ipynb)."
+        "# 99 Workshop: routed layers\n\nTo [the lesson](../99_routed_layers.ipynb)."
     ),
     new_code_cell(f"{IMPORTS}\nexperts = 8"),
     slides=False,
 )
 
 NEW_FILES = {
-    "notebooks/99_mixture_of_experts.ipynb": LESSON,
-    "notebooks/workshop/99_mixture_of_experts.ipynb": WORKSHOP,
-    "src/twelve/mixture_of_experts.py": MODULE,
-    "tests/unit/test_mixture_of_experts.py": TEST,
-    "src/twelve_lab/exercises/mixture_of_experts.py": EXERCISES,
+    "notebooks/99_routed_layers.ipynb": LESSON,
+    "notebooks/workshop/99_routed_layers.ipynb": WORKSHOP,
+    "src/twelve/routed_layers.py": MODULE,
+    "tests/unit/test_routed_layers.py": TEST,
+    "src/twelve_lab/exercises/routed_layers.py": EXERCISES,
 }
 # The text that is inserted into a file, and the text before it.
 ENTRIES = {
@@ -192,16 +192,16 @@ COMMANDS = [
     "tools/write_catalogue.py",
     "tools/write_exercises.py",
     "-m tools.write_cards",
-    "tools/run_notebooks.py notebooks/99_mixture_of_experts.ipynb "
-    "notebooks/workshop/99_mixture_of_experts.ipynb",
-    "-m pytest -q -n0 -p no:cacheprovider tests/unit/test_mixture_of_experts.py "
+    "tools/run_notebooks.py notebooks/99_routed_layers.ipynb "
+    "notebooks/workshop/99_routed_layers.ipynb",
+    "-m pytest -q -n0 -p no:cacheprovider tests/unit/test_routed_layers.py "
     + " ".join(
         f"tests/course/test_{name}.py"
         for name in "structure docs teaching notebooks exercises mistakes cards".split()
     )
     + " tests/unit/test_mutants.py -k",
 ]
-SELECTED = "99 or mixture or gates or glossary or current or declared or every_step"
+SELECTED = "99 or routed or gates or glossary or current or declared or every_step"
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,8 @@ def copy(tmp_path_factory) -> Path:
         old = (root / path).read_text(encoding="utf-8")
         place = re.search(before, old).end()
         (root / path).write_text(old[:place] + text + old[place:], encoding="utf-8")
-    write_steps.write(root, load(root).STEPS)
+    course = load(root)
+    write_steps.write(root, course.STEPS, course.DRILLS)
     return root
 
 

@@ -255,3 +255,152 @@ WRONG["by-hand-lora"] = {
     "the update is subtracted": {"F.linear(x, self.weight) + U": "F.linear(x, self.weight) - U"},
     "a relu between the two": {"F.linear(x, self.a)": "F.linear(x, self.a).relu()"},
 }  # fmt: skip
+
+
+@right("by-hand-balance-loss")
+def shares_times_means(scores, k):
+    n_tokens, n = scores.shape
+    ids = torch.topk(scores, k).indices
+    f = torch.bincount(ids.reshape(-1), minlength=n) / n_tokens
+    p = torch.softmax(scores, dim=1).sum(0) / n_tokens
+    return n * torch.dot(f.to(p.dtype), p)
+
+
+@right("by-hand-balance-loss")
+def shares_by_rank(scores, k):
+    """Sort the scores of each token twice: the second order is the rank of each expert."""
+    rank = scores.argsort(-1, descending=True).argsort(-1)
+    f = reduce((rank < k).double(), "token expert -> expert", "mean")
+    p = reduce(scores.exp() / scores.exp().sum(-1, keepdim=True), "token expert -> expert", "mean")
+    return einsum(f, p, "expert, expert ->") * len(p)
+
+
+@right("by-hand-balance-loss")
+def shares_in_a_loop(scores, k):
+    best, total = scores.topk(k)[1], 0.0
+    for e in range(scores.shape[1]):
+        hits = sum(e in row for row in best.tolist())
+        total = total + hits / len(best) * F.softmax(scores, 1)[:, e].mean()
+    return total * scores.shape[1]
+
+
+BY_SHARE = "return n * torch.dot(f.to(p.dtype), p)"
+WRONG["by-hand-balance-loss"] = {
+    "balance-share-soft": {BY_SHARE: "return n * torch.dot(p, p)"},
+    "balance-count-missing": {"n * torch.dot(X, p)": "torch.dot(X, p)"},
+    "balance-probability-of-chosen": {
+        "p = X": "w = torch.topk(scores, k).values.softmax(-1)\n"
+        "p = torch.zeros_like(scores).scatter(1, ids, w).mean(0)"
+    },
+    "divided by k": {"n * torch.dot(X, p)": "n / k * torch.dot(X, p)"},
+    "the first choice only": {"torch.topk(scores, k)": "torch.topk(scores, 1)"},
+    "the least likely experts": {"torch.topk(scores, k)": "torch.topk(scores, k, largest=False)"},
+    "counts instead of shares": {"torch.bincount(X, minlength=n) / n_tokens":
+                                 "torch.bincount(X, minlength=n)"},
+    "sums of probabilities": {"torch.softmax(scores, dim=1).sum(0) / n_tokens":
+                              "torch.softmax(scores, dim=1).sum(0)"},
+    "softmax over the tokens": {"torch.softmax(scores, dim=1)": "torch.softmax(scores, dim=0)"},
+    "the mean over the experts": {"n * torch.dot(X, p)": "torch.dot(X, p) / n"},
+    "scores without softmax": {"torch.softmax(scores, dim=1)": "scores"},
+    "shares times shares": {BY_SHARE: "f = f.to(p.dtype)\nreturn n * torch.dot(f, f)"},
+    "a loss for each expert": {"n * torch.dot(f.to(p.dtype), p)": "n * f.to(p.dtype) * p"},
+    "log-probabilities": {"torch.softmax(scores, dim=1)": "torch.log_softmax(scores, dim=1)"},
+}  # fmt: skip
+
+
+@right("by-hand-mixture-of-experts")
+def token_by_token(x, router, up, down, k):
+    rows = []
+    for token in x.reshape(-1, x.shape[-1]):
+        logits = router @ token
+        values, ids = logits.topk(k)
+        p = F.softmax(values, dim=0)
+        y = 0
+        for weight, i in zip(p, ids.tolist(), strict=True):
+            y = y + weight * (down[i] @ F.relu(up[i] @ token))
+        rows.append(y)
+    return torch.stack(rows).view(x.shape)
+
+
+@right("by-hand-mixture-of-experts")
+def all_experts_by_einops(x, router, up, down, k):
+    logits = einsum(x, router, "b s d, e d -> b s e")
+    cut = logits.topk(k).values[..., -1:]
+    gates = logits.masked_fill(logits < cut, -math.inf).softmax(-1)
+    hidden = einsum(x, up, "b s d, e f d -> b s e f").relu()
+    return einsum(gates, hidden, down, "b s e, b s e f, e d f -> b s d")
+
+
+@right("by-hand-mixture-of-experts")
+def normalised_after_the_choice(x, router, up, down, k):
+    """As Mixtral's code: softmax over all experts, then division by the sum of the chosen."""
+    p, ids = F.linear(x, router).softmax(-1).topk(k, -1)
+    p = p / p.sum(-1, keepdim=True)
+    up, down = up[ids], down[ids]
+    hidden = torch.einsum("bskfd,bsd->bskf", up, x).clamp(min=0)
+    return torch.einsum("bsk,bskdf,bskf->bsd", p, down, hidden)
+
+
+class Mixture(nn.Module):
+    """Write the layer with a loop over the experts, and other gates or another sum."""
+
+    def __init__(self, gate, add=lambda total, part: total + part):
+        super().__init__()
+        self.gate, self.add = gate, add
+
+    def forward(self, x, router, up, down, k):
+        gates, ids = self.gate(x @ router.T, k)
+        total = torch.zeros_like(x)
+        for slot in range(k):
+            chosen = ids[..., slot]
+            hidden = F.relu((up[chosen] @ x.unsqueeze(-1)).squeeze(-1))
+            part = (down[chosen] @ hidden.unsqueeze(-1)).squeeze(-1)
+            total = self.add(total, gates[..., slot, None] * part)
+        return total
+
+
+def routed(gate, add=lambda total, part: total + part):
+    return lambda *given: Mixture(gate, add)(*given)
+
+
+def softmax_of_best(scores, k):
+    best, ids = scores.topk(k)
+    return best.softmax(-1), ids
+
+
+WRONG["by-hand-mixture-of-experts"] = {
+    "moe-softmax-first": routed(lambda s, k: s.softmax(-1).topk(k)),
+    "moe-gates-missing": routed(lambda s, k: (torch.ones_like(s[..., :k]), s.topk(k).indices)),
+    "moe-gates-equal": routed(lambda s, k: (torch.ones_like(s[..., :k]) / k, s.topk(k).indices)),
+    "moe-overwritten: by the last choice": routed(softmax_of_best, lambda total, part: part),
+    "moe-rank-as-expert": {"ids.tolist()": "range(k)"},
+    "moe-all-experts": {"logits.topk(k)": "logits.topk(len(logits))"},
+    "the worst experts": routed(
+        lambda s, k: (s.topk(k, largest=False)[0].softmax(-1), s.topk(k, largest=False)[1])
+    ),
+    "the best expert only": {"logits.topk(k)": "logits.topk(1)"},
+    "one expert too many": {"logits.topk(k)": "logits.topk(min(k + 1, len(logits)))"},
+    "sigmoid gates": routed(lambda s, k: (s.topk(k)[0].sigmoid(), s.topk(k)[1])),
+    "sigmoid gates that sum to 1": routed(
+        lambda s, k: (F.normalize(s.topk(k)[0].sigmoid(), p=1, dim=-1), s.topk(k)[1])
+    ),
+    "softmax twice": routed(
+        lambda s, k: (s.softmax(-1).topk(k)[0].softmax(-1), s.topk(k)[1])
+    ),
+    "the gates are exchanged": routed(
+        lambda s, k: (softmax_of_best(s, k)[0].flip(-1), s.topk(k)[1])
+    ),
+    "the scores are the gates": routed(lambda s, k: s.topk(k)),
+    "no activation": {"F.relu(X)": "X"},
+    "relu after the second matrix": {"down[i] @ F.relu(X)": "F.relu(down[i] @ X)"},
+    "softmax over the tokens": routed(
+        lambda s, k: (s.topk(k)[0].softmax(1), s.topk(k)[1])
+    ),
+    "the best experts of the whole batch": {
+        "logits.topk(k)": "(x @ router.T).flatten(0, 1).amax(0).topk(k)"
+    },
+    "the gate weighs the input": {"weight * (down[i] @ F.relu(up[i] @ token))":
+                                  "down[i] @ F.relu(up[i] @ token + weight * token)"},
+    "the input is added, as a residual": {"y = 0": "y = token"},
+    "moe-gates-equal: the scores are lost": {"p = X": "p = F.softmax(values * 0, dim=0)"},
+}  # fmt: skip

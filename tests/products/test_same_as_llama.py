@@ -26,6 +26,7 @@ from twelve import (  # noqa: E402
     GroupedQueryAttention,
     LanguageModel,
     LayerNorm,
+    MixtureOfExperts,
     Residual,
     TokenEmbedding,
     padding_mask,
@@ -33,6 +34,7 @@ from twelve import (  # noqa: E402
 from twelve.fast import make_fast  # noqa: E402
 from twelve.generation import greedy_decode  # noqa: E402
 from twelve.pretrained import interleave_halves, load  # noqa: E402
+from twelve_lab.check import TASKS  # noqa: E402
 
 pytestmark = pytest.mark.weekly
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -295,3 +297,31 @@ def write_folder(model: nn.Module, path: Path, shard: str) -> None:
     model.save_pretrained(path, max_shard_size=shard)
     vocabulary = {str(id): id for id in range(model.config.vocab_size)}
     Tokenizer(models.WordLevel(vocabulary, unk_token="0")).save(str(path / "tokenizer.json"))
+
+
+def test_mixture_of_experts_and_its_loss_equal_mixtral():
+    from transformers.models.mixtral import modeling_mixtral
+
+    config = transformers.MixtralConfig(
+        hidden_size=24, intermediate_size=40, num_local_experts=5, num_experts_per_tok=2
+    )
+    theirs = modeling_mixtral.MixtralSparseMoeBlock(config)
+    ours = MixtureOfExperts(24, 40, num_experts=5, k=2)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.copy_(torch.randn(parameter.shape) / 5)
+        ours.router.weight.copy_(theirs.gate.weight)
+        for index, expert in enumerate(ours.experts):
+            gate, up = theirs.experts.gate_up_proj[index].chunk(2)
+            expert.gate.weight.copy_(gate)
+            expert.up.weight.copy_(up)
+            expert.down.weight.copy_(theirs.experts.down_proj[index])
+    x = torch.randn(2, 7, 24)
+    # transformers computes softmax and loss in float32.
+    close = {"rtol": 1e-5, "atol": 1e-6}
+    assert_close(ours(x), theirs(x), **close)
+    scores = (theirs.gate(x)[0],)
+    loss = modeling_mixtral.load_balancing_loss_func(scores, num_experts=5, top_k=2)
+    assert_close(ours.load_balance_loss(x), loss, check_dtype=False, **close)
+    right = TASKS["balance_loss"](ours.router(x).flatten(0, 1), 2)
+    assert_close(right, loss, check_dtype=False, **close)

@@ -78,6 +78,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "Residual": {"d_model": 3, "norm_first": True, "dropout": 0.0},
     "FeedForward": {"d_model": 24, "d_ff": 96, "bias": True, "dropout": 0.0},
     "SwiGLU": {"d_model": 24, "d_ff": 64},
+    "MixtureOfExperts": {"d_model": 24, "d_ff": 64, "num_experts": 5},
     "Encoder": HEADS | {"num_layers": 1, "norm_first": True, "dropout": 0.0},
     "Decoder": HEADS | {"num_layers": 1, "norm_first": True, "dropout": 0.0},
     "Transformer": HEADS | {
@@ -142,6 +143,8 @@ FeedForward(3, activation='tanh')
     FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
 FeedForward(3, activation=['relu'])
     FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got ['relu']
+MixtureOfExperts(3, 8, num_experts=4, k=5)
+    MixtureOfExperts: k must be an integer from 1 to 4 (num_experts), got 5
 SwiGLU(3, 8, activation='tanh')
     SwiGLU: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
 LanguageModel(11, d_model=24, num_heads=3, num_layers=1, window=0)

@@ -20,6 +20,7 @@ from twelve import (
     LayerNorm,
     LearnedPositionalEncoding,
     Linear,
+    MixtureOfExperts,
     MultiHeadAttention,
     PositionalEncoding,
     Residual,
@@ -56,6 +57,7 @@ LAYERS: dict[str, Case] = {
     "Residual": (partial(Residual, 24), (X, torch.sin), {}),
     "FeedForward": (partial(FeedForward, 24, 96, activation="gelu"), (X,), {}),
     "SwiGLU": (partial(SwiGLU, 24, 64), (X,), {}),
+    "MixtureOfExperts": (partial(MixtureOfExperts, 24, 64, num_experts=5), (X,), {}),
     "EncoderLayer": (partial(EncoderLayer, 24, 3, **WIDTHS), (X,), SRC),
     "Encoder": (partial(Encoder, 24, 3, **STACK), (X,), SRC),
     "Encoder, post-norm": (partial(Encoder, 24, 3, norm_first=False, **STACK), (X,), SRC),
@@ -119,7 +121,7 @@ def test_layer_treats_each_sentence_alone(noisy, build, inputs, masks):
     assert_close(flipped, layer(*inputs, **masks).flip(0))
 
 
-@select("Linear", "LayerNorm", "RMSNorm", "FeedForward", "SwiGLU")
+@select("Linear", "LayerNorm", "RMSNorm", "FeedForward", "SwiGLU", "MixtureOfExperts")
 def test_layer_transforms_each_position_alone(noisy, build, inputs, masks):
     layer, x = noisy(build()), X.clone()
     before = layer(x)

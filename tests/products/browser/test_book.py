@@ -19,11 +19,11 @@ from playwright.sync_api import expect
 from tests.course.notebook_rules import code_cells
 from tests.products.browser.conftest import ROOT, grave, written
 from tools import write_book
-from twelve_lab.course import STEPS, pages
+from twelve_lab.course import DRILLS, STEPS, pages
 
 BOOK = ROOT / "build" / "book"
 STEMS = [Path(step.notebook).stem for step in STEPS]
-MODULES = [step for step in STEPS if step.module]
+MODULES = [*(step for step in STEPS if step.module), *(drill for drill in DRILLS if drill.exports)]
 PAGES = sorted(
     path.relative_to(BOOK).as_posix()
     for path in BOOK.rglob("*.html")

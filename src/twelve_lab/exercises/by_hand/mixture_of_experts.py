@@ -1,0 +1,246 @@
+"""By hand: a mixture of experts, its top-k routing and its load-balance loss."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from twelve_lab.exercises.declare import Cases, again, mistake, notes, question, solved, task
+from twelve_lab.exercises.numbers import SIZES, seeded
+
+# Powers of the scores of three tokens for three experts; each row sums to 10.
+_PAPER = [[1.0, 3.0, 6.0], [5.0, 1.0, 4.0], [1.0, 6.0, 3.0]]
+_EXPERTS, _CHOSEN = 8, 2
+
+
+def _loss_cases() -> Cases:
+    draw = seeded()
+    return {
+        "3 tokens, 2 of 3 experts": (torch.tensor(_PAPER, dtype=torch.float64).log(), 2),
+        "1 of 2 experts": (draw(5, 2), 1),
+        "all sizes differ": (draw(SIZES.src, 5), 3),
+    }
+
+
+@task(_loss_cases, measures="shares of a hard choice times probabilities over all experts")
+def balance_loss(scores: Tensor, k: int) -> Tensor:
+    """scores (token, expert), k -> a number"""
+    chosen = scores.topk(k, dim=-1).indices
+    share = F.one_hot(chosen, scores.size(-1)).sum(1).double().mean(0)
+    probability = scores.softmax(-1).mean(0)
+    return scores.size(-1) * (share * probability).sum()
+
+
+_SHARE = "F.one_hot(chosen, scores.size(-1)).sum(1).double().mean(0)"
+mistake(
+    balance_loss,
+    "balance-share-soft",
+    "You multiplied the mean probabilities by themselves: the other factor is the share of tokens "
+    "that chose the expert, a count of the top k.",
+    {"share = X": "share = scores.softmax(-1).mean(0)"},
+)
+mistake(
+    balance_loss,
+    "balance-count-missing",
+    "The loss lacks the factor of the number of experts, without which it shrinks when experts are "
+    "added.",
+    {"scores.size(-1) * (X).sum()": "(X).sum()"},
+)
+mistake(
+    balance_loss,
+    "balance-probability-of-chosen",
+    "Your probabilities are those of the chosen experts alone: the loss uses softmax over all "
+    "experts, so that experts nobody chose get a gradient too.",
+    {
+        "scores.softmax(-1).mean(0)": "scores.masked_fill(F.one_hot(chosen, "
+        "scores.size(-1)).sum(1) == 0, -torch.inf).softmax(-1).mean(0)"
+    },
+)
+notes(
+    balance_loss,
+    {
+        "You divided by k. DeepSeek's loss does, but this page follows Mixtral: the shares sum to "
+        "k.": {"return X": "return X / k"},
+        "You counted the first choice alone, as Switch does: count all k choices.": {
+            "chosen = X": "chosen = scores.topk(1, dim=-1).indices"
+        },
+        "Your loss grows with the number of tokens: both factors are means over the tokens.": {
+            _SHARE: "F.one_hot(chosen, scores.size(-1)).sum(1).double().sum(0)"
+        },
+        "Your softmax runs over the tokens: each token has a probability for each expert.": {
+            "scores.softmax(-1)": "scores.softmax(0)"
+        },
+        "You averaged over the experts: their products are summed.": {
+            "(share * probability).sum()": "(share * probability).mean()"
+        },
+        "You multiplied the number of experts by k: the factor is the number of experts.": {
+            "return X": "return X * k"
+        },
+    },
+)
+
+
+def _mixture_cases() -> Cases:
+    draw = seeded()
+
+    def case(batch: int, seq: int, d_model: int, d_ff: int, experts: int, k: int) -> tuple:
+        shapes = ((batch, seq, d_model), (experts, d_model), (experts, d_ff, d_model),
+                  (experts, d_model, d_ff))  # fmt: skip
+        return (*(draw(*shape) for shape in shapes), k)
+
+    router = torch.tensor(_PAPER, dtype=torch.float64).log().T
+    up = torch.ones(3, 1, 3, dtype=torch.float64)
+    down = torch.tensor([30.0, 60.0, 90.0], dtype=torch.float64).view(3, 1, 1).expand(3, 3, 1)
+    return {
+        "3 tokens, 2 of 3 experts": (
+            torch.eye(3, dtype=torch.float64)[None], router, up, down.contiguous(), 2,
+        ),
+        "one expert per token": case(2, 3, 2, 4, 3, 1),
+        "an expert without tokens": case(1, 2, 3, 2, 5, 2),
+        "all experts": case(2, 3, 4, 2, 3, 3),
+        "all sizes differ": case(SIZES.batch, SIZES.tgt, SIZES.d_v, SIZES.src, _EXPERTS, _CHOSEN),
+    }  # fmt: skip
+
+
+@task(_mixture_cases, measures="top-k routing, and softmax over the chosen scores")
+def mixture_of_experts(x: Tensor, router: Tensor, up: Tensor, down: Tensor, k: int) -> Tensor:
+    """x (batch, seq, d_model), router (expert, d_model), up (expert, d_ff, d_model), down (expert,
+    d_model, d_ff), k -> (batch, seq, d_model)
+    """
+    scores = x @ router.T
+    best, chosen = scores.topk(k, dim=-1)
+    gates = torch.zeros_like(scores).scatter(-1, chosen, best.softmax(-1))
+    output = torch.zeros_like(x)
+    for expert in range(len(router)):
+        answer = torch.relu(x @ up[expert].T) @ down[expert].T
+        output = output + gates[..., expert, None] * answer
+    return output
+
+
+@solved(mixture_of_experts)
+def _each_expert_on_its_tokens(x, router, up, down, k):
+    tokens = x.flatten(0, 1)
+    best, chosen = (tokens @ router.T).topk(k, dim=-1)
+    weights = best.softmax(-1)
+    mixed = torch.zeros_like(tokens)
+    for number in range(len(router)):
+        rows, choice = torch.where(chosen == number)
+        hidden = torch.relu(tokens[rows] @ up[number].T)
+        part = weights[rows, choice, None] * (hidden @ down[number].T)
+        mixed = mixed.index_add(0, rows, part)
+    return mixed.view_as(x)
+
+
+_ADDED = "output = output + gates[..., expert, None] * answer"
+mistake(
+    mixture_of_experts,
+    "moe-softmax-first",
+    "The gates do not sum to 1: they are softmax over all experts. Choose the k best first, then "
+    "take softmax over the chosen scores.",
+    {"best.softmax(-1)": "scores.softmax(-1).gather(-1, chosen)"},
+)
+mistake(
+    mixture_of_experts,
+    "moe-gates-missing",
+    "You added the chosen experts without weights: multiply each output by its gate, or the "
+    "router learns nothing.",
+    {"best.softmax(-1)": "torch.ones_like(best)"},
+)
+mistake(
+    mixture_of_experts,
+    "moe-gates-equal",
+    "You averaged the chosen experts: weigh each one by softmax over the chosen scores.",
+    {"best.softmax(-1)": "torch.full_like(best, 1 / k)"},
+)
+mistake(
+    mixture_of_experts,
+    "moe-overwritten",
+    "A later expert replaces the output of an earlier one: add the outputs of all chosen experts.",
+    {_ADDED: "hit = (chosen == expert).any(-1, keepdim=True)\n"
+     "output = torch.where(hit, gates[..., expert, None] * answer, output)"},
+)  # fmt: skip
+again(
+    mixture_of_experts,
+    "moe-overwritten",
+    {"best.softmax(-1)": "best.softmax(-1) * (torch.arange(k) == k - 1)"},
+)
+mistake(
+    mixture_of_experts,
+    "moe-rank-as-expert",
+    "You used the rank of a choice as the number of the expert: the second value of topk holds the "
+    "numbers of the experts.",
+    {"Y.scatter(-1, chosen, X)": "Y.scatter(-1, torch.arange(k).expand_as(chosen), X)"},
+)
+mistake(
+    mixture_of_experts,
+    "moe-all-experts",
+    "All experts count: keep the k best of each token, so that the others need not run.",
+    {"gates = X": "gates = scores.softmax(-1)"},
+)
+notes(
+    mixture_of_experts,
+    {
+        "You chose the k smallest scores: topk with largest=True, its default, gives the best.": {
+            "scores.topk(k, dim=-1)": "scores.topk(k, dim=-1, largest=False)"
+        },
+        "Your gates are sigmoids, as DeepSeek-V3 has them before it divides by their sum: this "
+        "layer takes softmax over the chosen scores.": {"best.softmax(-1)": "best.sigmoid()"},
+        "Your gates are sigmoids divided by their sum, as in DeepSeek-V3: this layer takes softmax "
+        "over the chosen scores.": {
+            "best.softmax(-1)": "best.sigmoid() / best.sigmoid().sum(-1, keepdim=True)"
+        },
+        "Your gates are the scores themselves: take softmax over the chosen scores.": {
+            "best.softmax(-1)": "best"
+        },
+        "You chose the best tokens of each expert. Expert-choice routing does; here each token "
+        "chooses its experts.": {
+            "scores.topk(k, dim=-1)": "scores.flatten(0, 1).topk(k, dim=0)",
+            "gates = X": "gates = torch.zeros_like(scores.flatten(0, 1)).scatter(0, chosen, "
+            "best.softmax(-1)).view_as(scores)",
+        },
+        "You took softmax twice: take it once, over the chosen scores.": {
+            "best.softmax(-1)": "scores.softmax(-1).gather(-1, chosen).softmax(-1)"
+        },
+        "The gates are in another order than their experts: topk gives both in one order.": {
+            "best.softmax(-1)": "best.softmax(-1).flip(-1)"
+        },
+        "Each token uses its best expert alone: it uses the best k.": {
+            "scores.topk(k, dim=-1)": "scores.topk(1, dim=-1)"
+        },
+        "You added the input too: the layer returns the experts' sum, and the residual connection "
+        "is outside of it.": {"output = torch.zeros_like(x)": "output = x"},
+        "You applied relu to the output of the experts: it belongs between up and down.": {
+            "torch.relu(X) @ down[expert].T": "torch.relu(X @ down[expert].T)"
+        },
+        "The experts have no activation: apply relu between up and down.": {
+            "torch.relu(X)": "X"
+        },
+        "Your softmax runs over the tokens: it runs over the chosen experts of each token.": {
+            "best.softmax(-1)": "best.softmax(1)"
+        },
+    },
+)  # fmt: skip
+
+
+@question(decimals=2, measures="a gate, the output of two experts, and the load-balance loss")
+def routing_on_paper() -> list[float]:
+    """the larger gate of token 0, its output, and the load-balance loss of the three tokens"""
+    scores = torch.tensor(_PAPER).log()
+    given = _mixture_cases()["3 tokens, 2 of 3 experts"]
+    outputs = mixture_of_experts(*given)[0, :, 0]
+    gate = scores[0].topk(2).values.softmax(-1)[0]
+    return [gate.item(), outputs[0].item(), balance_loss(scores, 2).item()]
+
+
+notes(
+    routing_on_paper,
+    {
+        "Your gate is a share of all three experts: only the two chosen ones share the weight.": [
+            0.6, 72, 2.2,
+        ],
+        "The first two numbers are right. The shares are 1/3, 2/3 and 3/3, because each token "
+        "chooses two experts.": [0.67, 80, 1.1],
+        "The first two numbers are right. The loss also has the number of experts as a factor.": [
+            0.67, 80, 0.73,
+        ],
+    },
+)  # fmt: skip
