@@ -230,6 +230,7 @@ DRILLS = (
     Drill("multi_head_attention", "multi-head attention", 20, "06-multi-head-attention", "06"),
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
+    Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
 )
 

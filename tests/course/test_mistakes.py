@@ -30,7 +30,7 @@ from twelve_lab.course import STEPS
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 # Arguments that get no gradient: a task, and the place of the argument.
-FROZEN = {("lora", 1)}
+FROZEN = {("lora", 1), ("dpo_loss", 2), ("dpo_loss", 3)}
 
 
 def largest_error(outcome, right) -> float:
@@ -176,6 +176,11 @@ LAYERS = {
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
     "attention_in_blocks": lambda *given: F.scaled_dot_product_attention(*given[:3]),
+    "dpo_loss": lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
+        F.binary_cross_entropy_with_logits(
+            beta * (chosen - rejected - ref_chosen + ref_rejected), torch.ones_like(chosen)
+        )
+    ),
     "top_p": lambda probabilities, p: next_token_probabilities(probabilities.log(), top_p=p),
 }
 

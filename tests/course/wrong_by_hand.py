@@ -255,3 +255,105 @@ WRONG["by-hand-lora"] = {
     "the update is subtracted": {"F.linear(x, self.weight) + U": "F.linear(x, self.weight) - U"},
     "a relu between the two": {"F.linear(x, self.a)": "F.linear(x, self.a).relu()"},
 }  # fmt: skip
+
+
+@right("by-hand-dpo-loss")
+def dpo_by_rewards(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
+    rewards = [
+        beta * (policy - ref.detach())
+        for policy, ref in ((policy_chosen, ref_chosen), (policy_rejected, ref_rejected))
+    ]
+    return F.softplus(rewards[1] - rewards[0]).mean()
+
+
+@right("by-hand-dpo-loss")
+def dpo_as_a_classifier(pi_w, pi_l, ref_w, ref_l, b):
+    """Take the cross entropy of two classes, of which the first one is right."""
+    scores = torch.stack([b * (pi_w - ref_w), b * (pi_l - ref_l)], dim=-1)
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long))
+
+
+@right("by-hand-dpo-loss")
+def dpo_by_einops(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
+    pairs = torch.stack([policy_chosen, policy_rejected, ref_chosen, ref_rejected])
+    signs = beta * torch.tensor([1.0, -1.0, -1.0, 1.0])
+    margin = einsum(pairs, signs, "four batch, four -> batch")
+    return reduce(torch.logaddexp(torch.zeros_like(margin), -margin), "batch ->", "mean")
+
+
+def dpo_margin(pi_w, pi_l, ref_w, ref_l):
+    return (pi_w - pi_l) - (ref_w - ref_l)
+
+
+class DPOCriterion(nn.Module):
+    """Forget beta in forward."""
+
+    def __init__(self, beta=0.1):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, policy_w, policy_l, ref_w, ref_l):
+        logits = dpo_margin(policy_w, policy_l, ref_w, ref_l)
+        return -F.logsigmoid(self.beta * logits).mean()
+
+
+WRONG["by-hand-dpo-loss"] = {
+    "dpo-reference-missing": lambda c, r, ref_c, ref_r, b: F.softplus(-b * (c - r)).mean(),
+    "dpo-answers-exchanged": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(r, c, ref_r, ref_c)).mean()
+    ),
+    "dpo-answers-exchanged: softplus without minus": lambda c, r, ref_c, ref_r, b: F.softplus(
+        b * dpo_margin(c, r, ref_c, ref_r)
+    ).mean(),
+    "dpo-reference-added": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * ((c - r) + (ref_c - ref_r))).mean()
+    ),
+    "dpo-beta-missing": lambda c, r, ref_c, ref_r, b: torch.mean(
+        -F.logsigmoid(dpo_margin(c, r, ref_c, ref_r))
+    ),
+    "dpo-beta-outside": lambda c, r, ref_c, ref_r, b: (
+        b * F.softplus(-dpo_margin(c, r, ref_c, ref_r)).mean()
+    ),
+    "dpo-loss-overflows": lambda c, r, ref_c, ref_r, b: torch.mean(
+        -torch.log(1 / (1 + torch.exp(-b * dpo_margin(c, r, ref_c, ref_r))))
+    ),
+    "dpo-loss-overflows: in the exponential of log1p": lambda c, r, ref_c, ref_r, b: torch.log1p(
+        torch.exp(-b * dpo_margin(c, r, ref_c, ref_r))
+    ).mean(),
+    "a small number in the logarithm": lambda c, r, ref_c, ref_r, b: (
+        -torch.log(torch.sigmoid(b * dpo_margin(c, r, ref_c, ref_r)) + 1e-8).mean()
+    ),
+    "the sum over the batch": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r)).sum()
+    ),
+    "one loss for each pair": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r))
+    ),
+    "the minus is forgotten": lambda c, r, ref_c, ref_r, b: F.logsigmoid(
+        b * dpo_margin(c, r, ref_c, ref_r)
+    ).mean(),
+    "the margin is averaged first": lambda c, r, ref_c, ref_r, b: F.softplus(
+        -b * dpo_margin(c.mean(), r.mean(), ref_c.mean(), ref_r.mean())
+    ),
+    "ratios of probabilities": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(
+            b * (torch.exp(c) / torch.exp(ref_c) - torch.exp(r) / torch.exp(ref_r))
+        ).mean()
+    ),
+    "the policy is cut off": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r).detach()).mean()
+    ),
+    "the rejected answer of the policy is cut off": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r.detach(), ref_c, ref_r)).mean()
+    ),
+    "beta has a default": lambda c, r, ref_c, ref_r, b: DPOCriterion()(c, r, ref_c, ref_r),
+    "the square of IPO": lambda c, r, ref_c, ref_r, b: (
+        (dpo_margin(c, r, ref_c, ref_r) - 0.5 / b) ** 2
+    ).mean(),
+    "labels of a smoothed loss": lambda c, r, ref_c, ref_r, b: (
+        -(
+            0.9 * F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r))
+            + 0.1 * F.logsigmoid(-b * dpo_margin(c, r, ref_c, ref_r))
+        ).mean()
+    ),
+}
