@@ -27,6 +27,10 @@ PAPERS = {
     f"{ARXIV}2302.13971": "Touvron et al. 2023",
     f"{ARXIV}2305.13245": "Ainslie et al. 2023",
     f"{ARXIV}2401.04088": "Jiang et al. 2024",
+    f"{ARXIV}2305.18290": "Rafailov et al. 2023",
+    f"{ARXIV}2402.03300": "Shao et al. 2024",
+    f"{ARXIV}2503.14476": "Yu et al. 2025",
+    f"{ARXIV}2503.20783": "Liu et al. 2025",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
     "|*Language Models are Unsupervised Multitask Learners*",

@@ -239,6 +239,8 @@ DRILLS = (
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
           exports=("MixtureOfExperts",)),
+    Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
+    Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
 )  # fmt: skip
 

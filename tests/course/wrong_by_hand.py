@@ -4,7 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from einops import einsum, reduce
+from einops import einsum, rearrange, reduce, repeat
 from torch import nn
 
 from tests.course.wrong_answers import WRONG, right
@@ -404,3 +404,277 @@ WRONG["by-hand-mixture-of-experts"] = {
     "the input is added, as a residual": {"y = 0": "y = token"},
     "moe-gates-equal: the scores are lost": {"p = X": "p = F.softmax(values * 0, dim=0)"},
 }  # fmt: skip
+
+
+@right("by-hand-dpo-loss")
+def dpo_by_rewards(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
+    rewards = [
+        beta * (policy - ref.detach())
+        for policy, ref in ((policy_chosen, ref_chosen), (policy_rejected, ref_rejected))
+    ]
+    return F.softplus(rewards[1] - rewards[0]).mean()
+
+
+@right("by-hand-dpo-loss")
+def dpo_as_a_classifier(pi_w, pi_l, ref_w, ref_l, b):
+    """Take the cross entropy of two classes, of which the first one is right."""
+    scores = torch.stack([b * (pi_w - ref_w), b * (pi_l - ref_l)], dim=-1)
+    return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long))
+
+
+@right("by-hand-dpo-loss")
+def dpo_by_einops(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
+    pairs = torch.stack([policy_chosen, policy_rejected, ref_chosen, ref_rejected])
+    signs = beta * torch.tensor([1.0, -1.0, -1.0, 1.0])
+    margin = einsum(pairs, signs, "four batch, four -> batch")
+    return reduce(torch.logaddexp(torch.zeros_like(margin), -margin), "batch ->", "mean")
+
+
+def dpo_margin(pi_w, pi_l, ref_w, ref_l):
+    return (pi_w - pi_l) - (ref_w - ref_l)
+
+
+class DPOCriterion(nn.Module):
+    """Forget beta in forward."""
+
+    def __init__(self, beta=0.1):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, policy_w, policy_l, ref_w, ref_l):
+        logits = dpo_margin(policy_w, policy_l, ref_w, ref_l)
+        return -F.logsigmoid(self.beta * logits).mean()
+
+
+WRONG["by-hand-dpo-loss"] = {
+    "dpo-reference-missing": lambda c, r, ref_c, ref_r, b: F.softplus(-b * (c - r)).mean(),
+    "dpo-answers-exchanged": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(r, c, ref_r, ref_c)).mean()
+    ),
+    "dpo-answers-exchanged: softplus without minus": lambda c, r, ref_c, ref_r, b: F.softplus(
+        b * dpo_margin(c, r, ref_c, ref_r)
+    ).mean(),
+    "dpo-reference-added": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * ((c - r) + (ref_c - ref_r))).mean()
+    ),
+    "dpo-beta-missing": lambda c, r, ref_c, ref_r, b: torch.mean(
+        -F.logsigmoid(dpo_margin(c, r, ref_c, ref_r))
+    ),
+    "dpo-beta-outside": lambda c, r, ref_c, ref_r, b: (
+        b * F.softplus(-dpo_margin(c, r, ref_c, ref_r)).mean()
+    ),
+    "dpo-loss-overflows": lambda c, r, ref_c, ref_r, b: torch.mean(
+        -torch.log(1 / (1 + torch.exp(-b * dpo_margin(c, r, ref_c, ref_r))))
+    ),
+    "dpo-loss-overflows: in the exponential of log1p": lambda c, r, ref_c, ref_r, b: torch.log1p(
+        torch.exp(-b * dpo_margin(c, r, ref_c, ref_r))
+    ).mean(),
+    "a small number in the logarithm": lambda c, r, ref_c, ref_r, b: (
+        -torch.log(torch.sigmoid(b * dpo_margin(c, r, ref_c, ref_r)) + 1e-8).mean()
+    ),
+    "the sum over the batch": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r)).sum()
+    ),
+    "one loss for each pair": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r))
+    ),
+    "the minus is forgotten": lambda c, r, ref_c, ref_r, b: F.logsigmoid(
+        b * dpo_margin(c, r, ref_c, ref_r)
+    ).mean(),
+    "the margin is averaged first": lambda c, r, ref_c, ref_r, b: F.softplus(
+        -b * dpo_margin(c.mean(), r.mean(), ref_c.mean(), ref_r.mean())
+    ),
+    "ratios of probabilities": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(
+            b * (torch.exp(c) / torch.exp(ref_c) - torch.exp(r) / torch.exp(ref_r))
+        ).mean()
+    ),
+    "the policy is cut off": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r).detach()).mean()
+    ),
+    "the rejected answer of the policy is cut off": lambda c, r, ref_c, ref_r, b: (
+        -F.logsigmoid(b * dpo_margin(c, r.detach(), ref_c, ref_r)).mean()
+    ),
+    "beta has a default": lambda c, r, ref_c, ref_r, b: DPOCriterion()(c, r, ref_c, ref_r),
+    "the square of IPO": lambda c, r, ref_c, ref_r, b: (
+        (dpo_margin(c, r, ref_c, ref_r) - 0.5 / b) ** 2
+    ).mean(),
+    "labels of a smoothed loss": lambda c, r, ref_c, ref_r, b: (
+        -(
+            0.9 * F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r))
+            + 0.1 * F.logsigmoid(-b * dpo_margin(c, r, ref_c, ref_r))
+        ).mean()
+    ),
+}
+
+
+@right("by-hand-group-advantages")
+def advantages_from_squares(rewards, eps):
+    count = rewards.size(-1)
+    mean = rewards.sum(-1, keepdim=True) / count
+    variance = ((rewards - mean) ** 2).sum(-1, keepdim=True) / (count - 1)
+    return (rewards - mean) / (variance**0.5 + eps)
+
+
+@right("by-hand-group-advantages")
+def advantages_group_by_group(rewards, eps):
+    result = []
+    for group in rewards:
+        result.append((group - group.mean()) / (torch.std(group) + eps))
+    return torch.stack(result)
+
+
+@right("by-hand-group-advantages")
+def advantages_by_einops(rewards, eps):
+    std, mean = torch.std_mean(rewards, dim=1)
+    std, mean = (repeat(x, "batch -> batch group", group=rewards.size(1)) for x in (std, mean))
+    return (rewards - mean) / (std + eps)
+
+
+WRONG["by-hand-group-advantages"] = {
+    "grpo-groups-mixed": lambda r, eps: (r - torch.mean(r)) / (torch.std(r) + eps),
+    "grpo-eps-missing": lambda r, eps: (r - r.mean(1)[:, None]) / r.std(1)[:, None],
+    "grpo-std-of-all": lambda r, eps: (
+        (r - r.mean(1)[:, None]) / (r.std(1, unbiased=False)[:, None] + eps)
+    ),
+    "grpo-std-of-all: from the mean of the squares": lambda r, eps: (
+        (r - r.mean(1)[:, None])
+        / (((r**2).mean(1) - r.mean(1) ** 2).clamp(min=0).sqrt()[:, None] + eps)
+    ),
+    "the mean alone": lambda r, eps: r - r.mean(-1, keepdim=True),
+    "the standard deviation alone": lambda r, eps: r / (r.std(-1, keepdim=True) + eps),
+    "over the prompts": lambda r, eps: (r - r.mean(0)) / (r.std(0) + eps),
+    "the variance": lambda r, eps: (
+        (r - r.mean(1)[:, None]) / (((r - r.mean(1)[:, None]) ** 2).mean(1)[:, None] + eps)
+    ),
+    "eps in the root": lambda r, eps: F.layer_norm(r, r.shape[-1:], eps=eps),
+    "eps is the lower bound": lambda r, eps: (
+        (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True).clamp(min=eps)
+    ),
+    "the mean of the others": lambda r, eps: (
+        (r - (r.sum(1, keepdim=True) - r) / (r.size(1) - 1)) / (r.std(1, keepdim=True) + eps)
+    ),
+    "the best answer is the baseline": lambda r, eps: (
+        (r - r.amax(1, keepdim=True)) / (r.std(1, keepdim=True) + eps)
+    ),
+    "the range instead of the standard deviation": lambda r, eps: (
+        (r - r.mean(1, keepdim=True)) / (r.amax(1, keepdim=True) - r.amin(1, keepdim=True) + eps)
+    ),
+    "eps is a default": lambda r, eps: (
+        (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-8)
+    ),
+    "the sign": lambda r, eps: (r.mean(1, keepdim=True) - r) / (r.std(1, keepdim=True) + eps),
+}
+
+
+@right("by-hand-grpo-loss")
+def grpo_answer_by_answer(policy, old, reference, advantages, mask, epsilon, beta):
+    total = 0.0
+    for i in range(len(policy)):
+        new = policy[i][mask[i]]
+        before, frozen = old[i][mask[i]].detach(), reference[i][mask[i]].detach()
+        ratio = torch.exp(new - before)
+        a = advantages[i]
+        limited = torch.clamp(ratio, min=1.0 - epsilon, max=1.0 + epsilon)
+        surrogate = torch.min(ratio * a, limited * a)
+        k3 = torch.exp(frozen - new) - (frozen - new) - 1.0
+        total = total + (surrogate - beta * k3).sum() / len(new)
+    return -total / len(policy)
+
+
+@right("by-hand-grpo-loss")
+def grpo_by_the_sign_of_the_advantage(policy, old, reference, advantages, mask, epsilon, beta):
+    """Write the minimum as a bound on one side, which depends on the sign."""
+    ratio = torch.exp(policy - old)
+    a = advantages[:, None]
+    bound = torch.where(a > 0, ratio.clamp(max=1 + epsilon), ratio.clamp(min=1 - epsilon))
+    kl = torch.expm1(reference - policy) - (reference - policy)
+    each = torch.where(mask, -bound * a + beta * kl, torch.zeros_like(ratio))
+    weights = mask.to(each.dtype) / mask.sum(dim=1, keepdim=True) / len(mask)
+    return (each * weights).sum()
+
+
+@right("by-hand-grpo-loss")
+class GRPOCriterion:
+    """Take the maximum of two losses, and einops for the means."""
+
+    def __new__(cls, policy, old, reference, advantages, mask, epsilon, beta):
+        a = rearrange(advantages, "answer -> answer 1")
+        ratio = (policy - old).exp()
+        worse = torch.maximum(-a * ratio, -a * ratio.clip(1 - epsilon, 1 + epsilon))
+        kl = reference.sub(policy).exp() - reference + policy - 1
+        keep = mask.double()
+        tokens = reduce(keep, "answer token -> answer", "sum")
+        sums = einsum(worse + beta * kl, keep, "answer token, answer token -> answer")
+        return reduce(sums / tokens, "answer ->", "mean")
+
+
+def grpo_terms(policy, old, a, epsilon):
+    """Return the ratio and both products, as most libraries write them."""
+    coefficient = torch.exp(policy - old)
+    limited = torch.clamp(coefficient, 1 - epsilon, 1 + epsilon)
+    return coefficient, coefficient * a[:, None], limited * a[:, None]
+
+
+def k3(policy, reference):
+    return torch.exp(reference - policy) - (reference - policy) - 1
+
+
+def per_answer(losses, mask):
+    return ((losses * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+def grpo_wrong(gain=torch.min, kl=k3, mean=per_answer, terms=grpo_terms):
+    """Write a loss of parts, one of which is wrong."""
+
+    def answer(policy, old, reference, advantages, mask, epsilon, beta):
+        _, free, limited = terms(policy, old, advantages, epsilon)
+        return mean(beta * kl(policy, reference) - gain(free, limited), mask)
+
+    return answer
+
+
+def smaller_ratio_first(policy, old, reference, advantages, mask, epsilon, beta):
+    ratio = torch.exp(policy - old)
+    ratio = torch.min(ratio, torch.clamp(ratio, 1 - epsilon, 1 + epsilon))
+    return per_answer(beta * k3(policy, reference) - ratio * advantages[:, None], mask)
+
+
+WRONG["by-hand-grpo-loss"] = {
+    "grpo-minimum-missing": grpo_wrong(gain=lambda free, limited: limited),
+    "grpo-minimum-before-advantage": smaller_ratio_first,
+    "grpo-maximum": grpo_wrong(gain=torch.max),
+    "grpo-ratio-upside-down": grpo_wrong(terms=lambda new, old, *rest: grpo_terms(old, new, *rest)),
+    "grpo-kl-upside-down": grpo_wrong(kl=lambda policy, reference: k3(reference, policy)),
+    "grpo-padding-counted": grpo_wrong(mean=lambda losses, mask: losses.mean()),
+    "grpo-padding-counted: the mask is applied, but every position divides": grpo_wrong(
+        mean=lambda losses, mask: (losses * mask).mean()
+    ),
+    "grpo-mean-over-tokens": grpo_wrong(mean=lambda losses, mask: losses[mask].mean()),
+    "the sum of the tokens": grpo_wrong(
+        mean=lambda losses, mask: (losses * mask).sum() / len(losses)
+    ),
+    "nothing is clipped": grpo_wrong(gain=lambda free, limited: free),
+    "the plain difference as penalty": grpo_wrong(kl=lambda policy, ref: policy - ref),
+    "the expected KL": grpo_wrong(kl=lambda policy, ref: policy.exp() * (policy - ref)),
+    "the square as penalty": grpo_wrong(kl=lambda policy, ref: (policy - ref) ** 2 / 2),
+    "the penalty is rewarded": grpo_wrong(kl=lambda policy, ref: -k3(policy, ref)),
+    "the penalty has no gradient": grpo_wrong(kl=lambda policy, ref: k3(policy.detach(), ref)),
+    "the ratio is always 1": lambda p, o, ref, a, m, eps, beta: per_answer(
+        beta * k3(p, ref) - torch.exp(p - p.detach()) * a[:, None], m
+    ),
+    "one ratio for each answer": grpo_wrong(
+        terms=lambda p, o, a, eps: grpo_terms(
+            p.mean(-1, keepdim=True).expand_as(p), o.mean(-1, keepdim=True), a, eps
+        )
+    ),
+    "the gain of the mean advantage": grpo_wrong(
+        terms=lambda p, o, a, eps: grpo_terms(p, o, a.mean().expand(len(a)), eps)
+    ),
+    "the penalty against the old policy": lambda p, o, ref, a, m, eps, beta: grpo_wrong()(
+        p, o, o, a, m, eps, beta
+    ),
+    "advantages are normalised again": grpo_wrong(
+        terms=lambda p, o, a, eps: grpo_terms(p, o, (a - a.mean()) / (a.std() + 1e-8), eps)
+    ),
+}

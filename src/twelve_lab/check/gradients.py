@@ -40,8 +40,8 @@ def gradient(submission: Submission) -> str | None:
 
 
 def _wrong_gradient(submission: Submission) -> str | None:
-    # At 0, two right answers may use different gradients of relu; random numbers avoid 0.
-    largest = max(submission.expected, key=lambda call: sum(x.numel() for x in call.values)).case
+    # At an exact 0 of relu two right answers may differ; the random numbers avoid it.
+    largest = max(submission.expected, key=_size).case
     for actual, expected in zip(submission.actual, submission.expected, strict=True):
         if actual.case != largest and not submission.task.by_gradient:
             continue
@@ -60,6 +60,12 @@ def _wrong_gradient(submission: Submission) -> str | None:
                 expected=texts[1],
             )
     return None
+
+
+def _size(call: Attempt) -> tuple[int, ...]:
+    """Count the numbers of the answer and, for answers of one number, those of the arguments."""
+    given = (x for x in call.given if isinstance(x, Tensor))
+    return tuple(sum(x.numel() for x in each) for each in (call.values, given))
 
 
 def _gradients(
