@@ -154,6 +154,29 @@ def rotate(heads, angles):
     return twelve.RotaryEncoding(heads.size(-1)).double()(heads, round(angles[0, 0].item()))
 
 
+def by_autograd(function, upstream, *given):
+    """Compute the gradients of the arguments of a function."""
+    return torch.autograd.grad(function(*given), given, upstream)
+
+
+def output_backward(*given):
+    given = (*(each.detach().requires_grad_() for each in given[:3]), given[3])
+    loss = F.cross_entropy(F.linear(*given[:3]).flatten(0, 1), given[3].flatten())
+    return torch.autograd.grad(loss, given[:3])
+
+
+def layer_norm_backward(upstream, x, weight):
+    given = (each.detach().requires_grad_() for each in (x, weight, torch.zeros_like(weight)))
+    return by_autograd(
+        lambda *each: F.layer_norm(each[0], weight.shape, *each[1:]), upstream, *given
+    )
+
+
+def attention_backward(upstream, *heads):
+    given = (each.detach().requires_grad_() for each in heads)
+    return by_autograd(F.scaled_dot_product_attention, upstream, *given)
+
+
 LAYERS = {
     "linear": linear,
     "linear_layer": twelve.Linear,
@@ -175,6 +198,9 @@ LAYERS = {
     "loss": training.cross_entropy,
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
+    "output_backward": output_backward,
+    "layer_norm_backward": layer_norm_backward,
+    "attention_backward": attention_backward,
     "attention_in_blocks": lambda *given: F.scaled_dot_product_attention(*given[:3]),
     "top_p": lambda probabilities, p: next_token_probabilities(probabilities.log(), top_p=p),
 }
