@@ -232,6 +232,7 @@ DRILLS = (
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
+    Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
 )
 
 

@@ -30,7 +30,7 @@ from twelve_lab.course import STEPS
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 # Arguments that get no gradient: a task, and the place of the argument.
-FROZEN = {("lora", 1)}
+FROZEN = {("lora", 1), ("distillation", 1)}
 
 
 def largest_error(outcome, right) -> float:
@@ -159,6 +159,14 @@ def by_autograd(function, upstream, *given):
     return torch.autograd.grad(function(*given), given, upstream)
 
 
+def distillation(student, teacher, temperature):
+    log_q, log_p = ((x / temperature).flatten(0, 1).log_softmax(-1) for x in (student, teacher))
+    settings = {"reduction": "batchmean", "log_target": True}
+    # The first argument of kl_div is the second distribution of KL(p || q), as a logarithm.
+    both = F.kl_div(log_q, log_p, **settings), F.kl_div(log_p, log_q, **settings)
+    return tuple(each * temperature**2 for each in both)
+
+
 def output_backward(*given):
     given = (*(each.detach().requires_grad_() for each in given[:3]), given[3])
     loss = F.cross_entropy(F.linear(*given[:3]).flatten(0, 1), given[3].flatten())
@@ -198,6 +206,7 @@ LAYERS = {
     "loss": training.cross_entropy,
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
+    "distillation": distillation,
     "output_backward": output_backward,
     "layer_norm_backward": layer_norm_backward,
     "attention_backward": attention_backward,

@@ -503,3 +503,103 @@ WRONG["by-hand-attention-backward"] = {
     "the sign of ds": {"p * (dp - delta)": "p * (delta - dp)"},
     "keys from another sentence": {SCALED_DQ: SCALED_DQ.replace("k)", "k.flip(0))")},
 }  # fmt: skip
+
+
+@right("by-hand-distillation")
+def distil_by_library_softmax(s, t, T):
+    s, t = s.reshape(-1, s.size(-1)), t.reshape(-1, t.size(-1))
+    log_s = F.log_softmax(s / T, dim=-1)
+    log_t = F.log_softmax(t / T, dim=-1)
+    ps, pt = torch.exp(log_s), torch.exp(log_t)
+    n = s.size(0)
+    fwd = torch.sum(pt * (log_t - log_s)) / n
+    rev = torch.sum(ps * (log_s - log_t)) / n
+    return T * T * fwd, T * T * rev
+
+
+@right("by-hand-distillation")
+def distil_by_entropies(student, teacher, temperature):
+    """KL is a cross entropy minus an entropy."""
+    logs = [x / temperature - (x / temperature).logsumexp(-1, keepdim=True)
+            for x in (teacher.detach(), student)]  # fmt: skip
+
+    def cross_entropy(p, q):
+        return -einsum(p.exp(), q, "b s v, b s v -> b s")
+
+    losses = [
+        reduce(cross_entropy(p, q) - cross_entropy(p, p), "b s -> ", "mean")
+        for p, q in (logs, logs[::-1])
+    ]
+    return losses[0] * temperature**2, losses[1] * temperature**2
+
+
+@right("by-hand-distillation")
+def distil_token_by_token(student, teacher, t):
+    forward = reverse = 0.0
+    batch, seq, _ = student.shape
+    for i in range(batch):
+        for j in range(seq):
+            a = torch.log_softmax(student[i, j] / t, 0)
+            b = torch.log_softmax(teacher[i, j] / t, 0)
+            forward = forward + t**2 * (b.exp() @ (b - a)) / (batch * seq)
+            reverse = reverse + t**2 * (a.exp() @ (a - b)) / (batch * seq)
+    return forward, reverse
+
+
+WRONG["by-hand-distillation"] = {
+    "distillation-directions": {"return X, Y": "return Y, X"},
+    "distillation-square-missing": {"return X, Y": "return fwd, rev"},
+    "distillation-one-temperature": {"F.log_softmax(t / T, dim=-1)": "F.log_softmax(t, dim=-1)"},
+    "distillation-mean-over-vocab": {
+        "torch.sum(pt * X) / n": "torch.mean(pt * X)", "torch.sum(ps * X) / n":
+        "torch.mean(ps * X)",
+    },
+    "distillation-mean-over-batch": lambda s, t, T: tuple(
+        each * s.size(1) for each in distil_by_library_softmax(s, t, T)
+    ),
+    "distillation-overflow": {
+        "F.log_softmax(s / T, dim=-1)": "F.softmax(s / T, dim=-1).log()",
+        "F.log_softmax(t / T, dim=-1)": "F.softmax(t / T, dim=-1).log()",
+    },
+    "no temperature in the logits": {"s / T": "s", "t / T": "t"},
+    "T instead of its square": {"return X, Y": "return T * fwd, T * rev"},
+    "divided by the square": {"return X, Y": "return fwd / T**2, rev / T**2"},
+    "multiplied by T inside": {"s / T": "s * T", "t / T": "t * T"},
+    "the sum of all tokens": {"n = s.size(0)": "n = 1"},
+    "distillation-directions: kl_div with its arguments exchanged": lambda s, t, T: tuple(
+        T * T * F.kl_div(b, a, reduction="sum", log_target=True) / a[..., 0].numel()
+        for a, b in [[(x / T).log_softmax(-1) for x in pair] for pair in ((s, t), (t, s))]
+    ),
+    "distillation-mean-over-vocab: kl_div with its default reduction": lambda s, t, T: tuple(
+        T * T * F.kl_div(q, p, log_target=True)
+        for p, q in [[(x / T).log_softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
+    ),
+    "kl_div gets logarithms without log_target": lambda s, t, T: tuple(
+        T * T * F.kl_div(q, p, reduction="sum") / p[..., 0].numel()
+        for p, q in [[(x / T).log_softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
+    ),
+    "kl_div gets probabilities for logarithms": lambda s, t, T: tuple(
+        T * T * F.kl_div(q, p, reduction="sum") / p[..., 0].numel()
+        for p, q in [[(x / T).softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
+    ),
+    "kl_div takes the logits of the student": lambda s, t, T: tuple(
+        T * T * F.kl_div(q / T, (p / T).softmax(-1), reduction="sum") / p[..., 0].numel()
+        for p, q in ((t, s), (s, t))
+    ),
+    "the cross entropy": {"log_t - log_s": "-log_s", "log_s - log_t": "-log_t"},
+    "the forward direction twice": {"return X, Y": "return X, X"},
+    "the reverse direction weighs by the teacher": {"ps * (log_s - log_t)": "pt * (log_s - log_t)"},
+    "the softmax of all tokens": {
+        "F.log_softmax(s / T, dim=-1)": "F.log_softmax(s / T, dim=0)",
+        "F.log_softmax(t / T, dim=-1)": "F.log_softmax(t / T, dim=0)",
+    },
+    "the mean of both": {"return X, Y": "return (X + Y) / 2, (X + Y) / 2"},
+    "the loss for each token": {"torch.sum(pt * X) / n": "(pt * X).sum(-1)",
+                                "torch.sum(ps * X) / n": "(ps * X).sum(-1)"},
+    "the squared difference of the probabilities": {"pt * (log_t - log_s)": "(pt - ps) ** 2",
+                                                    "ps * (log_s - log_t)": "(pt - ps) ** 2"},
+    "the student is detached": {"F.log_softmax(s / T, dim=-1)":
+                                "F.log_softmax(s.detach() / T, dim=-1)"},
+    "the student is detached as a weight": {"ps, pt = X, Y": "ps, pt = X.detach(), Y"},
+    "T squared in the logits": {"s / T": "s / T**2", "t / T": "t / T**2"},
+}  # fmt: skip
