@@ -10,6 +10,7 @@ PAPERS = {
     f"{ARXIV}1706.03762": "Vaswani et al. 2017|*Attention Is All You Need*",
     f"{ARXIV}1607.06450": "Ba, Kiros and Hinton 2016",
     f"{ARXIV}1502.03167": "Ioffe and Szegedy 2015",
+    f"{ARXIV}1503.02531": "Hinton et al. 2015",
     f"{ARXIV}1512.03385": "He et al. 2015|*Deep Residual Learning for Image Recognition*",
     f"{ARXIV}1606.08415": "Hendrycks and Gimpel 2016",
     f"{ARXIV}1810.04805": "Devlin et al. 2019",
@@ -31,6 +32,7 @@ PAPERS = {
     f"{ARXIV}2402.03300": "Shao et al. 2024",
     f"{ARXIV}2503.14476": "Yu et al. 2025",
     f"{ARXIV}2503.20783": "Liu et al. 2025",
+    f"{ARXIV}2306.08543": "Gu et al. 2023",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
     "|*Language Models are Unsupervised Multitask Learners*",

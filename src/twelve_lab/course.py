@@ -243,6 +243,9 @@ DRILLS = (
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
 )  # fmt: skip
+    Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
+    Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
+)
 
 
 def exercise_files() -> Iterator[tuple[str, str, str]]:

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 # Arguments that get no gradient: a task, and the place of the argument.
 FROZEN = {("lora", 1), ("dpo_loss", 2), ("dpo_loss", 3)} | {("grpo_loss", i) for i in (1, 2, 3)}
+FROZEN = {("lora", 1), ("distillation", 1)}
 
 
 def largest_error(outcome, right) -> float:
@@ -154,6 +155,37 @@ def rotate(heads, angles):
     return twelve.RotaryEncoding(heads.size(-1)).double()(heads, round(angles[0, 0].item()))
 
 
+def by_autograd(function, upstream, *given):
+    """Compute the gradients of the arguments of a function."""
+    return torch.autograd.grad(function(*given), given, upstream)
+
+
+def distillation(student, teacher, temperature):
+    log_q, log_p = ((x / temperature).flatten(0, 1).log_softmax(-1) for x in (student, teacher))
+    settings = {"reduction": "batchmean", "log_target": True}
+    # The first argument of kl_div is the second distribution of KL(p || q), as a logarithm.
+    both = F.kl_div(log_q, log_p, **settings), F.kl_div(log_p, log_q, **settings)
+    return tuple(each * temperature**2 for each in both)
+
+
+def output_backward(*given):
+    given = (*(each.detach().requires_grad_() for each in given[:3]), given[3])
+    loss = F.cross_entropy(F.linear(*given[:3]).flatten(0, 1), given[3].flatten())
+    return torch.autograd.grad(loss, given[:3])
+
+
+def layer_norm_backward(upstream, x, weight):
+    given = (each.detach().requires_grad_() for each in (x, weight, torch.zeros_like(weight)))
+    return by_autograd(
+        lambda *each: F.layer_norm(each[0], weight.shape, *each[1:]), upstream, *given
+    )
+
+
+def attention_backward(upstream, *heads):
+    given = (each.detach().requires_grad_() for each in heads)
+    return by_autograd(F.scaled_dot_product_attention, upstream, *given)
+
+
 LAYERS = {
     "linear": linear,
     "linear_layer": twelve.Linear,
@@ -175,6 +207,10 @@ LAYERS = {
     "loss": training.cross_entropy,
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
+    "distillation": distillation,
+    "output_backward": output_backward,
+    "layer_norm_backward": layer_norm_backward,
+    "attention_backward": attention_backward,
     "attention_in_blocks": lambda *given: F.scaled_dot_product_attention(*given[:3]),
     "dpo_loss": lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
         F.binary_cross_entropy_with_logits(

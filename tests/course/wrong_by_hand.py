@@ -678,3 +678,349 @@ WRONG["by-hand-grpo-loss"] = {
         terms=lambda p, o, a, eps: grpo_terms(p, o, (a - a.mean()) / (a.std() + 1e-8), eps)
     ),
 }
+@right("by-hand-output-backward")
+def output_layer_with_indices(x, w, b, y):
+    batch, seq, d = x.shape
+    flat, target = x.reshape(-1, d), y.reshape(-1)
+    logits = flat @ w.t() + b
+    p = torch.exp(logits - logits.max(-1, keepdim=True).values)
+    p = p / p.sum(-1, keepdim=True)
+    n = batch * seq
+    g = p.clone()
+    g[torch.arange(n), target] -= 1
+    g = g / n
+    dx = g @ w
+    dw = g.t() @ flat
+    db = g.sum(0)
+    return dx.view(batch, seq, d), dw, db
+
+
+@right("by-hand-output-backward")
+def output_layer_by_einops(x, w, b, y):
+    logits = einsum(x, w, "b s d, v d -> b s v") + b
+    target = (y[..., None] == torch.arange(len(b))).to(x.dtype)
+    g = (logits.log_softmax(-1).exp() - target) / (y.size(0) * y.size(1))
+    return (
+        einsum(g, w, "b s v, v d -> b s d"),
+        einsum(g, x, "b s v, b s d -> v d"),
+        reduce(g, "b s v -> v", "sum"),
+    )
+
+
+@right("by-hand-output-backward")
+def output_layer_token_by_token(x, w, b, y):
+    dx, dw, db = torch.zeros_like(x), torch.zeros_like(w), torch.zeros_like(b)
+    for i in range(x.size(0)):
+        for j in range(x.size(1)):
+            g = torch.softmax(w @ x[i, j] + b, 0)
+            g[y[i, j]] = g[y[i, j]] - 1
+            dx[i, j] = w.T @ g
+            dw += torch.outer(g, x[i, j])
+            db += g
+    return dx / y.numel(), dw / y.numel(), db / y.numel()
+
+
+WRONG["by-hand-output-backward"] = {
+    "output-backward-label": {"g[torch.arange(n), target] -= 1": "pass"},
+    "output-backward-mean": {"g / n": "g"},
+    "output-backward-sign": {"g / n": "-g / n"},
+    "divided by the batch": {"g / n": "g / batch"},
+    "divided by the length": {"g / n": "g / seq"},
+    "divided twice": {"g / n": "g / n / n"},
+    "divided by the vocabulary": {"g / n": "g / len(b)"},
+    "the bias is forgotten": {"X + b": "X"},
+    "the mean of the bias": {"g.sum(0)": "g.mean(0)"},
+    "no softmax": {"g = p.clone()": "g = logits.clone()"},
+    "softmax over the tokens": {
+        "logits.max(-1, keepdim=True)": "logits.max(0, keepdim=True)",
+        "p.sum(-1, keepdim=True)": "p.sum(0, keepdim=True)",
+    },
+    "the derivative of the probability": {"g = p.clone()": "g = p * (1 - p)"},
+    "the label is added": {"g[torch.arange(n), target] -= 1": "g[torch.arange(n), target] += 1"},
+    "only the logit of the label has a gradient": {
+        "g = p.clone()": "g = torch.zeros_like(p)",
+        "g[torch.arange(n), target] -= 1":
+        "g[torch.arange(n), target] = p[torch.arange(n), target] - 1",
+    },
+    "minus one over the probability": {
+        "g = p.clone()": "g = torch.zeros_like(p)",
+        "g[torch.arange(n), target] -= 1":
+        "g[torch.arange(n), target] = -1 / p[torch.arange(n), target]",
+    },
+    "the columns of all labels": {"g[torch.arange(n), target] -= 1": "g[:, target] -= 1"},
+    "the weight is transposed": {"return X, dw, db": "return X, dw.t(), db"},
+    "weight before x": {"return X, dw, db": "return dw, X, db"},
+    "the bias for every token": {"g.sum(0)": "g.view(batch, seq, -1)"},
+    "the labels of another order": {"y.reshape(-1)": "y.t().reshape(-1)"},
+}  # fmt: skip
+
+
+@right("by-hand-layer-norm-backward")
+def layer_norm_with_sums(dy, x, gamma):
+    n = x.shape[-1]
+    mu = x.mean(-1, keepdim=True)
+    rstd = (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt()
+    xhat = (x - mu) * rstd
+    dbeta = dy.sum(dim=0).sum(dim=0)
+    dgamma = (dy * xhat).sum(dim=0).sum(dim=0)
+    dxhat = dy * gamma
+    s1 = dxhat.sum(-1, keepdim=True)
+    s2 = (dxhat * xhat).sum(-1, keepdim=True)
+    dx = rstd / n * (n * dxhat - s1 - xhat * s2)
+    return dx, dgamma, dbeta
+
+
+@right("by-hand-layer-norm-backward")
+def layer_norm_step_by_step(dy, x, gamma):
+    """Apply the chain rule to each line of the forward pass, as a graph of operations does."""
+    d = x.size(-1)
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.pow(2).mean(-1, keepdim=True) + 1e-5
+    root = variance**0.5
+    d_normed = dy * gamma
+    d_root = -(d_normed * centred).sum(-1, keepdim=True) / root**2
+    d_variance = d_root / (2 * root)
+    d_centred = d_normed / root + d_variance * 2 * centred / d
+    d_x = d_centred - d_centred.mean(-1, keepdim=True)
+    return d_x, einsum(dy, centred / root, "b s d, b s d -> d"), reduce(dy, "b s d -> d", "sum")
+
+
+@right("by-hand-layer-norm-backward")
+def layer_norm_by_jacobians(dy, x, gamma):
+    """Write the Jacobian of each token as a matrix."""
+    d, rows = x.size(-1), []
+    xhat = torch.empty_like(x)
+    for b in range(x.size(0)):
+        for s in range(x.size(1)):
+            row = x[b, s]
+            root = torch.sqrt(((row - row.mean()) ** 2).mean() + 1e-5)
+            z = (row - row.mean()) / root
+            xhat[b, s] = z
+            jacobian = (torch.eye(d) - 1 / d - torch.outer(z, z) / d) / root
+            rows.append(jacobian @ (dy[b, s] * gamma))
+    return torch.stack(rows).view_as(x), (dy * xhat).sum((0, 1)), dy.sum((0, 1))
+
+
+WRONG["by-hand-layer-norm-backward"] = {
+    "layer-norm-backward-mean": {"n * dxhat - s1 - xhat * s2": "n * dxhat - xhat * s2"},
+    "layer-norm-backward-variance": {"n * dxhat - s1 - xhat * s2": "n * dxhat - s1"},
+    "layer-norm-backward-constant": lambda dy, x, g: (
+        dy * g / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt(),
+        *layer_norm_with_sums(dy, x, g)[1:],
+    ),
+    "layer-norm-backward-weight": {"dxhat = dy * gamma": "dxhat = dy"},
+    "layer-norm-backward-deviation": {"rstd / n": "1 / n"},
+    "layer-norm-backward-averaged": lambda dy, x, g: tuple(
+        each / (1 if each.ndim == 3 else len(dy) * dy.size(1))
+        for each in layer_norm_with_sums(dy, x, g)
+    ),
+    "parameters averaged over the batch only": {
+        "dy.sum(dim=0)": "dy.mean(dim=0)",
+        "(dy * xhat).sum(dim=0)": "(dy * xhat).mean(dim=0)",
+    },
+    "gradients of the parameters for every token": lambda dy, x, g: (
+        layer_norm_with_sums(dy, x, g)[0], dy * F.layer_norm(x, g.shape), dy,
+    ),
+    "gamma and beta are exchanged": {"return dx, dgamma, dbeta": "return dx, dbeta, dgamma"},
+    "the means are sums": {"rstd / n * (n * dxhat - s1 - xhat * s2)":
+                           "rstd * (dxhat - s1 - xhat * s2)"},
+    "divided by n once too often": {"rstd / n * (n * X - s1 - xhat * s2)":
+                                    "rstd / n * (X - s1 - xhat * s2)"},
+    "the gradient of gamma takes x": {"(dy * xhat).sum(dim=0).sum(dim=0)": "(dy * x).sum((0, 1))"},
+    "the second term takes dy": {"(dxhat * xhat).sum(-1, keepdim=True)":
+                                 "(dy * xhat).sum(-1, keepdim=True)"},
+    "the second term takes x": {"(dxhat * xhat).sum(-1, keepdim=True)":
+                                "(dxhat * x).sum(-1, keepdim=True)"},
+    "the unbiased variance": {"x.var(-1, unbiased=False, keepdim=True)": "x.var(-1, keepdim=True)"},
+    "no eps": {"(X + 1e-5).rsqrt()": "X.rsqrt()"},
+    "the mean over tokens": {"dxhat.sum(-1, keepdim=True)": "dxhat.sum(1, keepdim=True)"},
+    "gamma multiplies at the end": {
+        "dxhat = dy * gamma": "dxhat = dy", "rstd / n * X": "gamma * rstd / n * X",
+    },
+    "the backward pass of RMSNorm": {
+        "x - mu": "x", "x.var(-1, unbiased=False, keepdim=True)":
+        "x.pow(2).mean(-1, keepdim=True)", "n * dxhat - s1": "n * dxhat",
+    },
+    "the sign of dx": {"return dx, dgamma, dbeta": "return -dx, dgamma, dbeta"},
+}  # fmt: skip
+
+
+@right("by-hand-attention-backward")
+def attention_backward_by_einsum(do, q, k, v):
+    scale = 1 / math.sqrt(q.shape[-1])
+    s = torch.einsum("bqd,bkd->bqk", q, k) * scale
+    p = torch.softmax(s, dim=-1)
+    o = torch.einsum("bqk,bkd->bqd", p, v)
+    dv = torch.einsum("bqk,bqd->bkd", p, do)
+    dp = torch.einsum("bqd,bkd->bqk", do, v)
+    delta = (do * o).sum(dim=-1, keepdim=True)
+    ds = p * (dp - delta)
+    dq = torch.einsum("bqk,bkd->bqd", ds, k) * scale
+    dk = torch.einsum("bqk,bqd->bkd", ds, q) * scale
+    return dq, dk, dv
+
+
+@right("by-hand-attention-backward")
+def attention_backward_by_einops(do, q, k, v):
+    p = (einsum(q, k, "b i d, b j d -> b i j") / q.size(-1) ** 0.5).softmax(-1)
+    dp = einsum(do, v, "b i e, b j e -> b i j")
+    jacobian = torch.diag_embed(p) - einsum(p, p, "b i j, b i l -> b i j l")
+    ds = einsum(jacobian, dp, "b i j l, b i l -> b i j") / q.size(-1) ** 0.5
+    return (
+        einsum(ds, k, "b i j, b j d -> b i d"),
+        einsum(ds, q, "b i j, b i d -> b j d"),
+        einsum(p, do, "b i j, b i e -> b j e"),
+    )
+
+
+@right("by-hand-attention-backward")
+def attention_backward_by_loops(do, q, k, v):
+    dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    root = math.sqrt(q.size(-1))
+    for b in range(q.size(0)):
+        for i in range(q.size(1)):
+            scores = torch.exp(k[b] @ q[b, i] / root)
+            p = scores / scores.sum()
+            dp = v[b] @ do[b, i]
+            ds = p * dp - p * (p @ dp)
+            dq[b, i] = ds @ k[b] / root
+            dk[b] += torch.outer(ds, q[b, i]) / root
+            dv[b] += torch.outer(p, do[b, i])
+    return dq, dk, dv
+
+
+SCALED_DQ, SCALED_DK = (
+    'dq = torch.einsum("bqk,bkd->bqd", ds, k) * scale',
+    'dk = torch.einsum("bqk,bqd->bkd", ds, q) * scale',
+)
+WRONG["by-hand-attention-backward"] = {
+    "attention-backward-softmax-skipped": {"p * (dp - delta)": "dp"},
+    "attention-backward-average": {"p * (dp - delta)": "p * dp"},
+    "attention-backward-diagonal": {"p * (dp - delta)": "p * dp * (1 - p)"},
+    "attention-backward-scale": {
+        SCALED_DQ: SCALED_DQ.removesuffix(" * scale"),
+        SCALED_DK: SCALED_DK.removesuffix(" * scale"),
+    },
+    "attention-backward-plain-mean": {"(do * o).sum(dim=-1, keepdim=True)":
+                                      "dp.mean(dim=-1, keepdim=True)"},
+    "the mean instead of the sum": {"(do * o).sum(dim=-1, keepdim=True)":
+                                "(p * dp).mean(dim=-1, keepdim=True)"},
+    "delta from the values": {"delta = X": "delta = dp.sum(dim=-1, keepdim=True)"},
+    "delta is not weighted by p": {"p * (dp - delta)": "p * dp - delta"},
+    "the scale is missing in the forward pass": {"s = X * scale": "s = X"},
+    "the scale is missing everywhere": {"1 / math.sqrt(q.shape[-1])": "1.0"},
+    "only dq is scaled": {SCALED_DK: SCALED_DK.removesuffix(" * scale")},
+    "only dk is scaled": {SCALED_DQ: SCALED_DQ.removesuffix(" * scale")},
+    "dv is scaled too": {"return dq, dk, dv": "return dq, dk, dv * scale"},
+    "the root of d_v": {"math.sqrt(q.shape[-1])": "math.sqrt(v.shape[-1])"},
+    "dv takes the gradient of the weights": {
+        "return dq, dk, dv": 'return dq, dk, torch.einsum("bqk,bqd->bkd", dp, do)'
+    },
+    "dq and dk are exchanged": {"return dq, dk, dv": "return dk, dq, dv"},
+    "softmax over the queries": {"torch.softmax(s, dim=-1)": "torch.softmax(s, dim=1)"},
+    "dv is the weight times the upstream of all queries": {
+        "return dq, dk, dv": "return dq, dk, p.sum(1)[..., None] * do.sum(1)[:, None]"
+    },
+    "the sign of ds": {"p * (dp - delta)": "p * (delta - dp)"},
+    "keys from another sentence": {SCALED_DQ: SCALED_DQ.replace("k)", "k.flip(0))")},
+}  # fmt: skip
+
+
+@right("by-hand-distillation")
+def distil_by_library_softmax(s, t, T):
+    s, t = s.reshape(-1, s.size(-1)), t.reshape(-1, t.size(-1))
+    log_s = F.log_softmax(s / T, dim=-1)
+    log_t = F.log_softmax(t / T, dim=-1)
+    ps, pt = torch.exp(log_s), torch.exp(log_t)
+    n = s.size(0)
+    fwd = torch.sum(pt * (log_t - log_s)) / n
+    rev = torch.sum(ps * (log_s - log_t)) / n
+    return T * T * fwd, T * T * rev
+
+
+@right("by-hand-distillation")
+def distil_by_entropies(student, teacher, temperature):
+    """KL is a cross entropy minus an entropy."""
+    logs = [x / temperature - (x / temperature).logsumexp(-1, keepdim=True)
+            for x in (teacher.detach(), student)]  # fmt: skip
+
+    def cross_entropy(p, q):
+        return -einsum(p.exp(), q, "b s v, b s v -> b s")
+
+    losses = [
+        reduce(cross_entropy(p, q) - cross_entropy(p, p), "b s -> ", "mean")
+        for p, q in (logs, logs[::-1])
+    ]
+    return losses[0] * temperature**2, losses[1] * temperature**2
+
+
+@right("by-hand-distillation")
+def distil_token_by_token(student, teacher, t):
+    forward = reverse = 0.0
+    batch, seq, _ = student.shape
+    for i in range(batch):
+        for j in range(seq):
+            a = torch.log_softmax(student[i, j] / t, 0)
+            b = torch.log_softmax(teacher[i, j] / t, 0)
+            forward = forward + t**2 * (b.exp() @ (b - a)) / (batch * seq)
+            reverse = reverse + t**2 * (a.exp() @ (a - b)) / (batch * seq)
+    return forward, reverse
+
+
+WRONG["by-hand-distillation"] = {
+    "distillation-directions": {"return X, Y": "return Y, X"},
+    "distillation-square-missing": {"return X, Y": "return fwd, rev"},
+    "distillation-one-temperature": {"F.log_softmax(t / T, dim=-1)": "F.log_softmax(t, dim=-1)"},
+    "distillation-mean-over-vocab": {
+        "torch.sum(pt * X) / n": "torch.mean(pt * X)", "torch.sum(ps * X) / n":
+        "torch.mean(ps * X)",
+    },
+    "distillation-mean-over-batch": lambda s, t, T: tuple(
+        each * s.size(1) for each in distil_by_library_softmax(s, t, T)
+    ),
+    "distillation-overflow": {
+        "F.log_softmax(s / T, dim=-1)": "F.softmax(s / T, dim=-1).log()",
+        "F.log_softmax(t / T, dim=-1)": "F.softmax(t / T, dim=-1).log()",
+    },
+    "no temperature in the logits": {"s / T": "s", "t / T": "t"},
+    "T instead of its square": {"return X, Y": "return T * fwd, T * rev"},
+    "divided by the square": {"return X, Y": "return fwd / T**2, rev / T**2"},
+    "multiplied by T inside": {"s / T": "s * T", "t / T": "t * T"},
+    "the sum of all tokens": {"n = s.size(0)": "n = 1"},
+    "distillation-directions: kl_div with its arguments exchanged": lambda s, t, T: tuple(
+        T * T * F.kl_div(b, a, reduction="sum", log_target=True) / a[..., 0].numel()
+        for a, b in [[(x / T).log_softmax(-1) for x in pair] for pair in ((s, t), (t, s))]
+    ),
+    "distillation-mean-over-vocab: kl_div with its default reduction": lambda s, t, T: tuple(
+        T * T * F.kl_div(q, p, log_target=True)
+        for p, q in [[(x / T).log_softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
+    ),
+    "kl_div gets logarithms without log_target": lambda s, t, T: tuple(
+        T * T * F.kl_div(q, p, reduction="sum") / p[..., 0].numel()
+        for p, q in [[(x / T).log_softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
+    ),
+    "kl_div gets probabilities for logarithms": lambda s, t, T: tuple(
+        T * T * F.kl_div(q, p, reduction="sum") / p[..., 0].numel()
+        for p, q in [[(x / T).softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
+    ),
+    "kl_div takes the logits of the student": lambda s, t, T: tuple(
+        T * T * F.kl_div(q / T, (p / T).softmax(-1), reduction="sum") / p[..., 0].numel()
+        for p, q in ((t, s), (s, t))
+    ),
+    "the cross entropy": {"log_t - log_s": "-log_s", "log_s - log_t": "-log_t"},
+    "the forward direction twice": {"return X, Y": "return X, X"},
+    "the reverse direction weighs by the teacher": {"ps * (log_s - log_t)": "pt * (log_s - log_t)"},
+    "the softmax of all tokens": {
+        "F.log_softmax(s / T, dim=-1)": "F.log_softmax(s / T, dim=0)",
+        "F.log_softmax(t / T, dim=-1)": "F.log_softmax(t / T, dim=0)",
+    },
+    "the mean of both": {"return X, Y": "return (X + Y) / 2, (X + Y) / 2"},
+    "the loss for each token": {"torch.sum(pt * X) / n": "(pt * X).sum(-1)",
+                                "torch.sum(ps * X) / n": "(ps * X).sum(-1)"},
+    "the squared difference of the probabilities": {"pt * (log_t - log_s)": "(pt - ps) ** 2",
+                                                    "ps * (log_s - log_t)": "(pt - ps) ** 2"},
+    "the student is detached": {"F.log_softmax(s / T, dim=-1)":
+                                "F.log_softmax(s.detach() / T, dim=-1)"},
+    "the student is detached as a weight": {"ps, pt = X, Y": "ps, pt = X.detach(), Y"},
+    "T squared in the logits": {"s / T": "s / T**2", "t / T": "t / T**2"},
+}  # fmt: skip
