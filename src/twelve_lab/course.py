@@ -231,6 +231,7 @@ DRILLS = (
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
+    Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
 )
 
 
