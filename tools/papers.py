@@ -7,6 +7,7 @@ OPENAI = "https://cdn.openai.com/better-language-models"
 # Citation (authors or title) to URL.
 PAPERS = {
     f"{ARXIV}1701.06538": "Shazeer et al. 2017",
+    f"{ARXIV}1609.08144": "Wu et al. 2016",
     f"{ARXIV}1706.03762": "Vaswani et al. 2017|*Attention Is All You Need*",
     f"{ARXIV}1607.06450": "Ba, Kiros and Hinton 2016",
     f"{ARXIV}1502.03167": "Ioffe and Szegedy 2015",

@@ -245,6 +245,7 @@ DRILLS = (
 )  # fmt: skip
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
     Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
+    Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
 )
 
 

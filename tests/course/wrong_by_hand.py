@@ -1023,4 +1023,216 @@ WRONG["by-hand-distillation"] = {
                                 "F.log_softmax(s.detach() / T, dim=-1)"},
     "the student is detached as a weight": {"ps, pt = X, Y": "ps, pt = X.detach(), Y"},
     "T squared in the logits": {"s / T": "s / T**2", "t / T": "t / T**2"},
+@right("by-hand-beam-search")
+def beams_in_lists(next_log_probs, prompt, end, width, max_new, alpha):
+    """Keep each beam as a list of new tokens and a sum."""
+    beams = [([], 0.0)]
+    for _ in range(max_new):
+        grown = []
+        for new, total in beams:
+            if end in new:
+                grown.append((new, total))
+                continue
+            prefix = torch.cat([prompt, torch.tensor(new, dtype=torch.long)])
+            for token, log_prob in enumerate(next_log_probs(prefix[None])[0].tolist()):
+                grown.append(([*new, token], total + log_prob))
+        beams = sorted(grown, key=lambda beam: beam[1], reverse=True)[:width]
+    scored = sorted(((total / len(new) ** alpha, new) for new, total in beams), reverse=True)
+    ids = [prompt.tolist() + new + [end] * (max_new - len(new)) for _, new in scored]
+    return torch.tensor(ids), torch.tensor([score for score, _ in scored])
+
+
+@right("by-hand-beam-search")
+def beams_by_masks(next_log_probs, prompt, end, width, max_new, alpha):
+    """Start with the best first tokens, and read the length from the ids."""
+    totals, first = next_log_probs(prompt[None]).squeeze(0).topk(width)
+    ids = torch.cat([prompt.expand(width, -1), first[:, None]], -1)
+    for _ in range(max_new - 1):
+        logp = next_log_probs(ids)
+        only_end = torch.full_like(logp, -torch.inf).index_fill(1, torch.tensor(end), 0)
+        logp = torch.where((ids[:, -1:] == end), only_end, logp)
+        totals, flat = (totals.unsqueeze(1) + logp).view(-1).topk(width)
+        beam = torch.div(flat, logp.shape[1], rounding_mode="floor")
+        ids = torch.hstack([ids.index_select(0, beam), (flat % logp.shape[1]).unsqueeze(1)])
+    new = ids[:, prompt.numel() :]
+    lengths = (new != end).sum(1) + (new == end).any(1)
+    scores = totals / lengths.double().pow(alpha)
+    order = scores.argsort(descending=True)
+    return ids[order], scores[order]
+
+
+@right("by-hand-beam-search")
+def beams_as_objects(next_log_probs, prompt, end, width, max_new, alpha):
+    """Stop early, then pad; with a class for a beam."""
+
+    class Beam:
+        def __init__(self, ids, steps):
+            self.ids, self.steps = ids, steps
+            self.finished = len(steps) > 0 and ids[-1] == end
+            self.total = sum(steps)
+
+        def children(self):
+            if self.finished:
+                return [self]
+            log_probs = next_log_probs(torch.tensor([self.ids]))[0]
+            return [Beam([*self.ids, t], [*self.steps, x]) for t, x in enumerate(log_probs)]
+
+        def score(self):
+            return self.total / len(self.steps) ** alpha
+
+    beams = [Beam(prompt.tolist(), [])]
+    for _ in range(max_new):
+        every = [child for beam in beams for child in beam.children()]
+        every.sort(key=lambda beam: -beam.total)
+        beams = every[:width]
+        if all(beam.finished for beam in beams):
+            break
+    beams.sort(key=Beam.score, reverse=True)
+    size = len(prompt) + max_new
+    ids = torch.tensor([beam.ids + [end] * (size - len(beam.ids)) for beam in beams])
+    return ids, torch.stack([beam.score() for beam in beams])
+
+
+def greedy_copies(next_log_probs, prompt, end, width, max_new, alpha):
+    ids, total, length = prompt[None], 0.0, 0
+    for _ in range(max_new):
+        best, token = next_log_probs(ids)[0].max(0)
+        if not length or ids[0, -1] != end:
+            total, length = total + best, length + 1
+        else:
+            token = torch.tensor(end)
+        ids = torch.cat([ids, token.view(1, 1)], 1)
+    return ids.repeat(width, 1), (total / length**alpha).repeat(width)
+
+
+def first_tokens_then_greedy(next_log_probs, prompt, end, width, max_new, alpha):
+    totals, tokens = next_log_probs(prompt[None])[0].topk(width)
+    rows = []
+    for total, token in zip(totals, tokens, strict=True):
+        ids, length = torch.cat([prompt, token[None]]), 1
+        while ids[-1] != end and length < max_new:
+            step, token = next_log_probs(ids[None])[0].max(-1)
+            ids, total, length = torch.cat([ids, token[None]]), total + step, length + 1
+        padding = torch.full((max_new - length,), end)
+        rows.append((total / length**alpha, torch.cat([ids, padding])))
+    rows.sort(key=lambda row: row[0], reverse=True)
+    return torch.stack([ids for _, ids in rows]), torch.stack([score for score, _ in rows])
+
+
+def without_lists_of_the_finished(next_log_probs, prompt, end, width, max_new, alpha):
+    """Drop a beam when it ends, keep it in a list of results, and narrow the search."""
+    live, results = [(prompt, torch.zeros(()))], []
+    for length in range(1, max_new + 1):
+        every = [(torch.cat([ids, torch.tensor([token])]), total + step)
+                 for ids, total in live
+                 for token, step in enumerate(next_log_probs(ids[None])[0])]  # fmt: skip
+        every.sort(key=lambda row: row[1], reverse=True)
+        live = []
+        for ids, total in every[:width]:
+            if ids[-1] == end or length == max_new:
+                fill = torch.full((max_new - length,), end)
+                results.append((torch.cat([ids, fill]), total / length**alpha))
+            else:
+                live.append((ids, total))
+    results.sort(key=lambda row: row[1], reverse=True)
+    return tuple(torch.stack(part) for part in zip(*results[:width], strict=True))
+
+
+def sums_of_probabilities(next_log_probs, prompt, end, width, max_new, alpha):
+    return beams_in_lists(lambda x: next_log_probs(x).exp(), prompt, end, width, max_new, alpha)
+
+
+def best_alone(*given):
+    ids, scores = beams_in_lists(*given)
+    return ids[0], scores[0]
+
+
+def probabilities(*given):
+    ids, scores = beams_in_lists(*given)
+    return ids, scores.exp()
+
+
+def only_new_tokens(next_log_probs, prompt, *given):
+    ids, scores = beams_in_lists(next_log_probs, prompt, *given)
+    return ids[:, prompt.numel() :], scores
+
+
+def padded_with_zeros(next_log_probs, prompt, end, width, max_new, alpha):
+    ids, scores = beams_by_masks(next_log_probs, prompt, end, width, max_new, alpha)
+    new = ids[:, prompt.numel() :]
+    after = (new == end).cumsum(1) - (new == end).long() > 0
+    return torch.cat([ids[:, : prompt.numel()], new.masked_fill(after, 0)], 1), scores
+
+
+def last_token_only(next_log_probs, prompt, end, width, max_new, alpha):
+    """Pass the last token alone to the model, as if it kept a state."""
+    return beams_in_lists(lambda ids: next_log_probs(ids[:, -1:]), prompt, end, width, max_new,
+                          alpha)  # fmt: skip
+
+
+def history_kept(next_log_probs, prompt, end, width, max_new, alpha):
+    totals, first = next_log_probs(prompt[None])[0].topk(width)
+    ids = torch.cat([prompt.expand(width, -1), first[:, None]], 1)
+    done, lengths = first == end, torch.ones(width)
+    for _ in range(max_new - 1):
+        log_probs = next_log_probs(ids)
+        vocab = log_probs.size(1)
+        forced = torch.full((vocab,), -math.inf)
+        forced[end] = 0
+        log_probs = torch.where(done[:, None], forced, log_probs)
+        totals, flat = (totals[:, None] + log_probs).flatten().topk(width)
+        ids = torch.cat([ids, (flat % vocab)[:, None]], 1)
+        lengths = lengths[flat // vocab] + ~done[flat // vocab]
+        done = done[flat // vocab] | (flat % vocab == end)
+    scores, order = (totals / lengths**alpha).sort(descending=True)
+    return ids[order], scores
+
+
+def every_beam_from_the_prompt(next_log_probs, prompt, end, width, max_new, alpha):
+    beams = [(prompt.tolist(), 0.0, 0)] * width
+    for _ in range(max_new):
+        grown = []
+        for ids, total, n in beams:
+            if n and ids[-1] == end:
+                grown.append((ids, total, n))
+            else:
+                row = next_log_probs(torch.tensor([ids]))[0]
+                grown += [([*ids, v], total + row[v].item(), n + 1) for v in range(len(row))]
+        beams = sorted(grown, key=lambda b: -b[1])[:width]
+    beams.sort(key=lambda b: -b[1] / b[2] ** alpha)
+    size = len(prompt) + max_new
+    return (
+        torch.tensor([(ids + [end] * size)[:size] for ids, _, _ in beams]),
+        torch.tensor([total / n**alpha for _, total, n in beams]),
+    )
+
+
+WRONG["by-hand-beam-search"] = {
+    "beam-starts-equal: greedy, width times": greedy_copies,
+    "beam-best-of-each": first_tokens_then_greedy,
+    "the beam narrows when a sequence ends": without_lists_of_the_finished,
+    "sums of probabilities": sums_of_probabilities,
+    "one token too many": lambda model, prompt, end, width, max_new, alpha: beams_in_lists(
+        model, prompt, end, width, max_new + 1, alpha
+    ),
+    "the best sequence alone": best_alone,
+    "probabilities in place of logarithms": probabilities,
+    "the prompt is left out": only_new_tokens,
+    "padded with zeros": padded_with_zeros,
+    "the model sees the last token only": last_token_only,
+    "beam-history-kept": history_kept,
+    "beam-starts-equal": every_beam_from_the_prompt,
+    "beam-scores-not-summed": {"total + log_prob": "log_prob"},
+    "beam-end-continued: and every token counts": {"end in new": "False"},
+    "beam-length-missing": {"total / len(new) ** alpha": "total"},
+    "beam-length-padded": {"len(new) ** alpha": "max_new ** alpha"},
+    "the prompt counts": {"len(new) ** alpha": "(len(new) + len(prompt)) ** alpha"},
+    "alpha is a factor": {"len(new) ** alpha": "(len(new) * alpha)"},
+    "the worst beams are kept": {"lambda beam: beam[1]": "lambda beam: -beam[1]"},
+    "worst first": {"sorted(X, reverse=True)": "sorted(X)"},
+    "twice as wide": {"X[:width]": "X[: 2 * width]"},
+    "ranked by the mean in every step": {
+        "lambda beam: beam[1]": "lambda beam: beam[1] / len(beam[0]) ** alpha"
+    },
+    "a finished beam leaves the beam": {"grown.append((new, total))": "None"},
 }  # fmt: skip
