@@ -255,3 +255,146 @@ WRONG["by-hand-lora"] = {
     "the update is subtracted": {"F.linear(x, self.weight) + U": "F.linear(x, self.weight) - U"},
     "a relu between the two": {"F.linear(x, self.a)": "F.linear(x, self.a).relu()"},
 }  # fmt: skip
+
+
+@right("by-hand-quantize-rows")
+def rows_one_by_one(x):
+    flat = x.reshape(-1, x.size(-1))
+    quantized, scales = [], []
+    for row in flat:
+        top = max(row.max(), -row.min())
+        scale = top / 127 if top > 0 else torch.ones_like(top)
+        quantized.append(torch.round(row / scale).to(torch.int8))
+        scales.append(scale)
+    return torch.stack(quantized).view(x.shape), torch.stack(scales).view(*x.shape[:-1], 1)
+
+
+@right("by-hand-quantize-rows")
+def rows_by_reduce(x):
+    top = reduce(x.abs(), "b s f -> b s 1", "max")
+    scale = (top / 127).masked_fill(top == 0, 1.0)
+    return torch.clamp(torch.round(x / scale), -127, 127).type(torch.int8), scale
+
+
+@right("by-hand-quantize-rows")
+def rows_by_norm(x):
+    scale = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True) / 127
+    scale = scale + (scale == 0)
+    return (x / scale + 0.5).floor().char(), scale
+
+
+def absmax(x, largest, steps=127, convert=torch.round, back=False):
+    scale = torch.where(largest > 0, largest / steps, torch.ones_like(largest))
+    quantized = convert(x / scale).clamp(-128, 127).to(torch.int8)
+    return quantized, 1 / scale if back else scale
+
+
+def top_of(x, dim=-1):
+    return x.abs().amax(dim, keepdim=True)
+
+
+WRONG["by-hand-quantize-rows"] = {
+    "int8-one-scale": lambda x: absmax(x, x.abs().max().expand(*x.shape[:-1], 1)),
+    "one scale for each sentence": lambda x: absmax(
+        x, top_of(x, (1, 2)).expand(*x.shape[:-1], 1)
+    ),
+    "a single scale is returned": lambda x: absmax(x, x.abs().max()),
+    "one scale for each column": lambda x: absmax(x, top_of(x, (0, 1))),
+    "int8-truncated": lambda x: absmax(x, top_of(x), convert=torch.trunc),
+    "rounded down": lambda x: absmax(x, top_of(x), convert=torch.floor),
+    "int8-divided-by-128": lambda x: absmax(x, top_of(x), 128),
+    "divided by 255": lambda x: absmax(x, top_of(x), 255),
+    "four bits": lambda x: absmax(x, top_of(x), 7),
+    "int8-sign-lost": {"max(row.max(), -row.min())": "row.max()", "top > 0": "top != 0"},
+    "int8-zero-row": lambda x: (
+        torch.round(127 * x / top_of(x)).to(torch.int8), top_of(x) / 127
+    ),
+    "the scale is upside down": lambda x: absmax(x, top_of(x), back=True),
+    "the largest absolute value is the scale": lambda x: (
+        absmax(x, top_of(x))[0], top_of(x) + (top_of(x) == 0)
+    ),
+    "a zero point": lambda x: (
+        torch.round((x - x.mean(-1, keepdim=True)) / top_of(x).clamp(min=1e-9) * 127).char(),
+        (top_of(x) / 127).masked_fill(top_of(x) == 0, 1),
+    ),
+    "the numbers are not converted": lambda x: (
+        torch.round(x / absmax(x, top_of(x))[1]), absmax(x, top_of(x))[1]
+    ),
+    "the scale lost its axis": lambda x: (
+        absmax(x, top_of(x))[0], absmax(x, top_of(x))[1].squeeze(-1)
+    ),
+    "the mean of the absolute values": lambda x: absmax(x, x.abs().mean(-1, keepdim=True)),
+}  # fmt: skip
+
+
+@right("by-hand-int8-matmul")
+def integers_by_einsum(x, weight):
+    x_scale = x.abs().amax(-1, keepdim=True) / 127
+    w_scale = weight.abs().amax(-1) / 127
+    x_scale = torch.where(x_scale == 0, 1.0, x_scale)
+    q = (x / x_scale).round().to(torch.int8)
+    w = (weight / w_scale[:, None]).round().to(torch.int8)
+    total = torch.einsum("bsi,oi->bso", q.to(torch.int32), w.to(torch.int32))
+    return total.double() * x_scale * w_scale
+
+
+@right("by-hand-int8-matmul")
+def integers_in_a_layer(x, weight):
+    class Int8Linear(nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            q, scale = rows_by_norm(weight[None])
+            self.register_buffer("q", q[0].long())
+            self.register_buffer("scale", scale[0, :, 0])
+
+        def forward(self, x):
+            q, scale = rows_by_norm(x)
+            return F.linear(q.long(), self.q) * (scale * self.scale)
+
+    return Int8Linear(weight)(x)
+
+
+@right("by-hand-int8-matmul")
+def integers_by_products(x, weight):
+    (q, s), (w, t) = rows_by_reduce(x), rows_by_reduce(weight[None])
+    products = q.int()[:, :, None, :] * w.int()[:, None, :, :]
+    return reduce(products, "b s o i -> b s o", "sum") * einsum(s, t, "b s i, c o i -> b s o")
+
+
+WRONG["by-hand-int8-matmul"] = {
+    "int8-sum-overflows": {"q.to(torch.int32)": "q", "w.to(torch.int32)": "w"},
+    "products overflow": lambda x, weight: (
+        (rows_by_norm(x)[0][:, :, None] * rows_by_norm(weight[None])[0][0]).sum(-1)
+        * rows_by_norm(x)[1] * rows_by_norm(weight[None])[1][0].T
+    ),
+    "int8-sum-overflows: the sum is cast": {"total.double()": "total.to(torch.int8)"},
+    "int8-weight-scale-missing": {"X * w_scale": "X"},
+    "the scale of x is missing": {"total.double() * x_scale": "total.double()"},
+    "no scale at all": {"total.double() * x_scale * w_scale": "total.double()"},
+    "divided by the scales": {
+        "total.double() * x_scale * w_scale": "total.double() / x_scale / w_scale"
+    },
+    "the weight has one scale": {
+        "weight.abs().amax(-1) / 127": "weight.abs().amax().expand(len(weight)) / 127"
+    },
+    "x has one scale": {"x.abs().amax(-1, keepdim=True) / 127":
+                        "x.abs().amax().view(1, 1, 1) / 127"},
+    "int8-truncated": {
+        "(x / x_scale).round()": "(x / x_scale)",
+        "(weight / w_scale[:, None]).round()": "(weight / w_scale[:, None])",
+    },
+    "only x is truncated": {"(x / x_scale).round()": "(x / x_scale)"},
+    "nothing is quantised": lambda x, weight: x @ weight.T,
+    "weight only": lambda x, weight: x @ (
+        rows_by_norm(weight[None])[0][0] * rows_by_norm(weight[None])[1][0]
+    ).T,
+    "the weight has a scale for each column": lambda x, weight: (
+        rows_by_norm(x)[0] * rows_by_norm(x)[1]
+    ) @ (rows_by_norm(weight.T[None])[0][0] * rows_by_norm(weight.T[None])[1][0]),
+    "four bits of each": {
+        "x.abs().amax(-1, keepdim=True) / 127": "x.abs().amax(-1, keepdim=True) / 7",
+        "weight.abs().amax(-1) / 127": "weight.abs().amax(-1) / 7",
+    },
+    "the scales are added": {"total.double() * x_scale * w_scale":
+                             "total.double() * (x_scale + w_scale)"},
+}  # fmt: skip
