@@ -21,6 +21,7 @@ PAPERS = {
     f"{ARXIV}2002.05202": "*GLU Variants Improve Transformer*",
     f"{ARXIV}2104.09864": "Su et al. 2021",
     f"{ARXIV}2106.09685": "Hu et al. 2021",
+    f"{ARXIV}2108.12409": "Press, Smith and Lewis 2022",
     f"{ARXIV}2205.14135": "Dao et al. 2022",
     f"{ARXIV}2208.07339": "Dettmers et al. 2022",
     f"{ARXIV}2302.13971": "Touvron et al. 2023",

@@ -232,6 +232,7 @@ DRILLS = (
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
+    Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
 )
 
 

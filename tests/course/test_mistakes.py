@@ -173,6 +173,16 @@ def int8_matmul(x, weight):
     return total.view(*x.shape[:-1], -1) * x_scale * w_scale.T
 
 
+def alibi_weights(scores):
+    """Give the fused kernel the biases, and identity matrices as keys and values."""
+    heads, query_len, key_len = scores.shape[1:]
+    ahead = torch.arange(key_len) - torch.arange(key_len)[-query_len:, None]
+    slopes = torch.tensor([2 ** (-8 * (head + 1) / heads) for head in range(heads)])
+    bias = (slopes.view(-1, 1, 1) * ahead).masked_fill(ahead > 0, -math.inf)
+    same = torch.eye(key_len).expand(*scores.shape[:2], -1, -1)
+    return F.scaled_dot_product_attention(scores, same, same, attn_mask=bias, scale=1.0)
+
+
 LAYERS = {
     "linear": linear,
     "linear_layer": twelve.Linear,
@@ -197,6 +207,7 @@ LAYERS = {
     "attention_in_blocks": lambda *given: F.scaled_dot_product_attention(*given[:3]),
     "quantize_rows": quantize_rows,
     "int8_matmul": int8_matmul,
+    "alibi_weights": alibi_weights,
     "top_p": lambda probabilities, p: next_token_probabilities(probabilities.log(), top_p=p),
 }
 

@@ -398,3 +398,129 @@ WRONG["by-hand-int8-matmul"] = {
     "the scales are added": {"total.double() * x_scale * w_scale":
                              "total.double() * (x_scale + w_scale)"},
 }  # fmt: skip
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_products(num_heads):
+    ratio = 2 ** -(2 ** -(math.log2(num_heads) - 3))
+    slopes = [ratio]
+    while len(slopes) < num_heads:
+        slopes.append(slopes[-1] * ratio)
+    return torch.tensor(slopes)
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_logspace(num_heads):
+    return torch.logspace(-8 / num_heads, -8, num_heads, base=2)
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_cumprod(num_heads):
+    return torch.full((num_heads,), 0.5 ** (8 / num_heads)).cumprod(0)
+
+
+def heads_of(n):
+    return torch.arange(1.0, n + 1)
+
+
+WRONG["by-hand-alibi-slopes"] = {
+    "alibi-head-from-zero": {"slopes = [ratio]": "slopes = [1.0]"},
+    "alibi-eight-heads-only": lambda n: 0.5 ** heads_of(n),
+    "the slopes grow": {"ratio = X": "ratio = 2 ** (8 / num_heads)"},
+    "the first head is the flattest": lambda n: slopes_by_logspace(n).flip(0),
+    "the base is e": lambda n: torch.exp(-8 * heads_of(n) / n),
+    "equal steps": lambda n: 1 - (heads_of(n) - 1) / n,
+    "one over the head": lambda n: 1 / heads_of(n),
+    "negative slopes": lambda n: -slopes_by_logspace(n),
+    "the exponents only": lambda n: -8 * heads_of(n) / n,
+    "from 1 to the last slope": lambda n: torch.logspace(0, -8, n, base=2),
+    "the number of heads in the numerator": lambda n: 2 ** (-heads_of(n) * n / 8),
+    "an axis too many": lambda n: slopes_by_logspace(n).view(n, 1, 1),
+    "a frequency of rotary positions": lambda n: 10000 ** (-heads_of(n) / n),
+}
+
+
+@right("by-hand-alibi-weights")
+def bias_of_keys_alone(scores):
+    """Leave out what is equal for all keys of a query, as BLOOM does."""
+    _, heads, query_len, key_len = scores.shape
+    slopes = slopes_by_cumprod(heads)
+    places = torch.arange(key_len)
+    scores = scores + slopes.reshape(1, heads, 1, 1) * places
+    hidden = torch.ones(query_len, key_len).triu(key_len - query_len + 1).bool()
+    scores = torch.where(hidden, -math.inf, scores)
+    return F.softmax(scores, dim=-1)
+
+
+@right("by-hand-alibi-weights")
+def query_by_query(scores):
+    result = torch.zeros_like(scores)
+    past = scores.size(3) - scores.size(2)
+    for i in range(scores.size(2)):
+        seen = past + i + 1
+        behind = torch.arange(seen - 1, -1, -1)
+        bias = einsum(slopes_by_logspace(scores.size(1)), behind.double(), "h, k -> h k")
+        result[:, :, i, :seen] = (scores[:, :, i, :seen] - bias).softmax(-1)
+    return result
+
+
+@right("by-hand-alibi-weights")
+def multiplied_powers(scores):
+    keys = torch.arange(scores.size(-1))
+    distance = keys[-scores.size(-2) :].unsqueeze(1) - keys
+    factor = torch.exp(-slopes_by_products(scores.size(1))[:, None, None] * distance)
+    powers = (scores - scores.amax(-1, keepdim=True)).exp() * factor.tril(
+        scores.size(-1) - scores.size(-2)
+    )
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None, fill=-math.inf):
+    """Write the layer with another bias, another first query, another mask or other slopes."""
+
+    def answer(scores):
+        heads, queries, keys = scores.shape[1:]
+        start = keys - queries if first is None else first
+        distance = torch.arange(start, start + queries)[:, None] - torch.arange(keys)
+        m = (slopes or slopes_by_logspace)(heads).view(-1, 1, 1)
+        due = bias(m, distance)
+        if after:
+            return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
+        return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
+
+    return answer
+
+
+def fall(m, d):
+    return -m * d
+
+
+WRONG["by-hand-alibi-weights"] = {
+    "alibi-sign": alibi(lambda m, d: m * d),
+    "alibi-sign: of the keys": {"scores + M * places":
+                                "scores - M * places"},
+    "alibi-queries-from-zero": alibi(fall, first=0),
+    "alibi-one-slope": alibi(lambda m, d: -m[0] * d),
+    "alibi-after-softmax": alibi(fall, after=True),
+    "alibi-future-visible": alibi(fall, hidden=lambda d: d > 99),
+    "alibi-future-visible: with absolute distances": alibi(
+        lambda m, d: -m * d.abs(), hidden=lambda d: d > 99
+    ),
+    "alibi-head-from-zero": alibi(fall, slopes=lambda n: 2 ** (-8 * torch.arange(n) / n)),
+    "alibi-eight-heads-only": alibi(fall, slopes=lambda n: 0.5 ** heads_of(n)),
+    "no bias": alibi(lambda m, d: 0 * d),
+    "no slope": alibi(lambda m, d: -d),
+    "squared distance": alibi(lambda m, d: -m * d**2),
+    "the logarithm of the distance": alibi(lambda m, d: -m * (1 + d.abs()).log()),
+    "the future is 0": alibi(fall, fill=0),
+    "the past is hidden": alibi(lambda m, d: m * d, hidden=lambda d: d > 0),
+    "alibi-queries-from-zero: in the mask": alibi(
+        fall, hidden=lambda d: torch.ones(d.shape).triu(1) > 0
+    ),
+    "slopes in reverse order": alibi(fall, slopes=lambda n: slopes_by_logspace(n).flip(0)),
+    "softmax over the queries": {"F.softmax(scores, dim=-1)": "F.softmax(scores, dim=-2)"},
+    "no softmax": {"F.softmax(scores, dim=-1)": "scores"},
+    "the scores are multiplied": lambda scores: alibi(lambda m, d: 0 * d)(
+        scores * slopes_by_logspace(scores.size(1)).view(-1, 1, 1)
+    ),
+}  # fmt: skip

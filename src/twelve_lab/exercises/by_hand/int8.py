@@ -192,7 +192,7 @@ notes(
             "x_int.int() @ w_int.int().T": "x @ w_int.to(x.dtype).T",
             "total * x_scale": "total",
         },
-        "x is quantised, but the weight is not: quantise both.": {
+        "Only x is quantised: quantise the weight as well.": {
             "x_int.int() @ w_int.int().T": "x_int.to(x.dtype) @ weight.T",
             "X * w_scale.T": "X",
         },
