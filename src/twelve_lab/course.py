@@ -246,6 +246,8 @@ DRILLS = (
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
     Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
+    Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
+    Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
 )
 
 

@@ -630,6 +630,236 @@ def grpo_wrong(gain=torch.min, kl=k3, mean=per_answer, terms=grpo_terms):
     def answer(policy, old, reference, advantages, mask, epsilon, beta):
         _, free, limited = terms(policy, old, advantages, epsilon)
         return mean(beta * kl(policy, reference) - gain(free, limited), mask)
+@right("by-hand-quantize-rows")
+def rows_one_by_one(x):
+    flat = x.reshape(-1, x.size(-1))
+    quantized, scales = [], []
+    for row in flat:
+        top = max(row.max(), -row.min())
+        scale = top / 127 if top > 0 else torch.ones_like(top)
+        quantized.append(torch.round(row / scale).to(torch.int8))
+        scales.append(scale)
+    return torch.stack(quantized).view(x.shape), torch.stack(scales).view(*x.shape[:-1], 1)
+
+
+@right("by-hand-quantize-rows")
+def rows_by_reduce(x):
+    top = reduce(x.abs(), "b s f -> b s 1", "max")
+    scale = (top / 127).masked_fill(top == 0, 1.0)
+    return torch.clamp(torch.round(x / scale), -127, 127).type(torch.int8), scale
+
+
+@right("by-hand-quantize-rows")
+def rows_by_norm(x):
+    scale = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True) / 127
+    scale = scale + (scale == 0)
+    return (x / scale + 0.5).floor().char(), scale
+
+
+def absmax(x, largest, steps=127, convert=torch.round, back=False):
+    scale = torch.where(largest > 0, largest / steps, torch.ones_like(largest))
+    quantized = convert(x / scale).clamp(-128, 127).to(torch.int8)
+    return quantized, 1 / scale if back else scale
+
+
+def top_of(x, dim=-1):
+    return x.abs().amax(dim, keepdim=True)
+
+
+WRONG["by-hand-quantize-rows"] = {
+    "int8-one-scale": lambda x: absmax(x, x.abs().max().expand(*x.shape[:-1], 1)),
+    "one scale for each sentence": lambda x: absmax(
+        x, top_of(x, (1, 2)).expand(*x.shape[:-1], 1)
+    ),
+    "a single scale is returned": lambda x: absmax(x, x.abs().max()),
+    "one scale for each column": lambda x: absmax(x, top_of(x, (0, 1))),
+    "int8-truncated": lambda x: absmax(x, top_of(x), convert=torch.trunc),
+    "rounded down": lambda x: absmax(x, top_of(x), convert=torch.floor),
+    "int8-divided-by-128": lambda x: absmax(x, top_of(x), 128),
+    "divided by 255": lambda x: absmax(x, top_of(x), 255),
+    "four bits": lambda x: absmax(x, top_of(x), 7),
+    "int8-sign-lost": {"max(row.max(), -row.min())": "row.max()", "top > 0": "top != 0"},
+    "int8-zero-row": lambda x: (
+        torch.round(127 * x / top_of(x)).to(torch.int8), top_of(x) / 127
+    ),
+    "the scale is upside down": lambda x: absmax(x, top_of(x), back=True),
+    "the largest absolute value is the scale": lambda x: (
+        absmax(x, top_of(x))[0], top_of(x) + (top_of(x) == 0)
+    ),
+    "a zero point": lambda x: (
+        torch.round((x - x.mean(-1, keepdim=True)) / top_of(x).clamp(min=1e-9) * 127).char(),
+        (top_of(x) / 127).masked_fill(top_of(x) == 0, 1),
+    ),
+    "the numbers are not converted": lambda x: (
+        torch.round(x / absmax(x, top_of(x))[1]), absmax(x, top_of(x))[1]
+    ),
+    "the scale lost its axis": lambda x: (
+        absmax(x, top_of(x))[0], absmax(x, top_of(x))[1].squeeze(-1)
+    ),
+    "the mean of the absolute values": lambda x: absmax(x, x.abs().mean(-1, keepdim=True)),
+}  # fmt: skip
+
+
+@right("by-hand-int8-matmul")
+def integers_by_einsum(x, weight):
+    x_scale = x.abs().amax(-1, keepdim=True) / 127
+    w_scale = weight.abs().amax(-1) / 127
+    x_scale = torch.where(x_scale == 0, 1.0, x_scale)
+    q = (x / x_scale).round().to(torch.int8)
+    w = (weight / w_scale[:, None]).round().to(torch.int8)
+    total = torch.einsum("bsi,oi->bso", q.to(torch.int32), w.to(torch.int32))
+    return total.double() * x_scale * w_scale
+
+
+@right("by-hand-int8-matmul")
+def integers_in_a_layer(x, weight):
+    class Int8Linear(nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            q, scale = rows_by_norm(weight[None])
+            self.register_buffer("q", q[0].long())
+            self.register_buffer("scale", scale[0, :, 0])
+
+        def forward(self, x):
+            q, scale = rows_by_norm(x)
+            return F.linear(q.long(), self.q) * (scale * self.scale)
+
+    return Int8Linear(weight)(x)
+
+
+@right("by-hand-int8-matmul")
+def integers_by_products(x, weight):
+    (q, s), (w, t) = rows_by_reduce(x), rows_by_reduce(weight[None])
+    products = q.int()[:, :, None, :] * w.int()[:, None, :, :]
+    return reduce(products, "b s o i -> b s o", "sum") * einsum(s, t, "b s i, c o i -> b s o")
+
+
+WRONG["by-hand-int8-matmul"] = {
+    "int8-sum-overflows": {"q.to(torch.int32)": "q", "w.to(torch.int32)": "w"},
+    "products overflow": lambda x, weight: (
+        (rows_by_norm(x)[0][:, :, None] * rows_by_norm(weight[None])[0][0]).sum(-1)
+        * rows_by_norm(x)[1] * rows_by_norm(weight[None])[1][0].T
+    ),
+    "int8-sum-overflows: the sum is cast": {"total.double()": "total.to(torch.int8)"},
+    "int8-weight-scale-missing": {"X * w_scale": "X"},
+    "the scale of x is missing": {"total.double() * x_scale": "total.double()"},
+    "no scale at all": {"total.double() * x_scale * w_scale": "total.double()"},
+    "divided by the scales": {
+        "total.double() * x_scale * w_scale": "total.double() / x_scale / w_scale"
+    },
+    "the weight has one scale": {
+        "weight.abs().amax(-1) / 127": "weight.abs().amax().expand(len(weight)) / 127"
+    },
+    "x has one scale": {"x.abs().amax(-1, keepdim=True) / 127":
+                        "x.abs().amax().view(1, 1, 1) / 127"},
+    "int8-truncated": {
+        "(x / x_scale).round()": "(x / x_scale)",
+        "(weight / w_scale[:, None]).round()": "(weight / w_scale[:, None])",
+    },
+    "only x is truncated": {"(x / x_scale).round()": "(x / x_scale)"},
+    "nothing is quantised": lambda x, weight: x @ weight.T,
+    "weight only": lambda x, weight: x @ (
+        rows_by_norm(weight[None])[0][0] * rows_by_norm(weight[None])[1][0]
+    ).T,
+    "the weight has a scale for each column": lambda x, weight: (
+        rows_by_norm(x)[0] * rows_by_norm(x)[1]
+    ) @ (rows_by_norm(weight.T[None])[0][0] * rows_by_norm(weight.T[None])[1][0]),
+    "four bits of each": {
+        "x.abs().amax(-1, keepdim=True) / 127": "x.abs().amax(-1, keepdim=True) / 7",
+        "weight.abs().amax(-1) / 127": "weight.abs().amax(-1) / 7",
+    },
+    "the scales are added": {"total.double() * x_scale * w_scale":
+                             "total.double() * (x_scale + w_scale)"},
+}  # fmt: skip
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_products(num_heads):
+    ratio = 2 ** -(2 ** -(math.log2(num_heads) - 3))
+    slopes = [ratio]
+    while len(slopes) < num_heads:
+        slopes.append(slopes[-1] * ratio)
+    return torch.tensor(slopes)
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_logspace(num_heads):
+    return torch.logspace(-8 / num_heads, -8, num_heads, base=2)
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_cumprod(num_heads):
+    return torch.full((num_heads,), 0.5 ** (8 / num_heads)).cumprod(0)
+
+
+def heads_of(n):
+    return torch.arange(1.0, n + 1)
+
+
+WRONG["by-hand-alibi-slopes"] = {
+    "alibi-head-from-zero": {"slopes = [ratio]": "slopes = [1.0]"},
+    "alibi-eight-heads-only": lambda n: 0.5 ** heads_of(n),
+    "the slopes grow": {"ratio = X": "ratio = 2 ** (8 / num_heads)"},
+    "the first head is the flattest": lambda n: slopes_by_logspace(n).flip(0),
+    "the base is e": lambda n: torch.exp(-8 * heads_of(n) / n),
+    "equal steps": lambda n: 1 - (heads_of(n) - 1) / n,
+    "one over the head": lambda n: 1 / heads_of(n),
+    "negative slopes": lambda n: -slopes_by_logspace(n),
+    "the exponents only": lambda n: -8 * heads_of(n) / n,
+    "from 1 to the last slope": lambda n: torch.logspace(0, -8, n, base=2),
+    "the number of heads in the numerator": lambda n: 2 ** (-heads_of(n) * n / 8),
+    "an axis too many": lambda n: slopes_by_logspace(n).view(n, 1, 1),
+    "a frequency of rotary positions": lambda n: 10000 ** (-heads_of(n) / n),
+}
+
+
+@right("by-hand-alibi-weights")
+def bias_of_keys_alone(scores):
+    """Leave out what is equal for all keys of a query, as BLOOM does."""
+    _, heads, query_len, key_len = scores.shape
+    slopes = slopes_by_cumprod(heads)
+    places = torch.arange(key_len)
+    scores = scores + slopes.reshape(1, heads, 1, 1) * places
+    hidden = torch.ones(query_len, key_len).triu(key_len - query_len + 1).bool()
+    scores = torch.where(hidden, -math.inf, scores)
+    return F.softmax(scores, dim=-1)
+
+
+@right("by-hand-alibi-weights")
+def query_by_query(scores):
+    result = torch.zeros_like(scores)
+    past = scores.size(3) - scores.size(2)
+    for i in range(scores.size(2)):
+        seen = past + i + 1
+        behind = torch.arange(seen - 1, -1, -1)
+        bias = einsum(slopes_by_logspace(scores.size(1)), behind.double(), "h, k -> h k")
+        result[:, :, i, :seen] = (scores[:, :, i, :seen] - bias).softmax(-1)
+    return result
+
+
+@right("by-hand-alibi-weights")
+def multiplied_powers(scores):
+    keys = torch.arange(scores.size(-1))
+    distance = keys[-scores.size(-2) :].unsqueeze(1) - keys
+    factor = torch.exp(-slopes_by_products(scores.size(1))[:, None, None] * distance)
+    powers = (scores - scores.amax(-1, keepdim=True)).exp() * factor.tril(
+        scores.size(-1) - scores.size(-2)
+    )
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None, fill=-math.inf):
+    """Write the layer with another bias, another first query, another mask or other slopes."""
+
+    def answer(scores):
+        heads, queries, keys = scores.shape[1:]
+        start = keys - queries if first is None else first
+        distance = torch.arange(start, start + queries)[:, None] - torch.arange(keys)
+        m = (slopes or slopes_by_logspace)(heads).view(-1, 1, 1)
+        due = bias(m, distance)
+        if after:
+            return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
+        return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
 
     return answer
 
@@ -1235,4 +1465,36 @@ WRONG["by-hand-beam-search"] = {
         "lambda beam: beam[1]": "lambda beam: beam[1] / len(beam[0]) ** alpha"
     },
     "a finished beam leaves the beam": {"grown.append((new, total))": "None"},
+def fall(m, d):
+    return -m * d
+
+
+WRONG["by-hand-alibi-weights"] = {
+    "alibi-sign": alibi(lambda m, d: m * d),
+    "alibi-sign: of the keys": {"scores + M * places":
+                                "scores - M * places"},
+    "alibi-queries-from-zero": alibi(fall, first=0),
+    "alibi-one-slope": alibi(lambda m, d: -m[0] * d),
+    "alibi-after-softmax": alibi(fall, after=True),
+    "alibi-future-visible": alibi(fall, hidden=lambda d: d > 99),
+    "alibi-future-visible: with absolute distances": alibi(
+        lambda m, d: -m * d.abs(), hidden=lambda d: d > 99
+    ),
+    "alibi-head-from-zero": alibi(fall, slopes=lambda n: 2 ** (-8 * torch.arange(n) / n)),
+    "alibi-eight-heads-only": alibi(fall, slopes=lambda n: 0.5 ** heads_of(n)),
+    "no bias": alibi(lambda m, d: 0 * d),
+    "no slope": alibi(lambda m, d: -d),
+    "squared distance": alibi(lambda m, d: -m * d**2),
+    "the logarithm of the distance": alibi(lambda m, d: -m * (1 + d.abs()).log()),
+    "the future is 0": alibi(fall, fill=0),
+    "the past is hidden": alibi(lambda m, d: m * d, hidden=lambda d: d > 0),
+    "alibi-queries-from-zero: in the mask": alibi(
+        fall, hidden=lambda d: torch.ones(d.shape).triu(1) > 0
+    ),
+    "slopes in reverse order": alibi(fall, slopes=lambda n: slopes_by_logspace(n).flip(0)),
+    "softmax over the queries": {"F.softmax(scores, dim=-1)": "F.softmax(scores, dim=-2)"},
+    "no softmax": {"F.softmax(scores, dim=-1)": "scores"},
+    "the scores are multiplied": lambda scores: alibi(lambda m, d: 0 * d)(
+        scores * slopes_by_logspace(scores.size(1)).view(-1, 1, 1)
+    ),
 }  # fmt: skip
