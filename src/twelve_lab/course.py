@@ -237,18 +237,17 @@ DRILLS = (
     Drill("multi_head_attention", "multi-head attention", 20, "06-multi-head-attention", "06"),
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
-    Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
-          exports=("MixtureOfExperts",)),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
+    Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
+          exports=("MixtureOfExperts",)),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
-)  # fmt: skip
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
-    Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
+    Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
     Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
     Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
-)
+)  # fmt: skip
 
 
 def exercise_files() -> Iterator[tuple[str, str, str]]:

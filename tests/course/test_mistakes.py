@@ -30,8 +30,9 @@ from twelve_lab.course import STEPS
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 # Arguments that get no gradient: a task, and the place of the argument.
-FROZEN = {("lora", 1), ("dpo_loss", 2), ("dpo_loss", 3)} | {("grpo_loss", i) for i in (1, 2, 3)}
-FROZEN = {("lora", 1), ("distillation", 1)}
+FROZEN = {("lora", 1), ("distillation", 1), ("dpo_loss", 2), ("dpo_loss", 3)} | {
+    ("grpo_loss", i) for i in (1, 2, 3)
+}
 
 
 def largest_error(outcome, right) -> float:
@@ -186,6 +187,8 @@ def layer_norm_backward(upstream, x, weight):
 def attention_backward(upstream, *heads):
     given = (each.detach().requires_grad_() for each in heads)
     return by_autograd(F.scaled_dot_product_attention, upstream, *given)
+
+
 def quantize_rows(x):
     """Let torch round to steps of our scales."""
     largest = x.abs().amax(-1, keepdim=True)

@@ -257,155 +257,6 @@ WRONG["by-hand-lora"] = {
 }  # fmt: skip
 
 
-@right("by-hand-balance-loss")
-def shares_times_means(scores, k):
-    n_tokens, n = scores.shape
-    ids = torch.topk(scores, k).indices
-    f = torch.bincount(ids.reshape(-1), minlength=n) / n_tokens
-    p = torch.softmax(scores, dim=1).sum(0) / n_tokens
-    return n * torch.dot(f.to(p.dtype), p)
-
-
-@right("by-hand-balance-loss")
-def shares_by_rank(scores, k):
-    """Sort the scores of each token twice: the second order is the rank of each expert."""
-    rank = scores.argsort(-1, descending=True).argsort(-1)
-    f = reduce((rank < k).double(), "token expert -> expert", "mean")
-    p = reduce(scores.exp() / scores.exp().sum(-1, keepdim=True), "token expert -> expert", "mean")
-    return einsum(f, p, "expert, expert ->") * len(p)
-
-
-@right("by-hand-balance-loss")
-def shares_in_a_loop(scores, k):
-    best, total = scores.topk(k)[1], 0.0
-    for e in range(scores.shape[1]):
-        hits = sum(e in row for row in best.tolist())
-        total = total + hits / len(best) * F.softmax(scores, 1)[:, e].mean()
-    return total * scores.shape[1]
-
-
-BY_SHARE = "return n * torch.dot(f.to(p.dtype), p)"
-WRONG["by-hand-balance-loss"] = {
-    "balance-share-soft": {BY_SHARE: "return n * torch.dot(p, p)"},
-    "balance-count-missing": {"n * torch.dot(X, p)": "torch.dot(X, p)"},
-    "balance-probability-of-chosen": {
-        "p = X": "w = torch.topk(scores, k).values.softmax(-1)\n"
-        "p = torch.zeros_like(scores).scatter(1, ids, w).mean(0)"
-    },
-    "divided by k": {"n * torch.dot(X, p)": "n / k * torch.dot(X, p)"},
-    "the first choice only": {"torch.topk(scores, k)": "torch.topk(scores, 1)"},
-    "the least likely experts": {"torch.topk(scores, k)": "torch.topk(scores, k, largest=False)"},
-    "counts instead of shares": {"torch.bincount(X, minlength=n) / n_tokens":
-                                 "torch.bincount(X, minlength=n)"},
-    "sums of probabilities": {"torch.softmax(scores, dim=1).sum(0) / n_tokens":
-                              "torch.softmax(scores, dim=1).sum(0)"},
-    "softmax over the tokens": {"torch.softmax(scores, dim=1)": "torch.softmax(scores, dim=0)"},
-    "the mean over the experts": {"n * torch.dot(X, p)": "torch.dot(X, p) / n"},
-    "scores without softmax": {"torch.softmax(scores, dim=1)": "scores"},
-    "shares times shares": {BY_SHARE: "f = f.to(p.dtype)\nreturn n * torch.dot(f, f)"},
-    "a loss for each expert": {"n * torch.dot(f.to(p.dtype), p)": "n * f.to(p.dtype) * p"},
-    "log-probabilities": {"torch.softmax(scores, dim=1)": "torch.log_softmax(scores, dim=1)"},
-}  # fmt: skip
-
-
-@right("by-hand-mixture-of-experts")
-def token_by_token(x, router, up, down, k):
-    rows = []
-    for token in x.reshape(-1, x.shape[-1]):
-        logits = router @ token
-        values, ids = logits.topk(k)
-        p = F.softmax(values, dim=0)
-        y = 0
-        for weight, i in zip(p, ids.tolist(), strict=True):
-            y = y + weight * (down[i] @ F.relu(up[i] @ token))
-        rows.append(y)
-    return torch.stack(rows).view(x.shape)
-
-
-@right("by-hand-mixture-of-experts")
-def all_experts_by_einops(x, router, up, down, k):
-    logits = einsum(x, router, "b s d, e d -> b s e")
-    cut = logits.topk(k).values[..., -1:]
-    gates = logits.masked_fill(logits < cut, -math.inf).softmax(-1)
-    hidden = einsum(x, up, "b s d, e f d -> b s e f").relu()
-    return einsum(gates, hidden, down, "b s e, b s e f, e d f -> b s d")
-
-
-@right("by-hand-mixture-of-experts")
-def normalised_after_the_choice(x, router, up, down, k):
-    """As Mixtral's code: softmax over all experts, then division by the sum of the chosen."""
-    p, ids = F.linear(x, router).softmax(-1).topk(k, -1)
-    p = p / p.sum(-1, keepdim=True)
-    up, down = up[ids], down[ids]
-    hidden = torch.einsum("bskfd,bsd->bskf", up, x).clamp(min=0)
-    return torch.einsum("bsk,bskdf,bskf->bsd", p, down, hidden)
-
-
-class Mixture(nn.Module):
-    """Write the layer with a loop over the experts, and other gates or another sum."""
-
-    def __init__(self, gate, add=lambda total, part: total + part):
-        super().__init__()
-        self.gate, self.add = gate, add
-
-    def forward(self, x, router, up, down, k):
-        gates, ids = self.gate(x @ router.T, k)
-        total = torch.zeros_like(x)
-        for slot in range(k):
-            chosen = ids[..., slot]
-            hidden = F.relu((up[chosen] @ x.unsqueeze(-1)).squeeze(-1))
-            part = (down[chosen] @ hidden.unsqueeze(-1)).squeeze(-1)
-            total = self.add(total, gates[..., slot, None] * part)
-        return total
-
-
-def routed(gate, add=lambda total, part: total + part):
-    return lambda *given: Mixture(gate, add)(*given)
-
-
-def softmax_of_best(scores, k):
-    best, ids = scores.topk(k)
-    return best.softmax(-1), ids
-
-
-WRONG["by-hand-mixture-of-experts"] = {
-    "moe-softmax-first": routed(lambda s, k: s.softmax(-1).topk(k)),
-    "moe-gates-missing": routed(lambda s, k: (torch.ones_like(s[..., :k]), s.topk(k).indices)),
-    "moe-gates-equal": routed(lambda s, k: (torch.ones_like(s[..., :k]) / k, s.topk(k).indices)),
-    "moe-overwritten: by the last choice": routed(softmax_of_best, lambda total, part: part),
-    "moe-rank-as-expert": {"ids.tolist()": "range(k)"},
-    "moe-all-experts": {"logits.topk(k)": "logits.topk(len(logits))"},
-    "the worst experts": routed(
-        lambda s, k: (s.topk(k, largest=False)[0].softmax(-1), s.topk(k, largest=False)[1])
-    ),
-    "the best expert only": {"logits.topk(k)": "logits.topk(1)"},
-    "one expert too many": {"logits.topk(k)": "logits.topk(min(k + 1, len(logits)))"},
-    "sigmoid gates": routed(lambda s, k: (s.topk(k)[0].sigmoid(), s.topk(k)[1])),
-    "sigmoid gates that sum to 1": routed(
-        lambda s, k: (F.normalize(s.topk(k)[0].sigmoid(), p=1, dim=-1), s.topk(k)[1])
-    ),
-    "softmax twice": routed(
-        lambda s, k: (s.softmax(-1).topk(k)[0].softmax(-1), s.topk(k)[1])
-    ),
-    "the gates are exchanged": routed(
-        lambda s, k: (softmax_of_best(s, k)[0].flip(-1), s.topk(k)[1])
-    ),
-    "the scores are the gates": routed(lambda s, k: s.topk(k)),
-    "no activation": {"F.relu(X)": "X"},
-    "relu after the second matrix": {"down[i] @ F.relu(X)": "F.relu(down[i] @ X)"},
-    "softmax over the tokens": routed(
-        lambda s, k: (s.topk(k)[0].softmax(1), s.topk(k)[1])
-    ),
-    "the best experts of the whole batch": {
-        "logits.topk(k)": "(x @ router.T).flatten(0, 1).amax(0).topk(k)"
-    },
-    "the gate weighs the input": {"weight * (down[i] @ F.relu(up[i] @ token))":
-                                  "down[i] @ F.relu(up[i] @ token + weight * token)"},
-    "the input is added, as a residual": {"y = 0": "y = token"},
-    "moe-gates-equal: the scores are lost": {"p = X": "p = F.softmax(values * 0, dim=0)"},
-}  # fmt: skip
-
-
 @right("by-hand-dpo-loss")
 def dpo_by_rewards(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
     rewards = [
@@ -630,236 +481,6 @@ def grpo_wrong(gain=torch.min, kl=k3, mean=per_answer, terms=grpo_terms):
     def answer(policy, old, reference, advantages, mask, epsilon, beta):
         _, free, limited = terms(policy, old, advantages, epsilon)
         return mean(beta * kl(policy, reference) - gain(free, limited), mask)
-@right("by-hand-quantize-rows")
-def rows_one_by_one(x):
-    flat = x.reshape(-1, x.size(-1))
-    quantized, scales = [], []
-    for row in flat:
-        top = max(row.max(), -row.min())
-        scale = top / 127 if top > 0 else torch.ones_like(top)
-        quantized.append(torch.round(row / scale).to(torch.int8))
-        scales.append(scale)
-    return torch.stack(quantized).view(x.shape), torch.stack(scales).view(*x.shape[:-1], 1)
-
-
-@right("by-hand-quantize-rows")
-def rows_by_reduce(x):
-    top = reduce(x.abs(), "b s f -> b s 1", "max")
-    scale = (top / 127).masked_fill(top == 0, 1.0)
-    return torch.clamp(torch.round(x / scale), -127, 127).type(torch.int8), scale
-
-
-@right("by-hand-quantize-rows")
-def rows_by_norm(x):
-    scale = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True) / 127
-    scale = scale + (scale == 0)
-    return (x / scale + 0.5).floor().char(), scale
-
-
-def absmax(x, largest, steps=127, convert=torch.round, back=False):
-    scale = torch.where(largest > 0, largest / steps, torch.ones_like(largest))
-    quantized = convert(x / scale).clamp(-128, 127).to(torch.int8)
-    return quantized, 1 / scale if back else scale
-
-
-def top_of(x, dim=-1):
-    return x.abs().amax(dim, keepdim=True)
-
-
-WRONG["by-hand-quantize-rows"] = {
-    "int8-one-scale": lambda x: absmax(x, x.abs().max().expand(*x.shape[:-1], 1)),
-    "one scale for each sentence": lambda x: absmax(
-        x, top_of(x, (1, 2)).expand(*x.shape[:-1], 1)
-    ),
-    "a single scale is returned": lambda x: absmax(x, x.abs().max()),
-    "one scale for each column": lambda x: absmax(x, top_of(x, (0, 1))),
-    "int8-truncated": lambda x: absmax(x, top_of(x), convert=torch.trunc),
-    "rounded down": lambda x: absmax(x, top_of(x), convert=torch.floor),
-    "int8-divided-by-128": lambda x: absmax(x, top_of(x), 128),
-    "divided by 255": lambda x: absmax(x, top_of(x), 255),
-    "four bits": lambda x: absmax(x, top_of(x), 7),
-    "int8-sign-lost": {"max(row.max(), -row.min())": "row.max()", "top > 0": "top != 0"},
-    "int8-zero-row": lambda x: (
-        torch.round(127 * x / top_of(x)).to(torch.int8), top_of(x) / 127
-    ),
-    "the scale is upside down": lambda x: absmax(x, top_of(x), back=True),
-    "the largest absolute value is the scale": lambda x: (
-        absmax(x, top_of(x))[0], top_of(x) + (top_of(x) == 0)
-    ),
-    "a zero point": lambda x: (
-        torch.round((x - x.mean(-1, keepdim=True)) / top_of(x).clamp(min=1e-9) * 127).char(),
-        (top_of(x) / 127).masked_fill(top_of(x) == 0, 1),
-    ),
-    "the numbers are not converted": lambda x: (
-        torch.round(x / absmax(x, top_of(x))[1]), absmax(x, top_of(x))[1]
-    ),
-    "the scale lost its axis": lambda x: (
-        absmax(x, top_of(x))[0], absmax(x, top_of(x))[1].squeeze(-1)
-    ),
-    "the mean of the absolute values": lambda x: absmax(x, x.abs().mean(-1, keepdim=True)),
-}  # fmt: skip
-
-
-@right("by-hand-int8-matmul")
-def integers_by_einsum(x, weight):
-    x_scale = x.abs().amax(-1, keepdim=True) / 127
-    w_scale = weight.abs().amax(-1) / 127
-    x_scale = torch.where(x_scale == 0, 1.0, x_scale)
-    q = (x / x_scale).round().to(torch.int8)
-    w = (weight / w_scale[:, None]).round().to(torch.int8)
-    total = torch.einsum("bsi,oi->bso", q.to(torch.int32), w.to(torch.int32))
-    return total.double() * x_scale * w_scale
-
-
-@right("by-hand-int8-matmul")
-def integers_in_a_layer(x, weight):
-    class Int8Linear(nn.Module):
-        def __init__(self, weight):
-            super().__init__()
-            q, scale = rows_by_norm(weight[None])
-            self.register_buffer("q", q[0].long())
-            self.register_buffer("scale", scale[0, :, 0])
-
-        def forward(self, x):
-            q, scale = rows_by_norm(x)
-            return F.linear(q.long(), self.q) * (scale * self.scale)
-
-    return Int8Linear(weight)(x)
-
-
-@right("by-hand-int8-matmul")
-def integers_by_products(x, weight):
-    (q, s), (w, t) = rows_by_reduce(x), rows_by_reduce(weight[None])
-    products = q.int()[:, :, None, :] * w.int()[:, None, :, :]
-    return reduce(products, "b s o i -> b s o", "sum") * einsum(s, t, "b s i, c o i -> b s o")
-
-
-WRONG["by-hand-int8-matmul"] = {
-    "int8-sum-overflows": {"q.to(torch.int32)": "q", "w.to(torch.int32)": "w"},
-    "products overflow": lambda x, weight: (
-        (rows_by_norm(x)[0][:, :, None] * rows_by_norm(weight[None])[0][0]).sum(-1)
-        * rows_by_norm(x)[1] * rows_by_norm(weight[None])[1][0].T
-    ),
-    "int8-sum-overflows: the sum is cast": {"total.double()": "total.to(torch.int8)"},
-    "int8-weight-scale-missing": {"X * w_scale": "X"},
-    "the scale of x is missing": {"total.double() * x_scale": "total.double()"},
-    "no scale at all": {"total.double() * x_scale * w_scale": "total.double()"},
-    "divided by the scales": {
-        "total.double() * x_scale * w_scale": "total.double() / x_scale / w_scale"
-    },
-    "the weight has one scale": {
-        "weight.abs().amax(-1) / 127": "weight.abs().amax().expand(len(weight)) / 127"
-    },
-    "x has one scale": {"x.abs().amax(-1, keepdim=True) / 127":
-                        "x.abs().amax().view(1, 1, 1) / 127"},
-    "int8-truncated": {
-        "(x / x_scale).round()": "(x / x_scale)",
-        "(weight / w_scale[:, None]).round()": "(weight / w_scale[:, None])",
-    },
-    "only x is truncated": {"(x / x_scale).round()": "(x / x_scale)"},
-    "nothing is quantised": lambda x, weight: x @ weight.T,
-    "weight only": lambda x, weight: x @ (
-        rows_by_norm(weight[None])[0][0] * rows_by_norm(weight[None])[1][0]
-    ).T,
-    "the weight has a scale for each column": lambda x, weight: (
-        rows_by_norm(x)[0] * rows_by_norm(x)[1]
-    ) @ (rows_by_norm(weight.T[None])[0][0] * rows_by_norm(weight.T[None])[1][0]),
-    "four bits of each": {
-        "x.abs().amax(-1, keepdim=True) / 127": "x.abs().amax(-1, keepdim=True) / 7",
-        "weight.abs().amax(-1) / 127": "weight.abs().amax(-1) / 7",
-    },
-    "the scales are added": {"total.double() * x_scale * w_scale":
-                             "total.double() * (x_scale + w_scale)"},
-}  # fmt: skip
-
-
-@right("by-hand-alibi-slopes")
-def slopes_by_products(num_heads):
-    ratio = 2 ** -(2 ** -(math.log2(num_heads) - 3))
-    slopes = [ratio]
-    while len(slopes) < num_heads:
-        slopes.append(slopes[-1] * ratio)
-    return torch.tensor(slopes)
-
-
-@right("by-hand-alibi-slopes")
-def slopes_by_logspace(num_heads):
-    return torch.logspace(-8 / num_heads, -8, num_heads, base=2)
-
-
-@right("by-hand-alibi-slopes")
-def slopes_by_cumprod(num_heads):
-    return torch.full((num_heads,), 0.5 ** (8 / num_heads)).cumprod(0)
-
-
-def heads_of(n):
-    return torch.arange(1.0, n + 1)
-
-
-WRONG["by-hand-alibi-slopes"] = {
-    "alibi-head-from-zero": {"slopes = [ratio]": "slopes = [1.0]"},
-    "alibi-eight-heads-only": lambda n: 0.5 ** heads_of(n),
-    "the slopes grow": {"ratio = X": "ratio = 2 ** (8 / num_heads)"},
-    "the first head is the flattest": lambda n: slopes_by_logspace(n).flip(0),
-    "the base is e": lambda n: torch.exp(-8 * heads_of(n) / n),
-    "equal steps": lambda n: 1 - (heads_of(n) - 1) / n,
-    "one over the head": lambda n: 1 / heads_of(n),
-    "negative slopes": lambda n: -slopes_by_logspace(n),
-    "the exponents only": lambda n: -8 * heads_of(n) / n,
-    "from 1 to the last slope": lambda n: torch.logspace(0, -8, n, base=2),
-    "the number of heads in the numerator": lambda n: 2 ** (-heads_of(n) * n / 8),
-    "an axis too many": lambda n: slopes_by_logspace(n).view(n, 1, 1),
-    "a frequency of rotary positions": lambda n: 10000 ** (-heads_of(n) / n),
-}
-
-
-@right("by-hand-alibi-weights")
-def bias_of_keys_alone(scores):
-    """Leave out what is equal for all keys of a query, as BLOOM does."""
-    _, heads, query_len, key_len = scores.shape
-    slopes = slopes_by_cumprod(heads)
-    places = torch.arange(key_len)
-    scores = scores + slopes.reshape(1, heads, 1, 1) * places
-    hidden = torch.ones(query_len, key_len).triu(key_len - query_len + 1).bool()
-    scores = torch.where(hidden, -math.inf, scores)
-    return F.softmax(scores, dim=-1)
-
-
-@right("by-hand-alibi-weights")
-def query_by_query(scores):
-    result = torch.zeros_like(scores)
-    past = scores.size(3) - scores.size(2)
-    for i in range(scores.size(2)):
-        seen = past + i + 1
-        behind = torch.arange(seen - 1, -1, -1)
-        bias = einsum(slopes_by_logspace(scores.size(1)), behind.double(), "h, k -> h k")
-        result[:, :, i, :seen] = (scores[:, :, i, :seen] - bias).softmax(-1)
-    return result
-
-
-@right("by-hand-alibi-weights")
-def multiplied_powers(scores):
-    keys = torch.arange(scores.size(-1))
-    distance = keys[-scores.size(-2) :].unsqueeze(1) - keys
-    factor = torch.exp(-slopes_by_products(scores.size(1))[:, None, None] * distance)
-    powers = (scores - scores.amax(-1, keepdim=True)).exp() * factor.tril(
-        scores.size(-1) - scores.size(-2)
-    )
-    return powers / powers.sum(-1, keepdim=True)
-
-
-def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None, fill=-math.inf):
-    """Write the layer with another bias, another first query, another mask or other slopes."""
-
-    def answer(scores):
-        heads, queries, keys = scores.shape[1:]
-        start = keys - queries if first is None else first
-        distance = torch.arange(start, start + queries)[:, None] - torch.arange(keys)
-        m = (slopes or slopes_by_logspace)(heads).view(-1, 1, 1)
-        due = bias(m, distance)
-        if after:
-            return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
-        return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
 
     return answer
 
@@ -908,6 +529,157 @@ WRONG["by-hand-grpo-loss"] = {
         terms=lambda p, o, a, eps: grpo_terms(p, o, (a - a.mean()) / (a.std() + 1e-8), eps)
     ),
 }
+
+
+@right("by-hand-balance-loss")
+def shares_times_means(scores, k):
+    n_tokens, n = scores.shape
+    ids = torch.topk(scores, k).indices
+    f = torch.bincount(ids.reshape(-1), minlength=n) / n_tokens
+    p = torch.softmax(scores, dim=1).sum(0) / n_tokens
+    return n * torch.dot(f.to(p.dtype), p)
+
+
+@right("by-hand-balance-loss")
+def shares_by_rank(scores, k):
+    """Sort the scores of each token twice: the second order is the rank of each expert."""
+    rank = scores.argsort(-1, descending=True).argsort(-1)
+    f = reduce((rank < k).double(), "token expert -> expert", "mean")
+    p = reduce(scores.exp() / scores.exp().sum(-1, keepdim=True), "token expert -> expert", "mean")
+    return einsum(f, p, "expert, expert ->") * len(p)
+
+
+@right("by-hand-balance-loss")
+def shares_in_a_loop(scores, k):
+    best, total = scores.topk(k)[1], 0.0
+    for e in range(scores.shape[1]):
+        hits = sum(e in row for row in best.tolist())
+        total = total + hits / len(best) * F.softmax(scores, 1)[:, e].mean()
+    return total * scores.shape[1]
+
+
+BY_SHARE = "return n * torch.dot(f.to(p.dtype), p)"
+WRONG["by-hand-balance-loss"] = {
+    "balance-share-soft": {BY_SHARE: "return n * torch.dot(p, p)"},
+    "balance-count-missing": {"n * torch.dot(X, p)": "torch.dot(X, p)"},
+    "balance-probability-of-chosen": {
+        "p = X": "w = torch.topk(scores, k).values.softmax(-1)\n"
+        "p = torch.zeros_like(scores).scatter(1, ids, w).mean(0)"
+    },
+    "divided by k": {"n * torch.dot(X, p)": "n / k * torch.dot(X, p)"},
+    "the first choice only": {"torch.topk(scores, k)": "torch.topk(scores, 1)"},
+    "the least likely experts": {"torch.topk(scores, k)": "torch.topk(scores, k, largest=False)"},
+    "counts instead of shares": {"torch.bincount(X, minlength=n) / n_tokens":
+                                 "torch.bincount(X, minlength=n)"},
+    "sums of probabilities": {"torch.softmax(scores, dim=1).sum(0) / n_tokens":
+                              "torch.softmax(scores, dim=1).sum(0)"},
+    "softmax over the tokens": {"torch.softmax(scores, dim=1)": "torch.softmax(scores, dim=0)"},
+    "the mean over the experts": {"n * torch.dot(X, p)": "torch.dot(X, p) / n"},
+    "scores without softmax": {"torch.softmax(scores, dim=1)": "scores"},
+    "shares times shares": {BY_SHARE: "f = f.to(p.dtype)\nreturn n * torch.dot(f, f)"},
+    "a loss for each expert": {"n * torch.dot(f.to(p.dtype), p)": "n * f.to(p.dtype) * p"},
+    "log-probabilities": {"torch.softmax(scores, dim=1)": "torch.log_softmax(scores, dim=1)"},
+}  # fmt: skip
+
+
+@right("by-hand-mixture-of-experts")
+def token_by_token(x, router, up, down, k):
+    rows = []
+    for token in x.reshape(-1, x.shape[-1]):
+        logits = router @ token
+        values, ids = logits.topk(k)
+        p = F.softmax(values, dim=0)
+        y = 0
+        for weight, i in zip(p, ids.tolist(), strict=True):
+            y = y + weight * (down[i] @ F.relu(up[i] @ token))
+        rows.append(y)
+    return torch.stack(rows).view(x.shape)
+
+
+@right("by-hand-mixture-of-experts")
+def all_experts_by_einops(x, router, up, down, k):
+    logits = einsum(x, router, "b s d, e d -> b s e")
+    cut = logits.topk(k).values[..., -1:]
+    gates = logits.masked_fill(logits < cut, -math.inf).softmax(-1)
+    hidden = einsum(x, up, "b s d, e f d -> b s e f").relu()
+    return einsum(gates, hidden, down, "b s e, b s e f, e d f -> b s d")
+
+
+@right("by-hand-mixture-of-experts")
+def normalised_after_the_choice(x, router, up, down, k):
+    """As Mixtral's code: softmax over all experts, then division by the sum of the chosen."""
+    p, ids = F.linear(x, router).softmax(-1).topk(k, -1)
+    p = p / p.sum(-1, keepdim=True)
+    up, down = up[ids], down[ids]
+    hidden = torch.einsum("bskfd,bsd->bskf", up, x).clamp(min=0)
+    return torch.einsum("bsk,bskdf,bskf->bsd", p, down, hidden)
+
+
+class Mixture(nn.Module):
+    """Write the layer with a loop over the experts, and other gates or another sum."""
+
+    def __init__(self, gate, add=lambda total, part: total + part):
+        super().__init__()
+        self.gate, self.add = gate, add
+
+    def forward(self, x, router, up, down, k):
+        gates, ids = self.gate(x @ router.T, k)
+        total = torch.zeros_like(x)
+        for slot in range(k):
+            chosen = ids[..., slot]
+            hidden = F.relu((up[chosen] @ x.unsqueeze(-1)).squeeze(-1))
+            part = (down[chosen] @ hidden.unsqueeze(-1)).squeeze(-1)
+            total = self.add(total, gates[..., slot, None] * part)
+        return total
+
+
+def routed(gate, add=lambda total, part: total + part):
+    return lambda *given: Mixture(gate, add)(*given)
+
+
+def softmax_of_best(scores, k):
+    best, ids = scores.topk(k)
+    return best.softmax(-1), ids
+
+
+WRONG["by-hand-mixture-of-experts"] = {
+    "moe-softmax-first": routed(lambda s, k: s.softmax(-1).topk(k)),
+    "moe-gates-missing": routed(lambda s, k: (torch.ones_like(s[..., :k]), s.topk(k).indices)),
+    "moe-gates-equal": routed(lambda s, k: (torch.ones_like(s[..., :k]) / k, s.topk(k).indices)),
+    "moe-overwritten: by the last choice": routed(softmax_of_best, lambda total, part: part),
+    "moe-rank-as-expert": {"ids.tolist()": "range(k)"},
+    "moe-all-experts": {"logits.topk(k)": "logits.topk(len(logits))"},
+    "the worst experts": routed(
+        lambda s, k: (s.topk(k, largest=False)[0].softmax(-1), s.topk(k, largest=False)[1])
+    ),
+    "the best expert only": {"logits.topk(k)": "logits.topk(1)"},
+    "one expert too many": {"logits.topk(k)": "logits.topk(min(k + 1, len(logits)))"},
+    "sigmoid gates": routed(lambda s, k: (s.topk(k)[0].sigmoid(), s.topk(k)[1])),
+    "sigmoid gates that sum to 1": routed(
+        lambda s, k: (F.normalize(s.topk(k)[0].sigmoid(), p=1, dim=-1), s.topk(k)[1])
+    ),
+    "softmax twice": routed(
+        lambda s, k: (s.softmax(-1).topk(k)[0].softmax(-1), s.topk(k)[1])
+    ),
+    "the gates are exchanged": routed(
+        lambda s, k: (softmax_of_best(s, k)[0].flip(-1), s.topk(k)[1])
+    ),
+    "the scores are the gates": routed(lambda s, k: s.topk(k)),
+    "no activation": {"F.relu(X)": "X"},
+    "relu after the second matrix": {"down[i] @ F.relu(X)": "F.relu(down[i] @ X)"},
+    "softmax over the tokens": routed(
+        lambda s, k: (s.topk(k)[0].softmax(1), s.topk(k)[1])
+    ),
+    "the best experts of the whole batch": {
+        "logits.topk(k)": "(x @ router.T).flatten(0, 1).amax(0).topk(k)"
+    },
+    "the gate weighs the input": {"weight * (down[i] @ F.relu(up[i] @ token))":
+                                  "down[i] @ F.relu(up[i] @ token + weight * token)"},
+    "the input is added, as a residual": {"y = 0": "y = token"},
+    "moe-gates-equal: the scores are lost": {"p = X": "p = F.softmax(values * 0, dim=0)"},
+}  # fmt: skip
+
+
 @right("by-hand-output-backward")
 def output_layer_with_indices(x, w, b, y):
     batch, seq, d = x.shape
@@ -1253,6 +1025,9 @@ WRONG["by-hand-distillation"] = {
                                 "F.log_softmax(s.detach() / T, dim=-1)"},
     "the student is detached as a weight": {"ps, pt = X, Y": "ps, pt = X.detach(), Y"},
     "T squared in the logits": {"s / T": "s / T**2", "t / T": "t / T**2"},
+}  # fmt: skip
+
+
 @right("by-hand-beam-search")
 def beams_in_lists(next_log_probs, prompt, end, width, max_new, alpha):
     """Keep each beam as a list of new tokens and a sum."""
@@ -1465,6 +1240,243 @@ WRONG["by-hand-beam-search"] = {
         "lambda beam: beam[1]": "lambda beam: beam[1] / len(beam[0]) ** alpha"
     },
     "a finished beam leaves the beam": {"grown.append((new, total))": "None"},
+}  # fmt: skip
+
+
+@right("by-hand-quantize-rows")
+def rows_one_by_one(x):
+    flat = x.reshape(-1, x.size(-1))
+    quantized, scales = [], []
+    for row in flat:
+        top = max(row.max(), -row.min())
+        scale = top / 127 if top > 0 else torch.ones_like(top)
+        quantized.append(torch.round(row / scale).to(torch.int8))
+        scales.append(scale)
+    return torch.stack(quantized).view(x.shape), torch.stack(scales).view(*x.shape[:-1], 1)
+
+
+@right("by-hand-quantize-rows")
+def rows_by_reduce(x):
+    top = reduce(x.abs(), "b s f -> b s 1", "max")
+    scale = (top / 127).masked_fill(top == 0, 1.0)
+    return torch.clamp(torch.round(x / scale), -127, 127).type(torch.int8), scale
+
+
+@right("by-hand-quantize-rows")
+def rows_by_norm(x):
+    scale = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True) / 127
+    scale = scale + (scale == 0)
+    return (x / scale + 0.5).floor().char(), scale
+
+
+def absmax(x, largest, steps=127, convert=torch.round, back=False):
+    scale = torch.where(largest > 0, largest / steps, torch.ones_like(largest))
+    quantized = convert(x / scale).clamp(-128, 127).to(torch.int8)
+    return quantized, 1 / scale if back else scale
+
+
+def top_of(x, dim=-1):
+    return x.abs().amax(dim, keepdim=True)
+
+
+WRONG["by-hand-quantize-rows"] = {
+    "int8-one-scale": lambda x: absmax(x, x.abs().max().expand(*x.shape[:-1], 1)),
+    "one scale for each sentence": lambda x: absmax(
+        x, top_of(x, (1, 2)).expand(*x.shape[:-1], 1)
+    ),
+    "a single scale is returned": lambda x: absmax(x, x.abs().max()),
+    "one scale for each column": lambda x: absmax(x, top_of(x, (0, 1))),
+    "int8-truncated": lambda x: absmax(x, top_of(x), convert=torch.trunc),
+    "rounded down": lambda x: absmax(x, top_of(x), convert=torch.floor),
+    "int8-divided-by-128": lambda x: absmax(x, top_of(x), 128),
+    "divided by 255": lambda x: absmax(x, top_of(x), 255),
+    "four bits": lambda x: absmax(x, top_of(x), 7),
+    "int8-sign-lost": {"max(row.max(), -row.min())": "row.max()", "top > 0": "top != 0"},
+    "int8-zero-row": lambda x: (
+        torch.round(127 * x / top_of(x)).to(torch.int8), top_of(x) / 127
+    ),
+    "the scale is upside down": lambda x: absmax(x, top_of(x), back=True),
+    "the largest absolute value is the scale": lambda x: (
+        absmax(x, top_of(x))[0], top_of(x) + (top_of(x) == 0)
+    ),
+    "a zero point": lambda x: (
+        torch.round((x - x.mean(-1, keepdim=True)) / top_of(x).clamp(min=1e-9) * 127).char(),
+        (top_of(x) / 127).masked_fill(top_of(x) == 0, 1),
+    ),
+    "the numbers are not converted": lambda x: (
+        torch.round(x / absmax(x, top_of(x))[1]), absmax(x, top_of(x))[1]
+    ),
+    "the scale lost its axis": lambda x: (
+        absmax(x, top_of(x))[0], absmax(x, top_of(x))[1].squeeze(-1)
+    ),
+    "the mean of the absolute values": lambda x: absmax(x, x.abs().mean(-1, keepdim=True)),
+}  # fmt: skip
+
+
+@right("by-hand-int8-matmul")
+def integers_by_einsum(x, weight):
+    x_scale = x.abs().amax(-1, keepdim=True) / 127
+    w_scale = weight.abs().amax(-1) / 127
+    x_scale = torch.where(x_scale == 0, 1.0, x_scale)
+    q = (x / x_scale).round().to(torch.int8)
+    w = (weight / w_scale[:, None]).round().to(torch.int8)
+    total = torch.einsum("bsi,oi->bso", q.to(torch.int32), w.to(torch.int32))
+    return total.double() * x_scale * w_scale
+
+
+@right("by-hand-int8-matmul")
+def integers_in_a_layer(x, weight):
+    class Int8Linear(nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            q, scale = rows_by_norm(weight[None])
+            self.register_buffer("q", q[0].long())
+            self.register_buffer("scale", scale[0, :, 0])
+
+        def forward(self, x):
+            q, scale = rows_by_norm(x)
+            return F.linear(q.long(), self.q) * (scale * self.scale)
+
+    return Int8Linear(weight)(x)
+
+
+@right("by-hand-int8-matmul")
+def integers_by_products(x, weight):
+    (q, s), (w, t) = rows_by_reduce(x), rows_by_reduce(weight[None])
+    products = q.int()[:, :, None, :] * w.int()[:, None, :, :]
+    return reduce(products, "b s o i -> b s o", "sum") * einsum(s, t, "b s i, c o i -> b s o")
+
+
+WRONG["by-hand-int8-matmul"] = {
+    "int8-sum-overflows": {"q.to(torch.int32)": "q", "w.to(torch.int32)": "w"},
+    "products overflow": lambda x, weight: (
+        (rows_by_norm(x)[0][:, :, None] * rows_by_norm(weight[None])[0][0]).sum(-1)
+        * rows_by_norm(x)[1] * rows_by_norm(weight[None])[1][0].T
+    ),
+    "int8-sum-overflows: the sum is cast": {"total.double()": "total.to(torch.int8)"},
+    "int8-weight-scale-missing": {"X * w_scale": "X"},
+    "the scale of x is missing": {"total.double() * x_scale": "total.double()"},
+    "no scale at all": {"total.double() * x_scale * w_scale": "total.double()"},
+    "divided by the scales": {
+        "total.double() * x_scale * w_scale": "total.double() / x_scale / w_scale"
+    },
+    "the weight has one scale": {
+        "weight.abs().amax(-1) / 127": "weight.abs().amax().expand(len(weight)) / 127"
+    },
+    "x has one scale": {"x.abs().amax(-1, keepdim=True) / 127":
+                        "x.abs().amax().view(1, 1, 1) / 127"},
+    "int8-truncated": {
+        "(x / x_scale).round()": "(x / x_scale)",
+        "(weight / w_scale[:, None]).round()": "(weight / w_scale[:, None])",
+    },
+    "only x is truncated": {"(x / x_scale).round()": "(x / x_scale)"},
+    "nothing is quantised": lambda x, weight: x @ weight.T,
+    "weight only": lambda x, weight: x @ (
+        rows_by_norm(weight[None])[0][0] * rows_by_norm(weight[None])[1][0]
+    ).T,
+    "the weight has a scale for each column": lambda x, weight: (
+        rows_by_norm(x)[0] * rows_by_norm(x)[1]
+    ) @ (rows_by_norm(weight.T[None])[0][0] * rows_by_norm(weight.T[None])[1][0]),
+    "four bits of each": {
+        "x.abs().amax(-1, keepdim=True) / 127": "x.abs().amax(-1, keepdim=True) / 7",
+        "weight.abs().amax(-1) / 127": "weight.abs().amax(-1) / 7",
+    },
+    "the scales are added": {"total.double() * x_scale * w_scale":
+                             "total.double() * (x_scale + w_scale)"},
+}  # fmt: skip
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_products(num_heads):
+    ratio = 2 ** -(2 ** -(math.log2(num_heads) - 3))
+    slopes = [ratio]
+    while len(slopes) < num_heads:
+        slopes.append(slopes[-1] * ratio)
+    return torch.tensor(slopes)
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_logspace(num_heads):
+    return torch.logspace(-8 / num_heads, -8, num_heads, base=2)
+
+
+@right("by-hand-alibi-slopes")
+def slopes_by_cumprod(num_heads):
+    return torch.full((num_heads,), 0.5 ** (8 / num_heads)).cumprod(0)
+
+
+def heads_of(n):
+    return torch.arange(1.0, n + 1)
+
+
+WRONG["by-hand-alibi-slopes"] = {
+    "alibi-head-from-zero": {"slopes = [ratio]": "slopes = [1.0]"},
+    "alibi-eight-heads-only": lambda n: 0.5 ** heads_of(n),
+    "the slopes grow": {"ratio = X": "ratio = 2 ** (8 / num_heads)"},
+    "the first head is the flattest": lambda n: slopes_by_logspace(n).flip(0),
+    "the base is e": lambda n: torch.exp(-8 * heads_of(n) / n),
+    "equal steps": lambda n: 1 - (heads_of(n) - 1) / n,
+    "one over the head": lambda n: 1 / heads_of(n),
+    "negative slopes": lambda n: -slopes_by_logspace(n),
+    "the exponents only": lambda n: -8 * heads_of(n) / n,
+    "from 1 to the last slope": lambda n: torch.logspace(0, -8, n, base=2),
+    "the number of heads in the numerator": lambda n: 2 ** (-heads_of(n) * n / 8),
+    "an axis too many": lambda n: slopes_by_logspace(n).view(n, 1, 1),
+    "a frequency of rotary positions": lambda n: 10000 ** (-heads_of(n) / n),
+}
+
+
+@right("by-hand-alibi-weights")
+def bias_of_keys_alone(scores):
+    """Leave out what is equal for all keys of a query, as BLOOM does."""
+    _, heads, query_len, key_len = scores.shape
+    slopes = slopes_by_cumprod(heads)
+    places = torch.arange(key_len)
+    scores = scores + slopes.reshape(1, heads, 1, 1) * places
+    hidden = torch.ones(query_len, key_len).triu(key_len - query_len + 1).bool()
+    scores = torch.where(hidden, -math.inf, scores)
+    return F.softmax(scores, dim=-1)
+
+
+@right("by-hand-alibi-weights")
+def query_by_query(scores):
+    result = torch.zeros_like(scores)
+    past = scores.size(3) - scores.size(2)
+    for i in range(scores.size(2)):
+        seen = past + i + 1
+        behind = torch.arange(seen - 1, -1, -1)
+        bias = einsum(slopes_by_logspace(scores.size(1)), behind.double(), "h, k -> h k")
+        result[:, :, i, :seen] = (scores[:, :, i, :seen] - bias).softmax(-1)
+    return result
+
+
+@right("by-hand-alibi-weights")
+def multiplied_powers(scores):
+    keys = torch.arange(scores.size(-1))
+    distance = keys[-scores.size(-2) :].unsqueeze(1) - keys
+    factor = torch.exp(-slopes_by_products(scores.size(1))[:, None, None] * distance)
+    powers = (scores - scores.amax(-1, keepdim=True)).exp() * factor.tril(
+        scores.size(-1) - scores.size(-2)
+    )
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None, fill=-math.inf):
+    """Write the layer with another bias, another first query, another mask or other slopes."""
+
+    def answer(scores):
+        heads, queries, keys = scores.shape[1:]
+        start = keys - queries if first is None else first
+        distance = torch.arange(start, start + queries)[:, None] - torch.arange(keys)
+        m = (slopes or slopes_by_logspace)(heads).view(-1, 1, 1)
+        due = bias(m, distance)
+        if after:
+            return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
+        return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
+
+    return answer
+
+
 def fall(m, d):
     return -m * d
 
