@@ -232,6 +232,7 @@ DRILLS = (
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
+    Drill("ppo", "PPO and GAE", 12, "by-hand-ppo-loss", "13"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
 )
 
