@@ -241,6 +241,7 @@ DRILLS = (
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
     Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
           exports=("MixtureOfExperts",)),
+    Drill("ppo", "PPO and GAE", 12, "by-hand-ppo-loss", "13"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),

@@ -32,6 +32,11 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 # Arguments that get no gradient: a task, and the place of the argument.
 FROZEN = {("lora", 1), ("distillation", 1), ("dpo_loss", 2), ("dpo_loss", 3)} | {
     ("grpo_loss", i) for i in (1, 2, 3)
+FROZEN = {
+    ("lora", 1),
+    *(("dpo_loss", place) for place in (2, 3)),
+    *(("grpo_loss", place) for place in (1, 2, 3)),
+    *(("ppo_loss", place) for place in (1, 2)),
 }
 
 

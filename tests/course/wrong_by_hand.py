@@ -1473,6 +1473,69 @@ def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None,
         if after:
             return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
         return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
+@right("by-hand-gae")
+def gae_as_usual(rewards, values, last_value, dones, gamma, lam):
+    batch, steps = rewards.shape
+    advantages = torch.zeros_like(rewards)
+    last_gae = torch.zeros(batch, dtype=rewards.dtype)
+    for t in range(steps - 1, -1, -1):
+        next_value = last_value if t == steps - 1 else values[:, t + 1]
+        not_done = 1.0 - dones[:, t]
+        delta = rewards[:, t] + gamma * next_value * not_done - values[:, t]
+        last_gae = delta + gamma * lam * not_done * last_gae
+        advantages[:, t] = last_gae
+    return advantages, advantages + values
+
+
+@right("by-hand-gae")
+def gae_by_a_matrix(rewards, values, last_value, done, gamma, lam):
+    """Sum the errors with a matrix of weights, without a recursion."""
+    time = rewards.size(1)
+    ahead = torch.cat([values[:, 1:], last_value[:, None]], dim=1)
+    delta = rewards + gamma * (1 - done) * ahead - values
+    ended = done.cumsum(1) - done
+    same = ended[:, :, None] == ended[:, None, :]
+    steps = torch.arange(time)
+    distance = (steps - steps[:, None]).clamp(min=0)
+    weights = torch.triu((gamma * lam) ** distance.double()) * same
+    advantages = einsum(weights, delta, "batch now then, batch then -> batch now")
+    return advantages, advantages + values
+
+
+@right("by-hand-gae")
+def gae_by_lambda_returns(rewards, values, last_value, done, gamma, lam):
+    """Mix the next value and the next return, and subtract the values at the end."""
+    returns, following, target = [], last_value, last_value
+    for reward, value, end in zip(
+        reversed(rewards.unbind(1)),
+        reversed(values.unbind(1)),
+        reversed(done.bool().unbind(1)),
+        strict=True,
+    ):
+        mixed = (1 - lam) * following + lam * target
+        target = reward + gamma * torch.where(end, torch.zeros_like(mixed), mixed)
+        following = value
+        returns.append(target)
+    returns = torch.stack(returns[::-1], 1)
+    return returns - values, returns
+
+
+def gae_wrong(delta=None, keep=None, ahead=None, end=None, finish=None):
+    """Write the loop of a library with one other part."""
+    delta = delta or (lambda r, v, n, go, gamma, lam: r + gamma * n * go - v)
+    keep = keep or (lambda go, gamma, lam: gamma * lam * go)
+    ahead = ahead or (lambda v, last: torch.cat([v[:, 1:], last.unsqueeze(1)], 1))
+    end = end or (lambda d: 1 - d)
+    finish = finish or (lambda adv, v, r: (adv, adv + v))
+
+    def answer(rewards, values, last_value, done, gamma, lam):
+        nexts, go = ahead(values, last_value), end(done)
+        out, running = [None] * rewards.size(1), 0.0
+        for t in range(rewards.size(1) - 1, -1, -1):
+            here = rewards[:, t], values[:, t], nexts[:, t], go[:, t]
+            running = delta(*here, gamma, lam) + keep(go[:, t], gamma, lam) * running
+            out[t] = running
+        return finish(torch.stack(out, 1), values, rewards)
 
     return answer
 
@@ -1510,3 +1573,138 @@ WRONG["by-hand-alibi-weights"] = {
         scores * slopes_by_logspace(scores.size(1)).view(-1, 1, 1)
     ),
 }  # fmt: skip
+def gae_forwards(rewards, values, last_value, done, gamma, lam):
+    ahead = torch.cat([values[:, 1:], last_value.unsqueeze(1)], 1)
+    delta = rewards + gamma * ahead * (1 - done) - values
+    running, out = torch.zeros_like(last_value), []
+    for t in range(rewards.size(1)):
+        running = delta[:, t] + gamma * lam * (1 - done[:, t]) * running
+        out.append(running)
+    advantages = torch.stack(out, 1)
+    return advantages, advantages + values
+
+
+def discounted_returns(rewards, values, last_value, done, gamma, lam):
+    total, out = last_value, []
+    for t in reversed(range(rewards.size(1))):
+        total = rewards[:, t] + gamma * (1 - done[:, t]) * total
+        out.append(total)
+    returns = torch.stack(out[::-1], 1)
+    return returns - values, returns
+
+
+WRONG["by-hand-gae"] = {
+    "gae-end-ignored": gae_wrong(end=torch.ones_like),
+    "gae-end-keeps-value": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n - v),
+    "gae-end-keeps-advantage": gae_wrong(keep=lambda go, gamma, lam: gamma * lam),
+    "gae-gamma-missing": gae_wrong(keep=lambda go, gamma, lam: lam * go),
+    "gae-lambda-missing": gae_wrong(keep=lambda go, gamma, lam: gamma * go),
+    "gae-last-value-missing": gae_wrong(
+        ahead=lambda v, last: torch.cat([v[:, 1:], torch.zeros_like(last)[:, None]], 1)
+    ),
+    "the last value of the steps is repeated": gae_wrong(
+        ahead=lambda v, last: torch.cat([v[:, 1:], v[:, -1:]], 1)
+    ),
+    "the values wrap around": gae_wrong(ahead=lambda v, last: v.roll(-1, 1)),
+    "forwards": gae_forwards,
+    "one step only": gae_wrong(keep=lambda go, gamma, lam: 0.0),
+    "gae-lambda-missing: the sum of rewards minus the value": discounted_returns,
+    "done is read one step later": gae_wrong(
+        end=lambda d: torch.cat([1 - d[:, 1:], torch.ones_like(d[:, :1])], 1)
+    ),
+    "done is read one step earlier": gae_wrong(
+        end=lambda d: torch.cat([torch.ones_like(d[:, :1]), 1 - d[:, :-1]], 1)
+    ),
+    "done keeps": gae_wrong(end=lambda d: d),
+    "the returns are advantages plus rewards": gae_wrong(finish=lambda adv, v, r: (adv, adv + r)),
+    "the returns are the advantages": gae_wrong(finish=lambda adv, v, r: (adv, adv)),
+    "only the advantages": gae_wrong(finish=lambda adv, v, r: adv),
+    "the advantages are normalised": gae_wrong(
+        finish=lambda adv, v, r: ((adv - adv.mean()) / (adv.std() + 1e-8), adv + v)
+    ),
+    "the reward is masked at the end": gae_wrong(
+        delta=lambda r, v, n, go, gamma, lam: (r + gamma * n) * go - v
+    ),
+    "the value is added": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n * go + v),
+    "lambda on the next value": gae_wrong(
+        delta=lambda r, v, n, go, gamma, lam: r + gamma * lam * n * go - v
+    ),
+}
+
+
+@right("by-hand-ppo-loss")
+def ppo_as_a_larger_loss(new_log_probs, old_log_probs, advantages, clip):
+    ratio = torch.exp(new_log_probs - old_log_probs.detach())
+    first = -advantages * ratio
+    second = -advantages * torch.clamp(ratio, 1 - clip, 1 + clip)
+    return torch.max(first, second).mean()
+
+
+@right("by-hand-ppo-loss")
+def ppo_by_a_bound(policy, old, advantages, epsilon):
+    """Compare the ratio with the one bound that can act, as OpenAI's short form does."""
+    bound = torch.where(advantages >= 0, 1 + epsilon, 1 - epsilon) * advantages
+    return torch.min((policy - old).exp() * advantages, bound).neg().mean()
+
+
+@right("by-hand-ppo-loss")
+class PPOObjective:
+    """Loop over sentences and average with einops."""
+
+    def __new__(cls, policy, old, advantages, epsilon):
+        gains = []
+        for new, before, a in zip(policy, old, advantages, strict=True):
+            r = torch.exp(new) / torch.exp(before)
+            free, limited = r * a, r.clip(min=1 - epsilon, max=1 + epsilon) * a
+            gains.append(torch.where(free < limited, free, limited))
+        return -reduce(torch.stack(gains), "batch time ->", "mean")
+
+
+def ppo_wrong(loss, ratio=lambda new, old: torch.exp(new - old)):
+    """Write a loss of the ratio, the clipped ratio and the advantages."""
+
+    def answer(policy, old, advantages, epsilon):
+        r = ratio(policy, old)
+        return loss(r, torch.clamp(r, 1.0 - epsilon, 1.0 + epsilon), advantages)
+
+    return answer
+
+
+def surrogate(r, c, a):
+    return -torch.min(r * a, c * a).mean()
+
+
+WRONG["by-hand-ppo-loss"] = {
+    "ppo-minimum-missing": ppo_wrong(lambda r, c, a: -(c * a).mean()),
+    "ppo-minimum-before-advantage": ppo_wrong(lambda r, c, a: -(torch.min(r, c) * a).mean()),
+    "ppo-maximum": ppo_wrong(lambda r, c, a: -torch.max(r * a, c * a).mean()),
+    "ppo-maximum: the smaller one of two losses": ppo_wrong(
+        lambda r, c, a: torch.min(-a * r, -a * c).mean()
+    ),
+    "ppo-ratio-upside-down": ppo_wrong(surrogate, lambda new, old: torch.exp(old - new)),
+    "ppo-ratio-of-logarithms": ppo_wrong(surrogate, lambda new, old: new / old),
+    "ppo-ratio-of-logarithms: the difference": ppo_wrong(surrogate, lambda new, old: new - old),
+    "the gain is minimised": ppo_wrong(lambda r, c, a: torch.min(r * a, c * a).mean()),
+    "no clip": ppo_wrong(lambda r, c, a: -(r * a).mean()),
+    "the sum": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum()),
+    "no mean": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a)),
+    "the sum of a sentence": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum(1).mean()),
+    "the minimum of the means": ppo_wrong(
+        lambda r, c, a: -torch.min((r * a).mean(), (c * a).mean())
+    ),
+    "plain policy gradient": lambda new, old, a, eps: -(new * a).mean(),
+    "the policy is cut off": ppo_wrong(surrogate, lambda new, old: torch.exp(new.detach() - old)),
+    "one ratio for each sentence": ppo_wrong(
+        surrogate, lambda new, old: torch.exp((new - old).sum(1, keepdim=True))
+    ),
+    "the clipped branch has a gradient": ppo_wrong(
+        surrogate, lambda new, old: torch.exp(new - old) * torch.exp(new - new.detach())
+    ),
+    "only positive advantages": ppo_wrong(
+        lambda r, c, a: -torch.min(r * a.relu(), c * a.relu()).mean()
+    ),
+    "advantages of unit size": ppo_wrong(
+        lambda r, c, a: surrogate(r, c, (a - a.mean()) / (a.std() + 1e-8))
+    ),
+    "epsilon is a default": lambda new, old, a, eps: ppo_as_a_larger_loss(new, old, a, 0.2),
+}
