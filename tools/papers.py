@@ -27,6 +27,7 @@ PAPERS = {
     f"{ARXIV}2302.13971": "Touvron et al. 2023",
     f"{ARXIV}2305.13245": "Ainslie et al. 2023",
     f"{ARXIV}2401.04088": "Jiang et al. 2024",
+    f"{ARXIV}2405.04434": "DeepSeek-AI 2024",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
     "|*Language Models are Unsupervised Multitask Learners*",

@@ -240,6 +240,8 @@ DRILLS = (
     Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
           exports=("MixtureOfExperts",)),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
+    Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",
+          exports=("LatentAttention",)),
 )  # fmt: skip
 
 
