@@ -39,6 +39,7 @@ PAPERS = {
     f"{ARXIV}2503.14476": "Yu et al. 2025",
     f"{ARXIV}2503.20783": "Liu et al. 2025",
     f"{ARXIV}2306.08543": "Gu et al. 2023",
+    f"{ARXIV}2405.04434": "DeepSeek-AI 2024",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
     "|*Language Models are Unsupervised Multitask Learners*",

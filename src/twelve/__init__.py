@@ -21,11 +21,12 @@ from twelve.rotary_positions import RotaryEncoding
 from twelve.grouped_query_attention import GroupedQueryAttention
 from twelve.decoder_only import LanguageLayer, LanguageModel
 from twelve.mixture_of_experts import MixtureOfExperts
+from twelve.latent_attention import LatentAttention
 
 __all__ = [  # noqa: RUF022 (reading order, not the alphabet)
     "Linear", "TokenEmbedding", "sinusoid", "PositionalEncoding", "LearnedPositionalEncoding",
     "scaled_dot_product_attention", "padding_mask", "causal_mask", "MultiHeadAttention",
     "LayerNorm", "RMSNorm", "Residual", "FeedForward", "SwiGLU", "EncoderLayer", "Encoder",
     "DecoderLayer", "Decoder", "Transformer", "RotaryEncoding", "GroupedQueryAttention",
-    "LanguageLayer", "LanguageModel", "MixtureOfExperts",
+    "LanguageLayer", "LanguageModel", "MixtureOfExperts", "LatentAttention",
 ]  # fmt: skip

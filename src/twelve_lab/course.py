@@ -248,6 +248,8 @@ DRILLS = (
     Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
     Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
     Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
+    Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",
+          exports=("LatentAttention",)),
 )  # fmt: skip
 
 

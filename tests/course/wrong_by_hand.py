@@ -1708,3 +1708,136 @@ WRONG["by-hand-ppo-loss"] = {
     ),
     "epsilon is a default": lambda new, old, a, eps: ppo_as_a_larger_loss(new, old, a, 0.2),
 }
+@right("by-hand-decoupled-scores")
+def scores_of_concatenated_heads(query, key, query_part, key_part, turn):
+    n_heads, n_new = query.shape[1:3]
+    n_old = key.shape[2] - n_new
+    q = torch.cat((query, turn(query_part, n_old)), -1)
+    shared = turn(key_part[:, None], 0)
+    k = torch.cat((key, shared.repeat(1, n_heads, 1, 1)), -1)
+    return q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+
+
+@right("by-hand-decoupled-scores")
+def scores_by_einops(query, key, query_part, key_part, turn):
+    root = (query.size(-1) + query_part.size(-1)) ** 0.5
+    r = turn(key_part.unsqueeze(1), 0).squeeze(1)
+    q = turn(query_part, key_part.size(1) - query.size(2))
+    content = einsum(query, key, "b h q d, b h k d -> b h q k")
+    return content / root + einsum(q, r, "b h q d, b k d -> b h q k") / root
+
+
+@right("by-hand-decoupled-scores")
+def scores_head_by_head(query, key, query_part, key_part, turn):
+    rows = []
+    k_rot = turn(key_part.unsqueeze(1), 0)[:, 0]
+    q_rot = turn(query_part, key.size(2) - query.size(2))
+    for h in range(query.size(1)):
+        s = torch.bmm(query[:, h], key[:, h].mT) + torch.bmm(q_rot[:, h], k_rot.mT)
+        rows.append(s)
+    return torch.stack(rows, 1) / math.sqrt(query.size(3) + q_rot.size(3))
+
+
+WRONG["by-hand-decoupled-scores"] = {
+    "latent-scale-without-rotary": {"q.shape[-1] ** -0.5": "query.shape[-1] ** -0.5"},
+    "latent-two-scales": lambda q, k, q_part, k_part, turn: (
+        q @ k.mT / q.size(-1) ** 0.5
+        + turn(q_part, k.size(2) - q.size(2)) @ turn(k_part[:, None], 0).mT / q_part.size(-1) ** 0.5
+    ),
+    "latent-not-rotated": {"turn(query_part, n_old)": "query_part", "turn(key_part[:, None], 0)":
+                           "key_part[:, None]"},
+    "latent-start-zero": {"turn(query_part, n_old)": "turn(query_part, 0)"},
+    "the queries are not rotated": {"turn(query_part, n_old)": "query_part"},
+    "the keys are not rotated": {"turn(key_part[:, None], 0)": "key_part[:, None]"},
+    "latent-start-zero: so do the keys": {"turn(key_part[:, None], 0)":
+                                            "turn(key_part[:, None], n_old)"},
+    "the queries start one position late": {"turn(query_part, n_old)":
+                                            "turn(query_part, n_old + 1)"},
+    "no scale": {"A @ B * q.shape[-1] ** -0.5": "A @ B"},
+    "multiplied by the root": {"q.shape[-1] ** -0.5": "q.shape[-1] ** 0.5"},
+    "divided by the features": {"q.shape[-1] ** -0.5": "q.shape[-1] ** -1"},
+    "the scale of the rotary part": {"q.shape[-1] ** -0.5": "query_part.shape[-1] ** -0.5"},
+    "content alone": {"q @ k.transpose(2, 3)": "query @ key.mT"},
+    "position alone": {"q @ k.transpose(2, 3)": "turn(query_part, n_old) @ shared.mT"},
+    "softmax too": {"return X": "return (X).softmax(-1)"},
+    "content and position are exchanged": {"(query, turn(query_part, n_old))":
+                                           "(turn(query_part, n_old), query)"},
+}  # fmt: skip
+
+
+@right("by-hand-latent-attention")
+def absorbed(x, kept, w_q, w_down, w_k, w_v):
+    """Move the matrix of the keys to the queries; apply that of the values after the average."""
+    cache = torch.cat((kept, F.linear(x, w_down)), 1)
+    q = einsum(x, w_q, w_k, "b n m, h d m, h d c -> b h n c")
+    s = torch.matmul(q, cache.unsqueeze(1).transpose(2, 3)) / math.sqrt(w_q.shape[1])
+    n, t = s.shape[-2:]
+    hidden = torch.ones(n, t).triu(t - n + 1) == 1
+    p = torch.softmax(s.masked_fill(hidden, -math.inf), dim=-1)
+    o = einsum(p, cache, w_v, "b h n t, b t c, h v c -> b n h v")
+    return o.flatten(2), cache
+
+
+@right("by-hand-latent-attention")
+def one_head_after_the_other(x, kept, w_q, w_down, w_k, w_v):
+    c = torch.cat([kept, x @ w_down.t()], dim=1)
+    old, heads = kept.shape[1], []
+    for wq, wk, wv in zip(w_q, w_k, w_v, strict=True):
+        q, k, v = x @ wq.t(), c @ wk.t(), c @ wv.t()
+        rows = []
+        for i in range(x.shape[1]):
+            seen = old + i + 1
+            w = F.softmax(q[:, i : i + 1] @ k[:, :seen].mT / len(wq) ** 0.5, -1)
+            rows.append(w @ v[:, :seen])
+        heads.append(torch.cat(rows, 1))
+    return torch.cat(heads, -1), c
+
+
+@right("by-hand-latent-attention")
+def flat_projections(x, kept, w_q, w_down, w_k, w_v):
+    """Use one matrix for all heads, as a module does, and the fused kernel."""
+    h, (b, n) = len(w_q), x.shape[:2]
+
+    def heads(vectors, matrix):
+        return (
+            F.linear(vectors, matrix.flatten(0, 1)).view(b, -1, h, matrix.size(1)).transpose(1, 2)
+        )
+
+    c = torch.cat([kept, F.linear(x, w_down)], dim=1)
+    places = torch.arange(c.size(1))
+    shown = places <= places[-n:, None]
+    o = F.scaled_dot_product_attention(heads(x, w_q), heads(c, w_k), heads(c, w_v), attn_mask=shown)
+    return o.transpose(1, 2).reshape(b, n, -1), c
+
+
+ROOT_OF_D_K = "math.sqrt(w_q.shape[1])"
+WRONG["by-hand-latent-attention"] = {
+    "latent-keys-cached": {"o.flatten(2), cache": "o.flatten(2), torch.einsum('btc,hkc->bthk', "
+                           "cache, w_k).flatten(2)"},
+    "latent-new-only": {"hidden = X": "hidden = X\nhidden[:, : t - n] = True"},
+    "latent-new-first": {"(kept, F.linear(x, w_down))": "(F.linear(x, w_down), kept)"},
+    "latent-one-head": {"einsum(x, w_q, w_k, X)": "einsum(x, w_q, w_k[:1].expand_as(w_k), X)"},
+    "latent-scale": {ROOT_OF_D_K: "math.sqrt(w_k.shape[2])"},
+    "the scale of the values": {ROOT_OF_D_K: "math.sqrt(w_v.shape[1])"},
+    "scale-missing": {ROOT_OF_D_K: "1"},
+    "no mask": {"s.masked_fill(hidden, -math.inf)": "s"},
+    "causal-corner: the mask of a square table": {"X.triu(t - n + 1)": "X.triu(1)"},
+    "a token does not see itself": {"X.triu(t - n + 1)": "X.triu(t - n)"},
+    "one token of the future is seen": {"X.triu(t - n + 1)": "X.triu(t - n + 2)"},
+    "the new latents are returned alone": {
+        "o.flatten(2), cache": "o.flatten(2), cache[:, t - n :]"
+    },
+    "the cache is not extended": {"o.flatten(2), cache": "o.flatten(2), kept"},
+    "the heads share the values": {
+        "einsum(p, cache, w_v, X)": "einsum(p, cache, w_v[:1].expand_as(w_v), X)"
+    },
+    "the heads are not merged": {"o.flatten(2)": "o"},
+    "the heads are merged by features first": {"o.flatten(2)": "o.mT.flatten(2)"},
+    "softmax over the queries": {"torch.softmax(X, dim=-1)": "torch.softmax(s, dim=-2)"},
+    "mask-multiplied: zeros instead of minus infinity": {"s.masked_fill(hidden, -math.inf)":
+                                        "s.masked_fill(hidden, 0)"},
+    "the latent is normalised": {"F.linear(x, w_down)":
+                                 "F.rms_norm(F.linear(x, w_down), (len(w_down),))"},
+    "the cache is detached": {"(kept, F.linear(x, w_down))":
+                              "(kept, F.linear(x, w_down).detach())"},
+}  # fmt: skip

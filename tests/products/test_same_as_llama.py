@@ -25,14 +25,18 @@ from twelve import (  # noqa: E402
     FeedForward,
     GroupedQueryAttention,
     LanguageModel,
+    LatentAttention,
     LayerNorm,
     MixtureOfExperts,
     Residual,
+    RotaryEncoding,
     TokenEmbedding,
+    causal_mask,
     padding_mask,
 )
 from twelve.fast import make_fast  # noqa: E402
 from twelve.generation import greedy_decode  # noqa: E402
+from twelve.latent_attention import LatentCache  # noqa: E402
 from twelve.pretrained import interleave_halves, load  # noqa: E402
 from twelve_lab.check import TASKS  # noqa: E402
 
@@ -325,3 +329,39 @@ def test_mixture_of_experts_and_its_loss_equal_mixtral():
     assert_close(ours.load_balance_loss(x), loss, check_dtype=False, **close)
     right = TASKS["balance_loss"](ours.router(x).flatten(0, 1), 2)
     assert_close(right, loss, check_dtype=False, **close)
+
+
+def test_latent_attention_equals_deepseek_v2_at_once_and_with_a_cache():
+    from transformers.models.deepseek_v2 import modeling_deepseek_v2
+
+    config = transformers.DeepseekV2Config(
+        hidden_size=24, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=None,
+        kv_lora_rank=10, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6, head_dim=4,
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
+        attn_implementation="eager",
+    )  # fmt: skip
+    theirs = modeling_deepseek_v2.DeepseekV2Attention(config, 0)
+    rotary = RotaryEncoding(4, max_len=16, base=100.0)
+    ours = LatentAttention(24, 3, 10, d_k=8, d_v=6, rotary=rotary)
+    ours.norm.eps = theirs.kv_a_layernorm.variance_epsilon
+    with torch.no_grad():
+        theirs.kv_a_layernorm.weight.normal_()
+        ours.norm.weight.copy_(theirs.kv_a_layernorm.weight)
+        for name, their_name in (("w_q", "q_proj"), ("w_down", "kv_a_proj_with_mqa"),
+                                 ("w_up", "kv_b_proj"), ("w_o", "o_proj")):  # fmt: skip
+            getattr(ours, name).weight.copy_(getattr(theirs, their_name).weight)
+    x, mask = torch.randn(2, 5, 24), causal_mask(5)
+    angles = modeling_deepseek_v2.DeepseekV2RotaryEmbedding(config)(x, torch.arange(5)[None])
+    expected = theirs(x, torch.zeros(1, 1, 5, 5).masked_fill(~mask, -torch.inf),
+                      position_embeddings=angles)[0]  # fmt: skip
+    # transformers rotates and normalises in float32.
+    close = {"rtol": 1e-5, "atol": 1e-6}
+    assert_close(ours(x, mask), expected, **close)
+    cache = LatentCache(ours, 2, 5)
+    pieces = [ours(x[:, :3], mask[:, :, :3, :3], cache=cache), ours(x[:, 3:4], cache=cache),
+              ours(x[:, 4:], cache=cache)]  # fmt: skip
+    assert_close(torch.cat(pieces, dim=1), expected, **close)
+    kept = transformers.DynamicCache(config=config)
+    theirs(x, position_embeddings=angles, past_key_values=kept)
+    assert_close(cache.values, kept.layers[0].keys, **close)
+    assert_close(cache.keys, kept.layers[0].values, **close)

@@ -87,6 +87,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     },
     "RotaryEncoding": {"d_k": 2, "max_len": 5, "base": 10000.0},
     "GroupedQueryAttention": HEADS | {"num_kv_heads": 3, "d_k": 8, "bias": False, "dropout": 0.0},
+    "LatentAttention": HEADS | {"d_latent": 7, "d_k": 8, "d_v": 8, "dropout": 0.0},
     "LanguageModel": HEADS | {
         "vocab_size": 11, "num_layers": 1, "max_len": 6, "eps": 1e-5, "base": 10000.0,
         "tie_weights": False,
@@ -143,6 +144,12 @@ FeedForward(3, activation='tanh')
     FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
 FeedForward(3, activation=['relu'])
     FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got ['relu']
+LatentAttention(24, 5, 7)
+    LatentAttention: d_model must be divisible by num_heads=5, got 24; choose another num_heads or
+    give d_k
+LatentAttention(24, 3, 7)(x(2, 5, 24), mask(2, 5, 5, 5))
+    LatentAttention: mask must broadcast to (batch, head, query, key) (2, 3, 5, 5), got shape
+    (2, 5, 5, 5)
 MixtureOfExperts(3, 8, num_experts=4, k=5)
     MixtureOfExperts: k must be an integer from 1 to 4 (num_experts), got 5
 SwiGLU(3, 8, activation='tanh')

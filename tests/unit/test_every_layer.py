@@ -17,6 +17,7 @@ from twelve import (
     GroupedQueryAttention,
     LanguageLayer,
     LanguageModel,
+    LatentAttention,
     LayerNorm,
     LearnedPositionalEncoding,
     Linear,
@@ -75,6 +76,10 @@ LAYERS: dict[str, Case] = {
     "GroupedQueryAttention": (
         partial(GroupedQueryAttention, 24, 6, 3, bias=True), (X,), {"mask": distinct.src_mask},
     ),
+    "LatentAttention": (
+        partial(LatentAttention, 24, 6, 7, rotary=RotaryEncoding(8)), (X,),
+        {"mask": distinct.src_mask},
+    ),
     "LanguageLayer": (partial(LanguageLayer, 24, 6, 2), (X,), {"mask": distinct.src_mask}),
     "LanguageModel": (
         partial(LanguageModel, 11, d_model=24, num_heads=6, num_kv_heads=2, num_layers=2),
@@ -90,7 +95,7 @@ def select(*names: str) -> pytest.MarkDecorator:
 
 
 MODELS = ("Encoder", "Decoder", "Transformer", "LanguageModel")
-ATTENTIONS = ("MultiHeadAttention", "GroupedQueryAttention")
+ATTENTIONS = ("MultiHeadAttention", "GroupedQueryAttention", "LatentAttention")
 WITH_DROPOUT = (
     "PositionalEncoding", "Learned", *ATTENTIONS, "Residual", "FeedForward", *MODELS[:3],
 )  # fmt: skip
