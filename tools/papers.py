@@ -8,11 +8,13 @@ OPENAI = "https://cdn.openai.com/better-language-models"
 PAPERS = {
     f"{ARXIV}1706.03762": "Vaswani et al. 2017|*Attention Is All You Need*",
     f"{ARXIV}1607.06450": "Ba, Kiros and Hinton 2016",
+    f"{ARXIV}1412.6980": "Kingma and Ba 2014",
     f"{ARXIV}1502.03167": "Ioffe and Szegedy 2015",
     f"{ARXIV}1503.02531": "Hinton et al. 2015",
     f"{ARXIV}1512.03385": "He et al. 2015|*Deep Residual Learning for Image Recognition*",
     f"{ARXIV}1606.08415": "Hendrycks and Gimpel 2016",
     f"{ARXIV}1810.04805": "Devlin et al. 2019",
+    f"{ARXIV}1711.05101": "Loshchilov and Hutter 2017",
     f"{ARXIV}1805.02867": "Milakov and Gimelshein 2018",
     f"{ARXIV}1910.07467": "Zhang and Sennrich 2019",
     f"{ARXIV}1910.13461": "Lewis et al. 2020",

@@ -233,6 +233,7 @@ DRILLS = (
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
     Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
+    Drill("adamw", "AdamW", 6, "by-hand-adamw-step", "13"),
 )
 
 
