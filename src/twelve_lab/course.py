@@ -251,6 +251,8 @@ DRILLS = (
     Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",
           exports=("LatentAttention",)),
 )  # fmt: skip
+    Drill("adamw", "AdamW", 6, "by-hand-adamw-step", "13"),
+)
 
 
 def exercise_files() -> Iterator[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.testing import assert_close
 
 import twelve
@@ -168,6 +169,34 @@ def by_autograd(function, upstream, *given):
     return torch.autograd.grad(function(*given), given, upstream)
 
 
+def cosine_schedule(steps, warmup, total, peak):
+    """Let the schedulers of PyTorch count the steps. Theirs begins at a factor above 0."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=peak)
+    cosine = CosineAnnealingLR(optimizer, total - warmup)
+    if warmup:
+        rising = LinearLR(optimizer, start_factor=1e-12, total_iters=warmup)
+        schedule = SequentialLR(optimizer, [rising, cosine], milestones=[warmup])
+    else:
+        schedule = cosine
+    rates = []
+    for _ in range(total + 1):
+        rates += schedule.get_last_lr()
+        optimizer.step()
+        schedule.step()
+    return torch.tensor(rates)[steps]
+
+
+def adamw_step(weight, gradient, mean, square, step, lr, decay):
+    parameter = nn.Parameter(weight.clone())
+    parameter.grad = gradient
+    optimizer = torch.optim.AdamW([parameter], lr=lr, weight_decay=decay)
+    state = {"step": torch.tensor(step - 1.0), "exp_avg": mean, "exp_avg_sq": square}
+    optimizer.state[parameter] = {name: value.clone() for name, value in state.items()}
+    optimizer.step()
+    state = optimizer.state[parameter]
+    return parameter.detach(), state["exp_avg"], state["exp_avg_sq"]
+
+
 def distillation(student, teacher, temperature):
     log_q, log_p = ((x / temperature).flatten(0, 1).log_softmax(-1) for x in (student, teacher))
     settings = {"reduction": "batchmean", "log_target": True}
@@ -242,6 +271,8 @@ LAYERS = {
     "loss": training.cross_entropy,
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
+    "cosine_schedule": cosine_schedule,
+    "adamw_step": adamw_step,
     "distillation": distillation,
     "output_backward": output_backward,
     "layer_norm_backward": layer_norm_backward,
@@ -277,6 +308,17 @@ def test_blocks_are_dequantized_as_the_library_does():
     scales = scales.contiguous().view(torch.float16).float().flatten()
     expected = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q4_0))
     assert_close(TASKS["dequantize"].right(scales, packed), expected, rtol=0, atol=0)
+
+
+@pytest.mark.weekly
+def test_cosine_schedule_is_that_of_transformers():
+    transformers = pytest.importorskip("transformers", reason="make compare installs it")
+    for steps, warmup, total, peak in TASKS["cosine_schedule"].cases().values():
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=peak)
+        schedule = transformers.get_cosine_schedule_with_warmup(optimizer, warmup, total)
+        expected = [peak * schedule.lr_lambdas[0](step) for step in steps.tolist()]
+        actual = TASKS["cosine_schedule"].right(steps, warmup, total, peak)
+        assert_close(actual, torch.tensor(expected))
 
 
 @pytest.mark.parametrize(("start", "first"), [(torch.ones, None), (torch.zeros, "0.0000")])

@@ -1840,4 +1840,133 @@ WRONG["by-hand-latent-attention"] = {
                                  "F.rms_norm(F.linear(x, w_down), (len(w_down),))"},
     "the cache is detached": {"(kept, F.linear(x, w_down))":
                               "(kept, F.linear(x, w_down).detach())"},
+@right("by-hand-cosine-schedule")
+def schedule_in_a_loop(steps, warmup, total, peak):
+    rates = []
+    for step in steps.tolist():
+        if step < warmup:
+            rate = peak * step / warmup
+        else:
+            done = (step - warmup) / (total - warmup)
+            rate = 0.5 * peak * (1 + math.cos(math.pi * done))
+        rates.append(rate)
+    return torch.tensor(rates)
+
+
+@right("by-hand-cosine-schedule")
+def schedule_by_squares(steps, warmup, total, peak):
+    """Half of 1 + cos(x) is the square of the cosine of x / 2."""
+    done = ((steps - warmup) / (total - warmup)).clamp(min=0)
+    warm = (steps / warmup).clamp(max=1) if warmup else torch.ones(len(steps))
+    return peak * warm * torch.cos(done * torch.pi / 2) ** 2
+
+
+@right("by-hand-cosine-schedule")
+def schedule_in_pieces(steps, warmup, total, peak):
+    rate = torch.empty(len(steps))
+    warm = steps < warmup
+    rate[warm] = steps[warm].double() / max(1, warmup)
+    rest = steps[~warm].double() - warmup
+    rate[~warm] = torch.cos(rest.div(total - warmup).mul(math.pi)).add(1).div(2)
+    return rate * peak
+
+
+WRONG["by-hand-cosine-schedule"] = {
+    "cosine-counts-warmup": {"(step - warmup) / (total - warmup)": "step / total"},
+    "cosine-ends-late": {"(step - warmup) / (total - warmup)": "(step - warmup) / total"},
+    "cosine-not-shifted": {"0.5 * peak * (1 + X)": "peak * X"},
+    "step over the steps after the warm-up": {"(step - warmup) / (total - warmup)":
+                                              "step / (total - warmup)"},
+    "not halved": {"0.5 * peak * X": "peak * X"},
+    "cosine-quarter": {"0.5 * peak * (1 + math.cos(math.pi * done))":
+                              "peak * math.cos(math.pi / 2 * done)"},
+    "a whole period": {"math.pi * done": "2 * math.pi * done"},
+    "without pi": {"math.pi * done": "done"},
+    "degrees": {"math.pi * done": "180 * done"},
+    "a sine": {"math.cos(X)": "math.sin(X)"},
+    "a line instead of a cosine": {"0.5 * peak * (1 + X)": "peak * (1 - done)"},
+    "no warm-up": {"step < warmup": "False"},
+    "cosine-warmup-above-zero": {"peak * step / warmup": "peak * (step + 1) / warmup"},
+    "the warm-up is too long": {"peak * step / warmup": "peak * step / (warmup + 1)"},
+    "the warm-up is constant": {"peak * step / warmup": "peak"},
+    "the warm-up is zero": {"peak * step / warmup": "0.0"},
+    "no peak": {"return torch.tensor(rates)": "return torch.tensor(rates) / peak"},
+    "only the cosine has a peak": {"peak * step / warmup": "step / warmup"},
+    "both at the same time": lambda steps, warmup, total, peak: (
+        peak * (steps / max(1, warmup)).clamp(max=1) * (1 + torch.cos(torch.pi * steps / total)) / 2
+    ),
+    "the last step is the one before total": {"(total - warmup)": "(total - 1 - warmup)"},
+    "the sign of the cosine": {"1 + math.cos(X)": "1 - math.cos(X)"},
+}  # fmt: skip
+
+
+@right("by-hand-adamw-step")
+def adamw_as_the_library(p, g, m, v, t, lr, wd):
+    b1, b2, eps = 0.9, 0.999, 1e-8
+    p = p * (1 - lr * wd)
+    m = b1 * m + (1 - b1) * g
+    v = b2 * v + (1 - b2) * g * g
+    m_hat = m / (1 - b1**t)
+    v_hat = v / (1 - b2**t)
+    p = p - lr * m_hat / (torch.sqrt(v_hat) + eps)
+    return p, m, v
+
+
+@right("by-hand-adamw-step")
+def adamw_with_lerp(weight, gradient, mean, square, step, lr, decay):
+    new_mean = torch.lerp(mean, gradient, 0.1)
+    new_square = square.mul(0.999).addcmul(gradient, gradient, value=0.001)
+    root = new_square.sqrt() / math.sqrt(1 - 0.999**step) + 1e-8
+    rate = lr / (1 - 0.9**step)
+    return weight.mul(1 - lr * decay).addcdiv(new_mean, root, value=-rate), new_mean, new_square
+
+
+@right("by-hand-adamw-step")
+def adamw_in_place_on_copies(weight, gradient, mean, square, step, lr, decay):
+    weight, mean, square = weight.clone(), mean.clone(), square.clone()
+    mean *= 0.9
+    mean += 0.1 * gradient
+    square *= 0.999
+    square += 0.001 * gradient.pow(2)
+    corrected = square / (1 - 0.999**step)
+    update = (mean / (1 - 0.9**step)) / (corrected.sqrt() + 1e-8) + decay * weight
+    weight -= lr * update
+    return weight, mean, square
+
+
+P = "p * (1 - lr * wd)"
+WRONG["by-hand-adamw-step"] = {
+    "adamw-bias-uncorrected": {"m / (1 - b1**t)": "m", "v / (1 - b2**t)": "v"},
+    "adamw-decay-in-gradient": {P: "p", "(1 - b1) * g": "(1 - b1) * (g + wd * p)",
+                                "(1 - b2) * g * g": "(1 - b2) * (g + wd * p) ** 2"},
+    "adamw-decay-without-rate": {P: "p * (1 - wd)"},
+    "adamw-eps-inside": {"torch.sqrt(v_hat) + eps": "torch.sqrt(v_hat + eps)"},
+    "adamw-corrected-kept": {"return p, m, v": "return p, m_hat, v_hat"},
+    "adamw-root-missing": {"torch.sqrt(v_hat)": "v_hat"},
+    "only the second moment is corrected": {"m / (1 - b1**t)": "m"},
+    "only the first moment is corrected": {"v / (1 - b2**t)": "v"},
+    "no decay": {P: "p"},
+    "the decay of the new weight": {P: "p", "return p, m, v": "return p * (1 - lr * wd), m, v"},
+    "the decay joins the direction": {P: "p", "lr * m_hat": "lr * (m_hat + wd * p)"},
+    "the weight grows": {P: "p * (1 + lr * wd)"},
+    "up the slope": {"p - X": "p + X"},
+    "steps from zero": {"b1**t": "b1 ** (t + 1)", "b2**t": "b2 ** (t + 1)"},
+    "no power": {"b1**t": "b1", "b2**t": "b2"},
+    "the product instead of the power": {"b1**t": "(b1 * t)", "b2**t": "(b2 * t)"},
+    "the constants are exchanged": {"b1, b2, eps = 0.9, 0.999, 1e-8":
+                                    "b1, b2, eps = 0.999, 0.9, 1e-8"},
+    "beta 2 of 0.99": {"b1, b2, eps = 0.9, 0.999, 1e-8": "b1, b2, eps = 0.9, 0.99, 1e-8"},
+    "eps of 1e-6": {"b1, b2, eps = 0.9, 0.999, 1e-8": "b1, b2, eps = 0.9, 0.999, 1e-6"},
+    "no eps": {"torch.sqrt(v_hat) + eps": "torch.sqrt(v_hat)"},
+    "eps before the correction": {"torch.sqrt(v_hat) + eps":
+                                  "(torch.sqrt(v) + eps) / (1 - b2**t) ** 0.5"},
+    "the gradient is not weighted": {"(1 - b1) * g": "g"},
+    "the second moment is not squared": {"(1 - b2) * g * g": "(1 - b2) * g.abs()"},
+    "the second moment squares the mean": {"(1 - b2) * g * g": "(1 - b2) * m * m"},
+    "the variance of the gradient": {"(1 - b2) * g * g": "(1 - b2) * (g - m) ** 2"},
+    "the gradient as direction": {"m / (1 - b1**t)": "g"},
+    "no learning rate": {"lr * m_hat": "m_hat"},
+    "the mean over the matrix": {"v / (1 - b2**t)": "(v / (1 - b2**t)).mean()"},
+    "only the weight": {"return p, m, v": "return p"},
+    "mean and square are exchanged": {"return p, m, v": "return p, v, m"},
 }  # fmt: skip
