@@ -23,6 +23,8 @@ PAPERS = {
     f"{ARXIV}2104.09864": "Su et al. 2021",
     f"{ARXIV}2106.09685": "Hu et al. 2021",
     f"{ARXIV}2205.14135": "Dao et al. 2022",
+    f"{ARXIV}2211.17192": "Leviathan et al. 2023",
+    f"{ARXIV}2302.01318": "Chen et al. 2023",
     f"{ARXIV}2302.13971": "Touvron et al. 2023",
     f"{ARXIV}2305.13245": "Ainslie et al. 2023",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",

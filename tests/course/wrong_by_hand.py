@@ -470,3 +470,173 @@ WRONG["by-hand-beam-search"] = {
     },
     "a finished beam leaves the beam": {"grown.append((new, total))": "None"},
 }  # fmt: skip
+
+
+@right("by-hand-speculative-step")
+def one_sentence_at_a_time(drafts, q, p, accept, draw):
+    counts, rests, tokens = [], [], []
+    for row in range(len(drafts)):
+        n, length = 0, drafts.size(1)
+        while n < length:
+            token = drafts[row, n]
+            if accept[row, n] >= min(1.0, p[row, n, token] / q[row, n, token]):
+                break
+            n += 1
+        rest = p[row, n]
+        if n < length:
+            rest = torch.relu(rest - q[row, n])
+            rest = rest / rest.sum()
+        total, new = 0.0, 0
+        for new in range(len(rest)):
+            total = total + rest[new]
+            if draw[row] < total:
+                break
+        counts.append(n)
+        rests.append(rest)
+        tokens.append(new)
+    return torch.tensor(counts), torch.stack(rests), torch.tensor(tokens)
+
+
+@right("by-hand-speculative-step")
+def steps_by_padding(drafts, q, p, accept, draw):
+    """Let the draft model give nothing at the bonus position, and find the first rejection."""
+    batch, length, vocab = q.shape
+    chosen = F.one_hot(drafts, vocab).to(q)
+    p_of, q_of = ((x[:, :length] * chosen).sum(-1) for x in (p, q))
+    rejected = F.pad((accept * q_of >= p_of).int(), (0, 1), value=1)
+    n = rejected.argmax(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))
+    rest = rest / rest.sum(-1, keepdim=True)
+    rest = rest.gather(1, n.view(batch, 1, 1).expand(batch, 1, vocab)).squeeze(1)
+    token = torch.searchsorted(rest.cumsum(-1), draw[:, None], right=True).squeeze(1)
+    return n, rest, token
+
+
+@right("by-hand-speculative-step")
+def steps_by_einsum(drafts, q, p, accept, draw):
+    pick = torch.zeros_like(q).scatter(2, drafts[..., None], 1.0)
+    ratio = einsum(p[:, :-1], pick, "b t v, b t v -> b t") / einsum(q, pick, "b t v, b t v -> b t")
+    still = torch.ones(len(drafts), dtype=torch.bool)
+    count = torch.zeros(len(drafts), dtype=torch.long)
+    rest = torch.empty(0)
+    for t in range(drafts.size(1)):
+        still = still & (accept[:, t] < ratio[:, t].clamp(max=1))
+        count = count + still
+    extra = torch.cat([q, torch.zeros_like(p[:, -1:])], 1)
+    where = F.one_hot(count, p.size(1)).to(p)
+    rest = einsum((p - extra).clamp_min(0), where, "b t v, b t -> b v")
+    rest = rest / reduce(rest, "b v -> b 1", "sum")
+    return count, rest, (rest.cumsum(1) > draw[:, None]).int().argmax(1)
+
+
+def greedy_verification(drafts, q, p, accept, draw):
+    """Accept a draft only if it is the best token of the large model."""
+    best = p.argmax(-1)
+    n = (best[:, :-1] == drafts).long().cumprod(1).sum(1)
+    rest = p[torch.arange(len(p)), n]
+    return n, rest, best[torch.arange(len(p)), n]
+
+
+def all_or_nothing(drafts, q, p, accept, draw):
+    ids = drafts[..., None]
+    good = (accept < (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0]).all(1)
+    n = good.long() * drafts.size(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
+    rest = rest / rest.sum(-1, keepdim=True)
+    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
+
+
+def one_ratio_for_the_whole_draft(drafts, q, p, accept, draw):
+    ids = drafts[..., None]
+    ratio = (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0].cumprod(1)
+    n = (accept < ratio).long().cumprod(1).sum(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
+    rest = rest / rest.sum(-1, keepdim=True)
+    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
+
+
+def rest_of(change):
+    """Replace the distribution from which the last token is drawn."""
+
+    def answer(drafts, q, p, accept, draw):
+        n = one_sentence_at_a_time(drafts, q, p, accept, draw)[0]
+        rest = change(p, F.pad(q, (0, 0, 0, 1)), n, torch.arange(len(p)))
+        return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1).clamp(max=p.size(-1) - 1)
+
+    return answer
+
+
+def without_the_draft(p, q, n, rows):
+    """Forbid the rejected token, and draw from the other ones of p."""
+    rest = p[rows, n].clone()
+    for row, count in enumerate(n):
+        if count < p.size(1) - 1:
+            rest[row, p[row, count].argmax()] = 0
+    return rest / rest.sum(-1, keepdim=True)
+
+
+def first_token_given(drafts, q, p, accept, draw):
+    n, rest, _ = steps_by_padding(drafts, q, p, accept, draw)
+    full = n == drafts.size(1)
+    return n, rest, torch.where(full, drafts[:, -1], rest.argmax(-1))
+
+
+WRONG["by-hand-speculative-step"] = {
+    "greedy verification": greedy_verification,
+    "all drafts or none": all_or_nothing,
+    "one ratio for the whole draft": one_ratio_for_the_whole_draft,
+    "spec-drawn-from-p": rest_of(lambda p, q, n, rows: p[rows, n]),
+    "drawn from q": rest_of(lambda p, q, n, rows: torch.cat([q[:, :-1], p[:, -1:]], 1)[rows, n]),
+    "spec-not-normalised": rest_of(lambda p, q, n, rows: F.relu(p - q)[rows, n]),
+    "spec-absolute": rest_of(
+        lambda p, q, n, rows: F.normalize((p - q).abs()[rows, n], p=1.0, dim=-1)
+    ),
+    "spec-negative-part": rest_of(
+        lambda p, q, n, rows: F.normalize(
+            torch.cat([F.relu(q - p)[:, :-1], p[:, -1:]], 1)[rows, n], p=1.0, dim=-1
+        )
+    ),
+    "softmax of the positive part": rest_of(
+        lambda p, q, n, rows: F.relu(p - q)[rows, n].softmax(-1)
+    ),
+    "spec-bonus-missing": rest_of(
+        lambda p, q, n, rows: F.normalize(
+            F.relu(p - q)[rows, n.clamp(max=p.size(1) - 2)], p=1.0, dim=-1
+        )
+    ),
+    "the most probable token of p is forbidden": rest_of(without_the_draft),
+    "the rest at position 0": rest_of(
+        lambda p, q, n, rows: F.normalize(F.relu(p - q)[:, 0], p=1.0, dim=-1)
+    ),
+    "the rest is summed over the vocabulary of all sentences": rest_of(
+        lambda p, q, n, rows: F.relu(p - q)[rows, n] / F.relu(p - q)[rows, n].sum()
+    ),
+    "no new token after a full draft": first_token_given,
+    "spec-ratio-upside-down": {
+        "p[row, n, token] / q[row, n, token]": "q[row, n, token] / p[row, n, token]"
+    },
+    "accepts what it should reject": {"accept[row, n] >= R": "accept[row, n] < R"},
+    "one draft too few is counted": {"counts.append(n)": "counts.append(max(n - 1, 0))"},
+    "the rejected draft is counted": {"counts.append(n)": "counts.append(min(n + 1, length))"},
+    "q is not read": {"p[row, n, token] / q[row, n, token]": "p[row, n, token]"},
+    "p of the next position": {"p[row, n, token]": "p[row, n + 1, token]"},
+    "spec-rejection-skipped": lambda drafts, q, p, accept, draw: (
+        lambda n, rest: (n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1))
+    )(
+        *(
+            lambda n: (
+                n,
+                F.normalize(
+                    F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n], p=1.0, dim=-1
+                ),
+            )
+        )(
+            (accept * q.gather(2, drafts[..., None])[..., 0]
+             < p.gather(2, drafts[..., None])[..., 0]).sum(1)
+        )
+    ),
+    "a uniform number for each token": {"draw[row] < total": "draw[row] < rest[new]"},
+    "the distribution as logarithms": lambda *given: (
+        lambda n, rest, token: (n, (rest + 1e-9).log(), token)
+    )(*steps_by_padding(*given)),
+}  # fmt: skip
