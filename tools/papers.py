@@ -20,6 +20,7 @@ PAPERS = {
     f"{ARXIV}2002.04745": "Xiong et al. 2020"
     "|*On Layer Normalization in the Transformer Architecture*",
     f"{ARXIV}2002.05202": "*GLU Variants Improve Transformer*",
+    f"{ARXIV}2004.05150": "Beltagy et al. 2020",
     f"{ARXIV}2104.09864": "Su et al. 2021",
     f"{ARXIV}2106.09685": "Hu et al. 2021",
     f"{ARXIV}2205.14135": "Dao et al. 2022",
@@ -27,6 +28,7 @@ PAPERS = {
     f"{ARXIV}2302.01318": "Chen et al. 2023",
     f"{ARXIV}2302.13971": "Touvron et al. 2023",
     f"{ARXIV}2305.13245": "Ainslie et al. 2023",
+    f"{ARXIV}2310.06825": "Jiang et al. 2023",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"
     "|*Language Models are Unsupervised Multitask Learners*",

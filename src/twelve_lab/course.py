@@ -232,6 +232,7 @@ DRILLS = (
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
+    Drill("sliding_window", "sliding window", 7, "by-hand-rolling-cache", "05"),
     Drill("speculative_decoding", "speculative decoding", 6, "by-hand-speculative-step", "14"),
 )
 

@@ -640,3 +640,181 @@ WRONG["by-hand-speculative-step"] = {
         lambda n, rest, token: (n, (rest + 1e-9).log(), token)
     )(*steps_by_padding(*given)),
 }  # fmt: skip
+
+
+@right("by-hand-window-mask")
+def window_by_triangles(query_len, key_len, window):
+    square = torch.ones(key_len, key_len, dtype=torch.bool)
+    return (square.tril() & ~square.tril(-window))[key_len - query_len :]
+
+
+@right("by-hand-window-mask")
+def window_by_loop(query_len, key_len, window):
+    mask = torch.zeros(query_len, key_len, dtype=torch.bool)
+    for i in range(query_len):
+        position = key_len - query_len + i
+        mask[i, max(0, position - window + 1) : position + 1] = True
+    return mask
+
+
+@right("by-hand-window-mask")
+def window_by_distance(query_len, key_len, window):
+    back = torch.arange(key_len)[-query_len:, None] - torch.arange(key_len)[None, :]
+    return (back >= 0).logical_and(back.lt(window))
+
+
+def spans(first, last, top_left=False):
+    """Fill each row between two columns, which depend on its position and the window."""
+
+    def answer(query_len, key_len, window):
+        mask = torch.zeros(query_len, key_len, dtype=torch.bool)
+        for i in range(query_len):
+            p = i if top_left else key_len - query_len + i
+            mask[i, max(0, first(p, window)) : max(0, last(p, window))] = True
+        return mask
+
+    return answer
+
+
+WRONG["by-hand-window-mask"] = {
+    "window-one-more": spans(lambda p, w: p - w, lambda p, w: p + 1),
+    "one key too few": spans(lambda p, w: p - w + 2, lambda p, w: p + 1),
+    "window-no-lower-edge": spans(lambda p, w: 0, lambda p, w: p + 1),
+    "window-not-causal": spans(lambda p, w: p - w + 1, lambda p, w: p + w),
+    "half of the window on each side": spans(
+        lambda p, w: p - w // 2, lambda p, w: p + w // 2 + 1
+    ),
+    "causal-corner": spans(lambda p, w: p - w + 1, lambda p, w: p + 1, top_left=True),
+    "causal-diagonal": spans(lambda p, w: p - w + 1, lambda p, w: p),
+    "a window before the query": spans(lambda p, w: p - w, lambda p, w: p),
+    "blocks of the size of the window": spans(lambda p, w: p // w * w, lambda p, w: p + 1),
+    "a window of the future": spans(lambda p, w: p, lambda p, w: p + w),
+    "window-not-causal: no upper edge": spans(lambda p, w: p - w + 1, lambda p, w: 10**6),
+    "mask-inverted": lambda q, k, w: ~window_by_loop(q, k, w),
+    "queries and keys are exchanged": lambda q, k, w: window_by_loop(q, k, w).T,
+    "the same window for all queries": lambda q, k, w: window_by_loop(1, k, w).repeat(q, 1),
+    "numbers to add to the scores": lambda q, k, w: torch.zeros(q, k).masked_fill(
+        ~window_by_loop(q, k, w), -math.inf
+    ),
+    "the first keys stay visible": lambda q, k, w: window_by_loop(q, k, w)
+    | (torch.arange(k) == 0),
+}  # fmt: skip
+
+
+@right("by-hand-rolling-cache")
+def cache_key_by_key(cache, new, length):
+    slots = list(cache.unbind(2))
+    window = len(slots)
+    positions = [-1] * window
+    for j in range(length + new.size(2)):
+        positions[j % window] = j
+        if j >= length:
+            slots[j % window] = new[:, :, j - length]
+    return torch.stack(slots, 2), torch.tensor(positions)
+
+
+@right("by-hand-rolling-cache")
+def cache_by_gathering(cache, new, length):
+    """Ask each slot for its position, and where that key is."""
+    window, n = cache.shape[2], new.shape[2]
+    held = torch.tensor([max(range(s, length + n, window), default=-1) for s in range(window)])
+    fresh = held >= length
+    picked = new.index_select(2, (held - length).clamp(0, n - 1))
+    return torch.where(fresh.view(1, 1, -1, 1), picked, cache), held
+
+
+@right("by-hand-rolling-cache")
+def cache_by_rolling(cache, new, length):
+    """Unroll the slots into time order, append, cut, and roll back."""
+    w, end = cache.size(2), length + new.size(2)
+    shift = length % w if length > w else 0
+    old = torch.cat([cache[:, :, shift:], cache[:, :, :shift]], 2)[:, :, : min(length, w)]
+    last = torch.cat([old, new], 2)[:, :, -w:]
+    positions = torch.arange(end)[-w:]
+    if end < w:
+        last = F.pad(last, (0, 0, 0, w - end))
+        return last, F.pad(positions, (0, w - end), value=-1)
+    return last.roll(end % w, 2), positions.roll(end % w)
+
+
+def written(slot, kept=lambda j, length, n, w: True, positions=None):
+    """Write the new keys one by one, to other slots or not all of them."""
+
+    def answer(cache, new, length):
+        cache, n, w = cache.clone(), new.size(2), cache.size(2)
+        held = positions or (lambda *given: cache_key_by_key(*given)[1])
+        for j in range(length, length + n):
+            if kept(j, length, n, w):
+                cache[:, :, slot(j, length, n, w)] = new[:, :, j - length]
+        return cache, held(cache, new, length)
+
+    return answer
+
+
+def appended(cache, new, length):
+    """Shift the cache to the left and append, as a deque does."""
+    w, end = cache.size(2), length + new.size(2)
+    both = torch.cat([cache[:, :, : min(length, w)], new], 2)[:, :, -w:]
+    positions = torch.arange(end)[-w:]
+    gap = w - len(positions)
+    return F.pad(both, (0, 0, 0, gap)), F.pad(positions, (0, gap), value=-1)
+
+
+def padded_on_the_left(cache, new, length):
+    w, end = cache.size(2), length + new.size(2)
+    both = torch.cat([cache, new], 2)[:, :, -w:]
+    positions = torch.arange(end - w, end)
+    return both, positions.clamp(min=-1)
+
+
+def round_robin(j, length, n, w):
+    return j % w
+
+
+def held_of(read):
+    """Write the right keys, and return other positions."""
+    return written(round_robin, positions=read)
+
+
+WRONG["by-hand-rolling-cache"] = {
+    "rolling-shifted": appended,
+    "rolling-shifted: empty slots on the left": padded_on_the_left,
+    "rolling-starts-at-zero": written(lambda j, length, n, w: (j - length) % w),
+    "slots from 1 on": written(lambda j, length, n, w: (j + 1) % w),
+    "the last slot takes everything": written(lambda j, length, n, w: min(j, w - 1)),
+    "rolling-first-kept: without overwriting": written(
+        round_robin, lambda j, length, n, w: j - length < w
+    ),
+    "a full cache stays as it is": written(round_robin, lambda j, length, n, w: j < w),
+    "the last new key alone": written(round_robin, lambda j, length, n, w: j == length + n - 1),
+    "slots modulo the number of new keys": written(lambda j, length, n, w: j % n % w),
+    "the newest key in slot 0": lambda cache, new, length: tuple(
+        x.flip(-2 if x.ndim > 1 else 0) for x in appended(cache, new, length)
+    ),
+    "rolling-first-turn": held_of(
+        lambda cache, new, length: torch.tensor(
+            [s if s < length + new.size(2) else -1 for s in range(cache.size(2))]
+        )
+    ),
+    "positions of the new keys": held_of(
+        lambda cache, new, length: torch.arange(length, length + new.size(2))
+    ),
+    "sorted positions": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].sort().values
+    ),
+    "positions one too large": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1] + 1
+    ),
+    "positions before the new keys": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new[:, :, :0], length)[1]
+    ),
+    "empty slots hold position 0": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].clamp(min=0)
+    ),
+    "distances to the next query": held_of(
+        lambda cache, new, length: length + new.size(2) - cache_key_by_key(cache, new, length)[1]
+    ),
+    "the cache grows": lambda cache, new, length: (
+        torch.cat([cache, new], 2), torch.arange(cache.size(2) + new.size(2))
+    ),
+}  # fmt: skip
