@@ -153,6 +153,21 @@ notes(
             _DIFFERENCE: "p[:, :-1]",
             "token = X": "token = rest.argmax(-1)",
         },
+        "You took the rest at the first draft: take it at the first rejection of each sentence.": {
+            "rest[torch.arange(len(rest)), accepted]": "rest[:, 0]"
+        },
+        "You divided by the sum over all sentences: divide each row by its own sum.": {
+            "rest.sum(-1, keepdim=True)": "rest.sum()"
+        },
+        "You counted one accepted draft too few: accepted is the number of drafts before the first "
+        "rejection.": {
+            "return accepted, rest, token": "return (accepted - 1).clamp(min=0), rest, token"
+        },
+        "You compared the uniform number with single probabilities: compare it with their running "
+        "sum.": {
+            "token = X": "below = (rest <= draw.unsqueeze(-1)).long().cumprod(-1).sum(-1)\n"
+            "token = below.clamp(max=p.size(-1) - 1)"
+        },
         "Your token is one too large: count the sums that are at most the uniform number.": {
             "token = X": "token = X + 1"
         },
