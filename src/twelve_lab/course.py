@@ -252,6 +252,8 @@ DRILLS = (
           exports=("LatentAttention",)),
 )  # fmt: skip
     Drill("adamw", "AdamW", 6, "by-hand-adamw-step", "13"),
+    Drill("sliding_window", "sliding window", 7, "by-hand-rolling-cache", "05"),
+    Drill("speculative_decoding", "speculative decoding", 6, "by-hand-speculative-step", "14"),
 )
 
 

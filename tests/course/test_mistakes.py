@@ -39,6 +39,8 @@ FROZEN = {
     *(("grpo_loss", place) for place in (1, 2, 3)),
     *(("ppo_loss", place) for place in (1, 2)),
 }
+# Arguments that get no gradient: a task, and the position among its floating-point tensors.
+FROZEN = {("lora", 1), ("speculative_step", 2), ("speculative_step", 3)}
 
 
 def largest_error(outcome, right) -> float:

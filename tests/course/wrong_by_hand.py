@@ -1536,6 +1536,96 @@ def gae_wrong(delta=None, keep=None, ahead=None, end=None, finish=None):
             running = delta(*here, gamma, lam) + keep(go[:, t], gamma, lam) * running
             out[t] = running
         return finish(torch.stack(out, 1), values, rewards)
+@right("by-hand-speculative-step")
+def one_sentence_at_a_time(drafts, q, p, accept, draw):
+    counts, rests, tokens = [], [], []
+    for row in range(len(drafts)):
+        n, length = 0, drafts.size(1)
+        while n < length:
+            token = drafts[row, n]
+            if accept[row, n] >= min(1.0, p[row, n, token] / q[row, n, token]):
+                break
+            n += 1
+        rest = p[row, n]
+        if n < length:
+            rest = torch.relu(rest - q[row, n])
+            rest = rest / rest.sum()
+        total, new = 0.0, 0
+        for new in range(len(rest)):
+            total = total + rest[new]
+            if draw[row] < total:
+                break
+        counts.append(n)
+        rests.append(rest)
+        tokens.append(new)
+    return torch.tensor(counts), torch.stack(rests), torch.tensor(tokens)
+
+
+@right("by-hand-speculative-step")
+def steps_by_padding(drafts, q, p, accept, draw):
+    """Let the draft model give nothing at the bonus position, and find the first rejection."""
+    batch, length, vocab = q.shape
+    chosen = F.one_hot(drafts, vocab).to(q)
+    p_of, q_of = ((x[:, :length] * chosen).sum(-1) for x in (p, q))
+    rejected = F.pad((accept * q_of >= p_of).int(), (0, 1), value=1)
+    n = rejected.argmax(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))
+    rest = rest / rest.sum(-1, keepdim=True)
+    rest = rest.gather(1, n.view(batch, 1, 1).expand(batch, 1, vocab)).squeeze(1)
+    token = torch.searchsorted(rest.cumsum(-1), draw[:, None], right=True).squeeze(1)
+    return n, rest, token
+
+
+@right("by-hand-speculative-step")
+def steps_by_einsum(drafts, q, p, accept, draw):
+    pick = torch.zeros_like(q).scatter(2, drafts[..., None], 1.0)
+    ratio = einsum(p[:, :-1], pick, "b t v, b t v -> b t") / einsum(q, pick, "b t v, b t v -> b t")
+    still = torch.ones(len(drafts), dtype=torch.bool)
+    count = torch.zeros(len(drafts), dtype=torch.long)
+    rest = torch.empty(0)
+    for t in range(drafts.size(1)):
+        still = still & (accept[:, t] < ratio[:, t].clamp(max=1))
+        count = count + still
+    extra = torch.cat([q, torch.zeros_like(p[:, -1:])], 1)
+    where = F.one_hot(count, p.size(1)).to(p)
+    rest = einsum((p - extra).clamp_min(0), where, "b t v, b t -> b v")
+    rest = rest / reduce(rest, "b v -> b 1", "sum")
+    return count, rest, (rest.cumsum(1) > draw[:, None]).int().argmax(1)
+
+
+def greedy_verification(drafts, q, p, accept, draw):
+    """Accept a draft only if it is the best token of the large model."""
+    best = p.argmax(-1)
+    n = (best[:, :-1] == drafts).long().cumprod(1).sum(1)
+    rest = p[torch.arange(len(p)), n]
+    return n, rest, best[torch.arange(len(p)), n]
+
+
+def all_or_nothing(drafts, q, p, accept, draw):
+    ids = drafts[..., None]
+    good = (accept < (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0]).all(1)
+    n = good.long() * drafts.size(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
+    rest = rest / rest.sum(-1, keepdim=True)
+    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
+
+
+def one_ratio_for_the_whole_draft(drafts, q, p, accept, draw):
+    ids = drafts[..., None]
+    ratio = (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0].cumprod(1)
+    n = (accept < ratio).long().cumprod(1).sum(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
+    rest = rest / rest.sum(-1, keepdim=True)
+    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
+
+
+def rest_of(change):
+    """Replace the distribution from which the last token is drawn."""
+
+    def answer(drafts, q, p, accept, draw):
+        n = one_sentence_at_a_time(drafts, q, p, accept, draw)[0]
+        rest = change(p, F.pad(q, (0, 0, 0, 1)), n, torch.arange(len(p)))
+        return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1).clamp(max=p.size(-1) - 1)
 
     return answer
 
@@ -1969,4 +2059,255 @@ WRONG["by-hand-adamw-step"] = {
     "the mean over the matrix": {"v / (1 - b2**t)": "(v / (1 - b2**t)).mean()"},
     "only the weight": {"return p, m, v": "return p"},
     "mean and square are exchanged": {"return p, m, v": "return p, v, m"},
+def without_the_draft(p, q, n, rows):
+    """Forbid the rejected token, and draw from the other ones of p."""
+    rest = p[rows, n].clone()
+    for row, count in enumerate(n):
+        if count < p.size(1) - 1:
+            rest[row, p[row, count].argmax()] = 0
+    return rest / rest.sum(-1, keepdim=True)
+
+
+def first_token_given(drafts, q, p, accept, draw):
+    n, rest, _ = steps_by_padding(drafts, q, p, accept, draw)
+    full = n == drafts.size(1)
+    return n, rest, torch.where(full, drafts[:, -1], rest.argmax(-1))
+
+
+WRONG["by-hand-speculative-step"] = {
+    "greedy verification": greedy_verification,
+    "all drafts or none": all_or_nothing,
+    "one ratio for the whole draft": one_ratio_for_the_whole_draft,
+    "spec-drawn-from-p": rest_of(lambda p, q, n, rows: p[rows, n]),
+    "drawn from q": rest_of(lambda p, q, n, rows: torch.cat([q[:, :-1], p[:, -1:]], 1)[rows, n]),
+    "spec-not-normalised": rest_of(lambda p, q, n, rows: F.relu(p - q)[rows, n]),
+    "spec-absolute": rest_of(
+        lambda p, q, n, rows: F.normalize((p - q).abs()[rows, n], p=1.0, dim=-1)
+    ),
+    "spec-negative-part": rest_of(
+        lambda p, q, n, rows: F.normalize(
+            torch.cat([F.relu(q - p)[:, :-1], p[:, -1:]], 1)[rows, n], p=1.0, dim=-1
+        )
+    ),
+    "softmax of the positive part": rest_of(
+        lambda p, q, n, rows: F.relu(p - q)[rows, n].softmax(-1)
+    ),
+    "spec-bonus-missing": rest_of(
+        lambda p, q, n, rows: F.normalize(
+            F.relu(p - q)[rows, n.clamp(max=p.size(1) - 2)], p=1.0, dim=-1
+        )
+    ),
+    "the most probable token of p is forbidden": rest_of(without_the_draft),
+    "the rest at position 0": rest_of(
+        lambda p, q, n, rows: F.normalize(F.relu(p - q)[:, 0], p=1.0, dim=-1)
+    ),
+    "the rest is summed over the vocabulary of all sentences": rest_of(
+        lambda p, q, n, rows: F.relu(p - q)[rows, n] / F.relu(p - q)[rows, n].sum()
+    ),
+    "no new token after a full draft": first_token_given,
+    "spec-ratio-upside-down": {
+        "p[row, n, token] / q[row, n, token]": "q[row, n, token] / p[row, n, token]"
+    },
+    "accepts what it should reject": {"accept[row, n] >= R": "accept[row, n] < R"},
+    "one draft too few is counted": {"counts.append(n)": "counts.append(max(n - 1, 0))"},
+    "the rejected draft is counted": {"counts.append(n)": "counts.append(min(n + 1, length))"},
+    "q is not read": {"p[row, n, token] / q[row, n, token]": "p[row, n, token]"},
+    "p of the next position": {"p[row, n, token]": "p[row, n + 1, token]"},
+    "spec-rejection-skipped": lambda drafts, q, p, accept, draw: (
+        lambda n, rest: (n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1))
+    )(
+        *(
+            lambda n: (
+                n,
+                F.normalize(
+                    F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n], p=1.0, dim=-1
+                ),
+            )
+        )(
+            (accept * q.gather(2, drafts[..., None])[..., 0]
+             < p.gather(2, drafts[..., None])[..., 0]).sum(1)
+        )
+    ),
+    "a uniform number for each token": {"draw[row] < total": "draw[row] < rest[new]"},
+    "the distribution as logarithms": lambda *given: (
+        lambda n, rest, token: (n, (rest + 1e-9).log(), token)
+    )(*steps_by_padding(*given)),
+}  # fmt: skip
+
+
+@right("by-hand-window-mask")
+def window_by_triangles(query_len, key_len, window):
+    square = torch.ones(key_len, key_len, dtype=torch.bool)
+    return (square.tril() & ~square.tril(-window))[key_len - query_len :]
+
+
+@right("by-hand-window-mask")
+def window_by_loop(query_len, key_len, window):
+    mask = torch.zeros(query_len, key_len, dtype=torch.bool)
+    for i in range(query_len):
+        position = key_len - query_len + i
+        mask[i, max(0, position - window + 1) : position + 1] = True
+    return mask
+
+
+@right("by-hand-window-mask")
+def window_by_distance(query_len, key_len, window):
+    back = torch.arange(key_len)[-query_len:, None] - torch.arange(key_len)[None, :]
+    return (back >= 0).logical_and(back.lt(window))
+
+
+def spans(first, last, top_left=False):
+    """Fill each row between two columns, which depend on its position and the window."""
+
+    def answer(query_len, key_len, window):
+        mask = torch.zeros(query_len, key_len, dtype=torch.bool)
+        for i in range(query_len):
+            p = i if top_left else key_len - query_len + i
+            mask[i, max(0, first(p, window)) : max(0, last(p, window))] = True
+        return mask
+
+    return answer
+
+
+WRONG["by-hand-window-mask"] = {
+    "window-one-more": spans(lambda p, w: p - w, lambda p, w: p + 1),
+    "one key too few": spans(lambda p, w: p - w + 2, lambda p, w: p + 1),
+    "window-no-lower-edge": spans(lambda p, w: 0, lambda p, w: p + 1),
+    "window-not-causal": spans(lambda p, w: p - w + 1, lambda p, w: p + w),
+    "half of the window on each side": spans(
+        lambda p, w: p - w // 2, lambda p, w: p + w // 2 + 1
+    ),
+    "causal-corner": spans(lambda p, w: p - w + 1, lambda p, w: p + 1, top_left=True),
+    "causal-diagonal": spans(lambda p, w: p - w + 1, lambda p, w: p),
+    "a window before the query": spans(lambda p, w: p - w, lambda p, w: p),
+    "blocks of the size of the window": spans(lambda p, w: p // w * w, lambda p, w: p + 1),
+    "a window of the future": spans(lambda p, w: p, lambda p, w: p + w),
+    "window-not-causal: no upper edge": spans(lambda p, w: p - w + 1, lambda p, w: 10**6),
+    "mask-inverted": lambda q, k, w: ~window_by_loop(q, k, w),
+    "queries and keys are exchanged": lambda q, k, w: window_by_loop(q, k, w).T,
+    "the same window for all queries": lambda q, k, w: window_by_loop(1, k, w).repeat(q, 1),
+    "numbers to add to the scores": lambda q, k, w: torch.zeros(q, k).masked_fill(
+        ~window_by_loop(q, k, w), -math.inf
+    ),
+    "the first keys stay visible": lambda q, k, w: window_by_loop(q, k, w)
+    | (torch.arange(k) == 0),
+}  # fmt: skip
+
+
+@right("by-hand-rolling-cache")
+def cache_key_by_key(cache, new, length):
+    slots = list(cache.unbind(2))
+    window = len(slots)
+    positions = [-1] * window
+    for j in range(length + new.size(2)):
+        positions[j % window] = j
+        if j >= length:
+            slots[j % window] = new[:, :, j - length]
+    return torch.stack(slots, 2), torch.tensor(positions)
+
+
+@right("by-hand-rolling-cache")
+def cache_by_gathering(cache, new, length):
+    """Ask each slot for its position, and where that key is."""
+    window, n = cache.shape[2], new.shape[2]
+    held = torch.tensor([max(range(s, length + n, window), default=-1) for s in range(window)])
+    fresh = held >= length
+    picked = new.index_select(2, (held - length).clamp(0, n - 1))
+    return torch.where(fresh.view(1, 1, -1, 1), picked, cache), held
+
+
+@right("by-hand-rolling-cache")
+def cache_by_rolling(cache, new, length):
+    """Unroll the slots into time order, append, cut, and roll back."""
+    w, end = cache.size(2), length + new.size(2)
+    shift = length % w if length > w else 0
+    old = torch.cat([cache[:, :, shift:], cache[:, :, :shift]], 2)[:, :, : min(length, w)]
+    last = torch.cat([old, new], 2)[:, :, -w:]
+    positions = torch.arange(end)[-w:]
+    if end < w:
+        last = F.pad(last, (0, 0, 0, w - end))
+        return last, F.pad(positions, (0, w - end), value=-1)
+    return last.roll(end % w, 2), positions.roll(end % w)
+
+
+def written(slot, kept=lambda j, length, n, w: True, positions=None):
+    """Write the new keys one by one, to other slots or not all of them."""
+
+    def answer(cache, new, length):
+        cache, n, w = cache.clone(), new.size(2), cache.size(2)
+        held = positions or (lambda *given: cache_key_by_key(*given)[1])
+        for j in range(length, length + n):
+            if kept(j, length, n, w):
+                cache[:, :, slot(j, length, n, w)] = new[:, :, j - length]
+        return cache, held(cache, new, length)
+
+    return answer
+
+
+def appended(cache, new, length):
+    """Shift the cache to the left and append, as a deque does."""
+    w, end = cache.size(2), length + new.size(2)
+    both = torch.cat([cache[:, :, : min(length, w)], new], 2)[:, :, -w:]
+    positions = torch.arange(end)[-w:]
+    gap = w - len(positions)
+    return F.pad(both, (0, 0, 0, gap)), F.pad(positions, (0, gap), value=-1)
+
+
+def padded_on_the_left(cache, new, length):
+    w, end = cache.size(2), length + new.size(2)
+    both = torch.cat([cache, new], 2)[:, :, -w:]
+    positions = torch.arange(end - w, end)
+    return both, positions.clamp(min=-1)
+
+
+def round_robin(j, length, n, w):
+    return j % w
+
+
+def held_of(read):
+    """Write the right keys, and return other positions."""
+    return written(round_robin, positions=read)
+
+
+WRONG["by-hand-rolling-cache"] = {
+    "rolling-shifted": appended,
+    "rolling-shifted: empty slots on the left": padded_on_the_left,
+    "rolling-starts-at-zero": written(lambda j, length, n, w: (j - length) % w),
+    "slots from 1 on": written(lambda j, length, n, w: (j + 1) % w),
+    "the last slot takes everything": written(lambda j, length, n, w: min(j, w - 1)),
+    "rolling-first-kept: without overwriting": written(
+        round_robin, lambda j, length, n, w: j - length < w
+    ),
+    "a full cache stays as it is": written(round_robin, lambda j, length, n, w: j < w),
+    "the last new key alone": written(round_robin, lambda j, length, n, w: j == length + n - 1),
+    "slots modulo the number of new keys": written(lambda j, length, n, w: j % n % w),
+    "the newest key in slot 0": lambda cache, new, length: tuple(
+        x.flip(-2 if x.ndim > 1 else 0) for x in appended(cache, new, length)
+    ),
+    "rolling-first-turn": held_of(
+        lambda cache, new, length: torch.tensor(
+            [s if s < length + new.size(2) else -1 for s in range(cache.size(2))]
+        )
+    ),
+    "positions of the new keys": held_of(
+        lambda cache, new, length: torch.arange(length, length + new.size(2))
+    ),
+    "sorted positions": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].sort().values
+    ),
+    "positions one too large": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1] + 1
+    ),
+    "positions before the new keys": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new[:, :, :0], length)[1]
+    ),
+    "empty slots hold position 0": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].clamp(min=0)
+    ),
+    "distances to the next query": held_of(
+        lambda cache, new, length: length + new.size(2) - cache_key_by_key(cache, new, length)[1]
+    ),
+    "the cache grows": lambda cache, new, length: (
+        torch.cat([cache, new], 2), torch.arange(cache.size(2) + new.size(2))
+    ),
 }  # fmt: skip
