@@ -231,6 +231,7 @@ DRILLS = (
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
+    Drill("bpe", "byte-pair encoding", 7, "by-hand-bpe-train", "02"),
     Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
     Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
 )
