@@ -246,6 +246,7 @@ DRILLS = (
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
     Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
+    Drill("bpe", "byte-pair encoding", 7, "by-hand-bpe-train", "02"),
     Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
     Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
     Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",

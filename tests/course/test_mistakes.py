@@ -321,6 +321,19 @@ def test_cosine_schedule_is_that_of_transformers():
         expected = [peak * schedule.lr_lambdas[0](step) for step in steps.tolist()]
         actual = TASKS["cosine_schedule"].right(steps, warmup, total, peak)
         assert_close(actual, torch.tensor(expected))
+def test_bpe_merges_the_pairs_that_the_library_merges():
+    tokenizers = pytest.importorskip("tokenizers", reason="make language-model installs it")
+    ids = torch.randint(6, (300,), generator=torch.Generator("cpu").manual_seed(12)).tolist()
+    text = "".join("abcdef"[id] for id in ids)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=26, show_progress=False)
+    tokenizer.train_from_iterator([text], trainer)
+    merges = TASKS["bpe_train"].right(ids, 6, 20)
+    names = ["a", "b", "c", "d", "e", "f"]
+    for first, second in merges:
+        names.append(names[first] + names[second])
+    assert tokenizer.get_vocab() == {name: id for id, name in enumerate(names)}
+    assert tokenizer.encode(text).ids == TASKS["bpe_encode"].right(ids, merges, 6)
 
 
 @pytest.mark.parametrize(("start", "first"), [(torch.ones, None), (torch.zeros, "0.0000")])

@@ -1,6 +1,8 @@
 """Answers to the tasks of the pages to write by hand, in the form of `wrong_answers`."""
 
+import itertools
 import math
+from collections import Counter
 
 import torch
 import torch.nn.functional as F
@@ -2166,6 +2168,50 @@ def spans(first, last, top_left=False):
             mask[i, max(0, first(p, window)) : max(0, last(p, window))] = True
         return mask
 
+
+@right("by-hand-merge-pair")
+def merged_at_the_end(ids, pair, new_id):
+    result = []
+    for each in ids:
+        if result and (result[-1], each) == pair:
+            result.pop()
+            result.append(new_id)
+        else:
+            result.append(each)
+    return result
+
+
+@right("by-hand-merge-pair")
+def merged_in_place_of_a_slice(ids, pair, new_id):
+    result, i = list(ids), 0
+    while i < len(result) - 1:
+        if result[i] == pair[0] and result[i + 1] == pair[1]:
+            result[i : i + 2] = [new_id]
+        i += 1
+    return result
+
+
+@right("by-hand-merge-pair")
+def merged_by_recursion(ids, pair, new_id):
+    if len(ids) < 2:
+        return ids
+    if (ids[0], ids[1]) == pair:
+        return [new_id, *merged_by_recursion(ids[2:], pair, new_id)]
+    return [ids[0], *merged_by_recursion(ids[1:], pair, new_id)]
+
+
+def by_index(match, step=2):
+    def answer(ids, pair, new_id):
+        out, i = [], 0
+        while i < len(ids):
+            if match(ids, i, pair):
+                out.append(new_id)
+                i += step
+            else:
+                out.append(ids[i])
+                i += 1
+        return out
+
     return answer
 
 
@@ -2240,6 +2286,79 @@ def written(slot, kept=lambda j, length, n, w: True, positions=None):
             if kept(j, length, n, w):
                 cache[:, :, slot(j, length, n, w)] = new[:, :, j - length]
         return cache, held(cache, new, length)
+WRONG["by-hand-merge-pair"] = {
+    "bpe-overlap": by_index(lambda ids, i, pair: tuple(ids[i : i + 2]) == pair, step=1),
+    "either order": by_index(lambda ids, i, pair: {*ids[i : i + 2]} == {*pair}),
+    "the first id alone": by_index(lambda ids, i, pair: ids[i] == pair[0]),
+    "one pair only": {"(result[-1], each) == pair": "(result[-1], each) == pair and new_id not in "
+                      "result"},
+    "both ids stay": {"result.pop()": "None"},
+    "three ids are replaced": by_index(lambda ids, i, pair: tuple(ids[i : i + 2]) == pair, step=3),
+    "nothing is replaced": lambda ids, pair, new_id: list(ids),
+    "the last id is lost": lambda ids, pair, new_id: merged_at_the_end(ids[:-1], pair, new_id),
+    "the new id is put at the end": lambda ids, pair, new_id: [
+        each for each in merged_at_the_end(ids, pair, -5) if each != -5
+    ] + [new_id] * merged_at_the_end(ids, pair, -5).count(-5),
+    "from the right": lambda ids, pair, new_id: merged_at_the_end(
+        ids[::-1], pair[::-1], new_id
+    )[::-1],
+    "merged twice": lambda ids, pair, new_id: merged_at_the_end(
+        merged_at_the_end(ids, pair, pair[0]), pair, new_id
+    ),
+    "without duplicates": lambda ids, pair, new_id: list(
+        dict.fromkeys(merged_at_the_end(ids, pair, new_id))
+    ),
+}  # fmt: skip
+
+
+@right("by-hand-bpe-encode")
+def lowest_rank_first(ids, merges, vocab_size):
+    rank = {pair: number for number, pair in enumerate(merges)}
+    while len(ids) > 1:
+        known = [pair for pair in itertools.pairwise(ids) if pair in rank]
+        if not known:
+            break
+        best = min(known, key=rank.get)
+        ids = merged_at_the_end(ids, best, vocab_size + rank[best])
+    return ids
+
+
+@right("by-hand-bpe-encode")
+def one_pair_at_a_time(ids, merges, vocab_size):
+    ids = list(ids)
+    while True:
+        found = [
+            (merges.index((ids[i], ids[i + 1])), i)
+            for i in range(len(ids) - 1)
+            if (ids[i], ids[i + 1]) in merges
+        ]
+        if not found:
+            return ids
+        number, i = min(found)
+        ids = [*ids[:i], vocab_size + number, *ids[i + 2 :]]
+
+
+@right("by-hand-bpe-encode")
+def merges_as_a_stack(ids, merges, vocab_size):
+    for new_id, pair in enumerate(merges, start=vocab_size):
+        ids = merged_in_place_of_a_slice(ids, pair, new_id)
+    return ids
+
+
+def greedy(ids, merges, vocab_size):
+    out = []
+    for each in ids:
+        out.append(each)
+        while len(out) > 1 and tuple(out[-2:]) in merges:
+            out[-2:] = [vocab_size + merges.index(tuple(out[-2:]))]
+    return out
+
+
+def encode(order, merge=merged_at_the_end, new=lambda size, number: size + number):
+    def answer(ids, merges, vocab_size):
+        for number, pair in order([*enumerate(merges)]):
+            ids = merge(ids, pair, new(vocab_size, number))
+        return ids
 
     return answer
 
@@ -2311,3 +2430,147 @@ WRONG["by-hand-rolling-cache"] = {
         torch.cat([cache, new], 2), torch.arange(cache.size(2) + new.size(2))
     ),
 }  # fmt: skip
+def one_pass(ids, merges, vocab_size):
+    out, i = [], 0
+    while i < len(ids):
+        pair = tuple(ids[i : i + 2])
+        out.append(vocab_size + merges.index(pair) if pair in merges else ids[i])
+        i += 2 if pair in merges else 1
+    return out
+
+
+WRONG["by-hand-bpe-encode"] = {
+    "bpe-leftmost-first": greedy,
+    "bpe-ranks-reversed": {"min(known, key=rank.get)": "max(known, key=rank.get)"},
+    "the leftmost pair first, everywhere": {"min(known, key=rank.get)": "known[0]"},
+    "the smallest pair first": {"min(known, key=rank.get)": "min(known)"},
+    "the most frequent pair first": {"min(known, key=rank.get)": "max(known, key=known.count)"},
+    "one pass": one_pass,
+    "bpe-overlap": encode(
+        lambda m: m, by_index(lambda ids, i, pair: tuple(ids[i : i + 2]) == pair, step=1)
+    ),
+    "bpe-ranks-reversed: one pass": encode(lambda m: m[::-1]),
+    "the ids begin at 0": encode(lambda m: m, new=lambda size, number: number),
+    "the ids are one too large": encode(lambda m: m, new=lambda size, number: size + number + 1),
+    "one new id": encode(lambda m: m, new=lambda size, number: size),
+    "the newest merge is not used": encode(lambda m: m[:-1]),
+    "the merges are sorted": encode(lambda m: sorted(m, key=lambda each: each[1])),
+    "only merges of letters": lambda ids, merges, size: encode(
+        lambda m: [each for each in m if max(each[1]) < size]
+    )(ids, merges, size),
+}  # fmt: skip
+
+
+@right("by-hand-bpe-train")
+def training_by_sorting(ids, vocab_size, num_merges):
+    merges = []
+    for number in range(num_merges):
+        pairs = sorted(itertools.pairwise(ids))
+        if not pairs:
+            break
+        best = max(pairs, key=pairs.count)
+        merges.append(best)
+        ids = merged_at_the_end(ids, best, vocab_size + number)
+    return merges
+
+
+@right("by-hand-bpe-train")
+def training_in_a_class(ids, vocab_size, num_merges):
+    class Tokenizer:
+        def __init__(self):
+            self.merges = []
+
+        def train(self, ids):
+            if len(self.merges) == num_merges or len(ids) < 2:
+                return
+            counts = {}
+            for i in range(len(ids) - 1):
+                pair = (ids[i], ids[i + 1])
+                counts[pair] = counts.get(pair, 0) + 1
+            top = max(counts.values())
+            best = min(pair for pair, count in counts.items() if count == top)
+            new_id = vocab_size + len(self.merges)
+            self.merges.append(best)
+            self.train(merged_by_recursion(ids, best, new_id))
+
+    tokenizer = Tokenizer()
+    tokenizer.train(ids)
+    return tokenizer.merges
+
+
+@right("by-hand-bpe-train")
+def training_by_tensors(ids, vocab_size, num_merges):
+    merges = []
+    while len(merges) < num_merges and len(ids) > 1:
+        pairs = torch.tensor(ids).unfold(0, 2, 1)
+        unique, counts = pairs.unique(dim=0, return_counts=True)
+        merges.append(tuple(unique[(counts == counts.max()).nonzero()[0, 0]].tolist()))
+        ids = merged_in_place_of_a_slice(ids, merges[-1], vocab_size + len(merges) - 1)
+    return merges
+
+
+def train(choose, merge=merged_at_the_end, new=lambda size, done: size + done):
+    def answer(ids, vocab_size, num_merges):
+        merges = []
+        while len(merges) < num_merges and len(ids) > 1:
+            counts = Counter(itertools.pairwise(ids))
+            best = choose(counts)
+            ids = merge(ids, best, new(vocab_size, len(merges)))
+            merges.append(best)
+        return merges
+
+    return answer
+
+
+def most(counts):
+    return min(counts, key=lambda pair: (-counts[pair], pair))
+
+
+def at_start(ids, vocab_size, num_merges):
+    counts = Counter(itertools.pairwise(ids))
+    return sorted(counts, key=lambda pair: (-counts[pair], *pair))[:num_merges]
+
+
+WRONG["by-hand-bpe-train"] = {
+    "bpe-counted-once": at_start,
+    "bpe-tie-by-text": train(lambda counts: counts.most_common(1)[0][0]),
+    "bpe-tie-larger": train(lambda counts: max((n, pair) for pair, n in counts.items())[1]),
+    "ties by the second id": train(
+        lambda counts: min(counts, key=lambda pair: (-counts[pair], pair[::-1]))
+    ),
+    "the rarest pair": train(lambda counts: min(counts, key=lambda pair: (counts[pair], pair))),
+    "the smallest pair": train(min),
+    "bpe-overlap": train(
+        most, by_index(lambda ids, i, pair: tuple(ids[i : i + 2]) == pair, step=1)
+    ),
+    "new ids begin at 0": train(most, new=lambda size, done: done),
+    "one new id": train(most, new=lambda size, done: size),
+    "every other pair is counted": lambda ids, size, n: train_in_steps(ids, size, n),
+    "one merge too few": lambda ids, size, n: train(most)(ids, size, n - 1),
+    "the pairs are sorted": lambda ids, size, n: sorted(train(most)(ids, size, n)),
+    "the pairs are reversed": lambda ids, size, n: [
+        pair[::-1] for pair in train(most)(ids, size, n)
+    ],
+    "stops when no pair is repeated": lambda ids, size, n: stopped(ids, size, n),
+}  # fmt: skip
+
+
+def train_in_steps(ids, vocab_size, num_merges):
+    """Count every other pair."""
+    merges = []
+    while len(merges) < num_merges and len(ids) > 1:
+        counts = Counter(zip(ids[::2], ids[1::2], strict=False))
+        merges.append(most(counts))
+        ids = merged_at_the_end(ids, merges[-1], vocab_size + len(merges) - 1)
+    return merges
+
+
+def stopped(ids, vocab_size, num_merges):
+    merges = []
+    while len(merges) < num_merges and len(ids) > 1:
+        counts = Counter(itertools.pairwise(ids))
+        if counts[most(counts)] < 2:
+            break
+        merges.append(most(counts))
+        ids = merged_at_the_end(ids, merges[-1], vocab_size + len(merges) - 1)
+    return merges
