@@ -46,8 +46,6 @@ PAPERS = {
     f"{ARXIV}2405.04434": "DeepSeek-AI 2024",
     f"{ARXIV}2211.17192": "Leviathan et al. 2023",
     f"{ARXIV}2302.01318": "Chen et al. 2023",
-    f"{ARXIV}2302.13971": "Touvron et al. 2023",
-    f"{ARXIV}2305.13245": "Ainslie et al. 2023",
     f"{ARXIV}2310.06825": "Jiang et al. 2023",
     "https://proceedings.mlr.press/v9/glorot10a.html": "Glorot and Bengio 2010",
     f"{OPENAI}/language_models_are_unsupervised_multitask_learners.pdf": "Radford et al. 2019"

@@ -239,23 +239,22 @@ DRILLS = (
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
+    Drill("ppo", "PPO and GAE", 12, "by-hand-ppo-loss", "13"),
     Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
           exports=("MixtureOfExperts",)),
-    Drill("ppo", "PPO and GAE", 12, "by-hand-ppo-loss", "13"),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
-    Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
-    Drill("bpe", "byte-pair encoding", 7, "by-hand-bpe-train", "02"),
-    Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
-    Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
     Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",
           exports=("LatentAttention",)),
-)  # fmt: skip
-    Drill("adamw", "AdamW", 6, "by-hand-adamw-step", "13"),
+    Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),
     Drill("sliding_window", "sliding window", 7, "by-hand-rolling-cache", "05"),
+    Drill("bpe", "byte-pair encoding", 7, "by-hand-bpe-train", "02"),
+    Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
+    Drill("adamw", "AdamW", 6, "by-hand-adamw-step", "13"),
     Drill("speculative_decoding", "speculative decoding", 6, "by-hand-speculative-step", "14"),
-)
+    Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
+)  # fmt: skip
 
 
 def exercise_files() -> Iterator[tuple[str, str, str]]:

@@ -30,17 +30,15 @@ from twelve_lab.course import STEPS
 # The annotations would refuse a wrong answer before the checker sees it.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-# Arguments that get no gradient: a task, and the place of the argument.
-FROZEN = {("lora", 1), ("distillation", 1), ("dpo_loss", 2), ("dpo_loss", 3)} | {
-    ("grpo_loss", i) for i in (1, 2, 3)
+# Arguments that get no gradient: a task, and the position among its floating-point tensors.
 FROZEN = {
     ("lora", 1),
+    ("distillation", 1),
     *(("dpo_loss", place) for place in (2, 3)),
     *(("grpo_loss", place) for place in (1, 2, 3)),
     *(("ppo_loss", place) for place in (1, 2)),
+    *(("speculative_step", place) for place in (2, 3)),
 }
-# Arguments that get no gradient: a task, and the position among its floating-point tensors.
-FROZEN = {("lora", 1), ("speculative_step", 2), ("speculative_step", 3)}
 
 
 def largest_error(outcome, right) -> float:
@@ -321,6 +319,8 @@ def test_cosine_schedule_is_that_of_transformers():
         expected = [peak * schedule.lr_lambdas[0](step) for step in steps.tolist()]
         actual = TASKS["cosine_schedule"].right(steps, warmup, total, peak)
         assert_close(actual, torch.tensor(expected))
+
+
 def test_bpe_merges_the_pairs_that_the_library_merges():
     tokenizers = pytest.importorskip("tokenizers", reason="make language-model installs it")
     ids = torch.randint(6, (300,), generator=torch.Generator("cpu").manual_seed(12)).tolist()

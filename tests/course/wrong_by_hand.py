@@ -533,6 +533,210 @@ WRONG["by-hand-grpo-loss"] = {
 }
 
 
+@right("by-hand-gae")
+def gae_as_usual(rewards, values, last_value, dones, gamma, lam):
+    batch, steps = rewards.shape
+    advantages = torch.zeros_like(rewards)
+    last_gae = torch.zeros(batch, dtype=rewards.dtype)
+    for t in range(steps - 1, -1, -1):
+        next_value = last_value if t == steps - 1 else values[:, t + 1]
+        not_done = 1.0 - dones[:, t]
+        delta = rewards[:, t] + gamma * next_value * not_done - values[:, t]
+        last_gae = delta + gamma * lam * not_done * last_gae
+        advantages[:, t] = last_gae
+    return advantages, advantages + values
+
+
+@right("by-hand-gae")
+def gae_by_a_matrix(rewards, values, last_value, done, gamma, lam):
+    """Sum the errors with a matrix of weights, without a recursion."""
+    time = rewards.size(1)
+    ahead = torch.cat([values[:, 1:], last_value[:, None]], dim=1)
+    delta = rewards + gamma * (1 - done) * ahead - values
+    ended = done.cumsum(1) - done
+    same = ended[:, :, None] == ended[:, None, :]
+    steps = torch.arange(time)
+    distance = (steps - steps[:, None]).clamp(min=0)
+    weights = torch.triu((gamma * lam) ** distance.double()) * same
+    advantages = einsum(weights, delta, "batch now then, batch then -> batch now")
+    return advantages, advantages + values
+
+
+@right("by-hand-gae")
+def gae_by_lambda_returns(rewards, values, last_value, done, gamma, lam):
+    """Mix the next value and the next return, and subtract the values at the end."""
+    returns, following, target = [], last_value, last_value
+    for reward, value, end in zip(
+        reversed(rewards.unbind(1)),
+        reversed(values.unbind(1)),
+        reversed(done.bool().unbind(1)),
+        strict=True,
+    ):
+        mixed = (1 - lam) * following + lam * target
+        target = reward + gamma * torch.where(end, torch.zeros_like(mixed), mixed)
+        following = value
+        returns.append(target)
+    returns = torch.stack(returns[::-1], 1)
+    return returns - values, returns
+
+
+def gae_wrong(delta=None, keep=None, ahead=None, end=None, finish=None):
+    """Write the loop of a library with one other part."""
+    delta = delta or (lambda r, v, n, go, gamma, lam: r + gamma * n * go - v)
+    keep = keep or (lambda go, gamma, lam: gamma * lam * go)
+    ahead = ahead or (lambda v, last: torch.cat([v[:, 1:], last.unsqueeze(1)], 1))
+    end = end or (lambda d: 1 - d)
+    finish = finish or (lambda adv, v, r: (adv, adv + v))
+
+    def answer(rewards, values, last_value, done, gamma, lam):
+        nexts, go = ahead(values, last_value), end(done)
+        out, running = [None] * rewards.size(1), 0.0
+        for t in range(rewards.size(1) - 1, -1, -1):
+            here = rewards[:, t], values[:, t], nexts[:, t], go[:, t]
+            running = delta(*here, gamma, lam) + keep(go[:, t], gamma, lam) * running
+            out[t] = running
+        return finish(torch.stack(out, 1), values, rewards)
+
+    return answer
+
+
+def gae_forwards(rewards, values, last_value, done, gamma, lam):
+    ahead = torch.cat([values[:, 1:], last_value.unsqueeze(1)], 1)
+    delta = rewards + gamma * ahead * (1 - done) - values
+    running, out = torch.zeros_like(last_value), []
+    for t in range(rewards.size(1)):
+        running = delta[:, t] + gamma * lam * (1 - done[:, t]) * running
+        out.append(running)
+    advantages = torch.stack(out, 1)
+    return advantages, advantages + values
+
+
+def discounted_returns(rewards, values, last_value, done, gamma, lam):
+    total, out = last_value, []
+    for t in reversed(range(rewards.size(1))):
+        total = rewards[:, t] + gamma * (1 - done[:, t]) * total
+        out.append(total)
+    returns = torch.stack(out[::-1], 1)
+    return returns - values, returns
+
+
+WRONG["by-hand-gae"] = {
+    "gae-end-ignored": gae_wrong(end=torch.ones_like),
+    "gae-end-keeps-value": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n - v),
+    "gae-end-keeps-advantage": gae_wrong(keep=lambda go, gamma, lam: gamma * lam),
+    "gae-gamma-missing": gae_wrong(keep=lambda go, gamma, lam: lam * go),
+    "gae-lambda-missing": gae_wrong(keep=lambda go, gamma, lam: gamma * go),
+    "gae-last-value-missing": gae_wrong(
+        ahead=lambda v, last: torch.cat([v[:, 1:], torch.zeros_like(last)[:, None]], 1)
+    ),
+    "the last value of the steps is repeated": gae_wrong(
+        ahead=lambda v, last: torch.cat([v[:, 1:], v[:, -1:]], 1)
+    ),
+    "the values wrap around": gae_wrong(ahead=lambda v, last: v.roll(-1, 1)),
+    "forwards": gae_forwards,
+    "one step only": gae_wrong(keep=lambda go, gamma, lam: 0.0),
+    "gae-lambda-missing: the sum of rewards minus the value": discounted_returns,
+    "done is read one step later": gae_wrong(
+        end=lambda d: torch.cat([1 - d[:, 1:], torch.ones_like(d[:, :1])], 1)
+    ),
+    "done is read one step earlier": gae_wrong(
+        end=lambda d: torch.cat([torch.ones_like(d[:, :1]), 1 - d[:, :-1]], 1)
+    ),
+    "done keeps": gae_wrong(end=lambda d: d),
+    "the returns are advantages plus rewards": gae_wrong(finish=lambda adv, v, r: (adv, adv + r)),
+    "the returns are the advantages": gae_wrong(finish=lambda adv, v, r: (adv, adv)),
+    "only the advantages": gae_wrong(finish=lambda adv, v, r: adv),
+    "the advantages are normalised": gae_wrong(
+        finish=lambda adv, v, r: ((adv - adv.mean()) / (adv.std() + 1e-8), adv + v)
+    ),
+    "the reward is masked at the end": gae_wrong(
+        delta=lambda r, v, n, go, gamma, lam: (r + gamma * n) * go - v
+    ),
+    "the value is added": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n * go + v),
+    "lambda on the next value": gae_wrong(
+        delta=lambda r, v, n, go, gamma, lam: r + gamma * lam * n * go - v
+    ),
+}
+
+
+@right("by-hand-ppo-loss")
+def ppo_as_a_larger_loss(new_log_probs, old_log_probs, advantages, clip):
+    ratio = torch.exp(new_log_probs - old_log_probs.detach())
+    first = -advantages * ratio
+    second = -advantages * torch.clamp(ratio, 1 - clip, 1 + clip)
+    return torch.max(first, second).mean()
+
+
+@right("by-hand-ppo-loss")
+def ppo_by_a_bound(policy, old, advantages, epsilon):
+    """Compare the ratio with the one bound that can act, as OpenAI's short form does."""
+    bound = torch.where(advantages >= 0, 1 + epsilon, 1 - epsilon) * advantages
+    return torch.min((policy - old).exp() * advantages, bound).neg().mean()
+
+
+@right("by-hand-ppo-loss")
+class PPOObjective:
+    """Loop over sentences and average with einops."""
+
+    def __new__(cls, policy, old, advantages, epsilon):
+        gains = []
+        for new, before, a in zip(policy, old, advantages, strict=True):
+            r = torch.exp(new) / torch.exp(before)
+            free, limited = r * a, r.clip(min=1 - epsilon, max=1 + epsilon) * a
+            gains.append(torch.where(free < limited, free, limited))
+        return -reduce(torch.stack(gains), "batch time ->", "mean")
+
+
+def ppo_wrong(loss, ratio=lambda new, old: torch.exp(new - old)):
+    """Write a loss of the ratio, the clipped ratio and the advantages."""
+
+    def answer(policy, old, advantages, epsilon):
+        r = ratio(policy, old)
+        return loss(r, torch.clamp(r, 1.0 - epsilon, 1.0 + epsilon), advantages)
+
+    return answer
+
+
+def surrogate(r, c, a):
+    return -torch.min(r * a, c * a).mean()
+
+
+WRONG["by-hand-ppo-loss"] = {
+    "ppo-minimum-missing": ppo_wrong(lambda r, c, a: -(c * a).mean()),
+    "ppo-minimum-before-advantage": ppo_wrong(lambda r, c, a: -(torch.min(r, c) * a).mean()),
+    "ppo-maximum": ppo_wrong(lambda r, c, a: -torch.max(r * a, c * a).mean()),
+    "ppo-maximum: the smaller one of two losses": ppo_wrong(
+        lambda r, c, a: torch.min(-a * r, -a * c).mean()
+    ),
+    "ppo-ratio-upside-down": ppo_wrong(surrogate, lambda new, old: torch.exp(old - new)),
+    "ppo-ratio-of-logarithms": ppo_wrong(surrogate, lambda new, old: new / old),
+    "ppo-ratio-of-logarithms: the difference": ppo_wrong(surrogate, lambda new, old: new - old),
+    "the gain is minimised": ppo_wrong(lambda r, c, a: torch.min(r * a, c * a).mean()),
+    "no clip": ppo_wrong(lambda r, c, a: -(r * a).mean()),
+    "the sum": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum()),
+    "no mean": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a)),
+    "the sum of a sentence": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum(1).mean()),
+    "the minimum of the means": ppo_wrong(
+        lambda r, c, a: -torch.min((r * a).mean(), (c * a).mean())
+    ),
+    "plain policy gradient": lambda new, old, a, eps: -(new * a).mean(),
+    "the policy is cut off": ppo_wrong(surrogate, lambda new, old: torch.exp(new.detach() - old)),
+    "one ratio for each sentence": ppo_wrong(
+        surrogate, lambda new, old: torch.exp((new - old).sum(1, keepdim=True))
+    ),
+    "the clipped branch has a gradient": ppo_wrong(
+        surrogate, lambda new, old: torch.exp(new - old) * torch.exp(new - new.detach())
+    ),
+    "only positive advantages": ppo_wrong(
+        lambda r, c, a: -torch.min(r * a.relu(), c * a.relu()).mean()
+    ),
+    "advantages of unit size": ppo_wrong(
+        lambda r, c, a: surrogate(r, c, (a - a.mean()) / (a.std() + 1e-8))
+    ),
+    "epsilon is a default": lambda new, old, a, eps: ppo_as_a_larger_loss(new, old, a, 0.2),
+}
+
+
 @right("by-hand-balance-loss")
 def shares_times_means(scores, k):
     n_tokens, n = scores.shape
@@ -679,6 +883,141 @@ WRONG["by-hand-mixture-of-experts"] = {
                                   "down[i] @ F.relu(up[i] @ token + weight * token)"},
     "the input is added, as a residual": {"y = 0": "y = token"},
     "moe-gates-equal: the scores are lost": {"p = X": "p = F.softmax(values * 0, dim=0)"},
+}  # fmt: skip
+
+
+@right("by-hand-decoupled-scores")
+def scores_of_concatenated_heads(query, key, query_part, key_part, turn):
+    n_heads, n_new = query.shape[1:3]
+    n_old = key.shape[2] - n_new
+    q = torch.cat((query, turn(query_part, n_old)), -1)
+    shared = turn(key_part[:, None], 0)
+    k = torch.cat((key, shared.repeat(1, n_heads, 1, 1)), -1)
+    return q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+
+
+@right("by-hand-decoupled-scores")
+def scores_by_einops(query, key, query_part, key_part, turn):
+    root = (query.size(-1) + query_part.size(-1)) ** 0.5
+    r = turn(key_part.unsqueeze(1), 0).squeeze(1)
+    q = turn(query_part, key_part.size(1) - query.size(2))
+    content = einsum(query, key, "b h q d, b h k d -> b h q k")
+    return content / root + einsum(q, r, "b h q d, b k d -> b h q k") / root
+
+
+@right("by-hand-decoupled-scores")
+def scores_head_by_head(query, key, query_part, key_part, turn):
+    rows = []
+    k_rot = turn(key_part.unsqueeze(1), 0)[:, 0]
+    q_rot = turn(query_part, key.size(2) - query.size(2))
+    for h in range(query.size(1)):
+        s = torch.bmm(query[:, h], key[:, h].mT) + torch.bmm(q_rot[:, h], k_rot.mT)
+        rows.append(s)
+    return torch.stack(rows, 1) / math.sqrt(query.size(3) + q_rot.size(3))
+
+
+WRONG["by-hand-decoupled-scores"] = {
+    "latent-scale-without-rotary": {"q.shape[-1] ** -0.5": "query.shape[-1] ** -0.5"},
+    "latent-two-scales": lambda q, k, q_part, k_part, turn: (
+        q @ k.mT / q.size(-1) ** 0.5
+        + turn(q_part, k.size(2) - q.size(2)) @ turn(k_part[:, None], 0).mT / q_part.size(-1) ** 0.5
+    ),
+    "latent-not-rotated": {"turn(query_part, n_old)": "query_part", "turn(key_part[:, None], 0)":
+                           "key_part[:, None]"},
+    "latent-start-zero": {"turn(query_part, n_old)": "turn(query_part, 0)"},
+    "the queries are not rotated": {"turn(query_part, n_old)": "query_part"},
+    "the keys are not rotated": {"turn(key_part[:, None], 0)": "key_part[:, None]"},
+    "latent-start-zero: so do the keys": {"turn(key_part[:, None], 0)":
+                                            "turn(key_part[:, None], n_old)"},
+    "the queries start one position late": {"turn(query_part, n_old)":
+                                            "turn(query_part, n_old + 1)"},
+    "no scale": {"A @ B * q.shape[-1] ** -0.5": "A @ B"},
+    "multiplied by the root": {"q.shape[-1] ** -0.5": "q.shape[-1] ** 0.5"},
+    "divided by the features": {"q.shape[-1] ** -0.5": "q.shape[-1] ** -1"},
+    "the scale of the rotary part": {"q.shape[-1] ** -0.5": "query_part.shape[-1] ** -0.5"},
+    "content alone": {"q @ k.transpose(2, 3)": "query @ key.mT"},
+    "position alone": {"q @ k.transpose(2, 3)": "turn(query_part, n_old) @ shared.mT"},
+    "softmax too": {"return X": "return (X).softmax(-1)"},
+    "content and position are exchanged": {"(query, turn(query_part, n_old))":
+                                           "(turn(query_part, n_old), query)"},
+}  # fmt: skip
+
+
+@right("by-hand-latent-attention")
+def absorbed(x, kept, w_q, w_down, w_k, w_v):
+    """Move the matrix of the keys to the queries; apply that of the values after the average."""
+    cache = torch.cat((kept, F.linear(x, w_down)), 1)
+    q = einsum(x, w_q, w_k, "b n m, h d m, h d c -> b h n c")
+    s = torch.matmul(q, cache.unsqueeze(1).transpose(2, 3)) / math.sqrt(w_q.shape[1])
+    n, t = s.shape[-2:]
+    hidden = torch.ones(n, t).triu(t - n + 1) == 1
+    p = torch.softmax(s.masked_fill(hidden, -math.inf), dim=-1)
+    o = einsum(p, cache, w_v, "b h n t, b t c, h v c -> b n h v")
+    return o.flatten(2), cache
+
+
+@right("by-hand-latent-attention")
+def one_head_after_the_other(x, kept, w_q, w_down, w_k, w_v):
+    c = torch.cat([kept, x @ w_down.t()], dim=1)
+    old, heads = kept.shape[1], []
+    for wq, wk, wv in zip(w_q, w_k, w_v, strict=True):
+        q, k, v = x @ wq.t(), c @ wk.t(), c @ wv.t()
+        rows = []
+        for i in range(x.shape[1]):
+            seen = old + i + 1
+            w = F.softmax(q[:, i : i + 1] @ k[:, :seen].mT / len(wq) ** 0.5, -1)
+            rows.append(w @ v[:, :seen])
+        heads.append(torch.cat(rows, 1))
+    return torch.cat(heads, -1), c
+
+
+@right("by-hand-latent-attention")
+def flat_projections(x, kept, w_q, w_down, w_k, w_v):
+    """Use one matrix for all heads, as a module does, and the fused kernel."""
+    h, (b, n) = len(w_q), x.shape[:2]
+
+    def heads(vectors, matrix):
+        return (
+            F.linear(vectors, matrix.flatten(0, 1)).view(b, -1, h, matrix.size(1)).transpose(1, 2)
+        )
+
+    c = torch.cat([kept, F.linear(x, w_down)], dim=1)
+    places = torch.arange(c.size(1))
+    shown = places <= places[-n:, None]
+    o = F.scaled_dot_product_attention(heads(x, w_q), heads(c, w_k), heads(c, w_v), attn_mask=shown)
+    return o.transpose(1, 2).reshape(b, n, -1), c
+
+
+ROOT_OF_D_K = "math.sqrt(w_q.shape[1])"
+WRONG["by-hand-latent-attention"] = {
+    "latent-keys-cached": {"o.flatten(2), cache": "o.flatten(2), torch.einsum('btc,hkc->bthk', "
+                           "cache, w_k).flatten(2)"},
+    "latent-new-only": {"hidden = X": "hidden = X\nhidden[:, : t - n] = True"},
+    "latent-new-first": {"(kept, F.linear(x, w_down))": "(F.linear(x, w_down), kept)"},
+    "latent-one-head": {"einsum(x, w_q, w_k, X)": "einsum(x, w_q, w_k[:1].expand_as(w_k), X)"},
+    "latent-scale": {ROOT_OF_D_K: "math.sqrt(w_k.shape[2])"},
+    "the scale of the values": {ROOT_OF_D_K: "math.sqrt(w_v.shape[1])"},
+    "scale-missing": {ROOT_OF_D_K: "1"},
+    "no mask": {"s.masked_fill(hidden, -math.inf)": "s"},
+    "causal-corner: the mask of a square table": {"X.triu(t - n + 1)": "X.triu(1)"},
+    "a token does not see itself": {"X.triu(t - n + 1)": "X.triu(t - n)"},
+    "one token of the future is seen": {"X.triu(t - n + 1)": "X.triu(t - n + 2)"},
+    "the new latents are returned alone": {
+        "o.flatten(2), cache": "o.flatten(2), cache[:, t - n :]"
+    },
+    "the cache is not extended": {"o.flatten(2), cache": "o.flatten(2), kept"},
+    "the heads share the values": {
+        "einsum(p, cache, w_v, X)": "einsum(p, cache, w_v[:1].expand_as(w_v), X)"
+    },
+    "the heads are not merged": {"o.flatten(2)": "o"},
+    "the heads are merged by features first": {"o.flatten(2)": "o.mT.flatten(2)"},
+    "softmax over the queries": {"torch.softmax(X, dim=-1)": "torch.softmax(s, dim=-2)"},
+    "mask-multiplied: zeros instead of minus infinity": {"s.masked_fill(hidden, -math.inf)":
+                                        "s.masked_fill(hidden, 0)"},
+    "the latent is normalised": {"F.linear(x, w_down)":
+                                 "F.rms_norm(F.linear(x, w_down), (len(w_down),))"},
+    "the cache is detached": {"(kept, F.linear(x, w_down))":
+                              "(kept, F.linear(x, w_down).detach())"},
 }  # fmt: skip
 
 
@@ -1030,6 +1369,138 @@ WRONG["by-hand-distillation"] = {
 }  # fmt: skip
 
 
+@right("by-hand-cosine-schedule")
+def schedule_in_a_loop(steps, warmup, total, peak):
+    rates = []
+    for step in steps.tolist():
+        if step < warmup:
+            rate = peak * step / warmup
+        else:
+            done = (step - warmup) / (total - warmup)
+            rate = 0.5 * peak * (1 + math.cos(math.pi * done))
+        rates.append(rate)
+    return torch.tensor(rates)
+
+
+@right("by-hand-cosine-schedule")
+def schedule_by_squares(steps, warmup, total, peak):
+    """Half of 1 + cos(x) is the square of the cosine of x / 2."""
+    done = ((steps - warmup) / (total - warmup)).clamp(min=0)
+    warm = (steps / warmup).clamp(max=1) if warmup else torch.ones(len(steps))
+    return peak * warm * torch.cos(done * torch.pi / 2) ** 2
+
+
+@right("by-hand-cosine-schedule")
+def schedule_in_pieces(steps, warmup, total, peak):
+    rate = torch.empty(len(steps))
+    warm = steps < warmup
+    rate[warm] = steps[warm].double() / max(1, warmup)
+    rest = steps[~warm].double() - warmup
+    rate[~warm] = torch.cos(rest.div(total - warmup).mul(math.pi)).add(1).div(2)
+    return rate * peak
+
+
+WRONG["by-hand-cosine-schedule"] = {
+    "cosine-counts-warmup": {"(step - warmup) / (total - warmup)": "step / total"},
+    "cosine-ends-late": {"(step - warmup) / (total - warmup)": "(step - warmup) / total"},
+    "cosine-not-shifted": {"0.5 * peak * (1 + X)": "peak * X"},
+    "step over the steps after the warm-up": {"(step - warmup) / (total - warmup)":
+                                              "step / (total - warmup)"},
+    "not halved": {"0.5 * peak * X": "peak * X"},
+    "cosine-quarter": {"0.5 * peak * (1 + math.cos(math.pi * done))":
+                              "peak * math.cos(math.pi / 2 * done)"},
+    "a whole period": {"math.pi * done": "2 * math.pi * done"},
+    "without pi": {"math.pi * done": "done"},
+    "degrees": {"math.pi * done": "180 * done"},
+    "a sine": {"math.cos(X)": "math.sin(X)"},
+    "a line instead of a cosine": {"0.5 * peak * (1 + X)": "peak * (1 - done)"},
+    "no warm-up": {"step < warmup": "False"},
+    "cosine-warmup-above-zero": {"peak * step / warmup": "peak * (step + 1) / warmup"},
+    "the warm-up is too long": {"peak * step / warmup": "peak * step / (warmup + 1)"},
+    "the warm-up is constant": {"peak * step / warmup": "peak"},
+    "the warm-up is zero": {"peak * step / warmup": "0.0"},
+    "no peak": {"return torch.tensor(rates)": "return torch.tensor(rates) / peak"},
+    "only the cosine has a peak": {"peak * step / warmup": "step / warmup"},
+    "both at the same time": lambda steps, warmup, total, peak: (
+        peak * (steps / max(1, warmup)).clamp(max=1) * (1 + torch.cos(torch.pi * steps / total)) / 2
+    ),
+    "the last step is the one before total": {"(total - warmup)": "(total - 1 - warmup)"},
+    "the sign of the cosine": {"1 + math.cos(X)": "1 - math.cos(X)"},
+}  # fmt: skip
+
+
+@right("by-hand-adamw-step")
+def adamw_as_the_library(p, g, m, v, t, lr, wd):
+    b1, b2, eps = 0.9, 0.999, 1e-8
+    p = p * (1 - lr * wd)
+    m = b1 * m + (1 - b1) * g
+    v = b2 * v + (1 - b2) * g * g
+    m_hat = m / (1 - b1**t)
+    v_hat = v / (1 - b2**t)
+    p = p - lr * m_hat / (torch.sqrt(v_hat) + eps)
+    return p, m, v
+
+
+@right("by-hand-adamw-step")
+def adamw_with_lerp(weight, gradient, mean, square, step, lr, decay):
+    new_mean = torch.lerp(mean, gradient, 0.1)
+    new_square = square.mul(0.999).addcmul(gradient, gradient, value=0.001)
+    root = new_square.sqrt() / math.sqrt(1 - 0.999**step) + 1e-8
+    rate = lr / (1 - 0.9**step)
+    return weight.mul(1 - lr * decay).addcdiv(new_mean, root, value=-rate), new_mean, new_square
+
+
+@right("by-hand-adamw-step")
+def adamw_in_place_on_copies(weight, gradient, mean, square, step, lr, decay):
+    weight, mean, square = weight.clone(), mean.clone(), square.clone()
+    mean *= 0.9
+    mean += 0.1 * gradient
+    square *= 0.999
+    square += 0.001 * gradient.pow(2)
+    corrected = square / (1 - 0.999**step)
+    update = (mean / (1 - 0.9**step)) / (corrected.sqrt() + 1e-8) + decay * weight
+    weight -= lr * update
+    return weight, mean, square
+
+
+P = "p * (1 - lr * wd)"
+WRONG["by-hand-adamw-step"] = {
+    "adamw-bias-uncorrected": {"m / (1 - b1**t)": "m", "v / (1 - b2**t)": "v"},
+    "adamw-decay-in-gradient": {P: "p", "(1 - b1) * g": "(1 - b1) * (g + wd * p)",
+                                "(1 - b2) * g * g": "(1 - b2) * (g + wd * p) ** 2"},
+    "adamw-decay-without-rate": {P: "p * (1 - wd)"},
+    "adamw-eps-inside": {"torch.sqrt(v_hat) + eps": "torch.sqrt(v_hat + eps)"},
+    "adamw-corrected-kept": {"return p, m, v": "return p, m_hat, v_hat"},
+    "adamw-root-missing": {"torch.sqrt(v_hat)": "v_hat"},
+    "only the second moment is corrected": {"m / (1 - b1**t)": "m"},
+    "only the first moment is corrected": {"v / (1 - b2**t)": "v"},
+    "no decay": {P: "p"},
+    "the decay of the new weight": {P: "p", "return p, m, v": "return p * (1 - lr * wd), m, v"},
+    "the decay joins the direction": {P: "p", "lr * m_hat": "lr * (m_hat + wd * p)"},
+    "the weight grows": {P: "p * (1 + lr * wd)"},
+    "up the slope": {"p - X": "p + X"},
+    "steps from zero": {"b1**t": "b1 ** (t + 1)", "b2**t": "b2 ** (t + 1)"},
+    "no power": {"b1**t": "b1", "b2**t": "b2"},
+    "the product instead of the power": {"b1**t": "(b1 * t)", "b2**t": "(b2 * t)"},
+    "the constants are exchanged": {"b1, b2, eps = 0.9, 0.999, 1e-8":
+                                    "b1, b2, eps = 0.999, 0.9, 1e-8"},
+    "beta 2 of 0.99": {"b1, b2, eps = 0.9, 0.999, 1e-8": "b1, b2, eps = 0.9, 0.99, 1e-8"},
+    "eps of 1e-6": {"b1, b2, eps = 0.9, 0.999, 1e-8": "b1, b2, eps = 0.9, 0.999, 1e-6"},
+    "no eps": {"torch.sqrt(v_hat) + eps": "torch.sqrt(v_hat)"},
+    "eps before the correction": {"torch.sqrt(v_hat) + eps":
+                                  "(torch.sqrt(v) + eps) / (1 - b2**t) ** 0.5"},
+    "the gradient is not weighted": {"(1 - b1) * g": "g"},
+    "the second moment is not squared": {"(1 - b2) * g * g": "(1 - b2) * g.abs()"},
+    "the second moment squares the mean": {"(1 - b2) * g * g": "(1 - b2) * m * m"},
+    "the variance of the gradient": {"(1 - b2) * g * g": "(1 - b2) * (g - m) ** 2"},
+    "the gradient as direction": {"m / (1 - b1**t)": "g"},
+    "no learning rate": {"lr * m_hat": "m_hat"},
+    "the mean over the matrix": {"v / (1 - b2**t)": "(v / (1 - b2**t)).mean()"},
+    "only the weight": {"return p, m, v": "return p"},
+    "mean and square are exchanged": {"return p, m, v": "return p, v, m"},
+}  # fmt: skip
+
+
 @right("by-hand-beam-search")
 def beams_in_lists(next_log_probs, prompt, end, width, max_new, alpha):
     """Keep each beam as a list of new tokens and a sum."""
@@ -1242,6 +1713,354 @@ WRONG["by-hand-beam-search"] = {
         "lambda beam: beam[1]": "lambda beam: beam[1] / len(beam[0]) ** alpha"
     },
     "a finished beam leaves the beam": {"grown.append((new, total))": "None"},
+}  # fmt: skip
+
+
+@right("by-hand-speculative-step")
+def one_sentence_at_a_time(drafts, q, p, accept, draw):
+    counts, rests, tokens = [], [], []
+    for row in range(len(drafts)):
+        n, length = 0, drafts.size(1)
+        while n < length:
+            token = drafts[row, n]
+            if accept[row, n] >= min(1.0, p[row, n, token] / q[row, n, token]):
+                break
+            n += 1
+        rest = p[row, n]
+        if n < length:
+            rest = torch.relu(rest - q[row, n])
+            rest = rest / rest.sum()
+        total, new = 0.0, 0
+        for new in range(len(rest)):
+            total = total + rest[new]
+            if draw[row] < total:
+                break
+        counts.append(n)
+        rests.append(rest)
+        tokens.append(new)
+    return torch.tensor(counts), torch.stack(rests), torch.tensor(tokens)
+
+
+@right("by-hand-speculative-step")
+def steps_by_padding(drafts, q, p, accept, draw):
+    """Let the draft model give nothing at the bonus position, and find the first rejection."""
+    batch, length, vocab = q.shape
+    chosen = F.one_hot(drafts, vocab).to(q)
+    p_of, q_of = ((x[:, :length] * chosen).sum(-1) for x in (p, q))
+    rejected = F.pad((accept * q_of >= p_of).int(), (0, 1), value=1)
+    n = rejected.argmax(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))
+    rest = rest / rest.sum(-1, keepdim=True)
+    rest = rest.gather(1, n.view(batch, 1, 1).expand(batch, 1, vocab)).squeeze(1)
+    token = torch.searchsorted(rest.cumsum(-1), draw[:, None], right=True).squeeze(1)
+    return n, rest, token
+
+
+@right("by-hand-speculative-step")
+def steps_by_einsum(drafts, q, p, accept, draw):
+    pick = torch.zeros_like(q).scatter(2, drafts[..., None], 1.0)
+    ratio = einsum(p[:, :-1], pick, "b t v, b t v -> b t") / einsum(q, pick, "b t v, b t v -> b t")
+    still = torch.ones(len(drafts), dtype=torch.bool)
+    count = torch.zeros(len(drafts), dtype=torch.long)
+    rest = torch.empty(0)
+    for t in range(drafts.size(1)):
+        still = still & (accept[:, t] < ratio[:, t].clamp(max=1))
+        count = count + still
+    extra = torch.cat([q, torch.zeros_like(p[:, -1:])], 1)
+    where = F.one_hot(count, p.size(1)).to(p)
+    rest = einsum((p - extra).clamp_min(0), where, "b t v, b t -> b v")
+    rest = rest / reduce(rest, "b v -> b 1", "sum")
+    return count, rest, (rest.cumsum(1) > draw[:, None]).int().argmax(1)
+
+
+def greedy_verification(drafts, q, p, accept, draw):
+    """Accept a draft only if it is the best token of the large model."""
+    best = p.argmax(-1)
+    n = (best[:, :-1] == drafts).long().cumprod(1).sum(1)
+    rest = p[torch.arange(len(p)), n]
+    return n, rest, best[torch.arange(len(p)), n]
+
+
+def all_or_nothing(drafts, q, p, accept, draw):
+    ids = drafts[..., None]
+    good = (accept < (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0]).all(1)
+    n = good.long() * drafts.size(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
+    rest = rest / rest.sum(-1, keepdim=True)
+    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
+
+
+def one_ratio_for_the_whole_draft(drafts, q, p, accept, draw):
+    ids = drafts[..., None]
+    ratio = (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0].cumprod(1)
+    n = (accept < ratio).long().cumprod(1).sum(1)
+    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
+    rest = rest / rest.sum(-1, keepdim=True)
+    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
+
+
+def rest_of(change):
+    """Replace the distribution from which the last token is drawn."""
+
+    def answer(drafts, q, p, accept, draw):
+        n = one_sentence_at_a_time(drafts, q, p, accept, draw)[0]
+        rest = change(p, F.pad(q, (0, 0, 0, 1)), n, torch.arange(len(p)))
+        return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1).clamp(max=p.size(-1) - 1)
+
+    return answer
+
+
+def without_the_draft(p, q, n, rows):
+    """Forbid the rejected token, and draw from the other ones of p."""
+    rest = p[rows, n].clone()
+    for row, count in enumerate(n):
+        if count < p.size(1) - 1:
+            rest[row, p[row, count].argmax()] = 0
+    return rest / rest.sum(-1, keepdim=True)
+
+
+def first_token_given(drafts, q, p, accept, draw):
+    n, rest, _ = steps_by_padding(drafts, q, p, accept, draw)
+    full = n == drafts.size(1)
+    return n, rest, torch.where(full, drafts[:, -1], rest.argmax(-1))
+
+
+WRONG["by-hand-speculative-step"] = {
+    "greedy verification": greedy_verification,
+    "all drafts or none": all_or_nothing,
+    "one ratio for the whole draft": one_ratio_for_the_whole_draft,
+    "spec-drawn-from-p": rest_of(lambda p, q, n, rows: p[rows, n]),
+    "drawn from q": rest_of(lambda p, q, n, rows: torch.cat([q[:, :-1], p[:, -1:]], 1)[rows, n]),
+    "spec-not-normalised": rest_of(lambda p, q, n, rows: F.relu(p - q)[rows, n]),
+    "spec-absolute": rest_of(
+        lambda p, q, n, rows: F.normalize((p - q).abs()[rows, n], p=1.0, dim=-1)
+    ),
+    "spec-negative-part": rest_of(
+        lambda p, q, n, rows: F.normalize(
+            torch.cat([F.relu(q - p)[:, :-1], p[:, -1:]], 1)[rows, n], p=1.0, dim=-1
+        )
+    ),
+    "softmax of the positive part": rest_of(
+        lambda p, q, n, rows: F.relu(p - q)[rows, n].softmax(-1)
+    ),
+    "spec-bonus-missing": rest_of(
+        lambda p, q, n, rows: F.normalize(
+            F.relu(p - q)[rows, n.clamp(max=p.size(1) - 2)], p=1.0, dim=-1
+        )
+    ),
+    "the most probable token of p is forbidden": rest_of(without_the_draft),
+    "the rest at position 0": rest_of(
+        lambda p, q, n, rows: F.normalize(F.relu(p - q)[:, 0], p=1.0, dim=-1)
+    ),
+    "the rest is summed over the vocabulary of all sentences": rest_of(
+        lambda p, q, n, rows: F.relu(p - q)[rows, n] / F.relu(p - q)[rows, n].sum()
+    ),
+    "no new token after a full draft": first_token_given,
+    "spec-ratio-upside-down": {
+        "p[row, n, token] / q[row, n, token]": "q[row, n, token] / p[row, n, token]"
+    },
+    "accepts what it should reject": {"accept[row, n] >= R": "accept[row, n] < R"},
+    "one draft too few is counted": {"counts.append(n)": "counts.append(max(n - 1, 0))"},
+    "the rejected draft is counted": {"counts.append(n)": "counts.append(min(n + 1, length))"},
+    "q is not read": {"p[row, n, token] / q[row, n, token]": "p[row, n, token]"},
+    "p of the next position": {"p[row, n, token]": "p[row, n + 1, token]"},
+    "spec-rejection-skipped": lambda drafts, q, p, accept, draw: (
+        lambda n, rest: (n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1))
+    )(
+        *(
+            lambda n: (
+                n,
+                F.normalize(
+                    F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n], p=1.0, dim=-1
+                ),
+            )
+        )(
+            (accept * q.gather(2, drafts[..., None])[..., 0]
+             < p.gather(2, drafts[..., None])[..., 0]).sum(1)
+        )
+    ),
+    "a uniform number for each token": {"draw[row] < total": "draw[row] < rest[new]"},
+    "the distribution as logarithms": lambda *given: (
+        lambda n, rest, token: (n, (rest + 1e-9).log(), token)
+    )(*steps_by_padding(*given)),
+}  # fmt: skip
+
+
+@right("by-hand-window-mask")
+def window_by_triangles(query_len, key_len, window):
+    square = torch.ones(key_len, key_len, dtype=torch.bool)
+    return (square.tril() & ~square.tril(-window))[key_len - query_len :]
+
+
+@right("by-hand-window-mask")
+def window_by_loop(query_len, key_len, window):
+    mask = torch.zeros(query_len, key_len, dtype=torch.bool)
+    for i in range(query_len):
+        position = key_len - query_len + i
+        mask[i, max(0, position - window + 1) : position + 1] = True
+    return mask
+
+
+@right("by-hand-window-mask")
+def window_by_distance(query_len, key_len, window):
+    back = torch.arange(key_len)[-query_len:, None] - torch.arange(key_len)[None, :]
+    return (back >= 0).logical_and(back.lt(window))
+
+
+def spans(first, last, top_left=False):
+    """Fill each row between two columns, which depend on its position and the window."""
+
+    def answer(query_len, key_len, window):
+        mask = torch.zeros(query_len, key_len, dtype=torch.bool)
+        for i in range(query_len):
+            p = i if top_left else key_len - query_len + i
+            mask[i, max(0, first(p, window)) : max(0, last(p, window))] = True
+        return mask
+
+    return answer
+
+
+WRONG["by-hand-window-mask"] = {
+    "window-one-more": spans(lambda p, w: p - w, lambda p, w: p + 1),
+    "one key too few": spans(lambda p, w: p - w + 2, lambda p, w: p + 1),
+    "window-no-lower-edge": spans(lambda p, w: 0, lambda p, w: p + 1),
+    "window-not-causal": spans(lambda p, w: p - w + 1, lambda p, w: p + w),
+    "half of the window on each side": spans(
+        lambda p, w: p - w // 2, lambda p, w: p + w // 2 + 1
+    ),
+    "causal-corner": spans(lambda p, w: p - w + 1, lambda p, w: p + 1, top_left=True),
+    "causal-diagonal": spans(lambda p, w: p - w + 1, lambda p, w: p),
+    "a window before the query": spans(lambda p, w: p - w, lambda p, w: p),
+    "blocks of the size of the window": spans(lambda p, w: p // w * w, lambda p, w: p + 1),
+    "a window of the future": spans(lambda p, w: p, lambda p, w: p + w),
+    "window-not-causal: no upper edge": spans(lambda p, w: p - w + 1, lambda p, w: 10**6),
+    "mask-inverted": lambda q, k, w: ~window_by_loop(q, k, w),
+    "queries and keys are exchanged": lambda q, k, w: window_by_loop(q, k, w).T,
+    "the same window for all queries": lambda q, k, w: window_by_loop(1, k, w).repeat(q, 1),
+    "numbers to add to the scores": lambda q, k, w: torch.zeros(q, k).masked_fill(
+        ~window_by_loop(q, k, w), -math.inf
+    ),
+    "the first keys stay visible": lambda q, k, w: window_by_loop(q, k, w)
+    | (torch.arange(k) == 0),
+}  # fmt: skip
+
+
+@right("by-hand-rolling-cache")
+def cache_key_by_key(cache, new, length):
+    slots = list(cache.unbind(2))
+    window = len(slots)
+    positions = [-1] * window
+    for j in range(length + new.size(2)):
+        positions[j % window] = j
+        if j >= length:
+            slots[j % window] = new[:, :, j - length]
+    return torch.stack(slots, 2), torch.tensor(positions)
+
+
+@right("by-hand-rolling-cache")
+def cache_by_gathering(cache, new, length):
+    """Ask each slot for its position, and where that key is."""
+    window, n = cache.shape[2], new.shape[2]
+    held = torch.tensor([max(range(s, length + n, window), default=-1) for s in range(window)])
+    fresh = held >= length
+    picked = new.index_select(2, (held - length).clamp(0, n - 1))
+    return torch.where(fresh.view(1, 1, -1, 1), picked, cache), held
+
+
+@right("by-hand-rolling-cache")
+def cache_by_rolling(cache, new, length):
+    """Unroll the slots into time order, append, cut, and roll back."""
+    w, end = cache.size(2), length + new.size(2)
+    shift = length % w if length > w else 0
+    old = torch.cat([cache[:, :, shift:], cache[:, :, :shift]], 2)[:, :, : min(length, w)]
+    last = torch.cat([old, new], 2)[:, :, -w:]
+    positions = torch.arange(end)[-w:]
+    if end < w:
+        last = F.pad(last, (0, 0, 0, w - end))
+        return last, F.pad(positions, (0, w - end), value=-1)
+    return last.roll(end % w, 2), positions.roll(end % w)
+
+
+def written(slot, kept=lambda j, length, n, w: True, positions=None):
+    """Write the new keys one by one, to other slots or not all of them."""
+
+    def answer(cache, new, length):
+        cache, n, w = cache.clone(), new.size(2), cache.size(2)
+        held = positions or (lambda *given: cache_key_by_key(*given)[1])
+        for j in range(length, length + n):
+            if kept(j, length, n, w):
+                cache[:, :, slot(j, length, n, w)] = new[:, :, j - length]
+        return cache, held(cache, new, length)
+
+    return answer
+
+
+def appended(cache, new, length):
+    """Shift the cache to the left and append, as a deque does."""
+    w, end = cache.size(2), length + new.size(2)
+    both = torch.cat([cache[:, :, : min(length, w)], new], 2)[:, :, -w:]
+    positions = torch.arange(end)[-w:]
+    gap = w - len(positions)
+    return F.pad(both, (0, 0, 0, gap)), F.pad(positions, (0, gap), value=-1)
+
+
+def padded_on_the_left(cache, new, length):
+    w, end = cache.size(2), length + new.size(2)
+    both = torch.cat([cache, new], 2)[:, :, -w:]
+    positions = torch.arange(end - w, end)
+    return both, positions.clamp(min=-1)
+
+
+def round_robin(j, length, n, w):
+    return j % w
+
+
+def held_of(read):
+    """Write the right keys, and return other positions."""
+    return written(round_robin, positions=read)
+
+
+WRONG["by-hand-rolling-cache"] = {
+    "rolling-shifted": appended,
+    "rolling-shifted: empty slots on the left": padded_on_the_left,
+    "rolling-starts-at-zero": written(lambda j, length, n, w: (j - length) % w),
+    "slots from 1 on": written(lambda j, length, n, w: (j + 1) % w),
+    "the last slot takes everything": written(lambda j, length, n, w: min(j, w - 1)),
+    "rolling-first-kept: without overwriting": written(
+        round_robin, lambda j, length, n, w: j - length < w
+    ),
+    "a full cache stays as it is": written(round_robin, lambda j, length, n, w: j < w),
+    "the last new key alone": written(round_robin, lambda j, length, n, w: j == length + n - 1),
+    "slots modulo the number of new keys": written(lambda j, length, n, w: j % n % w),
+    "the newest key in slot 0": lambda cache, new, length: tuple(
+        x.flip(-2 if x.ndim > 1 else 0) for x in appended(cache, new, length)
+    ),
+    "rolling-first-turn": held_of(
+        lambda cache, new, length: torch.tensor(
+            [s if s < length + new.size(2) else -1 for s in range(cache.size(2))]
+        )
+    ),
+    "positions of the new keys": held_of(
+        lambda cache, new, length: torch.arange(length, length + new.size(2))
+    ),
+    "sorted positions": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].sort().values
+    ),
+    "positions one too large": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1] + 1
+    ),
+    "positions before the new keys": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new[:, :, :0], length)[1]
+    ),
+    "empty slots hold position 0": held_of(
+        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].clamp(min=0)
+    ),
+    "distances to the next query": held_of(
+        lambda cache, new, length: length + new.size(2) - cache_key_by_key(cache, new, length)[1]
+    ),
+    "the cache grows": lambda cache, new, length: (
+        torch.cat([cache, new], 2), torch.arange(cache.size(2) + new.size(2))
+    ),
 }  # fmt: skip
 
 
@@ -1475,159 +2294,6 @@ def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None,
         if after:
             return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
         return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
-@right("by-hand-gae")
-def gae_as_usual(rewards, values, last_value, dones, gamma, lam):
-    batch, steps = rewards.shape
-    advantages = torch.zeros_like(rewards)
-    last_gae = torch.zeros(batch, dtype=rewards.dtype)
-    for t in range(steps - 1, -1, -1):
-        next_value = last_value if t == steps - 1 else values[:, t + 1]
-        not_done = 1.0 - dones[:, t]
-        delta = rewards[:, t] + gamma * next_value * not_done - values[:, t]
-        last_gae = delta + gamma * lam * not_done * last_gae
-        advantages[:, t] = last_gae
-    return advantages, advantages + values
-
-
-@right("by-hand-gae")
-def gae_by_a_matrix(rewards, values, last_value, done, gamma, lam):
-    """Sum the errors with a matrix of weights, without a recursion."""
-    time = rewards.size(1)
-    ahead = torch.cat([values[:, 1:], last_value[:, None]], dim=1)
-    delta = rewards + gamma * (1 - done) * ahead - values
-    ended = done.cumsum(1) - done
-    same = ended[:, :, None] == ended[:, None, :]
-    steps = torch.arange(time)
-    distance = (steps - steps[:, None]).clamp(min=0)
-    weights = torch.triu((gamma * lam) ** distance.double()) * same
-    advantages = einsum(weights, delta, "batch now then, batch then -> batch now")
-    return advantages, advantages + values
-
-
-@right("by-hand-gae")
-def gae_by_lambda_returns(rewards, values, last_value, done, gamma, lam):
-    """Mix the next value and the next return, and subtract the values at the end."""
-    returns, following, target = [], last_value, last_value
-    for reward, value, end in zip(
-        reversed(rewards.unbind(1)),
-        reversed(values.unbind(1)),
-        reversed(done.bool().unbind(1)),
-        strict=True,
-    ):
-        mixed = (1 - lam) * following + lam * target
-        target = reward + gamma * torch.where(end, torch.zeros_like(mixed), mixed)
-        following = value
-        returns.append(target)
-    returns = torch.stack(returns[::-1], 1)
-    return returns - values, returns
-
-
-def gae_wrong(delta=None, keep=None, ahead=None, end=None, finish=None):
-    """Write the loop of a library with one other part."""
-    delta = delta or (lambda r, v, n, go, gamma, lam: r + gamma * n * go - v)
-    keep = keep or (lambda go, gamma, lam: gamma * lam * go)
-    ahead = ahead or (lambda v, last: torch.cat([v[:, 1:], last.unsqueeze(1)], 1))
-    end = end or (lambda d: 1 - d)
-    finish = finish or (lambda adv, v, r: (adv, adv + v))
-
-    def answer(rewards, values, last_value, done, gamma, lam):
-        nexts, go = ahead(values, last_value), end(done)
-        out, running = [None] * rewards.size(1), 0.0
-        for t in range(rewards.size(1) - 1, -1, -1):
-            here = rewards[:, t], values[:, t], nexts[:, t], go[:, t]
-            running = delta(*here, gamma, lam) + keep(go[:, t], gamma, lam) * running
-            out[t] = running
-        return finish(torch.stack(out, 1), values, rewards)
-@right("by-hand-speculative-step")
-def one_sentence_at_a_time(drafts, q, p, accept, draw):
-    counts, rests, tokens = [], [], []
-    for row in range(len(drafts)):
-        n, length = 0, drafts.size(1)
-        while n < length:
-            token = drafts[row, n]
-            if accept[row, n] >= min(1.0, p[row, n, token] / q[row, n, token]):
-                break
-            n += 1
-        rest = p[row, n]
-        if n < length:
-            rest = torch.relu(rest - q[row, n])
-            rest = rest / rest.sum()
-        total, new = 0.0, 0
-        for new in range(len(rest)):
-            total = total + rest[new]
-            if draw[row] < total:
-                break
-        counts.append(n)
-        rests.append(rest)
-        tokens.append(new)
-    return torch.tensor(counts), torch.stack(rests), torch.tensor(tokens)
-
-
-@right("by-hand-speculative-step")
-def steps_by_padding(drafts, q, p, accept, draw):
-    """Let the draft model give nothing at the bonus position, and find the first rejection."""
-    batch, length, vocab = q.shape
-    chosen = F.one_hot(drafts, vocab).to(q)
-    p_of, q_of = ((x[:, :length] * chosen).sum(-1) for x in (p, q))
-    rejected = F.pad((accept * q_of >= p_of).int(), (0, 1), value=1)
-    n = rejected.argmax(1)
-    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))
-    rest = rest / rest.sum(-1, keepdim=True)
-    rest = rest.gather(1, n.view(batch, 1, 1).expand(batch, 1, vocab)).squeeze(1)
-    token = torch.searchsorted(rest.cumsum(-1), draw[:, None], right=True).squeeze(1)
-    return n, rest, token
-
-
-@right("by-hand-speculative-step")
-def steps_by_einsum(drafts, q, p, accept, draw):
-    pick = torch.zeros_like(q).scatter(2, drafts[..., None], 1.0)
-    ratio = einsum(p[:, :-1], pick, "b t v, b t v -> b t") / einsum(q, pick, "b t v, b t v -> b t")
-    still = torch.ones(len(drafts), dtype=torch.bool)
-    count = torch.zeros(len(drafts), dtype=torch.long)
-    rest = torch.empty(0)
-    for t in range(drafts.size(1)):
-        still = still & (accept[:, t] < ratio[:, t].clamp(max=1))
-        count = count + still
-    extra = torch.cat([q, torch.zeros_like(p[:, -1:])], 1)
-    where = F.one_hot(count, p.size(1)).to(p)
-    rest = einsum((p - extra).clamp_min(0), where, "b t v, b t -> b v")
-    rest = rest / reduce(rest, "b v -> b 1", "sum")
-    return count, rest, (rest.cumsum(1) > draw[:, None]).int().argmax(1)
-
-
-def greedy_verification(drafts, q, p, accept, draw):
-    """Accept a draft only if it is the best token of the large model."""
-    best = p.argmax(-1)
-    n = (best[:, :-1] == drafts).long().cumprod(1).sum(1)
-    rest = p[torch.arange(len(p)), n]
-    return n, rest, best[torch.arange(len(p)), n]
-
-
-def all_or_nothing(drafts, q, p, accept, draw):
-    ids = drafts[..., None]
-    good = (accept < (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0]).all(1)
-    n = good.long() * drafts.size(1)
-    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
-    rest = rest / rest.sum(-1, keepdim=True)
-    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
-
-
-def one_ratio_for_the_whole_draft(drafts, q, p, accept, draw):
-    ids = drafts[..., None]
-    ratio = (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0].cumprod(1)
-    n = (accept < ratio).long().cumprod(1).sum(1)
-    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
-    rest = rest / rest.sum(-1, keepdim=True)
-    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
-
-
-def rest_of(change):
-    """Replace the distribution from which the last token is drawn."""
-
-    def answer(drafts, q, p, accept, draw):
-        n = one_sentence_at_a_time(drafts, q, p, accept, draw)[0]
-        rest = change(p, F.pad(q, (0, 0, 0, 1)), n, torch.arange(len(p)))
-        return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1).clamp(max=p.size(-1) - 1)
 
     return answer
 
@@ -1665,508 +2331,6 @@ WRONG["by-hand-alibi-weights"] = {
         scores * slopes_by_logspace(scores.size(1)).view(-1, 1, 1)
     ),
 }  # fmt: skip
-def gae_forwards(rewards, values, last_value, done, gamma, lam):
-    ahead = torch.cat([values[:, 1:], last_value.unsqueeze(1)], 1)
-    delta = rewards + gamma * ahead * (1 - done) - values
-    running, out = torch.zeros_like(last_value), []
-    for t in range(rewards.size(1)):
-        running = delta[:, t] + gamma * lam * (1 - done[:, t]) * running
-        out.append(running)
-    advantages = torch.stack(out, 1)
-    return advantages, advantages + values
-
-
-def discounted_returns(rewards, values, last_value, done, gamma, lam):
-    total, out = last_value, []
-    for t in reversed(range(rewards.size(1))):
-        total = rewards[:, t] + gamma * (1 - done[:, t]) * total
-        out.append(total)
-    returns = torch.stack(out[::-1], 1)
-    return returns - values, returns
-
-
-WRONG["by-hand-gae"] = {
-    "gae-end-ignored": gae_wrong(end=torch.ones_like),
-    "gae-end-keeps-value": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n - v),
-    "gae-end-keeps-advantage": gae_wrong(keep=lambda go, gamma, lam: gamma * lam),
-    "gae-gamma-missing": gae_wrong(keep=lambda go, gamma, lam: lam * go),
-    "gae-lambda-missing": gae_wrong(keep=lambda go, gamma, lam: gamma * go),
-    "gae-last-value-missing": gae_wrong(
-        ahead=lambda v, last: torch.cat([v[:, 1:], torch.zeros_like(last)[:, None]], 1)
-    ),
-    "the last value of the steps is repeated": gae_wrong(
-        ahead=lambda v, last: torch.cat([v[:, 1:], v[:, -1:]], 1)
-    ),
-    "the values wrap around": gae_wrong(ahead=lambda v, last: v.roll(-1, 1)),
-    "forwards": gae_forwards,
-    "one step only": gae_wrong(keep=lambda go, gamma, lam: 0.0),
-    "gae-lambda-missing: the sum of rewards minus the value": discounted_returns,
-    "done is read one step later": gae_wrong(
-        end=lambda d: torch.cat([1 - d[:, 1:], torch.ones_like(d[:, :1])], 1)
-    ),
-    "done is read one step earlier": gae_wrong(
-        end=lambda d: torch.cat([torch.ones_like(d[:, :1]), 1 - d[:, :-1]], 1)
-    ),
-    "done keeps": gae_wrong(end=lambda d: d),
-    "the returns are advantages plus rewards": gae_wrong(finish=lambda adv, v, r: (adv, adv + r)),
-    "the returns are the advantages": gae_wrong(finish=lambda adv, v, r: (adv, adv)),
-    "only the advantages": gae_wrong(finish=lambda adv, v, r: adv),
-    "the advantages are normalised": gae_wrong(
-        finish=lambda adv, v, r: ((adv - adv.mean()) / (adv.std() + 1e-8), adv + v)
-    ),
-    "the reward is masked at the end": gae_wrong(
-        delta=lambda r, v, n, go, gamma, lam: (r + gamma * n) * go - v
-    ),
-    "the value is added": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n * go + v),
-    "lambda on the next value": gae_wrong(
-        delta=lambda r, v, n, go, gamma, lam: r + gamma * lam * n * go - v
-    ),
-}
-
-
-@right("by-hand-ppo-loss")
-def ppo_as_a_larger_loss(new_log_probs, old_log_probs, advantages, clip):
-    ratio = torch.exp(new_log_probs - old_log_probs.detach())
-    first = -advantages * ratio
-    second = -advantages * torch.clamp(ratio, 1 - clip, 1 + clip)
-    return torch.max(first, second).mean()
-
-
-@right("by-hand-ppo-loss")
-def ppo_by_a_bound(policy, old, advantages, epsilon):
-    """Compare the ratio with the one bound that can act, as OpenAI's short form does."""
-    bound = torch.where(advantages >= 0, 1 + epsilon, 1 - epsilon) * advantages
-    return torch.min((policy - old).exp() * advantages, bound).neg().mean()
-
-
-@right("by-hand-ppo-loss")
-class PPOObjective:
-    """Loop over sentences and average with einops."""
-
-    def __new__(cls, policy, old, advantages, epsilon):
-        gains = []
-        for new, before, a in zip(policy, old, advantages, strict=True):
-            r = torch.exp(new) / torch.exp(before)
-            free, limited = r * a, r.clip(min=1 - epsilon, max=1 + epsilon) * a
-            gains.append(torch.where(free < limited, free, limited))
-        return -reduce(torch.stack(gains), "batch time ->", "mean")
-
-
-def ppo_wrong(loss, ratio=lambda new, old: torch.exp(new - old)):
-    """Write a loss of the ratio, the clipped ratio and the advantages."""
-
-    def answer(policy, old, advantages, epsilon):
-        r = ratio(policy, old)
-        return loss(r, torch.clamp(r, 1.0 - epsilon, 1.0 + epsilon), advantages)
-
-    return answer
-
-
-def surrogate(r, c, a):
-    return -torch.min(r * a, c * a).mean()
-
-
-WRONG["by-hand-ppo-loss"] = {
-    "ppo-minimum-missing": ppo_wrong(lambda r, c, a: -(c * a).mean()),
-    "ppo-minimum-before-advantage": ppo_wrong(lambda r, c, a: -(torch.min(r, c) * a).mean()),
-    "ppo-maximum": ppo_wrong(lambda r, c, a: -torch.max(r * a, c * a).mean()),
-    "ppo-maximum: the smaller one of two losses": ppo_wrong(
-        lambda r, c, a: torch.min(-a * r, -a * c).mean()
-    ),
-    "ppo-ratio-upside-down": ppo_wrong(surrogate, lambda new, old: torch.exp(old - new)),
-    "ppo-ratio-of-logarithms": ppo_wrong(surrogate, lambda new, old: new / old),
-    "ppo-ratio-of-logarithms: the difference": ppo_wrong(surrogate, lambda new, old: new - old),
-    "the gain is minimised": ppo_wrong(lambda r, c, a: torch.min(r * a, c * a).mean()),
-    "no clip": ppo_wrong(lambda r, c, a: -(r * a).mean()),
-    "the sum": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum()),
-    "no mean": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a)),
-    "the sum of a sentence": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum(1).mean()),
-    "the minimum of the means": ppo_wrong(
-        lambda r, c, a: -torch.min((r * a).mean(), (c * a).mean())
-    ),
-    "plain policy gradient": lambda new, old, a, eps: -(new * a).mean(),
-    "the policy is cut off": ppo_wrong(surrogate, lambda new, old: torch.exp(new.detach() - old)),
-    "one ratio for each sentence": ppo_wrong(
-        surrogate, lambda new, old: torch.exp((new - old).sum(1, keepdim=True))
-    ),
-    "the clipped branch has a gradient": ppo_wrong(
-        surrogate, lambda new, old: torch.exp(new - old) * torch.exp(new - new.detach())
-    ),
-    "only positive advantages": ppo_wrong(
-        lambda r, c, a: -torch.min(r * a.relu(), c * a.relu()).mean()
-    ),
-    "advantages of unit size": ppo_wrong(
-        lambda r, c, a: surrogate(r, c, (a - a.mean()) / (a.std() + 1e-8))
-    ),
-    "epsilon is a default": lambda new, old, a, eps: ppo_as_a_larger_loss(new, old, a, 0.2),
-}
-@right("by-hand-decoupled-scores")
-def scores_of_concatenated_heads(query, key, query_part, key_part, turn):
-    n_heads, n_new = query.shape[1:3]
-    n_old = key.shape[2] - n_new
-    q = torch.cat((query, turn(query_part, n_old)), -1)
-    shared = turn(key_part[:, None], 0)
-    k = torch.cat((key, shared.repeat(1, n_heads, 1, 1)), -1)
-    return q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
-
-
-@right("by-hand-decoupled-scores")
-def scores_by_einops(query, key, query_part, key_part, turn):
-    root = (query.size(-1) + query_part.size(-1)) ** 0.5
-    r = turn(key_part.unsqueeze(1), 0).squeeze(1)
-    q = turn(query_part, key_part.size(1) - query.size(2))
-    content = einsum(query, key, "b h q d, b h k d -> b h q k")
-    return content / root + einsum(q, r, "b h q d, b k d -> b h q k") / root
-
-
-@right("by-hand-decoupled-scores")
-def scores_head_by_head(query, key, query_part, key_part, turn):
-    rows = []
-    k_rot = turn(key_part.unsqueeze(1), 0)[:, 0]
-    q_rot = turn(query_part, key.size(2) - query.size(2))
-    for h in range(query.size(1)):
-        s = torch.bmm(query[:, h], key[:, h].mT) + torch.bmm(q_rot[:, h], k_rot.mT)
-        rows.append(s)
-    return torch.stack(rows, 1) / math.sqrt(query.size(3) + q_rot.size(3))
-
-
-WRONG["by-hand-decoupled-scores"] = {
-    "latent-scale-without-rotary": {"q.shape[-1] ** -0.5": "query.shape[-1] ** -0.5"},
-    "latent-two-scales": lambda q, k, q_part, k_part, turn: (
-        q @ k.mT / q.size(-1) ** 0.5
-        + turn(q_part, k.size(2) - q.size(2)) @ turn(k_part[:, None], 0).mT / q_part.size(-1) ** 0.5
-    ),
-    "latent-not-rotated": {"turn(query_part, n_old)": "query_part", "turn(key_part[:, None], 0)":
-                           "key_part[:, None]"},
-    "latent-start-zero": {"turn(query_part, n_old)": "turn(query_part, 0)"},
-    "the queries are not rotated": {"turn(query_part, n_old)": "query_part"},
-    "the keys are not rotated": {"turn(key_part[:, None], 0)": "key_part[:, None]"},
-    "latent-start-zero: so do the keys": {"turn(key_part[:, None], 0)":
-                                            "turn(key_part[:, None], n_old)"},
-    "the queries start one position late": {"turn(query_part, n_old)":
-                                            "turn(query_part, n_old + 1)"},
-    "no scale": {"A @ B * q.shape[-1] ** -0.5": "A @ B"},
-    "multiplied by the root": {"q.shape[-1] ** -0.5": "q.shape[-1] ** 0.5"},
-    "divided by the features": {"q.shape[-1] ** -0.5": "q.shape[-1] ** -1"},
-    "the scale of the rotary part": {"q.shape[-1] ** -0.5": "query_part.shape[-1] ** -0.5"},
-    "content alone": {"q @ k.transpose(2, 3)": "query @ key.mT"},
-    "position alone": {"q @ k.transpose(2, 3)": "turn(query_part, n_old) @ shared.mT"},
-    "softmax too": {"return X": "return (X).softmax(-1)"},
-    "content and position are exchanged": {"(query, turn(query_part, n_old))":
-                                           "(turn(query_part, n_old), query)"},
-}  # fmt: skip
-
-
-@right("by-hand-latent-attention")
-def absorbed(x, kept, w_q, w_down, w_k, w_v):
-    """Move the matrix of the keys to the queries; apply that of the values after the average."""
-    cache = torch.cat((kept, F.linear(x, w_down)), 1)
-    q = einsum(x, w_q, w_k, "b n m, h d m, h d c -> b h n c")
-    s = torch.matmul(q, cache.unsqueeze(1).transpose(2, 3)) / math.sqrt(w_q.shape[1])
-    n, t = s.shape[-2:]
-    hidden = torch.ones(n, t).triu(t - n + 1) == 1
-    p = torch.softmax(s.masked_fill(hidden, -math.inf), dim=-1)
-    o = einsum(p, cache, w_v, "b h n t, b t c, h v c -> b n h v")
-    return o.flatten(2), cache
-
-
-@right("by-hand-latent-attention")
-def one_head_after_the_other(x, kept, w_q, w_down, w_k, w_v):
-    c = torch.cat([kept, x @ w_down.t()], dim=1)
-    old, heads = kept.shape[1], []
-    for wq, wk, wv in zip(w_q, w_k, w_v, strict=True):
-        q, k, v = x @ wq.t(), c @ wk.t(), c @ wv.t()
-        rows = []
-        for i in range(x.shape[1]):
-            seen = old + i + 1
-            w = F.softmax(q[:, i : i + 1] @ k[:, :seen].mT / len(wq) ** 0.5, -1)
-            rows.append(w @ v[:, :seen])
-        heads.append(torch.cat(rows, 1))
-    return torch.cat(heads, -1), c
-
-
-@right("by-hand-latent-attention")
-def flat_projections(x, kept, w_q, w_down, w_k, w_v):
-    """Use one matrix for all heads, as a module does, and the fused kernel."""
-    h, (b, n) = len(w_q), x.shape[:2]
-
-    def heads(vectors, matrix):
-        return (
-            F.linear(vectors, matrix.flatten(0, 1)).view(b, -1, h, matrix.size(1)).transpose(1, 2)
-        )
-
-    c = torch.cat([kept, F.linear(x, w_down)], dim=1)
-    places = torch.arange(c.size(1))
-    shown = places <= places[-n:, None]
-    o = F.scaled_dot_product_attention(heads(x, w_q), heads(c, w_k), heads(c, w_v), attn_mask=shown)
-    return o.transpose(1, 2).reshape(b, n, -1), c
-
-
-ROOT_OF_D_K = "math.sqrt(w_q.shape[1])"
-WRONG["by-hand-latent-attention"] = {
-    "latent-keys-cached": {"o.flatten(2), cache": "o.flatten(2), torch.einsum('btc,hkc->bthk', "
-                           "cache, w_k).flatten(2)"},
-    "latent-new-only": {"hidden = X": "hidden = X\nhidden[:, : t - n] = True"},
-    "latent-new-first": {"(kept, F.linear(x, w_down))": "(F.linear(x, w_down), kept)"},
-    "latent-one-head": {"einsum(x, w_q, w_k, X)": "einsum(x, w_q, w_k[:1].expand_as(w_k), X)"},
-    "latent-scale": {ROOT_OF_D_K: "math.sqrt(w_k.shape[2])"},
-    "the scale of the values": {ROOT_OF_D_K: "math.sqrt(w_v.shape[1])"},
-    "scale-missing": {ROOT_OF_D_K: "1"},
-    "no mask": {"s.masked_fill(hidden, -math.inf)": "s"},
-    "causal-corner: the mask of a square table": {"X.triu(t - n + 1)": "X.triu(1)"},
-    "a token does not see itself": {"X.triu(t - n + 1)": "X.triu(t - n)"},
-    "one token of the future is seen": {"X.triu(t - n + 1)": "X.triu(t - n + 2)"},
-    "the new latents are returned alone": {
-        "o.flatten(2), cache": "o.flatten(2), cache[:, t - n :]"
-    },
-    "the cache is not extended": {"o.flatten(2), cache": "o.flatten(2), kept"},
-    "the heads share the values": {
-        "einsum(p, cache, w_v, X)": "einsum(p, cache, w_v[:1].expand_as(w_v), X)"
-    },
-    "the heads are not merged": {"o.flatten(2)": "o"},
-    "the heads are merged by features first": {"o.flatten(2)": "o.mT.flatten(2)"},
-    "softmax over the queries": {"torch.softmax(X, dim=-1)": "torch.softmax(s, dim=-2)"},
-    "mask-multiplied: zeros instead of minus infinity": {"s.masked_fill(hidden, -math.inf)":
-                                        "s.masked_fill(hidden, 0)"},
-    "the latent is normalised": {"F.linear(x, w_down)":
-                                 "F.rms_norm(F.linear(x, w_down), (len(w_down),))"},
-    "the cache is detached": {"(kept, F.linear(x, w_down))":
-                              "(kept, F.linear(x, w_down).detach())"},
-@right("by-hand-cosine-schedule")
-def schedule_in_a_loop(steps, warmup, total, peak):
-    rates = []
-    for step in steps.tolist():
-        if step < warmup:
-            rate = peak * step / warmup
-        else:
-            done = (step - warmup) / (total - warmup)
-            rate = 0.5 * peak * (1 + math.cos(math.pi * done))
-        rates.append(rate)
-    return torch.tensor(rates)
-
-
-@right("by-hand-cosine-schedule")
-def schedule_by_squares(steps, warmup, total, peak):
-    """Half of 1 + cos(x) is the square of the cosine of x / 2."""
-    done = ((steps - warmup) / (total - warmup)).clamp(min=0)
-    warm = (steps / warmup).clamp(max=1) if warmup else torch.ones(len(steps))
-    return peak * warm * torch.cos(done * torch.pi / 2) ** 2
-
-
-@right("by-hand-cosine-schedule")
-def schedule_in_pieces(steps, warmup, total, peak):
-    rate = torch.empty(len(steps))
-    warm = steps < warmup
-    rate[warm] = steps[warm].double() / max(1, warmup)
-    rest = steps[~warm].double() - warmup
-    rate[~warm] = torch.cos(rest.div(total - warmup).mul(math.pi)).add(1).div(2)
-    return rate * peak
-
-
-WRONG["by-hand-cosine-schedule"] = {
-    "cosine-counts-warmup": {"(step - warmup) / (total - warmup)": "step / total"},
-    "cosine-ends-late": {"(step - warmup) / (total - warmup)": "(step - warmup) / total"},
-    "cosine-not-shifted": {"0.5 * peak * (1 + X)": "peak * X"},
-    "step over the steps after the warm-up": {"(step - warmup) / (total - warmup)":
-                                              "step / (total - warmup)"},
-    "not halved": {"0.5 * peak * X": "peak * X"},
-    "cosine-quarter": {"0.5 * peak * (1 + math.cos(math.pi * done))":
-                              "peak * math.cos(math.pi / 2 * done)"},
-    "a whole period": {"math.pi * done": "2 * math.pi * done"},
-    "without pi": {"math.pi * done": "done"},
-    "degrees": {"math.pi * done": "180 * done"},
-    "a sine": {"math.cos(X)": "math.sin(X)"},
-    "a line instead of a cosine": {"0.5 * peak * (1 + X)": "peak * (1 - done)"},
-    "no warm-up": {"step < warmup": "False"},
-    "cosine-warmup-above-zero": {"peak * step / warmup": "peak * (step + 1) / warmup"},
-    "the warm-up is too long": {"peak * step / warmup": "peak * step / (warmup + 1)"},
-    "the warm-up is constant": {"peak * step / warmup": "peak"},
-    "the warm-up is zero": {"peak * step / warmup": "0.0"},
-    "no peak": {"return torch.tensor(rates)": "return torch.tensor(rates) / peak"},
-    "only the cosine has a peak": {"peak * step / warmup": "step / warmup"},
-    "both at the same time": lambda steps, warmup, total, peak: (
-        peak * (steps / max(1, warmup)).clamp(max=1) * (1 + torch.cos(torch.pi * steps / total)) / 2
-    ),
-    "the last step is the one before total": {"(total - warmup)": "(total - 1 - warmup)"},
-    "the sign of the cosine": {"1 + math.cos(X)": "1 - math.cos(X)"},
-}  # fmt: skip
-
-
-@right("by-hand-adamw-step")
-def adamw_as_the_library(p, g, m, v, t, lr, wd):
-    b1, b2, eps = 0.9, 0.999, 1e-8
-    p = p * (1 - lr * wd)
-    m = b1 * m + (1 - b1) * g
-    v = b2 * v + (1 - b2) * g * g
-    m_hat = m / (1 - b1**t)
-    v_hat = v / (1 - b2**t)
-    p = p - lr * m_hat / (torch.sqrt(v_hat) + eps)
-    return p, m, v
-
-
-@right("by-hand-adamw-step")
-def adamw_with_lerp(weight, gradient, mean, square, step, lr, decay):
-    new_mean = torch.lerp(mean, gradient, 0.1)
-    new_square = square.mul(0.999).addcmul(gradient, gradient, value=0.001)
-    root = new_square.sqrt() / math.sqrt(1 - 0.999**step) + 1e-8
-    rate = lr / (1 - 0.9**step)
-    return weight.mul(1 - lr * decay).addcdiv(new_mean, root, value=-rate), new_mean, new_square
-
-
-@right("by-hand-adamw-step")
-def adamw_in_place_on_copies(weight, gradient, mean, square, step, lr, decay):
-    weight, mean, square = weight.clone(), mean.clone(), square.clone()
-    mean *= 0.9
-    mean += 0.1 * gradient
-    square *= 0.999
-    square += 0.001 * gradient.pow(2)
-    corrected = square / (1 - 0.999**step)
-    update = (mean / (1 - 0.9**step)) / (corrected.sqrt() + 1e-8) + decay * weight
-    weight -= lr * update
-    return weight, mean, square
-
-
-P = "p * (1 - lr * wd)"
-WRONG["by-hand-adamw-step"] = {
-    "adamw-bias-uncorrected": {"m / (1 - b1**t)": "m", "v / (1 - b2**t)": "v"},
-    "adamw-decay-in-gradient": {P: "p", "(1 - b1) * g": "(1 - b1) * (g + wd * p)",
-                                "(1 - b2) * g * g": "(1 - b2) * (g + wd * p) ** 2"},
-    "adamw-decay-without-rate": {P: "p * (1 - wd)"},
-    "adamw-eps-inside": {"torch.sqrt(v_hat) + eps": "torch.sqrt(v_hat + eps)"},
-    "adamw-corrected-kept": {"return p, m, v": "return p, m_hat, v_hat"},
-    "adamw-root-missing": {"torch.sqrt(v_hat)": "v_hat"},
-    "only the second moment is corrected": {"m / (1 - b1**t)": "m"},
-    "only the first moment is corrected": {"v / (1 - b2**t)": "v"},
-    "no decay": {P: "p"},
-    "the decay of the new weight": {P: "p", "return p, m, v": "return p * (1 - lr * wd), m, v"},
-    "the decay joins the direction": {P: "p", "lr * m_hat": "lr * (m_hat + wd * p)"},
-    "the weight grows": {P: "p * (1 + lr * wd)"},
-    "up the slope": {"p - X": "p + X"},
-    "steps from zero": {"b1**t": "b1 ** (t + 1)", "b2**t": "b2 ** (t + 1)"},
-    "no power": {"b1**t": "b1", "b2**t": "b2"},
-    "the product instead of the power": {"b1**t": "(b1 * t)", "b2**t": "(b2 * t)"},
-    "the constants are exchanged": {"b1, b2, eps = 0.9, 0.999, 1e-8":
-                                    "b1, b2, eps = 0.999, 0.9, 1e-8"},
-    "beta 2 of 0.99": {"b1, b2, eps = 0.9, 0.999, 1e-8": "b1, b2, eps = 0.9, 0.99, 1e-8"},
-    "eps of 1e-6": {"b1, b2, eps = 0.9, 0.999, 1e-8": "b1, b2, eps = 0.9, 0.999, 1e-6"},
-    "no eps": {"torch.sqrt(v_hat) + eps": "torch.sqrt(v_hat)"},
-    "eps before the correction": {"torch.sqrt(v_hat) + eps":
-                                  "(torch.sqrt(v) + eps) / (1 - b2**t) ** 0.5"},
-    "the gradient is not weighted": {"(1 - b1) * g": "g"},
-    "the second moment is not squared": {"(1 - b2) * g * g": "(1 - b2) * g.abs()"},
-    "the second moment squares the mean": {"(1 - b2) * g * g": "(1 - b2) * m * m"},
-    "the variance of the gradient": {"(1 - b2) * g * g": "(1 - b2) * (g - m) ** 2"},
-    "the gradient as direction": {"m / (1 - b1**t)": "g"},
-    "no learning rate": {"lr * m_hat": "m_hat"},
-    "the mean over the matrix": {"v / (1 - b2**t)": "(v / (1 - b2**t)).mean()"},
-    "only the weight": {"return p, m, v": "return p"},
-    "mean and square are exchanged": {"return p, m, v": "return p, v, m"},
-def without_the_draft(p, q, n, rows):
-    """Forbid the rejected token, and draw from the other ones of p."""
-    rest = p[rows, n].clone()
-    for row, count in enumerate(n):
-        if count < p.size(1) - 1:
-            rest[row, p[row, count].argmax()] = 0
-    return rest / rest.sum(-1, keepdim=True)
-
-
-def first_token_given(drafts, q, p, accept, draw):
-    n, rest, _ = steps_by_padding(drafts, q, p, accept, draw)
-    full = n == drafts.size(1)
-    return n, rest, torch.where(full, drafts[:, -1], rest.argmax(-1))
-
-
-WRONG["by-hand-speculative-step"] = {
-    "greedy verification": greedy_verification,
-    "all drafts or none": all_or_nothing,
-    "one ratio for the whole draft": one_ratio_for_the_whole_draft,
-    "spec-drawn-from-p": rest_of(lambda p, q, n, rows: p[rows, n]),
-    "drawn from q": rest_of(lambda p, q, n, rows: torch.cat([q[:, :-1], p[:, -1:]], 1)[rows, n]),
-    "spec-not-normalised": rest_of(lambda p, q, n, rows: F.relu(p - q)[rows, n]),
-    "spec-absolute": rest_of(
-        lambda p, q, n, rows: F.normalize((p - q).abs()[rows, n], p=1.0, dim=-1)
-    ),
-    "spec-negative-part": rest_of(
-        lambda p, q, n, rows: F.normalize(
-            torch.cat([F.relu(q - p)[:, :-1], p[:, -1:]], 1)[rows, n], p=1.0, dim=-1
-        )
-    ),
-    "softmax of the positive part": rest_of(
-        lambda p, q, n, rows: F.relu(p - q)[rows, n].softmax(-1)
-    ),
-    "spec-bonus-missing": rest_of(
-        lambda p, q, n, rows: F.normalize(
-            F.relu(p - q)[rows, n.clamp(max=p.size(1) - 2)], p=1.0, dim=-1
-        )
-    ),
-    "the most probable token of p is forbidden": rest_of(without_the_draft),
-    "the rest at position 0": rest_of(
-        lambda p, q, n, rows: F.normalize(F.relu(p - q)[:, 0], p=1.0, dim=-1)
-    ),
-    "the rest is summed over the vocabulary of all sentences": rest_of(
-        lambda p, q, n, rows: F.relu(p - q)[rows, n] / F.relu(p - q)[rows, n].sum()
-    ),
-    "no new token after a full draft": first_token_given,
-    "spec-ratio-upside-down": {
-        "p[row, n, token] / q[row, n, token]": "q[row, n, token] / p[row, n, token]"
-    },
-    "accepts what it should reject": {"accept[row, n] >= R": "accept[row, n] < R"},
-    "one draft too few is counted": {"counts.append(n)": "counts.append(max(n - 1, 0))"},
-    "the rejected draft is counted": {"counts.append(n)": "counts.append(min(n + 1, length))"},
-    "q is not read": {"p[row, n, token] / q[row, n, token]": "p[row, n, token]"},
-    "p of the next position": {"p[row, n, token]": "p[row, n + 1, token]"},
-    "spec-rejection-skipped": lambda drafts, q, p, accept, draw: (
-        lambda n, rest: (n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1))
-    )(
-        *(
-            lambda n: (
-                n,
-                F.normalize(
-                    F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n], p=1.0, dim=-1
-                ),
-            )
-        )(
-            (accept * q.gather(2, drafts[..., None])[..., 0]
-             < p.gather(2, drafts[..., None])[..., 0]).sum(1)
-        )
-    ),
-    "a uniform number for each token": {"draw[row] < total": "draw[row] < rest[new]"},
-    "the distribution as logarithms": lambda *given: (
-        lambda n, rest, token: (n, (rest + 1e-9).log(), token)
-    )(*steps_by_padding(*given)),
-}  # fmt: skip
-
-
-@right("by-hand-window-mask")
-def window_by_triangles(query_len, key_len, window):
-    square = torch.ones(key_len, key_len, dtype=torch.bool)
-    return (square.tril() & ~square.tril(-window))[key_len - query_len :]
-
-
-@right("by-hand-window-mask")
-def window_by_loop(query_len, key_len, window):
-    mask = torch.zeros(query_len, key_len, dtype=torch.bool)
-    for i in range(query_len):
-        position = key_len - query_len + i
-        mask[i, max(0, position - window + 1) : position + 1] = True
-    return mask
-
-
-@right("by-hand-window-mask")
-def window_by_distance(query_len, key_len, window):
-    back = torch.arange(key_len)[-query_len:, None] - torch.arange(key_len)[None, :]
-    return (back >= 0).logical_and(back.lt(window))
-
-
-def spans(first, last, top_left=False):
-    """Fill each row between two columns, which depend on its position and the window."""
-
-    def answer(query_len, key_len, window):
-        mask = torch.zeros(query_len, key_len, dtype=torch.bool)
-        for i in range(query_len):
-            p = i if top_left else key_len - query_len + i
-            mask[i, max(0, first(p, window)) : max(0, last(p, window))] = True
-        return mask
 
 
 @right("by-hand-merge-pair")
@@ -2215,77 +2379,6 @@ def by_index(match, step=2):
     return answer
 
 
-WRONG["by-hand-window-mask"] = {
-    "window-one-more": spans(lambda p, w: p - w, lambda p, w: p + 1),
-    "one key too few": spans(lambda p, w: p - w + 2, lambda p, w: p + 1),
-    "window-no-lower-edge": spans(lambda p, w: 0, lambda p, w: p + 1),
-    "window-not-causal": spans(lambda p, w: p - w + 1, lambda p, w: p + w),
-    "half of the window on each side": spans(
-        lambda p, w: p - w // 2, lambda p, w: p + w // 2 + 1
-    ),
-    "causal-corner": spans(lambda p, w: p - w + 1, lambda p, w: p + 1, top_left=True),
-    "causal-diagonal": spans(lambda p, w: p - w + 1, lambda p, w: p),
-    "a window before the query": spans(lambda p, w: p - w, lambda p, w: p),
-    "blocks of the size of the window": spans(lambda p, w: p // w * w, lambda p, w: p + 1),
-    "a window of the future": spans(lambda p, w: p, lambda p, w: p + w),
-    "window-not-causal: no upper edge": spans(lambda p, w: p - w + 1, lambda p, w: 10**6),
-    "mask-inverted": lambda q, k, w: ~window_by_loop(q, k, w),
-    "queries and keys are exchanged": lambda q, k, w: window_by_loop(q, k, w).T,
-    "the same window for all queries": lambda q, k, w: window_by_loop(1, k, w).repeat(q, 1),
-    "numbers to add to the scores": lambda q, k, w: torch.zeros(q, k).masked_fill(
-        ~window_by_loop(q, k, w), -math.inf
-    ),
-    "the first keys stay visible": lambda q, k, w: window_by_loop(q, k, w)
-    | (torch.arange(k) == 0),
-}  # fmt: skip
-
-
-@right("by-hand-rolling-cache")
-def cache_key_by_key(cache, new, length):
-    slots = list(cache.unbind(2))
-    window = len(slots)
-    positions = [-1] * window
-    for j in range(length + new.size(2)):
-        positions[j % window] = j
-        if j >= length:
-            slots[j % window] = new[:, :, j - length]
-    return torch.stack(slots, 2), torch.tensor(positions)
-
-
-@right("by-hand-rolling-cache")
-def cache_by_gathering(cache, new, length):
-    """Ask each slot for its position, and where that key is."""
-    window, n = cache.shape[2], new.shape[2]
-    held = torch.tensor([max(range(s, length + n, window), default=-1) for s in range(window)])
-    fresh = held >= length
-    picked = new.index_select(2, (held - length).clamp(0, n - 1))
-    return torch.where(fresh.view(1, 1, -1, 1), picked, cache), held
-
-
-@right("by-hand-rolling-cache")
-def cache_by_rolling(cache, new, length):
-    """Unroll the slots into time order, append, cut, and roll back."""
-    w, end = cache.size(2), length + new.size(2)
-    shift = length % w if length > w else 0
-    old = torch.cat([cache[:, :, shift:], cache[:, :, :shift]], 2)[:, :, : min(length, w)]
-    last = torch.cat([old, new], 2)[:, :, -w:]
-    positions = torch.arange(end)[-w:]
-    if end < w:
-        last = F.pad(last, (0, 0, 0, w - end))
-        return last, F.pad(positions, (0, w - end), value=-1)
-    return last.roll(end % w, 2), positions.roll(end % w)
-
-
-def written(slot, kept=lambda j, length, n, w: True, positions=None):
-    """Write the new keys one by one, to other slots or not all of them."""
-
-    def answer(cache, new, length):
-        cache, n, w = cache.clone(), new.size(2), cache.size(2)
-        held = positions or (lambda *given: cache_key_by_key(*given)[1])
-        for j in range(length, length + n):
-            if kept(j, length, n, w):
-                cache[:, :, slot(j, length, n, w)] = new[:, :, j - length]
-        return cache, held(cache, new, length)
 WRONG["by-hand-merge-pair"] = {
     "bpe-overlap": by_index(lambda ids, i, pair: tuple(ids[i : i + 2]) == pair, step=1),
     "either order": by_index(lambda ids, i, pair: {*ids[i : i + 2]} == {*pair}),
@@ -2363,73 +2456,6 @@ def encode(order, merge=merged_at_the_end, new=lambda size, number: size + numbe
     return answer
 
 
-def appended(cache, new, length):
-    """Shift the cache to the left and append, as a deque does."""
-    w, end = cache.size(2), length + new.size(2)
-    both = torch.cat([cache[:, :, : min(length, w)], new], 2)[:, :, -w:]
-    positions = torch.arange(end)[-w:]
-    gap = w - len(positions)
-    return F.pad(both, (0, 0, 0, gap)), F.pad(positions, (0, gap), value=-1)
-
-
-def padded_on_the_left(cache, new, length):
-    w, end = cache.size(2), length + new.size(2)
-    both = torch.cat([cache, new], 2)[:, :, -w:]
-    positions = torch.arange(end - w, end)
-    return both, positions.clamp(min=-1)
-
-
-def round_robin(j, length, n, w):
-    return j % w
-
-
-def held_of(read):
-    """Write the right keys, and return other positions."""
-    return written(round_robin, positions=read)
-
-
-WRONG["by-hand-rolling-cache"] = {
-    "rolling-shifted": appended,
-    "rolling-shifted: empty slots on the left": padded_on_the_left,
-    "rolling-starts-at-zero": written(lambda j, length, n, w: (j - length) % w),
-    "slots from 1 on": written(lambda j, length, n, w: (j + 1) % w),
-    "the last slot takes everything": written(lambda j, length, n, w: min(j, w - 1)),
-    "rolling-first-kept: without overwriting": written(
-        round_robin, lambda j, length, n, w: j - length < w
-    ),
-    "a full cache stays as it is": written(round_robin, lambda j, length, n, w: j < w),
-    "the last new key alone": written(round_robin, lambda j, length, n, w: j == length + n - 1),
-    "slots modulo the number of new keys": written(lambda j, length, n, w: j % n % w),
-    "the newest key in slot 0": lambda cache, new, length: tuple(
-        x.flip(-2 if x.ndim > 1 else 0) for x in appended(cache, new, length)
-    ),
-    "rolling-first-turn": held_of(
-        lambda cache, new, length: torch.tensor(
-            [s if s < length + new.size(2) else -1 for s in range(cache.size(2))]
-        )
-    ),
-    "positions of the new keys": held_of(
-        lambda cache, new, length: torch.arange(length, length + new.size(2))
-    ),
-    "sorted positions": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].sort().values
-    ),
-    "positions one too large": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new, length)[1] + 1
-    ),
-    "positions before the new keys": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new[:, :, :0], length)[1]
-    ),
-    "empty slots hold position 0": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].clamp(min=0)
-    ),
-    "distances to the next query": held_of(
-        lambda cache, new, length: length + new.size(2) - cache_key_by_key(cache, new, length)[1]
-    ),
-    "the cache grows": lambda cache, new, length: (
-        torch.cat([cache, new], 2), torch.arange(cache.size(2) + new.size(2))
-    ),
-}  # fmt: skip
 def one_pass(ids, merges, vocab_size):
     out, i = [], 0
     while i < len(ids):
