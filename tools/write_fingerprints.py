@@ -4,6 +4,7 @@ Usage: python -m tools.write_fingerprints
 """
 
 import json
+import time
 from pathlib import Path
 
 import torch
@@ -12,8 +13,9 @@ from twelve_lab.check import search
 from twelve_lab.check.catalogue import TASKS
 from twelve_lab.check.compare import Outcome, agree, outcomes
 from twelve_lab.check.edits import Edit
-from twelve_lab.exercises.declare import Task
+from twelve_lab.exercises.declare import Answer, Task
 
+SECONDS = 2.0  # of CPU time; an edit may make a loop endless
 FILE = Path(search.__file__).with_name(search.TABLE)
 
 
@@ -29,8 +31,7 @@ def fingerprints(task: Task) -> list[tuple[float, int]]:
     found: dict[float, list[tuple[Edit, int]]] = {}
     with search.quiet():
         for number, (program, edit) in enumerate(search.all_edits(task)):
-            answer = search.edited(task, program, edit)
-            results = search.results_of(task, answer) if answer else None
+            results = _results(task, search.edited(task, program, edit))
             # A wrong shape has a message of its own.
             if results is None or _shapes(results) != _shapes(right):
                 continue
@@ -49,6 +50,18 @@ def fingerprints(task: Task) -> list[tuple[float, int]]:
         second = sorted(others, key=lambda hit: hit[0].cost)[:1]
         rows += [(mark, number) for _, number in (first, *second)]
     return sorted(rows)
+
+
+def _results(task: Task, answer: Answer | None) -> dict[str, Outcome] | None:
+    """Run an edited answer; None if it is not valid Python, or does not end soon."""
+    found: list[dict[str, Outcome] | None] = [None]
+
+    def run() -> bool:
+        found[0] = search.results_of(task, answer)
+        return True
+
+    end = time.thread_time() + SECONDS
+    return found[0] if answer and search.in_time(end, run) else None
 
 
 def _shapes(results: dict[str, Outcome]) -> list[list[torch.Size]]:

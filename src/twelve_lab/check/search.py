@@ -214,7 +214,7 @@ def repaired(task: Task, answer: Answer) -> Edit | None:
                 continue
             with edit, suppress(SyntaxError, ValueError, TypeError):
                 candidate = program.build()
-                if not _in_time(end, lambda new=candidate: _passes(task, new, wanted)):
+                if not in_time(end, lambda new=candidate: _passes(task, new, wanted)):
                     continue
                 if not (names(candidate) - names(answer)).intersection(task.forbidden):
                     return edit
@@ -318,7 +318,7 @@ class _TooLong(BaseException):
     """The time for a search is over. No `except Exception` of a learner catches it."""
 
 
-def _in_time(end: float, test: Callable[[], bool]) -> bool:
+def in_time(end: float, test: Callable[[], bool]) -> bool:
     """Run a test until the CPU time of this thread is spent, which may be in an endless loop."""
     before = sys.gettrace()
 
