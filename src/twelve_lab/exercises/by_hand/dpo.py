@@ -137,6 +137,12 @@ notes(
         "This is a hinge, as in SLiC. DPO takes minus the log-sigmoid of the margin.": {
             _LOSS: "(1 - beta * (chosen - rejected)).relu().mean()"
         },
+        "The reference of the rejected answer is missing: subtract it.": {
+            "policy_rejected - ref_rejected": "policy_rejected"
+        },
+        "The reference of the chosen answer is missing: subtract it.": {
+            "policy_chosen - ref_chosen": "policy_chosen"
+        },
         "The rejected answer is missing: subtract its log-ratio.": {"chosen - rejected": "chosen"},
     },
 )  # fmt: skip

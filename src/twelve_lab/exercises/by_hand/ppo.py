@@ -147,6 +147,12 @@ notes(
         "You added the rewards to the advantages: a return is the advantage plus the value.": {
             "result + values": "result + rewards"
         },
+        "Gamma and lambda are exchanged: the next value is multiplied by gamma.": {
+            _DELTA: "lam * goes_on * following"
+        },
+        "The two results are exchanged: return the advantages first.": {
+            "return result, X": "return X, result"
+        },
         "The returns lack the values: a return is the advantage plus the value.": {
             "result + values": "result"
         },
