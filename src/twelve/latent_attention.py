@@ -11,7 +11,6 @@ from twelve._checks import check_dropout, check_mask, check_positive, checked, s
 from twelve.attention import scaled_dot_product_attention
 from twelve.generation import KeyValueCache
 from twelve.linear import Linear
-from twelve.normalization import RMSNorm
 from twelve.rotary_positions import RotaryEncoding
 
 
@@ -94,7 +93,8 @@ class LatentAttention(nn.Module):
         self.dropout = dropout
         self.w_q = Linear(d_model, num_heads * (self.d_k + self.d_rotary), bias=False)
         self.w_down = Linear(d_model, d_latent + self.d_rotary, bias=False)
-        self.norm = RMSNorm(d_latent)
+        # The features of twelve's RMSNorm are d_model, which a trace expects to be one size.
+        self.norm = nn.RMSNorm(d_latent, eps=1e-6)
         self.w_up = Linear(d_latent, num_heads * (self.d_k + self.d_v), bias=False)
         self.w_o = Linear(num_heads * self.d_v, d_model, bias=False)
 

@@ -70,8 +70,10 @@ class MixtureOfExperts(nn.Module):
         mixed: Float[Tensor, "token d_model"] = torch.zeros_like(tokens)
         for index, expert in enumerate(self.experts):
             rows, choice = torch.where(chosen == index)
-            weighted = gates[rows, choice].unsqueeze(-1) * expert(tokens[rows])
-            mixed = mixed.index_add(0, rows, weighted)
+            picked: Float[Tensor, "_picked d_model"] = tokens[rows]
+            weighted = gates[rows, choice].unsqueeze(-1) * expert(picked)
+            # Autocast gives the experts another dtype.
+            mixed = mixed.index_add(0, rows, weighted.to(mixed.dtype))
         output: Float[Tensor, "*batch d_model"] = mixed.view_as(x)
         return output
 

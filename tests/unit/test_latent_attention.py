@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from twelve import LatentAttention, RotaryEncoding, causal_mask, padding_mask
 from twelve.latent_attention import LatentCache
+from twelve_lab import Trace
 
 
 def make_layer(sizes, *, rotary: bool = True, **keywords) -> LatentAttention:
@@ -88,6 +89,14 @@ def test_latent_attention_with_a_cache_equals_one_pass(sizes, noisy, x, pieces, 
         start, stop = cache.length, cache.length + piece.size(1)
         outputs.append(layer(piece, mask[:, :, start:stop, :stop], cache=cache))
     assert_close(torch.cat(outputs, dim=1), layer(x, mask))
+
+
+def test_trace_of_latent_attention_names_the_axes_of_the_latent(sizes, noisy, x):
+    layer = noisy(make_layer(sizes))
+    with Trace(layer) as trace:
+        layer(x)
+    assert trace["latent"].axes == ("batch", "1", "seq", "d_latent")
+    assert trace["shared"].value.shape == (sizes.batch, sizes.heads, sizes.src, 4)
 
 
 def test_latent_cache_rejects_more_positions_than_it_has(sizes, x, unchecked):

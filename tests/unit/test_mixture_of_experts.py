@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from twelve import MixtureOfExperts, SwiGLU
+from twelve_lab import Trace
 from twelve_lab.check import TASKS
 
 # Powers of the router's scores for 3 tokens and 3 experts; each row sums to 10.
@@ -83,6 +84,22 @@ def test_an_expert_sees_only_the_positions_that_chose_it(sizes, noisy, x):
     chosen = layer.router(x).topk(2).indices
     assert seen == [int((chosen == index).sum()) for index in range(5)]
     assert sum(seen) == 2 * sizes.batch * sizes.src
+
+
+def test_trace_of_a_mixture_of_experts_has_a_row_for_each_token_and_expert(sizes, noisy, x):
+    layer = noisy(MixtureOfExperts(sizes.d_model, 7, num_experts=5, k=2))
+    with Trace(layer) as trace:
+        layer(x)
+    assert trace["gates"].axes == ("token", "choice")
+    picked = [entry for name, entry in trace.items() if name.startswith("picked")]
+    assert sum(len(entry.value) for entry in picked) == 2 * sizes.batch * sizes.src
+    assert picked[0].axes == ("picked", "d_model")
+
+
+def test_mixture_of_experts_keeps_the_dtype_under_autocast(sizes, x):
+    layer = MixtureOfExperts(sizes.d_model, 7, num_experts=5, k=2).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x.float()).dtype == torch.float32
 
 
 def test_mixture_of_experts_does_not_depend_on_the_order_of_the_experts(sizes, noisy, x):

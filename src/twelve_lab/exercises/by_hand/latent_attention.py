@@ -251,11 +251,12 @@ def latents_on_paper() -> list[float]:
     """the two numbers of the merged output of the new token, and the count of numbers in the cache
     after it
     """
-    # A single new token needs no mask.
+    # A single new token needs no mask, and the scale is 1.
     x, kept, w_q, w_down, w_k, w_v = _on_paper()
     latents = torch.cat([kept, x @ w_down.T], dim=1)
     key, value = (latents.unsqueeze(1) @ matrix.mT for matrix in (w_k, w_v))
-    output = merge_heads(attend(x.unsqueeze(1) @ w_q.mT, key, value))
+    scores = x.unsqueeze(1) @ w_q.mT @ key.mT
+    output = scores.softmax(-1) @ value
     return [*output.flatten().tolist(), latents.numel()]
 
 
