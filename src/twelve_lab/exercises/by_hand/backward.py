@@ -257,6 +257,10 @@ notes(
             "x - x.mean(-1, keepdim=True)": "x",
             "slope - slope.mean(-1, keepdim=True)": "slope",
         },
+        "You divided the first term by the number of features: only the two means are divided.": {
+            "slope - slope.mean(-1, keepdim=True)": "slope / len(weight) - slope.mean(-1, "
+            "keepdim=True)"
+        },
         "The gradient of x has the wrong sign.": {
             "slope_x = X / deviation": "slope_x = -X / deviation"
         },
@@ -386,6 +390,10 @@ notes(
         },
         "The gradient of value has the gradient of the weights in it: multiply the transposed "
         "weights by upstream.": {"weights.mT @ upstream": "slope_weights.mT @ upstream"},
+        "You added up weights and upstream over the queries before you multiplied: take the matrix "
+        "product of the transposed weights and upstream.": {
+            "weights.mT @ upstream": "weights.sum(1).unsqueeze(-1) * upstream.sum(1, keepdim=True)"
+        },
         "You added the average: subtract it.": {
             "slope_weights - average": "slope_weights + average"
         },
