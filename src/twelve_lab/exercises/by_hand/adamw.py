@@ -128,7 +128,7 @@ def _adamw_cases() -> Cases:
         return weight, size * gradient, size * mean, size**2 * square, step, lr, decay
 
     return {
-        "first step": (2 * one, 4 * one, 0 * one, 0 * one, 1, 0.1, 0.5),
+        "first step": (2 * one, 4 * one, 0 * one, 0 * one, 1, 0.1, 0.25),
         "small gradients": case(2, 0.5, 0.1, 1e-8),
         "no decay": case(50, 0.5, 0.0),
         "all sizes differ": case(3, 0.5, 0.6),
@@ -294,25 +294,27 @@ notes(
 )
 
 
-@question(decimals=2, measures="a moment, its correction, and a step whose size is the rate")
+@question(decimals=3, measures="a moment, its correction, and a step whose size is the rate")
 def adamw_on_paper() -> list[float]:
     """the new mean, the corrected mean, and the new weight after the first step"""
     weight, gradient, zero = (torch.full((1, 1), x) for x in (2.0, 4.0, 0.0))
-    after, mean, _ = adamw_step(weight, gradient, zero, zero, 1, 0.1, 0.5)
+    after, mean, _ = adamw_step(weight, gradient, zero, zero, 1, 0.1, 0.25)
     return [mean.item(), (mean / (1 - 0.9)).item(), after.item()]
 
 
 notes(
     adamw_on_paper,
     {
-        "The first two are right. The weight also decays: subtract 0.1 times 0.5 times 2.": [
+        "The first two are right. The weight also decays: subtract 0.1 times 0.25 times 2.": [
             0.4, 4, 1.9,
         ],
-        "The first two are right. The decay is multiplied by the learning rate: subtract 0.1 times "
-        "0.5 times 2, which is 0.1.": [0.4, 4, 0.9],
+        "The first two are right. The decay is multiplied by the learning rate too: subtract 0.1 "
+        "times 0.25 times 2.": [0.4, 4, 1.4],
         "The first two are right. The corrected mean is divided by the root of the corrected "
-        "square, which is 4 as well.": [0.4, 4, 1.5],
+        "square, which is 4 as well.": [0.4, 4, 1.55],
+        "The first two are right. The corrected mean divided by the root is 4 / 4, and the "
+        "learning rate multiplies this 1.": [0.4, 4, 0.95],
         "The first two are right. The second moment must be corrected too: it is 0.016 before, and "
-        "16 after.": [0.4, 4, 2 - 0.1 - 0.4 / 0.016**0.5],
+        "16 after.": [0.4, 4, 2 - 0.05 - 0.4 / 0.016**0.5],
     },
 )  # fmt: skip

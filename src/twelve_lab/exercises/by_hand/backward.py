@@ -110,11 +110,13 @@ notes(
         "You added 1 at the label: subtract it.": {
             _LOGITS: "probabilities + F.one_hot(labels, len(weight))"
         },
-        "p (1 - p) is the derivative of a probability: the gradient of the logit of the label is "
-        "p - 1.": {_LOGITS: "probabilities * (1 - probabilities) - F.one_hot(labels, len(weight))"},
+        "This is the derivative of a probability, p (1 - p): the gradient of the logit of the "
+        "label is p - 1.": {
+            _LOGITS: "probabilities * (1 - probabilities) - F.one_hot(labels, len(weight))"
+        },
         "Only the logit of the label has a gradient: the other logits have one too, their "
         "probability.": {_LOGITS: f"({_LOGITS}) * F.one_hot(labels, len(weight))"},
-        "-1 / p is the gradient of the probability: go on through softmax.": {
+        "This is the gradient of the probability, -1 / p: go on through softmax.": {
             _LOGITS: "-F.one_hot(labels, len(weight)) / probabilities"
         },
         "This is the gradient of a softmax and a squared error: the loss is minus the logarithm "
@@ -255,6 +257,10 @@ notes(
             "x - x.mean(-1, keepdim=True)": "x",
             "slope - slope.mean(-1, keepdim=True)": "slope",
         },
+        "You divided the first term by the number of features: only the two means are divided.": {
+            "slope - slope.mean(-1, keepdim=True)": "slope / len(weight) - slope.mean(-1, "
+            "keepdim=True)"
+        },
         "The gradient of x has the wrong sign.": {
             "slope_x = X / deviation": "slope_x = -X / deviation"
         },
@@ -384,6 +390,10 @@ notes(
         },
         "The gradient of value has the gradient of the weights in it: multiply the transposed "
         "weights by upstream.": {"weights.mT @ upstream": "slope_weights.mT @ upstream"},
+        "You added up weights and upstream over the queries before you multiplied: take the matrix "
+        "product of the transposed weights and upstream.": {
+            "weights.mT @ upstream": "weights.sum(1).unsqueeze(-1) * upstream.sum(1, keepdim=True)"
+        },
         "You added the average: subtract it.": {
             "slope_weights - average": "slope_weights + average"
         },
@@ -414,7 +424,7 @@ notes(
         "input: row 2 belongs to logit 2, column 1 to the second number of the input.": [
             -0.75, 0.5, 1,
         ],
-        "This is minus the logarithm's derivative, 1 / p, which is the gradient of a probability: "
-        "go on through softmax.": [-4, 0, 0],
+        "This is -1 / p, the gradient of the probability of the label: go on through "
+        "softmax.": [-4, 0, 0],
     },
 )  # fmt: skip
