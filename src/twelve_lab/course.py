@@ -233,6 +233,7 @@ DRILLS = (
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("bpe", "byte-pair encoding", 7, "by-hand-bpe-train", "02"),
     Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
+    Drill("accumulation", "gradient accumulation", 5, "by-hand-accumulated-gradients", "13"),
     Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
 )
 
