@@ -13,6 +13,7 @@ PAPERS = {
     f"{ARXIV}1412.6980": "Kingma and Ba 2014",
     f"{ARXIV}1502.03167": "Ioffe and Szegedy 2015",
     f"{ARXIV}1503.02531": "Hinton et al. 2015",
+    f"{ARXIV}1211.5063": "Pascanu, Mikolov and Bengio 2013",
     f"{ARXIV}1508.07909": "Sennrich, Haddow and Birch 2016",
     f"{ARXIV}1512.03385": "He et al. 2015|*Deep Residual Learning for Image Recognition*",
     f"{ARXIV}1606.08415": "Hendrycks and Gimpel 2016",

@@ -253,6 +253,7 @@ DRILLS = (
     Drill("int8", "int8 quantisation", 7, "by-hand-int8-matmul", "19"),
     Drill("adamw", "AdamW", 6, "by-hand-adamw-step", "13"),
     Drill("speculative_decoding", "speculative decoding", 6, "by-hand-speculative-step", "14"),
+    Drill("accumulation", "gradient accumulation", 5, "by-hand-accumulated-gradients", "13"),
     Drill("alibi", "ALiBi", 2, "by-hand-alibi-weights", "16"),
 )  # fmt: skip
 

@@ -2600,3 +2600,112 @@ def stopped(ids, vocab_size, num_merges):
         merges.append(most(counts))
         ids = merged_at_the_end(ids, merges[-1], vocab_size + len(merges) - 1)
     return merges
+
+
+@right("by-hand-accumulated-gradients")
+def gradients_by_formula(x, labels, weight, bias, micro_batch, max_norm):
+    """Softmax minus one-hot, without autograd."""
+    total = labels.ne(-100).sum()
+    w, b = torch.zeros_like(weight), torch.zeros_like(bias)
+    for start in range(0, len(x), micro_batch):
+        xs, ys = x[start : start + micro_batch], labels[start : start + micro_batch]
+        keep = ys >= 0
+        error = (xs @ weight.T + bias).softmax(-1)[keep]
+        error = error - F.one_hot(ys[keep], len(weight))
+        w = w + error.T @ xs[keep] / total
+        b = b + error.sum(0) / total
+    norm = torch.cat([w.flatten(), b]).norm()
+    if norm > max_norm:
+        w, b = w * max_norm / norm, b * max_norm / norm
+    return w, b
+
+
+@right("by-hand-accumulated-gradients")
+def gradients_of_a_module(x, labels, weight, bias, micro_batch, max_norm):
+    layer = nn.Linear(weight.size(1), weight.size(0))
+    layer.weight.data, layer.bias.data = weight.detach().clone(), bias.detach().clone()
+    for xs, ys in zip(x.split(micro_batch), labels.split(micro_batch), strict=True):
+        seen = ys.flatten() != -100
+        if seen.any():
+            loss = F.cross_entropy(layer(xs).flatten(0, 1)[seen], ys.flatten()[seen])
+            (loss * seen.sum()).backward()
+    gradients = [p.grad / (labels != -100).sum() for p in layer.parameters()]
+    norms = torch.stack([each.norm() for each in gradients])
+    scale = min(1.0, max_norm / norms.norm().item())
+    return [each * scale for each in gradients]
+
+
+@right("by-hand-accumulated-gradients")
+def gradients_by_einsum(x, labels, weight, bias, micro_batch, max_norm):
+    keep = (labels != -100).to(x.dtype)
+    parts = []
+    for xs, ys, ks in zip(*(t.split(micro_batch) for t in (x, labels, keep)), strict=True):
+        logits = einsum(xs, weight, "b s f, v f -> b s v") + bias
+        target = F.one_hot(ys.clamp(min=0), len(bias))
+        error = (logits.softmax(-1) - target) * ks[..., None] / keep.sum()
+        parts.append((einsum(error, xs, "b s v, b s f -> v f"), reduce(error, "b s v -> v", "sum")))
+    w, b = (sum(each) for each in zip(*parts, strict=True))
+    norm = ((w**2).sum() + (b**2).sum()) ** 0.5
+    return tuple(each / max(norm / max_norm, 1) for each in (w, b))
+
+
+def scaled(scale):
+    """Accumulate rightly, and clip in another way."""
+    return lambda x, y, w, b, size, top: scale(*gradients_by_formula(x, y, w, b, size, 1e9), top)
+
+
+def divided(divisor, clip=True):
+    """Accumulate with another divisor of the sum of a micro-batch."""
+
+    def answer(x, labels, weight, bias, size, top):
+        w = weight.detach().clone().requires_grad_()
+        b = bias.detach().clone().requires_grad_()
+        for xs, ys in zip(x.split(size), labels.split(size), strict=True):
+            logits = F.linear(xs, w, b).flatten(0, 1)
+            loss = F.cross_entropy(logits, ys.flatten(), reduction="sum")
+            (loss / divisor(labels, ys, size)).backward()
+            if not clip:
+                norm = torch.cat([w.grad.flatten(), b.grad]).norm()
+                w.grad *= min(1, top / norm)
+                b.grad *= min(1, top / norm)
+        norm = torch.cat([w.grad.flatten(), b.grad]).norm()
+        return w.grad * min(1, top / norm), b.grad * min(1, top / norm)
+
+    return answer
+
+
+def known(y):
+    return (y != -100).sum()
+
+
+WRONG["by-hand-accumulated-gradients"] = {
+    "accumulation-mean-of-means": divided(lambda all, y, n: known(y) * len(all.split(n))),
+    "accumulation-not-divided": divided(lambda all, y, n: known(y)),
+    "accumulation-padding-counted": divided(lambda all, y, n: all.numel()),
+    "the padding of each micro-batch is counted": divided(
+        lambda all, y, n: y.numel() * len(all.split(n))
+    ),
+    "divided by the number of sentences": divided(lambda all, y, n: len(all)),
+    "divided by the number of micro-batches": divided(lambda all, y, n: len(all.split(n))),
+    "sums": divided(lambda all, y, n: 1),
+    "clip-each-tensor": scaled(
+        lambda w, b, top: tuple(each * min(1, top / each.norm()) for each in (w, b))
+    ),
+    "clip-by-value": scaled(lambda w, b, top: (w.clamp(-top, top), b.clamp(-top, top))),
+    "clip-scales-up": {"norm > max_norm": "norm > 0"},
+    "each micro-batch is clipped": divided(lambda all, y, n: known(all), clip=False),
+    "not clipped": {"norm > max_norm": "norm < 0"},
+    "the bias is not clipped": {"w, b = w * max_norm / norm, X": "w = w * max_norm / norm"},
+    "the norms are added": {"torch.cat([w.flatten(), b]).norm()": "w.norm() + b.norm()"},
+    "the norm of the weight alone": {"torch.cat([w.flatten(), b]).norm()": "w.norm()"},
+    "the largest number is the norm": {"torch.cat([w.flatten(), b]).norm()":
+                                       "torch.cat([w.flatten(), b]).abs().max()"},
+    "the sum of absolute values is the norm": {"torch.cat([w.flatten(), b]).norm()":
+                                               "torch.cat([w.flatten(), b]).norm(1)"},
+    "divided by the norm": {"w * max_norm / norm, b * max_norm / norm": "w / norm, b / norm"},
+    "only the last micro-batch": {"w + error.T @ xs[keep] / total": "error.T @ xs[keep] / total",
+                                  "b + error.sum(0) / total": "error.sum(0) / total"},
+    "the last micro-batch is dropped if it is shorter": lambda x, y, w, b, n, top: (
+        gradients_by_formula(x[: len(x) // n * n], y[: len(x) // n * n], w, b, n, top)
+    ),
+}  # fmt: skip
