@@ -34,13 +34,12 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 FROZEN = {
     ("lora", 1),
     ("distillation", 1),
+    *(("accumulated_gradients", place) for place in range(3)),
     *(("dpo_loss", place) for place in (2, 3)),
     *(("grpo_loss", place) for place in (1, 2, 3)),
     *(("ppo_loss", place) for place in (1, 2)),
     *(("speculative_step", place) for place in (2, 3)),
 }
-# Arguments that get no gradient: a task, and the place of the argument.
-FROZEN = {("lora", 1), *(("accumulated_gradients", place) for place in range(3))}
 
 
 def largest_error(outcome, right) -> float:
