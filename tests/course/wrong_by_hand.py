@@ -227,6 +227,7 @@ WRONG["by-hand-lora"] = {
         RANDOM: "nn.init.zeros_(self.a)",
         "weight.new_zeros(weight.size(0), r)": "torch.randn(len(weight), r)",
     },
+    "a starts with ones": {RANDOM: "nn.init.ones_(self.a)"},
     "lora-weight-trained": {
         'self.register_buffer("weight", weight.clone())':
         'self.register_parameter("weight", nn.Parameter(weight))'

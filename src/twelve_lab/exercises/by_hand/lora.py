@@ -41,7 +41,9 @@ def _run_lora(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     if layer is ...:
         return ...
     trained = sum(each.numel() for each in layer.parameters() if each.requires_grad)
-    start = torch.tensor([bool(layer.a.any()), bool(layer.b.any()), trained], dtype=x.dtype)
+    # Equal rows of a would stay equal.
+    random = len(layer.a.unique()) > 1
+    start = torch.tensor([bool(layer.a.any()), random, bool(layer.b.any()), trained], dtype=x.dtype)
     return start, *functional_call(_Both(layer), {"layer.a": a, "layer.b": b}, (x,))
 
 
@@ -132,6 +134,9 @@ notes(
         "random and b at zero.": {
             f"__init__: {_A_START}": "torch.zeros(rank, d_in)",
             f"__init__: {_B_START}": "torch.randn(d_out, rank)",
+        },
+        "All numbers of a start equal, so that its rows stay equal: start them at random.": {
+            f"__init__: {_A_START}": "torch.ones(rank, d_in)"
         },
         "Your forward returns the update alone: add it to the output of the frozen weight.": {
             "forward: x @ self.weight.T + X": "X"
