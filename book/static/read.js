@@ -31,7 +31,7 @@
     const listed = [...document.querySelectorAll(".bd-sidebar-primary .bd-links a")]
       .map((link) => ({ link, name: nameOf(link.href), title: link.textContent.trim() }))
       .filter(({ name }) => name);
-    const lessons = listed.filter(({ name }) => !name.includes("/workshop/"));
+    const lessons = listed.filter(({ name }) => !/\/(workshop|by_hand)\//.test(name));
     const isHome = /^course\.html([#?].*)?$/.test(location.href.slice(root.href.length));
     const inText = isHome ? [...document.querySelectorAll("article a")] : [];
     const ticked = [
