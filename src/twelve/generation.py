@@ -51,12 +51,14 @@ class KeyValueCache:
         # With grouped queries, w_k makes fewer heads than w_q.
         num_kv_heads = attention.w_k.d_out // attention.d_k
         d_v = attention.w_v.d_out // num_kv_heads
+        self._allocate(attention.w_k.weight, (batch, num_kv_heads, max_len), attention.d_k, d_v)
+        self.layer = layer
+
+    def _allocate(self, like: Tensor, lead: tuple[int, int, int], d_k: int, d_v: int) -> None:
         # A tensor made in inference mode could not be written outside of it.
         with torch.inference_mode(False):
-            self.keys = attention.w_k.weight.new_zeros(batch, num_kv_heads, max_len, attention.d_k)
-            self.values = attention.w_v.weight.new_zeros(batch, num_kv_heads, max_len, d_v)
+            self.keys, self.values = like.new_zeros(*lead, d_k), like.new_zeros(*lead, d_v)
         self.length = 0
-        self.layer = layer
 
     def __call__(
         self,

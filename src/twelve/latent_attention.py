@@ -7,7 +7,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import check_dropout, check_mask, check_positive, checked, shows
+from twelve._checks import (
+    check_divisible,
+    check_dropout,
+    check_mask,
+    check_positive,
+    checked,
+    shows,
+)
 from twelve.attention import scaled_dot_product_attention
 from twelve.generation import KeyValueCache
 from twelve.linear import Linear
@@ -31,10 +38,8 @@ class LatentCache(KeyValueCache):
         self, attention: nn.Module, batch: int, max_len: int, layer: int | None = None
     ) -> None:
         check_positive("LatentCache", batch=batch, max_len=max_len)
-        new_zeros = attention.w_down.weight.new_zeros
-        self.keys = new_zeros(batch, 1, max_len, attention.d_rotary)
-        self.values = new_zeros(batch, 1, max_len, attention.d_latent)
-        self.length = 0
+        sizes = attention.d_rotary, attention.d_latent
+        self._allocate(attention.w_down.weight, (batch, 1, max_len), *sizes)
         self.layer = layer
 
 
@@ -77,11 +82,9 @@ class LatentAttention(nn.Module):
         super().__init__()
         check_positive("LatentAttention", d_model=d_model, num_heads=num_heads, d_latent=d_latent)
         check_dropout("LatentAttention", dropout)
-        if d_k is None and d_model % num_heads:
-            raise ValueError(
-                f"LatentAttention: d_model must be divisible by num_heads={num_heads}, "
-                f"got {d_model}; choose another num_heads or give d_k"
-            )
+        if d_k is None:
+            advice = "choose another num_heads or give d_k"
+            check_divisible("LatentAttention", advice, d_model=d_model, num_heads=num_heads)
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_latent = d_latent

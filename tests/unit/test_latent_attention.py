@@ -99,6 +99,13 @@ def test_trace_of_latent_attention_names_the_axes_of_the_latent(sizes, noisy, x)
     assert trace["shared"].value.shape == (sizes.batch, sizes.heads, sizes.src, 4)
 
 
+def test_latent_cache_of_inference_mode_can_be_used_outside_of_it(sizes, noisy, x):
+    layer = noisy(make_layer(sizes))
+    with torch.inference_mode():
+        cache = LatentCache(layer, sizes.batch, sizes.src)
+    assert_close(layer(x, cache=cache), layer(x))
+
+
 def test_latent_cache_rejects_more_positions_than_it_has(sizes, x, unchecked):
     layer = make_layer(sizes)
     cache = LatentCache(layer, sizes.batch, sizes.src - 1)
