@@ -384,3 +384,18 @@ def test_verdicts_are_the_same_in_many_threads():
     for thread in threads:
         thread.join()
     assert found == due
+
+
+def test_a_generator_that_is_closed_after_the_time_is_over_reports_nothing(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(search, "_clock", lambda: now[0])
+
+    def leave_a_generator():
+        next(number for number in (1, 2, 3))
+        numbers = (number for number in (1, 2, 3))
+        next(numbers)
+        now[0] = 2.0
+        del numbers
+        return True
+
+    assert search.in_time(1.0, leave_a_generator)

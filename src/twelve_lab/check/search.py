@@ -323,7 +323,9 @@ def in_time(end: float, test: Callable[[], bool]) -> bool:
     before = sys.gettrace()
 
     def trace(frame: Any, event: str, argument: Any) -> Callable[..., Any] | None:
-        if _clock() > end:
+        # Python would print an error in a generator that is being closed.
+        resumed = event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR
+        if _clock() > end and not resumed:
             raise _TooLong
         # Each line of edited code, and each call of other code.
         return trace if frame.f_code.co_filename == _FILE else None
