@@ -9,6 +9,7 @@ from twelve_lab.experiments.exchanged_parts import exchanged_parts
 from twelve_lab.experiments.influence import Influence, influence
 from twelve_lab.experiments.without import without
 from twelve_lab.explorer import write_explorer
+from twelve_lab.messages import language
 from twelve_lab.notebook import expect, source
 from twelve_lab.show.show import show
 from twelve_lab.spreadsheet import write_sheet
@@ -29,6 +30,7 @@ __all__ = [
     "exchanged_parts",
     "expect",
     "influence",
+    "language",
     "real_heads",
     "show",
     "source",

@@ -3,12 +3,20 @@
     message("{name} has shape {got}, expected {expected}", name="scores", got=got, expected=shape)
 
 A template is a whole sentence, so that it can be translated as one. `make catalogue` collects all
-templates in locale/twelve_lab.pot.
+templates in locale/twelve_lab.pot. The environment variable TWELVE_LANG selects a language when the
+lab is imported, and `language("zh")` afterwards.
 """
 
-from gettext import NullTranslations
+import os
+from gettext import NullTranslations, translation
+from pathlib import Path
+
+LOCALE = Path(__file__).with_name("locale")
+DOMAIN = "twelve_lab"
+ENGLISH = "en"
 
 _translations = NullTranslations()
+_language = ENGLISH
 
 
 def message(template: str, /, **values: object) -> str:
@@ -67,3 +75,36 @@ def use(translations: NullTranslations) -> NullTranslations:
     global _translations
     before, _translations = _translations, translations
     return before
+
+
+def languages() -> list[str]:
+    """List the languages that have a catalogue, English first."""
+    compiled = LOCALE.glob(f"*/LC_MESSAGES/{DOMAIN}.mo")
+    return [ENGLISH, *sorted(path.parents[1].name for path in compiled)]
+
+
+def language(name: str) -> None:
+    """Select the language of all messages, verdicts and figures.
+
+    Args:
+        name: The language, as "zh". "en" selects English.
+
+    Raises:
+        ValueError: There is no catalogue for this language.
+    """
+    global _language
+    if name not in languages():
+        known = ", ".join(languages())
+        raise ValueError(
+            message("unknown language {name} (known: {languages})", name=name, languages=known)
+        )
+    use(NullTranslations() if name == ENGLISH else translation(DOMAIN, LOCALE, [name]))
+    _language = name
+
+
+def current() -> str:
+    """Return the selected language."""
+    return _language
+
+
+language(os.environ.get("TWELVE_LANG") or ENGLISH)

@@ -1,0 +1,87 @@
+"""Write a page in another language: the English page with each text replaced."""
+
+import re
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from tools.translation import catalogue
+from tools.translation.pieces import lookups, translated
+
+LINK = re.compile(r"(?<=\]\()([^()#\s]+)(?=[)#])|(?<=href=\")([^\"#]+)(?=[\"#])")
+
+
+def target(name: str, language: str) -> Path:
+    """Locate the translated page."""
+    if name == catalogue.README:
+        return catalogue.ROOT / f"README.{language}.md"
+    return catalogue.ROOT / "notebooks" / language / f"{name}.ipynb"
+
+
+def build(name: str, language: str) -> NotebookNode:
+    """Translate a page; what has no translation yet stays English.
+
+    Args:
+        name: The page.
+        language: The language.
+    """
+    page = catalogue.read_page(name)
+    known = catalogue.translations(name, language)
+    looked_up = lookups(page)
+    cells = page.cells
+    for cell in cells:
+        cell.source = translated(
+            cell.source, cell.cell_type, lambda piece: known.get(piece.text, piece.text), looked_up
+        )
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        else:
+            cell.source = _linked(cell.source, name, language)
+    code = next((cell for cell in cells if cell.cell_type == "code"), None)
+    if code:
+        code.source += selects(code.source, language)
+    ends = [cell for cell in cells if "next" in cell.metadata.get("tags", ())]
+    if ends and "workshop/" in ends[-1].source:
+        ends[-1].source += f"\n\n{known.get(catalogue.WORKSHOPS, catalogue.WORKSHOPS)}"
+    return page
+
+
+def selects(source: str, language: str) -> str:
+    """Return the lines that select the language at the end of the first code cell."""
+    first = "" if "import twelve_lab as lab" in source else "\n\nimport twelve_lab as lab\n"
+    return f'{first}\nlab.language("{language}")'
+
+
+def write(name: str, language: str) -> Path:
+    """Build a page and write it, without outputs."""
+    path = target(name, language)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = build(name, language)
+    if path.suffix == ".ipynb":
+        nbformat.write(page, path)
+    else:
+        path.write_text(page.cells[0].source, encoding="utf-8")
+    return path
+
+
+def _linked(source: str, name: str, language: str) -> str:
+    """Let links lead from the translated page to translated pages, and to English ones else."""
+    here, there = catalogue.pages()[name].parent, target(name, language).parent
+    ours = {path.resolve(): target(page, language) for page, path in catalogue.pages().items()}
+
+    def moved(match: re.Match) -> str:
+        link = match[0]
+        if re.match(r"\w+:", link):
+            return link
+        goal = (here / link).resolve()
+        goal = ours.get(goal, goal)
+        return Path(_relative(goal, there)).as_posix()
+
+    return LINK.sub(moved, source)
+
+
+def _relative(goal: Path, start: Path) -> str:
+    import os
+
+    return os.path.relpath(goal, start)

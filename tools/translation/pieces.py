@@ -1,0 +1,233 @@
+"""Find the texts of a page that a translator writes, and put translations in their place.
+
+A piece is a Markdown block (the lines between two blank lines), a string of a code cell that a
+reader sees, or a comment. Code, formulas and numbers in a piece stay as they are.
+"""
+
+import ast
+import io
+import re
+import textwrap
+import tokenize
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from nbformat import NotebookNode
+
+from tests.course.notebook_rules import AXES, CONTRACTS
+from twelve_lab import example
+from twelve_lab.check.solve import STUB
+
+# What is the same in every language: axes, tensors, the vocabulary of the model.
+NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits", "scores", "weights",
+         "context", "bias", "token", "ids", "src_mask", "tgt_mask"}  # fmt: skip
+# Strings that are read by a model or a library, though they look like sentences.
+READ_BY_CODE = re.compile(
+    r"install -q |Once upon a time|The capital of France|What is a dogfish|<start> I have|"
+    r"decoder\.layers|d_model q_k_v|" + re.escape(STUB.removeprefix("# "))
+)
+# What no translator changes inside a piece.
+FIXED = re.compile(
+    r"```.*?```|`[^`\n]+`|\$\$.+?\$\$|\$[^$]+\$|</?\w+[^>]*>|(?<=\])\([^()\s]+\)|https?://\S+", re.S
+)
+WORD = re.compile(r"[A-Za-z][A-Za-z_]+")
+SPECIFICATION = re.compile(r"[a-z_][\w*]*(?: [a-z_1][\w*]*)*")
+LITERAL = re.compile(r"([A-Za-z]*)(\"\"\"|'''|\"|')(.*)\2", re.S)
+PART = re.compile(r"[fF]?\"((?:[^\"\\]|\\.)*)\"")
+DOCSTRING = 84  # columns, as check.blank_page.blank wraps them
+
+
+class Piece(NamedTuple):
+    """A text in the source of a cell.
+
+    Args:
+        start: Where it begins.
+        end: Where it ends.
+        text: What is translated.
+        note: What it is, for the translator.
+        frame: Writes a translation into the source.
+    """
+
+    start: int
+    end: int
+    text: str
+    note: str
+    frame: Callable[[str], str] = str
+
+
+def pieces(source: str, kind: str, looked_up: frozenset[str] = frozenset()) -> Iterator[Piece]:
+    """Yield the pieces of a cell in order.
+
+    Args:
+        source: Its source.
+        kind: "markdown" or "code".
+        looked_up: Strings by which the page looks something up.
+    """
+    found = _markdown(source) if kind == "markdown" else _code(source, looked_up)
+    return iter(sorted(found))
+
+
+def translated(
+    source: str, kind: str, translate: Callable[[Piece], str], looked_up: frozenset[str]
+) -> str:
+    """Put the translation of each piece in its place."""
+    for piece in reversed(list(pieces(source, kind, looked_up))):
+        source = source[: piece.start] + piece.frame(translate(piece)) + source[piece.end :]
+    return source
+
+
+def has_words(text: str) -> bool:
+    """Check whether there is anything to translate besides code, formulas and names."""
+    return any(word not in NAMES for word in WORD.findall(FIXED.sub(" ", text)))
+
+
+def fields(text: str) -> list[str]:
+    """List the fields in braces, with their expressions, sorted."""
+    found, depth, start = [], 0, 0
+    for place, sign in enumerate(text.replace("{{", "  ").replace("}}", "  ")):
+        if sign == "{":
+            depth, start = depth + 1, start if depth else place
+        elif sign == "}" and depth:
+            depth -= 1
+            if not depth:
+                found.append(text[start : place + 1])
+    return sorted(found)
+
+
+def lookups(notebook: NotebookNode) -> frozenset[str]:
+    """Find the strings that a notebook looks up or compares: they are no text."""
+    found = set()
+    for cell in notebook.cells:
+        for node in ast.walk(ast.parse(cell.source)) if cell.cell_type == "code" else ():
+            if isinstance(node, ast.Subscript | ast.Compare):
+                found |= {
+                    part.value
+                    for part in ast.walk(node.slice if isinstance(node, ast.Subscript) else node)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                }
+    return frozenset(found)
+
+
+def _markdown(source: str) -> Iterator[Piece]:
+    place, fenced = 0, False
+    for block in re.split(r"(\n\s*\n)", source):
+        start, place = place, place + len(block)
+        if (block.count("```") % 2) != fenced:
+            fenced = not fenced
+            continue
+        text = block.strip("\n")
+        start += len(block) - len(block.lstrip("\n"))
+        if fenced or block.startswith("```"):
+            continue
+        if text.strip("`") in CONTRACTS and text.startswith("`"):
+            yield Piece(start + 1, start + len(text) - 1, text.strip("`"), "contract")
+        elif has_words(text):
+            yield Piece(start, start + len(text), text, "")
+
+
+def _code(source: str, looked_up: frozenset[str]) -> Iterator[Piece]:
+    tree = ast.parse(source)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def position(line: int, column: int) -> int:
+        text = source[starts[line - 1] : starts[line]]
+        return starts[line - 1] + len(text.encode()[:column].decode())
+
+    # What a field of an f-string holds is code.
+    inner = {
+        part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+        for part in ast.walk(node) if part is not node
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        if _is_text(node) and node not in inner:
+            start = position(node.lineno, node.col_offset)
+            end = position(node.end_lineno, node.end_col_offset)
+            if piece := _string(node, parents, source, start, end, looked_up):
+                yield piece
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        text = token.string.removeprefix("#").strip()
+        if token.type == tokenize.COMMENT and has_words(text) and not READ_BY_CODE.search(text):
+            end = starts[token.end[0] - 1] + token.end[1]
+            yield Piece(end - len(text), end, text, "comment")
+
+
+def _is_text(node: ast.AST) -> bool:
+    is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return is_string or isinstance(node, ast.JoinedStr)
+
+
+def _string(
+    node: ast.AST, parents: dict[ast.AST, ast.AST], source: str, start: int, end: int,
+    looked_up: frozenset[str],
+) -> Piece | None:  # fmt: skip
+    literal = LITERAL.fullmatch(source[start:end])
+    if literal is None:
+        return None
+    prefix, quote, text = literal.groups()
+    note = textwrap.shorten(source.splitlines()[node.lineno - 1], 120)
+    if _is_docstring(node, parents):
+        contract = " ".join(text.split())
+        if contract in CONTRACTS:
+            indent = " " * node.col_offset
+            frame = lambda words: _wrapped(words, indent)  # noqa: E731
+            return Piece(start + len(quote), end - len(quote), contract, "contract", frame)
+        return Piece(start + len(quote), end - len(quote), text, "docstring")
+    if not _is_read(node, parents, text, looked_up):
+        return None
+    if "\n" in text and len(quote) == 1:  # several literals in a row are one
+        text = "".join(PART.findall(source[start:end]))
+        prefix = "f" if isinstance(node, ast.JoinedStr) else ""
+        return Piece(start, end, text, note, lambda words: f'{prefix}"{words}"')
+    begin = start + len(prefix) + len(quote)
+    return Piece(begin, begin + len(text), text, note)
+
+
+def _wrapped(contract: str, indent: str) -> str:
+    """Wrap a contract like check.blank_page.blank, which counts its quotes."""
+    from twelve_lab.show.wide import wrap
+
+    lines = wrap(f'"""{contract}"""', DOCSTRING)
+    return f"\n{indent}".join(lines)[3:-3]
+
+
+def _is_docstring(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    statement = parents[node]
+    holder = parents.get(statement)
+    return isinstance(statement, ast.Expr) and (
+        isinstance(holder, ast.FunctionDef | ast.ClassDef) and holder.body[0] is statement
+    )
+
+
+def _is_read(
+    node: ast.AST, parents: dict[ast.AST, ast.AST], text: str, looked_up: frozenset[str]
+) -> bool:
+    """Check whether a reader sees a string, by what the cell does with it."""
+    plain = text
+    for field in fields(text) if isinstance(node, ast.JoinedStr) else ():
+        plain = plain.replace(field, " ")
+    if not has_words(plain) or READ_BY_CODE.search(text) or text in looked_up:
+        return False
+    holder = parents[node]
+    if isinstance(holder, ast.Subscript | ast.Compare):
+        return False
+    if isinstance(holder, ast.keyword) and holder.arg == "title":
+        return True
+    if isinstance(holder, ast.Assign) and getattr(holder.targets[0], "id", "") == "title":
+        return True
+    if isinstance(holder, ast.Call):
+        name = getattr(holder.func, "id", getattr(holder.func, "attr", ""))
+        if name == "print":
+            return True
+        return not SPECIFICATION.fullmatch(text) and " " in text
+    if isinstance(node, ast.JoinedStr):
+        return True
+    if isinstance(holder, ast.List | ast.Tuple | ast.Dict):
+        listed = holder.keys if isinstance(holder, ast.Dict) else holder.elts
+        if node not in listed:
+            listed = [node]
+        words = [each.value for each in listed if isinstance(each, ast.Constant)]
+        return any(isinstance(word, str) and " " in word and has_words(word) for word in words)
+    return " " in text

@@ -1,0 +1,265 @@
+"""The rules of a translation: complete, true to its source, in the words of the glossary."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from babel.messages.catalog import Catalog, Message
+
+from tools.translation import catalogue
+from tools.translation.build import build, selects
+from tools.translation.pieces import FIXED, NAMES, WORD, fields, has_words
+from twelve_lab.check import EXERCISES
+
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
+HAN = "\u3400-\u9fff"
+# A contract of names and axes alone has nothing to translate.
+CONTRACTS = {exercise.contract for exercise in EXERCISES.values()}
+AXES_ONLY = re.compile(r"\([^()]*\)|\w*_\w+|\b\w\b|->")
+STYLE = {
+    rf"[{HAN}][,.;:?!](?![\w/])|[{HAN}],\w": "a half-width mark after Chinese: write ，。；：？！",
+    rf"[{HAN}] ?\(|\([^()]*[{HAN}][^()]*\)": "half-width parentheses around Chinese: write （ ）",
+    r"\"": 'a straight quote: write “ ”',
+    rf"[{HAN}][A-Za-z0-9⸨]|[A-Za-z0-9%⸩][{HAN}]": "a space is missing between Chinese and Latin",
+    r" [，。；：？！、（）“”]|[，。；：？！、（]( |⸨ )": "a space beside a full-width mark",
+    rf"[{HAN}] [{HAN}]": "a space between two Chinese characters",
+    r"。。|，，|\.\.\.": "a doubled mark (the ellipsis is ……)",
+}
+
+
+class Term(NamedTuple):
+    """A row of the glossary.
+
+    Args:
+        english: The term, in lower case.
+        chosen: Translations of which one must occur.
+        never: Translations that must not occur.
+        enforced: Whether the rule applies to every entry with the term.
+    """
+
+    english: str
+    chosen: tuple[str, ...]
+    never: tuple[str, ...]
+    enforced: bool
+
+
+@cache
+def glossary(language: str) -> tuple[Term, ...]:
+    """Read the glossary, the longest terms first. Terms below `## By sense` are advice."""
+    text = (catalogue.ROOT / "locale" / language / "glossary.md").read_text(encoding="utf-8")
+    rows, _, advice = text.partition("## By sense")
+    found = []
+    for part, enforced in ((rows, True), (advice, False)):
+        for row in re.findall(r"^\| *([^|-][^|]*)\|([^|]*)\|([^|]*)\|", part, re.M)[1:]:
+            english, chosen, never = (
+                tuple(filter(None, (word.strip() for word in column.split("/")))) for column in row
+            )
+            found += [Term(word.lower(), chosen, never, enforced) for word in english]
+    return tuple(sorted(found, key=lambda term: -len(term.english)))
+
+
+def problems(name: str, language: str, only: str = "") -> Iterator[str]:
+    """Yield what is wrong with a catalogue, with the place and the beginning of each entry.
+
+    Args:
+        name: The catalogue.
+        language: Its language.
+        only: Part of a location: other entries are left out.
+    """
+    wanted, found = catalogue.template(name), catalogue.read(name, language)
+    for entry in wanted:
+        places = " ".join(place for place, _ in entry.locations) or name
+        if not entry.id or only not in places:
+            continue
+        head = f"{places}: {_first(entry)[:60]!r}"
+        translation = found.get(entry.id)
+        if translation is None:
+            yield f"{head}: not in the catalogue: run python -m tools.translate update"
+        else:
+            yield from (f"{head}: {line}" for line in of_entry(translation, name, language))
+    for entry in found:
+        if entry.id and entry.id not in wanted and not only:
+            yield f"{name}: {_first(entry)[:60]!r}: no longer in the source: run update"
+    if name in catalogue.pages() and not only:
+        yield from _page(name, language)
+
+
+def of_entry(entry: Message, name: str, language: str) -> Iterator[str]:
+    """Yield what is wrong with one entry."""
+    strings = entry.string if isinstance(entry.string, tuple) else (entry.string,)
+    if not all(strings):
+        yield "not translated"
+        return
+    if entry.fuzzy:
+        previous = (entry.previous_id or [""])[0]
+        yield f"fuzzy: the English text changed, it was {previous[:60]!r}"
+        return
+    source = entry.id[-1] if isinstance(entry.id, tuple) else entry.id
+    for text in strings:
+        yield from _faithful(source, text, entry, name, language)
+        yield from _terms(source, text, language, entry)
+        if language == "zh":
+            yield from _style(text)
+
+
+def _first(entry: Message) -> str:
+    return entry.id[0] if isinstance(entry.id, tuple) else entry.id
+
+
+def _kind(entry: Message, name: str) -> str:
+    if name == catalogue.MESSAGES:
+        return "message"
+    return "code" if entry.auto_comments else "markdown"
+
+
+def _faithful(source: str, text: str, entry: Message, name: str, language: str) -> Iterator[str]:
+    """Compare what a translation must not change."""
+    if text == source and not _is_language_free(source):
+        yield "equal to its source"
+    kind = _kind(entry, name)
+    if kind != "markdown":
+        yield from _differences("the field", fields(source), fields(text))
+        source, text = _without_fields(source), _without_fields(text)
+    if kind == "code" and "`" not in source + text:
+        fixed = [], []
+    else:
+        contracts = catalogue.translations(catalogue.SHARED, language)
+        expected = [_contract(part, contracts) for part in FIXED.findall(source)]
+        fixed = expected, FIXED.findall(text)
+    yield from _differences("the code, formula, tag or link", *fixed)
+    numbers = [NUMBER.findall(FIXED.sub(" ", side)) for side in (source, _spaced(text))]
+    yield from _differences("the number", *numbers)
+    yield from _differences("the arrow", re.findall("->", source), re.findall("->", text))
+    if kind == "markdown":
+        for mark, pattern in {
+            "heading": r"^#+ ", "list item": r"^ *[-*] |^ *\d+\. ", "table row": r"^\|.*\|$",
+            "table column": r"\|", "bold text": r"\*\*",
+        }.items():  # fmt: skip
+            one, other = (
+                re.findall(pattern, FIXED.sub("", side), re.M) for side in (source, text)
+            )
+            if sorted(one) != sorted(other) and mark != "table row" or len(one) != len(other):
+                yield f"{mark}: {len(one)} in the source, {len(other)} in the translation"
+    for side in ("\n", " "):
+        if source.startswith(side) != text.startswith(side) or (
+            source.endswith(side) != text.endswith(side)
+        ):
+            yield f"begins or ends with {side!r} in one of the two"
+
+
+def _contract(span: str, known: dict[str, str]) -> str:
+    """Translate a code span that is the contract of an exercise."""
+    inside = span.strip("`")
+    return f"`{known.get(inside, inside)}`" if inside in CONTRACTS else span
+
+
+def _spaced(text: str) -> str:
+    """Separate Chinese from numbers, which a word boundary does not."""
+    return re.sub(rf"([{HAN}，。；：？！、（）“”])", r" \1 ", text)
+
+
+def _without_fields(text: str) -> str:
+    for field in fields(text):
+        text = text.replace(field, "⸨⸩", 1)
+    return text
+
+
+def _differences(what: str, one: list[str], other: list[str]) -> Iterator[str]:
+    missing, added = Counter(one) - Counter(other), Counter(other) - Counter(one)
+    if missing:
+        yield f"{what} {', '.join(sorted(missing.elements()))} is missing"
+    if added:
+        yield f"{what} {', '.join(sorted(added.elements()))} is not in the source"
+
+
+def _is_language_free(text: str) -> bool:
+    """Check whether a text is the same in every language: a formula, a name, a list of axes."""
+    if text in CONTRACTS:
+        return not [word for word in WORD.findall(AXES_ONLY.sub(" ", text)) if word not in NAMES]
+    return not has_words(_without_fields(text))
+
+
+def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[str]:
+    """Apply the glossary. A comment `allow: term` above an entry makes an exception."""
+    allowed = {
+        word.strip()
+        for line in entry.user_comments
+        if line.startswith("allow:")
+        for word in line.removeprefix("allow:").split(",")
+    }
+    rest = FIXED.sub(" ", source).lower()
+    for term in glossary(language):
+        pattern = rf"(?<![\w-]){re.escape(term.english)}(?:s|es)?(?![\w-])"
+        if re.search(pattern, rest):
+            rest = re.sub(pattern, " ", rest)  # a longer term has priority over its parts
+            if term.enforced and term.english not in allowed:
+                if not any(word.lower() in text.lower() for word in term.chosen):
+                    yield f"glossary: {term.english} is {' or '.join(term.chosen)}"
+    plain = text
+    for term in glossary(language):
+        for word in term.never:
+            if word in plain and word not in allowed:
+                yield f"glossary: {word} is not used; {term.english} is {'/'.join(term.chosen)}"
+
+
+def _style(text: str) -> Iterator[str]:
+    """Apply the rules of Chinese typography outside code and formulas."""
+    plain = FIXED.sub("⸨⸩", _without_fields(text)) if "`" in text or "$" in text else (
+        _without_fields(text)
+    )
+    plain = re.sub(r"</?\w+[^>]*>", "\n", plain)
+    if not re.search(f"[{HAN}]", plain):
+        return
+    for pattern, line in STYLE.items():
+        found = re.search(pattern, plain)
+        if found:
+            place = plain[max(0, found.start() - 8) : found.end() + 8]
+            yield f"{line}, at {place!r}"
+
+
+def _page(name: str, language: str) -> Iterator[str]:
+    """Build the page, and compare its code with the English code."""
+    page, ours = catalogue.read_page(name), build(name, language)
+    first = True
+    for cell, other in zip(page.cells, ours.cells, strict=True):
+        if cell.cell_type != "code":
+            continue
+        code = cell.source + (selects(cell.source, language) if first else "")
+        first = False
+        try:
+            same = skeleton(code) == skeleton(other.source)
+        except SyntaxError as error:
+            yield f"{name}/{cell.id}: the translated code does not parse: {error.msg}"
+        else:
+            if not same:
+                yield f"{name}/{cell.id}: a translation changes the code"
+
+
+def skeleton(source: str) -> str:
+    """Write code without its texts: strings of the reader, comments and layout.
+
+    The fields of an f-string are sorted, because a translation may order them differently.
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if not re.fullmatch(r"[\w. /<>*+-]*", node.value, re.A):
+                node.value = ""
+        elif isinstance(node, ast.JoinedStr):
+            held = [part for part in node.values if isinstance(part, ast.FormattedValue)]
+            node.values = sorted(held, key=ast.dump)
+    return ast.dump(tree)
+
+
+def state(found: Catalog, wanted: Catalog) -> tuple[int, int, int]:
+    """Count the entries of a catalogue: all, translated, fuzzy."""
+    known = [found.get(entry.id) for entry in wanted if entry.id]
+    done = sum(bool(entry and _all(entry) and not entry.fuzzy) for entry in known)
+    return len(known), done, sum(bool(entry and entry.fuzzy) for entry in known)
+
+
+def _all(entry: Message) -> bool:
+    return all(entry.string) if isinstance(entry.string, tuple) else bool(entry.string)
