@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -14,7 +14,10 @@ from tools.translation.build import build, selects
 from tools.translation.pieces import FIXED, NAMES, WORD, fields, has_words
 from twelve_lab.check import EXERCISES
 
-NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
+BOLD = re.compile(r"\*\*[^*]+\*\*")
+EMPHASIS = re.compile(r"(\*\*?)[^*\s](?:[^*]*[^*\s])?\1")
+TAG = re.compile(r"</?(?:small|details|summary|b|i|br|sub|sup|kbd|img|a|p|div)\b[^>]*>")
 HAN = "\u3400-\u9fff"
 # A contract of names and axes alone has nothing to translate.
 CONTRACTS = {exercise.contract for exercise in EXERCISES.values()}
@@ -136,13 +139,17 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
     if kind == "markdown":
         for mark, pattern in {
             "heading": r"^#+ ", "list item": r"^ *[-*] |^ *\d+\. ", "table row": r"^\|.*\|$",
-            "table column": r"\|", "bold text": r"\*\*",
+            "table column": r"\|",
         }.items():  # fmt: skip
             one, other = (
                 re.findall(pattern, FIXED.sub("", side), re.M) for side in (source, text)
             )
             if sorted(one) != sorted(other) and mark != "table row" or len(one) != len(other):
                 yield f"{mark}: {len(one)} in the source, {len(other)} in the translation"
+        # Italics become bold or quotes in Chinese.
+        at_least, emphasized = len(BOLD.findall(source)), len(EMPHASIS.findall(source))
+        if not at_least <= len(BOLD.findall(text)) <= emphasized or text.count("**") % 2:
+            yield f"bold text: at least {at_least} and at most {emphasized} times"
     for side in ("\n", " "):
         if source.startswith(side) != text.startswith(side) or (
             source.endswith(side) != text.endswith(side)
@@ -207,10 +214,8 @@ def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[st
 
 def _style(text: str) -> Iterator[str]:
     """Apply the rules of Chinese typography outside code and formulas."""
-    plain = FIXED.sub("⸨⸩", _without_fields(text)) if "`" in text or "$" in text else (
-        _without_fields(text)
-    )
-    plain = re.sub(r"</?\w+[^>]*>", "\n", plain)
+    plain = re.sub(r"(?<=\])\([^()\s]+\)", "", TAG.sub("\n", _without_fields(text)))
+    plain = FIXED.sub("⸨⸩", plain)
     if not re.search(f"[{HAN}]", plain):
         return
     for pattern, line in STYLE.items():
@@ -223,6 +228,8 @@ def _style(text: str) -> Iterator[str]:
 def _page(name: str, language: str) -> Iterator[str]:
     """Build the page, and compare its code with the English code."""
     page, ours = catalogue.read_page(name), build(name, language)
+    known = catalogue.translations(name, language)
+    texts = [frozenset(map(_flat, side)) for side in (known, known.values())]
     first = True
     for cell, other in zip(page.cells, ours.cells, strict=True):
         if cell.cell_type != "code":
@@ -230,7 +237,7 @@ def _page(name: str, language: str) -> Iterator[str]:
         code = cell.source + (selects(cell.source, language) if first else "")
         first = False
         try:
-            same = skeleton(code) == skeleton(other.source)
+            same = skeleton(code, texts[0]) == skeleton(other.source, texts[1])
         except SyntaxError as error:
             yield f"{name}/{cell.id}: the translated code does not parse: {error.msg}"
         else:
@@ -238,20 +245,28 @@ def _page(name: str, language: str) -> Iterator[str]:
                 yield f"{name}/{cell.id}: a translation changes the code"
 
 
-def skeleton(source: str) -> str:
+def skeleton(source: str, texts: Collection[str]) -> str:
     """Write code without its texts: strings of the reader, comments and layout.
 
     The fields of an f-string are sorted, because a translation may order them differently.
+
+    Args:
+        source: The code.
+        texts: The strings that a translation may change.
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if not re.fullmatch(r"[\w. /<>*+-]*", node.value, re.A):
-                node.value = ""
-        elif isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.JoinedStr):
             held = [part for part in node.values if isinstance(part, ast.FormattedValue)]
             node.values = sorted(held, key=ast.dump)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if _flat(node.value) in texts:
+                node.value = ""
     return ast.dump(tree)
+
+
+def _flat(text: str) -> str:
+    return "".join(text.replace("\\n", "").split())
 
 
 def state(found: Catalog, wanted: Catalog) -> tuple[int, int, int]:
