@@ -24,7 +24,8 @@ CONTRACTS = {exercise.contract for exercise in EXERCISES.values()}
 AXES_ONLY = re.compile(r"\([^()]*\)|\w*_\w+|\b\w\b|->")
 STYLE = {
     rf"[{HAN}][,.;:?!](?![\w/])|[{HAN}],\w": "a half-width mark after Chinese: write ，。；：？！",
-    rf"[{HAN}] ?\(|\([^()]*[{HAN}][^()]*\)": "half-width parentheses around Chinese: write （ ）",
+    # A shape keeps its parentheses.
+    rf"[{HAN}] ?\((?![\w, ]*\))|\([^()]*[{HAN}][^()]*\)": "half-width parentheses: write （ ）",
     r"\"": 'a straight quote: write “ ”',
     rf"[{HAN}][A-Za-z0-9⸨]|[A-Za-z0-9%⸩][{HAN}]": "a space is missing between Chinese and Latin",
     r" [，。；：？！、（）“”]|[，。；：？！、（]( |⸨ )": "a space beside a full-width mark",
@@ -185,7 +186,7 @@ def _differences(what: str, one: list[str], other: list[str]) -> Iterator[str]:
 def _is_language_free(text: str) -> bool:
     """Check whether a text is the same in every language: a formula, a name, a list of axes."""
     if text in CONTRACTS:
-        return not [word for word in WORD.findall(AXES_ONLY.sub(" ", text)) if word not in NAMES]
+        return not re.search(r"[a-z]{2,} [a-z]{2,}", AXES_ONLY.sub(",", text))
     return not has_words(_without_fields(text))
 
 
@@ -203,7 +204,10 @@ def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[st
         if re.search(pattern, rest):
             rest = re.sub(pattern, " ", rest)  # a longer term has priority over its parts
             if term.enforced and term.english not in allowed:
-                if not any(word.lower() in text.lower() for word in term.chosen):
+                # A word that stays English is a name in code.
+                if not any(
+                    word.lower() in text.lower() for word in (*term.chosen, term.english)
+                ):
                     yield f"glossary: {term.english} is {' or '.join(term.chosen)}"
     plain = text
     for term in glossary(language):
