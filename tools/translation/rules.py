@@ -106,7 +106,7 @@ def of_entry(entry: Message, name: str, language: str) -> Iterator[str]:
         yield from _faithful(source, text, entry, name, language)
         yield from _terms(source, text, language, entry)
         if language == "zh":
-            yield from _style(text)
+            yield from _style(text.strip())
 
 
 def _first(entry: Message) -> str:
