@@ -16,6 +16,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 from nbformat import NotebookNode
 
+from tests.course.notebook_rules import CONTRACTS
 from tools import write_messages
 from tools.translation.pieces import lookups, pieces
 from twelve_lab.course import BY_HAND
@@ -49,7 +50,7 @@ class Source(NamedTuple):
 
 
 def pages() -> dict[str, Path]:
-    """Map the name of each translated page to its file: "04_attention", "by_hand/lora", "README"."""
+    """Map the name of each translated page, as "04_attention" or "by_hand/lora", to its file."""
     found = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     by_hand = sorted((ROOT / "notebooks" / BY_HAND).glob("*.ipynb"))
     found |= {f"{BY_HAND}/{path.stem}": path for path in by_hand}
@@ -178,7 +179,8 @@ def translations(name: str, language: str) -> dict[str, str]:
     found = {}
     for each in (MESSAGES, SHARED, name):
         for entry in read(each, language):
-            if entry.id and isinstance(entry.id, str) and entry.string and not entry.fuzzy:
+            wanted = each != MESSAGES or entry.id in CONTRACTS
+            if wanted and entry.id and entry.string and not entry.fuzzy:
                 found[entry.id] = entry.string
     return found
 

@@ -19,8 +19,8 @@ from twelve_lab import example
 from twelve_lab.check.solve import STUB
 
 # What is the same in every language: axes, tensors, the vocabulary of the model.
-NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits", "scores", "weights",
-         "context", "bias", "token", "ids", "src_mask", "tgt_mask"}  # fmt: skip
+NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits", "scores",
+         "weights", "context", "bias", "token", "ids", "src_mask", "tgt_mask"}  # fmt: skip
 # Strings that are read by a model or a library, though they look like sentences.
 READ_BY_CODE = re.compile(
     r"install -q |Once upon a time|The capital of France|What is a dogfish|<start> I have|"

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from babel.messages.catalog import Catalog, Message
 
+from tests.course.notebook_rules import CONTRACTS
 from tools.translation import catalogue
 from tools.translation.build import build, selects
 from tools.translation.pieces import FIXED, NAMES, WORD, fields, has_words
-from twelve_lab.check import EXERCISES
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
 BOLD = re.compile(r"\*\*[^*]+\*\*")
@@ -20,17 +20,15 @@ EMPHASIS = re.compile(r"(\*\*?)[^*\s](?:[^*]*[^*\s])?\1")
 TAG = re.compile(r"</?(?:small|details|summary|b|i|br|sub|sup|kbd|img|a|p|div)\b[^>]*>")
 HAN = "\u3400-\u9fff"
 # A contract of names and axes alone has nothing to translate.
-CONTRACTS = {exercise.contract for exercise in EXERCISES.values()}
-AXES_ONLY = re.compile(r"\([^()]*\)|\w*_\w+|\b\w\b|->")
+AXES_ONLY = re.compile(r"\w+ \([^()]*\)|\([^()]*\)|\w*_\w+|\b\w\b|->")
 STYLE = {
     rf"[{HAN}][,.;:?!](?![\w/])|[{HAN}],\w": "a half-width mark after Chinese: write ，。；：？！",
-    # A shape keeps its parentheses.
-    rf"[{HAN}] ?\((?![\w, ]*\))|\([^()]*[{HAN}][^()]*\)": "half-width parentheses: write （ ）",
-    r"\"": 'a straight quote: write “ ”',
+    rf"[{HAN}]\(|\([^()]*[{HAN}][^()]*\)": "half-width parentheses around Chinese: write （ ）",
+    r"\"": "a straight quote: write “ ”",
     rf"[{HAN}][A-Za-z0-9⸨]|[A-Za-z0-9%⸩][{HAN}]": "a space is missing between Chinese and Latin",
     r" [，。；：？！、（）“”]|[，。；：？！、（]( |⸨ )": "a space beside a full-width mark",
     rf"[{HAN}] [{HAN}]": "a space between two Chinese characters",
-    r"。。|，，|\.\.\.": "a doubled mark (the ellipsis is ……)",
+    r"。。|，，|(?<!\()\.\.\.": "a doubled mark (the ellipsis is ……)",
 }
 
 
@@ -125,7 +123,10 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
         yield "equal to its source"
     kind = _kind(entry, name)
     if kind != "markdown":
-        yield from _differences("the field", fields(source), fields(text))
+        held = [fields(source), fields(text)]
+        if kind == "message":  # which may name a value twice
+            held = [sorted(set(side)) for side in held]
+        yield from _differences("the field", *held)
         source, text = _without_fields(source), _without_fields(text)
     if kind == "code" and "`" not in source + text:
         fixed = [], []
@@ -142,10 +143,8 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
             "heading": r"^#+ ", "list item": r"^ *[-*] |^ *\d+\. ", "table row": r"^\|.*\|$",
             "table column": r"\|",
         }.items():  # fmt: skip
-            one, other = (
-                re.findall(pattern, FIXED.sub("", side), re.M) for side in (source, text)
-            )
-            if sorted(one) != sorted(other) and mark != "table row" or len(one) != len(other):
+            one, other = (re.findall(pattern, FIXED.sub("", side), re.M) for side in (source, text))
+            if len(one) != len(other) or (mark != "table row" and sorted(one) != sorted(other)):
                 yield f"{mark}: {len(one)} in the source, {len(other)} in the translation"
         # Italics become bold or quotes in Chinese.
         at_least, emphasized = len(BOLD.findall(source)), len(EMPHASIS.findall(source))
@@ -198,7 +197,7 @@ def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[st
         if line.startswith("allow:")
         for word in line.removeprefix("allow:").split(",")
     }
-    rest = FIXED.sub(" ", source).lower()
+    rest = FIXED.sub(" ", _without_fields(source)).lower()
     for term in glossary(language):
         pattern = rf"(?<![\w-]){re.escape(term.english)}(?:s|es)?(?![\w-])"
         if re.search(pattern, rest):
