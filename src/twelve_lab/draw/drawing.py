@@ -110,8 +110,9 @@ class Drawing:
         from IPython.display import display
 
         display({"text/html": self.html(), "text/plain": self.alt}, raw=True)
+        summary = message("the figure in words and numbers")
         folded = (
-            f"<details><summary>{message('the figure in words and numbers')}</summary>"
+            f"<details><summary>{summary}</summary>"
             f'<pre style="font-family:monospace">{html.escape(self.text())}</pre></details>'
         )
         display({"text/html": folded, "text/plain": self.summary}, raw=True)
