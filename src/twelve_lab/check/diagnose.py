@@ -156,7 +156,7 @@ def check(id: str, answer: Any) -> None:
         return
     blank = verdict.kind == "not started"
     if blank:
-        write(as_text(f"○ {id}:", verdict.message, verdict.note))
+        write(as_text(message("○ {id}:", id=id), verdict.message, verdict.note))
     else:
         opening = message("✗ {id}: not yet right.", id=id)
         asked_again = _asked.get(id) == verdict.message

@@ -68,14 +68,14 @@ def format_tensor(
     cell_width = max(wide.width(text) for b in blocks for text in _column_texts(b, decimals))
     stubs = [stub for block in blocks for stub in _stubs(block)]
     stub_widths = [max(map(wide.width, column)) for column in zip(*stubs, strict=True)]
-    left_width = max(sum(stub_widths) + 2 * len(stub_widths) - 2, len(blocks[0].column_axis))
+    left_width = max(sum(stub_widths) + 2 * len(stub_widths) - 2, wide.width(blocks[0].column_axis))
 
     rows: list[tuple[str, list[str]]] = []
     names_above: list[str] = []
     stub_above: list[str] = []
     for block in blocks:
         if block.column_names != names_above and any(block.column_names):
-            rows.append((block.column_axis.rjust(left_width), block.column_names))
+            rows.append((wide.right(block.column_axis, left_width), block.column_names))
         for stub, row in zip(_stubs(block), block.rows, strict=True):
             texts = _blank_repeats(stub, stub_above)
             left = "  ".join(map(wide.left, texts, stub_widths))
