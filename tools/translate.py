@@ -8,6 +8,7 @@
     python -m tools.translate fill 04_attention FILE   take the targets from such a JSON
     python -m tools.translate check 04_attention       print everything that is wrong
     python -m tools.translate build 04_attention       write the page, without outputs
+    python -m tools.translate font                     write the characters of the figures
 
 CONTRIBUTING.md says how to add a language.
 """
@@ -21,7 +22,7 @@ from textwrap import shorten
 
 from babel.messages.catalog import Message
 
-from tools.translation import build, catalogue, rules
+from tools.translation import build, catalogue, font, rules
 
 
 def open_entries(name: str, language: str, only: str, every: bool) -> list[dict]:
@@ -84,7 +85,8 @@ def main() -> int:
     )
     parser.add_argument("--language", default="zh")
     parser.add_argument("--all", action="store_true", help="todo: translated entries too")
-    parser.add_argument("do", choices=["status", "update", "todo", "fill", "check", "build"])
+    commands = ["status", "update", "todo", "fill", "check", "build", "font"]
+    parser.add_argument("do", choices=commands)
     parser.add_argument("name", nargs="?", help="a page, shared or messages; all if it is missing")
     parser.add_argument("more", nargs="?", default="", help="a part of a location, or a file")
     asked = parser.parse_args()
@@ -92,6 +94,9 @@ def main() -> int:
     chosen = [asked.name] if asked.name else catalogue.names()
     if unknown := set(chosen) - set(catalogue.names()):
         parser.error(f"unknown catalogue {unknown.pop()} (known: {', '.join(catalogue.names())})")
+    if asked.do == "font":
+        print(font.write(language).relative_to(catalogue.ROOT))
+        return 0
     if asked.do == "todo":
         rows = open_entries(asked.name, language, asked.more, asked.all)
         print(json.dumps(rows, ensure_ascii=False, indent=1))

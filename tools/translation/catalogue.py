@@ -6,6 +6,7 @@ Babel reads and writes them. What several pages say is in the catalogue `shared`
 import io
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 MESSAGES, SHARED, README = "messages", "shared", "README"
 # What `build` adds to a page that links to a workshop.
 WORKSHOPS = "The workshops are in English."
+DATE = datetime(2026, 1, 1, tzinfo=UTC)  # in the head of the compiled messages
 HEADER = """msgid ""
 msgstr ""
 "Content-Type: text/plain; charset=UTF-8\\n"
@@ -168,8 +170,13 @@ def memory(language: str) -> dict[str, str]:
 
 def compile_messages(language: str) -> bytes:
     """Compile the messages, as gettext reads them."""
-    catalogue = read(MESSAGES, language)
-    written = io.BytesIO()
+    catalogue, written = (
+        Catalog(locale=language, creation_date=DATE, revision_date=DATE),
+        io.BytesIO(),
+    )
+    for entry in entries(MESSAGES, language):
+        if not entry.fuzzy and entry.string and all(entry.string):
+            catalogue.add(entry.id, entry.string)
     write_mo(written, catalogue)
     return written.getvalue()
 

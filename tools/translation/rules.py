@@ -22,7 +22,7 @@ HAN = "\u3400-\u9fff"
 # A contract of names and axes alone has nothing to translate.
 AXES_ONLY = re.compile(r"\w+ \([^()]*\)|\([^()]*\)|\w*_\w+|\b\w\b|->")
 STYLE = {
-    rf"[{HAN}][,.;:?!](?![\w/])|[{HAN}],\w": "a half-width mark after Chinese: write ，。；：？！",
+    rf"[{HAN}][,.;:?!](?![\w/])|[{HAN}],\w|[,;:?!] ?[{HAN}]": "a half-width mark: write ，。；：？",
     rf"[{HAN}]\(|\([^()]*[{HAN}][^()]*\)": "half-width parentheses around Chinese: write （ ）",
     r"\"": "a straight quote: write “ ”",
     rf"[{HAN}][A-Za-z0-9⸨]|[A-Za-z0-9%⸩][{HAN}]": "a space is missing between Chinese and Latin",

@@ -27,10 +27,11 @@ from twelve_lab.check.gradients import gradient
 from twelve_lab.check.probes import probed
 from twelve_lab.check.progress import note, onward
 from twelve_lab.check.reply import as_text, reply, write
-from twelve_lab.check.stages import Submission, sentences
+from twelve_lab.check.stages import Submission
 from twelve_lab.course import find_step
 from twelve_lab.exercises.declare import Answer, Question, Task
 from twelve_lab.messages import declared, message, plural
+from twelve_lab.show.wide import joined
 
 _LOCK = RLock()
 # Run in this order, after "not started" and before "gradient", which needs calls of its own.
@@ -117,11 +118,11 @@ def diagnose(id: str, answer: Any) -> Verdict:
         verdict = run(asked, answer)
     if verdict.mistake:
         shown_in = _shown_in(verdict.mistake, id)
-        verdict = replace(verdict, message=sentences(verdict.message, shown_in))
+        verdict = replace(verdict, message=joined(verdict.message, shown_in))
     if not recorded:
         return verdict
     said = message("Note: your code also says: {warning}", warning=recorded[0])
-    return replace(verdict, note=sentences(verdict.note, said))
+    return replace(verdict, note=joined(verdict.note, said))
 
 
 def check(id: str, answer: Any) -> None:
@@ -155,11 +156,11 @@ def check(id: str, answer: Any) -> None:
         return
     blank = verdict.kind == "not started"
     if blank:
-        write(as_text(f"○ {id}:", verdict.message, verdict.note))
+        write(as_text(message("○ {id}:", id=id), verdict.message, verdict.note))
     else:
         opening = message("✗ {id}: not yet right.", id=id)
         asked_again = _asked.get(id) == verdict.message
-        text = sentences(verdict.message, verdict.change if asked_again else "")
+        text = joined(verdict.message, verdict.change if asked_again else "")
         _asked[id] = verdict.message
         reply(opening, text, verdict.note, ok=False)
     if not blank or os.environ.get("TWELVE_STRICT") == "1":
@@ -263,7 +264,7 @@ def _known(
     own = [text for text in known if text in exercise.misconceptions]
     if len(mistakes) == 1 and not (own and mistakes[0] not in exercise.mistakes):
         sentence = declared(MISTAKES[mistakes[0]].sentence)
-        return Verdict(False, "mistake", mistakes[0], sentences(opening, sentence))
+        return Verdict(False, "mistake", mistakes[0], joined(opening, sentence))
     return _fault("misconception", declared(known[0])) if known else None
 
 
@@ -301,12 +302,12 @@ def _searched(submission: Submission, kind: str, text: str) -> Verdict:
     if hits := search.explained(task, _results(submission)):
         return _fault("explained", explanation.explanation(task, hits))
     if hint := probed(submission):
-        return _fault(kind, sentences(text, hint))
+        return _fault(kind, joined(text, hint))
     edit = search.repaired(task, function)
     if edit is None:
         return _fault(kind, text)
     place, change = explanation.repair_place(edit), explanation.repair_change(edit)
-    return Verdict(False, kind, None, sentences(text, place), change=change)
+    return Verdict(False, kind, None, joined(text, place), change=change)
 
 
 def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool:

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from twelve_lab.check.attempt import Attempt
-from twelve_lab.check.stages import Submission, apart, place_of, sentences
+from twelve_lab.check.stages import Submission, apart, place_of
 from twelve_lab.messages import declared, message
+from twelve_lab.show.wide import joined
 
 
 def gradient(submission: Submission) -> str | None:
@@ -21,13 +22,13 @@ def gradient(submission: Submission) -> str | None:
         advice = message("Look for detach, .data, .item(), torch.tensor(...) or torch.no_grad().")
         if _has_gradient(expected) and not _has_gradient(actual):
             fault = message("The numbers are right, but no gradient flows through the answer.")
-            return sentences(fault, advice)
+            return joined(fault, advice)
         for name, got, right in _gradients(submission, actual, expected):
             if (right.abs() > 1e-8).any() and not got.any():
                 fault = message(
                     'The numbers are right, but no gradient reaches "{argument}".', argument=name
                 )
-                return sentences(fault, advice)
+                return joined(fault, advice)
             if not got.isfinite().all():
                 return message(
                     'The numbers are right, but with the case "{case}" the gradient of '

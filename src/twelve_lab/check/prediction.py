@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from twelve_lab.check.compare import exact_on_cpu
-from twelve_lab.check.stages import axes_named, axis_of, named, sentences
+from twelve_lab.check.stages import axes_named, axis_of, named
 from twelve_lab.exercises.declare import Prediction, Question
 from twelve_lab.messages import message, plural
 from twelve_lab.show.format import format_number
+from twelve_lab.show.wide import joined
 
 
 def not_started(answer: Any) -> bool:
@@ -111,11 +112,11 @@ def _numbers(question: Question, right: Prediction, answer: Any) -> tuple[str, s
     except (TypeError, ValueError, RuntimeError, OverflowError):
         name = type(answer).__name__
         text = message("The answer cannot be read as numbers, got {type}.", type=name)
-        return "type", sentences(text, _expected(expected))
+        return "type", joined(text, _expected(expected))
     if actual.numel() == expected.numel() == 1:
         actual = actual.reshape(expected.shape)
     if actual.shape != expected.shape:
-        return "shape", sentences(_given(actual), _expected(expected))
+        return "shape", joined(_given(actual), _expected(expected))
     if actual.isnan().any():
         return "nan or inf", message("The answer is a number, not nan.")
     flat, due = actual.flatten().tolist(), expected.flatten().tolist()
@@ -133,7 +134,7 @@ def _numbers(question: Question, right: Prediction, answer: Any) -> tuple[str, s
             size = message("{number} is too large.", number=number)
         else:
             size = message("{number} is too small.", number=number)
-        return "numbers", sentences(size, _position(index, expected))
+        return "numbers", joined(size, _position(index, expected))
     return None
 
 

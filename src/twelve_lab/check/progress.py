@@ -29,9 +29,9 @@ from twelve._checks import printable
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES
 from twelve_lab.check.repetition import answered, is_record, new_record, opens, state
 from twelve_lab.check.reply import write
-from twelve_lab.check.stages import sentences
 from twelve_lab.course import BY_HAND, DRILLS, STEPS, find_step
 from twelve_lab.messages import declared, message, plural
+from twelve_lab.show.wide import joined
 
 FILE = "progress.json"
 # Bytes of the file, and characters of a name in it. All exercises take 20 kB.
@@ -68,8 +68,8 @@ class Standing(NamedTuple):
             total=self.of,
         )
         if self.next is None:
-            return sentences(solved, message("That is all of them."))
-        return sentences(solved, message("Next: {id}.", id=self.next))
+            return joined(solved, message("That is all of them."))
+        return joined(solved, message("Next: {id}.", id=self.next))
 
 
 def begin(folder: Path) -> bool:

@@ -3,11 +3,11 @@
 import html
 import re
 import sys
-import textwrap
 from collections.abc import Sequence
 
 from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, QUIET
+from twelve_lab.show.wide import fill, joined
 
 FACE = 44  # pixels
 # Text and background colours come from the page, in light and dark mode.
@@ -33,8 +33,8 @@ def as_text(opening: str, message: str, note: str = "") -> str:
         note: The note of the verdict, on a line of its own.
     """
     return "\n".join(
-        textwrap.fill(part, 88, break_long_words=False, break_on_hyphens=False)
-        for part in (f"{opening} {message}", note)
+        fill(part, 88, break_long_words=False, break_on_hyphens=False)
+        for part in (joined(opening, message), note)
         if part
     )
 
@@ -54,7 +54,7 @@ def as_card(
     first, *rest = _BETWEEN.split(message, maxsplit=1)
     head = f"<b>{html.escape(opening)}</b>" if ok else html.escape(opening)
     lead = html.escape(first) if ok else f"<b>{html.escape(first)}</b>"
-    lines = [head, " ".join([lead, *map(html.escape, rest)])]
+    lines = [head, joined(lead, *map(html.escape, rest))]
     lines += [f"<small>{html.escape(part)}</small>" for part in (note, *more) if part]
     style = _CARD.format(quiet=QUIET, edge=_RIGHT if ok else _WRONG)
     face = f'<div style="flex:none">{picture(HAPPY, FACE)}</div>' if ok else ""

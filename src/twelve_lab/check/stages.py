@@ -19,6 +19,7 @@ from twelve_lab.exercises.declare import Task, as_tensors
 from twelve_lab.exercises.modules import Misbuilt
 from twelve_lab.messages import declared, message, plural
 from twelve_lab.show.format import format_number
+from twelve_lab.show.wide import joined
 
 _TOLERANCES = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 8e-3}
 
@@ -84,11 +85,6 @@ class Submission(NamedTuple):
         return f"args[{index}]" if variadic or not parameters[index:] else parameters[index].name
 
 
-def sentences(*parts: str) -> str:
-    """Join whole sentences, and leave out empty ones."""
-    return " ".join(part for part in parts if part)
-
-
 def not_started(submission: Submission) -> str | None:
     """Detect a function that is not written yet."""
     if not any(is_blank(attempt, submission.function) for attempt in submission.actual):
@@ -110,7 +106,7 @@ def call(submission: Submission) -> str | None:
         if line is None:
             arguments = declared(submission.task.contract).partition(" -> ")[0]
             fault = message("The function cannot be called with {arguments}.", arguments=arguments)
-            return sentences(fault, error)
+            return joined(fault, error)
         fault = message(
             'With the case "{case}", line {line} of {function} fails.',
             case=declared(attempt.case),
@@ -118,7 +114,7 @@ def call(submission: Submission) -> str | None:
             function=line.function,
         )
         code = message("Its code is: {code}.", code=line.code) if line.code else ""
-        return sentences(fault, code, _input_shapes(submission, attempt), error)
+        return joined(fault, code, _input_shapes(submission, attempt), error)
     return None
 
 
@@ -176,7 +172,7 @@ def _other_type(answer: Any, expected: Any) -> str | None:
     if isinstance(expected, Tensor) and not isinstance(answer, Tensor):
         lost = isinstance(answer, bool | int | float)
         advice = message("Keep the tensor: .item() and float() lose its gradient.") if lost else ""
-        return sentences(_no_tensor(answer), advice)
+        return joined(_no_tensor(answer), advice)
     if several and (not isinstance(answer, tuple | list) or len(answer) != len(expected)):
         got = len(answer) if isinstance(answer, tuple | list) else type(answer).__name__
         return message(
@@ -184,7 +180,7 @@ def _other_type(answer: Any, expected: Any) -> str | None:
         )
     for index, value in enumerate(answer if several else ()):
         if not isinstance(value, Tensor):
-            return sentences(_no_tensor(value), _which(index, len(expected)))
+            return joined(_no_tensor(value), _which(index, len(expected)))
     return None
 
 
@@ -204,7 +200,7 @@ def of_each_pair(fault: Callable[[Pair], str | None]) -> Callable[[Submission], 
         for pair in submission.pairs():
             text = fault(pair)
             if text:
-                return sentences(text, pair.which)
+                return joined(text, pair.which)
         return None
 
     return stage
@@ -241,7 +237,7 @@ def rank(pair: Pair) -> str | None:
     if got == expected:
         return None
     fault = message("The number of axes is {got}, expected {expected}.", got=got, expected=expected)
-    return sentences(fault, _shapes(pair, sizes_of(pair.actual)))
+    return joined(fault, _shapes(pair, sizes_of(pair.actual)))
 
 
 @of_each_pair
@@ -251,7 +247,7 @@ def axes_swapped(pair: Pair) -> str | None:
     if list(got) == sizes or sorted(got) != sorted(sizes) or len(set(sizes)) < len(sizes):
         return None
     axes = tuple(pair.axes[sizes.index(size)] for size in got) if pair.axes else ()
-    return sentences(message("The axes are swapped."), _shapes(pair, named(axes, got)))
+    return joined(message("The axes are swapped."), _shapes(pair, named(axes, got)))
 
 
 @of_each_pair
@@ -267,7 +263,7 @@ def shape(pair: Pair) -> str | None:
                 got=got,
                 expected=expected,
             )
-            return sentences(fault, _shapes(pair, sizes_of(pair.actual)))
+            return joined(fault, _shapes(pair, sizes_of(pair.actual)))
     return None
 
 
@@ -294,7 +290,7 @@ def nan_or_inf(pair: Pair) -> str | None:
         case=pair.case,
         value=format_number(bad[0].item()),
     )
-    return sentences(fault, _cause(pair.actual, pair.attempt))
+    return joined(fault, _cause(pair.actual, pair.attempt))
 
 
 def _cause(x: Tensor, attempt: Attempt) -> str:
@@ -336,7 +332,7 @@ def _wrong_number(pair: Pair, every_row_sums_to_one: bool) -> str | None:
             got=got,
             expected=expected,
         )
-        return sentences(fault, hint)
+        return joined(fault, hint)
     count = plural(
         'With the case "{case}", {count} of {total} numbers is right.',
         'With the case "{case}", {count} of {total} numbers are right.',
@@ -350,7 +346,7 @@ def _wrong_number(pair: Pair, every_row_sums_to_one: bool) -> str | None:
         got=got,
         expected=expected,
     )
-    return sentences(count, first, hint)
+    return joined(count, first, hint)
 
 
 def _hint(pair: Pair, every_row_sums_to_one: bool) -> str:

@@ -12,6 +12,7 @@ from twelve_lab.show.faces import COLUMNS, LINES
 from twelve_lab.show.format import format_number
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table
+from twelve_lab.show.wide import left
 from twelve_lab.trace.trace import Trace
 from twelve_lab.trace.traced import Traced
 
@@ -119,7 +120,7 @@ def _next_words(probabilities: Tensor, trace: Trace, terminal: Terminal) -> Iter
                 bar = terminal.bar(share, length, lit=token == label)
                 lines.append(f"{mark}{word:<5} {format_number(share)} {bar}")
             lines.append(_verdict(row.index(max(row)), label))
-            yield [f"{line:<{length + _SHARE}}" for line in lines]
+            yield [left(line, length + _SHARE) for line in lines]
 
 
 def _verdict(token: int, label: int) -> str:

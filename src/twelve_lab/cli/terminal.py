@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, TextIO
 
+from twelve_lab.show import wide
 from twelve_lab.show.palette import AXIS_STYLES, INK, PAPER, QUIET, signed_step
 
 _EIGHTHS_ACROSS = " ▏▎▍▌▋▊▉█"  # a column filled from the left by 0 to 8 eighths
@@ -95,7 +96,7 @@ PLAIN = Terminal()
 
 def visible(text: str) -> int:
     """Count the columns of a line, without its colour codes."""
-    return len(_ESCAPE.sub("", text))
+    return wide.width(_ESCAPE.sub("", text))
 
 
 def fold(line: str, width: int) -> list[str]:
@@ -111,7 +112,7 @@ def fold(line: str, width: int) -> list[str]:
     hanging = " " * (len(line) - len(line.lstrip()) + 2)
     lines = [""]
     for piece in _pieces(line, width - len(hanging)):
-        if lines[-1].strip() and len(lines[-1] + piece) > width:
+        if lines[-1].strip() and wide.width(lines[-1] + piece) > width:
             lines.append(hanging + piece.lstrip())
         else:
             lines[-1] += piece
@@ -143,7 +144,7 @@ def side_by_side(panels: Iterable[Sequence[str]], width: int, gap: int) -> list[
 
 
 def _pieces(line: str, room: int) -> Iterator[str]:
-    for piece in _PIECE.findall(line):
+    for piece in (part for word in _PIECE.findall(line) for part in wide.parts(word)):
         yield from _DOTS.split(piece) if len(piece.strip()) > room else [piece]
 
 

@@ -9,6 +9,7 @@ import torch
 from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Block
+from twelve_lab.show.wide import joined
 
 LONGEST = 600  # characters of an alt text, so that it can be listened to
 
@@ -20,8 +21,8 @@ def alt_text(title: str, *versions: str) -> str:
         title: Claim of the figure.
         versions: Descriptions in whole sentences, the most detailed first.
     """
-    claim = title if title[-1] in ".?!" else f"{title}."
-    texts = [f"{claim} {version}" for version in versions]
+    claim = title if title[-1] in ".?!。？！" else message("{title}.", title=title)
+    texts = [joined(claim, version) for version in versions]
     return next((text for text in texts if len(text) <= LONGEST), [claim, *texts][-1])
 
 

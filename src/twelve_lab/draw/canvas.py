@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from twelve_lab.draw.alt_text import alt_text
 from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.font import families
 from twelve_lab.show.palette import DPI, INK, PAPER, QUIET, axis_style
+from twelve_lab.show.wide import parts
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-FONT = "DejaVu Sans"
 MARGIN = 0.12
 # Points. The smallest letters have an x-height of 8 pixels at 100 dpi, 4 at half the size.
 TEXT_SIZE, SMALL_SIZE = 11, 10.5
@@ -43,7 +44,7 @@ def _width_of_line(line: str, size: float, bold: bool) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    font = FontProperties(family=FONT, size=size, weight="bold" if bold else "normal")
+    font = FontProperties(family=families(line), size=size, weight="bold" if bold else "normal")
     return text_to_path.get_text_width_height_descent(line, font, False)[0] / 72
 
 
@@ -76,7 +77,7 @@ class Canvas:
         from matplotlib.text import Text
 
         background = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None
-        style = {"size": size, "family": FONT, "weight": "bold" if bold else "normal",
+        style = {"size": size, "family": families(text), "weight": "bold" if bold else "normal",
                  "ha": align, "va": "center_baseline", "linespacing": 1.15}  # fmt: skip
         self._artists.append(
             Text(x, y, text, color=INK, zorder=4, parse_math=False, bbox=background, **style)
@@ -162,10 +163,10 @@ class Canvas:
         """Break text into lines no wider than the drawing, or than 6.5 inches if it is narrow."""
         room = max(self._right - self._left, 6.5)
         lines = [""]
-        for word in text.split():
-            longer = f"{lines[-1]} {word}".strip()
+        for word in parts(" ".join(text.split())):
+            longer = (lines[-1] + word).strip()
             if self.width_of(longer) > room and lines[-1]:
-                lines.append(word)
+                lines.append(word.strip())
             else:
                 lines[-1] = longer
         return "\n".join(lines)

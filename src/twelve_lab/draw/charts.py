@@ -12,6 +12,7 @@ from twelve_lab.draw.canvas import Canvas, Point
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE
 from twelve_lab.messages import message
+from twelve_lab.show import wide
 from twelve_lab.show.format import format_number
 from twelve_lab.show.palette import CURVE_STYLES, INK, PART_FILLS, QUIET
 from twelve_lab.show.table import as_plain_tensor
@@ -175,10 +176,10 @@ def _values_at(
     write = (lambda value: f"{value:.1e}") if log else format_number
     rows = [[x_label, *(f"{xs[i]:g}" for i in chosen)]]
     rows += [[name, *(write(line[i]) for i in chosen)] for name, line in values.items()]
-    stub = max(len(row[0]) for row in rows)
+    stub = max(wide.width(row[0]) for row in rows)
     width = max(len(text) for row in rows for text in row[1:])
     return "\n".join(
-        row[0].ljust(stub) + "".join(f"  {text:>{width}}" for text in row[1:]) for row in rows
+        wide.left(row[0], stub) + "".join(f"  {text:>{width}}" for text in row[1:]) for row in rows
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from twelve_lab.messages import message
+from twelve_lab.show.wide import fill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,14 +104,15 @@ class Drawing:
 
     def text(self) -> str:
         """Write the alt text, wrapped, and the numbers below it."""
-        return textwrap.fill(message("Figure: {alt}", alt=self.alt), 100) + f"\n{self.summary}"
+        return fill(message("Figure: {alt}", alt=self.alt), 100) + f"\n{self.summary}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
         display({"text/html": self.html(), "text/plain": self.alt}, raw=True)
+        summary = message("the figure in words and numbers")
         folded = (
-            f"<details><summary>{message('the figure in words and numbers')}</summary>"
+            f"<details><summary>{summary}</summary>"
             f'<pre style="font-family:monospace">{html.escape(self.text())}</pre></details>'
         )
         display({"text/html": folded, "text/plain": self.summary}, raw=True)

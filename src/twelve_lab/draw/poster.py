@@ -14,8 +14,9 @@ import torch
 
 from twelve.training import cross_entropy
 from twelve_lab import example
-from twelve_lab.draw.canvas import FONT, Canvas
+from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.faces import BESIDE, draw_face
+from twelve_lab.draw.font import LATIN
 from twelve_lab.show import palette
 from twelve_lab.show.format import format_number
 from twelve_lab.show.table import as_plain_tensor
@@ -319,7 +320,7 @@ def _with_fonts(svg: bytes) -> bytes:
     letters = re.sub(r"<[^>]+>", "", text).replace("&lt;", "<").replace("&gt;", ">")
     faces = []
     for weight in ("normal", "bold"):
-        font = TTFont(findfont(FontProperties(family=FONT, weight=weight)), recalcTimestamp=False)
+        font = TTFont(findfont(FontProperties(family=LATIN, weight=weight)), recalcTimestamp=False)
         subsetter = Subsetter(Options(hinting=False, drop_tables=["FFTM"]))
         subsetter.populate(text=letters)
         subsetter.subset(font)
@@ -327,7 +328,7 @@ def _with_fonts(svg: bytes) -> bytes:
         font.save(packed)
         data = base64.b64encode(packed.getvalue()).decode()
         faces.append(
-            f"@font-face{{font-family:'{FONT}';font-weight:{weight};"
+            f"@font-face{{font-family:'{LATIN}';font-weight:{weight};"
             f"src:url(data:font/ttf;base64,{data})}}"
         )
     return text.replace("<defs>", f"<defs>\n  <style>{''.join(faces)}</style>", 1).encode()

@@ -23,7 +23,7 @@ _SHORTER = (
     (r"\s+", " "),
     (r"> <", "><"),
     # Letters and markers are used by their ids, "DejaVuSans-41" and "m" with a hash.
-    (r' id="(?!DejaVu|m[0-9a-f]{10}").*?"', ""),
+    (r' id="(?!DejaVu|NotoSans|m[0-9a-f]{10}").*?"', ""),
     (r"<g>(<path [^>]*/>)</g>", r"\1"),
     # A tenth of a point is finer than a pixel; numbers below 1 are scales.
     (r"\b([1-9]\d*\.\d)\d+", r"\1"),
@@ -31,6 +31,7 @@ _SHORTER = (
     ("xlink:href", "href"),
     ("DejaVuSans-Bold-", "b"),
     ("DejaVuSans-", "n"),
+    ("NotoSansCJKsc-Regular-", "c"),
     (r" ?([zMLQC]) ?", r"\1"),
     ("; stroke-linejoin: miter", ""),
     (r"(?<=[:;]) ", ""),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from twelve_lab.explorer.program import Program
-from twelve_lab.messages import translated
+from twelve_lab.messages import current, translated
 from twelve_lab.show.faces import symbols
 from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL, THREADS
 from twelve_lab.show.table import Labels
@@ -89,6 +89,7 @@ def page(
         ("/*SCRIPT*/", script),
         ("/*DATA*/", packed),
         ("<!--FACES-->", symbols()),
+        ('lang="en"', f'lang="{current()}"'),
     ):
         text = text.replace(mark, content)
     if len(text.encode()) > LARGEST:

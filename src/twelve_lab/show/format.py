@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from twelve_lab.show import wide
 from twelve_lab.show.table import Block, Labels, Table, Value
 
 
@@ -64,20 +65,21 @@ def format_tensor(
     if table.values.numel() == 0:
         return f"{table.sizes}  empty"
     blocks = list(table.compact.blocks())
-    cell_width = max(len(text) for b in blocks for text in _column_texts(b, decimals))
+    cell_width = max(wide.width(text) for b in blocks for text in _column_texts(b, decimals))
     stubs = [stub for block in blocks for stub in _stubs(block)]
-    stub_widths = [max(map(len, column)) for column in zip(*stubs, strict=True)]
-    left_width = max(sum(stub_widths) + 2 * len(stub_widths) - 2, len(blocks[0].column_axis))
+    stub_widths = [max(map(wide.width, column)) for column in zip(*stubs, strict=True)]
+    left_width = max(sum(stub_widths) + 2 * len(stub_widths) - 2, wide.width(blocks[0].column_axis))
 
     rows: list[tuple[str, list[str]]] = []
     names_above: list[str] = []
     stub_above: list[str] = []
     for block in blocks:
         if block.column_names != names_above and any(block.column_names):
-            rows.append((block.column_axis.rjust(left_width), block.column_names))
+            rows.append((wide.right(block.column_axis, left_width), block.column_names))
         for stub, row in zip(_stubs(block), block.rows, strict=True):
             texts = _blank_repeats(stub, stub_above)
-            left = "  ".join(map(str.ljust, texts, stub_widths)).ljust(left_width)
+            left = "  ".join(map(wide.left, texts, stub_widths))
+            left = wide.left(left, left_width)
             rows.append((left, [cell_text(value, decimals) for value in row]))
             stub_above = stub
         names_above = block.column_names
@@ -120,4 +122,4 @@ def _blank_repeats(stub: list[str], above: list[str]) -> list[str]:
 
 
 def _line(left: str, texts: list[str], width: int) -> str:
-    return (left + "".join(f"  {text:>{width}}" for text in texts)).rstrip()
+    return (left + "".join(f"  {wide.right(text, width)}" for text in texts)).rstrip()

@@ -1,21 +1,20 @@
 """Text in columns where Chinese, Japanese and Korean characters are two columns wide."""
 
 import re
+import textwrap
 import unicodedata
 
-# A line may break between words and beside a wide character, but not before a closing mark or
-# after an opening one.
-_WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff01-\uff60"
+# A line may break beside a wide character, but not before a closing mark or after an opening one.
 _CLOSING = "、。，．：；！？）》」』】〕”’…—"
 _OPENING = "（《「『【〔“‘"
-_BREAK = re.compile(
-    rf"(?<=[{_WIDE}{_CLOSING}])(?<![{_OPENING}])(?=\S)(?![{_CLOSING}])"
-    rf"|(?<=\S)(?=[{_WIDE}{_OPENING}])(?<![{_OPENING}])(?![{_CLOSING}])"
-)
+_WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff01-\uff60"
+_PART = re.compile(rf"[{_OPENING}]*(?:[{_WIDE}]|[^\s{_WIDE}{_OPENING}{_CLOSING}]+)?[{_CLOSING}]*")
 
 
 def width(text: str) -> int:
     """Count the columns that a text takes in a terminal."""
+    if text.isascii():
+        return len(text)
     return sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in text)
 
 
@@ -29,27 +28,47 @@ def right(text: str, columns: int) -> str:
     return " " * (columns - width(text)) + text
 
 
-def words(text: str) -> list[str]:
-    """Split a text where a line may break; a part begins with the space before it."""
-    parts = re.split(r"(?=\s)", " ".join(text.split()))
-    return [piece for part in parts for piece in _BREAK.split(part) if piece]
+def parts(text: str) -> list[str]:
+    """Split a text where a line may break. A part begins with the space before it."""
+    return [
+        piece
+        for word in re.findall(r"\s*\S+", text)
+        for piece in (_PART.findall(word.lstrip()) if width(word) > len(word) else [word])
+        if piece
+    ]
 
 
-def wrap(text: str, columns: int) -> list[str]:
-    """Break a text into lines, as `textwrap.wrap` without breaking words.
+def wrap(text: str, columns: int, **options: bool) -> list[str]:
+    """Break a text into lines.
 
     Args:
-        text: The text.
+        text: The text. Without wide characters it is broken by `textwrap.wrap`.
         columns: The longest line, unless a single word is longer.
+        options: Arguments of `textwrap.wrap`.
     """
+    if width(text) == len(text):
+        return textwrap.wrap(text, columns, **options)
     lines = [""]
-    for word in words(text):
-        if lines[-1] and width(lines[-1] + word) > columns:
-            lines.append("")
-        lines[-1] += word if lines[-1] else word.lstrip()
+    for word in re.findall(r"\s*\S+", text):
+        space, word = re.fullmatch(r"(\s*)(.*)", word, re.S).groups()
+        for place, piece in enumerate(_PART.findall(word)):
+            added = " " * bool(space and not place and lines[-1]) + piece
+            if lines[-1] and width(lines[-1] + added) > columns:
+                lines.append(piece)
+            else:
+                lines[-1] += added
     return lines
 
 
-def fill(text: str, columns: int) -> str:
+def fill(text: str, columns: int, **options: bool) -> str:
     """Join the lines of `wrap`."""
-    return "\n".join(wrap(text, columns))
+    return "\n".join(wrap(text, columns, **options))
+
+
+def joined(*sentences: str) -> str:
+    """Join sentences by a space, except after a full-width mark, and leave out empty ones."""
+    text = ""
+    for sentence in filter(None, sentences):
+        space = "" if not text or text[-1] in _CLOSING else " "
+        text += space + sentence
+    return text

@@ -1,0 +1,200 @@
+"""Each translation is complete and says the same as the English course.
+
+A page in progress is red here; `python -m tools.translate check <page>` says the same in a second.
+"""
+
+import io
+import re
+import subprocess
+import sys
+from collections import Counter
+from gettext import GNUTranslations
+
+import nbformat
+import pytest
+from babel.messages.catalog import Message
+
+from tests.course.notebook_rules import general_problems, text_of
+from tests.course.test_messages import live_page, page_data
+from tools.translation import build, catalogue, font, rules
+from twelve_lab import language, messages
+from twelve_lab.messages import message
+
+ROOT = catalogue.ROOT
+LANGUAGES = sorted(path.name for path in (ROOT / "locale").iterdir() if path.is_dir())
+NOTEBOOKS = [name for name in catalogue.pages() if name != catalogue.README]
+NUMBER = re.compile(r"(?<![A-Za-z_\d.])-?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?", re.A)
+
+in_each_language = pytest.mark.parametrize("spoken", LANGUAGES)
+
+
+@pytest.fixture
+def english():
+    yield
+    language("en")
+
+
+def stored(name, spoken):
+    path = build.target(name, spoken)
+    if not path.exists():
+        pytest.fail(f"{path.relative_to(ROOT)} is missing: run make {spoken}")
+    return nbformat.read(path, 4)
+
+
+@in_each_language
+@pytest.mark.parametrize("name", catalogue.names())
+def test_a_catalogue_is_complete_and_keeps_every_rule(name, spoken):
+    assert list(rules.problems(name, spoken)) == []
+
+
+@in_each_language
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_stored_page_is_the_one_that_its_catalogue_gives(name, spoken):
+    page, built = stored(name, spoken), build.build(name, spoken)
+    for cell, expected in zip(page.cells, built.cells, strict=True):
+        same = cell.source == expected.source and cell.metadata == expected.metadata
+        assert same, f"{name}, cell {cell.id}: run make {spoken}"
+    problems = general_problems(page, build.target(name, spoken))
+    # The English page is judged for its numbers; a translation has the same ones.
+    assert [
+        line for line in problems if not re.search("the prose says|code cell 1 has", line)
+    ] == []
+
+
+@in_each_language
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_each_output_has_the_numbers_of_the_english_output(name, spoken):
+    english = catalogue.read_page(name)
+    for cell, other in zip(english.cells, stored(name, spoken).cells, strict=True):
+        numbers = [
+            Counter(NUMBER.findall("\n".join(map(text_of, each.get("outputs", [])))))
+            for each in (cell, other)
+        ]
+        assert numbers[0] == numbers[1], f"{name}, cell {cell.id}"
+
+
+@in_each_language
+def test_the_stored_readme_is_the_one_that_its_catalogue_gives(spoken):
+    written = build.target(catalogue.README, spoken).read_text(encoding="utf-8")
+    assert written == build.build(catalogue.README, spoken).cells[0].source, f"run make {spoken}"
+
+
+@in_each_language
+def test_the_compiled_messages_are_current(spoken):
+    path = catalogue.file_of(catalogue.MESSAGES, spoken).with_suffix(".mo")
+    current = io.BytesIO(catalogue.compile_messages(spoken))
+    # Beside the head, which names the version of Babel.
+    tables = [
+        GNUTranslations(file)._catalog | {"": ""}
+        for file in (io.BytesIO(path.read_bytes()), current)
+    ]
+    assert tables[0] == tables[1], f"run make {spoken}"
+
+
+@in_each_language
+def test_the_font_of_the_figures_has_every_character(spoken):
+    assert font.missing(spoken) == set(), f"run make {spoken}"
+    assert font.CHINESE.stat().st_size < 400_000
+
+
+def test_language_selects_the_messages_and_the_live_page(english):
+    template = "All cases pass."
+    assert message(template) == template
+    language("zh")
+    assert messages.current() == "zh" and message(template) == "所有例子都通过了。"
+    assert page_data(live_page())["messages"]["More"] == "更多"
+    assert '<html lang="zh">' in live_page()
+    language("en")
+    assert message(template) == template and '<html lang="en">' in live_page()
+
+
+def test_an_unknown_language_is_an_error_that_lists_the_languages(english):
+    with pytest.raises(ValueError, match=r"unknown language xx \(known: en, zh\)"):
+        language("xx")
+
+
+@pytest.mark.parametrize(("chosen", "words"), [("zh", "[一-龥]{5}"), ("xx", "known: en, zh")])
+def test_twelve_lang_selects_the_language_of_the_terminal(chosen, words):
+    command = [sys.executable, "-m", "twelve", "trace"]
+    environment = {"TWELVE_LANG": chosen, "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
+    assert re.search(words, done.stdout + done.stderr), done.stdout
+    assert (done.returncode == 0) == (chosen == "zh")
+
+
+@pytest.fixture
+def changed(monkeypatch, tmp_path):
+    """Give lesson 04 in which one paragraph was edited, and catalogues to write to."""
+    path = catalogue.pages()["04_attention"]
+    text = path.read_text(encoding="utf-8")
+    edited = tmp_path / path.name
+    edited.write_text(text.replace("It is a small shark.", "It is a small fish."), "utf-8")
+    pages = catalogue.pages() | {"04_attention": edited}
+    files = {name: catalogue.file_of(name, "zh") for name in catalogue.names()}
+    files["04_attention"] = tmp_path / "04.po"
+    files["04_attention"].write_bytes(catalogue.file_of("04_attention", "zh").read_bytes())
+    monkeypatch.setattr(catalogue, "pages", lambda: pages)
+    monkeypatch.setattr(catalogue, "file_of", lambda name, _: files[name])
+    catalogue.sources.cache_clear()
+    yield
+    catalogue.sources.cache_clear()
+
+
+def test_a_changed_english_paragraph_is_found_and_becomes_fuzzy(changed):
+    lines = list(rules.problems("04_attention", "zh"))
+    head = "04_attention/04-title: 'A dogfish is not a dog. It is a small fish."
+    assert any(line.startswith(head) and "run" in line for line in lines), lines
+    catalogue.update("04_attention", "zh")
+    lines = list(rules.problems("04_attention", "zh"))
+    assert len(lines) == 1 and lines[0].startswith(head) and "fuzzy" in lines[0]
+
+
+KEPT = "Divide the scores by `d_k`, see [04](04_attention.ipynb), $x$ and 3.5."
+SAID = "把分数除以 `d_k`，见 [04](04_attention.ipynb)、$x$ 和 3.5。"
+BROKEN = [
+    (KEPT, "", "not translated"),
+    (KEPT, KEPT, "equal to its source"),
+    (KEPT, SAID.replace("`d_k`", "`d_v`"), "the code, formula, tag or link `d_k` is missing"),
+    (KEPT, SAID.replace("(04_", "(05_"), "link (05_attention.ipynb) is not in the source"),
+    (KEPT, SAID.replace("$x$", "$y$"), "link $x$ is missing"),
+    (KEPT, SAID.replace("3.5", "3.6"), "the number 3.5 is missing"),
+    (KEPT, SAID.replace("分数", "得分"), "glossary: score is 分数"),
+    (KEPT, SAID.replace("分数", "得分和分数"), "glossary: 得分 is not used"),
+    (KEPT, SAID.replace("，", ","), "a half-width mark"),
+    (KEPT, SAID.replace("以 `", "以`"), "a space is missing"),
+    (KEPT, SAID.replace("，", "， "), "a space beside a full-width mark"),
+    (KEPT, "## " + SAID, "heading: 0 in the source, 1 in the translation"),
+    ("## The root", "### 平方根", "heading"),
+    ("- a cow\n- a horse", "- 一头牛", "list item: 2 in the source"),
+    ("| a cow | b |\n|---|---|", "| 一头牛 |\n|---|", "table column"),
+    ("a **cow**", "一头牛", "bold text"),
+]
+
+
+@pytest.mark.parametrize(("source", "translation", "problem"), BROKEN)
+def test_each_rule_notices_the_translation_that_breaks_it(source, translation, problem):
+    lines = list(rules.of_entry(Message(source, translation), "04_attention", "zh"))
+    assert any(problem in line for line in lines), lines
+
+
+def test_a_good_translation_breaks_no_rule():
+    assert list(rules.of_entry(Message(KEPT, SAID), "04_attention", "zh")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "problem"),
+    [
+        ("{name} is large", "{nome} 很大", "the field {name} is missing"),
+        ("x (a, b) -> y of cows", "x (a, b)：牛的 y", "the arrow -> is missing"),
+    ],
+)
+def test_a_message_keeps_its_fields_and_its_arrow(source, translation, problem):
+    lines = list(rules.of_entry(Message(source, translation), catalogue.MESSAGES, "zh"))
+    assert any(problem in line for line in lines), lines
+
+
+def test_code_that_differs_by_more_than_its_texts_is_noticed():
+    same = [rules.skeleton(code, {"dog", "狗"}) for code in ('f("dog", 1)', 'f("狗", 1)')]
+    assert same[0] == same[1] != rules.skeleton('f("狗", 2)', {"dog", "狗"})
+    assert rules.skeleton('f"{a} of {b}"', ()) == rules.skeleton('f"{b}：{a}"', ())
+    assert rules.skeleton('f"{a} of {b}"', ()) != rules.skeleton('f"{b}：{c}"', ())

@@ -1,0 +1,48 @@
+"""The part of Noto Sans CJK SC that the figures of a translation need."""
+
+from pathlib import Path
+
+from tools.translation import catalogue
+from twelve_lab.draw.font import CHINESE
+
+# Where Debian's package fonts-noto-cjk puts it. The file holds several fonts.
+INSTALLED = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")
+NAME = "Noto Sans CJK SC"
+
+
+def characters(language: str) -> str:
+    """Collect what figures may show: the messages, and the strings of code cells."""
+    texts = [
+        "".join(entry.string or "")
+        for name in catalogue.names()
+        for entry in catalogue.entries(name, language)
+        if name == catalogue.MESSAGES or entry.auto_comments
+    ]
+    return "".join(sorted({sign for text in texts for sign in text if sign >= "\u2e80"}))
+
+
+def write(language: str) -> Path:
+    """Write the part of the installed font.
+
+    Raises:
+        OSError: The font is not installed.
+    """
+    from fontTools.subset import Options, Subsetter
+    from fontTools.ttLib import TTCollection
+
+    fonts = TTCollection(INSTALLED).fonts
+    font = next(each for each in fonts if each["name"].getDebugName(1) == NAME)
+    font.recalcTimestamp = False
+    options = Options(hinting=False, layout_features=[], name_IDs=[0, 1, 2, 4, 6, 13, 14])
+    subsetter = Subsetter(options)
+    subsetter.populate(text=characters(language))
+    subsetter.subset(font)
+    font.save(CHINESE)
+    return CHINESE
+
+
+def missing(language: str) -> set[str]:
+    """Find the characters that the stored part does not have."""
+    from fontTools.ttLib import TTFont
+
+    return set(characters(language)) - set(map(chr, TTFont(CHINESE).getBestCmap()))
