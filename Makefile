@@ -117,7 +117,7 @@ code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browse
 	TWELVE_DEVICE=pretend $(MAKE) device
 	$(MAKE) mutants
 
-weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
+weekly: $(WITH)teach $(WITH)compare $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE $(PYTEST) $(NOTEBOOKS) --with-model  # another processor
 
@@ -169,9 +169,9 @@ hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs
 hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, as root, and measure what it costs
 	@$(RUN) -m classroom.load_test --students "$${STUDENTS:-30}" --hub "$$HUB" $(ARGS)
 
-compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
+compare: $(WITH)compare $(WITH)language-model ## install Transformers, peft and TRL, and compare models and answers by hand with them
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \
-	  tests/products/test_language_model.py
+	  tests/products/test_same_as_libraries.py tests/products/test_language_model.py
 
 classroom: $(WITH)teach $(WITH)language-model ## install nbgrader, run the notebooks solved and unsolved, and grade all, half and no answers
 	$(PYTEST) tests/products/test_solutions.py tests/products/test_classroom.py
