@@ -64,7 +64,7 @@ def compare(
         name: The task.
         pairs: Arguments, and what the library returns for them.
         alike: The mistakes that change nothing in these cases.
-        view: What is compared of our outputs, if it is not all of them.
+        view: A function of our outputs, whose result is compared.
         close: Tolerances.
     """
     task, pairs, close = TASKS[name], list(pairs), close or CLOSE
