@@ -16,18 +16,29 @@ from torch import Tensor, nn
 
 from twelve_lab.check import TASKS
 
-JUDGE, LEET = "torch-judge", "torchleet"
+JUDGE, LEET, OURS = "torch-judge", "torchleet", "twelve_lab.check"
 Function = Callable[..., Any]
 Named = dict[str, Any]
 
 
 class Entry(NamedTuple):
-    """A task of another grader."""
+    """A task of another grader.
+
+    Attributes:
+        grader: Its name.
+        id: What it calls the task.
+        adapt: Makes what it asks for of an answer.
+        call: Calls that on random tensors.
+        reason: Why its tests do not see the wrong answers that it accepts, read by hand.
+        permitted: Beginnings of the mistakes that its text permits, as a pattern.
+    """
 
     grader: str
     id: str
     adapt: Callable[[Function], Named]
     call: Callable[[Named, Callable[..., Tensor]], Any]
+    reason: str = ""
+    permitted: str = "$"
 
 
 def split(x: Tensor, heads: int) -> Tensor:
@@ -260,8 +271,7 @@ def log_probabilities(model: nn.Module, ids: Tensor) -> Tensor:
     return scores.gather(-1, ids[:, 1:, None]).sum((1, 2))
 
 
-
-def trained(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
+def trained(x: Tensor, layer: Any) -> tuple[Tensor, ...]:
     """Call a new layer of LoRA, then call it with other numbers in a and b."""
     new = (layer(x) - layer.linear(x)).detach()
     frozen = torch.tensor(not layer.linear.weight.requires_grad)
@@ -274,7 +284,7 @@ def trained(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
 def merged(made: Named, x: Tensor) -> tuple[Tensor, ...]:
     """Call a model with layers of LoRA, then call it merged."""
     model = made["apply_lora"](nn.Sequential(nn.Linear(6, 5)), 2, 3.0, ["0"])
-    _, *numbers = trained(model[0], x)
+    _, *numbers = trained(x, model[0])
     return *numbers, made["merge_lora"](model)(x)
 
 
@@ -299,6 +309,14 @@ def called(name: str, *shapes: tuple[int, ...]) -> Function:
 
 QUERY, KEYS = (3, 5, 8), [(3, 7, 8), (3, 7, 6)]
 SQUARE = [(3, 7, 8)] * 3
+ANY_ROTATION = (
+    "The tests check norms, and products of a query and a key at one position, which any rotation "
+    "keeps."
+)
+SAME_LAYER = (
+    "Words one by one are compared with all words at once in the same layer, so that what is wrong "
+    "in both alike is not seen."
+)
 LOGITS, WORDS = (5, 11), torch.arange(0, 10, 2)
 # The exercise by the name of the task, and what the graders make of it.
 ENTRIES: dict[str, tuple[str, list[Entry]]] = {
@@ -309,12 +327,15 @@ ENTRIES: dict[str, tuple[str, list[Entry]]] = {
     ]),
     "attention": ("04-attention", [
         Entry(JUDGE, "attention", one("scaled_dot_product_attention", lambda f: f),
-              called("scaled_dot_product_attention", QUERY, *KEYS)),
+              called("scaled_dot_product_attention", QUERY, *KEYS),
+              "Where keys and values differ in width, only the shape is compared."),
     ]),
     "attention with a mask": ("05-scaled-dot-product-attention", [
         Entry(JUDGE, "causal_attention", one("causal_attention", lambda f: lambda *heads: f(
             *(x[:, None] for x in heads), causal(heads[0].size(1)))[:, 0]),
-            called("causal_attention", *SQUARE)),
+            called("causal_attention", *SQUARE),
+            "No number is compared with a reference, but at the first position, which has one key: "
+            "the tests check the shape, that the future has no effect, and that gradients exist."),
         Entry(LEET, "implement-attention-from-scratch",
               one("scaled_dot_product_attention", lambda f: lambda q, k, v, mask=None: f(
                   q, k, v, mask)),
@@ -326,44 +347,60 @@ ENTRIES: dict[str, tuple[str, list[Entry]]] = {
         Entry(JUDGE, "mha", one("MultiHeadAttention", multi_head), lambda made, draw: made[
             "MultiHeadAttention"](8, 4)(draw(3, 5, 8), draw(3, 7, 8), draw(3, 7, 8))),
         Entry(LEET, "multi-head-attention", one("multi_head_attention", multi_head_function),
-              lambda made, draw: made["multi_head_attention"](*[draw(3, 5, 8)] * 3, 4, 8)),
+              lambda made, draw: made["multi_head_attention"](
+                  draw(3, 5, 8), draw(3, 7, 8), draw(3, 7, 8), 4, 8),
+              "The weights are drawn inside the function, so no number is compared with a reference: "
+              "the tests check the shape, the seed, and that heads and mask have an effect.",
+              "W_o is not|split-interl|You interleaved|You multiplied by"),
     ]),
     "grouped queries": ("17-grouped-attention", [
         Entry(JUDGE, "gqa", one("GroupQueryAttention", grouped), lambda made, draw: made[
-            "GroupQueryAttention"](24, 12, 2)(draw(3, 5, 24))),
+            "GroupQueryAttention"](24, 12, 2)(draw(3, 5, 24)),
+              "The output is compared in its shape alone; the test of shared heads repeats the keys "
+              "itself and does not call the layer."),
         Entry(LEET, "grouped-query-attention", one("grouped_query_attention", grouped_function),
               lambda made, draw: made["grouped_query_attention"](
-                  *(draw(3, 5, 24) for _ in "qkv"), 12, 2, 24)),
+                  *(draw(3, 5, 24) for _ in "qkv"), 12, 2, 24),
+              "The weights are drawn inside the function, so no number is compared with a reference: "
+              "the tests check shape, seed, mask, gradients, and that numbers are finite.",
+              "kv-tiled|You grouped the queries"),
     ]),
     "rotary angles": ("16-rotary-angles", [
         Entry(JUDGE, "rope", one("apply_rope", lambda f: rotated(f, TASKS["rotate"].right)),
-              called("apply_rope", (3, 5, 10), (3, 5, 10))),
+              called("apply_rope", (3, 5, 10), (3, 5, 10)), ANY_ROTATION, "rotary-one-late"),
     ]),
     "rotation": ("16-rotate", [
         Entry(JUDGE, "rope", one("apply_rope", lambda f: rotated(TASKS["rotary_angles"].right, f)),
-              called("apply_rope", (3, 5, 10), (3, 5, 10))),
+              called("apply_rope", (3, 5, 10), (3, 5, 10)), ANY_ROTATION),
         Entry(LEET, "rotary-positional-embedding", rotate_by_halves, lambda made, draw: (
             *made["apply_rotary_pos_emb"](
                 draw(2, 3, 5, 10), draw(2, 3, 5, 10),
                 *(wave(TASKS["rotary_angles"].right(0, 5, 10)).repeat(1, 2)
                   for wave in (torch.cos, torch.sin))),
-            made["rotate_half"](draw(2, 4)))),
+            made["rotate_half"](draw(2, 4))),
+            "The tests check norms, no rotation at angle 0, and that two quarter turns negate, which "
+            "also holds in the other direction and for other pairs."),
     ]),
     "positions by sines": ("03-sinusoid", [
         Entry(LEET, "sinusoidal-positional-embedding", one(
             "SinusoidalPositionalEmbedding", lambda f: lambda *size: SimpleNamespace(pe=f(*size))),
-            lambda made, draw: made["SinusoidalPositionalEmbedding"](9, 6).pe),
+            lambda made, draw: made["SinusoidalPositionalEmbedding"](9, 6).pe,
+            "The table is compared with itself: the tests check its shape, its bounds, and that no two "
+            "positions are equal.", "positions are counted from one"),
     ]),
     "LayerNorm": ("07-layer-norm", [
         Entry(JUDGE, "layernorm", one("my_layer_norm", lambda f: f), lambda made, draw: tuple(
             made["my_layer_norm"](draw(3, 5, 24) * scale, draw(24), draw(24))
-            for scale in (1, 0.01))),
+            for scale in (1, 0.01)),
+            "The inputs have a variance near 1, where the place of eps has no effect, and gradients "
+            "have to exist, whatever they are.", "Your eps|ln-eps|an eps of"),
     ]),
     "RMSNorm": ("07-rms-norm", [
         # Its eps is 1e-6, and that of the exercise 1e-5.
         Entry(JUDGE, "rmsnorm", one("rms_norm", lambda f: lambda x, weight, eps=1e-6: f(
             x * (1e-5 / eps) ** 0.5, weight)), lambda made, draw: tuple(
-            made["rms_norm"](draw(3, 5, 24) * scale, draw(24)) for scale in (1, 0.01))),
+            made["rms_norm"](draw(3, 5, 24) * scale, draw(24)) for scale in (1, 0.01)),
+            "The inputs have a mean square near 1, where the place of eps has no effect.", "Your eps"),
     ]),
     "cross entropy": ("13-loss", [
         Entry(JUDGE, "cross_entropy", one("cross_entropy_loss", lambda f: lambda logits, targets: f(
@@ -376,31 +413,39 @@ ENTRIES: dict[str, tuple[str, list[Entry]]] = {
     ]),
     "KV cache": ("17-attend-with-cache", [
         Entry(JUDGE, "kv_cache", one("KVCacheAttention", cached), lambda made, draw: stepped(
-            made["KVCacheAttention"](8, 4), draw(3, 5, 8))),
+            made["KVCacheAttention"](8, 4), draw(3, 5, 8)), SAME_LAYER, "the new keys come"),
         Entry(LEET, "kv-cache", cached_beside, lambda made, draw: stepped_beside(
-            made, draw(3, 5, 8))),
+            made, draw(3, 5, 8)), SAME_LAYER, "the new keys come"),
     ]),
     "LoRA": ("by-hand-lora", [
         Entry(JUDGE, "lora", one("LoRALinear", lora), lambda made, draw: trained(
-            made["LoRALinear"](6, 5, rank=2, alpha=3.0), draw(3, 6))),
-        Entry(LEET, "lora", lora_and_merge, lambda made, draw: merged(made, draw(3, 6))),
+            draw(3, 6), made["LoRALinear"](6, 5, rank=2, alpha=3.0)),
+            "The one comparison with a scale has alpha 2 and rank 2, so that the scale is 1."),
+        Entry(LEET, "lora", lora_and_merge, lambda made, draw: merged(made, draw(3, 6)),
+              "A merged layer is compared with the same layer before, which has the same scale, and "
+              "no gradient is computed."),
     ]),
     "top-p sampling": ("18-top-p", [
         Entry(JUDGE, "topk_sampling", one("sample_top_k_top_p", sample), lambda made, draw: drawn(
-            lambda x, p: made["sample_top_k_top_p"](x, top_p=p), draw(11))),
+            lambda x, p: made["sample_top_k_top_p"](x, top_p=p), draw(11)),
+            "No test looks at the tokens that a p below 1 leaves.", "top-p-one-short"),
         Entry(LEET, "top-p-sampling", one("top_p_sample", lambda f: lambda logits, p: sample(f)(
-            logits, top_p=p)), lambda made, draw: drawn(made["top_p_sample"], draw(11))),
+            logits, top_p=p)), lambda made, draw: drawn(made["top_p_sample"], draw(11)),
+            "The tests check that no token outside the nucleus is drawn, not that each one inside can "
+            "be."),
     ]),
     "attention in blocks": ("by-hand-attention-in-blocks", [
         Entry(JUDGE, "flash_attention", one(
             "flash_attention", lambda f: lambda q, k, v, block_size=32: f(q, k, v, block_size)),
               lambda made, draw: tuple(made["flash_attention"](
-                  *(draw(3, 7, 8) * scale for _ in "qkv"), 3) for scale in (1, 100))),
+                  *(draw(3, 7, 8) * scale for _ in "qkv"), 3) for scale in (1, 100)),
+              "All scores are small, so that nothing overflows."),
         Entry(LEET, "flash-attention", one(
             "flash_attention_pytorch",
             lambda f: lambda q, k, v, block_size_q=16, block_size_k=16: f(q, k, v, block_size_k)),
             lambda made, draw: tuple(made["flash_attention_pytorch"](
-                *(draw(*shape) * scale for shape in (QUERY, *KEYS)), 2, 3) for scale in (1, 100))),
+                *(draw(*shape) * scale for shape in (QUERY, *KEYS)), 2, 3) for scale in (1, 100)),
+            "The 48 keys fill every block that is tried, and keys and values have the same width."),
     ]),
     "DPO loss": ("by-hand-dpo-loss", [
         Entry(JUDGE, "dpo_loss", one("dpo_loss", lambda f: lambda c, r, rc, rr, beta=0.1: f(c, r, rc, rr, beta)),
@@ -410,6 +455,47 @@ ENTRIES: dict[str, tuple[str, list[Entry]]] = {
             "get_batch_logps": log_probabilities,
             "dpo_loss": lambda c, r, rc, rr, beta=0.1: f(c, r, rc, rr, beta),
         }, lambda made, draw: made["dpo_loss"](
-            draw(5), draw(5), draw(5).detach(), draw(5).detach(), 0.3)),
+            draw(5), draw(5), draw(5).detach(), draw(5).detach(), 0.3),
+            "No gradient is computed."),
     ]),
 }  # fmt: skip
+
+# What a grader says, and the mistakes of which that is true and more than that numbers differ.
+NAMES = {
+    JUDGE: [
+        ("not numerically stable", "Right until"),
+        ("affected past outputs", "mask-|You ignore the mask|Hidden scores|You added the mask"),
+        ("W_o.weight.grad is None", "no output projection"),
+        ("preserve norms", "rotary-cat|the sines are left out|Both of your sums"),
+        ("Different beta", "dpo-beta-missing|beta has a default"),
+        ("Missing gradients|does not require grad", ".*cut off|The rejected answer is missing"),
+        ("Must be scalar", "one loss for each pair"),
+        ("Base weight must be frozen", "lora-weight-trained"),
+        ("With B=0", "lora-both-random|forward forgets|the scale covers"),
+        ("lora_.*grad is None", ". has no gradient"),
+    ],
+    LEET: [
+        ("subtract the max", "Right until|the shift is missing"),
+        ("rows must sum to 1", "the table sums|softmax-queries|a sigmoid"),
+        ("scaling applied", "scale-|You always divide"),
+        ("lower-triangular", "mask-|You ignore the mask|Hidden scores|You added the mask"),
+        ("heads are not being split", "heads-are-features"),
+        ("changed the vector norms", "rotary-cat|the sines are left out|Both of your sums"),
+        ("must leave q unchanged", "You exchanged|You rotated the pairs"),
+        ("the causal context", "causal-|mask-|The new tokens|Your new words|You added the mask"),
+        ("must be frozen", "lora-weight-trained"),
+        ("merging changed", "lora-merged-unscaled|merged forgets"),
+        ("not being rescaled", "block-context|block-sum|block-rescaled|the new block|the factors"),
+        ("subtract the running max", "no maximum"),
+        ("escapes V's range", "the sum is not divided"),
+        ("should be a scalar", "one loss for each pair"),
+        ("always positive", "the minus is forgotten|The logarithm is missing"),
+        ("must score a LOWER loss", "dpo-answers-exchanged|the minus is forgotten"),
+    ],
+    OURS: [
+        ("must sum to 1", "a sigmoid"),
+        ("no gradient", ".*cut off"),
+        ("gradient of", ".*no gradient"),
+        ("axes are swapped", "merged is transposed"),
+    ],
+}

@@ -1,30 +1,28 @@
 """Give wrong and right answers to graders of PyTorch layers, and write which are accepted.
 
-A wrong answer of the corpus belongs to an exercise of the course: it is declared there, or it
-comes from `tests.course.wrong_answers`, whose answers were written without the declarations. An
-entry of `ENTRIES` turns an answer into what another grader asks for.
+The corpus is not written here. A wrong answer is declared at an exercise of the course, or it comes
+from `tests.course.wrong_answers`, whose answers were written without looking at the declarations.
 """
 
 import io
-import math
 import re
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-import torch_judge.progress
-import torchleet.runner
 from torch import Tensor
 
-from benchmarks.entries import ENTRIES, JUDGE, LEET, Entry
+from benchmarks.entries import ENTRIES, JUDGE, LEET, NAMES, OURS, Entry
 from benchmarks.report import table
 from tests.course import wrong_by_hand  # noqa: F401 (collects its answers)
 from tests.course.wrong_answers import RIGHT, wrong_answers
@@ -33,7 +31,12 @@ from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, shows
 from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, gradients, outcomes
 from twelve_lab.exercises.declare import as_tensors
 
-OURS = "twelve_lab.check"
+LINKS = {
+    JUDGE: f"[{JUDGE}](https://pypi.org/project/torch-judge/)",
+    LEET: f"[{LEET}](https://pypi.org/project/torchleet/)",
+    OURS: f"[{OURS}](../src/twelve_lab/check/__init__.py)",
+}
+TEMPLATE = Path(__file__).with_name("graders.md")
 
 
 class Answer(NamedTuple):
@@ -46,12 +49,20 @@ class Answer(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a grader said, and how long it took."""
+    """What a grader decided, how long that took, and whether it named the mistake."""
 
     accepted: bool
-    text: str
     seconds: float
-    named: bool = False
+    named: bool
+
+
+class Row(NamedTuple):
+    """The verdicts of one grader on one task."""
+
+    task: str
+    grader: str
+    verdicts: dict[Answer, Verdict]
+    reason: str = ""
 
 
 @cache
@@ -101,32 +112,122 @@ def result(entry: Entry, function: Callable[..., Any]) -> Outcome:
             return Outcome(error=error)
 
 
-def is_wrong(entry: Entry, answer: Answer) -> bool:
-    """Return whether an answer gives other numbers than the right one, for this grader.
+def counted(entry: Entry, exercise: str) -> list[Answer]:
+    """List the answers that another grader is asked about.
 
-    An answer that raises there is not counted: every grader refuses it.
+    A wrong answer gives other numbers than the right one, for this grader too. One that raises there
+    is left out: every grader refuses it.
     """
-    found, right = (result(entry, f) for f in (answer.function, EXERCISES[x].right))
-    return found.error is None and not agree(found, right)
+    answers = [x for x in corpus(exercise) if not x.mistake or not re.match(entry.permitted, x.key)]
+    right = result(entry, answers[0].function)
+    found = {x: result(entry, x.function) for x in answers if x.mistake}
+    return [
+        x
+        for x in answers
+        if not x.mistake or (found[x].error is None and not agree(found[x], right))
+    ]
 
 
-def ask(grader: str, id: str, made: dict[str, Any]) -> tuple[bool, str, bool]:
-    """Return whether a grader accepts what it asked for, what it says, and whether by a name."""
-    if grader == OURS:
-        (function,) = made.values()
-        verdict = diagnose(id, function)
-        return verdict.ok, verdict.message, verdict.kind in ("mistake", "misconception", "explained")
-    said = io.StringIO()
+def ask(entry: Entry, answer: Answer) -> Verdict:
+    """Give an answer to another grader."""
+    # Only the extra `graders` installs them.
+    import torch_judge.progress
+    import torchleet.runner
+
+    made, said = entry.adapt(answer.function), io.StringIO()
     torch.manual_seed(0)
+    # Each of them stores the progress of a learner.
     with redirect_stdout(said), tempfile.TemporaryDirectory() as folder:
-        # Each of them stores the progress of a learner.
-        if grader == JUDGE:
-            torch_judge.progress.PROGRESS_PATH = f"{folder}/progress.json"
+        torch_judge.progress.PROGRESS_PATH = f"{folder}/progress.json"
+        torchleet.runner.PROGRESS = Path(folder) / "progress.json"
+        start = time.perf_counter()
+        if entry.grader == JUDGE:
             # It looks for the names among the globals of its caller.
-            exec("check(id)", {"check": torch_judge.check, "id": id, **made})
+            exec("check(id)", {"check": torch_judge.check, "id": entry.id, **made})
         else:
-            torchleet.runner.PROGRESS = Path(folder) / "progress.json"
-            torchleet.check(id, **made)
-    text = re.sub(r"\x1b\[\d*m", "", said.getvalue())
-    accepted = "tests passed! (" in text or bool(re.search("all checks passed|not verified here", text))
-    return accepted, text, False
+            torchleet.check(entry.id, **made)
+        seconds = time.perf_counter() - start
+    text = said.getvalue()
+    accepted = not re.search("❌|💥", text) and "pass" in text
+    return Verdict(accepted, seconds, names(entry.grader, text, answer))
+
+
+def names(grader: str, text: str, answer: Answer) -> bool:
+    """Return whether a message tells what is wrong, and more than that numbers differ."""
+    pairs = NAMES[grader]
+    return any(re.search(said, text) and re.match(keys, answer.key) for said, keys in pairs)
+
+
+def diagnosed(exercise: str, answer: Answer) -> Verdict:
+    """Give an answer to the checker of the course."""
+    start = time.perf_counter()
+    verdict = diagnose(exercise, answer.function)
+    seconds = time.perf_counter() - start
+    found = verdict.kind in ("mistake", "misconception", "explained")
+    # Of a few mistakes, the search knows the step alone.
+    sentence = found and "in another way" not in verdict.message
+    return Verdict(verdict.ok, seconds, sentence or names(OURS, verdict.message, answer))
+
+
+def rows() -> Iterator[Row]:
+    """Give every answer to every grader."""
+    for name, (exercise, entries) in ENTRIES.items():
+        print(f"grading {name}", flush=True)
+        for entry in entries:
+            answers = counted(entry, exercise)
+            yield Row(name, entry.grader, {x: ask(entry, x) for x in answers}, entry.reason)
+        answers = corpus(exercise)
+        diagnose(exercise, answers[0].function)  # The first run imports and caches.
+        yield Row(name, OURS, {x: diagnosed(exercise, x) for x in answers})
+
+
+def cells(verdicts: Iterable[tuple[Answer, Verdict]]) -> tuple[str, ...]:
+    """Count: right and wrong answers accepted, mistakes named, and the median time."""
+    pairs = list(verdicts)
+    right = [verdict for answer, verdict in pairs if not answer.mistake]
+    wrong = [verdict for answer, verdict in pairs if answer.mistake]
+    milliseconds = 1000 * median(verdict.seconds for _, verdict in pairs)
+    return (
+        f"{sum(x.accepted for x in right)} of {len(right)}",
+        f"{sum(x.accepted for x in wrong)} of {len(wrong)}",
+        f"{sum(x.named for x in wrong)} of {len(wrong)}",
+        f"{milliseconds:.0f} ms",
+    )
+
+
+def page(found: Sequence[Row]) -> str:
+    """Fill the template of the page."""
+    columns = ("right answers accepted", "wrong answers accepted", "mistakes named", "median time")
+    total = [
+        (LINKS[grader], str(len(mine)), *cells(chain(*(row.verdicts.items() for row in mine))))
+        for grader in LINKS
+        if (mine := [row for row in found if row.grader == grader])
+    ]
+    each = [(row.task, row.grader, *cells(row.verdicts.items())) for row in found]
+    wrong = {x for row in found if row.grader == OURS for x in row.verdicts if x.mistake}
+    return TEMPLATE.read_text(encoding="utf-8").format(
+        versions=", ".join(f"{name} {version(name).partition('+')[0]}" for name in (JUDGE, LEET, "torch")),
+        tasks=len(ENTRIES), wrong=len(wrong), independent=sum(x.independent for x in wrong),
+        total=table(("grader", "tasks", *columns), total),
+        each=table(("task", "grader", *columns), each),
+        accepted="\n".join(filter(None, map(accepted, found))),
+    )  # fmt: skip
+
+
+def accepted(row: Row) -> str:
+    """List the wrong answers that a grader accepts, and why."""
+    mistakes = [x.mistake for x, verdict in row.verdicts.items() if x.mistake and verdict.accepted]
+    if not mistakes:
+        return ""
+    lines = [f"### {row.task}, {row.grader}", "", row.reason, ""]
+    return "\n".join([*lines, *(f"- {each}" for each in dict.fromkeys(mistakes)), ""])
+
+
+def main(output: str = "docs/graders.md") -> None:
+    """Ask all graders, and write the page."""
+    Path(output).write_text(page(list(rows())), encoding="utf-8")
+    print(f"written: {output}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
