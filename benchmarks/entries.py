@@ -1,12 +1,12 @@
 """What other graders ask for, made of an answer to an exercise of the course.
 
-An entry turns the answer into the names and signatures of one grader. Its second function calls
-them on inputs that the grader's own text permits; an answer whose numbers there are those of the
-right answer is no mistake for that grader.
+An entry turns the answer into the names and signatures of one grader, and calls these on inputs
+that the grader's own text permits. There, a wrong answer has other numbers than the right one.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -27,23 +27,40 @@ class Entry(NamedTuple):
     Attributes:
         grader: Its name.
         id: What it calls the task.
-        adapt: Makes what it asks for of an answer.
+        adapt: Makes what it asks for of an answer, by name.
         call: Calls that on random tensors.
-        reason: Why its tests do not see the wrong answers that it accepts, read by hand.
-        permitted: Beginnings of the mistakes that its text permits, as a pattern.
     """
 
     grader: str
     id: str
     adapt: Callable[[Function], Named]
     call: Callable[[Named, Callable[..., Tensor]], Any]
-    reason: str = ""
-    permitted: str = "$"
 
 
-def split(x: Tensor, heads: int) -> Tensor:
-    """Split features into heads."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+def single(
+    grader: str, id: str, name: str, adapt: Callable[[Function], Any], call: Function
+) -> Entry:
+    """Make an entry for a grader that asks for one name."""
+    return Entry(grader, id, lambda f: {name: adapt(f)}, lambda made, draw: call(made[name], draw))
+
+
+def on(*shapes: tuple[int, ...], scales: tuple[float, ...] = (1,), more: tuple = ()) -> Function:
+    """Call a function on random tensors, once for each scale of the first one."""
+
+    def call(f: Function, draw: Function) -> tuple[Tensor, ...]:
+        results = []
+        for scale in scales:
+            first, *rest = (draw(*shape) for shape in shapes)
+            answer = f(first * scale, *rest, *more)
+            results += answer if isinstance(answer, tuple) else [answer]
+        return tuple(results)
+
+    return call
+
+
+def causal(length: int) -> Tensor:
+    """Return a causal mask with the axes of a batch and of heads."""
+    return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
 
 
 def merge(x: Tensor) -> Tensor:
@@ -51,148 +68,104 @@ def merge(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def causal(length: int) -> Tensor:
-    """Return a mask with the axes of a batch and of heads."""
-    return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
-
-
 class Projected(nn.Module):
-    """The four projections of attention, without biases."""
+    """Four projections without biases, around an attention that is one answer.
 
-    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None = None) -> None:
+    A call with a mask is answered rightly: the exercises have none.
+    """
+
+    def __init__(self, attend: Function, d_model: int, num_heads: int, num_kv_heads: int = 0):
         super().__init__()
-        width = d_model // num_heads * (num_kv_heads or num_heads)
-        self.heads, self.kv_heads = num_heads, num_kv_heads or num_heads
+        kv_heads = num_kv_heads or num_heads
+        if num_heads % kv_heads:
+            raise ValueError("num_kv_heads must divide num_heads")
+        self.attend, self.heads = attend, (num_heads, kv_heads, kv_heads)
         self.W_q, self.W_o = (nn.Linear(d_model, d_model, bias=False) for _ in "qo")
+        width = d_model // num_heads * kv_heads
         self.W_k, self.W_v = (nn.Linear(d_model, width, bias=False) for _ in "kv")
 
-    def project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+    def project(self, *inputs: Tensor) -> list[Tensor]:
         """Return the heads of queries, keys and values."""
-        pairs = ((self.W_q, query, self.heads), (self.W_k, key, self.kv_heads),
-                 (self.W_v, value, self.kv_heads))  # fmt: skip
-        return [split(layer(x), heads) for layer, x, heads in pairs]
+        layers = zip((self.W_q, self.W_k, self.W_v), inputs, self.heads, strict=True)
+        return [layer(x).unflatten(-1, (n, -1)).transpose(1, 2) for layer, x, n in layers]
 
-
-def softmax(f: Function) -> Function:
-    def softmax(x: Tensor, dim: int = -1) -> Tensor:
-        moved = x.movedim(dim, -1)
-        return f(moved[(None,) * (3 - x.dim())]).view_as(moved).movedim(-1, dim)
-
-    return softmax
-
-
-def multi_head(f: Function) -> type:
-    class MultiHeadAttention(Projected):
-        def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            w_k, w_v, memory = self.W_k.weight, self.W_v.weight, key
-            if key is not value:  # The exercise has one memory: put both into it.
-                w_k, w_v = F.pad(w_k, (0, len(w_k))), F.pad(w_v, (len(w_v), 0))
-                memory = torch.cat([key, value], -1)
-            return f(query, memory, self.W_q.weight, w_k, w_v, self.W_o.weight, self.heads)
-
-    return MultiHeadAttention
-
-
-def with_mask(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
-
-
-def multi_head_function(f: Function) -> Function:
-    def multi_head_attention(q, k, v, num_heads, d_model, mask=None):
-        layer = multi_head(f)(d_model, num_heads)
+    def forward(self, query: Tensor, *memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Attend to keys and values, or to the queries themselves."""
+        key, value = memory or (query, query)
         if mask is None:
-            return layer(q, k, v)
-        return layer.W_o(merge(with_mask(*layer.project(q, k, v), mask)))
-
-    return multi_head_attention
-
-
-def grouped(f: Function) -> type:
-    class GroupQueryAttention(Projected):
-        def forward(self, x: Tensor) -> Tensor:
-            return self.W_o(merge(f(*self.project(x, x, x))))
-
-    return GroupQueryAttention
+            return self.attend(self, query, key, value)
+        heads = self.project(query, key, value)
+        return self.W_o(merge(F.scaled_dot_product_attention(*heads, mask, enable_gqa=True)))
 
 
-def grouped_function(f: Function) -> Function:
-    def grouped_query_attention(q, k, v, num_query_heads, num_query_groups, d_model, mask=None):
-        if num_query_heads % num_query_groups:
-            raise ValueError("num_query_groups must divide num_query_heads")
-        layer = Projected(d_model, num_query_heads, num_query_groups)
-        heads = layer.project(q, k, v)
-        return layer.W_o(merge(f(*heads) if mask is None else with_mask(*heads, mask)))
+def multi_head(f: Function) -> Function:
+    """Build multi-head attention; the one memory of the exercise holds keys beside values."""
 
-    return grouped_query_attention
+    def attend(layer: Projected, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        w_k, w_v = layer.W_k.weight, layer.W_v.weight
+        if key is not value:
+            w_k, w_v = F.pad(w_k, (0, len(w_k))), F.pad(w_v, (len(w_v), 0))
+            key = torch.cat([key, value], -1)
+        return f(query, key, layer.W_q.weight, w_k, w_v, layer.W_o.weight, layer.heads[0])
+
+    return partial(Projected, attend)
 
 
-def rotate_by_halves(f: Function) -> Named:
+def grouped(f: Function) -> Function:
+    """Build attention with grouped queries."""
+    return partial(Projected, lambda layer, *x: layer.W_o(merge(f(*layer.project(*x)))))
+
+
+def as_function(make: Function, q, k, v, mask=None, **sizes: int) -> Tensor:
+    """Build a layer and call it."""
+    return make(*sizes.values())(q, k, v, mask=mask)
+
+
+def rotated(angles: Function, rotate: Function) -> Function:
+    """Rotate queries and keys by their positions."""
+    return lambda *both: tuple(
+        rotate(x[:, None], angles(0, *x.shape[1:]).to(x.dtype))[:, 0] for x in both
+    )
+
+
+def by_halves(f: Function) -> Named:
+    """Rotate features of the first half with those of the second, by an answer for neighbours."""
+
     def turn(x: Tensor, angles: Tensor) -> Tensor:
         woven = torch.stack(x.chunk(2, -1), -1).flatten(-2)
         return f(woven, angles).unflatten(-1, (-1, 2)).mT.flatten(-2)
 
-    def apply_rotary_pos_emb(q, k, cos, sin):
-        angles = torch.atan2(sin, cos)[..., : sin.size(-1) // 2]
-        return turn(q, angles), turn(k, angles)
-
-    def rotate_half(x):
+    def rotate_half(x: Tensor) -> Tensor:
         rows = x.reshape(1, 1, -1, x.size(-1))
-        quarter = x.new_full((rows.size(2), x.size(-1) // 2), math.pi / 2)
-        return turn(rows, quarter).view_as(x)
+        return turn(rows, rows[0, 0].chunk(2, -1)[0] * 0 + math.pi / 2).view_as(x)
+
+    def apply_rotary_pos_emb(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+        angles = torch.atan2(sin, cos).chunk(2, -1)[0]
+        return turn(q, angles), turn(k, angles)
 
     return {"rotate_half": rotate_half, "apply_rotary_pos_emb": apply_rotary_pos_emb}
 
 
-def rotated(angles: Function, rotate: Function) -> Function:
-    def apply_rope(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        turned = angles(0, q.size(1), q.size(2)).to(q.dtype)
-        return tuple(rotate(x[:, None], turned)[:, 0] for x in (q, k))
-
-    return apply_rope
-
-
-def swiglu(f: Function) -> type:
-    class SwiGLUMLP(nn.Module):
-        def __init__(self, d_model: int, d_ff: int) -> None:
-            super().__init__()
-            self.gate_proj, self.up_proj = (nn.Linear(d_model, d_ff, bias=False) for _ in "gu")
-            self.down_proj = nn.Linear(d_ff, d_model, bias=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return f(x, self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight)
-
-    return SwiGLUMLP
+def call_halves(made: Named, draw: Function) -> tuple[Tensor, ...]:
+    """Rotate two positions, and make quarter turns."""
+    angles = TASKS["rotary_angles"].right(0, 5, 10).repeat(1, 2)
+    heads = draw(2, 3, 5, 10), draw(2, 3, 5, 10)
+    rotated = made["apply_rotary_pos_emb"](*heads, angles.cos(), angles.sin())
+    return *rotated, made["rotate_half"](draw(2, 4))
 
 
-def unturned(x: Tensor, start: int) -> Tensor:
-    return x
+class SwiGLU(nn.Module):
+    """Three projections around an answer."""
 
+    def __init__(self, f: Function, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        self.answer = f
+        self.gate_proj, self.up_proj = (nn.Linear(d_model, d_ff, bias=False) for _ in "gu")
+        self.down_proj = nn.Linear(d_ff, d_model, bias=False)
 
-def cached(f: Function) -> type:
-    class KVCacheAttention(Projected):
-        def forward(self, x: Tensor, cache: tuple[Tensor, Tensor] | None = None) -> Any:
-            query, key, value = self.project(x, x, x)
-            past = cache or (key[:, :, :0], value[:, :, :0])
-            context, *cache = f(query, key, value, *past, unturned)
-            return self.W_o(merge(context)), tuple(cache)
-
-    return KVCacheAttention
-
-
-def stepped(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
-    """Read all words at once, then a part of them and one after another."""
-    first, cache = layer(x[:, :3])
-    rest = []
-    for word in x[:, 3:].split(1, 1):
-        output, cache = layer(word, cache=cache)
-        rest.append(output)
-    return layer(x)[0], first, *rest, *cache
-
-
-def stepped_beside(made: Named, x: Tensor) -> tuple[Tensor, ...]:
-    """Read all words at once, then one after another."""
-    layer, cache = made["CachedAttention"](8, 4), made["KVCache"]()
-    return layer(x), *(layer(word, kv_cache=cache) for word in x.split(1, 1)), *cache.kept
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the answer."""
+        return self.answer(x, self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight)
 
 
 class KVCache:
@@ -201,29 +174,55 @@ class KVCache:
     kept: tuple[Tensor, ...] | None = None
 
     def update(self, *new: Tensor) -> tuple[Tensor, ...]:
-        pairs = zip(self.kept, new, strict=True) if self.kept else ()
-        self.kept = tuple(torch.cat(pair, dim=2) for pair in pairs) or new
+        """Append keys and values."""
+        pairs = zip(self.kept or [x[:, :, :0] for x in new], new, strict=True)
+        self.kept = tuple(torch.cat(pair, dim=2) for pair in pairs)
         return self.kept
 
-    def reset(self) -> None:
-        self.kept = None
+
+class Cached(Projected):
+    """Attention with a cache of either grader: a pair of tensors, or a KVCache."""
+
+    def forward(self, x: Tensor, cache: Any = None, kv_cache: KVCache | None = None) -> Any:
+        """Attend to what is cached and to the new words."""
+        query, key, value = self.project(x, x, x)
+        past = (kv_cache.kept if kv_cache else cache) or (key[:, :, :0], value[:, :, :0])
+        context, *cache = self.attend(query, key, value, *past, lambda heads, start: heads)
+        if kv_cache:
+            kv_cache.kept = tuple(cache)
+        return self.W_o(merge(context)), tuple(cache)
 
 
-def cached_beside(f: Function) -> Named:
-    class CachedAttention(cached(f)):
-        def forward(self, x: Tensor, kv_cache: KVCache | None = None) -> Tensor:
-            kv_cache = kv_cache or KVCache()
-            output, kv_cache.kept = super().forward(x, kv_cache.kept)
-            return output
+class CachedBeside(Cached):
+    """The same without the cache in its answer."""
 
-    return {"KVCache": KVCache, "CachedAttention": CachedAttention}
+    def forward(self, x: Tensor, kv_cache: KVCache | None = None) -> Tensor:
+        """Return the output alone."""
+        return super().forward(x, kv_cache=kv_cache)[0]
+
+
+def stepped(made: Function, draw: Function) -> tuple[Tensor, ...]:
+    """Read all words at once, then some of them and one after another."""
+    layer, x, outputs, cache = made(8, 4), draw(3, 5, 8), [], None
+    for words in x.split([3, 1, 1], 1):
+        output, cache = layer(words, cache=cache)
+        outputs.append(output)
+    return layer(x)[0], *outputs, *cache
+
+
+def stepped_beside(made: Named, draw: Function) -> tuple[Tensor, ...]:
+    """Read all words at once, then one after another."""
+    layer, x, cache = made["CachedAttention"](8, 4), draw(3, 5, 8), KVCache()
+    return layer(x), *(layer(word, kv_cache=cache) for word in x.split(1, 1)), *cache.kept
 
 
 def lora(f: type) -> type:
+    """Build a layer of LoRA beside a new layer, or beside that of torchleet."""
+
     class LoRALinear(nn.Module):
         def __init__(self, in_features: Any, out_features: int = 0, rank=4, alpha=1.0) -> None:
             super().__init__()
-            built = isinstance(in_features, nn.Linear)  # torchleet wraps a layer.
+            built = isinstance(in_features, nn.Linear)
             self.linear = in_features if built else nn.Linear(in_features, out_features)
             self.linear.requires_grad_(False)
             self.layer = f(self.linear.weight.data, rank, alpha)
@@ -238,37 +237,22 @@ def lora(f: type) -> type:
 
 
 def lora_and_merge(f: type) -> Named:
+    """Exchange layers of a model, and back."""
     made = lora(f)
 
-    def apply_lora(model, rank, alpha, target_modules):
+    def apply_lora(model: nn.Module, rank: int, alpha: float, target_modules: Any) -> nn.Module:
         for name in target_modules:
             setattr(model, name, made(getattr(model, name), rank=rank, alpha=alpha))
         return model
 
-    def merge_lora(model):
+    def merge_lora(model: nn.Module) -> nn.Module:
         for name, layer in list(model.named_children()):
-            if isinstance(layer, made):
-                merged = nn.Linear(*reversed(layer.linear.weight.shape))
-                merged.weight.data, merged.bias = layer.layer.merged().detach(), layer.linear.bias
-                setattr(model, name, merged)
+            linear = layer.linear
+            linear.weight = nn.Parameter(layer.layer.merged().detach())
+            setattr(model, name, linear)
         return model
 
     return {"LoRALinear": made, "apply_lora": apply_lora, "merge_lora": merge_lora}
-
-
-def sample(f: Function) -> Function:
-    def sample_top_k_top_p(logits, top_k=0, top_p=1.0, temperature=1.0):
-        logits = logits / temperature
-        if top_k:
-            logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -math.inf)
-        return f(logits.softmax(-1)[None], top_p)[0].multinomial(1).item()
-
-    return sample_top_k_top_p
-
-
-def log_probabilities(model: nn.Module, ids: Tensor) -> Tensor:
-    scores = model(ids)[:, :-1].log_softmax(-1)
-    return scores.gather(-1, ids[:, 1:, None]).sum((1, 2))
 
 
 def trained(x: Tensor, layer: Any) -> tuple[Tensor, ...]:
@@ -281,221 +265,148 @@ def trained(x: Tensor, layer: Any) -> tuple[Tensor, ...]:
     return new, frozen, layer(x), *slopes
 
 
-def merged(made: Named, x: Tensor) -> tuple[Tensor, ...]:
-    """Call a model with layers of LoRA, then call it merged."""
-    model = made["apply_lora"](nn.Sequential(nn.Linear(6, 5)), 2, 3.0, ["0"])
+def merged(made: Named, draw: Function) -> tuple[Tensor, ...]:
+    """Call a model with layers of LoRA, then call it merged; the start of a and b is free."""
+    x, model = draw(3, 6), made["apply_lora"](nn.Sequential(nn.Linear(6, 5)), 2, 3.0, ["0"])
     _, *numbers = trained(x, model[0])
     return *numbers, made["merge_lora"](model)(x)
 
 
-def drawn(one: Function, logits: Tensor) -> Tensor:
+def sample(f: Function) -> Function:
+    """Draw a token from what top-p leaves."""
+
+    def sample_top_k_top_p(logits: Tensor, top_k=0, top_p=1.0, temperature=1.0) -> int:
+        logits = logits / temperature
+        if top_k:
+            logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -math.inf)
+        return f(logits.softmax(-1)[None], top_p)[0].multinomial(1).item()
+
+    return sample_top_k_top_p
+
+
+def drawn(one: Function, draw: Function) -> Tensor:
     """Draw tokens from one seed after another."""
-    tokens = []
+    logits, tokens = draw(11).detach(), []
     for seed in range(200):
         torch.manual_seed(seed)
-        tokens.append(one(logits.detach(), 0.5 + 0.4 * (seed % 2)))
+        tokens.append(one(logits, top_p=0.5 + 0.4 * (seed % 2)))
     return torch.tensor(tokens)
 
 
-def one(name: str, make: Function) -> Callable[[Function], Named]:
-    """Adapt an answer to a single name."""
-    return lambda f: {name: make(f)}
+def log_probabilities(model: nn.Module, ids: Tensor) -> Tensor:
+    """Sum the log-probabilities of the words of each text."""
+    return model(ids)[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).sum((1, 2))
 
 
-def called(name: str, *shapes: tuple[int, ...]) -> Function:
-    """Call a function of this name on random tensors."""
-    return lambda made, draw: made[name](*(draw(*shape) for shape in shapes))
+def softmax(f: Function, x: Tensor, dim: int = -1) -> Tensor:
+    """Apply an answer for three axes and the last one to others."""
+    moved = x.movedim(dim, -1)
+    return f(moved[(None,) * (3 - x.dim())]).view_as(moved).movedim(-1, dim)
 
 
-QUERY, KEYS = (3, 5, 8), [(3, 7, 8), (3, 7, 6)]
-SQUARE = [(3, 7, 8)] * 3
-ANY_ROTATION = (
-    "The tests check norms, and products of a query and a key at one position, which any rotation "
-    "keeps."
-)
-SAME_LAYER = (
-    "Words one by one are compared with all words at once in the same layer, so that what is wrong "
-    "in both alike is not seen."
-)
-LOGITS, WORDS = (5, 11), torch.arange(0, 10, 2)
-# The exercise by the name of the task, and what the graders make of it.
+def same(f: Function) -> Function:
+    """Leave an answer as it is."""
+    return f
+
+
+def dpo(f: Function) -> Function:
+    """Name the factor."""
+    return lambda c, r, rc, rr, beta=0.1: f(c, r, rc, rr, beta)
+
+
+ATTENTION = "scaled_dot_product_attention"
+QUERY, KEYS, HEADS, WORDS = (3, 5, 8), [(3, 7, 8), (3, 7, 6)], [(2, 3, 7, 8)] * 3, [(3, 5, 24)] * 3
+MEMORY, SQUARE, TOKENS, ROPE = [(3, 7, 8)] * 2, [(3, 7, 8)] * 3, (3, 5, 24), [(3, 5, 10)] * 2
+LABELS, PAIRS = torch.arange(0, 10, 2), [(5,)] * 2
+REFERENCE = (torch.arange(5) / 5 - 1, torch.arange(5) / -7, 0.3)
+# The exercise, and what the graders make of it, by the name of the task.
 ENTRIES: dict[str, tuple[str, list[Entry]]] = {
     "softmax": ("04-attention-weights", [
-        Entry(grader, "softmax", one(name, softmax), lambda made, draw, name=name: (
-            made[name](draw(3, 5, 7), dim=-1), made[name](draw(5, 7) * 1000, dim=0)))
+        single(grader, "softmax", name, lambda f: partial(softmax, f), lambda f, draw: (
+            f(draw(3, 5, 7), dim=-1), f(draw(5, 7) * 1000, dim=0)))
         for grader, name in ((JUDGE, "my_softmax"), (LEET, "softmax"))
     ]),
     "attention": ("04-attention", [
-        Entry(JUDGE, "attention", one("scaled_dot_product_attention", lambda f: f),
-              called("scaled_dot_product_attention", QUERY, *KEYS),
-              "Where keys and values differ in width, only the shape is compared."),
+        single(JUDGE, "attention", ATTENTION, same, on(QUERY, *KEYS)),
     ]),
     "attention with a mask": ("05-scaled-dot-product-attention", [
-        Entry(JUDGE, "causal_attention", one("causal_attention", lambda f: lambda *heads: f(
-            *(x[:, None] for x in heads), causal(heads[0].size(1)))[:, 0]),
-            called("causal_attention", *SQUARE),
-            "No number is compared with a reference, but at the first position, which has one key: "
-            "the tests check the shape, that the future has no effect, and that gradients exist."),
-        Entry(LEET, "implement-attention-from-scratch",
-              one("scaled_dot_product_attention", lambda f: lambda q, k, v, mask=None: f(
-                  q, k, v, mask)),
-              lambda made, draw: tuple(
-                  made["scaled_dot_product_attention"](*(draw(2, 3, 7, 8) for _ in "qkv"), mask)
-                  for mask in (None, causal(7)[0, 0]))),
+        single(JUDGE, "causal_attention", "causal_attention", lambda f: lambda *heads: f(
+            *(x[:, None] for x in heads), causal(heads[0].size(1)))[:, 0], on(*SQUARE)),
+        single(LEET, "implement-attention-from-scratch", ATTENTION, lambda f: (
+            lambda q, k, v, mask=None: f(q, k, v, mask)), lambda f, draw: (
+            on(*HEADS)(f, draw) + on(*HEADS, more=(causal(7)[0, 0],))(f, draw))),
     ]),
     "multi-head attention": ("06-multi-head-attention", [
-        Entry(JUDGE, "mha", one("MultiHeadAttention", multi_head), lambda made, draw: made[
-            "MultiHeadAttention"](8, 4)(draw(3, 5, 8), draw(3, 7, 8), draw(3, 7, 8))),
-        Entry(LEET, "multi-head-attention", one("multi_head_attention", multi_head_function),
-              lambda made, draw: made["multi_head_attention"](
-                  draw(3, 5, 8), draw(3, 7, 8), draw(3, 7, 8), 4, 8),
-              "The weights are drawn inside the function, so no number is compared with a reference: "
-              "the tests check the shape, the seed, and that heads and mask have an effect.",
-              "W_o is not|split-interl|You interleaved|You multiplied by"),
+        single(JUDGE, "mha", "MultiHeadAttention", multi_head,
+               lambda make, draw: on(QUERY, *MEMORY)(make(8, 4), draw)),
+        single(LEET, "multi-head-attention", "multi_head_attention", lambda f: (
+            lambda q, k, v, num_heads, d_model, mask=None: as_function(
+                multi_head(f), q, k, v, mask, d_model=d_model, heads=num_heads)),
+            on(QUERY, *MEMORY, more=(4, 8))),
     ]),
     "grouped queries": ("17-grouped-attention", [
-        Entry(JUDGE, "gqa", one("GroupQueryAttention", grouped), lambda made, draw: made[
-            "GroupQueryAttention"](24, 12, 2)(draw(3, 5, 24)),
-              "The output is compared in its shape alone; the test of shared heads repeats the keys "
-              "itself and does not call the layer."),
-        Entry(LEET, "grouped-query-attention", one("grouped_query_attention", grouped_function),
-              lambda made, draw: made["grouped_query_attention"](
-                  *(draw(3, 5, 24) for _ in "qkv"), 12, 2, 24),
-              "The weights are drawn inside the function, so no number is compared with a reference: "
-              "the tests check shape, seed, mask, gradients, and that numbers are finite.",
-              "kv-tiled|You grouped the queries"),
+        single(JUDGE, "gqa", "GroupQueryAttention", grouped,
+               lambda make, draw: on(TOKENS)(make(24, 12, 2), draw)),
+        single(LEET, "grouped-query-attention", "grouped_query_attention", lambda f: (
+            lambda q, k, v, num_query_heads, num_query_groups, d_model, mask=None: as_function(
+                grouped(f), q, k, v, mask, d=d_model, heads=num_query_heads, kv=num_query_groups)),
+            on(*WORDS, more=(12, 2, 24))),
     ]),
     "rotary angles": ("16-rotary-angles", [
-        Entry(JUDGE, "rope", one("apply_rope", lambda f: rotated(f, TASKS["rotate"].right)),
-              called("apply_rope", (3, 5, 10), (3, 5, 10)), ANY_ROTATION, "rotary-one-late"),
+        single(JUDGE, "rope", "apply_rope", lambda f: rotated(f, TASKS["rotate"].right), on(*ROPE)),
     ]),
     "rotation": ("16-rotate", [
-        Entry(JUDGE, "rope", one("apply_rope", lambda f: rotated(TASKS["rotary_angles"].right, f)),
-              called("apply_rope", (3, 5, 10), (3, 5, 10)), ANY_ROTATION),
-        Entry(LEET, "rotary-positional-embedding", rotate_by_halves, lambda made, draw: (
-            *made["apply_rotary_pos_emb"](
-                draw(2, 3, 5, 10), draw(2, 3, 5, 10),
-                *(wave(TASKS["rotary_angles"].right(0, 5, 10)).repeat(1, 2)
-                  for wave in (torch.cos, torch.sin))),
-            made["rotate_half"](draw(2, 4))),
-            "The tests check norms, no rotation at angle 0, and that two quarter turns negate, which "
-            "also holds in the other direction and for other pairs."),
+        single(JUDGE, "rope", "apply_rope", lambda f: rotated(TASKS["rotary_angles"].right, f),
+               on(*ROPE)),
+        Entry(LEET, "rotary-positional-embedding", by_halves, call_halves),
     ]),
     "positions by sines": ("03-sinusoid", [
-        Entry(LEET, "sinusoidal-positional-embedding", one(
-            "SinusoidalPositionalEmbedding", lambda f: lambda *size: SimpleNamespace(pe=f(*size))),
-            lambda made, draw: made["SinusoidalPositionalEmbedding"](9, 6).pe,
-            "The table is compared with itself: the tests check its shape, its bounds, and that no two "
-            "positions are equal.", "positions are counted from one"),
+        single(LEET, "sinusoidal-positional-embedding", "SinusoidalPositionalEmbedding",
+               lambda f: lambda *size: SimpleNamespace(pe=f(*size)), lambda f, _: f(9, 6).pe),
     ]),
     "LayerNorm": ("07-layer-norm", [
-        Entry(JUDGE, "layernorm", one("my_layer_norm", lambda f: f), lambda made, draw: tuple(
-            made["my_layer_norm"](draw(3, 5, 24) * scale, draw(24), draw(24))
-            for scale in (1, 0.01)),
-            "The inputs have a variance near 1, where the place of eps has no effect, and gradients "
-            "have to exist, whatever they are.", "Your eps|ln-eps|an eps of"),
+        single(JUDGE, "layernorm", "my_layer_norm", same, on(TOKENS, (24,), (24,), scales=(1, 0.01))),
     ]),
     "RMSNorm": ("07-rms-norm", [
         # Its eps is 1e-6, and that of the exercise 1e-5.
-        Entry(JUDGE, "rmsnorm", one("rms_norm", lambda f: lambda x, weight, eps=1e-6: f(
-            x * (1e-5 / eps) ** 0.5, weight)), lambda made, draw: tuple(
-            made["rms_norm"](draw(3, 5, 24) * scale, draw(24)) for scale in (1, 0.01)),
-            "The inputs have a mean square near 1, where the place of eps has no effect.", "Your eps"),
+        single(JUDGE, "rmsnorm", "rms_norm", lambda f: lambda x, weight: f(x * 10**0.5, weight),
+               on(TOKENS, (24,), scales=(1, 0.01))),
     ]),
     "cross entropy": ("13-loss", [
-        Entry(JUDGE, "cross_entropy", one("cross_entropy_loss", lambda f: lambda logits, targets: f(
-            logits[None], targets[None])), lambda made, draw: tuple(
-            made["cross_entropy_loss"](draw(*LOGITS) * scale, WORDS) for scale in (1, 1000))),
+        single(JUDGE, "cross_entropy", "cross_entropy_loss", lambda f: (
+            lambda logits, targets: f(logits[None], targets[None])),
+            on((5, 11), scales=(1, 1000), more=(LABELS,))),
     ]),
     "SwiGLU": ("09-swiglu", [
-        Entry(JUDGE, "mlp", one("SwiGLUMLP", swiglu),
-              lambda made, draw: made["SwiGLUMLP"](8, 12)(draw(3, 5, 8))),
+        single(JUDGE, "mlp", "SwiGLUMLP", lambda f: partial(SwiGLU, f),
+               lambda make, draw: on(QUERY)(make(8, 12), draw)),
     ]),
     "KV cache": ("17-attend-with-cache", [
-        Entry(JUDGE, "kv_cache", one("KVCacheAttention", cached), lambda made, draw: stepped(
-            made["KVCacheAttention"](8, 4), draw(3, 5, 8)), SAME_LAYER, "the new keys come"),
-        Entry(LEET, "kv-cache", cached_beside, lambda made, draw: stepped_beside(
-            made, draw(3, 5, 8)), SAME_LAYER, "the new keys come"),
+        single(JUDGE, "kv_cache", "KVCacheAttention", lambda f: partial(Cached, f), stepped),
+        Entry(LEET, "kv-cache", lambda f: {
+            "KVCache": KVCache, "CachedAttention": partial(CachedBeside, f)}, stepped_beside),
     ]),
     "LoRA": ("by-hand-lora", [
-        Entry(JUDGE, "lora", one("LoRALinear", lora), lambda made, draw: trained(
-            draw(3, 6), made["LoRALinear"](6, 5, rank=2, alpha=3.0)),
-            "The one comparison with a scale has alpha 2 and rank 2, so that the scale is 1."),
-        Entry(LEET, "lora", lora_and_merge, lambda made, draw: merged(made, draw(3, 6)),
-              "A merged layer is compared with the same layer before, which has the same scale, and "
-              "no gradient is computed."),
+        single(JUDGE, "lora", "LoRALinear", lora, lambda make, draw: trained(
+            draw(3, 6), make(6, 5, rank=2, alpha=3.0))),
+        Entry(LEET, "lora", lora_and_merge, merged),
     ]),
     "top-p sampling": ("18-top-p", [
-        Entry(JUDGE, "topk_sampling", one("sample_top_k_top_p", sample), lambda made, draw: drawn(
-            lambda x, p: made["sample_top_k_top_p"](x, top_p=p), draw(11)),
-            "No test looks at the tokens that a p below 1 leaves.", "top-p-one-short"),
-        Entry(LEET, "top-p-sampling", one("top_p_sample", lambda f: lambda logits, p: sample(f)(
-            logits, top_p=p)), lambda made, draw: drawn(made["top_p_sample"], draw(11)),
-            "The tests check that no token outside the nucleus is drawn, not that each one inside can "
-            "be."),
+        single(JUDGE, "topk_sampling", "sample_top_k_top_p", sample, drawn),
+        single(LEET, "top-p-sampling", "top_p_sample", lambda f: (
+            lambda logits, p=1.0, top_p=None: sample(f)(logits, top_p=top_p or p)), drawn),
     ]),
     "attention in blocks": ("by-hand-attention-in-blocks", [
-        Entry(JUDGE, "flash_attention", one(
-            "flash_attention", lambda f: lambda q, k, v, block_size=32: f(q, k, v, block_size)),
-              lambda made, draw: tuple(made["flash_attention"](
-                  *(draw(3, 7, 8) * scale for _ in "qkv"), 3) for scale in (1, 100)),
-              "All scores are small, so that nothing overflows."),
-        Entry(LEET, "flash-attention", one(
-            "flash_attention_pytorch",
-            lambda f: lambda q, k, v, block_size_q=16, block_size_k=16: f(q, k, v, block_size_k)),
-            lambda made, draw: tuple(made["flash_attention_pytorch"](
-                *(draw(*shape) * scale for shape in (QUERY, *KEYS)), 2, 3) for scale in (1, 100)),
-            "The 48 keys fill every block that is tried, and keys and values have the same width."),
+        single(JUDGE, "flash_attention", "flash_attention", lambda f: (
+            lambda q, k, v, block_size=32: f(q, k, v, block_size)),
+            on(*SQUARE, scales=(1, 10000), more=(3,))),
+        single(LEET, "flash-attention", "flash_attention_pytorch", lambda f: (
+            lambda q, k, v, block_size_q=16, block_size_k=16: f(q, k, v, block_size_k)),
+            on(QUERY, *KEYS, scales=(1, 10000), more=(2, 3))),
     ]),
     "DPO loss": ("by-hand-dpo-loss", [
-        Entry(JUDGE, "dpo_loss", one("dpo_loss", lambda f: lambda c, r, rc, rr, beta=0.1: f(c, r, rc, rr, beta)),
-              lambda made, draw: made["dpo_loss"](
-                  draw(5), draw(5), draw(5).detach(), draw(5).detach(), 0.3)),
-        Entry(LEET, "dpo", lambda f: {
-            "get_batch_logps": log_probabilities,
-            "dpo_loss": lambda c, r, rc, rr, beta=0.1: f(c, r, rc, rr, beta),
-        }, lambda made, draw: made["dpo_loss"](
-            draw(5), draw(5), draw(5).detach(), draw(5).detach(), 0.3),
-            "No gradient is computed."),
+        single(JUDGE, "dpo_loss", "dpo_loss", dpo, on(*PAIRS, more=REFERENCE)),
+        Entry(LEET, "dpo", lambda f: {"get_batch_logps": log_probabilities, "dpo_loss": dpo(f)},
+              lambda made, draw: on(*PAIRS, more=REFERENCE)(made["dpo_loss"], draw)),
     ]),
 }  # fmt: skip
-
-# What a grader says, and the mistakes of which that is true and more than that numbers differ.
-NAMES = {
-    JUDGE: [
-        ("not numerically stable", "Right until"),
-        ("affected past outputs", "mask-|You ignore the mask|Hidden scores|You added the mask"),
-        ("W_o.weight.grad is None", "no output projection"),
-        ("preserve norms", "rotary-cat|the sines are left out|Both of your sums"),
-        ("Different beta", "dpo-beta-missing|beta has a default"),
-        ("Missing gradients|does not require grad", ".*cut off|The rejected answer is missing"),
-        ("Must be scalar", "one loss for each pair"),
-        ("Base weight must be frozen", "lora-weight-trained"),
-        ("With B=0", "lora-both-random|forward forgets|the scale covers"),
-        ("lora_.*grad is None", ". has no gradient"),
-    ],
-    LEET: [
-        ("subtract the max", "Right until|the shift is missing"),
-        ("rows must sum to 1", "the table sums|softmax-queries|a sigmoid"),
-        ("scaling applied", "scale-|You always divide"),
-        ("lower-triangular", "mask-|You ignore the mask|Hidden scores|You added the mask"),
-        ("heads are not being split", "heads-are-features"),
-        ("changed the vector norms", "rotary-cat|the sines are left out|Both of your sums"),
-        ("must leave q unchanged", "You exchanged|You rotated the pairs"),
-        ("the causal context", "causal-|mask-|The new tokens|Your new words|You added the mask"),
-        ("must be frozen", "lora-weight-trained"),
-        ("merging changed", "lora-merged-unscaled|merged forgets"),
-        ("not being rescaled", "block-context|block-sum|block-rescaled|the new block|the factors"),
-        ("subtract the running max", "no maximum"),
-        ("escapes V's range", "the sum is not divided"),
-        ("should be a scalar", "one loss for each pair"),
-        ("always positive", "the minus is forgotten|The logarithm is missing"),
-        ("must score a LOWER loss", "dpo-answers-exchanged|the minus is forgotten"),
-    ],
-    OURS: [
-        ("must sum to 1", "a sigmoid"),
-        ("no gradient", ".*cut off"),
-        ("gradient of", ".*no gradient"),
-        ("axes are swapped", "merged is transposed"),
-    ],
-}

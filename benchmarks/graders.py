@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.entries import ENTRIES, JUDGE, LEET, NAMES, OURS, Entry
+from benchmarks.entries import ENTRIES, JUDGE, LEET, OURS, Entry
 from benchmarks.report import table
 from tests.course import wrong_by_hand  # noqa: F401 (collects its answers)
 from tests.course.wrong_answers import RIGHT, wrong_answers
@@ -37,6 +38,8 @@ LINKS = {
     OURS: f"[{OURS}](../src/twelve_lab/check/__init__.py)",
 }
 TEMPLATE = Path(__file__).with_name("graders.md")
+# What a person judged: permitted mistakes, reasons, and messages that name a mistake.
+JUDGED = tomllib.loads(Path(__file__).with_name("graders.toml").read_text(encoding="utf-8"))
 
 
 class Answer(NamedTuple):
@@ -62,7 +65,6 @@ class Row(NamedTuple):
     task: str
     grader: str
     verdicts: dict[Answer, Verdict]
-    reason: str = ""
 
 
 @cache
@@ -112,13 +114,16 @@ def result(entry: Entry, function: Callable[..., Any]) -> Outcome:
             return Outcome(error=error)
 
 
-def counted(entry: Entry, exercise: str) -> list[Answer]:
+def counted(name: str, entry: Entry) -> list[Answer]:
     """List the answers that another grader is asked about.
 
     A wrong answer gives other numbers than the right one, for this grader too. One that raises there
     is left out: every grader refuses it.
     """
-    answers = [x for x in corpus(exercise) if not x.mistake or not re.match(entry.permitted, x.key)]
+    permitted = JUDGED["permitted"].get(f"{name}, {entry.grader}", "$")
+    answers = [
+        x for x in corpus(ENTRIES[name][0]) if not (x.mistake and re.match(permitted, x.key))
+    ]
     right = result(entry, answers[0].function)
     found = {x: result(entry, x.function) for x in answers if x.mistake}
     return [
@@ -140,13 +145,13 @@ def ask(entry: Entry, answer: Answer) -> Verdict:
     with redirect_stdout(said), tempfile.TemporaryDirectory() as folder:
         torch_judge.progress.PROGRESS_PATH = f"{folder}/progress.json"
         torchleet.runner.PROGRESS = Path(folder) / "progress.json"
-        start = time.perf_counter()
+        start = time.process_time()
         if entry.grader == JUDGE:
             # It looks for the names among the globals of its caller.
             exec("check(id)", {"check": torch_judge.check, "id": entry.id, **made})
         else:
             torchleet.check(entry.id, **made)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
     text = said.getvalue()
     accepted = not re.search("❌|💥", text) and "pass" in text
     return Verdict(accepted, seconds, names(entry.grader, text, answer))
@@ -154,15 +159,15 @@ def ask(entry: Entry, answer: Answer) -> Verdict:
 
 def names(grader: str, text: str, answer: Answer) -> bool:
     """Return whether a message tells what is wrong, and more than that numbers differ."""
-    pairs = NAMES[grader]
+    pairs = JUDGED["names"][grader].items()
     return any(re.search(said, text) and re.match(keys, answer.key) for said, keys in pairs)
 
 
 def diagnosed(exercise: str, answer: Answer) -> Verdict:
     """Give an answer to the checker of the course."""
-    start = time.perf_counter()
+    start = time.process_time()
     verdict = diagnose(exercise, answer.function)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     found = verdict.kind in ("mistake", "misconception", "explained")
     # Of a few mistakes, the search knows the step alone.
     sentence = found and "in another way" not in verdict.message
@@ -174,8 +179,7 @@ def rows() -> Iterator[Row]:
     for name, (exercise, entries) in ENTRIES.items():
         print(f"grading {name}", flush=True)
         for entry in entries:
-            answers = counted(entry, exercise)
-            yield Row(name, entry.grader, {x: ask(entry, x) for x in answers}, entry.reason)
+            yield Row(name, entry.grader, {x: ask(entry, x) for x in counted(name, entry)})
         answers = corpus(exercise)
         diagnose(exercise, answers[0].function)  # The first run imports and caches.
         yield Row(name, OURS, {x: diagnosed(exercise, x) for x in answers})
@@ -219,7 +223,8 @@ def accepted(row: Row) -> str:
     mistakes = [x.mistake for x, verdict in row.verdicts.items() if x.mistake and verdict.accepted]
     if not mistakes:
         return ""
-    lines = [f"### {row.task}, {row.grader}", "", row.reason, ""]
+    title = f"{row.task}, {row.grader}"
+    lines = [f"### {title}", "", JUDGED["reasons"][title], ""]
     return "\n".join([*lines, *(f"- {each}" for each in dict.fromkeys(mistakes)), ""])
 
 

@@ -25,7 +25,7 @@ def listed(name: str) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_adapters_keep_right_answers_right_and_page_counts_the_wrong_ones(name):
     exercise, entries = ENTRIES[name]
-    answers = {OURS: corpus(exercise)} | {x.grader: counted(x, exercise) for x in entries}
+    answers = {OURS: corpus(exercise)} | {x.grader: counted(name, x) for x in entries}
     wrong = {grader: sum(bool(x.mistake) for x in each) for grader, each in answers.items()}
     assert {g: (len(answers[g]) - wrong[g], wrong[g]) for g in answers} == listed(name)
     for entry in entries:
