@@ -365,7 +365,8 @@ ENTRIES: dict[str, tuple[str, list[Entry]]] = {
                lambda f: lambda *size: SimpleNamespace(pe=f(*size)), lambda f, _: f(9, 6).pe),
     ]),
     "LayerNorm": ("07-layer-norm", [
-        single(JUDGE, "layernorm", "my_layer_norm", same, on(TOKENS, (24,), (24,), scales=(1, 0.01))),
+        single(JUDGE, "layernorm", "my_layer_norm", same,
+               on(TOKENS, (24,), (24,), scales=(1, 0.01))),
     ]),
     "RMSNorm": ("07-rms-norm", [
         # Its eps is 1e-6, and that of the exercise 1e-5.

@@ -117,8 +117,8 @@ def result(entry: Entry, function: Callable[..., Any]) -> Outcome:
 def counted(name: str, entry: Entry) -> list[Answer]:
     """List the answers that another grader is asked about.
 
-    A wrong answer gives other numbers than the right one, for this grader too. One that raises there
-    is left out: every grader refuses it.
+    A wrong answer gives other numbers than the right one, for this grader too. One that raises
+    there is left out: every grader refuses it.
     """
     permitted = JUDGED["permitted"].get(f"{name}, {entry.grader}", "$")
     answers = [
@@ -169,7 +169,7 @@ def diagnosed(exercise: str, answer: Answer) -> Verdict:
     verdict = diagnose(exercise, answer.function)
     seconds = time.process_time() - start
     found = verdict.kind in ("mistake", "misconception", "explained")
-    # Of a few mistakes, the search knows the step alone.
+    # The search knows only the step of some mistakes.
     sentence = found and "in another way" not in verdict.message
     return Verdict(verdict.ok, seconds, sentence or names(OURS, verdict.message, answer))
 
@@ -208,9 +208,10 @@ def page(found: Sequence[Row]) -> str:
         if (mine := [row for row in found if row.grader == grader])
     ]
     each = [(row.task, row.grader, *cells(row.verdicts.items())) for row in found]
+    versions = (f"{name} {version(name).partition('+')[0]}" for name in (JUDGE, LEET, "torch"))
     wrong = {x for row in found if row.grader == OURS for x in row.verdicts if x.mistake}
     return TEMPLATE.read_text(encoding="utf-8").format(
-        versions=", ".join(f"{name} {version(name).partition('+')[0]}" for name in (JUDGE, LEET, "torch")),
+        versions=", ".join(versions),
         tasks=len(ENTRIES), wrong=len(wrong), independent=sum(x.independent for x in wrong),
         total=table(("grader", "tasks", *columns), total),
         each=table(("task", "grader", *columns), each),
