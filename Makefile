@@ -82,7 +82,7 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -117,7 +117,7 @@ code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browse
 	TWELVE_DEVICE=pretend $(MAKE) device
 	$(MAKE) mutants
 
-weekly: $(WITH)teach $(WITH)compare $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
+weekly: $(WITH)teach $(WITH)compare $(WITH)graders $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE $(PYTEST) $(NOTEBOOKS) --with-model  # another processor
 
@@ -178,6 +178,9 @@ classroom: $(WITH)teach $(WITH)language-model ## install nbgrader, run the noteb
 
 bench: $(WITH)bench $(WITH)language-model ## measure speed and memory against other implementations, into docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
+
+graders: $(WITH)graders ## grade right and wrong answers with other graders too, into docs/graders.md
+	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.graders
 
 mutants: install $(WITH)pretrained ## plant the classic mistakes in a copy, into docs/mistakes.md; ARGS="--random 200" draws others
 	OMP_NUM_THREADS=1 $(RUN) -m tests.mutants.run $(ARGS)

@@ -103,11 +103,13 @@ CHAPTERS = {
         "docs/troubleshooting", "docs/places",
     ],
     "To teach": ["docs/teaching"],
-    "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes",
-              "docs/which_test_sees_it"],
+    "About": ["docs/benchmarks", "docs/graders", "docs/accessibility", "CONTRIBUTING",
+              "docs/mistakes", "docs/which_test_sees_it"],
 }  # fmt: skip
 # The printed book omits sections about the project itself.
-NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
+NOT_BOUND = {
+    "CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "graders.md", "mistakes.md",
+}  # fmt: skip
 # The live page is the first page of the book, without a sidebar; this page comes after it.
 HOME = "course.md"
 LIVE = f"""<a href="index.html">Pull a thread</a> in the live model, or begin the course:
