@@ -2710,3 +2710,118 @@ WRONG["by-hand-accumulated-gradients"] = {
         gradients_by_formula(x[: len(x) // n * n], y[: len(x) // n * n], w, b, n, top)
     ),
 }  # fmt: skip
+
+
+@right("by-hand-attention-with-cache")
+def cached_layer(x, w_q, w_k, w_v, w_o, num_heads, past_k, past_v):
+    q, k, v = (rearrange(x @ w.T, "b n (h d) -> b h n d", h=num_heads) for w in (w_q, w_k, w_v))
+    all_k, all_v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    n, total = q.size(2), all_k.size(2)
+    hidden = torch.ones(n, total).triu(total - n + 1).bool()
+    scores = einsum(q, all_k, "b h q d, b h k d -> b h q k") * q.size(-1) ** -0.5
+    weights = scores.masked_fill(hidden, -1e30).softmax(-1)
+    return rearrange(weights @ all_v, "b h n d -> b n (h d)") @ w_o.T, all_k, all_v
+
+
+@right("by-hand-attention-with-cache")
+def cached_token_by_token(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+    """Attend after each token, so that no mask is needed."""
+    rows = []
+    for token in x.unbind(1):
+        q, k, v = (
+            F.linear(token, w).view(len(x), num_heads, 1, -1) for w in (w_q, w_k, w_v)
+        )
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        out = F.scaled_dot_product_attention(q, keys, values)
+        rows.append(F.linear(out.reshape(len(x), -1), w_o))
+    return torch.stack(rows, 1), keys, values
+
+
+@right("by-hand-attention-with-cache")
+def cached_in_new_buffers(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+    """Write into buffers, as a library does."""
+    old, new = keys.shape[2], x.shape[1]
+    q, k, v = ((x @ w.T).unflatten(2, (num_heads, -1)).permute(0, 2, 1, 3)
+               for w in (w_q, w_k, w_v))  # fmt: skip
+    buffers = []
+    for kept, here in ((keys, k), (values, v)):
+        buffer = here.new_empty(*kept.shape[:2], old + new, kept.shape[3])
+        buffer[:, :, :old], buffer[:, :, old:] = kept, here
+        buffers.append(buffer)
+    places = torch.arange(old + new)
+    mask = places[None] <= places[old:, None]
+    out = F.scaled_dot_product_attention(q, *buffers, attn_mask=mask)
+    return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT, *buffers
+
+
+class LayerWithState(nn.Module):
+    """Keep the cache in the layer, and lose it because each call makes a new layer."""
+
+    def __init__(self, num_heads):
+        super().__init__()
+        self.num_heads, self.k, self.v = num_heads, None, None
+
+    def forward(self, x, w_q, w_k, w_v, w_o):
+        q, k, v = ((x @ w.T).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+                   for w in (w_q, w_k, w_v))  # fmt: skip
+        self.k = k if self.k is None else torch.cat([self.k, k], 2)
+        self.v = v if self.v is None else torch.cat([self.v, v], 2)
+        causal = torch.ones(x.size(1), x.size(1)).tril().bool()
+        out = F.scaled_dot_product_attention(q, self.k, self.v, causal)
+        return out.transpose(1, 2).flatten(2) @ w_o.T, self.k, self.v
+
+
+def cached_by_sdpa(**options):
+    """Give SDPA a flag instead of a mask."""
+
+    def answer(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+        q, k, v = ((x @ w.T).unflatten(2, (num_heads, -1)).transpose(1, 2) for w in (w_q, w_k, w_v))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        out = F.scaled_dot_product_attention(q, keys, values, **options)
+        return out.transpose(1, 2).flatten(2) @ w_o.T, keys, values
+
+    return answer
+
+
+HIDDEN_KEYS = "torch.ones(n, total).triu(total - n + 1).bool()"
+WRONG["by-hand-attention-with-cache"] = {
+    "cache-causal-missing": cached_by_sdpa(),
+    "causal-corner": cached_by_sdpa(is_causal=True),
+    "cache-mask-dropped": {
+        "hidden = X": "hidden = X if n == total else torch.zeros(n, total).bool()"
+    },
+    "causal-diagonal": {HIDDEN_KEYS: "torch.ones(n, total).triu(total - n).bool()"},
+    "one future token is visible": {
+        HIDDEN_KEYS: "torch.ones(n, total).triu(total - n + 2).bool()"
+    },
+    "a new layer, and so a new cache, in each call": lambda x, w_q, w_k, w_v, w_o, heads, keys, values: (
+        LayerWithState(heads)(x, w_q, w_k, w_v, w_o)
+    ),
+    "cache-old-lost": {"return Y, all_k, all_v": "return Y, k, v"},
+    "cache-not-grown": {"return Y, all_k, all_v": "return Y, past_k, past_v"},
+    "cache-new-first": {
+        "torch.cat((past_k, k), 2)": "torch.cat((k, past_k), 2)",
+        "torch.cat((past_v, v), 2)": "torch.cat((v, past_v), 2)",
+    },
+    "only the values are in the wrong order": {
+        "torch.cat((past_v, v), 2)": "torch.cat((v, past_v), 2)"
+    },
+    "scale-missing": {"X * q.size(-1) ** -0.5": "X"},
+    "the scale of the whole width": {"q.size(-1) ** -0.5": "(q.size(-1) * num_heads) ** -0.5"},
+    "split-interleaved": {'"b n (h d) -> b h n d"': '"b n (d h) -> b h n d"'},
+    "merge-no-transpose": {
+        'rearrange(C, "b h n d -> b n (h d)")': "(C).reshape(x.size(0), n, -1)"
+    },
+    "the output matrix is missing": {"rearrange(C, R) @ w_o.T": "rearrange(C, R) @ w_o.T * 0"},
+    "mask-after-softmax": {
+        "scores.masked_fill(hidden, -1e30).softmax(-1)": "scores.softmax(-1).masked_fill(hidden, 0)"
+    },
+    "the last row alone": {"return Y, all_k, all_v": "return (Y)[:, -1:], all_k, all_v"},
+    "the cache is cut off": {"torch.cat((past_k, k), 2)": "torch.cat((past_k.detach(), k), 2)"},
+    "values are projected as keys": {
+        "torch.cat((past_v, v), 2)": "torch.cat((past_v, k[..., : v.size(-1)]), 2)"
+    },
+    "a window of the last keys": {
+        HIDDEN_KEYS: "~torch.ones(n, total).tril(total - n).triu(total - n - 2).bool()"
+    },
+}  # fmt: skip
