@@ -236,6 +236,7 @@ BY_HAND = "by_hand"
 DRILLS = (
     Drill("multi_head_attention", "multi-head attention", 20, "06-multi-head-attention", "06"),
     Drill("kv_cache", "KV cache", 16, "by-hand-attention-with-cache", "14"),
+    Drill("sampling", "top-k, top-p, temperature", 16, "by-hand-sampling-probabilities", "14"),
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),

@@ -2825,3 +2825,110 @@ WRONG["by-hand-attention-with-cache"] = {
         HIDDEN_KEYS: "~torch.ones(n, total).tril(total - n).triu(total - n - 2).bool()"
     },
 }  # fmt: skip
+
+
+@right("by-hand-sampling-probabilities")
+def thresholds(logits, temperature, k, p):
+    """Compare each logit with the k-th, and each probability with the last one that is kept."""
+    z = logits / temperature
+    kth = z.topk(k, dim=-1).values[:, -1:]
+    z = z.masked_fill(z < kth, -math.inf)
+    probs = torch.softmax(z, dim=-1)
+    top, _ = torch.sort(probs, dim=-1, descending=True)
+    first = (torch.cumsum(top, dim=-1) < p).sum(-1, keepdim=True).clamp(max=k - 1)
+    smallest = top.gather(-1, first)
+    probs = torch.where(probs >= smallest, probs, 0.0)
+    return probs / probs.sum(dim=-1, keepdim=True)
+
+
+@right("by-hand-sampling-probabilities")
+def sorted_mask_of_logits(logits, temperature, k, p):
+    """Mask sorted logits, shift the mask by one, and scatter it back, as Transformers does."""
+    logits = logits.clone() / temperature
+    order = logits.argsort(-1, descending=True)
+    rank = order.argsort(-1)
+    logits[rank >= k] = -math.inf
+    cumulative = logits.gather(-1, order).softmax(-1).cumsum(-1)
+    remove = torch.cat([torch.zeros_like(cumulative[:, :1]), cumulative[:, :-1]], -1) >= p
+    return logits.masked_fill(remove.gather(-1, rank), -math.inf).softmax(-1)
+
+
+@right("by-hand-sampling-probabilities")
+def row_by_row(logits, temperature, k, p):
+    rows = []
+    for row in logits.tolist():
+        powers = {i: math.exp((x - max(row)) / temperature) for i, x in enumerate(row)}
+        best = sorted(powers, key=powers.get, reverse=True)[:k]
+        total, kept = sum(powers[i] for i in best), []
+        while best and sum(powers[i] for i in kept) / total < p:
+            kept.append(best.pop(0))
+        total = sum(powers[i] for i in kept)
+        rows.append([powers[i] / total if i in kept else 0.0 for i in range(len(row))])
+    return torch.tensor(rows)
+
+
+def nucleus(probs, p):
+    """Keep the top words until their sum reaches p."""
+    top, order = probs.sort(-1, descending=True)
+    top = top * ((top.cumsum(-1) - top) < p)
+    return torch.zeros_like(probs).scatter(-1, order, top)
+
+
+def best_of(logits, k):
+    return logits.masked_fill(logits < logits.topk(k).values[:, -1:], -math.inf)
+
+
+def to_one(probs):
+    return probs / probs.sum(-1, keepdim=True)
+
+
+WRONG["by-hand-sampling-probabilities"] = {
+    "temperature-multiplied": {"logits / temperature": "logits * temperature"},
+    "temperature-without-effect": {"logits / temperature": "logits"},
+    "temperature-without-effect: probabilities are divided": lambda z, t, k, p: to_one(
+        nucleus(best_of(z, k).softmax(-1) / t, p)
+    ),
+    "temperature-last": lambda z, t, k, p: to_one(
+        nucleus(best_of(z, k).softmax(-1), p) ** (1 / t)
+    ),
+    "temperature between top-k and top-p of probabilities": lambda z, t, k, p: to_one(
+        nucleus(to_one(best_of(z, k).softmax(-1)) * t, p)
+    ),
+    "top-k-logit-zero": lambda z, t, k, p: to_one(
+        nucleus((z / t * (z >= z.topk(k).values[:, -1:])).softmax(-1), p)
+    ),
+    "top-p-of-all-words: top-p first": lambda z, t, k, p: to_one(
+        nucleus((z / t).softmax(-1), p) * (z >= z.topk(k).values[:, -1:])
+    ),
+    "top-p-of-all-words": lambda z, t, k, p: to_one(
+        nucleus((z / t).softmax(-1) * (z >= z.topk(k).values[:, -1:]), p)
+    ),
+    "top-p-one-short": {"X.clamp(max=k - 1)": "(X - 1).clamp(min=0)"},
+    "top-p-one-short: the word that reaches p": lambda z, t, k, p: to_one(
+        (lambda s: torch.zeros_like(z).scatter(
+            -1, s.indices, s.values * (s.values.cumsum(-1) <= p)))(
+            best_of(z / t, k).softmax(-1).sort(-1, descending=True)
+        )
+    ),
+    "top-p-by-rank": lambda z, t, k, p: to_one(
+        nucleus(best_of(z / t, k).softmax(-1).sort(-1, descending=True).values, p)
+    ),
+    "each word is compared with p": lambda z, t, k, p: to_one(
+        (lambda s: s * (s >= 1 - p))(best_of(z / t, k).softmax(-1))
+    ),
+    "the smallest words are kept": {"z.topk(k, dim=-1)": "(-z).topk(k, dim=-1)",
+                                    "z < kth": "-z < kth"},
+    "one threshold for the batch": {"z.topk(k, dim=-1).values[:, -1:]":
+                                    "z.flatten().topk(k).values[-1]"},
+    "k + 1 words": {"z.topk(k, dim=-1)": "z.topk(min(k + 1, z.size(-1)), dim=-1)",
+                    "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
+    "not divided by the sum": {"probs / probs.sum(dim=-1, keepdim=True)": "probs"},
+    "top-p is missing": {"probs >= smallest": "probs >= 0"},
+    "top-k is missing": {"z.masked_fill(z < kth, -math.inf)": "z",
+                         "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
+    "softmax over the batch": {"torch.softmax(z, dim=-1)": "torch.softmax(z, dim=0)"},
+    "the best word alone": lambda z, t, k, p: F.one_hot(z.argmax(-1), z.size(-1)).double(),
+    "the remaining words are equal": {"torch.where(probs >= smallest, probs, 0.0)":
+                                      "(probs >= smallest).double()"},
+    "softmax twice": {"return X": "return (X).softmax(-1)"},
+}  # fmt: skip
