@@ -238,6 +238,7 @@ DRILLS = (
     Drill("kv_cache", "KV cache", 16, "by-hand-attention-with-cache", "14"),
     Drill("sampling", "top-k, top-p, temperature", 16, "by-hand-sampling-probabilities", "14"),
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
+    Drill("grouped_query_attention", "grouped queries", 15, "by-hand-grouped-query-attention", "17"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),

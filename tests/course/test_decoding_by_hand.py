@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from twelve import causal_mask
-from twelve.generation import next_token_probabilities
 from twelve_lab.check import TASKS
 from twelve_lab.exercises.by_hand.beam_search import _model
 from twelve_lab.exercises.numbers import seeded
@@ -108,11 +107,3 @@ def test_a_text_in_any_chunks_through_a_cache_is_one_causal_pass():
             rows.append(y)
         assert keys.shape == (3, heads, length, 4)
         assert_close(torch.cat(rows, dim=1), expected)
-
-
-@pytest.mark.parametrize(("temperature", "k", "p"), [(0.7, 20, 0.9), (1.9, 6, 0.6), (1.3, 1, 1.0)])
-def test_sampling_probabilities_are_those_that_the_package_draws_from(temperature, k, p):
-    logits = 3 * seeded()(50, 29)
-    found = TASKS["sampling_probabilities"].right(logits, temperature, k, p)
-    expected = next_token_probabilities(logits, temperature=temperature, top_k=k, top_p=p)
-    assert_close(found, expected)

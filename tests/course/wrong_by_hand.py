@@ -2932,3 +2932,94 @@ WRONG["by-hand-sampling-probabilities"] = {
                                       "(probs >= smallest).double()"},
     "softmax twice": {"return X": "return (X).softmax(-1)"},
 }  # fmt: skip
+
+
+@right("by-hand-grouped-query-attention")
+def head_by_head(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    group, outputs = n_heads // n_kv, []
+    q, k, v = (F.linear(x, w) for w in (w_q, w_k, w_v))
+    q_heads, k_heads, v_heads = q.chunk(n_heads, -1), k.chunk(n_kv, -1), v.chunk(n_kv, -1)
+    for h in range(n_heads):
+        g = h // group
+        scores = torch.bmm(q_heads[h], k_heads[g].transpose(1, 2)) / math.sqrt(q_heads[h].size(-1))
+        outputs.append(torch.bmm(torch.softmax(scores, dim=-1), v_heads[g]))
+    return F.linear(torch.cat(outputs, dim=-1), w_o)
+
+
+@right("by-hand-grouped-query-attention")
+def groups_by_einsum(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    q = rearrange(x @ w_q.T, "b s (kv group d) -> b kv group s d", kv=n_kv, group=n_heads // n_kv)
+    k, v = (rearrange(x @ w.T, "b s (kv d) -> b kv s d", kv=n_kv) for w in (w_k, w_v))
+    scores = einsum(q, k, "b kv group i d, b kv j d -> b kv group i j") * q.size(-1) ** -0.5
+    out = einsum(scores.softmax(-1), v, "b kv group i j, b kv j d -> b kv group i d")
+    return rearrange(out, "b kv group i d -> b i (kv group d)") @ w_o.T
+
+
+@right("by-hand-grouped-query-attention")
+def heads_expanded(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    """Expand a new axis, as `repeat_kv` of Transformers does."""
+
+    def heads(weight, number):
+        return (x @ weight.mT).view(*x.shape[:2], number, -1).transpose(1, 2)
+
+    def shared(kv):
+        batch, _, seq, width = kv.shape
+        kv = kv[:, :, None].expand(batch, n_kv, n_heads // n_kv, seq, width)
+        return kv.reshape(batch, n_heads, seq, width)
+
+    out = F.scaled_dot_product_attention(
+        heads(w_q, n_heads), shared(heads(w_k, n_kv)), shared(heads(w_v, n_kv))
+    )
+    return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT
+
+
+def shared_by(share, mix=lambda out: out.transpose(1, 2).flatten(2)):
+    """Share heads in another way."""
+
+    def answer(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+        q, k, v = (
+            (x @ w.T).unflatten(-1, (n, -1)).transpose(1, 2)
+            for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))
+        )
+        k, v = share(k, n_heads // n_kv), share(v, n_heads // n_kv)
+        return mix(F.scaled_dot_product_attention(q, k, v)) @ w_o.T
+
+    return answer
+
+
+WRONG["by-hand-grouped-query-attention"] = {
+    "kv-tiled": shared_by(lambda kv, group: kv.repeat(1, group, 1, 1)),
+    "kv-tiled: by the remainder": {"h // group": "h % n_kv"},
+    "kv-first-head": {"h // group": "h // n_heads"},
+    "kv-first-head: expanded": shared_by(
+        lambda kv, group: kv[:, :1].expand(-1, group * kv.size(1), -1, -1)
+    ),
+    "the last head of keys and values": {"h // group": "n_kv - 1"},
+    "the heads of keys and values are averaged": shared_by(
+        lambda kv, group: kv.mean(1, keepdim=True).repeat(1, group * kv.size(1), 1, 1)
+    ),
+    "the keys of one group and the values of another": {"v_heads[g]": "v_heads[h % n_kv]"},
+    "each head is repeated once for each group": shared_by(lambda kv, group: kv.repeat_interleave(kv.size(1), dim=1)),
+    "the query heads are in another order": {
+        "torch.bmm(q_heads[h], K)": "torch.bmm(q_heads[(h % group) * n_kv + g], K)"
+    },
+    "merge-no-transpose": shared_by(
+        lambda kv, group: kv.repeat_interleave(group, 1),
+        lambda out: out.reshape(out.size(0), out.size(2), -1),
+    ),
+    "the outputs are added": {"torch.cat(outputs, dim=-1)":
+                              "torch.cat([sum(outputs)] * n_heads, dim=-1)"},
+    "scale-missing": {"X / math.sqrt(D)": "X"},
+    "scale-d_model": {"math.sqrt(D)": "math.sqrt(x.size(-1))"},
+    "the scale of the whole width": {"math.sqrt(D)": "math.sqrt(q.size(-1))"},
+    "softmax-queries": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores, dim=1)"},
+    "split-interleaved": lambda x, w_q, w_k, w_v, w_o, n_heads, n_kv: heads_expanded(
+        x,
+        *(rearrange(w, "(d h) m -> (h d) m", h=n)
+          for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))),
+        w_o, n_heads, n_kv,
+    ),
+    "a causal mask": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores.masked_fill("
+                      "torch.ones_like(scores[0]).triu(1).bool(), -math.inf), dim=-1)"},
+    "no output matrix": {"F.linear(C, w_o)": "C @ torch.eye(w_o.size(1), w_o.size(0))"},
+}  # fmt: skip

@@ -121,9 +121,14 @@ again(attention_with_cache, "causal-diagonal",
        "values, mask)"})  # fmt: skip
 again(attention_with_cache, "causal-triu",
       {_MASK: "mask = torch.ones(new, old + new).triu(old).bool()"})  # fmt: skip
+again(attention_with_cache, "scale-d_model",
+      {_ATTEND: "attend(query * (query.size(-1) / x.size(-1)) ** 0.5, keys, values, mask)"}
+      )  # fmt: skip
 notes(
     attention_with_cache,
     {
+        "You divided by the square root of head*d_k, the size before the split: each head has d_k "
+        "features.": {_ATTEND: "attend(query / num_heads ** 0.5, keys, values, mask)"},
         "The prompt is not masked: an empty cache hides no future.": {
             _MASK: "mask = X if old else None"
         },
