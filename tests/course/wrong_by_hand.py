@@ -2728,9 +2728,7 @@ def cached_token_by_token(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
     """Attend after each token, so that no mask is needed."""
     rows = []
     for token in x.unbind(1):
-        q, k, v = (
-            F.linear(token, w).view(len(x), num_heads, 1, -1) for w in (w_q, w_k, w_v)
-        )
+        q, k, v = (F.linear(token, w).view(len(x), num_heads, 1, -1) for w in (w_q, w_k, w_v))
         keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
         out = F.scaled_dot_product_attention(q, keys, values)
         rows.append(F.linear(out.reshape(len(x), -1), w_o))
@@ -2794,8 +2792,8 @@ WRONG["by-hand-attention-with-cache"] = {
     "one future token is visible": {
         HIDDEN_KEYS: "torch.ones(n, total).triu(total - n + 2).bool()"
     },
-    "a new layer, and so a new cache, in each call": lambda x, w_q, w_k, w_v, w_o, heads, keys, values: (
-        LayerWithState(heads)(x, w_q, w_k, w_v, w_o)
+    "a new layer, and so a new cache, in each call": lambda *given: (
+        LayerWithState(given[5])(*given[:5])
     ),
     "cache-old-lost": {"return Y, all_k, all_v": "return Y, k, v"},
     "cache-not-grown": {"return Y, all_k, all_v": "return Y, past_k, past_v"},
@@ -2999,7 +2997,9 @@ WRONG["by-hand-grouped-query-attention"] = {
         lambda kv, group: kv.mean(1, keepdim=True).repeat(1, group * kv.size(1), 1, 1)
     ),
     "the keys of one group and the values of another": {"v_heads[g]": "v_heads[h % n_kv]"},
-    "each head is repeated once for each group": shared_by(lambda kv, group: kv.repeat_interleave(kv.size(1), dim=1)),
+    "each head is repeated once for each group": shared_by(
+        lambda kv, group: kv.repeat_interleave(kv.size(1), dim=1)
+    ),
     "the query heads are in another order": {
         "torch.bmm(q_heads[h], K)": "torch.bmm(q_heads[(h % group) * n_kv + g], K)"
     },

@@ -30,7 +30,7 @@ def _sampling_cases() -> Cases:
     measures="three changes in their order, and what is divided out between them",
 )
 def sampling_probabilities(logits: Tensor, temperature: float, k: int, p: float) -> Tensor:
-    """logits (batch, vocab), temperature, k, p -> probabilities (batch, vocab), each row sums to 1"""
+    """logits (batch, vocab), temperature, k, p -> (batch, vocab), each row sums to 1"""
     scaled = logits / temperature
     best = scaled.topk(k, dim=-1)
     cut = torch.full_like(scaled, -math.inf).scatter(-1, best.indices, best.values)
@@ -122,8 +122,8 @@ notes(
 
 @question(decimals=2, measures="the three changes, in their order")
 def sampling_on_paper() -> list[float]:
-    """the probabilities of the first three of four words, whose logits are the logarithms of 36, 16,
-    4 and 1, with temperature 2, k 3 and p 0.8
+    """the probabilities of the first three of four words, whose logits are the logarithms of 36,
+    16, 4 and 1, with temperature 2, k 3 and p 0.8
     """
     return sampling_probabilities(torch.tensor([_POWERS]).log(), 2.0, 3, 0.8)[0, :3].tolist()
 
