@@ -240,6 +240,7 @@ DRILLS = (
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("grouped_query_attention", "grouped queries", 15, "by-hand-grouped-query-attention",
           "17"),
+    Drill("rotary", "rotary positions", 14, "by-hand-attention-with-rotary", "16"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),

@@ -173,6 +173,12 @@ def rotate(heads, angles):
     return twelve.RotaryEncoding(heads.size(-1)).double()(heads, round(angles[0, 0].item()))
 
 
+def attention_with_rotary(query, key, value, start):
+    turn = twelve.RotaryEncoding(query.size(-1)).double()
+    turned = turn(key, start)
+    return F.scaled_dot_product_attention(turn(query, start), turned, value), turned
+
+
 def by_autograd(function, upstream, *given):
     """Compute the gradients of the arguments of a function."""
     return torch.autograd.grad(function(*given), given, upstream)
@@ -288,6 +294,7 @@ LAYERS = {
     "shift": training.shift,
     "loss": training.cross_entropy,
     "rotate": rotate,
+    "attention_with_rotary": attention_with_rotary,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
     "cosine_schedule": cosine_schedule,
     "adamw_step": adamw_step,

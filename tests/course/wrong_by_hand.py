@@ -3023,3 +3023,97 @@ WRONG["by-hand-grouped-query-attention"] = {
                       "torch.ones_like(scores[0]).triu(1).bool(), -math.inf), dim=-1)"},
     "no output matrix": {"F.linear(C, w_o)": "C @ torch.eye(w_o.size(1), w_o.size(0))"},
 }  # fmt: skip
+
+
+@right("by-hand-attention-with-rotary")
+def rotated_numbers(q, k, v, start):
+    """Multiply complex numbers."""
+    width, places = q.size(-1), torch.arange(start, start + q.size(-2))
+    inv_freq = 1.0 / 10000 ** (torch.arange(0, width, 2) / width)
+    freqs = torch.outer(places.double(), inv_freq.double())
+    unit = torch.polar(torch.ones_like(freqs), freqs)
+
+    def apply(x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * unit).flatten(-2)
+
+    q, k = apply(q), apply(k)
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+@right("by-hand-attention-with-rotary")
+def repeated_angles(q, k, v, start):
+    """Repeat each angle for its pair, and add the rotated neighbours."""
+    d = q.size(-1)
+    theta = torch.tensor([10000 ** (-2 * (i // 2) / d) for i in range(d)], dtype=q.dtype)
+    angle = torch.arange(start, start + q.size(2), dtype=q.dtype)[:, None] * theta
+
+    def neighbours(x):
+        return rearrange(torch.stack((-x[..., 1::2], x[..., ::2])), "two b h s p -> b h s (p two)")
+
+    q, k = (x * angle.cos() + neighbours(x) * angle.sin() for x in (q, k))
+    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / math.sqrt(d)
+    return scores.softmax(-1) @ v, k
+
+
+@right("by-hand-attention-with-rotary")
+def rotation_matrices(q, k, v, start):
+    """Multiply each vector by a matrix with a block for each pair."""
+    d, rows = q.size(-1), []
+    for position in range(start, start + q.size(-2)):
+        angles = [torch.tensor(position * 10000 ** (-2 * i / d)) for i in range(d // 2)]
+        blocks = [torch.stack([a.cos(), -a.sin(), a.sin(), a.cos()]).view(2, 2) for a in angles]
+        rows.append(torch.block_diag(*blocks).to(q.dtype))
+    matrix = torch.stack(rows)
+    q, k = (einsum(matrix, x, "s out d, b h s d -> b h s out") for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+def half_split(x, cos, sin):
+    """Rotate feature i with feature i + d / 2, as Llama's code in Transformers does."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos.repeat(1, 2) + torch.cat((-second, first), -1) * sin.repeat(1, 2)
+
+
+def rotary_by_halves(q, k, v, start):
+    places = torch.arange(start, start + q.size(2)).double()
+    freqs = places[:, None] * 10000 ** (-torch.arange(0, q.size(-1), 2).double() / q.size(-1))
+    q, k = (half_split(x, freqs.cos(), freqs.sin()) for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+BOTH, FREQS = "q, k = apply(q), apply(k)", "torch.outer(places.double(), inv_freq.double())"
+WRONG["by-hand-attention-with-rotary"] = {
+    "rotary-halves": rotary_by_halves,
+    "rotary-position-missing": {FREQS: "inv_freq.double().expand(len(places), -1)"},
+    "rotary-one-frequency": {"1.0 / X": "torch.ones(width // 2)"},
+    "rotary-one-frequency: of the position alone": {
+        FREQS: "places.double()[:, None].expand(-1, width // 2)"
+    },
+    "nothing is rotated": {BOTH: "pass"},
+    "rotary-values-turned": {BOTH: "q, k, v = apply(q), apply(k), apply(v)"},
+    "only the queries are rotated": {BOTH: "q = apply(q)"},
+    "only the keys are rotated": {BOTH: "k = apply(k)"},
+    "rotary-start-ignored": {"torch.arange(start, start + q.size(-2))":
+                             "torch.arange(q.size(-2))"},
+    "rotary-one-late": {"torch.arange(start, start + q.size(-2))":
+                        "torch.arange(start + 1, start + 1 + q.size(-2))"},
+    "rotary-clockwise": {"torch.polar(X, freqs)": "torch.polar(X, -freqs)"},
+    "frequencies that increase": {"1.0 / X": "X"},
+    "the exponent lacks its 2": {"torch.arange(0, width, 2)": "torch.arange(width // 2)"},
+    "rotary-frequency-one": {"torch.arange(0, width, 2)": "torch.arange(2, width + 2, 2)"},
+    "the base of Llama 3": {"10000 ** X": "500000 ** X"},
+    "rotary-head-axis": {
+        "torch.arange(start, start + q.size(-2))": "torch.arange(start, start + q.size(1))",
+        "pairs * unit": "pairs * unit[:, None]",
+    },
+    "sine and cosine are exchanged": {"torch.polar(X, freqs)": "torch.polar(X, torch.pi / 2 - "
+                                      "freqs)"},
+    "the keys are returned as they were": {BOTH: "q, old, k = apply(q), k, apply(k)",
+                                           "return Y, k": "return Y, old"},
+    "scale-missing": {"F.scaled_dot_product_attention(q, k, v)":
+                      "F.scaled_dot_product_attention(q, k, v, scale=1.0)"},
+    "a causal mask": {"F.scaled_dot_product_attention(q, k, v)":
+                      "F.scaled_dot_product_attention(q, k, v, is_causal=True)"},
+    "angles are added": {"pairs * unit": "pairs + unit"},
+}  # fmt: skip
