@@ -249,6 +249,7 @@ DRILLS = (
           exports=("MixtureOfExperts",)),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
+    Drill("swiglu", "SwiGLU", 10, "09-swiglu", "09"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
     Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",
           exports=("LatentAttention",)),

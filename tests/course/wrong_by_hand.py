@@ -3117,3 +3117,62 @@ WRONG["by-hand-attention-with-rotary"] = {
                       "F.scaled_dot_product_attention(q, k, v, is_causal=True)"},
     "angles are added": {"pairs * unit": "pairs + unit"},
 }  # fmt: skip
+
+
+@right("09-swiglu")
+def swiglu_by_exponentials(x, gate, up, down):
+    z = F.linear(x, gate)
+    hidden = z / (1 + torch.exp(-z)) * F.linear(x, up)
+    return F.linear(hidden, down)
+
+
+@right("09-swiglu")
+def swiglu_by_einsum(x, w1, w3, w2):
+    g = einsum(x, w1, "b s d, f d -> b s f")
+    hidden = einsum(torch.sigmoid(g), g, einsum(x, w3, "b s d, f d -> b s f"),
+                    "b s f, b s f, b s f -> b s f")  # fmt: skip
+    return einsum(hidden, w2, "b s f, d f -> b s d")
+
+
+@right("09-swiglu")
+class GatedLayer(nn.Module):
+    """Register the matrices in a module, as a model does."""
+
+    def __new__(cls, x, gate, up, down):
+        layer = super().__new__(cls)
+        nn.Module.__init__(layer)
+        layer.matrices = gate, up, down
+        return layer(x)
+
+    def forward(self, x):
+        gate, up, down = (weight.mT for weight in self.matrices)
+        z = x @ gate
+        return (z * (0.5 + 0.5 * torch.tanh(z / 2)) * (x @ up)) @ down
+
+
+def gated(hidden):
+    """Combine the two projections in another way."""
+    return lambda x, gate, up, down: hidden(x @ gate.T, x @ up.T) @ down.T
+
+
+WRONG["09-swiglu"] |= {
+    "gate-up-swapped": gated(lambda g, u: u * torch.sigmoid(u) * g),
+    "gate-up-swapped: halves of one product": lambda x, gate, up, down: (
+        (lambda u, g: F.silu(g) * u)(*F.linear(x, torch.cat([gate, up])).chunk(2, -1)) @ down.T
+    ),
+    "the gate of F.glu": lambda x, gate, up, down: F.glu(x @ torch.cat([up, gate]).T) @ down.T,
+    "no activation": gated(lambda g, u: g * u),
+    "SiLU on both": gated(lambda g, u: F.silu(g) * F.silu(u)),
+    "ReLU instead of SiLU": gated(lambda g, u: g.relu() * u),
+    "GELU by tanh": gated(lambda g, u: F.gelu(g, approximate="tanh") * u),
+    "the swish of 1.702": gated(lambda g, u: g * torch.sigmoid(1.702 * g) * u),
+    "up is missing": gated(lambda g, u: F.silu(g)),
+    "the gate is missing": gated(lambda g, u: F.silu(u)),
+    "the sign in the exponential": gated(lambda g, u: g / (1 + g.exp()) * u),
+    "softmax instead of a sigmoid": gated(lambda g, u: g * g.softmax(-1) * u),
+    "SiLU of the output": lambda x, gate, up, down: F.silu((x @ gate.T) * (x @ up.T) @ down.T),
+    "a residual connection": lambda x, gate, up, down: (
+        x + (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
+    ),
+    "up is added once more": gated(lambda g, u: F.silu(g) * u + u),
+}

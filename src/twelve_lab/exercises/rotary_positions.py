@@ -152,8 +152,9 @@ notes(
         "All tokens rotate by the angles of the first: each row of angles belongs to a token.": {
             "sin, cos = X": "angles = angles[:1]\nsin, cos = X"
         },
-        "All pairs rotate by the angles of the first: each column of angles belongs to a "
-        "pair.": {"sin, cos = X": "angles = angles[:, :1]\nsin, cos = X"},
+        "All pairs rotate by the angles of the first: each column of angles belongs to a pair.": {
+            "sin, cos = X": "angles = angles[:, :1]\nsin, cos = X"
+        },
         "You exchanged the two features of each pair.": {
             "torch.stack((X, Y), dim=-1)": "torch.stack((Y, X), dim=-1)"
         },
