@@ -60,7 +60,7 @@ _BY_HEAD = "rotate({0}.transpose(1, 2), angles).transpose(1, 2)"
 mistake(
     attention_with_rotary,
     "rotary-position-missing",
-    "All tokens rotate by the same angles, so that the scores know no positions: an angle is a "
+    "All tokens rotate by the same angles, so that the scores ignore positions: an angle is a "
     "frequency times the position of the token.",
     {_ANGLES: "angles = rotary_angles(1, 1, d_k).expand(seq, -1)"},
 )
