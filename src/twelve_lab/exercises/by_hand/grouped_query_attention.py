@@ -99,11 +99,11 @@ def grouped_query_attention_on_paper() -> list[float]:
     """the outputs of query heads 1 and 2 of four, and the count of numbers that a token adds to the
     cache of a layer with 32 query heads on 8 of width 128
     """
-    query = torch.tensor([2.0, 1, 0, 3]).view(1, 4, 1, 1)
-    key = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]).view(1, 2, 2, 1)
-    value = torch.tensor([[4.0, 8.0], [1.0, 9.0]]).view(1, 2, 2, 1)
-    output = grouped_attention(query, key, value).flatten()
-    return [output[1].item(), output[2].item(), 2 * 8 * 128]
+    keys = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]])
+    values = torch.tensor([[4.0, 8.0], [1.0, 9.0]])
+    # Query head 1 has the query 1 in the first group, and query head 2 has 0 in the second.
+    output = ((torch.tensor([[1.0], [0.0]]) * keys).softmax(-1) * values).sum(-1)
+    return [*output.tolist(), 2 * 8 * 128]
 
 
 notes(

@@ -152,9 +152,6 @@ notes(
             "merge_heads(context) @ w_o.T": "merge_heads(context) @ "
             "torch.eye(w_o.size(1), w_o.size(0))"
         },
-        "You cut off the gradient of the cached keys and values: train through them as through the "
-        "new ones.": {_KEYS: "torch.cat([keys.detach(), key], dim=2)",
-                      _VALUES: "torch.cat([values.detach(), value], dim=2)"},
     },
 )  # fmt: skip
 
@@ -164,11 +161,9 @@ def kv_cache_on_paper() -> list[float]:
     """the weight of the new token for itself, its output, and the count of numbers in a cache of 3
     tokens, 3 layers and 4 heads of width 8
     """
-    query, key, value = (torch.tensor([[[[x]]]]) for x in (1.0, math.log(2), 10.0))
-    keys = torch.cat([torch.tensor([[[[0.0], [0.0]]]]), key], dim=2)
-    values = torch.cat([torch.tensor([[[[4.0], [8.0]]]]), value], dim=2)
-    weight = attend(query, keys, torch.eye(3)[None, None])[..., 2]
-    return [weight.item(), attend(query, keys, values).item(), 2 * 3 * 3 * 4 * 8]
+    weights = torch.tensor([0.0, 0.0, math.log(2)]).softmax(0)
+    output = weights @ torch.tensor([4.0, 8.0, 10.0])
+    return [weights[2].item(), output.item(), 2 * 3 * 3 * 4 * 8]
 
 
 notes(

@@ -125,14 +125,22 @@ def sampling_on_paper() -> list[float]:
     """the probabilities of the first three of four words, whose logits are the logarithms of 36,
     16, 4 and 1, with temperature 2, k 3 and p 0.8
     """
-    return sampling_probabilities(torch.tensor([_POWERS]).log(), 2.0, 3, 0.8)[0, :3].tolist()
+    roots = torch.tensor(_POWERS).sqrt()[:2]  # of the first two words, which reach 10/12
+    return [*(roots / roots.sum()).tolist(), 0.0]
 
 
 notes(
     sampling_on_paper,
     {
-        "Top-p is missing: the first two words reach 0.8 together.": [1 / 2, 1 / 3, 1 / 6],
-        "Top-p measured sums out of 13: after top-k the sum is 12.": [6 / 13, 4 / 13, 2 / 13],
+        "The temperature is missing: half of a logarithm is the logarithm of the root.": [
+            36 / 52, 16 / 52, 0,
+        ],
+        "You dropped the word that brings the sum to p: the first word has only a half.": [1, 0, 0],
+        "Top-p is missing, or measured sums out of 13: after top-k, the first two words have 10 "
+        "of 12.": [1 / 2, 1 / 3, 1 / 6],
+        "You divided by 13, and top-p is missing: top-k leaves a sum of 12.": [
+            6 / 13, 4 / 13, 2 / 13,
+        ],
         "You divided by 12: after top-p, divide by the sum of the words that remain.": [
             1 / 2, 1 / 3, 0,
         ],
