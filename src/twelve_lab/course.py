@@ -235,7 +235,12 @@ BY_HAND = "by_hand"
 # The most frequent task first.
 DRILLS = (
     Drill("multi_head_attention", "multi-head attention", 20, "06-multi-head-attention", "06"),
+    Drill("kv_cache", "KV cache", 16, "by-hand-attention-with-cache", "14"),
+    Drill("sampling", "top-k, top-p, temperature", 16, "by-hand-sampling-probabilities", "14"),
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
+    Drill("grouped_query_attention", "grouped queries", 15, "by-hand-grouped-query-attention",
+          "17"),
+    Drill("rotary", "rotary positions", 14, "by-hand-attention-with-rotary", "16"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
@@ -244,6 +249,7 @@ DRILLS = (
           exports=("MixtureOfExperts",)),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),
     Drill("backward", "backward pass", 10, "by-hand-attention-backward", "04"),
+    Drill("swiglu", "SwiGLU", 10, "09-swiglu", "09"),
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
     Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",
           exports=("LatentAttention",)),

@@ -136,6 +136,14 @@ def multi_head_attention(query, memory, w_q, w_k, w_v, w_o, num_heads):
     return functional_call(layer, parameters, (query, memory, memory))
 
 
+def grouped_query_attention(x, w_q, w_k, w_v, w_o, num_heads, num_kv_heads):
+    """Let the fused kernel share the heads."""
+    projections = (w_q, num_heads), (w_k, num_kv_heads), (w_v, num_kv_heads)
+    heads = [(x @ w.T).unflatten(-1, (number, -1)).transpose(1, 2) for w, number in projections]
+    context = F.scaled_dot_product_attention(*heads, enable_gqa=True)
+    return context.transpose(1, 2).flatten(2) @ w_o.T
+
+
 def layer_norm(x, weight, bias):
     return functional_call(twelve.LayerNorm(len(weight)), {"weight": weight, "bias": bias}, x)
 
@@ -163,6 +171,12 @@ def swiglu(x, gate, up, down):
 def rotate(heads, angles):
     """Rotate by the layer: the angles of the cases belong to consecutive positions."""
     return twelve.RotaryEncoding(heads.size(-1)).double()(heads, round(angles[0, 0].item()))
+
+
+def attention_with_rotary(query, key, value, start):
+    turn = twelve.RotaryEncoding(query.size(-1)).double()
+    turned = turn(key, start)
+    return F.scaled_dot_product_attention(turn(query, start), turned, value), turned
 
 
 def by_autograd(function, upstream, *given):
@@ -280,6 +294,7 @@ LAYERS = {
     "shift": training.shift,
     "loss": training.cross_entropy,
     "rotate": rotate,
+    "attention_with_rotary": attention_with_rotary,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
     "cosine_schedule": cosine_schedule,
     "adamw_step": adamw_step,
@@ -297,6 +312,10 @@ LAYERS = {
     "int8_matmul": int8_matmul,
     "alibi_weights": alibi_weights,
     "accumulated_gradients": accumulated_gradients,
+    "sampling_probabilities": lambda logits, temperature, k, p: next_token_probabilities(
+        logits, temperature=temperature, top_k=k, top_p=p
+    ),
+    "grouped_query_attention": grouped_query_attention,
     "top_p": lambda probabilities, p: next_token_probabilities(probabilities.log(), top_p=p),
 }
 

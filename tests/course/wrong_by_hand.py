@@ -2710,3 +2710,469 @@ WRONG["by-hand-accumulated-gradients"] = {
         gradients_by_formula(x[: len(x) // n * n], y[: len(x) // n * n], w, b, n, top)
     ),
 }  # fmt: skip
+
+
+@right("by-hand-attention-with-cache")
+def cached_layer(x, w_q, w_k, w_v, w_o, num_heads, past_k, past_v):
+    q, k, v = (rearrange(x @ w.T, "b n (h d) -> b h n d", h=num_heads) for w in (w_q, w_k, w_v))
+    all_k, all_v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    n, total = q.size(2), all_k.size(2)
+    hidden = torch.ones(n, total).triu(total - n + 1).bool()
+    scores = einsum(q, all_k, "b h q d, b h k d -> b h q k") * q.size(-1) ** -0.5
+    weights = scores.masked_fill(hidden, -1e30).softmax(-1)
+    return rearrange(weights @ all_v, "b h n d -> b n (h d)") @ w_o.T, all_k, all_v
+
+
+@right("by-hand-attention-with-cache")
+def cached_token_by_token(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+    """Attend after each token, so that no mask is needed."""
+    rows = []
+    for token in x.unbind(1):
+        q, k, v = (F.linear(token, w).view(len(x), num_heads, 1, -1) for w in (w_q, w_k, w_v))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        out = F.scaled_dot_product_attention(q, keys, values)
+        rows.append(F.linear(out.reshape(len(x), -1), w_o))
+    return torch.stack(rows, 1), keys, values
+
+
+@right("by-hand-attention-with-cache")
+def cached_in_new_buffers(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+    """Write into buffers, as a library does."""
+    old, new = keys.shape[2], x.shape[1]
+    q, k, v = ((x @ w.T).unflatten(2, (num_heads, -1)).permute(0, 2, 1, 3)
+               for w in (w_q, w_k, w_v))  # fmt: skip
+    buffers = []
+    for kept, here in ((keys, k), (values, v)):
+        buffer = here.new_empty(*kept.shape[:2], old + new, kept.shape[3])
+        buffer[:, :, :old], buffer[:, :, old:] = kept, here
+        buffers.append(buffer)
+    places = torch.arange(old + new)
+    mask = places[None] <= places[old:, None]
+    out = F.scaled_dot_product_attention(q, *buffers, attn_mask=mask)
+    return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT, *buffers
+
+
+class LayerWithState(nn.Module):
+    """Keep the cache in the layer, and lose it because each call makes a new layer."""
+
+    def __init__(self, num_heads):
+        super().__init__()
+        self.num_heads, self.k, self.v = num_heads, None, None
+
+    def forward(self, x, w_q, w_k, w_v, w_o):
+        q, k, v = ((x @ w.T).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+                   for w in (w_q, w_k, w_v))  # fmt: skip
+        self.k = k if self.k is None else torch.cat([self.k, k], 2)
+        self.v = v if self.v is None else torch.cat([self.v, v], 2)
+        causal = torch.ones(x.size(1), x.size(1)).tril().bool()
+        out = F.scaled_dot_product_attention(q, self.k, self.v, causal)
+        return out.transpose(1, 2).flatten(2) @ w_o.T, self.k, self.v
+
+
+def cached_by_sdpa(**options):
+    """Give SDPA a flag instead of a mask."""
+
+    def answer(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+        q, k, v = ((x @ w.T).unflatten(2, (num_heads, -1)).transpose(1, 2) for w in (w_q, w_k, w_v))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        out = F.scaled_dot_product_attention(q, keys, values, **options)
+        return out.transpose(1, 2).flatten(2) @ w_o.T, keys, values
+
+    return answer
+
+
+HIDDEN_KEYS = "torch.ones(n, total).triu(total - n + 1).bool()"
+WRONG["by-hand-attention-with-cache"] = {
+    "cache-causal-missing": cached_by_sdpa(),
+    "causal-corner": cached_by_sdpa(is_causal=True),
+    "cache-mask-dropped": {
+        "hidden = X": "hidden = X if n == total else torch.zeros(n, total).bool()"
+    },
+    "causal-diagonal": {HIDDEN_KEYS: "torch.ones(n, total).triu(total - n).bool()"},
+    "one future token is visible": {
+        HIDDEN_KEYS: "torch.ones(n, total).triu(total - n + 2).bool()"
+    },
+    "a new layer, and so a new cache, in each call": lambda *given: (
+        LayerWithState(given[5])(*given[:5])
+    ),
+    "cache-old-lost": {"return Y, all_k, all_v": "return Y, k, v"},
+    "cache-not-grown": {"return Y, all_k, all_v": "return Y, past_k, past_v"},
+    "cache-new-first": {
+        "torch.cat((past_k, k), 2)": "torch.cat((k, past_k), 2)",
+        "torch.cat((past_v, v), 2)": "torch.cat((v, past_v), 2)",
+    },
+    "only the values are in the wrong order": {
+        "torch.cat((past_v, v), 2)": "torch.cat((v, past_v), 2)"
+    },
+    "scale-missing": {"X * q.size(-1) ** -0.5": "X"},
+    "the scale of the whole width": {"q.size(-1) ** -0.5": "(q.size(-1) * num_heads) ** -0.5"},
+    "split-interleaved": {'"b n (h d) -> b h n d"': '"b n (d h) -> b h n d"'},
+    "merge-no-transpose": {
+        'rearrange(C, "b h n d -> b n (h d)")': "(C).reshape(x.size(0), n, -1)"
+    },
+    "the output matrix is missing": {"rearrange(C, R) @ w_o.T": "rearrange(C, R) @ w_o.T * 0"},
+    "mask-after-softmax": {
+        "scores.masked_fill(hidden, -1e30).softmax(-1)": "scores.softmax(-1).masked_fill(hidden, 0)"
+    },
+    "the last row alone": {"return Y, all_k, all_v": "return (Y)[:, -1:], all_k, all_v"},
+    "the cache is cut off": {"torch.cat((past_k, k), 2)": "torch.cat((past_k.detach(), k), 2)"},
+    "values are projected as keys": {
+        "torch.cat((past_v, v), 2)": "torch.cat((past_v, k[..., : v.size(-1)]), 2)"
+    },
+    "a window of the last keys": {
+        HIDDEN_KEYS: "~torch.ones(n, total).tril(total - n).triu(total - n - 2).bool()"
+    },
+}  # fmt: skip
+
+
+@right("by-hand-sampling-probabilities")
+def thresholds(logits, temperature, k, p):
+    """Compare each logit with the k-th, and each probability with the last one that is kept."""
+    z = logits / temperature
+    kth = z.topk(k, dim=-1).values[:, -1:]
+    z = z.masked_fill(z < kth, -math.inf)
+    probs = torch.softmax(z, dim=-1)
+    top, _ = torch.sort(probs, dim=-1, descending=True)
+    first = (torch.cumsum(top, dim=-1) < p).sum(-1, keepdim=True).clamp(max=k - 1)
+    smallest = top.gather(-1, first)
+    probs = torch.where(probs >= smallest, probs, 0.0)
+    return probs / probs.sum(dim=-1, keepdim=True)
+
+
+@right("by-hand-sampling-probabilities")
+def sorted_mask_of_logits(logits, temperature, k, p):
+    """Mask sorted logits, shift the mask by one, and scatter it back, as Transformers does."""
+    logits = logits.clone() / temperature
+    order = logits.argsort(-1, descending=True)
+    rank = order.argsort(-1)
+    logits[rank >= k] = -math.inf
+    cumulative = logits.gather(-1, order).softmax(-1).cumsum(-1)
+    remove = torch.cat([torch.zeros_like(cumulative[:, :1]), cumulative[:, :-1]], -1) >= p
+    return logits.masked_fill(remove.gather(-1, rank), -math.inf).softmax(-1)
+
+
+@right("by-hand-sampling-probabilities")
+def row_by_row(logits, temperature, k, p):
+    rows = []
+    for row in logits.tolist():
+        powers = {i: math.exp((x - max(row)) / temperature) for i, x in enumerate(row)}
+        best = sorted(powers, key=powers.get, reverse=True)[:k]
+        total, kept = sum(powers[i] for i in best), []
+        while best and sum(powers[i] for i in kept) / total < p:
+            kept.append(best.pop(0))
+        total = sum(powers[i] for i in kept)
+        rows.append([powers[i] / total if i in kept else 0.0 for i in range(len(row))])
+    return torch.tensor(rows)
+
+
+def nucleus(probs, p):
+    """Keep the top words until their sum reaches p."""
+    top, order = probs.sort(-1, descending=True)
+    top = top * ((top.cumsum(-1) - top) < p)
+    return torch.zeros_like(probs).scatter(-1, order, top)
+
+
+def best_of(logits, k):
+    return logits.masked_fill(logits < logits.topk(k).values[:, -1:], -math.inf)
+
+
+def to_one(probs):
+    return probs / probs.sum(-1, keepdim=True)
+
+
+WRONG["by-hand-sampling-probabilities"] = {
+    "temperature-multiplied": {"logits / temperature": "logits * temperature"},
+    "temperature-without-effect": {"logits / temperature": "logits"},
+    "temperature-without-effect: probabilities are divided": lambda z, t, k, p: to_one(
+        nucleus(best_of(z, k).softmax(-1) / t, p)
+    ),
+    "temperature-last": lambda z, t, k, p: to_one(
+        nucleus(best_of(z, k).softmax(-1), p) ** (1 / t)
+    ),
+    "temperature between top-k and top-p of probabilities": lambda z, t, k, p: to_one(
+        nucleus(to_one(best_of(z, k).softmax(-1)) * t, p)
+    ),
+    "top-k-logit-zero": lambda z, t, k, p: to_one(
+        nucleus((z / t * (z >= z.topk(k).values[:, -1:])).softmax(-1), p)
+    ),
+    "top-p-of-all-words: top-p first": lambda z, t, k, p: to_one(
+        nucleus((z / t).softmax(-1), p) * (z >= z.topk(k).values[:, -1:])
+    ),
+    "top-p-of-all-words": lambda z, t, k, p: to_one(
+        nucleus((z / t).softmax(-1) * (z >= z.topk(k).values[:, -1:]), p)
+    ),
+    "top-p-one-short": {"X.clamp(max=k - 1)": "(X - 1).clamp(min=0)"},
+    "top-p-one-short: the word that reaches p": lambda z, t, k, p: to_one(
+        (lambda s: torch.zeros_like(z).scatter(
+            -1, s.indices, s.values * (s.values.cumsum(-1) <= p)))(
+            best_of(z / t, k).softmax(-1).sort(-1, descending=True)
+        )
+    ),
+    "top-p-by-rank": lambda z, t, k, p: to_one(
+        nucleus(best_of(z / t, k).softmax(-1).sort(-1, descending=True).values, p)
+    ),
+    "each word is compared with p": lambda z, t, k, p: to_one(
+        (lambda s: s * (s >= 1 - p))(best_of(z / t, k).softmax(-1))
+    ),
+    "the smallest words are kept": {"z.topk(k, dim=-1)": "(-z).topk(k, dim=-1)",
+                                    "z < kth": "-z < kth"},
+    "one threshold for the batch": {"z.topk(k, dim=-1).values[:, -1:]":
+                                    "z.flatten().topk(k).values[-1]"},
+    "k + 1 words": {"z.topk(k, dim=-1)": "z.topk(min(k + 1, z.size(-1)), dim=-1)",
+                    "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
+    "not divided by the sum": {"probs / probs.sum(dim=-1, keepdim=True)": "probs"},
+    "top-p is missing": {"probs >= smallest": "probs >= 0"},
+    "top-k is missing": {"z.masked_fill(z < kth, -math.inf)": "z",
+                         "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
+    "softmax over the batch": {"torch.softmax(z, dim=-1)": "torch.softmax(z, dim=0)"},
+    "the best word alone": lambda z, t, k, p: F.one_hot(z.argmax(-1), z.size(-1)).double(),
+    "the remaining words are equal": {"torch.where(probs >= smallest, probs, 0.0)":
+                                      "(probs >= smallest).double()"},
+    "softmax twice": {"return X": "return (X).softmax(-1)"},
+}  # fmt: skip
+
+
+@right("by-hand-grouped-query-attention")
+def head_by_head(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    group, outputs = n_heads // n_kv, []
+    q, k, v = (F.linear(x, w) for w in (w_q, w_k, w_v))
+    q_heads, k_heads, v_heads = q.chunk(n_heads, -1), k.chunk(n_kv, -1), v.chunk(n_kv, -1)
+    for h in range(n_heads):
+        g = h // group
+        scores = torch.bmm(q_heads[h], k_heads[g].transpose(1, 2)) / math.sqrt(q_heads[h].size(-1))
+        outputs.append(torch.bmm(torch.softmax(scores, dim=-1), v_heads[g]))
+    return F.linear(torch.cat(outputs, dim=-1), w_o)
+
+
+@right("by-hand-grouped-query-attention")
+def groups_by_einsum(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    q = rearrange(x @ w_q.T, "b s (kv group d) -> b kv group s d", kv=n_kv, group=n_heads // n_kv)
+    k, v = (rearrange(x @ w.T, "b s (kv d) -> b kv s d", kv=n_kv) for w in (w_k, w_v))
+    scores = einsum(q, k, "b kv group i d, b kv j d -> b kv group i j") * q.size(-1) ** -0.5
+    out = einsum(scores.softmax(-1), v, "b kv group i j, b kv j d -> b kv group i d")
+    return rearrange(out, "b kv group i d -> b i (kv group d)") @ w_o.T
+
+
+@right("by-hand-grouped-query-attention")
+def heads_expanded(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    """Expand a new axis, as `repeat_kv` of Transformers does."""
+
+    def heads(weight, number):
+        return (x @ weight.mT).view(*x.shape[:2], number, -1).transpose(1, 2)
+
+    def shared(kv):
+        batch, _, seq, width = kv.shape
+        kv = kv[:, :, None].expand(batch, n_kv, n_heads // n_kv, seq, width)
+        return kv.reshape(batch, n_heads, seq, width)
+
+    out = F.scaled_dot_product_attention(
+        heads(w_q, n_heads), shared(heads(w_k, n_kv)), shared(heads(w_v, n_kv))
+    )
+    return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT
+
+
+def shared_by(share, mix=lambda out: out.transpose(1, 2).flatten(2)):
+    """Share heads in another way."""
+
+    def answer(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+        q, k, v = (
+            (x @ w.T).unflatten(-1, (n, -1)).transpose(1, 2)
+            for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))
+        )
+        k, v = share(k, n_heads // n_kv), share(v, n_heads // n_kv)
+        return mix(F.scaled_dot_product_attention(q, k, v)) @ w_o.T
+
+    return answer
+
+
+WRONG["by-hand-grouped-query-attention"] = {
+    "kv-tiled": shared_by(lambda kv, group: kv.repeat(1, group, 1, 1)),
+    "kv-tiled: by the remainder": {"h // group": "h % n_kv"},
+    "kv-first-head": {"h // group": "h // n_heads"},
+    "kv-first-head: expanded": shared_by(
+        lambda kv, group: kv[:, :1].expand(-1, group * kv.size(1), -1, -1)
+    ),
+    "the last head of keys and values": {"h // group": "n_kv - 1"},
+    "the heads of keys and values are averaged": shared_by(
+        lambda kv, group: kv.mean(1, keepdim=True).repeat(1, group * kv.size(1), 1, 1)
+    ),
+    "the keys of one group and the values of another": {"v_heads[g]": "v_heads[h % n_kv]"},
+    "each head is repeated once for each group": shared_by(
+        lambda kv, group: kv.repeat_interleave(kv.size(1), dim=1)
+    ),
+    "the query heads are in another order": {
+        "torch.bmm(q_heads[h], K)": "torch.bmm(q_heads[(h % group) * n_kv + g], K)"
+    },
+    "merge-no-transpose": shared_by(
+        lambda kv, group: kv.repeat_interleave(group, 1),
+        lambda out: out.reshape(out.size(0), out.size(2), -1),
+    ),
+    "the outputs are added": {"torch.cat(outputs, dim=-1)":
+                              "torch.cat([sum(outputs)] * n_heads, dim=-1)"},
+    "scale-missing": {"X / math.sqrt(D)": "X"},
+    "scale-d_model": {"math.sqrt(D)": "math.sqrt(x.size(-1))"},
+    "the scale of the whole width": {"math.sqrt(D)": "math.sqrt(q.size(-1))"},
+    "softmax-queries": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores, dim=1)"},
+    "split-interleaved": lambda x, w_q, w_k, w_v, w_o, n_heads, n_kv: heads_expanded(
+        x,
+        *(rearrange(w, "(d h) m -> (h d) m", h=n)
+          for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))),
+        w_o, n_heads, n_kv,
+    ),
+    "a causal mask": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores.masked_fill("
+                      "torch.ones_like(scores[0]).triu(1).bool(), -math.inf), dim=-1)"},
+    "no output matrix": {"F.linear(C, w_o)": "C @ torch.eye(w_o.size(1), w_o.size(0))"},
+}  # fmt: skip
+
+
+@right("by-hand-attention-with-rotary")
+def rotated_numbers(q, k, v, start):
+    """Multiply complex numbers."""
+    width, places = q.size(-1), torch.arange(start, start + q.size(-2))
+    inv_freq = 1.0 / 10000 ** (torch.arange(0, width, 2) / width)
+    freqs = torch.outer(places.double(), inv_freq.double())
+    unit = torch.polar(torch.ones_like(freqs), freqs)
+
+    def apply(x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * unit).flatten(-2)
+
+    q, k = apply(q), apply(k)
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+@right("by-hand-attention-with-rotary")
+def repeated_angles(q, k, v, start):
+    """Repeat each angle for its pair, and add the rotated neighbours."""
+    d = q.size(-1)
+    theta = torch.tensor([10000 ** (-2 * (i // 2) / d) for i in range(d)], dtype=q.dtype)
+    angle = torch.arange(start, start + q.size(2), dtype=q.dtype)[:, None] * theta
+
+    def neighbours(x):
+        return rearrange(torch.stack((-x[..., 1::2], x[..., ::2])), "two b h s p -> b h s (p two)")
+
+    q, k = (x * angle.cos() + neighbours(x) * angle.sin() for x in (q, k))
+    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / math.sqrt(d)
+    return scores.softmax(-1) @ v, k
+
+
+@right("by-hand-attention-with-rotary")
+def rotation_matrices(q, k, v, start):
+    """Multiply each vector by a matrix with a block for each pair."""
+    d, rows = q.size(-1), []
+    for position in range(start, start + q.size(-2)):
+        angles = [torch.tensor(position * 10000 ** (-2 * i / d)) for i in range(d // 2)]
+        blocks = [torch.stack([a.cos(), -a.sin(), a.sin(), a.cos()]).view(2, 2) for a in angles]
+        rows.append(torch.block_diag(*blocks).to(q.dtype))
+    matrix = torch.stack(rows)
+    q, k = (einsum(matrix, x, "s out d, b h s d -> b h s out") for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+def half_split(x, cos, sin):
+    """Rotate feature i with feature i + d / 2, as Llama's code in Transformers does."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos.repeat(1, 2) + torch.cat((-second, first), -1) * sin.repeat(1, 2)
+
+
+def rotary_by_halves(q, k, v, start):
+    places = torch.arange(start, start + q.size(2)).double()
+    freqs = places[:, None] * 10000 ** (-torch.arange(0, q.size(-1), 2).double() / q.size(-1))
+    q, k = (half_split(x, freqs.cos(), freqs.sin()) for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+BOTH, FREQS = "q, k = apply(q), apply(k)", "torch.outer(places.double(), inv_freq.double())"
+WRONG["by-hand-attention-with-rotary"] = {
+    "rotary-halves": rotary_by_halves,
+    "rotary-position-missing": {FREQS: "inv_freq.double().expand(len(places), -1)"},
+    "rotary-one-frequency": {"1.0 / X": "torch.ones(width // 2)"},
+    "rotary-one-frequency: of the position alone": {
+        FREQS: "places.double()[:, None].expand(-1, width // 2)"
+    },
+    "nothing is rotated": {BOTH: "pass"},
+    "rotary-values-turned": {BOTH: "q, k, v = apply(q), apply(k), apply(v)"},
+    "only the queries are rotated": {BOTH: "q = apply(q)"},
+    "only the keys are rotated": {BOTH: "k = apply(k)"},
+    "rotary-start-ignored": {"torch.arange(start, start + q.size(-2))":
+                             "torch.arange(q.size(-2))"},
+    "rotary-one-late": {"torch.arange(start, start + q.size(-2))":
+                        "torch.arange(start + 1, start + 1 + q.size(-2))"},
+    "rotary-clockwise": {"torch.polar(X, freqs)": "torch.polar(X, -freqs)"},
+    "frequencies that increase": {"1.0 / X": "X"},
+    "the exponent lacks its 2": {"torch.arange(0, width, 2)": "torch.arange(width // 2)"},
+    "rotary-frequency-one": {"torch.arange(0, width, 2)": "torch.arange(2, width + 2, 2)"},
+    "the base of Llama 3": {"10000 ** X": "500000 ** X"},
+    "rotary-head-axis": {
+        "torch.arange(start, start + q.size(-2))": "torch.arange(start, start + q.size(1))",
+        "pairs * unit": "pairs * unit[:, None]",
+    },
+    "sine and cosine are exchanged": {"torch.polar(X, freqs)": "torch.polar(X, torch.pi / 2 - "
+                                      "freqs)"},
+    "the keys are returned as they were": {BOTH: "q, old, k = apply(q), k, apply(k)",
+                                           "return Y, k": "return Y, old"},
+    "scale-missing": {"F.scaled_dot_product_attention(q, k, v)":
+                      "F.scaled_dot_product_attention(q, k, v, scale=1.0)"},
+    "a causal mask": {"F.scaled_dot_product_attention(q, k, v)":
+                      "F.scaled_dot_product_attention(q, k, v, is_causal=True)"},
+    "angles are added": {"pairs * unit": "pairs + unit"},
+}  # fmt: skip
+
+
+@right("09-swiglu")
+def swiglu_by_exponentials(x, gate, up, down):
+    z = F.linear(x, gate)
+    hidden = z / (1 + torch.exp(-z)) * F.linear(x, up)
+    return F.linear(hidden, down)
+
+
+@right("09-swiglu")
+def swiglu_by_einsum(x, w1, w3, w2):
+    g = einsum(x, w1, "b s d, f d -> b s f")
+    hidden = einsum(torch.sigmoid(g), g, einsum(x, w3, "b s d, f d -> b s f"),
+                    "b s f, b s f, b s f -> b s f")  # fmt: skip
+    return einsum(hidden, w2, "b s f, d f -> b s d")
+
+
+@right("09-swiglu")
+class GatedLayer(nn.Module):
+    """Register the matrices in a module, as a model does."""
+
+    def __new__(cls, x, gate, up, down):
+        layer = super().__new__(cls)
+        nn.Module.__init__(layer)
+        layer.matrices = gate, up, down
+        return layer(x)
+
+    def forward(self, x):
+        gate, up, down = (weight.mT for weight in self.matrices)
+        z = x @ gate
+        return (z * (0.5 + 0.5 * torch.tanh(z / 2)) * (x @ up)) @ down
+
+
+def gated(hidden):
+    """Combine the two projections in another way."""
+    return lambda x, gate, up, down: hidden(x @ gate.T, x @ up.T) @ down.T
+
+
+WRONG["09-swiglu"] |= {
+    "gate-up-swapped": gated(lambda g, u: u * torch.sigmoid(u) * g),
+    "gate-up-swapped: halves of one product": lambda x, gate, up, down: (
+        (lambda u, g: F.silu(g) * u)(*F.linear(x, torch.cat([gate, up])).chunk(2, -1)) @ down.T
+    ),
+    "the gate of F.glu": lambda x, gate, up, down: F.glu(x @ torch.cat([up, gate]).T) @ down.T,
+    "no activation": gated(lambda g, u: g * u),
+    "SiLU on both": gated(lambda g, u: F.silu(g) * F.silu(u)),
+    "ReLU instead of SiLU": gated(lambda g, u: g.relu() * u),
+    "GELU by tanh": gated(lambda g, u: F.gelu(g, approximate="tanh") * u),
+    "the swish of 1.702": gated(lambda g, u: g * torch.sigmoid(1.702 * g) * u),
+    "up is missing": gated(lambda g, u: F.silu(g)),
+    "the gate is missing": gated(lambda g, u: F.silu(u)),
+    "the sign in the exponential": gated(lambda g, u: g / (1 + g.exp()) * u),
+    "softmax instead of a sigmoid": gated(lambda g, u: g * g.softmax(-1) * u),
+    "SiLU of the output": lambda x, gate, up, down: F.silu((x @ gate.T) * (x @ up.T) @ down.T),
+    "a residual connection": lambda x, gate, up, down: (
+        x + (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
+    ),
+    "up is added once more": gated(lambda g, u: F.silu(g) * u + u),
+}

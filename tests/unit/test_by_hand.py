@@ -104,7 +104,7 @@ def test_wanted_gives_the_reason(folder):
     task, reason = wanted(folder, None, START)
     assert task is HEADS and "not tried yet. 20 of 21 lists" in reason
     assert wanted(folder, "lora", START)[0] is LORA
-    with pytest.raises(ValueError, match="unknown task bert \\(known: multi_head_attention, lora"):
+    with pytest.raises(ValueError, match="unknown task bert \\(known: multi_head_attention, kv_"):
         wanted(folder, "bert", START)
 
     def reason_with(today, *answers):
