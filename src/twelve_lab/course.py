@@ -237,6 +237,7 @@ DRILLS = (
     Drill("multi_head_attention", "multi-head attention", 20, "06-multi-head-attention", "06"),
     Drill("lora", "LoRA", 15, "by-hand-lora", "01"),
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
+    Drill("cross_entropy", "cross entropy, log-sum-exp", 14, "13-loss", "13"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
     Drill("ppo", "PPO and GAE", 12, "by-hand-ppo-loss", "13"),

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from einops import einsum, rearrange, reduce, repeat
 from torch import nn
 
-from tests.course.wrong_answers import WRONG, right
+from tests.course.wrong_answers import RIGHT, WRONG, Answer, right
 
 
 @right("by-hand-softmax-in-blocks")
@@ -2710,3 +2710,138 @@ WRONG["by-hand-accumulated-gradients"] = {
         gradients_by_formula(x[: len(x) // n * n], y[: len(x) // n * n], w, b, n, top)
     ),
 }  # fmt: skip
+
+
+@right("by-hand-log-sum-exp")
+def largest_taken_out(scores):
+    top = scores.max(dim=-1, keepdim=True).values
+    powers = torch.exp(scores - top)
+    return torch.log(torch.sum(powers, dim=-1)) + top.squeeze(-1)
+
+
+@right("by-hand-log-sum-exp")
+def word_by_word(scores):
+    running = scores[..., 0]
+    for column in scores.unbind(-1)[1:]:
+        top, low = torch.maximum(running, column), torch.minimum(running, column)
+        running = top + torch.log1p(torch.exp(low - top))
+    return running
+
+
+@right("by-hand-log-sum-exp")
+def log_sum_exp_by_einops(scores):
+    top = reduce(scores.detach(), "b t v -> b t", "max")
+    rest = scores - rearrange(top, "b t -> b t 1")
+    return top + reduce(rest.exp(), "b t v -> b t", "sum").log()
+
+
+class LogSumExp(nn.Module):
+    def __init__(self, eps=1e-12):
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, scores):
+        return torch.log(scores.exp().sum(dim=-1) + self.eps)
+
+
+WRONG["by-hand-log-sum-exp"] = {
+    "logsumexp-overflow": lambda z: torch.exp(z).sum(-1).log(),
+    "a small number inside the logarithm, and it overflows": lambda z: LogSumExp()(z),
+    "logsumexp-maximum-lost": lambda z: torch.log(
+        torch.sum(torch.exp(z - z.max(-1, keepdim=True)[0]), -1)
+    ),
+    "logsumexp-shared-maximum": lambda z: torch.log(torch.exp(z - z.max()).sum(-1)) + z.max(),
+    "logsumexp-shared-maximum: the one of each sentence": lambda z: (
+        (z - z.flatten(1).amax(1)[:, None, None]).exp().sum(-1).log()
+        + z.flatten(1).amax(1)[:, None]
+    ),
+    "the sum of the logarithms": lambda z: z.exp().log().sum(-1),
+    "the sum of the scores": lambda z: z.sum(-1),
+    "logsumexp-maximum-subtracted": {"X + top.squeeze(-1)": "X - top.squeeze(-1)"},
+    "a mean instead of a sum": {"torch.sum(powers, dim=-1)": "torch.mean(powers, dim=-1)"},
+    "the sum runs over the words": lambda z: word_by_word(z.mT),
+    "the axis of size one is kept": lambda z: word_by_word(z).unsqueeze(-1),
+    "the largest score alone": {"torch.log(X) + Y": "Y"},
+    "logarithms to base two": {"torch.log(X)": "torch.log2(X)"},
+    "the smallest score is taken out": {"scores.max(dim=-1, keepdim=True)":
+                                        "scores.min(dim=-1, keepdim=True)"},
+    "a log of one plus the sum": {"torch.log(X)": "torch.log1p(X)"},
+    "no logarithm": {"torch.log(X)": "X"},
+}  # fmt: skip
+
+
+@right("13-loss")
+def loss_by_a_one_hot_product(logits, labels):
+    counted = labels.ne(-100)
+    hot = F.one_hot(labels.where(counted, 0), logits.size(-1)).to(logits.dtype)
+    right_scores = einsum(hot, logits, "b t v, b t v -> b t")
+    each = torch.logsumexp(logits, -1) - right_scores
+    return (each * counted).sum() / counted.sum()
+
+
+class TokenLoss(nn.Module):
+    """Write the log probabilities out."""
+
+    def forward(self, logits, labels):
+        rows, words = logits.flatten(0, 1), labels.flatten()
+        rows, words = rows[words >= 0], words[words >= 0]
+        rows = rows - rows.max(-1, keepdim=True).values
+        log_p = rows - rows.exp().sum(-1, keepdim=True).log()
+        return -log_p[range(len(words)), words].mean()
+
+
+def per_word(logits, labels, log_p):
+    """Take the mean of minus the log probability of each label."""
+    counted = labels != -100
+    rows, words = log_p(logits)[counted], labels[counted]
+    return -rows.gather(1, words[:, None]).mean()
+
+
+RIGHT.append(Answer("13-loss", lambda logits, labels: TokenLoss()(logits, labels)))
+WRONG["13-loss"] |= {
+    "softmax-before-loss": lambda logits, labels: per_word(
+        logits.softmax(-1), labels, lambda z: z.log_softmax(-1)
+    ),
+    "logits-flattened-wrong": lambda logits, labels: F.cross_entropy(
+        logits.transpose(0, 1).reshape(-1, logits.size(-1)), labels.reshape(-1)
+    ),
+    "softmax over the words": lambda logits, labels: per_word(
+        logits, labels, lambda z: z.log_softmax(1)
+    ),
+    "powers that overflow": lambda logits, labels: per_word(
+        logits, labels, lambda z: z - z.exp().sum(-1, keepdim=True).log()
+    ),
+    "the logarithm of a softmax": lambda logits, labels: per_word(
+        logits, labels, lambda z: z.softmax(-1).log()
+    ),
+    "a small number in the logarithm": lambda logits, labels: per_word(
+        logits, labels, lambda z: (z.softmax(-1) + 1e-9).log()
+    ),
+    "the score of the label without log-sum-exp": lambda logits, labels: per_word(
+        logits, labels, lambda z: z
+    ),
+    "the sign of the probability": lambda logits, labels: (
+        -per_word(logits, labels, lambda z: z.log_softmax(-1))
+    ),
+    "word 0 is ignored too": lambda logits, labels: per_word(
+        logits, labels.masked_fill(labels == 0, -100), lambda z: z.log_softmax(-1)
+    ),
+    "the mean over the batch only": lambda logits, labels: (
+        F.cross_entropy(logits.mT, labels, reduction="sum") / len(labels)
+    ),
+    "the loss of the most probable word": lambda logits, labels: per_word(
+        logits, torch.where(labels == -100, labels, logits.argmax(-1)), lambda z: z.log_softmax(-1)
+    ),
+    "labels before the logits are shifted": lambda logits, labels: F.cross_entropy(
+        logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten()
+    ),
+    "one loss for each word": lambda logits, labels: F.cross_entropy(
+        logits.mT, labels, reduction="none"
+    ),
+    "smoothed labels": lambda logits, labels: F.cross_entropy(
+        logits.mT, labels, label_smoothing=0.1
+    ),
+    "the mean over the vocabulary as well": lambda logits, labels: (
+        F.cross_entropy(logits.mT, labels) / logits.size(-1)
+    ),
+}
