@@ -239,6 +239,7 @@ DRILLS = (
     Drill("rms_norm", "RMSNorm", 14, "07-rms-norm", "07"),
     Drill("cross_entropy", "cross entropy, log-sum-exp", 14, "13-loss", "13"),
     Drill("dpo", "DPO", 13, "by-hand-dpo-loss", "13"),
+    Drill("softmax", "softmax that does not overflow", 13, "by-hand-softmax", "04"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
     Drill("ppo", "PPO and GAE", 12, "by-hand-ppo-loss", "13"),
     Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",

@@ -279,6 +279,7 @@ LAYERS = {
     "swiglu": swiglu,
     "shift": training.shift,
     "loss": training.cross_entropy,
+    "softmax": torch.softmax,
     "log_sum_exp": lambda scores: scores.logsumexp(-1),
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),

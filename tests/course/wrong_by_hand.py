@@ -2845,3 +2845,67 @@ WRONG["13-loss"] |= {
         F.cross_entropy(logits.mT, labels) / logits.size(-1)
     ),
 }
+
+
+@right("by-hand-softmax")
+def softmax_with_max_values(x, dim):
+    m = torch.max(x, dim=dim, keepdim=True).values
+    e = torch.exp(x - m)
+    return e / e.sum(dim=dim, keepdim=True)
+
+
+@right("by-hand-softmax")
+def softmax_on_the_last_axis(x, axis):
+    """Move the axis to the end, detach the maximum, and work with logarithms."""
+    rows = x.movedim(axis, -1)
+    rows = rows - rows.detach().amax(-1)[..., None]
+    log_sum = torch.log(torch.einsum("...k->...", rows.exp()))
+    return torch.exp(rows - log_sum[..., None]).movedim(-1, axis)
+
+
+class StableSoftmax(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim % 3
+
+    def forward(self, x):
+        rows = rearrange(x, "b q k -> b k q") if self.dim == 1 else x
+        e = torch.exp(rows - reduce(rows, "b q k -> b q 1", "max"))
+        e = e / reduce(e, "b q k -> b q 1", "sum")
+        return rearrange(e, "b k q -> b q k") if self.dim == 1 else e
+
+
+RIGHT.append(Answer("by-hand-softmax", lambda x, dim: StableSoftmax(dim)(x)))
+WRONG["by-hand-softmax"] = {
+    "softmax-overflow": lambda x, d: x.exp() / x.exp().sum(d, keepdim=True),
+    "softmax-last-axis": lambda x, dim: StableSoftmax(2)(x),
+    "softmax-shared-maximum": {"torch.max(X, dim=dim, keepdim=True).values": "X.max()"},
+    "softmax-shared-maximum: that of each sentence": lambda x, d: (
+        lambda e: e / e.sum(d, keepdim=True)
+    )(torch.exp(x - x.flatten(1).amax(1).view(-1, 1, 1))),
+    "softmax-shifted-above": lambda x, d: (
+        torch.exp(x - x.amax(d, keepdim=True)) / torch.exp(x).sum(d, keepdim=True)
+    ),
+    "softmax-sum-of-all": {"e.sum(dim=dim, keepdim=True)": "e.sum()"},
+    "the maximum is that of the last axis": {"torch.max(x, dim=dim, keepdim=True)":
+                                             "torch.max(x, dim=-1, keepdim=True)"},
+    "the sum is that of the last axis": {"e.sum(dim=dim, keepdim=True)": "e.sum(-1, True)"},
+    "the axis is lost": {"e.sum(dim=dim, keepdim=True)": "e.sum(dim=dim)"},
+    "the axis of the maximum is lost": lambda x, d: (
+        lambda e: e / e.sum(d, keepdim=True)
+    )(torch.exp(x - x.amax(d))),
+    "clamped scores": lambda x, d: (
+        x.clamp(-80, 80).exp() / x.clamp(-80, 80).exp().sum(d, keepdim=True)
+    ),
+    "a small number in the denominator": {"e.sum(dim=dim, keepdim=True)":
+                                          "(e.sum(dim=dim, keepdim=True) + 1e-4)"},
+    "no exponential": lambda x, d: x / x.sum(d, keepdim=True),
+    "the mean is subtracted": {"torch.max(x, dim=dim, keepdim=True).values":
+                               "x.mean(dim, keepdim=True)"},
+    "the denominator is cut off": {"e.sum(dim=dim, keepdim=True)":
+                                   "e.detach().sum(dim=dim, keepdim=True)"},
+    "rounded to two decimals": {"return X": "return (X).round(decimals=2)"},
+    "a sigmoid": lambda x, d: torch.sigmoid(x),
+    "the absolute maximum": {"torch.max(x, dim=dim, keepdim=True).values":
+                             "x.abs().amax(dim, keepdim=True)"},
+}  # fmt: skip
