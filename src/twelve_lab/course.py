@@ -242,6 +242,7 @@ DRILLS = (
     Drill("softmax", "softmax that does not overflow", 13, "by-hand-softmax", "04"),
     Drill("grpo", "GRPO", 13, "by-hand-grpo-loss", "13"),
     Drill("ppo", "PPO and GAE", 12, "by-hand-ppo-loss", "13"),
+    Drill("masks", "masks: padding, causal", 12, "by-hand-masked-attention", "05"),
     Drill("mixture_of_experts", "mixture of experts", 11, "by-hand-mixture-of-experts", "09",
           exports=("MixtureOfExperts",)),
     Drill("online_softmax", "online softmax", 10, "by-hand-attention-in-blocks", "04"),

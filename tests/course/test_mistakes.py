@@ -251,6 +251,12 @@ def alibi_weights(scores):
     return F.scaled_dot_product_attention(scores, same, same, attn_mask=bias, scale=1.0)
 
 
+def masked_attention(query, key, value, ids):
+    """Give the fused kernel both masks."""
+    mask = twelve.padding_mask(ids) & twelve.causal_mask(query.size(-2), key.size(-2))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
 def accumulated_gradients(x, labels, weight, bias, micro_batch, max_norm):
     """Train on one large batch, and let torch clip."""
     layer = nn.Linear(*weight.T.shape)
@@ -280,6 +286,7 @@ LAYERS = {
     "shift": training.shift,
     "loss": training.cross_entropy,
     "softmax": torch.softmax,
+    "masked_attention": masked_attention,
     "log_sum_exp": lambda scores: scores.logsumexp(-1),
     "rotate": rotate,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),

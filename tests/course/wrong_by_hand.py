@@ -2909,3 +2909,97 @@ WRONG["by-hand-softmax"] = {
     "the absolute maximum": {"torch.max(x, dim=dim, keepdim=True).values":
                              "x.abs().amax(dim, keepdim=True)"},
 }  # fmt: skip
+
+
+@right("by-hand-masked-attention")
+def attention_with_a_bias(q, k, v, ids):
+    n, m = q.shape[-2], k.shape[-2]
+    rows = torch.arange(m - n, m)[:, None]
+    visible = (torch.arange(m)[None] <= rows)[None, None] & ids.bool()[:, None, None]
+    bias = torch.zeros(visible.shape).masked_fill(~visible, -1e30)
+    weights = torch.softmax(q @ k.transpose(-1, -2) * q.size(-1) ** -0.5 + bias, dim=-1)
+    return (weights * visible) @ v
+
+
+@right("by-hand-masked-attention")
+def query_by_query_over_visible_keys(query, key, value, ids):
+    out = query.new_zeros(*query.shape[:-1], value.size(-1))
+    before = key.size(2) - query.size(2)
+    for b, words in enumerate(ids.tolist()):
+        for i in range(query.size(2)):
+            seen = [j for j in range(before + i + 1) if words[j] != 0]
+            scores = einsum(query[b, :, i], key[b, :, seen], "h d, h k d -> h k")
+            weights = (scores / math.sqrt(query.size(3))).softmax(-1)
+            out[b, :, i] = einsum(weights, value[b, :, seen], "h k, h k d -> h d")
+    return out
+
+
+class MaskedAttention(nn.Module):
+    def forward(self, query, key, value, ids):
+        scores = einsum(query, key, "b h q d, b h k d -> b h q k") / key.shape[-1] ** 0.5
+        padding = rearrange(ids == 0, "b k -> b 1 1 k")
+        future = torch.ones(scores.shape[-2:]).triu(1 + scores.size(-1) - scores.size(-2)) == 1
+        weights = scores.masked_fill(padding | future, -math.inf).softmax(-1)
+        return weights.nan_to_num() @ value
+
+
+RIGHT.append(Answer("by-hand-masked-attention", lambda *given: MaskedAttention()(*given)))
+
+
+def attention_that_sees(mask):
+    """Attend with another mask, made of the ids and of the causal mask."""
+
+    def answer(q, k, v, ids):
+        causal = torch.ones(q.size(-2), k.size(-2)).tril(k.size(-2) - q.size(-2)).bool()
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask(ids, causal))
+
+    return answer
+
+
+VISIBLE = "ids.bool()[:, None, None]"
+WRONG["by-hand-masked-attention"] = {
+    "masks-either": attention_that_sees(lambda ids, causal: (ids > 0)[:, None, None] | causal),
+    "masks-padding-visible": attention_that_sees(lambda ids, causal: causal),
+    "masks-future-visible": attention_that_sees(lambda ids, causal: (ids != 0)[:, None, None]),
+    "mask-inverted: both": attention_that_sees(
+        lambda ids, causal: ~((ids != 0)[:, None, None] & causal)
+    ),
+    "mask-inverted: only that of padding": attention_that_sees(
+        lambda ids, causal: (ids == 0)[:, None, None] & causal
+    ),
+    "causal-corner": lambda q, k, v, ids: F.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=(ids != 0)[:, None, None] & torch.ones(q.size(2), k.size(2)).tril().bool(),
+    ),
+    "causal-diagonal": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] < rows"},
+    "causal-triu": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] >= rows"},
+    "one word of the future": {
+        "torch.arange(m)[None] <= rows": "torch.arange(m)[None] <= rows + 1"
+    },
+    "mask-finite": {"(weights * visible)": "weights"},
+    "mask-empty-row": {"-1e30": "-math.inf", "(weights * visible)": "weights"},
+    "mask-multiplied": lambda q, k, v, ids: (
+        torch.softmax(
+            q
+            @ k.mT
+            / q.size(-1) ** 0.5
+            * (
+                (ids != 0)[:, None, None]
+                & torch.ones(q.size(2), k.size(2)).tril(k.size(2) - q.size(2)).bool()
+            ),
+            -1,
+        )
+        @ v
+    ),
+    "mask-after-softmax": {"X + bias": "X"},
+    "mask-query-axis": {VISIBLE: "ids.bool()[:, None, :, None]"},
+    "mask-head-axis": {VISIBLE: "ids.bool()[:, None]"},
+    "scale-missing": {"q.size(-1) ** -0.5": "1"},
+    "the values are hidden, the scores are not": lambda q, k, v, ids: attention_that_sees(
+        lambda ids, causal: causal
+    )(q, k, v * (ids != 0)[:, None, :, None], ids),
+    "a small finite bias": {"-1e30": "-5.0", "(weights * visible)": "weights"},
+    "the last id is taken for padding": {VISIBLE: "(ids != ids.amax())[:, None, None]"},
+}
