@@ -251,6 +251,11 @@ def alibi_weights(scores):
     return F.scaled_dot_product_attention(scores, same, same, attn_mask=bias, scale=1.0)
 
 
+class SinusoidalEncoding(twelve.PositionalEncoding):
+    def __init__(self, d_model, max_len):
+        super().__init__(d_model, max_len=max_len)
+
+
 def masked_attention(query, key, value, ids):
     """Give the fused kernel both masks."""
     mask = twelve.padding_mask(ids) & twelve.causal_mask(query.size(-2), key.size(-2))
@@ -285,6 +290,7 @@ LAYERS = {
     "swiglu": swiglu,
     "shift": training.shift,
     "loss": training.cross_entropy,
+    "sinusoidal_encoding": SinusoidalEncoding,
     "softmax": torch.softmax,
     "masked_attention": masked_attention,
     "log_sum_exp": lambda scores: scores.logsumexp(-1),

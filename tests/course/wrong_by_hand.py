@@ -3003,3 +3003,86 @@ WRONG["by-hand-masked-attention"] = {
     "a small finite bias": {"-1e30": "-5.0", "(weights * visible)": "weights"},
     "the last id is taken for padding": {VISIBLE: "(ids != ids.amax())[:, None, None]"},
 }
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedSines(nn.Module):
+    def __init__(self, d_model, max_len):
+        super().__init__()
+        pe = torch.zeros(max_len, d_model)
+        pos = torch.arange(max_len, dtype=torch.float64)[:, None]
+        div = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+        pe[:, 0::2] = torch.sin(pos * div)
+        pe[:, 1::2] = torch.cos(pos * div)[:, : d_model // 2]
+        self.register_buffer("table", pe)
+
+    def forward(self, x):
+        return x + self.table[: x.shape[1]]
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedInALoop(nn.Module):
+    def __init__(self, width, length):
+        super().__init__()
+        table = torch.empty(length, width)
+        for pos, i in itertools.product(range(length), range(width)):
+            angle = pos / 10000 ** ((i - i % 2) / width)
+            table[pos, i] = math.cos(angle) if i % 2 else math.sin(angle)
+        self.table = nn.Buffer(table)
+
+    def forward(self, x):
+        return torch.stack(
+            [word + row for word, row in zip(x.unbind(1), self.table, strict=False)], 1
+        )
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedByEinops(nn.Module):
+    def __init__(self, d, n):
+        super().__init__()
+        pairs = torch.logspace(0, -8 * ((d - 1) // 2) / d, (d + 1) // 2)
+        angles = einsum(torch.arange(n).double(), pairs, "p, i -> p i")
+        both = torch.stack([angles.sin(), angles.cos()])
+        self.register_buffer("table", rearrange(both, "two p i -> p (i two)")[:, :d])
+
+    def forward(self, x):
+        return x + repeat(self.table[: x.size(1)], "p i -> b p i", b=len(x))
+
+
+DIV, SINE, COSINE = (
+    "torch.arange(0, d_model, 2) * S",
+    "torch.sin(pos * div)",
+    "torch.cos(pos * div)",
+)
+WRONG["by-hand-sinusoidal-encoding"] = {
+    "pe-positive-exponent": {"-math.log(10000.0)": "math.log(10000.0)"},
+    "pe-sin-cos-halves": {
+        "pe[:, 0::2]": "pe[:, : (d_model + 1) // 2]", "pe[:, 1::2]": "pe[:, (d_model + 1) // 2 :]",
+    },
+    "pe-batch-index": {"self.table[: x.shape[1]]": "self.table[: x.shape[0]]"},
+    "pe-sequence-first": {"self.table[: x.shape[1]]": "self.table[: x.shape[0], None]"},
+    "the whole table is added": {"self.table[: x.shape[1]]": "self.table"},
+    "an odd width fails": {"torch.cos(pos * div)[:, : d_model // 2]": COSINE},
+    "the exponent lacks its factor of two": {DIV: f"({DIV}) / 2"},
+    "the factor of two is there twice": {DIV: f"2 * {DIV}"},
+    "sine and cosine are exchanged": {
+        "pe[:, 0::2] = X": f"pe[:, 0::2] = {COSINE}",
+        "torch.cos(pos * div)[:, : d_model // 2]": f"{SINE}[:, : d_model // 2]",
+    },
+    "positions are counted from one": {
+        "torch.arange(max_len, dtype=X)": "torch.arange(1, max_len + 1)"
+    },
+    "the base is 1000": {"10000.0": "1000.0"},
+    "the words are scaled": {"x + T": "x * math.sqrt(x.size(-1)) + T"},
+    "the words are multiplied": {"x + T": "x * T"},
+    "the positions alone": {"x + T": "T.expand_as(x)"},
+    "all tokens get one row": {"self.table[: x.shape[1]]": "self.table[x.shape[1]]"},
+    "the table is trained": {
+        'self.register_buffer("table", pe)': 'self.register_parameter("table", nn.Parameter(pe))'
+    },
+    "the table is no buffer": {'self.register_buffer("table", pe)': 'setattr(self, "table", pe)'},
+    "x is changed": {"x + T": "x.add_(T)"},
+    "the table has a batch axis": {'self.register_buffer("table", pe)':
+                                   'self.register_buffer("table", pe[None])',
+                                   "self.table[: x.shape[1]]": "self.table[:, : x.shape[1]]"},
+}  # fmt: skip
