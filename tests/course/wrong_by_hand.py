@@ -10,6 +10,7 @@ from einops import einsum, rearrange, reduce, repeat
 from torch import nn
 
 from tests.course.wrong_answers import RIGHT, WRONG, Answer, right
+from twelve import FeedForward, LayerNorm, MultiHeadAttention
 
 
 @right("by-hand-softmax-in-blocks")
@@ -3085,4 +3086,98 @@ WRONG["by-hand-sinusoidal-encoding"] = {
     "the table has a batch axis": {'self.register_buffer("table", pe)':
                                    'self.register_buffer("table", pe[None])',
                                    "self.table[: x.shape[1]]": "self.table[:, : x.shape[1]]"},
+}  # fmt: skip
+
+
+@right("10-encoder-layer")
+class PreNormLayer(nn.Module):
+    def __init__(self, d_model, num_heads, d_ff):
+        super().__init__()
+        self.norm1 = LayerNorm(d_model)
+        self.norm2 = LayerNorm(d_model)
+        self.look = MultiHeadAttention(d_model, num_heads)
+        self.think = FeedForward(d_model, d_ff)
+
+    def forward(self, x, mask=None):
+        h = self.norm1(x)
+        x = x + self.look(h, h, h, mask)
+        h = self.norm2(x)
+        x = x + self.think(h)
+        return x
+
+
+@right("10-encoder-layer")
+class LayerOfTwoSublayers(nn.Module):
+    def __init__(self, width, heads, hidden):
+        super().__init__()
+        self.look = MultiHeadAttention(width, heads)
+        self.think = FeedForward(width, hidden)
+        self.norm1, self.norm2 = (LayerNorm(width) for _ in range(2))
+
+    def forward(self, x, src_mask):
+        def attend(y):
+            return self.look(y, y, y, src_mask)
+
+        for norm, sublayer in ((self.norm1, attend), (self.norm2, self.think)):
+            x = torch.add(x, sublayer(norm(x)))
+        return x
+
+
+@right("10-encoder-layer")
+class LayerByMatrices(nn.Module):
+    def __init__(self, d, heads, d_ff):
+        super().__init__()
+        self.look, self.think = MultiHeadAttention(d, heads), FeedForward(d, d_ff)
+        self.norm1, self.norm2 = LayerNorm(d), LayerNorm(d)
+        self.heads = heads
+
+    def forward(self, x, mask):
+        h = F.layer_norm(x, x.shape[-1:], self.norm1.weight, self.norm1.bias)
+        projected = (self.look.w_q(h), self.look.w_k(h), self.look.w_v(h))
+        q, k, v = (rearrange(y, "b s (h d) -> b h s d", h=self.heads) for y in projected)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.look.w_o(rearrange(mixed, "b h s d -> b s (h d)"))
+        return x + self.think(self.norm2(x))
+
+
+LOOK, FIRST = "self.look(h, h, h, mask)", "x = x + self.look(h, h, h, mask)"
+WRONG["10-encoder-layer"] = {
+    "residual-missing: in both sums": {FIRST: f"x = {LOOK}", "x = x + self.think(h)":
+                                       "x = self.think(h)"},
+    "residual-missing: around the attention": {FIRST: f"x = {LOOK}"},
+    "residual-missing: around the feed-forward layer": {"x = x + self.think(h)":
+                                                        "x = self.think(h)"},
+    "residual-overwritten": {"h = self.norm1(x)": "x = h = self.norm1(x)",
+                             "h = self.norm2(x)": "x = h = self.norm2(x)"},
+    "residual-overwritten: before the attention": {"h = self.norm1(x)": "x = h = self.norm1(x)"},
+    "norm-bypassed: in the attention": {LOOK: "self.look(x, x, x, mask)"},
+    "norm-bypassed: in the feed-forward layer": {"self.think(h)": "self.think(x)"},
+    "norm-order": {
+        "h = self.norm1(x)": "h = x", FIRST: f"x = self.norm1(x + {LOOK})",
+        "h = self.norm2(x)": "h = x", "x = x + self.think(h)": "x = self.norm2(x + self.think(h))",
+    },
+    "padding-mask-missing": {LOOK: "self.look(h, h, h)"},
+    "one norm for both sublayers": {"self.norm2(x)": "self.norm1(x)"},
+    "the norms are exchanged": {
+        "h = self.norm1(x)": "first, second = self.norm2, self.norm1\nh = first(x)",
+        "h = self.norm2(x)": "h = second(x)",
+    },
+    "only the query is normalised": {LOOK: "self.look(h, x, x, mask)"},
+    "the values are not normalised": {LOOK: "self.look(h, h, x, mask)"},
+    "the second sum starts from the input": {FIRST: f"y = x + {LOOK}", "self.norm2(x)":
+                                             "self.norm2(y)"},
+    "the feed-forward layer reads the input": {"h = self.norm1(x)": "h, start = self.norm1(x), x",
+                                               "self.norm2(x)": "self.norm2(start)"},
+    "the norms are applied to the outputs": {
+        "h = self.norm1(x)": "h = x", LOOK: f"self.norm1({LOOK})",
+        "h = self.norm2(x)": "h = x", "self.think(h)": "self.norm2(self.think(h))",
+    },
+    "a norm follows the layer": {"return x": "return self.norm2(x)"},
+    "the mask is inverted": {LOOK: "self.look(h, h, h, None if mask is None else ~mask)"},
+    "the feed-forward layer comes first": {
+        "h = self.norm1(x)": "x = x + self.think(self.norm2(x))\nh = self.norm1(x)",
+        "x = x + self.think(h)": "pass",
+    },
+    "both sublayers read the same numbers": {"h = self.norm2(x)": "pass"},
+    "the attention is left out": {FIRST: "pass"},
 }  # fmt: skip
