@@ -250,6 +250,7 @@ DRILLS = (
     Drill("beam_search", "beam search", 9, "by-hand-beam-search", "14"),
     Drill("sinusoidal", "sinusoidal positions", 9, "by-hand-sinusoidal-encoding", "03"),
     Drill("encoder_layer", "encoder layer", 8, "10-encoder-layer", "10"),
+    Drill("decoder_layer", "decoder layer", 8, "11-decoder-layer", "11"),
     Drill("latent_attention", "multi-head latent attention", 8, "by-hand-latent-attention", "17",
           exports=("LatentAttention",)),
     Drill("distillation", "distillation", 8, "by-hand-distillation", "13"),

@@ -3181,3 +3181,97 @@ WRONG["10-encoder-layer"] = {
     "both sublayers read the same numbers": {"h = self.norm2(x)": "pass"},
     "the attention is left out": {FIRST: "pass"},
 }  # fmt: skip
+
+
+@right("11-decoder-layer")
+def three_sums(x, memory, back, across, think, norms, tgt_mask, src_mask):
+    norm1, norm2, norm3 = norms
+    h = norm1(x)
+    x = x + back(h, h, h, tgt_mask)
+    h = norm2(x)
+    x = x + across(h, memory, memory, src_mask)
+    h = norm3(x)
+    return x + think(h)
+
+
+class WritingLayer(nn.Module):
+    def __init__(self, back, across, think, norms):
+        super().__init__()
+        self.sublayers = nn.ModuleList([back, across, think])
+        self.norms = norms
+
+    def forward(self, x, memory, tgt_mask, src_mask):
+        for number, (norm, sublayer) in enumerate(zip(self.norms, self.sublayers, strict=True)):
+            y = norm(x)
+            inputs = [(y, y, y, tgt_mask), (y, memory, memory, src_mask), (y,)][number]
+            x = x + sublayer(*inputs)
+        return x
+
+
+RIGHT.append(
+    Answer(
+        "11-decoder-layer",
+        lambda x, memory, back, across, think, norms, tgt_mask, src_mask: WritingLayer(
+            back, across, think, norms
+        )(x, memory, tgt_mask, src_mask),
+    )
+)
+
+
+@right("11-decoder-layer")
+def sums_of_matrices(x, memory, back, across, think, norms, tgt_mask, src_mask):
+    def attend(layer, query, source, mask):
+        q, k, v = (
+            rearrange(y, "b s (h d) -> b h s d", h=layer.num_heads)
+            for y in (layer.w_q(query), layer.w_k(source), layer.w_v(source))
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return layer.w_o(rearrange(mixed, "b h s d -> b s (h d)"))
+
+    h = norms[0](x)
+    y = x + attend(back, h, h, tgt_mask)
+    z = y + attend(across, norms[1](y), memory, src_mask)
+    return z + think(norms[2](z))
+
+
+BACK, ACROSS = "back(h, h, h, tgt_mask)", "across(h, memory, memory, src_mask)"
+WRONG["11-decoder-layer"] = {
+    "causal-missing": {BACK: "back(h, h, h)"},
+    "padding-mask-missing": {ACROSS: "across(h, memory, memory)"},
+    "cross-memory-unused": {ACROSS: "across(h, h, h, None)"},
+    "cross-value-target": {ACROSS: "across(h, memory, h, src_mask)"},
+    "residual-missing: around the self-attention": {f"x + {BACK}": BACK},
+    "residual-missing: around the cross-attention": {f"x + {ACROSS}": ACROSS},
+    "residual-missing: around the feed-forward layer": {"x + think(h)": "think(h)"},
+    "residual-overwritten: everywhere": {
+        "h = norm1(x)": "x = h = norm1(x)", "h = norm2(x)": "x = h = norm2(x)",
+        "h = norm3(x)": "x = h = norm3(x)",
+    },
+    "norm-bypassed: before the feed-forward layer": {"think(h)": "think(x)"},
+    "norm-order": {
+        "h = norm1(x)": "h = x", f"x + {BACK}": f"norm1(x + {BACK})",
+        "h = norm2(x)": "h = x", f"x + {ACROSS}": f"norm2(x + {ACROSS})",
+        "h = norm3(x)": "h = x", "x + think(h)": "norm3(x + think(h))",
+    },
+    "the masks are exchanged": {BACK: "back(h, h, h, src_mask)",
+                                ACROSS: "across(h, memory, memory, tgt_mask)"},
+    "the cross-attention comes first": lambda x, memory, back, across, think, norms, *masks: (
+        three_sums(x, memory, lambda q, k, v, m: across(q, memory, memory, masks[1]),
+                   lambda q, k, v, m: back(q, q, q, masks[0]), think,
+                   [norms[1], norms[0], norms[2]], *masks)
+    ),
+    "the cross-attention is left out": {f"x = x + {ACROSS}": "pass"},
+    "the self-attention is left out": {f"x = x + {BACK}": "pass"},
+    "the memory is normalised": {ACROSS: "across(h, norm2(memory), norm2(memory), src_mask)"},
+    "the memory asks the target": {ACROSS: "across(memory, h, h, tgt_mask)"},
+    "one norm for all three": {"norm1, norm2, norm3 = norms": "norm1 = norm2 = norm3 = norms[0]"},
+    "the norms are in reversed order": {"norm1, norm2, norm3 = norms":
+                                        "norm3, norm2, norm1 = norms"},
+    "only the query of the self-attention is normalised": {BACK: "back(h, x, x, tgt_mask)"},
+    "the cross-attention reads the first norm": {"h = norm2(x)": "pass"},
+    "the self-attention is run twice": {"h = norm3(x)": f"x = x + {BACK}\nh = norm3(x)"},
+    "all sublayers read the input": lambda x, memory, back, across, think, norms, tgt, src: (
+        x + back(*[norms[0](x)] * 3, tgt) + across(norms[1](x), memory, memory, src)
+        + think(norms[2](x))
+    ),
+}  # fmt: skip
