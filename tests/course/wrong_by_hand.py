@@ -3275,3 +3275,43 @@ WRONG["11-decoder-layer"] = {
         + think(norms[2](x))
     ),
 }  # fmt: skip
+
+
+def heads_by(split, merge, softmax=lambda scores: scores.softmax(-1), key_matrix="w_k"):
+    """Write multi-head attention with another split, merge or softmax."""
+
+    def answer(query, memory, w_q, w_k, w_v, w_o, num_heads):
+        k = memory @ {"w_q": w_q, "w_k": w_k}[key_matrix].T
+        q, k, v = (split(x, num_heads) for x in (query @ w_q.T, k, memory @ w_v.T))
+        context = softmax(q @ k.mT / math.sqrt(q.size(-1))) @ v
+        return merge(context) @ w_o.T
+
+    return answer
+
+
+def in_order(x, heads):
+    return rearrange(x, "b s (h d) -> b h s d", h=heads)
+
+
+def joined(x):
+    return rearrange(x, "b h s d -> b s (h d)")
+
+
+WRONG["06-multi-head-attention"] |= {
+    "split-view: merged by view as well": heads_by(
+        lambda x, h: x.view(len(x), h, x.size(1), -1),
+        lambda x: x.reshape(len(x), x.size(2), -1),
+    ),
+    "split-view": heads_by(lambda x, h: x.view(len(x), h, x.size(1), -1), joined),
+    "merge-no-transpose": heads_by(in_order, lambda x: x.reshape(len(x), x.size(2), -1)),
+    "split-interleaved: merged alike": heads_by(
+        lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h),
+        lambda x: rearrange(x, "b h s d -> b s (d h)"),
+    ),
+    "split-interleaved": heads_by(lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h), joined),
+    "softmax twice": heads_by(in_order, joined, lambda x: x.softmax(-1).softmax(-1)),
+    "softmax-heads": heads_by(in_order, joined, lambda x: x.softmax(1)),
+    "softmax-queries": heads_by(in_order, joined, lambda x: x.softmax(2)),
+    "the keys have the matrix of the queries": heads_by(in_order, joined, key_matrix="w_q"),
+    "no softmax": heads_by(in_order, joined, lambda x: x),
+}
