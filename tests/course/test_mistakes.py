@@ -265,6 +265,17 @@ def alibi_weights(scores):
     return F.scaled_dot_product_attention(scores, same, same, attn_mask=bias, scale=1.0)
 
 
+class SinusoidalEncoding(twelve.PositionalEncoding):
+    def __init__(self, d_model, max_len):
+        super().__init__(d_model, max_len=max_len)
+
+
+def masked_attention(query, key, value, ids):
+    """Give the fused kernel both masks."""
+    mask = twelve.padding_mask(ids) & twelve.causal_mask(query.size(-2), key.size(-2))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
 def accumulated_gradients(x, labels, weight, bias, micro_batch, max_norm):
     """Train on one large batch, and let torch clip."""
     layer = nn.Linear(*weight.T.shape)
@@ -293,6 +304,10 @@ LAYERS = {
     "swiglu": swiglu,
     "shift": training.shift,
     "loss": training.cross_entropy,
+    "sinusoidal_encoding": SinusoidalEncoding,
+    "softmax": torch.softmax,
+    "masked_attention": masked_attention,
+    "log_sum_exp": lambda scores: scores.logsumexp(-1),
     "rotate": rotate,
     "attention_with_rotary": attention_with_rotary,
     "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from einops import einsum, rearrange, reduce, repeat
 from torch import nn
 
-from tests.course.wrong_answers import WRONG, right
+from tests.course.wrong_answers import RIGHT, WRONG, Answer, right
+from twelve import FeedForward, LayerNorm, MultiHeadAttention
 
 
 @right("by-hand-softmax-in-blocks")
@@ -3175,4 +3176,608 @@ WRONG["09-swiglu"] |= {
         x + (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
     ),
     "up is added once more": gated(lambda g, u: F.silu(g) * u + u),
+}  # fmt: skip
+
+
+@right("by-hand-log-sum-exp")
+def largest_taken_out(scores):
+    top = scores.max(dim=-1, keepdim=True).values
+    powers = torch.exp(scores - top)
+    return torch.log(torch.sum(powers, dim=-1)) + top.squeeze(-1)
+
+
+@right("by-hand-log-sum-exp")
+def word_by_word(scores):
+    running = scores[..., 0]
+    for column in scores.unbind(-1)[1:]:
+        top, low = torch.maximum(running, column), torch.minimum(running, column)
+        running = top + torch.log1p(torch.exp(low - top))
+    return running
+
+
+@right("by-hand-log-sum-exp")
+def log_sum_exp_by_einops(scores):
+    top = reduce(scores.detach(), "b t v -> b t", "max")
+    rest = scores - rearrange(top, "b t -> b t 1")
+    return top + reduce(rest.exp(), "b t v -> b t", "sum").log()
+
+
+class LogSumExp(nn.Module):
+    def __init__(self, eps=1e-12):
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, scores):
+        return torch.log(scores.exp().sum(dim=-1) + self.eps)
+
+
+WRONG["by-hand-log-sum-exp"] = {
+    "logsumexp-overflow": lambda z: torch.exp(z).sum(-1).log(),
+    "a small number inside the logarithm, and it overflows": lambda z: LogSumExp()(z),
+    "logsumexp-maximum-lost": lambda z: torch.log(
+        torch.sum(torch.exp(z - z.max(-1, keepdim=True)[0]), -1)
+    ),
+    "logsumexp-shared-maximum": lambda z: torch.log(torch.exp(z - z.max()).sum(-1)) + z.max(),
+    "logsumexp-shared-maximum: the one of each sentence": lambda z: (
+        (z - z.flatten(1).amax(1)[:, None, None]).exp().sum(-1).log()
+        + z.flatten(1).amax(1)[:, None]
+    ),
+    "the sum of the logarithms": lambda z: z.exp().log().sum(-1),
+    "the sum of the scores": lambda z: z.sum(-1),
+    "logsumexp-maximum-subtracted": {"X + top.squeeze(-1)": "X - top.squeeze(-1)"},
+    "a mean instead of a sum": {"torch.sum(powers, dim=-1)": "torch.mean(powers, dim=-1)"},
+    "the sum runs over the words": lambda z: word_by_word(z.mT),
+    "the axis of size one is kept": lambda z: word_by_word(z).unsqueeze(-1),
+    "the largest score alone": {"torch.log(X) + Y": "Y"},
+    "logarithms to base two": {"torch.log(X)": "torch.log2(X)"},
+    "the smallest score is taken out": {"scores.max(dim=-1, keepdim=True)":
+                                        "scores.min(dim=-1, keepdim=True)"},
+    "a log of one plus the sum": {"torch.log(X)": "torch.log1p(X)"},
+    "no logarithm": {"torch.log(X)": "X"},
+}  # fmt: skip
+
+
+@right("13-loss")
+def loss_by_a_one_hot_product(logits, labels):
+    counted = labels.ne(-100)
+    hot = F.one_hot(labels.where(counted, 0), logits.size(-1)).to(logits.dtype)
+    right_scores = einsum(hot, logits, "b t v, b t v -> b t")
+    each = torch.logsumexp(logits, -1) - right_scores
+    return (each * counted).sum() / counted.sum()
+
+
+class TokenLoss(nn.Module):
+    """Write the log probabilities out."""
+
+    def forward(self, logits, labels):
+        rows, words = logits.flatten(0, 1), labels.flatten()
+        rows, words = rows[words >= 0], words[words >= 0]
+        rows = rows - rows.max(-1, keepdim=True).values
+        log_p = rows - rows.exp().sum(-1, keepdim=True).log()
+        return -log_p[range(len(words)), words].mean()
+
+
+def per_word(logits, labels, log_p):
+    """Take the mean of minus the log probability of each label."""
+    counted = labels != -100
+    rows, words = log_p(logits)[counted], labels[counted]
+    return -rows.gather(1, words[:, None]).mean()
+
+
+RIGHT.append(Answer("13-loss", lambda logits, labels: TokenLoss()(logits, labels)))
+WRONG["13-loss"] |= {
+    "softmax-before-loss": lambda logits, labels: per_word(
+        logits.softmax(-1), labels, lambda z: z.log_softmax(-1)
+    ),
+    "logits-flattened-wrong": lambda logits, labels: F.cross_entropy(
+        logits.transpose(0, 1).reshape(-1, logits.size(-1)), labels.reshape(-1)
+    ),
+    "softmax over the words": lambda logits, labels: per_word(
+        logits, labels, lambda z: z.log_softmax(1)
+    ),
+    "powers that overflow": lambda logits, labels: per_word(
+        logits, labels, lambda z: z - z.exp().sum(-1, keepdim=True).log()
+    ),
+    "the logarithm of a softmax": lambda logits, labels: per_word(
+        logits, labels, lambda z: z.softmax(-1).log()
+    ),
+    "a small number in the logarithm": lambda logits, labels: per_word(
+        logits, labels, lambda z: (z.softmax(-1) + 1e-9).log()
+    ),
+    "the score of the label without log-sum-exp": lambda logits, labels: per_word(
+        logits, labels, lambda z: z
+    ),
+    "the sign of the probability": lambda logits, labels: (
+        -per_word(logits, labels, lambda z: z.log_softmax(-1))
+    ),
+    "word 0 is ignored too": lambda logits, labels: per_word(
+        logits, labels.masked_fill(labels == 0, -100), lambda z: z.log_softmax(-1)
+    ),
+    "the mean over the batch only": lambda logits, labels: (
+        F.cross_entropy(logits.mT, labels, reduction="sum") / len(labels)
+    ),
+    "the loss of the most probable word": lambda logits, labels: per_word(
+        logits, torch.where(labels == -100, labels, logits.argmax(-1)), lambda z: z.log_softmax(-1)
+    ),
+    "labels before the logits are shifted": lambda logits, labels: F.cross_entropy(
+        logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten()
+    ),
+    "one loss for each word": lambda logits, labels: F.cross_entropy(
+        logits.mT, labels, reduction="none"
+    ),
+    "smoothed labels": lambda logits, labels: F.cross_entropy(
+        logits.mT, labels, label_smoothing=0.1
+    ),
+    "the mean over the vocabulary as well": lambda logits, labels: (
+        F.cross_entropy(logits.mT, labels) / logits.size(-1)
+    ),
+}
+
+
+@right("by-hand-softmax")
+def softmax_with_max_values(x, dim):
+    m = torch.max(x, dim=dim, keepdim=True).values
+    e = torch.exp(x - m)
+    return e / e.sum(dim=dim, keepdim=True)
+
+
+@right("by-hand-softmax")
+def softmax_on_the_last_axis(x, axis):
+    """Move the axis to the end, detach the maximum, and work with logarithms."""
+    rows = x.movedim(axis, -1)
+    rows = rows - rows.detach().amax(-1)[..., None]
+    log_sum = torch.log(torch.einsum("...k->...", rows.exp()))
+    return torch.exp(rows - log_sum[..., None]).movedim(-1, axis)
+
+
+class StableSoftmax(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim % 3
+
+    def forward(self, x):
+        rows = rearrange(x, "b q k -> b k q") if self.dim == 1 else x
+        e = torch.exp(rows - reduce(rows, "b q k -> b q 1", "max"))
+        e = e / reduce(e, "b q k -> b q 1", "sum")
+        return rearrange(e, "b k q -> b q k") if self.dim == 1 else e
+
+
+RIGHT.append(Answer("by-hand-softmax", lambda x, dim: StableSoftmax(dim)(x)))
+WRONG["by-hand-softmax"] = {
+    "softmax-overflow": lambda x, d: x.exp() / x.exp().sum(d, keepdim=True),
+    "softmax-last-axis": lambda x, dim: StableSoftmax(2)(x),
+    "softmax-shared-maximum": {"torch.max(X, dim=dim, keepdim=True).values": "X.max()"},
+    "softmax-shared-maximum: that of each sentence": lambda x, d: (
+        lambda e: e / e.sum(d, keepdim=True)
+    )(torch.exp(x - x.flatten(1).amax(1).view(-1, 1, 1))),
+    "softmax-shifted-above": lambda x, d: (
+        torch.exp(x - x.amax(d, keepdim=True)) / torch.exp(x).sum(d, keepdim=True)
+    ),
+    "softmax-sum-of-all": {"e.sum(dim=dim, keepdim=True)": "e.sum()"},
+    "the maximum is that of the last axis": {"torch.max(x, dim=dim, keepdim=True)":
+                                             "torch.max(x, dim=-1, keepdim=True)"},
+    "the sum is that of the last axis": {"e.sum(dim=dim, keepdim=True)": "e.sum(-1, True)"},
+    "the axis is lost": {"e.sum(dim=dim, keepdim=True)": "e.sum(dim=dim)"},
+    "the axis of the maximum is lost": lambda x, d: (
+        lambda e: e / e.sum(d, keepdim=True)
+    )(torch.exp(x - x.amax(d))),
+    "clamped scores": lambda x, d: (
+        x.clamp(-80, 80).exp() / x.clamp(-80, 80).exp().sum(d, keepdim=True)
+    ),
+    "a small number in the denominator": {"e.sum(dim=dim, keepdim=True)":
+                                          "(e.sum(dim=dim, keepdim=True) + 1e-4)"},
+    "no exponential": lambda x, d: x / x.sum(d, keepdim=True),
+    "the mean is subtracted": {"torch.max(x, dim=dim, keepdim=True).values":
+                               "x.mean(dim, keepdim=True)"},
+    "the denominator is cut off": {"e.sum(dim=dim, keepdim=True)":
+                                   "e.detach().sum(dim=dim, keepdim=True)"},
+    "rounded to two decimals": {"return X": "return (X).round(decimals=2)"},
+    "a sigmoid": lambda x, d: torch.sigmoid(x),
+    "the absolute maximum": {"torch.max(x, dim=dim, keepdim=True).values":
+                             "x.abs().amax(dim, keepdim=True)"},
+}  # fmt: skip
+
+
+@right("by-hand-masked-attention")
+def attention_with_a_bias(q, k, v, ids):
+    n, m = q.shape[-2], k.shape[-2]
+    rows = torch.arange(m - n, m)[:, None]
+    visible = (torch.arange(m)[None] <= rows)[None, None] & ids.bool()[:, None, None]
+    bias = torch.zeros(visible.shape).masked_fill(~visible, -1e30)
+    weights = torch.softmax(q @ k.transpose(-1, -2) * q.size(-1) ** -0.5 + bias, dim=-1)
+    return (weights * visible) @ v
+
+
+@right("by-hand-masked-attention")
+def query_by_query_over_visible_keys(query, key, value, ids):
+    out = query.new_zeros(*query.shape[:-1], value.size(-1))
+    before = key.size(2) - query.size(2)
+    for b, words in enumerate(ids.tolist()):
+        for i in range(query.size(2)):
+            seen = [j for j in range(before + i + 1) if words[j] != 0]
+            scores = einsum(query[b, :, i], key[b, :, seen], "h d, h k d -> h k")
+            weights = (scores / math.sqrt(query.size(3))).softmax(-1)
+            out[b, :, i] = einsum(weights, value[b, :, seen], "h k, h k d -> h d")
+    return out
+
+
+class MaskedAttention(nn.Module):
+    def forward(self, query, key, value, ids):
+        scores = einsum(query, key, "b h q d, b h k d -> b h q k") / key.shape[-1] ** 0.5
+        padding = rearrange(ids == 0, "b k -> b 1 1 k")
+        future = torch.ones(scores.shape[-2:]).triu(1 + scores.size(-1) - scores.size(-2)) == 1
+        weights = scores.masked_fill(padding | future, -math.inf).softmax(-1)
+        return weights.nan_to_num() @ value
+
+
+RIGHT.append(Answer("by-hand-masked-attention", lambda *given: MaskedAttention()(*given)))
+
+
+def attention_that_sees(mask):
+    """Attend with another mask, made of the ids and of the causal mask."""
+
+    def answer(q, k, v, ids):
+        causal = torch.ones(q.size(-2), k.size(-2)).tril(k.size(-2) - q.size(-2)).bool()
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask(ids, causal))
+
+    return answer
+
+
+VISIBLE = "ids.bool()[:, None, None]"
+WRONG["by-hand-masked-attention"] = {
+    "masks-either": attention_that_sees(lambda ids, causal: (ids > 0)[:, None, None] | causal),
+    "masks-padding-visible": attention_that_sees(lambda ids, causal: causal),
+    "masks-future-visible": attention_that_sees(lambda ids, causal: (ids != 0)[:, None, None]),
+    "mask-inverted: both": attention_that_sees(
+        lambda ids, causal: ~((ids != 0)[:, None, None] & causal)
+    ),
+    "mask-inverted: only that of padding": attention_that_sees(
+        lambda ids, causal: (ids == 0)[:, None, None] & causal
+    ),
+    "causal-corner": lambda q, k, v, ids: F.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=(ids != 0)[:, None, None] & torch.ones(q.size(2), k.size(2)).tril().bool(),
+    ),
+    "causal-diagonal": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] < rows"},
+    "causal-triu": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] >= rows"},
+    "one word of the future": {
+        "torch.arange(m)[None] <= rows": "torch.arange(m)[None] <= rows + 1"
+    },
+    "mask-finite": {"(weights * visible)": "weights"},
+    "mask-empty-row": {"-1e30": "-math.inf", "(weights * visible)": "weights"},
+    "mask-multiplied": lambda q, k, v, ids: (
+        torch.softmax(
+            q
+            @ k.mT
+            / q.size(-1) ** 0.5
+            * (
+                (ids != 0)[:, None, None]
+                & torch.ones(q.size(2), k.size(2)).tril(k.size(2) - q.size(2)).bool()
+            ),
+            -1,
+        )
+        @ v
+    ),
+    "mask-after-softmax": {"X + bias": "X"},
+    "mask-query-axis": {VISIBLE: "ids.bool()[:, None, :, None]"},
+    "mask-head-axis": {VISIBLE: "ids.bool()[:, None]"},
+    "scale-missing": {"q.size(-1) ** -0.5": "1"},
+    "the values are hidden, the scores are not": lambda q, k, v, ids: attention_that_sees(
+        lambda ids, causal: causal
+    )(q, k, v * (ids != 0)[:, None, :, None], ids),
+    "a small finite bias": {"-1e30": "-5.0", "(weights * visible)": "weights"},
+    "the last id is taken for padding": {VISIBLE: "(ids != ids.amax())[:, None, None]"},
+}
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedSines(nn.Module):
+    def __init__(self, d_model, max_len):
+        super().__init__()
+        pe = torch.zeros(max_len, d_model)
+        pos = torch.arange(max_len, dtype=torch.float64)[:, None]
+        div = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+        pe[:, 0::2] = torch.sin(pos * div)
+        pe[:, 1::2] = torch.cos(pos * div)[:, : d_model // 2]
+        self.register_buffer("table", pe)
+
+    def forward(self, x):
+        return x + self.table[: x.shape[1]]
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedInALoop(nn.Module):
+    def __init__(self, width, length):
+        super().__init__()
+        table = torch.empty(length, width)
+        for pos, i in itertools.product(range(length), range(width)):
+            angle = pos / 10000 ** ((i - i % 2) / width)
+            table[pos, i] = math.cos(angle) if i % 2 else math.sin(angle)
+        self.table = nn.Buffer(table)
+
+    def forward(self, x):
+        return torch.stack(
+            [word + row for word, row in zip(x.unbind(1), self.table, strict=False)], 1
+        )
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedByEinops(nn.Module):
+    def __init__(self, d, n):
+        super().__init__()
+        pairs = torch.logspace(0, -8 * ((d - 1) // 2) / d, (d + 1) // 2)
+        angles = einsum(torch.arange(n).double(), pairs, "p, i -> p i")
+        both = torch.stack([angles.sin(), angles.cos()])
+        self.register_buffer("table", rearrange(both, "two p i -> p (i two)")[:, :d])
+
+    def forward(self, x):
+        return x + repeat(self.table[: x.size(1)], "p i -> b p i", b=len(x))
+
+
+DIV, SINE, COSINE = (
+    "torch.arange(0, d_model, 2) * S",
+    "torch.sin(pos * div)",
+    "torch.cos(pos * div)",
+)
+WRONG["by-hand-sinusoidal-encoding"] = {
+    "pe-positive-exponent": {"-math.log(10000.0)": "math.log(10000.0)"},
+    "pe-sin-cos-halves": {
+        "pe[:, 0::2]": "pe[:, : (d_model + 1) // 2]", "pe[:, 1::2]": "pe[:, (d_model + 1) // 2 :]",
+    },
+    "pe-batch-index": {"self.table[: x.shape[1]]": "self.table[: x.shape[0]]"},
+    "pe-sequence-first": {"self.table[: x.shape[1]]": "self.table[: x.shape[0], None]"},
+    "the whole table is added": {"self.table[: x.shape[1]]": "self.table"},
+    "an odd width fails": {"torch.cos(pos * div)[:, : d_model // 2]": COSINE},
+    "the exponent lacks its factor of two": {DIV: f"({DIV}) / 2"},
+    "the factor of two is there twice": {DIV: f"2 * {DIV}"},
+    "sine and cosine are exchanged": {
+        "pe[:, 0::2] = X": f"pe[:, 0::2] = {COSINE}",
+        "torch.cos(pos * div)[:, : d_model // 2]": f"{SINE}[:, : d_model // 2]",
+    },
+    "positions are counted from one": {
+        "torch.arange(max_len, dtype=X)": "torch.arange(1, max_len + 1)"
+    },
+    "the base is 1000": {"10000.0": "1000.0"},
+    "the words are scaled": {"x + T": "x * math.sqrt(x.size(-1)) + T"},
+    "the words are multiplied": {"x + T": "x * T"},
+    "the positions alone": {"x + T": "T.expand_as(x)"},
+    "all tokens get one row": {"self.table[: x.shape[1]]": "self.table[x.shape[1]]"},
+    "the table is trained": {
+        'self.register_buffer("table", pe)': 'self.register_parameter("table", nn.Parameter(pe))'
+    },
+    "the table is no buffer": {'self.register_buffer("table", pe)': 'setattr(self, "table", pe)'},
+    "x is changed": {"x + T": "x.add_(T)"},
+    "the table has a batch axis": {'self.register_buffer("table", pe)':
+                                   'self.register_buffer("table", pe[None])',
+                                   "self.table[: x.shape[1]]": "self.table[:, : x.shape[1]]"},
+}  # fmt: skip
+
+
+@right("10-encoder-layer")
+class PreNormLayer(nn.Module):
+    def __init__(self, d_model, num_heads, d_ff):
+        super().__init__()
+        self.norm1 = LayerNorm(d_model)
+        self.norm2 = LayerNorm(d_model)
+        self.look = MultiHeadAttention(d_model, num_heads)
+        self.think = FeedForward(d_model, d_ff)
+
+    def forward(self, x, mask=None):
+        h = self.norm1(x)
+        x = x + self.look(h, h, h, mask)
+        h = self.norm2(x)
+        x = x + self.think(h)
+        return x
+
+
+@right("10-encoder-layer")
+class LayerOfTwoSublayers(nn.Module):
+    def __init__(self, width, heads, hidden):
+        super().__init__()
+        self.look = MultiHeadAttention(width, heads)
+        self.think = FeedForward(width, hidden)
+        self.norm1, self.norm2 = (LayerNorm(width) for _ in range(2))
+
+    def forward(self, x, src_mask):
+        def attend(y):
+            return self.look(y, y, y, src_mask)
+
+        for norm, sublayer in ((self.norm1, attend), (self.norm2, self.think)):
+            x = torch.add(x, sublayer(norm(x)))
+        return x
+
+
+@right("10-encoder-layer")
+class LayerByMatrices(nn.Module):
+    def __init__(self, d, heads, d_ff):
+        super().__init__()
+        self.look, self.think = MultiHeadAttention(d, heads), FeedForward(d, d_ff)
+        self.norm1, self.norm2 = LayerNorm(d), LayerNorm(d)
+        self.heads = heads
+
+    def forward(self, x, mask):
+        h = F.layer_norm(x, x.shape[-1:], self.norm1.weight, self.norm1.bias)
+        projected = (self.look.w_q(h), self.look.w_k(h), self.look.w_v(h))
+        q, k, v = (rearrange(y, "b s (h d) -> b h s d", h=self.heads) for y in projected)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.look.w_o(rearrange(mixed, "b h s d -> b s (h d)"))
+        return x + self.think(self.norm2(x))
+
+
+LOOK, FIRST = "self.look(h, h, h, mask)", "x = x + self.look(h, h, h, mask)"
+WRONG["10-encoder-layer"] = {
+    "residual-missing: in both sums": {FIRST: f"x = {LOOK}", "x = x + self.think(h)":
+                                       "x = self.think(h)"},
+    "residual-missing: around the attention": {FIRST: f"x = {LOOK}"},
+    "residual-missing: around the feed-forward layer": {"x = x + self.think(h)":
+                                                        "x = self.think(h)"},
+    "residual-overwritten": {"h = self.norm1(x)": "x = h = self.norm1(x)",
+                             "h = self.norm2(x)": "x = h = self.norm2(x)"},
+    "residual-overwritten: before the attention": {"h = self.norm1(x)": "x = h = self.norm1(x)"},
+    "norm-bypassed: in the attention": {LOOK: "self.look(x, x, x, mask)"},
+    "norm-bypassed: in the feed-forward layer": {"self.think(h)": "self.think(x)"},
+    "norm-order": {
+        "h = self.norm1(x)": "h = x", FIRST: f"x = self.norm1(x + {LOOK})",
+        "h = self.norm2(x)": "h = x", "x = x + self.think(h)": "x = self.norm2(x + self.think(h))",
+    },
+    "padding-mask-missing": {LOOK: "self.look(h, h, h)"},
+    "one norm for both sublayers": {"self.norm2(x)": "self.norm1(x)"},
+    "the norms are exchanged": {
+        "h = self.norm1(x)": "first, second = self.norm2, self.norm1\nh = first(x)",
+        "h = self.norm2(x)": "h = second(x)",
+    },
+    "only the query is normalised": {LOOK: "self.look(h, x, x, mask)"},
+    "the values are not normalised": {LOOK: "self.look(h, h, x, mask)"},
+    "the second sum starts from the input": {FIRST: f"y = x + {LOOK}", "self.norm2(x)":
+                                             "self.norm2(y)"},
+    "the feed-forward layer reads the input": {"h = self.norm1(x)": "h, start = self.norm1(x), x",
+                                               "self.norm2(x)": "self.norm2(start)"},
+    "the norms are applied to the outputs": {
+        "h = self.norm1(x)": "h = x", LOOK: f"self.norm1({LOOK})",
+        "h = self.norm2(x)": "h = x", "self.think(h)": "self.norm2(self.think(h))",
+    },
+    "a norm follows the layer": {"return x": "return self.norm2(x)"},
+    "the mask is inverted": {LOOK: "self.look(h, h, h, None if mask is None else ~mask)"},
+    "the feed-forward layer comes first": {
+        "h = self.norm1(x)": "x = x + self.think(self.norm2(x))\nh = self.norm1(x)",
+        "x = x + self.think(h)": "pass",
+    },
+    "both sublayers read the same numbers": {"h = self.norm2(x)": "pass"},
+    "the attention is left out": {FIRST: "pass"},
+}  # fmt: skip
+
+
+@right("11-decoder-layer")
+def three_sums(x, memory, back, across, think, norms, tgt_mask, src_mask):
+    norm1, norm2, norm3 = norms
+    h = norm1(x)
+    x = x + back(h, h, h, tgt_mask)
+    h = norm2(x)
+    x = x + across(h, memory, memory, src_mask)
+    h = norm3(x)
+    return x + think(h)
+
+
+class WritingLayer(nn.Module):
+    def __init__(self, back, across, think, norms):
+        super().__init__()
+        self.sublayers = nn.ModuleList([back, across, think])
+        self.norms = norms
+
+    def forward(self, x, memory, tgt_mask, src_mask):
+        for number, (norm, sublayer) in enumerate(zip(self.norms, self.sublayers, strict=True)):
+            y = norm(x)
+            inputs = [(y, y, y, tgt_mask), (y, memory, memory, src_mask), (y,)][number]
+            x = x + sublayer(*inputs)
+        return x
+
+
+RIGHT.append(
+    Answer(
+        "11-decoder-layer",
+        lambda x, memory, back, across, think, norms, tgt_mask, src_mask: WritingLayer(
+            back, across, think, norms
+        )(x, memory, tgt_mask, src_mask),
+    )
+)
+
+
+@right("11-decoder-layer")
+def sums_of_matrices(x, memory, back, across, think, norms, tgt_mask, src_mask):
+    def attend(layer, query, source, mask):
+        q, k, v = (
+            rearrange(y, "b s (h d) -> b h s d", h=layer.num_heads)
+            for y in (layer.w_q(query), layer.w_k(source), layer.w_v(source))
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return layer.w_o(rearrange(mixed, "b h s d -> b s (h d)"))
+
+    h = norms[0](x)
+    y = x + attend(back, h, h, tgt_mask)
+    z = y + attend(across, norms[1](y), memory, src_mask)
+    return z + think(norms[2](z))
+
+
+BACK, ACROSS = "back(h, h, h, tgt_mask)", "across(h, memory, memory, src_mask)"
+WRONG["11-decoder-layer"] = {
+    "causal-missing": {BACK: "back(h, h, h)"},
+    "padding-mask-missing": {ACROSS: "across(h, memory, memory)"},
+    "cross-memory-unused": {ACROSS: "across(h, h, h, None)"},
+    "cross-value-target": {ACROSS: "across(h, memory, h, src_mask)"},
+    "residual-missing: around the self-attention": {f"x + {BACK}": BACK},
+    "residual-missing: around the cross-attention": {f"x + {ACROSS}": ACROSS},
+    "residual-missing: around the feed-forward layer": {"x + think(h)": "think(h)"},
+    "residual-overwritten: everywhere": {
+        "h = norm1(x)": "x = h = norm1(x)", "h = norm2(x)": "x = h = norm2(x)",
+        "h = norm3(x)": "x = h = norm3(x)",
+    },
+    "norm-bypassed: before the feed-forward layer": {"think(h)": "think(x)"},
+    "norm-order": {
+        "h = norm1(x)": "h = x", f"x + {BACK}": f"norm1(x + {BACK})",
+        "h = norm2(x)": "h = x", f"x + {ACROSS}": f"norm2(x + {ACROSS})",
+        "h = norm3(x)": "h = x", "x + think(h)": "norm3(x + think(h))",
+    },
+    "the masks are exchanged": {BACK: "back(h, h, h, src_mask)",
+                                ACROSS: "across(h, memory, memory, tgt_mask)"},
+    "the cross-attention comes first": lambda x, memory, back, across, think, norms, *masks: (
+        three_sums(x, memory, lambda q, k, v, m: across(q, memory, memory, masks[1]),
+                   lambda q, k, v, m: back(q, q, q, masks[0]), think,
+                   [norms[1], norms[0], norms[2]], *masks)
+    ),
+    "the cross-attention is left out": {f"x = x + {ACROSS}": "pass"},
+    "the self-attention is left out": {f"x = x + {BACK}": "pass"},
+    "the memory is normalised": {ACROSS: "across(h, norm2(memory), norm2(memory), src_mask)"},
+    "the memory asks the target": {ACROSS: "across(memory, h, h, tgt_mask)"},
+    "one norm for all three": {"norm1, norm2, norm3 = norms": "norm1 = norm2 = norm3 = norms[0]"},
+    "the norms are in reversed order": {"norm1, norm2, norm3 = norms":
+                                        "norm3, norm2, norm1 = norms"},
+    "only the query of the self-attention is normalised": {BACK: "back(h, x, x, tgt_mask)"},
+    "the cross-attention reads the first norm": {"h = norm2(x)": "pass"},
+    "the self-attention is run twice": {"h = norm3(x)": f"x = x + {BACK}\nh = norm3(x)"},
+    "all sublayers read the input": lambda x, memory, back, across, think, norms, tgt, src: (
+        x + back(*[norms[0](x)] * 3, tgt) + across(norms[1](x), memory, memory, src)
+        + think(norms[2](x))
+    ),
+}  # fmt: skip
+
+
+def heads_by(split, merge, softmax=lambda scores: scores.softmax(-1), key_matrix="w_k"):
+    """Write multi-head attention with another split, merge or softmax."""
+
+    def answer(query, memory, w_q, w_k, w_v, w_o, num_heads):
+        k = memory @ {"w_q": w_q, "w_k": w_k}[key_matrix].T
+        q, k, v = (split(x, num_heads) for x in (query @ w_q.T, k, memory @ w_v.T))
+        context = softmax(q @ k.mT / math.sqrt(q.size(-1))) @ v
+        return merge(context) @ w_o.T
+
+    return answer
+
+
+def in_order(x, heads):
+    return rearrange(x, "b s (h d) -> b h s d", h=heads)
+
+
+def joined(x):
+    return rearrange(x, "b h s d -> b s (h d)")
+
+
+WRONG["06-multi-head-attention"] |= {
+    "split-view: merged by view as well": heads_by(
+        lambda x, h: x.view(len(x), h, x.size(1), -1),
+        lambda x: x.reshape(len(x), x.size(2), -1),
+    ),
+    "split-view": heads_by(lambda x, h: x.view(len(x), h, x.size(1), -1), joined),
+    "merge-no-transpose": heads_by(in_order, lambda x: x.reshape(len(x), x.size(2), -1)),
+    "split-interleaved: merged alike": heads_by(
+        lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h),
+        lambda x: rearrange(x, "b h s d -> b s (d h)"),
+    ),
+    "split-interleaved": heads_by(lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h), joined),
+    "softmax twice": heads_by(in_order, joined, lambda x: x.softmax(-1).softmax(-1)),
+    "softmax-heads": heads_by(in_order, joined, lambda x: x.softmax(1)),
+    "softmax-queries": heads_by(in_order, joined, lambda x: x.softmax(2)),
+    "the keys have the matrix of the queries": heads_by(in_order, joined, key_matrix="w_q"),
+    "no softmax": heads_by(in_order, joined, lambda x: x),
 }
