@@ -130,16 +130,6 @@ def sinusoid_entry_by_entry(max_len, d_model):
     return torch.tensor([[wave(pos, i) for i in range(d_model)] for pos in range(max_len)])
 
 
-@right("03-sinusoid")
-def sinusoid_as_a_rotation(length, width):
-    pos = torch.arange(length, dtype=torch.float64)
-    speed = torch.logspace(0, -8 * ((width - 1) // 2) / width, (width + 1) // 2, dtype=pos.dtype)
-    angles = torch.outer(pos, speed)
-    rotation = torch.polar(torch.ones_like(angles), angles)
-    table = torch.view_as_real(rotation).flip(-1).flatten(1)[:, :width]
-    return table.to(torch.get_default_dtype())
-
-
 WRONG["03-sinusoid"] = {
     "the base is 1000": {"10000": "1000"},
     "positions are counted from one": {"pos / X": "(pos + 1) / X"},
@@ -218,11 +208,6 @@ def no_key_after_the_query(length):
     return torch.ge(position.view(-1, 1), position).expand(1, 1, length, length)
 
 
-@right("05-causal-mask")
-def not_the_upper_triangle(n):
-    return torch.logical_not(torch.ones(n, n).triu(diagonal=1))[None, None]
-
-
 WRONG["05-causal-mask"] = {
     "a mask to add": lambda n: torch.full((n, n), -math.inf).triu(diagonal=1)[None, None],
 }
@@ -237,15 +222,6 @@ def last_rows_of_the_square(new, total):
 @right("05-masked-weights")
 def nan_becomes_zero(scores, mask):
     return scores.masked_fill(~mask, -torch.inf).softmax(-1).nan_to_num(0.0)
-
-
-@right("05-masked-weights")
-def softmax_over_what_is_seen(scores, mask):
-    top = scores.masked_fill(~mask, -math.inf).amax(-1, keepdim=True)
-    top = torch.where(top.isinf(), 0.0, top)
-    e = torch.exp(torch.where(mask, scores - top, -math.inf))
-    total = e.sum(-1, keepdim=True)
-    return e / torch.where(total == 0, 1.0, total)
 
 
 @right("05-scaled-dot-product-attention")
@@ -299,16 +275,6 @@ def multi_head_attention_in_einsums(x, y, w_q, w_k, w_v, w_o, h):
     logits = torch.einsum("bqm,hdm,hdn,bkn->bhqk", x, q, k, y) / math.sqrt(q.size(1))
     mixed = torch.einsum("bhqk,bkm,hvm->bqhv", logits.softmax(-1), y, v)
     return mixed.flatten(2) @ w_o.mT
-
-
-@right("06-multi-head-attention")
-def multi_head_attention_head_by_head(query, memory, w_q, w_k, w_v, w_o, num_heads):
-    answer = torch.zeros_like(query)
-    matrices = (w_q.chunk(num_heads), w_k.chunk(num_heads), w_v.chunk(num_heads))
-    for wq, wk, wv, wo in zip(*matrices, w_o.chunk(num_heads, dim=1), strict=True):
-        scores = (query @ wq.T) @ (memory @ wk.T).mT
-        answer = answer + torch.softmax(scores / wq.size(0) ** 0.5, -1) @ (memory @ wv.T) @ wo.T
-    return answer
 
 
 WRONG["06-multi-head-attention"] = {
@@ -430,14 +396,6 @@ def cross_entropy_with_classes_second(logits, labels):
     return F.cross_entropy(rearrange(logits, "b t v -> b v t"), labels)
 
 
-@right("13-loss")
-def logsumexp_minus_the_right_score(logits, labels):
-    counted = labels >= 0
-    scores, words = logits[counted], labels[counted]
-    right = scores.gather(-1, words[:, None]).squeeze(-1)
-    return (scores.logsumexp(-1) - right).sum() / counted.sum()
-
-
 @right("14-embed-step")
 def step_with_selected_positions(new, length, table, positions):
     rows = torch.arange(length, length + new.size(-1))
@@ -530,16 +488,6 @@ def cached_by_concatenation(q, k, v, past_k, past_v, rope):
     k, v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
     mask = lower_right(q.shape[2], k.shape[2])
     return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True), k, v
-
-
-@right("17-attend-with-cache")
-def cached_in_a_buffer(q, k, v, past_k, past_v, rope):
-    old, new = past_k.shape[2], q.shape[2]
-    keys, values = (F.pad(past, (0, 0, 0, new)) for past in (past_k, past_v))
-    keys[:, :, old:], values[:, :, old:] = rope(k, old), v
-    mask = lower_right(new, old + new)
-    out = F.scaled_dot_product_attention(rope(q, old), keys, values, mask, enable_gqa=True)
-    return out, keys, values
 
 
 WRONG["17-attend-with-cache"] = {
