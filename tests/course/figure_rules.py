@@ -1,9 +1,8 @@
 """Rules for figures that are seen small, projected, without colour or not at all.
 
-Each rule yields the problems of a notebook, of one drawing, or of the code that draws.
+Each rule yields the problems of a notebook or of one drawing.
 """
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from io import StringIO
 
 import numpy as np
 from matplotlib.backends.backend_svg import RendererSVG
-from matplotlib.colors import is_color_like, to_hex
+from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from nbformat import NotebookNode
 
@@ -26,7 +25,6 @@ from twelve_lab.show.palette import DPI, INK
 COLUMN, SMALLEST = 792, 11
 SHORTEST = 40
 EMPTY_OPENING = re.compile(r"(a |an |the )?(figure|image|picture|plot|graph|chart|diagram)\b", re.I)
-COLOUR_WORD = re.compile(r"colou?r|fill|edge", re.I)
 COLOUR_NAME = re.compile(r"\b(red|blue|green|yellow|orange|purple|gr[ae]y|dark|pale)\b", re.I)
 
 
@@ -126,15 +124,3 @@ def undrawn_numbers(drawing: Drawing) -> set[float]:
     words = "\n".join(text.get_text() for text in drawing.figure.axes[0].texts)
     listed = set(map(float, re.findall(r"-?\d+\.\d{4}", drawing.alt)))
     return listed - set(map(float, re.findall(r"-?\d+(?:\.\d+)?", words)))
-
-
-def source_problems(source: str) -> Iterator[str]:
-    """No colour is written in code that draws: all come from the palette."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for literal in re.findall(r"#[0-9a-fA-F]{3,8}\b", node.value):
-                yield f"line {node.lineno}: the colour {literal} belongs into the palette"
-        if isinstance(node, ast.keyword) and COLOUR_WORD.search(node.arg or ""):
-            value = getattr(node.value, "value", None)
-            if isinstance(value, str) and value != "none" and is_color_like(value):
-                yield f"line {node.value.lineno}: the colour {value!r} belongs into the palette"
