@@ -108,6 +108,7 @@ for _name, _kind in _CASTS.items():
     _METHODS[_name] = lambda self, kind=_kind: _shape.to(self, kind)
 _METHODS.update(
     cpu=lambda self: self,
+    to_dense=lambda self: self,
     dim=lambda self: self.ndim,
     ndimension=lambda self: self.ndim,
     numel=lambda self: self.shape.numel(),
@@ -354,6 +355,8 @@ _module("utils._python_dispatch", TorchDispatchMode=TorchDispatchMode,
         _disable_current_modes=nullcontext)  # fmt: skip
 
 from . import nn  # noqa: E402
+
+layer_norm, rms_norm = nn.functional.layer_norm, nn.functional.rms_norm
 
 
 def __getattr__(name):

@@ -3,6 +3,7 @@
 import cmath
 import math
 import operator
+import warnings
 from collections import namedtuple
 from itertools import accumulate, repeat
 
@@ -533,18 +534,23 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):  # noqa: D103
 
 
 @op
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1):  # noqa: D103
+def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1, _name="var"):  # noqa: D103
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     correction = correction if unbiased is None else int(unbiased)
     deviation = input - mean(input, dim, True)
     count = math.prod(input.shape[d] for d in axes(dim, input.ndim)) - correction
+    if count <= 0:
+        warnings.warn(
+            f"{_name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
+            "reduction factor (input numel divided by output numel).", stacklevel=2,
+        )  # fmt: skip
     return div_plain(sum_(deviation * deviation, dim, keepdim), max(count, 0))
 
 
 @op
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1):  # noqa: D103
-    out = var(input, dim, unbiased, keepdim, correction=correction)
+    out = var(input, dim, unbiased, keepdim, correction=correction, _name="std")
     root, y = out.sqrt().detach(), out
     # The gradient of a root at 0 is 0 here, so that it stays finite.
     back = lambda g: (masked_fill(g / (2 * root), root == 0, 0),)  # noqa: E731

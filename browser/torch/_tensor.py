@@ -462,8 +462,7 @@ class Tensor:
         """Read an index: the view that it begins with, and the index tensors by its axis."""
         given, shape, strides, offset = list(given), [], [], self._offset
         given = [as_tensor(k) if isinstance(k, list) else k for k in given]
-        masks = [k.ndim for k in given if isinstance(k, Tensor) and k.dtype is bool_ and k.ndim]
-        used = sum(k is not None and k is not ... for k in given) + sum(masks) - len(masks)
+        used = sum(_consumed(k) for k in given)
         if used > self.ndim:
             raise IndexError(f"too many indices for tensor of dimension {self.ndim}")
         at = next((i for i, k in enumerate(given) if k is ...), len(given))
@@ -474,8 +473,12 @@ class Tensor:
                 shape.append(1)
                 strides.append(0)
                 continue
-            if isinstance(k, bool):
-                raise not_here("A bool as an index")
+            if isinstance(k, bool) or (isinstance(k, Tensor) and k.dtype is bool_ and not k.ndim):
+                # It is an axis of size 1 or 0.
+                tensors[len(shape)] = make([0] if k else [], (int(bool(k)),), int64)
+                shape.append(1)
+                strides.append(0)
+                continue
             size, stride = self.shape[d], self._strides[d]
             if isinstance(k, slice):
                 if k.step is not None and k.step < 0:
@@ -617,6 +620,13 @@ class Tensor:
         raise not_here("Tensor.numpy")
 
     __array__ = numpy
+
+
+def _consumed(k):
+    """Return how many axes a part of an index is for."""
+    if isinstance(k, Tensor) and k.dtype is bool_:
+        return k.ndim
+    return int(not (k is None or k is ... or isinstance(k, bool)))
 
 
 def _text(value, values):
