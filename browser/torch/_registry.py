@@ -103,4 +103,3 @@ def _misfit(name, function, args, kwargs, method):
     count = f"{most} positional argument{'s' * (most != 1)}"
     count = count if least == most else f"from {least} to {most} positional arguments"
     return TypeError(f"{name}() takes {count} but {len(args) - method} were given")
-
