@@ -630,13 +630,13 @@ def _extreme(name, pick, two):
         return Pair(*pair)
 
     def cummax(input, dim):
+        def later(row):
+            return lambda i, j: j if pick(row[i], row[j]) == row[j] else i
+
         x = input.detach().movedim(dim, -1)
         index = []
         for row in rows(x, -1)[0]:
-            found = accumulate(
-                range(len(row)), lambda i, j: j if pick(row[i], row[j]) == row[j] else i
-            )
-            index += found
+            index += accumulate(range(len(row)), later(row))
         index = make(index, x.shape, int64).movedim(-1, dim)
         return Pair(FUNCTIONS["gather"](input, dim, index), index)
 

@@ -4,10 +4,10 @@ import math
 import types
 
 import torch
+from torch._registry import guarded
+from torch._tensor import Tensor, make, no_grad
+from torch._types import STATE, absent
 
-from .._registry import guarded
-from .._tensor import Tensor, make, no_grad
-from .._types import STATE, absent
 from . import functional, init
 
 
@@ -423,6 +423,11 @@ class ModuleDict(Module):
         if name in ("keys", "items", "values"):
             return getattr(self._modules, name)
         return super().__getattr__(name)
+
+
+for _name, _layer in list(globals().items()):
+    if isinstance(_layer, type) and "__init__" in vars(_layer) and _layer is not Module:
+        _layer.__init__ = guarded(_name, _layer.__init__, method=True, in_python=True)
 
 
 def __getattr__(name):

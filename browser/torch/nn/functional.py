@@ -3,14 +3,18 @@
 import math
 import warnings
 
-from .. import _math as m
-from .._make import bernoulli, full
-from .._registry import METHODS, guarded
-from .._shape import _grid, cat
-from .._tensor import make
-from .._types import absent, bool_, finfo, int32, int64, not_here
+from torch import _math as m
+from torch._make import bernoulli, full
+from torch._registry import METHODS, guarded
+from torch._shape import _grid, cat
+from torch._tensor import make
+from torch._types import absent, bool_, finfo, int32, int64, not_here
 
-relu, tanh, sigmoid = (METHODS[name] for name in ("relu", "tanh", "sigmoid"))
+tanh, sigmoid = METHODS["tanh"], METHODS["sigmoid"]
+
+
+def relu(input, inplace=False):
+    return input.relu_() if inplace else METHODS["relu"](input)
 
 
 def linear(input, weight, bias=None):
@@ -255,10 +259,12 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     return dropout(weights, dropout_p) @ value
 
 
+# The others are written in Python in PyTorch too.
+_IN_C = "linear gelu softplus logsigmoid one_hot cosine_similarity scaled_dot_product_attention"
 for _name, _f in list(globals().items()):
-    if callable(_f) and not _name.startswith("_") and getattr(_f, "__module__", "") == __name__:
-        globals()[_name] = guarded(_name, _f)
-relu, tanh, sigmoid = (guarded(f.__name__, f) for f in (relu, tanh, sigmoid))
+    if getattr(_f, "__module__", "") == __name__ and not _name.startswith("_"):
+        globals()[_name] = guarded(_name, _f, in_python=_name not in _IN_C.split())
+tanh, sigmoid = (guarded(f.__name__, f, in_python=True) for f in (tanh, sigmoid))
 
 
 def __getattr__(name):

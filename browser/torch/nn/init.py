@@ -2,8 +2,8 @@
 
 import math
 
-from .._tensor import no_grad
-from .._types import absent
+from torch._tensor import no_grad
+from torch._types import absent
 
 
 @no_grad()

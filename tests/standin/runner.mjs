@@ -9,6 +9,6 @@ python.runPython(`
 import sys
 sys.path[:0] = ["/project/browser", "/project/src", "/project"]
 sys.argv = ["", "${kind}"]
-from tests.products import standin_answers
-standin_answers.main("${kind}")
+from tests.standin import answers
+answers.main("${kind}")
 `);

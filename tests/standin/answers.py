@@ -1,6 +1,6 @@
 """Judge all answers there are, and print the verdicts.
 
-    python -m tests.products.standin_answers quick|all
+    python -m tests.standin.answers quick|all
 
 Run with browser/ first in PYTHONPATH, it judges with the stand-in for PyTorch.
 """
