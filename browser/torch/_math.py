@@ -751,6 +751,9 @@ def logsumexp(input, dim, keepdim=False):
 
 # Products.
 
+# Python 3.12 added sumprod.
+_dot = getattr(math, "sumprod", None) or (lambda a, b: sum(map(operator.mul, a, b)))
+
 
 @op
 def matmul(input, other):
@@ -791,7 +794,6 @@ def matmul(input, other):
             "Expected size for first two dimensions of batch2 tensor to be: "
             f"[{count}, {k}] but got: [{count}, {b.shape[-2]}]."
         )
-    mul_ = operator.mul
     left, right = a.detach(), b.detach()
     flat = left.expand(*lead, n, k)._values()
     columns = right.expand(*lead, k, m).transpose(-1, -2)._values()
@@ -799,7 +801,7 @@ def matmul(input, other):
     for q in range(math.prod(lead)):
         ours = [flat[i : i + k] for i in range(q * n * k, (q + 1) * n * k, k or 1)]
         theirs = [columns[i : i + k] for i in range(q * k * m, (q + 1) * k * m, k or 1)]
-        values += [sum(map(mul_, row, column)) for row in ours for column in theirs]
+        values += [_dot(row, column) for row in ours for column in theirs]
     if not k:
         values = [0] * (math.prod(lead) * n * m)
     dtype = a.dtype

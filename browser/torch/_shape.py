@@ -19,7 +19,7 @@ from ._tensor import (
     record,
     sizes,
 )
-from ._types import CPU, Size, bool_, complex_of, dtype, int64, larger, not_here, real_of
+from ._types import Size, bool_, complex_of, device, dtype, int64, larger, not_here, real_of
 
 # Views.
 
@@ -503,15 +503,14 @@ for _name in ("scatter", "index_fill", "index_copy", "index_put", "index_add", "
 
 @op
 def nonzero(input, *, as_tuple=False):
-    found = []
-    for i, v in enumerate(input._values()):
-        if v:
-            at, rest = [], i
-            for n in reversed(input.shape):
-                at.append(rest % n)
-                rest //= n
-            found += reversed(at)
-    out = make(found, (len(found) // max(input.ndim, 1), input.ndim), int64)
+    found, hits = [], [i for i, v in enumerate(input._values()) if v]
+    for i in hits:
+        at, rest = [], i
+        for n in reversed(input.shape):
+            at.append(rest % n)
+            rest //= n
+        found += reversed(at)
+    out = make(found, (len(hits), input.ndim), int64)
     return unbind(out, 1) if as_tuple else out
 
 
@@ -722,7 +721,7 @@ def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False):
         elif isinstance(x, _Dtype):
             dtype = x
         elif not isinstance(x, bool):
-            type(CPU)(x)
+            _Device(x)
     if dtype is None or dtype is self.dtype:
         return self.clone() if copy else self
     source = self._values()
@@ -732,7 +731,7 @@ def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False):
     return record(out, (self,), lambda g: (g.to(old),), (), "ToCopy")
 
 
-_Dtype = dtype
+_Dtype, _Device = dtype, device
 
 
 @method

@@ -568,7 +568,7 @@ class Tensor:
             value.expand(*shape)
         self._write(where, tuple(shape), value)
 
-    def _write(self, where, shape, value):
+    def _write(self, where, shape, value, whole=False):
         """Put numbers at these indices of the storage."""
         root = self if self._base is None else self._base
         tracked = STATE.grad and (root._requires or value._requires) and self.dtype.rank > 1
@@ -579,8 +579,11 @@ class Tensor:
         old, numbers = root._alias(), spread(value, shape)
         if value.dtype is not self.dtype:
             numbers = self.dtype.cast(numbers)
-        for i, v in zip(where, numbers):
-            self._storage[i] = v
+        if whole and is_packed(shape, self._strides):
+            self._storage[self._offset : self._offset + len(where)] = numbers
+        else:
+            for i, v in zip(where, numbers):
+                self._storage[i] = v
         self._storage.version += 1
         if not tracked:
             return
@@ -611,7 +614,7 @@ class Tensor:
                 f"result type {value.dtype.title} can't be cast to the desired output type "
                 f"{self.dtype.title}"
             )
-        self._write(places(self.shape, self._strides, self._offset), self.shape, value)
+        self._write(places(self.shape, self._strides, self._offset), self.shape, value, whole=True)
         return self
 
     def numpy(self, *_, **__):
