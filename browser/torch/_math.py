@@ -158,7 +158,9 @@ for _name, _f in _TESTS.items():
 
 def conj(x):
     """Return the complex conjugate."""
-    return METHODS["conj"](x) if isinstance(x, Tensor) and x.dtype.is_complex else x
+    if isinstance(x, Tensor):
+        return METHODS["conj"](x) if x.dtype.is_complex else x
+    return x.conjugate()
 
 
 @op
@@ -708,7 +710,7 @@ def _soft(name, input, dim, dtype, f, back):
 
 
 def _softened(row):
-    top = max(row)
+    top = max(row, default=0.0)
     if top in (math.inf, -math.inf) or any(v != v for v in row):
         return [math.nan] * len(row)
     parts = [math.exp(v - top) for v in row]
@@ -717,10 +719,10 @@ def _softened(row):
 
 
 def _log_softened(row):
-    top = max(row)
+    top = max(row, default=0.0)
     if top in (math.inf, -math.inf) or any(v != v for v in row):
         return [math.nan] * len(row)
-    total = top + math.log(sum(math.exp(v - top) for v in row))
+    total = top + math.log(sum(math.exp(v - top) for v in row)) if row else 0.0
     return [v - total for v in row]
 
 
@@ -739,7 +741,7 @@ def log_softmax(input, dim, dtype=None):
 @op
 def logsumexp(input, dim, keepdim=False):
     def f(row):
-        top = max(row)
+        top = max(row, default=-math.inf)
         if top in (math.inf, -math.inf) or top != top:
             return top
         return top + math.log(sum(math.exp(v - top) for v in row))

@@ -550,15 +550,17 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
 
 @op
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    if dim is not None:
-        raise not_here("unique with dim")
-    values = input._values()
-    found = {v: i for i, v in enumerate(builtins.sorted(set(values)))}
-    out = [make(list(found), (len(found),), input.dtype)]
+    if dim not in (None, 0):
+        raise not_here("unique along this dim")
+    items = input._values() if dim is None else [tuple(row._values()) for row in input]
+    found = {v: i for i, v in enumerate(builtins.sorted(set(items)))}
+    flat = list(found) if dim is None else [v for row in found for v in row]
+    out = [make(flat, (len(found), *(input.shape[1:] if dim == 0 else ())), input.dtype)]
     if return_inverse:
-        out.append(make([found[v] for v in values], input.shape, int64))
+        shape = input.shape if dim is None else (len(items),)
+        out.append(make([found[v] for v in items], shape, int64))
     if return_counts:
-        out.append(make([list(values).count(v) for v in found], (len(found),), int64))
+        out.append(make([list(items).count(v) for v in found], (len(found),), int64))
     return out[0] if len(out) == 1 else tuple(out)
 
 
