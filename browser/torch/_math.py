@@ -196,8 +196,9 @@ def promote(a, b):
     def rank(x):
         return x.dtype.rank if isinstance(x, Tensor) else dtype_of([x]).rank
 
-    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype is b.dtype:
-        return a.dtype
+    kind = getattr(a, "dtype", None)
+    if kind and (kind is getattr(b, "dtype", None) or (type(b) is float and kind.rank == 2)):
+        return kind
     strong = [x for x in (a, b) if isinstance(x, Tensor) and x.ndim]
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     for group in (strong, tensors):
@@ -212,9 +213,12 @@ def _column(x, shape, count):
     return spread(x, shape) if isinstance(x, Tensor) else repeat(x, count)
 
 
+_OPERANDS = (Tensor, int, float, complex)
+
+
 def _operand(name, a, b):
     for x in (a, b):
-        if not isinstance(x, Tensor | int | float | complex):
+        if not isinstance(x, _OPERANDS):
             position = f"argument 'other' (position 1) must be Tensor, not {type(x).__name__}"
             raise TypeError(f"{name}(): {position}")
 
@@ -291,7 +295,7 @@ div_plain = binary(
 )  # fmt: skip
 pow_plain = binary(
     "pow", _power,
-    (lambda g, a, b, o: g * (b * a ** (b - 1)),
+    (lambda g, a, b, o: g * conj(b * a ** (b - 1)),
      lambda g, a, b, o: g * where(o == 0, 0.0, o * as_tensor(a, o.dtype).log())), "ab abo",
 )  # fmt: skip
 
