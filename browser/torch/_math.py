@@ -356,11 +356,16 @@ def sub(input, other, *, alpha=1):
             "Subtraction, the `-` operator, with two bool tensors is not supported. "
             "Use the `^` or `logical_xor()` operator instead."
         )
+    if _is_bool(input) or _is_bool(other):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
+            "to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
     return sub_plain(input, other if alpha == 1 else other * alpha)
 
 
 def _is_bool(x):
-    return isinstance(x, Tensor) and x.dtype is bool_
+    return isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype is bool_)
 
 
 @op
