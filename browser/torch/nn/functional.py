@@ -180,7 +180,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
         out = target.exp() * (target - input)
     else:
         # 0 log 0 is 0.
-        out = m.where(target == 0, 0.0, target * target.clamp(min=1e-300).log()) - target * input
+        out = target * m.where(target == 0, 1.0, target).log() - target * input
     if reduction == "mean":
         text = "reduction: 'mean' divides the total loss by both the batch size and the support "
         text += "size.'batchmean' divides only by the batch size, and aligns with the KL div math "
