@@ -61,13 +61,15 @@ def judge(request: str) -> str:
     printed, error = io.StringIO(), ""
     with redirect_stdout(printed):
         try:
-            check(asked["id"], _answer(asked))
+            space = _run(asked)
+            if asked["name"] in space:
+                check(asked["id"], space[asked["name"]])
+            else:
+                error = message("Define {name}: it is what is checked.", name=asked["name"])
         except WrongAnswer:
             pass
         except MISSING as missing:
-            error = message(
-                "{error}. Your answer was not judged. The notebook can judge it.", error=missing
-            )
+            error = _not_judged(missing)
         except BaseException as raised:
             error = _described(raised)
     file = FOLDER / FILE
@@ -98,23 +100,25 @@ def _restore(progress: str | None) -> None:
         (FOLDER / FILE).write_text(progress)
 
 
-def _answer(asked: dict[str, Any]) -> Any:
-    """Run the code of an answer, and return what it defines."""
+def _run(asked: dict[str, Any]) -> dict[str, Any]:
+    """Run the code of an answer, after what it may use, and return what is defined."""
     space: dict[str, Any] = {"__name__": "__main__"}
     for number, code in enumerate(asked["given"]):
         with suppress(Exception, *MISSING):
-            _run(code, f"<given {number}>", space)
+            _execute(code, f"<given {number}>", space)
     space.pop(asked["name"], None)
-    _run(asked["code"], ANSWER, space)
-    if asked["name"] not in space:
-        raise NameError(message("{name} is missing: it is what is checked.", name=asked["name"]))
-    return space[asked["name"]]
+    _execute(asked["code"], ANSWER, space)
+    return space
 
 
-def _run(code: str, file: str, space: dict[str, Any]) -> None:
+def _execute(code: str, file: str, space: dict[str, Any]) -> None:
     # Messages quote lines of the code.
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     exec(compile(code, file, "exec"), space)
+
+
+def _not_judged(reason: object) -> str:
+    return message("This page cannot check this answer: {reason}. The notebook can.", reason=reason)
 
 
 def _described(error: BaseException) -> str:
@@ -125,7 +129,7 @@ def _described(error: BaseException) -> str:
         frames = traceback.extract_tb(error.__traceback__)
         line = next((x.lineno for x in reversed(frames) if x.filename == ANSWER), None)
         text = f"{type(error).__name__}: {error}"
-    if line is None:
-        return text
+    if line is None:  # an error of the page, not of the learner
+        return _not_judged(text)
     code = linecache.getline(ANSWER, line).strip()
     return message("Line {line}, {code}: {error}", line=line, code=code, error=text)

@@ -98,6 +98,11 @@ const received = ({ data: reply }) => {
     return buttons();
   }
   if (reply.call === "accept") return opened(reply);
+  if (reply.crashed) {
+    verdicts.set(reply.key, { error: message("Python broke off and starts again: {reason}", { reason: reply.crashed }) });
+    start();
+    return drawVerdict();
+  }
   running = undefined;
   if (reply.progress) put(PROGRESS, reply.progress);
   verdicts.set(reply.key, reply);
@@ -157,7 +162,7 @@ const drawVerdict = () => {
   if (!reply) return;
   if (reply.printed) byId("verdict").append(make("pre", {}, reply.printed));
   if (reply.error) byId("verdict").append(make("p", { className: "error" }, reply.error));
-  else byId("verdict").insertAdjacentHTML("beforeend", reply.html); // the course escapes all texts
+  else if (reply.html) byId("verdict").insertAdjacentHTML("beforeend", reply.html); // the course escapes all texts
 };
 const link = (task, text) => (task ? [make("a", { href: `#${task.key}` }, text)] : []);
 const show = (task) => {

@@ -40,5 +40,10 @@ const started = start();
 started.catch((error) => postMessage({ failed: error.message }));
 self.onmessage = async ({ data }) => {
   const judge = await started;
-  postMessage({ ...JSON.parse(judge[data.call](JSON.stringify(data))), key: data.key, call: data.call });
+  const { key, call } = data;
+  try {
+    postMessage({ ...JSON.parse(judge[call](JSON.stringify(data))), key, call });
+  } catch (error) {
+    postMessage({ crashed: error.message, key }); // too deep a recursion, or no memory left
+  }
 };
