@@ -33,10 +33,10 @@ const get = (key) => {
   }
 };
 const put = (key, text) => {
-  memory.set(key, text);
   try {
     localStorage.setItem(key, text);
   } catch {
+    memory.set(key, text);
     byId("kept").textContent = message("This browser stores nothing: save progress.json before you leave the page.");
   }
 };
@@ -208,7 +208,7 @@ const drawList = () => {
     const details = make("details", { open: open.has(group.title) || group === current?.group }, summary, make("ul", {}, ...list));
     details.dataset.title = group.title;
     const begins = group.by_hand && !data.groups[i - 1]?.by_hand;
-    return [...(begins ? [make("h3", {}, message("By hand"))] : []), details];
+    return [...(begins ? [make("h2", {}, message("By hand"))] : []), details];
   });
   byId("groups").replaceChildren(...items);
 };
@@ -268,6 +268,7 @@ const dress = () => {
 dress();
 dark.addEventListener("change", dress);
 translatePage();
+byId("limits").hidden = !data.stand_in;
 if (data.book) byId("lesson").before(make("p", {}, make("a", { href: `${data.book}course.html` }, message("The course"))));
 const wide = window.matchMedia("(min-width: 56rem)");
 const fold = () => {

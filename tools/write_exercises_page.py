@@ -2,15 +2,13 @@
 
 Usage: python -m tools.write_exercises_page [FOLDER]
 
-FOLDER is build/exercises by default. Any static server can serve it; the page makes no request to
-another one. Python is Pyodide's core from npm. `torch` is the stand-in of browser/torch, unless the
-variable TORCH_WHEEL names a wheel of PyTorch for Pyodide, and NUMPY_WHEEL one of NumPy:
+FOLDER is build/exercises by default. Any static server can serve it. Python is Pyodide's core from
+npm. `torch` is the stand-in of browser/torch, or a wheel of PyTorch for Pyodide, and one of NumPy:
 
     TORCH_WHEEL=torch.whl NUMPY_WHEEL=numpy.whl make exercises-page
 
-Then the wheels are served beside the page, and Pyodide installs them before the course. No registry
-has such a wheel of PyTorch. So this was tested with a wheel that holds the stand-in, and without
-NumPy. Not tested: the real PyTorch, its other dependencies, its size and its speed.
+Tested: a wheel that contains the stand-in, without NumPy. Not tested, because no registry has such
+a wheel: PyTorch itself, the packages that it imports, its size and its speed.
 """
 
 import ast
@@ -21,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,6 @@ from typing import Any
 import nbformat
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
-from nbformat import NotebookNode
 
 from tools.command import run
 from tools.write_solutions import exercise_of
@@ -37,113 +34,95 @@ from twelve_lab.course import BY_HAND, DRILLS, STEPS
 from twelve_lab.messages import declared, translated
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "browser"
+SOURCE, PYODIDE = ROOT / "browser", ROOT / "node_modules/pyodide"
 FOLDER = Path("build/exercises")
-MODULES = ROOT / "node_modules"
-PYODIDE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip",
-           "pyodide-lock.json")  # fmt: skip
-PACKAGES = ("einops", "filelock", "jaxtyping", "typing_extensions", "wadler_lindig")
-# Parts of the instruments that `check` does not import, or that the page has no packages for.
-LEFT_OUT = ("cli", "draw", "heads.json")
-WHEELS = ("NUMPY_WHEEL", "TORCH_WHEEL")
-# Converts TeX to MathML, which a browser shows without a script.
-MATHML = """require("./node_modules/mathjax/es5/node-main.js").init({loader: {load: ["input/tex"]}})
-.then((MathJax) => console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0)).map(
-(tex) => MathJax.tex2mml(tex, {display: false}).replace(/\\n\\s*/g, "")))))"""
+# What check imports: the course without some instruments, and pure packages.
+COURSE = ((ROOT / "src", "twelve"), (ROOT / "src", "twelve_lab"), (SOURCE, "torch"))
+UNUSED = {"cli", "draw", "heads.json"}
+PACKAGES = (
+    "twelve-numbers",
+    "einops",
+    "filelock",
+    "jaxtyping",
+    "typing_extensions",
+    "wadler_lindig",
+)
+# Converts TeX to MathML, which browsers show without a script.
+MATHML = """require("mathjax").init({loader: {load: ["input/tex"]}}).then((MathJax) =>
+  console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0)).map((tex) =>
+    MathJax.tex2mml(tex, {display: false}).replace(/\\n\\s*/g, "")))))"""
 
 
 def write(folder: Path, book: str = "") -> list[str]:
-    """Write the page.
+    """Write the page, and say so.
 
     Args:
         folder: Destination; its former content is removed.
-        book: Address of the book's root relative to the page, if the page is a part of the book.
+        book: Address of the book's root relative to the page, if the page is part of the book.
 
     Raises:
-        ValueError: If a package is missing.
+        ValueError: If Pyodide is missing.
         OSError: If something cannot be read or written.
     """
-    if not (MODULES / "pyodide").is_dir():
+    if not PYODIDE.is_dir():
         raise ValueError("node_modules/pyodide is missing: make installs it (make exercises-page)")
-    wheels = [Path(path) for name in WHEELS if (path := os.environ.get(name))]
+    torch = os.environ.get("TORCH_WHEEL")
+    wheels = [Path(wheel) for wheel in (os.environ.get("NUMPY_WHEEL"), torch) if wheel]
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "pyodide").mkdir(parents=True)
-    for name in PYODIDE:
-        shutil.copy(MODULES / "pyodide" / name, folder / "pyodide")
-    for wheel in wheels:
-        shutil.copy(wheel, folder)
-    _pack(folder / "course.zip", stand_in="TORCH_WHEEL" not in os.environ)
+    unused = shutil.ignore_patterns("*.html", "*.ts", "*.map", "*.js", "*.md", "package.json")
+    shutil.copytree(PYODIDE, folder / "pyodide", ignore=unused)
+    for file in (*wheels, SOURCE / "worker.mjs"):
+        shutil.copy(file, folder)
     (folder / "wheels.json").write_text(json.dumps([wheel.name for wheel in wheels]))
-    shutil.copy(SOURCE / "worker.mjs", folder)
-    served = [path for path in folder.rglob("*") if path.suffix not in (".mjs", ".html")]
-    data = {
-        "version": version("twelve-numbers"),
-        "size": sum(path.stat().st_size for path in served),
-        "book": book,
-        "groups": groups(book),
-    }
-    (folder / "index.html").write_text(page(data), encoding="utf-8")
+    _pack(folder / "course.zip", stand_in=not torch)
+    fetched = sum(path.stat().st_size for path in folder.rglob("*.*") if path.suffix != ".mjs")
+    data = {"version": version("twelve-numbers"), "size": fetched, "stand_in": not torch,
+            "book": book, "groups": groups(book)}  # fmt: skip
+    (folder / "index.html").write_text(_page(data), encoding="utf-8")
     return [f"written: {folder / 'index.html'}"]
 
 
-def page(data: Mapping[str, Any]) -> str:
-    """Return the HTML of the page, with its script, its style and its data."""
-    bundle = ["npm", "run", "--silent", "exercises-page"]
-    script = subprocess.run(bundle, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    text = (SOURCE / "page.html").read_text(encoding="utf-8")
-    texts = script + text
-    messages = {id: words for id, words in translated().items() if id in texts}
-    packed = json.dumps({**data, "messages": messages}, ensure_ascii=False).replace("<", r"\u003c")
-    style = (SOURCE / "page.css").read_text(encoding="utf-8")
-    for mark, content in (("STYLE", style), ("SCRIPT", script), ("DATA", packed)):
-        text = text.replace(f"/*{mark}*/", content)
-    return text
+def key(id: str, notebook: str) -> str:
+    """Return the address of an exercise in the page, which may recur on a page to write by hand."""
+    return f"by-hand-{id.removeprefix('by-hand-')}" if f"/{BY_HAND}/" in notebook else id
+
+
+def is_offered(id: str) -> bool:
+    """Return whether the page can check an exercise."""
+    file = SOURCE / "not_offered.json"
+    return not file.exists() or id not in json.loads(file.read_text("utf-8"))
 
 
 def groups(book: str = "") -> list[dict[str, Any]]:
     """Return the exercises of each lesson and of each page to write by hand, in order."""
     pages = [(f"{step.number} {declared(step.title)}", step.notebook) for step in STEPS]
     pages += [(declared(drill.title), drill.page) for drill in DRILLS]
-    file = SOURCE / "not_offered.json"
-    absent = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    groups = []
-    for title, name in pages:
-        by_hand = f"/{BY_HAND}/" in name
-        tasks = list(_tasks(nbformat.read(ROOT / name, as_version=4), by_hand, absent))
-        address = book and book + name.replace(".ipynb", ".html")
-        if tasks:
-            groups.append({"title": title, "by_hand": by_hand, "address": address, "tasks": tasks})
-    _render([task for group in groups for task in group["tasks"]], book)
-    return groups
+    listed = [
+        {"title": title, "by_hand": f"/{BY_HAND}/" in page, "tasks": [*_tasks(page)],
+         "address": book and book + page.replace(".ipynb", ".html")}
+        for title, page in pages
+    ]  # fmt: skip
+    _render([task for group in listed for task in group["tasks"]], book)
+    return [group for group in listed if group["tasks"]]
 
 
-def _tasks(
-    notebook: NotebookNode, by_hand: bool, absent: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
+def _tasks(page: str) -> Iterator[dict[str, Any]]:
+    """Yield the exercises of a notebook: the text, the answer cell, and what comes before it."""
     given: list[str] = []
-    for i, cell in enumerate(notebook.cells):
+    cells = nbformat.read(ROOT / page, as_version=4).cells
+    for text, answer, cell in zip([None, None, *cells], [None, *cells], cells, strict=False):
         if id := exercise_of(cell, "check"):
-            text, answer = notebook.cells[i - 2].source, notebook.cells[i - 1].source
-            title, ask = text[text.rindex("### ") + 4 :].split("\n", 1)
-            prefix = "by-hand-" if by_hand and not id.startswith(BY_HAND.replace("_", "-")) else ""
-            name = re.search(r', (\w+)\)', cell.source)[1]
-            yield {
-                "key": prefix + id, "id": id, "title": title, "ask": ask, "name": name,
-                "code": answer.rstrip(), "given": [*given], "absent": absent.get(id),
-            }  # fmt: skip
+            title, ask = text.source.rpartition("### ")[2].split("\n", 1)
+            yield {"key": key(id, page), "id": id, "title": title, "ask": ask,
+                   "name": re.search(r", (\w+)\)", cell.source)[1], "given": [*given],
+                   "code": answer.source.rstrip(), "absent": not is_offered(id)}  # fmt: skip
         elif cell.cell_type == "code" and not exercise_of(cell, "answer"):
-            given += _given(cell.source)
-
-
-def _given(source: str) -> Iterator[str]:
-    """Yield what an answer may use of a cell: its imports, one by one, its functions and classes."""
-    for top in ast.parse(source).body:
-        if isinstance(top, ast.Import | ast.ImportFrom):
-            for alias in top.names:
-                top.names = [alias]
-                yield ast.unparse(top)
-        elif isinstance(top, ast.FunctionDef | ast.ClassDef):
-            yield ast.unparse(top)
+            for top in ast.parse(cell.source).body:
+                # One by one: the page lacks some parts of the course.
+                for alias in [*getattr(top, "names", ())]:
+                    top.names = [alias]
+                    given.append(ast.unparse(top))
+                given += [ast.unparse(top)] * isinstance(top, ast.FunctionDef | ast.ClassDef)
 
 
 def _render(tasks: list[dict[str, Any]], book: str) -> None:
@@ -152,37 +131,47 @@ def _render(tasks: list[dict[str, Any]], book: str) -> None:
 
     def equation(tex: str, _: Any) -> str:
         equations.append(tex)
-        return f"\0{len(equations) - 1}\0"
+        return f"<!--{len(equations) - 1}-->"
 
-    markdown = MarkdownIt("commonmark", {"html": True}).use(
-        dollarmath_plugin, renderer=equation, allow_space=False
-    )
-    for task in tasks:
-        text = markdown.render(task["ask"])
-        link = rf'<a href="{book}notebooks/\1.html">\2</a>' if book else r"\2"
-        task["ask"] = re.sub(r'<a href="(?:\.\./)?(\w+)\.ipynb">(.*?)</a>', link, text)
-    done = subprocess.run(["node", "-e", MATHML], cwd=ROOT, check=True, capture_output=True,
-                          text=True, input=json.dumps(equations))  # fmt: skip
-    shown = json.loads(done.stdout)
-    for task in tasks:
-        task["ask"] = re.sub("\0(\\d+)\0", lambda match: shown[int(match[1])], task["ask"])
+    markdown = MarkdownIt("commonmark").use(dollarmath_plugin, renderer=equation)
+    texts = [markdown.render(task["ask"]) for task in tasks]
+    shown = json.loads(_output("node", "-e", MATHML, input=json.dumps(equations)))
+    link = rf'<a href="{book}notebooks/\1.html">\2</a>' if book else r"\2"
+    for task, text in zip(tasks, texts, strict=True):
+        text = re.sub(r'<a href="(?:\.\./)?(\w+)\.ipynb">(.*?)</a>', link, text)
+        task["ask"] = re.sub(r"<!--(\d+)-->", lambda match: shown[int(match[1])], text)
+
+
+def _page(data: dict[str, Any]) -> str:
+    """Return the HTML of the page, with its style, its script and its data."""
+    script = _output("npm", "run", "--silent", "exercises-page")
+    text, style = ((SOURCE / name).read_text("utf-8") for name in ("page.html", "page.css"))
+    known = translated().items()
+    data["messages"] = {id: words for id, words in known if id in script + text}
+    packed = json.dumps(data, ensure_ascii=False).replace("<", r"\u003c")
+    for mark, content in (("STYLE", style), ("SCRIPT", script), ("DATA", packed)):
+        text = text.replace(f"/*{mark}*/", content)
+    return text
 
 
 def _pack(file: Path, *, stand_in: bool) -> None:
-    """Pack the course, the pure packages it imports, and the stand-in for torch."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         archive.write(SOURCE / "judge.py", "judge.py")
-        sources = [ROOT / "src" / "twelve", ROOT / "src" / "twelve_lab"]
-        for folder in [*sources, *([SOURCE / "torch"] if stand_in else [])]:
-            for path in sorted(folder.rglob("*")):
-                name = path.relative_to(folder.parent)
-                wanted = path.suffix in (".py", ".json", ".mo")
-                if wanted and not set(LEFT_OUT) & set(name.parts):
+        for root, package in COURSE if stand_in else COURSE[:-1]:
+            for path in sorted((root / package).rglob("*.*")):
+                name = path.relative_to(root)
+                if path.suffix in (".py", ".json", ".mo") and not UNUSED & {*name.parts}:
                     archive.write(path, name)
-        for package in (*PACKAGES, "twelve-numbers"):
-            for each in distribution(package).files or ():
-                if each.suffix == ".py" and ".." not in each.parts and package != "twelve-numbers" or each.name == "METADATA":
-                    archive.write(each.locate(), each)
+        for each in (file for package in PACKAGES for file in distribution(package).files):
+            if each.suffix == ".py" or each.name == "METADATA":
+                archive.write(each.locate(), each)
+
+
+def _output(*command: str, **options: Any) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, **options
+    )
+    return done.stdout
 
 
 if __name__ == "__main__":
