@@ -117,9 +117,14 @@ def test_verdict_is_the_one_of_the_course(page, line):
 
 
 def test_question_is_answered_by_a_value(page):
-    for value, words in (('{"scores"}', "Missing words"), ('{"scores", "weights"}', "right")):
+    for value, words in (('{"dog"}', "'dog' is not an option"), ("...", "Not started yet")):
         check_filled(page, "04-keys-reversed", f"what_changes = {value}")
         expect_verdict(page, words)
+    for numbers, words in (("1", "The answer is 2 numbers"), ("0.8, 0.2", "0.8 is too small")):
+        check_filled(page, "04-key-zeroed", f"weights_of_dog = [{numbers}]")
+        expect_verdict(page, words)
+    check_filled(page, "04-key-zeroed", solutions()["04-key-zeroed"])
+    expect_verdict(page, "✓ 04-key-zeroed: right.")
 
 
 def test_answer_that_never_returns_is_stopped_and_nothing_is_lost(page):
@@ -159,8 +164,7 @@ def test_page_fits_a_phone_and_is_accessible_in_light_and_dark(tab, address):
         check_typed(opened(tab, address), ATTENTION, "return query @ key.mT")
         expect_verdict(tab, "not yet right")
         assert grave(tab) == []
-        for details in tab.locator("details:not([open]) > summary").all():
-            details.click()
+        tab.eval_on_selector_all("details", "all => all.forEach((each) => { each.open = true })")
         assert grave(tab) == []
         tab.set_viewport_size(PHONE)
         expect(tab.locator("#groups")).to_be_hidden()
