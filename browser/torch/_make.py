@@ -1,0 +1,259 @@
+"""New tensors, and random numbers: the same draws as PyTorch makes on a CPU."""
+
+import math
+import random
+from contextlib import contextmanager
+
+from ._math import rows
+from ._registry import op, torch_only
+from ._tensor import Tensor, as_tensor, dtype_of, make, sizes
+from ._types import CPU, STATE, int64
+
+
+def _made(values, shape, dtype, requires_grad=False, device=None):
+    if device is not None:
+        type(CPU)(device)
+    return make(dtype.cast(values), shape, dtype).requires_grad_(requires_grad)
+
+
+@torch_only
+def tensor(data, *, dtype=None, device=None, requires_grad=False):  # noqa: D103
+    if isinstance(data, Tensor):
+        data, dtype = data.tolist(), dtype or data.dtype
+    return as_tensor(data, dtype, device).requires_grad_(requires_grad)
+
+
+@torch_only
+def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):  # noqa: D103
+    size = sizes((size,))
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    for n in size:
+        if n < 0:
+            raise RuntimeError("zeros: Dimension size must be non-negative.")
+    kind = dtype or dtype_of([value])
+    return _made([value] * math.prod(size), size, kind, requires_grad, device)
+
+
+def _filled(name, value):
+    def new(*size, dtype=None, device=None, requires_grad=False):
+        return full(sizes(size), value, dtype=dtype or STATE.dtype, device=device,
+                    requires_grad=requires_grad)  # fmt: skip
+
+    def like(input, *, dtype=None, device=None, requires_grad=False):
+        dtype = dtype or input.dtype
+        return full(input.shape, value, dtype=dtype, requires_grad=requires_grad)
+
+    for function, title in ((new, name), (like, f"{name}_like")):
+        function.__name__ = title
+        torch_only(function)
+
+
+_filled("zeros", 0)
+_filled("ones", 1)
+_filled("empty", 0)
+
+
+@torch_only
+def full_like(input, fill_value, *, dtype=None, device=None):  # noqa: D103
+    return full(input.shape, fill_value, dtype=dtype or input.dtype)
+
+
+@torch_only
+def eye(n, m=None, *, dtype=None, device=None):  # noqa: D103
+    m = n if m is None else m
+    return _made([i == j for i in range(n) for j in range(m)], (n, m), dtype or STATE.dtype)
+
+
+@torch_only
+def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):  # noqa: D103
+    start, end = (0, start) if end is None else (start, end)
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    kind = dtype or dtype_of([start, end, step])
+    count = math.ceil((end - start) / step)
+    if count < 0:
+        text = "upper bound and lower bound inconsistent with step sign"
+        raise RuntimeError(text)
+    return _made([start + i * step for i in range(count)], (count,), kind, requires_grad, device)
+
+
+@torch_only
+def linspace(start, end, steps, *, dtype=None, device=None):  # noqa: D103
+    gap = (end - start) / max(steps - 1, 1)
+    return _made([start + i * gap for i in range(steps)], (steps,), dtype or STATE.dtype)
+
+
+@torch_only
+def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):  # noqa: D103
+    powers = linspace(start, end, steps, dtype=dtype)
+    return base**powers
+
+
+@torch_only
+def tril_indices(row, col, offset=0):  # noqa: D103
+    return as_tensor(
+        [*zip(*((i, j) for i in range(row) for j in range(col) if j - i <= offset))], int64
+    )
+
+
+@torch_only
+def triu_indices(row, col, offset=0):  # noqa: D103
+    return as_tensor(
+        [*zip(*((i, j) for i in range(row) for j in range(col) if j - i >= offset))], int64
+    )
+
+
+class Generator:
+    """The Mersenne Twister, seeded as PyTorch seeds it."""
+
+    device = CPU
+
+    def __init__(self, device="cpu"):
+        self.twister, self.spare = random.Random(), None
+        self.manual_seed(67280421310721)
+
+    def manual_seed(self, seed):
+        """Start again from a seed."""
+        state = [seed & 0xFFFFFFFF]
+        for i in range(1, 624):
+            state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xFFFFFFFF)
+        self.twister.setstate((3, (*state, 624), None))
+        self.first, self.spare = seed, None
+        return self
+
+    def initial_seed(self):
+        """Return the seed."""
+        return self.first
+
+    def seed(self):
+        """Start again from a random seed."""
+        return self.manual_seed(random.getrandbits(63)).first
+
+    def get_state(self):
+        """Return where the generator is."""
+        return self.twister.getstate(), self.spare
+
+    def set_state(self, state):
+        """Go back to where the generator was."""
+        self.twister.setstate(state[0])
+        self.spare = state[1]
+        return self
+
+    def uniform(self, dtype):
+        """Draw a number from 0 to 1."""
+        high = self.twister.getrandbits(32)
+        if dtype.itemsize < 8:
+            return (high & (1 << 24) - 1) * 2.0**-24
+        return ((high << 32 | self.twister.getrandbits(32)) & (1 << 53) - 1) * 2.0**-53
+
+    def normal(self, count, dtype):
+        """Draw numbers from the normal distribution."""
+        if count < 16:
+            return [self._next(dtype) for _ in range(count)]
+        out = [self.uniform(dtype) for _ in range(count)]
+        for start in range(0, count - 15, 16):
+            _box_muller(out, start)
+        if count % 16:
+            out[-16:] = [self.uniform(dtype) for _ in range(16)]
+            _box_muller(out, count - 16)
+        return out
+
+    def _next(self, dtype):
+        if self.spare is not None:
+            value, self.spare = self.spare, None
+            return value
+        # These are of 64 bits for every dtype.
+        draws = [self.twister.getrandbits(32) << 32 | self.twister.getrandbits(32) for _ in "12"]
+        angle, u = ((v & (1 << 53) - 1) * 2.0**-53 for v in draws)
+        radius, angle = math.sqrt(-2 * math.log1p(-u)), 2 * math.pi * angle
+        self.spare = radius * math.sin(angle)
+        return radius * math.cos(angle)
+
+
+def _box_muller(out, start):
+    for i in range(start, start + 8):
+        radius, angle = math.sqrt(-2 * math.log(1 - out[i])), 2 * math.pi * out[i + 8]
+        out[i], out[i + 8] = radius * math.cos(angle), radius * math.sin(angle)
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed):
+    """Start the default generator again from a seed."""
+    return default_generator.manual_seed(seed)
+
+
+@contextmanager
+def fork_rng(devices=(), enabled=True):
+    """Restore the default generator afterwards."""
+    state = default_generator.get_state()
+    try:
+        yield
+    finally:
+        default_generator.set_state(state)
+
+
+@torch_only
+def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):  # noqa: D103
+    shape, dtype = sizes(size), dtype or STATE.dtype
+    values = (generator or default_generator).normal(math.prod(shape), dtype)
+    return make(dtype.fit(values), shape, dtype).requires_grad_(requires_grad)
+
+
+@torch_only
+def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):  # noqa: D103
+    shape, dtype, source = sizes(size), dtype or STATE.dtype, generator or default_generator
+    values = [source.uniform(dtype) for _ in range(math.prod(shape))]
+    return make(values, shape, dtype).requires_grad_(requires_grad)
+
+
+@torch_only
+def randn_like(input, *, dtype=None):  # noqa: D103
+    return randn(*input.shape, dtype=dtype or input.dtype)
+
+
+@torch_only
+def rand_like(input, *, dtype=None):  # noqa: D103
+    return rand(*input.shape, dtype=dtype or input.dtype)
+
+
+@torch_only
+def randint(*given, low=0, high=None, size=None, generator=None, dtype=None, device=None):  # noqa: D103
+    *bounds, shape = given if size is None else (*given, size)
+    if bounds:
+        low, high = (low, bounds[0]) if len(bounds) == 1 else bounds
+    source = (generator or default_generator).twister
+    count = math.prod(shape)
+    values = [low + source.getrandbits(32) % (high - low) for _ in range(count)]
+    return _made(values, tuple(shape), dtype or int64)
+
+
+@torch_only
+def randperm(n, *, generator=None):  # noqa: D103
+    source, out = (generator or default_generator).twister, list(range(n))
+    for i in range(n - 1):
+        j = i + source.getrandbits(32) % (n - i)
+        out[i], out[j] = out[j], out[i]
+    return make(out, (n,), int64)
+
+
+@op
+def bernoulli(input, *, generator=None):  # noqa: D103
+    source = generator or default_generator
+    values = [float(source.uniform(input.dtype) < p) for p in input._values()]
+    return make(values, input.shape, input.dtype)
+
+
+@op
+def multinomial(input, num_samples, replacement=False, *, generator=None):  # noqa: D103
+    source, out = generator or default_generator, []
+    if replacement and num_samples > 1:
+        raise NotImplementedError
+    # The largest share of an exponential draw wins.
+    for row in rows(input, -1)[0]:
+        if sum(row) <= 0:
+            text = "invalid multinomial distribution (sum of probabilities <= 0)"
+            raise RuntimeError(text)
+        shares = [p / -math.log1p(-source.uniform(input.dtype)) for p in row]
+        out += sorted(range(len(row)), key=lambda i: -shares[i])[:num_samples]
+    return make(out, (*input.shape[:-1], num_samples), int64)
