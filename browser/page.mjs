@@ -170,7 +170,9 @@ const show = (task) => {
   const { group } = task;
   byId("lesson").replaceChildren(group.address ? make("a", { href: group.address }, group.title) : group.title);
   byId("title").textContent = task.title;
-  byId("ask").innerHTML = task.ask;
+  byId("about").innerHTML = group.about;
+  byId("about").parentElement.hidden = !group.about;
+  byId("ask").innerHTML = task.about;
   byId("absent").hidden = !task.absent;
   byId("absent").textContent = message("This page cannot check this exercise. The notebook can.");
   byId("answer").hidden = Boolean(task.absent);

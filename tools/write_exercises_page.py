@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ PACKAGES = (
 )
 # Converts TeX to MathML, which browsers show without a script.
 MATHML = """require("mathjax").init({loader: {load: ["input/tex"]}}).then((MathJax) =>
-  console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0)).map((tex) =>
-    MathJax.tex2mml(tex, {display: false}).replace(/\\n\\s*/g, "")))))"""
+  console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0)).map(([tex, display]) =>
+    MathJax.tex2mml(tex, {display}).replace(/\\n\\s*/g, "")))))"""
 
 
 def write(folder: Path, book: str = "") -> list[str]:
@@ -98,48 +98,57 @@ def groups(book: str = "") -> list[dict[str, Any]]:
     pages = [(f"{step.number} {declared(step.title)}", step.notebook) for step in STEPS]
     pages += [(declared(drill.title), drill.page) for drill in DRILLS]
     listed = [
-        {"title": title, "by_hand": f"/{BY_HAND}/" in page, "tasks": [*_tasks(page)],
-         "address": book and book + page.replace(".ipynb", ".html")}
+        {"title": title, "by_hand": f"/{BY_HAND}/" in page, "about": "",
+         "address": book and book + page.replace(".ipynb", ".html"), **_exercises(page)}
         for title, page in pages
     ]  # fmt: skip
-    _render([task for group in listed for task in group["tasks"]], book)
+    _render([each for group in listed for each in (group, *group["tasks"])], book)
     return [group for group in listed if group["tasks"]]
 
 
-def _tasks(page: str) -> Iterator[dict[str, Any]]:
-    """Yield the exercises of a notebook: the text, the answer cell, and what comes before it."""
-    given: list[str] = []
+def _exercises(page: str) -> dict[str, Any]:
+    """Return the exercises of a notebook, and what a page to write by hand says about them all."""
+    by_hand, given, about, tasks = f"/{BY_HAND}/" in page, [], [], []
     cells = nbformat.read(ROOT / page, as_version=4).cells
-    for text, answer, cell in zip([None, None, *cells], [None, *cells], cells, strict=False):
-        if id := exercise_of(cell, "check"):
-            title, ask = text.source.rpartition("### ")[2].split("\n", 1)
-            yield {"key": key(id, page), "id": id, "title": title, "ask": ask,
-                   "name": re.search(r", (\w+)\)", cell.source)[1], "given": [*given],
-                   "code": answer.source.rstrip(), "absent": not is_offered(id)}  # fmt: skip
-        elif cell.cell_type == "code" and not exercise_of(cell, "answer"):
-            for top in ast.parse(cell.source).body:
-                # One by one: the page lacks some parts of the course.
-                for alias in [*getattr(top, "names", ())]:
-                    top.names = [alias]
-                    given.append(ast.unparse(top))
-                given += [ast.unparse(top)] * isinstance(top, ast.FunctionDef | ast.ClassDef)
+    for cell, answer, check in zip(cells, [*cells[1:], {}], [*cells[2:], {}, {}], strict=True):
+        code = cell.cell_type == "code" and not exercise_of(cell, "answer") and cell.source
+        if answer and (id := exercise_of(answer, "answer")):
+            title, text = cell.source.rpartition("### ")[2].split("\n", 1)
+            tasks.append({"key": key(id, page), "id": id, "title": title, "about": text,
+                          "code": answer.source.rstrip(), "given": [*given],
+                          "name": re.search(r", (\w+)\)", check.source)[1],
+                          "absent": not is_offered(id)})  # fmt: skip
+        elif by_hand and not tasks and code:
+            given.append(code)
+            about += [f"```python\n{code}\n```"] * bool(about)
+        elif by_hand and not tasks and cell.source.startswith("## "):
+            about.append(f"#{cell.source}")
+        for top in ast.parse(code or "").body if not by_hand else ():
+            # One by one: the page lacks some parts of the course.
+            for alias in [*getattr(top, "names", ())]:
+                top.names = [alias]
+                given.append(ast.unparse(top))
+            given += [ast.unparse(top)] * isinstance(top, ast.FunctionDef | ast.ClassDef)
+    return {"about": "\n\n".join(about), "tasks": tasks}
 
 
-def _render(tasks: list[dict[str, Any]], book: str) -> None:
-    """Convert the text of each exercise to HTML, and its equations to MathML."""
-    equations: list[str] = []
+def _render(texts: list[dict[str, Any]], book: str) -> None:
+    """Convert Markdown to HTML, and equations to MathML."""
+    equations: list[tuple[str, bool]] = []
 
-    def equation(tex: str, _: Any) -> str:
-        equations.append(tex)
+    def equation(tex: str, options: Mapping[str, bool]) -> str:
+        equations.append((tex, options["display_mode"]))
         return f"<!--{len(equations) - 1}-->"
 
-    markdown = MarkdownIt("commonmark").use(dollarmath_plugin, renderer=equation)
-    texts = [markdown.render(task["ask"]) for task in tasks]
+    markdown = MarkdownIt("commonmark").enable("table")
+    markdown.use(dollarmath_plugin, renderer=equation)
+    for each in texts:
+        each["about"] = markdown.render(each["about"])
     shown = json.loads(_output("node", "-e", MATHML, input=json.dumps(equations)))
     link = rf'<a href="{book}notebooks/\1.html">\2</a>' if book else r"\2"
-    for task, text in zip(tasks, texts, strict=True):
-        text = re.sub(r'<a href="(?:\.\./)?(\w+)\.ipynb">(.*?)</a>', link, text)
-        task["ask"] = re.sub(r"<!--(\d+)-->", lambda match: shown[int(match[1])], text)
+    for each in texts:
+        text = re.sub(r'<a href="(?:\.\./)?(\w+)\.ipynb">(.*?)</a>', link, each["about"])
+        each["about"] = re.sub(r"<!--(\d+)-->", lambda match: shown[int(match[1])], text)
 
 
 def _page(data: dict[str, Any]) -> str:
