@@ -8,6 +8,7 @@ It writes browser/torch/names.json.
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -33,8 +34,8 @@ def present() -> set[str]:
     return set(subprocess.check_output(command, cwd=FILE.parents[1], text=True).split())
 
 
-def main() -> None:
-    """Write the file."""
+def page() -> str:
+    """Return the lists as JSON."""
     arguments: dict[str, set[str]] = defaultdict(set)
     overloads: dict[str, set[str]] = defaultdict(set)
     positional: dict[str, int] = defaultdict(int)
@@ -43,7 +44,9 @@ def main() -> None:
         if space != "aten" or name.startswith("_"):
             continue
         arguments[name].update(x.name for x in schema.arguments if x.name != "self")
-        if "out" not in schema.overload_name and "name" not in schema.overload_name.lower():
+        # Others are operations on numbers, or on axes with names.
+        of_tensors = schema.arguments and "Tensor" in str(schema.arguments[0].type)
+        if of_tensors and not re.search("out|name", schema.overload_name.lower()):
             overloads[name].add(str(schema))
             count = sum(not x.kwarg_only for x in schema.arguments)
             positional[name] = max(positional[name], count)
@@ -57,7 +60,6 @@ def main() -> None:
             positional[name] = max(positional[name], len(parameters))
     listed = {name: names(importlib.import_module(name)) for name in MODULES}
     listed["Tensor"] = names(torch.Tensor)
-    FILE.exists() or FILE.write_text("{}")
     public = present()
     listed["arguments"] = {
         name: " ".join(sorted(found)) for name, found in sorted(arguments.items())
@@ -67,7 +69,12 @@ def main() -> None:
     listed["several"] = " ".join(
         sorted(name for name, found in overloads.items() if len(found) > 1 and name in public)
     )
-    FILE.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+    return json.dumps(listed, indent=1) + "\n"
+
+
+def main() -> None:
+    """Write the file, which the stand-in reads."""
+    FILE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -180,42 +180,34 @@ globals().update(_CASTS)
 
 
 def set_default_dtype(d):
-    """Set the dtype of new tensors of real numbers."""
     STATE.dtype = d
 
 
 def get_default_dtype():
-    """Return the dtype of new tensors of real numbers."""
     return STATE.dtype
 
 
 def is_grad_enabled():
-    """Return whether gradients are recorded."""
     return STATE.grad
 
 
 def is_tensor(obj):
-    """Return whether something is a tensor."""
     return isinstance(obj, Tensor)
 
 
 def typename(obj):
-    """Return the full name of the type."""
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
 
 def set_default_device(device_):
-    """Accept the CPU alone."""
     device(device_)
 
 
 def get_default_device():
-    """Return the CPU."""
     return CPU
 
 
 def get_num_threads():
-    """Return 1."""
     return 1
 
 
@@ -224,17 +216,14 @@ def set_num_threads(count):
 
 
 def is_autocast_enabled(device_type=None):
-    """Return False."""
     return False
 
 
 def get_rng_state():
-    """Return where the default generator is."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state):
-    """Go back to where the default generator was."""
     default_generator.set_state(new_state)
 
 
@@ -299,7 +288,6 @@ def _jacobian(func, inputs):
 
 
 def functional_call(module, parameter_and_buffer_dicts, args=(), kwargs=None):
-    """Call a module with other parameters and buffers."""
     before = []
     try:
         for path, x in parameter_and_buffer_dicts.items():

@@ -2,12 +2,13 @@
 
 import math
 import random
+import struct
 from contextlib import contextmanager
 
 from ._math import rows
 from ._registry import op, torch_only
 from ._tensor import Tensor, as_tensor, dtype_of, make, sizes
-from ._types import CPU, STATE, int64
+from ._types import CPU, STATE, float64, int64
 
 
 def _made(values, shape, dtype, requires_grad=False, device=None):
@@ -17,14 +18,14 @@ def _made(values, shape, dtype, requires_grad=False, device=None):
 
 
 @torch_only
-def tensor(data, *, dtype=None, device=None, requires_grad=False):  # noqa: D103
+def tensor(data, *, dtype=None, device=None, requires_grad=False):
     if isinstance(data, Tensor):
         data, dtype = data.tolist(), dtype or data.dtype
     return as_tensor(data, dtype, device).requires_grad_(requires_grad)
 
 
 @torch_only
-def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):  # noqa: D103
+def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
     size = sizes((size,))
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     for n in size:
@@ -54,18 +55,18 @@ _filled("empty", 0)
 
 
 @torch_only
-def full_like(input, fill_value, *, dtype=None, device=None):  # noqa: D103
+def full_like(input, fill_value, *, dtype=None, device=None):
     return full(input.shape, fill_value, dtype=dtype or input.dtype)
 
 
 @torch_only
-def eye(n, m=None, *, dtype=None, device=None):  # noqa: D103
+def eye(n, m=None, *, dtype=None, device=None):
     m = n if m is None else m
     return _made([i == j for i in range(n) for j in range(m)], (n, m), dtype or STATE.dtype)
 
 
 @torch_only
-def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):  # noqa: D103
+def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
     kind = dtype or dtype_of([start, end, step])
@@ -77,26 +78,26 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
 
 
 @torch_only
-def linspace(start, end, steps, *, dtype=None, device=None):  # noqa: D103
+def linspace(start, end, steps, *, dtype=None, device=None):
     gap = (end - start) / max(steps - 1, 1)
     return _made([start + i * gap for i in range(steps)], (steps,), dtype or STATE.dtype)
 
 
 @torch_only
-def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):  # noqa: D103
+def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
     powers = linspace(start, end, steps, dtype=dtype)
     return base**powers
 
 
 @torch_only
-def tril_indices(row, col, offset=0):  # noqa: D103
+def tril_indices(row, col, offset=0):
     return as_tensor(
         [*zip(*((i, j) for i in range(row) for j in range(col) if j - i <= offset))], int64
     )
 
 
 @torch_only
-def triu_indices(row, col, offset=0):  # noqa: D103
+def triu_indices(row, col, offset=0):
     return as_tensor(
         [*zip(*((i, j) for i in range(row) for j in range(col) if j - i >= offset))], int64
     )
@@ -112,7 +113,6 @@ class Generator:
         self.manual_seed(67280421310721)
 
     def manual_seed(self, seed):
-        """Start again from a seed."""
         state = [seed & 0xFFFFFFFF]
         for i in range(1, 624):
             state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xFFFFFFFF)
@@ -121,49 +121,49 @@ class Generator:
         return self
 
     def initial_seed(self):
-        """Return the seed."""
         return self.first
 
     def seed(self):
-        """Start again from a random seed."""
         return self.manual_seed(random.getrandbits(63)).first
 
     def get_state(self):
-        """Return where the generator is."""
         return self.twister.getstate(), self.spare
 
     def set_state(self, state):
-        """Go back to where the generator was."""
         self.twister.setstate(state[0])
         self.spare = state[1]
         return self
 
-    def uniform(self, dtype):
-        """Draw a number from 0 to 1."""
-        high = self.twister.getrandbits(32)
+    def words(self, count):
+        """Draw numbers of 32 bits."""
+        drawn = self.twister.getrandbits(32 * count) if count else 0
+        return struct.unpack(f"<{count}I", drawn.to_bytes(4 * count, "little"))
+
+    def uniform(self, count, dtype):
+        """Draw numbers from 0 to 1."""
         if dtype.itemsize < 8:
-            return (high & (1 << 24) - 1) * 2.0**-24
-        return ((high << 32 | self.twister.getrandbits(32)) & (1 << 53) - 1) * 2.0**-53
+            return [(v & (1 << 24) - 1) * 2.0**-24 for v in self.words(count)]
+        words = self.words(2 * count)
+        pairs = zip(words[::2], words[1::2])
+        return [((high & (1 << 21) - 1) << 32 | low) * 2.0**-53 for high, low in pairs]
 
     def normal(self, count, dtype):
-        """Draw numbers from the normal distribution."""
         if count < 16:
-            return [self._next(dtype) for _ in range(count)]
-        out = [self.uniform(dtype) for _ in range(count)]
+            return [self._next() for _ in range(count)]
+        out = self.uniform(count, dtype)
         for start in range(0, count - 15, 16):
             _box_muller(out, start)
         if count % 16:
-            out[-16:] = [self.uniform(dtype) for _ in range(16)]
+            out[-16:] = self.uniform(16, dtype)
             _box_muller(out, count - 16)
         return out
 
-    def _next(self, dtype):
+    def _next(self):
         if self.spare is not None:
             value, self.spare = self.spare, None
             return value
         # These are of 64 bits for every dtype.
-        draws = [self.twister.getrandbits(32) << 32 | self.twister.getrandbits(32) for _ in "12"]
-        angle, u = ((v & (1 << 53) - 1) * 2.0**-53 for v in draws)
+        angle, u = self.uniform(2, float64)
         radius, angle = math.sqrt(-2 * math.log1p(-u)), 2 * math.pi * angle
         self.spare = radius * math.sin(angle)
         return radius * math.cos(angle)
@@ -179,13 +179,11 @@ default_generator = Generator()
 
 
 def manual_seed(seed):
-    """Start the default generator again from a seed."""
     return default_generator.manual_seed(seed)
 
 
 @contextmanager
 def fork_rng(devices=(), enabled=True):
-    """Restore the default generator afterwards."""
     state = default_generator.get_state()
     try:
         yield
@@ -194,58 +192,58 @@ def fork_rng(devices=(), enabled=True):
 
 
 @torch_only
-def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):  # noqa: D103
+def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
     shape, dtype = sizes(size), dtype or STATE.dtype
     values = (generator or default_generator).normal(math.prod(shape), dtype)
     return make(dtype.fit(values), shape, dtype).requires_grad_(requires_grad)
 
 
 @torch_only
-def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):  # noqa: D103
+def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     shape, dtype, source = sizes(size), dtype or STATE.dtype, generator or default_generator
-    values = [source.uniform(dtype) for _ in range(math.prod(shape))]
+    values = source.uniform(math.prod(shape), dtype)
     return make(values, shape, dtype).requires_grad_(requires_grad)
 
 
 @torch_only
-def randn_like(input, *, dtype=None):  # noqa: D103
+def randn_like(input, *, dtype=None):
     return randn(*input.shape, dtype=dtype or input.dtype)
 
 
 @torch_only
-def rand_like(input, *, dtype=None):  # noqa: D103
+def rand_like(input, *, dtype=None):
     return rand(*input.shape, dtype=dtype or input.dtype)
 
 
 @torch_only
-def randint(*given, low=0, high=None, size=None, generator=None, dtype=None, device=None):  # noqa: D103
+def randint(*given, low=0, high=None, size=None, generator=None, dtype=None, device=None):
     *bounds, shape = given if size is None else (*given, size)
     if bounds:
         low, high = (low, bounds[0]) if len(bounds) == 1 else bounds
-    source = (generator or default_generator).twister
-    count = math.prod(shape)
-    values = [low + source.getrandbits(32) % (high - low) for _ in range(count)]
+    words = (generator or default_generator).words(math.prod(shape))
+    values = [low + word % (high - low) for word in words]
     return _made(values, tuple(shape), dtype or int64)
 
 
 @torch_only
-def randperm(n, *, generator=None):  # noqa: D103
-    source, out = (generator or default_generator).twister, list(range(n))
-    for i in range(n - 1):
-        j = i + source.getrandbits(32) % (n - i)
+def randperm(n, *, generator=None):
+    out = list(range(n))
+    for i, word in enumerate((generator or default_generator).words(max(n - 1, 0))):
+        j = i + word % (n - i)
         out[i], out[j] = out[j], out[i]
     return make(out, (n,), int64)
 
 
 @op
-def bernoulli(input, *, generator=None):  # noqa: D103
+def bernoulli(input, *, generator=None):
     source = generator or default_generator
-    values = [float(source.uniform(input.dtype) < p) for p in input._values()]
+    draws = source.uniform(input.numel(), input.dtype)
+    values = [float(draw < p) for draw, p in zip(draws, input._values())]
     return make(values, input.shape, input.dtype)
 
 
 @op
-def multinomial(input, num_samples, replacement=False, *, generator=None):  # noqa: D103
+def multinomial(input, num_samples, replacement=False, *, generator=None):
     source, out = generator or default_generator, []
     if replacement and num_samples > 1:
         raise NotImplementedError
@@ -254,6 +252,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):  # no
         if sum(row) <= 0:
             text = "invalid multinomial distribution (sum of probabilities <= 0)"
             raise RuntimeError(text)
-        shares = [p / -math.log1p(-source.uniform(input.dtype)) for p in row]
+        draws = source.uniform(len(row), input.dtype)
+        shares = [p / -math.log1p(-draw) if draw else math.inf for p, draw in zip(row, draws)]
         out += sorted(range(len(row)), key=lambda i: -shares[i])[:num_samples]
     return make(out, (*input.shape[:-1], num_samples), int64)

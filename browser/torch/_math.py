@@ -162,7 +162,7 @@ def conj(x):
 
 
 @op
-def abs_(input):  # noqa: D103
+def abs_(input):
     dtype = real_of(input.dtype) if input.dtype.is_complex else input.dtype
     out = make(list(map(abs, input._values())), input.shape, dtype)
     x = input.detach()
@@ -175,13 +175,14 @@ def sgn(input):
 
 
 @op
-def round_(input, *, decimals=0):  # noqa: D103
+def round_(input, *, decimals=0):
     def f(v):
         return v if v != v or v in (math.inf, -math.inf) else type(v)(round(v * by)) / by
 
     by = 10**decimals
     values = list(map(f, input._values())) if input.dtype.rank > 1 else input._values()
-    return record(make(values, input.shape, input.dtype), (input,), lambda g: (g * 0,), (), "Round")
+    out = make(input.dtype.fit(values), input.shape, input.dtype)
+    return record(out, (input,), lambda g: (g * 0,), (), "Round")
 
 
 # Two arguments.
@@ -338,12 +339,12 @@ binary(
 
 
 @op
-def add(input, other, *, alpha=1):  # noqa: D103
+def add(input, other, *, alpha=1):
     return add_plain(input, other if alpha == 1 else other * alpha)
 
 
 @op
-def sub(input, other, *, alpha=1):  # noqa: D103
+def sub(input, other, *, alpha=1):
     if _is_bool(input) and _is_bool(other):
         raise RuntimeError(
             "Subtraction, the `-` operator, with two bool tensors is not supported. "
@@ -357,7 +358,7 @@ def _is_bool(x):
 
 
 @op
-def div(input, other, *, rounding_mode=None):  # noqa: D103
+def div(input, other, *, rounding_mode=None):
     if rounding_mode == "trunc":
         dtype = promote(input, other)
         return div_plain(input, other).trunc().to(dtype)
@@ -365,7 +366,7 @@ def div(input, other, *, rounding_mode=None):  # noqa: D103
 
 
 @op
-def pow_(input, exponent):  # noqa: D103
+def pow_(input, exponent):
     return pow_plain(input, exponent)
 
 
@@ -394,7 +395,7 @@ def _bitwise(name, f):
         for x in (input, other):
             if promote(x, x).rank > 1:
                 title = x.dtype.title if isinstance(x, Tensor) else "Float"
-                raise NotImplementedError(f'"{name}_cpu" not implemented for \'{title}\'')
+                raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{title}'")
         return plain(input, other)
 
     function.__name__ = name
@@ -409,7 +410,7 @@ for _name, _f in {
 
 
 @op
-def bitwise_not(input):  # noqa: D103
+def bitwise_not(input):
     if input.dtype.rank > 1:
         text = "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
         raise TypeError(text)
@@ -418,7 +419,7 @@ def bitwise_not(input):  # noqa: D103
 
 
 @op
-def clamp(input, min=None, max=None):  # noqa: D103
+def clamp(input, min=None, max=None):
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     low = -math.inf if min is None else min
@@ -434,7 +435,7 @@ def clamp(input, min=None, max=None):  # noqa: D103
 
 
 @op
-def masked_fill(input, mask, value):  # noqa: D103
+def masked_fill(input, mask, value):
     if mask.dtype is not bool_:
         text = f"mask with dtype {mask.dtype.title.lower()}"
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got {text}")
@@ -442,7 +443,9 @@ def masked_fill(input, mask, value):  # noqa: D103
     if dtype_of([value]).rank > max(input.dtype.rank, 1):
         title = {"f": "float", "i": "long"}.get(dtype_of([value]).kind)
         low = input.dtype.title.lower()
-        raise RuntimeError(f"value cannot be converted to type {low}{title and ''} without overflow")
+        raise RuntimeError(
+            f"value cannot be converted to type {low}{title and ''} without overflow"
+        )
     shape = broadcast(input.shape, mask.shape)
     value = input.dtype.cast([value])[0]
     pairs = zip(spread(input, shape), spread(mask, shape))
@@ -454,7 +457,7 @@ def masked_fill(input, mask, value):  # noqa: D103
 
 
 @torch_only
-def where(condition, input=None, other=None):  # noqa: D103
+def where(condition, input=None, other=None):
     if input is None:
         return condition.nonzero().unbind(1)
     if condition.dtype is not bool_:
@@ -511,7 +514,7 @@ def _reduced(name, x, dim, keepdim, f, dtype, back=None, saved=()):
 
 
 @op
-def sum_(input, dim=None, keepdim=False, *, dtype=None):  # noqa: D103
+def sum_(input, dim=None, keepdim=False, *, dtype=None):
     dtype = dtype or (input.dtype if input.dtype.rank > 1 else int64)
     source = input if input.dtype.rank == dtype.rank else input.to(dtype)
     start = 0.0 if dtype.rank == 2 else 0
@@ -522,7 +525,7 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):  # noqa: D103
 
 
 @op
-def mean(input, dim=None, keepdim=False, *, dtype=None):  # noqa: D103
+def mean(input, dim=None, keepdim=False, *, dtype=None):
     dtype = dtype or input.dtype
     if dtype.rank < 2:
         raise RuntimeError(
@@ -534,7 +537,7 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):  # noqa: D103
 
 
 @op
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1, _name="var"):  # noqa: D103
+def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1, _name="var"):
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     correction = correction if unbiased is None else int(unbiased)
@@ -549,7 +552,7 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1, _name="v
 
 
 @op
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1):  # noqa: D103
+def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
     out = var(input, dim, unbiased, keepdim, correction=correction, _name="std")
     root, y = out.sqrt().detach(), out
     # The gradient of a root at 0 is 0 here, so that it stays finite.
@@ -558,19 +561,19 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1):  # noqa
 
 
 @torch_only
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):  # noqa: D103
+def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
     second = var(input, dim, unbiased, keepdim, correction=correction)
     return second, mean(input, None if isinstance(dim, bool) else dim, keepdim)
 
 
 @torch_only
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):  # noqa: D103
+def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
     second = std(input, dim, unbiased, keepdim, correction=correction)
     return second, mean(input, None if isinstance(dim, bool) else dim, keepdim)
 
 
 @op
-def prod(input, dim=None, keepdim=False, *, dtype=None):  # noqa: D103
+def prod(input, dim=None, keepdim=False, *, dtype=None):
     x = input.detach()
     kind = dtype or (input.dtype if input.dtype.rank > 1 else int64)
     return _reduced(
@@ -579,12 +582,12 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):  # noqa: D103
 
 
 @op
-def any_(input, dim=None, keepdim=False):  # noqa: D103
+def any_(input, dim=None, keepdim=False):
     return _reduced("", input, dim, keepdim, any, bool_)
 
 
 @op
-def all_(input, dim=None, keepdim=False):  # noqa: D103
+def all_(input, dim=None, keepdim=False):
     return _reduced("", input, dim, keepdim, all, bool_)
 
 
@@ -627,11 +630,13 @@ def _extreme(name, pick, two):
         return Pair(*pair)
 
     def cummax(input, dim):
+        def later(row):
+            return lambda i, j: j if pick(row[i], row[j]) == row[j] else i
+
         x = input.detach().movedim(dim, -1)
         index = []
         for row in rows(x, -1)[0]:
-            found = accumulate(range(len(row)), lambda i, j: j if pick(row[i], row[j]) == row[j] else i)
-            index += found
+            index += accumulate(range(len(row)), later(row))
         index = make(index, x.shape, int64).movedim(-1, dim)
         return Pair(FUNCTIONS["gather"](input, dim, index), index)
 
@@ -668,7 +673,7 @@ _running("cumprod", operator.mul, lambda g, x, y, dim: _backwards(g * y, dim) / 
 
 
 @op
-def norm(input, p="fro", dim=None, keepdim=False):  # noqa: D103
+def norm(input, p="fro", dim=None, keepdim=False):
     p = 2 if p in ("fro", None) else p
     size = input.abs() if input.dtype.is_complex or p not in (2, 2.0) else input
     if p == math.inf:
@@ -690,7 +695,7 @@ def norm(input, p="fro", dim=None, keepdim=False):  # noqa: D103
 def _soft(name, input, dim, dtype, f, back):
     x = input if dtype is None else input.to(dtype)
     if x.dtype.rank < 2:
-        text = f'"{name}_lastdim_kernel_impl" not implemented for \'{x.dtype.title}\''
+        text = f"\"{name}_lastdim_kernel_impl\" not implemented for '{x.dtype.title}'"
         raise NotImplementedError(text)
     at = axis(dim, x.ndim)
     line = x.detach().movedim(at, -1) if x.ndim else x.detach().reshape(1)
@@ -720,19 +725,19 @@ def _log_softened(row):
 
 
 @op
-def softmax(input, dim, dtype=None):  # noqa: D103
+def softmax(input, dim, dtype=None):
     back = lambda g, y, at: y * (g - sum_(g * y, at, True))  # noqa: E731
     return _soft("softmax", input, dim, dtype, _softened, back)
 
 
 @op
-def log_softmax(input, dim, dtype=None):  # noqa: D103
+def log_softmax(input, dim, dtype=None):
     back = lambda g, y, at: g - y.exp() * sum_(g, at, True)  # noqa: E731
     return _soft("log_softmax", input, dim, dtype, _log_softened, back)
 
 
 @op
-def logsumexp(input, dim, keepdim=False):  # noqa: D103
+def logsumexp(input, dim, keepdim=False):
     def f(row):
         top = max(row)
         if top in (math.inf, -math.inf) or top != top:
@@ -748,7 +753,7 @@ def logsumexp(input, dim, keepdim=False):  # noqa: D103
 
 
 @op
-def matmul(input, other):  # noqa: D103
+def matmul(input, other):
     a, b = input, other
     if not a.ndim or not b.ndim:
         dims = f"but they are {a.ndim}D and {b.ndim}D"
@@ -833,7 +838,7 @@ _of_rank("dot", 1, 1, ("1D tensors expected, but got {0}D and {1}D tensors",) * 
 
 
 @op
-def outer(input, vec2):  # noqa: D103
+def outer(input, vec2):
     for x, which in ((input, "self"), (vec2, "vec2")):
         if x.ndim != 1:
             raise RuntimeError(f"outer: Expected 1-D argument {which}, but got {x.ndim}-D")
@@ -841,7 +846,7 @@ def outer(input, vec2):  # noqa: D103
 
 
 @torch_only
-def einsum(equation, *operands):  # noqa: D103
+def einsum(equation, *operands):
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = operands[0]
     left, arrow, right = equation.replace(" ", "").partition("->")
@@ -906,39 +911,43 @@ def _contract(parts, operands, right, left_over):
 
 
 @op
-def square(input):  # noqa: D103
+def square(input):
     return pow_plain(input, 2)
 
 
 @op
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):  # noqa: D103
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     product = METHODS["mm"](mat1, mat2)
-    return add_plain(input if beta == 1 else input * beta, product if alpha == 1 else product * alpha)
+    return add_plain(
+        input if beta == 1 else input * beta, product if alpha == 1 else product * alpha
+    )
 
 
 @op
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):  # noqa: D103
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     product = METHODS["bmm"](batch1, batch2)
-    return add_plain(input if beta == 1 else input * beta, product if alpha == 1 else product * alpha)
+    return add_plain(
+        input if beta == 1 else input * beta, product if alpha == 1 else product * alpha
+    )
 
 
 @op
-def addcmul(input, tensor1, tensor2, *, value=1):  # noqa: D103
+def addcmul(input, tensor1, tensor2, *, value=1):
     return input + tensor1 * tensor2 * value
 
 
 @op
-def addcdiv(input, tensor1, tensor2, *, value=1):  # noqa: D103
+def addcdiv(input, tensor1, tensor2, *, value=1):
     return input + tensor1 / tensor2 * value
 
 
 @op
-def lerp(input, end, weight):  # noqa: D103
+def lerp(input, end, weight):
     return input + weight * (end - input)
 
 
 @op
-def nan_to_num(input, nan=0.0, posinf=None, neginf=None):  # noqa: D103
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     limit = 1.7976931348623157e308
     for test, value in (
         (lambda v: v != v, nan),
@@ -951,7 +960,7 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):  # noqa: D103
 
 
 @op
-def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):  # noqa: D103
+def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype.title} did not match {other.dtype.title}")
     shape = broadcast(input.shape, other.shape)
@@ -965,11 +974,11 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):  # noqa: D103
 
 
 @op
-def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):  # noqa: D103
+def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     return all(isclose(input, other, rtol, atol, equal_nan)._values())
 
 
 @op
-def equal(input, other):  # noqa: D103
+def equal(input, other):
     same = input.shape == other.shape
     return same and all(map(operator.eq, input._values(), other._values()))

@@ -1,6 +1,7 @@
 """The table of operations, and what happens when one is called in a wrong way."""
 
 import inspect
+from functools import wraps
 
 from ._types import NAMES, not_here
 
@@ -30,12 +31,19 @@ def _name(function):
     return function.__name__.removesuffix("_")
 
 
-def guarded(name, function, method=False):
+def guarded(name, function, method=False, in_python=False):
     """Wrap a function, so that a call that does not fit fails as in PyTorch.
 
     An argument of PyTorch that the function lacks raises NotHere.
+
+    Args:
+        name: Its name in PyTorch.
+        function: The function.
+        method: Whether its first argument is `self`, which is not counted.
+        in_python: Whether it is written in Python in PyTorch too, so that Python's error fits.
     """
 
+    @wraps(function)
     def call(*args, **kwargs):
         try:
             return function(*args, **kwargs)
@@ -43,18 +51,18 @@ def guarded(name, function, method=False):
             # Only where the call itself failed.
             if error.__traceback__.tb_next is not None:
                 raise
+            misfit = error
         except AttributeError as error:
             at = [i for i, x in enumerate(args) if x is error.obj]
-            if not at or hasattr(error.obj, "_storage"):
+            if in_python or not at or hasattr(error.obj, "_storage"):
                 raise
             raise _wrong_type(name, function, args, at[0], method) from None
         renamed = {_ALIASES.get(key, key): value for key, value in kwargs.items()}
-        if renamed.keys() != kwargs.keys():
+        if renamed.keys() != kwargs.keys() and not in_python:
             return call(*args, **renamed)
-        raise _misfit(name, function, args, kwargs, method)
+        lacking = _lacking(name, function, args, kwargs, method)
+        raise lacking or (misfit if in_python else _misfit(name, function, args, kwargs, method))
 
-    call.__name__ = call.__qualname__ = name
-    call.__wrapped__ = function
     return call
 
 
@@ -74,16 +82,23 @@ def _wrong_type(name, function, args, at, method):
     return TypeError(f"{name}(): {text}, not {type(args[at]).__name__}")
 
 
-def _misfit(name, function, args, kwargs, method):
+def _lacking(name, function, args, kwargs, method):
+    """Return NotHere if PyTorch would take these arguments."""
     parameters = inspect.signature(function).parameters.values()
-    known = {p.name for p in parameters}
-    for key in kwargs.keys() - known:
+    for key in kwargs.keys() - {p.name for p in parameters}:
         if key in NAMES["arguments"].get(name, "").split():
             return not_here(f"The argument {key} of {name}")
-    places = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    most = int(NAMES["positional"].get(name, 0))
-    if len(places) < len(args) <= most + method:
+    places = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    if places < len(args) <= NAMES["positional"].get(name, 0):
         return not_here(f"{name} with {len(args) - method} arguments")
+    return None
+
+
+def _misfit(name, function, args, kwargs, method):
+    """Return the error of PyTorch for arguments that it does not take."""
+    parameters = inspect.signature(function).parameters.values()
+    known = {p.name for p in parameters}
+    places = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if _several(name):
         text = "received an invalid combination of arguments"
         got = _got(args[method:], kwargs)
@@ -103,4 +118,3 @@ def _misfit(name, function, args, kwargs, method):
     count = f"{most} positional argument{'s' * (most != 1)}"
     count = count if least == most else f"from {least} to {most} positional arguments"
     return TypeError(f"{name}() takes {count} but {len(args) - method} were given")
-

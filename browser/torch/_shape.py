@@ -29,7 +29,7 @@ def _dim(x, dim):
 
 
 @method
-def view(self, *shape):  # noqa: D103
+def view(self, *shape):
     if len(shape) == 1 and isinstance(shape[0], dtype):
         raise not_here("view with a dtype")
     if not shape:
@@ -72,7 +72,7 @@ def _as_view(x, shape):
 
 
 @op
-def reshape(input, *shape):  # noqa: D103
+def reshape(input, *shape):
     shape = fill_in(sizes(shape), input.numel())
     strides = _as_view(input, shape)
     if strides is None:
@@ -81,18 +81,18 @@ def reshape(input, *shape):  # noqa: D103
 
 
 @method
-def contiguous(self, *, memory_format=None):  # noqa: D103
+def contiguous(self, *, memory_format=None):
     return self if is_packed(self.shape, self._strides) else self.clone()
 
 
 @op
-def clone(input, *, memory_format=None):  # noqa: D103
+def clone(input, *, memory_format=None):
     out = make(input._values(), input.shape, input.dtype)
     return record(out, (input,), lambda g: (g,), (), "Clone")
 
 
 @op
-def permute(input, *dims):  # noqa: D103
+def permute(input, *dims):
     dims = [_dim(input, d) for d in sizes(dims)]
     if len(dims) != input.ndim:
         raise RuntimeError(
@@ -107,7 +107,7 @@ def permute(input, *dims):  # noqa: D103
 
 
 @op
-def transpose(input, dim0, dim1):  # noqa: D103
+def transpose(input, dim0, dim1):
     a, b = _dim(input, dim0), _dim(input, dim1)
     dims = list(range(input.ndim))
     if dims:
@@ -116,7 +116,7 @@ def transpose(input, dim0, dim1):  # noqa: D103
 
 
 @op
-def movedim(input, source, destination):  # noqa: D103
+def movedim(input, source, destination):
     source, destination = axes(source, input.ndim), axes(destination, input.ndim)
     rest = iter(d for d in range(input.ndim) if d not in source)
     where = dict(zip(destination, source))
@@ -124,7 +124,7 @@ def movedim(input, source, destination):  # noqa: D103
 
 
 @op
-def t(input):  # noqa: D103
+def t(input):
     if input.ndim > 2:
         text = f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D"
         raise RuntimeError(text)
@@ -144,7 +144,7 @@ Tensor.mH = property(lambda self: _matrix_transpose(METHODS["conj"](self)))
 
 
 @op
-def unsqueeze(input, dim):  # noqa: D103
+def unsqueeze(input, dim):
     d = axis(dim, input.ndim + 1)
     shape, strides = list(input.shape), list(input._strides)
     strides.insert(d, strides[d] * shape[d] if d < input.ndim else 1)
@@ -153,7 +153,7 @@ def unsqueeze(input, dim):  # noqa: D103
 
 
 @op
-def squeeze(input, dim=None):  # noqa: D103
+def squeeze(input, dim=None):
     dims = axes(dim, input.ndim)
     kept = [d for d in range(input.ndim) if d not in dims or input.shape[d] != 1]
     return input._view([input.shape[d] for d in kept], [input._strides[d] for d in kept],
@@ -161,7 +161,7 @@ def squeeze(input, dim=None):  # noqa: D103
 
 
 @method
-def expand(self, *size):  # noqa: D103
+def expand(self, *size):
     shape, extra = list(sizes(size)), len(sizes(size)) - self.ndim
     if extra < 0:
         raise RuntimeError(
@@ -183,12 +183,12 @@ def expand(self, *size):  # noqa: D103
 
 
 @op
-def broadcast_to(input, size):  # noqa: D103
+def broadcast_to(input, size):
     return expand(input, size)
 
 
 @op
-def flatten(input, start_dim=0, end_dim=-1):  # noqa: D103
+def flatten(input, start_dim=0, end_dim=-1):
     first, last = _dim(input, start_dim), _dim(input, end_dim)
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
@@ -197,7 +197,7 @@ def flatten(input, start_dim=0, end_dim=-1):  # noqa: D103
 
 
 @op
-def unflatten(input, dim, sizes):  # noqa: D103
+def unflatten(input, dim, sizes):
     d = _dim(input, dim)
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
@@ -210,12 +210,12 @@ def unflatten(input, dim, sizes):  # noqa: D103
 
 
 @op
-def select(input, dim, index):  # noqa: D103
+def select(input, dim, index):
     return input[(slice(None),) * _dim(input, dim) + (index,)]
 
 
 @op
-def narrow(input, dim, start, length):  # noqa: D103
+def narrow(input, dim, start, length):
     d = _dim(input, dim)
     if start + length > input.shape[d]:
         text = f"start ({start}) + length ({length}) exceeds dimension size ({input.shape[d]})."
@@ -224,12 +224,12 @@ def narrow(input, dim, start, length):  # noqa: D103
 
 
 @op
-def unbind(input, dim=0):  # noqa: D103
+def unbind(input, dim=0):
     return tuple(select(input, dim, i) for i in range(input.shape[_dim(input, dim)]))
 
 
 @op
-def split(tensor, split_size_or_sections, dim=0):  # noqa: D103
+def split(tensor, split_size_or_sections, dim=0):
     parts, size = split_size_or_sections, tensor.shape[_dim(tensor, dim)]
     if isinstance(parts, int):
         if parts <= 0 < size:
@@ -246,14 +246,14 @@ def split(tensor, split_size_or_sections, dim=0):  # noqa: D103
 
 
 @op
-def chunk(input, chunks, dim=0):  # noqa: D103
+def chunk(input, chunks, dim=0):
     if chunks < 1:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     return split(input, max(-(-input.shape[_dim(input, dim)] // chunks), 1), dim)
 
 
 @op
-def diagonal(input, offset=0, dim1=0, dim2=1):  # noqa: D103
+def diagonal(input, offset=0, dim1=0, dim2=1):
     a, b = _dim(input, dim1), _dim(input, dim2)
     size = min(input.shape[a] + min(0, offset), input.shape[b] - max(0, offset))
     start = input._offset + offset * (input._strides[b] if offset > 0 else -input._strides[a])
@@ -264,12 +264,12 @@ def diagonal(input, offset=0, dim1=0, dim2=1):  # noqa: D103
 
 
 @op
-def as_strided(input, size, stride, storage_offset=None):  # noqa: D103
+def as_strided(input, size, stride, storage_offset=None):
     return input._view(size, stride, storage_offset)
 
 
 @method
-def unfold(self, dimension, size, step):  # noqa: D103
+def unfold(self, dimension, size, step):
     d = _dim(self, dimension)
     count = (self.shape[d] - size) // step + 1
     if count < 1:
@@ -289,7 +289,7 @@ def _picked(x, dim, index):
 
 
 @op
-def flip(input, *dims):  # noqa: D103
+def flip(input, *dims):
     out = input.clone()
     for d in sizes(dims):
         out = _picked(out, d, reversed(range(out.shape[_dim(out, d)])))
@@ -297,7 +297,7 @@ def flip(input, *dims):  # noqa: D103
 
 
 @op
-def roll(input, shifts, dims=None):  # noqa: D103
+def roll(input, shifts, dims=None):
     if dims is None or dims == ():
         return roll(input.flatten(), shifts, 0).reshape(input.shape)
     pairs = zip(*([x] if isinstance(x, int) else x for x in (shifts, dims)))
@@ -308,7 +308,7 @@ def roll(input, shifts, dims=None):  # noqa: D103
 
 
 @method
-def repeat(self, *repeats):  # noqa: D103
+def repeat(self, *repeats):
     counts = sizes(repeats)
     if len(counts) < self.ndim:
         raise RuntimeError(
@@ -322,13 +322,13 @@ def repeat(self, *repeats):  # noqa: D103
 
 
 @op
-def tile(input, *dims):  # noqa: D103
+def tile(input, *dims):
     dims = sizes(dims)
     return repeat(input, (1,) * (input.ndim - len(dims)) + dims)
 
 
 @op
-def repeat_interleave(input, repeats, dim=None, *, output_size=None):  # noqa: D103
+def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     if dim is None:
         input, dim = input.flatten(), 0
     size = input.shape[_dim(input, dim)]
@@ -357,14 +357,14 @@ _triangle("triu", lambda ahead, diagonal: ahead >= diagonal)
 
 
 @op
-def diag(input, diagonal=0):  # noqa: D103
+def diag(input, diagonal=0):
     if input.ndim == 2:
         return globals()["diagonal"](input, diagonal)
     return diag_embed(input, diagonal)
 
 
 @op
-def diag_embed(input, offset=0, dim1=-2, dim2=-1):  # noqa: D103
+def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     if (dim1, dim2) != (-2, -1):
         raise not_here("diag_embed along other axes")
     n = input.shape[-1] + abs(offset)
@@ -382,7 +382,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):  # noqa: D103
 
 
 @op
-def gather(input, dim, index):  # noqa: D103
+def gather(input, dim, index):
     return input[_grid("gather", input, dim, index)]
 
 
@@ -413,7 +413,7 @@ def _grid(name, x, dim, index):
 
 
 @op
-def take_along_dim(input, indices, dim=None):  # noqa: D103
+def take_along_dim(input, indices, dim=None):
     shape = broadcast(indices.shape, [1 if i == _dim(input, dim) else n
                                       for i, n in enumerate(input.shape)])  # fmt: skip
     wide = [input.shape[dim] if i == _dim(input, dim) else n for i, n in enumerate(shape)]
@@ -421,7 +421,7 @@ def take_along_dim(input, indices, dim=None):  # noqa: D103
 
 
 @op
-def index_select(input, dim, index):  # noqa: D103
+def index_select(input, dim, index):
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
     for i in index._values():
@@ -431,18 +431,18 @@ def index_select(input, dim, index):  # noqa: D103
 
 
 @op
-def take(input, index):  # noqa: D103
+def take(input, index):
     return input.flatten()[index]
 
 
 @op
-def masked_select(input, mask):  # noqa: D103
+def masked_select(input, mask):
     shape = broadcast(input.shape, mask.shape)
     return input.expand(shape)[mask.expand(shape)]
 
 
 @method
-def scatter_(self, dim, index, src=None, *, value=None, reduce=None):  # noqa: D103
+def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
     if reduce is not None:
         raise not_here("scatter with reduce")
     src = value if src is None else src
@@ -455,19 +455,19 @@ def scatter_(self, dim, index, src=None, *, value=None, reduce=None):  # noqa: D
 
 
 @method
-def index_fill_(self, dim, index, value):  # noqa: D103
+def index_fill_(self, dim, index, value):
     self[(slice(None),) * _dim(self, dim) + (index,)] = value
     return self
 
 
 @method
-def index_copy_(self, dim, index, source):  # noqa: D103
+def index_copy_(self, dim, index, source):
     self[(slice(None),) * _dim(self, dim) + (index,)] = source
     return self
 
 
 @method
-def index_put_(self, indices, values, accumulate=False):  # noqa: D103
+def index_put_(self, indices, values, accumulate=False):
     if accumulate:
         raise not_here("index_put with accumulate")
     self[tuple(indices)] = values
@@ -475,7 +475,7 @@ def index_put_(self, indices, values, accumulate=False):  # noqa: D103
 
 
 @method
-def index_add_(self, dim, index, source, *, alpha=1):  # noqa: D103
+def index_add_(self, dim, index, source, *, alpha=1):
     front = (slice(None),) * _dim(self, dim)
     for at, i in enumerate(index.tolist()):
         self[(*front, i)] = self[(*front, i)] + source[(*front, at)] * alpha
@@ -483,7 +483,7 @@ def index_add_(self, dim, index, source, *, alpha=1):  # noqa: D103
 
 
 @method
-def scatter_add_(self, dim, index, src):  # noqa: D103
+def scatter_add_(self, dim, index, src):
     grid, d = _grid("scatter_add", self, dim, index), _dim(self, dim)
     for at in range(index.shape[d]):
         part = (slice(None),) * d + (slice(at, at + 1),)
@@ -502,7 +502,7 @@ for _name in ("scatter", "index_fill", "index_copy", "index_put", "index_add", "
 
 
 @op
-def nonzero(input, *, as_tuple=False):  # noqa: D103
+def nonzero(input, *, as_tuple=False):
     found = []
     for i, v in enumerate(input._values()):
         if v:
@@ -531,18 +531,18 @@ _Topk = namedtuple("topk", ("values", "indices"))
 
 
 @op
-def argsort(input, dim=-1, descending=False, stable=False):  # noqa: D103
+def argsort(input, dim=-1, descending=False, stable=False):
     return _ranked(input, dim, descending)
 
 
 @op
-def sort(input, dim=-1, descending=False, *, stable=False):  # noqa: D103
+def sort(input, dim=-1, descending=False, *, stable=False):
     index = _ranked(input, dim, descending)
     return _Sort(gather(input, dim, index), index)
 
 
 @op
-def topk(input, k, dim=-1, largest=True, sorted=True):  # noqa: D103
+def topk(input, k, dim=-1, largest=True, sorted=True):
     if k > (input.shape[_dim(input, dim)] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
     index = _ranked(input, dim, largest).narrow(dim, 0, k)
@@ -550,7 +550,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):  # noqa: D103
 
 
 @op
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):  # noqa: D103
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     if dim is not None:
         raise not_here("unique with dim")
     values = input._values()
@@ -564,7 +564,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 
 @op
-def bincount(input, weights=None, minlength=0):  # noqa: D103
+def bincount(input, weights=None, minlength=0):
     values = input._values()
     size = max(minlength, max(values, default=-1) + 1)
     if weights is None:
@@ -576,7 +576,7 @@ def bincount(input, weights=None, minlength=0):  # noqa: D103
 
 
 @torch_only
-def searchsorted(sorted_sequence, input, *, right=False):  # noqa: D103
+def searchsorted(sorted_sequence, input, *, right=False):
     if not isinstance(input, Tensor):
         return searchsorted(sorted_sequence, as_tensor([input]), right=right).reshape(())
     lines = rows(sorted_sequence, -1)[0]
@@ -590,13 +590,13 @@ def searchsorted(sorted_sequence, input, *, right=False):  # noqa: D103
 
 
 @torch_only
-def isin(elements, test_elements):  # noqa: D103
+def isin(elements, test_elements):
     known = set(test_elements._values() if isinstance(test_elements, Tensor) else [test_elements])
     return make([v in known for v in elements._values()], elements.shape, bool_)
 
 
 @op
-def median(input, dim=None, keepdim=False):  # noqa: D103
+def median(input, dim=None, keepdim=False):
     if dim is None:
         return sort(input.flatten()).values[(input.numel() - 1) // 2]
     index = _ranked(input, dim, False).narrow(dim, (input.shape[dim] - 1) // 2, 1)
@@ -608,7 +608,7 @@ def median(input, dim=None, keepdim=False):  # noqa: D103
 
 
 @torch_only
-def cat(tensors, dim=0):  # noqa: D103
+def cat(tensors, dim=0):
     if isinstance(tensors, Tensor):
         text = "argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
         raise TypeError(f"cat(): {text}")
@@ -641,7 +641,9 @@ def cat(tensors, dim=0):  # noqa: D103
     parts, values = [], []
     for x in used:
         numbers = x._values()
-        parts.append((kind.cast(numbers) if x.dtype is not kind else numbers, math.prod(x.shape[d:])))
+        parts.append(
+            (kind.cast(numbers) if x.dtype is not kind else numbers, math.prod(x.shape[d:]))
+        )
     for i in range(math.prod(shape[:d])):
         for numbers, n in parts:
             values += numbers[i * n : (i + 1) * n]
@@ -651,7 +653,7 @@ def cat(tensors, dim=0):  # noqa: D103
 
 
 @torch_only
-def stack(tensors, dim=0):  # noqa: D103
+def stack(tensors, dim=0):
     tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
@@ -669,17 +671,17 @@ def stack(tensors, dim=0):  # noqa: D103
 
 
 @torch_only
-def hstack(tensors):  # noqa: D103
+def hstack(tensors):
     return cat(tensors, 0 if tensors[0].ndim < 2 else 1)
 
 
 @torch_only
-def vstack(tensors):  # noqa: D103
+def vstack(tensors):
     return cat([x if x.ndim > 1 else x.unsqueeze(0) for x in tensors], 0)
 
 
 @torch_only
-def meshgrid(*tensors, indexing="ij"):  # noqa: D103
+def meshgrid(*tensors, indexing="ij"):
     tensors = tensors[0] if isinstance(tensors[0], list | tuple) else tensors
     if indexing == "xy":
         return tuple(x.mT for x in reversed(meshgrid(*reversed(tensors))))
@@ -689,18 +691,18 @@ def meshgrid(*tensors, indexing="ij"):  # noqa: D103
 
 
 @torch_only
-def broadcast_tensors(*tensors):  # noqa: D103
+def broadcast_tensors(*tensors):
     shape = broadcast(*[x.shape for x in tensors])
     return tuple(x.expand(shape) for x in tensors)
 
 
 @torch_only
-def broadcast_shapes(*shapes):  # noqa: D103
+def broadcast_shapes(*shapes):
     return Size(broadcast(*shapes))
 
 
 @torch_only
-def tensordot(a, b, dims=2):  # noqa: D103
+def tensordot(a, b, dims=2):
     left, right = (range(a.ndim - dims, a.ndim), range(dims)) if isinstance(dims, int) else dims
     left, right = axes(tuple(left), a.ndim), axes(tuple(right), b.ndim)
     a = a.movedim(tuple(left), tuple(range(-len(left), 0)))
@@ -713,7 +715,7 @@ def tensordot(a, b, dims=2):  # noqa: D103
 
 
 @method
-def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False):  # noqa: D103
+def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False):
     for x in args:
         if isinstance(x, Tensor):
             dtype = x.dtype
@@ -734,17 +736,17 @@ _Dtype = dtype
 
 
 @method
-def size(self, dim=None):  # noqa: D103
+def size(self, dim=None):
     return self.shape if dim is None else self.shape[_dim(self, dim)]
 
 
 @method
-def stride(self, dim=None):  # noqa: D103
+def stride(self, dim=None):
     return self._strides if dim is None else self._strides[_dim(self, dim)]
 
 
 @method
-def type(self, dtype=None):  # noqa: D103, A001
+def type(self, dtype=None):
     return f"torch.{self.dtype.title}Tensor" if dtype is None else to(self, dtype)
 
 
@@ -752,7 +754,9 @@ def _new(name, value):
     def function(self, *size, dtype=None, device=None, requires_grad=False):
         kind = dtype or self.dtype
         shape = sizes(size)
-        return make(kind.cast([value] * math.prod(shape)), shape, kind).requires_grad_(requires_grad)
+        return make(kind.cast([value] * math.prod(shape)), shape, kind).requires_grad_(
+            requires_grad
+        )
 
     function.__name__ = name
     method(function)
@@ -764,13 +768,13 @@ _new("new_empty", 0)
 
 
 @method
-def new_full(self, size, fill_value, *, dtype=None, device=None):  # noqa: D103
+def new_full(self, size, fill_value, *, dtype=None, device=None):
     kind = dtype or self.dtype
     return make(kind.cast([fill_value] * math.prod(size)), tuple(size), kind)
 
 
 @method
-def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):  # noqa: D103
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
     return as_tensor(data, dtype or self.dtype).detach().clone().requires_grad_(requires_grad)
 
 
@@ -778,7 +782,7 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):  # 
 
 
 @torch_only
-def complex(real, imag):  # noqa: D103, A001
+def complex(real, imag):
     kind = complex_of(real.dtype)
     values = list(map(builtins.complex, real._values(), imag._values()))
     out = make(values, real.shape, kind)
@@ -786,19 +790,19 @@ def complex(real, imag):  # noqa: D103, A001
 
 
 @torch_only
-def polar(abs, angle):  # noqa: D103
+def polar(abs, angle):
     return complex(abs * METHODS["cos"](angle), abs * METHODS["sin"](angle))
 
 
 @torch_only
-def view_as_complex(input):  # noqa: D103
+def view_as_complex(input):
     if input.shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2")
     return complex(input[..., 0], input[..., 1])
 
 
 @torch_only
-def view_as_real(input):  # noqa: D103
+def view_as_real(input):
     return stack([input.real, input.imag], -1)
 
 
@@ -823,6 +827,5 @@ _part("imag", 1j)
 
 
 @op
-def angle(input):  # noqa: D103
+def angle(input):
     return METHODS["atan2"](input.imag, input.real)
-

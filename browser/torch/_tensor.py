@@ -233,7 +233,6 @@ class Tensor:
     _watched = False
 
     def __new__(cls, *given, **_):
-        """Make a tensor of the default dtype from numbers or from sizes."""
         x = object.__new__(cls)
         data = given[0] if given and isinstance(given[0], list | tuple | Tensor) else None
         if data is None and cls is Tensor:
@@ -713,7 +712,6 @@ class Mode:
     on = None
 
     def __new__(cls, mode=None):
-        """Decorate a function if one is given."""
         self = object.__new__(cls)
         self.mode = self.on if self.on is not None and not isinstance(mode, bool) else bool(mode)
         return self(mode) if callable(mode) else self
@@ -726,7 +724,6 @@ class Mode:
         STATE.grad = self.before
 
     def __call__(self, function):
-        """Run a function in this mode."""
 
         @wraps(function)
         def run(*args, **kwargs):
@@ -757,7 +754,6 @@ class inference_mode(Mode):
     on = False
 
     def __new__(cls, mode=True):
-        """Turn the switch round."""
         return Mode.__new__(cls, not mode if isinstance(mode, bool) else mode)
 
 
@@ -769,4 +765,3 @@ class set_grad_enabled(Mode):
 
     def __enter__(self):
         pass
-

@@ -14,12 +14,10 @@ class NotHere(BaseException):
 
 
 def not_here(what):
-    """Return the error for a name or an argument of PyTorch."""
     return NotHere(f"{what} is in torch, but not in this page. Your answer was not judged")
 
 
 def absent(module, name):
-    """Raise NotHere for a name that PyTorch has, AttributeError for any other one."""
     if name in NAMES[module].split():
         raise not_here(f"{module}.{name}")
     owner = "'Tensor' object" if module == "Tensor" else f"module '{module}'"
@@ -42,7 +40,6 @@ class dtype:
         return self
 
     def cast(self, values):
-        """Convert numbers to this dtype."""
         if self.kind == "b":
             return list(map(bool, values))
         if self.kind == "i":
@@ -51,7 +48,6 @@ class dtype:
         return self.fit(list(map(complex if self.kind == "c" else float, values)))
 
     def fit(self, values):
-        """Round or wrap numbers of the right kind, as this dtype stores them."""
         if self.kind == "i":
             half = 1 << (8 * self.itemsize - 1)
             low, high = (-half, half) if self.is_signed else (0, 2 * half)
@@ -100,7 +96,6 @@ _ORDER = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, f
 
 
 def larger(x, y):
-    """Return the dtype that holds the numbers of two tensors."""
     if {x, y} == {float16, bfloat16}:
         return float32
     if {x, y} == {uint8, int8}:
@@ -111,12 +106,10 @@ def larger(x, y):
 
 
 def complex_of(real):
-    """Return the dtype of complex numbers with such parts."""
     return complex128 if real is float64 else complex64
 
 
 def real_of(kind):
-    """Return the dtype of the parts of complex numbers."""
     return float64 if kind is complex128 else float32
 
 
@@ -156,7 +149,6 @@ class Size(tuple):
     """The shape of a tensor."""
 
     def numel(self):
-        """Count the numbers."""
         return math.prod(self)
 
     def __repr__(self):

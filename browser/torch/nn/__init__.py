@@ -4,10 +4,10 @@ import math
 import types
 
 import torch
+from torch._registry import guarded
+from torch._tensor import Tensor, make, no_grad
+from torch._types import STATE, absent
 
-from .._registry import guarded
-from .._tensor import Tensor, make, no_grad
-from .._types import STATE, absent
 from . import functional, init
 
 
@@ -15,7 +15,6 @@ class Parameter(Tensor):
     """A tensor that a module registers and that is trained."""
 
     def __new__(cls, data=None, requires_grad=True):
-        """Make it a view of the data."""
         data = make([], (0,), STATE.dtype) if data is None else data
         return object.__new__(cls)._like(data.detach()).requires_grad_(requires_grad)
 
@@ -27,7 +26,6 @@ class Buffer(Tensor):
     """A tensor that a module registers and that is not trained."""
 
     def __new__(cls, data, *, persistent=True):
-        """Make it a view of the data."""
         return object.__new__(cls)._like(data.detach())
 
 
@@ -42,12 +40,10 @@ class Module:
         self.__dict__.update(training=True, _unsaved=set())
 
     def forward(self, *given):
-        """Compute the output."""
         text = f'Module [{type(self).__name__}] is missing the required "forward" function'
         raise NotImplementedError(text)
 
     def __call__(self, *args, **kwargs):
-        """Compute the output, and call the hooks."""
         if "_parameters" not in self.__dict__:
             return self.forward(*args, **kwargs)
         for hook in list(self._pre_hooks.values()):
@@ -103,32 +99,26 @@ class Module:
             object.__delattr__(self, name)
 
     def register_buffer(self, name, tensor, persistent=True):
-        """Register a tensor that is not trained."""
         self._forget(name)
         self._buffers[name] = tensor
         if not persistent:
             self._unsaved.add(name)
 
     def register_parameter(self, name, param):
-        """Register a parameter."""
         self._parameters[name] = param
 
     def add_module(self, name, module):
-        """Register a layer."""
         self._modules[name] = module
 
     register_module = add_module
 
     def register_forward_hook(self, hook, **_):
-        """Call a hook after forward."""
         return _Handle(self._hooks, hook)
 
     def register_forward_pre_hook(self, hook, **_):
-        """Call a hook before forward."""
         return _Handle(self._pre_hooks, hook)
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
-        """Yield this module and all inside it, with their names."""
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -140,15 +130,12 @@ class Module:
             yield from module.named_modules(memo, inner, remove_duplicate)
 
     def modules(self):
-        """Yield this module and all inside it."""
         return (module for _, module in self.named_modules())
 
     def named_children(self):
-        """Yield the layers of this module with their names."""
         return iter([(n, m) for n, m in self._modules.items() if m is not None])
 
     def children(self):
-        """Yield the layers of this module."""
         return (module for _, module in self.named_children())
 
     def _named(self, table, prefix="", recurse=True, remove_duplicate=True):
@@ -163,35 +150,28 @@ class Module:
                 yield f"{path}.{name}" if path else name, x
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
-        """Yield the parameters with their names."""
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse=True):
-        """Yield the parameters."""
         return (x for _, x in self.named_parameters(recurse=recurse))
 
     def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
-        """Yield the buffers with their names."""
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse=True):
-        """Yield the buffers."""
         return (x for _, x in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target):
-        """Find a module by its path."""
         module = self
         for part in target.split(".") if target else []:
             module = getattr(module, part)
         return module
 
     def get_parameter(self, target):
-        """Find a parameter by its path."""
         path, _, name = target.rpartition(".")
         return getattr(self.get_submodule(path), name)
 
     def state_dict(self):
-        """Return all parameters and buffers by name."""
         out = {}
         for path, module in self.named_modules(remove_duplicate=False):
             for name, x in {**module._parameters, **module._buffers}.items():
@@ -200,7 +180,6 @@ class Module:
         return out
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
-        """Copy parameters and buffers by name."""
         mine = self.state_dict()
         wrong = [f'Missing key(s) in state_dict: "{n}".' for n in mine if n not in state_dict]
         wrong += [f'Unexpected key(s) in state_dict: "{n}".' for n in state_dict if n not in mine]
@@ -211,35 +190,29 @@ class Module:
             mine[name].copy_(state_dict[name])
 
     def train(self, mode=True):
-        """Switch to training."""
         for module in self.modules():
             object.__setattr__(module, "training", mode)
         return self
 
     def eval(self):
-        """Switch training off."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad=True):
-        """Set whether the parameters are trained."""
         for x in self.parameters():
             x.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none=True):
-        """Forget the gradients."""
         for x in self.parameters():
             x.grad = None
 
     def apply(self, fn):
-        """Call a function with each module."""
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
     def to(self, *args, dtype=None, device=None):
-        """Convert parameters and buffers to another dtype."""
         dtype = next((x for x in args if isinstance(x, torch.dtype)), dtype)
         for x in [*self.parameters(), *self.buffers()] if dtype else []:
             if x.dtype.is_floating_point:
@@ -247,19 +220,15 @@ class Module:
         return self
 
     def double(self):
-        """Convert to float64."""
         return self.to(torch.float64)
 
     def float(self):
-        """Convert to float32."""
         return self.to(torch.float32)
 
     def cpu(self):
-        """Stay on the CPU."""
         return self
 
     def extra_repr(self):
-        """Describe the sizes."""
         return ""
 
     def __repr__(self):
@@ -277,7 +246,6 @@ class _Handle:
         table[self] = hook
 
     def remove(self):
-        """Call the hook no longer."""
         self.table.pop(self, None)
 
 
@@ -295,11 +263,9 @@ class Linear(Module):
             init.uniform_(x, -bound, bound)
 
     def forward(self, input):
-        """Multiply by the matrix."""
         return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self):
-        """Describe the sizes."""
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sizes}, bias={self.bias is not None}"
 
@@ -318,13 +284,11 @@ class Embedding(Module):
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
-        """Use a table that there is."""
         layer = cls(*embeddings.shape, padding_idx)
         layer.weight = Parameter(embeddings, not freeze)
         return layer
 
     def forward(self, input):
-        """Look up the rows."""
         return functional.embedding(input, self.weight, self.padding_idx)
 
 
@@ -343,7 +307,6 @@ class LayerNorm(Module):
         self._parameters["bias"] = Parameter(torch.zeros(shape, dtype=dtype)) if shift else None
 
     def forward(self, input):
-        """Normalize."""
         shape = self.normalized_shape
         return functional.layer_norm(input, shape, self.weight, self.bias, self.eps)
 
@@ -361,7 +324,6 @@ class RMSNorm(Module):
         self._parameters["weight"] = Parameter(weight) if affine else None
 
     def forward(self, input):
-        """Normalize."""
         return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
 
@@ -375,7 +337,6 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, input):
-        """Drop numbers."""
         return functional.dropout(input, self.p, self.training)
 
 
@@ -383,7 +344,6 @@ class Identity(Module):
     """Change nothing."""
 
     def forward(self, input):
-        """Return the input."""
         return input
 
 
@@ -415,12 +375,10 @@ class ModuleList(Module):
         self.extend(modules)
 
     def append(self, module):
-        """Add a layer."""
         self._modules[str(len(self._modules))] = module
         return self
 
     def extend(self, modules):
-        """Add layers."""
         for module in modules:
             self.append(module)
         return self
@@ -446,7 +404,6 @@ class Sequential(ModuleList):
             self._modules.update(modules[0])
 
     def forward(self, input):
-        """Run the layers."""
         for module in self:
             input = module(input)
         return input
@@ -466,6 +423,11 @@ class ModuleDict(Module):
         if name in ("keys", "items", "values"):
             return getattr(self._modules, name)
         return super().__getattr__(name)
+
+
+for _name, _layer in list(globals().items()):
+    if isinstance(_layer, type) and "__init__" in vars(_layer) and _layer is not Module:
+        _layer.__init__ = guarded(_name, _layer.__init__, method=True, in_python=True)
 
 
 def __getattr__(name):

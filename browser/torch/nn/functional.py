@@ -3,29 +3,30 @@
 import math
 import warnings
 
-from .. import _math as m
-from .._make import bernoulli, full
-from .._registry import METHODS, guarded
-from .._shape import _grid, cat
-from .._tensor import make
-from .._types import absent, bool_, finfo, int32, int64, not_here
+from torch import _math as m
+from torch._make import bernoulli, full
+from torch._registry import METHODS, guarded
+from torch._shape import _grid, cat
+from torch._tensor import make
+from torch._types import absent, bool_, finfo, int32, int64, not_here
 
-relu, tanh, sigmoid = (METHODS[name] for name in ("relu", "tanh", "sigmoid"))
+tanh, sigmoid = METHODS["tanh"], METHODS["sigmoid"]
+
+
+def relu(input, inplace=False):
+    return input.relu_() if inplace else METHODS["relu"](input)
 
 
 def linear(input, weight, bias=None):
-    """Return x W^T + b."""
     out = m.matmul(input, weight.t())
     return out if bias is None else out + bias
 
 
 def silu(input, inplace=False):
-    """Return x sigmoid(x)."""
     return input * sigmoid(input)
 
 
 def gelu(input, approximate="none"):
-    """Return x times the share of the normal distribution below x."""
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)
         return 0.5 * input * (1 + tanh(inner))
@@ -33,19 +34,16 @@ def gelu(input, approximate="none"):
 
 
 def leaky_relu(input, negative_slope=0.01, inplace=False):
-    """Return x, times a small number below 0."""
     return m.where(input > 0, input, input * negative_slope)
 
 
 def softplus(input, beta=1.0, threshold=20.0):
-    """Return log(1 + exp(x))."""
     scaled = input * beta
     smooth = METHODS["logaddexp"](scaled, scaled.detach() * 0) / beta
     return m.where(scaled > threshold, input, smooth)
 
 
 def logsigmoid(input):
-    """Return log(sigmoid(x))."""
     return -METHODS["logaddexp"](-input, input.detach() * 0)
 
 
@@ -61,12 +59,10 @@ def _implicit(name, x, dim):
 
 
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """Return the softmax along an axis."""
     return m.softmax(input, _implicit("softmax", input, dim), dtype)
 
 
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """Return the logarithm of the softmax along an axis."""
     return m.log_softmax(input, _implicit("log_softmax", input, dim), dtype)
 
 
@@ -84,7 +80,6 @@ def _last(name, x, shape):
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Normalize to mean 0 and variance 1 over the last axes."""
     dims = _last("layer_norm", input, normalized_shape)
     centred = input - input.mean(dims, keepdim=True)
     out = centred * (input.var(dims, keepdim=True, correction=0) + eps).rsqrt()
@@ -93,7 +88,6 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
-    """Divide by the root mean square over the last axes."""
     dims = _last("rms_norm", input, normalized_shape)
     eps = finfo(input.dtype).eps if eps is None else eps
     out = input * ((input * input).mean(dims, keepdim=True) + eps).rsqrt()
@@ -101,7 +95,6 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
-    """Set numbers to zero at random, and scale the others."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
@@ -112,7 +105,6 @@ def dropout(input, p=0.5, training=True, inplace=False):
 
 
 def embedding(input, weight, padding_idx=None):
-    """Look up rows of a table."""
     if input.dtype not in (int64, int32):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
@@ -130,7 +122,6 @@ def embedding(input, weight, padding_idx=None):
 
 
 def one_hot(tensor, num_classes=-1):
-    """Return 1 at each class, and 0 elsewhere."""
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     ids = tensor._values()
@@ -143,18 +134,15 @@ def one_hot(tensor, num_classes=-1):
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """Divide by the norm."""
     return input / input.norm(p, dim, True).clamp(min=eps)
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    """Return the cosine of the angle."""
     lengths = (x.norm(2, dim).clamp(min=eps) for x in (x1, x2))
     return (x1 * x2).sum(dim) / math.prod(lengths)
 
 
 def pad(input, pad, mode="constant", value=None):
-    """Add numbers at both ends of the last axes."""
     if mode != "constant":
         raise not_here(f"pad with mode {mode}")
     if len(pad) % 2:
@@ -175,17 +163,14 @@ def _reduction(x, reduction):
 
 
 def mse_loss(input, target, reduction="mean"):
-    """Return the mean squared error."""
     return _reduction((input - target) ** 2, reduction)
 
 
 def l1_loss(input, target, reduction="mean"):
-    """Return the mean absolute error."""
     return _reduction((input - target).abs(), reduction)
 
 
 def kl_div(input, target, reduction="mean", log_target=False):
-    """Return the sum of p (log p - log q), where the input is log q."""
     if log_target:
         out = target.exp() * (target - input)
     else:
@@ -200,12 +185,10 @@ def kl_div(input, target, reduction="mean", log_target=False):
 
 
 def binary_cross_entropy_with_logits(input, target, reduction="mean"):
-    """Return the cross-entropy of the sigmoid."""
     return _reduction(-logsigmoid(input) + (1 - target) * input, reduction)
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
-    """Return minus the log-probability of each label."""
     if weight is not None:
         raise not_here("The argument weight of nll_loss")
     if input.ndim > 2:
@@ -223,7 +206,6 @@ def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
 
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None,
                   reduction="mean", label_smoothing=0.0):  # fmt: skip
-    """Return minus the log-probability of each label, computed from scores."""
     if weight is not None or size_average is not None or reduce is not None:
         raise not_here("An argument of cross_entropy")
     if not hasattr(target, "dtype"):
@@ -259,7 +241,6 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0,
                                  is_causal=False, scale=None, enable_gqa=False):  # fmt: skip
-    """Return softmax(q k^T / sqrt(d_k)) v. A row that may attend to nothing gets zeros."""
     if attn_mask is not None and is_causal:
         text = "Explicit attn_mask should not be set when is_causal=True"
         raise RuntimeError(f"_scaled_dot_product_attention: {text}")
@@ -278,14 +259,15 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     return dropout(weights, dropout_p) @ value
 
 
+# The others are written in Python in PyTorch too.
+_IN_C = "linear gelu softplus logsigmoid one_hot cosine_similarity scaled_dot_product_attention"
 for _name, _f in list(globals().items()):
-    if callable(_f) and not _name.startswith("_") and getattr(_f, "__module__", "") == __name__:
-        globals()[_name] = guarded(_name, _f)
-relu, tanh, sigmoid = (guarded(f.__name__, f) for f in (relu, tanh, sigmoid))
+    if getattr(_f, "__module__", "") == __name__ and not _name.startswith("_"):
+        globals()[_name] = guarded(_name, _f, in_python=_name not in _IN_C.split())
+tanh, sigmoid = (guarded(f.__name__, f, in_python=True) for f in (tanh, sigmoid))
 
 
 def __getattr__(name):
     if name.startswith("_"):
         raise AttributeError(f"module 'torch.nn.functional' has no attribute {name!r}")
     absent("torch.nn.functional", name)
-
