@@ -194,6 +194,20 @@ def test_page_without_python_says_so_and_judges_nothing(browser, address):
         expect(tab.get_by_role("button", name="Check")).to_be_disabled()
 
 
+def test_exercise_that_is_not_offered_cannot_be_checked(browser, address):
+    page = (written("book") / "exercises" / "index.html").read_text("utf-8")
+    absent = page.replace('"absent": false', '"absent": true', 1)
+    with opened_window(browser) as (tab, wrong):
+        tab.route("**/index.html", lambda route: route.fulfill(body=absent))
+        tab.goto(f"{address}#{next(iter(TASKS))}")
+        expect(tab.locator("#absent")).to_have_text(re.compile("cannot check this exercise"))
+        expect(tab.locator("#answer")).to_be_hidden()
+        tab.keyboard.press("Control+Enter")
+        tab.locator("#onward a").last.click()
+        expect(tab.locator("#answer")).to_be_visible()
+        assert wrong == []
+
+
 def test_exercises_have_the_cells_of_the_notebooks_and_the_book_links_to_them():
     pages = [step.notebook for step in STEPS] + [drill.page for drill in DRILLS]
     assert len(TASKS) == sum(len(group["tasks"]) for group in GROUPS) > 100
