@@ -7,10 +7,12 @@ import linecache
 import os
 import sys
 import traceback
+import warnings
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+import einops
 import torch
 
 from twelve_lab.check import WrongAnswer, check
@@ -21,12 +23,35 @@ from twelve_lab.messages import message
 
 ANSWER = "<answer>"
 FOLDER = Path("/home/pyodide/notebooks")
-# Raised by the stand-in for torch; the real torch has no such error.
-MISSING = (torch.NotHere,) if hasattr(torch, "NotHere") else ()
+# Installed with the notebooks, but not in the page.
+ELSEWHERE = ("IPython", "PIL", "matplotlib", "numpy", "twelve_lab.cli", "twelve_lab.draw")
+
+
+class NotInPage(BaseException):
+    """An answer imports what the page does not have."""
+
+
+class _Elsewhere:
+    """Raise NotInPage where an answer imports one of ELSEWHERE and no other finder has found it."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        if name in ELSEWHERE and frame.f_code.co_filename == ANSWER:
+            raise NotInPage(message("{name} is not in this page", name=name))
+
+
+sys.meta_path.append(_Elsewhere)
+# The real torch has no such error.
+MISSING = (NotInPage, *([torch.NotHere] if hasattr(torch, "NotHere") else []))
 
 (FOLDER / BY_HAND).mkdir(parents=True)
 os.environ[VARIABLE] = str(FOLDER / FILE)
 torch.set_default_dtype(torch.float64)
+with warnings.catch_warnings(action="ignore"):
+    einops.rearrange(torch.zeros(1), "a -> a")  # warns at its first use that nothing is compiled
 shown: list[str] = []
 
 
