@@ -147,7 +147,7 @@ for _name, _f in _METHODS.items():
     setattr(Tensor, _name, _guarded(_name, _f, method=True))
 
 
-_NUMBERS = Tensor | builtins.int | builtins.float | builtins.complex
+_NUMBERS = (Tensor, builtins.int, builtins.float, builtins.complex)
 
 
 def _operator(name, function, reflected=True):

@@ -3,7 +3,10 @@
 import math
 import random
 import struct
+from array import array
 from contextlib import contextmanager
+from functools import lru_cache
+from operator import mul
 
 from ._math import rows
 from ._registry import op, torch_only
@@ -103,21 +106,65 @@ def triu_indices(row, col, offset=0):
     )
 
 
+class _Stream:
+    """The words of 32 bits that follow a seed: PyTorch's own Mersenne Twister."""
+
+    def __init__(self, seed):
+        state = [seed & 0xFFFFFFFF]
+        for i in range(1, 624):
+            state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xFFFFFFFF)
+        self.twister, self.words = random.Random(), array("I")
+        self.twister.setstate((3, (*state, 624), None))
+
+    def read(self, start, count):
+        more = start + count - len(self.words)
+        if more > 0:
+            drawn = self.twister.getrandbits(32 * more).to_bytes(4 * more, "little")
+            self.words.extend(struct.unpack(f"<{more}I", drawn))
+        return self.words[start : start + count]
+
+
+_stream = lru_cache(16)(_Stream)
+
+
+# Cached, because check draws the same cases again and again.
+@lru_cache(512)
+def _uniform(seed, start, count, double):
+    """Return numbers from 0 to 1, which take one word each, or two if they are double."""
+    if not double:
+        return [(v & (1 << 24) - 1) * 2.0**-24 for v in _stream(seed).read(start, count)]
+    words = _stream(seed).read(start, 2 * count)
+    pairs = zip(words[::2], words[1::2])
+    return [((high & (1 << 21) - 1) << 32 | low) * 2.0**-53 for high, low in pairs]
+
+
+@lru_cache(512)
+def _normal(seed, start, count, double):
+    """Return at least 16 normal numbers, by Box and Muller in blocks of 16."""
+    out = list(_uniform(seed, start, count, double))
+    for i in range(0, count - 15, 16):
+        out[i : i + 16] = _box_muller(out[i : i + 16])
+    if count % 16:
+        out[-16:] = _box_muller(_uniform(seed, start + count * (1 + double), 16, double))
+    return out
+
+
+def _box_muller(draws):
+    radii = [math.sqrt(-2 * math.log(1 - u)) for u in draws[:8]]
+    angles = [2 * math.pi * u for u in draws[8:]]
+    return [*map(mul, radii, map(math.cos, angles)), *map(mul, radii, map(math.sin, angles))]
+
+
 class Generator:
-    """The Mersenne Twister, seeded as PyTorch seeds it."""
+    """A place in a stream of random words."""
 
     device = CPU
 
     def __init__(self, device="cpu"):
-        self.twister, self.spare = random.Random(), None
         self.manual_seed(67280421310721)
 
     def manual_seed(self, seed):
-        state = [seed & 0xFFFFFFFF]
-        for i in range(1, 624):
-            state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xFFFFFFFF)
-        self.twister.setstate((3, (*state, 624), None))
-        self.first, self.spare = seed, None
+        self.first, self.place, self.spare = seed, 0, None
         return self
 
     def initial_seed(self):
@@ -127,36 +174,30 @@ class Generator:
         return self.manual_seed(random.getrandbits(63)).first
 
     def get_state(self):
-        return self.twister.getstate(), self.spare
+        return self.first, self.place, self.spare
 
-    def set_state(self, state):
-        self.twister.setstate(state[0])
-        self.spare = state[1]
+    def set_state(self, new_state):
+        self.first, self.place, self.spare = new_state
         return self
 
     def words(self, count):
-        """Draw numbers of 32 bits."""
-        drawn = self.twister.getrandbits(32 * count) if count else 0
-        return struct.unpack(f"<{count}I", drawn.to_bytes(4 * count, "little"))
+        """Draw words of 32 bits."""
+        self.place += count
+        return _stream(self.first).read(self.place - count, count)
 
     def uniform(self, count, dtype):
         """Draw numbers from 0 to 1."""
-        if dtype.itemsize < 8:
-            return [(v & (1 << 24) - 1) * 2.0**-24 for v in self.words(count)]
-        words = self.words(2 * count)
-        pairs = zip(words[::2], words[1::2])
-        return [((high & (1 << 21) - 1) << 32 | low) * 2.0**-53 for high, low in pairs]
+        start, double = self.place, dtype.itemsize == 8
+        self.place += count * (1 + double)
+        return _uniform(self.first, start, count, double)
 
     def normal(self, count, dtype):
+        """Draw numbers from the normal distribution."""
         if count < 16:
             return [self._next() for _ in range(count)]
-        out = self.uniform(count, dtype)
-        for start in range(0, count - 15, 16):
-            _box_muller(out, start)
-        if count % 16:
-            out[-16:] = self.uniform(16, dtype)
-            _box_muller(out, count - 16)
-        return out
+        start, double = self.place, dtype.itemsize == 8
+        self.place += (count + 16 * (count % 16 > 0)) * (1 + double)
+        return _normal(self.first, start, count, double)
 
     def _next(self):
         if self.spare is not None:
@@ -167,12 +208,6 @@ class Generator:
         radius, angle = math.sqrt(-2 * math.log1p(-u)), 2 * math.pi * angle
         self.spare = radius * math.sin(angle)
         return radius * math.cos(angle)
-
-
-def _box_muller(out, start):
-    for i in range(start, start + 8):
-        radius, angle = math.sqrt(-2 * math.log(1 - out[i])), 2 * math.pi * out[i + 8]
-        out[i], out[i + 8] = radius * math.cos(angle), radius * math.sin(angle)
 
 
 default_generator = Generator()

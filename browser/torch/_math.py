@@ -158,7 +158,9 @@ for _name, _f in _TESTS.items():
 
 def conj(x):
     """Return the complex conjugate."""
-    return METHODS["conj"](x) if isinstance(x, Tensor) and x.dtype.is_complex else x
+    if isinstance(x, Tensor):
+        return METHODS["conj"](x) if x.dtype.is_complex else x
+    return x.conjugate()
 
 
 @op
@@ -194,8 +196,9 @@ def promote(a, b):
     def rank(x):
         return x.dtype.rank if isinstance(x, Tensor) else dtype_of([x]).rank
 
-    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype is b.dtype:
-        return a.dtype
+    kind = getattr(a, "dtype", None)
+    if kind and (kind is getattr(b, "dtype", None) or (type(b) is float and kind.rank == 2)):
+        return kind
     strong = [x for x in (a, b) if isinstance(x, Tensor) and x.ndim]
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     for group in (strong, tensors):
@@ -210,9 +213,12 @@ def _column(x, shape, count):
     return spread(x, shape) if isinstance(x, Tensor) else repeat(x, count)
 
 
+_OPERANDS = (Tensor, int, float, complex)
+
+
 def _operand(name, a, b):
     for x in (a, b):
-        if not isinstance(x, Tensor | int | float | complex):
+        if not isinstance(x, _OPERANDS):
             position = f"argument 'other' (position 1) must be Tensor, not {type(x).__name__}"
             raise TypeError(f"{name}(): {position}")
 
@@ -289,7 +295,7 @@ div_plain = binary(
 )  # fmt: skip
 pow_plain = binary(
     "pow", _power,
-    (lambda g, a, b, o: g * (b * a ** (b - 1)),
+    (lambda g, a, b, o: g * conj(b * a ** (b - 1)),
      lambda g, a, b, o: g * where(o == 0, 0.0, o * as_tensor(a, o.dtype).log())), "ab abo",
 )  # fmt: skip
 
@@ -708,7 +714,7 @@ def _soft(name, input, dim, dtype, f, back):
 
 
 def _softened(row):
-    top = max(row)
+    top = max(row, default=0.0)
     if top in (math.inf, -math.inf) or any(v != v for v in row):
         return [math.nan] * len(row)
     parts = [math.exp(v - top) for v in row]
@@ -717,10 +723,10 @@ def _softened(row):
 
 
 def _log_softened(row):
-    top = max(row)
+    top = max(row, default=0.0)
     if top in (math.inf, -math.inf) or any(v != v for v in row):
         return [math.nan] * len(row)
-    total = top + math.log(sum(math.exp(v - top) for v in row))
+    total = top + math.log(sum(math.exp(v - top) for v in row)) if row else 0.0
     return [v - total for v in row]
 
 
@@ -739,7 +745,7 @@ def log_softmax(input, dim, dtype=None):
 @op
 def logsumexp(input, dim, keepdim=False):
     def f(row):
-        top = max(row)
+        top = max(row, default=-math.inf)
         if top in (math.inf, -math.inf) or top != top:
             return top
         return top + math.log(sum(math.exp(v - top) for v in row))
@@ -750,6 +756,9 @@ def logsumexp(input, dim, keepdim=False):
 
 
 # Products.
+
+# Python 3.12 added sumprod.
+_dot = getattr(math, "sumprod", None) or (lambda a, b: sum(map(operator.mul, a, b)))
 
 
 @op
@@ -791,7 +800,6 @@ def matmul(input, other):
             "Expected size for first two dimensions of batch2 tensor to be: "
             f"[{count}, {k}] but got: [{count}, {b.shape[-2]}]."
         )
-    mul_ = operator.mul
     left, right = a.detach(), b.detach()
     flat = left.expand(*lead, n, k)._values()
     columns = right.expand(*lead, k, m).transpose(-1, -2)._values()
@@ -799,7 +807,7 @@ def matmul(input, other):
     for q in range(math.prod(lead)):
         ours = [flat[i : i + k] for i in range(q * n * k, (q + 1) * n * k, k or 1)]
         theirs = [columns[i : i + k] for i in range(q * k * m, (q + 1) * k * m, k or 1)]
-        values += [sum(map(mul_, row, column)) for row in ours for column in theirs]
+        values += [_dot(row, column) for row in ours for column in theirs]
     if not k:
         values = [0] * (math.prod(lead) * n * m)
     dtype = a.dtype

@@ -19,7 +19,7 @@ from ._tensor import (
     record,
     sizes,
 )
-from ._types import CPU, Size, bool_, complex_of, dtype, int64, larger, not_here, real_of
+from ._types import Size, bool_, complex_of, device, dtype, int64, larger, not_here, real_of
 
 # Views.
 
@@ -503,15 +503,14 @@ for _name in ("scatter", "index_fill", "index_copy", "index_put", "index_add", "
 
 @op
 def nonzero(input, *, as_tuple=False):
-    found = []
-    for i, v in enumerate(input._values()):
-        if v:
-            at, rest = [], i
-            for n in reversed(input.shape):
-                at.append(rest % n)
-                rest //= n
-            found += reversed(at)
-    out = make(found, (len(found) // max(input.ndim, 1), input.ndim), int64)
+    found, hits = [], [i for i, v in enumerate(input._values()) if v]
+    for i in hits:
+        at, rest = [], i
+        for n in reversed(input.shape):
+            at.append(rest % n)
+            rest //= n
+        found += reversed(at)
+    out = make(found, (len(hits), input.ndim), int64)
     return unbind(out, 1) if as_tuple else out
 
 
@@ -551,15 +550,17 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
 
 @op
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    if dim is not None:
-        raise not_here("unique with dim")
-    values = input._values()
-    found = {v: i for i, v in enumerate(builtins.sorted(set(values)))}
-    out = [make(list(found), (len(found),), input.dtype)]
+    if dim not in (None, 0):
+        raise not_here("unique along this dim")
+    items = input._values() if dim is None else [tuple(row._values()) for row in input]
+    found = {v: i for i, v in enumerate(builtins.sorted(set(items)))}
+    flat = list(found) if dim is None else [v for row in found for v in row]
+    out = [make(flat, (len(found), *(input.shape[1:] if dim == 0 else ())), input.dtype)]
     if return_inverse:
-        out.append(make([found[v] for v in values], input.shape, int64))
+        shape = input.shape if dim is None else (len(items),)
+        out.append(make([found[v] for v in items], shape, int64))
     if return_counts:
-        out.append(make([list(values).count(v) for v in found], (len(found),), int64))
+        out.append(make([list(items).count(v) for v in found], (len(found),), int64))
     return out[0] if len(out) == 1 else tuple(out)
 
 
@@ -722,7 +723,7 @@ def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False):
         elif isinstance(x, _Dtype):
             dtype = x
         elif not isinstance(x, bool):
-            type(CPU)(x)
+            _Device(x)
     if dtype is None or dtype is self.dtype:
         return self.clone() if copy else self
     source = self._values()
@@ -732,7 +733,7 @@ def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False):
     return record(out, (self,), lambda g: (g.to(old),), (), "ToCopy")
 
 
-_Dtype = dtype
+_Dtype, _Device = dtype, device
 
 
 @method

@@ -20,14 +20,22 @@ class Node:
         self.shape, self.dtype, self.back, self._name = out.shape, out.dtype, back, name
         self.parents = tuple(map(key, parents))
         self.saved = [(x, x._storage.version, x._node) for x in saved]
-        self.watched = None
+        self.watched, self.freed = None, False
 
     def name(self):
         """Return the name, as PyTorch calls it."""
         return f"{self._name}Backward0"
 
     def check(self):
-        """Raise an error if a saved tensor was changed since."""
+        """Raise an error if a saved tensor was freed or changed since."""
+        if self.freed and self.saved:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved "
+                "tensors after they have already been freed). Saved intermediate values of the "
+                "graph are freed when you call .backward() or autograd.grad(). Specify "
+                "retain_graph=True if you need to backward through the graph a second time or if "
+                "you need to access saved tensors after calling backward."
+            )
         for x, version, node in self.saved:
             if x._storage.version != version:
                 of = f", which is output 0 of {node.name()}," if node else ""
@@ -69,7 +77,7 @@ def _ordered(starts):
     return reversed(order)
 
 
-def propagate(outputs, seeds):
+def propagate(outputs, seeds, retain_graph=None):
     """Yield each step and leaf behind the outputs with its gradient."""
     grads, before = {}, STATE.grad
 
@@ -94,6 +102,7 @@ def propagate(outputs, seeds):
             yield step, g
             if isinstance(step, Node):
                 step.check()
+                step.freed = not retain_graph
                 for parent, part in zip(step.parents, step.back(g)):
                     if parent is not None and part is not None:
                         add(parent, part)
@@ -112,7 +121,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     for x in inputs:
         if not x._requires:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    steps = propagate(outputs, seeds or [None] * len(outputs))
+    steps = propagate(outputs, seeds or [None] * len(outputs), retain_graph)
     found = {id(step): g for step, g in steps}
     grads = [found.get(id(key(x))) for x in inputs]
     if not allow_unused and any(g is None for g in grads):
@@ -125,7 +134,10 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
 
 # Where numbers lie.
 
+_LISTS = (tuple, list)
 
+
+@lru_cache(4096)
 def contiguous_strides(shape):
     """Return the strides of a new tensor."""
     strides, step = [], 1
@@ -137,7 +149,8 @@ def contiguous_strides(shape):
 
 def is_packed(shape, strides):
     """Return whether numbers lie one after the other, in order."""
-    due = contiguous_strides(shape)
+    if strides == (due := contiguous_strides(tuple(shape))):
+        return True
     return 0 in shape or all(s == d or n == 1 for n, s, d in zip(shape, strides, due))
 
 
@@ -182,9 +195,9 @@ def axis(dim, count):
 
 def axes(dim, count):
     """Return the indices of one or several axes; all of them for None."""
-    if dim is None or (isinstance(dim, tuple | list) and not dim):
+    if dim is None or (isinstance(dim, _LISTS) and not dim):
         return list(range(count))
-    found = [axis(d, count) for d in (dim if isinstance(dim, tuple | list) else [dim])]
+    found = [axis(d, count) for d in (dim if isinstance(dim, _LISTS) else [dim])]
     for d in found:
         if found.count(d) > 1:
             raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
@@ -193,7 +206,7 @@ def axes(dim, count):
 
 def sizes(given):
     """Read sizes that were given one by one or as a tuple."""
-    if len(given) == 1 and isinstance(given[0], tuple | list):
+    if len(given) == 1 and isinstance(given[0], _LISTS):
         given = given[0]
     return tuple(map(operator.index, given))
 
@@ -215,7 +228,7 @@ def fill_in(shape, count, error=None):
 
 def make(values, shape, dtype):
     """Make a tensor of numbers that are of its dtype already."""
-    return view(Storage(values), Size(shape), dtype, contiguous_strides(shape), 0)
+    return view(Storage(values), Size(shape), dtype, contiguous_strides(tuple(shape)), 0)
 
 
 def view(storage, shape, dtype, strides, offset):
@@ -421,7 +434,7 @@ class Tensor:
         """Add the gradient of this number to the `grad` of each leaf."""
         if create_graph or inputs:
             raise not_here("backward with create_graph or inputs")
-        for step, g in propagate([self], [gradient]):
+        for step, g in propagate([self], [gradient], retain_graph):
             leaf = step.watched if isinstance(step, Node) else step
             if leaf is not None:
                 leaf.grad = g.detach().clone() if leaf.grad is None else leaf.grad + g
@@ -568,7 +581,7 @@ class Tensor:
             value.expand(*shape)
         self._write(where, tuple(shape), value)
 
-    def _write(self, where, shape, value):
+    def _write(self, where, shape, value, whole=False):
         """Put numbers at these indices of the storage."""
         root = self if self._base is None else self._base
         tracked = STATE.grad and (root._requires or value._requires) and self.dtype.rank > 1
@@ -579,8 +592,11 @@ class Tensor:
         old, numbers = root._alias(), spread(value, shape)
         if value.dtype is not self.dtype:
             numbers = self.dtype.cast(numbers)
-        for i, v in zip(where, numbers):
-            self._storage[i] = v
+        if whole and is_packed(shape, self._strides):
+            self._storage[self._offset : self._offset + len(where)] = numbers
+        else:
+            for i, v in zip(where, numbers):
+                self._storage[i] = v
         self._storage.version += 1
         if not tracked:
             return
@@ -611,7 +627,7 @@ class Tensor:
                 f"result type {value.dtype.title} can't be cast to the desired output type "
                 f"{self.dtype.title}"
             )
-        self._write(places(self.shape, self._strides, self._offset), self.shape, value)
+        self._write(places(self.shape, self._strides, self._offset), self.shape, value, whole=True)
         return self
 
     def numpy(self, *_, **__):

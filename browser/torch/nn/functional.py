@@ -70,6 +70,11 @@ def _last(name, x, shape):
     if not isinstance(shape, list | tuple):
         text = "argument 'normalized_shape' (position 2) must be tuple of ints"
         raise TypeError(f"{name}(): {text}, not {type(shape).__name__}")
+    if not len(shape):
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least "
+            "one element, but got normalized_shape = []"
+        )
     if tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
         want = ", ".join(["*", *map(str, shape)])
         raise RuntimeError(
