@@ -39,14 +39,7 @@ FOLDER = Path("build/exercises")
 # What check imports: the course without some instruments, and pure packages.
 COURSE = ((ROOT / "src", "twelve"), (ROOT / "src", "twelve_lab"), (SOURCE, "torch"))
 UNUSED = {"cli", "draw", "heads.json"}
-PACKAGES = (
-    "twelve-numbers",
-    "einops",
-    "filelock",
-    "jaxtyping",
-    "typing_extensions",
-    "wadler_lindig",
-)
+PACKAGES = "twelve-numbers einops filelock jaxtyping typing_extensions wadler_lindig".split()
 # Converts TeX to MathML, which browsers show without a script.
 MATHML = """require("mathjax").init({loader: {load: ["input/tex"]}}).then((MathJax) =>
   console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0)).map(([tex, display]) =>
@@ -89,8 +82,7 @@ def key(id: str, notebook: str) -> str:
 
 def is_offered(id: str) -> bool:
     """Return whether the page can check an exercise."""
-    file = SOURCE / "not_offered.json"
-    return not file.exists() or id not in json.loads(file.read_text("utf-8"))
+    return id not in json.loads((SOURCE / "not_offered.json").read_text("utf-8"))
 
 
 def groups(book: str = "") -> list[dict[str, Any]]:
@@ -177,10 +169,8 @@ def _pack(file: Path, *, stand_in: bool) -> None:
 
 
 def _output(*command: str, **options: Any) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, **options
-    )
-    return done.stdout
+    options |= {"cwd": ROOT, "check": True, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.run(command, **options).stdout
 
 
 if __name__ == "__main__":
