@@ -82,7 +82,7 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book exercises-page pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -142,6 +142,9 @@ poster: install ## draw every number of the walk on a sheet of A2, build/poster.
 
 book: $(WITH)book $(PAGES) ## write the course as pages into build/book, to be read without a network
 	@$(RUN) -m tools.write_book
+
+exercises-page: $(WITH)book $(PAGES) ## write build/exercises, a page that checks answers in the browser, nothing installed
+	@$(RUN) -m tools.write_exercises_page
 
 pdf: $(WITH)book $(PAGES) ## print the course into build/twelve-numbers.pdf
 	@$(RUN) -m tools.write_pdf
