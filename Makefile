@@ -82,7 +82,7 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-.PHONY: help zh trace lab unit test check device code weekly lint style install explorer sheet poster book pdf slides browser-test solutions alone course hub hub-test compare classroom bench mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help zh trace lab unit test check device code weekly lint style install explorer sheet poster book exercises-page pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -117,7 +117,7 @@ code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browse
 	TWELVE_DEVICE=pretend $(MAKE) device
 	$(MAKE) mutants
 
-weekly: $(WITH)teach $(WITH)bench $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
+weekly: $(WITH)teach $(WITH)compare $(WITH)graders $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE $(PYTEST) $(NOTEBOOKS) --with-model  # another processor
 
@@ -142,6 +142,9 @@ poster: install ## draw every number of the walk on a sheet of A2, build/poster.
 
 book: $(WITH)book $(PAGES) ## write the course as pages into build/book, to be read without a network
 	@$(RUN) -m tools.write_book
+
+exercises-page: $(WITH)book $(PAGES) ## write build/exercises, a page that checks answers in the browser, nothing installed
+	@$(RUN) -m tools.write_exercises_page
 
 pdf: $(WITH)book $(PAGES) ## print the course into build/twelve-numbers.pdf
 	@$(RUN) -m tools.write_pdf
@@ -169,15 +172,18 @@ hub: ## open a JupyterHub for a class, as root; STUDENTS=30 makes accounts, docs
 hub-test: $(WITH)hub ## let STUDENTS (30) work on a hub of its own, as root, and measure what it costs
 	@$(RUN) -m classroom.load_test --students "$${STUDENTS:-30}" --hub "$$HUB" $(ARGS)
 
-compare: $(WITH)bench $(WITH)language-model ## install Hugging Face Transformers and run the tests against its models
+compare: $(WITH)compare $(WITH)language-model ## install Transformers, peft and TRL, and compare models and answers by hand with them
 	$(PYTEST) tests/products/test_same_as_hugging_face.py tests/products/test_same_as_llama.py \
-	  tests/products/test_language_model.py
+	  tests/products/test_same_as_libraries.py tests/products/test_language_model.py
 
 classroom: $(WITH)teach $(WITH)language-model ## install nbgrader, run the notebooks solved and unsolved, and grade all, half and no answers
 	$(PYTEST) tests/products/test_solutions.py tests/products/test_classroom.py
 
 bench: $(WITH)bench $(WITH)language-model ## measure speed and memory against other implementations, into docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks $(ARGS)
+
+graders: $(WITH)graders ## grade right and wrong answers with other graders too, into docs/graders.md
+	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.graders
 
 mutants: install $(WITH)pretrained ## plant the classic mistakes in a copy, into docs/mistakes.md; ARGS="--random 200" draws others
 	OMP_NUM_THREADS=1 $(RUN) -m tests.mutants.run $(ARGS)
@@ -205,6 +211,7 @@ catalogue: install $(PAGES) ## write everything that is generated from lessons, 
 	$(RUN) tools/write_exercises.py
 	$(RUN) -m tools.write_cards
 	$(RUN) -m tools.write_fingerprints
+	$(RUN) -m tools.write_standin_names
 	npm run --silent bundle
 	$(RUN) -m tools.write_messages
 

@@ -1,1 +1,1 @@
-"""Measures how fast the layers are, beside others that do the same work: python -m benchmarks."""
+"""Compares speed and memory (python -m benchmarks) and graders (python -m benchmarks.graders)."""

@@ -22,6 +22,8 @@ PAPERS = {
     f"{ARXIV}1707.06347": "Schulman et al. 2017",
     f"{ARXIV}1711.05101": "Loshchilov and Hutter 2017",
     f"{ARXIV}1805.02867": "Milakov and Gimelshein 2018",
+    f"{ARXIV}1805.04833": "Fan et al. 2018",
+    f"{ARXIV}1904.09751": "Holtzman et al. 2020",
     f"{ARXIV}1910.07467": "Zhang and Sennrich 2019",
     f"{ARXIV}1910.13461": "Lewis et al. 2020",
     f"{ARXIV}1911.02150": "Shazeer 2019",

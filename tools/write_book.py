@@ -1,4 +1,4 @@
-"""Writes the course as pages: README, docs, notebooks, reference and explorer.
+"""Writes the course as pages: README, docs, notebooks, reference, explorer and exercises.
 
 Usage: python -m tools.write_book [FOLDER]
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from html import escape
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,7 +23,7 @@ from myst_parser.mdit_to_docutils.base import default_slugify
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from tools import papers
+from tools import papers, write_exercises_page
 from tools.command import run
 from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
@@ -103,15 +103,28 @@ CHAPTERS = {
         "docs/troubleshooting", "docs/places",
     ],
     "To teach": ["docs/teaching"],
-    "About": ["docs/benchmarks", "docs/accessibility", "CONTRIBUTING", "docs/mistakes",
-              "docs/which_test_sees_it"],
+    "About": ["docs/benchmarks", "docs/graders", "docs/accessibility", "CONTRIBUTING",
+              "docs/mistakes", "docs/which_test_sees_it"],
 }  # fmt: skip
 # The printed book omits sections about the project itself.
-NOT_BOUND = {"CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "mistakes.md"}
+NOT_BOUND = {
+    "CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "graders.md", "mistakes.md",
+}  # fmt: skip
 # The live page is the first page of the book, without a sidebar; this page comes after it.
 HOME = "course.md"
 LIVE = f"""<a href="index.html">Pull a thread</a> in the live model, or begin the course:
-[00 Start here]({STEPS[0].notebook})."""
+[00 Start here]({STEPS[0].notebook}). <a href="exercises/index.html">The exercises</a> run in this
+browser, with nothing installed."""
+EXERCISES = "exercises"
+# The live page leads to the exercises after its last dare. The page itself stays as the notebooks
+# have it, which know no book.
+DARES = '<section id="dares" aria-label="Dares" hidden></section>'
+DARED = f"""{DARES}
+      <style>#dares:not(:has(#dare-norm.done)) + p {{ display: none; }}</style>
+      <p><a href="{EXERCISES}/index.html">Write the layers yourself</a>, nothing installed.</p>"""
+ANSWER = """
+
+<p class="d-print-none"><a href="{}">Answer it in this browser</a>, with nothing installed.</p>"""
 # The book omits the README's map of the project's files and its film of the live page.
 UNREAD = re.compile(r"^## The tree\n.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S)
 PREDICTED = {
@@ -164,7 +177,10 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     for name, content in downloads(root).items():
         _put(folder / "downloads" / name, content)
     lessons = {step.number: step.notebook.replace(".ipynb", ".html") for step in STEPS}
-    commands.write_live(folder / "extra" / "index.html", lessons)
+    live = commands.write_live(folder / "extra" / "index.html", lessons)
+    if not bound:
+        live.write_text(live.read_text("utf-8").replace(DARES, DARED), encoding="utf-8")
+        write_exercises_page.write(folder / "extra" / EXERCISES, book="../")
 
 
 def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
@@ -196,7 +212,10 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
         yield name, _relinked(text, name, root)
     for name in _notebooks(root):
-        notebook = _with_solutions(nbformat.read(root / name, as_version=4), at_end=bound)
+        notebook = nbformat.read(root / name, as_version=4)
+        if not bound:
+            _link_exercises(notebook, name)
+        notebook = _with_solutions(notebook, at_end=bound)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = papers.linked(_relinked(cell.source, name, root))
@@ -375,6 +394,15 @@ def _with_solutions(notebook: NotebookNode, *, at_end: bool) -> NotebookNode:
         cells += [new_markdown_cell("## Solutions"), *last]
     notebook.cells = cells
     return notebook
+
+
+def _link_exercises(notebook: NotebookNode, name: str) -> None:
+    """Link the text of each exercise to the page that checks it in the browser."""
+    for text, answer in pairwise(notebook.cells):
+        id = exercise_of(answer, "answer")
+        if id and "/workshop/" not in name and write_exercises_page.is_offered(id):
+            key = write_exercises_page.key(id, name)
+            text.source += ANSWER.format(f"{'../' * name.count('/')}{EXERCISES}/index.html#{key}")
 
 
 def _chapters(chapters: dict[str, list[str]]) -> str:

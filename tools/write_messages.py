@@ -23,6 +23,7 @@ from twelve_lab.explorer.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "src" / "twelve_lab"
+BROWSER = ROOT / "browser"
 PAGE = LAB / "locale" / "twelve_lab.pot"
 KEYWORDS = {"message": None, "plural": (1, 2)}
 METHODS = [
@@ -44,8 +45,10 @@ def page() -> str:
     """Write the catalogue, sorted and without what changes at every edit: dates, line numbers."""
     catalogue = Catalog()
     # pybabel skips folders that begin with a dot or an underscore; the package has none.
-    for file, _, text, comments, _ in extract_from_dir(LAB, METHODS, OPTIONS, KEYWORDS):
-        catalogue.add(text, locations=[(f"src/twelve_lab/{file}", 0)], auto_comments=comments)
+    for folder in (LAB, BROWSER):
+        for file, _, text, comments, _ in extract_from_dir(folder, METHODS, OPTIONS, KEYWORDS):
+            path = (folder / file).relative_to(ROOT).as_posix()
+            catalogue.add(text, locations=[(path, 0)], auto_comments=comments)
     for text, file, use in declared_texts():
         catalogue.add(text, locations=[(file, 0)], auto_comments=[use])
     written = io.BytesIO()

@@ -9,7 +9,6 @@ They import only the list of steps from that project.
 import ast
 import re
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 
@@ -35,8 +34,7 @@ def load(root: Path) -> ModuleType:
 def problems(root: Path) -> list[str]:
     """Apply every rule to a project."""
     course = load(root)
-    rules = (_order, _notebooks)
-    found = [line for rule in rules for line in rule(root, course.STEPS)]
+    found = [*_notebooks(root, course.STEPS)]
     rules = (_files, _modules, _written, _glossary, _by_hand)
     return found + [line for rule in rules for line in rule(root, course)]
 
@@ -96,15 +94,6 @@ def _by_hand(root, course):
         for path in (drill.source, f"tests/unit/test_{drill.stem}.py") if drill.exports else ():
             if not (root / path).exists():
                 yield f"{path}: missing; by {LIST} {drill.title} has one"
-
-
-def _order(root, steps):
-    numbers, stems = [step.number for step in steps], {step.stem for step in steps}
-    if numbers != sorted(set(numbers)) or len(stems) < len(numbers):
-        yield f"{LIST}: the numbers {numbers} must rise, and no two steps have the same stem"
-    parts = [part for part, _ in groupby(steps, lambda step: step.part)]
-    if len(parts) > len(set(parts)):
-        yield f"{LIST}: the steps of a part must be adjacent: {parts}"
 
 
 def _modules(root, course):

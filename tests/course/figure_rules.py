@@ -1,9 +1,8 @@
 """Rules for figures that are seen small, projected, without colour or not at all.
 
-Each rule yields the problems of a notebook, of one drawing, or of the code that draws.
+Each rule yields the problems of a notebook or of one drawing.
 """
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -11,8 +10,7 @@ from io import StringIO
 
 import numpy as np
 from matplotlib.backends.backend_svg import RendererSVG
-from matplotlib.colors import is_color_like, to_hex, to_rgba
-from matplotlib.patches import Rectangle
+from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from nbformat import NotebookNode
 
@@ -21,14 +19,12 @@ from twelve_lab.draw import Drawing
 from twelve_lab.draw.alt_text import LONGEST
 from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE
 from twelve_lab.draw.drawing import stored
-from twelve_lab.show.palette import DPI, INK, PAPER, by_night, contrast
+from twelve_lab.show.palette import DPI, INK
 
 # The width of a lesson in the book, in pixels, and the smallest type in it.
 COLUMN, SMALLEST = 792, 11
-TEXT_CONTRAST = 4.5  # WCAG 2.2, 1.4.3
 SHORTEST = 40
 EMPTY_OPENING = re.compile(r"(a |an |the )?(figure|image|picture|plot|graph|chart|diagram)\b", re.I)
-COLOUR_WORD = re.compile(r"colou?r|fill|edge", re.I)
 COLOUR_NAME = re.compile(r"\b(red|blue|green|yellow|orange|purple|gr[ae]y|dark|pale)\b", re.I)
 
 
@@ -69,20 +65,13 @@ def figure_problems(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
         drawing: The figure.
         bracketed: The axes that have a bracket.
     """
-    # Listed once: matplotlib looks through all that is drawn for each patch.
-    axes = drawing.figure.axes[0]
-    boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    texts = [text for text in axes.texts if text.get_text()]
+    texts = [text for text in drawing.figure.axes[0].texts if text.get_text()]
     for text in texts:
-        name, colour = repr(text.get_text()), to_hex(text.get_color())
         if text.get_fontsize() < SMALL_SIZE:
-            yield f"{name} is {text.get_fontsize():g} pt, less than {SMALL_SIZE} pt"
-        if colour != INK:
-            yield f"{name} is {colour}, not near-black"
-        colours = colour, _ground(text, boxes)
-        for ink, ground in (colours, map(by_night, colours)):
-            if contrast(ink, ground) < TEXT_CONTRAST:
-                yield f"{name} reaches {contrast(ink, ground):.1f}:1 on {ground}"
+            yield f"{text.get_text()!r} has {text.get_fontsize():g} pt, less than {SMALL_SIZE} pt"
+        # On the fills of the palette, INK has enough contrast: tests/unit/test_show.py.
+        if to_hex(text.get_color()) != INK:
+            yield f"{text.get_text()!r} is {to_hex(text.get_color())}, not near-black"
     yield from place_problems(drawing)
     words = " ".join(text.get_text() for text in texts)
     for axis in sorted(bracketed):
@@ -135,31 +124,3 @@ def undrawn_numbers(drawing: Drawing) -> set[float]:
     words = "\n".join(text.get_text() for text in drawing.figure.axes[0].texts)
     listed = set(map(float, re.findall(r"-?\d+\.\d{4}", drawing.alt)))
     return listed - set(map(float, re.findall(r"-?\d+(?:\.\d+)?", words)))
-
-
-def source_problems(source: str) -> Iterator[str]:
-    """No colour is written in code that draws: all come from the palette."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for literal in re.findall(r"#[0-9a-fA-F]{3,8}\b", node.value):
-                yield f"line {node.lineno}: the colour {literal} belongs into the palette"
-        if isinstance(node, ast.keyword) and COLOUR_WORD.search(node.arg or ""):
-            value = getattr(node.value, "value", None)
-            if isinstance(value, str) and value != "none" and is_color_like(value):
-                yield f"line {node.value.lineno}: the colour {value!r} belongs into the palette"
-
-
-def _ground(text: Text, boxes: list[Rectangle]) -> str:
-    """Find the background colour of a text: its own background, or the box drawn last below it."""
-    background = text.get_bbox_patch()
-    if background is not None and background.get_facecolor()[3]:
-        return to_hex(background.get_facecolor())
-    x, y = text.get_position()
-    behind = (box for box in reversed(boxes) if _is_behind(box, x, y))
-    return next((to_hex(box.get_facecolor()) for box in behind), PAPER)
-
-
-def _is_behind(box: Rectangle, x: float, y: float) -> bool:
-    left, top = box.get_xy()
-    is_around = left <= x <= left + box.get_width() and top <= y <= top + box.get_height()
-    return is_around and to_rgba(box.get_facecolor())[3] > 0

@@ -77,33 +77,19 @@ def kind(path: Path) -> str:
 def problems(notebook: NotebookNode, path: Path) -> list[str]:
     """Apply every rule for a page."""
     rules = {
-        "lesson": (
-            _opening,
-            _parts_in_order,
-            _exercises,
-            _folded,
-            _slides,
-            _bounds,
-            _code,
-            _borrowed,
-        ),
-        "workshop": (_opening, _exercises, _folded, _slides, _sections, _alone),
-        BY_HAND: (_folded, _slides, _by_hand),
-        "notes": (_opening, _exercises, _folded, _slides),
+        "lesson": (_question, _parts_in_order, _exercises, _folded, _bounds, _code, _borrowed),
+        "workshop": (_exercises, _folded, _sections, _alone),
+        BY_HAND: (_folded, _by_hand),
+        "notes": (_exercises, _folded),
     }[kind(path)]
     own = [line for rule in rules for line in rule(notebook, path)]
     return general_problems(notebook, path) + own
 
 
-def _opening(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require the number of the step in the title, and the question of a lesson below it."""
+def _question(notebook: NotebookNode, path: Path) -> Iterator[str]:
+    """Require the question of a lesson below its title, which course_rules.py compares."""
     step = _step(path)
-    number = path.stem[:2] + " " if step else ""
-    title = f"# {number}Workshop: " if kind(path) == "workshop" else f"# {number}"
-    first = notebook.cells[0] if notebook.cells else NotebookNode(cell_type="raw", source="")
-    if first.cell_type != "markdown" or not re.match(rf"{title}(?!Workshop)\S", first.source):
-        yield f"the first cell does not begin with {title!r} and a topic"
-    if kind(path) == "lesson" and step and f"\n## {step.question}\n" not in first.source:
+    if step and f"\n## {step.question}\n" not in notebook.cells[0].source:
         yield f"the first cell has no heading {step.question!r}"
 
 
@@ -153,15 +139,6 @@ def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
         asked = "predict" in _tags(cell)
     if asked:
         yield "a Predict ends the page"
-
-
-def _slides(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    cells = enumerate(notebook.cells, 1)
-    typed = {number for number, cell in cells if cell.metadata.get("slideshow")}
-    has_slides = kind(path) in ("lesson", "notes")
-    due = set(range(1, len(notebook.cells) + 1)) if has_slides else set()
-    if wrong := sorted(typed ^ due):
-        yield f"slide types of cells {wrong}: a lesson has one for every cell, other pages none"
 
 
 def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:

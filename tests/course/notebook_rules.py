@@ -135,6 +135,8 @@ def _cells(notebook: NotebookNode, path: Path) -> Iterator[str]:
         for name, pattern in FORBIDDEN.items():
             if pattern.search(cell.source):
                 yield f"code cell {number} holds {name}"
+        if any("nbval" in tag for tag in cell.metadata.get("tags", [])):
+            yield f"code cell {number} has a tag of nbval"
         for output in cell.outputs:
             if output.output_type == "error" or output.get("name") == "stderr":
                 yield f"code cell {number} stores an error or stderr"

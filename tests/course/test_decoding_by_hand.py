@@ -90,3 +90,20 @@ def test_rolling_cache_gives_the_attention_of_the_window_mask(chunks):
         last = query[:, :, length - 1 : length]
         context = F.scaled_dot_product_attention(last, keys, values, attn_mask=(held >= 0)[None])
         assert_close(context, expected[:, :, length - 1 : length])
+
+
+def test_a_text_in_any_chunks_through_a_cache_is_one_causal_pass():
+    draw, heads, length = seeded(), 2, 7
+    x = draw(3, length, 6)
+    w_q, w_k, w_v, w_o = (draw(*shape) for shape in ((8, 6), (8, 6), (10, 6), (6, 10)))
+    split = ((x @ w.T).unflatten(-1, (heads, -1)).transpose(1, 2) for w in (w_q, w_k, w_v))
+    context = F.scaled_dot_product_attention(*split, is_causal=True)
+    expected = context.transpose(1, 2).flatten(2) @ w_o.T
+    for sizes in ([7], [3, 1, 1, 2], [1] * 7):
+        keys, values, rows = draw(3, heads, 0, 4), draw(3, heads, 0, 5), []
+        for chunk in x.split(sizes, dim=1):
+            given = chunk, w_q, w_k, w_v, w_o, heads, keys, values
+            y, keys, values = TASKS["attention_with_cache"].right(*given)
+            rows.append(y)
+        assert keys.shape == (3, heads, length, 4)
+        assert_close(torch.cat(rows, dim=1), expected)

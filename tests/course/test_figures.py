@@ -11,7 +11,6 @@ pytest.importorskip("matplotlib")
 from tests.course.figure_rules import (
     figure_problems,
     notebook_problems,
-    source_problems,
     undrawn_numbers,
 )
 from tests.course.figures import FIGURES, TITLE, drawn
@@ -32,7 +31,6 @@ from twelve_lab.show.palette import (
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = pages(ROOT)
-CODE = sorted((ROOT / "src" / "twelve_lab" / "draw").glob("*.py"))
 CHARTS = {"curves", "rotated query", "query rotated to the right"}  # they show numbers as positions
 
 
@@ -55,11 +53,6 @@ def test_figure_is_readable_small_and_described(name):
     assert drawing.alt.endswith(".") and len(TITLE) + 20 < len(drawing.alt) <= LONGEST
     assert drawing.text().splitlines()[-1] == drawing.summary.splitlines()[-1]
     assert name in CHARTS or undrawn_numbers(drawing) == set()
-
-
-@pytest.mark.parametrize("path", CODE, ids=lambda path: path.stem)
-def test_drawing_code_takes_every_colour_from_the_palette(path):
-    assert list(source_problems(path.read_text(encoding="utf-8"))) == []
 
 
 def test_palette_tells_nothing_by_colour_alone():

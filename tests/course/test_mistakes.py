@@ -10,17 +10,11 @@ from itertools import combinations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.testing import assert_close
 
-import twelve
 from tests.mutants.classic import PLANTS
 from tools.write_cards import shown_in
-from twelve import training
-from twelve.generation import next_token_probabilities
 from twelve_lab import example
 from twelve_lab.check import MISTAKES, TASKS, TAUGHT, wrong_versions
 from twelve_lab.check.catalogue import mistakes_of
@@ -114,201 +108,8 @@ def test_a_gradient_reaches_every_argument_of_the_right_answer(name):
             assert slope.isfinite().all(), case
 
 
-# The right answers, beside the layers. tests/course/wrong_answers.py holds each task to an answer
-# that was written independently.
-
-
-def linear(x, weight, bias):
-    parameters = {"weight": weight, "bias": bias}
-    return functional_call(twelve.Linear(*weight.T.shape), parameters, x)
-
-
-def embed(ids, table, pad_id=None):
-    layer = twelve.TokenEmbedding(*table.shape, padding_idx=pad_id)
-    return functional_call(layer, {"weight": table}, ids)
-
-
-def multi_head_attention(query, memory, w_q, w_k, w_v, w_o, num_heads):
-    widths = {"d_k": len(w_q) // num_heads, "d_v": len(w_v) // num_heads}
-    layer = twelve.MultiHeadAttention(query.size(-1), num_heads, **widths)
-    matrices = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
-    parameters = {f"{name}.weight": matrix for name, matrix in matrices.items()}
-    return functional_call(layer, parameters, (query, memory, memory))
-
-
-def layer_norm(x, weight, bias):
-    return functional_call(twelve.LayerNorm(len(weight)), {"weight": weight, "bias": bias}, x)
-
-
-def rms_norm(x, weight):
-    return functional_call(twelve.RMSNorm(len(weight)), {"weight": weight}, x)
-
-
-def residual(x, sublayer, norm):
-    wrapper = twelve.Residual(x.size(-1))
-    wrapper.norm = norm
-    return wrapper(x, sublayer)
-
-
-def feed_forward(x, w_up, b_up, w_down, b_down):
-    parameters = {"up.weight": w_up, "up.bias": b_up, "down.weight": w_down, "down.bias": b_down}
-    return functional_call(twelve.FeedForward(*w_up.T.shape), parameters, x)
-
-
-def swiglu(x, gate, up, down):
-    parameters = {"gate.weight": gate, "up.weight": up, "down.weight": down}
-    return functional_call(twelve.SwiGLU(*up.T.shape), parameters, x)
-
-
-def rotate(heads, angles):
-    """Rotate by the layer: the angles of the cases belong to consecutive positions."""
-    return twelve.RotaryEncoding(heads.size(-1)).double()(heads, round(angles[0, 0].item()))
-
-
-def by_autograd(function, upstream, *given):
-    """Compute the gradients of the arguments of a function."""
-    return torch.autograd.grad(function(*given), given, upstream)
-
-
-def cosine_schedule(steps, warmup, total, peak):
-    """Let the schedulers of PyTorch count the steps. Theirs begins at a factor above 0."""
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=peak)
-    cosine = CosineAnnealingLR(optimizer, total - warmup)
-    if warmup:
-        rising = LinearLR(optimizer, start_factor=1e-12, total_iters=warmup)
-        schedule = SequentialLR(optimizer, [rising, cosine], milestones=[warmup])
-    else:
-        schedule = cosine
-    rates = []
-    for _ in range(total + 1):
-        rates += schedule.get_last_lr()
-        optimizer.step()
-        schedule.step()
-    return torch.tensor(rates)[steps]
-
-
-def adamw_step(weight, gradient, mean, square, step, lr, decay):
-    parameter = nn.Parameter(weight.clone())
-    parameter.grad = gradient
-    optimizer = torch.optim.AdamW([parameter], lr=lr, weight_decay=decay)
-    state = {"step": torch.tensor(step - 1.0), "exp_avg": mean, "exp_avg_sq": square}
-    optimizer.state[parameter] = {name: value.clone() for name, value in state.items()}
-    optimizer.step()
-    state = optimizer.state[parameter]
-    return parameter.detach(), state["exp_avg"], state["exp_avg_sq"]
-
-
-def distillation(student, teacher, temperature):
-    log_q, log_p = ((x / temperature).flatten(0, 1).log_softmax(-1) for x in (student, teacher))
-    settings = {"reduction": "batchmean", "log_target": True}
-    # The first argument of kl_div is the second distribution of KL(p || q), as a logarithm.
-    both = F.kl_div(log_q, log_p, **settings), F.kl_div(log_p, log_q, **settings)
-    return tuple(each * temperature**2 for each in both)
-
-
-def output_backward(*given):
-    given = (*(each.detach().requires_grad_() for each in given[:3]), given[3])
-    loss = F.cross_entropy(F.linear(*given[:3]).flatten(0, 1), given[3].flatten())
-    return torch.autograd.grad(loss, given[:3])
-
-
-def layer_norm_backward(upstream, x, weight):
-    given = (each.detach().requires_grad_() for each in (x, weight, torch.zeros_like(weight)))
-    return by_autograd(
-        lambda *each: F.layer_norm(each[0], weight.shape, *each[1:]), upstream, *given
-    )
-
-
-def attention_backward(upstream, *heads):
-    given = (each.detach().requires_grad_() for each in heads)
-    return by_autograd(F.scaled_dot_product_attention, upstream, *given)
-
-
-def quantize_rows(x):
-    """Let torch round to steps of our scales."""
-    largest = x.abs().amax(-1, keepdim=True)
-    scale = (largest / 127).masked_fill(largest == 0, 1)
-    rows, scales = x.detach().flatten(0, -2).float(), scale.detach().flatten().float()
-    zeros = torch.zeros_like(scales, dtype=torch.int32)
-    rounded = torch.fake_quantize_per_channel_affine(rows, scales, zeros, 0, -128, 127)
-    return (rounded / scales[:, None]).round().to(torch.int8).view_as(x), scale
-
-
-def int8_matmul(x, weight):
-    """Let the integer kernel of torch multiply."""
-    (x_int, x_scale), (w_int, w_scale) = quantize_rows(x), quantize_rows(weight)
-    total = torch._int_mm(x_int.flatten(0, -2), w_int.T.contiguous())
-    return total.view(*x.shape[:-1], -1) * x_scale * w_scale.T
-
-
-def alibi_weights(scores):
-    """Give the fused kernel the biases, and identity matrices as keys and values."""
-    heads, query_len, key_len = scores.shape[1:]
-    ahead = torch.arange(key_len) - torch.arange(key_len)[-query_len:, None]
-    slopes = torch.tensor([2 ** (-8 * (head + 1) / heads) for head in range(heads)])
-    bias = (slopes.view(-1, 1, 1) * ahead).masked_fill(ahead > 0, -math.inf)
-    same = torch.eye(key_len).expand(*scores.shape[:2], -1, -1)
-    return F.scaled_dot_product_attention(scores, same, same, attn_mask=bias, scale=1.0)
-
-
-def accumulated_gradients(x, labels, weight, bias, micro_batch, max_norm):
-    """Train on one large batch, and let torch clip."""
-    layer = nn.Linear(*weight.T.shape)
-    layer.load_state_dict({"weight": weight.detach(), "bias": bias.detach()})
-    F.cross_entropy(layer(x.detach()).flatten(0, 1), labels.flatten()).backward()
-    nn.utils.clip_grad_norm_(layer.parameters(), max_norm)
-    return layer.weight.grad, layer.bias.grad
-
-
-LAYERS = {
-    "linear": linear,
-    "linear_layer": twelve.Linear,
-    "embed": embed,
-    "padding_row": embed,
-    "sinusoid": twelve.sinusoid,
-    "attention": twelve.scaled_dot_product_attention,
-    "padding_mask": twelve.padding_mask,
-    "causal_mask": twelve.causal_mask,
-    "mask_of_new": twelve.causal_mask,
-    "scaled_dot_product_attention": twelve.scaled_dot_product_attention,
-    "multi_head_attention": multi_head_attention,
-    "layer_norm": layer_norm,
-    "rms_norm": rms_norm,
-    "residual": residual,
-    "feed_forward": feed_forward,
-    "swiglu": swiglu,
-    "shift": training.shift,
-    "loss": training.cross_entropy,
-    "rotate": rotate,
-    "grouped_attention": lambda *heads: F.scaled_dot_product_attention(*heads, enable_gqa=True),
-    "cosine_schedule": cosine_schedule,
-    "adamw_step": adamw_step,
-    "distillation": distillation,
-    "output_backward": output_backward,
-    "layer_norm_backward": layer_norm_backward,
-    "attention_backward": attention_backward,
-    "attention_in_blocks": lambda *given: F.scaled_dot_product_attention(*given[:3]),
-    "dpo_loss": lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
-        F.binary_cross_entropy_with_logits(
-            beta * (chosen - rejected - ref_chosen + ref_rejected), torch.ones_like(chosen)
-        )
-    ),
-    "quantize_rows": quantize_rows,
-    "int8_matmul": int8_matmul,
-    "alibi_weights": alibi_weights,
-    "accumulated_gradients": accumulated_gradients,
-    "top_p": lambda probabilities, p: next_token_probabilities(probabilities.log(), top_p=p),
-}
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_the_right_answer_equals_the_layer(name):
-    task = TASKS[name]
-    answers, layers = outcomes(task, task.right), outcomes(task, LAYERS[name])
-    for case, answer in answers.items():
-        assert layers[case].error is None, (case, layers[case].error)
-        assert_close(layers[case].values, answer.values)
-        assert_close(layers[case].gradients, answer.gradients)
+# The right answers. tests/course/wrong_answers.py holds each task to an answer that was written
+# independently; these read files of libraries.
 
 
 def test_blocks_are_dequantized_as_the_library_does():
@@ -319,17 +120,6 @@ def test_blocks_are_dequantized_as_the_library_does():
     scales = scales.contiguous().view(torch.float16).float().flatten()
     expected = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q4_0))
     assert_close(TASKS["dequantize"].right(scales, packed), expected, rtol=0, atol=0)
-
-
-@pytest.mark.weekly
-def test_cosine_schedule_is_that_of_transformers():
-    transformers = pytest.importorskip("transformers", reason="make compare installs it")
-    for steps, warmup, total, peak in TASKS["cosine_schedule"].cases().values():
-        optimizer = torch.optim.SGD([torch.zeros(1)], lr=peak)
-        schedule = transformers.get_cosine_schedule_with_warmup(optimizer, warmup, total)
-        expected = [peak * schedule.lr_lambdas[0](step) for step in steps.tolist()]
-        actual = TASKS["cosine_schedule"].right(steps, warmup, total, peak)
-        assert_close(actual, torch.tensor(expected))
 
 
 def test_bpe_merges_the_pairs_that_the_library_merges():

@@ -73,6 +73,8 @@ BROKEN = [
     (shows({"image/png": ""}), "the picture is no SVG in an <img>"),
     (runs("x = 1;"), "holds a hidden output"),
     (runs("x = 1\n" * 19), "has 19 lines"),
+    (runs("print(6)  # NBVAL_IGNORE_OUTPUT"), "holds an nbval comment"),
+    (code(lambda cell: cell.metadata.update(tags=["nbval-skip"])), "has a tag of nbval"),
     (code(lambda cell: cell.update(source="import twelve_lab"), 0), "does not install the course"),
     (says("The sum is 0.9876."), "the prose says 0.9876, which is in no cell"),
     (says("Of shape (77, 3)."), "the prose says (77, 3), which is in no cell"),

@@ -72,7 +72,7 @@ def test_make_lists_every_public_target():
         ("tools/*.py", ["learner", "developer", "book"]),
         ("classroom/*.py", ["learner", "developer", "teach", "hub"]),
         ("book/*.py", ["book"]),
-        ("benchmarks/*.py", ["bench"]),
+        ("benchmarks/*.py", ["bench", "graders"]),
     ],
 )
 def test_every_import_is_a_declared_dependency(pattern, extras):

@@ -1,4 +1,4 @@
-"""A made-up step 99, routed layers, added to a copy of the project in nine files."""
+"""A made-up step 99, halving, added to a copy of the project in nine files."""
 
 import os
 import re
@@ -20,65 +20,43 @@ from twelve_lab.course import STEPS
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.weekly
 
-MODULE = '''"""Routed layers: a router sends each position to a few feed-forward layers.
+MODULE = '''"""Halving: each number divided by two.
 
-Step 99 | notebooks/99_routed_layers.ipynb | tests/unit/test_routed_layers.py
+Step 99 | notebooks/99_halving.ipynb | tests/unit/test_halving.py
 """
 
-import math
-
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from twelve.feed_forward import FeedForward
-from twelve.linear import Linear
 
-
-class RoutedLayers(nn.Module):
-    """Add what the best experts answer, weighted by their gates.
+class Halving(nn.Module):
+    """Divide each number.
 
     Args:
-        d_model: Features of a position.
-        num_experts: Number of feed-forward layers.
-        k: Number of experts that each position is sent to.
+        by: The divisor.
     """
 
-    def __init__(self, d_model: int, num_experts: int = 8, k: int = 2) -> None:
+    def __init__(self, by: float = 2.0) -> None:
         super().__init__()
-        self.k = k
-        self.router = Linear(d_model, num_experts, bias=False)
-        self.experts = nn.ModuleList(FeedForward(d_model) for _ in range(num_experts))
+        self.by = by
 
     def forward(
         self, x: Float[Tensor, "batch seq d_model"]
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Route each position, and mix what its experts answer."""
-        scores: Float[Tensor, "batch seq expert"] = self.router(x)
-        left_out = scores < scores.topk(self.k).values[..., -1:]
-        chosen = scores.masked_fill(left_out, -math.inf)
-        gates: Float[Tensor, "batch seq expert"] = chosen.softmax(-1)
-        answers = torch.stack([expert(x) for expert in self.experts], dim=-1)
-        mixed: Float[Tensor, "batch seq d_model"] = (answers @ gates.unsqueeze(-1)).squeeze(-1)
-        return mixed
+        """Divide."""
+        halved: Float[Tensor, "batch seq d_model"] = x / self.by
+        return halved
 '''
 TEST = """import torch
-from torch.testing import assert_close
 
-from twelve import RoutedLayers
+from twelve import Halving
 
 
-def test_routed_layers_with_equal_experts_is_one_expert():
-    layer, x = RoutedLayers(3), torch.randn(2, 5, 3)
-    for expert in layer.experts:
-        expert.load_state_dict(layer.experts[0].state_dict())
-    assert_close(layer(x), layer.experts[0](x))
+def test_half_of_four_is_two():
+    assert Halving()(torch.full((1, 1, 1), 4.0)).item() == 2
 """
-EXERCISES = '''"""Step 99: mistakes with routed layers."""
+EXERCISES = '''"""Step 99: mistakes with halves."""
 
-import math
-
-import torch
 from torch import Tensor
 
 from twelve_lab.exercises.declare import Cases, mistake, question, task
@@ -87,53 +65,41 @@ from twelve_lab.exercises.numbers import seeded
 
 def _cases() -> Cases:
     draw = seeded()
-    small = torch.tensor([[[1.0, 2.0, 3.0]]], dtype=torch.float64)
-    return {"three experts": (small,), "five": (draw(2, 4, 5),), "seven": (draw(3, 2, 7),)}
+    return {"one": (draw(1, 1, 3),), "two": (draw(2, 2, 3),), "three": (draw(3, 2, 7),)}
 
 
-@task(_cases, measures="softmax after the choice of experts")
-def gates(scores: Tensor) -> Tensor:
-    """scores (batch, seq, expert) -> (batch, seq, expert)"""
-    left_out = scores < scores.topk(2).values[..., -1:]
-    return scores.masked_fill(left_out, -math.inf).softmax(-1)
+@task(_cases, measures="a division by two")
+def halve(x: Tensor) -> Tensor:
+    """x (batch, seq, d_model) -> (batch, seq, d_model)"""
+    return x / 2
 
 
-mistake(
-    gates,
-    "gates-before-choice",
-    "Your gates do not sum to 1: choose the experts first, then run softmax over those.",
-    {"scores.masked_fill(left_out, -math.inf).softmax(-1)":
-     "scores.softmax(-1).masked_fill(left_out, 0)"},
-)
+mistake(halve, "halved-twice", "You divided twice: divide once.", {"x / 2": "x / 2 / 2"})
 
 
-@question(measures="that all experts have parameters")
-def expert_count() -> int:
-    """the experts with parameters, where 2 of 8 answer"""
-    return 8
+@question(measures="an even half")
+def half_of_eight() -> int:
+    """the half of 8"""
+    return 8 // 2
 
 
-@question(measures="that few experts compute")
-def experts_computed() -> int:
-    """the experts that compute, where 2 of 8 answer"""
-    return 2
+@question(measures="another half")
+def half_of_two() -> int:
+    """the half of 2"""
+    return 2 // 2
 '''
 ENTRY = """    Step(
-        "99", "routed_layers", "routed layers",
-        "Who answers which token?",
+        "99", "halving", "halving",
+        "What is the half?",
         "x (batch, seq, d_model) -> (batch, seq, d_model)",
-        "today's parts", exports=("RoutedLayers",),
+        "today's parts", exports=("Halving",),
     ),
 """
-PLANT = """    "routed_layers RoutedLayers.forward": {
-        "gates-before-choice": {
-            "chosen.softmax(-1)": "scores.softmax(-1).masked_fill(left_out, 0)"
-        },
-    },
+PLANT = """    "halving Halving.forward": {"halved-twice": {"x / self.by": "x / self.by / 2"}},
 """
-CARD = """    "gates": Card("scores = torch.tensor([[[1.0, 2, 3]]])\\n"),
+CARD = """    "halve": Card("x = torch.tensor([[[4.0, 6]]])\\n"),
 """
-ROW = "| `RoutedLayers` | 99 | mixes what each `expert` answers |\n"
+ROW = "| `Halving` | 99 | divides each number by two |\n"
 
 
 def page(*cells: nbformat.NotebookNode, slides: bool) -> str:
@@ -147,37 +113,35 @@ FIRST = PurePosixPath(STEPS[0].notebook).name
 IMPORTS = nbformat.read(ROOT / STEPS[1].notebook, 4).cells[1].source.partition("\n\n")[0]
 LESSON = page(
     new_markdown_cell(
-        "# 99 Routed layers\n\n## Who answers which token?\n\n"
-        "More in the [workshop](workshop/99_routed_layers.ipynb)."
+        "# 99 Halving\n\n## What is the half?\n\n"
+        "More in the [workshop](workshop/99_halving.ipynb)."
     ),
     new_code_cell(f"{IMPORTS}\nfrom twelve_lab.check import check"),
-    new_markdown_cell("## The idea\n\nA router chooses.", metadata={"tags": ["idea"]}),
-    new_markdown_cell("A few experts answer.", metadata={"tags": ["answer"]}),
+    new_markdown_cell("## The idea\n\nDivide by two.", metadata={"tags": ["idea"]}),
+    new_markdown_cell("A division.", metadata={"tags": ["answer"]}),
     new_markdown_cell("## Exercises"),
     *exercise_cells(
-        1, "99-gates", "scores (batch, seq, expert) -> (batch, seq, expert)",
-        f'def answer_1(scores):\n    """Weigh the two best experts."""\n    {STUB}',
+        1, "99-halve", "x (batch, seq, d_model) -> (batch, seq, d_model)",
+        f'def answer_1(x):\n    """Halve each number."""\n    {STUB}',
     ),
-    *exercise_cells(2, "99-expert-count", "a number", f"answer_2 = ...\n{STUB}"),
-    *exercise_cells(3, "99-experts-computed", "a number", f"answer_3 = ...\n{STUB}"),
-    new_markdown_cell("## Recap\n\nFew of many compute.", metadata={"tags": ["recap"]}),
+    *exercise_cells(2, "99-half-of-eight", "a number", f"answer_2 = ...\n{STUB}"),
+    *exercise_cells(3, "99-half-of-two", "a number", f"answer_3 = ...\n{STUB}"),
+    new_markdown_cell("## Recap\n\nHalf is left.", metadata={"tags": ["recap"]}),
     new_markdown_cell(f"To [the start]({FIRST}).", metadata={"tags": ["next"]}),
     slides=True,
 )  # fmt: skip
 WORKSHOP = page(
-    new_markdown_cell(
-        "# 99 Workshop: routed layers\n\nTo [the lesson](../99_routed_layers.ipynb)."
-    ),
-    new_code_cell(f"{IMPORTS}\nexperts = 8"),
+    new_markdown_cell("# 99 Workshop: halving\n\nTo [the lesson](../99_halving.ipynb)."),
+    new_code_cell(f"{IMPORTS}\nhalf = 0.5"),
     slides=False,
 )
 
 NEW_FILES = {
-    "notebooks/99_routed_layers.ipynb": LESSON,
-    "notebooks/workshop/99_routed_layers.ipynb": WORKSHOP,
-    "src/twelve/routed_layers.py": MODULE,
-    "tests/unit/test_routed_layers.py": TEST,
-    "src/twelve_lab/exercises/routed_layers.py": EXERCISES,
+    "notebooks/99_halving.ipynb": LESSON,
+    "notebooks/workshop/99_halving.ipynb": WORKSHOP,
+    "src/twelve/halving.py": MODULE,
+    "tests/unit/test_halving.py": TEST,
+    "src/twelve_lab/exercises/halving.py": EXERCISES,
 }
 # The text that is inserted into a file, and the text before it.
 ENTRIES = {
@@ -192,16 +156,15 @@ COMMANDS = [
     "tools/write_catalogue.py",
     "tools/write_exercises.py",
     "-m tools.write_cards",
-    "tools/run_notebooks.py notebooks/99_routed_layers.ipynb "
-    "notebooks/workshop/99_routed_layers.ipynb",
-    "-m pytest -q -n0 -p no:cacheprovider tests/unit/test_routed_layers.py "
+    "tools/run_notebooks.py notebooks/99_halving.ipynb notebooks/workshop/99_halving.ipynb",
+    "-m pytest -q -n0 -p no:cacheprovider tests/unit/test_halving.py "
     + " ".join(
         f"tests/course/test_{name}.py"
         for name in "structure docs teaching notebooks exercises mistakes cards".split()
     )
     + " tests/unit/test_mutants.py -k",
 ]
-SELECTED = "99 or routed or gates or glossary or current or declared or every_step"
+SELECTED = "99 or halv or glossary or current or declared or every_step"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from einops import einsum, rearrange, reduce, repeat
 from torch import nn
 
-from tests.course.wrong_answers import WRONG, right
+from tests.course.wrong_answers import RIGHT, WRONG, Answer, right
+from twelve import FeedForward, LayerNorm, MultiHeadAttention
 
 
 @right("by-hand-softmax-in-blocks")
@@ -2710,3 +2711,1073 @@ WRONG["by-hand-accumulated-gradients"] = {
         gradients_by_formula(x[: len(x) // n * n], y[: len(x) // n * n], w, b, n, top)
     ),
 }  # fmt: skip
+
+
+@right("by-hand-attention-with-cache")
+def cached_layer(x, w_q, w_k, w_v, w_o, num_heads, past_k, past_v):
+    q, k, v = (rearrange(x @ w.T, "b n (h d) -> b h n d", h=num_heads) for w in (w_q, w_k, w_v))
+    all_k, all_v = torch.cat((past_k, k), 2), torch.cat((past_v, v), 2)
+    n, total = q.size(2), all_k.size(2)
+    hidden = torch.ones(n, total).triu(total - n + 1).bool()
+    scores = einsum(q, all_k, "b h q d, b h k d -> b h q k") * q.size(-1) ** -0.5
+    weights = scores.masked_fill(hidden, -1e30).softmax(-1)
+    return rearrange(weights @ all_v, "b h n d -> b n (h d)") @ w_o.T, all_k, all_v
+
+
+@right("by-hand-attention-with-cache")
+def cached_token_by_token(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+    """Attend after each token, so that no mask is needed."""
+    rows = []
+    for token in x.unbind(1):
+        q, k, v = (F.linear(token, w).view(len(x), num_heads, 1, -1) for w in (w_q, w_k, w_v))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        out = F.scaled_dot_product_attention(q, keys, values)
+        rows.append(F.linear(out.reshape(len(x), -1), w_o))
+    return torch.stack(rows, 1), keys, values
+
+
+@right("by-hand-attention-with-cache")
+def cached_in_new_buffers(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+    """Write into buffers, as a library does."""
+    old, new = keys.shape[2], x.shape[1]
+    q, k, v = ((x @ w.T).unflatten(2, (num_heads, -1)).permute(0, 2, 1, 3)
+               for w in (w_q, w_k, w_v))  # fmt: skip
+    buffers = []
+    for kept, here in ((keys, k), (values, v)):
+        buffer = here.new_empty(*kept.shape[:2], old + new, kept.shape[3])
+        buffer[:, :, :old], buffer[:, :, old:] = kept, here
+        buffers.append(buffer)
+    places = torch.arange(old + new)
+    mask = places[None] <= places[old:, None]
+    out = F.scaled_dot_product_attention(q, *buffers, attn_mask=mask)
+    return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT, *buffers
+
+
+class LayerWithState(nn.Module):
+    """Keep the cache in the layer, and lose it because each call makes a new layer."""
+
+    def __init__(self, num_heads):
+        super().__init__()
+        self.num_heads, self.k, self.v = num_heads, None, None
+
+    def forward(self, x, w_q, w_k, w_v, w_o):
+        q, k, v = ((x @ w.T).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+                   for w in (w_q, w_k, w_v))  # fmt: skip
+        self.k = k if self.k is None else torch.cat([self.k, k], 2)
+        self.v = v if self.v is None else torch.cat([self.v, v], 2)
+        causal = torch.ones(x.size(1), x.size(1)).tril().bool()
+        out = F.scaled_dot_product_attention(q, self.k, self.v, causal)
+        return out.transpose(1, 2).flatten(2) @ w_o.T, self.k, self.v
+
+
+def cached_by_sdpa(**options):
+    """Give SDPA a flag instead of a mask."""
+
+    def answer(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
+        q, k, v = ((x @ w.T).unflatten(2, (num_heads, -1)).transpose(1, 2) for w in (w_q, w_k, w_v))
+        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        out = F.scaled_dot_product_attention(q, keys, values, **options)
+        return out.transpose(1, 2).flatten(2) @ w_o.T, keys, values
+
+    return answer
+
+
+HIDDEN_KEYS = "torch.ones(n, total).triu(total - n + 1).bool()"
+WRONG["by-hand-attention-with-cache"] = {
+    "cache-causal-missing": cached_by_sdpa(),
+    "causal-corner": cached_by_sdpa(is_causal=True),
+    "cache-mask-dropped": {
+        "hidden = X": "hidden = X if n == total else torch.zeros(n, total).bool()"
+    },
+    "causal-diagonal": {HIDDEN_KEYS: "torch.ones(n, total).triu(total - n).bool()"},
+    "one future token is visible": {
+        HIDDEN_KEYS: "torch.ones(n, total).triu(total - n + 2).bool()"
+    },
+    "a new layer, and so a new cache, in each call": lambda *given: (
+        LayerWithState(given[5])(*given[:5])
+    ),
+    "cache-old-lost": {"return Y, all_k, all_v": "return Y, k, v"},
+    "cache-not-grown": {"return Y, all_k, all_v": "return Y, past_k, past_v"},
+    "cache-new-first": {
+        "torch.cat((past_k, k), 2)": "torch.cat((k, past_k), 2)",
+        "torch.cat((past_v, v), 2)": "torch.cat((v, past_v), 2)",
+    },
+    "only the values are in the wrong order": {
+        "torch.cat((past_v, v), 2)": "torch.cat((v, past_v), 2)"
+    },
+    "scale-missing": {"X * q.size(-1) ** -0.5": "X"},
+    "the scale of the whole width": {"q.size(-1) ** -0.5": "(q.size(-1) * num_heads) ** -0.5"},
+    "split-interleaved": {'"b n (h d) -> b h n d"': '"b n (d h) -> b h n d"'},
+    "merge-no-transpose": {
+        'rearrange(C, "b h n d -> b n (h d)")': "(C).reshape(x.size(0), n, -1)"
+    },
+    "the output matrix is missing": {"rearrange(C, R) @ w_o.T": "rearrange(C, R) @ w_o.T * 0"},
+    "mask-after-softmax": {
+        "scores.masked_fill(hidden, -1e30).softmax(-1)": "scores.softmax(-1).masked_fill(hidden, 0)"
+    },
+    "the last row alone": {"return Y, all_k, all_v": "return (Y)[:, -1:], all_k, all_v"},
+    "the cache is cut off": {"torch.cat((past_k, k), 2)": "torch.cat((past_k.detach(), k), 2)"},
+    "values are projected as keys": {
+        "torch.cat((past_v, v), 2)": "torch.cat((past_v, k[..., : v.size(-1)]), 2)"
+    },
+    "a window of the last keys": {
+        HIDDEN_KEYS: "~torch.ones(n, total).tril(total - n).triu(total - n - 2).bool()"
+    },
+}  # fmt: skip
+
+
+@right("by-hand-sampling-probabilities")
+def thresholds(logits, temperature, k, p):
+    """Compare each logit with the k-th, and each probability with the last one that is kept."""
+    z = logits / temperature
+    kth = z.topk(k, dim=-1).values[:, -1:]
+    z = z.masked_fill(z < kth, -math.inf)
+    probs = torch.softmax(z, dim=-1)
+    top, _ = torch.sort(probs, dim=-1, descending=True)
+    first = (torch.cumsum(top, dim=-1) < p).sum(-1, keepdim=True).clamp(max=k - 1)
+    smallest = top.gather(-1, first)
+    probs = torch.where(probs >= smallest, probs, 0.0)
+    return probs / probs.sum(dim=-1, keepdim=True)
+
+
+@right("by-hand-sampling-probabilities")
+def sorted_mask_of_logits(logits, temperature, k, p):
+    """Mask sorted logits, shift the mask by one, and scatter it back, as Transformers does."""
+    logits = logits.clone() / temperature
+    order = logits.argsort(-1, descending=True)
+    rank = order.argsort(-1)
+    logits[rank >= k] = -math.inf
+    cumulative = logits.gather(-1, order).softmax(-1).cumsum(-1)
+    remove = torch.cat([torch.zeros_like(cumulative[:, :1]), cumulative[:, :-1]], -1) >= p
+    return logits.masked_fill(remove.gather(-1, rank), -math.inf).softmax(-1)
+
+
+@right("by-hand-sampling-probabilities")
+def row_by_row(logits, temperature, k, p):
+    rows = []
+    for row in logits.tolist():
+        powers = {i: math.exp((x - max(row)) / temperature) for i, x in enumerate(row)}
+        best = sorted(powers, key=powers.get, reverse=True)[:k]
+        total, kept = sum(powers[i] for i in best), []
+        while best and sum(powers[i] for i in kept) / total < p:
+            kept.append(best.pop(0))
+        total = sum(powers[i] for i in kept)
+        rows.append([powers[i] / total if i in kept else 0.0 for i in range(len(row))])
+    return torch.tensor(rows)
+
+
+def nucleus(probs, p):
+    """Keep the top words until their sum reaches p."""
+    top, order = probs.sort(-1, descending=True)
+    top = top * ((top.cumsum(-1) - top) < p)
+    return torch.zeros_like(probs).scatter(-1, order, top)
+
+
+def best_of(logits, k):
+    return logits.masked_fill(logits < logits.topk(k).values[:, -1:], -math.inf)
+
+
+def to_one(probs):
+    return probs / probs.sum(-1, keepdim=True)
+
+
+WRONG["by-hand-sampling-probabilities"] = {
+    "temperature-multiplied": {"logits / temperature": "logits * temperature"},
+    "temperature-without-effect": {"logits / temperature": "logits"},
+    "temperature-without-effect: probabilities are divided": lambda z, t, k, p: to_one(
+        nucleus(best_of(z, k).softmax(-1) / t, p)
+    ),
+    "temperature-last": lambda z, t, k, p: to_one(
+        nucleus(best_of(z, k).softmax(-1), p) ** (1 / t)
+    ),
+    "temperature between top-k and top-p of probabilities": lambda z, t, k, p: to_one(
+        nucleus(to_one(best_of(z, k).softmax(-1)) * t, p)
+    ),
+    "top-k-logit-zero": lambda z, t, k, p: to_one(
+        nucleus((z / t * (z >= z.topk(k).values[:, -1:])).softmax(-1), p)
+    ),
+    "top-p-of-all-words: top-p first": lambda z, t, k, p: to_one(
+        nucleus((z / t).softmax(-1), p) * (z >= z.topk(k).values[:, -1:])
+    ),
+    "top-p-of-all-words": lambda z, t, k, p: to_one(
+        nucleus((z / t).softmax(-1) * (z >= z.topk(k).values[:, -1:]), p)
+    ),
+    "top-p-one-short": {"X.clamp(max=k - 1)": "(X - 1).clamp(min=0)"},
+    "top-p-one-short: the word that reaches p": lambda z, t, k, p: to_one(
+        (lambda s: torch.zeros_like(z).scatter(
+            -1, s.indices, s.values * (s.values.cumsum(-1) <= p)))(
+            best_of(z / t, k).softmax(-1).sort(-1, descending=True)
+        )
+    ),
+    "top-p-by-rank": lambda z, t, k, p: to_one(
+        nucleus(best_of(z / t, k).softmax(-1).sort(-1, descending=True).values, p)
+    ),
+    "each word is compared with p": lambda z, t, k, p: to_one(
+        (lambda s: s * (s >= 1 - p))(best_of(z / t, k).softmax(-1))
+    ),
+    "the smallest words are kept": {"z.topk(k, dim=-1)": "(-z).topk(k, dim=-1)",
+                                    "z < kth": "-z < kth"},
+    "one threshold for the batch": {"z.topk(k, dim=-1).values[:, -1:]":
+                                    "z.flatten().topk(k).values[-1]"},
+    "k + 1 words": {"z.topk(k, dim=-1)": "z.topk(min(k + 1, z.size(-1)), dim=-1)",
+                    "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
+    "not divided by the sum": {"probs / probs.sum(dim=-1, keepdim=True)": "probs"},
+    "top-p is missing": {"probs >= smallest": "probs >= 0"},
+    "top-k is missing": {"z.masked_fill(z < kth, -math.inf)": "z",
+                         "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
+    "softmax over the batch": {"torch.softmax(z, dim=-1)": "torch.softmax(z, dim=0)"},
+    "the best word alone": lambda z, t, k, p: F.one_hot(z.argmax(-1), z.size(-1)).double(),
+    "the remaining words are equal": {"torch.where(probs >= smallest, probs, 0.0)":
+                                      "(probs >= smallest).double()"},
+    "softmax twice": {"return X": "return (X).softmax(-1)"},
+}  # fmt: skip
+
+
+@right("by-hand-grouped-query-attention")
+def head_by_head(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    group, outputs = n_heads // n_kv, []
+    q, k, v = (F.linear(x, w) for w in (w_q, w_k, w_v))
+    q_heads, k_heads, v_heads = q.chunk(n_heads, -1), k.chunk(n_kv, -1), v.chunk(n_kv, -1)
+    for h in range(n_heads):
+        g = h // group
+        scores = torch.bmm(q_heads[h], k_heads[g].transpose(1, 2)) / math.sqrt(q_heads[h].size(-1))
+        outputs.append(torch.bmm(torch.softmax(scores, dim=-1), v_heads[g]))
+    return F.linear(torch.cat(outputs, dim=-1), w_o)
+
+
+@right("by-hand-grouped-query-attention")
+def groups_by_einsum(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    q = rearrange(x @ w_q.T, "b s (kv group d) -> b kv group s d", kv=n_kv, group=n_heads // n_kv)
+    k, v = (rearrange(x @ w.T, "b s (kv d) -> b kv s d", kv=n_kv) for w in (w_k, w_v))
+    scores = einsum(q, k, "b kv group i d, b kv j d -> b kv group i j") * q.size(-1) ** -0.5
+    out = einsum(scores.softmax(-1), v, "b kv group i j, b kv j d -> b kv group i d")
+    return rearrange(out, "b kv group i d -> b i (kv group d)") @ w_o.T
+
+
+@right("by-hand-grouped-query-attention")
+def heads_expanded(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+    """Expand a new axis, as `repeat_kv` of Transformers does."""
+
+    def heads(weight, number):
+        return (x @ weight.mT).view(*x.shape[:2], number, -1).transpose(1, 2)
+
+    def shared(kv):
+        batch, _, seq, width = kv.shape
+        kv = kv[:, :, None].expand(batch, n_kv, n_heads // n_kv, seq, width)
+        return kv.reshape(batch, n_heads, seq, width)
+
+    out = F.scaled_dot_product_attention(
+        heads(w_q, n_heads), shared(heads(w_k, n_kv)), shared(heads(w_v, n_kv))
+    )
+    return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT
+
+
+def shared_by(share, mix=lambda out: out.transpose(1, 2).flatten(2)):
+    """Share heads in another way."""
+
+    def answer(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
+        q, k, v = (
+            (x @ w.T).unflatten(-1, (n, -1)).transpose(1, 2)
+            for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))
+        )
+        k, v = share(k, n_heads // n_kv), share(v, n_heads // n_kv)
+        return mix(F.scaled_dot_product_attention(q, k, v)) @ w_o.T
+
+    return answer
+
+
+WRONG["by-hand-grouped-query-attention"] = {
+    "kv-tiled": shared_by(lambda kv, group: kv.repeat(1, group, 1, 1)),
+    "kv-tiled: by the remainder": {"h // group": "h % n_kv"},
+    "kv-first-head": {"h // group": "h // n_heads"},
+    "kv-first-head: expanded": shared_by(
+        lambda kv, group: kv[:, :1].expand(-1, group * kv.size(1), -1, -1)
+    ),
+    "the last head of keys and values": {"h // group": "n_kv - 1"},
+    "the heads of keys and values are averaged": shared_by(
+        lambda kv, group: kv.mean(1, keepdim=True).repeat(1, group * kv.size(1), 1, 1)
+    ),
+    "the keys of one group and the values of another": {"v_heads[g]": "v_heads[h % n_kv]"},
+    "each head is repeated once for each group": shared_by(
+        lambda kv, group: kv.repeat_interleave(kv.size(1), dim=1)
+    ),
+    "the query heads are in another order": {
+        "torch.bmm(q_heads[h], K)": "torch.bmm(q_heads[(h % group) * n_kv + g], K)"
+    },
+    "merge-no-transpose": shared_by(
+        lambda kv, group: kv.repeat_interleave(group, 1),
+        lambda out: out.reshape(out.size(0), out.size(2), -1),
+    ),
+    "the outputs are added": {"torch.cat(outputs, dim=-1)":
+                              "torch.cat([sum(outputs)] * n_heads, dim=-1)"},
+    "scale-missing": {"X / math.sqrt(D)": "X"},
+    "scale-d_model": {"math.sqrt(D)": "math.sqrt(x.size(-1))"},
+    "the scale of the whole width": {"math.sqrt(D)": "math.sqrt(q.size(-1))"},
+    "softmax-queries": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores, dim=1)"},
+    "split-interleaved": lambda x, w_q, w_k, w_v, w_o, n_heads, n_kv: heads_expanded(
+        x,
+        *(rearrange(w, "(d h) m -> (h d) m", h=n)
+          for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))),
+        w_o, n_heads, n_kv,
+    ),
+    "a causal mask": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores.masked_fill("
+                      "torch.ones_like(scores[0]).triu(1).bool(), -math.inf), dim=-1)"},
+    "no output matrix": {"F.linear(C, w_o)": "C @ torch.eye(w_o.size(1), w_o.size(0))"},
+}  # fmt: skip
+
+
+@right("by-hand-attention-with-rotary")
+def rotated_numbers(q, k, v, start):
+    """Multiply complex numbers."""
+    width, places = q.size(-1), torch.arange(start, start + q.size(-2))
+    inv_freq = 1.0 / 10000 ** (torch.arange(0, width, 2) / width)
+    freqs = torch.outer(places.double(), inv_freq.double())
+    unit = torch.polar(torch.ones_like(freqs), freqs)
+
+    def apply(x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * unit).flatten(-2)
+
+    q, k = apply(q), apply(k)
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+@right("by-hand-attention-with-rotary")
+def repeated_angles(q, k, v, start):
+    """Repeat each angle for its pair, and add the rotated neighbours."""
+    d = q.size(-1)
+    theta = torch.tensor([10000 ** (-2 * (i // 2) / d) for i in range(d)], dtype=q.dtype)
+    angle = torch.arange(start, start + q.size(2), dtype=q.dtype)[:, None] * theta
+
+    def neighbours(x):
+        return rearrange(torch.stack((-x[..., 1::2], x[..., ::2])), "two b h s p -> b h s (p two)")
+
+    q, k = (x * angle.cos() + neighbours(x) * angle.sin() for x in (q, k))
+    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / math.sqrt(d)
+    return scores.softmax(-1) @ v, k
+
+
+@right("by-hand-attention-with-rotary")
+def rotation_matrices(q, k, v, start):
+    """Multiply each vector by a matrix with a block for each pair."""
+    d, rows = q.size(-1), []
+    for position in range(start, start + q.size(-2)):
+        angles = [torch.tensor(position * 10000 ** (-2 * i / d)) for i in range(d // 2)]
+        blocks = [torch.stack([a.cos(), -a.sin(), a.sin(), a.cos()]).view(2, 2) for a in angles]
+        rows.append(torch.block_diag(*blocks).to(q.dtype))
+    matrix = torch.stack(rows)
+    q, k = (einsum(matrix, x, "s out d, b h s d -> b h s out") for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+def half_split(x, cos, sin):
+    """Rotate feature i with feature i + d / 2, as Llama's code in Transformers does."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos.repeat(1, 2) + torch.cat((-second, first), -1) * sin.repeat(1, 2)
+
+
+def rotary_by_halves(q, k, v, start):
+    places = torch.arange(start, start + q.size(2)).double()
+    freqs = places[:, None] * 10000 ** (-torch.arange(0, q.size(-1), 2).double() / q.size(-1))
+    q, k = (half_split(x, freqs.cos(), freqs.sin()) for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v), k
+
+
+BOTH, FREQS = "q, k = apply(q), apply(k)", "torch.outer(places.double(), inv_freq.double())"
+WRONG["by-hand-attention-with-rotary"] = {
+    "rotary-halves": rotary_by_halves,
+    "rotary-position-missing": {FREQS: "inv_freq.double().expand(len(places), -1)"},
+    "rotary-one-frequency": {"1.0 / X": "torch.ones(width // 2)"},
+    "rotary-one-frequency: of the position alone": {
+        FREQS: "places.double()[:, None].expand(-1, width // 2)"
+    },
+    "nothing is rotated": {BOTH: "pass"},
+    "rotary-values-turned": {BOTH: "q, k, v = apply(q), apply(k), apply(v)"},
+    "only the queries are rotated": {BOTH: "q = apply(q)"},
+    "only the keys are rotated": {BOTH: "k = apply(k)"},
+    "rotary-start-ignored": {"torch.arange(start, start + q.size(-2))":
+                             "torch.arange(q.size(-2))"},
+    "rotary-one-late": {"torch.arange(start, start + q.size(-2))":
+                        "torch.arange(start + 1, start + 1 + q.size(-2))"},
+    "rotary-clockwise": {"torch.polar(X, freqs)": "torch.polar(X, -freqs)"},
+    "frequencies that increase": {"1.0 / X": "X"},
+    "the exponent lacks its 2": {"torch.arange(0, width, 2)": "torch.arange(width // 2)"},
+    "rotary-frequency-one": {"torch.arange(0, width, 2)": "torch.arange(2, width + 2, 2)"},
+    "the base of Llama 3": {"10000 ** X": "500000 ** X"},
+    "rotary-head-axis": {
+        "torch.arange(start, start + q.size(-2))": "torch.arange(start, start + q.size(1))",
+        "pairs * unit": "pairs * unit[:, None]",
+    },
+    "sine and cosine are exchanged": {"torch.polar(X, freqs)": "torch.polar(X, torch.pi / 2 - "
+                                      "freqs)"},
+    "the keys are returned as they were": {BOTH: "q, old, k = apply(q), k, apply(k)",
+                                           "return Y, k": "return Y, old"},
+    "scale-missing": {"F.scaled_dot_product_attention(q, k, v)":
+                      "F.scaled_dot_product_attention(q, k, v, scale=1.0)"},
+    "a causal mask": {"F.scaled_dot_product_attention(q, k, v)":
+                      "F.scaled_dot_product_attention(q, k, v, is_causal=True)"},
+    "angles are added": {"pairs * unit": "pairs + unit"},
+}  # fmt: skip
+
+
+@right("09-swiglu")
+def swiglu_by_exponentials(x, gate, up, down):
+    z = F.linear(x, gate)
+    hidden = z / (1 + torch.exp(-z)) * F.linear(x, up)
+    return F.linear(hidden, down)
+
+
+@right("09-swiglu")
+def swiglu_by_einsum(x, w1, w3, w2):
+    g = einsum(x, w1, "b s d, f d -> b s f")
+    hidden = einsum(torch.sigmoid(g), g, einsum(x, w3, "b s d, f d -> b s f"),
+                    "b s f, b s f, b s f -> b s f")  # fmt: skip
+    return einsum(hidden, w2, "b s f, d f -> b s d")
+
+
+@right("09-swiglu")
+class GatedLayer(nn.Module):
+    """Register the matrices in a module, as a model does."""
+
+    def __new__(cls, x, gate, up, down):
+        layer = super().__new__(cls)
+        nn.Module.__init__(layer)
+        layer.matrices = gate, up, down
+        return layer(x)
+
+    def forward(self, x):
+        gate, up, down = (weight.mT for weight in self.matrices)
+        z = x @ gate
+        return (z * (0.5 + 0.5 * torch.tanh(z / 2)) * (x @ up)) @ down
+
+
+def gated(hidden):
+    """Combine the two projections in another way."""
+    return lambda x, gate, up, down: hidden(x @ gate.T, x @ up.T) @ down.T
+
+
+WRONG["09-swiglu"] |= {
+    "gate-up-swapped": gated(lambda g, u: u * torch.sigmoid(u) * g),
+    "gate-up-swapped: halves of one product": lambda x, gate, up, down: (
+        (lambda u, g: F.silu(g) * u)(*F.linear(x, torch.cat([gate, up])).chunk(2, -1)) @ down.T
+    ),
+    "the gate of F.glu": lambda x, gate, up, down: F.glu(x @ torch.cat([up, gate]).T) @ down.T,
+    "no activation": gated(lambda g, u: g * u),
+    "SiLU on both": gated(lambda g, u: F.silu(g) * F.silu(u)),
+    "ReLU instead of SiLU": gated(lambda g, u: g.relu() * u),
+    "GELU by tanh": gated(lambda g, u: F.gelu(g, approximate="tanh") * u),
+    "the swish of 1.702": gated(lambda g, u: g * torch.sigmoid(1.702 * g) * u),
+    "up is missing": gated(lambda g, u: F.silu(g)),
+    "the gate is missing": gated(lambda g, u: F.silu(u)),
+    "the sign in the exponential": gated(lambda g, u: g / (1 + g.exp()) * u),
+    "softmax instead of a sigmoid": gated(lambda g, u: g * g.softmax(-1) * u),
+    "SiLU of the output": lambda x, gate, up, down: F.silu((x @ gate.T) * (x @ up.T) @ down.T),
+    "a residual connection": lambda x, gate, up, down: (
+        x + (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
+    ),
+    "up is added once more": gated(lambda g, u: F.silu(g) * u + u),
+}  # fmt: skip
+
+
+@right("by-hand-log-sum-exp")
+def largest_taken_out(scores):
+    top = scores.max(dim=-1, keepdim=True).values
+    powers = torch.exp(scores - top)
+    return torch.log(torch.sum(powers, dim=-1)) + top.squeeze(-1)
+
+
+@right("by-hand-log-sum-exp")
+def word_by_word(scores):
+    running = scores[..., 0]
+    for column in scores.unbind(-1)[1:]:
+        top, low = torch.maximum(running, column), torch.minimum(running, column)
+        running = top + torch.log1p(torch.exp(low - top))
+    return running
+
+
+@right("by-hand-log-sum-exp")
+def log_sum_exp_by_einops(scores):
+    top = reduce(scores.detach(), "b t v -> b t", "max")
+    rest = scores - rearrange(top, "b t -> b t 1")
+    return top + reduce(rest.exp(), "b t v -> b t", "sum").log()
+
+
+class LogSumExp(nn.Module):
+    def __init__(self, eps=1e-12):
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, scores):
+        return torch.log(scores.exp().sum(dim=-1) + self.eps)
+
+
+WRONG["by-hand-log-sum-exp"] = {
+    "logsumexp-overflow": lambda z: torch.exp(z).sum(-1).log(),
+    "a small number inside the logarithm, and it overflows": lambda z: LogSumExp()(z),
+    "logsumexp-maximum-lost": lambda z: torch.log(
+        torch.sum(torch.exp(z - z.max(-1, keepdim=True)[0]), -1)
+    ),
+    "logsumexp-shared-maximum": lambda z: torch.log(torch.exp(z - z.max()).sum(-1)) + z.max(),
+    "logsumexp-shared-maximum: the one of each sentence": lambda z: (
+        (z - z.flatten(1).amax(1)[:, None, None]).exp().sum(-1).log()
+        + z.flatten(1).amax(1)[:, None]
+    ),
+    "the sum of the logarithms": lambda z: z.exp().log().sum(-1),
+    "the sum of the scores": lambda z: z.sum(-1),
+    "logsumexp-maximum-subtracted": {"X + top.squeeze(-1)": "X - top.squeeze(-1)"},
+    "a mean instead of a sum": {"torch.sum(powers, dim=-1)": "torch.mean(powers, dim=-1)"},
+    "the sum runs over the words": lambda z: word_by_word(z.mT),
+    "the axis of size one is kept": lambda z: word_by_word(z).unsqueeze(-1),
+    "the largest score alone": {"torch.log(X) + Y": "Y"},
+    "logarithms to base two": {"torch.log(X)": "torch.log2(X)"},
+    "the smallest score is taken out": {"scores.max(dim=-1, keepdim=True)":
+                                        "scores.min(dim=-1, keepdim=True)"},
+    "a log of one plus the sum": {"torch.log(X)": "torch.log1p(X)"},
+    "no logarithm": {"torch.log(X)": "X"},
+}  # fmt: skip
+
+
+@right("13-loss")
+def loss_by_a_one_hot_product(logits, labels):
+    counted = labels.ne(-100)
+    hot = F.one_hot(labels.where(counted, 0), logits.size(-1)).to(logits.dtype)
+    right_scores = einsum(hot, logits, "b t v, b t v -> b t")
+    each = torch.logsumexp(logits, -1) - right_scores
+    return (each * counted).sum() / counted.sum()
+
+
+class TokenLoss(nn.Module):
+    """Write the log probabilities out."""
+
+    def forward(self, logits, labels):
+        rows, words = logits.flatten(0, 1), labels.flatten()
+        rows, words = rows[words >= 0], words[words >= 0]
+        rows = rows - rows.max(-1, keepdim=True).values
+        log_p = rows - rows.exp().sum(-1, keepdim=True).log()
+        return -log_p[range(len(words)), words].mean()
+
+
+def per_word(logits, labels, log_p):
+    """Take the mean of minus the log probability of each label."""
+    counted = labels != -100
+    rows, words = log_p(logits)[counted], labels[counted]
+    return -rows.gather(1, words[:, None]).mean()
+
+
+RIGHT.append(Answer("13-loss", lambda logits, labels: TokenLoss()(logits, labels)))
+WRONG["13-loss"] |= {
+    "softmax-before-loss": lambda logits, labels: per_word(
+        logits.softmax(-1), labels, lambda z: z.log_softmax(-1)
+    ),
+    "logits-flattened-wrong": lambda logits, labels: F.cross_entropy(
+        logits.transpose(0, 1).reshape(-1, logits.size(-1)), labels.reshape(-1)
+    ),
+    "softmax over the words": lambda logits, labels: per_word(
+        logits, labels, lambda z: z.log_softmax(1)
+    ),
+    "powers that overflow": lambda logits, labels: per_word(
+        logits, labels, lambda z: z - z.exp().sum(-1, keepdim=True).log()
+    ),
+    "the logarithm of a softmax": lambda logits, labels: per_word(
+        logits, labels, lambda z: z.softmax(-1).log()
+    ),
+    "a small number in the logarithm": lambda logits, labels: per_word(
+        logits, labels, lambda z: (z.softmax(-1) + 1e-9).log()
+    ),
+    "the score of the label without log-sum-exp": lambda logits, labels: per_word(
+        logits, labels, lambda z: z
+    ),
+    "the sign of the probability": lambda logits, labels: (
+        -per_word(logits, labels, lambda z: z.log_softmax(-1))
+    ),
+    "word 0 is ignored too": lambda logits, labels: per_word(
+        logits, labels.masked_fill(labels == 0, -100), lambda z: z.log_softmax(-1)
+    ),
+    "the mean over the batch only": lambda logits, labels: (
+        F.cross_entropy(logits.mT, labels, reduction="sum") / len(labels)
+    ),
+    "the loss of the most probable word": lambda logits, labels: per_word(
+        logits, torch.where(labels == -100, labels, logits.argmax(-1)), lambda z: z.log_softmax(-1)
+    ),
+    "labels before the logits are shifted": lambda logits, labels: F.cross_entropy(
+        logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten()
+    ),
+    "one loss for each word": lambda logits, labels: F.cross_entropy(
+        logits.mT, labels, reduction="none"
+    ),
+    "smoothed labels": lambda logits, labels: F.cross_entropy(
+        logits.mT, labels, label_smoothing=0.1
+    ),
+    "the mean over the vocabulary as well": lambda logits, labels: (
+        F.cross_entropy(logits.mT, labels) / logits.size(-1)
+    ),
+}
+
+
+@right("by-hand-softmax")
+def softmax_with_max_values(x, dim):
+    m = torch.max(x, dim=dim, keepdim=True).values
+    e = torch.exp(x - m)
+    return e / e.sum(dim=dim, keepdim=True)
+
+
+@right("by-hand-softmax")
+def softmax_on_the_last_axis(x, axis):
+    """Move the axis to the end, detach the maximum, and work with logarithms."""
+    rows = x.movedim(axis, -1)
+    rows = rows - rows.detach().amax(-1)[..., None]
+    log_sum = torch.log(torch.einsum("...k->...", rows.exp()))
+    return torch.exp(rows - log_sum[..., None]).movedim(-1, axis)
+
+
+class StableSoftmax(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim % 3
+
+    def forward(self, x):
+        rows = rearrange(x, "b q k -> b k q") if self.dim == 1 else x
+        e = torch.exp(rows - reduce(rows, "b q k -> b q 1", "max"))
+        e = e / reduce(e, "b q k -> b q 1", "sum")
+        return rearrange(e, "b k q -> b q k") if self.dim == 1 else e
+
+
+RIGHT.append(Answer("by-hand-softmax", lambda x, dim: StableSoftmax(dim)(x)))
+WRONG["by-hand-softmax"] = {
+    "softmax-overflow": lambda x, d: x.exp() / x.exp().sum(d, keepdim=True),
+    "softmax-last-axis": lambda x, dim: StableSoftmax(2)(x),
+    "softmax-shared-maximum": {"torch.max(X, dim=dim, keepdim=True).values": "X.max()"},
+    "softmax-shared-maximum: that of each sentence": lambda x, d: (
+        lambda e: e / e.sum(d, keepdim=True)
+    )(torch.exp(x - x.flatten(1).amax(1).view(-1, 1, 1))),
+    "softmax-shifted-above": lambda x, d: (
+        torch.exp(x - x.amax(d, keepdim=True)) / torch.exp(x).sum(d, keepdim=True)
+    ),
+    "softmax-sum-of-all": {"e.sum(dim=dim, keepdim=True)": "e.sum()"},
+    "the maximum is that of the last axis": {"torch.max(x, dim=dim, keepdim=True)":
+                                             "torch.max(x, dim=-1, keepdim=True)"},
+    "the sum is that of the last axis": {"e.sum(dim=dim, keepdim=True)": "e.sum(-1, True)"},
+    "the axis is lost": {"e.sum(dim=dim, keepdim=True)": "e.sum(dim=dim)"},
+    "the axis of the maximum is lost": lambda x, d: (
+        lambda e: e / e.sum(d, keepdim=True)
+    )(torch.exp(x - x.amax(d))),
+    "clamped scores": lambda x, d: (
+        x.clamp(-80, 80).exp() / x.clamp(-80, 80).exp().sum(d, keepdim=True)
+    ),
+    "a small number in the denominator": {"e.sum(dim=dim, keepdim=True)":
+                                          "(e.sum(dim=dim, keepdim=True) + 1e-4)"},
+    "no exponential": lambda x, d: x / x.sum(d, keepdim=True),
+    "the mean is subtracted": {"torch.max(x, dim=dim, keepdim=True).values":
+                               "x.mean(dim, keepdim=True)"},
+    "the denominator is cut off": {"e.sum(dim=dim, keepdim=True)":
+                                   "e.detach().sum(dim=dim, keepdim=True)"},
+    "rounded to two decimals": {"return X": "return (X).round(decimals=2)"},
+    "a sigmoid": lambda x, d: torch.sigmoid(x),
+    "the absolute maximum": {"torch.max(x, dim=dim, keepdim=True).values":
+                             "x.abs().amax(dim, keepdim=True)"},
+}  # fmt: skip
+
+
+@right("by-hand-masked-attention")
+def attention_with_a_bias(q, k, v, ids):
+    n, m = q.shape[-2], k.shape[-2]
+    rows = torch.arange(m - n, m)[:, None]
+    visible = (torch.arange(m)[None] <= rows)[None, None] & ids.bool()[:, None, None]
+    bias = torch.zeros(visible.shape).masked_fill(~visible, -1e30)
+    weights = torch.softmax(q @ k.transpose(-1, -2) * q.size(-1) ** -0.5 + bias, dim=-1)
+    return (weights * visible) @ v
+
+
+@right("by-hand-masked-attention")
+def query_by_query_over_visible_keys(query, key, value, ids):
+    out = query.new_zeros(*query.shape[:-1], value.size(-1))
+    before = key.size(2) - query.size(2)
+    for b, words in enumerate(ids.tolist()):
+        for i in range(query.size(2)):
+            seen = [j for j in range(before + i + 1) if words[j] != 0]
+            scores = einsum(query[b, :, i], key[b, :, seen], "h d, h k d -> h k")
+            weights = (scores / math.sqrt(query.size(3))).softmax(-1)
+            out[b, :, i] = einsum(weights, value[b, :, seen], "h k, h k d -> h d")
+    return out
+
+
+class MaskedAttention(nn.Module):
+    def forward(self, query, key, value, ids):
+        scores = einsum(query, key, "b h q d, b h k d -> b h q k") / key.shape[-1] ** 0.5
+        padding = rearrange(ids == 0, "b k -> b 1 1 k")
+        future = torch.ones(scores.shape[-2:]).triu(1 + scores.size(-1) - scores.size(-2)) == 1
+        weights = scores.masked_fill(padding | future, -math.inf).softmax(-1)
+        return weights.nan_to_num() @ value
+
+
+RIGHT.append(Answer("by-hand-masked-attention", lambda *given: MaskedAttention()(*given)))
+
+
+def attention_that_sees(mask):
+    """Attend with another mask, made of the ids and of the causal mask."""
+
+    def answer(q, k, v, ids):
+        causal = torch.ones(q.size(-2), k.size(-2)).tril(k.size(-2) - q.size(-2)).bool()
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask(ids, causal))
+
+    return answer
+
+
+VISIBLE = "ids.bool()[:, None, None]"
+WRONG["by-hand-masked-attention"] = {
+    "masks-either": attention_that_sees(lambda ids, causal: (ids > 0)[:, None, None] | causal),
+    "masks-padding-visible": attention_that_sees(lambda ids, causal: causal),
+    "masks-future-visible": attention_that_sees(lambda ids, causal: (ids != 0)[:, None, None]),
+    "mask-inverted: both": attention_that_sees(
+        lambda ids, causal: ~((ids != 0)[:, None, None] & causal)
+    ),
+    "mask-inverted: only that of padding": attention_that_sees(
+        lambda ids, causal: (ids == 0)[:, None, None] & causal
+    ),
+    "causal-corner": lambda q, k, v, ids: F.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=(ids != 0)[:, None, None] & torch.ones(q.size(2), k.size(2)).tril().bool(),
+    ),
+    "causal-diagonal": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] < rows"},
+    "causal-triu": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] >= rows"},
+    "one word of the future": {
+        "torch.arange(m)[None] <= rows": "torch.arange(m)[None] <= rows + 1"
+    },
+    "mask-finite": {"(weights * visible)": "weights"},
+    "mask-empty-row": {"-1e30": "-math.inf", "(weights * visible)": "weights"},
+    "mask-multiplied": lambda q, k, v, ids: (
+        torch.softmax(
+            q
+            @ k.mT
+            / q.size(-1) ** 0.5
+            * (
+                (ids != 0)[:, None, None]
+                & torch.ones(q.size(2), k.size(2)).tril(k.size(2) - q.size(2)).bool()
+            ),
+            -1,
+        )
+        @ v
+    ),
+    "mask-after-softmax": {"X + bias": "X"},
+    "mask-query-axis": {VISIBLE: "ids.bool()[:, None, :, None]"},
+    "mask-head-axis": {VISIBLE: "ids.bool()[:, None]"},
+    "scale-missing": {"q.size(-1) ** -0.5": "1"},
+    "the values are hidden, the scores are not": lambda q, k, v, ids: attention_that_sees(
+        lambda ids, causal: causal
+    )(q, k, v * (ids != 0)[:, None, :, None], ids),
+    "a small finite bias": {"-1e30": "-5.0", "(weights * visible)": "weights"},
+    "the last id is taken for padding": {VISIBLE: "(ids != ids.amax())[:, None, None]"},
+}
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedSines(nn.Module):
+    def __init__(self, d_model, max_len):
+        super().__init__()
+        pe = torch.zeros(max_len, d_model)
+        pos = torch.arange(max_len, dtype=torch.float64)[:, None]
+        div = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
+        pe[:, 0::2] = torch.sin(pos * div)
+        pe[:, 1::2] = torch.cos(pos * div)[:, : d_model // 2]
+        self.register_buffer("table", pe)
+
+    def forward(self, x):
+        return x + self.table[: x.shape[1]]
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedInALoop(nn.Module):
+    def __init__(self, width, length):
+        super().__init__()
+        table = torch.empty(length, width)
+        for pos, i in itertools.product(range(length), range(width)):
+            angle = pos / 10000 ** ((i - i % 2) / width)
+            table[pos, i] = math.cos(angle) if i % 2 else math.sin(angle)
+        self.table = nn.Buffer(table)
+
+    def forward(self, x):
+        return torch.stack(
+            [word + row for word, row in zip(x.unbind(1), self.table, strict=False)], 1
+        )
+
+
+@right("by-hand-sinusoidal-encoding")
+class AddedByEinops(nn.Module):
+    def __init__(self, d, n):
+        super().__init__()
+        pairs = torch.logspace(0, -8 * ((d - 1) // 2) / d, (d + 1) // 2)
+        angles = einsum(torch.arange(n).double(), pairs, "p, i -> p i")
+        both = torch.stack([angles.sin(), angles.cos()])
+        self.register_buffer("table", rearrange(both, "two p i -> p (i two)")[:, :d])
+
+    def forward(self, x):
+        return x + repeat(self.table[: x.size(1)], "p i -> b p i", b=len(x))
+
+
+DIV, SINE, COSINE = (
+    "torch.arange(0, d_model, 2) * S",
+    "torch.sin(pos * div)",
+    "torch.cos(pos * div)",
+)
+WRONG["by-hand-sinusoidal-encoding"] = {
+    "pe-positive-exponent": {"-math.log(10000.0)": "math.log(10000.0)"},
+    "pe-sin-cos-halves": {
+        "pe[:, 0::2]": "pe[:, : (d_model + 1) // 2]", "pe[:, 1::2]": "pe[:, (d_model + 1) // 2 :]",
+    },
+    "pe-batch-index": {"self.table[: x.shape[1]]": "self.table[: x.shape[0]]"},
+    "pe-sequence-first": {"self.table[: x.shape[1]]": "self.table[: x.shape[0], None]"},
+    "the whole table is added": {"self.table[: x.shape[1]]": "self.table"},
+    "an odd width fails": {"torch.cos(pos * div)[:, : d_model // 2]": COSINE},
+    "the exponent lacks its factor of two": {DIV: f"({DIV}) / 2"},
+    "the factor of two is there twice": {DIV: f"2 * {DIV}"},
+    "sine and cosine are exchanged": {
+        "pe[:, 0::2] = X": f"pe[:, 0::2] = {COSINE}",
+        "torch.cos(pos * div)[:, : d_model // 2]": f"{SINE}[:, : d_model // 2]",
+    },
+    "positions are counted from one": {
+        "torch.arange(max_len, dtype=X)": "torch.arange(1, max_len + 1)"
+    },
+    "the base is 1000": {"10000.0": "1000.0"},
+    "the words are scaled": {"x + T": "x * math.sqrt(x.size(-1)) + T"},
+    "the words are multiplied": {"x + T": "x * T"},
+    "the positions alone": {"x + T": "T.expand_as(x)"},
+    "all tokens get one row": {"self.table[: x.shape[1]]": "self.table[x.shape[1]]"},
+    "the table is trained": {
+        'self.register_buffer("table", pe)': 'self.register_parameter("table", nn.Parameter(pe))'
+    },
+    "the table is no buffer": {'self.register_buffer("table", pe)': 'setattr(self, "table", pe)'},
+    "x is changed": {"x + T": "x.add_(T)"},
+    "the table has a batch axis": {'self.register_buffer("table", pe)':
+                                   'self.register_buffer("table", pe[None])',
+                                   "self.table[: x.shape[1]]": "self.table[:, : x.shape[1]]"},
+}  # fmt: skip
+
+
+@right("10-encoder-layer")
+class PreNormLayer(nn.Module):
+    def __init__(self, d_model, num_heads, d_ff):
+        super().__init__()
+        self.norm1 = LayerNorm(d_model)
+        self.norm2 = LayerNorm(d_model)
+        self.look = MultiHeadAttention(d_model, num_heads)
+        self.think = FeedForward(d_model, d_ff)
+
+    def forward(self, x, mask=None):
+        h = self.norm1(x)
+        x = x + self.look(h, h, h, mask)
+        h = self.norm2(x)
+        x = x + self.think(h)
+        return x
+
+
+@right("10-encoder-layer")
+class LayerOfTwoSublayers(nn.Module):
+    def __init__(self, width, heads, hidden):
+        super().__init__()
+        self.look = MultiHeadAttention(width, heads)
+        self.think = FeedForward(width, hidden)
+        self.norm1, self.norm2 = (LayerNorm(width) for _ in range(2))
+
+    def forward(self, x, src_mask):
+        def attend(y):
+            return self.look(y, y, y, src_mask)
+
+        for norm, sublayer in ((self.norm1, attend), (self.norm2, self.think)):
+            x = torch.add(x, sublayer(norm(x)))
+        return x
+
+
+@right("10-encoder-layer")
+class LayerByMatrices(nn.Module):
+    def __init__(self, d, heads, d_ff):
+        super().__init__()
+        self.look, self.think = MultiHeadAttention(d, heads), FeedForward(d, d_ff)
+        self.norm1, self.norm2 = LayerNorm(d), LayerNorm(d)
+        self.heads = heads
+
+    def forward(self, x, mask):
+        h = F.layer_norm(x, x.shape[-1:], self.norm1.weight, self.norm1.bias)
+        projected = (self.look.w_q(h), self.look.w_k(h), self.look.w_v(h))
+        q, k, v = (rearrange(y, "b s (h d) -> b h s d", h=self.heads) for y in projected)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.look.w_o(rearrange(mixed, "b h s d -> b s (h d)"))
+        return x + self.think(self.norm2(x))
+
+
+LOOK, FIRST = "self.look(h, h, h, mask)", "x = x + self.look(h, h, h, mask)"
+WRONG["10-encoder-layer"] = {
+    "residual-missing: in both sums": {FIRST: f"x = {LOOK}", "x = x + self.think(h)":
+                                       "x = self.think(h)"},
+    "residual-missing: around the attention": {FIRST: f"x = {LOOK}"},
+    "residual-missing: around the feed-forward layer": {"x = x + self.think(h)":
+                                                        "x = self.think(h)"},
+    "residual-overwritten": {"h = self.norm1(x)": "x = h = self.norm1(x)",
+                             "h = self.norm2(x)": "x = h = self.norm2(x)"},
+    "residual-overwritten: before the attention": {"h = self.norm1(x)": "x = h = self.norm1(x)"},
+    "norm-bypassed: in the attention": {LOOK: "self.look(x, x, x, mask)"},
+    "norm-bypassed: in the feed-forward layer": {"self.think(h)": "self.think(x)"},
+    "norm-order": {
+        "h = self.norm1(x)": "h = x", FIRST: f"x = self.norm1(x + {LOOK})",
+        "h = self.norm2(x)": "h = x", "x = x + self.think(h)": "x = self.norm2(x + self.think(h))",
+    },
+    "padding-mask-missing": {LOOK: "self.look(h, h, h)"},
+    "one norm for both sublayers": {"self.norm2(x)": "self.norm1(x)"},
+    "the norms are exchanged": {
+        "h = self.norm1(x)": "first, second = self.norm2, self.norm1\nh = first(x)",
+        "h = self.norm2(x)": "h = second(x)",
+    },
+    "only the query is normalised": {LOOK: "self.look(h, x, x, mask)"},
+    "the values are not normalised": {LOOK: "self.look(h, h, x, mask)"},
+    "the second sum starts from the input": {FIRST: f"y = x + {LOOK}", "self.norm2(x)":
+                                             "self.norm2(y)"},
+    "the feed-forward layer reads the input": {"h = self.norm1(x)": "h, start = self.norm1(x), x",
+                                               "self.norm2(x)": "self.norm2(start)"},
+    "the norms are applied to the outputs": {
+        "h = self.norm1(x)": "h = x", LOOK: f"self.norm1({LOOK})",
+        "h = self.norm2(x)": "h = x", "self.think(h)": "self.norm2(self.think(h))",
+    },
+    "a norm follows the layer": {"return x": "return self.norm2(x)"},
+    "the mask is inverted": {LOOK: "self.look(h, h, h, None if mask is None else ~mask)"},
+    "the feed-forward layer comes first": {
+        "h = self.norm1(x)": "x = x + self.think(self.norm2(x))\nh = self.norm1(x)",
+        "x = x + self.think(h)": "pass",
+    },
+    "both sublayers read the same numbers": {"h = self.norm2(x)": "pass"},
+    "the attention is left out": {FIRST: "pass"},
+}  # fmt: skip
+
+
+@right("11-decoder-layer")
+def three_sums(x, memory, back, across, think, norms, tgt_mask, src_mask):
+    norm1, norm2, norm3 = norms
+    h = norm1(x)
+    x = x + back(h, h, h, tgt_mask)
+    h = norm2(x)
+    x = x + across(h, memory, memory, src_mask)
+    h = norm3(x)
+    return x + think(h)
+
+
+class WritingLayer(nn.Module):
+    def __init__(self, back, across, think, norms):
+        super().__init__()
+        self.sublayers = nn.ModuleList([back, across, think])
+        self.norms = norms
+
+    def forward(self, x, memory, tgt_mask, src_mask):
+        for number, (norm, sublayer) in enumerate(zip(self.norms, self.sublayers, strict=True)):
+            y = norm(x)
+            inputs = [(y, y, y, tgt_mask), (y, memory, memory, src_mask), (y,)][number]
+            x = x + sublayer(*inputs)
+        return x
+
+
+RIGHT.append(
+    Answer(
+        "11-decoder-layer",
+        lambda x, memory, back, across, think, norms, tgt_mask, src_mask: WritingLayer(
+            back, across, think, norms
+        )(x, memory, tgt_mask, src_mask),
+    )
+)
+
+
+@right("11-decoder-layer")
+def sums_of_matrices(x, memory, back, across, think, norms, tgt_mask, src_mask):
+    def attend(layer, query, source, mask):
+        q, k, v = (
+            rearrange(y, "b s (h d) -> b h s d", h=layer.num_heads)
+            for y in (layer.w_q(query), layer.w_k(source), layer.w_v(source))
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return layer.w_o(rearrange(mixed, "b h s d -> b s (h d)"))
+
+    h = norms[0](x)
+    y = x + attend(back, h, h, tgt_mask)
+    z = y + attend(across, norms[1](y), memory, src_mask)
+    return z + think(norms[2](z))
+
+
+BACK, ACROSS = "back(h, h, h, tgt_mask)", "across(h, memory, memory, src_mask)"
+WRONG["11-decoder-layer"] = {
+    "causal-missing": {BACK: "back(h, h, h)"},
+    "padding-mask-missing": {ACROSS: "across(h, memory, memory)"},
+    "cross-memory-unused": {ACROSS: "across(h, h, h, None)"},
+    "cross-value-target": {ACROSS: "across(h, memory, h, src_mask)"},
+    "residual-missing: around the self-attention": {f"x + {BACK}": BACK},
+    "residual-missing: around the cross-attention": {f"x + {ACROSS}": ACROSS},
+    "residual-missing: around the feed-forward layer": {"x + think(h)": "think(h)"},
+    "residual-overwritten: everywhere": {
+        "h = norm1(x)": "x = h = norm1(x)", "h = norm2(x)": "x = h = norm2(x)",
+        "h = norm3(x)": "x = h = norm3(x)",
+    },
+    "norm-bypassed: before the feed-forward layer": {"think(h)": "think(x)"},
+    "norm-order": {
+        "h = norm1(x)": "h = x", f"x + {BACK}": f"norm1(x + {BACK})",
+        "h = norm2(x)": "h = x", f"x + {ACROSS}": f"norm2(x + {ACROSS})",
+        "h = norm3(x)": "h = x", "x + think(h)": "norm3(x + think(h))",
+    },
+    "the masks are exchanged": {BACK: "back(h, h, h, src_mask)",
+                                ACROSS: "across(h, memory, memory, tgt_mask)"},
+    "the cross-attention comes first": lambda x, memory, back, across, think, norms, *masks: (
+        three_sums(x, memory, lambda q, k, v, m: across(q, memory, memory, masks[1]),
+                   lambda q, k, v, m: back(q, q, q, masks[0]), think,
+                   [norms[1], norms[0], norms[2]], *masks)
+    ),
+    "the cross-attention is left out": {f"x = x + {ACROSS}": "pass"},
+    "the self-attention is left out": {f"x = x + {BACK}": "pass"},
+    "the memory is normalised": {ACROSS: "across(h, norm2(memory), norm2(memory), src_mask)"},
+    "the memory asks the target": {ACROSS: "across(memory, h, h, tgt_mask)"},
+    "one norm for all three": {"norm1, norm2, norm3 = norms": "norm1 = norm2 = norm3 = norms[0]"},
+    "the norms are in reversed order": {"norm1, norm2, norm3 = norms":
+                                        "norm3, norm2, norm1 = norms"},
+    "only the query of the self-attention is normalised": {BACK: "back(h, x, x, tgt_mask)"},
+    "the cross-attention reads the first norm": {"h = norm2(x)": "pass"},
+    "the self-attention is run twice": {"h = norm3(x)": f"x = x + {BACK}\nh = norm3(x)"},
+    "all sublayers read the input": lambda x, memory, back, across, think, norms, tgt, src: (
+        x + back(*[norms[0](x)] * 3, tgt) + across(norms[1](x), memory, memory, src)
+        + think(norms[2](x))
+    ),
+}  # fmt: skip
+
+
+def heads_by(split, merge, softmax=lambda scores: scores.softmax(-1), key_matrix="w_k"):
+    """Write multi-head attention with another split, merge or softmax."""
+
+    def answer(query, memory, w_q, w_k, w_v, w_o, num_heads):
+        k = memory @ {"w_q": w_q, "w_k": w_k}[key_matrix].T
+        q, k, v = (split(x, num_heads) for x in (query @ w_q.T, k, memory @ w_v.T))
+        context = softmax(q @ k.mT / math.sqrt(q.size(-1))) @ v
+        return merge(context) @ w_o.T
+
+    return answer
+
+
+def in_order(x, heads):
+    return rearrange(x, "b s (h d) -> b h s d", h=heads)
+
+
+def joined(x):
+    return rearrange(x, "b h s d -> b s (h d)")
+
+
+WRONG["06-multi-head-attention"] |= {
+    "split-view: merged by view as well": heads_by(
+        lambda x, h: x.view(len(x), h, x.size(1), -1),
+        lambda x: x.reshape(len(x), x.size(2), -1),
+    ),
+    "split-view": heads_by(lambda x, h: x.view(len(x), h, x.size(1), -1), joined),
+    "merge-no-transpose": heads_by(in_order, lambda x: x.reshape(len(x), x.size(2), -1)),
+    "split-interleaved: merged alike": heads_by(
+        lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h),
+        lambda x: rearrange(x, "b h s d -> b s (d h)"),
+    ),
+    "split-interleaved": heads_by(lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h), joined),
+    "softmax twice": heads_by(in_order, joined, lambda x: x.softmax(-1).softmax(-1)),
+    "softmax-heads": heads_by(in_order, joined, lambda x: x.softmax(1)),
+    "softmax-queries": heads_by(in_order, joined, lambda x: x.softmax(2)),
+    "the keys have the matrix of the queries": heads_by(in_order, joined, key_matrix="w_q"),
+    "no softmax": heads_by(in_order, joined, lambda x: x),
+}

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import torch.nn.functional as F
 
 from tests.unit.test_progress import folder, read, row, save
 from twelve_lab.check import EXERCISES, TASKS, WrongAnswer, check, repetition
@@ -103,7 +104,7 @@ def test_wanted_gives_the_reason(folder):
     task, reason = wanted(folder, None, START)
     assert task is HEADS and "not tried yet. 20 of 21 lists" in reason
     assert wanted(folder, "lora", START)[0] is LORA
-    with pytest.raises(ValueError, match="unknown task bert \\(known: multi_head_attention, lora"):
+    with pytest.raises(ValueError, match="unknown task bert \\(known: multi_head_attention, kv_"):
         wanted(folder, "bert", START)
 
     def reason_with(today, *answers):
@@ -168,6 +169,38 @@ def test_only_an_answer_on_its_page_is_recorded_for_repetition(folder, page, mon
     assert records(folder)[HEADS.exercise] == {"right": [], "failed": True, "started": None}
     note(HEADS.exercise, "ok", None, START)
     assert records(folder)[HEADS.exercise]["right"] == ["2026-01-31"]
+
+
+def test_a_right_answer_with_a_forbidden_call_does_not_count(folder, page, capsys):
+    def distillation(student, teacher, temperature):
+        q, p = ((x / temperature).log_softmax(-1).flatten(0, 1) for x in (student, teacher))
+        settings = {"reduction": "batchmean", "log_target": True}
+        losses = F.kl_div(q, p, **settings), F.kl_div(p, q, **settings)
+        return tuple(temperature**2 * loss for loss in losses)
+
+    id = "by-hand-distillation"
+    check(id, distillation)
+    output = capsys.readouterr().out
+    assert "Not counted: the answer uses what the task forbids." in output
+    assert "without kl_div" in output
+    assert records(folder) == {}
+    check(id, EXERCISES[id].right)
+    assert len(records(folder)[id]["right"]) == 1
+
+
+def test_the_report_of_a_class_counts_the_mastered_tasks(tmp_path):
+    first, second, third, *_ = DRILLS
+    paths = [tmp_path / name for name in ("ada", "ben")]
+    for path, drills in zip(paths, ([first, third], []), strict=True):
+        path.mkdir()
+        content = read(save(path) / FILE)
+        content["by hand"] = {drill.exercise: record((0, True), (2, True), (9, True))
+                              for drill in drills}  # fmt: skip
+        content["by hand"][second.exercise] = record((0, True), (2, True))
+        (path / FILE).write_text(json.dumps(content))
+    lines = report(paths, after(20)).splitlines()
+    assert f"mastered by hand  2 of {len(DRILLS)}, wrong" in lines[0]
+    assert f"mastered by hand  0 of {len(DRILLS)}, wrong" in lines[1]
 
 
 def test_a_file_without_pages_by_hand_stays_readable_and_loses_nothing(folder, page):

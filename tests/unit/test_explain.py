@@ -210,8 +210,6 @@ def test_explain_recomputes_code_of_a_learner():
         lower: Float[Tensor, "batch seq d_model"] = x.tril()
         windows: Float[Tensor, "window d_model"] = (x * 3)[1].as_strided((5, 4), (2, 1), 12)
         mixed: Float[Tensor, "batch seq other"] = torch.einsum("bsd,bod->bso", x, x)
-        centred: Float[Tensor, "batch seq d_model"] = (x - x.mean(1, keepdim=True)) / x.std()
-        soft: Float[Tensor, "batch seq d_model"] = x.softmax(1) * x.sigmoid() + x.exp().log()
         put = n + 0.5
         put[torch.tensor([0, 2])] = n[1] * 10
         put[n > 10] = -1.0
@@ -223,12 +221,9 @@ def test_explain_recomputes_code_of_a_learner():
         padded: Float[Tensor, " n"] = F.pad(n[0] * 2, (1, 1), value=3.0)
         zeros: Float[Tensor, " n"] = F.pad(n[0] * 2, (1, 1))
         hot: Float[Tensor, "place word"] = F.one_hot(torch.tensor([1, 2]), 3)
-        huge: Float[Tensor, " key"] = torch.tensor([900.0, 901.0]).softmax(0)
-        log: Float[Tensor, " key"] = torch.tensor([900.0, 901.0]).log_softmax(0)
-        top: Float[Tensor, ""] = torch.tensor([900.0, 901.0]).logsumexp(0)
     tensors = [
-        split, named, merged, sliced, doubled, joined, stacked, lower, windows, mixed, centred,
-        soft, put, copied, spread, masked, padded, zeros, hot, huge, log, top,
+        split, named, merged, sliced, doubled, joined, stacked, lower, windows, mixed, put, copied,
+        spread, masked, padded, zeros, hot,
     ]  # fmt: skip
     assert check_elements(trace) == sum(tensor.numel() for tensor in tensors)
     assert after_put is put and copied[1, 3] == 6 and spread[2, 3] == masked[2, 3] == 4

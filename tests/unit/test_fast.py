@@ -51,12 +51,14 @@ def test_a_fast_transformer_gives_the_same_logits_and_gradients(switches):
     assert_same_gradients(plain, fast, distinct.src, distinct.tgt, **masks)
 
 
-@pytest.mark.parametrize("masked", EITHER)
-@pytest.mark.parametrize("window", [None, 2, 4, 5])
 @pytest.mark.parametrize(
-    "switches", pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=EITHER), ids=str
+    "switches",
+    pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=EITHER, window=(None, 2, 4, 5), masked=EITHER),
+    ids=str,
 )
-def test_a_fast_language_model_gives_the_same_logits_and_gradients(switches, window, masked):
+def test_a_fast_language_model_gives_the_same_logits_and_gradients(switches):
+    switches = dict(switches)
+    masked, window = switches.pop("masked"), switches.pop("window")
     model = distinct.language_model(**switches)
     model.window = window
     plain, fast = plain_and_fast(model)

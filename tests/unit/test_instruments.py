@@ -236,6 +236,7 @@ def test_example_trace_runs_on_the_device_of_its_argument_or_variable(on, monkey
         example.trace()
 
 
+@pytest.mark.slow
 def test_example_is_the_same_wherever_it_is_imported_first():
     program = (
         "import torch\n"

@@ -482,7 +482,6 @@ def refused(path: Path, message: str, **arguments: object) -> None:
         ({"llama.feed_forward_length": 96}, r"ffn_\w+.weight must have shape .*96.* got .*160"),
         ({"llama.rope.dimension_count": 8}, "unsupported rope.dimension_count 8"),
         ({"llama.rope.scaling.type": "yarn"}, "unsupported rope.scaling.type 'yarn'"),
-        ({"llama.logit_scale": 2.0}, "unsupported logit_scale 2.0"),
         ({"tokenizer.ggml.add_bos_token": 1}, "unsupported add_bos_token 1"),
         ({"tokenizer.ggml.model": None}, r"unsupported tokenizer None \(supported: gpt2\)"),
         ({"tokenizer.ggml.pre": "llama-bpe"}, "unsupported pre-tokenizer 'llama-bpe'"),
@@ -563,30 +562,19 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"sliding_window": 4}, "unsupported sliding_window 4"),
         ({"model_type": "mistral", "sliding_window": 0}, "window must be .* got 0"),
         ({"model_type": "qwen2", "use_sliding_window": True}, "unsupported use_sliding_window"),
-        ({"model_type": "gemma", "use_bidirectional_attention": True}, "bidirectional_attention T"),
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers must have 2 .* got 1"),
         ({"model_type": "smollm3", "no_rope_layer_interval": 0}, "no_rope_layer_interval must"),
-        ({"residual_multiplier": 0.5}, "unsupported residual_multiplier 0.5"),
         ({"embedding_multiplier": 0}, "unsupported embedding_multiplier 0"),
-        ({"mlp_bias": True}, "unsupported mlp_bias True"),
         ({"a_new_key": "x"}, "unsupported a_new_key 'x'"),
-        ({"use_sliding_window": True}, "unsupported use_sliding_window True"),
         ({"layer_types": ["sliding_attention"] * 2}, "unsupported layer_types 'sliding_attention'"),
         ({"attention_bias": True}, r"8 missing tensors: .*self_attn.k_proj.bias"),
-        ({"model_type": "qwen3", "attention_bias": True}, "unsupported attention_bias True"),
-        ({"logits_scaling": 8.0}, "unsupported logits_scaling 8.0"),
-        ({"final_logit_softcapping": 30.0}, "unsupported final_logit_softcapping 30.0"),
         ({"tie_word_embeddings": "false"}, "unsupported tie_word_embeddings 'false'"),
         ({"eos_token_id": "</s>"}, "end_id must .* 261 .* got '</s>'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "unsupported rope_type 'yarn'"),
         ({"rope_scaling": {"attention_factor": 2.0}}, "unsupported attention_factor 2.0"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "missing key: factor"),
         ({"rope_scaling": SCALING | {"factor": [8]}}, r"factor must be .*, got \[8\]"),
-        ({"rope_scaling": SCALING | {"factor": True}}, "factor must be .*, got True"),
         ({"rope_scaling": SCALING | {"high_freq_factor": 1.0}}, "must be below high_freq_factor=1"),
-        ({"rope_theta": True}, "base must be .*, got True"),
-        ({"rms_norm_eps": True}, "eps must be .*, got True"),
-        ({"hidden_act": False}, "unsupported hidden_act False"),
         ({"rope_scaling": SCALING | {"factor": 0}}, "factor must be"),
         ({"hidden_size": "64"}, "d_model must be .*, got '64'"),
         ({"head_dim": 0}, "d_k must be"),
@@ -646,10 +634,13 @@ def test_folder_with_a_missing_or_damaged_file_is_refused(folder, name, content,
     refused(folder, message)
 
 
-def test_folder_without_weights_is_refused(folder):
+def test_folder_without_weights_is_refused(folder, monkeypatch):
     for path in folder.glob("model*"):
         path.unlink()
     refused(folder, f"missing file: model.safetensors or {INDEX}")
+    monkeypatch.chdir(folder)  # the message names the folder, not "."
+    with pytest.raises(ValueError, match=r"^load: tiny: missing file"):
+        load(".")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
@@ -665,13 +656,6 @@ def test_named_pipes_are_refused(folder, tmp_path):
 def test_names_in_a_file_cannot_control_the_terminal(model, tmp_path):
     path = write_folder(tmp_path / "tiny", model, **{"\x1b[2J\u202e": torch.ones(1)})
     refused(path, r"1 unexpected tensors: \\x1b\[2J\\u202e$")
-
-
-def test_the_current_folder_is_named(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    (folder / "config.json").unlink()
-    with pytest.raises(ValueError, match=r"^load: tiny: missing file: config.json"):
-        load(".")
 
 
 def test_load_refuses_invalid_arguments(gguf_file, unchecked, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check, progress
 from twelve_lab.check.progress import FILE, VARIABLE, begin, note, onward, read, report
 from twelve_lab.cli import main
+from twelve_lab.course import DRILLS
 
 DAY = "2026-01-31T00:00:00+00:00"
 VIEW = MISTAKES["split-view"].wrong
@@ -221,11 +222,12 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
         save(tmp_path / "x", **solved, a=row(None, 4, "mask-inverted", "b-one")),
     ]
     begun = f"started with version {version('twelve-numbers')}"
+    none = f"mastered by hand  0 of {len(DRILLS)}"
     lines = report([*paths[:2], paths[2] / FILE]).splitlines()
     assert lines[:5] == [
-        f"{paths[0]}       solved   1 of {len(EXERCISES)}, wrong answers   3; {begun}",
-        f"{paths[1]}  solved   1 of {len(EXERCISES)}, wrong answers  11; {begun}",
-        f"{paths[2]}        solved   1 of {len(EXERCISES)}, wrong answers   7; {begun}",
+        f"{paths[0]}       solved   1 of {len(EXERCISES)}, {none}, wrong answers   3; {begun}",
+        f"{paths[1]}  solved   1 of {len(EXERCISES)}, {none}, wrong answers  11; {begun}",
+        f"{paths[2]}        solved   1 of {len(EXERCISES)}, {none}, wrong answers   7; {begun}",
         "",
         "Mistakes, by the number of learners who made them:",
     ]

@@ -1,6 +1,11 @@
 """Rotary heads: what trained heads name at positions and lengths that training did not have."""
 
+import pytest
+
 from twelve_lab.experiments import rotary_heads
+
+# Lesson 16 shows the same numbers.
+pytestmark = pytest.mark.slow
 
 
 def test_only_the_rotated_head_names_the_digit_two_back_at_every_position():

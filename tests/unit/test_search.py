@@ -101,7 +101,14 @@ def test_the_stored_table_is_current(name):
     torch.testing.assert_close([x for x, _ in STORED[name]], [x for x, _ in due])
 
 
-@pytest.mark.parametrize("name", TASKS)
+# The tasks by hand are a third of the tasks, and take half of the time.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (".by_hand." in task.right.__module__))
+        for name, task in TASKS.items()
+    ],
+)
 def test_an_edit_is_explained_by_itself_or_by_one_with_the_same_numbers(name):
     task = TASKS[name]
     every = list(search.all_edits(task))

@@ -207,13 +207,16 @@ def test_train_uses_training_mode_and_restores_the_mode_of_every_part(mode):
     before = [part.training for part in model.modules()]
     model.encoder.register_forward_hook(lambda encoder, *_: modes.append(encoder.training))
 
+    def measured(step: int) -> Batch:
+        model.eval()  # as a batch that depends on what the model says
+        return copying(step)
+
     def look(done: int, loss: float) -> None:
-        model.eval()  # as a callback that evaluates the model
         if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(model, copying, steps=5, warmup=0, after_step=look)
+        train(model, measured, steps=5, warmup=0, after_step=look)
     assert modes == [True, True, True]
     assert [part.training for part in model.modules()] == before
 
@@ -344,25 +347,6 @@ def test_train_records_gradients_in_every_grad_mode(mode):
         assert train(model, copying, steps=2, warmup=0) == expected
 
 
-def test_train_restores_the_mode_of_every_part():
-    model = small_model().eval()
-    model.decoder.layers[0].train()
-    before = [part.training for part in model.modules()]
-    train(model, copying, steps=1, warmup=0)
-    assert [part.training for part in model.modules()] == before
-
-
-def test_train_uses_training_mode_even_if_batch_measures_the_model():
-    def measured(step: int) -> Batch:
-        model.eval()
-        return copying(step)
-
-    model, modes = small_model(), []
-    model.encoder.register_forward_hook(lambda part, *_: modes.append(part.training))
-    train(model, measured, steps=2, warmup=0)
-    assert modes == [True, True]
-
-
 def test_a_mask_without_a_source_is_refused():
     batch = copying(0)._replace(src=None, tgt_mask=causal_mask(2))
     with pytest.raises(ValueError, match="train: a batch without src must have no mask"):
@@ -449,16 +433,13 @@ def test_checkpoint_is_written_through_a_link(tmp_path):
     assert link.is_symlink() and torch.load(target)["losses"]
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
-def test_checkpoint_that_is_a_named_pipe_is_rejected(tmp_path):
-    os.mkfifo(tmp_path / "run.pt")
-    with pytest.raises(ValueError, match=r"cannot resume from run\.pt: not a file\."):
-        small_run(tmp_path / "run.pt")
-
-
 @pytest.mark.parametrize("damage", ["empty", "cut", "one bit", "text", "another file"])
 def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, damage):
     path, content = tmp_path / "run.pt", whole_checkpoint()
+    if hasattr(os, "mkfifo"):  # reading one would wait for ever
+        os.mkfifo(tmp_path / "pipe.pt")
+        with pytest.raises(ValueError, match=r"cannot resume from pipe\.pt: not a file\."):
+            small_run(tmp_path / "pipe.pt")
     torch.save(small_model().state_dict(), tmp_path / "weights.pt")
     # The middle of the file is in the weights or in the state of Adam.
     middle = len(content) // 2
@@ -473,25 +454,22 @@ def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, damage):
     assert path.read_bytes() == damaged
 
 
-@pytest.mark.parametrize("name", ["model", "optimizer", "losses", "random", "description"])
-def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, tmp_path, name):
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *({name: None} for name in ("model", "optimizer", "losses", "random", "description")),
+        *({"losses": losses} for losses in ([], [1.0] * (STEPS + 1), [math.nan])),
+    ],
+)
+def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, tmp_path, edit):
     path = tmp_path / "run.pt"
     path.write_bytes(whole_checkpoint())
-    torch.save(torch.load(path) | {name: None}, path)
+    torch.save(torch.load(path) | edit, path)
     model = small_model(dropout=0.2)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start again$"):
         train(model, random_ids, steps=STEPS, warmup=3, checkpoint=path)
     assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
-
-
-@pytest.mark.parametrize("losses", [[], [1.0] * (STEPS + 1), [math.nan]])
-def test_checkpoint_with_other_losses_than_train_wrote_is_rejected(tmp_path, losses):
-    path = tmp_path / "run.pt"
-    path.write_bytes(whole_checkpoint())
-    torch.save(torch.load(path) | {"losses": losses}, path)
-    with pytest.raises(ValueError, match=f"losses must be 1 to {STEPS} finite numbers"):
-        small_run(path)
 
 
 def test_checkpoint_rejects_another_window(tmp_path):
@@ -585,8 +563,6 @@ cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing=1.5)
     cross_entropy: label_smoothing must be between 0 and 1, got 1.5
 cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing=True)
     cross_entropy: label_smoothing must be between 0 and 1, got True
-cross_entropy(scores(2, 4, 13), ids(2, 4), label_smoothing="0.1")
-    cross_entropy: label_smoothing must be between 0 and 1, got '0.1'
 cross_entropy(scores(2, 4, 13), ids(2, 4, fill=13))
     cross_entropy: a label must be an id from 0 to 12 or -100, got 13
 cross_entropy(scores(2, 4, 13), ids(2, 4, fill=-1), ignored=0)
@@ -598,8 +574,6 @@ warmup_then_linear(8, warmup=0, steps=8)
     warmup_then_linear: step must be an integer from 0 to 7 (steps - 1), got 8
 try_to_train(warmup=4)
     warmup_then_linear: warmup must be an integer from 0 to 3 (steps - 1), got 4
-try_to_train(warmup="1")
-    warmup_then_linear: warmup must be an integer from 0 to 3 (steps - 1), got '1'
 try_to_train(steps=0)
     train: steps must be an integer of at least 1, got 0
 try_to_train(save_every=0)
@@ -610,8 +584,6 @@ try_to_train(clip=0.0)
     train: clip must be above 0, got 0.0
 try_to_train(clip=True)
     train: clip must be above 0, got True
-try_to_train(clip="1")
-    train: clip must be above 0, got '1'
 train(small_model().requires_grad_(False), copying, steps=1, warmup=0)
     train: model must have a parameter that requires a gradient, got none
 train(small_model(), lambda step: tuple(copying(step)), steps=1, warmup=0)

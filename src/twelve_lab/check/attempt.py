@@ -211,12 +211,14 @@ def _raised_by_learner(error: BaseException) -> bool:
 
 
 def _is_learners(filename: str) -> bool:
-    """Exclude the files of Python, of installed packages and of this project."""
+    """Exclude the files of Python, of torch, of installed packages and of this project."""
     if filename.startswith(("<frozen", "<@")):
         return False
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     source = Path(__file__).parents[2]
-    folders = (source / "twelve", source / "twelve_lab", *installed)
+    # The page without an installation has a torch of its own, in a folder of its own.
+    torch_ = Path(torch.__file__).parent
+    folders = (source / "twelve", source / "twelve_lab", torch_, *installed)
     # Resolved, because Python in a browser (Pyodide) writes //lib for /lib.
     file = Path(filename).resolve()
     return not any(file.is_relative_to(Path(folder).resolve()) for folder in folders)

@@ -65,6 +65,7 @@ class Verdict:
         note: Style advice for a right answer, and warnings that the code raised.
         proved: The cases that a right answer passed.
         change: The change with which all cases pass, for a learner who asks again.
+        forbidden: Whether a right answer uses what the task forbids.
     """
 
     ok: bool
@@ -74,6 +75,7 @@ class Verdict:
     note: str = ""
     proved: str = ""
     change: str = ""
+    forbidden: bool = False
 
 
 class WrongAnswer(Exception):
@@ -140,7 +142,7 @@ def check(id: str, answer: Any) -> None:
         ValueError: If there is no such exercise.
     """
     verdict = diagnose(id, answer)
-    seconds = note(id, verdict.kind, verdict.mistake)
+    seconds = note(id, verdict.kind, verdict.mistake, counts=not verdict.forbidden)
     if verdict.ok:
         opening = message("✓ {id}: right.", id=id)
         if seconds is not None:
@@ -203,7 +205,8 @@ def _tried(task: Task, function: Any) -> Verdict:
         return _fault("not started", blank)
     fault = first_fault(submission) or _wrong_gradient(submission)
     if fault is None:
-        return right(submission, _note(submission))
+        verdict = right(submission, _note(submission))
+        return replace(verdict, forbidden=bool(_forbidden(submission)))
     kind, text = fault
     # A changed argument is to be fixed first, whatever the numbers are.
     if kind == "input changed":
@@ -334,10 +337,13 @@ def _fault(kind: str, text: str) -> Verdict:
     return Verdict(False, kind, None, text)
 
 
-def _note(submission: Submission) -> str:
+def _forbidden(submission: Submission) -> str:
     used = names(submission.function)
-    forbidden = ", ".join(name for name in submission.task.forbidden if name in used)
-    if forbidden:
+    return ", ".join(name for name in submission.task.forbidden if name in used)
+
+
+def _note(submission: Submission) -> str:
+    if forbidden := _forbidden(submission):
         return message("Note: the task asks for a solution without {names}.", names=forbidden)
     numbers = (x for x in constants(submission.function) if isinstance(x, int | float))
     if any(number <= -1e4 for number in numbers):

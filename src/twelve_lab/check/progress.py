@@ -29,7 +29,7 @@ from twelve._checks import printable
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES
 from twelve_lab.check.repetition import answered, is_record, new_record, opens, state
 from twelve_lab.check.reply import write
-from twelve_lab.course import BY_HAND, DRILLS, STEPS, find_step
+from twelve_lab.course import BY_HAND, DRILLS, STEPS, Drill, find_step
 from twelve_lab.messages import declared, message, plural
 from twelve_lab.show.wide import joined
 
@@ -120,7 +120,9 @@ def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
     return content
 
 
-def note(id: str, kind: str, mistake: str | None, now: datetime | None = None) -> int | None:
+def note(
+    id: str, kind: str, mistake: str | None, now: datetime | None = None, *, counts: bool = True
+) -> int | None:
     """Record a check in the progress.json of the notebooks, if there is one.
 
     An error is printed and does not stop the check.
@@ -130,6 +132,8 @@ def note(id: str, kind: str, mistake: str | None, now: datetime | None = None) -
         kind: Kind of the verdict: "ok", "not started", or what is wrong.
         mistake: Id of the mistake, if it is a known one.
         now: The time, if not the current one.
+        counts: Whether a right answer masters a page to write by hand. It does not if it uses
+            what the task forbids.
 
     Returns:
         The seconds that a right answer took, if its page was opened with a clock.
@@ -145,6 +149,9 @@ def note(id: str, kind: str, mistake: str | None, now: datetime | None = None) -
             _update(row, kind == "ok", mistake, now)
             # In a workshop, a task of a lesson is no task from a blank page.
             if Path.cwd().name != BY_HAND or id not in {drill.exercise for drill in DRILLS}:
+                return None
+            if not counts:
+                write(message("(Not counted: the answer uses what the task forbids.)"))
                 return None
             return answered(content["by hand"].setdefault(id, new_record()), kind == "ok", now)
     except (OSError, ValueError, Timeout) as error:
@@ -242,8 +249,9 @@ def report(paths: Iterable[Path], now: datetime | None = None) -> str:
         OSError: If the only file cannot be read.
     """
     files = list(dict.fromkeys(path / FILE if path.is_dir() else path for path in paths))
+    now = now or datetime.now(UTC)
     if len(files) != 1:
-        return _class(files)
+        return _class(files, now)
     (file,) = files
     if not file.exists():
         raise ValueError(
@@ -251,8 +259,14 @@ def report(paths: Iterable[Path], now: datetime | None = None) -> str:
         )
     content = read(file)
     reached = standing(file.parent)
-    lines = _exercises(content, now or datetime.now(UTC))
+    lines = _exercises(content, now)
     return "\n".join([*lines, *([reached.text] if reached else [])])
+
+
+def _states(content: dict[str, Any], now: datetime) -> dict[Drill, str]:
+    """Return the state of each task from a blank page."""
+    records = content["by hand"]
+    return {drill: state(records.get(drill.exercise, new_record()), now) for drill in DRILLS}
 
 
 def _by_hand(content: dict[str, Any], now: datetime) -> Iterator[str]:
@@ -261,7 +275,7 @@ def _by_hand(content: dict[str, Any], now: datetime) -> Iterator[str]:
     ids = [id for id in rows if id in EXERCISES and id.startswith("by-hand")]
     if not records and not ids:
         return
-    states = {drill: state(records.get(drill.exercise, new_record()), now) for drill in DRILLS}
+    states = _states(content, now)
     mastered = [*states.values()].count("mastered")
     yield "\n" + message(
         "By hand: {mastered} of {total} mastered", mastered=mastered, total=len(DRILLS)
@@ -304,7 +318,7 @@ def _exercises(content: dict[str, Any], now: datetime) -> Iterator[str]:
         yield message("From another version of the course: {ids}", ids=unknown)
 
 
-def _class(files: list[Path]) -> str:
+def _class(files: list[Path], now: datetime) -> str:
     names = [printable(str(path.parent if path.name == FILE else path)) for path in files]
     width = max(map(len, names), default=0)
     lines, made, wrong = [], Counter(), Counter()
@@ -319,9 +333,12 @@ def _class(files: list[Path]) -> str:
             continue
         rows = content["exercises"]
         solved = message(
-            "solved {solved:3} of {total}, wrong answers {wrong:3}",
+            "solved {solved:3} of {total}, mastered by hand {mastered:2} of {drills}, "
+            "wrong answers {wrong:3}",
             solved=sum(_is_solved(rows, id) for id in EXERCISES),
             total=len(EXERCISES),
+            mastered=[*_states(content, now).values()].count("mastered"),
+            drills=len(DRILLS),
             wrong=sum(row["wrong answers"] for row in rows.values()),
         )
         lines.append(f"{name:{width}}  {solved}; {_version_of(content)}")

@@ -2,6 +2,7 @@
 
 A task is open until it was answered right, and again after 2 and after 7 days. Only an answer to
 an open task counts; the third right one masters it. Between these days, answers are experiments.
+A right answer that uses what the task forbids does not count.
 The days are those of UTC.
 """
 

@@ -377,6 +377,17 @@ notes(
             "cross_attention(q, memory, across, src_mask, tgt_mask)": "across(q, "
             "norms[1](memory), norms[1](memory), src_mask)"
         },
+        "You normalised only the query of the self-attention: keys and values come from the "
+        "normalised x too.": {_BACK: "x + back(norms[0](x), x, x, tgt_mask)"},
+        "Your cross-attention asks with the output of the first norm: normalise the first sum.": {
+            f"x = {_BACK}": "start, x = x, residual(x, SELF, norms[0])",
+            f"x = {_CROSS}": "x = x + (CROSS)(norms[0](start))",
+        },
+        "All three sublayers read the original x: each reads the sum before it.": {
+            f"x = {_BACK}": "start, x = x, residual(x, SELF, norms[0])",
+            f"x = {_CROSS}": "x = x + (CROSS)(norms[1](start))",
+            "residual(x, think, norms[2])": "x + think(norms[2](start))",
+        },
         "You used one norm for all three sublayers: each has its own norm.": {
             "norms[1]": "norms[0]",
             "norms[2]": "norms[0]",

@@ -251,6 +251,7 @@ mistake(
 )
 again(top_p, "top-p-one-short", {"before < p": "before + ordered <= p"})
 again(top_p, "top-p-one-short", {"before < p": "(before + ordered <= p) | (before == 0)"})
+again(top_p, "top-p-one-short", {"before < p": "(before + ordered < p) | (before == 0)"})
 mistake(
     top_p,
     "top-p-by-rank",

@@ -294,6 +294,16 @@ notes(
             "normed = self.norm1(x)",
             _SECOND: "return x",
         },
+        "Both sublayers read the output of norm1: normalise the first sum for the second.": {
+            _SECOND: "return x + self.think(normed)"
+        },
+        "You normalised the result of the layer: leave the sums unchanged.": {
+            _SECOND: "return self.norm2(x + self.think(self.norm2(x)))"
+        },
+        "Your mask hides what must be visible: True means may attend.": {
+            f"forward: {_LOOK}": "self.look(normed, normed, normed, None if src_mask is None else "
+            "~src_mask)"
+        },
         "You applied the norms after the sublayers: apply them before.": {
             _FIRST: "x = x + self.norm1(self.look(x, x, x, src_mask))",
             _SECOND: "return x + self.norm2(self.think(x))",

@@ -117,6 +117,9 @@ notes(
         "You applied the sigmoid to the gate: SiLU is z times its sigmoid.": {
             "F.silu(X)": "torch.sigmoid(X)"
         },
+        "The sign in your exponential is wrong: the sigmoid of z is 1 / (1 + exp(-z)).": {
+            "F.silu(X)": "-F.silu(-(X))"
+        },
         "You used the gate without an activation: apply SiLU to it.": {"F.silu(X)": "X"},
         "You applied SiLU to both: up stays unchanged.": {
             _GATED: "F.silu(x @ gate.T) * F.silu(x @ up.T)"
@@ -125,7 +128,13 @@ notes(
             _GATED: "F.silu((x @ gate.T) * (x @ up.T))"
         },
         "You added gate and up: multiply them.": {_GATED: "F.silu(x @ gate.T) + (x @ up.T)"},
+        "You added x: the residual sum is outside this layer.": {
+            f"({_GATED}) @ down.T": f"x + ({_GATED}) @ down.T"
+        },
         "This gate is GELU: use z times its sigmoid.": {"F.silu(X)": "F.gelu(X)"},
+        "This gate is GELU by tanh: use z times its sigmoid.": {
+            "F.silu(X)": "F.gelu(X, approximate='tanh')"
+        },
         "This gate is ReLU: use z times its sigmoid.": {"F.silu(X)": "F.relu(X)"},
     },
 )

@@ -209,8 +209,8 @@ def _positional_layer_cases() -> Cases:
     }
 
 
-def _run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-    x, max_len, start = given
+def run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    x, max_len, *start = given
     shapes = {"table": torch.Size((max_len, x.size(-1)))}
     layer = build(answer, (x.size(-1), max_len), shapes, trained=False)
     if layer is ...:
@@ -219,7 +219,7 @@ def _run_positional_layer(answer: Callable[..., Any], given: tuple[Any, ...]) ->
         raise Misbuilt(
             message("table is a parameter, which training would change. Register it as a buffer.")
         )
-    return layer(x, start)
+    return layer(x, *start)
 
 
 class _PositionalLayer(nn.Module):
@@ -237,7 +237,7 @@ positional_layer = task(
     _positional_layer_cases,
     name="positional_layer",
     measures="a buffer that is sliced from any start",
-    run=_run_positional_layer,
+    run=run_positional_layer,
 )(_PositionalLayer)
 
 

@@ -67,6 +67,12 @@ notes(
         "Your frequencies increase from pair to pair: the exponent needs a minus.": {
             "-even / d_k": "even / d_k"
         },
+        "Your angles do not depend on the position: multiply each frequency by the position.": {
+            "return position * X": "return 0 * position + X"
+        },
+        "All pairs have the frequency 1: only the first pair does, and later ones are slower.": {
+            "-even / d_k": "0 * even"
+        },
         "Your frequencies decrease too slowly: where is the 2 of the exponent?": {
             _EVEN: "torch.arange(d_k // 2)"
         },
@@ -142,6 +148,13 @@ notes(
     {
         "Both of your sums have a plus, so that norms change: the first sum of a rotation has a "
         "minus.": {"even * cos - odd * sin": "even * cos + odd * sin"},
+        "Nothing is rotated: rotate each pair by its angle.": {"return X": "return heads.clone()"},
+        "All tokens rotate by the angles of the first: each row of angles belongs to a token.": {
+            "sin, cos = X": "angles = angles[:1]\nsin, cos = X"
+        },
+        "All pairs rotate by the angles of the first: each column of angles belongs to a pair.": {
+            "sin, cos = X": "angles = angles[:, :1]\nsin, cos = X"
+        },
         "You exchanged the two features of each pair.": {
             "torch.stack((X, Y), dim=-1)": "torch.stack((Y, X), dim=-1)"
         },

@@ -149,9 +149,11 @@ def _loss_cases() -> Cases:
     logits = model(example.src, example.tgt, **masks).detach()
     labels, longer = example.labels.clone(), shift(_targets()["all sizes differ"])[1]
     longer[2, 0] = 0  # an id like the others
+    sure = 1000.0 * F.one_hot(labels.clamp(min=0), 4).double()
     return {
         "twelve numbers": (logits, labels),
-        "certain and right": (100.0 * F.one_hot(labels.clamp(min=0), 4).double(), labels.clone()),
+        "certain and right": (sure, labels.clone()),
+        "certain and wrong": (sure.roll(1, -1), labels.clone()),
         "all sizes differ": (draw(SIZES.batch, SIZES.tgt, SIZES.tgt_vocab), longer),
     }
 
@@ -212,6 +214,37 @@ notes(
         "This is the loss in bits: use the natural logarithm.": {_LOSS: f"{_LOSS} / math.log(2)"},
         "You shifted the labels again: logits and labels are aligned already.": {
             _LOSS: "F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())"
+        },
+        "Right until a logit is large: e^1000 is inf. Use `logsumexp`, or subtract the largest "
+        "logit of each row first.": {
+            _LOSS: "F.nll_loss(X - X.exp().sum(-1, keepdim=True).log(), Y)"
+        },
+        "Right until a probability is 0, whose logarithm is -inf: subtract logsumexp from the "
+        "logits instead.": {_LOSS: "F.nll_loss(X.softmax(-1).log(), Y)"},
+        "You added a small number to the probabilities, which changes their logarithm: subtract "
+        "logsumexp from the logits instead.": {
+            _LOSS: "F.nll_loss((X.softmax(-1) + 1e-8).log(), Y)"
+        },
+        "Your softmax runs over the words of the sentence: it runs over the vocabulary.": {
+            _LOSS: "F.nll_loss(logits.log_softmax(1).flatten(0, 1), Y)"
+        },
+        "This is minus the mean logit of the labels: add logsumexp of each row.": {
+            _LOSS: "F.nll_loss(X, Y)"
+        },
+        "Word 0 is a word like the others: leave out only the label -100.": {
+            "labels.flatten()": "labels.masked_fill(labels == 0, -100).flatten()"
+        },
+        "You divided by the number of sentences: divide by the number of positions with a label.": {
+            _LOSS: "F.cross_entropy(X, Y, reduction='sum') / len(logits)"
+        },
+        "This is the loss of the most probable words: take the words of the labels.": {
+            "labels.flatten()": "torch.where(labels < 0, labels, logits.argmax(-1)).flatten()"
+        },
+        "You also took the mean over the vocabulary: a position has one loss.": {
+            _LOSS: f"{_LOSS} / logits.size(-1)"
+        },
+        "You shifted the labels the other way: logits and labels are aligned already.": {
+            _LOSS: "F.cross_entropy(logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten())"
         },
         "You reshaped the logits, which mixes their numbers: vocab must become axis 1 by "
         "transpose, or stay last by flatten.": {

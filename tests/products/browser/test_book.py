@@ -29,14 +29,15 @@ PAGES = sorted(
     for path in BOOK.rglob("*.html")
     if not path.relative_to(BOOK).parts[0].startswith("_")
 )
-ALONE = "index.html"  # test_explorer_page.py opens it
+# Pages of their own: test_explorer_page.py and test_exercises_page.py open them.
+ALONE = {"index.html", "exercises/index.html"}
 OFTEN = {
     "course.html", "search.html", "notebooks/04_attention.html", "reference/attention.html",
     "docs/glossary.html",
 }  # fmt: skip
 weekly = pytest.mark.weekly
 EACH_PAGE = [
-    pytest.param(page, marks=[weekly] * (page not in OFTEN)) for page in PAGES if page != ALONE
+    pytest.param(page, marks=[weekly] * (page not in OFTEN)) for page in PAGES if page not in ALONE
 ]
 HEADINGS = "main h1, main h2, main h3, main h4, main h5, main h6"
 PHONE = {"width": 390, "height": 844}
@@ -73,7 +74,7 @@ def test_book_has_a_page_for_every_notebook_document_and_module():
     notebooks = {f"{path.relative_to(ROOT).with_suffix('')}.html" for path in pages(ROOT)}
     docs = {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
     modules = {f"reference/{step.stem}.html" for step in MODULES}
-    others = {"course.html", "CONTRIBUTING.html", "search.html", ALONE}
+    others = {"course.html", "CONTRIBUTING.html", "search.html"} | ALONE
     assert modules and notebooks | docs | modules | others <= set(PAGES)
 
 

@@ -314,18 +314,6 @@ def test_before_shows_one_earlier_moment(explorer):
 
 
 @weekly
-def test_moved_numbers_have_a_bar_on_the_left(explorer):
-    bar = """e => { const { width, left } = getComputedStyle(e, "::before");
-      return [width, left, e.getBoundingClientRect().width > 20]; }"""
-    cell(explorer, "memory", 1, 0, 0).click()
-    put(explorer, "memory", [1, 0, 0], -1.5)
-    for node in (explorer.locator("#stations td:has(> input.n)"),
-                 cell(explorer, "decoder_output", 1, 0, 0)):  # fmt: skip
-        assert node.evaluate(bar) == ["3px", "0px", True]
-    assert cell(explorer, "src_input", 1, 0, 0).evaluate(bar)[0] != "3px"
-
-
-@weekly
 def test_teaching_runs_stops_keeps_its_layout_and_can_be_undone(explorer):
     home, loss_cell = loss(explorer), cell(explorer, "cross_entropy.loss")
     tops = "all => all.map(e => e.getBoundingClientRect().top)"

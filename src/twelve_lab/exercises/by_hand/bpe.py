@@ -288,7 +288,7 @@ notes(
 )
 
 
-@question(decimals=0, measures="counting pairs that overlap, and merging without overlap")
+@question(measures="counting pairs that overlap, and merging without overlap")
 def bpe_on_paper() -> list[float]:
     """how often the pair a a is counted in the text, the ids that are left after the first merge,
     and after three merges

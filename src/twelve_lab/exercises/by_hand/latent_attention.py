@@ -243,7 +243,6 @@ notes(
 
 
 @question(
-    decimals=0,
     measures="two heads that read one latent, and the size of the cache",
     worked="[7, 10, 4]",
 )

@@ -150,7 +150,7 @@ notes(
 )
 
 
-@question(decimals=0, measures="the trained numbers, the output, and the merged matrix")
+@question(measures="the trained numbers, the output, and the merged matrix")
 def lora_on_paper() -> list[float]:
     """the count of trained numbers, the first number of the output, entry (0, 1) of the merged
     matrix
