@@ -233,7 +233,7 @@ def _page(name: str, language: str) -> Iterator[str]:
     """Build the page, and compare its code with the English code."""
     page, ours = catalogue.read_page(name), build(name, language)
     known = catalogue.translations(name, language)
-    texts = [frozenset(map(_flat, side)) for side in (known, known.values())]
+    texts = frozenset(map(_flat, [*known, *known.values()]))
     first = True
     for cell, other in zip(page.cells, ours.cells, strict=True):
         if cell.cell_type != "code":
@@ -241,7 +241,7 @@ def _page(name: str, language: str) -> Iterator[str]:
         code = cell.source + (selects(cell.source, language) if first else "")
         first = False
         try:
-            same = skeleton(code, texts[0]) == skeleton(other.source, texts[1])
+            same = skeleton(code, texts) == skeleton(other.source, texts)
         except SyntaxError as error:
             yield f"{name}/{cell.id}: the translated code does not parse: {error.msg}"
         else:
