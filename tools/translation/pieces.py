@@ -24,7 +24,8 @@ NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits",
 # Strings that are read by a model or a library, though they look like sentences.
 READ_BY_CODE = re.compile(
     r"install -q |Once upon a time|The capital of France|What is a dogfish|<start> I have|"
-    r"decoder\.layers|d_model q_k_v|" + re.escape(STUB.removeprefix("# "))
+    r"decoder\.layers|d_model q_k_v|^causal mask$|^feed-forward \d$|The capital of \{|"
+    r"^France Germany|^Paris Berlin|The opposite of hot|^ cold$|" + re.escape(STUB.removeprefix("# "))
 )
 # What no translator changes inside a piece.
 FIXED = re.compile(
