@@ -193,7 +193,8 @@ def is_tensor(obj):
 
 
 def typename(obj):
-    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+    named = obj if hasattr(obj, "__qualname__") else type(obj)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def set_default_device(device_):
