@@ -118,8 +118,8 @@ EXERCISES = "exercises"
 # have it, which know no book.
 DARES = '<section id="dares" aria-label="Dares" hidden></section>'
 DARED = f"""{DARES}
-      <style>#dares:not(:has(#dare-norm.done)) + p {{ display: none; }}</style>
-      <p><a href="{EXERCISES}/index.html">Write the layers yourself</a>, nothing installed.</p>"""
+      <p><a href="{EXERCISES}/index.html">Write the layers yourself</a>, nothing installed.</p>
+      <style>#dares:not(:has(#dare-norm.done)) + p {{ display: none; }}</style>"""
 ANSWER = """
 
 <p class="d-print-none"><a href="{}">Answer it in this browser</a>, with nothing installed.</p>"""
