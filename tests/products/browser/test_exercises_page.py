@@ -74,7 +74,7 @@ def show(tab, key):
 
 
 def check_typed(tab, key, text):
-    """Type an answer behind the stub of an exercise, and check it by keys."""
+    """Type an answer after the stub of an exercise, and check it by keys."""
     show(tab, key)
     tab.get_by_role("button", name="Start again").click()
     tab.keyboard.press("Control+End")
