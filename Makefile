@@ -201,6 +201,7 @@ catalogue: install $(PAGES) ## write everything that is generated from lessons, 
 	$(RUN) tools/write_exercises.py
 	$(RUN) -m tools.write_cards
 	$(RUN) -m tools.write_fingerprints
+	$(RUN) -m tools.write_standin_names
 	npm run --silent bundle
 	$(RUN) -m tools.write_messages
 

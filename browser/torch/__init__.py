@@ -31,12 +31,11 @@ from ._tensor import (
     no_grad,
     set_grad_enabled,
 )
+from ._types import CPU as _CPU
+from ._types import STATE as _STATE
 from ._types import (
-    CPU,
-    STATE,
     NotHere,
     Size,
-    absent,
     bfloat16,
     bool_,
     complex64,
@@ -53,10 +52,11 @@ from ._types import (
     int32,
     int64,
     layout,
-    not_here,
     strided,
     uint8,
 )
+from ._types import absent as _absent_name
+from ._types import not_here as _not_here
 
 __version__ = "2.13.0+page"
 inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
@@ -119,17 +119,14 @@ _METHODS.update(
     is_contiguous=lambda self: _t.is_packed(self.shape, self._strides),
     is_floating_point=lambda self: self.dtype.is_floating_point,
     is_complex=lambda self: self.dtype.is_complex,
-    is_inference=lambda self: False,
     expand_as=lambda self, other: self.expand(other.shape),
     view_as=lambda self, other: self.view(other.shape),
     reshape_as=lambda self, other: self.reshape(other.shape),
     type_as=lambda self, other: self.to(other.dtype),
-    sum_to_size=lambda self, *size: _t.unbroadcast(self, _t.sizes(size)),
     count_nonzero=lambda self, dim=None: (self != 0).sum(dim),
     clamp_min=lambda self, min: self.clamp(min=min),
     clamp_max=lambda self, max: self.clamp(max=max),
     trace=lambda self: self.diagonal().sum(),
-    softplus=lambda self: nn.functional.softplus(self),
 )
 _FUNCTIONS.update({name: _METHODS[name] for name in (
     "numel", "is_floating_point", "is_complex", "clamp_min", "clamp_max", "trace",
@@ -174,21 +171,21 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 Tensor.__neg__, Tensor.__abs__ = _METHODS["neg"], _METHODS["abs"]
 Tensor.__invert__, Tensor.__pos__ = _METHODS["bitwise_not"], lambda self: self
 globals().update({name: _guarded(name, f) for name, f in _FUNCTIONS.items()})
-globals().update(_CASTS)
+globals().update({name: kind for name, kind in _CASTS.items() if name not in ("byte", "char")})
 
 # Settings.
 
 
 def set_default_dtype(d):
-    STATE.dtype = d
+    _STATE.dtype = d
 
 
 def get_default_dtype():
-    return STATE.dtype
+    return _STATE.dtype
 
 
 def is_grad_enabled():
-    return STATE.grad
+    return _STATE.grad
 
 
 def is_tensor(obj):
@@ -204,7 +201,7 @@ def set_default_device(device_):
 
 
 def get_default_device():
-    return CPU
+    return _CPU
 
 
 def get_num_threads():
@@ -233,7 +230,7 @@ def set_printoptions(**_):
 
 def _missing(name):
     def fail(*_, **__):
-        raise not_here(name)
+        raise _not_here(name)
 
     return fail
 
@@ -249,10 +246,7 @@ class OpOverload:
 class TorchDispatchMode:
     """A mode that sees every operation, which the stand-in cannot show."""
 
-    __enter__ = _missing("TorchDispatchMode")
-
-    def __exit__(self, *_):
-        """Leave the mode."""
+    __init__ = _missing("TorchDispatchMode")
 
 
 class Function:
@@ -282,7 +276,9 @@ def _jacobian(func, inputs):
     """Compute all derivatives of a function of one tensor."""
     x = inputs.detach().clone().requires_grad_()
     out = func(x)
-    grads = [_t.grad(part, x, allow_unused=True)[0] for part in out.reshape(-1).unbind()]
+    grads = [
+        _t.grad(part, x, None, True, allow_unused=True)[0] for part in out.reshape(-1).unbind()
+    ]
     grads = [_make.full_like(x, 0) if g is None else g for g in grads]
     return _shape.stack(grads).reshape(*out.shape, *x.shape).detach()
 
@@ -315,7 +311,7 @@ def _module(name, **contents):
 def _absent(module, name):
     if name.startswith("_"):
         raise AttributeError(f"module 'torch.{module}' has no attribute {name!r}")
-    absent(f"torch.{module}", name)
+    _absent_name(f"torch.{module}", name)
 
 
 def _vector_norm(x, ord=2, dim=None, keepdim=False):
@@ -346,8 +342,12 @@ from . import nn  # noqa: E402
 
 layer_norm, rms_norm = nn.functional.layer_norm, nn.functional.rms_norm
 
+# PyTorch does not have these names here.
+del (DisableTorchFunctionSubclass, Function, OpOverload, TorchDispatchMode, bool_, fork_rng,
+     functional_call, nullcontext)  # fmt: skip
+
 
 def __getattr__(name):
     if name.startswith("_"):
         raise AttributeError(f"module 'torch' has no attribute {name!r}")
-    absent("torch", name)
+    _absent_name("torch", name)

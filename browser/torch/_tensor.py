@@ -44,7 +44,7 @@ class Node:
                     f"inplace operation: [torch.{x.dtype.title}Tensor {list(x.shape)}]{of} is at "
                     f"version {x._storage.version}; expected version {version} instead. Hint: "
                     "enable anomaly detection to find the operation that failed to compute its "
-                    "gradient, with torch.autograd.set_detect_anomaly(True)."
+                    "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False)."
                 )
 
 

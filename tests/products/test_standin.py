@@ -7,6 +7,9 @@ import sys
 from functools import cache
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 from tests.standin import compare
 from tools import write_standin_names
@@ -76,9 +79,16 @@ def test_few_exercises_are_not_offered():
     assert len(listed) <= 0.05 * len(EXERCISES)
 
 
-def test_names_of_pytorch_are_listed(tmp_path, monkeypatch):
+def test_names_of_pytorch_are_listed():
     stored = write_standin_names.FILE.read_text(encoding="utf-8")
     assert write_standin_names.page() == stored
+
+
+def test_standin_defines_no_name_that_pytorch_lacks():
+    code = """import json
+print(json.dumps([[*vars(torch)], [*vars(torch.Tensor)], [*vars(F)], [*vars(nn.init)]]))"""
+    for module, names in zip((torch, torch.Tensor, F, nn.init), json.loads(run(code)), strict=True):
+        assert {x for x in names if x[0] != "_"} - {*dir(module)} <= {"NotHere", "builtins"}
 
 
 def test_standin_names_what_it_lacks_and_leaves_a_typo_a_typo():
@@ -96,7 +106,8 @@ def test_standin_names_what_it_lacks_and_leaves_a_typo_a_typo():
 
 def test_an_argument_that_only_pytorch_has_is_no_mistake_of_the_learner():
     known = outcomes("torch.exp(x, out=x)", "x.expand((2, 3), implicit=True)",
-                     "F.embedding(x.long(), x, max_norm=1.0)", "nn.Embedding(2, 3, max_norm=1.0)")  # fmt: skip
+                     "F.embedding(x.long(), x, max_norm=1.0)",
+                     "nn.Embedding(2, 3, max_norm=1.0)")  # fmt: skip
     assert all(text.startswith("NotHere: The argument ") for text in known)
     assert outcomes("nn.Linear(2, 3, foo=1)")[0].startswith("TypeError: Linear.__init__() got an")
 

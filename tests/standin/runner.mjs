@@ -1,4 +1,4 @@
-// Runs the judging of all answers in Pyodide: node standin_runner.mjs PYODIDE PACKAGES PROJECT KIND
+// Judges answers in Pyodide: node runner.mjs PYODIDE PACKAGES PROJECT KIND
 const [pyodide, packages, project, kind] = process.argv.slice(2);
 const { loadPyodide } = await import(`${pyodide}/pyodide.mjs`);
 const python = await loadPyodide({ env: { TWELVE_PROGRESS: "", HOME: "/home/pyodide" } });
@@ -8,7 +8,6 @@ python.mountNodeFS(python.runPython("import site; site.getsitepackages()[0]"), p
 python.runPython(`
 import sys
 sys.path[:0] = ["/project/browser", "/project/src", "/project"]
-sys.argv = ["", "${kind}"]
-from tests.standin import answers
-answers.main("${kind}")
+from tests.standin.answers import main
+main("${kind}")
 `);

@@ -4,25 +4,28 @@ import math
 import types
 
 import torch
-from torch._registry import guarded
-from torch._tensor import Tensor, make, no_grad
-from torch._types import STATE, absent
+from torch._registry import guarded as _guarded
+from torch._tensor import Tensor as _Tensor
+from torch._tensor import make as _make
+from torch._tensor import no_grad as _no_grad
+from torch._types import STATE as _STATE
+from torch._types import absent as _absent
 
 from . import functional, init
 
 
-class Parameter(Tensor):
+class Parameter(_Tensor):
     """A tensor that a module registers and that is trained."""
 
     def __new__(cls, data=None, requires_grad=True):
-        data = make([], (0,), STATE.dtype) if data is None else data
+        data = _make([], (0,), _STATE.dtype) if data is None else data
         return object.__new__(cls)._like(data.detach()).requires_grad_(requires_grad)
 
     def __repr__(self):
-        return f"Parameter containing:\n{Tensor.__repr__(self)}"
+        return f"Parameter containing:\n{_Tensor.__repr__(self)}"
 
 
-class Buffer(Tensor):
+class Buffer(_Tensor):
     """A tensor that a module registers and that is not trained."""
 
     def __new__(cls, data, *, persistent=True):
@@ -77,7 +80,7 @@ class Module:
     def _check(self, table, name, value):
         due = {"_parameters": "parameter", "_modules": "child module", "_buffers": "buffer"}[table]
         kind = {"_parameters": "nn.Parameter", "_modules": "nn.Module", "_buffers": "Tensor"}[table]
-        if value is not None and not (table == "_buffers" and isinstance(value, Tensor)):
+        if value is not None and not (table == "_buffers" and isinstance(value, _Tensor)):
             of = f"'{torch.typename(value)}' as {due} '{name}' (torch.{kind} or None expected)"
             raise TypeError(f"cannot assign {of}")
 
@@ -279,7 +282,7 @@ class Embedding(Module):
         self.padding_idx = padding_idx
         self.weight = Parameter(torch.randn(num_embeddings, embedding_dim, dtype=dtype))
         if padding_idx is not None:
-            with no_grad():
+            with _no_grad():
                 self.weight[padding_idx] = 0.0
 
     @classmethod
@@ -427,13 +430,13 @@ class ModuleDict(Module):
 
 for _name, _layer in list(globals().items()):
     if isinstance(_layer, type) and "__init__" in vars(_layer) and _layer is not Module:
-        _layer.__init__ = guarded(_name, _layer.__init__, method=True, in_python=True)
+        _layer.__init__ = _guarded(_name, _layer.__init__, method=True, in_python=True)
 
 
 def __getattr__(name):
     if name.startswith("_"):
         raise AttributeError(f"module 'torch.nn' has no attribute {name!r}")
-    absent("torch.nn", name)
+    _absent("torch.nn", name)
 
 
 utils = types.ModuleType("torch.nn.utils")
@@ -448,4 +451,4 @@ def _clip_grad_norm_(parameters, max_norm):
     return total
 
 
-utils.clip_grad_norm_ = guarded("clip_grad_norm_", _clip_grad_norm_)
+utils.clip_grad_norm_ = _guarded("clip_grad_norm_", _clip_grad_norm_)

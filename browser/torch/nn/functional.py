@@ -3,22 +3,30 @@
 import math
 import warnings
 
-from torch import _math as m
-from torch._make import bernoulli, full
-from torch._registry import METHODS, guarded
-from torch._shape import _grid, cat
-from torch._tensor import make
-from torch._types import absent, bool_, finfo, int32, int64, not_here
+from torch import _math as _m
+from torch._make import bernoulli as _bernoulli
+from torch._make import full as _full
+from torch._registry import METHODS as _METHODS
+from torch._registry import guarded as _guarded
+from torch._shape import _grid
+from torch._shape import cat as _cat
+from torch._tensor import make as _make
+from torch._types import absent as _absent
+from torch._types import bool_ as _bool
+from torch._types import finfo as _finfo
+from torch._types import int32 as _int32
+from torch._types import int64 as _int64
+from torch._types import not_here as _not_here
 
-tanh, sigmoid = METHODS["tanh"], METHODS["sigmoid"]
+tanh, sigmoid = _METHODS["tanh"], _METHODS["sigmoid"]
 
 
 def relu(input, inplace=False):
-    return input.relu_() if inplace else METHODS["relu"](input)
+    return input.relu_() if inplace else _METHODS["relu"](input)
 
 
 def linear(input, weight, bias=None):
-    out = m.matmul(input, weight.t())
+    out = _m.matmul(input, weight.t())
     return out if bias is None else out + bias
 
 
@@ -30,21 +38,21 @@ def gelu(input, approximate="none"):
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)
         return 0.5 * input * (1 + tanh(inner))
-    return 0.5 * input * (1 + METHODS["erf"](input / math.sqrt(2)))
+    return 0.5 * input * (1 + _METHODS["erf"](input / math.sqrt(2)))
 
 
 def leaky_relu(input, negative_slope=0.01, inplace=False):
-    return m.where(input > 0, input, input * negative_slope)
+    return _m.where(input > 0, input, input * negative_slope)
 
 
 def softplus(input, beta=1.0, threshold=20.0):
     scaled = input * beta
-    smooth = METHODS["logaddexp"](scaled, scaled.detach() * 0) / beta
-    return m.where(scaled > threshold, input, smooth)
+    smooth = _METHODS["logaddexp"](scaled, scaled.detach() * 0) / beta
+    return _m.where(scaled > threshold, input, smooth)
 
 
 def logsigmoid(input):
-    return -METHODS["logaddexp"](-input, input.detach() * 0)
+    return -_METHODS["logaddexp"](-input, input.detach() * 0)
 
 
 def _implicit(name, x, dim):
@@ -59,11 +67,11 @@ def _implicit(name, x, dim):
 
 
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
-    return m.softmax(input, _implicit("softmax", input, dim), dtype)
+    return _m.softmax(input, _implicit("softmax", input, dim), dtype)
 
 
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
-    return m.log_softmax(input, _implicit("log_softmax", input, dim), dtype)
+    return _m.log_softmax(input, _implicit("log_softmax", input, dim), dtype)
 
 
 def _last(name, x, shape):
@@ -94,7 +102,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     dims = _last("rms_norm", input, normalized_shape)
-    eps = finfo(input.dtype).eps if eps is None else eps
+    eps = _finfo(input.dtype).eps if eps is None else eps
     out = input * ((input * input).mean(dims, keepdim=True) + eps).rsqrt()
     return out if weight is None else out * weight
 
@@ -106,11 +114,11 @@ def dropout(input, p=0.5, training=True, inplace=False):
         return input
     if p == 1:
         return input * 0
-    return input * bernoulli(full(input.shape, 1 - p, dtype=input.dtype)) / (1 - p)
+    return input * _bernoulli(_full(input.shape, 1 - p, dtype=input.dtype)) / (1 - p)
 
 
 def embedding(input, weight, padding_idx=None):
-    if input.dtype not in (int64, int32):
+    if input.dtype not in (_int64, _int32):
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
             f"Long, Int; but got torch.{input.dtype.title}Tensor instead "
@@ -121,13 +129,13 @@ def embedding(input, weight, padding_idx=None):
     if any(not 0 <= i < len(weight) for i in input._values()):
         raise IndexError("index out of range in self")
     if padding_idx is not None:
-        held = m.as_tensor([i == padding_idx % len(weight) for i in range(len(weight))])
-        weight = m.where(held.unsqueeze(1), weight.detach(), weight)
+        held = _m.as_tensor([i == padding_idx % len(weight) for i in range(len(weight))])
+        weight = _m.where(held.unsqueeze(1), weight.detach(), weight)
     return weight[input]
 
 
 def one_hot(tensor, num_classes=-1):
-    if tensor.dtype is not int64:
+    if tensor.dtype is not _int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     ids = tensor._values()
     if min(ids, default=0) < 0:
@@ -135,7 +143,7 @@ def one_hot(tensor, num_classes=-1):
     count = max(ids, default=-1) + 1 if num_classes < 0 else num_classes
     if max(ids, default=-1) >= count:
         raise RuntimeError("Class values must be smaller than num_classes.")
-    return make([int(i == c) for i in ids for c in range(count)], (*tensor.shape, count), int64)
+    return _make([int(i == c) for i in ids for c in range(count)], (*tensor.shape, count), _int64)
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12):
@@ -149,7 +157,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 def pad(input, pad, mode="constant", value=None):
     if mode != "constant":
-        raise not_here(f"pad with mode {mode}")
+        raise _not_here(f"pad with mode {mode}")
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     for i in range(len(pad) // 2):
@@ -158,8 +166,8 @@ def pad(input, pad, mode="constant", value=None):
         if any(cut):
             input = input.narrow(d, cut[0], input.shape[d] - sum(cut))
         shapes = [(*input.shape[:d], max(0, n), *input.shape[d + 1 :]) for n in sides]
-        front, end = (full(shape, value or 0, dtype=input.dtype) for shape in shapes)
-        input = cat([front, input, end], d) if max(sides) > 0 else input
+        front, end = (_full(shape, value or 0, dtype=input.dtype) for shape in shapes)
+        input = _cat([front, input, end], d) if max(sides) > 0 else input
     return input
 
 
@@ -171,16 +179,12 @@ def mse_loss(input, target, reduction="mean"):
     return _reduction((input - target) ** 2, reduction)
 
 
-def l1_loss(input, target, reduction="mean"):
-    return _reduction((input - target).abs(), reduction)
-
-
 def kl_div(input, target, reduction="mean", log_target=False):
     if log_target:
         out = target.exp() * (target - input)
     else:
         # 0 log 0 is 0.
-        out = m.where(target == 0, 0.0, target * target.clamp(min=1e-300).log()) - target * input
+        out = target * _m.where(target == 0, 1.0, target).log() - target * input
     if reduction == "mean":
         text = "reduction: 'mean' divides the total loss by both the batch size and the support "
         text += "size.'batchmean' divides only by the batch size, and aligns with the KL div math "
@@ -189,13 +193,9 @@ def kl_div(input, target, reduction="mean", log_target=False):
     return out.sum() / len(input) if reduction == "batchmean" else _reduction(out, reduction)
 
 
-def binary_cross_entropy_with_logits(input, target, reduction="mean"):
-    return _reduction(-logsigmoid(input) + (1 - target) * input, reduction)
-
-
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     if weight is not None:
-        raise not_here("The argument weight of nll_loss")
+        raise _not_here("The argument weight of nll_loss")
     if input.ndim > 2:
         input = input.movedim(1, -1).flatten(0, -2)
     rows, kept = input.reshape(-1, input.shape[-1]), target.reshape(-1) != ignore_index
@@ -212,7 +212,7 @@ def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None,
                   reduction="mean", label_smoothing=0.0):  # fmt: skip
     if weight is not None or size_average is not None or reduce is not None:
-        raise not_here("An argument of cross_entropy")
+        raise _not_here("An argument of cross_entropy")
     if not hasattr(target, "dtype"):
         text = "argument 'target' (position 2) must be Tensor"
         raise TypeError(f"cross_entropy_loss(): {text}, not {type(target).__name__}")
@@ -227,7 +227,7 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     if input.ndim > 1 and input.shape[0] != target.shape[0]:
         text = f"Expected input batch_size ({input.shape[0]}) to match target batch_size"
         raise ValueError(f"{text} ({target.shape[0]}).")
-    if target.dtype is not int64:
+    if target.dtype is not _int64:
         text = f"expected scalar type Long but found {target.dtype.title}"
         raise RuntimeError(text)
     if input.ndim > 1 and tuple(target.shape) != (input.shape[0], *input.shape[2:]):
@@ -255,9 +255,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = query @ key.mT * scale
     if is_causal:
-        attn_mask = full(scores.shape[-2:], True).tril()
+        attn_mask = _full(scores.shape[-2:], True).tril()
     if attn_mask is not None:
-        boolean = attn_mask.dtype is bool_
+        boolean = attn_mask.dtype is _bool
         scores = scores.masked_fill(~attn_mask, -math.inf) if boolean else scores + attn_mask
     empty = scores.detach().amax(-1, True) == -math.inf
     weights = scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
@@ -268,11 +268,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 _IN_C = "linear gelu softplus logsigmoid one_hot cosine_similarity scaled_dot_product_attention"
 for _name, _f in list(globals().items()):
     if getattr(_f, "__module__", "") == __name__ and not _name.startswith("_"):
-        globals()[_name] = guarded(_name, _f, in_python=_name not in _IN_C.split())
-tanh, sigmoid = (guarded(f.__name__, f, in_python=True) for f in (tanh, sigmoid))
+        globals()[_name] = _guarded(_name, _f, in_python=_name not in _IN_C.split())
+tanh, sigmoid = (_guarded(f.__name__, f, in_python=True) for f in (tanh, sigmoid))
 
 
 def __getattr__(name):
     if name.startswith("_"):
         raise AttributeError(f"module 'torch.nn.functional' has no attribute {name!r}")
-    absent("torch.nn.functional", name)
+    _absent("torch.nn.functional", name)

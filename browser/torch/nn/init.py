@@ -2,31 +2,31 @@
 
 import math
 
-from torch._tensor import no_grad
-from torch._types import absent
+from torch._tensor import no_grad as _no_grad
+from torch._types import absent as _absent
 
 
-@no_grad()
+@_no_grad()
 def zeros_(tensor):
     return tensor.fill_(0)
 
 
-@no_grad()
+@_no_grad()
 def ones_(tensor):
     return tensor.fill_(1)
 
 
-@no_grad()
+@_no_grad()
 def constant_(tensor, val):
     return tensor.fill_(val)
 
 
-@no_grad()
+@_no_grad()
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
     return tensor.normal_(mean, std, generator=generator)
 
 
-@no_grad()
+@_no_grad()
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
     return tensor.uniform_(a, b, generator=generator)
 
@@ -42,4 +42,4 @@ def kaiming_uniform_(tensor, a=0):
 
 
 def __getattr__(name):
-    absent("torch.nn.init", name)
+    _absent("torch.nn.init", name)

@@ -44,6 +44,8 @@ _SIDE_EFFECTS = re.compile(
     r"open|input|exec|eval|compile|breakpoint|exit|quit|save|load|hub|tofile|from_file|numpy"
     r"|manual_seed|seed|set_.*|__import__|setattr|delattr|globals|vars"
 )
+# The torch of the page without an installation raises it for an operation that it lacks.
+_MISSING = (torch.NotHere,) if hasattr(torch, "NotHere") else ()
 _clock = getattr(time, "thread_time", time.process_time)
 
 
@@ -334,7 +336,7 @@ def in_time(end: float, test: Callable[[], bool]) -> bool:
     sys.settrace(trace)
     try:
         return test()
-    except _TooLong:
+    except (_TooLong, *_MISSING):
         return False
     finally:
         sys.settrace(before)
