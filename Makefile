@@ -74,7 +74,7 @@ ANY = $(or $(shell for python in $(CANDIDATES); do $$python -c '$(FITS)' 2>/dev/
 # From npm: what the pages and the slides load (MathJax, reveal.js), and textlint.
 PAGES := node_modules/.package-lock.json
 # What textlint reads, less what .textlintignore names.
-TEXTS := *.md *.toml .github benchmarks book classroom docs notebooks slides src tests tools
+TEXTS := *.md *.toml .github benchmarks book browser classroom docs notebooks slides src tests tools
 
 # Where a folder has this file, a teacher works in it.
 OURS := .written.json
@@ -123,7 +123,7 @@ weekly: $(WITH)teach $(WITH)compare $(WITH)graders $(WITH)language-model book sl
 
 lint: style $(PAGES) ## check the style of the code and the words of all texts
 	node_modules/.bin/textlint $(TEXTS)
-	node_modules/.bin/eslint --max-warnings 0 src/twelve_lab/explorer book/static slides tests/products
+	node_modules/.bin/eslint --max-warnings 0 src/twelve_lab/explorer book/static browser slides tests/products
 
 style: install ## check the style of the code alone, without npm
 	$(RUN) -m ruff check

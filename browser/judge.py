@@ -143,7 +143,9 @@ def _execute(code: str, file: str, space: dict[str, Any]) -> None:
 
 
 def _not_judged(reason: object) -> str:
-    return message("This page cannot check this answer: {reason}. The notebook can.", reason=reason)
+    return message(
+        "This page cannot check this answer: {reason}. The notebook can check it.", reason=reason
+    )
 
 
 def _described(error: BaseException) -> str:

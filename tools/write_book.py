@@ -116,12 +116,12 @@ LIVE = f"""<a href="index.html">Pull a thread</a> in the live model, or begin th
 [00 Start here]({STEPS[0].notebook}). <a href="exercises/index.html">The exercises</a> run in this
 browser, with nothing installed."""
 EXERCISES = "exercises"
-# The live page leads to the exercises after its last dare. The page itself stays as the notebooks
-# have it, which know no book.
+# The live page leads to the exercises after its last dare, but only in the book: the notebooks
+# store copies of it.
 DARES = '<section id="dares" aria-label="Dares" hidden></section>'
 DARED = f"""{DARES}
-      <style>#dares:not(:has(#dare-norm.done)) + p {{ display: none; }}</style>
-      <p><a href="{EXERCISES}/index.html">Write the layers yourself</a>, nothing installed.</p>"""
+      <p><a href="{EXERCISES}/index.html">Write the layers yourself</a>, nothing installed.</p>
+      <style>#dares:not(:has(#dare-norm.done)) + p {{ display: none; }}</style>"""
 ANSWER = """
 
 <p class="d-print-none"><a href="{}">Answer it in this browser</a>, with nothing installed.</p>"""

@@ -119,12 +119,10 @@ _METHODS.update(
     is_contiguous=lambda self: _t.is_packed(self.shape, self._strides),
     is_floating_point=lambda self: self.dtype.is_floating_point,
     is_complex=lambda self: self.dtype.is_complex,
-    is_inference=lambda self: False,
     expand_as=lambda self, other: self.expand(other.shape),
     view_as=lambda self, other: self.view(other.shape),
     reshape_as=lambda self, other: self.reshape(other.shape),
     type_as=lambda self, other: self.to(other.dtype),
-    sum_to_size=lambda self, *size: _t.unbroadcast(self, _t.sizes(size)),
     count_nonzero=lambda self, dim=None: (self != 0).sum(dim),
     clamp_min=lambda self, min: self.clamp(min=min),
     clamp_max=lambda self, max: self.clamp(max=max),
@@ -195,7 +193,8 @@ def is_tensor(obj):
 
 
 def typename(obj):
-    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+    named = obj if hasattr(obj, "__qualname__") else type(obj)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def set_default_device(device_):

@@ -92,20 +92,6 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
     return base**powers
 
 
-@torch_only
-def tril_indices(row, col, offset=0):
-    return as_tensor(
-        [*zip(*((i, j) for i in range(row) for j in range(col) if j - i <= offset))], int64
-    )
-
-
-@torch_only
-def triu_indices(row, col, offset=0):
-    return as_tensor(
-        [*zip(*((i, j) for i in range(row) for j in range(col) if j - i >= offset))], int64
-    )
-
-
 class _Stream:
     """The words of 32 bits that follow a seed: PyTorch's own Mersenne Twister."""
 
@@ -238,16 +224,6 @@ def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     shape, dtype, source = sizes(size), dtype or STATE.dtype, generator or default_generator
     values = source.uniform(math.prod(shape), dtype)
     return make(values, shape, dtype).requires_grad_(requires_grad)
-
-
-@torch_only
-def randn_like(input, *, dtype=None):
-    return randn(*input.shape, dtype=dtype or input.dtype)
-
-
-@torch_only
-def rand_like(input, *, dtype=None):
-    return rand(*input.shape, dtype=dtype or input.dtype)
 
 
 @torch_only

@@ -76,7 +76,6 @@ def _log1p(v):
 # The function, and the gradient from g, the input x and the output y; "y" saves the output.
 _REAL = {
     "exp": (math.exp, lambda g, x, y: g * conj(y), "y"),
-    "exp2": (lambda v: 2.0**v, lambda g, x, y: g * y * math.log(2), "y"),
     "expm1": (math.expm1, lambda g, x, y: g * (y + 1), "y"),
     "log": (_log(math.log), lambda g, x, y: g / x, "x"),
     "log2": (_log(math.log2), lambda g, x, y: g / (x * math.log(2)), "x"),
@@ -313,7 +312,6 @@ remainder = binary(
     "remainder", lambda x, y: x % y if y else _floored(x, y) * math.nan,
     (lambda g, a, b, o: g, lambda g, a, b, o: -g * floor_divide(a, b)), "a ab",
 )  # fmt: skip
-binary("fmod", math.fmod, (lambda g, a, b, o: g, lambda g, a, b, o: -g * (a / b).trunc()))
 maximum = binary(
     "maximum", lambda x, y: y if y > x or y != y else x,
     (lambda g, a, b, o: _half(g, a > b, a == b), lambda g, a, b, o: _half(g, a < b, a == b)),
@@ -846,7 +844,6 @@ def _of_rank(name, left, right, texts):
 
 _of_rank("mm", 2, 2, ("self must be a matrix", "mat2 must be a matrix"))
 _of_rank("bmm", 3, 3, ("batch1 must be a 3D tensor", "batch2 must be a 3D tensor"))
-_of_rank("mv", 2, 1, ("vector + matrix @ vector expected, got {1}, {0}, {1}",) * 2)
 _of_rank("dot", 1, 1, ("1D tensors expected, but got {0}D and {1}D tensors",) * 2)
 
 
@@ -931,14 +928,6 @@ def square(input):
 @op
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     product = METHODS["mm"](mat1, mat2)
-    return add_plain(
-        input if beta == 1 else input * beta, product if alpha == 1 else product * alpha
-    )
-
-
-@op
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    product = METHODS["bmm"](batch1, batch2)
     return add_plain(
         input if beta == 1 else input * beta, product if alpha == 1 else product * alpha
     )

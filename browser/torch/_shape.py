@@ -359,7 +359,7 @@ _triangle("triu", lambda ahead, diagonal: ahead >= diagonal)
 @op
 def diag(input, diagonal=0):
     if input.ndim == 2:
-        return globals()["diagonal"](input, diagonal)
+        return METHODS["diagonal"](input, diagonal)
     return diag_embed(input, diagonal)
 
 
@@ -367,15 +367,11 @@ def diag(input, diagonal=0):
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     if (dim1, dim2) != (-2, -1):
         raise not_here("diag_embed along other axes")
-    n = input.shape[-1] + abs(offset)
-    values = [float(j - i == offset) for i in range(n) for j in range(n)]
-    eye = make(input.dtype.cast(values), (n, n), input.dtype)
-    padded = input.unsqueeze(-1)
     if offset:
-        zeros = make([0] * n * input.numel(), (*input.shape, n), input.dtype)
-        zeros[..., :1] = padded
         raise not_here("diag_embed with an offset")
-    return padded * eye
+    n = input.shape[-1]
+    values = [float(i == j) for i in range(n) for j in range(n)]
+    return input.unsqueeze(-1) * make(input.dtype.cast(values), (n, n), input.dtype)
 
 
 # Indices.
@@ -413,14 +409,6 @@ def _grid(name, x, dim, index):
 
 
 @op
-def take_along_dim(input, indices, dim=None):
-    shape = broadcast(indices.shape, [1 if i == _dim(input, dim) else n
-                                      for i, n in enumerate(input.shape)])  # fmt: skip
-    wide = [input.shape[dim] if i == _dim(input, dim) else n for i, n in enumerate(shape)]
-    return gather(input.expand(wide), dim, indices.expand(shape))
-
-
-@op
 def index_select(input, dim, index):
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
@@ -428,11 +416,6 @@ def index_select(input, dim, index):
         if not 0 <= i < input.shape[_dim(input, dim)]:
             raise IndexError("index out of range in self")
     return input[(slice(None),) * _dim(input, dim) + (index.reshape(-1),)]
-
-
-@op
-def take(input, index):
-    return input.flatten()[index]
 
 
 @op
@@ -461,20 +444,6 @@ def index_fill_(self, dim, index, value):
 
 
 @method
-def index_copy_(self, dim, index, source):
-    self[(slice(None),) * _dim(self, dim) + (index,)] = source
-    return self
-
-
-@method
-def index_put_(self, indices, values, accumulate=False):
-    if accumulate:
-        raise not_here("index_put with accumulate")
-    self[tuple(indices)] = values
-    return self
-
-
-@method
 def index_add_(self, dim, index, source, *, alpha=1):
     front = (slice(None),) * _dim(self, dim)
     for at, i in enumerate(index.tolist()):
@@ -492,7 +461,7 @@ def scatter_add_(self, dim, index, src):
     return self
 
 
-for _name in ("scatter", "index_fill", "index_copy", "index_put", "index_add", "scatter_add"):
+for _name in ("scatter", "index_fill", "index_add", "scatter_add"):
 
     def _copied(input, *args, _in_place=METHODS[f"{_name}_"], **kwargs):
         return _in_place(input.clone(), *args, **kwargs)
@@ -689,12 +658,6 @@ def meshgrid(*tensors, indexing="ij"):
     shape = [x.numel() for x in tensors]
     ones = [[n if i == q else 1 for i in range(len(shape))] for q, n in enumerate(shape)]
     return tuple(x.reshape(one).expand(shape) for x, one in zip(tensors, ones))
-
-
-@torch_only
-def broadcast_tensors(*tensors):
-    shape = broadcast(*[x.shape for x in tensors])
-    return tuple(x.expand(shape) for x in tensors)
 
 
 @torch_only

@@ -69,8 +69,8 @@ def test_verdicts_in_pyodide_are_those_of_pytorch_and_come_soon():
     ours = judge("all", "pyodide")
     assert differing(judge("all", "pytorch"), ours) == []
     # Half as much again, because two runs differ.
-    slow = {x.id for x in ours if x.seconds > 1.5 * compare.SECONDS}
-    assert slow <= compare.not_offered().keys()
+    slow = compare.slow(ours, 1.5 * compare.SECONDS)
+    assert slow.keys() <= compare.not_offered().keys()
 
 
 def test_few_exercises_are_not_offered():

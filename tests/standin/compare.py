@@ -52,7 +52,9 @@ def judge(kind: str, where: str) -> list[Judged]:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
         )
-    return [Judged(*json.loads(line)) for line in done.stdout.splitlines()]
+    # Python 3.14 says "division by zero" for all numbers.
+    text = done.stdout.replace("float division by zero", "division by zero")
+    return [Judged(*json.loads(line)) for line in text.splitlines()]
 
 
 def _copy_packages(folder: Path) -> None:
@@ -82,8 +84,14 @@ def reasons(pytorch: list[Judged], pyodide: list[Judged]) -> dict[str, str]:
         x.id: f"{x.label}: {y.verdict[1]}" if len(y.verdict) == 2 else f"{x.label}: another verdict"
         for x, y in differences(pytorch, pyodide)
     }
-    slow = {x.id: "a verdict takes too long" for x in pyodide if x.seconds > SECONDS}
-    return dict(sorted((slow | found).items()))
+    return dict(sorted((slow(pyodide, SECONDS) | found).items()))
+
+
+def slow(judged: list[Judged], seconds: float) -> dict[str, str]:
+    """Find the exercises with a slow verdict. A search is counted here, but timed in the page."""
+    searched = ("numbers", "nan or inf")
+    some = (x for x in judged if x.seconds > seconds and x.verdict[0] not in searched)
+    return {x.id: f"{x.label}: the verdict takes more than {SECONDS:.0f} s" for x in some}
 
 
 def main() -> None:

@@ -378,6 +378,8 @@ class ModuleList(Module):
         self.extend(modules)
 
     def append(self, module):
+        if not isinstance(module, Module):
+            raise TypeError(f"{torch.typename(module)} is not a Module subclass")
         self._modules[str(len(self._modules))] = module
         return self
 

@@ -179,10 +179,6 @@ def mse_loss(input, target, reduction="mean"):
     return _reduction((input - target) ** 2, reduction)
 
 
-def l1_loss(input, target, reduction="mean"):
-    return _reduction((input - target).abs(), reduction)
-
-
 def kl_div(input, target, reduction="mean", log_target=False):
     if log_target:
         out = target.exp() * (target - input)
@@ -195,10 +191,6 @@ def kl_div(input, target, reduction="mean", log_target=False):
         warnings.warn(f"{text}definition.'mean' will be changed to behave the same as 'batchmean' "
                       "in the next major release.", stacklevel=2)  # fmt: skip
     return out.sum() / len(input) if reduction == "batchmean" else _reduction(out, reduction)
-
-
-def binary_cross_entropy_with_logits(input, target, reduction="mean"):
-    return _reduction(-logsigmoid(input) + (1 - target) * input, reduction)
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):

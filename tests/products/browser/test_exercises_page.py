@@ -74,7 +74,7 @@ def show(tab, key):
 
 
 def check_typed(tab, key, text):
-    """Type an answer behind the stub of an exercise, and check it by keys."""
+    """Type an answer after the stub of an exercise, and check it by keys."""
     show(tab, key)
     tab.get_by_role("button", name="Start again").click()
     tab.keyboard.press("Control+End")
@@ -139,6 +139,9 @@ def test_answer_that_never_returns_is_stopped_and_nothing_is_lost(page):
     expect(page.locator("body")).to_have_attribute("data-python", "runs")
     stop.click()
     expect_verdict(page, "Stopped.")
+    for _ in range(100):  # until the browser has ended the first one
+        page.wait_for_timeout(100 * (len(page.workers) > 1))
+    assert len(page.workers) == 1
     page.keyboard.type(" # typed while Python starts")
     page.reload()
     expect(page.locator(".cm-content")).to_contain_text("# typed while Python starts")
@@ -225,6 +228,28 @@ def test_exercises_have_the_cells_of_the_notebooks_and_the_book_links_to_them():
     assert linked == {key for key, task in TASKS.items() if not task["absent"]}
     for task in TASKS.values():
         assert task["about"].count("<summary>Hint") == 3 and "$" not in task["about"]
+
+
+def test_book_leads_to_the_page_from_its_navigation_an_exercise_and_the_last_dare(tab, address):
+    book = address.removesuffix("exercises/index.html")
+    tab.goto(f"{book}index.html")
+    last = tab.get_by_role("link", name="Write the layers yourself")
+    expect(last).to_be_hidden()
+    tab.evaluate("localStorage.setItem('twelve-numbers-dares', '[\"norm\"]')")
+    tab.reload()
+    lesson = f"{book}notebooks/04_attention.html"
+    for page, link in (
+        (tab.url, last),
+        (lesson, tab.get_by_role("link", name="Exercises, with nothing installed")),
+        (lesson, tab.get_by_role("link", name="Answer it in this browser").last),
+    ):
+        tab.goto(page)
+        link.first.click()
+        tab.wait_for_url(f"{address}*")
+        expect(tab.locator("h1")).to_have_text("Exercises, with nothing installed")
+    expect(tab.locator("#title")).to_have_text(TASKS[ATTENTION]["title"])
+    tab.get_by_role("link", name="04 attention").click()
+    tab.wait_for_url(lesson)
 
 
 def notebook(page):
