@@ -113,7 +113,7 @@ def _markdown(source: str) -> Iterator[Piece]:
     place, fenced = 0, False
     for block in re.split(r"(\n\s*\n)", source):
         start, place = place, place + len(block)
-        if (block.count("```") % 2) != fenced:
+        if block.count("```") % 2:
             fenced = not fenced
             continue
         text = block.strip("\n")

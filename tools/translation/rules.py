@@ -26,7 +26,7 @@ STYLE = {
     rf"[{HAN}]\(|\([^()]*[{HAN}][^()]*\)": "half-width parentheses around Chinese: write （ ）",
     r"\"": "a straight quote: write “ ”",
     rf"[{HAN}][A-Za-z0-9⸨]|[A-Za-z0-9%⸩][{HAN}]": "a space is missing between Chinese and Latin",
-    r" [，。；：？！、（）“”]|[，。；：？！、（]( |⸨ )": "a space beside a full-width mark",
+    r" [，。；：？！、（）“”]|[，。；：？！、（]( (?!\|)|⸨ )": "a space beside a full-width mark",
     rf"[{HAN}] [{HAN}]": "a space between two Chinese characters",
     r"。。|，，|(?<!\()\.\.\.": "a doubled mark (the ellipsis is ……)",
 }
