@@ -3764,7 +3764,7 @@ def joined(x):
 
 
 WRONG["06-multi-head-attention"] |= {
-    "split-view: merged by view as well": heads_by(
+    "split and merged by view": heads_by(
         lambda x, h: x.view(len(x), h, x.size(1), -1),
         lambda x: x.reshape(len(x), x.size(2), -1),
     ),
