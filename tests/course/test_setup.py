@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 MAKEFILE = (ROOT / "Makefile").read_text()
-OURS = {"twelve", "twelve_lab", "tests", "tools", "benchmarks", "classroom"}
+# Pyodide has the module js.
+OURS = {"js", "twelve", "twelve_lab", "tests", "tools", "benchmarks", "classroom"}
 OURS |= {path.stem for path in (ROOT / "tests" / "unit").glob("*.py")}
 
 

@@ -3156,7 +3156,7 @@ def gated(hidden):
     return lambda x, gate, up, down: hidden(x @ gate.T, x @ up.T) @ down.T
 
 
-WRONG["09-swiglu"] |= {
+WRONG["09-swiglu"] = {
     "gate-up-swapped": gated(lambda g, u: u * torch.sigmoid(u) * g),
     "gate-up-swapped: halves of one product": lambda x, gate, up, down: (
         (lambda u, g: F.silu(g) * u)(*F.linear(x, torch.cat([gate, up])).chunk(2, -1)) @ down.T
@@ -3265,7 +3265,7 @@ def per_word(logits, labels, log_p):
 
 
 RIGHT.append(Answer("13-loss", lambda logits, labels: TokenLoss()(logits, labels)))
-WRONG["13-loss"] |= {
+WRONG["13-loss"] = {
     "softmax-before-loss": lambda logits, labels: per_word(
         logits.softmax(-1), labels, lambda z: z.log_softmax(-1)
     ),
@@ -3764,7 +3764,7 @@ def joined(x):
 
 
 WRONG["06-multi-head-attention"] |= {
-    "split-view: merged by view as well": heads_by(
+    "split and merged by view": heads_by(
         lambda x, h: x.view(len(x), h, x.size(1), -1),
         lambda x: x.reshape(len(x), x.size(2), -1),
     ),

@@ -207,14 +207,14 @@ MULTI = "06-multi-head-attention"
 UNNAMED = [
     (MULTI, view_twice, "split by view, and merged by view as well"),
     (MULTI, dealt_twice, MISTAKES["split-interleaved"].sentence),
-    (MULTI, keys_by_w_q, "exactly those of `memory @ w_q.T` in place of `memory @ w_k.T`"),
+    (MULTI, keys_by_w_q, "The keys are made with w_q, the matrix of the queries"),
     (MULTI, among_heads, MISTAKES["softmax-heads"].sentence),
     ("04-attention-weights", lambda s: s.softmax(-1).softmax(-1), "is done twice"),
     ("04-attention", softmax_twice, "is done twice"),
     ("17-share-heads", lambda x, n: x[:, :1].expand(-1, n, -1, -1), "each group has its own head"),
-    ("16-rotate", lambda x, angles: x, 'does not depend on "angles"'),
+    ("16-rotate", lambda x, angles: x, "Nothing is rotated"),
     ("03-positional-encoding", lambda x, table: x, "exactly those of `x`. A part of"),
-    ("16-rotate", one_pair, "`angles[:, :1]`"),
+    ("16-rotate", one_pair, "All pairs rotate by the angles of the first"),
 ]
 
 

@@ -188,17 +188,6 @@ again(
         "merge_heads(X)": "X.permute(0, 2, 3, 1).flatten(2)",
     },
 )
-again(
-    multi_head_attention,
-    "split-view",
-    {
-        **{
-            f"{x} = split_heads(X, N)": f"{x} = X.reshape(len(X), N, X.size(1), -1)"
-            for x in ("queries", "keys", "values")
-        },
-        "merge_heads(X)": "X.reshape(query.size(0), query.size(1), -1)",
-    },
-)
 _MATRICES = {
     "query @ w_q.T": "query @ w_q",
     "memory @ w_k.T": "memory @ w_k",
@@ -211,6 +200,14 @@ notes(
         "features.": {_ATTEND: "attend(queries / num_heads ** 0.5, keys, values)"},
         "Each head meets the keys of all heads: multiply the queries of a head by the keys of the "
         "same head.": {_ATTEND: "attend(queries, keys.sum(1, keepdim=True), values)"},
+        "Your heads are split by view, and merged by view as well: a head gets parts of one word. "
+        "Transpose seq and head after the split, and again before the merge.": {
+            **{
+                f"{x} = split_heads(X, N)": f"{x} = X.reshape(len(X), N, X.size(1), -1)"
+                for x in ("queries", "keys", "values")
+            },
+            "merge_heads(X)": "X.reshape(query.size(0), query.size(1), -1)",
+        },
         "You applied softmax twice, which makes the weights nearly equal: apply it once.": {
             _ATTEND: "(queries @ keys.mT / queries.size(-1) ** 0.5).softmax(-1).softmax(-1) "
             "@ values"
