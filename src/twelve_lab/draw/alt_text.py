@@ -9,9 +9,9 @@ import torch
 from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Block
-from twelve_lab.show.wide import joined
+from twelve_lab.show.wide import joined, width
 
-LONGEST = 600  # characters of an alt text, so that it can be listened to
+LONGEST = 600  # columns of an alt text, so that it can be listened to
 
 
 def alt_text(title: str, *versions: str) -> str:
@@ -23,7 +23,7 @@ def alt_text(title: str, *versions: str) -> str:
     """
     claim = title if title[-1] in ".?!。？！" else message("{title}.", title=title)
     texts = [joined(claim, version) for version in versions]
-    return next((text for text in texts if len(text) <= LONGEST), [claim, *texts][-1])
+    return next((text for text in texts if width(text) <= LONGEST), [claim, *texts][-1])
 
 
 def index_name(axis: str, name: str) -> str:
