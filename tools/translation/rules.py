@@ -28,7 +28,7 @@ STYLE = {
     rf"[{HAN}][A-Za-z0-9⸨]|[A-Za-z0-9%⸩][{HAN}]": "a space is missing between Chinese and Latin",
     r" [，。；：？！、（）“”]|[，。；：？！、（]( (?!\|)|⸨ )": "a space beside a full-width mark",
     rf"[{HAN}] [{HAN}]": "a space between two Chinese characters",
-    r"。。|，，|(?<!\()\.\.\.": "a doubled mark (the ellipsis is ……)",
+    r"。。|，，|\.\.\.(?!\))": "a doubled mark (the ellipsis is ……)",
 }
 
 
