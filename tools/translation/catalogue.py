@@ -37,6 +37,11 @@ msgstr ""
 """
 
 
+# Pages that are not translated yet: their translation and the messages of their exercises may be
+# missing, and links lead to the English page.
+NOT_YET = frozenset()
+
+
 class Source(NamedTuple):
     """A text of a page.
 
@@ -56,7 +61,8 @@ def pages() -> dict[str, Path]:
     found = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     by_hand = sorted((ROOT / "notebooks" / BY_HAND).glob("*.ipynb"))
     found |= {f"{BY_HAND}/{path.stem}": path for path in by_hand}
-    return found | {README: ROOT / "README.md"}
+    found |= {README: ROOT / "README.md"}
+    return {name: path for name, path in found.items() if name not in NOT_YET}
 
 
 def names() -> list[str]:
@@ -96,7 +102,12 @@ def sources(name: str) -> list[Source]:
 def template(name: str) -> Catalog:
     """Collect the entries that a catalogue must have, without translations."""
     if name == MESSAGES:
-        return read_po(io.BytesIO(write_messages.page().encode()))
+        catalogue = read_po(io.BytesIO(write_messages.page().encode()))
+        later = {f"src/twelve_lab/exercises/{page}.py" for page in NOT_YET}
+        for entry in [*catalogue]:
+            if entry.locations and {path for path, _ in entry.locations} <= later:
+                catalogue.delete(entry.id)
+        return catalogue
     catalogue = Catalog()
     if name == SHARED:
         catalogue.add(WORKSHOPS, auto_comments=["added to pages that link to a workshop"])
