@@ -61,7 +61,7 @@ html_theme_options = {
     "home_page_in_toc": True,
     "navbar_persistent": [],
     "footer_content_items": ["extra-footer.html"],
-    "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
+    "article_header_end": ["languages.html", "article-header-buttons.html"],
     "secondary_sidebar_items": {"**": ["page-toc.html"], "course": []},
     "navigation_with_keys": True,
     "back_to_top_button": False,  # it covered live parts on a phone
