@@ -333,7 +333,7 @@ def downloads(root: Path) -> dict[str, bytes]:
         Content by path under `downloads`.
     """
     others = [
-        "LICENSE", "tests/products/test_language_model.py",
+        "LICENSE", "src/twelve_lab/check/__init__.py", "tests/products/test_language_model.py",
         "tests/products/test_same_as_llama.py",
     ]  # fmt: skip
     return {name: (root / _file(name)).read_bytes() for name in [*_notebooks(root), *others]}
