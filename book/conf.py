@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.search.zh import SearchChinese
 
 project = "Twelve Numbers"
 language = "en"
@@ -12,6 +13,9 @@ root_doc = "course"  # index.html is the live page
 templates_path = ["templates"]
 exclude_patterns = ["downloads", "extra", "src", "static", "templates"]
 needs_sphinx = "9.0"
+
+# Sphinx 9.0 gives the Chinese search the English stemmer, but calls it by another name.
+SearchChinese.language_name = "English"
 
 extensions = [
     "myst_nb",
