@@ -86,7 +86,7 @@ EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header -
 LANGUAGES := $(notdir $(wildcard locale/*))
 
 .PHONY: $(LANGUAGES)
-.PHONY: help zh trace lab unit test check device code weekly lint style install explorer sheet poster book exercises-page pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks figures catalogue lock clean FORCE
+.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book exercises-page pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks zh figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
