@@ -182,6 +182,17 @@ def test_chinese_search_finds_the_words_of_a_query(tab, site, words, first):
     assert f"/zh/notebooks/{first}.html" in results.first.evaluate("link => link.href")
 
 
+def test_verdict_on_the_chinese_page_of_exercises_is_in_chinese(tab, site):
+    tab.goto(f"{site}/zh/exercises/index.html#01-projected")
+    tab.locator("body[data-python=ready]").wait_for(timeout=60_000)
+    tab.locator(".cm-content").press("Control+A")
+    tab.keyboard.insert_text("three_features = [1, 2, 3]")
+    tab.keyboard.press("Control+Enter")
+    expect(tab.locator("#verdict")).to_contain_text("还不对", timeout=30_000)
+    tab.get_by_role("link", name="English").press("Enter")
+    tab.wait_for_url(f"{site}/exercises/index.html#01-projected")
+
+
 def test_book_without_a_translated_notebook_names_the_command_that_builds_it(monkeypatch, tmp_path):
     monkeypatch.setattr(write_book.write_exercises_page, "ROOT", tmp_path)
     with pytest.raises(ValueError, match=r"README.zh.md is missing: run make zh"):
