@@ -76,6 +76,7 @@ def _log1p(v):
 # The function, and the gradient from g, the input x and the output y; "y" saves the output.
 _REAL = {
     "exp": (math.exp, lambda g, x, y: g * conj(y), "y"),
+    "exp2": (math.exp2, lambda g, x, y: g * y * math.log(2), "y"),
     "expm1": (math.expm1, lambda g, x, y: g * (y + 1), "y"),
     "log": (_log(math.log), lambda g, x, y: g / x, "x"),
     "log2": (_log(math.log2), lambda g, x, y: g / (x * math.log(2)), "x"),

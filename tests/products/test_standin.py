@@ -80,8 +80,10 @@ def test_few_exercises_are_not_offered():
 
 
 def test_names_of_pytorch_are_listed():
-    stored = write_standin_names.FILE.read_text(encoding="utf-8")
-    assert write_standin_names.page() == stored
+    # In a new process: torch has more names once a test has imported its submodules.
+    command = [sys.executable, "-c", "from tools import write_standin_names as w; print(w.page())"]
+    page = subprocess.check_output(command, cwd=compare.ROOT, text=True)
+    assert page.strip() == write_standin_names.FILE.read_text(encoding="utf-8").strip()
 
 
 def test_standin_defines_no_name_that_pytorch_lacks():

@@ -85,7 +85,7 @@ def _swiglu_cases() -> Cases:
     draw = seeded()
     return {
         "twelve numbers": (vectors(), draw(4, 3), draw(4, 3), draw(3, 4)),
-        "one token": (draw(1, 1, 3), draw(4, 3), draw(4, 3), draw(3, 4)),
+        "one token": (1000.0 * draw(1, 1, 3), draw(4, 3), draw(4, 3), draw(3, 4)),
         "all sizes differ": (draw(3, 5, 24), draw(64, 24), draw(64, 24), draw(24, 64)),
     }
 
