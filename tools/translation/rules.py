@@ -131,8 +131,7 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
     if kind == "code" and "`" not in source + text:
         fixed = [], []
     else:
-        contracts = catalogue.translations(catalogue.SHARED, language)
-        expected = [_contract(part, contracts) for part in FIXED.findall(source)]
+        expected = [_contract(part, language) for part in FIXED.findall(source)]
         fixed = expected, FIXED.findall(text)
     yield from _differences("the code, formula, tag or link", *fixed)
     numbers = [NUMBER.findall(FIXED.sub(" ", side)) for side in (source, _spaced(text))]
@@ -157,10 +156,12 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
             yield f"begins or ends with {side!r} in one of the two"
 
 
-def _contract(span: str, known: dict[str, str]) -> str:
+def _contract(span: str, language: str) -> str:
     """Translate a code span that is the contract of an exercise."""
     inside = span.strip("`")
-    return f"`{known.get(inside, inside)}`" if inside in CONTRACTS else span
+    if inside not in CONTRACTS:
+        return span
+    return f"`{catalogue.translations(catalogue.SHARED, language).get(inside, inside)}`"
 
 
 def _spaced(text: str) -> str:
