@@ -18,6 +18,7 @@ from tests.course.notebook_rules import general_problems, text_of
 from tests.course.test_messages import live_page, page_data
 from tools.translation import build, catalogue, font, rules
 from twelve_lab import language, messages
+from twelve_lab.draw.drawing import stored as picture
 from twelve_lab.messages import message
 
 ROOT = catalogue.ROOT
@@ -61,13 +62,18 @@ def test_a_stored_page_is_the_one_that_its_catalogue_gives(name, spoken):
     ] == []
 
 
+def _compared(cell):
+    """List the outputs of a cell without pictures: a short alt text tells more of its numbers."""
+    return [each for each in cell.get("outputs", []) if not picture(each.get("data", {}))]
+
+
 @in_each_language
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_each_output_has_the_numbers_of_the_english_output(name, spoken):
     english = catalogue.read_page(name)
     for cell, other in zip(english.cells, stored(name, spoken).cells, strict=True):
         numbers = [
-            Counter(NUMBER.findall("\n".join(map(text_of, each.get("outputs", [])))))
+            Counter(NUMBER.findall("\n".join(map(text_of, _compared(each)))))
             for each in (cell, other)
         ]
         assert numbers[0] == numbers[1], f"{name}, cell {cell.id}"

@@ -12,7 +12,7 @@ from babel.messages.catalog import Catalog, Message
 from tests.course.notebook_rules import CONTRACTS
 from tools.translation import catalogue
 from tools.translation.build import build, selects
-from tools.translation.pieces import FIXED, NAMES, WORD, fields, has_words
+from tools.translation.pieces import FIXED, fields, has_words
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
 BOLD = re.compile(r"\*\*[^*]+\*\*")
@@ -206,9 +206,7 @@ def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[st
             rest = re.sub(pattern, " ", rest)  # a longer term has priority over its parts
             if term.enforced and term.english not in allowed:
                 # A word that stays English is a name in code.
-                if not any(
-                    word.lower() in text.lower() for word in (*term.chosen, term.english)
-                ):
+                if not any(word.lower() in text.lower() for word in (*term.chosen, term.english)):
                     yield f"glossary: {term.english} is {' or '.join(term.chosen)}"
     plain = text
     for term in glossary(language):
