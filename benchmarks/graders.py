@@ -35,7 +35,7 @@ from twelve_lab.exercises.declare import as_tensors
 LINKS = {
     JUDGE: f"[{JUDGE}](https://pypi.org/project/torch-judge/)",
     LEET: f"[{LEET}](https://pypi.org/project/torchleet/)",
-    OURS: f"[{OURS}](../src/twelve_lab/check/__init__.py)",
+    OURS: OURS,
 }
 TEMPLATE = Path(__file__).with_name("graders.md")
 # What a person judged: permitted mistakes, reasons, and messages that name a mistake.

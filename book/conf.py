@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.search.zh import SearchChinese
 
 project = "Twelve Numbers"
 language = "en"
@@ -12,6 +13,9 @@ root_doc = "course"  # index.html is the live page
 templates_path = ["templates"]
 exclude_patterns = ["downloads", "extra", "src", "static", "templates"]
 needs_sphinx = "9.0"
+
+# Sphinx 9.0 gives the Chinese search the English stemmer, but calls it by another name.
+SearchChinese.language_name = "English"
 
 extensions = [
     "myst_nb",
@@ -61,7 +65,7 @@ html_theme_options = {
     "home_page_in_toc": True,
     "navbar_persistent": [],
     "footer_content_items": ["extra-footer.html"],
-    "extra_footer": "MIT licence. Every number on these pages was computed and compared.",
+    "article_header_end": ["languages.html", "article-header-buttons.html"],
     "secondary_sidebar_items": {"**": ["page-toc.html"], "course": []},
     "navigation_with_keys": True,
     "back_to_top_button": False,  # it covered live parts on a phone

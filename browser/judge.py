@@ -19,7 +19,7 @@ from twelve_lab.check import WrongAnswer, check
 from twelve_lab.check.progress import FILE, VARIABLE, read
 from twelve_lab.check.reply import as_card
 from twelve_lab.course import BY_HAND
-from twelve_lab.messages import message
+from twelve_lab.messages import language, message
 
 ANSWER = "<answer>"
 FOLDER = Path("/home/pyodide/notebooks")
@@ -73,13 +73,15 @@ def judge(request: str) -> str:
 
     Args:
         request: JSON of the exercise `id`, the `name` that is checked, the `code`, the statements
-            `given` before it, whether it is a page `by_hand`, and the `progress`.
+            `given` before it, whether it is a page `by_hand`, the `progress`, and the `language`
+            of the verdict, if it is not English.
 
     Returns:
         JSON: the verdict as `html`, the text `printed`, the new `progress`, and an `error`: why
         there is no verdict.
     """
     asked = json.loads(request)
+    _speak(asked)
     os.chdir(FOLDER / BY_HAND if asked["by_hand"] else FOLDER)
     _restore(asked["progress"])
     shown.clear()
@@ -107,16 +109,23 @@ def accept(request: str) -> str:
     """Check that a text is a progress.json of this course.
 
     Args:
-        request: JSON of the `text`.
+        request: JSON of the `text`, and of the `language` of an error.
 
     Returns:
         JSON: its content as `content`, or an `error`.
     """
-    _restore(json.loads(request)["text"])
+    asked = json.loads(request)
+    _speak(asked)
+    _restore(asked["text"])
     try:
         return json.dumps({"content": read(FOLDER / FILE)})
     except ValueError:
         return json.dumps({"error": message("This is not a progress file of the course.")})
+
+
+def _speak(asked: dict[str, Any]) -> None:
+    if "language" in asked:
+        language(asked["language"])
 
 
 def _restore(progress: str | None) -> None:

@@ -118,7 +118,7 @@ const start = () => {
   byId("loading").hidden = false;
   byId("state").replaceChildren(message("Python is loading. You can write already."), " ", make("span", { id: "size", ariaLive: "off" }));
   if (location.protocol === "file:") return failed("file:");
-  worker = new Worker("worker.mjs", { type: "module" });
+  worker = new Worker(`${data.python ?? ""}worker.mjs`, { type: "module" });
   worker.onmessage = received;
   worker.onerror = (event) => failed(event.message ?? "worker.mjs");
   return buttons();
@@ -129,7 +129,7 @@ const send = (task) => {
   say(message("Your answer runs …"));
   const before = task.group.tasks.slice(0, task.group.tasks.indexOf(task)).filter(isBegun).map(codeOf);
   worker.postMessage({
-    call: "judge", key: task.key, id: task.id, name: task.name, by_hand: task.group.by_hand,
+    call: "judge", language: data.language, key: task.key, id: task.id, name: task.name, by_hand: task.group.by_hand,
     code: codeOf(task), given: [...task.given, ...before], progress: get(PROGRESS),
   });
   buttons();
@@ -235,7 +235,7 @@ byId("open").addEventListener("change", async () => {
   const [file] = byId("open").files;
   byId("open").value = "";
   byId("kept").textContent = message("The file is read as soon as Python is loaded.");
-  worker?.postMessage({ call: "accept", text: await file.text() });
+  worker?.postMessage({ call: "accept", language: data.language, text: await file.text() });
 });
 const opened = ({ content, error }) => {
   byId("kept").textContent = error ?? message("Progress and answers were read from the file.");
@@ -281,6 +281,7 @@ wide.addEventListener("change", fold);
 const follow = (moves) => {
   const task = byKey.get(decodeURIComponent(location.hash.slice(1)));
   show(task ?? current ?? tasks.find((each) => !each.absent && !isSolved(each)) ?? tasks[0]);
+  for (const other of document.querySelectorAll("[hreflang]")) other.hash = current.key;
   if (!moves) return;
   if (!wide.matches) byId("list").open = false;
   byId("title").focus();

@@ -95,7 +95,7 @@ def main() -> int:
     if unknown := set(chosen) - set(catalogue.names()):
         parser.error(f"unknown catalogue {unknown.pop()} (known: {', '.join(catalogue.names())})")
     if asked.do == "font":
-        print(font.write(language).relative_to(catalogue.ROOT))
+        print(font.write().relative_to(catalogue.ROOT))
         return 0
     if asked.do == "todo":
         rows = open_entries(asked.name, language, asked.more, asked.all)
@@ -123,6 +123,7 @@ def main() -> int:
             print(build.write(name, language).relative_to(catalogue.ROOT))
         elif name == catalogue.MESSAGES:
             path = catalogue.file_of(name, language).with_suffix(".mo")
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(catalogue.compile_messages(language))
     return wrong
 

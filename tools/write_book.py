@@ -2,10 +2,12 @@
 
 Usage: python -m tools.write_book [FOLDER]
 
-FOLDER is build/book by default. The pages load nothing from other machines.
+FOLDER is build/book by default. The pages load nothing from other machines. Each language of the
+course has a folder in the book, with the pages that are translated.
 """
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -19,6 +21,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import nbformat
+from babel import Locale
 from myst_parser.mdit_to_docutils.base import default_slugify
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -29,7 +32,8 @@ from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab.cli import commands
 from twelve_lab.course import DRILLS, LISTS, STEPS, workshops_of
-from twelve_lab.show import faces
+from twelve_lab.messages import ENGLISH, current, declared, language, languages, message, translated
+from twelve_lab.show import faces, wide
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
@@ -39,17 +43,16 @@ STAGE = Path("build/book-stage")
 MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
 # Text in code that looks like a link is no link.
 LINK = re.compile(
-    r"```.*?```|`[^`\n]+`|\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#\s]+)(?=[)#])", re.DOTALL
+    r"```.*?```|`[^`\n]+`|\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)",
+    re.DOTALL,
 )
 # The README has a second picture for phones; the pages do not use it.
 PICTURE = re.compile(r'<picture>.*<img src="(.+?)" alt="(.+?)"></picture>')
 # A table row that ends in a link to a notebook and the heading that it refers to.
 ROW = re.compile(r"\]\((?P<notebook>[\w./]+\.ipynb)\) \| (?P<heading>[^|\n]+?) \|$", re.M)
 
-SOLUTION = {
-    "tags": ["hide-input"],
-    "mystnb": {"code_prompt_show": "A solution", "code_prompt_hide": "Hide the solution"},
-}
+# Sphinx has a locale of its own for a language of several scripts.
+LOCALES = {"zh": "zh_CN"}
 # Modules in the reference that belong to no step.
 INSTRUMENTS = {
     "fast": ("twelve.fast", "Fast layers"),
@@ -96,7 +99,7 @@ INSTRUMENT = """# {title}
 ```
 """
 PLAY = {"To play with": ["docs/spot_the_bug"]}
-# Parts after the workshops.
+# Parts after the workshops; a translated book has the glossary alone.
 CHAPTERS = {
     "Reference": [
         "Layers and instruments <reference/index>", "docs/glossary", "Coverage <docs/coverage>",
@@ -112,48 +115,31 @@ NOT_BOUND = {
 }  # fmt: skip
 # The live page is the first page of the book, without a sidebar; this page comes after it.
 HOME = "course.md"
-LIVE = f"""<a href="index.html">Pull a thread</a> in the live model, or begin the course:
-[00 Start here]({STEPS[0].notebook}). <a href="exercises/index.html">The exercises</a> run in this
-browser, with nothing installed."""
 EXERCISES = "exercises"
 # The live page leads to the exercises after its last dare, but only in the book: the notebooks
 # store copies of it.
 DARES = '<section id="dares" aria-label="Dares" hidden></section>'
 DARED = f"""{DARES}
-      <p><a href="{EXERCISES}/index.html">Write the layers yourself</a>, nothing installed.</p>
+      <p><a href="{EXERCISES}/index.html">%s</a></p>
       <style>#dares:not(:has(#dare-norm.done)) + p {{ display: none; }}</style>"""
-ANSWER = """
-
-<p class="d-print-none"><a href="{}">Answer it in this browser</a>, with nothing installed.</p>"""
 # The book omits the README's map of the project's files and its film of the live page.
-UNREAD = re.compile(r"^## The tree\n.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S)
-PREDICTED = {
-    "tags": ["hide-output"],
-    "mystnb": {"code_prompt_show": "What it prints", "code_prompt_hide": "Hide what it prints"},
-}
-DRAWN = {
-    "tags": ["hide-input", "aside"],
-    "mystnb": {
-        "code_prompt_show": "How this figure is made",
-        "code_prompt_hide": "Hide how this figure is made",
-    },
-}
+UNREAD = re.compile(
+    r"^## [^\n]+\n\n```text\nnotebooks/.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S
+)
 # A phone shows another figure of the walk.
 NARROW = "_static/walk_narrow.svg"
-# Readers who do not run the code can skip the imports.
-IMPORTS = {
-    "tags": ["hide-input", "aside"],
-    "mystnb": {"code_prompt_show": "The imports", "code_prompt_hide": "Hide the imports"},
-}
 
 
-def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
-    """Stage the pages for Sphinx, under the paths that they have in the project.
+def stage(
+    folder: Path, root: Path = ROOT, *, bound: bool = False, english: Path | None = None
+) -> None:
+    """Stage the pages in the current language for Sphinx, under the paths of the English ones.
 
     Args:
         folder: Destination; its former content is removed.
         root: The project.
         bound: Whether all pages become chapters of a single page.
+        english: Folder of the English pages, if these are in another language.
 
     Raises:
         ValueError: If a page links to a file that the project lacks.
@@ -170,7 +156,7 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
     shutil.copy(root / "docs" / Path(NARROW).name, folder / "static")
     for step in () if bound else STEPS:
-        if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
+        if figure := central_figure(_read(root, step.notebook)):
             svg = unquote(figure.source.partition(",")[2])
             _put(folder / "static" / "cards" / f"{step.number}.svg", svg.encode())
     _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
@@ -179,8 +165,15 @@ def stage(folder: Path, root: Path = ROOT, *, bound: bool = False) -> None:
     lessons = {step.number: step.notebook.replace(".ipynb", ".html") for step in STEPS}
     live = commands.write_live(folder / "extra" / "index.html", lessons)
     if not bound:
-        live.write_text(live.read_text("utf-8").replace(DARES, DARED), encoding="utf-8")
-        write_exercises_page.write(folder / "extra" / EXERCISES, book="../")
+        asked = DARED % message("Write the layers yourself, with nothing installed.")
+        live.write_text(live.read_text("utf-8").replace(DARES, asked), encoding="utf-8")
+        exercises = folder / "extra" / EXERCISES
+        write_exercises_page.write(exercises, book="../", english=english and english / EXERCISES)
+        for file, up in ((live, ""), (exercises / "index.html", "../")):
+            switch = _switch().replace("ROOT", up)
+            switch = switch.replace("PAGE", f"{EXERCISES}/index" if up else "index")
+            text = file.read_text(encoding="utf-8").replace("</header>", f"{switch}</header>", 1)
+            file.write_text(text, encoding="utf-8")
 
 
 def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
@@ -194,43 +187,56 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: If a page links to a file that the project lacks.
     """
-    readme = PICTURE.sub(r"![\2](\1)", (root / "README.md").read_text(encoding="utf-8"))
-    readme = UNREAD.sub("", _relinked(readme, "README.md", root))
+    readme = _file("README.md")
+    readme = PICTURE.sub(r"![\2](\1)", (root / readme).read_text(encoding="utf-8"))
+    readme = UNREAD.sub("", _relinked(readme, _file("README.md"), root))
     chapters = _bound(_parts(root)) if bound else _parts(root)
     if bound:
         opening = "\n\n".join(readme.split("\n\n")[:2])
         yield HOME, f"{opening}\n\n{_contents(chapters)}{_chapters(chapters)}"
     else:
         home, overview = _home(readme, root)
-        chapters["About"] = ["overview", *chapters["About"]]
+        chapters[message("About")].insert(0, "overview")
         yield HOME, home + _chapters(chapters)
         yield "overview.md", overview
-    for path in [root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
-        if bound and path.name in NOT_BOUND:
+    docs = [path.relative_to(root).as_posix() for path in sorted((root / "docs").glob("*.md"))]
+    for name in ["CONTRIBUTING.md", *docs] if current() == ENGLISH else ["docs/glossary.md"]:
+        if bound and Path(name).name in NOT_BOUND:
             continue
-        name = path.relative_to(root).as_posix()
-        text = ROW.sub(_to_heading, path.read_text(encoding="utf-8"))
-        yield name, _relinked(text, name, root)
+        text = ROW.sub(_to_heading, (root / _file(name)).read_text(encoding="utf-8"))
+        yield name, _relinked(text, _file(name), root)
     for name in _notebooks(root):
-        notebook = nbformat.read(root / name, as_version=4)
+        notebook = _read(root, name)
         if not bound:
             _link_exercises(notebook, name)
         notebook = _with_solutions(notebook, at_end=bound)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
-                cell.source = papers.linked(_relinked(cell.source, name, root))
+                cell.source = papers.linked(_relinked(cell.source, _file(name), root))
         notebook.cells[0].source += "\n\n" + _along(name)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-        code[0].metadata |= IMPORTS
+        # Readers who do not run the code can skip the imports.
+        code[0].metadata |= _folded(
+            "hide-input", "aside", show=message("The imports"), hide=message("Hide the imports")
+        )
         for cell in code:
             if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
-                cell.metadata |= PREDICTED
+                cell.metadata |= _folded(
+                    "hide-output",
+                    show=message("What it prints"),
+                    hide=message("Hide what it prints"),
+                )
             elif only_draws(cell.source):
-                cell.metadata |= DRAWN
+                cell.metadata |= _folded(
+                    "hide-input", "aside",
+                    show=message("How this figure is made"),
+                    hide=message("Hide how this figure is made"),
+                )  # fmt: skip
             if "draw.walk(" in cell.source and not bound:
                 _add_narrow(cell.outputs[0].data, "../" * name.count("/") + NARROW)
         yield name, nbformat.writes(notebook)
-    yield from _reference()
+    if current() == ENGLISH:
+        yield from _reference()
 
 
 def only_draws(source: str) -> bool:
@@ -243,6 +249,11 @@ def only_draws(source: str) -> bool:
     calls = [ast.unparse(node.func) for node in parts if isinstance(node, ast.Call)]
     others = [call for call in calls if not call.startswith("draw.")]
     return len(calls) > len(others) and all(re.search(r"\.(trace|replace)$", x) for x in others)
+
+
+def _folded(*tags: str, show: str, hide: str) -> dict[str, object]:
+    """Return the metadata of a cell that is folded under a prompt."""
+    return {"tags": [*tags], "mystnb": {"code_prompt_show": show, "code_prompt_hide": hide}}
 
 
 def _add_narrow(data: dict[str, str], address: str) -> None:
@@ -261,8 +272,16 @@ def _home(readme: str, root: Path) -> tuple[str, str]:
     heading, how = install.split("\n\n", 1)
     table = re.search(r"^\|.+\|$", course, re.MULTILINE | re.DOTALL)[0]
     lessons = course.replace(table, _cards(root))
-    home = [title, sentence, LIVE, lessons, _drills(), readers, heading, commands, how]
-    return "\n\n".join(home) + "\n", f"# Overview\n\n{rest}"
+    live = message(
+        "<a href={live}>Pull a thread</a> in the live model, or begin the course: {start}. "
+        "<a href={exercises}>The exercises</a> run in this browser, with nothing installed.",
+        live='"index.html"',
+        start=f"[{STEPS[0].number} {_sentence(declared(STEPS[0].title))}]({STEPS[0].notebook})",
+        exercises=f'"{EXERCISES}/index.html"',
+    )
+    home = [title, sentence, live, lessons, _drills(), readers, heading, commands, how]
+    overview = message("Overview")
+    return "\n\n".join(home) + "\n", f"# {overview}\n\n{rest}"
 
 
 def _cards(root: Path) -> str:
@@ -273,26 +292,30 @@ def _cards(root: Path) -> str:
         for step in steps:
             page = step.notebook.replace(".ipynb", ".html")
             image = ""
-            if figure := central_figure(nbformat.read(root / step.notebook, as_version=4)):
+            if figure := central_figure(_read(root, step.notebook)):
                 title = escape(figure.title)
                 image = f'<img src="_static/cards/{step.number}.svg" alt="{title}">'
             cards.append(
                 f"<li>{image}"
-                f'<p><a href="{page}">{step.number} {escape(_sentence(step.title))}</a></p>'
-                f"<p>{escape(step.question)}</p></li>"
+                f'<p><a href="{page}">{step.number} '
+                f"{escape(_sentence(declared(step.title)))}</a></p>"
+                f"<p>{escape(declared(step.question))}</p></li>"
             )
         listed = "\n".join(cards)
-        parts.append(f"<section><h3>{_sentence(part)}</h3>\n<ul>\n{listed}\n</ul></section>")
+        parts.append(
+            f"<section><h3>{_sentence(declared(part))}</h3>\n<ul>\n{listed}\n</ul></section>"
+        )
     return '<div class="lessons">\n' + "\n".join(parts) + "\n</div>"
 
 
 def _drills() -> str:
     """Return a table of the pages to write by hand, the most asked first."""
-    rows = [
-        f"| to write by hand | asked for in, of {LISTS} lists of interview questions |",
-        "|---|---|",
+    asked = message("asked for in, of {count} lists of interview questions", count=LISTS)
+    rows = ["| " + message("to write by hand") + f" | {asked} |", "|---|---|"]
+    rows += [
+        f"| [{_sentence(declared(drill.title))}]({drill.page}) | {drill.asked} |"
+        for drill in DRILLS
     ]
-    rows += [f"| [{_sentence(drill.title)}]({drill.page}) | {drill.asked} |" for drill in DRILLS]
     return "\n".join(rows)
 
 
@@ -310,10 +333,10 @@ def downloads(root: Path) -> dict[str, bytes]:
         Content by path under `downloads`.
     """
     others = [
-        "LICENSE", "tests/products/test_language_model.py",
+        "LICENSE", "src/twelve_lab/check/__init__.py", "tests/products/test_language_model.py",
         "tests/products/test_same_as_llama.py",
     ]  # fmt: skip
-    return {name: (root / name).read_bytes() for name in [*_notebooks(root), *others]}
+    return {name: (root / _file(name)).read_bytes() for name in [*_notebooks(root), *others]}
 
 
 def write(folder: Path, builder: str = "html") -> list[str]:
@@ -332,31 +355,100 @@ def write(folder: Path, builder: str = "html") -> list[str]:
         raise ValueError(f"{MATHJAX} is missing: make installs it (make book)")
     place = STAGE / builder
     shutil.rmtree(place, ignore_errors=True)
-    staged, pages_ = place / "source", place / "pages"
-    stage(staged, bound=builder == "singlehtml")
-    command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", builder]
-    done = subprocess.run([sys.executable, *command, "-d", place / "read", staged, pages_])
-    if done.returncode:
-        raise ValueError(f"Sphinx ended with {done.returncode}: see above")
+    built = place / "pages"
+    try:
+        for spoken in languages() if builder == "html" else [ENGLISH]:
+            language(spoken)
+            _build(place / spoken, built / ("" if spoken == ENGLISH else spoken), builder)
+    finally:
+        language(ENGLISH)
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.move(pages_, folder)
+    shutil.move(built, folder)
     shutil.rmtree(place)
     return [f"written: {folder / 'index.html'}"]
 
 
+def _build(place: Path, built: Path, builder: str) -> None:
+    """Write the pages in the current language."""
+    staged, bound = place / "source", builder == "singlehtml"
+    stage(staged, bound=bound, english=None if current() == ENGLISH else built.parent)
+    title = (ROOT / _file("README.md")).read_text(encoding="utf-8").partition("\n")[0]
+    footer = message("MIT licence. Every number on these pages was computed and compared.")
+    shared = [_page(name) for name in _notebooks(ROOT) if "/workshop/" not in name]
+    script = (ROOT / "book" / "static" / "read.js").read_text(encoding="utf-8")
+    texts = {id: words for id, words in translated().items() if id in script}
+    settings = {
+        "-Dlanguage": LOCALES.get(current(), current()),
+        "-Dhtml_title": title.removeprefix("# "),
+        "-Dhtml_theme_options.extra_footer": footer,
+        "-Aexercises": message("Exercises, with nothing installed"),
+        "-Aswitch": "" if bound else _switch(),
+        "-Amessages": json.dumps(texts, ensure_ascii=False),
+        "-Atranslated": " ".join(["course", "overview", "search", "docs/glossary", *shared]),
+    }
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto"]
+    command += ["-b", builder, "-d", place / "read"]
+    command += [f"{name}={value}" for name, value in settings.items()]
+    done = subprocess.run([*command, staged, built])
+    if done.returncode:
+        raise ValueError(f"Sphinx ended with {done.returncode}: see above")
+
+
+def _switch() -> str:
+    """Return the links to PAGE in the other languages; ROOT leads to the root of this one."""
+    links, up = [], "" if current() == ENGLISH else "../"
+    for other in languages():
+        if other != current():
+            tag = LOCALES.get(other, other).replace("_", "-")
+            address = f"ROOT{up}{'' if other == ENGLISH else f'{other}/'}PAGE.html"
+            name = Locale(other).display_name
+            links.append(f'<a lang="{tag}" hreflang="{tag}" href="{address}">{name}</a>')
+    return f'<p class="languages d-print-none">{" ".join(links)}</p>'
+
+
+def _file(name: str) -> str:
+    """Return the path of an English page's file in the current language."""
+    if current() == ENGLISH:
+        return name
+    if name.startswith("notebooks/"):
+        return write_exercises_page.file_of(name)
+    return {"README.md": f"README.{current()}.md",
+            "docs/glossary.md": f"locale/{current()}/glossary.md"}.get(name, name)  # fmt: skip
+
+
+def _english(path: str) -> str:
+    """Return the path of the English page of a file: the reverse of `_file`."""
+    path = re.sub(rf"(?<=^notebooks/){current()}/|(?<=^README)\.{current()}(?=\.)", "", path)
+    return re.sub(rf"^locale/{current()}/", "docs/", path)
+
+
+def _read(root: Path, name: str) -> NotebookNode:
+    return nbformat.read(root / _file(name), as_version=4)
+
+
+def _page(name: str) -> str:
+    return name.removesuffix(".ipynb")
+
+
 def _notebooks(root: Path) -> list[str]:
-    """Return the paths of the lessons in reading order, of the workshops, of the pages by hand."""
-    workshops = [path.relative_to(root).as_posix() for path in workshops_of(root)]
+    """Return the paths of the lessons in reading order, of the workshops, of the pages by hand.
+
+    The workshops are in English alone.
+    """
+    english = workshops_of(root) if current() == ENGLISH else ()
+    workshops = [path.relative_to(root).as_posix() for path in english]
     return [*(step.notebook for step in STEPS), *workshops, *(drill.page for drill in DRILLS)]
 
 
 def _parts(root: Path) -> dict[str, list[str]]:
     """List the chapters by parts."""
-    names = [name.removesuffix(".ipynb") for name in _notebooks(root)]
+    names = [_page(name) for name in _notebooks(root)]
     lessons, workshops = names[: len(STEPS)], names[len(STEPS) : -len(DRILLS)]
+    course, by_hand = {message("The course"): lessons}, {message("By hand"): names[-len(DRILLS) :]}
+    if current() != ENGLISH:
+        return course | by_hand | {message("About"): ["docs/glossary"]}
     deep = {"Workshops": workshops} if workshops else {}
-    by_hand = {"By hand": names[-len(DRILLS) :]}
-    return {"The course": lessons} | PLAY | deep | by_hand | CHAPTERS
+    return course | PLAY | deep | by_hand | {part: [*names] for part, names in CHAPTERS.items()}
 
 
 def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -388,7 +480,9 @@ def _with_solutions(notebook: NotebookNode, *, at_end: bool) -> NotebookNode:
             if at_end:
                 last += [new_markdown_cell(f"**{exercise}**"), solution]
             else:
-                solution.metadata = SOLUTION
+                solution.metadata = _folded(
+                    "hide-input", show=message("A solution"), hide=message("Hide the solution")
+                )
                 cells.append(solution)
     if last:
         cells += [new_markdown_cell("## Solutions"), *last]
@@ -402,7 +496,12 @@ def _link_exercises(notebook: NotebookNode, name: str) -> None:
         id = exercise_of(answer, "answer")
         if id and "/workshop/" not in name and write_exercises_page.is_offered(id):
             key = write_exercises_page.key(id, name)
-            text.source += ANSWER.format(f"{'../' * name.count('/')}{EXERCISES}/index.html#{key}")
+            address = f"{'../' * name.count('/')}{EXERCISES}/index.html#{key}"
+            link = message(
+                "<a href={address}>Answer it in this browser</a>, with nothing installed.",
+                address=f'"{address}"',
+            )
+            text.source += f'\n\n<p class="d-print-none">{link}</p>'
 
 
 def _chapters(chapters: dict[str, list[str]]) -> str:
@@ -426,12 +525,17 @@ def _contents(chapters: dict[str, list[str]]) -> str:
 def _along(name: str) -> str:
     """Return the line under the title of a notebook: its downloads and its module."""
     up = "../" * name.count("/")
-    line = f"To take along: {{download}}`the notebook <{up}downloads/{name}>`."
+    notebook = message("the notebook")
+    line = message(
+        "To take along: {notebook}.",
+        notebook=f"{{download}}`{notebook} <{up}downloads/{name}>`",
+    )
     step = next((step for step in STEPS if name in (step.notebook, step.workshop)), None)
     drill = next((drill for drill in DRILLS if name == drill.page), None)
     if (step and step.module) or (drill and drill.exports):
         stem = (step or drill).stem
-        line += f" The module: [{stem}.py]({up}reference/{stem}.md)."
+        module = _link(f"{stem}.py", f"reference/{stem}.md", name)
+        line = wide.joined(line, message("The module: {module}.", module=module))
     return f"```{{only}} builder_html\n{line}\n```"
 
 
@@ -467,13 +571,24 @@ def _relinked(text: str, name: str, root: Path) -> str:
         path = os.path.normpath(os.path.join(os.path.dirname(name), target))
         if not (root / path).is_file():
             raise ValueError(f"{name}: a link leads to {target}, which is no file of the project")
-        place = os.path.relpath(_place(path), os.path.dirname(name) or ".").replace(os.sep, "/")
-        anchor = default_slugify(link["text"])
-        if path.endswith(".ipynb") and anchor in _anchors(root / path):
-            place += f"#{anchor}"
-        return f"[{link['text']}]({place}"
+        anchor = link["anchor"] or ""
+        heading = default_slugify(link["text"])
+        if not anchor and path.endswith(".ipynb") and heading in _anchors(root / path):
+            anchor = f"#{heading}"
+        return _link(link["text"], path, _place(name), anchor)
 
     return LINK.sub(rewrite, text)
+
+
+def _link(text: str, path: str, page: str, anchor: str = "") -> str:
+    """Link a page of the book to a file, which may be a page of the English book alone."""
+    place = _place(path)
+    if current() != ENGLISH and _english(path) == path and place.endswith((".md", ".ipynb")):
+        address = os.path.relpath(place, f"{current()}/{os.path.dirname(page)}")
+        address = f"{Path(address).with_suffix('.html').as_posix()}{anchor}"
+        return f'<a hreflang="en" href="{address}">{text}</a>'
+    place = os.path.relpath(place, os.path.dirname(page) or ".").replace(os.sep, "/")
+    return f"[{text}]({place}{anchor})"
 
 
 @cache
@@ -486,12 +601,17 @@ def _anchors(notebook: Path) -> set[str]:
 
 def _place(path: str) -> str:
     """Return the path in the book of a file of the project."""
+    path = _english(path)
     module = re.fullmatch(r"src/twelve/([a-z]\w*?)(?:/__init__)?\.py", path)
     if path == "README.md":
         return HOME
     if module:
         return f"reference/{module[1]}.md"
-    return path if path.startswith(("docs/", "notebooks/", "CONTRIBUTING")) else f"downloads/{path}"
+    return (
+        path
+        if path.startswith(("docs/", "notebooks/", "CONTRIBUTING", "reference/"))
+        else f"downloads/{path}"
+    )
 
 
 def _put(path: Path, content: bytes) -> None:

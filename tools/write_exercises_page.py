@@ -31,7 +31,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from tools.command import run
 from tools.write_solutions import exercise_of
 from twelve_lab.course import BY_HAND, DRILLS, STEPS
-from twelve_lab.messages import declared, translated
+from twelve_lab.messages import ENGLISH, current, declared, translated
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, PYODIDE = ROOT / "browser", ROOT / "node_modules/pyodide"
@@ -46,12 +46,13 @@ MATHML = """require("mathjax").init({loader: {load: ["input/tex"]}}).then((MathJ
     MathJax.tex2mml(tex, {display}).replace(/\\n\\s*/g, "")))))"""
 
 
-def write(folder: Path, book: str = "") -> list[str]:
-    """Write the page, and say so.
+def write(folder: Path, book: str = "", english: Path | None = None) -> list[str]:
+    """Write the page in the current language, and say so.
 
     Args:
         folder: Destination; its former content is removed.
         book: Address of the book's root relative to the page, if the page is part of the book.
+        english: Folder of the English page of a book, whose Python a page in another language uses.
 
     Raises:
         ValueError: If Pyodide is missing.
@@ -62,17 +63,43 @@ def write(folder: Path, book: str = "") -> list[str]:
     torch = os.environ.get("TORCH_WHEEL")
     wheels = [Path(wheel) for wheel in (os.environ.get("NUMPY_WHEEL"), torch) if wheel]
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if not english:
+        _copy(folder, wheels, stand_in=not torch)
+    files = (english or folder).rglob("*.*")
+    fetched = sum(path.stat().st_size for path in files if path.suffix not in (".mjs", ".html"))
+    data = {"version": version("twelve-numbers"), "size": fetched, "stand_in": not torch,
+            "book": book, "python": english and "../../exercises/", "language": current(),
+            "groups": groups(book)}  # fmt: skip
+    (folder / "index.html").write_text(_page(data), encoding="utf-8")
+    return [f"written: {folder / 'index.html'}"]
+
+
+def _copy(folder: Path, wheels: list[Path], *, stand_in: bool) -> None:
+    """Copy Python and what it runs."""
     unused = shutil.ignore_patterns("*.html", "*.ts", "*.map", "*.js", "*.md", "package.json")
     shutil.copytree(PYODIDE, folder / "pyodide", ignore=unused)
     for file in (*wheels, SOURCE / "worker.mjs"):
         shutil.copy(file, folder)
     (folder / "wheels.json").write_text(json.dumps([wheel.name for wheel in wheels]))
-    _pack(folder / "course.zip", stand_in=not torch)
-    fetched = sum(path.stat().st_size for path in folder.rglob("*.*") if path.suffix != ".mjs")
-    data = {"version": version("twelve-numbers"), "size": fetched, "stand_in": not torch,
-            "book": book, "groups": groups(book)}  # fmt: skip
-    (folder / "index.html").write_text(_page(data), encoding="utf-8")
-    return [f"written: {folder / 'index.html'}"]
+    _pack(folder / "course.zip", stand_in=stand_in)
+
+
+def file_of(page: str) -> str:
+    """Return the path of a notebook in the current language.
+
+    Args:
+        page: The path of the English notebook.
+
+    Raises:
+        ValueError: If the notebook has no translation.
+    """
+    if current() == ENGLISH:
+        return page
+    path = page.replace("notebooks/", f"notebooks/{current()}/", 1)
+    if not (ROOT / path).is_file():
+        raise ValueError(f"{path} is missing: run make {current()}")
+    return path
 
 
 def key(id: str, notebook: str) -> str:
@@ -101,7 +128,7 @@ def groups(book: str = "") -> list[dict[str, Any]]:
 def _exercises(page: str) -> dict[str, Any]:
     """Return the exercises of a notebook, and what a page to write by hand says about them all."""
     by_hand, given, about, tasks = f"/{BY_HAND}/" in page, [], [], []
-    cells = nbformat.read(ROOT / page, as_version=4).cells
+    cells = nbformat.read(ROOT / file_of(page), as_version=4).cells
     for cell, answer, check in zip(cells, [*cells[1:], {}], [*cells[2:], {}, {}], strict=True):
         code = cell.cell_type == "code" and not exercise_of(cell, "answer") and cell.source
         if answer and (id := exercise_of(answer, "answer")):
@@ -150,6 +177,7 @@ def _page(data: dict[str, Any]) -> str:
     known = translated().items()
     data["messages"] = {id: words for id, words in known if id in script + text}
     packed = json.dumps(data, ensure_ascii=False).replace("<", r"\u003c")
+    text = text.replace('lang="en"', f'lang="{current()}"', 1)
     for mark, content in (("STYLE", style), ("SCRIPT", script), ("DATA", packed)):
         text = text.replace(f"/*{mark}*/", content)
     return text

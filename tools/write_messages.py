@@ -33,6 +33,9 @@ METHODS = [
     ("**.mjs", "javascript"),
     ("**.html", "tools.write_messages:html_texts"),
 ]
+# The texts that the book adds to the pages.
+BOOK = ((ROOT / "tools", [("write_book.py", "python")]),
+        (ROOT / "book", [("static/read.js", "javascript")]))  # fmt: skip
 OPTIONS = {"**.mjs": {"parse_template_string": "true"}}
 HEADER = """# The messages of the lab: `make catalogue` collects them, msginit begins a translation.
 msgid ""
@@ -47,8 +50,8 @@ def page() -> str:
     """Write the catalogue, sorted and without what changes at every edit: dates, line numbers."""
     catalogue = Catalog()
     # pybabel skips folders that begin with a dot or an underscore; the package has none.
-    for folder in (LAB, BROWSER):
-        for file, _, text, comments, _ in extract_from_dir(folder, METHODS, OPTIONS, KEYWORDS):
+    for folder, methods in ((LAB, METHODS), (BROWSER, METHODS), *BOOK):
+        for file, _, text, comments, _ in extract_from_dir(folder, methods, OPTIONS, KEYWORDS):
             path = (folder / file).relative_to(ROOT).as_posix()
             catalogue.add(text, locations=[(path, 0)], auto_comments=comments)
     for text, file, use in declared_texts():
@@ -64,6 +67,9 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
     """Yield each declared text with its file and its use."""
     for step in STEPS:
         yield step.title, "src/twelve_lab/course.py", "title of a lesson"
+        yield step.question, "src/twelve_lab/course.py", "question of a lesson"
+    for part in dict.fromkeys(step.part for step in STEPS):
+        yield part, "src/twelve_lab/course.py", "part of the course"
     for drill in DRILLS:
         yield drill.title, "src/twelve_lab/course.py", "title of a page to write by hand"
     for mistake in MISTAKES.values():

@@ -27,6 +27,9 @@
   addEventListener("DOMContentLoaded", () => {
     const read = kept();
     if (!read) return;
+    const texts = JSON.parse(document.getElementById("messages").textContent);
+    const message = (template, values = {}) =>
+      (texts[template] ?? template).replace(/\{(\w+)\}/g, (_, name) => values[name]);
     const here = nameOf(location.href);
     const listed = [...document.querySelectorAll(".bd-sidebar-primary .bd-links a")]
       .map((link) => ({ link, name: nameOf(link.href), title: link.textContent.trim() }))
@@ -59,17 +62,22 @@
         if (!read.get(name)) continue;
         const sign = make("span", {}, "✓");
         sign.setAttribute("role", "img");
-        sign.setAttribute("aria-label", "read");
+        sign.setAttribute("aria-label", message("read"));
         link.append(make("span", { className: "tick" }, " ", sign));
       }
       const count = lessons.filter(({ name }) => read.get(name)).length;
       const found = next();
-      const onward = found
-        ? ["Next unread: ", make("a", { href: found.link.href }, found.title), "."]
-        : ["That is the whole course."];
-      said.replaceChildren(`${count} of ${lessons.length} lessons read. `, ...onward);
+      const values = { count, total: lessons.length, next: "\n" };
+      const [before, after = ""] = (
+        found
+          ? message("{count} of {total} lessons read. Next unread: {next}.", values)
+          : message("{count} of {total} lessons read. That is the whole course.", values)
+      ).split("\n");
+      const link = found ? [make("a", { href: found.link.href }, found.title)] : [];
+      said.replaceChildren(before, ...link, after);
       const isRead = read.get(here) === true;
-      button.textContent = here ? `Mark as ${isRead ? "unread" : "read"}` : "Forget";
+      const mark = isRead ? message("Mark as unread") : message("Mark as read");
+      button.textContent = here ? mark : message("Forget");
       bar.classList.toggle("done", here ? isRead : !found);
       bar.hidden = !here && !count;
     };

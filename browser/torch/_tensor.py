@@ -78,7 +78,7 @@ def _ordered(starts):
 
 
 def propagate(outputs, seeds, retain_graph=None):
-    """Yield each step and leaf behind the outputs with its gradient."""
+    """Yield each step and leaf that the outputs depend on, with its gradient."""
     grads, before = {}, STATE.grad
 
     def add(step, g):

@@ -38,6 +38,9 @@ def build(name: str, language: str) -> NotebookNode:
             cell.outputs, cell.execution_count = [], None
         else:
             cell.source = _linked(cell.source, name, language)
+    if name == catalogue.README:  # the README links to its translations, and these to it
+        own = re.escape(f"({target(name, language).name})")
+        cells[0].source = re.sub(rf"\[\w+\]{own}", "[English](README.md)", cells[0].source)
     code = next((cell for cell in cells if cell.cell_type == "code"), None)
     if code:
         code.source += selects(code.source, language)

@@ -21,8 +21,8 @@ def characters(language: str) -> str:
     return "".join(sorted({sign for text in texts for sign in text if sign >= "\u2e80"}))
 
 
-def write(language: str) -> Path:
-    """Write the part of the installed font.
+def write() -> Path:
+    """Write the part of the installed font that all languages need.
 
     Raises:
         OSError: The font is not installed.
@@ -35,7 +35,8 @@ def write(language: str) -> Path:
     font.recalcTimestamp = False
     options = Options(hinting=False, layout_features=[], name_IDs=[0, 1, 2, 4, 6, 13, 14])
     subsetter = Subsetter(options)
-    subsetter.populate(text=characters(language))
+    languages = (path.name for path in (catalogue.ROOT / "locale").iterdir() if path.is_dir())
+    subsetter.populate(text="".join(map(characters, languages)))
     subsetter.subset(font)
     font.save(CHINESE)
     return CHINESE

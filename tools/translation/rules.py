@@ -50,8 +50,12 @@ class Term(NamedTuple):
 
 @cache
 def glossary(language: str) -> tuple[Term, ...]:
-    """Read the glossary, the longest terms first. Terms below `## By sense` are advice."""
-    text = (catalogue.ROOT / "locale" / language / "glossary.md").read_text(encoding="utf-8")
+    """Read the glossary, the longest terms first. Terms below `## By sense` are advice.
+
+    A language that has just begun has none.
+    """
+    path = catalogue.ROOT / "locale" / language / "glossary.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
     rows, _, advice = text.partition("## By sense")
     found = []
     for part, enforced in ((rows, True), (advice, False)):

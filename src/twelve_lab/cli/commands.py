@@ -22,7 +22,7 @@ from twelve_lab.cli.walk import walk_text
 from twelve_lab.course import BY_HAND, STEPS
 from twelve_lab.device import device
 from twelve_lab.explorer import write_explorer
-from twelve_lab.messages import message, plural
+from twelve_lab.messages import declared, message, plural
 from twelve_lab.spreadsheet import write_sheet
 from twelve_lab.trace.trace import Trace
 
@@ -226,7 +226,7 @@ def write_live(file: Path, addresses: Mapping[str, str] = MappingProxyType({})) 
         for title, switches in example.CONFIGURATIONS.items()
     }
     lessons = {
-        step.number: {"title": f"{step.number} {step.title}", "href": addresses.get(step.number)}
+        step.number: {"title": f"{step.number} {declared(step.title)}", "href": addresses.get(step.number)}
         for step in STEPS
     }
     return write_explorer(file, traces, example.words, lessons)
