@@ -79,7 +79,7 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
         for text in filter(None, [part.title, part.lead, *panels]):
             yield text, "src/twelve_lab/explorer/parts.py", "live page"
     boxes = [*ENCODER, *DECODER, *filter(None, chain(*STACKS.values()))]
-    for words in dict.fromkeys(box.words for box in boxes):
+    for words in dict.fromkeys([*STACKS, *(box.words for box in boxes)]):
         yield words, "src/twelve_lab/draw/architecture.py", "box of the plan of a model"
     for id, exercise in EXERCISES.items():
         file = _file(exercise)

@@ -191,8 +191,8 @@ def _is_language_free(text: str) -> bool:
     """Check whether a text is the same in every language: a formula, a name, a list of axes."""
     if text in CONTRACTS:
         return not re.search(r"[a-z]{2,} [a-z]{2,}", AXES_ONLY.sub(",", text))
-    # A name such as AdamW has a capital inside.
-    return not has_words(re.sub(r"^\w+[A-Z]\w*$", "", _without_fields(text)))
+    # A name such as AdamW has a capital inside; a call is code.
+    return not has_words(re.sub(r"^\w+[A-Z]\w*$|^\w+\(\w*\)$", "", _without_fields(text)))
 
 
 def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[str]:

@@ -148,7 +148,9 @@ def _shade(
     layers = len({name.split(".")[2] for name in trace if name.startswith(f"{stack}.layers.")})
     top, bottom = _top(rows[0]) - 0.16, _top(rows[-1]) + HEIGHT + 0.24
     canvas.box(x - SIDE, top, WIDTH + 2 * SIDE, bottom - top, fill=SHADE, line=0)
-    words = plural("{stack}: {count} layer", "{stack}: {count} layers", layers, stack=stack)
+    words = plural(
+        "{stack}: {count} layer", "{stack}: {count} layers", layers, stack=declared(stack)
+    )
     edge = x + WIDTH / 2 + side * (WIDTH / 2 + SIDE - 0.08)
     align = "left" if side < 0 else "right"
     canvas.text(edge, bottom - 0.12, words, size=SMALL_SIZE, align=align)
@@ -226,8 +228,8 @@ def without_source(
     runs = dict(zip(STACKS, (trace, trace, sister), strict=True))
     lines = []
     for x, (name, parts) in zip(COLUMNS, STACKS.items(), strict=True):
-        canvas.text(x + BOX_WIDTH / 2, -BOX_GAP - 0.14, name, size=12, bold=True)
-        lines += [name, *_draw_stack(canvas, x, parts, runs[name])]
+        canvas.text(x + BOX_WIDTH / 2, -BOX_GAP - 0.14, declared(name), size=12, bold=True)
+        lines += [declared(name), *_draw_stack(canvas, x, parts, runs[name])]
     below, height = _box_top(LAST_NORM) + BOX_HEIGHT, _box_top(CROSS) + BOX_HEIGHT / 2
     start, between = BOX_WIDTH / 2, (BOX_WIDTH + COLUMNS[1]) / 2
     corners = [(start, below), (start, below + BOX_GAP), (between, below + BOX_GAP)]
