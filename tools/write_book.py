@@ -28,6 +28,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tools import papers, write_exercises_page
 from tools.command import run
+from tools.write_exercises_page import file_of
 from tools.write_slides import central_figure
 from tools.write_solutions import apart, exercise_of, solved
 from twelve_lab.cli import commands
@@ -187,9 +188,9 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: If a page links to a file that the project lacks.
     """
-    readme = _file("README.md")
+    readme = file_of("README.md")
     readme = PICTURE.sub(r"![\2](\1)", (root / readme).read_text(encoding="utf-8"))
-    readme = UNREAD.sub("", _relinked(readme, _file("README.md"), root))
+    readme = UNREAD.sub("", _relinked(readme, file_of("README.md"), root))
     chapters = _bound(_parts(root)) if bound else _parts(root)
     if bound:
         opening = "\n\n".join(readme.split("\n\n")[:2])
@@ -203,8 +204,8 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     for name in ["CONTRIBUTING.md", *docs] if current() == ENGLISH else ["docs/glossary.md"]:
         if bound and Path(name).name in NOT_BOUND:
             continue
-        text = ROW.sub(_to_heading, (root / _file(name)).read_text(encoding="utf-8"))
-        yield name, _relinked(text, _file(name), root)
+        text = ROW.sub(_to_heading, (root / file_of(name)).read_text(encoding="utf-8"))
+        yield name, _relinked(text, file_of(name), root)
     for name in _notebooks(root):
         notebook = _read(root, name)
         if not bound:
@@ -212,7 +213,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         notebook = _with_solutions(notebook, at_end=bound)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
-                cell.source = papers.linked(_relinked(cell.source, _file(name), root))
+                cell.source = papers.linked(_relinked(cell.source, file_of(name), root))
         notebook.cells[0].source += "\n\n" + _along(name)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         # Readers who do not run the code can skip the imports.
@@ -336,7 +337,7 @@ def downloads(root: Path) -> dict[str, bytes]:
         "LICENSE", "src/twelve_lab/check/__init__.py", "tests/products/test_language_model.py",
         "tests/products/test_same_as_llama.py",
     ]  # fmt: skip
-    return {name: (root / _file(name)).read_bytes() for name in [*_notebooks(root), *others]}
+    return {name: (root / file_of(name)).read_bytes() for name in [*_notebooks(root), *others]}
 
 
 def write(folder: Path, builder: str = "html") -> list[str]:
@@ -357,7 +358,12 @@ def write(folder: Path, builder: str = "html") -> list[str]:
     shutil.rmtree(place, ignore_errors=True)
     built = place / "pages"
     try:
-        for spoken in languages() if builder == "html" else [ENGLISH]:
+        chosen = languages() if builder == "html" else [ENGLISH]
+        for spoken in chosen:
+            language(spoken)
+            for name in ("README.md", "docs/glossary.md", *_notebooks(ROOT)):
+                file_of(name)  # before minutes of work: is each page there?
+        for spoken in chosen:
             language(spoken)
             _build(place / spoken, built / ("" if spoken == ENGLISH else spoken), builder)
     finally:
@@ -372,7 +378,7 @@ def _build(place: Path, built: Path, builder: str) -> None:
     """Write the pages in the current language."""
     staged, bound = place / "source", builder == "singlehtml"
     stage(staged, bound=bound, english=None if current() == ENGLISH else built.parent)
-    title = (ROOT / _file("README.md")).read_text(encoding="utf-8").partition("\n")[0]
+    title = (ROOT / file_of("README.md")).read_text(encoding="utf-8").partition("\n")[0]
     footer = message("MIT licence. Every number on these pages was computed and compared.")
     shared = [_page(name) for name in _notebooks(ROOT) if "/workshop/" not in name]
     script = (ROOT / "book" / "static" / "read.js").read_text(encoding="utf-8")
@@ -406,24 +412,14 @@ def _switch() -> str:
     return f'<p class="languages d-print-none">{" ".join(links)}</p>'
 
 
-def _file(name: str) -> str:
-    """Return the path of an English page's file in the current language."""
-    if current() == ENGLISH:
-        return name
-    if name.startswith("notebooks/"):
-        return write_exercises_page.file_of(name)
-    return {"README.md": f"README.{current()}.md",
-            "docs/glossary.md": f"locale/{current()}/glossary.md"}.get(name, name)  # fmt: skip
-
-
 def _english(path: str) -> str:
-    """Return the path of the English page of a file: the reverse of `_file`."""
+    """Return the path of the English page of a file: the reverse of `file_of`."""
     path = re.sub(rf"(?<=^notebooks/){current()}/|(?<=^README)\.{current()}(?=\.)", "", path)
     return re.sub(rf"^locale/{current()}/", "docs/", path)
 
 
 def _read(root: Path, name: str) -> NotebookNode:
-    return nbformat.read(root / _file(name), as_version=4)
+    return nbformat.read(root / file_of(name), as_version=4)
 
 
 def _page(name: str) -> str:

@@ -86,17 +86,19 @@ def _copy(folder: Path, wheels: list[Path], *, stand_in: bool) -> None:
 
 
 def file_of(page: str) -> str:
-    """Return the path of a notebook in the current language.
+    """Return the path of a page in the current language.
 
     Args:
-        page: The path of the English notebook.
+        page: The path of the English page: of a notebook, the README or the glossary.
 
     Raises:
-        ValueError: If the notebook has no translation.
+        ValueError: If the page has no translation.
     """
     if current() == ENGLISH:
         return page
     path = page.replace("notebooks/", f"notebooks/{current()}/", 1)
+    path = path.replace("docs/", f"locale/{current()}/", 1)
+    path = path.replace("README.", f"README.{current()}.", 1)
     if not (ROOT / path).is_file():
         raise ValueError(f"{path} is missing: run make {current()}")
     return path

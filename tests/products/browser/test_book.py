@@ -19,6 +19,7 @@ from playwright.sync_api import expect
 from tests.course.notebook_rules import code_cells
 from tests.products.browser.conftest import ROOT, grave, written
 from tools import write_book
+from twelve_lab import messages
 from twelve_lab.course import DRILLS, STEPS, pages
 
 BOOK = ROOT / "build" / "book"
@@ -27,13 +28,13 @@ MODULES = [*(step for step in STEPS if step.module), *(drill for drill in DRILLS
 PAGES = sorted(
     path.relative_to(BOOK).as_posix()
     for path in BOOK.rglob("*.html")
-    if not path.relative_to(BOOK).parts[0].startswith("_")
+    if not any(part.startswith("_") for part in path.relative_to(BOOK).parts)
 )
 # Pages of their own: test_explorer_page.py and test_exercises_page.py open them.
-ALONE = {"index.html", "exercises/index.html"}
+ALONE = {f"{root}{page}" for root in ("", "zh/") for page in ("index.html", "exercises/index.html")}
 OFTEN = {
     "course.html", "search.html", "notebooks/04_attention.html", "reference/attention.html",
-    "docs/glossary.html",
+    "docs/glossary.html", "zh/notebooks/04_attention.html",
 }  # fmt: skip
 weekly = pytest.mark.weekly
 EACH_PAGE = [
@@ -142,6 +143,61 @@ def test_search_result_scrolls_to_the_match(tab, site, words, page):
     tab.wait_for_load_state()
     expect(tab.locator(".found")).to_have_count(0)
     assert tab.evaluate("scrollY") == 0
+
+
+# Other languages.
+
+
+@pytest.mark.parametrize(
+    "page", ["notebooks/04_attention.html", "index.html", "exercises/index.html", "search.html"]
+)
+def test_language_switch_leads_to_the_chinese_page_and_back(tab, site, page):
+    tab.goto(f"{site}/{page}")
+    for name, root, tag in (("中文", "zh/", "zh"), ("English", "", "en")):
+        switch = tab.get_by_role("link", name=name, exact=True)
+        assert switch.get_attribute("hreflang") == switch.get_attribute("lang")
+        switch.press("Enter")
+        tab.wait_for_url(re.compile(rf"^{site}/{root}{page}"))
+        assert tab.locator("html").get_attribute("lang").startswith(tag)
+    tab.goto(f"{site}/zh/notebooks/04_attention.html")
+    assert tab.locator("html").get_attribute("lang") == "zh-CN"
+
+
+def test_page_without_a_translation_leads_to_the_chinese_course_and_is_linked_there(tab, site):
+    tab.goto(f"{site}/notebooks/workshop/04_attention.html")
+    tab.get_by_role("link", name="中文").click()
+    tab.wait_for_url(f"{site}/zh/course.html")
+    tab.goto(f"{site}/zh/notebooks/04_attention.html")
+    tab.locator('main a[hreflang="en"][href*="/workshop/"]').first.click()
+    tab.wait_for_url(f"{site}/notebooks/workshop/04_attention.html")
+
+
+@pytest.mark.parametrize(
+    ("words", "first"), [("注意力", "04_attention"), ("多头注意力的掩码", "05_masks")]
+)
+def test_chinese_search_finds_the_words_of_a_query(tab, site, words, first):
+    tab.goto(f"{site}/zh/search.html?q={words}")
+    results = tab.locator("#search-results li a")
+    results.first.wait_for()
+    assert f"/zh/notebooks/{first}.html" in results.first.evaluate("link => link.href")
+
+
+def test_verdict_on_the_chinese_page_of_exercises_is_in_chinese(tab, site):
+    tab.goto(f"{site}/zh/exercises/index.html#01-projected")
+    tab.locator("body[data-python=ready]").wait_for(timeout=60_000)
+    tab.locator(".cm-content").press("Control+A")
+    tab.keyboard.insert_text("three_features = [1, 2, 3]")
+    tab.keyboard.press("Control+Enter")
+    expect(tab.locator("#verdict")).to_contain_text("还不对", timeout=30_000)
+    tab.get_by_role("link", name="English").press("Enter")
+    tab.wait_for_url(f"{site}/exercises/index.html#01-projected")
+
+
+def test_book_without_a_translated_notebook_names_the_command_that_builds_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(write_book.write_exercises_page, "ROOT", tmp_path)
+    with pytest.raises(ValueError, match=r"README.zh.md is missing: run make zh"):
+        write_book.write(tmp_path / "book")
+    assert messages.current() == "en"
 
 
 # Without a server.
