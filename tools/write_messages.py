@@ -9,6 +9,7 @@ Usage: python -m tools.write_messages
 import io
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +19,7 @@ from babel.messages.pofile import write_po
 
 from twelve_lab.check import EXERCISES, MISTAKES, TASKS, Task
 from twelve_lab.course import DRILLS, STEPS
+from twelve_lab.draw.architecture import DECODER, ENCODER, STACKS
 from twelve_lab.exercises.declare import Exercise
 from twelve_lab.explorer.parts import PARTS
 
@@ -76,6 +78,9 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
         panels = [panel.get(name) for panel in part.panels for name in ("title", "note", "says")]
         for text in filter(None, [part.title, part.lead, *panels]):
             yield text, "src/twelve_lab/explorer/parts.py", "live page"
+    boxes = [*ENCODER, *DECODER, *filter(None, chain(*STACKS.values()))]
+    for words in dict.fromkeys([*STACKS, *(box.words for box in boxes)]):
+        yield words, "src/twelve_lab/draw/architecture.py", "box of the plan of a model"
     for id, exercise in EXERCISES.items():
         file = _file(exercise)
         yield exercise.contract, file, f"contract of {id}"

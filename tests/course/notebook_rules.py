@@ -161,7 +161,8 @@ def _owes_output(code: str) -> bool:
 def _returns_nothing(value: ast.expr) -> bool:
     """Recognize the calls that end the import cell."""
     name = value.func.attr if isinstance(value, ast.Call) and hasattr(value.func, "attr") else ""
-    return name in ("set_default_dtype", "set_default_device", "set_num_threads", "backward")
+    silent = ("set_default_dtype", "set_default_device", "set_num_threads", "backward", "language")
+    return name in silent
 
 
 def _figures(notebook: NotebookNode, path: Path) -> Iterator[str]:

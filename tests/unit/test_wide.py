@@ -41,3 +41,8 @@ def test_a_table_with_chinese_names_has_straight_columns():
     labels = {"way": ["原样", "x"]}
     lines = format_tensor([[1.0, 2], [3, 4]], "way 特征", labels=labels).splitlines()[1:]
     assert len({wide.width(line) for line in lines}) == 1
+
+
+def test_parts_keep_the_space_before_them():
+    text = "  3 个头, 编码器"
+    assert "".join(wide.parts(text)) == text and " 个" in wide.parts(text)

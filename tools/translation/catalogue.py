@@ -181,10 +181,8 @@ def memory(language: str) -> dict[str, str]:
 
 def compile_messages(language: str) -> bytes:
     """Compile the messages, as gettext reads them."""
-    catalogue, written = (
-        Catalog(locale=language, creation_date=DATE, revision_date=DATE),
-        io.BytesIO(),
-    )
+    written = io.BytesIO()
+    catalogue = Catalog(locale=language, creation_date=DATE, revision_date=DATE)
     for entry in entries(MESSAGES, language):
         if not entry.fuzzy and entry.string and all(entry.string):
             catalogue.add(entry.id, entry.string)

@@ -25,7 +25,8 @@ NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits",
 READ_BY_CODE = re.compile(
     r"install -q |Once upon a time|The capital of France|What is a dogfish|<start> I have|"
     r"decoder\.layers|d_model q_k_v|^causal mask$|^feed-forward \d$|The capital of \{|"
-    r"^France Germany|^Paris Berlin|The opposite of hot|^ cold$|" + re.escape(STUB.removeprefix("# "))
+    r"^France Germany|^Paris Berlin|The opposite of hot|^ cold$|"
+    + re.escape(STUB.removeprefix("# "))
 )
 # What no translator changes inside a piece.
 FIXED = re.compile(

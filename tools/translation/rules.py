@@ -12,7 +12,7 @@ from babel.messages.catalog import Catalog, Message
 from tests.course.notebook_rules import CONTRACTS
 from tools.translation import catalogue
 from tools.translation.build import build, selects
-from tools.translation.pieces import FIXED, NAMES, WORD, fields, has_words
+from tools.translation.pieces import FIXED, fields, has_words
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
 BOLD = re.compile(r"\*\*[^*]+\*\*")
@@ -135,8 +135,7 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
     if kind == "code" and "`" not in source + text:
         fixed = [], []
     else:
-        contracts = catalogue.translations(catalogue.SHARED, language)
-        expected = [_contract(part, contracts) for part in FIXED.findall(source)]
+        expected = [_contract(part, language) for part in FIXED.findall(source)]
         fixed = expected, FIXED.findall(text)
     yield from _differences("the code, formula, tag or link", *fixed)
     numbers = [NUMBER.findall(FIXED.sub(" ", side)) for side in (source, _spaced(text))]
@@ -161,10 +160,12 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
             yield f"begins or ends with {side!r} in one of the two"
 
 
-def _contract(span: str, known: dict[str, str]) -> str:
+def _contract(span: str, language: str) -> str:
     """Translate a code span that is the contract of an exercise."""
     inside = span.strip("`")
-    return f"`{known.get(inside, inside)}`" if inside in CONTRACTS else span
+    if inside not in CONTRACTS:
+        return span
+    return f"`{catalogue.translations(catalogue.SHARED, language).get(inside, inside)}`"
 
 
 def _spaced(text: str) -> str:
@@ -190,8 +191,8 @@ def _is_language_free(text: str) -> bool:
     """Check whether a text is the same in every language: a formula, a name, a list of axes."""
     if text in CONTRACTS:
         return not re.search(r"[a-z]{2,} [a-z]{2,}", AXES_ONLY.sub(",", text))
-    # A name such as AdamW has a capital inside.
-    return not has_words(re.sub(r"^\w+[A-Z]\w*$", "", _without_fields(text)))
+    # A name such as AdamW has a capital inside; a call is code.
+    return not has_words(re.sub(r"^\w+[A-Z]\w*$|^\w+\(\w*\)$", "", _without_fields(text)))
 
 
 def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[str]:
@@ -209,9 +210,7 @@ def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[st
             rest = re.sub(pattern, " ", rest)  # a longer term has priority over its parts
             if term.enforced and term.english not in allowed:
                 # A word that stays English is a name in code.
-                if not any(
-                    word.lower() in text.lower() for word in (*term.chosen, term.english)
-                ):
+                if not any(word.lower() in text.lower() for word in (*term.chosen, term.english)):
                     yield f"glossary: {term.english} is {' or '.join(term.chosen)}"
     plain = text
     for term in glossary(language):

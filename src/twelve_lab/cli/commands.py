@@ -226,7 +226,10 @@ def write_live(file: Path, addresses: Mapping[str, str] = MappingProxyType({})) 
         for title, switches in example.CONFIGURATIONS.items()
     }
     lessons = {
-        step.number: {"title": f"{step.number} {declared(step.title)}", "href": addresses.get(step.number)}
+        step.number: {
+            "title": f"{step.number} {declared(step.title)}",
+            "href": addresses.get(step.number),
+        }
         for step in STEPS
     }
     return write_explorer(file, traces, example.words, lessons)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from twelve_lab.draw.canvas import SMALL_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
-from twelve_lab.messages import message, plural
+from twelve_lab.messages import declared, message, plural
 from twelve_lab.show.palette import INK, PAPER, PART_FILLS, QUIET, SHADE, SPOTLIGHT
+from twelve_lab.show.wide import left
 from twelve_lab.trace.traced import Traced
 
 WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.34, 0.26, 0.44
@@ -24,6 +25,11 @@ class Part(NamedTuple):
     tensor: str = ""
     step: str = ""
     exchanged: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return its words in the reader's language."""
+        return declared(self.words)
 
 
 def _sublayer(path: str, step: str, words: str) -> tuple[Part, Part]:
@@ -102,7 +108,7 @@ def plan(
         canvas.text(around, middle, message("one matrix"), size=SMALL_SIZE, paper=True)
     canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=12, bold=True)
     summary = "\n".join(
-        f"{part.step} {part.words:<27}  {trace[part.tensor].shape!s:<12}  {part.tensor}"
+        f"{part.step} {left(part.label, 27)}  {trace[part.tensor].shape!s:<12}  {part.tensor}"
         for part in (*ENCODER, *DECODER)
     )
     descriptions = (
@@ -124,7 +130,7 @@ def _list_boxes(parts: Sequence[Part | None], trace: Mapping[str, Traced]) -> st
     boxes, before = [], ""
     for part in filter(None, parts):
         shape = str(trace[part.tensor].shape) if part.tensor else before
-        boxes.append(part.words if shape == before else f"{part.words} {shape}")
+        boxes.append(part.label if shape == before else f"{part.label} {shape}")
         before = shape
     return "; ".join(boxes)
 
@@ -142,7 +148,9 @@ def _shade(
     layers = len({name.split(".")[2] for name in trace if name.startswith(f"{stack}.layers.")})
     top, bottom = _top(rows[0]) - 0.16, _top(rows[-1]) + HEIGHT + 0.24
     canvas.box(x - SIDE, top, WIDTH + 2 * SIDE, bottom - top, fill=SHADE, line=0)
-    words = plural("{stack}: {count} layer", "{stack}: {count} layers", layers, stack=stack)
+    words = plural(
+        "{stack}: {count} layer", "{stack}: {count} layers", layers, stack=declared(stack)
+    )
     edge = x + WIDTH / 2 + side * (WIDTH / 2 + SIDE - 0.08)
     align = "left" if side < 0 else "right"
     canvas.text(edge, bottom - 0.12, words, size=SMALL_SIZE, align=align)
@@ -154,7 +162,7 @@ def _draw_part(canvas: Canvas, part: Part, row: int, x: float, side: int, shape:
     fill = SPOTLIGHT if is_sublayer else PAPER
     canvas.box(x, top, WIDTH, HEIGHT, fill=fill, edge=INK, line=1.0)
     canvas.text(x + NUMBER, top + HEIGHT / 2, part.step, bold=True)
-    canvas.text(x + NUMBER * 2, top + HEIGHT / 2, part.words, align="left")
+    canvas.text(x + NUMBER * 2, top + HEIGHT / 2, part.label, align="left")
     canvas.arrow((middle, top + HEIGHT), (middle, top + HEIGHT + GAP))
     align = "left" if side < 0 else "right"
     height = top + HEIGHT + GAP / 2 - 0.03
@@ -220,14 +228,14 @@ def without_source(
     runs = dict(zip(STACKS, (trace, trace, sister), strict=True))
     lines = []
     for x, (name, parts) in zip(COLUMNS, STACKS.items(), strict=True):
-        canvas.text(x + BOX_WIDTH / 2, -BOX_GAP - 0.14, name, size=12, bold=True)
-        lines += [name, *_draw_stack(canvas, x, parts, runs[name])]
+        canvas.text(x + BOX_WIDTH / 2, -BOX_GAP - 0.14, declared(name), size=12, bold=True)
+        lines += [declared(name), *_draw_stack(canvas, x, parts, runs[name])]
     below, height = _box_top(LAST_NORM) + BOX_HEIGHT, _box_top(CROSS) + BOX_HEIGHT / 2
     start, between = BOX_WIDTH / 2, (BOX_WIDTH + COLUMNS[1]) / 2
     corners = [(start, below), (start, below + BOX_GAP), (between, below + BOX_GAP)]
     canvas.arrow(*corners, (between, height), (COLUMNS[1], height), width=1.6)
     encoder, decoder, single = (_list_boxes(parts, runs[name]) for name, parts in STACKS.items())
-    exchanged = "; ".join(part.words for part in STACKS["decoder-only"] if part.exchanged)
+    exchanged = "; ".join(part.label for part in STACKS["decoder-only"] if part.exchanged)
     return canvas.finish(
         title,
         "\n".join(lines),
@@ -262,17 +270,17 @@ def _draw_stack(
         height = top + BOX_HEIGHT / 2
         shape = str(trace[part.tensor].shape) if part.tensor else ""
         exchanged = message("exchanged") if part.exchanged else ""
-        lines.append(f"  {part.words:22} {shape}  {exchanged}".rstrip())
+        lines.append(f"  {left(part.label, 22)} {shape}  {exchanged}".rstrip())
         if not part.tensor:
             corners = [(x, top), (right, top), (right, bottom), (x, bottom), (x, top)]
             canvas.line(corners, colour=QUIET, style="dashed")
-            canvas.text(middle + 0.1, height, part.words, size=SMALL_SIZE, paper=True)
+            canvas.text(middle + 0.1, height, part.label, size=SMALL_SIZE, paper=True)
             continue
         line = 2.4 if part.exchanged else 1.0
         # At the side, so that it does not cross the words of removed boxes.
         canvas.arrow((x + INDENT, above), (x + INDENT, top))
         canvas.box(x, top, BOX_WIDTH, BOX_HEIGHT, fill=ROW_FILLS[row], edge=INK, line=line)
-        canvas.text(middle, height, part.words)
+        canvas.text(middle, height, part.label)
         aside = x + INDENT + 0.1
         canvas.text(aside, bottom + BOX_GAP / 2, shape, size=SMALL_SIZE, align="left")
         above = bottom

@@ -30,12 +30,11 @@ def right(text: str, columns: int) -> str:
 
 def parts(text: str) -> list[str]:
     """Split a text where a line may break. A part begins with the space before it."""
-    return [
-        piece
-        for word in re.findall(r"\s*\S+", text)
-        for piece in (_PART.findall(word.lstrip()) if width(word) > len(word) else [word])
-        if piece
-    ]
+    found = []
+    for space, word in re.findall(r"(\s*)(\S+)", text):
+        first, *rest = filter(None, _PART.findall(word)) if width(word) > len(word) else [word]
+        found += [space + first, *rest]
+    return found
 
 
 def wrap(text: str, columns: int, **options: bool) -> list[str]:
@@ -49,14 +48,11 @@ def wrap(text: str, columns: int, **options: bool) -> list[str]:
     if width(text) == len(text):
         return textwrap.wrap(text, columns, **options)
     lines = [""]
-    for word in re.findall(r"\s*\S+", text):
-        space, word = re.fullmatch(r"(\s*)(.*)", word, re.S).groups()
-        for place, piece in enumerate(_PART.findall(word)):
-            added = " " * bool(space and not place and lines[-1]) + piece
-            if lines[-1] and width(lines[-1] + added) > columns:
-                lines.append(piece)
-            else:
-                lines[-1] += added
+    for part in parts(" ".join(text.split())):
+        if lines[-1] and width(lines[-1] + part) > columns:
+            lines.append(part.lstrip())
+        else:
+            lines[-1] += part
     return lines
 
 
