@@ -18,7 +18,7 @@ from tests.course.notebook_rules import AXES, CONTRACTS
 from twelve_lab import example
 from twelve_lab.check.solve import STUB
 
-# What is the same in every language: axes, tensors, the vocabulary of the model.
+# The same in every language: axes, tensors, the vocabulary of the model.
 NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits", "scores",
          "weights", "context", "bias", "token", "ids", "src_mask", "tgt_mask"}  # fmt: skip
 # Strings that are read by a model or a library, though they look like sentences.
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     Args:
         start: Where it begins.
         end: Where it ends.
-        text: What is translated.
+        text: Part that is translated.
         note: What it is, for the translator.
         frame: Writes a translation into the source.
     """
