@@ -29,6 +29,7 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from tools.command import run
+from tools.translation.catalogue import NOT_YET
 from tools.write_solutions import exercise_of
 from twelve_lab.course import BY_HAND, DRILLS, STEPS
 from twelve_lab.messages import ENGLISH, current, declared, translated
@@ -86,7 +87,7 @@ def _copy(folder: Path, wheels: list[Path], *, stand_in: bool) -> None:
 
 
 def file_of(page: str) -> str:
-    """Return the path of a page in the current language.
+    """Return the path of a page in the current language, or of the English page meanwhile.
 
     Args:
         page: The path of the English page: of a notebook, the README or the glossary.
@@ -94,7 +95,8 @@ def file_of(page: str) -> str:
     Raises:
         ValueError: If the page has no translation.
     """
-    if current() == ENGLISH:
+    name = page.removeprefix("notebooks/").removesuffix(".ipynb")
+    if current() == ENGLISH or name in NOT_YET:
         return page
     path = page.replace("notebooks/", f"notebooks/{current()}/", 1)
     path = path.replace("docs/", f"locale/{current()}/", 1)
