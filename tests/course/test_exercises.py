@@ -10,7 +10,9 @@ from tools.write_solutions import lessons
 from twelve_lab.check import EXERCISES
 from twelve_lab.course import BY_HAND
 
-PAGES = lessons(Path(__file__).parents[2] / "notebooks")
+# A translated page has the exercises of its English page.
+FOUND = lessons(Path(__file__).parents[2] / "notebooks")
+PAGES = {name: page for name, page in FOUND.items() if not name.startswith("zh/")}
 # Workshops of no step: their exercises belong to the step in the id.
 TOOLS = "workshop/tools_"
 

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple, TextIO
 
 from twelve_lab.show import wide
@@ -144,7 +144,9 @@ def side_by_side(panels: Iterable[Sequence[str]], width: int, gap: int) -> list[
 
 
 def _pieces(line: str, room: int) -> Iterator[str]:
-    for piece in (part for word in _PIECE.findall(line) for part in wide.parts(word)):
+    words = _PIECE.findall(line)
+    split = (wide.parts(word) if wide.width(word) > len(word) else [word] for word in words)
+    for piece in chain.from_iterable(split):
         yield from _DOTS.split(piece) if len(piece.strip()) > room else [piece]
 
 
