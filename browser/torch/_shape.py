@@ -651,6 +651,17 @@ def vstack(tensors):
 
 
 @torch_only
+def block_diag(*tensors):
+    blocks = [x if x.ndim == 2 else x.reshape(1, -1) for x in tensors]
+    bands, before, width = [], 0, sum(x.shape[1] for x in blocks)
+    for x in blocks:
+        height, after = x.shape[0], width - before - x.shape[1]
+        bands.append(cat([x.new_zeros(height, before), x, x.new_zeros(height, after)], 1))
+        before += x.shape[1]
+    return cat(bands)
+
+
+@torch_only
 def meshgrid(*tensors, indexing="ij"):
     tensors = tensors[0] if isinstance(tensors[0], list | tuple) else tensors
     if indexing == "xy":

@@ -34,6 +34,14 @@ def silu(input, inplace=False):
     return input * sigmoid(input)
 
 
+def glu(input, dim=-1):
+    if input.shape[dim] % 2:
+        text = f"Halving dimension must be even, but dimension {dim % input.ndim} is size"
+        raise RuntimeError(f"{text} {input.shape[dim]}")
+    value, gate = input.chunk(2, dim)
+    return value * sigmoid(gate)
+
+
 def gelu(input, approximate="none"):
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)
