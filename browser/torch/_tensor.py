@@ -473,7 +473,7 @@ class Tensor:
     def _find(self, given):
         """Read an index: the view that it begins with, and the index tensors by its axis."""
         given, shape, strides, offset = list(given), [], [], self._offset
-        given = [as_tensor(k) if isinstance(k, list) else k for k in given]
+        given = [as_tensor(k) if isinstance(k, list | tuple | range) else k for k in given]
         used = sum(_consumed(k) for k in given)
         if used > self.ndim:
             raise IndexError(f"too many indices for tensor of dimension {self.ndim}")

@@ -121,6 +121,17 @@ def test_integers_wrap_as_in_pytorch():
     assert found == [[144], [-56], [44, -1]]
 
 
+def test_standin_indexes_and_joins_as_pytorch():
+    texts = (
+        "x[range(2), (0, 2)]", "x[:, range(1, 3)]", "torch.block_diag(x, x[0], x.sum())",
+        "F.glu(x, 0).flatten()",
+    )  # fmt: skip
+    x = torch.arange(6.0).view(2, 3)
+    expected = [eval(text, {"torch": torch, "F": F, "x": x}).tolist() for text in texts]
+    *found, gated = outcomes(*texts)
+    assert found == expected[:-1] and gated == pytest.approx(expected[-1])
+
+
 def test_an_answer_that_fails_leaves_nothing_behind():
     printed = run("""
 from twelve_lab.check import EXERCISES, diagnose
