@@ -29,7 +29,6 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from tools.command import run
-from tools.translation.catalogue import NOT_YET
 from tools.write_solutions import exercise_of
 from twelve_lab.course import BY_HAND, DRILLS, STEPS
 from twelve_lab.messages import ENGLISH, current, declared, translated
@@ -87,7 +86,7 @@ def _copy(folder: Path, wheels: list[Path], *, stand_in: bool) -> None:
 
 
 def file_of(page: str) -> str:
-    """Return the path of a page in the current language, or of the English page meanwhile.
+    """Return the path of a page in the current language.
 
     Args:
         page: The path of the English page: of a notebook, the README or the glossary.
@@ -95,8 +94,7 @@ def file_of(page: str) -> str:
     Raises:
         ValueError: If the page has no translation.
     """
-    name = page.removeprefix("notebooks/").removesuffix(".ipynb")
-    if current() == ENGLISH or name in NOT_YET:
+    if current() == ENGLISH:
         return page
     path = page.replace("notebooks/", f"notebooks/{current()}/", 1)
     path = path.replace("docs/", f"locale/{current()}/", 1)

@@ -37,15 +37,6 @@ msgstr ""
 """
 
 
-# Pages that are not translated yet: their translation and the messages of their exercises may be
-# missing, and links lead to the English page.
-NOT_YET = {"a3_notes_corrected"} | {
-    f"{BY_HAND}/{stem}"
-    for stem in ("adamw", "backward", "distillation", "grouped_query_attention", "grpo", "ppo",
-                 "rotary")
-}  # fmt: skip
-
-
 class Source(NamedTuple):
     """A text of a page.
 
@@ -65,8 +56,7 @@ def pages() -> dict[str, Path]:
     found = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     by_hand = sorted((ROOT / "notebooks" / BY_HAND).glob("*.ipynb"))
     found |= {f"{BY_HAND}/{path.stem}": path for path in by_hand}
-    found |= {README: ROOT / "README.md"}
-    return {name: path for name, path in found.items() if name not in NOT_YET}
+    return found | {README: ROOT / "README.md"}
 
 
 def names() -> list[str]:
@@ -106,12 +96,7 @@ def sources(name: str) -> list[Source]:
 def template(name: str) -> Catalog:
     """Collect the entries that a catalogue must have, without translations."""
     if name == MESSAGES:
-        catalogue = read_po(io.BytesIO(write_messages.page().encode()))
-        later = {f"src/twelve_lab/exercises/{page}.py" for page in NOT_YET}
-        for entry in [*catalogue]:
-            if entry.locations and {path for path, _ in entry.locations} <= later:
-                catalogue.delete(entry.id)
-        return catalogue
+        return read_po(io.BytesIO(write_messages.page().encode()))
     catalogue = Catalog()
     if name == SHARED:
         catalogue.add(WORKSHOPS, auto_comments=["added to pages that link to a workshop"])
