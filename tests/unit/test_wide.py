@@ -46,3 +46,8 @@ def test_a_table_with_chinese_names_has_straight_columns():
 def test_parts_keep_the_space_before_them():
     text = "  3 个头, 编码器"
     assert "".join(wide.parts(text)) == text and " 个" in wide.parts(text)
+
+
+def test_marks_between_parts_are_full_width_in_chinese_only():
+    assert wide.full_width("狗: 0.4; 鱼: 0.6. 共 2 个") == "狗：0.4；鱼：0.6。共 2 个"
+    assert wide.full_width("dog: 0.4; fish: 0.6. Two") == "dog: 0.4; fish: 0.6. Two"

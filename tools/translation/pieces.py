@@ -21,6 +21,10 @@ from twelve_lab.check.solve import STUB
 # The same in every language: axes, tensors, the vocabulary of the model.
 NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits", "scores",
          "weights", "context", "bias", "token", "ids", "src_mask", "tgt_mask"}  # fmt: skip
+# Labels of one word that a reader sees. Other words alone are names.
+LABELS = {"added", "after", "before", "built", "causal", "collected", "difference", "evaluation",
+          "feed-forward", "filled", "multiplied", "nothing", "ours", "padding", "right", "rotated",
+          "says", "self-attention", "sum", "theirs", "training"}  # fmt: skip
 # Strings that are read by a model or a library, though they look like sentences.
 READ_BY_CODE = re.compile(
     r"install -q |Once upon a time|The capital of France|What is a dogfish|<start> I have|"
@@ -215,7 +219,7 @@ def _is_read(
     holder = parents[node]
     if isinstance(holder, ast.Subscript | ast.Compare):
         return False
-    if isinstance(holder, ast.keyword) and holder.arg == "title":
+    if isinstance(holder, ast.keyword) and holder.arg in ("title", "x_label", "y_label"):
         return True
     if isinstance(holder, ast.Assign) and getattr(holder.targets[0], "id", "") == "title":
         return True
@@ -225,6 +229,8 @@ def _is_read(
             return True
         return not SPECIFICATION.fullmatch(text) and " " in text
     if isinstance(node, ast.JoinedStr):
+        return True
+    if text in LABELS and isinstance(holder, ast.List | ast.Tuple | ast.Dict | ast.IfExp):
         return True
     if isinstance(holder, ast.List | ast.Tuple | ast.Dict):
         listed = holder.keys if isinstance(holder, ast.Dict) else holder.elts

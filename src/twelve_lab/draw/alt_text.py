@@ -9,7 +9,7 @@ import torch
 from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Block
-from twelve_lab.show.wide import joined, width
+from twelve_lab.show.wide import full_width, joined, width
 
 LONGEST = 600  # columns of an alt text, so that it can be listened to
 
@@ -22,7 +22,7 @@ def alt_text(title: str, *versions: str) -> str:
         versions: Descriptions in whole sentences, the most detailed first.
     """
     claim = title if title[-1] in ".?!。？！" else message("{title}.", title=title)
-    texts = [joined(claim, version) for version in versions]
+    texts = [full_width(joined(claim, version)) for version in versions]
     return next((text for text in texts if width(text) <= LONGEST), [claim, *texts][-1])
 
 

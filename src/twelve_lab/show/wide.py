@@ -68,3 +68,11 @@ def joined(*sentences: str) -> str:
         space = "" if not text or text[-1] in _CLOSING else " "
         text += space + sentence
     return text
+
+
+def full_width(text: str) -> str:
+    """Write the marks between the parts of a text in full width, if it has wide characters."""
+    if width(text) > len(text):
+        for mark, wide in (("; ", "；"), (": ", "："), (". ", "。")):
+            text = text.replace(mark, wide)
+    return text
