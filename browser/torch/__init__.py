@@ -333,6 +333,7 @@ _module("linalg", vector_norm=_guarded("vector_norm", _vector_norm),
 _module("optim", Optimizer=type("Optimizer", (), {"__init__": _missing("torch.optim")}))
 _module("_C", DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
         _len_torch_dispatch_stack=lambda: 0)  # fmt: skip
+_module("_dynamo", allow_in_graph=lambda f: f)  # einops asks for it
 _module("_ops", OpOverload=OpOverload)
 _module("_decomp", decomposition_table={})
 _module("utils")

@@ -473,7 +473,11 @@ class Tensor:
     def _find(self, given):
         """Read an index: the view that it begins with, and the index tensors by its axis."""
         given, shape, strides, offset = list(given), [], [], self._offset
-        given = [as_tensor(k) if isinstance(k, list | tuple | range) else k for k in given]
+        # An empty list is an index of no places, and not an empty tensor of floats.
+        given = [
+            k if not isinstance(k, list | tuple | range)
+            else as_tensor(k, None if len(k) else int64) for k in given
+        ]  # fmt: skip
         used = sum(_consumed(k) for k in given)
         if used > self.ndim:
             raise IndexError(f"too many indices for tensor of dimension {self.ndim}")

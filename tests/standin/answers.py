@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tests.course import wrong_answers, wrong_by_hand  # noqa: F401
 from twelve_lab.check import EXERCISES, diagnose, search
 from twelve_lab.check.catalogue import misconceptions_of, mistakes_of
 from twelve_lab.check.prediction import computed
@@ -49,10 +50,10 @@ def answers(kind: str) -> Iterator[tuple[str, str, Any]]:
         for label, versions in known.items():
             for number, version in enumerate(versions):
                 yield id, f"{label} {number}", version
+    for answer in wrong_answers.RIGHT:
+        yield answer.exercise, answer.fault, answer.function
     if kind == "all":
-        from tests.course import wrong_answers, wrong_by_hand  # noqa: F401
-
-        for answer in (*wrong_answers.RIGHT, *wrong_answers.wrong_answers()):
+        for answer in wrong_answers.wrong_answers():
             yield answer.exercise, answer.fault, answer.function
         yield from outside()
 
