@@ -69,7 +69,8 @@ def page() -> str:
     listed["several"] = " ".join(
         sorted(name for name, found in overloads.items() if len(found) > 1 and name in public)
     )
-    return json.dumps(listed, indent=1) + "\n"
+    lines = (f" {json.dumps(name)}: {json.dumps(found)}" for name, found in listed.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:
