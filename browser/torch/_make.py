@@ -229,11 +229,12 @@ def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
 @torch_only
 def randint(*given, low=0, high=None, size=None, generator=None, dtype=None, device=None):
     *bounds, shape = given if size is None else (*given, size)
+    shape = sizes(tuple(shape))
     if bounds:
         low, high = (low, bounds[0]) if len(bounds) == 1 else bounds
     words = (generator or default_generator).words(math.prod(shape))
     values = [low + word % (high - low) for word in words]
-    return _made(values, tuple(shape), dtype or int64)
+    return _made(values, shape, dtype or int64)
 
 
 @torch_only

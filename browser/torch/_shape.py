@@ -201,11 +201,7 @@ def unflatten(input, dim, sizes):
     d = _dim(input, dim)
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
-    error = (
-        f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim "
-        f"{dim} ({input.shape[d]}) in the input tensor"
-    )
-    new = fill_in(tuple(sizes), input.shape[d], error)
+    new = fill_in(tuple(sizes), input.shape[d], "unflatten", list(sizes), dim, input.shape[d])
     return view(input, *input.shape[:d], *new, *input.shape[d + 1 :])
 
 
