@@ -47,7 +47,10 @@ def key(x):
 
 
 def record(out, parents, back, saved=(), name=""):
-    """Remember how the gradient of a result reaches the tensors that it was computed from."""
+    """Remember how the gradient of a result reaches the tensors that it was computed from.
+
+    `back` returns a gradient for each of them, from the gradient of the result.
+    """
     if STATE.grad and out.dtype.rank > 1 and any(key(p) is not None for p in parents):
         out._requires, out._node = True, Node(out, parents, back, saved, name)
     return out
@@ -90,7 +93,9 @@ def propagate(outputs, seeds, retain_graph=None):
             if isinstance(step, Node):
                 step.verify()
                 step.freed = not retain_graph
-                for parent, part in zip(step.parents, step.back(g)):
+                parts = step.back(g)
+                parts = [parts] if isinstance(parts, Tensor) else parts
+                for parent, part in zip(step.parents, parts):
                     if parent is not None and part is not None:
                         add(parent, part)
     finally:
@@ -507,7 +512,7 @@ class Tensor:
             total = [0.0] * math.prod(mine)
             for i, v in zip(where, g._values()):
                 total[i] += v
-            return (make(total, mine, dtype),)
+            return make(total, mine, dtype)
 
         return back
 
@@ -528,7 +533,7 @@ class Tensor:
         for k in index:
             if k is None:
                 dims.append((1, 0))
-            elif not _consumed(k):  # True or False is an axis of size 1 or 0.
+            elif k is not ... and not _consumed(k):  # True or False is an axis of size 1 or 0.
                 tensors[len(dims)] = make([0] if k else [], (int(bool(k)),), int64)
                 dims.append((1, 0))
             elif isinstance(k, slice):
@@ -542,11 +547,11 @@ class Tensor:
                     tensors[len(dims)] = x
                     dims.append(mine.pop(0))
             else:
-                d, (size, stride) = self.ndim - len(mine), mine.pop(0)
                 try:
                     i = operator.index(k)
                 except TypeError:
                     raise error("index", type(k).__name__) from None
+                d, (size, stride) = self.ndim - len(mine), mine.pop(0)
                 check(-size <= i < size, "index_range", i, d, size)
                 offset += i % size * stride
         return dims, offset, tensors

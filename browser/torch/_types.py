@@ -4,7 +4,7 @@ import math
 import struct
 from array import array
 
-from ._errors import NAMES, NotHere, absent, not_here
+from ._errors import not_here
 
 
 class dtype:
@@ -57,7 +57,7 @@ def _half(value, name):
     return struct.unpack("f", struct.pack("I", bits))[0]
 
 
-_ORDER = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
+KINDS = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
           complex128) = [dtype(*fields) for fields in (
     ("bool", "b", 1, "Bool"), ("uint8", "i", 1, "Byte"), ("int8", "i", 1, "Char"),
     ("int16", "i", 2, "Short"), ("int32", "i", 4, "Int"), ("int64", "i", 8, "Long"),
@@ -70,7 +70,7 @@ _PAIRS = {(float16, bfloat16): float32, (uint8, int8): int16, (float64, complex6
 
 def larger(x, y):
     """Return the dtype of an operation on two dtypes."""
-    return _PAIRS.get((x, y)) or _PAIRS.get((y, x)) or max(x, y, key=_ORDER.index)
+    return _PAIRS.get((x, y)) or _PAIRS.get((y, x)) or max(x, y, key=KINDS.index)
 
 
 def complex_of(real):

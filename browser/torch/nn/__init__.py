@@ -4,12 +4,12 @@ import math
 import types
 
 import torch
+from torch._errors import absent as _absent
 from torch._registry import guarded as _guarded
 from torch._tensor import Tensor as _Tensor
 from torch._tensor import make as _make
 from torch._tensor import no_grad as _no_grad
 from torch._types import STATE as _STATE
-from torch._types import absent as _absent
 
 from . import functional, init
 

@@ -4,19 +4,19 @@ import math
 import warnings
 
 from torch import _math as _m
+from torch._errors import absent as _absent
+from torch._errors import not_here as _not_here
 from torch._make import bernoulli as _bernoulli
 from torch._make import full as _full
 from torch._registry import METHODS as _METHODS
 from torch._registry import guarded as _guarded
-from torch._shape import _grid
 from torch._shape import cat as _cat
+from torch._shape import grid as _grid
 from torch._tensor import make as _make
-from torch._types import absent as _absent
 from torch._types import bool_ as _bool
 from torch._types import finfo as _finfo
 from torch._types import int32 as _int32
 from torch._types import int64 as _int64
-from torch._types import not_here as _not_here
 
 tanh, sigmoid = _METHODS["tanh"], _METHODS["sigmoid"]
 

@@ -2,8 +2,8 @@
 
 import math
 
+from torch._errors import absent as _absent
 from torch._tensor import no_grad as _no_grad
-from torch._types import absent as _absent
 
 
 @_no_grad()
