@@ -59,7 +59,7 @@ def page() -> str:
             arguments[name].update(parameters)
             positional[name] = max(positional[name], len(parameters))
     listed = {name: names(importlib.import_module(name)) for name in MODULES}
-    listed["Tensor"] = names(torch.Tensor)
+    listed["Tensor"], listed["Module"] = names(torch.Tensor), names(torch.nn.Module)
     public = present()
     listed["arguments"] = {
         name: " ".join(sorted(found)) for name, found in sorted(arguments.items())

@@ -16,7 +16,6 @@ import math
 import sys
 import types
 from contextlib import nullcontext as _nullcontext
-from functools import partial as _partial
 
 from . import _errors, _make, _math, _registry, _shape, _tensor, _types
 from ._errors import NotHere
@@ -214,7 +213,7 @@ def _vector_norm(x, ord=2, dim=None, keepdim=False):
 def _module(name, **contents):
     """Make a module torch.name."""
     made = types.ModuleType(f"{__name__}.{name}")
-    vars(made).update(contents, __getattr__=_partial(_errors.absent, made.__name__))
+    vars(made).update(contents, __getattr__=_errors.lookup(made.__name__))
     sys.modules[made.__name__] = made
     parent, _, last = made.__name__.rpartition(".")
     setattr(sys.modules[parent], last, made)
@@ -253,4 +252,4 @@ _module(
 from . import nn  # noqa: E402
 
 layer_norm, rms_norm = nn.functional.layer_norm, nn.functional.rms_norm
-__getattr__ = _partial(_errors.absent, "torch")
+__getattr__ = _errors.lookup("torch")

@@ -28,12 +28,16 @@ def not_here(what):
     return NotHere(f"{what} is in torch, but not in this page. Your answer was not judged")
 
 
-def absent(module, name):
+def absent(module, name, owner=""):
     """Raise NotHere for a name of PyTorch, AttributeError for any other."""
     if name in NAMES.get(module, "").split():
         raise not_here(f"{module}.{name}")
-    owner = "'Tensor' object" if module == "Tensor" else f"module '{module}'"
-    raise error("no_attribute", owner, name)
+    raise error("no_attribute", owner or f"module '{module}'", name)
+
+
+def lookup(module):
+    """Return the `__getattr__` of a module."""
+    return lambda name: absent(module, name)
 
 
 def error(key, *values):

@@ -364,7 +364,7 @@ class Tensor:
         return x
 
     def __getattr__(self, name):
-        absent("Tensor", name)
+        absent("Tensor", name, "'Tensor' object")
 
     def __hash__(self):
         return id(self)
