@@ -17,7 +17,7 @@ import sys
 import types
 from contextlib import nullcontext as _nullcontext
 
-from . import _errors, _make, _math, _registry, _shape, _tensor, _types
+from . import _errors, _layout, _make, _math, _registry, _shape, _tensor, _types
 from ._errors import NotHere
 from ._make import Generator, default_generator
 from ._registry import FUNCTIONS as _FUNCTIONS
@@ -35,13 +35,16 @@ _CASTS = {
 }  # fmt: skip
 _CASTS = {name: _KINDS[kind] for name, kind in _CASTS.items()}
 
-# Methods that are short to say.
+# Functions and methods that are short to say.
 
-for _name, _kind in _CASTS.items():
-    _METHODS[_name] = lambda self, kind=_kind: self.to(kind)
-_METHODS["cpu"] = lambda self: self
+
+def _cast(kind):
+    return lambda self: self.to(kind)
+
+
+_METHODS.update({name: _cast(kind) for name, kind in _CASTS.items()}, cpu=lambda self: self)
 _registry.register({
-    "to_dense": lambda self: self,
+    # About a tensor.
     "dim": lambda self: self.ndim,
     "ndimension": lambda self: self.ndim,
     "numel": lambda self: self.shape.numel(),
@@ -49,16 +52,38 @@ _registry.register({
     "element_size": lambda self: self.itemsize,
     "storage_offset": lambda self: self._offset,
     "data_ptr": lambda self: id(self._storage) + 8 * self._offset,
-    "is_contiguous": lambda self: _tensor.is_packed(self.shape, self._strides),
+    "is_contiguous": lambda self: _layout.is_packed(self.shape, self._strides),
     "is_floating_point": lambda self: self.dtype.is_floating_point,
     "is_complex": lambda self: self.dtype.is_complex,
-    "expand_as": lambda self, other: self.expand(other.shape),
+    # With the shape or the dtype of another.
+    "to_dense": lambda self: self,
+    "type_as": lambda self, other: self.to(other.dtype),
     "view_as": lambda self, other: self.view(other.shape),
     "reshape_as": lambda self, other: self.reshape(other.shape),
-    "type_as": lambda self, other: self.to(other.dtype),
+    "expand_as": lambda self, other: self.expand(other.shape),
+    "broadcast_to": lambda input, size: input.expand(size),
+    "broadcast_shapes": lambda *shapes: Size(_layout.broadcast(*shapes)),
+    "tile": lambda input, *dims: input.repeat(
+        (1,) * (input.ndim - len(_layout.sizes(dims))) + _layout.sizes(dims)
+    ),
+    "hstack": lambda tensors: _shape.cat(tensors, 0 if tensors[0].ndim < 2 else 1),
+    "vstack": lambda tensors: _shape.cat([x if x.ndim > 1 else x[None] for x in tensors]),
+    # Arithmetic.
+    "square": lambda input: input**2,
     "clamp_min": lambda self, min: self.clamp(min=min),
     "clamp_max": lambda self, max: self.clamp(max=max),
+    "addcmul": lambda input, tensor1, tensor2, *, value=1: input + tensor1 * tensor2 * value,
+    "addcdiv": lambda input, tensor1, tensor2, *, value=1: input + tensor1 / tensor2 * value,
+    "lerp": lambda input, end, weight: input + weight * (end - input),
     "trace": lambda self: self.diagonal().sum(),
+    "count_nonzero": lambda input, dim=None: (input != 0).sum(dim),
+    "allclose": lambda input, other, rtol=1e-5, atol=1e-8, equal_nan=False: (
+        input.isclose(other, rtol, atol, equal_nan).all().item()
+    ),
+    # Complex numbers.
+    "angle": lambda input: input.imag.atan2(input.real),
+    "polar": lambda abs, angle: _shape.complex_(abs * angle.cos(), abs * angle.sin()),
+    "view_as_real": lambda input: _shape.stack([input.real, input.imag], -1),
 })  # fmt: skip
 for _names in """swapaxes=transpose swapdims=transpose moveaxis=movedim ravel=flatten clip=clamp
         multiply=mul divide=div true_divide=div subtract=sub negative=neg absolute=abs greater=gt

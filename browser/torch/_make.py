@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from operator import mul
 
+from ._errors import check
+from ._layout import sizes
 from ._math import rows
 from ._registry import register, register_module
-from ._tensor import Tensor, as_tensor, dtype_of, make, sizes
+from ._tensor import Tensor, as_tensor, dtype_of, make
 from ._types import CPU, STATE, float64, int64
 
 
@@ -27,34 +29,30 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
 
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
-    size = sizes((size,))
+    size = sizes(size if isinstance(size, tuple | list) else (size,))
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
-    for n in size:
-        if n < 0:
-            raise RuntimeError("zeros: Dimension size must be non-negative.")
+    check(all(n >= 0 for n in size), "zeros")
     kind = dtype or dtype_of([value])
     return _made([value] * math.prod(size), size, kind, requires_grad, device)
 
 
 def _filled(name, value):
     def new(*size, dtype=None, device=None, requires_grad=False):
-        return full(sizes(size), value, dtype=dtype or STATE.dtype, device=device,
-                    requires_grad=requires_grad)  # fmt: skip
+        dtype = dtype or STATE.dtype
+        return full(size, value, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def like(input, *, dtype=None, device=None, requires_grad=False):
-        dtype = dtype or input.dtype
-        return full(input.shape, value, dtype=dtype, requires_grad=requires_grad)
+        return full_like(input, value, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    register({name: new, f"{name}_like": like})
-
-
-_filled("zeros", 0)
-_filled("ones", 1)
-_filled("empty", 0)
+    return {name: new, f"{name}_like": like}
 
 
-def full_like(input, fill_value, *, dtype=None, device=None):
-    return full(input.shape, fill_value, dtype=dtype or input.dtype)
+register(_filled("zeros", 0) | _filled("ones", 1) | _filled("empty", 0))
+
+
+def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False):
+    dtype = dtype or input.dtype
+    return full(input.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def eye(n, m=None, *, dtype=None, device=None):
@@ -67,9 +65,7 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
     kind = dtype or dtype_of([start, end, step])
     count = math.ceil((end - start) / step)
-    if count < 0:
-        text = "upper bound and lower bound inconsistent with step sign"
-        raise RuntimeError(text)
+    check(count >= 0, "arange")
     return _made([start + i * step for i in range(count)], (count,), kind, requires_grad, device)
 
 
@@ -79,8 +75,7 @@ def linspace(start, end, steps, *, dtype=None, device=None):
 
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
-    powers = linspace(start, end, steps, dtype=dtype)
-    return base**powers
+    return base ** linspace(start, end, steps, dtype=dtype)
 
 
 class _Stream:
@@ -146,9 +141,6 @@ class Generator:
 
     def initial_seed(self):
         return self.first
-
-    def seed(self):
-        return self.manual_seed(random.getrandbits(63)).first
 
     def get_state(self):
         return self.first, self.place, self.spare
@@ -246,9 +238,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         raise NotImplementedError
     # The largest share of an exponential draw wins.
     for row in rows(input, -1)[0]:
-        if sum(row) <= 0:
-            text = "invalid multinomial distribution (sum of probabilities <= 0)"
-            raise RuntimeError(text)
+        check(sum(row) > 0, "multinomial")
         draws = source.uniform(len(row), input.dtype)
         shares = [p / -math.log1p(-draw) if draw else math.inf for p, draw in zip(row, draws)]
         out += sorted(range(len(row)), key=lambda i: -shares[i])[:num_samples]

@@ -11,22 +11,10 @@ from collections import namedtuple
 from itertools import accumulate, repeat
 
 from ._errors import check, error
+from ._layout import axes, axis, broadcast, reader
 from ._registry import FUNCTIONS, METHODS, register, register_module
-from ._tensor import (
-    STATE,
-    Tensor,
-    as_tensor,
-    axes,
-    axis,
-    broadcast,
-    dtype_of,
-    make,
-    reader,
-    record,
-    spread,
-    unbroadcast,
-)
-from ._types import bool_, int64, larger, real_of
+from ._tensor import Tensor, as_tensor, dtype_of, make, record, spread, unbroadcast
+from ._types import STATE, bool_, int64, larger, real_of
 
 # Operations on one number.
 
@@ -145,8 +133,12 @@ def _unary(name, f, slope, saved):
     return function
 
 
+def _test(f):
+    return lambda input: mapped(f, input, bool_)
+
+
 register({name: _unary(name, *row) for name, row in {**_REAL, **_SAME}.items()})
-register({name: lambda input, f=f: mapped(f, input, bool_) for name, f in _TESTS.items()})
+register({name: _test(f) for name, f in _TESTS.items()})
 
 
 def abs_(input):
@@ -173,10 +165,6 @@ def bitwise_not(input):
     check(input.dtype.rank < 2, "invert")
     f = operator.not_ if input.dtype is bool_ else operator.invert
     return make(input.dtype.fit(list(map(f, input._values()))), input.shape, input.dtype)
-
-
-def square(input):
-    return power(input, 2)
 
 
 # Operations on two numbers.
@@ -220,38 +208,30 @@ def _trains(x):
     return isinstance(x, Tensor) and x._requires
 
 
-def _binary(name, f, slopes=None, saved=("", ""), true=False):
-    """Return an operation of two tensors, or of a tensor and a number.
-
-    Args:
-        name: Its name.
-        f: The function of two numbers.
-        slopes: The gradients from g, both inputs a and b, and the output o.
-        saved: Which of a, b and o the gradients of a and of b need.
-        true: Whether integers give real numbers.
-    """
+def _binary(name, f, slope_a=None, slope_b=None, needed_a="", needed_b=""):
+    """Return an operation of two tensors, or of a tensor and a number."""
 
     def function(input, other):
         a, b = input, other
         shape, *columns = _columns(name, a, b)
         dtype = promote(a, b)
-        dtype = STATE.dtype if true and dtype.rank < 2 else dtype
+        dtype = STATE.dtype if name in ("div", "atan2") and dtype.rank < 2 else dtype
         values = _apply(f, *columns)
         if dtype.rank == 2 and type(a) is not type(b):
             values = list(map(float, values))
         out = make(dtype.fit(values), shape, dtype)
-        if slopes is None or not STATE.grad or not (_trains(a) or _trains(b)):
+        if slope_a is None or not STATE.grad or not (_trains(a) or _trains(b)):
             return out
         x, y = (each.detach() if isinstance(each, Tensor) else each for each in (a, b))
         o = out.detach()
 
         def back(g):
-            return [
-                unbroadcast(slope(g, x, y, o), each.shape) if _trains(each) else None
-                for slope, each in zip(slopes, (a, b))
-            ]
+            return (
+                unbroadcast(slope_a(g, x, y, o), a.shape) if _trains(a) else None,
+                unbroadcast(slope_b(g, x, y, o), b.shape) if _trains(b) else None,
+            )
 
-        need = "".join(letters for letters, each in zip(saved, (a, b)) if _trains(each))
+        need = needed_a * _trains(a) + needed_b * _trains(b)
         keep = [x for letter, x in zip("abo", (a, b, out)) if letter in need]
         keep = [x for x in keep if isinstance(x, Tensor)]
         return record(out, (a, b), back, keep, name.capitalize())
@@ -273,62 +253,48 @@ def _log_of_sum(x, y):
     return high if x == x and y == y else math.nan
 
 
-def _extreme_slope(wins):
+def _winner(wins):
     """Return the gradient of the operand that wins; two equal ones share it."""
     return lambda g, a, b, o: g * wins(a, b) + g * (a == b) * 0.5
 
 
-_add = _binary("add", operator.add, (lambda g, a, b, o: g, lambda g, a, b, o: g))
-_sub = _binary("sub", operator.sub, (lambda g, a, b, o: g, lambda g, a, b, o: -g))
-mul = _binary(
-    "mul",
-    operator.mul,
-    (lambda g, a, b, o: g * _conj(b), lambda g, a, b, o: g * _conj(a)),
-    ("b", "a"),
-)
-_div = _binary(
-    "div", _divide,
-    (lambda g, a, b, o: g / _conj(b), lambda g, a, b, o: -g * _conj(o) / _conj(b)), ("b", "ab"),
-    True,
-)  # fmt: skip
-power = _binary(
-    "pow", _power,
-    (lambda g, a, b, o: g * _conj(b * a ** (b - 1)),
-     lambda g, a, b, o: g * where(o == 0, 0.0, o * as_tensor(a, o.dtype).log())), ("ab", "abo"),
-)  # fmt: skip
-floor_divide = _binary("floor_divide", _floored)
-remainder = _binary(
-    "remainder", lambda x, y: x % y if y else _floored(x, y) * math.nan,
-    (lambda g, a, b, o: g, lambda g, a, b, o: -g * floor_divide(a, b)), ("a", "ab"),
-)  # fmt: skip
-maximum = _binary(
-    "maximum", lambda x, y: y if y > x or y != y else x,
-    (_extreme_slope(operator.gt), _extreme_slope(operator.lt)), ("ab", "ab"),
-)  # fmt: skip
-minimum = _binary(
-    "minimum", lambda x, y: y if y < x or y != y else x,
-    (_extreme_slope(operator.lt), _extreme_slope(operator.gt)), ("ab", "ab"),
-)  # fmt: skip
-atan2 = _binary(
-    "atan2", math.atan2,
-    (lambda g, a, b, o: g * b / (a * a + b * b), lambda g, a, b, o: -g * a / (a * a + b * b)),
-    ("ab", "ab"), True,
-)  # fmt: skip
-logaddexp = _binary(
-    "logaddexp", _log_of_sum,
-    (lambda g, a, b, o: g * (a - o).exp(), lambda g, a, b, o: g * (b - o).exp()), ("ao", "bo"),
-)  # fmt: skip
+# The function, the gradients of a and b from g, a, b and the output o, and what each one needs.
+_BINARY = {
+    "add": (operator.add, lambda g, a, b, o: g, lambda g, a, b, o: g, "", ""),
+    "sub": (operator.sub, lambda g, a, b, o: g, lambda g, a, b, o: -g, "", ""),
+    "mul": (operator.mul,
+            lambda g, a, b, o: g * _conj(b), lambda g, a, b, o: g * _conj(a), "b", "a"),
+    "div": (_divide, lambda g, a, b, o: g / _conj(b),
+            lambda g, a, b, o: -g * _conj(o) / _conj(b), "b", "ab"),
+    "pow": (_power, lambda g, a, b, o: g * _conj(b * a ** (b - 1)),
+            lambda g, a, b, o: g * where(o == 0, 0.0, o * as_tensor(a, o.dtype).log()),
+            "ab", "abo"),
+    "floor_divide": (_floored, None, None, "", ""),
+    "remainder": (lambda x, y: x % y if y else _floored(x, y) * math.nan, lambda g, a, b, o: g,
+                  lambda g, a, b, o: -g * floor_divide(a, b), "a", "ab"),
+    "maximum": (lambda x, y: y if y > x or y != y else x,
+                _winner(operator.gt), _winner(operator.lt), "ab", "ab"),
+    "minimum": (lambda x, y: y if y < x or y != y else x,
+                _winner(operator.lt), _winner(operator.gt), "ab", "ab"),
+    "atan2": (math.atan2, lambda g, a, b, o: g * b / (a * a + b * b),
+              lambda g, a, b, o: -g * a / (a * a + b * b), "ab", "ab"),
+    "logaddexp": (_log_of_sum, lambda g, a, b, o: g * (a - o).exp(),
+                  lambda g, a, b, o: g * (b - o).exp(), "ao", "bo"),
+}  # fmt: skip
+_plain = {name: _binary(name, *row) for name, row in _BINARY.items()}
+register(_plain)
+floor_divide, maximum, minimum = (_plain[f] for f in ("floor_divide", "maximum", "minimum"))
 
 
 def add(input, other, *, alpha=1):
-    return _add(input, other if alpha == 1 else other * alpha)
+    return _plain["add"](input, other if alpha == 1 else other * alpha)
 
 
 def sub(input, other, *, alpha=1):
     bools = [x is bool_ or isinstance(x, bool) for x in (_kind(input), _kind(other))]
     check(not all(bools), "bools_subtraction")
     check(not any(bools), "bool_subtraction")
-    return _sub(input, other if alpha == 1 else other * alpha)
+    return _plain["sub"](input, other if alpha == 1 else other * alpha)
 
 
 def _kind(x):
@@ -337,12 +303,12 @@ def _kind(x):
 
 def div(input, other, *, rounding_mode=None):
     if rounding_mode == "trunc":
-        return _div(input, other).trunc().to(promote(input, other))
-    return floor_divide(input, other) if rounding_mode else _div(input, other)
+        return _plain["div"](input, other).trunc().to(promote(input, other))
+    return floor_divide(input, other) if rounding_mode else _plain["div"](input, other)
 
 
 def pow_(input, exponent):
-    return power(input, exponent)
+    return _plain["pow"](input, exponent)
 
 
 def _comparison(name, f):
@@ -427,18 +393,6 @@ def where(condition, input=None, other=None):
     return record(out, (a, b), back, (), "Where")
 
 
-def addcmul(input, tensor1, tensor2, *, value=1):
-    return input + tensor1 * tensor2 * value
-
-
-def addcdiv(input, tensor1, tensor2, *, value=1):
-    return input + tensor1 / tensor2 * value
-
-
-def lerp(input, end, weight):
-    return input + weight * (end - input)
-
-
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     limit = 1.7976931348623157e308
     for test, value in (
@@ -459,10 +413,6 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
         return abs(y) != math.inf and abs(x - y) <= atol + rtol * abs(y)
 
     return _comparison("isclose", near)(input, other)
-
-
-def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
-    return all(isclose(input, other, rtol, atol, equal_nan)._values())
 
 
 def equal(input, other):
@@ -498,6 +448,13 @@ def _reduced(name, x, dim, keepdim, f, dtype, back=None, saved=()):
     return record(out, (x,), lambda g: back(g.reshape(kept), y), saved, name)
 
 
+def _logical(f):
+    return lambda input, dim=None, keepdim=False: _reduced("", input, dim, keepdim, f, bool_)
+
+
+register({"any": _logical(any), "all": _logical(all)})
+
+
 def _count(x, dim):
     return math.prod(x.shape[d] for d in axes(dim, x.ndim))
 
@@ -519,24 +476,12 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     dtype = dtype or input.dtype
     check(dtype.rank > 1, "mean", dtype.title)
-    return _div(sum_(input, dim, keepdim, dtype=dtype), _count(input, dim))
+    return _plain["div"](sum_(input, dim, keepdim, dtype=dtype), _count(input, dim))
 
 
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     x, dtype = input.detach(), _sum_dtype(input, dtype)
     return _reduced("Prod", input, dim, keepdim, math.prod, dtype, lambda g, y: g * y / x, (input,))
-
-
-def any_(input, dim=None, keepdim=False):
-    return _reduced("", input, dim, keepdim, any, bool_)
-
-
-def all_(input, dim=None, keepdim=False):
-    return _reduced("", input, dim, keepdim, all, bool_)
-
-
-def count_nonzero(input, dim=None):
-    return sum_(input != 0, dim)
 
 
 def _variance(name, x, dim, unbiased, keepdim, correction):
@@ -550,7 +495,7 @@ def _variance(name, x, dim, unbiased, keepdim, correction):
             f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
             "reduction factor (input numel divided by output numel).", stacklevel=3,
         )  # fmt: skip
-    return _div(sum_(deviation * deviation, dim, keepdim), max(count, 0)), center
+    return _plain["div"](sum_(deviation * deviation, dim, keepdim), max(count, 0)), center
 
 
 def _root(x, name):
@@ -656,21 +601,22 @@ def along(x, dim, f, dtype):
     return out.movedim(-1, dim).contiguous().detach() if x.ndim else out.reshape(()).detach()
 
 
-def cumsum(input, dim, *, dtype=None):
-    x = input.to(_sum_dtype(input, dtype))
-    out = along(x, dim, accumulate, x.dtype)
-    return record(out, (x,), lambda g: g.flip(dim).cumsum(dim).flip(dim), (x,), "Cumsum")
+def _running(name, f, back):
+    def function(input, dim, *, dtype=None):
+        x = input.to(_sum_dtype(input, dtype))
+        out = along(x, dim, lambda row: accumulate(row, f), x.dtype)
+        y = out.detach()
+        return record(out, (x,), lambda g: back(g, x.detach(), y, dim), (x,), name)
+
+    return function
 
 
-def cumprod(input, dim, *, dtype=None):
-    x = input.to(_sum_dtype(input, dtype))
-    out = along(x, dim, lambda row: accumulate(row, operator.mul), x.dtype)
-    y = out.detach()
+def _sum_ahead(g, dim):
+    return g.flip(dim).cumsum(dim).flip(dim)
 
-    def back(g):
-        return (g * y).flip(dim).cumsum(dim).flip(dim) / x.detach()
 
-    return record(out, (x,), back, (x,), "Cumprod")
+cumsum = _running("Cumsum", operator.add, lambda g, x, y, dim: _sum_ahead(g, dim))
+cumprod = _running("Cumprod", operator.mul, lambda g, x, y, dim: _sum_ahead(g * y, dim) / x)
 
 
 def _soft(name, title, f, slope):
@@ -742,16 +688,13 @@ def matmul(input, other):
               k, b.shape[-2], m)  # fmt: skip
         raise error("bmm", math.prod(lead), k, b.shape[-2])
     left, right = a.detach(), b.detach()
-    flat = left.expand(*lead, n, k)._values()
-    columns = right.expand(*lead, k, m).mT._values()
-    values = []
+    flat, columns = spread(left, (*lead, n, k)), spread(right.mT, (*lead, m, k))
+    values = [] if k else [a.dtype.number(0)] * (math.prod(lead) * n * m)
     for q in range(math.prod(lead)):
         ours = [flat[i : i + k] for i in range(q * n * k, (q + 1) * n * k, k or 1)]
         theirs = [columns[i : i + k] for i in range(q * k * m, (q + 1) * k * m, k or 1)]
         values += [_dot(row, column) for row in ours for column in theirs]
-    values = values if k else [0] * (math.prod(lead) * n * m)
-    dtype = a.dtype
-    out = make(dtype.cast(values) if dtype.rank == 2 else dtype.fit(values), (*lead, n, m), dtype)
+    out = make(a.dtype.fit(values), (*lead, n, m), a.dtype)
 
     def back(g):
         return (
@@ -787,8 +730,7 @@ def outer(input, vec2):
 
 
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    product = mm(mat1, mat2)
-    return _add(input if beta == 1 else input * beta, product if alpha == 1 else product * alpha)
+    return add(input if beta == 1 else input * beta, mm(mat1, mat2), alpha=alpha)
 
 
 def einsum(equation, *operands):

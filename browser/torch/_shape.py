@@ -8,21 +8,10 @@ import math
 from collections import namedtuple
 
 from ._errors import check, error, not_here
-from ._math import along, atan2, mapped, masked_fill, rows, taken
+from ._layout import axes, axis, broadcast, contiguous_strides, fill_in, is_packed, sizes
+from ._math import along, mapped, masked_fill, rows, taken
 from ._registry import FUNCTIONS, register, register_module
-from ._tensor import (
-    Tensor,
-    as_tensor,
-    axes,
-    axis,
-    broadcast,
-    contiguous_strides,
-    fill_in,
-    is_packed,
-    make,
-    record,
-    sizes,
-)
+from ._tensor import Tensor, as_tensor, make, record
 from ._types import Size, bool_, complex_of, int64, larger, real_of
 from ._types import device as _device
 from ._types import dtype as _dtype
@@ -157,10 +146,6 @@ def expand(self, *size):
     return self._view(shape, strides, name="Expand")
 
 
-def broadcast_to(input, size):
-    return expand(input, size)
-
-
 def flatten(input, start_dim=0, end_dim=-1):
     first, last = _dim(input, start_dim), _dim(input, end_dim)
     check(first <= last, "flatten")
@@ -258,11 +243,6 @@ def repeat(self, *repeats):
     pairs = [part for n, size in zip(counts, shape) for part in (n, size)]
     split = self.reshape([part for size in shape for part in (1, size)])
     return split.expand(pairs).reshape([n * size for n, size in zip(counts, shape)]).clone()
-
-
-def tile(input, *dims):
-    dims = sizes(dims)
-    return repeat(input, (1,) * (input.ndim - len(dims)) + dims)
 
 
 def repeat_interleave(input, repeats, dim=None, *, output_size=None):
@@ -425,11 +405,6 @@ def searchsorted(sorted_sequence, input, *, right=False):
     return make(counts, input.shape, int64)
 
 
-def isin(elements, test_elements):
-    known = set(test_elements._values() if isinstance(test_elements, Tensor) else [test_elements])
-    return mapped(known.__contains__, elements, bool_)
-
-
 # Joining.
 
 
@@ -476,14 +451,6 @@ def stack(tensors, dim=0):
     return cat([unsqueeze(x, dim) for x in tensors], dim)
 
 
-def hstack(tensors):
-    return cat(tensors, 0 if tensors[0].ndim < 2 else 1)
-
-
-def vstack(tensors):
-    return cat([x if x.ndim > 1 else x.unsqueeze(0) for x in tensors], 0)
-
-
 def block_diag(*tensors):
     blocks = [x if x.ndim == 2 else x.reshape(1, -1) for x in tensors]
     bands, before, width = [], 0, sum(x.shape[1] for x in blocks)
@@ -501,19 +468,6 @@ def meshgrid(*tensors, indexing="ij"):
     shape = [x.numel() for x in tensors]
     ones = [[n if i == q else 1 for i in range(len(shape))] for q, n in enumerate(shape)]
     return tuple(x.reshape(one).expand(shape) for x, one in zip(tensors, ones))
-
-
-def broadcast_shapes(*shapes):
-    return Size(broadcast(*shapes))
-
-
-def tensordot(a, b, dims=2):
-    left, right = (range(a.ndim - dims, a.ndim), range(dims)) if isinstance(dims, int) else dims
-    left, right = axes(tuple(left), a.ndim), axes(tuple(right), b.ndim)
-    a = a.movedim(tuple(left), tuple(range(-len(left), 0)))
-    b = b.movedim(tuple(right), tuple(range(len(right))))
-    outer = a.shape[: -len(left)] + b.shape[len(right) :]
-    return (a.flatten(-len(left)) @ b.flatten(0, len(right) - 1).flatten(1)).reshape(outer)
 
 
 # Dtypes.
@@ -574,17 +528,9 @@ def complex_(real, imag):
     return record(out, (real, imag), lambda g: (g.real, g.imag), (), "Complex")
 
 
-def polar(abs, angle):
-    return complex_(abs * angle.cos(), abs * angle.sin())
-
-
 def view_as_complex(input):
     check(input.shape[-1] == 2, "complex_size")
     return complex_(input[..., 0], input[..., 1])
-
-
-def view_as_real(input):
-    return stack([input.real, input.imag], -1)
 
 
 def _part(name, unit):
@@ -603,10 +549,6 @@ def _part(name, unit):
 
 
 Tensor.real, Tensor.imag = _part("real", 1 + 0j), _part("imag", 1j)
-
-
-def angle(input):
-    return atan2(input.imag, input.real)
 
 
 register_module(globals())
