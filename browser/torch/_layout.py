@@ -4,7 +4,7 @@ import math
 import operator
 from functools import lru_cache
 
-from ._errors import check
+from ._errors import check, error
 
 
 @lru_cache(4096)
@@ -47,7 +47,8 @@ def reader(shape, strides, offset):
 def axis(dim, count):
     """Return the index of an axis, counted from the front."""
     dim, limit = operator.index(dim), max(count, 1)
-    check(-limit <= dim < limit, "dim", -limit, limit - 1, dim)
+    if not -limit <= dim < limit:
+        raise error("dim", -limit, limit - 1, dim)
     return dim % limit
 
 

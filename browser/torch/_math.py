@@ -487,15 +487,16 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
 def _variance(name, x, dim, unbiased, keepdim, correction):
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     correction = correction if unbiased is None else int(unbiased)
-    center = mean(x, dim, keepdim)
-    deviation = x - (center if keepdim else mean(x, dim, True))
+    center = mean(x, dim, True)
+    deviation = x - center
     count = _count(x, dim) - correction
     if count <= 0:
         warnings.warn(
             f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
             "reduction factor (input numel divided by output numel).", stacklevel=3,
         )  # fmt: skip
-    return _plain["div"](sum_(deviation * deviation, dim, keepdim), max(count, 0)), center
+    out = _plain["div"](sum_(deviation * deviation, dim, keepdim), max(count, 0))
+    return out, center.reshape(out.shape)
 
 
 def _root(x, name):
