@@ -28,12 +28,7 @@ from ._types import Size, device, dtype, finfo, iinfo, layout, strided
 __version__ = "2.13.0+page"
 inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
 _KINDS = {kind.name: kind for kind in _types.KINDS}
-_CASTS = {
-    "double": "float64", "float": "float32", "half": "float16", "bfloat16": "bfloat16",
-    "long": "int64", "int": "int32", "short": "int16", "char": "int8", "byte": "uint8",
-    "bool": "bool",
-}  # fmt: skip
-_CASTS = {name: _KINDS[kind] for name, kind in _CASTS.items()}
+_CASTS = {kind.title.lower(): kind for kind in _types.KINDS if not kind.is_complex}
 
 # Functions and methods that are short to say.
 
@@ -107,7 +102,7 @@ for _name, _f in list(_METHODS.items()):
     # Those that change the shape are missing.
     _reshapes = _f in map(_FUNCTIONS.get, ("t", "transpose", "squeeze", "unsqueeze", "as_strided"))
     if f"{_name}_" in _errors.NAMES["Tensor"].split() and not _reshapes:
-        _METHODS[f"{_name}_"] = _in_place(_f)
+        _METHODS[f"{_name}_"] = _in_place(_registry.guarded(f"{_name}_", _f, method=True))
 _METHODS["fill_diagonal_"] = _fill_diagonal_
 _METHODS.update({f"{name}_": _in_place(f) for name, f in {
     "fill": lambda x, value: _make.full_like(x, value),

@@ -491,10 +491,7 @@ def _variance(name, x, dim, unbiased, keepdim, correction):
     deviation = x - center
     count = _count(x, dim) - correction
     if count <= 0:
-        warnings.warn(
-            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
-            "reduction factor (input numel divided by output numel).", stacklevel=3,
-        )  # fmt: skip
+        warnings.warn(error("degrees", name), stacklevel=3)
     out = _plain["div"](sum_(deviation * deviation, dim, keepdim), max(count, 0))
     return out, center.reshape(out.shape)
 

@@ -3,6 +3,7 @@
 import math
 import operator
 from contextlib import ContextDecorator
+from functools import partialmethod
 
 from ._errors import absent, check, error, not_here
 from ._layout import broadcast, contiguous_strides, is_packed, places, reader
@@ -316,14 +317,9 @@ class Tensor:
         check(self.numel() == 1, "scalar")
         return kind(self.item())
 
-    def __float__(self):
-        return self._number(float)
-
-    def __int__(self):
-        return self._number(int)
-
-    def __complex__(self):
-        return self._number(complex)
+    __float__ = partialmethod(_number, float)
+    __int__ = partialmethod(_number, int)
+    __complex__ = partialmethod(_number, complex)
 
     def __index__(self):
         check(self.dtype.rank < 2 and self.numel() == 1, "index_convert")
@@ -568,11 +564,6 @@ class Tensor:
         check(kind.rank <= mine.rank, "in_place_dtype", kind.title, mine.title)
         self._write(places(self.shape, self._strides, self._offset), self.shape, value, whole=True)
         return self
-
-    def numpy(self, *_, **__):
-        raise not_here("Tensor.numpy")
-
-    __array__ = numpy
 
 
 def _consumed(k):

@@ -53,8 +53,7 @@ def logsigmoid(input):
 def _implicit(name, x, dim):
     if dim is not None:
         return dim
-    text = f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
-    warnings.warn(text + "dim=X as an argument.", stacklevel=3)
+    warnings.warn(_errors.error("implicit_dim", name), stacklevel=3)
     return 0 if x.ndim in (0, 1, 3) else 1
 
 
@@ -162,10 +161,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
         # 0 log 0 is 0.
         out = target * torch.where(target == 0, 1.0, target).log() - target * input
     if reduction == "mean":
-        text = "reduction: 'mean' divides the total loss by both the batch size and the support "
-        text += "size.'batchmean' divides only by the batch size, and aligns with the KL div math "
-        text += "definition.'mean' will be changed to behave the same as 'batchmean' in the next "
-        warnings.warn(text + "major release.", stacklevel=2)
+        warnings.warn(_errors.error("kl_div"), stacklevel=2)
     return out.sum() / len(input) if reduction == "batchmean" else _reduction(out, reduction)
 
 
