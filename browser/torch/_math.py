@@ -579,7 +579,14 @@ def _extremes(name, pick, two):
         pair = taken(input, dim, argmax(input, dim, True))
         return Pair(*(pair if keepdim else (x.squeeze(dim) for x in pair)))
 
-    return {f"a{name}": amax, f"arg{name}": argmax, name: largest}
+    def cummax(input, dim):
+        def places(row):
+            later = lambda i, j: j if pick(row[i], row[j]) == row[j] else i  # noqa: E731
+            return accumulate(range(len(row)), later)
+
+        return Pair(*taken(input, dim, along(input, dim, places, int64)))
+
+    return {f"a{name}": amax, f"arg{name}": argmax, name: largest, f"cum{name}": cummax}
 
 
 def taken(x, dim, index):

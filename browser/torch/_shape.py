@@ -335,6 +335,12 @@ def scatter_add(input, dim, index, src):
     return out
 
 
+def index_fill(input, dim, index, value):
+    out = input.clone()
+    out[_at(input, dim, index)] = value
+    return out
+
+
 def index_add(input, dim, index, source, *, alpha=1):
     out = input.clone()
     for at, i in enumerate(index.tolist()):
@@ -373,13 +379,15 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
 
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    if dim is not None:
-        raise not_here("unique along a dim")
-    items = list(input._values())
+    if dim not in (None, 0):
+        raise not_here("unique along this dim")
+    items = list(input._values()) if dim is None else [tuple(row._values()) for row in input]
     index = {v: i for i, v in enumerate(builtins.sorted(set(items)))}
-    out = [make(index, (len(index),), input.dtype)]
+    flat = index if dim is None else [v for row in index for v in row]
+    out = [make(flat, (len(index), *(() if dim is None else input.shape[1:])), input.dtype)]
     if return_inverse:
-        out.append(mapped(index.get, input, int64))
+        shape = input.shape if dim is None else (len(items),)
+        out.append(make(map(index.get, items), shape, int64))
     if return_counts:
         out.append(make(map(items.count, index), (len(index),), int64))
     return out[0] if len(out) == 1 else tuple(out)
