@@ -9,6 +9,14 @@ second derivatives.
 What PyTorch has and this package has not raises NotHere, so that nobody is blamed for it. The
 lists in names.json are written by `python -m tools.write_standin_names`.
 tests/products/test_standin.py compares the verdicts on all answers with those of PyTorch.
+
+Its modules, each one built on those before it:
+    _errors: The texts of PyTorch's errors, and NotHere.
+    _types, _layout: Dtypes, and where the numbers of a shape lie.
+    _tensor: The tensor, its views and indices, and gradients.
+    _registry: Which function is torch.name, Tensor.name or both, and calls that do not fit.
+    _math, _shape, _make: The functions. To add one, define it in one of these modules.
+    nn: Functions of layers, layers, and initial values.
 """
 
 import builtins
@@ -64,7 +72,7 @@ _registry.register({
     "hstack": lambda tensors: _shape.cat(tensors, 0 if tensors[0].ndim < 2 else 1),
     "vstack": lambda tensors: _shape.cat([x if x.ndim > 1 else x[None] for x in tensors]),
     # Arithmetic.
-    "square": lambda input: input**2,
+    "square": lambda input: input.pow(2),
     "clamp_min": lambda self, min: self.clamp(min=min),
     "clamp_max": lambda self, max: self.clamp(max=max),
     "addcmul": lambda input, tensor1, tensor2, *, value=1: input + tensor1 * tensor2 * value,
