@@ -581,8 +581,9 @@ def _extremes(name, pick, two):
 
     def cummax(input, dim):
         def places(row):
-            later = lambda i, j: j if pick(row[i], row[j]) == row[j] else i  # noqa: E731
-            return accumulate(range(len(row)), later)
+            return accumulate(
+                range(len(row)), lambda i, j: j if pick(row[i], row[j]) == row[j] else i
+            )
 
         return Pair(*taken(input, dim, along(input, dim, places, int64)))
 
