@@ -116,12 +116,12 @@ _METHODS.update({f"{name}_": _in_place(f) for name, f in {
     "fill": lambda x, value: _make.full_like(x, value),
     "zero": lambda x: _make.full_like(x, 0),
     "copy": lambda x, src, non_blocking=False: as_tensor(src).to(x.dtype).expand(x.shape),
-    "uniform": lambda x, a=0.0, b=1.0, *, generator=None: a + (b - a) * _make.rand(
+    "uniform": lambda x, a=0.0, b=1.0, *, generator=None: _make.rand(
         *x.shape, dtype=x.dtype, generator=generator
-    ),
-    "normal": lambda x, mean=0.0, std=1.0, *, generator=None: mean + std * _make.randn(
+    ) * (b - a) + a,
+    "normal": lambda x, mean=0.0, std=1.0, *, generator=None: _make.randn(
         *x.shape, dtype=x.dtype, generator=generator
-    ),
+    ) * std + mean,
     "bernoulli": lambda x, p=0.5, *, generator=None: _make.bernoulli(
         _make.full_like(x, p), generator=generator
     ),
@@ -133,15 +133,15 @@ for _name, _f in _METHODS.items():
     setattr(Tensor, _name, _registry.guarded(_name, _f, method=True))
 
 
-def _operator(name, function, reflected):
-    def takes(x):
-        return isinstance(x, Tensor | builtins.int | builtins.float | builtins.complex)
+_NUMBERS = (Tensor, builtins.int, builtins.float, builtins.complex)
 
+
+def _operator(name, function, reflected):
     def left(self, other):
-        return function(self, other) if takes(other) else NotImplemented
+        return function(self, other) if isinstance(other, _NUMBERS) else NotImplemented
 
     def right(self, other):
-        return function(other, self) if takes(other) else NotImplemented
+        return function(other, self) if isinstance(other, _NUMBERS) else NotImplemented
 
     setattr(Tensor, f"__{name}__", left)
     if reflected:

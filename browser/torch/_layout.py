@@ -84,6 +84,8 @@ def broadcast(*shapes):
     out = [1] * count
     for shape in shapes:
         for i, n in enumerate(shape, count - len(shape)):
-            check(1 in (n, out[i]) or n == out[i], "broadcast", out[i], n, i)
-            out[i] = n if out[i] == 1 else out[i]
+            if out[i] == 1:
+                out[i] = n
+            elif n not in (1, out[i]):
+                raise error("broadcast", out[i], n, i)
     return tuple(out)

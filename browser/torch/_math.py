@@ -184,7 +184,7 @@ def promote(a, b):
     for group in ([x for x in tensors if x.ndim], tensors):
         kinds = [x.dtype for x in group if rank(x) == highest]
         if kinds:
-            return larger(kinds[0], kinds[-1])
+            return kinds[0] if len(kinds) == 1 else larger(*kinds)
     number = a if rank(a) > rank(b) else b
     return dtype_of([number.item() if isinstance(number, Tensor) else number])
 
@@ -638,7 +638,7 @@ def _soft(name, title, f, slope):
 
 def _softened(row):
     top = max(row, default=0.0)
-    if not math.isfinite(top) or any(v != v for v in row):
+    if not math.isfinite(top):
         return [math.nan] * len(row)
     parts = [math.exp(v - top) for v in row]
     total = sum(parts)
@@ -647,7 +647,7 @@ def _softened(row):
 
 def _log_softened(row):
     total = _log_sum(row)
-    if math.isfinite(total) and not any(v != v for v in row):
+    if math.isfinite(total):
         return [v - total for v in row]
     return [math.nan] * len(row)
 

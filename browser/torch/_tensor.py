@@ -213,10 +213,11 @@ def as_tensor(data, dtype=None, device=None):
             check(shape[depth] == len(x), "sequence", shape[depth], depth, len(x))
             for part in x:
                 walk(part, depth + 1)
+        elif isinstance(x, bool | int | float | complex):
+            flat.append(x)
         else:
             check(not isinstance(x, str), "string")
-            check(isinstance(x, bool | int | float | complex), "infer_type", type(x).__name__)
-            flat.append(x)
+            raise error("infer_type", type(x).__name__)
 
     walk(data, 0)
     dtype = dtype or dtype_of(flat)
@@ -360,8 +361,10 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, on):
-        check(not on or self.dtype.rank > 1, "not_differentiable")
-        check(on or self._node is None, "not_leaf")
+        if on:
+            check(self.dtype.rank > 1, "not_differentiable")
+        elif self._node is not None:
+            raise error("not_leaf")
         self._requires = bool(on)
 
     def requires_grad_(self, requires_grad=True):
