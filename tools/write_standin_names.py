@@ -59,7 +59,7 @@ def page() -> str:
             arguments[name].update(parameters)
             positional[name] = max(positional[name], len(parameters))
     listed = {name: names(importlib.import_module(name)) for name in MODULES}
-    listed["Tensor"] = names(torch.Tensor)
+    listed["Tensor"], listed["Module"] = names(torch.Tensor), names(torch.nn.Module)
     public = present()
     listed["arguments"] = {
         name: " ".join(sorted(found)) for name, found in sorted(arguments.items())
@@ -69,7 +69,8 @@ def page() -> str:
     listed["several"] = " ".join(
         sorted(name for name, found in overloads.items() if len(found) > 1 and name in public)
     )
-    return json.dumps(listed, indent=1) + "\n"
+    lines = (f" {json.dumps(name)}: {json.dumps(found)}" for name, found in listed.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from operator import mul
 
+from ._errors import check
+from ._layout import sizes
 from ._math import rows
-from ._registry import op, torch_only
-from ._tensor import Tensor, as_tensor, dtype_of, make, sizes
+from ._registry import register, register_module
+from ._tensor import Tensor, as_tensor, dtype_of, make
 from ._types import CPU, STATE, float64, int64
 
 
@@ -20,76 +22,60 @@ def _made(values, shape, dtype, requires_grad=False, device=None):
     return make(dtype.cast(values), shape, dtype).requires_grad_(requires_grad)
 
 
-@torch_only
 def tensor(data, *, dtype=None, device=None, requires_grad=False):
     if isinstance(data, Tensor):
         data, dtype = data.tolist(), dtype or data.dtype
     return as_tensor(data, dtype, device).requires_grad_(requires_grad)
 
 
-@torch_only
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
-    size = sizes((size,))
+    size = sizes(size if isinstance(size, tuple | list) else (size,))
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
-    for n in size:
-        if n < 0:
-            raise RuntimeError("zeros: Dimension size must be non-negative.")
+    check(all(n >= 0 for n in size), "zeros")
     kind = dtype or dtype_of([value])
     return _made([value] * math.prod(size), size, kind, requires_grad, device)
 
 
 def _filled(name, value):
     def new(*size, dtype=None, device=None, requires_grad=False):
-        return full(sizes(size), value, dtype=dtype or STATE.dtype, device=device,
-                    requires_grad=requires_grad)  # fmt: skip
+        dtype = dtype or STATE.dtype
+        return full(size, value, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def like(input, *, dtype=None, device=None, requires_grad=False):
-        dtype = dtype or input.dtype
-        return full(input.shape, value, dtype=dtype, requires_grad=requires_grad)
+        return full_like(input, value, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    for function, title in ((new, name), (like, f"{name}_like")):
-        function.__name__ = title
-        torch_only(function)
+    return {name: new, f"{name}_like": like}
 
 
-_filled("zeros", 0)
-_filled("ones", 1)
-_filled("empty", 0)
+register(_filled("zeros", 0) | _filled("ones", 1) | _filled("empty", 0))
 
 
-@torch_only
-def full_like(input, fill_value, *, dtype=None, device=None):
-    return full(input.shape, fill_value, dtype=dtype or input.dtype)
+def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False):
+    dtype = dtype or input.dtype
+    return full(input.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@torch_only
 def eye(n, m=None, *, dtype=None, device=None):
     m = n if m is None else m
     return _made([i == j for i in range(n) for j in range(m)], (n, m), dtype or STATE.dtype)
 
 
-@torch_only
 def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
     kind = dtype or dtype_of([start, end, step])
     count = math.ceil((end - start) / step)
-    if count < 0:
-        text = "upper bound and lower bound inconsistent with step sign"
-        raise RuntimeError(text)
+    check(count >= 0, "arange")
     return _made([start + i * step for i in range(count)], (count,), kind, requires_grad, device)
 
 
-@torch_only
 def linspace(start, end, steps, *, dtype=None, device=None):
     gap = (end - start) / max(steps - 1, 1)
     return _made([start + i * gap for i in range(steps)], (steps,), dtype or STATE.dtype)
 
 
-@torch_only
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
-    powers = linspace(start, end, steps, dtype=dtype)
-    return base**powers
+    return base ** linspace(start, end, steps, dtype=dtype)
 
 
 class _Stream:
@@ -156,9 +142,6 @@ class Generator:
     def initial_seed(self):
         return self.first
 
-    def seed(self):
-        return self.manual_seed(random.getrandbits(63)).first
-
     def get_state(self):
         return self.first, self.place, self.spare
 
@@ -212,31 +195,28 @@ def fork_rng(devices=(), enabled=True):
         default_generator.set_state(state)
 
 
-@torch_only
 def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
     shape, dtype = sizes(size), dtype or STATE.dtype
     values = (generator or default_generator).normal(math.prod(shape), dtype)
     return make(dtype.fit(values), shape, dtype).requires_grad_(requires_grad)
 
 
-@torch_only
 def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     shape, dtype, source = sizes(size), dtype or STATE.dtype, generator or default_generator
     values = source.uniform(math.prod(shape), dtype)
     return make(values, shape, dtype).requires_grad_(requires_grad)
 
 
-@torch_only
 def randint(*given, low=0, high=None, size=None, generator=None, dtype=None, device=None):
     *bounds, shape = given if size is None else (*given, size)
+    shape = sizes(tuple(shape))
     if bounds:
         low, high = (low, bounds[0]) if len(bounds) == 1 else bounds
     words = (generator or default_generator).words(math.prod(shape))
     values = [low + word % (high - low) for word in words]
-    return _made(values, tuple(shape), dtype or int64)
+    return _made(values, shape, dtype or int64)
 
 
-@torch_only
 def randperm(n, *, generator=None):
     out = list(range(n))
     for i, word in enumerate((generator or default_generator).words(max(n - 1, 0))):
@@ -245,7 +225,6 @@ def randperm(n, *, generator=None):
     return make(out, (n,), int64)
 
 
-@op
 def bernoulli(input, *, generator=None):
     source = generator or default_generator
     draws = source.uniform(input.numel(), input.dtype)
@@ -253,17 +232,17 @@ def bernoulli(input, *, generator=None):
     return make(values, input.shape, input.dtype)
 
 
-@op
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     source, out = generator or default_generator, []
     if replacement and num_samples > 1:
         raise NotImplementedError
     # The largest share of an exponential draw wins.
     for row in rows(input, -1)[0]:
-        if sum(row) <= 0:
-            text = "invalid multinomial distribution (sum of probabilities <= 0)"
-            raise RuntimeError(text)
+        check(sum(row) > 0, "multinomial")
         draws = source.uniform(len(row), input.dtype)
         shares = [p / -math.log1p(-draw) if draw else math.inf for p, draw in zip(row, draws)]
         out += sorted(range(len(row)), key=lambda i: -shares[i])[:num_samples]
     return make(out, (*input.shape[:-1], num_samples), int64)
+
+
+register_module(globals())

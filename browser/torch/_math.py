@@ -1,4 +1,7 @@
-"""Operations on each number, comparisons, reductions and products."""
+"""Operations on each number, comparisons, reductions and products.
+
+A function is torch.name and Tensor.name, if PyTorch has that name.
+"""
 
 import cmath
 import math
@@ -7,25 +10,16 @@ import warnings
 from collections import namedtuple
 from itertools import accumulate, repeat
 
-from ._registry import FUNCTIONS, METHODS, op, torch_only
-from ._tensor import (
-    STATE,
-    Tensor,
-    as_tensor,
-    axes,
-    axis,
-    broadcast,
-    dtype_of,
-    make,
-    reader,
-    record,
-    spread,
-    unbroadcast,
-)
-from ._types import bool_, int64, larger, real_of
+from ._errors import check, error
+from ._layout import axes, axis, broadcast, reader
+from ._registry import FUNCTIONS, METHODS, register, register_module
+from ._tensor import Tensor, as_tensor, dtype_of, make, record, spread, unbroadcast
+from ._types import STATE, bool_, int64, larger, real_of
+
+# Operations on one number.
 
 
-def apply(f, *columns):
+def _apply(f, *columns):
     """Apply f to each number; where that fails, the result is nan or infinite."""
     try:
         return list(map(f, *columns))
@@ -42,11 +36,13 @@ def _alone(f, *numbers):
         return math.inf
 
 
-# One argument.
+def mapped(f, x, dtype=None):
+    """Make a tensor with f of each number, which is of the dtype already."""
+    return make(list(map(f, x._values())), x.shape, dtype or x.dtype)
 
 
-def _log(of):
-    return lambda v: of(v) if v > 0 else -math.inf if v == 0 else math.nan
+def _log(of, pole=0):
+    return lambda v: of(v) if v > pole else -math.inf if v == pole else math.nan
 
 
 def _power(x, y):
@@ -69,52 +65,50 @@ def _sigmoid(v):
     return 1 / (1 + math.exp(-v)) if v > -700 else 0.0
 
 
-def _log1p(v):
-    return math.log1p(v) if v > -1 else -math.inf if v == -1 else math.nan
+def _rounder(f):
+    return lambda v: type(v)(f(v)) if isinstance(v, int) or math.isfinite(v) else v
 
 
-# The function, and the gradient from g, the input x and the output y; "y" saves the output.
+def _conj(x):
+    if isinstance(x, Tensor):
+        return x.conj() if x.dtype.is_complex else x
+    return x.conjugate()
+
+
+def _flat(g, *_):
+    return g * 0
+
+
+# The function, the gradient from g, the input x and the output y, and which of both is saved.
 _REAL = {
-    "exp": (math.exp, lambda g, x, y: g * conj(y), "y"),
+    "exp": (math.exp, lambda g, x, y: g * _conj(y), "y"),
     "exp2": (math.exp2, lambda g, x, y: g * y * math.log(2), "y"),
     "expm1": (math.expm1, lambda g, x, y: g * (y + 1), "y"),
     "log": (_log(math.log), lambda g, x, y: g / x, "x"),
     "log2": (_log(math.log2), lambda g, x, y: g / (x * math.log(2)), "x"),
     "log10": (_log(math.log10), lambda g, x, y: g / (x * math.log(10)), "x"),
-    "log1p": (_log1p, lambda g, x, y: g / (1 + x), "x"),
+    "log1p": (_log(math.log1p, -1), lambda g, x, y: g / (1 + x), "x"),
     "sqrt": (math.sqrt, lambda g, x, y: g / (2 * y), "y"),
     "rsqrt": (lambda v: _power(v, -0.5), lambda g, x, y: g * -0.5 * y**3, "y"),
     "sin": (math.sin, lambda g, x, y: g * x.cos(), "x"),
     "cos": (math.cos, lambda g, x, y: -g * x.sin(), "x"),
     "tan": (math.tan, lambda g, x, y: g * (1 + y * y), "y"),
-    "asin": (math.asin, lambda g, x, y: g * (1 - x * x).rsqrt(), "x"),
-    "acos": (math.acos, lambda g, x, y: -g * (1 - x * x).rsqrt(), "x"),
     "atan": (math.atan, lambda g, x, y: g / (1 + x * x), "x"),
-    "sinh": (math.sinh, lambda g, x, y: g * x.cosh(), "x"),
-    "cosh": (math.cosh, lambda g, x, y: g * x.sinh(), "x"),
     "tanh": (math.tanh, lambda g, x, y: g * (1 - y * y), "y"),
     "sigmoid": (_sigmoid, lambda g, x, y: g * y * (1 - y), "y"),
     "erf": (math.erf, lambda g, x, y: g * (-x * x).exp() * (2 / math.sqrt(math.pi)), "x"),
     "reciprocal": (lambda v: _divide(1.0, v), lambda g, x, y: -g * y * y, "y"),
-    "deg2rad": (math.radians, lambda g, x, y: g * math.radians(1), ""),
-    "rad2deg": (math.degrees, lambda g, x, y: g * math.degrees(1), ""),
 }
 _COMPLEX = {"sqrt": cmath.sqrt, "exp": cmath.exp, "sin": cmath.sin, "cos": cmath.cos}
-
-
-def _rounder(f):
-    return lambda v: type(v)(f(v)) if isinstance(v, int) or math.isfinite(v) else v
-
-
 # These keep the dtype.
 _SAME = {
     "neg": (operator.neg, lambda g, x, y: -g, ""),
     "relu": (lambda v: v if v > 0 or v != v else v * 0, lambda g, x, y: g * (y > 0), "y"),
-    "sign": (lambda v: (v > 0) - (v < 0) + v * 0, lambda g, x, y: g * 0, ""),
-    "floor": (_rounder(math.floor), lambda g, x, y: g * 0, ""),
-    "ceil": (_rounder(math.ceil), lambda g, x, y: g * 0, ""),
-    "trunc": (_rounder(math.trunc), lambda g, x, y: g * 0, ""),
-    "conj": (lambda v: v.conjugate(), lambda g, x, y: conj(g), ""),
+    "sign": (lambda v: (v > 0) - (v < 0) + v * 0, _flat, ""),
+    "floor": (_rounder(math.floor), _flat, ""),
+    "ceil": (_rounder(math.ceil), _flat, ""),
+    "trunc": (_rounder(math.trunc), _flat, ""),
+    "conj": (lambda v: v.conjugate(), lambda g, x, y: _conj(g), ""),
 }
 _TESTS = {
     "isnan": lambda v: v != v,
@@ -124,70 +118,56 @@ _TESTS = {
 }
 
 
-def _unary(name, f, slope, saved, same):
+def _unary(name, f, slope, saved):
     def function(input):
-        dtype = input.dtype if same or input.dtype.rank > 1 else STATE.dtype
-        if name == "neg" and dtype is bool_:
-            raise RuntimeError(
-                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying "
-                "to invert a mask, use the `~` or `logical_not()` operator instead."
-            )
+        dtype = input.dtype if name in _SAME or input.dtype.rank > 1 else STATE.dtype
+        check(name != "neg" or dtype is not bool_, "bool_negation")
         by = _COMPLEX[name] if dtype.is_complex and name in _COMPLEX else f
-        values = dtype.fit(apply(by, input._values()))
-        out = make(values, input.shape, dtype)
+        out = make(dtype.fit(_apply(by, input._values())), input.shape, dtype)
         if not (input._requires and STATE.grad):
             return out
         x, y = input.detach(), out.detach()
         keep = {"x": (input,), "y": (out,)}.get(saved, ())
-        name_ = name.capitalize()
-        return record(out, (input,), lambda g: (slope(g, x, y),), keep, name_)
+        return record(out, (input,), lambda g: slope(g, x, y), keep, name.capitalize())
 
-    function.__name__ = name
-    op(function)
+    return function
 
 
-for _name, (_f, _slope, _saved) in {**_REAL, **_SAME}.items():
-    _unary(_name, _f, _slope, _saved, _name in _SAME)
-for _name, _f in _TESTS.items():
-
-    def _test(input, f=_f):
-        return make(list(map(f, input._values())), input.shape, bool_)
-
-    FUNCTIONS[_name] = METHODS[_name] = _test
+def _test(f):
+    return lambda input: mapped(f, input, bool_)
 
 
-def conj(x):
-    """Return the complex conjugate."""
-    if isinstance(x, Tensor):
-        return METHODS["conj"](x) if x.dtype.is_complex else x
-    return x.conjugate()
+register({name: _unary(name, *row) for name, row in {**_REAL, **_SAME}.items()})
+register({name: _test(f) for name, f in _TESTS.items()})
 
 
-@op
 def abs_(input):
     dtype = real_of(input.dtype) if input.dtype.is_complex else input.dtype
-    out = make(list(map(abs, input._values())), input.shape, dtype)
-    x = input.detach()
-    return record(out, (input,), lambda g: (g * sgn(x),), (input,), "Abs")
+    out, x = mapped(abs, input, dtype), input.detach()
+    return record(out, (input,), lambda g: g * sgn(x), (input,), "Abs")
 
 
 def sgn(input):
-    """Return the sign, or the direction of a complex number."""
     return input / input.abs().clamp(min=1e-300) if input.dtype.is_complex else input.sign()
 
 
-@op
 def round_(input, *, decimals=0):
     def f(v):
-        return v if v != v or v in (math.inf, -math.inf) else type(v)(round(v * by)) / by
+        return type(v)(round(v * by)) / by if math.isfinite(v) else v
 
     by = 10**decimals
     values = list(map(f, input._values())) if input.dtype.rank > 1 else input._values()
     out = make(input.dtype.fit(values), input.shape, input.dtype)
-    return record(out, (input,), lambda g: (g * 0,), (), "Round")
+    return record(out, (input,), _flat, (), "Round")
 
 
-# Two arguments.
+def bitwise_not(input):
+    check(input.dtype.rank < 2, "invert")
+    f = operator.not_ if input.dtype is bool_ else operator.invert
+    return make(input.dtype.fit(list(map(f, input._values()))), input.shape, input.dtype)
+
+
+# Operations on two numbers.
 
 
 def promote(a, b):
@@ -199,299 +179,245 @@ def promote(a, b):
     kind = getattr(a, "dtype", None)
     if kind and (kind is getattr(b, "dtype", None) or (type(b) is float and kind.rank == 2)):
         return kind
-    strong = [x for x in (a, b) if isinstance(x, Tensor) and x.ndim]
+    highest = max(rank(a), rank(b))
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
-    for group in (strong, tensors):
-        if group and max(map(rank, group)) == max(rank(a), rank(b)):
-            group = [x.dtype for x in group if rank(x) == max(rank(a), rank(b))]
-            return group[0] if len(group) == 1 else larger(*group)
+    for group in ([x for x in tensors if x.ndim], tensors):
+        kinds = [x.dtype for x in group if rank(x) == highest]
+        if kinds:
+            return kinds[0] if len(kinds) == 1 else larger(*kinds)
     number = a if rank(a) > rank(b) else b
     return dtype_of([number.item() if isinstance(number, Tensor) else number])
 
 
-def _column(x, shape, count):
-    return spread(x, shape) if isinstance(x, Tensor) else repeat(x, count)
-
-
-_OPERANDS = (Tensor, int, float, complex)
-
-
-def _operand(name, a, b):
+def _columns(name, a, b):
+    """Return the shape of an operation, and the numbers of both operands in that shape."""
     for x in (a, b):
-        if not isinstance(x, _OPERANDS):
-            position = f"argument 'other' (position 1) must be Tensor, not {type(x).__name__}"
-            raise TypeError(f"{name}(): {position}")
-
-
-def _shape(a, b):
+        if not isinstance(x, Tensor | int | float | complex):
+            raise error("argument", name, "other", 1, "Tensor", type(x).__name__)
     if not isinstance(a, Tensor):
-        return b.shape
-    if not isinstance(b, Tensor) or a.shape == b.shape:
-        return a.shape
-    return broadcast(a.shape, b.shape)
-
-
-def binary(name, f, slopes=None, saved="", true=False):
-    """Register an operation of two tensors, or of a tensor and a number.
-
-    Args:
-        name: Its name.
-        f: The function of two numbers.
-        slopes: The gradients from g, both inputs a and b, and the output o.
-        saved: What the gradients of a and of b need, as "b a".
-        true: Whether integers give real numbers.
-    """
-    needs_a, _, needs_b = saved.partition(" ")
-
-    def function(input, other):
-        a, b = input, other
-        _operand(name, a, b)
-        dtype, shape = promote(a, b), _shape(a, b)
-        dtype = STATE.dtype if true and dtype.rank < 2 else dtype
-        count = math.prod(shape)
-        values = apply(f, _column(a, shape, count), _column(b, shape, count))
-        if dtype.rank == 2 and type(a) is not type(b):
-            values = map(float, values)
-        out = make(dtype.fit(list(values)), shape, dtype)
-        if slopes is None or not STATE.grad or not (_trains(a) or _trains(b)):
-            return out
-        x, y = (each.detach() if isinstance(each, Tensor) else each for each in (a, b))
-        o = out.detach()
-
-        def back(g):
-            parts = (slopes[0](g, x, y, o) if _trains(a) else None,
-                     slopes[1](g, x, y, o) if _trains(b) else None)  # fmt: skip
-            return tuple(
-                part if part is None else unbroadcast(part, each.shape)
-                for part, each in zip(parts, (a, b))
-            )
-
-        need = (needs_a if _trains(a) else "") + (needs_b if _trains(b) else "")
-        keep = [each for letter, each in (("a", a), ("b", b), ("o", out)) if letter in need]
-        keep = [each for each in keep if isinstance(each, Tensor)]
-        return record(out, (a, b), back, keep, name.capitalize())
-
-    function.__name__ = name
-    return op(function)
+        shape = b.shape
+    elif not isinstance(b, Tensor) or a.shape == b.shape:
+        shape = a.shape
+    else:
+        shape = broadcast(a.shape, b.shape)
+    count = math.prod(shape)
+    return shape, *(spread(x, shape) if isinstance(x, Tensor) else repeat(x, count) for x in (a, b))
 
 
 def _trains(x):
     return isinstance(x, Tensor) and x._requires
 
 
-def _half(g, wins, ties):
-    return g * wins + g * ties * 0.5
+def _binary(name, f, slope_a=None, slope_b=None, needed_a="", needed_b=""):
+    """Return an operation of two tensors, or of a tensor and a number."""
 
+    def function(input, other):
+        a, b = input, other
+        shape, *columns = _columns(name, a, b)
+        dtype = promote(a, b)
+        dtype = STATE.dtype if name in ("div", "atan2") and dtype.rank < 2 else dtype
+        values = _apply(f, *columns)
+        if dtype.rank == 2 and type(a) is not type(b):
+            values = list(map(float, values))
+        out = make(dtype.fit(values), shape, dtype)
+        if slope_a is None or not STATE.grad or not (_trains(a) or _trains(b)):
+            return out
+        x, y = (each.detach() if isinstance(each, Tensor) else each for each in (a, b))
+        o = out.detach()
 
-add_plain = binary("add", operator.add, (lambda g, a, b, o: g, lambda g, a, b, o: g))
-sub_plain = binary("sub", operator.sub, (lambda g, a, b, o: g, lambda g, a, b, o: -g))
-mul = binary(
-    "mul", operator.mul,
-    (lambda g, a, b, o: g * conj(b), lambda g, a, b, o: g * conj(a)), "b a",
-)  # fmt: skip
-div_plain = binary(
-    "div", _divide,
-    (lambda g, a, b, o: g / conj(b), lambda g, a, b, o: -g * conj(o) / conj(b)), "b ab", True,
-)  # fmt: skip
-pow_plain = binary(
-    "pow", _power,
-    (lambda g, a, b, o: g * conj(b * a ** (b - 1)),
-     lambda g, a, b, o: g * where(o == 0, 0.0, o * as_tensor(a, o.dtype).log())), "ab abo",
-)  # fmt: skip
+        def back(g):
+            return (
+                unbroadcast(slope_a(g, x, y, o), a.shape) if _trains(a) else None,
+                unbroadcast(slope_b(g, x, y, o), b.shape) if _trains(b) else None,
+            )
+
+        need = needed_a * _trains(a) + needed_b * _trains(b)
+        keep = [x for letter, x in zip("abo", (a, b, out)) if letter in need]
+        keep = [x for x in keep if isinstance(x, Tensor)]
+        return record(out, (a, b), back, keep, name.capitalize())
+
+    return function
 
 
 def _floored(x, y):
-    if y == 0:
-        if isinstance(x, int) and isinstance(y, int):
-            raise RuntimeError("ZeroDivisionError")
-        return _divide(x, y)
-    return x // y
+    if y:
+        return x // y
+    check(not (isinstance(x, int) and isinstance(y, int)), "zero_division")
+    return _divide(x, y)
 
 
-floor_divide = binary("floor_divide", _floored)
-remainder = binary(
-    "remainder", lambda x, y: x % y if y else _floored(x, y) * math.nan,
-    (lambda g, a, b, o: g, lambda g, a, b, o: -g * floor_divide(a, b)), "a ab",
-)  # fmt: skip
-maximum = binary(
-    "maximum", lambda x, y: y if y > x or y != y else x,
-    (lambda g, a, b, o: _half(g, a > b, a == b), lambda g, a, b, o: _half(g, a < b, a == b)),
-    "ab ab",
-)  # fmt: skip
-minimum = binary(
-    "minimum", lambda x, y: y if y < x or y != y else x,
-    (lambda g, a, b, o: _half(g, a < b, a == b), lambda g, a, b, o: _half(g, a > b, a == b)),
-    "ab ab",
-)  # fmt: skip
-binary(
-    "atan2", math.atan2,
-    (lambda g, a, b, o: g * b / (a * a + b * b), lambda g, a, b, o: -g * a / (a * a + b * b)),
-    "ab ab", True,
-)  # fmt: skip
-
-
-def _more(x, y):
+def _log_of_sum(x, y):
     high = max(x, y)
-    if high in (math.inf, -math.inf) or x != x or y != y:
-        return high if x == x and y == y else math.nan
-    return high + math.log1p(math.exp(-abs(x - y)))
+    if math.isfinite(x) and math.isfinite(y):
+        return high + math.log1p(math.exp(-abs(x - y)))
+    return high if x == x and y == y else math.nan
 
 
-binary(
-    "logaddexp", _more,
-    (lambda g, a, b, o: g * (a - o).exp(), lambda g, a, b, o: g * (b - o).exp()), "ao bo",
-)  # fmt: skip
+def _winner(wins):
+    """Return the gradient of the operand that wins; two equal ones share it."""
+    return lambda g, a, b, o: g * wins(a, b) + g * (a == b) * 0.5
 
 
-@op
+# The function, the gradients of a and b from g, a, b and the output o, and what each one needs.
+_BINARY = {
+    "add": (operator.add, lambda g, a, b, o: g, lambda g, a, b, o: g, "", ""),
+    "sub": (operator.sub, lambda g, a, b, o: g, lambda g, a, b, o: -g, "", ""),
+    "mul": (operator.mul,
+            lambda g, a, b, o: g * _conj(b), lambda g, a, b, o: g * _conj(a), "b", "a"),
+    "div": (_divide, lambda g, a, b, o: g / _conj(b),
+            lambda g, a, b, o: -g * _conj(o) / _conj(b), "b", "ab"),
+    "pow": (_power, lambda g, a, b, o: g * _conj(b * a ** (b - 1)),
+            lambda g, a, b, o: g * where(o == 0, 0.0, o * as_tensor(a, o.dtype).log()),
+            "ab", "abo"),
+    "floor_divide": (_floored, None, None, "", ""),
+    "remainder": (lambda x, y: x % y if y else _floored(x, y) * math.nan, lambda g, a, b, o: g,
+                  lambda g, a, b, o: -g * floor_divide(a, b), "a", "ab"),
+    "maximum": (lambda x, y: y if y > x or y != y else x,
+                _winner(operator.gt), _winner(operator.lt), "ab", "ab"),
+    "minimum": (lambda x, y: y if y < x or y != y else x,
+                _winner(operator.lt), _winner(operator.gt), "ab", "ab"),
+    "atan2": (math.atan2, lambda g, a, b, o: g * b / (a * a + b * b),
+              lambda g, a, b, o: -g * a / (a * a + b * b), "ab", "ab"),
+    "logaddexp": (_log_of_sum, lambda g, a, b, o: g * (a - o).exp(),
+                  lambda g, a, b, o: g * (b - o).exp(), "ao", "bo"),
+}  # fmt: skip
+_plain = {name: _binary(name, *row) for name, row in _BINARY.items()}
+register(_plain)
+floor_divide, maximum, minimum = (_plain[f] for f in ("floor_divide", "maximum", "minimum"))
+
+
 def add(input, other, *, alpha=1):
-    return add_plain(input, other if alpha == 1 else other * alpha)
+    return _plain["add"](input, other if alpha == 1 else other * alpha)
 
 
-@op
 def sub(input, other, *, alpha=1):
-    if _is_bool(input) and _is_bool(other):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with two bool tensors is not supported. "
-            "Use the `^` or `logical_xor()` operator instead."
-        )
-    if _is_bool(input) or _is_bool(other):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
-            "to invert a mask, use the `~` or `logical_not()` operator instead."
-        )
-    return sub_plain(input, other if alpha == 1 else other * alpha)
+    bools = [x is bool_ or isinstance(x, bool) for x in (_kind(input), _kind(other))]
+    check(not all(bools), "bools_subtraction")
+    check(not any(bools), "bool_subtraction")
+    return _plain["sub"](input, other if alpha == 1 else other * alpha)
 
 
-def _is_bool(x):
-    return isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype is bool_)
+def _kind(x):
+    return x.dtype if isinstance(x, Tensor) else x
 
 
-@op
 def div(input, other, *, rounding_mode=None):
     if rounding_mode == "trunc":
-        dtype = promote(input, other)
-        return div_plain(input, other).trunc().to(dtype)
-    return floor_divide(input, other) if rounding_mode else div_plain(input, other)
+        return _plain["div"](input, other).trunc().to(promote(input, other))
+    return floor_divide(input, other) if rounding_mode else _plain["div"](input, other)
 
 
-@op
 def pow_(input, exponent):
-    return pow_plain(input, exponent)
+    return _plain["pow"](input, exponent)
 
 
 def _comparison(name, f):
     def function(input, other):
-        _operand(name, input, other)
-        shape = _shape(input, other)
-        columns = (_column(x, shape, math.prod(shape)) for x in (input, other))
+        shape, *columns = _columns(name, input, other)
         return make(list(map(f, *columns)), shape, bool_)
 
-    function.__name__ = name
-    op(function)
+    return function
 
 
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _comparison(_name, getattr(operator, _name))
-_comparison("logical_and", lambda x, y: bool(x and y))
-_comparison("logical_or", lambda x, y: bool(x or y))
-_comparison("logical_xor", lambda x, y: bool(x) != bool(y))
+_COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")} | {
+    "logical_and": lambda x, y: bool(x and y),
+    "logical_or": lambda x, y: bool(x or y),
+    "logical_xor": lambda x, y: bool(x) != bool(y),
+}
+register({name: _comparison(name, f) for name, f in _COMPARISONS.items()})
 
 
 def _bitwise(name, f):
-    plain = binary(name, f)
+    plain = _binary(name, f)
 
     def function(input, other):
         for x in (input, other):
-            if promote(x, x).rank > 1:
-                title = x.dtype.title if isinstance(x, Tensor) else "Float"
-                raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{title}'")
+            title = x.dtype.title if isinstance(x, Tensor) else "Float"
+            check(promote(x, x).rank < 2, "dtype", f"{name}_cpu", title)
         return plain(input, other)
 
-    function.__name__ = name
-    op(function)
+    return function
 
 
-for _name, _f in {
+_BITWISE = {
     "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
     "bitwise_left_shift": operator.lshift, "bitwise_right_shift": operator.rshift,
-}.items():  # fmt: skip
-    _bitwise(_name, _f)
+}  # fmt: skip
+register({name: _bitwise(name, f) for name, f in _BITWISE.items()})
 
 
-@op
-def bitwise_not(input):
-    if input.dtype.rank > 1:
-        text = "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
-        raise TypeError(text)
-    f = operator.not_ if input.dtype is bool_ else operator.invert
-    return make(input.dtype.fit(list(map(f, input._values()))), input.shape, input.dtype)
-
-
-@op
 def clamp(input, min=None, max=None):
-    if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    low = -math.inf if min is None else min
-    high = math.inf if max is None else max
-    if isinstance(low, Tensor) or isinstance(high, Tensor):
+    check(min is not None or max is not None, "clamp")
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
         out = input if min is None else maximum(input, min)
         return out if max is None else minimum(out, max)
     dtype = promote(input, min if min is not None else max)
+    low, high = -math.inf if min is None else min, math.inf if max is None else max
     values = [low if v < low else v for v in input._values()]
     values = [high if v > high else v for v in values]
     out, x = make(dtype.cast(values), input.shape, dtype), input.detach()
-    return record(out, (input,), lambda g: (g * (x >= low) * (x <= high),), (input,), "Clamp")
+    return record(out, (input,), lambda g: g * (x >= low) * (x <= high), (input,), "Clamp")
 
 
-@op
 def masked_fill(input, mask, value):
-    if mask.dtype is not bool_:
-        text = f"mask with dtype {mask.dtype.title.lower()}"
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got {text}")
+    check(mask.dtype is bool_, "mask_dtype", mask.dtype.title.lower())
     value = value.item() if isinstance(value, Tensor) else value
-    if dtype_of([value]).rank > max(input.dtype.rank, 1):
-        title = {"f": "float", "i": "long"}.get(dtype_of([value]).kind)
-        low = input.dtype.title.lower()
-        raise RuntimeError(
-            f"value cannot be converted to type {low}{title and ''} without overflow"
-        )
+    fits = dtype_of([value]).rank <= max(input.dtype.rank, 1)
+    check(fits, "mask_overflow", input.dtype.title.lower())
     shape = broadcast(input.shape, mask.shape)
     value = input.dtype.cast([value])[0]
     pairs = zip(spread(input, shape), spread(mask, shape))
     out = make([value if hide else v for v, hide in pairs], shape, input.dtype)
-    return record(
-        out, (input,), lambda g: (unbroadcast(masked_fill(g, mask, 0), input.shape),), (),
-        "MaskedFill",
-    )  # fmt: skip
+
+    def back(g):
+        return unbroadcast(masked_fill(g, mask, 0), input.shape)
+
+    return record(out, (input,), back, (), "MaskedFill")
 
 
-@torch_only
 def where(condition, input=None, other=None):
     if input is None:
         return condition.nonzero().unbind(1)
-    if condition.dtype is not bool_:
-        raise RuntimeError(
-            "where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{condition.dtype.title}"
-        )
+    check(condition.dtype is bool_, "where", condition.dtype.title)
     dtype = promote(input, other)
     a, b = (x if isinstance(x, Tensor) else as_tensor(x, dtype) for x in (input, other))
     shape = broadcast(condition.shape, a.shape, b.shape)
-    columns = zip(spread(condition, shape), spread(a, shape), spread(b, shape))
+    columns = zip(*(spread(x, shape) for x in (condition, a, b)))
     values = [x if yes else y for yes, x, y in columns]
     out = make(values if a.dtype is b.dtype else dtype.cast(values), shape, dtype)
 
     def back(g):
-        return (
-            unbroadcast(masked_fill(g, bitwise_not(condition), 0), a.shape),
-            unbroadcast(masked_fill(g, condition, 0), b.shape),
-        )
+        parts = masked_fill(g, bitwise_not(condition), 0), masked_fill(g, condition, 0)
+        return unbroadcast(parts[0], a.shape), unbroadcast(parts[1], b.shape)
 
     return record(out, (a, b), back, (), "Where")
 
 
-METHODS["where"] = lambda self, condition, other: where(condition, self, other)
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+    limit = 1.7976931348623157e308
+    for test, value in (
+        (lambda v: v != v, nan),
+        (lambda v: v == math.inf, limit if posinf is None else posinf),
+        (lambda v: v == -math.inf, -limit if neginf is None else neginf),
+    ):
+        input = masked_fill(input, mapped(test, input, bool_), value)
+    return input
+
+
+def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    check(input.dtype is other.dtype, "isclose", input.dtype.title, other.dtype.title)
+
+    def near(x, y):
+        if x == y or (x != x and y != y and equal_nan):
+            return True
+        return abs(y) != math.inf and abs(x - y) <= atol + rtol * abs(y)
+
+    return _comparison("isclose", near)(input, other)
+
+
+def equal(input, other):
+    same = input.shape == other.shape
+    return same and all(map(operator.eq, input._values(), other._values()))
 
 
 # Reductions.
@@ -505,8 +431,7 @@ def rows(x, dim):
     """
     dims = axes(dim, x.ndim)
     rest = [d for d in range(x.ndim) if d not in dims]
-    order = rest + dims
-    shape, strides = (tuple(of[d] for d in order) for of in (x.shape, x._strides))
+    shape, strides = (tuple(of[d] for d in rest + dims) for of in (x.shape, x._strides))
     values, small = reader(shape, strides, x._offset)(x._storage), shape[: len(rest)]
     size = math.prod(shape[len(rest) :])
     found = list(zip(*[iter(values)] * size)) if size else [()] * math.prod(small)
@@ -520,12 +445,26 @@ def _reduced(name, x, dim, keepdim, f, dtype, back=None, saved=()):
     if back is None or not x._requires:
         return out
     y = out.detach().reshape(kept)
-    return record(out, (x,), lambda g: (back(g.reshape(kept), y),), saved, name)
+    return record(out, (x,), lambda g: back(g.reshape(kept), y), saved, name)
 
 
-@op
+def _logical(f):
+    return lambda input, dim=None, keepdim=False: _reduced("", input, dim, keepdim, f, bool_)
+
+
+register({"any": _logical(any), "all": _logical(all)})
+
+
+def _count(x, dim):
+    return math.prod(x.shape[d] for d in axes(dim, x.ndim))
+
+
+def _sum_dtype(x, dtype):
+    return dtype or (x.dtype if x.dtype.rank > 1 else int64)
+
+
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
-    dtype = dtype or (input.dtype if input.dtype.rank > 1 else int64)
+    dtype = _sum_dtype(input, dtype)
     source = input if input.dtype.rank == dtype.rank else input.to(dtype)
     start = 0.0 if dtype.rank == 2 else 0
     return _reduced(
@@ -534,83 +473,89 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
     )  # fmt: skip
 
 
-@op
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     dtype = dtype or input.dtype
-    if dtype.rank < 2:
-        raise RuntimeError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
-            f"complex dtype. Got: {dtype.title}"
-        )
-    total = sum_(input, dim, keepdim, dtype=dtype)
-    return div_plain(total, math.prod(input.shape[d] for d in axes(dim, input.ndim)))
+    check(dtype.rank > 1, "mean", dtype.title)
+    return _plain["div"](sum_(input, dim, keepdim, dtype=dtype), _count(input, dim))
 
 
-@op
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1, _name="var"):
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    correction = correction if unbiased is None else int(unbiased)
-    deviation = input - mean(input, dim, True)
-    count = math.prod(input.shape[d] for d in axes(dim, input.ndim)) - correction
-    if count <= 0:
-        warnings.warn(
-            f"{_name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
-            "reduction factor (input numel divided by output numel).", stacklevel=2,
-        )  # fmt: skip
-    return div_plain(sum_(deviation * deviation, dim, keepdim), max(count, 0))
-
-
-@op
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
-    out = var(input, dim, unbiased, keepdim, correction=correction, _name="std")
-    root, y = out.sqrt().detach(), out
-    # The gradient of a root at 0 is 0 here, so that it stays finite.
-    back = lambda g: (masked_fill(g / (2 * root), root == 0, 0),)  # noqa: E731
-    return record(make(root._values(), root.shape, root.dtype), (y,), back, (), "Std")
-
-
-@torch_only
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
-    second = var(input, dim, unbiased, keepdim, correction=correction)
-    return second, mean(input, None if isinstance(dim, bool) else dim, keepdim)
-
-
-@torch_only
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
-    second = std(input, dim, unbiased, keepdim, correction=correction)
-    return second, mean(input, None if isinstance(dim, bool) else dim, keepdim)
-
-
-@op
 def prod(input, dim=None, keepdim=False, *, dtype=None):
-    x = input.detach()
-    kind = dtype or (input.dtype if input.dtype.rank > 1 else int64)
+    x, dtype = input.detach(), _sum_dtype(input, dtype)
+    return _reduced("Prod", input, dim, keepdim, math.prod, dtype, lambda g, y: g * y / x, (input,))
+
+
+def _variance(name, x, dim, unbiased, keepdim, correction):
+    dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
+    correction = correction if unbiased is None else int(unbiased)
+    center = mean(x, dim, True)
+    deviation = x - center
+    count = _count(x, dim) - correction
+    if count <= 0:
+        warnings.warn(error("degrees", name), stacklevel=3)
+    out = _plain["div"](sum_(deviation * deviation, dim, keepdim), max(count, 0))
+    return out, center.reshape(out.shape)
+
+
+def _root(x, name):
+    """Compute a square root, whose gradient at 0 is 0."""
+    y = x.detach().sqrt()
+    return record(y.clone(), (x,), lambda g: masked_fill(g / (2 * y), y == 0, 0), (), name)
+
+
+def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
+    return _variance("var", input, dim, unbiased, keepdim, correction)[0]
+
+
+def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
+    return _root(_variance("std", input, dim, unbiased, keepdim, correction)[0], "Std")
+
+
+def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
+    return _variance("var", input, dim, unbiased, keepdim, correction)
+
+
+def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
+    square, center = _variance("std", input, dim, unbiased, keepdim, correction)
+    return _root(square, "Std"), center
+
+
+def norm(input, p="fro", dim=None, keepdim=False):
+    p = 2 if p in ("fro", None) else p
+    size = input.abs() if input.dtype.is_complex or p != 2 else input
+    if p == math.inf:
+        return FUNCTIONS["amax"](size, dim, keepdim)
+    if p != 2:
+        return sum_(size**p, dim, keepdim) ** (1 / p)
+    return _root(sum_(size * size, dim, keepdim), "LinalgVectorNorm")
+
+
+def logsumexp(input, dim, keepdim=False):
+    x = input.detach() if input.dtype.rank > 1 else input.to(STATE.dtype)
     return _reduced(
-        "Prod", input, dim, keepdim, math.prod, kind, lambda g, y: g * y / x, (input,)
+        "Logsumexp", input, dim, keepdim, _log_sum, x.dtype, lambda g, y: g * (x - y).exp(),
+        (input,),
     )  # fmt: skip
 
 
-@op
-def any_(input, dim=None, keepdim=False):
-    return _reduced("", input, dim, keepdim, any, bool_)
+def _log_sum(row):
+    top = max(row, default=-math.inf)
+    if not math.isfinite(top):
+        return top
+    return top + math.log(sum(math.exp(v - top) for v in row))
 
 
-@op
-def all_(input, dim=None, keepdim=False):
-    return _reduced("", input, dim, keepdim, all, bool_)
-
-
-def _extreme(name, pick, two):
-    """Register the largest or smallest number: amax, argmax, max and cummax, or those of min."""
+def _extremes(name, pick, two):
+    """Return the functions of the largest or smallest number."""
     Pair = namedtuple(name, ("values", "indices"))
 
     def best(row):
-        if not row:
-            text = "Expected reduction dim to be specified for input.numel() == 0."
-            raise IndexError(f"{name}(): {text} Specify the reduction dim with the 'dim' argument.")
+        check(row, "empty_row", name)
         nans = [v for v in row if v != v]
         return nans[0] if nans else pick(row)
+
+    def first(row):
+        top = best(row)
+        return next(i for i, v in enumerate(row) if v == top or v != v)
 
     def amax(input, dim=None, keepdim=False):
         x = input.detach()
@@ -622,104 +567,78 @@ def _extreme(name, pick, two):
         return _reduced(f"A{name}", input, dim, keepdim, best, input.dtype, back, (input,))
 
     def argmax(input, dim=None, keepdim=False):
-        def first(row):
-            top = best(row)
-            return next(i for i, v in enumerate(row) if v == top or v != v)
-
         return _reduced("", input, dim, keepdim, first, int64)
 
-    def maximal(input, dim=None, keepdim=False, *, other=None):
+    def largest(input, dim=None, keepdim=False, *, other=None):
         if isinstance(dim, Tensor) or other is not None:
             return two(input, dim if other is None else other)
         if dim is None:
             return amax(input)
-        index = argmax(input, dim, True) if input.ndim else argmax(input)
-        values = FUNCTIONS["gather"](input, dim, index) if input.ndim else input
-        pair = (values, index) if keepdim or not input.ndim else (
-            values.squeeze(dim), index.squeeze(dim))  # fmt: skip
-        return Pair(*pair)
+        if not input.ndim:
+            return Pair(input, argmax(input))
+        pair = taken(input, dim, argmax(input, dim, True))
+        return Pair(*(pair if keepdim else (x.squeeze(dim) for x in pair)))
 
     def cummax(input, dim):
-        def later(row):
-            return lambda i, j: j if pick(row[i], row[j]) == row[j] else i
+        def places(row):
+            return accumulate(
+                range(len(row)), lambda i, j: j if pick(row[i], row[j]) == row[j] else i
+            )
 
-        x = input.detach().movedim(dim, -1)
-        index = []
-        for row in rows(x, -1)[0]:
-            index += accumulate(range(len(row)), later(row))
-        index = make(index, x.shape, int64).movedim(-1, dim)
-        return Pair(FUNCTIONS["gather"](input, dim, index), index)
+        return Pair(*taken(input, dim, along(input, dim, places, int64)))
 
-    for kind, f in (("a{}", amax), ("arg{}", argmax), ("{}", maximal), ("cum{}", cummax)):
-        f.__name__ = kind.format(name)
-        op(f)
+    return {f"a{name}": amax, f"arg{name}": argmax, name: largest, f"cum{name}": cummax}
 
 
-_extreme("max", max, maximum)
-_extreme("min", min, minimum)
+def taken(x, dim, index):
+    """Return the numbers at indices along an axis, and the indices."""
+    return FUNCTIONS["gather"](x, dim, index), index
+
+
+register(_extremes("max", max, maximum) | _extremes("min", min, minimum))
+
+
+def along(x, dim, f, dtype):
+    """Make a tensor of the rows that f makes of the rows along an axis."""
+    dim = axis(dim, x.ndim)
+    line = x.detach().movedim(dim, -1) if x.ndim else x.detach().reshape(1)
+    values = [v for row in rows(line, -1)[0] for v in f(row)]
+    out = make(dtype.fit(values), line.shape, dtype)
+    return out.movedim(-1, dim).contiguous().detach() if x.ndim else out.reshape(()).detach()
 
 
 def _running(name, f, back):
     def function(input, dim, *, dtype=None):
-        kind = dtype or (input.dtype if input.dtype.rank > 1 else int64)
-        x = input.to(kind)
-        line = x.detach().movedim(dim, -1) if x.ndim else x.detach().reshape(1)
-        values = [v for row in rows(line, -1)[0] for v in accumulate(row, f)]
-        out = make(kind.fit(values), line.shape, kind)
-        out = out.movedim(-1, dim) if x.ndim else out.reshape(())
-        out, y = out.contiguous(), out.detach()
-        return record(out, (x,), lambda g: (back(g, x.detach(), y, dim),), (x,), name.title())
+        x = input.to(_sum_dtype(input, dtype))
+        out = along(x, dim, lambda row: accumulate(row, f), x.dtype)
+        y = out.detach()
+        return record(out, (x,), lambda g: back(g, x.detach(), y, dim), (x,), name)
 
-    function.__name__ = name
-    return op(function)
+    return function
 
 
-def _backwards(g, dim):
+def _sum_ahead(g, dim):
     return g.flip(dim).cumsum(dim).flip(dim)
 
 
-_running("cumsum", operator.add, lambda g, x, y, dim: _backwards(g, dim))
-_running("cumprod", operator.mul, lambda g, x, y, dim: _backwards(g * y, dim) / x)
+cumsum = _running("Cumsum", operator.add, lambda g, x, y, dim: _sum_ahead(g, dim))
+cumprod = _running("Cumprod", operator.mul, lambda g, x, y, dim: _sum_ahead(g * y, dim) / x)
 
 
-@op
-def norm(input, p="fro", dim=None, keepdim=False):
-    p = 2 if p in ("fro", None) else p
-    size = input.abs() if input.dtype.is_complex or p not in (2, 2.0) else input
-    if p == math.inf:
-        return FUNCTIONS["amax"](size, dim, keepdim)
-    if p not in (2, 2.0):
-        return sum_(size**p, dim, keepdim) ** (1 / p)
-    x = input
-    root = sum_((size * size).detach(), dim, True).sqrt()
+def _soft(name, title, f, slope):
+    def function(input, dim, dtype=None):
+        x = input if dtype is None else input.to(dtype)
+        check(x.dtype.rank > 1, "dtype", f"{name}_lastdim_kernel_impl", x.dtype.title)
+        out = along(x, dim, f, x.dtype)
+        y = out.detach()
+        return record(out, (x,), lambda g: slope(g, y, dim), (out,), title)
 
-    def back(g):
-        g = g.reshape(root.shape)
-        return (masked_fill(x.detach() * g / root, root == 0, 0),)
-
-    values = root.detach() if keepdim else root.reshape(rows(input, dim)[1])
-    out = make(values._values(), values.shape, values.dtype)
-    return record(out, (x,), back, (x,), "LinalgVectorNorm")
-
-
-def _soft(name, input, dim, dtype, f, back):
-    x = input if dtype is None else input.to(dtype)
-    if x.dtype.rank < 2:
-        text = f"\"{name}_lastdim_kernel_impl\" not implemented for '{x.dtype.title}'"
-        raise NotImplementedError(text)
-    at = axis(dim, x.ndim)
-    line = x.detach().movedim(at, -1) if x.ndim else x.detach().reshape(1)
-    values = [v for row in rows(line, -1)[0] for v in f(row)]
-    out = make(x.dtype.fit(values), line.shape, x.dtype)
-    out = out.movedim(-1, at).contiguous() if x.ndim else out.reshape(())
-    out, y = out.detach(), out.detach()
-    title = "".join(part.title() for part in name.split("_"))
-    return record(out, (x,), lambda g: (back(g, y, at),), (out,), title)
+    return function
 
 
 def _softened(row):
     top = max(row, default=0.0)
-    if top in (math.inf, -math.inf) or any(v != v for v in row):
+    if not math.isfinite(top):
         return [math.nan] * len(row)
     parts = [math.exp(v - top) for v in row]
     total = sum(parts)
@@ -727,172 +646,123 @@ def _softened(row):
 
 
 def _log_softened(row):
-    top = max(row, default=0.0)
-    if top in (math.inf, -math.inf) or any(v != v for v in row):
-        return [math.nan] * len(row)
-    total = top + math.log(sum(math.exp(v - top) for v in row)) if row else 0.0
-    return [v - total for v in row]
+    total = _log_sum(row)
+    if math.isfinite(total):
+        return [v - total for v in row]
+    return [math.nan] * len(row)
 
 
-@op
-def softmax(input, dim, dtype=None):
-    back = lambda g, y, at: y * (g - sum_(g * y, at, True))  # noqa: E731
-    return _soft("softmax", input, dim, dtype, _softened, back)
-
-
-@op
-def log_softmax(input, dim, dtype=None):
-    back = lambda g, y, at: g - y.exp() * sum_(g, at, True)  # noqa: E731
-    return _soft("log_softmax", input, dim, dtype, _log_softened, back)
-
-
-@op
-def logsumexp(input, dim, keepdim=False):
-    def f(row):
-        top = max(row, default=-math.inf)
-        if top in (math.inf, -math.inf) or top != top:
-            return top
-        return top + math.log(sum(math.exp(v - top) for v in row))
-
-    x = input.detach() if input.dtype.rank > 1 else input.to(STATE.dtype)
-    back = lambda g, y: g * (x - y).exp()  # noqa: E731
-    return _reduced("Logsumexp", input, dim, keepdim, f, x.dtype, back, (input,))
+softmax = _soft("softmax", "Softmax", _softened, lambda g, y, d: y * (g - sum_(g * y, d, True)))
+log_softmax = _soft(
+    "log_softmax", "LogSoftmax", _log_softened, lambda g, y, d: g - y.exp() * sum_(g, d, True)
+)
 
 
 # Products.
 
 # Python 3.12 added sumprod.
 _dot = getattr(math, "sumprod", None) or (lambda a, b: sum(map(operator.mul, a, b)))
+_C_NAMES = {"Long": "int64_t", "Int": "int", "Bool": "bool", "Byte": "unsigned char"}
 
 
-@op
+def _same_dtype(a, b):
+    titles = a.dtype.title, b.dtype.title
+    if a.dtype is b.dtype:
+        return
+    if a.ndim == b.ndim == 1:
+        raise error("dot_dtype", *titles)
+    if a.ndim > 2 and b.ndim > 2:
+        raise error("bmm_scalar", *titles)
+    raise error("matmul_dtype", *(_C_NAMES.get(title, title.lower()) for title in titles))
+
+
 def matmul(input, other):
     a, b = input, other
-    if not a.ndim or not b.ndim:
-        dims = f"but they are {a.ndim}D and {b.ndim}D"
-        raise RuntimeError(f"both arguments to matmul need to be at least 1D, {dims}")
-    if a.dtype is not b.dtype:
-        got = f"{_c_name(a)} != {_c_name(b)}"
-        if a.ndim == b.ndim == 1:
-            got = f"{a.dtype.title} and {b.dtype.title}"
-            raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {got}")
-        what = "m1 and m2" if b.ndim <= 2 or a.ndim <= 2 else "scalar type"
-        if what == "scalar type":
-            text = f"expected scalar type {a.dtype.title} but found {b.dtype.title}"
-            raise RuntimeError(text)
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {got}")
-    if a.ndim == 1 and b.ndim == 1 and len(a) != len(b):
-        text = f"expected tensor [{len(a)}] and src [{len(b)}] to have the same number of elements"
-        both = f"but got {len(a)} and {len(b)} elements respectively"
-        raise RuntimeError(f"inconsistent tensor size, {text}, {both}")
+    check(a.ndim and b.ndim, "matmul_scalar", a.ndim, b.ndim)
+    _same_dtype(a, b)
     if a.ndim == 1:
+        check(b.ndim > 1 or len(a) == len(b), "dot_size", len(a), len(b))
         return matmul(a.unsqueeze(0), b).squeeze(-2 if b.ndim > 1 else 0)
     if b.ndim == 1:
-        if a.shape[-1] != len(b) and a.ndim == 2:
-            raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x"
-                               f"{a.shape[1]}), vec ({len(b)})")  # fmt: skip
+        fits = a.ndim > 2 or a.shape[-1] == len(b)
+        check(fits, "matmul_vector", a.shape[0], a.shape[1], len(b))
         return matmul(a, b.unsqueeze(-1)).squeeze(-1)
     n, k, m = a.shape[-2], a.shape[-1], b.shape[-1]
     lead = broadcast(a.shape[:-2], b.shape[:-2])
     if k != b.shape[-2]:
-        if b.ndim == 2 or a.ndim == 2:
-            n, m = (math.prod(a.shape[:-1]), m) if b.ndim == 2 else (n, m)
-            text = f"({n}x{k} and {b.shape[-2]}x{m})"
-            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied {text}")
-        count = math.prod(lead)
-        raise RuntimeError(
-            "Expected size for first two dimensions of batch2 tensor to be: "
-            f"[{count}, {k}] but got: [{count}, {b.shape[-2]}]."
-        )
+        check(a.ndim > 2 and b.ndim > 2, "matmul", math.prod(a.shape[:-1]) if b.ndim == 2 else n,
+              k, b.shape[-2], m)  # fmt: skip
+        raise error("bmm", math.prod(lead), k, b.shape[-2])
     left, right = a.detach(), b.detach()
-    flat = left.expand(*lead, n, k)._values()
-    columns = right.expand(*lead, k, m).transpose(-1, -2)._values()
-    values = []
+    flat, columns = spread(left, (*lead, n, k)), spread(right.mT, (*lead, m, k))
+    values = [] if k else [a.dtype.number(0)] * (math.prod(lead) * n * m)
     for q in range(math.prod(lead)):
         ours = [flat[i : i + k] for i in range(q * n * k, (q + 1) * n * k, k or 1)]
         theirs = [columns[i : i + k] for i in range(q * k * m, (q + 1) * k * m, k or 1)]
         values += [_dot(row, column) for row in ours for column in theirs]
-    if not k:
-        values = [0] * (math.prod(lead) * n * m)
-    dtype = a.dtype
-    out = make(dtype.cast(values) if dtype.rank == 2 else dtype.fit(values), (*lead, n, m), dtype)
+    out = make(a.dtype.fit(values), (*lead, n, m), a.dtype)
 
     def back(g):
         return (
-            unbroadcast(matmul(g, conj(right).transpose(-1, -2)), a.shape) if a._requires else None,
-            unbroadcast(matmul(conj(left).transpose(-1, -2), g), b.shape) if b._requires else None,
+            unbroadcast(matmul(g, _conj(right).mT), a.shape) if a._requires else None,
+            unbroadcast(matmul(_conj(left).mT, g), b.shape) if b._requires else None,
         )
 
     saved = [x for x, y in ((b, a), (a, b)) if y._requires]
     return record(out, (a, b), back, saved, "Mm" if a.ndim == b.ndim == 2 else "Bmm")
 
 
-def _c_name(x):
-    names = {"Long": "int64_t", "Int": "int", "Bool": "bool", "Byte": "unsigned char"}
-    return names.get(x.dtype.title, x.dtype.title.lower())
+def mm(input, mat2):
+    check(input.ndim == 2, "matrix", "self", "matrix")
+    check(mat2.ndim == 2, "matrix", "mat2", "matrix")
+    return matmul(input, mat2)
 
 
-def _of_rank(name, left, right, texts):
-    def function(input, other):
-        for x, rank, text in zip((input, other), (left, right), texts):
-            if x.ndim != rank:
-                raise RuntimeError(text.format(input.ndim, other.ndim, x.ndim))
-        return matmul(input, other)
-
-    function.__name__ = name
-    op(function)
+def bmm(input, mat2):
+    check(input.ndim == 3, "matrix", "batch1", "3D tensor")
+    check(mat2.ndim == 3, "matrix", "batch2", "3D tensor")
+    return matmul(input, mat2)
 
 
-_of_rank("mm", 2, 2, ("self must be a matrix", "mat2 must be a matrix"))
-_of_rank("bmm", 3, 3, ("batch1 must be a 3D tensor", "batch2 must be a 3D tensor"))
-_of_rank("dot", 1, 1, ("1D tensors expected, but got {0}D and {1}D tensors",) * 2)
+def dot(input, tensor):
+    check(input.ndim == tensor.ndim == 1, "dot", input.ndim, tensor.ndim)
+    return matmul(input, tensor)
 
 
-@op
 def outer(input, vec2):
     for x, which in ((input, "self"), (vec2, "vec2")):
-        if x.ndim != 1:
-            raise RuntimeError(f"outer: Expected 1-D argument {which}, but got {x.ndim}-D")
+        check(x.ndim == 1, "outer", which, x.ndim)
     return input.unsqueeze(-1) * vec2
 
 
-@torch_only
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    return add(input if beta == 1 else input * beta, mm(mat1, mat2), alpha=alpha)
+
+
 def einsum(equation, *operands):
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = operands[0]
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
-    if len(parts) != len(operands):
-        more = "more" if len(operands) > len(parts) else "fewer"
-        raise RuntimeError(
-            f"einsum(): {more} operands were provided than specified in the equation"
-        )
+    more = "more" if len(operands) > len(parts) else "fewer"
+    check(len(parts) == len(operands), "einsum_count", more)
+    # Digits stand for the axes of an ellipsis.
     extra = [x.ndim - len(part.replace("...", "")) for part, x in zip(parts, operands)]
     dots = "0123456789"[: max([n for n, part in zip(extra, parts) if "..." in part] or [0])]
     parts = [part.replace("...", dots[len(dots) - n :]) for part, n in zip(parts, extra)]
     if not arrow:
-        once = (c for c in set("".join(parts)) if "".join(parts).count(c) == 1 and c not in dots)
-        right = "..." * ("..." in left) + "".join(sorted(once))
+        once = [c for c in sorted({*left} - {*".,"}) if "".join(parts).count(c) == 1]
+        right = "..." * ("..." in left) + "".join(once)
     right, sizes = right.replace("...", dots), {}
     for which, (part, x) in enumerate(zip(parts, operands)):
-        if len(part) != x.ndim:
-            raise RuntimeError(
-                f"einsum(): the number of subscripts in the equation ({len(part)}) does not match "
-                f"the number of dimensions ({x.ndim}) for operand {which} and no ellipsis was given"
-            )
+        check(len(part) == x.ndim, "einsum_ndim", len(part), x.ndim, which)
         for c, n in zip(part, x.shape):
-            if sizes.setdefault(c, n) != n and 1 not in (n, sizes[c]):
-                raise RuntimeError(
-                    f"einsum(): subscript {c} has size {n} for operand {which} which does not "
-                    f"broadcast with previously seen size {sizes[c]}"
-                )
+            fits = sizes.setdefault(c, n) == n or 1 in (n, sizes[c])
+            check(fits, "einsum_broadcast", c, n, which, sizes[c])
             sizes[c] = max(sizes[c], n)
     for c in right:
-        if c not in sizes:
-            text = f"output subscript {c} does not appear in the equation for any input operand"
-            raise RuntimeError(f"einsum(): {text}")
-    left_over = "".join(sorted(set("".join(parts)) - set(right)))
-    return _contract(parts, operands, right, left_over)
+        check(c in sizes, "einsum_output", c)
+    return _contract(parts, operands, right, "".join(sorted(sizes.keys() - {*right})))
 
 
 def _contract(parts, operands, right, left_over):
@@ -908,80 +778,16 @@ def _contract(parts, operands, right, left_over):
         for i, c in enumerate(right + left_over):
             x = x if c in part else x.unsqueeze(i)
         placed.append(x)
-    first, *others = placed
     # A product of rows and columns sums as it goes.
     if len(placed) == 2 and left_over:
+        count = len(right)
         a, b = placed
-        shape = broadcast(a.shape[: len(right)], b.shape[: len(right)])
-        inner = broadcast(a.shape[len(right) :], b.shape[len(right) :])
-        a, b = (x.expand(*x.shape[: len(right)], *inner).flatten(len(right)) for x in (a, b))
-        return (a.unsqueeze(-2) @ b.unsqueeze(-1)).reshape(shape)
-    for x in others:
-        first = first * x
-    return first.sum(list(range(len(right), first.ndim))) if left_over else first
+        inner = broadcast(a.shape[count:], b.shape[count:])
+        a, b = (x.expand(*x.shape[:count], *inner).flatten(count) for x in placed)
+        return (a.unsqueeze(-2) @ b.unsqueeze(-1)).reshape(broadcast(a.shape[:-1], b.shape[:-1]))
+    product = math.prod(placed[1:], start=placed[0])
+    return product.sum(list(range(len(right), product.ndim))) if left_over else product
 
 
-@op
-def square(input):
-    return pow_plain(input, 2)
-
-
-@op
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    product = METHODS["mm"](mat1, mat2)
-    return add_plain(
-        input if beta == 1 else input * beta, product if alpha == 1 else product * alpha
-    )
-
-
-@op
-def addcmul(input, tensor1, tensor2, *, value=1):
-    return input + tensor1 * tensor2 * value
-
-
-@op
-def addcdiv(input, tensor1, tensor2, *, value=1):
-    return input + tensor1 / tensor2 * value
-
-
-@op
-def lerp(input, end, weight):
-    return input + weight * (end - input)
-
-
-@op
-def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
-    limit = 1.7976931348623157e308
-    for test, value in (
-        (lambda v: v != v, nan),
-        (lambda v: v == math.inf, limit if posinf is None else posinf),
-        (lambda v: v == -math.inf, -limit if neginf is None else neginf),
-    ):
-        mask = make(list(map(test, input._values())), input.shape, bool_)
-        input = masked_fill(input, mask, value)
-    return input
-
-
-@op
-def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
-    if input.dtype is not other.dtype:
-        raise RuntimeError(f"{input.dtype.title} did not match {other.dtype.title}")
-    shape = broadcast(input.shape, other.shape)
-
-    def near(x, y):
-        if x == y or (x != x and y != y and equal_nan):
-            return True
-        return abs(y) != math.inf and abs(x - y) <= atol + rtol * abs(y)
-
-    return make(list(map(near, spread(input, shape), spread(other, shape))), shape, bool_)
-
-
-@op
-def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
-    return all(isclose(input, other, rtol, atol, equal_nan)._values())
-
-
-@op
-def equal(input, other):
-    same = input.shape == other.shape
-    return same and all(map(operator.eq, input._values(), other._values()))
+register_module(globals())
+METHODS["where"] = lambda self, condition, other: where(condition, self, other)

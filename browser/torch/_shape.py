@@ -1,25 +1,20 @@
-"""Operations on shapes, indices and order, and those that join tensors."""
+"""Operations on shapes, indices and order, and those that join tensors.
+
+A function is torch.name and Tensor.name, if PyTorch has that name.
+"""
 
 import builtins
 import math
 from collections import namedtuple
 
-from ._math import masked_fill, rows
-from ._registry import METHODS, method, op, torch_only
-from ._tensor import (
-    Tensor,
-    as_tensor,
-    axes,
-    axis,
-    broadcast,
-    contiguous_strides,
-    fill_in,
-    is_packed,
-    make,
-    record,
-    sizes,
-)
-from ._types import Size, bool_, complex_of, device, dtype, int64, larger, not_here, real_of
+from ._errors import check, error, not_here
+from ._layout import axes, axis, broadcast, contiguous_strides, fill_in, is_packed, sizes
+from ._math import along, mapped, masked_fill, rows, taken
+from ._registry import FUNCTIONS, register, register_module
+from ._tensor import Tensor, as_tensor, make, record
+from ._types import Size, bool_, complex_of, int64, larger, real_of
+from ._types import device as _device
+from ._types import dtype as _dtype
 
 # Views.
 
@@ -28,21 +23,18 @@ def _dim(x, dim):
     return axis(dim, x.ndim)
 
 
-@method
+def _at(x, dim, index):
+    """Return the index of x that takes `index` along an axis."""
+    return (slice(None),) * _dim(x, dim) + (index,)
+
+
 def view(self, *shape):
-    if len(shape) == 1 and isinstance(shape[0], dtype):
+    if len(shape) == 1 and isinstance(shape[0], _dtype):
         raise not_here("view with a dtype")
-    if not shape:
-        raise TypeError(
-            "view() received an invalid combination of arguments - got (), but expected one of:"
-        )
+    check(shape, "arguments", "view", "")
     shape = fill_in(sizes(shape), self.numel())
     strides = _as_view(self, shape)
-    if strides is None:
-        raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one "
-            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
-        )
+    check(strides is not None, "view")
     return self._view(shape, strides)
 
 
@@ -51,27 +43,24 @@ def _as_view(x, shape):
     if is_packed(x.shape, x._strides):
         return contiguous_strides(shape)
     old = [(n, s) for n, s in zip(x.shape, x._strides) if n != 1]
-    strides, taken = [], 1
+    strides, left, step = [], 1, None
     # From the back: each new axis takes its part of an old one, or merges some that are in order.
-    step = None
     for n in reversed(shape):
         if n == 1:
             strides.append(step or 1)
             continue
-        if taken == 1:
-            size, step = old.pop()
-            while old and old[-1][1] == step * size:
-                size *= old.pop()[0]
-            taken = size
-        if taken % n:
+        if left == 1:
+            left, step = old.pop()
+            while old and old[-1][1] == step * left:
+                left *= old.pop()[0]
+        if left % n:
             return None
         strides.append(step)
-        taken //= n
+        left //= n
         step *= n
     return tuple(reversed(strides))
 
 
-@op
 def reshape(input, *shape):
     shape = fill_in(sizes(shape), input.numel())
     strides = _as_view(input, shape)
@@ -80,33 +69,26 @@ def reshape(input, *shape):
     return input._view(shape, strides)
 
 
-@method
 def contiguous(self, *, memory_format=None):
     return self if is_packed(self.shape, self._strides) else self.clone()
 
 
-@op
 def clone(input, *, memory_format=None):
     out = make(input._values(), input.shape, input.dtype)
-    return record(out, (input,), lambda g: (g,), (), "Clone")
+    return record(out, (input,), lambda g: g, (), "Clone")
 
 
-@op
+def _reordered(x, dims, name):
+    return x._view([x.shape[d] for d in dims], [x._strides[d] for d in dims], name=name)
+
+
 def permute(input, *dims):
     dims = [_dim(input, d) for d in sizes(dims)]
-    if len(dims) != input.ndim:
-        raise RuntimeError(
-            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
-            "length of the desired ordering of dimensions i.e. input.dim() = "
-            f"{input.ndim} is not equal to len(dims) = {len(dims)}"
-        )
-    if len(set(dims)) < len(dims):
-        raise RuntimeError("permute(): duplicate dims are not allowed.")
-    return input._view([input.shape[d] for d in dims], [input._strides[d] for d in dims],
-                       name="Permute")  # fmt: skip
+    check(len(dims) == input.ndim, "permute_ndim", input.ndim, len(dims))
+    check(len(set(dims)) == len(dims), "permute_twice")
+    return _reordered(input, dims, "Permute")
 
 
-@op
 def transpose(input, dim0, dim1):
     a, b = _dim(input, dim0), _dim(input, dim1)
     dims = list(range(input.ndim))
@@ -115,7 +97,6 @@ def transpose(input, dim0, dim1):
     return permute(input, dims)
 
 
-@op
 def movedim(input, source, destination):
     source, destination = axes(source, input.ndim), axes(destination, input.ndim)
     rest = iter(d for d in range(input.ndim) if d not in source)
@@ -123,27 +104,21 @@ def movedim(input, source, destination):
     return permute(input, [where[d] if d in where else next(rest) for d in range(input.ndim)])
 
 
-@op
 def t(input):
-    if input.ndim > 2:
-        text = f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D"
-        raise RuntimeError(text)
+    check(input.ndim < 3, "t", input.ndim)
     return transpose(input, 0, 1) if input.ndim == 2 else input
 
 
 def _matrix_transpose(self):
-    if self.ndim < 2:
-        text = "tensor.mT is only supported on matrices or batches of matrices."
-        raise RuntimeError(f"{text} Got {self.ndim}-D tensor.")
+    check(self.ndim > 1, "mT", self.ndim)
     return transpose(self, -2, -1)
 
 
 Tensor.T = property(lambda self: permute(self, list(range(self.ndim))[::-1]))
 Tensor.mT = property(_matrix_transpose)
-Tensor.mH = property(lambda self: _matrix_transpose(METHODS["conj"](self)))
+Tensor.mH = property(lambda self: _matrix_transpose(self.conj()))
 
 
-@op
 def unsqueeze(input, dim):
     d = axis(dim, input.ndim + 1)
     shape, strides = list(input.shape), list(input._strides)
@@ -152,107 +127,69 @@ def unsqueeze(input, dim):
     return input._view(shape, strides, name="Unsqueeze")
 
 
-@op
 def squeeze(input, dim=None):
     dims = axes(dim, input.ndim)
     kept = [d for d in range(input.ndim) if d not in dims or input.shape[d] != 1]
-    return input._view([input.shape[d] for d in kept], [input._strides[d] for d in kept],
-                       name="Squeeze")  # fmt: skip
+    return _reordered(input, kept, "Squeeze")
 
 
-@method
 def expand(self, *size):
-    shape, extra = list(sizes(size)), len(sizes(size)) - self.ndim
-    if extra < 0:
-        raise RuntimeError(
-            f"expand(torch.{self.dtype.title}Tensor{{{list(self.shape)}}}, size={shape}): the "
-            f"number of sizes provided ({len(shape)}) must be greater or equal to the number of "
-            f"dimensions in the tensor ({self.ndim})"
-        )
-    strides, wanted = [0] * extra, list(shape)
-    for i, (n, s) in enumerate(zip(self.shape, self._strides), extra):
-        shape[i] = n if shape[i] == -1 else shape[i]
-        if n not in (1, shape[i]):
-            raise RuntimeError(
-                f"The expanded size of the tensor ({shape[i]}) must match the existing size ({n}) "
-                f"at non-singleton dimension {i}.  Target sizes: {wanted}.  "
-                f"Tensor sizes: {list(self.shape)}"
-            )
-        strides.append(s if n == shape[i] else 0)
+    mine, size = list(self.shape), list(sizes(size))
+    extra = len(size) - self.ndim
+    check(extra >= 0, "expand_ndim", self.dtype.title, mine, size, len(size), self.ndim)
+    shape, strides = size[:extra], [0] * extra
+    for n, stride, due in zip(mine, self._strides, size[extra:]):
+        due = n if due == -1 else due
+        check(n in (1, due), "expand", due, n, len(shape), size, mine)
+        shape.append(due)
+        strides.append(stride if n == due else 0)
     return self._view(shape, strides, name="Expand")
 
 
-@op
-def broadcast_to(input, size):
-    return expand(input, size)
-
-
-@op
 def flatten(input, start_dim=0, end_dim=-1):
     first, last = _dim(input, start_dim), _dim(input, end_dim)
-    if first > last:
-        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    check(first <= last, "flatten")
     middle = math.prod(input.shape[first : last + 1])
     return reshape(input, *input.shape[:first], middle, *input.shape[last + 1 :])
 
 
-@op
 def unflatten(input, dim, sizes):
     d = _dim(input, dim)
-    if not sizes:
-        raise RuntimeError("unflatten: sizes must be non-empty")
-    error = (
-        f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim "
-        f"{dim} ({input.shape[d]}) in the input tensor"
-    )
-    new = fill_in(tuple(sizes), input.shape[d], error)
+    check(sizes, "unflatten_empty")
+    size = input.shape[d]
+    new = fill_in(tuple(sizes), size, "unflatten", list(sizes), dim, size)
     return view(input, *input.shape[:d], *new, *input.shape[d + 1 :])
 
 
-@op
 def select(input, dim, index):
-    return input[(slice(None),) * _dim(input, dim) + (index,)]
+    return input[_at(input, dim, index)]
 
 
-@op
 def narrow(input, dim, start, length):
-    d = _dim(input, dim)
-    if start + length > input.shape[d]:
-        text = f"start ({start}) + length ({length}) exceeds dimension size ({input.shape[d]})."
-        raise RuntimeError(text)
-    return input[(slice(None),) * d + (slice(start, start + length),)]
+    size = input.shape[_dim(input, dim)]
+    check(start + length <= size, "narrow", start, length, size)
+    return input[_at(input, dim, slice(start, start + length))]
 
 
-@op
 def unbind(input, dim=0):
     return tuple(select(input, dim, i) for i in range(input.shape[_dim(input, dim)]))
 
 
-@op
 def split(tensor, split_size_or_sections, dim=0):
     parts, size = split_size_or_sections, tensor.shape[_dim(tensor, dim)]
     if isinstance(parts, int):
-        if parts <= 0 < size:
-            text = f"but got dimension size of {size}"
-            raise RuntimeError(f"split_size can only be 0 if dimension size is 0, {text}")
+        check(parts > 0 or size <= 0, "split_zero", size)
         parts = [min(parts, size - i) for i in range(0, size, parts)] or [0]
-    elif sum(parts) != size:
-        raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size "
-            f"at dimension {dim}), but got split_sizes={list(parts)}"
-        )
+    check(sum(parts) == size, "split", size, dim, list(parts))
     starts = [sum(parts[:i]) for i in range(len(parts))]
     return tuple(narrow(tensor, dim, start, n) for start, n in zip(starts, parts))
 
 
-@op
 def chunk(input, chunks, dim=0):
-    if chunks < 1:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    check(chunks >= 1, "chunk", chunks)
     return split(input, max(-(-input.shape[_dim(input, dim)] // chunks), 1), dim)
 
 
-@op
 def diagonal(input, offset=0, dim1=0, dim2=1):
     a, b = _dim(input, dim1), _dim(input, dim2)
     size = min(input.shape[a] + min(0, offset), input.shape[b] - max(0, offset))
@@ -263,21 +200,16 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
     return input._view(shape, strides, start, "Diagonal")
 
 
-@op
 def as_strided(input, size, stride, storage_offset=None):
     return input._view(size, stride, storage_offset)
 
 
-@method
 def unfold(self, dimension, size, step):
     d = _dim(self, dimension)
     count = (self.shape[d] - size) // step + 1
-    if count < 1:
-        text = f"dimension {d} has size {self.shape[d]} but got size {size}"
-        raise RuntimeError(f"maximum size for tensor at {text}")
-    shape = [*self.shape[:d], count, *self.shape[d + 1 :], size]
-    stride = self._strides[d]
-    strides = [*self._strides[:d], stride * step, *self._strides[d + 1 :], stride]
+    check(count > 0, "unfold", d, self.shape[d], size)
+    shape, strides = [*self.shape, size], [*self._strides, self._strides[d]]
+    shape[d], strides[d] = count, strides[d] * step
     return self._view(shape, strides)
 
 
@@ -285,10 +217,9 @@ def unfold(self, dimension, size, step):
 
 
 def _picked(x, dim, index):
-    return x[(slice(None),) * _dim(x, dim) + (as_tensor(list(index), int64),)]
+    return x[_at(x, dim, as_tensor(list(index), int64))]
 
 
-@op
 def flip(input, *dims):
     out = input.clone()
     for d in sizes(dims):
@@ -296,79 +227,56 @@ def flip(input, *dims):
     return out
 
 
-@op
 def roll(input, shifts, dims=None):
     if dims is None or dims == ():
         return roll(input.flatten(), shifts, 0).reshape(input.shape)
-    pairs = zip(*([x] if isinstance(x, int) else x for x in (shifts, dims)))
-    for shift, d in pairs:
+    for shift, d in zip(*([x] if isinstance(x, int) else x for x in (shifts, dims))):
         size = input.shape[_dim(input, d)]
         input = _picked(input, d, [(i - shift) % size for i in range(size)])
     return input
 
 
-@method
 def repeat(self, *repeats):
     counts = sizes(repeats)
-    if len(counts) < self.ndim:
-        raise RuntimeError(
-            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
-            "tensor"
-        )
+    check(len(counts) >= self.ndim, "repeat")
     shape = (1,) * (len(counts) - self.ndim) + self.shape
     pairs = [part for n, size in zip(counts, shape) for part in (n, size)]
     split = self.reshape([part for size in shape for part in (1, size)])
     return split.expand(pairs).reshape([n * size for n, size in zip(counts, shape)]).clone()
 
 
-@op
-def tile(input, *dims):
-    dims = sizes(dims)
-    return repeat(input, (1,) * (input.ndim - len(dims)) + dims)
-
-
-@op
 def repeat_interleave(input, repeats, dim=None, *, output_size=None):
-    if dim is None:
-        input, dim = input.flatten(), 0
+    input, dim = (input.flatten(), 0) if dim is None else (input, dim)
     size = input.shape[_dim(input, dim)]
     counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
     counts = [counts] * size if isinstance(counts, int) else counts
     counts = counts * size if len(counts) == 1 else counts
-    if len(counts) != size:
-        raise RuntimeError("repeats must have the same size as input along dim")
+    check(len(counts) == size, "repeat_interleave")
     return _picked(input, dim, [i for i, n in enumerate(counts) for _ in range(n)])
 
 
 def _triangle(name, keeps):
     def function(input, diagonal=0):
-        if input.ndim < 2:
-            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+        check(input.ndim > 1, "triangle", name)
         n, m = input.shape[-2:]
         values = [not keeps(j - i, diagonal) for i in range(n) for j in range(m)]
         return masked_fill(input, make(values, (n, m), bool_), 0)
 
-    function.__name__ = name
-    op(function)
+    return function
 
 
-_triangle("tril", lambda ahead, diagonal: ahead <= diagonal)
-_triangle("triu", lambda ahead, diagonal: ahead >= diagonal)
+tril = _triangle("tril", lambda ahead, diagonal: ahead <= diagonal)
+triu = _triangle("triu", lambda ahead, diagonal: ahead >= diagonal)
 
 
-@op
 def diag(input, diagonal=0):
-    if input.ndim == 2:
-        return METHODS["diagonal"](input, diagonal)
-    return diag_embed(input, diagonal)
+    of_matrix = FUNCTIONS["diagonal"] if input.ndim == 2 else diag_embed
+    return of_matrix(input, diagonal)
 
 
-@op
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
-    if (dim1, dim2) != (-2, -1):
-        raise not_here("diag_embed along other axes")
-    if offset:
-        raise not_here("diag_embed with an offset")
+    if offset or (dim1, dim2) != (-2, -1):
+        raise not_here("diag_embed with an offset or along other axes")
     n = input.shape[-1]
     values = [float(i == j) for i in range(n) for j in range(n)]
     return input.unsqueeze(-1) * make(input.dtype.cast(values), (n, n), input.dtype)
@@ -377,180 +285,126 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 # Indices.
 
 
-@op
 def gather(input, dim, index):
-    return input[_grid("gather", input, dim, index)]
+    return input[grid("gather", input, dim, index)]
 
 
-def _grid(name, x, dim, index):
+def grid(name, x, dim, index):
     """Return an index of x that takes `index` along one axis, and counts along the others."""
-    if index.dtype is not int64 and index.dtype.name != "int32":
-        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
-    if index.ndim != x.ndim:
-        text = "Index tensor must have the same number of dimensions as input tensor"
-        which = "self" if name == "scatter" else "input"
-        raise RuntimeError(text.replace("input", which) if name == "scatter" else text)
-    d = _dim(x, dim)
-    for i in range(x.ndim):
-        if i != d and index.shape[i] > x.shape[i]:
-            raise RuntimeError(
-                f"Size does not match at dimension {i} expected index {list(index.shape)} to be "
-                f"no larger than self {list(x.shape)} apart from dimension {d}"
-            )
+    check(index.dtype.name in ("int64", "int32"), "gather_dtype", name)
+    check(index.ndim == x.ndim, "gather_ndim", "self" if name == "scatter" else "input")
+    d, lengths = _dim(x, dim), list(index.shape)
+    for i, (n, size) in enumerate(zip(lengths, x.shape)):
+        check(i == d or n <= size, "gather_size", i, lengths, list(x.shape), d)
     for i in index._values():
-        if not 0 <= i < x.shape[d]:
-            text = f"index {i} is out of bounds for dimension {d} with size {x.shape[d]}"
-            raise RuntimeError(text)
-    grid = [
-        make(range(n), [n if i == q else 1 for i in range(index.ndim)], int64)
-        for q, n in enumerate(index.shape)
-    ]
-    return tuple(index if i == d else grid[i] for i in range(x.ndim)) or (index,)
+        check(0 <= i < x.shape[d], "gather_range", i, d, x.shape[d])
+    counts = meshgrid(*(make(range(n), (n,), int64) for n in lengths)) if lengths else ()
+    return tuple(index if i == d else count for i, count in enumerate(counts)) or (index,)
 
 
-@op
 def index_select(input, dim, index):
-    if index.ndim > 1:
-        raise IndexError("index_select(): Index is supposed to be a vector")
-    for i in index._values():
-        if not 0 <= i < input.shape[_dim(input, dim)]:
-            raise IndexError("index out of range in self")
-    return input[(slice(None),) * _dim(input, dim) + (index.reshape(-1),)]
+    check(index.ndim < 2, "index_select")
+    size = input.shape[_dim(input, dim)]
+    check(all(0 <= i < size for i in index._values()), "out_of_range")
+    return input[_at(input, dim, index.reshape(-1))]
 
 
-@op
 def masked_select(input, mask):
     shape = broadcast(input.shape, mask.shape)
     return input.expand(shape)[mask.expand(shape)]
 
 
-@method
-def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
+def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     if reduce is not None:
         raise not_here("scatter with reduce")
     src = value if src is None else src
     if isinstance(src, Tensor) and src.ndim:
-        src = src[tuple(slice(n) for n in index.shape)]
-        if src.dtype is not self.dtype:
-            raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
-    self[_grid("scatter", self, dim, index)] = src
-    return self
+        src = src[tuple(map(slice, index.shape))]
+        check(src.dtype is input.dtype, "scatter_dtype")
+    out = input.clone()
+    out[grid("scatter", input, dim, index)] = src
+    return out
 
 
-@method
-def index_fill_(self, dim, index, value):
-    self[(slice(None),) * _dim(self, dim) + (index,)] = value
-    return self
+def scatter_add(input, dim, index, src):
+    where, out = grid("scatter_add", input, dim, index), input.clone()
+    for i in range(index.shape[_dim(input, dim)]):
+        part = _at(input, dim, slice(i, i + 1))
+        place = tuple(x[part] for x in where)
+        out[place] = out[place] + src[tuple(map(slice, index.shape))][part]
+    return out
 
 
-@method
-def index_add_(self, dim, index, source, *, alpha=1):
-    front = (slice(None),) * _dim(self, dim)
+def index_fill(input, dim, index, value):
+    out = input.clone()
+    out[_at(input, dim, index)] = value
+    return out
+
+
+def index_add(input, dim, index, source, *, alpha=1):
+    out = input.clone()
     for at, i in enumerate(index.tolist()):
-        self[(*front, i)] = self[(*front, i)] + source[(*front, at)] * alpha
-    return self
+        place = _at(input, dim, i)
+        out[place] = out[place] + source[_at(input, dim, at)] * alpha
+    return out
 
 
-@method
-def scatter_add_(self, dim, index, src):
-    grid, d = _grid("scatter_add", self, dim, index), _dim(self, dim)
-    for at in range(index.shape[d]):
-        part = (slice(None),) * d + (slice(at, at + 1),)
-        place = tuple(x[part] if x.shape[d] > 1 or i == d else x for i, x in enumerate(grid))
-        self[place] = self[place] + src[tuple(slice(n) for n in index.shape)][part]
-    return self
-
-
-for _name in ("scatter", "index_fill", "index_add", "scatter_add"):
-
-    def _copied(input, *args, _in_place=METHODS[f"{_name}_"], **kwargs):
-        return _in_place(input.clone(), *args, **kwargs)
-
-    _copied.__name__ = _name
-    op(_copied)
-
-
-@op
 def nonzero(input, *, as_tuple=False):
-    found, hits = [], [i for i, v in enumerate(input._values()) if v]
-    for i in hits:
-        at, rest = [], i
-        for n in reversed(input.shape):
-            at.append(rest % n)
-            rest //= n
-        found += reversed(at)
+    steps = contiguous_strides(input.shape)
+    hits = [i for i, v in enumerate(input._values()) if v]
+    found = [i // step % n for i in hits for n, step in zip(input.shape, steps)]
     out = make(found, (len(hits), input.ndim), int64)
     return unbind(out, 1) if as_tuple else out
-
-
-def _ranked(x, dim, descending):
-    line = x.detach().movedim(dim, -1) if x.ndim else x.detach()
-    index = []
-    for row in rows(line, -1)[0]:
-        by = {i: v if v == v else math.inf for i, v in enumerate(row)}
-        index += sorted(by, key=by.__getitem__, reverse=False) if not descending else sorted(
-            by, key=lambda i: -by[i])  # fmt: skip
-    out = make(index, line.shape, int64)
-    return out.movedim(-1, dim) if x.ndim else out
 
 
 _Sort = namedtuple("sort", ("values", "indices"))
 _Topk = namedtuple("topk", ("values", "indices"))
 
 
-@op
 def argsort(input, dim=-1, descending=False, stable=False):
-    return _ranked(input, dim, descending)
+    def ranked(row):
+        by = [v if v == v else math.inf for v in row]
+        return sorted(range(len(by)), key=lambda i: -by[i] if descending else by[i])
+
+    return along(input, dim, ranked, int64)
 
 
-@op
 def sort(input, dim=-1, descending=False, *, stable=False):
-    index = _ranked(input, dim, descending)
-    return _Sort(gather(input, dim, index), index)
+    return _Sort(*taken(input, dim, argsort(input, dim, descending)))
 
 
-@op
 def topk(input, k, dim=-1, largest=True, sorted=True):
-    if k > (input.shape[_dim(input, dim)] if input.ndim else 1):
-        raise RuntimeError("selected index k out of range")
-    index = _ranked(input, dim, largest).narrow(dim, 0, k)
-    return _Topk(gather(input, dim, index), index)
+    check(k <= (input.shape[_dim(input, dim)] if input.ndim else 1), "k_range")
+    return _Topk(*taken(input, dim, argsort(input, dim, largest).narrow(dim, 0, k)))
 
 
-@op
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     if dim not in (None, 0):
         raise not_here("unique along this dim")
-    items = input._values() if dim is None else [tuple(row._values()) for row in input]
-    found = {v: i for i, v in enumerate(builtins.sorted(set(items)))}
-    flat = list(found) if dim is None else [v for row in found for v in row]
-    out = [make(flat, (len(found), *(input.shape[1:] if dim == 0 else ())), input.dtype)]
+    items = list(input._values()) if dim is None else [tuple(row._values()) for row in input]
+    index = {v: i for i, v in enumerate(builtins.sorted(set(items)))}
+    flat = index if dim is None else [v for row in index for v in row]
+    out = [make(flat, (len(index), *(() if dim is None else input.shape[1:])), input.dtype)]
     if return_inverse:
         shape = input.shape if dim is None else (len(items),)
-        out.append(make([found[v] for v in items], shape, int64))
+        out.append(make(map(index.get, items), shape, int64))
     if return_counts:
-        out.append(make([list(items).count(v) for v in found], (len(found),), int64))
+        out.append(make(map(items.count, index), (len(index),), int64))
     return out[0] if len(out) == 1 else tuple(out)
 
 
-@op
 def bincount(input, weights=None, minlength=0):
     values = input._values()
-    size = max(minlength, max(values, default=-1) + 1)
-    if weights is None:
-        return make([list(values).count(i) for i in range(size)], (size,), int64)
-    totals = [0.0] * size
-    for i, v in zip(values, weights._values()):
+    totals = [0 if weights is None else 0.0] * max(minlength, max(values, default=-1) + 1)
+    for i, v in zip(values, [1] * len(values) if weights is None else weights._values()):
         totals[i] += v
-    return make(totals, (size,), weights.dtype)
+    return make(totals, (len(totals),), int64 if weights is None else weights.dtype)
 
 
-@torch_only
 def searchsorted(sorted_sequence, input, *, right=False):
     if not isinstance(input, Tensor):
         return searchsorted(sorted_sequence, as_tensor([input]), right=right).reshape(())
-    lines = rows(sorted_sequence, -1)[0]
-    asked = rows(input, -1)[0]
+    lines, asked = rows(sorted_sequence, -1)[0], rows(input, -1)[0]
     lines = lines * len(asked) if len(lines) == 1 else lines
     counts = [
         sum(v <= x if right else v < x for v in line)
@@ -559,98 +413,52 @@ def searchsorted(sorted_sequence, input, *, right=False):
     return make(counts, input.shape, int64)
 
 
-@torch_only
-def isin(elements, test_elements):
-    known = set(test_elements._values() if isinstance(test_elements, Tensor) else [test_elements])
-    return make([v in known for v in elements._values()], elements.shape, bool_)
-
-
-@op
-def median(input, dim=None, keepdim=False):
-    if dim is None:
-        return sort(input.flatten()).values[(input.numel() - 1) // 2]
-    index = _ranked(input, dim, False).narrow(dim, (input.shape[dim] - 1) // 2, 1)
-    values = gather(input, dim, index)
-    return _Sort(*((values, index) if keepdim else (values.squeeze(dim), index.squeeze(dim))))
-
-
 # Joining.
 
 
-@torch_only
+def _check_tensors(tensors):
+    for i, x in enumerate(tensors):
+        check(isinstance(x, Tensor), "element", i, type(x).__name__)
+
+
 def cat(tensors, dim=0):
     if isinstance(tensors, Tensor):
-        text = "argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
-        raise TypeError(f"cat(): {text}")
+        raise error("argument", "cat", "tensors", 1, "tuple of Tensors", "Tensor")
     tensors = list(tensors)
-    for i, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            text = f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
-            raise TypeError(text)
-    if not tensors:
-        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+    _check_tensors(tensors)
+    check(tensors, "cat_empty")
     # PyTorch skips empty tensors of one axis.
     used = [x for x in tensors if x.shape != (0,)] or tensors[:1]
     first = used[0]
-    if not first.ndim:
-        raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
-    d, kind = _dim(first, dim), first.dtype
+    check(first.ndim, "cat_scalar")
+    d, kind, shape = _dim(first, dim), first.dtype, list(first.shape)
     for i, x in enumerate(used):
-        if x.ndim != first.ndim:
-            got = f"got {first.ndim} and {x.ndim}"
-            raise RuntimeError(f"Tensors must have same number of dimensions: {got}")
+        check(x.ndim == first.ndim, "cat_ndim", first.ndim, x.ndim)
         for q, n in enumerate(x.shape):
-            if q != d and n != first.shape[q]:
-                raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {d}. Expected size "
-                    f"{first.shape[q]} but got size {n} for tensor number {i} in the list."
-                )
+            check(q == d or n == shape[q], "cat", d, shape[q], n, i)
         kind = larger(kind, x.dtype) if x.dtype is not kind else kind
-    shape = list(first.shape)
-    shape[d] = sum(x.shape[d] for x in used)
+    lengths = [x.shape[d] for x in used]
+    shape[d] = sum(lengths)
     parts, values = [], []
     for x in used:
-        numbers = x._values()
-        parts.append(
-            (kind.cast(numbers) if x.dtype is not kind else numbers, math.prod(x.shape[d:]))
-        )
+        numbers = x._values() if x.dtype is kind else kind.cast(x._values())
+        parts.append((numbers, math.prod(x.shape[d:])))
     for i in range(math.prod(shape[:d])):
         for numbers, n in parts:
             values += numbers[i * n : (i + 1) * n]
-    return record(
-        make(values, shape, kind), used, lambda g: g.split([x.shape[d] for x in used], d), (), "Cat"
-    )
+    return record(make(values, shape, kind), used, lambda g: g.split(lengths, d), (), "Cat")
 
 
-@torch_only
 def stack(tensors, dim=0):
     tensors = list(tensors)
-    if not tensors:
-        raise RuntimeError("stack expects a non-empty TensorList")
+    check(tensors, "stack_empty")
+    _check_tensors(tensors)
+    first = tensors[0].shape
     for i, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            text = f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}"
-            raise TypeError(text)
-        if x.shape != tensors[0].shape:
-            first, got = list(tensors[0].shape), list(x.shape)
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {first} at entry 0 and "
-                f"{got} at entry {i}"
-            )
+        check(x.shape == first, "stack", list(first), list(x.shape), i)
     return cat([unsqueeze(x, dim) for x in tensors], dim)
 
 
-@torch_only
-def hstack(tensors):
-    return cat(tensors, 0 if tensors[0].ndim < 2 else 1)
-
-
-@torch_only
-def vstack(tensors):
-    return cat([x if x.ndim > 1 else x.unsqueeze(0) for x in tensors], 0)
-
-
-@torch_only
 def block_diag(*tensors):
     blocks = [x if x.ndim == 2 else x.reshape(1, -1) for x in tensors]
     bands, before, width = [], 0, sum(x.shape[1] for x in blocks)
@@ -661,7 +469,6 @@ def block_diag(*tensors):
     return cat(bands)
 
 
-@torch_only
 def meshgrid(*tensors, indexing="ij"):
     tensors = tensors[0] if isinstance(tensors[0], list | tuple) else tensors
     if indexing == "xy":
@@ -671,84 +478,51 @@ def meshgrid(*tensors, indexing="ij"):
     return tuple(x.reshape(one).expand(shape) for x, one in zip(tensors, ones))
 
 
-@torch_only
-def broadcast_shapes(*shapes):
-    return Size(broadcast(*shapes))
-
-
-@torch_only
-def tensordot(a, b, dims=2):
-    left, right = (range(a.ndim - dims, a.ndim), range(dims)) if isinstance(dims, int) else dims
-    left, right = axes(tuple(left), a.ndim), axes(tuple(right), b.ndim)
-    a = a.movedim(tuple(left), tuple(range(-len(left), 0)))
-    b = b.movedim(tuple(right), tuple(range(len(right))))
-    outer = a.shape[: -len(left)] + b.shape[len(right) :]
-    return (a.flatten(-len(left)) @ b.flatten(0, len(right) - 1).flatten(1)).reshape(outer)
-
-
 # Dtypes.
 
 
-@method
 def to(self, *args, dtype=None, device=None, copy=False, non_blocking=False):
     for x in args:
-        if isinstance(x, Tensor):
-            dtype = x.dtype
-        elif isinstance(x, _Dtype):
-            dtype = x
+        if isinstance(x, Tensor | _dtype):
+            dtype = x.dtype if isinstance(x, Tensor) else x
         elif not isinstance(x, bool):
-            _Device(x)
+            _device(x)
     if dtype is None or dtype is self.dtype:
         return self.clone() if copy else self
-    source = self._values()
-    if self.dtype.is_complex and not dtype.is_complex:
-        source = [v.real for v in source]
-    out, old = make(dtype.cast(source), self.shape, dtype), self.dtype
-    return record(out, (self,), lambda g: (g.to(old),), (), "ToCopy")
+    values, mine = self._values(), self.dtype
+    if mine.is_complex and not dtype.is_complex:
+        values = [v.real for v in values]
+    out = make(dtype.cast(values), self.shape, dtype)
+    return record(out, (self,), lambda g: g.to(mine), (), "ToCopy")
 
 
-_Dtype, _Device = dtype, device
-
-
-@method
 def size(self, dim=None):
     return self.shape if dim is None else self.shape[_dim(self, dim)]
 
 
-@method
 def stride(self, dim=None):
     return self._strides if dim is None else self._strides[_dim(self, dim)]
 
 
-@method
-def type(self, dtype=None):
+def type_(self, dtype=None):
     return f"torch.{self.dtype.title}Tensor" if dtype is None else to(self, dtype)
 
 
-def _new(name, value):
-    def function(self, *size, dtype=None, device=None, requires_grad=False):
-        kind = dtype or self.dtype
-        shape = sizes(size)
-        return make(kind.cast([value] * math.prod(shape)), shape, kind).requires_grad_(
-            requires_grad
-        )
-
-    function.__name__ = name
-    method(function)
-
-
-_new("new_zeros", 0)
-_new("new_ones", 1)
-_new("new_empty", 0)
-
-
-@method
-def new_full(self, size, fill_value, *, dtype=None, device=None):
+def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False):
     kind = dtype or self.dtype
-    return make(kind.cast([fill_value] * math.prod(size)), tuple(size), kind)
+    out = make(kind.cast([fill_value] * math.prod(size)), tuple(size), kind)
+    return out.requires_grad_(requires_grad)
 
 
-@method
+def _new(value):
+    return lambda self, *size, dtype=None, device=None, requires_grad=False: new_full(
+        self, sizes(size), value, dtype=dtype, requires_grad=requires_grad
+    )
+
+
+new_zeros, new_ones, new_empty = _new(0), _new(1), _new(0)
+
+
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
     return as_tensor(data, dtype or self.dtype).detach().clone().requires_grad_(requires_grad)
 
@@ -756,51 +530,33 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
 # Complex numbers.
 
 
-@torch_only
-def complex(real, imag):
-    kind = complex_of(real.dtype)
-    values = list(map(builtins.complex, real._values(), imag._values()))
-    out = make(values, real.shape, kind)
+def complex_(real, imag):
+    values = list(map(complex, real._values(), imag._values()))
+    out = make(values, real.shape, complex_of(real.dtype))
     return record(out, (real, imag), lambda g: (g.real, g.imag), (), "Complex")
 
 
-@torch_only
-def polar(abs, angle):
-    return complex(abs * METHODS["cos"](angle), abs * METHODS["sin"](angle))
-
-
-@torch_only
 def view_as_complex(input):
-    if input.shape[-1] != 2:
-        raise RuntimeError("Tensor must have a last dimension of size 2")
-    return complex(input[..., 0], input[..., 1])
+    check(input.shape[-1] == 2, "complex_size")
+    return complex_(input[..., 0], input[..., 1])
 
 
-@torch_only
-def view_as_real(input):
-    return stack([input.real, input.imag], -1)
-
-
-def _part(name, back):
+def _part(name, unit):
     def part(self):
         if not self.dtype.is_complex:
-            if name == "real":
-                return self
-            raise RuntimeError(f"{name} is not implemented for tensors with non-complex dtypes.")
-        values, kind = [getattr(v, name) for v in self._values()], real_of(self.dtype)
-        mine = self.dtype
-        return record(
-            make(values, self.shape, kind), (self,),
-            lambda g: (make([v * back for v in g._values()], g.shape, mine),), (), name.title(),
-        )  # fmt: skip
+            check(name == "real", "complex", name)
+            return self
+        out = mapped(lambda v: getattr(v, name), self, real_of(self.dtype))
 
-    setattr(Tensor, name, property(part))
+        def back(g):
+            return mapped(lambda v: v * unit, g, self.dtype)
 
+        return record(out, (self,), back, (), name.title())
 
-_part("real", 1 + 0j)
-_part("imag", 1j)
+    return property(part)
 
 
-@op
-def angle(input):
-    return METHODS["atan2"](input.imag, input.real)
+Tensor.real, Tensor.imag = _part("real", 1 + 0j), _part("imag", 1j)
+
+
+register_module(globals())

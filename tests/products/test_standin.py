@@ -111,6 +111,9 @@ def test_an_argument_that_only_pytorch_has_is_no_mistake_of_the_learner():
                      "F.embedding(x.long(), x, max_norm=1.0)",
                      "nn.Embedding(2, 3, max_norm=1.0)")  # fmt: skip
     assert all(text.startswith("NotHere: The argument ") for text in known)
+    module, typo = outcomes("nn.Linear(2, 3).half", "nn.Linear(2, 3).halve")
+    assert module.startswith("NotHere: Module.half is in torch")
+    assert typo == "AttributeError: 'Linear' object has no attribute 'halve'"
     assert outcomes("nn.Linear(2, 3, foo=1)")[0].startswith("TypeError: Linear.__init__() got an")
 
 

@@ -4,28 +4,23 @@ import math
 import types
 
 import torch
-from torch._registry import guarded as _guarded
-from torch._tensor import Tensor as _Tensor
-from torch._tensor import make as _make
-from torch._tensor import no_grad as _no_grad
-from torch._types import STATE as _STATE
-from torch._types import absent as _absent
+from torch import _errors, _registry, _tensor
 
 from . import functional, init
 
 
-class Parameter(_Tensor):
+class Parameter(_tensor.Tensor):
     """A tensor that a module registers and that is trained."""
 
     def __new__(cls, data=None, requires_grad=True):
-        data = _make([], (0,), _STATE.dtype) if data is None else data
+        data = torch.empty(0) if data is None else data
         return object.__new__(cls)._like(data.detach()).requires_grad_(requires_grad)
 
     def __repr__(self):
-        return f"Parameter containing:\n{_Tensor.__repr__(self)}"
+        return f"Parameter containing:\n{super().__repr__()}"
 
 
-class Buffer(_Tensor):
+class Buffer(_tensor.Tensor):
     """A tensor that a module registers and that is not trained."""
 
     def __new__(cls, data, *, persistent=True):
@@ -38,68 +33,56 @@ class Module:
     training = True
 
     def __init__(self, *args, **kwargs):
-        for name in ("_parameters", "_buffers", "_modules", "_hooks", "_pre_hooks"):
-            self.__dict__[name] = {}
-        self.__dict__.update(training=True, _unsaved=set())
+        self.__dict__.update(
+            _parameters={}, _buffers={}, _modules={}, _hooks={}, _unsaved=set(), training=True
+        )
 
     def forward(self, *given):
-        text = f'Module [{type(self).__name__}] is missing the required "forward" function'
-        raise NotImplementedError(text)
+        raise _errors.error("forward", type(self).__name__)
 
     def __call__(self, *args, **kwargs):
-        if "_parameters" not in self.__dict__:
-            return self.forward(*args, **kwargs)
-        for hook in list(self._pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
         out = self.forward(*args, **kwargs)
-        for hook in list(self._hooks.values()):
+        for hook in list(self.__dict__.get("_hooks", {}).values()):
             changed = hook(self, args, out)
             out = out if changed is None else changed
         return out
 
+    # Its parts.
+
     def __setattr__(self, name, value):
-        kinds = ((Parameter, "_parameters"), (Module, "_modules"), (Buffer, "_buffers"))
-        for kind, table in kinds:
+        for table, (kind, *_) in _TABLES.items():
             if isinstance(value, kind):
-                if table not in self.__dict__:
-                    what = "module" if kind is Module else "parameters"
-                    text = f"cannot assign {what} before Module.__init__() call"
-                    raise AttributeError(text)
+                of = "module" if kind is Module else "parameters"
+                _errors.check(table in self.__dict__, "before_init", of)
                 self._forget(name)
-                getattr(self, table)[name] = value
+                self.__dict__[table][name] = value
                 return
-        for _, table in kinds:
+        for table, (_, what, title) in _TABLES.items():
             if name in self.__dict__.get(table, ()):
-                self._check(table, name, value)
-                getattr(self, table)[name] = value
+                fits = value is None or (what == "buffer" and isinstance(value, torch.Tensor))
+                _errors.check(fits, "assign", torch.typename(value), what, name, title)
+                self.__dict__[table][name] = value
                 return
         object.__setattr__(self, name, value)
 
-    def _check(self, table, name, value):
-        due = {"_parameters": "parameter", "_modules": "child module", "_buffers": "buffer"}[table]
-        kind = {"_parameters": "nn.Parameter", "_modules": "nn.Module", "_buffers": "Tensor"}[table]
-        if value is not None and not (table == "_buffers" and isinstance(value, _Tensor)):
-            of = f"'{torch.typename(value)}' as {due} '{name}' (torch.{kind} or None expected)"
-            raise TypeError(f"cannot assign {of}")
-
     def _forget(self, name):
-        self.__dict__.pop(name, None)
-        for table in (self._parameters, self._buffers, self._modules):
+        for table in (self.__dict__, self._parameters, self._buffers, self._modules):
             table.pop(name, None)
 
     def __getattr__(self, name):
-        for table in ("_parameters", "_buffers", "_modules"):
+        for table in _TABLES:
             if name in self.__dict__.get(table, ()):
                 return self.__dict__[table][name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        _errors.absent("Module", name, f"'{type(self).__name__}' object")
 
     def __delattr__(self, name):
-        if any(name in table for table in (self._parameters, self._buffers, self._modules)):
+        if any(name in self.__dict__[table] for table in _TABLES):
             self._forget(name)
         else:
             object.__delattr__(self, name)
+
+    def __dir__(self):
+        return [*object.__dir__(self), *self._parameters, *self._buffers, *self._modules]
 
     def register_buffer(self, name, tensor, persistent=True):
         self._forget(name)
@@ -113,13 +96,8 @@ class Module:
     def add_module(self, name, module):
         self._modules[name] = module
 
-    register_module = add_module
-
     def register_forward_hook(self, hook, **_):
         return _Handle(self._hooks, hook)
-
-    def register_forward_pre_hook(self, hook, **_):
-        return _Handle(self._pre_hooks, hook)
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
         memo = set() if memo is None else memo
@@ -129,8 +107,7 @@ class Module:
             memo.add(self)
         yield prefix, self
         for name, module in self.named_children():
-            inner = f"{prefix}.{name}" if prefix else name
-            yield from module.named_modules(memo, inner, remove_duplicate)
+            yield from module.named_modules(memo, _joined(prefix, name), remove_duplicate)
 
     def modules(self):
         return (module for _, module in self.named_modules())
@@ -141,16 +118,14 @@ class Module:
     def children(self):
         return (module for _, module in self.named_children())
 
-    def _named(self, table, prefix="", recurse=True, remove_duplicate=True):
+    def _named(self, table, prefix, recurse, remove_duplicate):
         seen = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         for path, module in modules if recurse else [(prefix, self)]:
-            for name, x in getattr(module, table).items():
-                if x is None or x in seen:
-                    continue
-                if remove_duplicate:
-                    seen.add(x)
-                yield f"{path}.{name}" if path else name, x
+            for name, x in module.__dict__[table].items():
+                if x is not None and x not in seen:
+                    seen.update([x] if remove_duplicate else [])
+                    yield _joined(path, name), x
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
         return self._named("_parameters", prefix, recurse, remove_duplicate)
@@ -170,25 +145,21 @@ class Module:
             module = getattr(module, part)
         return module
 
-    def get_parameter(self, target):
-        path, _, name = target.rpartition(".")
-        return getattr(self.get_submodule(path), name)
+    # What is done to all of them.
 
     def state_dict(self):
-        out = {}
-        for path, module in self.named_modules(remove_duplicate=False):
-            for name, x in {**module._parameters, **module._buffers}.items():
-                if x is not None and name not in module._unsaved:
-                    out[f"{path}.{name}" if path else name] = x.detach()
-        return out
+        return {
+            _joined(path, name): x.detach()
+            for path, module in self.named_modules(remove_duplicate=False)
+            for name, x in {**module._parameters, **module._buffers}.items()
+            if x is not None and name not in module._unsaved
+        }
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
         mine = self.state_dict()
         wrong = [f'Missing key(s) in state_dict: "{n}".' for n in mine if n not in state_dict]
         wrong += [f'Unexpected key(s) in state_dict: "{n}".' for n in state_dict if n not in mine]
-        if strict and wrong:
-            name = f"Error(s) in loading state_dict for {type(self).__name__}:"
-            raise RuntimeError("\n\t".join([name, *wrong]))
+        _errors.check(not (strict and wrong), "load", type(self).__name__, "\n\t".join(wrong))
         for name in mine.keys() & state_dict.keys():
             mine[name].copy_(state_dict[name])
 
@@ -239,8 +210,17 @@ class Module:
         body = "\n  " + "\n  ".join(lines) + "\n" if lines else self.extra_repr()
         return f"{type(self).__name__}({body})"
 
-    def __dir__(self):
-        return [*object.__dir__(self), *self._parameters, *self._buffers, *self._modules]
+
+# What belongs in each table: its class, and what an error calls it.
+_TABLES = {
+    "_parameters": (Parameter, "parameter", "nn.Parameter"),
+    "_modules": (Module, "child module", "nn.Module"),
+    "_buffers": (Buffer, "buffer", "Tensor"),
+}
+
+
+def _joined(path, name):
+    return f"{path}.{name}" if path else name
 
 
 class _Handle:
@@ -260,8 +240,8 @@ class Linear(Module):
         self.in_features, self.out_features = in_features, out_features
         bound = 1 / math.sqrt(in_features) if in_features else 0
         self.weight = Parameter(torch.empty(out_features, in_features, dtype=dtype))
-        self.bias = Parameter(torch.empty(out_features, dtype=dtype)) if bias else None
-        self._parameters["bias"] = self.__dict__.pop("bias", None) if not bias else self.bias
+        shift = Parameter(torch.empty(out_features, dtype=dtype)) if bias else None
+        self.register_parameter("bias", shift)
         for x in self.parameters():
             init.uniform_(x, -bound, bound)
 
@@ -282,8 +262,7 @@ class Embedding(Module):
         self.padding_idx = padding_idx
         self.weight = Parameter(torch.randn(num_embeddings, embedding_dim, dtype=dtype))
         if padding_idx is not None:
-            with _no_grad():
-                self.weight[padding_idx] = 0.0
+            self.weight.data[padding_idx] = 0.0
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
@@ -295,36 +274,39 @@ class Embedding(Module):
         return functional.embedding(input, self.weight, self.padding_idx)
 
 
-class LayerNorm(Module):
+class _Norm(Module):
+    """A layer that normalizes the last axes."""
+
+    def _start(self, shape, eps, **starts):
+        super().__init__()
+        self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.eps = eps
+        for name, (used, new) in starts.items():
+            self.register_parameter(name, Parameter(new(self.normalized_shape)) if used else None)
+
+
+class LayerNorm(_Norm):
     """Normalize to mean 0 and variance 1."""
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True,
                  device=None, dtype=None):  # fmt: skip
-        super().__init__()
-        one = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if one else tuple(normalized_shape)
-        self.eps, shape = eps, self.normalized_shape
         affine = elementwise_affine
-        self._parameters["weight"] = Parameter(torch.ones(shape, dtype=dtype)) if affine else None
-        shift = affine and bias
-        self._parameters["bias"] = Parameter(torch.zeros(shape, dtype=dtype)) if shift else None
+        self._start(normalized_shape, eps, weight=(affine, torch.ones),
+                    bias=(affine and bias, torch.zeros))  # fmt: skip
+        self.to(dtype=dtype)
 
     def forward(self, input):
         shape = self.normalized_shape
         return functional.layer_norm(input, shape, self.weight, self.bias, self.eps)
 
 
-class RMSNorm(Module):
+class RMSNorm(_Norm):
     """Divide by the root mean square."""
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None,
                  dtype=None):  # fmt: skip
-        super().__init__()
-        one = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if one else tuple(normalized_shape)
-        self.eps, affine = eps, elementwise_affine
-        weight = torch.ones(self.normalized_shape, dtype=dtype)
-        self._parameters["weight"] = Parameter(weight) if affine else None
+        self._start(normalized_shape, eps, weight=(elementwise_affine, torch.ones))
+        self.to(dtype=dtype)
 
     def forward(self, input):
         return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -335,8 +317,7 @@ class Dropout(Module):
 
     def __init__(self, p=0.5, inplace=False):
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        _errors.check(0 <= p <= 1, "dropout", p)
         self.p = p
 
     def forward(self, input):
@@ -350,24 +331,22 @@ class Identity(Module):
         return input
 
 
-def _activation(name, parameter=None, default=None):
+def _activation(name, **settings):
     """Make the layer that calls a function, with one setting at most."""
 
-    class Layer(Module):
-        def __init__(self, *given, **named):
-            super().__init__()
-            values = [*given, *named.values(), default][:1]
-            self.settings = dict(zip([parameter] if parameter else [], values))
+    def start(self, *given, **named):
+        Module.__init__(self)
+        self.settings = dict(zip(settings, [*given, *named.values(), *settings.values()]))
 
-        def forward(self, input):
-            return getattr(functional, name)(input, **self.settings)
+    def forward(self, input):
+        return getattr(functional, name.lower())(input, **self.settings)
 
-    return Layer
+    return type(name, (Module,), {"__init__": start, "forward": forward})
 
 
-ReLU, SiLU, Tanh, Sigmoid = map(_activation, ("relu", "silu", "tanh", "sigmoid"))
-GELU = _activation("gelu", "approximate", "none")
-Softmax = _activation("softmax", "dim")
+ReLU, SiLU = _activation("ReLU", inplace=False), _activation("SiLU", inplace=False)
+Tanh, Sigmoid = _activation("Tanh"), _activation("Sigmoid")
+GELU, Softmax = _activation("GELU", approximate="none"), _activation("Softmax", dim=None)
 
 
 class ModuleList(Module):
@@ -378,8 +357,7 @@ class ModuleList(Module):
         self.extend(modules)
 
     def append(self, module):
-        if not isinstance(module, Module):
-            raise TypeError(f"{torch.typename(module)} is not a Module subclass")
+        _errors.check(isinstance(module, Module), "module", torch.typename(module))
         self._modules[str(len(self._modules))] = module
         return self
 
@@ -395,18 +373,19 @@ class ModuleList(Module):
         return len(self._modules)
 
     def __getitem__(self, index):
-        found = list(self._modules.values())[index]
-        return type(self)(*[found] if type(self) is ModuleList else found) if isinstance(
-            index, slice) else found  # fmt: skip
+        part = list(self._modules.values())[index]
+        if isinstance(index, slice):
+            return type(self)(*part) if isinstance(self, Sequential) else type(self)(part)
+        return part
 
 
 class Sequential(ModuleList):
     """Layers that run one after the other."""
 
     def __init__(self, *modules):
-        super().__init__(modules if not (modules and isinstance(modules[0], dict)) else ())
-        if modules and isinstance(modules[0], dict):
-            self._modules.update(modules[0])
+        named = modules and isinstance(modules[0], dict)
+        super().__init__(() if named else modules)
+        self._modules.update(modules[0] if named else {})
 
     def forward(self, input):
         for module in self:
@@ -425,23 +404,13 @@ class ModuleDict(Module):
         return self._modules[key]
 
     def __getattr__(self, name):
-        if name in ("keys", "items", "values"):
-            return getattr(self._modules, name)
-        return super().__getattr__(name)
+        known = name in ("keys", "items", "values")
+        return getattr(self._modules, name) if known else super().__getattr__(name)
 
 
 for _name, _layer in list(globals().items()):
     if isinstance(_layer, type) and "__init__" in vars(_layer) and _layer is not Module:
-        _layer.__init__ = _guarded(_name, _layer.__init__, method=True, in_python=True)
-
-
-def __getattr__(name):
-    if name.startswith("_"):
-        raise AttributeError(f"module 'torch.nn' has no attribute {name!r}")
-    _absent("torch.nn", name)
-
-
-utils = types.ModuleType("torch.nn.utils")
+        _layer.__init__ = _registry.guarded(_name, _layer.__init__, method=True, in_python=True)
 
 
 def _clip_grad_norm_(parameters, max_norm):
@@ -453,4 +422,6 @@ def _clip_grad_norm_(parameters, max_norm):
     return total
 
 
-utils.clip_grad_norm_ = _guarded("clip_grad_norm_", _clip_grad_norm_)
+utils = types.ModuleType("torch.nn.utils")
+utils.clip_grad_norm_ = _registry.guarded("clip_grad_norm_", _clip_grad_norm_)
+__getattr__ = _errors.lookup("torch.nn")

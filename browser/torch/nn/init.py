@@ -2,31 +2,20 @@
 
 import math
 
+from torch import _errors
 from torch._tensor import no_grad as _no_grad
-from torch._types import absent as _absent
+
+zeros_ = _no_grad(lambda tensor: tensor.fill_(0))
+ones_ = _no_grad(lambda tensor: tensor.fill_(1))
+constant_ = _no_grad(lambda tensor, val: tensor.fill_(val))
 
 
-@_no_grad()
-def zeros_(tensor):
-    return tensor.fill_(0)
-
-
-@_no_grad()
-def ones_(tensor):
-    return tensor.fill_(1)
-
-
-@_no_grad()
-def constant_(tensor, val):
-    return tensor.fill_(val)
-
-
-@_no_grad()
+@_no_grad
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
     return tensor.normal_(mean, std, generator=generator)
 
 
-@_no_grad()
+@_no_grad
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
     return tensor.uniform_(a, b, generator=generator)
 
@@ -41,5 +30,4 @@ def kaiming_uniform_(tensor, a=0):
     return uniform_(tensor, -bound, bound)
 
 
-def __getattr__(name):
-    _absent("torch.nn.init", name)
+__getattr__ = _errors.lookup("torch.nn.init")

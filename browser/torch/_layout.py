@@ -1,0 +1,91 @@
+"""Shapes: where the numbers of a tensor lie, and which axes are meant."""
+
+import math
+import operator
+from functools import lru_cache
+
+from ._errors import check, error
+
+
+@lru_cache(4096)
+def contiguous_strides(shape):
+    """Return the strides of a new tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_packed(shape, strides):
+    """Return whether numbers lie one after the other, in order."""
+    if strides == (due := contiguous_strides(tuple(shape))):
+        return True
+    return 0 in shape or all(s == d or n == 1 for n, s, d in zip(shape, strides, due))
+
+
+@lru_cache(4096)
+def places(shape, strides, offset):
+    """List the indices in the storage of a tensor's numbers, in order."""
+    found = [offset]
+    for size, stride in zip(shape, strides):
+        steps = [i * stride for i in range(size)]
+        found = [start + step for start in found for step in steps]
+    return found
+
+
+@lru_cache(4096)
+def reader(shape, strides, offset):
+    """Return a function that reads a tensor's numbers from its storage."""
+    count = math.prod(shape)
+    if is_packed(shape, strides):
+        return operator.itemgetter(slice(offset, offset + count))
+    found = places(shape, strides, offset)
+    return operator.itemgetter(*found) if count > 1 else lambda storage: [storage[found[0]]]
+
+
+def axis(dim, count):
+    """Return the index of an axis, counted from the front."""
+    dim, limit = operator.index(dim), max(count, 1)
+    if not -limit <= dim < limit:
+        raise error("dim", -limit, limit - 1, dim)
+    return dim % limit
+
+
+def axes(dim, count):
+    """Return the indices of one or several axes; all of them for None."""
+    if dim is None or (isinstance(dim, tuple | list) and not dim):
+        return list(range(count))
+    found = [axis(d, count) for d in (dim if isinstance(dim, tuple | list) else [dim])]
+    for d in found:
+        check(found.count(d) == 1, "same_dim", d)
+    return found if count else []
+
+
+def fill_in(shape, count, *problem):
+    """Replace the size -1 by the one that fits; `problem` is the error if none does."""
+    check(shape.count(-1) < 2, "infer_one")
+    known = math.prod(n for n in shape if n != -1)
+    fits = known and count % known == 0 if -1 in shape else count == known
+    check(fits, *(problem or ("shape", list(shape), count)))
+    return tuple(count // known if n == -1 else n for n in shape)
+
+
+def sizes(given):
+    """Read sizes that were given one by one or as a tuple."""
+    if len(given) == 1 and isinstance(given[0], tuple | list):
+        given = given[0]
+    return tuple(map(operator.index, given))
+
+
+def broadcast(*shapes):
+    """Return the shape that several shapes broadcast to."""
+    count = max(map(len, shapes), default=0)
+    out = [1] * count
+    for shape in shapes:
+        for i, n in enumerate(shape, count - len(shape)):
+            if out[i] == 1:
+                out[i] = n
+            elif n not in (1, out[i]):
+                raise error("broadcast", out[i], n, i)
+    return tuple(out)
