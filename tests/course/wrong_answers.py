@@ -321,12 +321,6 @@ def relu_by_where(x, w_up, b_up, w_down, b_down):
     return torch.einsum("df,bsf->bsd", w_down, h) + b_down
 
 
-@right("09-swiglu")
-def gate_and_up_in_one_product(x, gate, up, down):
-    g, u = F.linear(x, torch.cat([gate, up])).chunk(2, dim=-1)
-    return F.linear(g * u * g.sigmoid(), down)
-
-
 @right("10-stack")
 def stack_that_grows(make, depth):
     layers = nn.Sequential()
@@ -389,11 +383,6 @@ def batch_by_rolling(src, target):
     labels = target.clone()
     labels[labels == 0] = -100
     return src, tgt, labels
-
-
-@right("13-loss")
-def cross_entropy_with_classes_second(logits, labels):
-    return F.cross_entropy(rearrange(logits, "b t v -> b v t"), labels)
 
 
 @right("14-embed-step")
