@@ -8,7 +8,7 @@ import pytest
 
 from tests.course import wrong_by_hand  # noqa: F401 (collects its answers)
 from tests.course.wrong_answers import RIGHT, wrong_answers
-from twelve_lab.check import diagnose
+from twelve_lab.check import diagnose, search
 
 WRONG = [pytest.param(answer, marks=pytest.mark.slow) for answer in wrong_answers()]
 
@@ -18,7 +18,9 @@ WRONG = [pytest.param(answer, marks=pytest.mark.slow) for answer in wrong_answer
     [*RIGHT, *WRONG],
     ids=lambda answer: f"{answer.exercise}: {answer.fault or 'right'}",
 )
-def test_diagnose_decides_like_a_teacher(answer):
+def test_diagnose_decides_like_a_teacher(answer, monkeypatch):
+    # The search for a repair changes no verdict; tests/unit/test_search.py tests it.
+    monkeypatch.setattr(search, "CPU_SECONDS", 0.03)
     verdict = diagnose(answer.exercise, answer.function)
     assert verdict.ok == (not answer.fault), verdict
     assert verdict.mistake == answer.mistake, verdict
