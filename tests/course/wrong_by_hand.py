@@ -1777,54 +1777,30 @@ def multiplied_powers(scores):
     return powers / powers.sum(-1, keepdim=True)
 
 
-def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None, fill=-math.inf):
-    """Write the layer with another bias, another first query, another mask or other slopes."""
-
-    def answer(scores):
-        heads, queries, keys = scores.shape[1:]
-        start = keys - queries if first is None else first
-        distance = torch.arange(start, start + queries)[:, None] - torch.arange(keys)
-        m = (slopes or slopes_by_logspace)(heads).view(-1, 1, 1)
-        due = bias(m, distance)
-        if after:
-            return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
-        return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
-
-    return answer
-
-
-def fall(m, d):
-    return -m * d
-
-
+SLOPES, HIDDEN = "slopes.reshape(1, heads, 1, 1)", "torch.where(hidden, -math.inf, scores)"
+ADDED, BEHIND = f"{SLOPES} * places", "(places - places[-query_len:, None])"
 WRONG["by-hand-alibi-weights"] = {
-    "alibi-sign": alibi(lambda m, d: m * d),
-    "alibi-sign: of the keys": {"scores + M * places":
-                                "scores - M * places"},
-    "alibi-queries-from-zero": alibi(fall, first=0),
-    "alibi-one-slope": alibi(lambda m, d: -m[0] * d),
-    "alibi-after-softmax": alibi(fall, after=True),
-    "alibi-future-visible": alibi(fall, hidden=lambda d: d > 99),
-    "alibi-future-visible: with absolute distances": alibi(
-        lambda m, d: -m * d.abs(), hidden=lambda d: d > 99
-    ),
-    "alibi-head-from-zero": alibi(fall, slopes=lambda n: 2 ** (-8 * torch.arange(n) / n)),
-    "alibi-eight-heads-only": alibi(fall, slopes=lambda n: 0.5 ** heads_of(n)),
-    "no bias": alibi(lambda m, d: 0 * d),
-    "no slope": alibi(lambda m, d: -d),
-    "squared distance": alibi(lambda m, d: -m * d**2),
-    "the logarithm of the distance": alibi(lambda m, d: -m * (1 + d.abs()).log()),
-    "the future is 0": alibi(fall, fill=0),
-    "the past is hidden": alibi(lambda m, d: m * d, hidden=lambda d: d > 0),
-    "alibi-queries-from-zero: in the mask": alibi(
-        fall, hidden=lambda d: torch.ones(d.shape).triu(1) > 0
-    ),
-    "slopes in reverse order": alibi(fall, slopes=lambda n: slopes_by_logspace(n).flip(0)),
-    "softmax over the queries": {"F.softmax(scores, dim=-1)": "F.softmax(scores, dim=-2)"},
-    "no softmax": {"F.softmax(scores, dim=-1)": "scores"},
-    "the scores are multiplied": lambda scores: alibi(lambda m, d: 0 * d)(
-        scores * slopes_by_logspace(scores.size(1)).view(-1, 1, 1)
-    ),
+    "alibi-sign": {f"scores + {ADDED}": f"scores - {ADDED}"},
+    "alibi-queries-from-zero": {"X.triu(Y)": "X.triu(1)"},
+    "alibi-one-slope": {SLOPES: "slopes[0]"},
+    "alibi-after-softmax": {f"scores + {ADDED}": "scores", "F.softmax(X, dim=-1)":
+                            f"F.softmax(X, dim=-1) + {SLOPES} * {BEHIND}"},
+    "alibi-future-visible": {HIDDEN: "scores"},
+    "alibi-future-visible: with absolute distances": {ADDED: f"{SLOPES} * -{BEHIND}.abs()",
+                                                      HIDDEN: "scores"},
+    "alibi-head-from-zero": {"slopes = X": "slopes = 2 ** (-8 * torch.arange(heads) / heads)"},
+    "alibi-eight-heads-only": {"slopes = X": "slopes = 0.5 ** heads_of(heads)"},
+    "no bias": {f"scores + {ADDED}": "scores"},
+    "no slope": {ADDED: "places"},
+    "squared distance": {ADDED: f"{SLOPES} * -({BEHIND} ** 2)"},
+    "the logarithm of the distance": {ADDED: f"{SLOPES} * -(1 + {BEHIND}.abs()).log()"},
+    "the future is 0": {ADDED: f"{SLOPES} * {BEHIND}", "-math.inf": "0.0"},
+    "the past is hidden": {f"scores + {ADDED}": f"scores - {ADDED}",
+                           "X.triu(Y)": "X.tril(key_len - query_len - 1)"},
+    "slopes in reverse order": {"slopes = X": "slopes = X.flip(0)"},
+    "softmax over the queries": {"F.softmax(X, dim=-1)": "F.softmax(X, dim=-2)"},
+    "no softmax": {"F.softmax(X, dim=-1)": "X"},
+    "the scores are multiplied": {f"scores + {ADDED}": f"scores * {SLOPES}"},
 }  # fmt: skip
 
 
@@ -3019,41 +2995,24 @@ WRONG["11-decoder-layer"] = {
 }  # fmt: skip
 
 
-def heads_by(split, merge, softmax=lambda scores: scores.softmax(-1), key_matrix="w_k"):
-    """Write multi-head attention with another split, merge or softmax."""
-
-    def answer(query, memory, w_q, w_k, w_v, w_o, num_heads):
-        k = memory @ {"w_q": w_q, "w_k": w_k}[key_matrix].T
-        q, k, v = (split(x, num_heads) for x in (query @ w_q.T, k, memory @ w_v.T))
-        context = softmax(q @ k.mT / math.sqrt(q.size(-1))) @ v
-        return merge(context) @ w_o.T
-
-    return answer
-
-
-def in_order(x, heads):
-    return rearrange(x, "b s (h d) -> b h s d", h=heads)
-
-
-def joined(x):
-    return rearrange(x, "b h s d -> b s (h d)")
-
-
+HEADS, MERGED = (
+    '"(h d) m -> h d m"',
+    {"mixed.flatten(2)": "mixed.transpose(1, 2).reshape(*x.shape[:2], -1)"},
+)
+BY_VIEW = {
+    "q, k, v = X": "q, k, v = ((z @ w.mT).view(len(z), h, z.size(1), -1) "
+    "for z, w in ((x, w_q), (y, w_k), (y, w_v)))",
+    "logits = X": "logits = q @ k.mT / math.sqrt(q.size(-1))",
+    "mixed = X": "mixed = (logits.softmax(-1) @ v).transpose(1, 2)",
+}
 WRONG["06-multi-head-attention"] |= {
-    "split and merged by view": heads_by(
-        lambda x, h: x.view(len(x), h, x.size(1), -1),
-        lambda x: x.reshape(len(x), x.size(2), -1),
-    ),
-    "split-view": heads_by(lambda x, h: x.view(len(x), h, x.size(1), -1), joined),
-    "merge-no-transpose": heads_by(in_order, lambda x: x.reshape(len(x), x.size(2), -1)),
-    "split-interleaved: merged alike": heads_by(
-        lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h),
-        lambda x: rearrange(x, "b h s d -> b s (d h)"),
-    ),
-    "split-interleaved": heads_by(lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h), joined),
-    "softmax twice": heads_by(in_order, joined, lambda x: x.softmax(-1).softmax(-1)),
-    "softmax-heads": heads_by(in_order, joined, lambda x: x.softmax(1)),
-    "softmax-queries": heads_by(in_order, joined, lambda x: x.softmax(2)),
-    "the keys have the matrix of the queries": heads_by(in_order, joined, key_matrix="w_q"),
-    "no softmax": heads_by(in_order, joined, lambda x: x),
+    "split and merged by view": BY_VIEW | MERGED,
+    "split-view": BY_VIEW,
+    "merge-no-transpose": MERGED,
+    "split-interleaved": {HEADS: '"(d h) m -> h d m"'},
+    "softmax twice": {"logits.softmax(-1)": "logits.softmax(-1).softmax(-1)"},
+    "softmax-heads": {"logits.softmax(-1)": "logits.softmax(1)"},
+    "softmax-queries": {"logits.softmax(-1)": "logits.softmax(2)"},
+    "the keys have the matrix of the queries": {"(w_q, w_k, w_v)": "(w_q, w_q, w_v)"},
+    "no softmax": {"logits.softmax(-1)": "logits"},
 }
