@@ -2397,22 +2397,10 @@ def rotation_matrices(q, k, v, start):
     return F.scaled_dot_product_attention(q, k, v), k
 
 
-def half_split(x, cos, sin):
-    """Rotate feature i with feature i + d / 2, as Llama's code in Transformers does."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos.repeat(1, 2) + torch.cat((-second, first), -1) * sin.repeat(1, 2)
-
-
-def rotary_by_halves(q, k, v, start):
-    places = torch.arange(start, start + q.size(2)).double()
-    freqs = places[:, None] * 10000 ** (-torch.arange(0, q.size(-1), 2).double() / q.size(-1))
-    q, k = (half_split(x, freqs.cos(), freqs.sin()) for x in (q, k))
-    return F.scaled_dot_product_attention(q, k, v), k
-
-
 BOTH, FREQS = "q, k = apply(q), apply(k)", "torch.outer(places.double(), inv_freq.double())"
 WRONG["by-hand-attention-with-rotary"] = {
-    "rotary-halves": rotary_by_halves,
+    "rotary-halves": {"torch.view_as_complex(X)": "torch.complex(*x.chunk(2, -1))",
+                      "torch.view_as_real(X).flatten(-2)": "torch.view_as_real(X).mT.flatten(-2)"},
     "rotary-position-missing": {FREQS: "inv_freq.double().expand(len(places), -1)"},
     "rotary-one-frequency": {"1.0 / X": "torch.ones(width // 2)"},
     "rotary-one-frequency: of the position alone": {
