@@ -47,7 +47,7 @@ def write(everything: bool) -> None:
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def inputs(task: Task) -> tuple[str, float, float]:
+def inputs(task: Task) -> list[str | float]:
     """Return what the results of the edits depend on.
 
     Returns:
@@ -68,7 +68,7 @@ def inputs(task: Task) -> tuple[str, float, float]:
         tensors.append(Outcome(tuple(x for x in given if isinstance(x, Tensor))))
     right = outcomes(task, task.right).values()
     numbers = (float(f"{search.fingerprint(each):.7g}") for each in (tensors, right))
-    return mark.hexdigest()[:16], *numbers
+    return [mark.hexdigest()[:16], *numbers]
 
 
 def _plain(value: Any) -> Any:
