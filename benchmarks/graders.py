@@ -76,8 +76,7 @@ def corpus(exercise: str) -> list[Answer]:
     a_class = isinstance(task.right, type)
     wrong = [
         Answer(x.function, _sentence(x.mistake or x.fault), x.fault, True)
-        for x in wrong_answers()
-        if x.exercise == exercise
+        for x in wrong_answers(exercise)
     ]
     for id, versions in mistakes_of(task).items():
         wrong += [Answer(function, _sentence(id), id) for function in versions]

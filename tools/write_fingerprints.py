@@ -1,28 +1,96 @@
 """Writes the results of all single edits of the right answers into check/fingerprints.json.
 
-Usage: python -m tools.write_fingerprints
+Usage: python -m tools.write_fingerprints [--all]
+
+All edits take minutes. So fingerprint_inputs.json stores what the results of each task depend on,
+and only a task whose inputs changed is computed again. After a change of the functions below, or of
+`check/search.py`, use --all.
 """
 
+import ast
+import hashlib
 import json
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from twelve_lab.check import search
 from twelve_lab.check.catalogue import TASKS
 from twelve_lab.check.compare import Outcome, agree, outcomes
 from twelve_lab.check.edits import Edit
 from twelve_lab.exercises.declare import Answer, Task
+from twelve_lab.exercises.edit import IGNORED_FIELDS
+from twelve_lab.exercises.parts import parts
 
 SECONDS = 2.0  # of CPU time; an edit may make a loop endless
 FILE = Path(search.__file__).with_name(search.TABLE)
+INPUTS = Path(__file__).with_name("fingerprint_inputs.json")
 
 
-def page() -> str:
-    """Return the table: of each task the number of a result, and the number of the edit."""
-    lines = (f'"{name}": {json.dumps(fingerprints(task))}' for name, task in TASKS.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+def write(everything: bool) -> None:
+    """Write both files.
+
+    Args:
+        everything: Whether to compute also the tasks whose inputs did not change.
+    """
+    table, old = (json.loads(path.read_text(encoding="utf-8")) for path in (FILE, INPUTS))
+    new = {name: inputs(task) for name, task in TASKS.items()}
+    changed = [name for name in TASKS if everything or new[name] != old.get(name)]
+    table |= {name: fingerprints(TASKS[name]) for name in changed}
+    for path, rows in ((FILE, table), (INPUTS, new)):
+        lines = (f'"{name}": {json.dumps(rows[name])}' for name in TASKS)
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def inputs(task: Task) -> list[str | float]:
+    """Return what the results of the edits depend on.
+
+    Returns:
+        A hash of all edits and of the arguments of the cases, a number for the tensors among the
+        arguments, and a number for the right results. The numbers are rounded: they may differ in
+        the last digits on another machine.
+    """
+    mark = hashlib.sha256()
+    for program, edit in search.all_edits(task):
+        line = edit.line - program.tree.lineno
+        new = [tuple(_nodes(node)) for _, node in edit.changes]
+        mark.update(repr((edit.operator, line, new)).encode())
+    for part in parts(task.right):
+        mark.update(repr(tuple(_nodes(getattr(search.read(part), "tree", None)))).encode())
+    tensors: list[Outcome] = []
+    for case, given in task.cases().items():
+        mark.update(repr((case, _plain(given))).encode())
+        tensors.append(Outcome(tuple(x for x in given if isinstance(x, Tensor))))
+    right = outcomes(task, task.right).values()
+    numbers = (float(f"{search.fingerprint(each):.7g}") for each in (tensors, right))
+    return [mark.hexdigest()[:16], *numbers]
+
+
+def _plain(value: Any) -> Any:
+    """Replace functions, layers and tensors by their types: their addresses change."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, int | float | str) else type(value).__name__
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    """Yield the content of a syntax tree, the same in every version of Python."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _nodes(each)
+    elif isinstance(node, ast.AST):
+        yield type(node).__name__
+        for name, value in ast.iter_fields(node):
+            if name not in IGNORED_FIELDS and value not in (None, []):
+                yield name
+                yield from _nodes(value)
+    else:
+        yield node
 
 
 def fingerprints(task: Task) -> list[tuple[float, int]]:
@@ -69,4 +137,4 @@ def _shapes(results: dict[str, Outcome]) -> list[list[torch.Size]]:
 
 
 if __name__ == "__main__":
-    FILE.write_text(page(), encoding="utf-8")
+    write(everything="--all" in sys.argv[1:])

@@ -93,7 +93,9 @@ def test_every_fault_is_described_in_whole_sentences(id, function, kind, words, 
     assert untranslated(diagnose(id, function).message) == "", kind
 
 
-@pytest.mark.parametrize("id", EXERCISES)
+@pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=[pytest.mark.slow] * (id not in QUESTIONS)) for id in EXERCISES]
+)
 def test_every_right_answer_and_known_mistake_is_answered_in_whole_sentences(id, marked, capsys):
     exercise = EXERCISES[id]
     known = [*mistakes_of(exercise).values(), list(misconceptions_of(exercise).values())]

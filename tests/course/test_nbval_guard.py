@@ -23,7 +23,11 @@ def test_what_nbval_passes_without_comparing_fails(tmp_path):
     pages = {name: [new_code_cell(**good | change)] for name, change in CELLS.items()}
     for name, cells in pages.items():
         nbformat.write(new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+    other = tmp_path / "zh"
+    other.mkdir()
+    nbformat.write(new_notebook(cells=pages["skipped"]), other / "ignored.ipynb")
     options = ["-p", "no:cacheprovider", "-p", "tests.course.nbval_guard", "--nbval"]
+    options += [f"--ignore={other}"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--nbval-current-env", str(tmp_path)],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,

@@ -31,6 +31,15 @@ def figure(trace):
     return poster(trace)
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Write the poster by the command, once."""
+    folder = tmp_path_factory.mktemp("poster")
+    files = [folder / f"poster.{kind}" for kind in ("svg", "pdf")]
+    assert cli.main(["poster", *map(str, files)]) == 0
+    return files
+
+
 def numbers(svg: str) -> dict[str, dict[int, str]]:
     """Read the numbers of an SVG: tensor -> place -> what is written there."""
     numbers = {}
@@ -40,9 +49,8 @@ def numbers(svg: str) -> dict[str, dict[int, str]]:
     return numbers
 
 
-def test_poster_shows_every_number_of_every_traced_tensor(tmp_path, trace):
-    save_poster(trace, tmp_path / "poster.svg")
-    shown = numbers((tmp_path / "poster.svg").read_text())
+def test_poster_shows_every_number_of_every_traced_tensor(files, trace):
+    shown = numbers(files[0].read_text())
     assert set(shown) == set(trace)
     for name, entry in trace.items():
         values = entry.value.flatten().tolist()
@@ -75,12 +83,10 @@ def test_save_poster_rejects_other_suffixes(trace, tmp_path):
         save_poster(trace, tmp_path / "poster.png")
 
 
-def test_poster_command_writes_reproducible_files_with_fonts(capsys, tmp_path):
-    files = [tmp_path / f"poster.{kind}" for kind in ("svg", "pdf")]
-    assert cli.main(["poster", *map(str, files)]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"drawn: {file}" for file in files]
+def test_poster_command_writes_reproducible_files_with_fonts(files, capsys):
     first = [file.read_bytes() for file in files]
     assert b"@font-face" in first[0]
     assert b"/FontFile2" in first[1]
     cli.main(["poster", *map(str, files)])
+    assert capsys.readouterr().out.splitlines() == [f"drawn: {file}" for file in files]
     assert [file.read_bytes() for file in files] == first

@@ -5,6 +5,7 @@ A page in progress is red here; `python -m tools.translate check <page>` says th
 
 import io
 import re
+import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from tests.course.notebook_rules import general_problems, text_of
 from tests.course.test_messages import live_page, page_data
 from tools.translation import build, catalogue, font, rules
 from twelve_lab import language, messages
+from twelve_lab.cli import main
 from twelve_lab.draw.drawing import stored as picture
 from twelve_lab.messages import message
 from twelve_lab.show import wide
@@ -121,15 +123,16 @@ def test_an_unknown_language_is_an_error_that_lists_the_languages(english):
         language("xx")
 
 
-def trace_in(chosen, *options):
-    command = [sys.executable, "-m", "twelve", "trace", *options]
-    environment = {"TWELVE_LANG": chosen, "PYTHONIOENCODING": "utf-8", "COLUMNS": "80"}
-    return subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
-
-
 @pytest.mark.parametrize("options", [[], ["--all"]])
-def test_the_walk_in_the_terminal_has_the_rows_of_the_english_one(options):
-    walks = [trace_in(chosen, *options).stdout for chosen in ("en", "zh")]
+def test_the_walk_in_the_terminal_has_the_rows_of_the_english_one(
+    options, english, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    walks = []
+    for chosen in ("en", "zh"):
+        language(chosen)
+        assert main(["trace", *options]) == 0
+        walks.append(capsys.readouterr().out)
     assert re.search("[一-龥]{5}", walks[1]) and max(map(wide.width, walks[1].splitlines())) <= 80
     numbers, rows = (
         [Counter(NUMBER.findall(walk)) for walk in walks],
@@ -139,8 +142,15 @@ def test_the_walk_in_the_terminal_has_the_rows_of_the_english_one(options):
     assert numbers[0] == numbers[1] and len(rows[0]) >= 10 and rows[0] == rows[1]
 
 
+def test_twelve_lang_selects_the_language(monkeypatch):
+    monkeypatch.setenv("TWELVE_LANG", "zh")
+    assert runpy.run_path(messages.__file__)["current"]() == "zh"
+
+
 def test_twelve_lang_with_an_unknown_language_lists_the_languages():
-    done = trace_in("xx")
+    command = [sys.executable, "-m", "twelve", "trace"]
+    environment = {"TWELVE_LANG": "xx", "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
     assert done.returncode == 1 and "error: unknown language xx (known: en, zh)" in done.stderr
 
 

@@ -55,22 +55,32 @@ def right(exercise: str) -> Callable[[Function], Function]:
     return collect
 
 
-def wrong_answers() -> Iterator[Answer]:
-    """Apply the edits."""
-    base = {answer.exercise: answer.function for answer in reversed(RIGHT)}
-    for exercise, faults in WRONG.items():
-        name, source = base[exercise].__name__, inspect.getsource(base[exercise])
-        for fault, change in faults.items():
-            if isinstance(change, dict):
-                names = vars(sys.modules[base[exercise].__module__]).copy()
-                names["right"] = lambda _: lambda function: function
-                text, file = edit(source, name, change), f"<{exercise}: {fault}>"
-                # A notebook has the source of its cells as well.
-                linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-                exec(compile(text, file, "exec"), names)
-                yield Answer(exercise, names[name], fault)
-            else:
-                yield Answer(exercise, change, fault)
+@functools.cache
+def _base(exercise: str) -> tuple[Function, str]:
+    """Return the first right answer to an exercise, and its source."""
+    function = next(answer.function for answer in RIGHT if answer.exercise == exercise)
+    return function, inspect.getsource(function)
+
+
+def wrong_answer(exercise: str, fault: str) -> Answer:
+    """Return a wrong answer, and apply its edit to the first right answer."""
+    change = WRONG[exercise][fault]
+    if not isinstance(change, dict):
+        return Answer(exercise, change, fault)
+    base, source = _base(exercise)
+    names = vars(sys.modules[base.__module__]).copy()
+    names["right"] = lambda _: lambda function: function
+    text, file = edit(source, base.__name__, change), f"<{exercise}: {fault}>"
+    # A notebook has the source of its cells as well.
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
+    return Answer(exercise, names[base.__name__], fault)
+
+
+def wrong_answers(*exercises: str) -> Iterator[Answer]:
+    """Return the wrong answers to some exercises, or to all."""
+    for exercise in exercises or WRONG:
+        yield from (wrong_answer(exercise, fault) for fault in WRONG.get(exercise, ()))
 
 
 @right("01-linear")
@@ -321,12 +331,6 @@ def relu_by_where(x, w_up, b_up, w_down, b_down):
     return torch.einsum("df,bsf->bsd", w_down, h) + b_down
 
 
-@right("09-swiglu")
-def gate_and_up_in_one_product(x, gate, up, down):
-    g, u = F.linear(x, torch.cat([gate, up])).chunk(2, dim=-1)
-    return F.linear(g * u * g.sigmoid(), down)
-
-
 @right("10-stack")
 def stack_that_grows(make, depth):
     layers = nn.Sequential()
@@ -389,11 +393,6 @@ def batch_by_rolling(src, target):
     labels = target.clone()
     labels[labels == 0] = -100
     return src, tgt, labels
-
-
-@right("13-loss")
-def cross_entropy_with_classes_second(logits, labels):
-    return F.cross_entropy(rearrange(logits, "b t v -> b v t"), labels)
 
 
 @right("14-embed-step")

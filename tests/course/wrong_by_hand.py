@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections import Counter
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +10,17 @@ from torch import nn
 
 from tests.course.wrong_answers import RIGHT, WRONG, Answer, right
 from twelve import FeedForward, LayerNorm, MultiHeadAttention
+
+
+@right("by-hand-softmax-in-blocks")
+def block_by_block(scores, block_len):
+    m, s, states = scores[..., :block_len].amax(-1), 0.0, []
+    for block in scores.split(block_len, -1):
+        new = torch.maximum(m, block.amax(-1))
+        s = s * (m - new).exp() + (block - new[..., None]).exp().sum(-1)
+        m = new
+        states.append((m, s))
+    return tuple(torch.stack(each, -1) for each in zip(*states, strict=True))
 
 
 @right("by-hand-softmax-in-blocks")
@@ -38,79 +48,30 @@ def score_by_score(scores, block_len):
     return m[..., ends], torch.stack(total, -1)[..., ends]
 
 
-def blocks(step):
-    """Write the loop over blocks with another step from the old state to the new one."""
-
-    def answer(scores, block_len):
-        state, states = (None, None), []
-        for block in scores.split(block_len, -1):
-            state = step(*state, block)
-            states.append(state)
-        return tuple(torch.stack(each, -1) for each in zip(*states, strict=True))
-
-    return answer
-
-
-def first_or(step):
-    """Take the first block as it is."""
-    return blocks(
-        lambda m, s, x: (
-            (x.amax(-1), (x - x.amax(-1, keepdim=True)).exp().sum(-1))
-            if m is None
-            else step(m, s, x, torch.maximum(m, x.amax(-1)))
-        )
-    )
-
-
-def powers(x, m):
-    return (x - m[..., None]).exp().sum(-1)
-
-
+START = "m, s, states = X"
 WRONG["by-hand-softmax-in-blocks"] = {
-    "block-sum-not-rescaled": first_or(lambda m, s, x, n: (n, s + powers(x, n))),
-    "block-rescaled-upside-down": first_or(
-        lambda m, s, x, n: (n, s * (n - m).exp() + powers(x, n))
-    ),
-    "block-maximum-forgotten": first_or(
-        lambda m, s, x, n: (
-            x.amax(-1),
-            s * (m - x.amax(-1)).exp() + powers(x, x.amax(-1)),
-        )
-    ),
-    "each block on its own": first_or(lambda m, s, x, n: (x.amax(-1), powers(x, x.amax(-1)))),
-    "the maximum of the block in the powers": first_or(
-        lambda m, s, x, n: (n, s * (m - n).exp() + powers(x, x.amax(-1)))
-    ),
-    "the old maximum in the powers": first_or(
-        lambda m, s, x, n: (n, s * (m - n).exp() + powers(x, m))
-    ),
-    "the sum is rescaled after the block is added": first_or(
-        lambda m, s, x, n: (n, (s + powers(x, n)) * (m - n).exp())
-    ),
-    "a mean of the powers": {"(block - m).exp().sum(-1, keepdim=True)":
-                             "(block - m).exp().mean(-1, keepdim=True)"},
-    "the maximum of all queries": first_or(
-        lambda m, s, x, n: (
-            n.amax(-1, keepdim=True).expand_as(n),
-            s * (m - n).exp() + powers(x, n),
-        )
-    ),
-    "the last block is dropped if it is shorter": lambda scores, n: sums_by_logarithms(
-        scores[..., : max(scores.size(-1) // n * n, n)], n
-    ),
-    "block_len is the number of blocks": lambda scores, n: sums_by_logarithms(
-        scores, -(-scores.size(-1) // n)
-    ),
-    "blocks of queries": lambda scores, n: tuple(
-        x.mT for x in sums_by_logarithms(scores.mT, n)
-    ),
-    "the state after the last block only": lambda scores, n: tuple(
-        x[..., -1] for x in sums_by_logarithms(scores, n)
-    ),
-    "the logarithm of the sum": lambda scores, n: (
-        sums_by_logarithms(scores, n)[0],
-        sums_by_logarithms(scores, n)[1].log(),
-    ),
+    "block-sum-not-rescaled": {"s * F + X": "s + X"},
+    "block-rescaled-upside-down": {"m - new": "new - m"},
+    "block-maximum-forgotten": {"torch.maximum(m, X)": "X"},
+    "each block on its own": {"torch.maximum(m, X)": "X", "s * F + X": "X"},
+    "the maximum of the block in the powers": {"new[..., None]": "block.amax(-1, True)"},
+    "the old maximum in the powers": {"new[..., None]": "m[..., None]"},
+    "the sum is rescaled after the block is added": {"s * F + X": "(s + X) * F"},
+    "a mean of the powers": {"X.exp().sum(-1)": "X.exp().mean(-1)"},
+    "the maximum of all queries": {
+        "m = new": "m = new.amax(-1, keepdim=True).expand_as(new) if states else new"
+    },
+    "the last block is dropped if it is shorter": {
+        START: "whole = max(scores.size(-1) // block_len * block_len, block_len)\n"
+        f"scores = scores[..., :whole]\n{START}"
+    },
+    "block_len is the number of blocks": {
+        START: f"block_len = -(-scores.size(-1) // block_len)\n{START}"
+    },
+    "blocks of queries": {START: f"scores = scores.mT\n{START}",
+                          "torch.stack(each, -1)": "torch.stack(each, -1).mT"},
+    "the state after the last block only": {"torch.stack(each, -1)": "each[-1]"},
+    "the logarithm of the sum": {"(m, s)": "(m, s.log())"},
 }  # fmt: skip
 
 
@@ -285,82 +246,27 @@ def dpo_by_einops(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta
     return reduce(torch.logaddexp(torch.zeros_like(margin), -margin), "batch ->", "mean")
 
 
-def dpo_margin(pi_w, pi_l, ref_w, ref_l):
-    return (pi_w - pi_l) - (ref_w - ref_l)
-
-
-class DPOCriterion(nn.Module):
-    """Forget beta in forward."""
-
-    def __init__(self, beta=0.1):
-        super().__init__()
-        self.beta = beta
-
-    def forward(self, policy_w, policy_l, ref_w, ref_l):
-        logits = dpo_margin(policy_w, policy_l, ref_w, ref_l)
-        return -F.logsigmoid(self.beta * logits).mean()
-
-
 WRONG["by-hand-dpo-loss"] = {
-    "dpo-reference-missing": lambda c, r, ref_c, ref_r, b: F.softplus(-b * (c - r)).mean(),
-    "dpo-answers-exchanged": lambda c, r, ref_c, ref_r, b: (
-        -F.logsigmoid(b * dpo_margin(r, c, ref_r, ref_c)).mean()
-    ),
-    "dpo-answers-exchanged: softplus without minus": lambda c, r, ref_c, ref_r, b: F.softplus(
-        b * dpo_margin(c, r, ref_c, ref_r)
-    ).mean(),
-    "dpo-reference-added": lambda c, r, ref_c, ref_r, b: (
-        -F.logsigmoid(b * ((c - r) + (ref_c - ref_r))).mean()
-    ),
-    "dpo-beta-missing": lambda c, r, ref_c, ref_r, b: torch.mean(
-        -F.logsigmoid(dpo_margin(c, r, ref_c, ref_r))
-    ),
-    "dpo-beta-outside": lambda c, r, ref_c, ref_r, b: (
-        b * F.softplus(-dpo_margin(c, r, ref_c, ref_r)).mean()
-    ),
-    "dpo-loss-overflows": lambda c, r, ref_c, ref_r, b: torch.mean(
-        -torch.log(1 / (1 + torch.exp(-b * dpo_margin(c, r, ref_c, ref_r))))
-    ),
-    "dpo-loss-overflows: in the exponential of log1p": lambda c, r, ref_c, ref_r, b: torch.log1p(
-        torch.exp(-b * dpo_margin(c, r, ref_c, ref_r))
-    ).mean(),
-    "a small number in the logarithm": lambda c, r, ref_c, ref_r, b: (
-        -torch.log(torch.sigmoid(b * dpo_margin(c, r, ref_c, ref_r)) + 1e-8).mean()
-    ),
-    "the sum over the batch": lambda c, r, ref_c, ref_r, b: (
-        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r)).sum()
-    ),
-    "one loss for each pair": lambda c, r, ref_c, ref_r, b: (
-        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r))
-    ),
-    "the minus is forgotten": lambda c, r, ref_c, ref_r, b: F.logsigmoid(
-        b * dpo_margin(c, r, ref_c, ref_r)
-    ).mean(),
-    "the margin is averaged first": lambda c, r, ref_c, ref_r, b: F.softplus(
-        -b * dpo_margin(c.mean(), r.mean(), ref_c.mean(), ref_r.mean())
-    ),
-    "ratios of probabilities": lambda c, r, ref_c, ref_r, b: (
-        -F.logsigmoid(
-            b * (torch.exp(c) / torch.exp(ref_c) - torch.exp(r) / torch.exp(ref_r))
-        ).mean()
-    ),
-    "the policy is cut off": lambda c, r, ref_c, ref_r, b: (
-        -F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r).detach()).mean()
-    ),
-    "the rejected answer of the policy is cut off": lambda c, r, ref_c, ref_r, b: (
-        -F.logsigmoid(b * dpo_margin(c, r.detach(), ref_c, ref_r)).mean()
-    ),
-    "beta has a default": lambda c, r, ref_c, ref_r, b: DPOCriterion()(c, r, ref_c, ref_r),
-    "the square of IPO": lambda c, r, ref_c, ref_r, b: (
-        (dpo_margin(c, r, ref_c, ref_r) - 0.5 / b) ** 2
-    ).mean(),
-    "labels of a smoothed loss": lambda c, r, ref_c, ref_r, b: (
-        -(
-            0.9 * F.logsigmoid(b * dpo_margin(c, r, ref_c, ref_r))
-            + 0.1 * F.logsigmoid(-b * dpo_margin(c, r, ref_c, ref_r))
-        ).mean()
-    ),
-}
+    "dpo-reference-missing": {"policy - ref.detach()": "policy"},
+    "dpo-answers-exchanged": {"rewards[1] - rewards[0]": "rewards[0] - rewards[1]"},
+    "dpo-reference-added": {"policy - ref.detach()": "policy + ref.detach()"},
+    "dpo-beta-missing": {"beta * X": "X"},
+    "dpo-beta-outside": {"beta * X": "X", "F.softplus(X)": "beta * F.softplus(X)"},
+    "dpo-loss-overflows": {"F.softplus(X)": "-torch.log(1 / (1 + torch.exp(X)))"},
+    "dpo-loss-overflows: in the exponential of log1p": {"F.softplus(X)": "torch.exp(X).log1p()"},
+    "a small number in the logarithm": {"F.softplus(X)": "-torch.log(torch.sigmoid(-X) + 1e-8)"},
+    "the sum over the batch": {"X.mean()": "X.sum()"},
+    "one loss for each pair": {"X.mean()": "X"},
+    "the minus is forgotten": {"F.softplus(X)": "-F.softplus(X)"},
+    "the margin is averaged first": {"F.softplus(X).mean()": "F.softplus(X.mean())"},
+    "ratios of probabilities": {"policy - ref.detach()": "torch.exp(policy) / torch.exp(ref)"},
+    "the policy is cut off": {"F.softplus(X)": "F.softplus(X.detach())"},
+    "the rejected answer of the policy is cut off": {"(policy_rejected, ref_rejected)":
+                                                     "(policy_rejected.detach(), ref_rejected)"},
+    "beta has a default": {"beta * X": "0.1 * X"},
+    "the square of IPO": {"F.softplus(X)": "(X / beta + 0.5 / beta) ** 2"},
+    "labels of a smoothed loss": {"F.softplus(X)": "(0.9 * F.softplus(X) + 0.1 * F.softplus(-X))"},
+}  # fmt: skip
 
 
 @right("by-hand-group-advantages")
@@ -387,39 +293,30 @@ def advantages_by_einops(rewards, eps):
 
 
 WRONG["by-hand-group-advantages"] = {
-    "grpo-groups-mixed": lambda r, eps: (r - torch.mean(r)) / (torch.std(r) + eps),
-    "grpo-eps-missing": lambda r, eps: (r - r.mean(1)[:, None]) / r.std(1)[:, None],
-    "grpo-std-of-all": lambda r, eps: (
-        (r - r.mean(1)[:, None]) / (r.std(1, unbiased=False)[:, None] + eps)
-    ),
-    "grpo-std-of-all: from the mean of the squares": lambda r, eps: (
-        (r - r.mean(1)[:, None])
-        / (((r**2).mean(1) - r.mean(1) ** 2).clamp(min=0).sqrt()[:, None] + eps)
-    ),
-    "the mean alone": lambda r, eps: r - r.mean(-1, keepdim=True),
-    "the standard deviation alone": lambda r, eps: r / (r.std(-1, keepdim=True) + eps),
-    "over the prompts": lambda r, eps: (r - r.mean(0)) / (r.std(0) + eps),
-    "the variance": lambda r, eps: (
-        (r - r.mean(1)[:, None]) / (((r - r.mean(1)[:, None]) ** 2).mean(1)[:, None] + eps)
-    ),
-    "eps in the root": lambda r, eps: F.layer_norm(r, r.shape[-1:], eps=eps),
-    "eps is the lower bound": lambda r, eps: (
-        (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True).clamp(min=eps)
-    ),
-    "the mean of the others": lambda r, eps: (
-        (r - (r.sum(1, keepdim=True) - r) / (r.size(1) - 1)) / (r.std(1, keepdim=True) + eps)
-    ),
-    "the best answer is the baseline": lambda r, eps: (
-        (r - r.amax(1, keepdim=True)) / (r.std(1, keepdim=True) + eps)
-    ),
-    "the range instead of the standard deviation": lambda r, eps: (
-        (r - r.mean(1, keepdim=True)) / (r.amax(1, keepdim=True) - r.amin(1, keepdim=True) + eps)
-    ),
-    "eps is a default": lambda r, eps: (
-        (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-8)
-    ),
-    "the sign": lambda r, eps: (r.mean(1, keepdim=True) - r) / (r.std(1, keepdim=True) + eps),
-}
+    "grpo-groups-mixed": {"mean = X": "mean = rewards.mean()", "variance = X":
+                          "variance = rewards.var()"},
+    "grpo-eps-missing": {"variance**0.5 + eps": "variance**0.5"},
+    "grpo-std-of-all": {"count - 1": "count"},
+    "grpo-std-of-all: from the mean of the squares": {
+        "variance = X": "variance = ((rewards**2).mean(1, True) - mean**2).clamp(min=0)"
+    },
+    "the mean alone": {"X / (variance**0.5 + eps)": "X"},
+    "the standard deviation alone": {"(rewards - mean) / X": "rewards / X"},
+    "over the prompts": {"count = X": "rewards, count = rewards.T, len(rewards)", "return X":
+                         "return X.T"},
+    "the variance": {"variance**0.5": "variance", "count - 1": "count"},
+    "eps in the root": {"variance**0.5 + eps": "(variance + eps) ** 0.5", "count - 1": "count"},
+    "eps is the lower bound": {"variance**0.5 + eps": "(variance**0.5).clamp(min=eps)"},
+    "the mean of the others": {"(rewards - mean) / X":
+                               "(rewards - (count * mean - rewards) / (count - 1)) / X"},
+    "the best answer is the baseline": {"(rewards - mean) / X":
+                                        "(rewards - rewards.amax(1, True)) / X"},
+    "the range instead of the standard deviation": {
+        "variance**0.5": "(rewards.amax(1, True) - rewards.amin(1, True))"
+    },
+    "eps is a default": {"variance**0.5 + eps": "variance**0.5 + 1e-8"},
+    "the sign": {"(rewards - mean) / X": "(mean - rewards) / X"},
+}  # fmt: skip
 
 
 @right("by-hand-grpo-loss")
@@ -464,75 +361,36 @@ class GRPOCriterion:
         return reduce(sums / tokens, "answer ->", "mean")
 
 
-def grpo_terms(policy, old, a, epsilon):
-    """Return the ratio and both products, as most libraries write them."""
-    coefficient = torch.exp(policy - old)
-    limited = torch.clamp(coefficient, 1 - epsilon, 1 + epsilon)
-    return coefficient, coefficient * a[:, None], limited * a[:, None]
-
-
-def k3(policy, reference):
-    return torch.exp(reference - policy) - (reference - policy) - 1
-
-
-def per_answer(losses, mask):
-    return ((losses * mask).sum(-1) / mask.sum(-1)).mean()
-
-
-def grpo_wrong(gain=torch.min, kl=k3, mean=per_answer, terms=grpo_terms):
-    """Write a loss of parts, one of which is wrong."""
-
-    def answer(policy, old, reference, advantages, mask, epsilon, beta):
-        _, free, limited = terms(policy, old, advantages, epsilon)
-        return mean(beta * kl(policy, reference) - gain(free, limited), mask)
-
-    return answer
-
-
-def smaller_ratio_first(policy, old, reference, advantages, mask, epsilon, beta):
-    ratio = torch.exp(policy - old)
-    ratio = torch.min(ratio, torch.clamp(ratio, 1 - epsilon, 1 + epsilon))
-    return per_answer(beta * k3(policy, reference) - ratio * advantages[:, None], mask)
-
-
+SURROGATE = "torch.min(ratio * a, limited * a)"
 WRONG["by-hand-grpo-loss"] = {
-    "grpo-minimum-missing": grpo_wrong(gain=lambda free, limited: limited),
-    "grpo-minimum-before-advantage": smaller_ratio_first,
-    "grpo-maximum": grpo_wrong(gain=torch.max),
-    "grpo-ratio-upside-down": grpo_wrong(terms=lambda new, old, *rest: grpo_terms(old, new, *rest)),
-    "grpo-kl-upside-down": grpo_wrong(kl=lambda policy, reference: k3(reference, policy)),
-    "grpo-padding-counted": grpo_wrong(mean=lambda losses, mask: losses.mean()),
-    "grpo-padding-counted: the mask is applied, but every position divides": grpo_wrong(
-        mean=lambda losses, mask: (losses * mask).mean()
-    ),
-    "grpo-mean-over-tokens": grpo_wrong(mean=lambda losses, mask: losses[mask].mean()),
-    "the sum of the tokens": grpo_wrong(
-        mean=lambda losses, mask: (losses * mask).sum() / len(losses)
-    ),
-    "nothing is clipped": grpo_wrong(gain=lambda free, limited: free),
-    "the plain difference as penalty": grpo_wrong(kl=lambda policy, ref: policy - ref),
-    "the expected KL": grpo_wrong(kl=lambda policy, ref: policy.exp() * (policy - ref)),
-    "the square as penalty": grpo_wrong(kl=lambda policy, ref: (policy - ref) ** 2 / 2),
-    "the penalty is rewarded": grpo_wrong(kl=lambda policy, ref: -k3(policy, ref)),
-    "the penalty has no gradient": grpo_wrong(kl=lambda policy, ref: k3(policy.detach(), ref)),
-    "the ratio is always 1": lambda p, o, ref, a, m, eps, beta: per_answer(
-        beta * k3(p, ref) - torch.exp(p - p.detach()) * a[:, None], m
-    ),
-    "one ratio for each answer": grpo_wrong(
-        terms=lambda p, o, a, eps: grpo_terms(
-            p.mean(-1, keepdim=True).expand_as(p), o.mean(-1, keepdim=True), a, eps
-        )
-    ),
-    "the gain of the mean advantage": grpo_wrong(
-        terms=lambda p, o, a, eps: grpo_terms(p, o, a.mean().expand(len(a)), eps)
-    ),
-    "the penalty against the old policy": lambda p, o, ref, a, m, eps, beta: grpo_wrong()(
-        p, o, o, a, m, eps, beta
-    ),
-    "advantages are normalised again": grpo_wrong(
-        terms=lambda p, o, a, eps: grpo_terms(p, o, (a - a.mean()) / (a.std() + 1e-8), eps)
-    ),
-}
+    "grpo-minimum-missing": {SURROGATE: "limited * a"},
+    "grpo-minimum-before-advantage": {SURROGATE: "torch.min(ratio, limited) * a"},
+    "grpo-maximum": {"torch.min(X, Y)": "torch.max(X, Y)"},
+    "grpo-ratio-upside-down": {"new - before": "before - new"},
+    "grpo-kl-upside-down": {"k3 = X": "k3 = torch.exp(new - frozen) - (new - frozen) - 1.0"},
+    "grpo-padding-counted": {f"{each}[i][mask[i]]": f"{each}[i]"
+                             for each in ("policy", "old", "reference")},
+    "grpo-padding-counted: the mask is applied, but every position divides": {
+        "len(new)": "policy.size(1)"
+    },
+    "grpo-mean-over-tokens": {"X.sum() / len(new)": "X.sum()", "-total / X": "-total / mask.sum()"},
+    "the sum of the tokens": {"X.sum() / len(new)": "X.sum()"},
+    "nothing is clipped": {SURROGATE: "ratio * a"},
+    "the plain difference as penalty": {"k3 = X": "k3 = new - frozen"},
+    "the expected KL": {"k3 = X": "k3 = new.exp() * (new - frozen)"},
+    "the square as penalty": {"k3 = X": "k3 = (new - frozen) ** 2 / 2"},
+    "the penalty is rewarded": {"surrogate - beta * k3": "surrogate + beta * k3"},
+    "the penalty has no gradient": {"beta * k3": "beta * k3.detach()"},
+    "the ratio is always 1": {"new - before": "new - new.detach()"},
+    "one ratio for each answer": {
+        "torch.exp(new - before)": "torch.exp(policy[i].mean() - old[i].mean()).expand(len(new))"
+    },
+    "the gain of the mean advantage": {"a = X": "a = advantages.mean()"},
+    "the penalty against the old policy": {"reference[i][mask[i]]": "old[i][mask[i]]"},
+    "advantages are normalised again": {
+        "a = X": "a = ((advantages - advantages.mean()) / (advantages.std() + 1e-8))[i]"
+    },
+}  # fmt: skip
 
 
 @right("by-hand-gae")
@@ -582,83 +440,34 @@ def gae_by_lambda_returns(rewards, values, last_value, done, gamma, lam):
     return returns - values, returns
 
 
-def gae_wrong(delta=None, keep=None, ahead=None, end=None, finish=None):
-    """Write the loop of a library with one other part."""
-    delta = delta or (lambda r, v, n, go, gamma, lam: r + gamma * n * go - v)
-    keep = keep or (lambda go, gamma, lam: gamma * lam * go)
-    ahead = ahead or (lambda v, last: torch.cat([v[:, 1:], last.unsqueeze(1)], 1))
-    end = end or (lambda d: 1 - d)
-    finish = finish or (lambda adv, v, r: (adv, adv + v))
-
-    def answer(rewards, values, last_value, done, gamma, lam):
-        nexts, go = ahead(values, last_value), end(done)
-        out, running = [None] * rewards.size(1), 0.0
-        for t in range(rewards.size(1) - 1, -1, -1):
-            here = rewards[:, t], values[:, t], nexts[:, t], go[:, t]
-            running = delta(*here, gamma, lam) + keep(go[:, t], gamma, lam) * running
-            out[t] = running
-        return finish(torch.stack(out, 1), values, rewards)
-
-    return answer
-
-
-def gae_forwards(rewards, values, last_value, done, gamma, lam):
-    ahead = torch.cat([values[:, 1:], last_value.unsqueeze(1)], 1)
-    delta = rewards + gamma * ahead * (1 - done) - values
-    running, out = torch.zeros_like(last_value), []
-    for t in range(rewards.size(1)):
-        running = delta[:, t] + gamma * lam * (1 - done[:, t]) * running
-        out.append(running)
-    advantages = torch.stack(out, 1)
-    return advantages, advantages + values
-
-
-def discounted_returns(rewards, values, last_value, done, gamma, lam):
-    total, out = last_value, []
-    for t in reversed(range(rewards.size(1))):
-        total = rewards[:, t] + gamma * (1 - done[:, t]) * total
-        out.append(total)
-    returns = torch.stack(out[::-1], 1)
-    return returns - values, returns
-
-
 WRONG["by-hand-gae"] = {
-    "gae-end-ignored": gae_wrong(end=torch.ones_like),
-    "gae-end-keeps-value": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n - v),
-    "gae-end-keeps-advantage": gae_wrong(keep=lambda go, gamma, lam: gamma * lam),
-    "gae-gamma-missing": gae_wrong(keep=lambda go, gamma, lam: lam * go),
-    "gae-lambda-missing": gae_wrong(keep=lambda go, gamma, lam: gamma * go),
-    "gae-last-value-missing": gae_wrong(
-        ahead=lambda v, last: torch.cat([v[:, 1:], torch.zeros_like(last)[:, None]], 1)
-    ),
-    "the last value of the steps is repeated": gae_wrong(
-        ahead=lambda v, last: torch.cat([v[:, 1:], v[:, -1:]], 1)
-    ),
-    "the values wrap around": gae_wrong(ahead=lambda v, last: v.roll(-1, 1)),
-    "forwards": gae_forwards,
-    "one step only": gae_wrong(keep=lambda go, gamma, lam: 0.0),
-    "gae-lambda-missing: the sum of rewards minus the value": discounted_returns,
-    "done is read one step later": gae_wrong(
-        end=lambda d: torch.cat([1 - d[:, 1:], torch.ones_like(d[:, :1])], 1)
-    ),
-    "done is read one step earlier": gae_wrong(
-        end=lambda d: torch.cat([torch.ones_like(d[:, :1]), 1 - d[:, :-1]], 1)
-    ),
-    "done keeps": gae_wrong(end=lambda d: d),
-    "the returns are advantages plus rewards": gae_wrong(finish=lambda adv, v, r: (adv, adv + r)),
-    "the returns are the advantages": gae_wrong(finish=lambda adv, v, r: (adv, adv)),
-    "only the advantages": gae_wrong(finish=lambda adv, v, r: adv),
-    "the advantages are normalised": gae_wrong(
-        finish=lambda adv, v, r: ((adv - adv.mean()) / (adv.std() + 1e-8), adv + v)
-    ),
-    "the reward is masked at the end": gae_wrong(
-        delta=lambda r, v, n, go, gamma, lam: (r + gamma * n) * go - v
-    ),
-    "the value is added": gae_wrong(delta=lambda r, v, n, go, gamma, lam: r + gamma * n * go + v),
-    "lambda on the next value": gae_wrong(
-        delta=lambda r, v, n, go, gamma, lam: r + gamma * lam * n * go - v
-    ),
-}
+    "gae-end-ignored": {"1.0 - dones[:, t]": "1.0"},
+    "gae-end-keeps-value": {"gamma * next_value * not_done": "gamma * next_value"},
+    "gae-end-keeps-advantage": {"gamma * lam * not_done": "gamma * lam"},
+    "gae-gamma-missing": {"gamma * lam * not_done": "lam * not_done"},
+    "gae-lambda-missing": {"gamma * lam * not_done": "gamma * not_done"},
+    "gae-last-value-missing": {"last_value if X else Y": "0.0 if X else Y"},
+    "the last value of the steps is repeated": {"last_value if X else Y":
+                                                "values[:, -1] if X else Y"},
+    "the values wrap around": {"last_value if X else Y": "values[:, 0] if X else Y"},
+    "forwards": {"range(steps - 1, -1, -1)": "range(steps)"},
+    "one step only": {"gamma * lam * not_done": "0.0"},
+    "done is read one step later": {"1.0 - dones[:, t]":
+                                    "1.0 - (dones[:, t + 1] if t + 1 < steps else 0.0)"},
+    "done is read one step earlier": {"1.0 - dones[:, t]": "1.0 - (dones[:, t - 1] if t else 0.0)"},
+    "done keeps": {"1.0 - dones[:, t]": "dones[:, t]"},
+    "the returns are advantages plus rewards": {"advantages + values": "advantages + rewards"},
+    "the returns are the advantages": {"advantages + values": "advantages"},
+    "only the advantages": {"return advantages, X": "return advantages"},
+    "the advantages are normalised": {
+        "return A, X": "return (A - A.mean()) / (A.std() + 1e-8), X"
+    },
+    "the reward is masked at the end": {"rewards[:, t] + gamma * next_value * not_done":
+                                        "(rewards[:, t] + gamma * next_value) * not_done"},
+    "the value is added": {"X - values[:, t]": "X + values[:, t]"},
+    "lambda on the next value": {"gamma * next_value * not_done":
+                                 "gamma * lam * next_value * not_done"},
+}  # fmt: skip
 
 
 @right("by-hand-ppo-loss")
@@ -689,54 +498,34 @@ class PPOObjective:
         return -reduce(torch.stack(gains), "batch time ->", "mean")
 
 
-def ppo_wrong(loss, ratio=lambda new, old: torch.exp(new - old)):
-    """Write a loss of the ratio, the clipped ratio and the advantages."""
-
-    def answer(policy, old, advantages, epsilon):
-        r = ratio(policy, old)
-        return loss(r, torch.clamp(r, 1.0 - epsilon, 1.0 + epsilon), advantages)
-
-    return answer
-
-
-def surrogate(r, c, a):
-    return -torch.min(r * a, c * a).mean()
-
-
 WRONG["by-hand-ppo-loss"] = {
-    "ppo-minimum-missing": ppo_wrong(lambda r, c, a: -(c * a).mean()),
-    "ppo-minimum-before-advantage": ppo_wrong(lambda r, c, a: -(torch.min(r, c) * a).mean()),
-    "ppo-maximum": ppo_wrong(lambda r, c, a: -torch.max(r * a, c * a).mean()),
-    "ppo-maximum: the smaller one of two losses": ppo_wrong(
-        lambda r, c, a: torch.min(-a * r, -a * c).mean()
-    ),
-    "ppo-ratio-upside-down": ppo_wrong(surrogate, lambda new, old: torch.exp(old - new)),
-    "ppo-ratio-of-logarithms": ppo_wrong(surrogate, lambda new, old: new / old),
-    "ppo-ratio-of-logarithms: the difference": ppo_wrong(surrogate, lambda new, old: new - old),
-    "the gain is minimised": ppo_wrong(lambda r, c, a: torch.min(r * a, c * a).mean()),
-    "no clip": ppo_wrong(lambda r, c, a: -(r * a).mean()),
-    "the sum": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum()),
-    "no mean": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a)),
-    "the sum of a sentence": ppo_wrong(lambda r, c, a: -torch.min(r * a, c * a).sum(1).mean()),
-    "the minimum of the means": ppo_wrong(
-        lambda r, c, a: -torch.min((r * a).mean(), (c * a).mean())
-    ),
-    "plain policy gradient": lambda new, old, a, eps: -(new * a).mean(),
-    "the policy is cut off": ppo_wrong(surrogate, lambda new, old: torch.exp(new.detach() - old)),
-    "one ratio for each sentence": ppo_wrong(
-        surrogate, lambda new, old: torch.exp((new - old).sum(1, keepdim=True))
-    ),
-    "the clipped branch has a gradient": ppo_wrong(
-        surrogate, lambda new, old: torch.exp(new - old) * torch.exp(new - new.detach())
-    ),
-    "only positive advantages": ppo_wrong(
-        lambda r, c, a: -torch.min(r * a.relu(), c * a.relu()).mean()
-    ),
-    "advantages of unit size": ppo_wrong(
-        lambda r, c, a: surrogate(r, c, (a - a.mean()) / (a.std() + 1e-8))
-    ),
-    "epsilon is a default": lambda new, old, a, eps: ppo_as_a_larger_loss(new, old, a, 0.2),
-}
+    "ppo-minimum-missing": {"torch.max(first, second)": "second"},
+    "ppo-minimum-before-advantage": {
+        "torch.max(X, Y)": "-advantages * torch.min(ratio, ratio.clamp(1 - clip, 1 + clip))"
+    },
+    "ppo-maximum": {"torch.max(X, Y)": "torch.min(X, Y)"},
+    "ppo-ratio-upside-down": {"torch.exp(X - Y)": "torch.exp(Y - X)"},
+    "ppo-ratio-of-logarithms": {"torch.exp(X - Y)": "X / Y"},
+    "ppo-ratio-of-logarithms: the difference": {"torch.exp(X - Y)": "X - Y"},
+    "the gain is minimised": {"return X": "return -X"},
+    "no clip": {"torch.max(first, second)": "first"},
+    "the sum": {"X.mean()": "X.sum()"},
+    "no mean": {"X.mean()": "X"},
+    "the sum of a sentence": {"X.mean()": "X.sum(1).mean()"},
+    "the minimum of the means": {"torch.max(X, Y).mean()": "torch.max(X.mean(), Y.mean())"},
+    "plain policy gradient": {"torch.max(X, Y)": "-advantages * new_log_probs"},
+    "the policy is cut off": {"new_log_probs - X": "new_log_probs.detach() - X"},
+    "one ratio for each sentence": {"torch.exp(D)": "torch.exp(D.sum(1, keepdim=True))"},
+    "the clipped branch has a gradient": {
+        "torch.exp(D)": "torch.exp(D) * torch.exp(new_log_probs - new_log_probs.detach())"
+    },
+    "only positive advantages": {"first = X": "advantages = advantages.relu()\nfirst = X"},
+    "advantages of unit size": {
+        "first = X": "advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)\n"
+        "first = X"
+    },
+    "epsilon is a default": {"torch.clamp(ratio, X, Y)": "torch.clamp(ratio, 0.8, 1.2)"},
+}  # fmt: skip
 
 
 @right("by-hand-balance-loss")
@@ -823,61 +612,27 @@ def normalised_after_the_choice(x, router, up, down, k):
     return torch.einsum("bsk,bskdf,bskf->bsd", p, down, hidden)
 
 
-class Mixture(nn.Module):
-    """Write the layer with a loop over the experts, and other gates or another sum."""
-
-    def __init__(self, gate, add=lambda total, part: total + part):
-        super().__init__()
-        self.gate, self.add = gate, add
-
-    def forward(self, x, router, up, down, k):
-        gates, ids = self.gate(x @ router.T, k)
-        total = torch.zeros_like(x)
-        for slot in range(k):
-            chosen = ids[..., slot]
-            hidden = F.relu((up[chosen] @ x.unsqueeze(-1)).squeeze(-1))
-            part = (down[chosen] @ hidden.unsqueeze(-1)).squeeze(-1)
-            total = self.add(total, gates[..., slot, None] * part)
-        return total
-
-
-def routed(gate, add=lambda total, part: total + part):
-    return lambda *given: Mixture(gate, add)(*given)
-
-
-def softmax_of_best(scores, k):
-    best, ids = scores.topk(k)
-    return best.softmax(-1), ids
-
-
 WRONG["by-hand-mixture-of-experts"] = {
-    "moe-softmax-first": routed(lambda s, k: s.softmax(-1).topk(k)),
-    "moe-gates-missing": routed(lambda s, k: (torch.ones_like(s[..., :k]), s.topk(k).indices)),
-    "moe-gates-equal": routed(lambda s, k: (torch.ones_like(s[..., :k]) / k, s.topk(k).indices)),
-    "moe-overwritten: by the last choice": routed(softmax_of_best, lambda total, part: part),
+    "moe-softmax-first": {"logits.topk(k)": "F.softmax(logits, dim=0).topk(k)", "p = X":
+                          "p = values"},
+    "moe-gates-missing": {"weight * X": "X"},
+    "moe-gates-equal": {"weight * X": "X / k"},
+    "moe-overwritten: by the last choice": {"y + weight * X": "weight * X"},
     "moe-rank-as-expert": {"ids.tolist()": "range(k)"},
     "moe-all-experts": {"logits.topk(k)": "logits.topk(len(logits))"},
-    "the worst experts": routed(
-        lambda s, k: (s.topk(k, largest=False)[0].softmax(-1), s.topk(k, largest=False)[1])
-    ),
+    "the worst experts": {"logits.topk(k)": "logits.topk(k, largest=False)"},
     "the best expert only": {"logits.topk(k)": "logits.topk(1)"},
     "one expert too many": {"logits.topk(k)": "logits.topk(min(k + 1, len(logits)))"},
-    "sigmoid gates": routed(lambda s, k: (s.topk(k)[0].sigmoid(), s.topk(k)[1])),
-    "sigmoid gates that sum to 1": routed(
-        lambda s, k: (F.normalize(s.topk(k)[0].sigmoid(), p=1, dim=-1), s.topk(k)[1])
-    ),
-    "softmax twice": routed(
-        lambda s, k: (s.softmax(-1).topk(k)[0].softmax(-1), s.topk(k)[1])
-    ),
-    "the gates are exchanged": routed(
-        lambda s, k: (softmax_of_best(s, k)[0].flip(-1), s.topk(k)[1])
-    ),
-    "the scores are the gates": routed(lambda s, k: s.topk(k)),
+    "sigmoid gates": {"p = X": "p = values.sigmoid()"},
+    "sigmoid gates that sum to 1": {"p = X": "p = F.normalize(values.sigmoid(), p=1, dim=0)"},
+    "softmax twice": {"p = X": "p = F.softmax(F.softmax(logits, dim=0)[ids], dim=0)"},
+    "the gates are exchanged": {"p = X": "p = X.flip(0)"},
+    "the scores are the gates": {"p = X": "p = values"},
     "no activation": {"F.relu(X)": "X"},
     "relu after the second matrix": {"down[i] @ F.relu(X)": "F.relu(down[i] @ X)"},
-    "softmax over the tokens": routed(
-        lambda s, k: (s.topk(k)[0].softmax(1), s.topk(k)[1])
-    ),
+    "softmax over the tokens": {
+        "p = X": "p = (x @ router.T).topk(k).values.softmax(1).flatten(0, 1)[len(rows)]"
+    },
     "the best experts of the whole batch": {
         "logits.topk(k)": "(x @ router.T).flatten(0, 1).amax(0).topk(k)"
     },
@@ -1149,23 +904,17 @@ def layer_norm_by_jacobians(dy, x, gamma):
 WRONG["by-hand-layer-norm-backward"] = {
     "layer-norm-backward-mean": {"n * dxhat - s1 - xhat * s2": "n * dxhat - xhat * s2"},
     "layer-norm-backward-variance": {"n * dxhat - s1 - xhat * s2": "n * dxhat - s1"},
-    "layer-norm-backward-constant": lambda dy, x, g: (
-        dy * g / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt(),
-        *layer_norm_with_sums(dy, x, g)[1:],
-    ),
+    "layer-norm-backward-constant": {"dx = X": "dx = rstd * dxhat"},
     "layer-norm-backward-weight": {"dxhat = dy * gamma": "dxhat = dy"},
     "layer-norm-backward-deviation": {"rstd / n": "1 / n"},
-    "layer-norm-backward-averaged": lambda dy, x, g: tuple(
-        each / (1 if each.ndim == 3 else len(dy) * dy.size(1))
-        for each in layer_norm_with_sums(dy, x, g)
-    ),
+    "layer-norm-backward-averaged": {
+        "return dx, X, Y": "return dx, X / dy[..., 0].numel(), Y / dy[..., 0].numel()"
+    },
     "parameters averaged over the batch only": {
         "dy.sum(dim=0)": "dy.mean(dim=0)",
         "(dy * xhat).sum(dim=0)": "(dy * xhat).mean(dim=0)",
     },
-    "gradients of the parameters for every token": lambda dy, x, g: (
-        layer_norm_with_sums(dy, x, g)[0], dy * F.layer_norm(x, g.shape), dy,
-    ),
+    "gradients of the parameters for every token": {"return dx, X, Y": "return dx, dy * xhat, dy"},
     "gamma and beta are exchanged": {"return dx, dgamma, dbeta": "return dx, dbeta, dgamma"},
     "the means are sums": {"rstd / n * (n * dxhat - s1 - xhat * s2)":
                            "rstd * (dxhat - s1 - xhat * s2)"},
@@ -1320,9 +1069,7 @@ WRONG["by-hand-distillation"] = {
         "torch.sum(pt * X) / n": "torch.mean(pt * X)", "torch.sum(ps * X) / n":
         "torch.mean(ps * X)",
     },
-    "distillation-mean-over-batch": lambda s, t, T: tuple(
-        each * s.size(1) for each in distil_by_library_softmax(s, t, T)
-    ),
+    "distillation-mean-over-batch": {"s, t = X": "batch = len(s)\ns, t = X", "n = X": "n = batch"},
     "distillation-overflow": {
         "F.log_softmax(s / T, dim=-1)": "F.softmax(s / T, dim=-1).log()",
         "F.log_softmax(t / T, dim=-1)": "F.softmax(t / T, dim=-1).log()",
@@ -1332,26 +1079,14 @@ WRONG["by-hand-distillation"] = {
     "divided by the square": {"return X, Y": "return fwd / T**2, rev / T**2"},
     "multiplied by T inside": {"s / T": "s * T", "t / T": "t * T"},
     "the sum of all tokens": {"n = s.size(0)": "n = 1"},
-    "distillation-directions: kl_div with its arguments exchanged": lambda s, t, T: tuple(
-        T * T * F.kl_div(b, a, reduction="sum", log_target=True) / a[..., 0].numel()
-        for a, b in [[(x / T).log_softmax(-1) for x in pair] for pair in ((s, t), (t, s))]
-    ),
-    "distillation-mean-over-vocab: kl_div with its default reduction": lambda s, t, T: tuple(
-        T * T * F.kl_div(q, p, log_target=True)
-        for p, q in [[(x / T).log_softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
-    ),
     "kl_div gets logarithms without log_target": lambda s, t, T: tuple(
         T * T * F.kl_div(q, p, reduction="sum") / p[..., 0].numel()
         for p, q in [[(x / T).log_softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
     ),
-    "kl_div gets probabilities for logarithms": lambda s, t, T: tuple(
-        T * T * F.kl_div(q, p, reduction="sum") / p[..., 0].numel()
-        for p, q in [[(x / T).softmax(-1) for x in pair] for pair in ((t, s), (s, t))]
-    ),
-    "kl_div takes the logits of the student": lambda s, t, T: tuple(
-        T * T * F.kl_div(q / T, (p / T).softmax(-1), reduction="sum") / p[..., 0].numel()
-        for p, q in ((t, s), (s, t))
-    ),
+    "kl_div gets probabilities for logarithms": {"log_t - log_s": "log_t - ps",
+                                                 "log_s - log_t": "log_s - pt"},
+    "kl_div takes the logits of the student": {"log_t - log_s": "log_t - s / T",
+                                               "log_s - log_t": "log_s - t / T"},
     "the cross entropy": {"log_t - log_s": "-log_s", "log_s - log_t": "-log_t"},
     "the forward direction twice": {"return X, Y": "return X, X"},
     "the reverse direction weighs by the teacher": {"ps * (log_s - log_t)": "pt * (log_s - log_t)"},
@@ -1573,83 +1308,6 @@ def beams_as_objects(next_log_probs, prompt, end, width, max_new, alpha):
     return ids, torch.stack([beam.score() for beam in beams])
 
 
-def greedy_copies(next_log_probs, prompt, end, width, max_new, alpha):
-    ids, total, length = prompt[None], 0.0, 0
-    for _ in range(max_new):
-        best, token = next_log_probs(ids)[0].max(0)
-        if not length or ids[0, -1] != end:
-            total, length = total + best, length + 1
-        else:
-            token = torch.tensor(end)
-        ids = torch.cat([ids, token.view(1, 1)], 1)
-    return ids.repeat(width, 1), (total / length**alpha).repeat(width)
-
-
-def first_tokens_then_greedy(next_log_probs, prompt, end, width, max_new, alpha):
-    totals, tokens = next_log_probs(prompt[None])[0].topk(width)
-    rows = []
-    for total, token in zip(totals, tokens, strict=True):
-        ids, length = torch.cat([prompt, token[None]]), 1
-        while ids[-1] != end and length < max_new:
-            step, token = next_log_probs(ids[None])[0].max(-1)
-            ids, total, length = torch.cat([ids, token[None]]), total + step, length + 1
-        padding = torch.full((max_new - length,), end)
-        rows.append((total / length**alpha, torch.cat([ids, padding])))
-    rows.sort(key=lambda row: row[0], reverse=True)
-    return torch.stack([ids for _, ids in rows]), torch.stack([score for score, _ in rows])
-
-
-def without_lists_of_the_finished(next_log_probs, prompt, end, width, max_new, alpha):
-    """Drop a beam when it ends, keep it in a list of results, and narrow the search."""
-    live, results = [(prompt, torch.zeros(()))], []
-    for length in range(1, max_new + 1):
-        every = [(torch.cat([ids, torch.tensor([token])]), total + step)
-                 for ids, total in live
-                 for token, step in enumerate(next_log_probs(ids[None])[0])]  # fmt: skip
-        every.sort(key=lambda row: row[1], reverse=True)
-        live = []
-        for ids, total in every[:width]:
-            if ids[-1] == end or length == max_new:
-                fill = torch.full((max_new - length,), end)
-                results.append((torch.cat([ids, fill]), total / length**alpha))
-            else:
-                live.append((ids, total))
-    results.sort(key=lambda row: row[1], reverse=True)
-    return tuple(torch.stack(part) for part in zip(*results[:width], strict=True))
-
-
-def sums_of_probabilities(next_log_probs, prompt, end, width, max_new, alpha):
-    return beams_in_lists(lambda x: next_log_probs(x).exp(), prompt, end, width, max_new, alpha)
-
-
-def best_alone(*given):
-    ids, scores = beams_in_lists(*given)
-    return ids[0], scores[0]
-
-
-def probabilities(*given):
-    ids, scores = beams_in_lists(*given)
-    return ids, scores.exp()
-
-
-def only_new_tokens(next_log_probs, prompt, *given):
-    ids, scores = beams_in_lists(next_log_probs, prompt, *given)
-    return ids[:, prompt.numel() :], scores
-
-
-def padded_with_zeros(next_log_probs, prompt, end, width, max_new, alpha):
-    ids, scores = beams_by_masks(next_log_probs, prompt, end, width, max_new, alpha)
-    new = ids[:, prompt.numel() :]
-    after = (new == end).cumsum(1) - (new == end).long() > 0
-    return torch.cat([ids[:, : prompt.numel()], new.masked_fill(after, 0)], 1), scores
-
-
-def last_token_only(next_log_probs, prompt, end, width, max_new, alpha):
-    """Pass the last token alone to the model, as if it kept a state."""
-    return beams_in_lists(lambda ids: next_log_probs(ids[:, -1:]), prompt, end, width, max_new,
-                          alpha)  # fmt: skip
-
-
 def history_kept(next_log_probs, prompt, end, width, max_new, alpha):
     totals, first = next_log_probs(prompt[None])[0].topk(width)
     ids = torch.cat([prompt.expand(width, -1), first[:, None]], 1)
@@ -1668,46 +1326,32 @@ def history_kept(next_log_probs, prompt, end, width, max_new, alpha):
     return ids[order], scores
 
 
-def every_beam_from_the_prompt(next_log_probs, prompt, end, width, max_new, alpha):
-    beams = [(prompt.tolist(), 0.0, 0)] * width
-    for _ in range(max_new):
-        grown = []
-        for ids, total, n in beams:
-            if n and ids[-1] == end:
-                grown.append((ids, total, n))
-            else:
-                row = next_log_probs(torch.tensor([ids]))[0]
-                grown += [([*ids, v], total + row[v].item(), n + 1) for v in range(len(row))]
-        beams = sorted(grown, key=lambda b: -b[1])[:width]
-    beams.sort(key=lambda b: -b[1] / b[2] ** alpha)
-    size = len(prompt) + max_new
-    return (
-        torch.tensor([(ids + [end] * size)[:size] for ids, _, _ in beams]),
-        torch.tensor([total / n**alpha for _, total, n in beams]),
-    )
-
-
+LENGTH, ROWS = "len(new) ** alpha", "[([], 0.0)]"
 WRONG["by-hand-beam-search"] = {
-    "beam-starts-equal: greedy, width times": greedy_copies,
-    "beam-best-of-each": first_tokens_then_greedy,
-    "the beam narrows when a sequence ends": without_lists_of_the_finished,
-    "sums of probabilities": sums_of_probabilities,
-    "one token too many": lambda model, prompt, end, width, max_new, alpha: beams_in_lists(
-        model, prompt, end, width, max_new + 1, alpha
-    ),
-    "the best sequence alone": best_alone,
-    "probabilities in place of logarithms": probabilities,
-    "the prompt is left out": only_new_tokens,
-    "padded with zeros": padded_with_zeros,
-    "the model sees the last token only": last_token_only,
+    "beam-best-of-each": {
+        "enumerate(P)": "[(i, x) for i, x in enumerate(P) if not new or x == max(P)]"
+    },
+    "the beam narrows when a sequence ends": {
+        "beams = [([], 0.0)]": "beams, ended = [([], 0.0)], []",
+        "grown.append((new, total))": "ended.append((new, total))",
+        "sorted((X for new, total in beams), reverse=True)":
+        "sorted((X for new, total in beams + ended), reverse=True)[:width]",
+    },
+    "sums of probabilities": {"next_log_probs(X)": "next_log_probs(X).exp()"},
+    "one token too many": {"beams = [([], 0.0)]": "max_new = max_new + 1\nbeams = [([], 0.0)]"},
+    "the best sequence alone": {"return torch.tensor(X), Y": "return torch.tensor(X)[0], Y[0]"},
+    "probabilities in place of logarithms": {"return X, Y": "return X, Y.exp()"},
+    "the prompt is left out": {"prompt.tolist() + new": "new"},
+    "padded with zeros": {"[end] * X": "[0] * X"},
+    "the model sees the last token only": {"prefix[None]": "prefix[None, -1:]"},
     "beam-history-kept": history_kept,
-    "beam-starts-equal": every_beam_from_the_prompt,
+    "beam-starts-equal": {ROWS: f"{ROWS} * width"},
     "beam-scores-not-summed": {"total + log_prob": "log_prob"},
     "beam-end-continued: and every token counts": {"end in new": "False"},
-    "beam-length-missing": {"total / len(new) ** alpha": "total"},
-    "beam-length-padded": {"len(new) ** alpha": "max_new ** alpha"},
-    "the prompt counts": {"len(new) ** alpha": "(len(new) + len(prompt)) ** alpha"},
-    "alpha is a factor": {"len(new) ** alpha": "(len(new) * alpha)"},
+    "beam-length-missing": {f"total / {LENGTH}": "total"},
+    "beam-length-padded": {LENGTH: "max_new ** alpha"},
+    "the prompt counts": {LENGTH: "(len(new) + len(prompt)) ** alpha"},
+    "alpha is a factor": {LENGTH: "(len(new) * alpha)"},
     "the worst beams are kept": {"lambda beam: beam[1]": "lambda beam: -beam[1]"},
     "worst first": {"sorted(X, reverse=True)": "sorted(X)"},
     "twice as wide": {"X[:width]": "X[: 2 * width]"},
@@ -1775,123 +1419,51 @@ def steps_by_einsum(drafts, q, p, accept, draw):
     return count, rest, (rest.cumsum(1) > draw[:, None]).int().argmax(1)
 
 
-def greedy_verification(drafts, q, p, accept, draw):
-    """Accept a draft only if it is the best token of the large model."""
-    best = p.argmax(-1)
-    n = (best[:, :-1] == drafts).long().cumprod(1).sum(1)
-    rest = p[torch.arange(len(p)), n]
-    return n, rest, best[torch.arange(len(p)), n]
-
-
-def all_or_nothing(drafts, q, p, accept, draw):
-    ids = drafts[..., None]
-    good = (accept < (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0]).all(1)
-    n = good.long() * drafts.size(1)
-    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
-    rest = rest / rest.sum(-1, keepdim=True)
-    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
-
-
-def one_ratio_for_the_whole_draft(drafts, q, p, accept, draw):
-    ids = drafts[..., None]
-    ratio = (p[:, :-1].gather(2, ids) / q.gather(2, ids))[..., 0].cumprod(1)
-    n = (accept < ratio).long().cumprod(1).sum(1)
-    rest = F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n]
-    rest = rest / rest.sum(-1, keepdim=True)
-    return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1)
-
-
-def rest_of(change):
-    """Replace the distribution from which the last token is drawn."""
-
-    def answer(drafts, q, p, accept, draw):
-        n = one_sentence_at_a_time(drafts, q, p, accept, draw)[0]
-        rest = change(p, F.pad(q, (0, 0, 0, 1)), n, torch.arange(len(p)))
-        return n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1).clamp(max=p.size(-1) - 1)
-
-    return answer
-
-
-def without_the_draft(p, q, n, rows):
-    """Forbid the rejected token, and draw from the other ones of p."""
-    rest = p[rows, n].clone()
-    for row, count in enumerate(n):
-        if count < p.size(1) - 1:
-            rest[row, p[row, count].argmax()] = 0
-    return rest / rest.sum(-1, keepdim=True)
-
-
-def first_token_given(drafts, q, p, accept, draw):
-    n, rest, _ = steps_by_padding(drafts, q, p, accept, draw)
-    full = n == drafts.size(1)
-    return n, rest, torch.where(full, drafts[:, -1], rest.argmax(-1))
-
-
+REST, FOUND = "torch.relu(rest - q[row, n])", "rest = p[row, n]"
+RATIO, COUNTED_DRAFTS = "p[row, n, token] / q[row, n, token]", "counts.append(n)"
+NOT_DIVIDED = {"rest = rest / rest.sum()": "pass"}
 WRONG["by-hand-speculative-step"] = {
-    "greedy verification": greedy_verification,
-    "all drafts or none": all_or_nothing,
-    "one ratio for the whole draft": one_ratio_for_the_whole_draft,
-    "spec-drawn-from-p": rest_of(lambda p, q, n, rows: p[rows, n]),
-    "drawn from q": rest_of(lambda p, q, n, rows: torch.cat([q[:, :-1], p[:, -1:]], 1)[rows, n]),
-    "spec-not-normalised": rest_of(lambda p, q, n, rows: F.relu(p - q)[rows, n]),
-    "spec-absolute": rest_of(
-        lambda p, q, n, rows: F.normalize((p - q).abs()[rows, n], p=1.0, dim=-1)
-    ),
-    "spec-negative-part": rest_of(
-        lambda p, q, n, rows: F.normalize(
-            torch.cat([F.relu(q - p)[:, :-1], p[:, -1:]], 1)[rows, n], p=1.0, dim=-1
-        )
-    ),
-    "softmax of the positive part": rest_of(
-        lambda p, q, n, rows: F.relu(p - q)[rows, n].softmax(-1)
-    ),
-    "spec-bonus-missing": rest_of(
-        lambda p, q, n, rows: F.normalize(
-            F.relu(p - q)[rows, n.clamp(max=p.size(1) - 2)], p=1.0, dim=-1
-        )
-    ),
-    "the most probable token of p is forbidden": rest_of(without_the_draft),
-    "the rest at position 0": rest_of(
-        lambda p, q, n, rows: F.normalize(F.relu(p - q)[:, 0], p=1.0, dim=-1)
-    ),
-    "the rest is summed over the vocabulary of all sentences": rest_of(
-        lambda p, q, n, rows: F.relu(p - q)[rows, n] / F.relu(p - q)[rows, n].sum()
-    ),
-    "no new token after a full draft": first_token_given,
-    "spec-ratio-upside-down": {
-        "p[row, n, token] / q[row, n, token]": "q[row, n, token] / p[row, n, token]"
+    "greedy verification": {"accept[row, n] >= X": "token != p[row, n].argmax()", REST: "rest",
+                            "tokens.append(new)": "tokens.append(int(rest.argmax()))"},
+    "all drafts or none": {FOUND: f"n = n if n == length else 0\n{FOUND}"},
+    "one ratio for the whole draft": {
+        f"min(1.0, {RATIO})": "ratio", "n, length = 0, X": "n, length, ratio = 0, X, 1.0",
+        "token = X": f"token = X\nratio = ratio * {RATIO}",
     },
+    "spec-drawn-from-p": {REST: "rest"},
+    "drawn from q": {REST: "q[row, n]"},
+    "spec-not-normalised": NOT_DIVIDED,
+    "spec-absolute": {"torch.relu(X)": "X.abs()"},
+    "spec-negative-part": {"rest - q[row, n]": "q[row, n] - rest"},
+    "softmax of the positive part": {"total, new = X": "rest = rest.softmax(-1)\ntotal, new = X",
+                                     **NOT_DIVIDED},
+    "spec-bonus-missing": {FOUND: f"count, n = n, min(n, length - 1)\n{FOUND}",
+                           COUNTED_DRAFTS: "counts.append(count)"},
+    "the most probable token of p is forbidden": {REST: "rest.masked_fill(rest == rest.max(), 0)"},
+    "the rest at position 0": {FOUND: f"count, n = n, 0\n{FOUND}",
+                               COUNTED_DRAFTS: "counts.append(count)"},
+    "the rest is summed over the vocabulary of all sentences": {
+        "return C, R, T": "rest = R / R.sum()\n"
+        "return C, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1).clamp(max=rest.size(-1) - 1)",
+        **NOT_DIVIDED,
+    },
+    "no new token after a full draft": {
+        "tokens.append(new)":
+        "tokens.append(int(drafts[row, -1] if n == length else rest.argmax()))"
+    },
+    "spec-ratio-upside-down": {RATIO: "q[row, n, token] / p[row, n, token]"},
     "accepts what it should reject": {"accept[row, n] >= R": "accept[row, n] < R"},
-    "one draft too few is counted": {"counts.append(n)": "counts.append(max(n - 1, 0))"},
-    "the rejected draft is counted": {"counts.append(n)": "counts.append(min(n + 1, length))"},
-    "q is not read": {"p[row, n, token] / q[row, n, token]": "p[row, n, token]"},
+    "one draft too few is counted": {COUNTED_DRAFTS: "counts.append(max(n - 1, 0))"},
+    "the rejected draft is counted": {COUNTED_DRAFTS: "counts.append(min(n + 1, length))"},
+    "q is not read": {RATIO: "p[row, n, token]"},
     "p of the next position": {"p[row, n, token]": "p[row, n + 1, token]"},
-    "spec-rejection-skipped": lambda drafts, q, p, accept, draw: (
-        lambda n, rest: (n, rest, (rest.cumsum(-1) <= draw[:, None]).sum(-1))
-    )(
-        *(
-            lambda n: (
-                n,
-                F.normalize(
-                    F.relu(p - F.pad(q, (0, 0, 0, 1)))[torch.arange(len(p)), n], p=1.0, dim=-1
-                ),
-            )
-        )(
-            (accept * q.gather(2, drafts[..., None])[..., 0]
-             < p.gather(2, drafts[..., None])[..., 0]).sum(1)
-        )
-    ),
+    "spec-rejection-skipped": {
+        FOUND: "n = sum(bool(accept[row, i] * q[row, i, t] < p[row, i, t]) for i, t in "
+        f"enumerate(drafts[row]))\n{FOUND}"
+    },
     "a uniform number for each token": {"draw[row] < total": "draw[row] < rest[new]"},
-    "the distribution as logarithms": lambda *given: (
-        lambda n, rest, token: (n, (rest + 1e-9).log(), token)
-    )(*steps_by_padding(*given)),
+    "the distribution as logarithms": {"rests.append(rest)": "rests.append((rest + 1e-9).log())"},
 }  # fmt: skip
-
-
-@right("by-hand-window-mask")
-def window_by_triangles(query_len, key_len, window):
-    square = torch.ones(key_len, key_len, dtype=torch.bool)
-    return (square.tril() & ~square.tril(-window))[key_len - query_len :]
 
 
 @right("by-hand-window-mask")
@@ -1904,46 +1476,39 @@ def window_by_loop(query_len, key_len, window):
 
 
 @right("by-hand-window-mask")
+def window_by_triangles(query_len, key_len, window):
+    square = torch.ones(key_len, key_len, dtype=torch.bool)
+    return (square.tril() & ~square.tril(-window))[key_len - query_len :]
+
+
+@right("by-hand-window-mask")
 def window_by_distance(query_len, key_len, window):
     back = torch.arange(key_len)[-query_len:, None] - torch.arange(key_len)[None, :]
     return (back >= 0).logical_and(back.lt(window))
 
 
-def spans(first, last, top_left=False):
-    """Fill each row between two columns, which depend on its position and the window."""
-
-    def answer(query_len, key_len, window):
-        mask = torch.zeros(query_len, key_len, dtype=torch.bool)
-        for i in range(query_len):
-            p = i if top_left else key_len - query_len + i
-            mask[i, max(0, first(p, window)) : max(0, last(p, window))] = True
-        return mask
-
-    return answer
-
-
 WRONG["by-hand-window-mask"] = {
-    "window-one-more": spans(lambda p, w: p - w, lambda p, w: p + 1),
-    "one key too few": spans(lambda p, w: p - w + 2, lambda p, w: p + 1),
-    "window-no-lower-edge": spans(lambda p, w: 0, lambda p, w: p + 1),
-    "window-not-causal": spans(lambda p, w: p - w + 1, lambda p, w: p + w),
-    "half of the window on each side": spans(
-        lambda p, w: p - w // 2, lambda p, w: p + w // 2 + 1
-    ),
-    "causal-corner": spans(lambda p, w: p - w + 1, lambda p, w: p + 1, top_left=True),
-    "causal-diagonal": spans(lambda p, w: p - w + 1, lambda p, w: p),
-    "a window before the query": spans(lambda p, w: p - w, lambda p, w: p),
-    "blocks of the size of the window": spans(lambda p, w: p // w * w, lambda p, w: p + 1),
-    "a window of the future": spans(lambda p, w: p, lambda p, w: p + w),
-    "window-not-causal: no upper edge": spans(lambda p, w: p - w + 1, lambda p, w: 10**6),
-    "mask-inverted": lambda q, k, w: ~window_by_loop(q, k, w),
-    "queries and keys are exchanged": lambda q, k, w: window_by_loop(q, k, w).T,
-    "the same window for all queries": lambda q, k, w: window_by_loop(1, k, w).repeat(q, 1),
-    "numbers to add to the scores": lambda q, k, w: torch.zeros(q, k).masked_fill(
-        ~window_by_loop(q, k, w), -math.inf
-    ),
-    "the first keys stay visible": lambda q, k, w: window_by_loop(q, k, w)
-    | (torch.arange(k) == 0),
+    "window-one-more": {"position - window + 1": "position - window"},
+    "one key too few": {"position - window + 1": "position - window + 2"},
+    "window-no-lower-edge": {"max(0, X)": "0"},
+    "window-not-causal": {"position + 1": "position + window"},
+    "half of the window on each side": {"position - window + 1": "position - window // 2",
+                                        "position + 1": "position + window // 2 + 1"},
+    "causal-corner": {"position = X": "position = i"},
+    "causal-diagonal": {"position + 1": "position"},
+    "a window before the query": {"position - window + 1": "position - window",
+                                  "position + 1": "position"},
+    "blocks of the size of the window": {"position - window + 1": "position // window * window"},
+    "a window of the future": {"position - window + 1": "position",
+                               "position + 1": "position + window"},
+    "window-not-causal: no upper edge": {"position + 1": "key_len"},
+    "mask-inverted": {"return mask": "return ~mask"},
+    "queries and keys are exchanged": {"return mask": "return mask.T"},
+    "the same window for all queries": {"position = X": "position = key_len - 1"},
+    "numbers to add to the scores": {
+        "return mask": "return torch.zeros(mask.shape).masked_fill(~mask, -math.inf)"
+    },
+    "the first keys stay visible": {"return mask": "return mask | (torch.arange(key_len) == 0)"},
 }  # fmt: skip
 
 
@@ -1983,20 +1548,6 @@ def cache_by_rolling(cache, new, length):
     return last.roll(end % w, 2), positions.roll(end % w)
 
 
-def written(slot, kept=lambda j, length, n, w: True, positions=None):
-    """Write the new keys one by one, to other slots or not all of them."""
-
-    def answer(cache, new, length):
-        cache, n, w = cache.clone(), new.size(2), cache.size(2)
-        held = positions or (lambda *given: cache_key_by_key(*given)[1])
-        for j in range(length, length + n):
-            if kept(j, length, n, w):
-                cache[:, :, slot(j, length, n, w)] = new[:, :, j - length]
-        return cache, held(cache, new, length)
-
-    return answer
-
-
 def appended(cache, new, length):
     """Shift the cache to the left and append, as a deque does."""
     w, end = cache.size(2), length + new.size(2)
@@ -2013,57 +1564,38 @@ def padded_on_the_left(cache, new, length):
     return both, positions.clamp(min=-1)
 
 
-def round_robin(j, length, n, w):
-    return j % w
-
-
-def held_of(read):
-    """Write the right keys, and return other positions."""
-    return written(round_robin, positions=read)
-
-
+SLOT, POSITION = "slots[j % window]", "positions[j % window] = j"
 WRONG["by-hand-rolling-cache"] = {
     "rolling-shifted": appended,
     "rolling-shifted: empty slots on the left": padded_on_the_left,
-    "rolling-starts-at-zero": written(lambda j, length, n, w: (j - length) % w),
-    "slots from 1 on": written(lambda j, length, n, w: (j + 1) % w),
-    "the last slot takes everything": written(lambda j, length, n, w: min(j, w - 1)),
-    "rolling-first-kept: without overwriting": written(
-        round_robin, lambda j, length, n, w: j - length < w
-    ),
-    "a full cache stays as it is": written(round_robin, lambda j, length, n, w: j < w),
-    "the last new key alone": written(round_robin, lambda j, length, n, w: j == length + n - 1),
-    "slots modulo the number of new keys": written(lambda j, length, n, w: j % n % w),
+    "rolling-starts-at-zero": {SLOT: "slots[(j - length) % window]"},
+    "slots from 1 on": {SLOT: "slots[(j + 1) % window]"},
+    "the last slot takes everything": {SLOT: "slots[min(j, window - 1)]"},
+    "rolling-first-kept: without overwriting": {"j >= length": "length <= j < length + window"},
+    "a full cache stays as it is": {"j >= length": "length <= j < window"},
+    "the last new key alone": {"j >= length": "j == length + new.size(2) - 1"},
+    "slots modulo the number of new keys": {SLOT: "slots[j % new.size(2) % window]"},
     "the newest key in slot 0": lambda cache, new, length: tuple(
         x.flip(-2 if x.ndim > 1 else 0) for x in appended(cache, new, length)
     ),
-    "rolling-first-turn": held_of(
-        lambda cache, new, length: torch.tensor(
-            [s if s < length + new.size(2) else -1 for s in range(cache.size(2))]
-        )
-    ),
-    "positions of the new keys": held_of(
-        lambda cache, new, length: torch.arange(length, length + new.size(2))
-    ),
-    "sorted positions": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].sort().values
-    ),
-    "positions one too large": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new, length)[1] + 1
-    ),
-    "positions before the new keys": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new[:, :, :0], length)[1]
-    ),
-    "empty slots hold position 0": held_of(
-        lambda cache, new, length: cache_key_by_key(cache, new, length)[1].clamp(min=0)
-    ),
-    "distances to the next query": held_of(
-        lambda cache, new, length: length + new.size(2) - cache_key_by_key(cache, new, length)[1]
-    ),
-    "the cache grows": lambda cache, new, length: (
-        torch.cat([cache, new], 2), torch.arange(cache.size(2) + new.size(2))
-    ),
+    "rolling-first-turn": {POSITION: "positions[j % window] = j % window"},
+    "positions of the new keys": {"torch.tensor(P)": "torch.arange(length, length + new.size(2))"},
+    "sorted positions": {"torch.tensor(P)": "torch.tensor(sorted(P))"},
+    "positions one too large": {"torch.tensor(P)": "torch.tensor(P) + 1"},
+    "positions before the new keys": {POSITION: f"if j < length: {POSITION}"},
+    "empty slots hold position 0": {"[-1] * window": "[0] * window"},
+    "distances to the next query": {"torch.tensor(P)": "length + new.size(2) - torch.tensor(P)"},
+    "the cache grows": {
+        "return X": "return torch.cat([cache, new], 2), torch.arange(window + new.size(2))"
+    },
 }  # fmt: skip
+
+
+@right("by-hand-quantize-rows")
+def rows_by_reduce(x):
+    top = reduce(x.abs(), "b s f -> b s 1", "max")
+    scale = (top / 127).masked_fill(top == 0, 1.0)
+    return torch.clamp(torch.round(x / scale), -127, 127).type(torch.int8), scale
 
 
 @right("by-hand-quantize-rows")
@@ -2079,60 +1611,34 @@ def rows_one_by_one(x):
 
 
 @right("by-hand-quantize-rows")
-def rows_by_reduce(x):
-    top = reduce(x.abs(), "b s f -> b s 1", "max")
-    scale = (top / 127).masked_fill(top == 0, 1.0)
-    return torch.clamp(torch.round(x / scale), -127, 127).type(torch.int8), scale
-
-
-@right("by-hand-quantize-rows")
 def rows_by_norm(x):
     scale = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True) / 127
     scale = scale + (scale == 0)
     return (x / scale + 0.5).floor().char(), scale
 
 
-def absmax(x, largest, steps=127, convert=torch.round, back=False):
-    scale = torch.where(largest > 0, largest / steps, torch.ones_like(largest))
-    quantized = convert(x / scale).clamp(-128, 127).to(torch.int8)
-    return quantized, 1 / scale if back else scale
-
-
-def top_of(x, dim=-1):
-    return x.abs().amax(dim, keepdim=True)
-
-
+WIDER = {"torch.clamp(X, -127, 127)": "torch.clamp(X, -128, 127)"}
 WRONG["by-hand-quantize-rows"] = {
-    "int8-one-scale": lambda x: absmax(x, x.abs().max().expand(*x.shape[:-1], 1)),
-    "one scale for each sentence": lambda x: absmax(
-        x, top_of(x, (1, 2)).expand(*x.shape[:-1], 1)
-    ),
-    "a single scale is returned": lambda x: absmax(x, x.abs().max()),
-    "one scale for each column": lambda x: absmax(x, top_of(x, (0, 1))),
-    "int8-truncated": lambda x: absmax(x, top_of(x), convert=torch.trunc),
-    "rounded down": lambda x: absmax(x, top_of(x), convert=torch.floor),
-    "int8-divided-by-128": lambda x: absmax(x, top_of(x), 128),
-    "divided by 255": lambda x: absmax(x, top_of(x), 255),
-    "four bits": lambda x: absmax(x, top_of(x), 7),
-    "int8-sign-lost": {"max(row.max(), -row.min())": "row.max()", "top > 0": "top != 0"},
-    "int8-zero-row": lambda x: (
-        torch.round(127 * x / top_of(x)).to(torch.int8), top_of(x) / 127
-    ),
-    "the scale is upside down": lambda x: absmax(x, top_of(x), back=True),
-    "the largest absolute value is the scale": lambda x: (
-        absmax(x, top_of(x))[0], top_of(x) + (top_of(x) == 0)
-    ),
-    "a zero point": lambda x: (
-        torch.round((x - x.mean(-1, keepdim=True)) / top_of(x).clamp(min=1e-9) * 127).char(),
-        (top_of(x) / 127).masked_fill(top_of(x) == 0, 1),
-    ),
-    "the numbers are not converted": lambda x: (
-        torch.round(x / absmax(x, top_of(x))[1]), absmax(x, top_of(x))[1]
-    ),
-    "the scale lost its axis": lambda x: (
-        absmax(x, top_of(x))[0], absmax(x, top_of(x))[1].squeeze(-1)
-    ),
-    "the mean of the absolute values": lambda x: absmax(x, x.abs().mean(-1, keepdim=True)),
+    "int8-one-scale": {"top = X": "top = x.abs().max().expand(*x.shape[:-1], 1)"},
+    "one scale for each sentence": {
+        "top = X": "top = x.abs().amax((1, 2), True).expand(*x.shape[:-1], 1)"
+    },
+    "a single scale is returned": {"top = X": "top = x.abs().max()"},
+    "one scale for each column": {'"b s f -> b s 1"': '"b s f -> 1 1 f"'},
+    "int8-truncated": {"torch.round(X)": "torch.trunc(X)"},
+    "rounded down": {"torch.round(X)": "torch.floor(X)", **WIDER},
+    "int8-divided-by-128": {"top / 127": "top / 128", **WIDER},
+    "divided by 255": {"top / 127": "top / 255", **WIDER},
+    "four bits": {"top / 127": "top / 7"},
+    "int8-sign-lost": {"x.abs()": "x", "torch.clamp(X, -127, 127)": "X"},
+    "int8-zero-row": {"scale = X": "scale = top / 127"},
+    "the scale is upside down": {"return Q, scale": "return Q, 1 / scale"},
+    "the largest absolute value is the scale": {"return Q, scale": "return Q, top + (top == 0)"},
+    "a zero point": {"x / scale": "(x - x.mean(-1, keepdim=True)) / scale",
+                     "torch.clamp(X, -127, 127)": "X"},
+    "the numbers are not converted": {"X.type(torch.int8)": "X"},
+    "the scale lost its axis": {"return Q, scale": "return Q, scale.squeeze(-1)"},
+    "the mean of the absolute values": {'"max"': '"mean"', **WIDER},
 }  # fmt: skip
 
 
@@ -2172,40 +1678,27 @@ def integers_by_products(x, weight):
 
 WRONG["by-hand-int8-matmul"] = {
     "int8-sum-overflows": {"q.to(torch.int32)": "q", "w.to(torch.int32)": "w"},
-    "products overflow": lambda x, weight: (
-        (rows_by_norm(x)[0][:, :, None] * rows_by_norm(weight[None])[0][0]).sum(-1)
-        * rows_by_norm(x)[1] * rows_by_norm(weight[None])[1][0].T
-    ),
+    "products overflow": {"total = X": "total = (q[:, :, None] * w).sum(-1)"},
     "int8-sum-overflows: the sum is cast": {"total.double()": "total.to(torch.int8)"},
     "int8-weight-scale-missing": {"X * w_scale": "X"},
-    "the scale of x is missing": {"total.double() * x_scale": "total.double()"},
-    "no scale at all": {"total.double() * x_scale * w_scale": "total.double()"},
-    "divided by the scales": {
-        "total.double() * x_scale * w_scale": "total.double() / x_scale / w_scale"
-    },
-    "the weight has one scale": {
-        "weight.abs().amax(-1) / 127": "weight.abs().amax().expand(len(weight)) / 127"
-    },
-    "x has one scale": {"x.abs().amax(-1, keepdim=True) / 127":
-                        "x.abs().amax().view(1, 1, 1) / 127"},
-    "int8-truncated": {
-        "(x / x_scale).round()": "(x / x_scale)",
-        "(weight / w_scale[:, None]).round()": "(weight / w_scale[:, None])",
-    },
+    "the scale of x is missing": {"X * x_scale": "X"},
+    "no scale at all": {"X * x_scale * w_scale": "X"},
+    "divided by the scales": {"X * x_scale * w_scale": "X / x_scale / w_scale"},
+    "the weight has one scale": {"w_scale = X":
+                                 "w_scale = weight.abs().amax().expand(len(weight)) / 127"},
+    "x has one scale": {"x.abs().amax(-1, keepdim=True)": "x.abs().amax().view(1, 1, 1)"},
+    "int8-truncated": {"(x / S).round()": "(x / S)", "(weight / S).round()": "(weight / S)"},
     "only x is truncated": {"(x / x_scale).round()": "(x / x_scale)"},
-    "nothing is quantised": lambda x, weight: x @ weight.T,
-    "weight only": lambda x, weight: x @ (
-        rows_by_norm(weight[None])[0][0] * rows_by_norm(weight[None])[1][0]
-    ).T,
-    "the weight has a scale for each column": lambda x, weight: (
-        rows_by_norm(x)[0] * rows_by_norm(x)[1]
-    ) @ (rows_by_norm(weight.T[None])[0][0] * rows_by_norm(weight.T[None])[1][0]),
-    "four bits of each": {
-        "x.abs().amax(-1, keepdim=True) / 127": "x.abs().amax(-1, keepdim=True) / 7",
-        "weight.abs().amax(-1) / 127": "weight.abs().amax(-1) / 7",
+    "nothing is quantised": {"return X": "return x @ weight.T"},
+    "weight only": {"return X": "return x @ (w * w_scale[:, None]).T"},
+    "the weight has a scale for each column": {
+        "weight.abs().amax(-1)": "weight.abs().amax(0)", "w_scale[:, None]": "w_scale",
+        "return X": "return (q * x_scale) @ (w * w_scale).T",
     },
-    "the scales are added": {"total.double() * x_scale * w_scale":
-                             "total.double() * (x_scale + w_scale)"},
+    "four bits of each": {"x.abs().amax(X, keepdim=True) / 127":
+                          "x.abs().amax(X, keepdim=True) / 7",
+                          "weight.abs().amax(-1) / 127": "weight.abs().amax(-1) / 7"},
+    "the scales are added": {"X * x_scale * w_scale": "X * (x_scale + w_scale)"},
 }  # fmt: skip
 
 
@@ -2284,54 +1777,30 @@ def multiplied_powers(scores):
     return powers / powers.sum(-1, keepdim=True)
 
 
-def alibi(bias, *, after=False, first=None, hidden=lambda d: d < 0, slopes=None, fill=-math.inf):
-    """Write the layer with another bias, another first query, another mask or other slopes."""
-
-    def answer(scores):
-        heads, queries, keys = scores.shape[1:]
-        start = keys - queries if first is None else first
-        distance = torch.arange(start, start + queries)[:, None] - torch.arange(keys)
-        m = (slopes or slopes_by_logspace)(heads).view(-1, 1, 1)
-        due = bias(m, distance)
-        if after:
-            return scores.masked_fill(hidden(distance), fill).softmax(-1) + due
-        return (scores + due).masked_fill(hidden(distance), fill).softmax(-1)
-
-    return answer
-
-
-def fall(m, d):
-    return -m * d
-
-
+SLOPES, HIDDEN = "slopes.reshape(1, heads, 1, 1)", "torch.where(hidden, -math.inf, scores)"
+ADDED, BEHIND = f"{SLOPES} * places", "(places - places[-query_len:, None])"
 WRONG["by-hand-alibi-weights"] = {
-    "alibi-sign": alibi(lambda m, d: m * d),
-    "alibi-sign: of the keys": {"scores + M * places":
-                                "scores - M * places"},
-    "alibi-queries-from-zero": alibi(fall, first=0),
-    "alibi-one-slope": alibi(lambda m, d: -m[0] * d),
-    "alibi-after-softmax": alibi(fall, after=True),
-    "alibi-future-visible": alibi(fall, hidden=lambda d: d > 99),
-    "alibi-future-visible: with absolute distances": alibi(
-        lambda m, d: -m * d.abs(), hidden=lambda d: d > 99
-    ),
-    "alibi-head-from-zero": alibi(fall, slopes=lambda n: 2 ** (-8 * torch.arange(n) / n)),
-    "alibi-eight-heads-only": alibi(fall, slopes=lambda n: 0.5 ** heads_of(n)),
-    "no bias": alibi(lambda m, d: 0 * d),
-    "no slope": alibi(lambda m, d: -d),
-    "squared distance": alibi(lambda m, d: -m * d**2),
-    "the logarithm of the distance": alibi(lambda m, d: -m * (1 + d.abs()).log()),
-    "the future is 0": alibi(fall, fill=0),
-    "the past is hidden": alibi(lambda m, d: m * d, hidden=lambda d: d > 0),
-    "alibi-queries-from-zero: in the mask": alibi(
-        fall, hidden=lambda d: torch.ones(d.shape).triu(1) > 0
-    ),
-    "slopes in reverse order": alibi(fall, slopes=lambda n: slopes_by_logspace(n).flip(0)),
-    "softmax over the queries": {"F.softmax(scores, dim=-1)": "F.softmax(scores, dim=-2)"},
-    "no softmax": {"F.softmax(scores, dim=-1)": "scores"},
-    "the scores are multiplied": lambda scores: alibi(lambda m, d: 0 * d)(
-        scores * slopes_by_logspace(scores.size(1)).view(-1, 1, 1)
-    ),
+    "alibi-sign": {f"scores + {ADDED}": f"scores - {ADDED}"},
+    "alibi-queries-from-zero": {"X.triu(Y)": "X.triu(1)"},
+    "alibi-one-slope": {SLOPES: "slopes[0]"},
+    "alibi-after-softmax": {f"scores + {ADDED}": "scores", "F.softmax(X, dim=-1)":
+                            f"F.softmax(X, dim=-1) + {SLOPES} * {BEHIND}"},
+    "alibi-future-visible": {HIDDEN: "scores"},
+    "alibi-future-visible: with absolute distances": {ADDED: f"{SLOPES} * -{BEHIND}.abs()",
+                                                      HIDDEN: "scores"},
+    "alibi-head-from-zero": {"slopes = X": "slopes = 2 ** (-8 * torch.arange(heads) / heads)"},
+    "alibi-eight-heads-only": {"slopes = X": "slopes = 0.5 ** heads_of(heads)"},
+    "no bias": {f"scores + {ADDED}": "scores"},
+    "no slope": {ADDED: "places"},
+    "squared distance": {ADDED: f"{SLOPES} * -({BEHIND} ** 2)"},
+    "the logarithm of the distance": {ADDED: f"{SLOPES} * -(1 + {BEHIND}.abs()).log()"},
+    "the future is 0": {ADDED: f"{SLOPES} * {BEHIND}", "-math.inf": "0.0"},
+    "the past is hidden": {f"scores + {ADDED}": f"scores - {ADDED}",
+                           "X.triu(Y)": "X.tril(key_len - query_len - 1)"},
+    "slopes in reverse order": {"slopes = X": "slopes = X.flip(0)"},
+    "softmax over the queries": {"F.softmax(X, dim=-1)": "F.softmax(X, dim=-2)"},
+    "no softmax": {"F.softmax(X, dim=-1)": "X"},
+    "the scores are multiplied": {f"scores + {ADDED}": f"scores * {SLOPES}"},
 }  # fmt: skip
 
 
@@ -2537,71 +2006,28 @@ def training_by_tensors(ids, vocab_size, num_merges):
     return merges
 
 
-def train(choose, merge=merged_at_the_end, new=lambda size, done: size + done):
-    def answer(ids, vocab_size, num_merges):
-        merges = []
-        while len(merges) < num_merges and len(ids) > 1:
-            counts = Counter(itertools.pairwise(ids))
-            best = choose(counts)
-            ids = merge(ids, best, new(vocab_size, len(merges)))
-            merges.append(best)
-        return merges
-
-    return answer
-
-
-def most(counts):
-    return min(counts, key=lambda pair: (-counts[pair], pair))
-
-
-def at_start(ids, vocab_size, num_merges):
-    counts = Counter(itertools.pairwise(ids))
-    return sorted(counts, key=lambda pair: (-counts[pair], *pair))[:num_merges]
-
-
 WRONG["by-hand-bpe-train"] = {
-    "bpe-counted-once": at_start,
-    "bpe-tie-by-text": train(lambda counts: counts.most_common(1)[0][0]),
-    "bpe-tie-larger": train(lambda counts: max((n, pair) for pair, n in counts.items())[1]),
-    "ties by the second id": train(
-        lambda counts: min(counts, key=lambda pair: (-counts[pair], pair[::-1]))
-    ),
-    "the rarest pair": train(lambda counts: min(counts, key=lambda pair: (counts[pair], pair))),
-    "the smallest pair": train(min),
-    "bpe-overlap": train(
-        most, by_index(lambda ids, i, pair: tuple(ids[i : i + 2]) == pair, step=1)
-    ),
-    "new ids begin at 0": train(most, new=lambda size, done: done),
-    "one new id": train(most, new=lambda size, done: size),
-    "every other pair is counted": lambda ids, size, n: train_in_steps(ids, size, n),
-    "one merge too few": lambda ids, size, n: train(most)(ids, size, n - 1),
-    "the pairs are sorted": lambda ids, size, n: sorted(train(most)(ids, size, n)),
-    "the pairs are reversed": lambda ids, size, n: [
-        pair[::-1] for pair in train(most)(ids, size, n)
-    ],
-    "stops when no pair is repeated": lambda ids, size, n: stopped(ids, size, n),
+    "bpe-counted-once": {
+        "merges = []": "pairs = sorted(itertools.pairwise(ids))\n"
+        "return sorted(dict.fromkeys(pairs), key=pairs.count, reverse=True)[:num_merges]"
+    },
+    "bpe-tie-by-text": {"sorted(X)": "[*X]"},
+    "bpe-tie-larger": {"sorted(X)": "sorted(X, reverse=True)"},
+    "ties by the second id": {"sorted(X)": "sorted(X, key=lambda pair: pair[::-1])"},
+    "the rarest pair": {"max(pairs, key=C)": "min(pairs, key=C)"},
+    "the smallest pair": {"max(pairs, key=C)": "pairs[0]"},
+    "bpe-overlap": {
+        "merged_at_the_end": "by_index(lambda ids, i, pair: (*ids[i : i + 2],) == pair, step=1)"
+    },
+    "new ids begin at 0": {"vocab_size + number": "number"},
+    "one new id": {"vocab_size + number": "vocab_size"},
+    "every other pair is counted": {"itertools.pairwise(ids)":
+                                    "zip(ids[::2], ids[1::2], strict=False)"},
+    "one merge too few": {"range(num_merges)": "range(num_merges - 1)"},
+    "the pairs are sorted": {"return merges": "return sorted(merges)"},
+    "the pairs are reversed": {"return merges": "return [pair[::-1] for pair in merges]"},
+    "stops when no pair is repeated": {"not pairs": "len({*pairs}) == len(pairs)"},
 }  # fmt: skip
-
-
-def train_in_steps(ids, vocab_size, num_merges):
-    """Count every other pair."""
-    merges = []
-    while len(merges) < num_merges and len(ids) > 1:
-        counts = Counter(zip(ids[::2], ids[1::2], strict=False))
-        merges.append(most(counts))
-        ids = merged_at_the_end(ids, merges[-1], vocab_size + len(merges) - 1)
-    return merges
-
-
-def stopped(ids, vocab_size, num_merges):
-    merges = []
-    while len(merges) < num_merges and len(ids) > 1:
-        counts = Counter(itertools.pairwise(ids))
-        if counts[most(counts)] < 2:
-            break
-        merges.append(most(counts))
-        ids = merged_at_the_end(ids, merges[-1], vocab_size + len(merges) - 1)
-    return merges
 
 
 @right("by-hand-accumulated-gradients")
@@ -2651,65 +2077,44 @@ def gradients_by_einsum(x, labels, weight, bias, micro_batch, max_norm):
     return tuple(each / max(norm / max_norm, 1) for each in (w, b))
 
 
-def scaled(scale):
-    """Accumulate rightly, and clip in another way."""
-    return lambda x, y, w, b, size, top: scale(*gradients_by_formula(x, y, w, b, size, 1e9), top)
-
-
-def divided(divisor, clip=True):
-    """Accumulate with another divisor of the sum of a micro-batch."""
-
-    def answer(x, labels, weight, bias, size, top):
-        w = weight.detach().clone().requires_grad_()
-        b = bias.detach().clone().requires_grad_()
-        for xs, ys in zip(x.split(size), labels.split(size), strict=True):
-            logits = F.linear(xs, w, b).flatten(0, 1)
-            loss = F.cross_entropy(logits, ys.flatten(), reduction="sum")
-            (loss / divisor(labels, ys, size)).backward()
-            if not clip:
-                norm = torch.cat([w.grad.flatten(), b.grad]).norm()
-                w.grad *= min(1, top / norm)
-                b.grad *= min(1, top / norm)
-        norm = torch.cat([w.grad.flatten(), b.grad]).norm()
-        return w.grad * min(1, top / norm), b.grad * min(1, top / norm)
-
-    return answer
-
-
-def known(y):
-    return (y != -100).sum()
-
-
+COUNT = "labels.ne(-100).sum()"
 WRONG["by-hand-accumulated-gradients"] = {
-    "accumulation-mean-of-means": divided(lambda all, y, n: known(y) * len(all.split(n))),
-    "accumulation-not-divided": divided(lambda all, y, n: known(y)),
-    "accumulation-padding-counted": divided(lambda all, y, n: all.numel()),
-    "the padding of each micro-batch is counted": divided(
-        lambda all, y, n: y.numel() * len(all.split(n))
-    ),
-    "divided by the number of sentences": divided(lambda all, y, n: len(all)),
-    "divided by the number of micro-batches": divided(lambda all, y, n: len(all.split(n))),
-    "sums": divided(lambda all, y, n: 1),
-    "clip-each-tensor": scaled(
-        lambda w, b, top: tuple(each * min(1, top / each.norm()) for each in (w, b))
-    ),
-    "clip-by-value": scaled(lambda w, b, top: (w.clamp(-top, top), b.clamp(-top, top))),
+    "accumulation-mean-of-means": {
+        "keep = X": "keep = X\ntotal = keep.sum().clamp(min=1) * len(x.split(micro_batch))"
+    },
+    "accumulation-not-divided": {"keep = X": "keep = X\ntotal = keep.sum().clamp(min=1)"},
+    "accumulation-padding-counted": {COUNT: "labels.numel()"},
+    "the padding of each micro-batch is counted": {
+        "keep = X": "keep = X\ntotal = keep.numel() * len(x.split(micro_batch))"
+    },
+    "divided by the number of sentences": {COUNT: "len(labels)"},
+    "divided by the number of micro-batches": {COUNT: "len(labels.split(micro_batch))"},
+    "sums": {COUNT: "1"},
+    "clip-each-tensor": {
+        "norm > max_norm": "False",
+        "return X": "return tuple(each * min(1, max_norm / each.norm()) for each in (w, b))",
+    },
+    "clip-by-value": {
+        "norm > max_norm": "False",
+        "return X": "return w.clamp(-max_norm, max_norm), b.clamp(-max_norm, max_norm)",
+    },
     "clip-scales-up": {"norm > max_norm": "norm > 0"},
-    "each micro-batch is clipped": divided(lambda all, y, n: known(all), clip=False),
+    "each micro-batch is clipped": {
+        "b = b + X": "b = b + X\nclip = min(1, max_norm / torch.cat([w.flatten(), b]).norm())\n"
+        "w, b = w * clip, b * clip"
+    },
     "not clipped": {"norm > max_norm": "norm < 0"},
     "the bias is not clipped": {"w, b = w * max_norm / norm, X": "w = w * max_norm / norm"},
-    "the norms are added": {"torch.cat([w.flatten(), b]).norm()": "w.norm() + b.norm()"},
-    "the norm of the weight alone": {"torch.cat([w.flatten(), b]).norm()": "w.norm()"},
-    "the largest number is the norm": {"torch.cat([w.flatten(), b]).norm()":
-                                       "torch.cat([w.flatten(), b]).abs().max()"},
-    "the sum of absolute values is the norm": {"torch.cat([w.flatten(), b]).norm()":
-                                               "torch.cat([w.flatten(), b]).norm(1)"},
+    "the norms are added": {"norm = X": "norm = w.norm() + b.norm()"},
+    "the norm of the weight alone": {"norm = X": "norm = w.norm()"},
+    "the largest number is the norm": {"torch.cat(X).norm()": "torch.cat(X).abs().max()"},
+    "the sum of absolute values is the norm": {"torch.cat(X).norm()": "torch.cat(X).norm(1)"},
     "divided by the norm": {"w * max_norm / norm, b * max_norm / norm": "w / norm, b / norm"},
-    "only the last micro-batch": {"w + error.T @ xs[keep] / total": "error.T @ xs[keep] / total",
-                                  "b + error.sum(0) / total": "error.sum(0) / total"},
-    "the last micro-batch is dropped if it is shorter": lambda x, y, w, b, n, top: (
-        gradients_by_formula(x[: len(x) // n * n], y[: len(x) // n * n], w, b, n, top)
-    ),
+    "only the last micro-batch": {"w + X": "X", "b + X": "X"},
+    "the last micro-batch is dropped if it is shorter": {
+        "total = X": "x, labels = (t[: len(t) // micro_batch * micro_batch] for t in (x, labels))\n"
+        "total = X"
+    },
 }  # fmt: skip
 
 
@@ -2753,39 +2158,10 @@ def cached_in_new_buffers(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
     return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT, *buffers
 
 
-class LayerWithState(nn.Module):
-    """Keep the cache in the layer, and lose it because each call makes a new layer."""
-
-    def __init__(self, num_heads):
-        super().__init__()
-        self.num_heads, self.k, self.v = num_heads, None, None
-
-    def forward(self, x, w_q, w_k, w_v, w_o):
-        q, k, v = ((x @ w.T).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-                   for w in (w_q, w_k, w_v))  # fmt: skip
-        self.k = k if self.k is None else torch.cat([self.k, k], 2)
-        self.v = v if self.v is None else torch.cat([self.v, v], 2)
-        causal = torch.ones(x.size(1), x.size(1)).tril().bool()
-        out = F.scaled_dot_product_attention(q, self.k, self.v, causal)
-        return out.transpose(1, 2).flatten(2) @ w_o.T, self.k, self.v
-
-
-def cached_by_sdpa(**options):
-    """Give SDPA a flag instead of a mask."""
-
-    def answer(x, w_q, w_k, w_v, w_o, num_heads, keys, values):
-        q, k, v = ((x @ w.T).unflatten(2, (num_heads, -1)).transpose(1, 2) for w in (w_q, w_k, w_v))
-        keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
-        out = F.scaled_dot_product_attention(q, keys, values, **options)
-        return out.transpose(1, 2).flatten(2) @ w_o.T, keys, values
-
-    return answer
-
-
 HIDDEN_KEYS = "torch.ones(n, total).triu(total - n + 1).bool()"
 WRONG["by-hand-attention-with-cache"] = {
-    "cache-causal-missing": cached_by_sdpa(),
-    "causal-corner": cached_by_sdpa(is_causal=True),
+    "cache-causal-missing": {"scores.masked_fill(hidden, X)": "scores"},
+    "causal-corner": {HIDDEN_KEYS: "torch.ones(n, total).triu(1).bool()"},
     "cache-mask-dropped": {
         "hidden = X": "hidden = X if n == total else torch.zeros(n, total).bool()"
     },
@@ -2793,9 +2169,7 @@ WRONG["by-hand-attention-with-cache"] = {
     "one future token is visible": {
         HIDDEN_KEYS: "torch.ones(n, total).triu(total - n + 2).bool()"
     },
-    "a new layer, and so a new cache, in each call": lambda *given: (
-        LayerWithState(given[5])(*given[:5])
-    ),
+    "a new layer, and so a new cache, in each call": {"all_k, all_v = X": "all_k, all_v = k, v"},
     "cache-old-lost": {"return Y, all_k, all_v": "return Y, k, v"},
     "cache-not-grown": {"return Y, all_k, all_v": "return Y, past_k, past_v"},
     "cache-new-first": {
@@ -2866,70 +2240,47 @@ def row_by_row(logits, temperature, k, p):
     return torch.tensor(rows)
 
 
-def nucleus(probs, p):
-    """Keep the top words until their sum reaches p."""
-    top, order = probs.sort(-1, descending=True)
-    top = top * ((top.cumsum(-1) - top) < p)
-    return torch.zeros_like(probs).scatter(-1, order, top)
-
-
-def best_of(logits, k):
-    return logits.masked_fill(logits < logits.topk(k).values[:, -1:], -math.inf)
-
-
-def to_one(probs):
-    return probs / probs.sum(-1, keepdim=True)
-
-
+TOP_K, CLAMP = "z.masked_fill(z < kth, -math.inf)", "X.clamp(max=k - 1)"
+SUM_TO = "top.cumsum(-1).gather(-1, probs.argsort(-1, descending=True).argsort(-1))"
+ALL_WORDS = {CLAMP: "X.clamp(max=z.size(-1) - 1)"}
 WRONG["by-hand-sampling-probabilities"] = {
     "temperature-multiplied": {"logits / temperature": "logits * temperature"},
     "temperature-without-effect": {"logits / temperature": "logits"},
-    "temperature-without-effect: probabilities are divided": lambda z, t, k, p: to_one(
-        nucleus(best_of(z, k).softmax(-1) / t, p)
-    ),
-    "temperature-last": lambda z, t, k, p: to_one(
-        nucleus(best_of(z, k).softmax(-1), p) ** (1 / t)
-    ),
-    "temperature between top-k and top-p of probabilities": lambda z, t, k, p: to_one(
-        nucleus(to_one(best_of(z, k).softmax(-1)) * t, p)
-    ),
-    "top-k-logit-zero": lambda z, t, k, p: to_one(
-        nucleus((z / t * (z >= z.topk(k).values[:, -1:])).softmax(-1), p)
-    ),
-    "top-p-of-all-words: top-p first": lambda z, t, k, p: to_one(
-        nucleus((z / t).softmax(-1), p) * (z >= z.topk(k).values[:, -1:])
-    ),
-    "top-p-of-all-words": lambda z, t, k, p: to_one(
-        nucleus((z / t).softmax(-1) * (z >= z.topk(k).values[:, -1:]), p)
-    ),
-    "top-p-one-short": {"X.clamp(max=k - 1)": "(X - 1).clamp(min=0)"},
-    "top-p-one-short: the word that reaches p": lambda z, t, k, p: to_one(
-        (lambda s: torch.zeros_like(z).scatter(
-            -1, s.indices, s.values * (s.values.cumsum(-1) <= p)))(
-            best_of(z / t, k).softmax(-1).sort(-1, descending=True)
-        )
-    ),
-    "top-p-by-rank": lambda z, t, k, p: to_one(
-        nucleus(best_of(z / t, k).softmax(-1).sort(-1, descending=True).values, p)
-    ),
-    "each word is compared with p": lambda z, t, k, p: to_one(
-        (lambda s: s * (s >= 1 - p))(best_of(z / t, k).softmax(-1))
-    ),
+    "temperature-without-effect: probabilities are divided": {
+        "z = logits / X": "z = logits", "probs = torch.softmax(Z, dim=-1)":
+        "probs = torch.softmax(Z, dim=-1) / temperature",
+    },
+    "temperature-last": {"logits / temperature": "logits", "torch.where(X, probs, 0.0)":
+                         "torch.where(X, probs, 0.0) ** (1 / temperature)"},
+    "temperature between top-k and top-p of probabilities": {
+        "logits / temperature": "logits", "torch.softmax(z, dim=-1)":
+        "torch.softmax(z, dim=-1) * temperature",
+    },
+    "top-k-logit-zero": {
+        TOP_K: "z * (z >= kth)", "probs >= smallest": f"{SUM_TO} - probs < p", **ALL_WORDS
+    },
+    "top-p-of-all-words: top-p first": {
+        TOP_K: "z", "torch.where(X, probs, 0.0)": "torch.where(X & (z >= kth), probs, 0.0)",
+        **ALL_WORDS,
+    },
+    "top-p-of-all-words": {f"z = {TOP_K}": "pass", "torch.softmax(z, dim=-1)":
+                           "torch.softmax(z, dim=-1) * (z >= kth)"},
+    "top-p-one-short": {CLAMP: "(X - 1).clamp(min=0)"},
+    "top-p-one-short: the word that reaches p": {"probs >= smallest": f"{SUM_TO} <= p"},
+    "top-p-by-rank": {"torch.softmax(z, dim=-1)":
+                      "torch.softmax(z, dim=-1).sort(-1, descending=True).values"},
+    "each word is compared with p": {"probs >= smallest": "probs >= 1 - p"},
     "the smallest words are kept": {"z.topk(k, dim=-1)": "(-z).topk(k, dim=-1)",
                                     "z < kth": "-z < kth"},
-    "one threshold for the batch": {"z.topk(k, dim=-1).values[:, -1:]":
-                                    "z.flatten().topk(k).values[-1]"},
-    "k + 1 words": {"z.topk(k, dim=-1)": "z.topk(min(k + 1, z.size(-1)), dim=-1)",
-                    "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
-    "not divided by the sum": {"probs / probs.sum(dim=-1, keepdim=True)": "probs"},
+    "one threshold for the batch": {"kth = X": "kth = z.flatten().topk(k).values[-1]"},
+    "k + 1 words": {"z.topk(k, dim=-1)": "z.topk(min(k + 1, z.size(-1)), dim=-1)", **ALL_WORDS},
+    "not divided by the sum": {"probs / X": "probs"},
     "top-p is missing": {"probs >= smallest": "probs >= 0"},
-    "top-k is missing": {"z.masked_fill(z < kth, -math.inf)": "z",
-                         "X.clamp(max=k - 1)": "X.clamp(max=z.size(-1) - 1)"},
+    "top-k is missing": {TOP_K: "z", **ALL_WORDS},
     "softmax over the batch": {"torch.softmax(z, dim=-1)": "torch.softmax(z, dim=0)"},
-    "the best word alone": lambda z, t, k, p: F.one_hot(z.argmax(-1), z.size(-1)).double(),
-    "the remaining words are equal": {"torch.where(probs >= smallest, probs, 0.0)":
-                                      "(probs >= smallest).double()"},
-    "softmax twice": {"return X": "return (X).softmax(-1)"},
+    "the best word alone": {"return X": "return F.one_hot(z.argmax(-1), z.size(-1)).double()"},
+    "the remaining words are equal": {"torch.where(X, probs, 0.0)": "X.double()"},
+    "softmax twice": {"return X": "return X.softmax(-1)"},
 }  # fmt: skip
 
 
@@ -2972,54 +2323,30 @@ def heads_expanded(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
     return out.transpose(1, 2).reshape(*x.shape[:2], -1) @ w_o.mT
 
 
-def shared_by(share, mix=lambda out: out.transpose(1, 2).flatten(2)):
-    """Share heads in another way."""
-
-    def answer(x, w_q, w_k, w_v, w_o, n_heads, n_kv):
-        q, k, v = (
-            (x @ w.T).unflatten(-1, (n, -1)).transpose(1, 2)
-            for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))
-        )
-        k, v = share(k, n_heads // n_kv), share(v, n_heads // n_kv)
-        return mix(F.scaled_dot_product_attention(q, k, v)) @ w_o.T
-
-    return answer
-
-
 WRONG["by-hand-grouped-query-attention"] = {
-    "kv-tiled": shared_by(lambda kv, group: kv.repeat(1, group, 1, 1)),
-    "kv-tiled: by the remainder": {"h // group": "h % n_kv"},
+    "kv-tiled": {"h // group": "h % n_kv"},
     "kv-first-head": {"h // group": "h // n_heads"},
-    "kv-first-head: expanded": shared_by(
-        lambda kv, group: kv[:, :1].expand(-1, group * kv.size(1), -1, -1)
-    ),
     "the last head of keys and values": {"h // group": "n_kv - 1"},
-    "the heads of keys and values are averaged": shared_by(
-        lambda kv, group: kv.mean(1, keepdim=True).repeat(1, group * kv.size(1), 1, 1)
-    ),
+    "the heads of keys and values are averaged": {
+        "g = X": "g = 0\nk_heads, v_heads = ([sum(y) / len(y)] for y in (k_heads, v_heads))"
+    },
     "the keys of one group and the values of another": {"v_heads[g]": "v_heads[h % n_kv]"},
-    "each head is repeated once for each group": shared_by(
-        lambda kv, group: kv.repeat_interleave(kv.size(1), dim=1)
-    ),
+    "each head is repeated once for each group": {"h // group": "h // n_kv"},
     "the query heads are in another order": {
         "torch.bmm(q_heads[h], K)": "torch.bmm(q_heads[(h % group) * n_kv + g], K)"
     },
-    "merge-no-transpose": shared_by(
-        lambda kv, group: kv.repeat_interleave(group, 1),
-        lambda out: out.reshape(out.size(0), out.size(2), -1),
-    ),
+    "merge-no-transpose": {"torch.cat(outputs, dim=-1)":
+                           "torch.stack(outputs, 1).reshape(*x.shape[:2], -1)"},
     "the outputs are added": {"torch.cat(outputs, dim=-1)":
                               "torch.cat([sum(outputs)] * n_heads, dim=-1)"},
     "scale-missing": {"X / math.sqrt(D)": "X"},
     "scale-d_model": {"math.sqrt(D)": "math.sqrt(x.size(-1))"},
     "the scale of the whole width": {"math.sqrt(D)": "math.sqrt(q.size(-1))"},
     "softmax-queries": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores, dim=1)"},
-    "split-interleaved": lambda x, w_q, w_k, w_v, w_o, n_heads, n_kv: heads_expanded(
-        x,
-        *(rearrange(w, "(d h) m -> (h d) m", h=n)
-          for w, n in ((w_q, n_heads), (w_k, n_kv), (w_v, n_kv))),
-        w_o, n_heads, n_kv,
-    ),
+    "split-interleaved": {
+        "q, k, v = X": "w_q, w_k, w_v = (rearrange(w, '(d h) m -> (h d) m', h=n) for w, n in "
+        "((w_q, n_heads), (w_k, n_kv), (w_v, n_kv)))\nq, k, v = X"
+    },
     "a causal mask": {"torch.softmax(scores, dim=-1)": "torch.softmax(scores.masked_fill("
                       "torch.ones_like(scores[0]).triu(1).bool(), -math.inf), dim=-1)"},
     "no output matrix": {"F.linear(C, w_o)": "C @ torch.eye(w_o.size(1), w_o.size(0))"},
@@ -3070,22 +2397,10 @@ def rotation_matrices(q, k, v, start):
     return F.scaled_dot_product_attention(q, k, v), k
 
 
-def half_split(x, cos, sin):
-    """Rotate feature i with feature i + d / 2, as Llama's code in Transformers does."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos.repeat(1, 2) + torch.cat((-second, first), -1) * sin.repeat(1, 2)
-
-
-def rotary_by_halves(q, k, v, start):
-    places = torch.arange(start, start + q.size(2)).double()
-    freqs = places[:, None] * 10000 ** (-torch.arange(0, q.size(-1), 2).double() / q.size(-1))
-    q, k = (half_split(x, freqs.cos(), freqs.sin()) for x in (q, k))
-    return F.scaled_dot_product_attention(q, k, v), k
-
-
 BOTH, FREQS = "q, k = apply(q), apply(k)", "torch.outer(places.double(), inv_freq.double())"
 WRONG["by-hand-attention-with-rotary"] = {
-    "rotary-halves": rotary_by_halves,
+    "rotary-halves": {"torch.view_as_complex(X)": "torch.complex(*x.chunk(2, -1))",
+                      "torch.view_as_real(X).flatten(-2)": "torch.view_as_real(X).mT.flatten(-2)"},
     "rotary-position-missing": {FREQS: "inv_freq.double().expand(len(places), -1)"},
     "rotary-one-frequency": {"1.0 / X": "torch.ones(width // 2)"},
     "rotary-one-frequency: of the position alone": {
@@ -3151,32 +2466,29 @@ class GatedLayer(nn.Module):
         return (z * (0.5 + 0.5 * torch.tanh(z / 2)) * (x @ up)) @ down
 
 
-def gated(hidden):
-    """Combine the two projections in another way."""
-    return lambda x, gate, up, down: hidden(x @ gate.T, x @ up.T) @ down.T
+@right("09-swiglu")
+def gate_and_up_in_one_product(x, gate, up, down):
+    g, u = F.linear(x, torch.cat([gate, up])).chunk(2, dim=-1)
+    return F.linear(g * u * g.sigmoid(), down)
 
 
+SILU, UP = "z / (1 + torch.exp(-z))", "F.linear(x, up)"
 WRONG["09-swiglu"] = {
-    "gate-up-swapped": gated(lambda g, u: u * torch.sigmoid(u) * g),
-    "gate-up-swapped: halves of one product": lambda x, gate, up, down: (
-        (lambda u, g: F.silu(g) * u)(*F.linear(x, torch.cat([gate, up])).chunk(2, -1)) @ down.T
-    ),
-    "the gate of F.glu": lambda x, gate, up, down: F.glu(x @ torch.cat([up, gate]).T) @ down.T,
-    "no activation": gated(lambda g, u: g * u),
-    "SiLU on both": gated(lambda g, u: F.silu(g) * F.silu(u)),
-    "ReLU instead of SiLU": gated(lambda g, u: g.relu() * u),
-    "GELU by tanh": gated(lambda g, u: F.gelu(g, approximate="tanh") * u),
-    "the swish of 1.702": gated(lambda g, u: g * torch.sigmoid(1.702 * g) * u),
-    "up is missing": gated(lambda g, u: F.silu(g)),
-    "the gate is missing": gated(lambda g, u: F.silu(u)),
-    "the sign in the exponential": gated(lambda g, u: g / (1 + g.exp()) * u),
-    "softmax instead of a sigmoid": gated(lambda g, u: g * g.softmax(-1) * u),
-    "SiLU of the output": lambda x, gate, up, down: F.silu((x @ gate.T) * (x @ up.T) @ down.T),
-    "a residual connection": lambda x, gate, up, down: (
-        x + (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
-    ),
-    "up is added once more": gated(lambda g, u: F.silu(g) * u + u),
-}  # fmt: skip
+    "gate-up-swapped": {"z = X": "gate, up = up, gate\nz = X", SILU: "F.silu(z)"},
+    "the gate of F.glu": {SILU: "torch.sigmoid(z)"},
+    "no activation": {SILU: "z"},
+    "SiLU on both": {UP: f"F.silu({UP})"},
+    "ReLU instead of SiLU": {SILU: "z.relu()"},
+    "GELU by tanh": {SILU: 'F.gelu(z, approximate="tanh")'},
+    "the swish of 1.702": {SILU: "z * torch.sigmoid(1.702 * z)"},
+    "up is missing": {f"X * {UP}": "X"},
+    "the gate is missing": {f"X * {UP}": "X", "z = X": f"z = {UP}"},
+    "the sign in the exponential": {"torch.exp(-z)": "torch.exp(z)"},
+    "softmax instead of a sigmoid": {SILU: "z * z.softmax(-1)"},
+    "SiLU of the output": {SILU: "z", "return X": "return F.silu(X)"},
+    "a residual connection": {"return X": "return x + X"},
+    "up is added once more": {f"X * {UP}": f"(X + 1) * {UP}"},
+}
 
 
 @right("by-hand-log-sum-exp")
@@ -3202,32 +2514,21 @@ def log_sum_exp_by_einops(scores):
     return top + reduce(rest.exp(), "b t v -> b t", "sum").log()
 
 
-class LogSumExp(nn.Module):
-    def __init__(self, eps=1e-12):
-        super().__init__()
-        self.eps = eps
-
-    def forward(self, scores):
-        return torch.log(scores.exp().sum(dim=-1) + self.eps)
-
-
 WRONG["by-hand-log-sum-exp"] = {
-    "logsumexp-overflow": lambda z: torch.exp(z).sum(-1).log(),
-    "a small number inside the logarithm, and it overflows": lambda z: LogSumExp()(z),
-    "logsumexp-maximum-lost": lambda z: torch.log(
-        torch.sum(torch.exp(z - z.max(-1, keepdim=True)[0]), -1)
-    ),
-    "logsumexp-shared-maximum": lambda z: torch.log(torch.exp(z - z.max()).sum(-1)) + z.max(),
-    "logsumexp-shared-maximum: the one of each sentence": lambda z: (
-        (z - z.flatten(1).amax(1)[:, None, None]).exp().sum(-1).log()
-        + z.flatten(1).amax(1)[:, None]
-    ),
-    "the sum of the logarithms": lambda z: z.exp().log().sum(-1),
-    "the sum of the scores": lambda z: z.sum(-1),
+    "logsumexp-overflow": {"scores - top": "scores", "X + top.squeeze(-1)": "X"},
+    "a small number inside the logarithm, and it overflows": {
+        "scores - top": "scores", "torch.log(X) + Y": "torch.log(X + 1e-12)"
+    },
+    "logsumexp-maximum-lost": {"X + top.squeeze(-1)": "X"},
+    "logsumexp-shared-maximum": {"top = X": "top = scores.max()"},
+    "logsumexp-shared-maximum: the one of each sentence": {"top = X":
+                                                           "top = scores.amax((1, 2), True)"},
+    "the sum of the logarithms": {"return X": "return scores.exp().log().sum(-1)"},
+    "the sum of the scores": {"return X": "return scores.sum(-1)"},
     "logsumexp-maximum-subtracted": {"X + top.squeeze(-1)": "X - top.squeeze(-1)"},
     "a mean instead of a sum": {"torch.sum(powers, dim=-1)": "torch.mean(powers, dim=-1)"},
-    "the sum runs over the words": lambda z: word_by_word(z.mT),
-    "the axis of size one is kept": lambda z: word_by_word(z).unsqueeze(-1),
+    "the sum runs over the words": {"top = X": "scores = scores.mT\ntop = X"},
+    "the axis of size one is kept": {"return X": "return X.unsqueeze(-1)"},
     "the largest score alone": {"torch.log(X) + Y": "Y"},
     "logarithms to base two": {"torch.log(X)": "torch.log2(X)"},
     "the smallest score is taken out": {"scores.max(dim=-1, keepdim=True)":
@@ -3257,61 +2558,45 @@ class TokenLoss(nn.Module):
         return -log_p[range(len(words)), words].mean()
 
 
-def per_word(logits, labels, log_p):
-    """Take the mean of minus the log probability of each label."""
-    counted = labels != -100
-    rows, words = log_p(logits)[counted], labels[counted]
-    return -rows.gather(1, words[:, None]).mean()
-
-
 RIGHT.append(Answer("13-loss", lambda logits, labels: TokenLoss()(logits, labels)))
+
+
+@right("13-loss")
+def cross_entropy_with_classes_second(logits, labels):
+    return F.cross_entropy(rearrange(logits, "b t v -> b v t"), labels)
+
+
+EACH, COUNTED = "torch.logsumexp(logits, -1) - right_scores", "counted = labels.ne(-100)"
 WRONG["13-loss"] = {
-    "softmax-before-loss": lambda logits, labels: per_word(
-        logits.softmax(-1), labels, lambda z: z.log_softmax(-1)
-    ),
-    "logits-flattened-wrong": lambda logits, labels: F.cross_entropy(
-        logits.transpose(0, 1).reshape(-1, logits.size(-1)), labels.reshape(-1)
-    ),
-    "softmax over the words": lambda logits, labels: per_word(
-        logits, labels, lambda z: z.log_softmax(1)
-    ),
-    "powers that overflow": lambda logits, labels: per_word(
-        logits, labels, lambda z: z - z.exp().sum(-1, keepdim=True).log()
-    ),
-    "the logarithm of a softmax": lambda logits, labels: per_word(
-        logits, labels, lambda z: z.softmax(-1).log()
-    ),
-    "a small number in the logarithm": lambda logits, labels: per_word(
-        logits, labels, lambda z: (z.softmax(-1) + 1e-9).log()
-    ),
-    "the score of the label without log-sum-exp": lambda logits, labels: per_word(
-        logits, labels, lambda z: z
-    ),
-    "the sign of the probability": lambda logits, labels: (
-        -per_word(logits, labels, lambda z: z.log_softmax(-1))
-    ),
-    "word 0 is ignored too": lambda logits, labels: per_word(
-        logits, labels.masked_fill(labels == 0, -100), lambda z: z.log_softmax(-1)
-    ),
-    "the mean over the batch only": lambda logits, labels: (
-        F.cross_entropy(logits.mT, labels, reduction="sum") / len(labels)
-    ),
-    "the loss of the most probable word": lambda logits, labels: per_word(
-        logits, torch.where(labels == -100, labels, logits.argmax(-1)), lambda z: z.log_softmax(-1)
-    ),
-    "labels before the logits are shifted": lambda logits, labels: F.cross_entropy(
-        logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten()
-    ),
-    "one loss for each word": lambda logits, labels: F.cross_entropy(
-        logits.mT, labels, reduction="none"
-    ),
-    "smoothed labels": lambda logits, labels: F.cross_entropy(
-        logits.mT, labels, label_smoothing=0.1
-    ),
-    "the mean over the vocabulary as well": lambda logits, labels: (
-        F.cross_entropy(logits.mT, labels) / logits.size(-1)
-    ),
-}
+    "softmax-before-loss": {COUNTED: f"logits = logits.softmax(-1)\n{COUNTED}"},
+    "logits-flattened-wrong": {
+        COUNTED: f"logits = logits.transpose(0, 1).reshape(logits.shape)\n{COUNTED}"
+    },
+    "softmax over the words": {COUNTED: f"logits = logits.log_softmax(1)\n{COUNTED}",
+                               EACH: "-right_scores"},
+    "powers that overflow": {"torch.logsumexp(logits, -1)": "logits.exp().sum(-1).log()"},
+    "the logarithm of a softmax": {
+        EACH: "-logits.softmax(-1).log().gather(-1, labels.where(counted, 0)[..., None])[..., 0]",
+        "(each * counted)": "each[counted]",
+    },
+    "a small number in the logarithm": {
+        "einsum(hot, logits, E)": "einsum(hot, (logits.softmax(-1) + 1e-9).log(), E)",
+        EACH: "-right_scores",
+    },
+    "the score of the label without log-sum-exp": {EACH: "-right_scores"},
+    "the sign of the probability": {"return X": "return -X"},
+    "word 0 is ignored too": {"labels.ne(-100)": "labels > 0"},
+    "the mean over the batch only": {"X / counted.sum()": "X / len(labels)"},
+    "the loss of the most probable word": {"labels.where(counted, 0)": "logits.argmax(-1)"},
+    "labels before the logits are shifted": {
+        COUNTED: f"logits, labels = logits[:, 1:], labels[:, :-1]\n{COUNTED}"
+    },
+    "one loss for each word": {"return X": "return each * counted"},
+    "smoothed labels": {
+        EACH: "torch.logsumexp(logits, -1) - 0.9 * right_scores - 0.1 * logits.mean(-1)"
+    },
+    "the mean over the vocabulary as well": {"return X": "return X / logits.size(-1)"},
+}  # fmt: skip
 
 
 @right("by-hand-softmax")
@@ -3343,39 +2628,27 @@ class StableSoftmax(nn.Module):
 
 
 RIGHT.append(Answer("by-hand-softmax", lambda x, dim: StableSoftmax(dim)(x)))
+MAXIMUM, SUM = "torch.max(x, dim=dim, keepdim=True).values", "e.sum(dim=dim, keepdim=True)"
 WRONG["by-hand-softmax"] = {
-    "softmax-overflow": lambda x, d: x.exp() / x.exp().sum(d, keepdim=True),
-    "softmax-last-axis": lambda x, dim: StableSoftmax(2)(x),
-    "softmax-shared-maximum": {"torch.max(X, dim=dim, keepdim=True).values": "X.max()"},
-    "softmax-shared-maximum: that of each sentence": lambda x, d: (
-        lambda e: e / e.sum(d, keepdim=True)
-    )(torch.exp(x - x.flatten(1).amax(1).view(-1, 1, 1))),
-    "softmax-shifted-above": lambda x, d: (
-        torch.exp(x - x.amax(d, keepdim=True)) / torch.exp(x).sum(d, keepdim=True)
-    ),
-    "softmax-sum-of-all": {"e.sum(dim=dim, keepdim=True)": "e.sum()"},
-    "the maximum is that of the last axis": {"torch.max(x, dim=dim, keepdim=True)":
-                                             "torch.max(x, dim=-1, keepdim=True)"},
-    "the sum is that of the last axis": {"e.sum(dim=dim, keepdim=True)": "e.sum(-1, True)"},
-    "the axis is lost": {"e.sum(dim=dim, keepdim=True)": "e.sum(dim=dim)"},
-    "the axis of the maximum is lost": lambda x, d: (
-        lambda e: e / e.sum(d, keepdim=True)
-    )(torch.exp(x - x.amax(d))),
-    "clamped scores": lambda x, d: (
-        x.clamp(-80, 80).exp() / x.clamp(-80, 80).exp().sum(d, keepdim=True)
-    ),
-    "a small number in the denominator": {"e.sum(dim=dim, keepdim=True)":
-                                          "(e.sum(dim=dim, keepdim=True) + 1e-4)"},
-    "no exponential": lambda x, d: x / x.sum(d, keepdim=True),
-    "the mean is subtracted": {"torch.max(x, dim=dim, keepdim=True).values":
-                               "x.mean(dim, keepdim=True)"},
-    "the denominator is cut off": {"e.sum(dim=dim, keepdim=True)":
-                                   "e.detach().sum(dim=dim, keepdim=True)"},
-    "rounded to two decimals": {"return X": "return (X).round(decimals=2)"},
-    "a sigmoid": lambda x, d: torch.sigmoid(x),
-    "the absolute maximum": {"torch.max(x, dim=dim, keepdim=True).values":
-                             "x.abs().amax(dim, keepdim=True)"},
-}  # fmt: skip
+    "softmax-overflow": {"x - m": "x"},
+    "softmax-last-axis": {"m = X": "dim = -1\nm = X"},
+    "softmax-shared-maximum": {MAXIMUM: "x.max()"},
+    "softmax-shared-maximum: that of each sentence": {MAXIMUM: "x.amax((1, 2), True)"},
+    "softmax-shifted-above": {SUM: "torch.exp(x).sum(dim, True)"},
+    "softmax-sum-of-all": {SUM: "e.sum()"},
+    "the maximum is that of the last axis": {MAXIMUM: "x.amax(-1, True)"},
+    "the sum is that of the last axis": {SUM: "e.sum(-1, True)"},
+    "the axis is lost": {SUM: "e.sum(dim=dim)"},
+    "the axis of the maximum is lost": {MAXIMUM: "x.amax(dim)"},
+    "clamped scores": {"x - m": "x.clamp(-80, 80)"},
+    "a small number in the denominator": {SUM: f"({SUM} + 1e-4)"},
+    "no exponential": {"torch.exp(X)": "x"},
+    "the mean is subtracted": {MAXIMUM: "x.mean(dim, keepdim=True)"},
+    "the denominator is cut off": {SUM: "e.detach().sum(dim=dim, keepdim=True)"},
+    "rounded to two decimals": {"return X": "return X.round(decimals=2)"},
+    "a sigmoid": {"return X": "return torch.sigmoid(x)"},
+    "the absolute maximum": {MAXIMUM: "x.abs().amax(dim, keepdim=True)"},
+}
 
 
 @right("by-hand-masked-attention")
@@ -3413,61 +2686,31 @@ class MaskedAttention(nn.Module):
 RIGHT.append(Answer("by-hand-masked-attention", lambda *given: MaskedAttention()(*given)))
 
 
-def attention_that_sees(mask):
-    """Attend with another mask, made of the ids and of the causal mask."""
-
-    def answer(q, k, v, ids):
-        causal = torch.ones(q.size(-2), k.size(-2)).tril(k.size(-2) - q.size(-2)).bool()
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask(ids, causal))
-
-    return answer
-
-
 VISIBLE = "ids.bool()[:, None, None]"
+BOTH_MASKS, CAUSAL = "X & ids.bool()[:, None, None]", "torch.arange(m)[None] <= rows"
+VISIBLE, UNMASKED = "ids.bool()[:, None, None]", {"(weights * visible)": "weights"}
 WRONG["by-hand-masked-attention"] = {
-    "masks-either": attention_that_sees(lambda ids, causal: (ids > 0)[:, None, None] | causal),
-    "masks-padding-visible": attention_that_sees(lambda ids, causal: causal),
-    "masks-future-visible": attention_that_sees(lambda ids, causal: (ids != 0)[:, None, None]),
-    "mask-inverted: both": attention_that_sees(
-        lambda ids, causal: ~((ids != 0)[:, None, None] & causal)
-    ),
-    "mask-inverted: only that of padding": attention_that_sees(
-        lambda ids, causal: (ids == 0)[:, None, None] & causal
-    ),
-    "causal-corner": lambda q, k, v, ids: F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=(ids != 0)[:, None, None] & torch.ones(q.size(2), k.size(2)).tril().bool(),
-    ),
-    "causal-diagonal": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] < rows"},
-    "causal-triu": {"torch.arange(m)[None] <= rows": "torch.arange(m)[None] >= rows"},
-    "one word of the future": {
-        "torch.arange(m)[None] <= rows": "torch.arange(m)[None] <= rows + 1"
-    },
-    "mask-finite": {"(weights * visible)": "weights"},
-    "mask-empty-row": {"-1e30": "-math.inf", "(weights * visible)": "weights"},
-    "mask-multiplied": lambda q, k, v, ids: (
-        torch.softmax(
-            q
-            @ k.mT
-            / q.size(-1) ** 0.5
-            * (
-                (ids != 0)[:, None, None]
-                & torch.ones(q.size(2), k.size(2)).tril(k.size(2) - q.size(2)).bool()
-            ),
-            -1,
-        )
-        @ v
-    ),
+    "masks-either": {BOTH_MASKS: f"X | {VISIBLE}"},
+    "masks-padding-visible": {BOTH_MASKS: "X"},
+    "masks-future-visible": {BOTH_MASKS: VISIBLE},
+    "mask-inverted: both": {"visible = X": "visible = ~(X)"},
+    "mask-inverted: only that of padding": {"ids.bool()": "(ids == 0)"},
+    "causal-corner": {"torch.arange(m - n, m)": "torch.arange(n)"},
+    "causal-diagonal": {CAUSAL: "torch.arange(m)[None] < rows"},
+    "causal-triu": {CAUSAL: "torch.arange(m)[None] >= rows"},
+    "one word of the future": {CAUSAL: "torch.arange(m)[None] <= rows + 1"},
+    "mask-finite": UNMASKED,
+    "mask-empty-row": {"-1e30": "-math.inf", **UNMASKED},
+    "mask-multiplied": {"X + bias": "X * visible", **UNMASKED},
     "mask-after-softmax": {"X + bias": "X"},
     "mask-query-axis": {VISIBLE: "ids.bool()[:, None, :, None]"},
     "mask-head-axis": {VISIBLE: "ids.bool()[:, None]"},
     "scale-missing": {"q.size(-1) ** -0.5": "1"},
-    "the values are hidden, the scores are not": lambda q, k, v, ids: attention_that_sees(
-        lambda ids, causal: causal
-    )(q, k, v * (ids != 0)[:, None, :, None], ids),
-    "a small finite bias": {"-1e30": "-5.0", "(weights * visible)": "weights"},
+    "the values are hidden, the scores are not": {
+        BOTH_MASKS: "X",
+        "W @ v": "W @ (v * ids.bool()[:, None, :, None])",
+    },
+    "a small finite bias": {"-1e30": "-5.0", **UNMASKED},
     "the last id is taken for padding": {VISIBLE: "(ids != ids.amax())[:, None, None]"},
 }
 
@@ -3721,11 +2964,9 @@ WRONG["11-decoder-layer"] = {
     },
     "the masks are exchanged": {BACK: "back(h, h, h, src_mask)",
                                 ACROSS: "across(h, memory, memory, tgt_mask)"},
-    "the cross-attention comes first": lambda x, memory, back, across, think, norms, *masks: (
-        three_sums(x, memory, lambda q, k, v, m: across(q, memory, memory, masks[1]),
-                   lambda q, k, v, m: back(q, q, q, masks[0]), think,
-                   [norms[1], norms[0], norms[2]], *masks)
-    ),
+    "the cross-attention comes first": {
+        f"x = x + {ACROSS}": "pass", "h = norm1(x)": f"h = norm2(x)\nx = x + {ACROSS}\nh = norm1(x)"
+    },
     "the cross-attention is left out": {f"x = x + {ACROSS}": "pass"},
     "the self-attention is left out": {f"x = x + {BACK}": "pass"},
     "the memory is normalised": {ACROSS: "across(h, norm2(memory), norm2(memory), src_mask)"},
@@ -3736,48 +2977,30 @@ WRONG["11-decoder-layer"] = {
     "only the query of the self-attention is normalised": {BACK: "back(h, x, x, tgt_mask)"},
     "the cross-attention reads the first norm": {"h = norm2(x)": "pass"},
     "the self-attention is run twice": {"h = norm3(x)": f"x = x + {BACK}\nh = norm3(x)"},
-    "all sublayers read the input": lambda x, memory, back, across, think, norms, tgt, src: (
-        x + back(*[norms[0](x)] * 3, tgt) + across(norms[1](x), memory, memory, src)
-        + think(norms[2](x))
-    ),
+    "all sublayers read the input": {"h = norm1(x)": "start = x\nh = norm1(x)",
+                                     "h = norm2(x)": "h = norm2(start)",
+                                     "h = norm3(x)": "h = norm3(start)"},
 }  # fmt: skip
 
 
-def heads_by(split, merge, softmax=lambda scores: scores.softmax(-1), key_matrix="w_k"):
-    """Write multi-head attention with another split, merge or softmax."""
-
-    def answer(query, memory, w_q, w_k, w_v, w_o, num_heads):
-        k = memory @ {"w_q": w_q, "w_k": w_k}[key_matrix].T
-        q, k, v = (split(x, num_heads) for x in (query @ w_q.T, k, memory @ w_v.T))
-        context = softmax(q @ k.mT / math.sqrt(q.size(-1))) @ v
-        return merge(context) @ w_o.T
-
-    return answer
-
-
-def in_order(x, heads):
-    return rearrange(x, "b s (h d) -> b h s d", h=heads)
-
-
-def joined(x):
-    return rearrange(x, "b h s d -> b s (h d)")
-
-
+HEADS, MERGED = (
+    '"(h d) m -> h d m"',
+    {"mixed.flatten(2)": "mixed.transpose(1, 2).reshape(*x.shape[:2], -1)"},
+)
+BY_VIEW = {
+    "q, k, v = X": "q, k, v = ((z @ w.mT).view(len(z), h, z.size(1), -1) "
+    "for z, w in ((x, w_q), (y, w_k), (y, w_v)))",
+    "logits = X": "logits = q @ k.mT / math.sqrt(q.size(-1))",
+    "mixed = X": "mixed = (logits.softmax(-1) @ v).transpose(1, 2)",
+}
 WRONG["06-multi-head-attention"] |= {
-    "split and merged by view": heads_by(
-        lambda x, h: x.view(len(x), h, x.size(1), -1),
-        lambda x: x.reshape(len(x), x.size(2), -1),
-    ),
-    "split-view": heads_by(lambda x, h: x.view(len(x), h, x.size(1), -1), joined),
-    "merge-no-transpose": heads_by(in_order, lambda x: x.reshape(len(x), x.size(2), -1)),
-    "split-interleaved: merged alike": heads_by(
-        lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h),
-        lambda x: rearrange(x, "b h s d -> b s (d h)"),
-    ),
-    "split-interleaved": heads_by(lambda x, h: rearrange(x, "b s (d h) -> b h s d", h=h), joined),
-    "softmax twice": heads_by(in_order, joined, lambda x: x.softmax(-1).softmax(-1)),
-    "softmax-heads": heads_by(in_order, joined, lambda x: x.softmax(1)),
-    "softmax-queries": heads_by(in_order, joined, lambda x: x.softmax(2)),
-    "the keys have the matrix of the queries": heads_by(in_order, joined, key_matrix="w_q"),
-    "no softmax": heads_by(in_order, joined, lambda x: x),
+    "split and merged by view": BY_VIEW | MERGED,
+    "split-view": BY_VIEW,
+    "merge-no-transpose": MERGED,
+    "split-interleaved": {HEADS: '"(d h) m -> h d m"'},
+    "softmax twice": {"logits.softmax(-1)": "logits.softmax(-1).softmax(-1)"},
+    "softmax-heads": {"logits.softmax(-1)": "logits.softmax(1)"},
+    "softmax-queries": {"logits.softmax(-1)": "logits.softmax(2)"},
+    "the keys have the matrix of the queries": {"(w_q, w_k, w_v)": "(w_q, w_q, w_v)"},
+    "no softmax": {"logits.softmax(-1)": "logits"},
 }

@@ -30,6 +30,7 @@ from twelve_lab.check import (
     WrongAnswer,
     check,
     diagnose,
+    search,
 )
 from twelve_lab.check.attempt import _is_learners, expected
 from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, named, shows
@@ -501,7 +502,8 @@ def one_position_late(new, length, table, positions):
         ("03-positions-dropped", drawn),  # randomness is not a leak
     ],
 )
-def test_unknown_wrong_numbers_get_no_false_hint(id, function):
+def test_unknown_wrong_numbers_get_no_false_hint(id, function, monkeypatch):
+    monkeypatch.setattr(search, "CPU_SECONDS", 0)  # tests/unit/test_search.py repairs answers
     message = diagnose(id, function).message
     assert not re.search("sum to 1|does not depend|last word", message), message
 
@@ -668,12 +670,16 @@ def test_a_failure_of_the_right_answer_is_not_kept():
     verdict_on("07-layer-norm", right, "ok")
 
 
-def test_diagnose_keeps_the_random_numbers_and_the_modes_of_the_learner():
+def test_diagnose_keeps_the_random_numbers_of_the_learner():
     torch.manual_seed(3)
     drawn = torch.randn(2)
     torch.manual_seed(3)
     diagnose("01-linear-layer", nn.Linear)
     assert torch.equal(torch.randn(2), drawn)
+
+
+@slow  # the mode imports sympy
+def test_diagnose_runs_in_the_fake_tensor_mode_of_the_learner():
     expected.cache_clear()
     with FakeTensorMode():
         verdict_on("06-split-heads", split, "ok")
