@@ -184,7 +184,7 @@ notes(
             _Q: "(student / temperature**2).log_softmax(-1)",
             _P: "(teacher / temperature**2).log_softmax(-1)",
         },
-        "You added the two halves of the Jensen-Shannon divergence: compare the models with each "
+        "You returned the two halves of the Jensen-Shannon divergence: compare the models with each "
         "other, not with their average.": {
             "log_p - log_q": "log_p - ((log_p.exp() + log_q.exp()) / 2).log()",
             "log_q - log_p": "log_q - ((log_p.exp() + log_q.exp()) / 2).log()",
