@@ -184,8 +184,8 @@ notes(
             _Q: "(student / temperature**2).log_softmax(-1)",
             _P: "(teacher / temperature**2).log_softmax(-1)",
         },
-        "You returned the two halves of the Jensen-Shannon divergence: compare the models with each "
-        "other, not with their average.": {
+        "You returned the two halves of the Jensen-Shannon divergence: compare the models with "
+        "each other, not with their average.": {
             "log_p - log_q": "log_p - ((log_p.exp() + log_q.exp()) / 2).log()",
             "log_q - log_p": "log_q - ((log_p.exp() + log_q.exp()) / 2).log()",
         },
