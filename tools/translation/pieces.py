@@ -230,8 +230,9 @@ def _is_read(
         return not SPECIFICATION.fullmatch(text) and " " in text
     if isinstance(node, ast.JoinedStr):
         return True
+    is_axis = isinstance(parents.get(holder), ast.keyword) and node in getattr(holder, "keys", ())
     if text in LABELS and isinstance(holder, ast.List | ast.Tuple | ast.Dict | ast.IfExp):
-        return True
+        return not is_axis
     if isinstance(holder, ast.List | ast.Tuple | ast.Dict):
         listed = holder.keys if isinstance(holder, ast.Dict) else holder.elts
         if node not in listed:
