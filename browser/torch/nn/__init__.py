@@ -145,7 +145,7 @@ class Module:
             module = getattr(module, part)
         return module
 
-    # What is done to all of them.
+    # These methods go through all parts.
 
     def state_dict(self):
         return {
