@@ -313,7 +313,7 @@ def text_moved_on() -> frozenset[str]:
 notes(
     text_moved_on,
     {
-        "Each query and each key is rotated by 100 radians more: do they stay the same?": set(),
+        "Each query and each key is rotated further than before: do they stay the same?": set(),
         "Values are not rotated.": {"query", "key", "value"},
         "Do all of them change? The distances stay the same, and on what else do scores depend?": {
             "query", "key", "value", "scores", "weights",
