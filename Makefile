@@ -83,8 +83,8 @@ OURS := .written.json
 # The packages of CUDA are left out: PyTorch names them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-# Each language has a folder, and a target that builds its notebooks, as `make zh`. `make test`
-# compares the numbers of its stored outputs with the English ones, and `make check` runs it.
+# Each language has a folder, and a target that builds its notebooks, as `make zh`. `make check`
+# runs them, and compares the numbers of their stored outputs with the English ones.
 LANGUAGES := $(notdir $(wildcard locale/*))
 
 .PHONY: $(LANGUAGES)
@@ -109,8 +109,8 @@ unit: install ## run the quick tests of the layers and the instruments, in a min
 test: install ## run the quick tests, and compare each English notebook with its stored outputs, in two minutes
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS) $(LANGUAGES:%=--ignore=notebooks/%)
 
-check: lint $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in nine minutes
-	$(MAKE) --jobs=2 book slides
+check: $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in nine minutes
+	$(MAKE) --jobs=2 lint book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
 	TWELVE_DEVICE=pretend $(MAKE) device
 	$(MAKE) mutants

@@ -1,23 +1,22 @@
 """Every exercise is solved in its answer cell, and the checker accepts the solution."""
 
 import ast
-from pathlib import Path
 
 import pytest
 from torch import nn
 
-from tools.write_solutions import exercise_of, lessons
+from tests.course.test_exercises import FOUND
+from tools.write_solutions import exercise_of
 from twelve_lab.check import EXERCISES, TASKS, diagnose
 from twelve_lab.check.catalogue import QUESTIONS
 from twelve_lab.check.solve import BEGIN, END, STUB, solution
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 # The answer cell of each exercise.
 STUBS = {
     id: cell.source
-    for notebook in lessons(ROOT / "notebooks").values()
+    for notebook in FOUND.values()
     for cell in notebook.cells
     if (id := exercise_of(cell, "answer"))
 }

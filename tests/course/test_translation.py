@@ -29,6 +29,9 @@ LANGUAGES = sorted(path.name for path in (ROOT / "locale").iterdir() if path.is_
 NOTEBOOKS = [name for name in catalogue.pages() if name != catalogue.README]
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])-?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?", re.A)
 
+# `make check` runs this file. Who translates runs `tools.translate check`.
+pytestmark = pytest.mark.slow
+
 in_each_language = pytest.mark.parametrize("spoken", LANGUAGES)
 
 

@@ -50,7 +50,7 @@ def differing(left, right):
 
 
 @pytest.mark.slow
-def test_verdicts_on_right_answers_and_classic_mistakes_are_those_of_pytorch():
+def test_verdicts_on_right_answers_and_a_classic_mistake_are_those_of_pytorch():
     ours = judge("quick", "standin")
     assert differing(judge("quick", "pytorch"), ours) == []
     assert {x.id for x in ours} == set(EXERCISES)

@@ -42,7 +42,10 @@ else:
 def answers(kind: str) -> Iterator[tuple[str, str, Any]]:
     """Yield the exercise, a label and an answer to it."""
     for id, exercise in EXERCISES.items():
-        known = {"right": [exercise.right], **mistakes_of(exercise)}
+        mistakes = mistakes_of(exercise)
+        if kind == "quick":
+            mistakes = {name: versions[:1] for name, versions in list(mistakes.items())[:1]}
+        known = {"right": [exercise.right], **mistakes}
         if kind == "all":
             known |= {text: [wrong] for text, wrong in misconceptions_of(exercise).items()}
         if getattr(exercise, "solved", None):

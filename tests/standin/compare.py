@@ -37,7 +37,7 @@ def judge(kind: str, where: str) -> list[Judged]:
     """Judge answers in another process.
 
     Args:
-        kind: "quick" for the right answers and the classic mistakes, "all" for all answers.
+        kind: "quick" for the right answers and one classic mistake each, "all" for all answers.
         where: "pytorch", "standin" or "pyodide".
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TWELVE_PROGRESS": ""}

@@ -149,7 +149,9 @@ def test_search_result_scrolls_to_the_match(tab, site, words, page):
 
 
 @pytest.mark.parametrize(
-    "page", ["notebooks/04_attention.html", "index.html", "exercises/index.html", "search.html"]
+    "page",
+    ["notebooks/04_attention.html"]
+    + [pytest.param(f"{page}.html", marks=weekly) for page in ("index", "exercises/index", "search")],
 )
 def test_language_switch_leads_to_the_chinese_page_and_back(tab, site, page):
     tab.goto(f"{site}/{page}")
@@ -182,6 +184,7 @@ def test_chinese_search_finds_the_words_of_a_query(tab, site, words, first):
     assert f"/zh/notebooks/{first}.html" in results.first.evaluate("link => link.href")
 
 
+@weekly
 def test_verdict_on_the_chinese_page_of_exercises_is_in_chinese(tab, site):
     tab.goto(f"{site}/zh/exercises/index.html#01-projected")
     tab.locator("body[data-python=ready]").wait_for(timeout=60_000)
