@@ -1,4 +1,5 @@
 """explain: recompute every number of a run by the arithmetic that explain writes."""
+# ruff: noqa: F841 (a trace reads the local variables)
 
 import copy
 import functools
@@ -150,7 +151,6 @@ def test_explain_names_a_conversion_that_rounds(dtype):
         x: Float[Tensor, " n"] = torch.tensor([0.1, 0.2]) + 1
         y: Float[Tensor, " n"] = x.to(getattr(torch, dtype)).double() * 2
     explanation = trace["y"].explain(0)
-    assert y.dtype == torch.float64
     assert f"= {dtype}(x[n 0])·2\n  = {dtype}(1.1000)·2\n" in explanation.text
     assert calculate(explanation) == 2.2
 
@@ -179,7 +179,7 @@ def test_explain_lists_inputs_down_to_weights_and_buffers(trace):
         x: Float[Tensor, ""] = torch.tensor(2.0) * 1
         y: Float[Tensor, ""] = (x * math.sqrt(3) > -math.sqrt(3)) * x / 0.75 - x * math.inf
     explanation = traced["y"].explain()
-    assert y == -math.inf and explanation.inputs == [Element("x", (), (), 2.0)]
+    assert explanation.value == -math.inf and explanation.inputs == [Element("x", (), (), 2.0)]
     assert "= (x·sqrt(3) > (-1.73205))·x / 0.75 - x·inf\n" in str(explanation)
     assert "sqrt(3) &gt; (-1.73205)" in explanation._repr_html_()
 
@@ -193,7 +193,7 @@ def test_explain_recomputes_other_layers(layer):
     x = torch.arange(1.0, 13.0, dtype=torch.float64).view(2, 2, 3) / 9
     with Trace() as trace:
         y: Float[Tensor, "batch seq d_model"] = layer.double()(x)
-    assert y.shape == x.shape and check_elements(trace) >= 12
+    assert check_elements(trace) >= 12
 
 
 def test_explain_recomputes_code_of_a_learner():
@@ -221,12 +221,9 @@ def test_explain_recomputes_code_of_a_learner():
         padded: Float[Tensor, " n"] = F.pad(n[0] * 2, (1, 1), value=3.0)
         zeros: Float[Tensor, " n"] = F.pad(n[0] * 2, (1, 1))
         hot: Float[Tensor, "place word"] = F.one_hot(torch.tensor([1, 2]), 3)
-    tensors = [
-        split, named, merged, sliced, doubled, joined, stacked, lower, windows, mixed, put, copied,
-        spread, masked, padded, zeros, hot,
-    ]  # fmt: skip
-    assert check_elements(trace) == sum(tensor.numel() for tensor in tensors)
-    assert after_put is put and copied[1, 3] == 6 and spread[2, 3] == masked[2, 3] == 4
+    assert len(trace) == 17
+    assert check_elements(trace) == sum(entry.value.numel() for entry in trace.values())
+    assert copied[1, 3] == 6 and spread[2, 3] == masked[2, 3] == 4
     assert put[0, 0] == 40 and put[2, 3] == -1 and (put[:, 1] == 7).all()
     assert str(trace["padded"].explain(0)).endswith("= 3.0000, a constant of the code")
 
@@ -307,7 +304,6 @@ def test_explain_grad_ends_at_a_detached_number():
         y: Float[Tensor, " n"] = x * x
         unused: Float[Tensor, " n"] = x * 3
     y.sum().backward()
-    assert unused.grad is None
     gradient = trace["x"].explain_grad(1)
     assert [str(element) for element, _, _ in gradient.parts] == ["y[n 1]"]
     assert gradient.total == gradient.value == 4
@@ -369,11 +365,13 @@ def test_explain_recomputes_a_long_sum():
 def test_explain_names_what_the_trace_did_not_keep(trace):
     with Trace(explain=False) as bare:
         y: Float[Tensor, " n"] = torch.ones(2) + 1
-    assert y.sum() == 4
     with pytest.raises(ValueError, match="y: no operation was kept; trace with explain=True"):
         bare["y"].explain(0)
     with pytest.raises(ValueError, match="no gradient was kept"):
         trace["logits"].explain_grad(0, 0, 0)
+
+
+FIRST_TWICE = torch.tensor([0, 0])
 
 
 @pytest.mark.parametrize(
@@ -382,11 +380,8 @@ def test_explain_names_what_the_trace_did_not_keep(trace):
         (lambda x: torch.native_dropout(x, 1.0, True)[0], "aten::native_dropout"),
         (lambda x: efficient(x, 0.5), "aten::_scaled_dot_product_efficient_attention"),
         (lambda x: x.argmax(-1), "aten::argmax"),
-        (lambda x: x.index_put((torch.tensor([0, 0]),), Z, accumulate=True), "aten::index_put"),
-        (
-            lambda x: (x * 2).index_put_((torch.tensor([0, 0]),), Z, accumulate=True),
-            "aten::index_put",
-        ),
+        (lambda x: x.index_put((FIRST_TWICE,), Z, accumulate=True), "aten::index_put"),
+        (lambda x: (x * 2).index_put_((FIRST_TWICE,), Z, accumulate=True), "aten::index_put"),
         (lambda x: torch.fft.fft(x).abs() + 1, "aten::abs of complex128 numbers"),
         (lambda x: torch.view_as_real(torch.fft.rfft(x)), "view_as_real of complex128 numbers"),
     ],
@@ -408,7 +403,7 @@ def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
         x = torch.ones(2, dtype=dtype) * 2
         x.numpy()[0] += change
         y: Float[Tensor, " n"] = x * 1.5
-    assert y.dtype == dtype and trace["y"].explain(1).value == 3
+    assert trace["y"].explain(1).value == 3
     with pytest.raises(ValueError, match="out of sight") if noticed else nullcontext():
         trace["y"].explain(0)
 
@@ -419,7 +414,7 @@ def test_explain_under_inference_mode_writes_what_it_writes_without(fast):
     for mode in (torch.no_grad, torch.inference_mode):
         model = make_fast(example.model()) if fast else example.model()
         with mode(), Trace(model) as run_of_mode:
-            model(example.src, example.tgt, src_mask=example.src_mask, tgt_mask=example.tgt_mask)
+            model(example.src, example.tgt, **MASKS)
         runs.append(run_of_mode)
     plain, inference = runs
     assert not plain.diff(inference) and list(plain) == list(inference)
