@@ -70,11 +70,8 @@ def test_first_screen_by_hand(trace):
 def test_first_screen_prints_the_numbers_of_the_run(switches):
     run = example.trace(**switches, on="cpu")
     logits = run["logits"].value
-    names, weights, labels = (
-        ("src_embedding.vectors", "src_input", "memory"),
-        WEIGHTS,
-        example.labels,
-    )
+    names = ("src_embedding.vectors", "src_input", "memory")
+    weights, labels = WEIGHTS, example.labels
     if "decoder_only" in switches:
         names = ("embedding.vectors", *(f"layers.0.{name}_residual.added" for name in SUBLAYERS))
         weights, labels = WEIGHTS.removeprefix("encoder."), example.following
