@@ -68,18 +68,18 @@ def test_trace_all_prints_every_tensor_from_ids_to_predicted_words(capsys):
     assert text.strip().splitlines()[-1].startswith("Next: make lab")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words", "loss"),
-    [
-        (["--heads", "1"], "1 head, pre-norm", 1.0621),
-        (["--heads", "2"], "2 heads, pre-norm", 0.9251),
-        (["--norm", "post"], ", post-norm, ", 1.4043),
-        (["--activation", "gelu"], ", gelu, ", 1.0221),
-        (["--no-padding-mask"], "without padding mask", 0.9023),
-        (["--tie-weights"], ", tied output", 1.4516),
-        (["--scale-embedding"], ", scaled embedding", 0.8660),
-    ],
-)
+SWITCHES = [
+    (["--heads", "1"], "1 head, pre-norm", 1.0621),
+    (["--heads", "2"], "2 heads, pre-norm", 0.9251),
+    (["--norm", "post"], ", post-norm, ", 1.4043),
+    (["--activation", "gelu"], ", gelu, ", 1.0221),
+    (["--no-padding-mask"], "without padding mask", 0.9023),
+    (["--tie-weights"], ", tied output", 1.4516),
+    (["--scale-embedding"], ", scaled embedding", 0.8660),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words", "loss"), SWITCHES)
 def test_trace_switch_reaches_the_model_and_the_heading(capsys, arguments, words, loss):
     text = printed(capsys, "trace", "--device", "cpu", *arguments)
     assert words in text.splitlines()[1]
@@ -124,17 +124,17 @@ def test_trace_json_has_the_configuration_and_every_tensor(capsys, tmp_path):
     assert content["steps"] == example.trace(num_heads=1, on="cpu").steps()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["trace", "--device", "toaster"], "twelve: device='toaster' is no device"),
-        (["trace", "--json", "no/such/folder/walk.json"], "no/such/folder/walk.json"),
-        (["trace", "--decoder-only", "--heads", "2", "--norm", "post"], "num_heads, norm_first"),
-        (["picture", "walk.png"], ".svg"),
-        (["explorer", "walk.pdf"], ".html"),
-        (["explain", "memroy", "0"], "near to it: memory"),
-    ],
-)
+ERRORS = [
+    (["trace", "--device", "toaster"], "twelve: device='toaster' is no device"),
+    (["trace", "--json", "no/such/folder/walk.json"], "no/such/folder/walk.json"),
+    (["trace", "--decoder-only", "--heads", "2", "--norm", "post"], "num_heads, norm_first"),
+    (["picture", "walk.png"], ".svg"),
+    (["explorer", "walk.pdf"], ".html"),
+    (["explain", "memroy", "0"], "near to it: memory"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ERRORS)
 def test_command_prints_an_error_in_one_line(capsys, arguments, message):
     assert message in failed(capsys, *arguments)
 
@@ -264,17 +264,17 @@ def test_write_ends_the_line_on_ctrl_c(capsys, tiny, monkeypatch):
     assert capsys.readouterr() == ("a cat\n", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a cat", "--tokens", "0"], "twelve: --tokens must be from 1 to 24 less the 2"),
-        (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
-        ([""], "twelve: there is no text to go on from"),
-        (["a \udcff cat"], "twelve: the text contains bytes that are not valid UTF-8"),
-        (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
-        (["a", "--file", "nowhere.gguf"], "twelve: load: no such file: nowhere.gguf"),
-    ],
-)
+WRITE_ERRORS = [
+    (["a cat", "--tokens", "0"], "twelve: --tokens must be from 1 to 24 less the 2"),
+    (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
+    ([""], "twelve: there is no text to go on from"),
+    (["a \udcff cat"], "twelve: the text contains bytes that are not valid UTF-8"),
+    (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
+    (["a", "--file", "nowhere.gguf"], "twelve: load: no such file: nowhere.gguf"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRITE_ERRORS)
 def test_write_prints_an_error_in_one_line(capsys, tiny, arguments, message):
     # The last file counts.
     assert message in failed(capsys, "write", "--file", tiny, *arguments)

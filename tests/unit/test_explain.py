@@ -118,16 +118,16 @@ def test_explain_decomposes_an_operation_without_a_formula(function):
     check_both_ways(run(function, X))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        SLOWLY["gelu by tanh"], SLOWLY["layer_norm's mean"], TAKEN_APART["addmm"],
-        lambda x: torch.addmm(x[:, :2], Z, Z.T, beta=5),
-        lambda x: torch.div(x, Z, rounding_mode="floor"), lambda x: x.max(1).indices,
-        # Formulas for booleans do not hold for the bits of integers.
-        lambda x: (9 * x).long() & 3, lambda x: (9 * x).long() | 1, lambda x: ~(9 * x).long(),
-    ],
-)  # fmt: skip
+OTHER_FORMS = [
+    SLOWLY["gelu by tanh"], SLOWLY["layer_norm's mean"], TAKEN_APART["addmm"],
+    lambda x: torch.addmm(x[:, :2], Z, Z.T, beta=5),
+    lambda x: torch.div(x, Z, rounding_mode="floor"), lambda x: x.max(1).indices,
+    # Formulas for booleans do not hold for the bits of integers.
+    lambda x: (9 * x).long() & 3, lambda x: (9 * x).long() | 1, lambda x: ~(9 * x).long(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", OTHER_FORMS)
 def test_formula_does_not_apply_to_other_forms_of_its_operation(function):
     trace = run(function, X)
     block = trace.graph.tape.named["y"]
@@ -306,19 +306,19 @@ def test_explain_grad_ends_at_a_detached_number():
     assert trace["y"].explain_grad(0).parts == []
 
 
-@pytest.mark.parametrize(
-    ("index", "depth", "message"),
-    [
-        ((0, 0), 1, r"logits has 3 axes \(batch 2, tgt 2, vocab 4\), but"),
-        ((0, 0, 4), 1, "logits: vocab 4 is out of range, its size is 4"),
-        ((0, 0, -5), 1, "vocab -5 is out of range"),
-        (((0, 0, 0),), 1, r"one whole number for each axis .*, not \(\(0, 0, 0\),\)"),
-        ((0, 0.5, 0), 1, "one whole number for each axis"),
-        ((0, 0, 0), 0, "whole number of at least 1, got 0"),
-        ((0, 0, 0), "x", "whole number of at least 1, got 'x'"),
-        ((0, 0, 0), 1.5, "whole number of at least 1, got 1.5"),
-    ],
-)
+BAD_PLACES = [
+    ((0, 0), 1, r"logits has 3 axes \(batch 2, tgt 2, vocab 4\), but"),
+    ((0, 0, 4), 1, "logits: vocab 4 is out of range, its size is 4"),
+    ((0, 0, -5), 1, "vocab -5 is out of range"),
+    (((0, 0, 0),), 1, r"one whole number for each axis .*, not \(\(0, 0, 0\),\)"),
+    ((0, 0.5, 0), 1, "one whole number for each axis"),
+    ((0, 0, 0), 0, "whole number of at least 1, got 0"),
+    ((0, 0, 0), "x", "whole number of at least 1, got 'x'"),
+    ((0, 0, 0), 1.5, "whole number of at least 1, got 1.5"),
+]
+
+
+@pytest.mark.parametrize(("index", "depth", "message"), BAD_PLACES)
 def test_explain_rejects_a_bad_index_or_depth(trace, index, depth, message):
     with pytest.raises(ValueError, match=message):
         trace["logits"].explain(*index, depth=depth)
@@ -370,18 +370,18 @@ def test_explain_names_what_the_trace_did_not_keep(trace):
 FIRST_TWICE = torch.tensor([0, 0])
 
 
-@pytest.mark.parametrize(
-    ("function", "operation"),
-    [
-        (lambda x: torch.native_dropout(x, 1.0, True)[0], "aten::native_dropout"),
-        (lambda x: efficient(x, 0.5), "aten::_scaled_dot_product_efficient_attention"),
-        (lambda x: x.argmax(-1), "aten::argmax"),
-        (lambda x: x.index_put((FIRST_TWICE,), Z, accumulate=True), "aten::index_put"),
-        (lambda x: (x * 2).index_put_((FIRST_TWICE,), Z, accumulate=True), "aten::index_put"),
-        (lambda x: torch.fft.fft(x).abs() + 1, "aten::abs of complex128 numbers"),
-        (lambda x: torch.view_as_real(torch.fft.rfft(x)), "view_as_real of complex128 numbers"),
-    ],
-)
+WITHOUT_FORMULA = [
+    (lambda x: torch.native_dropout(x, 1.0, True)[0], "aten::native_dropout"),
+    (lambda x: efficient(x, 0.5), "aten::_scaled_dot_product_efficient_attention"),
+    (lambda x: x.argmax(-1), "aten::argmax"),
+    (lambda x: x.index_put((FIRST_TWICE,), Z, accumulate=True), "aten::index_put"),
+    (lambda x: (x * 2).index_put_((FIRST_TWICE,), Z, accumulate=True), "aten::index_put"),
+    (lambda x: torch.fft.fft(x).abs() + 1, "aten::abs of complex128 numbers"),
+    (lambda x: torch.view_as_real(torch.fft.rfft(x)), "view_as_real of complex128 numbers"),
+]
+
+
+@pytest.mark.parametrize(("function", "operation"), WITHOUT_FORMULA)
 def test_explain_names_an_operation_without_a_formula(function, operation):
     trace = run(function, X)
     with pytest.raises(ValueError, match=operation):

@@ -40,18 +40,18 @@ def grid(*rows):
     return torch.tensor([[mark == "x" for mark in row] for row in rows])
 
 
-@pytest.mark.parametrize(
-    ("model", "rows"),
-    [
-        (lambda ids: ids == 0, ("x.", ".x")),  # the first id and the last are tried
-        (lambda ids: ids == 3, ("x.", ".x")),
-        (lambda ids: torch.where(ids == 3, torch.nan, 1.0), ("x.", ".x")),
-        (lambda ids: torch.full(ids.shape, torch.nan), ("..", "..")),
-        (lambda ids: torch.full(ids.shape, torch.inf), ("..", "..")),
-        (lambda ids: ids.add_(1), ("x.", ".x")),  # changes its input
-        (lambda ids: torch.where(ids > 1, -(2**63), 0), ("x.", ".x")),
-    ],
-)
+MODELS = [
+    (lambda ids: ids == 0, ("x.", ".x")),  # the first id and the last are tried
+    (lambda ids: ids == 3, ("x.", ".x")),
+    (lambda ids: torch.where(ids == 3, torch.nan, 1.0), ("x.", ".x")),
+    (lambda ids: torch.full(ids.shape, torch.nan), ("..", "..")),
+    (lambda ids: torch.full(ids.shape, torch.inf), ("..", "..")),
+    (lambda ids: ids.add_(1), ("x.", ".x")),  # changes its input
+    (lambda ids: torch.where(ids > 1, -(2**63), 0), ("x.", ".x")),
+]
+
+
+@pytest.mark.parametrize(("model", "rows"), MODELS)
 def test_influence_compares_every_id_and_every_kind_of_number(model, rows):
     result = influence(lambda ids: model(ids)[..., None], torch.tensor([[1, 2]]), vocab_size=4)
     assert torch.equal(result.grid, grid(*rows))
@@ -79,24 +79,24 @@ def test_influence_counts_a_change_above_the_tolerance():
     assert not influence(small, ids, vocab_size=2, tolerance=1e-5).grid.any()
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "message"),
-    [
-        (example.model(), {"of": "tgt"}, "of must be"),
-        (lambda ids: ids, {}, "give vocab_size"),
-        (example.model(), {"vocab_size": -1}, "vocab_size must be an integer of .*, got -1"),
-        (example.model(), {"vocab_size": True}, "vocab_size must be an integer of .*, got True"),
-        (example.model(), {"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
-        (example.model(), {"tolerance": True}, "tolerance must be at least 0, got True"),
-        (example.model(), {"src": [[1]]}, "src must be a tensor of int64 .*, got a list"),
-        (example.model(), {"tgt": torch.tensor([1])}, r"tgt must be .*, got shape \(1,\)"),
-        (example.model(), {"src": torch.ones(2, 0).long()}, r"src must be .*, got shape \(2, 0\)"),
-        (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*in shape \(2, 2\)"),
-        (lambda ids: torch.zeros(3, 2, 1), {"vocab_size": 4}, r"\(3, 2, 1\) for a batch of 2"),
-        (lambda ids: (ids,), {"vocab_size": 4}, "got a tuple for a batch of 2"),
-        (lambda ids: torch.rand(2, 2, 1), {"vocab_size": 4}, r"one output .* call model.eval\(\)"),
-    ],
-)
+BAD_INPUT = [
+    (example.model(), {"of": "tgt"}, "of must be"),
+    (lambda ids: ids, {}, "give vocab_size"),
+    (example.model(), {"vocab_size": -1}, "vocab_size must be an integer of .*, got -1"),
+    (example.model(), {"vocab_size": True}, "vocab_size must be an integer of .*, got True"),
+    (example.model(), {"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
+    (example.model(), {"tolerance": True}, "tolerance must be at least 0, got True"),
+    (example.model(), {"src": [[1]]}, "src must be a tensor of int64 .*, got a list"),
+    (example.model(), {"tgt": torch.tensor([1])}, r"tgt must be .*, got shape \(1,\)"),
+    (example.model(), {"src": torch.ones(2, 0).long()}, r"src must be .*, got shape \(2, 0\)"),
+    (lambda ids: ids.double(), {"vocab_size": 4}, r"\(batch, position, .*in shape \(2, 2\)"),
+    (lambda ids: torch.zeros(3, 2, 1), {"vocab_size": 4}, r"\(3, 2, 1\) for a batch of 2"),
+    (lambda ids: (ids,), {"vocab_size": 4}, "got a tuple for a batch of 2"),
+    (lambda ids: torch.rand(2, 2, 1), {"vocab_size": 4}, r"one output .* call model.eval\(\)"),
+]
+
+
+@pytest.mark.parametrize(("model", "options", "message"), BAD_INPUT)
 def test_influence_rejects_bad_input(unchecked, model, options, message):
     with pytest.raises(ValueError, match=message):
         influence(model, **{"src": example.src} | options)
@@ -150,33 +150,33 @@ def test_check_axes_computes_in_float64_and_leaves_the_default_as_it_was():
     assert torch.get_default_dtype() == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("build", "axes", "message"),
-    [
-        (lambda width: nn.Identity(), "batch src d_model", "no size for 'width'"),
-        (lambda: nn.Identity(), "batch word", "no size for axis 'word'"),
-        (lambda *sizes: nn.Identity(), "batch", "name its sizes"),
-        (lambda d_model: None, "batch d_model", "build must return a layer, got a NoneType"),
-    ],
-)
+BAD_BUILDS = [
+    (lambda width: nn.Identity(), "batch src d_model", "no size for 'width'"),
+    (lambda: nn.Identity(), "batch word", "no size for axis 'word'"),
+    (lambda *sizes: nn.Identity(), "batch", "name its sizes"),
+    (lambda d_model: None, "batch d_model", "build must return a layer, got a NoneType"),
+]
+
+
+@pytest.mark.parametrize(("build", "axes", "message"), BAD_BUILDS)
 def test_check_axes_rejects_unknown_sizes_and_what_is_no_layer(build, axes, message):
     with pytest.raises(ValueError, match=message):
         check_axes(build, axes)
 
 
-@pytest.mark.parametrize(
-    ("name", "present", "expected"),
-    [
-        (" cpu ", 1, "cpu"),
-        (" ", 1, "cuda"),
-        (" ", 0, "cpu"),
-        ("cuda:0", 1, "cuda:0"),
-        ("toaster", 1, "TWELVE_DEVICE='toaster' is no device"),
-        ("mps", 1, "the trace needs float64"),
-        ("cuda:1", 1, "TWELVE_DEVICE='cuda:1', but 1 CUDA devices are present"),
-        ("cuda", 0, "but 0 CUDA devices are present"),
-    ],
-)
+DEVICES = [
+    (" cpu ", 1, "cpu"),
+    (" ", 1, "cuda"),
+    (" ", 0, "cpu"),
+    ("cuda:0", 1, "cuda:0"),
+    ("toaster", 1, "TWELVE_DEVICE='toaster' is no device"),
+    ("mps", 1, "the trace needs float64"),
+    ("cuda:1", 1, "TWELVE_DEVICE='cuda:1', but 1 CUDA devices are present"),
+    ("cuda", 0, "but 0 CUDA devices are present"),
+]
+
+
+@pytest.mark.parametrize(("name", "present", "expected"), DEVICES)
 def test_device_comes_from_the_variable(monkeypatch, name, present, expected):
     monkeypatch.setenv("TWELVE_DEVICE", name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: present > 0)

@@ -28,35 +28,35 @@ STORED, INPUTS = (
 # The edits.
 
 
-@pytest.mark.parametrize(
-    ("code", "operator", "due"),
-    [
-        ("x.softmax(-1)", "axis", "x.softmax(-2)"),
-        ("torch.cat(p, dim=1)", "axis", "torch.cat(p, dim=-1)"),
-        ("x.mean(-1)", "function", "x.sum(-1)"),
-        ("F.softmax(x, 1)", "function", "F.sigmoid(x, 1)"),
-        ("a + b", "drop operand", "b"),
-        ("a / b * c", "regroup", "a / (b * c)"),
-        ("a - b", "swap operands", "b - a"),
-        ("a / b", "arithmetic", "a * b"),
-        ("f(a) + b", "move call", "f(a + b)"),
-        ("x.exp().sum(-1)", "move call", "x.sum(-1).exp()"),
-        ("a < b", "comparison", "a <= b"),
-        ("~a", "negation", "a"),
-        ("x[:, 1:]", "slice", "x[:, :-1]"),
-        ("x[..., 0::2]", "slice", "x[..., :x.size(-1) // 2]"),
-        ("x.dropout()", "drop call", "x"),
-        ("f(x, p=1)", "drop keyword", "f(x)"),
-        ("f(x, keepdim=True)", "keyword value", "f(x, keepdim=False)"),
-        ("x.transpose(1, 2)", "reshape", "x.reshape(x.transpose(1, 2).shape)"),
-        ("rearrange(x, 'b (h d) -> b h d')", "pattern", "rearrange(x, 'b (d h) -> b h d')"),
-        ("torch.cat((a, b), -1)", "halves", "torch.stack((a, b), -1).flatten(-2)"),
-        ("a @ b.T + a @ c.T", "drop call", "a @ b + a @ c"),
-        ("f(a, b)", "exchange", "f(b, a)"),
-        ("f(x)", "repeat step", "f(f(x))"),
-        ("a if c else b", "branch", "b"),
-    ],
-)
+MADE = [
+    ("x.softmax(-1)", "axis", "x.softmax(-2)"),
+    ("torch.cat(p, dim=1)", "axis", "torch.cat(p, dim=-1)"),
+    ("x.mean(-1)", "function", "x.sum(-1)"),
+    ("F.softmax(x, 1)", "function", "F.sigmoid(x, 1)"),
+    ("a + b", "drop operand", "b"),
+    ("a / b * c", "regroup", "a / (b * c)"),
+    ("a - b", "swap operands", "b - a"),
+    ("a / b", "arithmetic", "a * b"),
+    ("f(a) + b", "move call", "f(a + b)"),
+    ("x.exp().sum(-1)", "move call", "x.sum(-1).exp()"),
+    ("a < b", "comparison", "a <= b"),
+    ("~a", "negation", "a"),
+    ("x[:, 1:]", "slice", "x[:, :-1]"),
+    ("x[..., 0::2]", "slice", "x[..., :x.size(-1) // 2]"),
+    ("x.dropout()", "drop call", "x"),
+    ("f(x, p=1)", "drop keyword", "f(x)"),
+    ("f(x, keepdim=True)", "keyword value", "f(x, keepdim=False)"),
+    ("x.transpose(1, 2)", "reshape", "x.reshape(x.transpose(1, 2).shape)"),
+    ("rearrange(x, 'b (h d) -> b h d')", "pattern", "rearrange(x, 'b (d h) -> b h d')"),
+    ("torch.cat((a, b), -1)", "halves", "torch.stack((a, b), -1).flatten(-2)"),
+    ("a @ b.T + a @ c.T", "drop call", "a @ b + a @ c"),
+    ("f(a, b)", "exchange", "f(b, a)"),
+    ("f(x)", "repeat step", "f(f(x))"),
+    ("a if c else b", "branch", "b"),
+]
+
+
+@pytest.mark.parametrize(("code", "operator", "due"), MADE)
 def test_an_operator_makes_its_edit(code, operator, due):
     function = ast.parse(f"def answer(a, b, c, x, p):\n    return {code}").body[0]
     before = ast.unparse(function)

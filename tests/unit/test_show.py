@@ -41,18 +41,18 @@ def test_show_prints_the_formatted_tensor_after_its_title():
     assert repr(show(entry, "batch seq d_model", title="y")).startswith("y (batch=2, seq=2, ")
 
 
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        ("x", r"x must be a tensor, a nested list of numbers or an entry of a trace, not 'x'"),
-        (None, "x must be a tensor, .*, not None"),
-        ([[1.0], [1.0, 2.0]], "expected sequence of length 1"),
-        (torch.ones(2, 3, device="meta"), r"x, of shape \(2, 3\), is on the meta device"),
-        (torch.ones(2, dtype=torch.complex64), "x must hold real numbers, not torch.complex64"),
-        (torch.ones(2, dtype=torch.uint64), "x must hold real numbers, not torch.uint64"),
-        (torch.ones(2), "axes is missing: name every axis"),
-    ],
-)
+BAD_INPUT = [
+    ("x", r"x must be a tensor, a nested list of numbers or an entry of a trace, not 'x'"),
+    (None, "x must be a tensor, .*, not None"),
+    ([[1.0], [1.0, 2.0]], "expected sequence of length 1"),
+    (torch.ones(2, 3, device="meta"), r"x, of shape \(2, 3\), is on the meta device"),
+    (torch.ones(2, dtype=torch.complex64), "x must hold real numbers, not torch.complex64"),
+    (torch.ones(2, dtype=torch.uint64), "x must hold real numbers, not torch.uint64"),
+    (torch.ones(2), "axes is missing: name every axis"),
+]
+
+
+@pytest.mark.parametrize(("x", "message"), BAD_INPUT)
 def test_show_rejects_bad_input(x, message):
     with pytest.raises(ValueError, match=message):
         show(x)

@@ -145,18 +145,18 @@ def usual(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("environment", "colour"),
-    [
-        ({}, True),
-        ({"NO_COLOR": "0"}, False),
-        ({"NO_COLOR": ""}, True),  # see https://no-color.org
-        ({"TERM": "dumb"}, False),
-        ({"TERM": ""}, False),
-        ({"TERM": "", "WT_SESSION": "1"}, True),
-        ({"TERM": "dumb", "WT_SESSION": "1"}, False),
-    ],
-)
+COLOURS = [
+    ({}, True),
+    ({"NO_COLOR": "0"}, False),
+    ({"NO_COLOR": ""}, True),  # see https://no-color.org
+    ({"TERM": "dumb"}, False),
+    ({"TERM": ""}, False),
+    ({"TERM": "", "WT_SESSION": "1"}, True),
+    ({"TERM": "dumb", "WT_SESSION": "1"}, False),
+]
+
+
+@pytest.mark.parametrize(("environment", "colour"), COLOURS)
 def test_colour_follows_the_environment(monkeypatch, environment, colour):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -243,15 +243,15 @@ def merged(x: Float[Tensor, "batch head d_k"]):
     return flat
 
 
-@pytest.mark.parametrize(
-    ("run", "message"),
-    [
-        (lambda: confused(torch.ones(2, 5, 3)), r"confused\.turned has d=5, but confused arg"),
-        (lambda: merged(torch.ones(2, 3, 4)), r"merged\.flat has head\*d_k=3, but .* gives 12"),
-        (lambda: [halve(torch.ones(n, 3)) for n in (2, 5)], r"halve#2\.halved has batch=5, but"),
-        (lambda: Turned()(torch.ones(2, 3)), "column=2, but Turned argument x has column=3"),
-    ],
-)
+CONTRADICTIONS = [
+    (lambda: confused(torch.ones(2, 5, 3)), r"confused\.turned has d=5, but confused arg"),
+    (lambda: merged(torch.ones(2, 3, 4)), r"merged\.flat has head\*d_k=3, but .* gives 12"),
+    (lambda: [halve(torch.ones(n, 3)) for n in (2, 5)], r"halve#2\.halved has batch=5, but"),
+    (lambda: Turned()(torch.ones(2, 3)), "column=2, but Turned argument x has column=3"),
+]
+
+
+@pytest.mark.parametrize(("run", "message"), CONTRADICTIONS)
 def test_trace_raises_an_axis_error_that_names_both_tensors(run, message):
     with pytest.raises(AxisError, match=message), Trace():
         run()
@@ -406,16 +406,16 @@ def test_trace_gradients_are_those_of_autograd():
         _ = traced["positional_encoding.positions"].grad
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("encoder.layers.0.self_attention.score", r"encoder\.layers\.0\.self_attention\.scores"),
-        ("my.scores", r"encoder\..*self_attention\.scores"),
-        # A similar name comes before one with the same ending.
-        ("decoder.layers.0.cros_attention.weights", r"decoder.layers.0.cross_attention.weights"),
-        ("mean", r"[^,]*, [^,]*, [^,]*$"),
-    ],
-)
+NEAREST = [
+    ("encoder.layers.0.self_attention.score", r"encoder\.layers\.0\.self_attention\.scores"),
+    ("my.scores", r"encoder\..*self_attention\.scores"),
+    # A similar name comes before one with the same ending.
+    ("decoder.layers.0.cros_attention.weights", r"decoder.layers.0.cross_attention.weights"),
+    ("mean", r"[^,]*, [^,]*, [^,]*$"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), NEAREST)
 def test_trace_names_the_nearest_tensors_for_an_unknown_name(trace, name, message):
     with pytest.raises(KeyError) as error:
         trace[name]
@@ -451,28 +451,28 @@ def test_diff_names_a_tensor_of_only_one_run(trace):
 INF = torch.inf
 
 
-@pytest.mark.parametrize(
-    ("here", "there", "options", "index", "largest"),
-    [
-        ([1.0, 2.0], [1.0, 2.0 + 1e-10], {}, None, None),
-        ([1.0, 2.0], [1.0, 2.0 + 2e-9], {}, (0, 1), pytest.approx(2e-9)),
-        ([1.0, 2.0], [1.5, 2.0], {"tolerance": 0.25}, (0, 0), 0.5),
-        ([1.0, 2.0], [1.5, 2.0], {"tolerance": 0.5}, None, None),
-        ([1.0, 1.0, 1.0], [1.0, 0.5, 4.0], {}, (0, 1), 3.0),
-        ([True, False], [True, True], {}, (0, 1), 1.0),
-        ([1.0, -INF], [1.0, -INF], {}, None, None),
-        ([1.0, torch.nan], [1.0, torch.nan], {}, None, None),
-        ([1.0, -INF], [1.0, -1e9], {}, (0, 1), INF),
-        ([1.0, -INF], [1.0, torch.nan], {}, (0, 1), INF),
-        # float64 rounds both to 2**53.
-        ([2**53], [2**53 + 1], {}, (0, 0), 1.0),
-        ([2**53], [2**53 + 1], {"tolerance": 1}, None, None),
-        # int64 cannot hold the difference.
-        ([-(2**63)], [0], {}, (0, 0), 2.0**63),
-        ([2**63 - 1], [-(2**63)], {}, (0, 0), 2.0**64),
-        ([1 + 1j, 1 + 1j], [1 + 1j, 1 + 3j], {}, (0, 1), 2.0),
-    ],
-)
+DIFFERENCES = [
+    ([1.0, 2.0], [1.0, 2.0 + 1e-10], {}, None, None),
+    ([1.0, 2.0], [1.0, 2.0 + 2e-9], {}, (0, 1), pytest.approx(2e-9)),
+    ([1.0, 2.0], [1.5, 2.0], {"tolerance": 0.25}, (0, 0), 0.5),
+    ([1.0, 2.0], [1.5, 2.0], {"tolerance": 0.5}, None, None),
+    ([1.0, 1.0, 1.0], [1.0, 0.5, 4.0], {}, (0, 1), 3.0),
+    ([True, False], [True, True], {}, (0, 1), 1.0),
+    ([1.0, -INF], [1.0, -INF], {}, None, None),
+    ([1.0, torch.nan], [1.0, torch.nan], {}, None, None),
+    ([1.0, -INF], [1.0, -1e9], {}, (0, 1), INF),
+    ([1.0, -INF], [1.0, torch.nan], {}, (0, 1), INF),
+    # float64 rounds both to 2**53.
+    ([2**53], [2**53 + 1], {}, (0, 0), 1.0),
+    ([2**53], [2**53 + 1], {"tolerance": 1}, None, None),
+    # int64 cannot hold the difference.
+    ([-(2**63)], [0], {}, (0, 0), 2.0**63),
+    ([2**63 - 1], [-(2**63)], {}, (0, 0), 2.0**64),
+    ([1 + 1j, 1 + 1j], [1 + 1j, 1 + 3j], {}, (0, 1), 2.0),
+]
+
+
+@pytest.mark.parametrize(("here", "there", "options", "index", "largest"), DIFFERENCES)
 def test_diff_gives_the_first_index_and_the_largest_difference(
     here, there, options, index, largest
 ):
