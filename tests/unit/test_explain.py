@@ -358,15 +358,6 @@ def test_explain_recomputes_a_long_sum():
     check_both_ways(run(torch.sum, torch.arange(5000.0)))
 
 
-def test_explain_names_what_the_trace_did_not_keep(trace):
-    with Trace(explain=False) as bare:
-        y: Float[Tensor, " n"] = torch.ones(2) + 1
-    with pytest.raises(ValueError, match="y: no operation was kept; trace with explain=True"):
-        bare["y"].explain(0)
-    with pytest.raises(ValueError, match="no gradient was kept"):
-        trace["logits"].explain_grad(0, 0, 0)
-
-
 FIRST_TWICE = torch.tensor([0, 0])
 
 

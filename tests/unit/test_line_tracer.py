@@ -61,46 +61,33 @@ def notes_of(path, source):
 
 # The body of a function, and the assignments that the line tracer reports.
 STATEMENTS = {
-    "several lines": (
-        """
+    "several lines": ("""
         def add(a, b): return a + b
         total: Float[T, "a"] = add(
             1,
             add(2,
                 3),
         )
-        """,
-        [("total", 6)],
-    ),
-    "loops": (
-        """
+        """, [("total", 6)]),
+    "loops": ("""
         for i in range(2):
             y: Float[T, "a"] = i * 10
         j = 0
         while j < 2: j += 1; z: Float[T, "a"] = j
         for n in range(2): x: Float[T, "a"] = [n]
         done = True
-        """,
-        [("y", 0), ("y", 10), ("z", 1), ("z", 2), ("x", [0]), ("x", [1])],
-    ),
-    "two in one line": (
-        """
+        """, [("y", 0), ("y", 10), ("z", 1), ("z", 2), ("x", [0]), ("x", [1])]),
+    "two in one line": ("""
         x: Float[T, "a"] = [1]; y: Float[T, "a"] = [*x, 2]
         z: Float[T, "a"] = [3]; hidden = 4
-        """,
-        [("x", [1]), ("y", [1, 2]), ("z", [3])],
-    ),
-    "comprehensions that rebind": (
-        """
+        """, [("x", [1]), ("y", [1, 2]), ("z", [3])]),
+    "comprehensions that rebind": ("""
         x: Float[T, "a"] = [1, 2]
         x: Float[T, "a"] = [n + 1 for n in x]
         x: Float[T, "a"] = sum(n for n in x)
-        """,
-        [("x", [1, 2]), ("x", [2, 3]), ("x", 5)],
-    ),
+        """, [("x", [1, 2]), ("x", [2, 3]), ("x", 5)]),
     "deleted in its line": ("gone: Float[T, 'a'] = 1; del gone", []),
-    "StopIteration inside": (
-        """
+    "StopIteration inside": ("""
         def silent():
             return 7
             yield
@@ -108,11 +95,8 @@ STATEMENTS = {
             answer: Float[T, "a"] = yield from silent()
         list(work())
         items: Float[T, "a"] = [n for n in (k for k in range(2))]
-        """,
-        [("answer", 7), ("items", [0, 1])],
-    ),
-    "exceptions": (
-        """
+        """, [("answer", 7), ("items", [0, 1])]),
+    "exceptions": ("""
         kept: Float[T, "a"] = 1
         try:
             lost: Float[T, "a"] = 1 // 0
@@ -120,10 +104,8 @@ STATEMENTS = {
         try:
             kept: Float[T, "a"] = next(iter([]))
         except StopIteration: pass
-        """,
-        [("kept", 1)],
-    ),
-}
+        """, [("kept", 1)]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "seen"), STATEMENTS.values(), ids=STATEMENTS)

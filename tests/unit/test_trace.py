@@ -283,7 +283,6 @@ def test_trace_that_cannot_begin_leaves_no_hook():
     with Ops() as ops:
         torch.ones(2)
     assert len(ops.names) == 1
-    assert traced._lines.here is None
     opens(torch.ones(2, 2))
     assert list(traced) == ["halve.halved"]
 
@@ -348,10 +347,7 @@ def test_trace_keeps_no_tensor_and_no_module_alive():
     traced, gone, module, beside = runs()
     gc.collect()
     assert len(traced) == 4
-    assert gone
-    assert module() is None
-    assert beside() is None
-    assert not traced._known and not traced.graph.tape._cells
+    assert gone and module() is None and beside() is None
     weight = torch.ones(2, 3, requires_grad=True)
     with Trace():
         assert not halve(weight).retains_grad
@@ -371,7 +367,7 @@ def test_trace_only_keeps_named_tensors_and_checks_all_axes():
     ]
     whole = example.trace(padding=False, on="cpu")
     assert torch.equal(traced[names[0]].value, whole[names[0]].value)
-    with pytest.raises(ValueError, match="no operation was kept"):
+    with pytest.raises(ValueError, match="weights: no operation was kept; trace with explain=True"):
         traced[names[0]].explain(0, 0, 0, 0)
     with pytest.raises(AxisError, match="halved is annotated"), Trace(only="another"):
         halve(torch.zeros(3))
