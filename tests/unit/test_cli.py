@@ -212,17 +212,16 @@ def tiny(tmp_path, noisy):
     return str(files.write_gguf(tmp_path / "tiny.gguf", files.in_gguf(model)))
 
 
-@pytest.mark.parametrize(
-    ("switches", "draw"),
-    [
-        ([], None),
-        (["--seed", "3"], {"seed": 3}),
-        (["--temperature", "0.5"], {"seed": 0, "temperature": 0.5}),
-        (["--top-k", "4", "--seed", "5"], {"seed": 5, "top_k": 4}),
-        (["--top-p", "0.6"], {"seed": 0, "top_p": 0.6}),
-    ],
-    ids=str,
-)
+DRAWS = [
+    ([], None),
+    (["--seed", "3"], {"seed": 3}),
+    (["--temperature", "0.5"], {"seed": 0, "temperature": 0.5}),
+    (["--top-k", "4", "--seed", "5"], {"seed": 5, "top_k": 4}),
+    (["--top-p", "0.6"], {"seed": 0, "top_p": 0.6}),
+]
+
+
+@pytest.mark.parametrize(("switches", "draw"), DRAWS, ids=str)
 def test_write_continues_a_text_like_greedy_decode_and_sample(capsys, tiny, switches, draw):
     model, tokenizer = load(tiny)
     ids = torch.tensor([tokenizer.encode("a cat").ids])

@@ -337,16 +337,15 @@ def many(function, times):
     return lambda x: functools.reduce(lambda h, _: function(h), range(times), x)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: nn.TransformerEncoderLayer(16, 2).eval()(x.repeat(1, 4, 1)),
-        many(lambda h: h * h, 20),
-        many(torch.sin, 1000),
-        many(lambda h: F.silu(h + 1.0) * 0.9, 90),
-    ],
-    ids=["encoder layer", "doubled 20 times", "nested", "nested formulas"],
-)
+TOO_LONG = {
+    "encoder layer": lambda x: nn.TransformerEncoderLayer(16, 2).eval()(x.repeat(1, 4, 1)),
+    "doubled 20 times": many(lambda h: h * h, 20),
+    "nested": many(torch.sin, 1000),
+    "nested formulas": many(lambda h: F.silu(h + 1.0) * 0.9, 90),
+}
+
+
+@pytest.mark.parametrize("function", TOO_LONG.values(), ids=TOO_LONG)
 def test_explain_rejects_unnamed_arithmetic_that_is_too_long(function):
     trace = run(function, torch.rand(1, 1, 16))
     for explain in (trace["y"].explain, trace["x"].explain_grad):

@@ -139,18 +139,13 @@ def run(model, src, src_mask, tgt_mask):
     return trace
 
 
-OTHER = {"activation": "gelu", "norm_first": False, "num_heads": 2}
+CONFIGURATIONS = [
+    {}, {"activation": "gelu", "norm_first": False, "num_heads": 2},
+    *(pytest.param(each, marks=pytest.mark.slow) for each in example.CONFIGURATIONS.values()),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "switches",
-    [
-        {},
-        OTHER,
-        *(pytest.param(each, marks=pytest.mark.slow) for each in example.CONFIGURATIONS.values()),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("switches", CONFIGURATIONS, ids=str)
 def test_sheet_formulas_compute_the_numbers_of_the_run(switches):
     trace = example.trace(on="cpu", **switches)
     live = LiveSheet(trace, example.words)
