@@ -419,9 +419,8 @@ UNHINTED = [
 
 @pytest.mark.parametrize(("id", "function"), UNHINTED)
 def test_unknown_wrong_numbers_get_no_false_hint(id, function, monkeypatch):
-    monkeypatch.setattr(
-        "twelve_lab.check.search.CPU_SECONDS", 0
-    )  # tests/unit/test_search.py repairs answers
+    # tests/unit/test_search.py repairs answers.
+    monkeypatch.setattr("twelve_lab.check.search.CPU_SECONDS", 0)
     message = diagnose(id, function).message
     assert not re.search("sum to 1|does not depend|last word", message), message
 
