@@ -7,7 +7,6 @@ import re
 import sys
 import sysconfig
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import IPython
@@ -20,25 +19,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from twelve_lab import check_axes
-from twelve_lab.check import (
-    EXERCISES,
-    MISTAKES,
-    TASKS,
-    Question,
-    Task,
-    WrongAnswer,
-    check,
-    diagnose,
-    search,
-)
-from twelve_lab.check.attempt import _is_learners, expected
+from twelve_lab.check import EXERCISES, MISTAKES, TASKS, Question, WrongAnswer, check, diagnose
+from twelve_lab.check.attempt import expected
 from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, named, shows
 from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.probes import leak, probed
 from twelve_lab.check.reply import as_card, as_text
 from twelve_lab.check.stages import Submission
-from twelve_lab.exercises.declare import made
+from twelve_lab.exercises.declare import Task, made
 from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, PAPER, contrast
 
@@ -116,23 +104,6 @@ def scaled_first(query, key):
     return torch.einsum("bqd,bkd->bqk", query / query.size(-1) ** 0.5, key)
 
 
-def finite_then_zero(scores, mask):
-    return scores.masked_fill(~mask, -1e9).softmax(-1).masked_fill(~mask, 0.0)
-
-
-def in_float32(query, key, value):
-    scores = query.float() @ key.float().mT / math.sqrt(query.size(-1))
-    return scores.softmax(-1) @ value.float()
-
-
-def in_half(x, weight, bias):
-    return (x.half().unsqueeze(2) * weight.half()).sum(-1) + bias.half()
-
-
-def by_loop(heads):
-    return torch.cat([heads[:, head] for head in range(heads.size(1))], dim=-1)
-
-
 def mean_detached(x, weight, bias):
     """layer_norm subtracts the mean, and with it its gradient."""
     return F.layer_norm(x - x.mean(-1, keepdim=True).detach(), x.shape[-1:], weight, bias)
@@ -161,9 +132,10 @@ def clamped(low, high):
 
 
 RIGHT = [
-    ("05-masked-weights", finite_then_zero, "use -math.inf to hide"),
-    ("04-attention", in_float32, "torch.float32, but the cases are torch.float64"),
-    ("01-linear", in_half, "torch.float16"),
+    ("04-attention", lambda *given: TASKS["attention"].right(*(x.float() for x in given)),
+     "torch.float32, but the cases are torch.float64"),
+    ("01-linear", lambda x, w, b: (x.half().unsqueeze(2) * w.half()).sum(-1) + b.half(),
+     "torch.float16"),
     ("01-linear", clamped(-1e4, 1e9), "use -math.inf to hide"),
     ("01-linear", clamped(-9999.0, 1e9), ""),
     ("07-layer-norm", mean_detached, "without layer_norm"),
@@ -173,7 +145,7 @@ RIGHT = [
     ("19-logit-parts", lambda *given: TASKS["logit_parts"].right(given[0].data, *given[1:]), ""),
     ("19-dequantize", by_numpy, ""),
     ("06-merge-heads", in_one_buffer, ""),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("id", "function", "note"), RIGHT)
@@ -193,9 +165,10 @@ FORBIDDEN = [
     ("01-linear", lambda x, w, b: [(F.linear(x, w) @ torch.eye(len(w)) + b)][0], "@, linear"),
     ("01-linear", lambda x, w, b: (lambda y: y @ w.T)(x) + b, "@"),
     ("01-linear-layer", Linear, "linear"),
-    ("06-merge-heads", by_loop, "for, [:]"),
+    ("06-merge-heads", lambda heads: torch.cat([heads[:, i] for i in range(heads.size(1))], -1),
+     "for, [:]"),
     ("06-merge-heads", lambda heads: heads.transpose(1, 2).flatten(2), ""),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("id", "function", "used"), FORBIDDEN)
@@ -213,21 +186,6 @@ def test_note_lists_the_forbidden_operations_of_an_answer(id, function, used, mo
 def raises(projected, num_heads):
     """Explain the plan."""
     raise NotImplementedError
-
-
-def blank(projected, num_heads):
-    heads = ...
-    return heads
-
-
-def blank_in_use(projected, num_heads):
-    heads = ...
-    return heads.transpose(1, 2)
-
-
-def blank_and_another_error(projected, num_heads):
-    heads = ...
-    return heads, torch.bmm(projected, num_heads)
 
 
 def raises_at_once(projected, num_heads):
@@ -250,30 +208,14 @@ def raises_what_cannot_be_written(projected, num_heads):
     raise Unwritable
 
 
-def refuses(x, memory, attention, src_mask, tgt_mask):
-    raise RuntimeError("no")
-
-
 def forgets(query, key):
     torch.bmm(query, key.mT)
-
-
-def masks_in_place(scores, mask):
-    empty = ~mask.any(-1, keepdim=True)
-    weights = scores.masked_fill_(~mask, -math.inf).masked_fill(empty, 0.0).softmax(-1)
-    return weights.masked_fill(empty, 0.0)
 
 
 def adds_in_place(*given):
     x, table = given
     x += table[: x.size(1)]
     return x
-
-
-def resized_in_place(x, weight, bias):
-    answer = x @ weight.T + bias
-    x.resize_(1)
-    return answer
 
 
 def transposed_in_place(x, weight, bias):
@@ -290,15 +232,6 @@ def changes_earlier_arguments(heads):
         view.zero_()
     VIEWS.append(heads[:1])
     return heads.transpose(1, 2).flatten(2)
-
-
-def as_real_labels(target):
-    shifted, labels = TASKS["shift"].right(target)
-    return shifted, labels.double()
-
-
-def doubled(scores, mask):
-    return (2 * scores).masked_fill(~mask, -math.inf).softmax(-1)
 
 
 def one_off(x, weight, bias):
@@ -358,23 +291,14 @@ class AlwaysTrue(torch.Tensor):
         return torch.tensor(True)
 
 
-def leaves(*_):
-    sys.exit()
-
-
-def off_by_little(logits, labels):
-    return TASKS["loss"].right(logits, labels) + 2e-5
-
-
 FIRST = raises_at_once.__code__.co_firstlineno + 1
 HEADS, SCORES, WEIGHTS = "06-split-heads", "04-attention-scores", "04-attention-weights"
 CUT_OFF = "Look for detach"
 LEAK = "changes with the last word of "
 FAULTS = [
     *((HEADS, function, "not started", ["Not started yet"])
-      for function in (raises, blank, blank_in_use, lambda x, n: x.view(..., n),
-                       ..., None)),
-    (HEADS, blank_and_another_error, "call", ["Error: TypeError"]),
+      for function in (raises, lambda x, n: ..., lambda x, n: x.view(..., n), ..., None)),
+    (HEADS, lambda x, n: (..., torch.bmm(x, n)), "call", ["Error: TypeError"]),
     ("01-linear", lambda x, w, b: torch.einsum("sd,fd->sf", x, w) + b, "call", ["no ellipsis was"]),
     ("07-rms-norm", lambda x, w: x @ x, "call", ["The input shapes are x (2, 2, 3), w (3)."]),
     (HEADS, lambda x, n: rearrange(x, "b s (h d) -> b h s d", heads=n), "call",
@@ -389,7 +313,7 @@ FAULTS = [
     ("02-embed", lambda ids, table: F.one_hot(ids).to(table.dtype) @ table, "call",
      ["as many words as sentences"]),
     # The wrong numbers of a mistake would show where the shapes fit; here every case raises.
-    ("11-cross-attention", refuses, "call", ["of refuses fails", "Error: RuntimeError: no"]),
+    ("11-cross-attention", lambda *given: 1 / 0, "call", ["Error: ZeroDivisionError: division"]),
     (SCORES, forgets, "type", ["Write return before the result"]),
     ("10-stack", lambda make, n: 3, "type", ["cannot be read, got int"]),
     (HEADS, lambda x, n: x.tolist(), "type", ["must be a tensor, got list."]),
@@ -405,8 +329,8 @@ FAULTS = [
     (HEADS, raises_what_cannot_be_written, "call", ["Error: Unwritable"]),
     ("13-shift", lambda target: target, "type", ["must be 2 tensors, got Tensor."]),
     ("13-shift", lambda target: (target, None), "type", ["got NoneType. This is about output 2"]),
-    ("13-shift", as_real_labels, "type",
-     ["must contain whole numbers, got torch.float64. This is about output 2 of 2."]),
+    ("13-shift", lambda target: [x.double() for x in TASKS["shift"].right(target)], "type",
+     ["must contain whole numbers, got torch.float64. This is about output 1 of 2."]),
     ("05-causal-mask", lambda n: torch.ones(1, 1, n, n).tril(), "type",
      ["must contain True and False, got torch.float64."]),
     (HEADS, lambda x, n: x, "rank",
@@ -423,9 +347,7 @@ FAULTS = [
      ["size of axis 0 is 4, expected 2"]),
     ("13-shift", lambda t: (t, t[:, :0]), "shape", ["axis 1 (tgt) is 0", "about output 2 of 2"]),
     # A changed argument is reported even if the numbers are right, and before a mistake.
-    ("05-masked-weights", masks_in_place, "input changed", ['its argument "scores" in place']),
     ("03-positional-encoding", adds_in_place, "input changed", ['its argument "args[0]"']),
-    ("01-linear", resized_in_place, "input changed", ['its argument "x" in place']),
     ("01-linear", transposed_in_place, "input changed", ['its argument "x" in place']),
     ("06-merge-heads", changes_earlier_arguments, "input changed", ['its argument "heads"']),
     ("05-masked-weights", lambda s, m: (s - s).masked_fill(~m, math.nan), "nan or inf",
@@ -434,10 +356,12 @@ FAULTS = [
      ["contains -inf. Most likely the code takes the log of 0"]),
     ("07-rms-norm", lambda x, weight: (x - x) / (x - x), "nan or inf", ["0 / 0"]),
     (WEIGHTS, lambda s: (1e3 * s.abs() + 1e3).exp(), "nan or inf", ["overflows"]),
-    ("05-masked-weights", doubled, "nan or inf", ["a row of nothing but -inf"]),
+    ("05-masked-weights", lambda s, m: (2 * s).masked_fill(~m, -math.inf).softmax(-1),
+     "nan or inf", ["a row of nothing but -inf"]),
     ("01-linear", one_off, "numbers",
      ["10 of 12 numbers are right. The first wrong number is at [batch 1, seq 0, d_out 2]: it "]),
-    ("13-loss", off_by_little, "numbers", ["the answer is 0.00002, expected 0.00000."]),
+    ("13-loss", lambda x, y: TASKS["loss"].right(x, y) + 2e-5, "numbers",
+     ["the answer is 0.00002, expected 0.00000."]),
     (WEIGHTS, lambda s: s.sigmoid(), "numbers", ["Each row must sum to 1"]),
     (WEIGHTS, lambda s: (3 * s).softmax(-1), "numbers", ["The rows do sum to 1"]),
     ("05-causal-mask",
@@ -452,11 +376,13 @@ FAULTS = [
       "the key axis: `scores.softmax(-1)`."]),
     (WEIGHTS, lambda s: (-s).softmax(-1), "explained",
      ["exactly those of `(-scores).softmax(-1)`, the opposite of `scores.softmax(-1)`."]),
+    (WEIGHTS, lambda s: s.softmax(-1).softmax(-1), "explained", ["is done twice"]),
+    ("03-positional-encoding", lambda x, table: x, "explained", ["of `x`. A part of"]),
     ("05-causal-mask", lambda n: torch.ones(1, 1, n, n, dtype=torch.bool), "explained",
      ["A step of `torch.ones(length, length).tril().bool()` is missing."]),
     ("07-layer-norm", lambda x, w, b: F.layer_norm(x, x.shape[-2:]) * w + b, "misconception", []),
     (SCORES, lambda q, k: (scaled_first(q, k) + 5).as_subclass(AlwaysTrue), "numbers", ["0 of 8"]),
-    (SCORES, leaves, "call", ["of leaves fails. Its code is: sys.exit()", "Error: SystemExit"]),
+    (SCORES, lambda *_: sys.exit(), "call", ["Error: SystemExit"]),
     ("08-residual-stack", clears_its_lists, "input changed", ['its argument "sublayers"']),
     ("12-transformer", erases_the_weights, "input changed", ['its argument "parts"']),
     ("10-encoder-layer", ShrinksItsWeights, "input changed", ["changes its argument"]),
@@ -479,31 +405,22 @@ def test_diagnose_describes_the_first_fault(id, function, kind, words):
         assert text in message
 
 
-def drawn(x, table, dropout):
-    return F.dropout(x + table[: x.size(1)], 0.5)
+UNHINTED = [
+    # Some rows sum to 1 by accident.
+    ("14-embed-step", lambda new, n, table, at: table[new] + at[n + 1 : n + 1 + new.size(1)]),
+    ("10-encoder", lambda *given: -TASKS["encoder"].right(*given)),  # nothing is hidden here
+    pytest.param("11-decoder", lambda *given: -TASKS["decoder"].right(*given), marks=slow),
+    # A weight matrix holds no words.
+    ("09-feed-forward", lambda x, w, b, v, c: F.leaky_relu(x @ w.T + b, 0.3) @ v.T + c),
+    # Randomness is not a leak.
+    ("03-positions-dropped", lambda x, table, _: F.dropout(x + table[: x.size(1)], 0.5)),
+]
 
 
-def leaky(x, w_up, b_up, w_down, b_down):
-    return F.leaky_relu(x @ w_up.T + b_up, 0.3) @ w_down.T + b_down
-
-
-def one_position_late(new, length, table, positions):
-    return table[new] + positions[length + 1 : length + 1 + new.size(1)]
-
-
-@pytest.mark.parametrize(
-    ("id", "function"),
-    [
-        ("14-embed-step", one_position_late),  # some rows sum to 1 by accident
-        ("01-linear", lambda x, w, b: 7 * (x @ w.T + b)),
-        ("10-encoder", lambda *given: -TASKS["encoder"].right(*given)),  # nothing is hidden here
-        pytest.param("11-decoder", lambda *given: -TASKS["decoder"].right(*given), marks=slow),
-        ("09-feed-forward", leaky),  # a weight matrix holds no words
-        ("03-positions-dropped", drawn),  # randomness is not a leak
-    ],
-)
+@pytest.mark.parametrize(("id", "function"), UNHINTED)
 def test_unknown_wrong_numbers_get_no_false_hint(id, function, monkeypatch):
-    monkeypatch.setattr(search, "CPU_SECONDS", 0)  # tests/unit/test_search.py repairs answers
+    # tests/unit/test_search.py repairs answers.
+    monkeypatch.setattr("twelve_lab.check.search.CPU_SECONDS", 0)
     message = diagnose(id, function).message
     assert not re.search("sum to 1|does not depend|last word", message), message
 
@@ -548,16 +465,10 @@ def test_check_prints_the_verdict_and_raises_if_it_is_wrong(capsys):
     assert out.replace("\n", " ").startswith(said) and err == ""
 
 
-@pytest.fixture
-def shown(monkeypatch):
-    """Simulate a notebook, and collect what it displays."""
-    displayed = []
+def test_a_card_shows_the_cases_or_the_fault_and_a_blank_answer_gets_none(monkeypatch, capsys):
+    shown = []
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel="one"))
-    monkeypatch.setattr(IPython.display, "display", lambda data, raw: displayed.append(data))
-    return displayed
-
-
-def test_a_card_shows_the_cases_or_the_fault_and_a_blank_answer_gets_none(shown, capsys):
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data))
     check("06-split-heads", split)
     assert capsys.readouterr().out == ""
     assert shown[0]["text/plain"] == as_text("✓ 06-split-heads: right.", "All cases pass.")
@@ -633,7 +544,7 @@ def test_prints_appear_once_and_warnings_and_stderr_become_a_note(capsys):
 
 @pytest.mark.parametrize("function", [split, raises_at_once])
 def test_diagnose_runs_in_one_thread_and_restores_the_settings(function):
-    threads, dtype, seen = torch.get_num_threads(), torch.get_default_dtype(), []
+    threads, seen = torch.get_num_threads(), []
 
     def counts(*given):
         seen.append((torch.get_num_threads(), torch.get_default_dtype()))
@@ -646,13 +557,16 @@ def test_diagnose_runs_in_one_thread_and_restores_the_settings(function):
         assert (torch.get_num_threads(), torch.get_default_dtype()) == (3, torch.float32)
     finally:
         torch.set_num_threads(threads)
-        torch.set_default_dtype(dtype)
     assert set(seen) == {(1, torch.float64)}
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+# FakeTensorMode imports sympy.
+MODES = [torch.no_grad, torch.inference_mode, pytest.param(FakeTensorMode, marks=slow)]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("id", ["06-split-heads", "01-linear-layer"])
-def test_diagnose_computes_gradients_whatever_the_grad_mode(id, mode):
+def test_diagnose_computes_gradients_whatever_the_mode_of_the_learner(id, mode):
     expected.cache_clear()
     with mode():
         verdict_on(id, EXERCISES[id].right, "ok")
@@ -671,28 +585,9 @@ def test_a_failure_of_the_right_answer_is_not_kept():
 
 
 def test_diagnose_keeps_the_random_numbers_of_the_learner():
-    torch.manual_seed(3)
-    drawn = torch.randn(2)
-    torch.manual_seed(3)
+    before = torch.get_rng_state()
     diagnose("01-linear-layer", nn.Linear)
-    assert torch.equal(torch.randn(2), drawn)
-
-
-@slow  # the mode imports sympy
-def test_diagnose_runs_in_the_fake_tensor_mode_of_the_learner():
-    expected.cache_clear()
-    with FakeTensorMode():
-        verdict_on("06-split-heads", split, "ok")
-    verdict_on("06-split-heads", split, "ok")
-
-
-def test_diagnose_in_many_threads_gives_each_its_verdict(capsys):
-    answers = [("ok", split), ("call", raises_at_once)] * 8
-    with ThreadPoolExecutor(8) as pool:
-        verdicts = pool.map(lambda pair: diagnose("06-split-heads", pair[1]).kind, answers)
-        assert list(verdicts) == [kind for kind, _ in answers]
-    print("still printed")
-    assert capsys.readouterr().out.endswith("still printed\n")
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_check_prints_on_a_terminal_without_its_characters(monkeypatch):
@@ -713,19 +608,14 @@ def test_an_answer_may_close_stderr():
 
 def test_check_needs_no_get_default_device(monkeypatch):
     # Before torch 2.9 it raises after set_default_device(None).
-    def fails():
-        raise AttributeError("'NoneType' object has no attribute 'device'")
-
-    monkeypatch.setattr(torch, "get_default_device", fails)
+    monkeypatch.delattr(torch, "get_default_device")
     verdict_on("06-split-heads", split, "ok")
-    check_axes(lambda: lambda x: x, "batch seq d_model")
 
 
 def test_learners_line_is_found_if_library_paths_begin_with_two_slashes(monkeypatch):
     find = sysconfig.get_path  # as in Pyodide
     monkeypatch.setattr(sysconfig, "get_path", lambda name: f"/{find(name)}")
     assert " of cut fails." in verdict_on(HEADS, raises_below, "call").message
-    assert not _is_learners(f"/{torch.__file__}")
 
 
 @pytest.mark.parametrize("id", [*QUESTIONS, "05-causal-mask"])

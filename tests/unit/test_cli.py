@@ -6,8 +6,6 @@ import json
 import os
 import re
 import runpy
-import signal
-import subprocess
 import sys
 import unicodedata
 from types import SimpleNamespace
@@ -17,6 +15,7 @@ import torch
 
 from twelve import LanguageModel
 from twelve.generation import greedy_decode, sample
+from twelve.pretrained import load
 from twelve_lab import example
 from twelve_lab.cli import main
 from twelve_lab.cli.walk import CHECKPOINTS
@@ -34,6 +33,13 @@ def printed(capsys, *arguments):
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
+
+
+def failed(capsys, *arguments):
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    return error
 
 
 def test_trace_all_prints_every_tensor_from_ids_to_predicted_words(capsys):
@@ -62,18 +68,18 @@ def test_trace_all_prints_every_tensor_from_ids_to_predicted_words(capsys):
     assert text.strip().splitlines()[-1].startswith("Next: make lab")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words", "loss"),
-    [
-        (["--heads", "1"], "1 head, pre-norm", 1.0621),
-        (["--heads", "2"], "2 heads, pre-norm", 0.9251),
-        (["--norm", "post"], ", post-norm, ", 1.4043),
-        (["--activation", "gelu"], ", gelu, ", 1.0221),
-        (["--no-padding-mask"], "without padding mask", 0.9023),
-        (["--tie-weights"], ", tied output", 1.4516),
-        (["--scale-embedding"], ", scaled embedding", 0.8660),
-    ],
-)
+SWITCHES = [
+    (["--heads", "1"], "1 head, pre-norm", 1.0621),
+    (["--heads", "2"], "2 heads, pre-norm", 0.9251),
+    (["--norm", "post"], ", post-norm, ", 1.4043),
+    (["--activation", "gelu"], ", gelu, ", 1.0221),
+    (["--no-padding-mask"], "without padding mask", 0.9023),
+    (["--tie-weights"], ", tied output", 1.4516),
+    (["--scale-embedding"], ", scaled embedding", 0.8660),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words", "loss"), SWITCHES)
 def test_trace_switch_reaches_the_model_and_the_heading(capsys, arguments, words, loss):
     text = printed(capsys, "trace", "--device", "cpu", *arguments)
     assert words in text.splitlines()[1]
@@ -118,23 +124,19 @@ def test_trace_json_has_the_configuration_and_every_tensor(capsys, tmp_path):
     assert content["steps"] == example.trace(num_heads=1, on="cpu").steps()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["trace", "--device", "toaster"], "twelve: device='toaster' is no device"),
-        (["trace", "--json", "no/such/folder/walk.json"], "no/such/folder/walk.json"),
-        (["trace", "--decoder-only", "--heads", "2", "--norm", "post"], "num_heads, norm_first"),
-        (["picture", "walk.png"], ".svg"),
-        (["explorer", "walk.pdf"], ".html"),
-        (["explain", "memroy", "0"], "near to it: memory"),
-        (["explain", "memory", "0"], "memory has 3 axes (batch 2, src 2, d_model 3)"),
-    ],
-)
+ERRORS = [
+    (["trace", "--device", "toaster"], "twelve: device='toaster' is no device"),
+    (["trace", "--json", "no/such/folder/walk.json"], "no/such/folder/walk.json"),
+    (["trace", "--decoder-only", "--heads", "2", "--norm", "post"], "num_heads, norm_first"),
+    (["picture", "walk.png"], ".svg"),
+    (["explorer", "walk.pdf"], ".html"),
+    (["explain", "memroy", "0"], "near to it: memory"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ERRORS)
 def test_command_prints_an_error_in_one_line(capsys, arguments, message):
-    assert main([*arguments]) == 1
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert len(captured.err.strip().splitlines()) == 1
+    assert message in failed(capsys, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -200,42 +202,33 @@ def test_explain_prints_the_arithmetic_of_one_number(capsys):
 
 
 @pytest.fixture
-def write_tiny(tmp_path, noisy):
+def tiny(tmp_path, noisy):
     """Write a tiny language model, which needs what `load` needs."""
     pytest.importorskip("gguf", reason="make language-model installs it")
     pytest.importorskip("tokenizers", reason="make language-model installs it")
     import test_pretrained as files
 
     model = noisy(LanguageModel(len(files.WORDS), **files.SIZES).float())
-    return lambda **head: files.write_gguf(tmp_path / "tiny.gguf", files.in_gguf(model), **head)
+    return str(files.write_gguf(tmp_path / "tiny.gguf", files.in_gguf(model)))
 
 
-@pytest.fixture
-def tiny(write_tiny):
-    from twelve.pretrained import load
+DRAWS = [
+    ([], None),
+    (["--seed", "3"], {"seed": 3}),
+    (["--temperature", "0.5"], {"seed": 0, "temperature": 0.5}),
+    (["--top-k", "4", "--seed", "5"], {"seed": 5, "top_k": 4}),
+    (["--top-p", "0.6"], {"seed": 0, "top_p": 0.6}),
+]
 
-    path = write_tiny()
-    return path, *load(path)
 
-
-@pytest.mark.parametrize(
-    ("switches", "draw"),
-    [
-        ([], None),
-        (["--seed", "3"], {"seed": 3}),
-        (["--temperature", "0.5"], {"seed": 0, "temperature": 0.5}),
-        (["--top-k", "4", "--seed", "5"], {"seed": 5, "top_k": 4}),
-        (["--top-p", "0.6"], {"seed": 0, "top_p": 0.6}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("switches", "draw"), DRAWS, ids=str)
 def test_write_continues_a_text_like_greedy_decode_and_sample(capsys, tiny, switches, draw):
-    path, model, tokenizer = tiny
+    model, tokenizer = load(tiny)
     ids = torch.tensor([tokenizer.encode("a cat").ids])
     frame = {"max_len": ids.size(1) + 9, "end_id": 1}
     expected = sample(model, ids, **draw, **frame) if draw else greedy_decode(model, ids, **frame)
     whole = tokenizer.decode(expected[0].tolist())
-    text = printed(capsys, "write", "a cat", "--tokens", "9", "--file", str(path), *switches)
+    text = printed(capsys, "write", "a cat", "--tokens", "9", "--file", tiny, *switches)
     # Bytes at the end that are no whole letter are not printed.
     assert text.startswith("a cat")
     # Control characters, which a terminal would obey, are not printed either.
@@ -246,58 +239,41 @@ def test_write_continues_a_text_like_greedy_decode_and_sample(capsys, tiny, swit
 def test_write_prints_on_a_terminal_without_its_characters(tiny, monkeypatch):
     page = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(page, encoding="cp1252"))
-    assert main(["write", "cat \u2603", "--tokens", "5", "--file", str(tiny[0])]) == 0
+    assert main(["write", "cat \u2603", "--tokens", "5", "--file", tiny]) == 0
     sys.stdout.flush()
     assert page.getvalue().startswith(b"cat ?")
 
 
 def test_write_flushes_each_word(tiny, monkeypatch):
-    path, *_ = tiny
     flushed = []
     monkeypatch.setattr(
         "builtins.print", lambda *words, flush=False, **_: flushed.append((*words, flush))
     )
-    assert main(["write", "a cat", "--tokens", "5", "--file", str(path)]) == 0
+    assert main(["write", "a cat", "--tokens", "5", "--file", tiny]) == 0
     assert flushed[0] == ("a cat", True)
     assert len(flushed) == 1 + 5 + 1
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is another thing elsewhere")
-def test_write_ends_the_line_on_ctrl_c(write_tiny):
-    path = write_tiny(**{"llama.context_length": 99_999})
-    # What a shell runs in the background ignores the signal, and so would its child.
-    code = (
-        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "runpy.run_module('twelve', run_name='__main__')"
-    )
-    command = [sys.executable, "-c", code, "write", "a cat", "--tokens", "99000", "--file", path]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as child:
-        begun = child.stdout.read(20)
-        child.send_signal(signal.SIGINT)
-        rest, said = child.communicate(timeout=60)
-    assert (child.returncode, said) == (130, b"")
-    assert begun.startswith(b"a cat") and rest.endswith(b"\n")
+def test_write_ends_the_line_on_ctrl_c(capsys, tiny, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("twelve_lab.cli.commands.greedy_decode", interrupted)
+    assert main(["write", "a cat", "--tokens", "5", "--file", tiny]) == 130
+    assert capsys.readouterr() == ("a cat\n", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["a cat", "--tokens", "0"],
-            "twelve: --tokens must be from 1 to 24 less the 2",
-        ),
-        (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
-        ([""], "twelve: there is no text to go on from"),
-        (["a \udcff cat"], "twelve: the text contains bytes that are not valid UTF-8"),
-        (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
-        (["a", "--file", "nowhere.gguf"], "twelve: load: no such file: nowhere.gguf"),
-    ],
-)
+WRITE_ERRORS = [
+    (["a cat", "--tokens", "0"], "twelve: --tokens must be from 1 to 24 less the 2"),
+    (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
+    ([""], "twelve: there is no text to go on from"),
+    (["a \udcff cat"], "twelve: the text contains bytes that are not valid UTF-8"),
+    (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),
+    (["a", "--file", "nowhere.gguf"], "twelve: load: no such file: nowhere.gguf"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRITE_ERRORS)
 def test_write_prints_an_error_in_one_line(capsys, tiny, arguments, message):
-    file = [] if "--file" in arguments else ["--file", str(tiny[0])]
-    assert main(["write", *arguments, *file]) == 1
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert len(captured.err.strip().splitlines()) == 1
+    # The last file counts.
+    assert message in failed(capsys, "write", "--file", tiny, *arguments)

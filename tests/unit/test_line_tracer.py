@@ -5,6 +5,7 @@ import linecache
 import sys
 import sysconfig
 import textwrap
+from types import CodeType
 
 import pytest
 import torch
@@ -34,112 +35,77 @@ class Recorder:
         self.open -= 1
 
 
-def defined(path, body) -> dict:
-    """Run a source file, whose annotations stay text, and return its names."""
-    path.write_text("from __future__ import annotations\n" + textwrap.dedent(body))
-    names = {}
-    exec(compile(path.read_text(), str(path), "exec"), names)
-    return names
-
-
 def seen_in(path, body):
-    """Run `main()` of a source file under the line tracer and return what was seen."""
-    main = defined(path, body)["main"]
-    recorder = Recorder()
+    """Run the body of a function under the line tracer and return what was seen."""
+    path.write_text("def main():\n" + textwrap.indent(textwrap.dedent(body), "    "))
+    names, recorder = {}, Recorder()
+    exec(compile(path.read_text(), str(path), "exec"), names)
     tracer = LineTracer(recorder)
     tracer.start(sys._getframe())
     try:
-        main()
+        names["main"]()
     finally:
         tracer.stop()
     assert recorder.open == 0
     return recorder.seen
 
 
-def notes_of(path, body):
-    return annotated(defined(path, body)["main"].__code__)
+def notes_of(path, source):
+    """Return the annotations of each function of a file, the outer ones first."""
+    path.write_text(textwrap.dedent(source))
+    codes = [compile(path.read_text(), str(path), "exec")]
+    for code in codes:
+        codes += [part for part in code.co_consts if isinstance(part, CodeType)]
+    return [annotated(code) for code in codes if code.co_flags & inspect.CO_NEWLOCALS]
 
 
+# The body of a function, and the assignments that the line tracer reports.
 STATEMENTS = {
-    "several lines": (
-        """
-        def add(a, b):
-            return a + b
-        def main():
-            total: Float[T, "a"] = add(
-                1,
-                add(2,
-                    3),
-            )
-            return total
-        """,
-        [("total", 6)],
-    ),
-    "loops": (
-        """
-        def main():
-            for i in range(2):
-                y: Float[T, "a"] = i * 10
-            j = 0
-            while j < 2: j += 1; z: Float[T, "a"] = j
-            for n in range(2): x: Float[T, "a"] = [n]
-            done = True
-        """,
-        [("y", 0), ("y", 10), ("z", 1), ("z", 2), ("x", [0]), ("x", [1])],
-    ),
-    "two in one line": (
-        """
-        def main():
-            x: Float[T, "a"] = [1]; y: Float[T, "a"] = [*x, 2]
-            z: Float[T, "a"] = [3]; hidden = 4
-        """,
-        [("x", [1]), ("y", [1, 2]), ("z", [3])],
-    ),
-    "comprehensions that rebind": (
-        """
-        def main():
-            x: Float[T, "a"] = [1, 2]
-            x: Float[T, "a"] = [n + 1 for n in x]
-            x: Float[T, "a"] = sum(n for n in x)
-        """,
-        [("x", [1, 2]), ("x", [2, 3]), ("x", 5)],
-    ),
-    "deleted in its line": (
-        """
-        def main():
-            gone: Float[T, "a"] = 1; del gone
-        """,
-        [],
-    ),
-    "StopIteration inside": (
-        """
+    "several lines": ("""
+        def add(a, b): return a + b
+        total: Float[T, "a"] = add(
+            1,
+            add(2,
+                3),
+        )
+        """, [("total", 6)]),
+    "loops": ("""
+        for i in range(2):
+            y: Float[T, "a"] = i * 10
+        j = 0
+        while j < 2: j += 1; z: Float[T, "a"] = j
+        for n in range(2): x: Float[T, "a"] = [n]
+        done = True
+        """, [("y", 0), ("y", 10), ("z", 1), ("z", 2), ("x", [0]), ("x", [1])]),
+    "two in one line": ("""
+        x: Float[T, "a"] = [1]; y: Float[T, "a"] = [*x, 2]
+        z: Float[T, "a"] = [3]; hidden = 4
+        """, [("x", [1]), ("y", [1, 2]), ("z", [3])]),
+    "comprehensions that rebind": ("""
+        x: Float[T, "a"] = [1, 2]
+        x: Float[T, "a"] = [n + 1 for n in x]
+        x: Float[T, "a"] = sum(n for n in x)
+        """, [("x", [1, 2]), ("x", [2, 3]), ("x", 5)]),
+    "deleted in its line": ("gone: Float[T, 'a'] = 1; del gone", []),
+    "StopIteration inside": ("""
         def silent():
             return 7
             yield
         def work():
             answer: Float[T, "a"] = yield from silent()
-        def main():
-            list(work())
-            items: Float[T, "a"] = [n for n in (k for k in range(2))]
-        """,
-        [("answer", 7), ("items", [0, 1])],
-    ),
-    "exceptions": (
-        """
-        def main():
-            kept: Float[T, "a"] = 1
-            try:
-                lost: Float[T, "a"] = 1 // 0
-            except ZeroDivisionError:
-                pass
-            try:
-                kept: Float[T, "a"] = next(iter([]))
-            except StopIteration:
-                pass
-        """,
-        [("kept", 1)],
-    ),
-}
+        list(work())
+        items: Float[T, "a"] = [n for n in (k for k in range(2))]
+        """, [("answer", 7), ("items", [0, 1])]),
+    "exceptions": ("""
+        kept: Float[T, "a"] = 1
+        try:
+            lost: Float[T, "a"] = 1 // 0
+        except ZeroDivisionError: pass
+        try:
+            kept: Float[T, "a"] = next(iter([]))
+        except StopIteration: pass
+        """, [("kept", 1)]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "seen"), STATEMENTS.values(), ids=STATEMENTS)
@@ -174,13 +140,13 @@ def test_annotations_of_every_dtype_are_read_from_parameters_and_assignments(tmp
     kinds = "Float Int Bool Num Real Inexact Integer Shaped Complex".split()
     body = "".join(f"    {kind.lower()}_: {kind}[T, 'n'] = 1\n" for kind in kinds)
     head = "def main(a: Float[T, 'x'] | None, /, b: jaxtyping.Int[T, 'y'], *, c: Bool[T, 'z'],"
-    notes = notes_of(tmp_path / "code.py", f"{head} d: dict[str, 'z'], e: int):\n{body}")
+    (notes,) = notes_of(tmp_path / "code.py", f"{head} d: dict[str, 'z'], e: int):\n{body}")
     assert notes.parameters == {"a": "x", "b": "y", "c": "z"}
     assert [a.name for a in notes.assignments] == [f"{kind.lower()}_" for kind in kinds]
 
 
 def test_annotations_exclude_what_the_function_does_not_bind_itself(tmp_path):
-    notes = notes_of(
+    notes, *_ = notes_of(
         tmp_path / "code.py",
         """
         def main(thing):
@@ -198,12 +164,11 @@ def test_annotations_exclude_what_the_function_does_not_bind_itself(tmp_path):
 
 
 def test_annotations_are_found_wherever_a_function_is_defined(tmp_path):
-    names = defined(
+    notes = notes_of(
         tmp_path / "code.py",
         """
-        import functools
-        @functools.cache
-        @functools.cache
+        @mark
+        @mark
         def decorated():
             x: Float[T, "decorated"] = 1
         if True:
@@ -217,28 +182,21 @@ def test_annotations_are_found_wherever_a_function_is_defined(tmp_path):
             class Local:
                 def method(self):
                     x: Float[T, "local"] = 1
-            return Local.method
         def twice():
             x: Float[T, "first"] = 1
-        former = twice
         def twice():
             x: Float[T, "second"] = 1
         """,
     )
-    functions = [
-        names["decorated"], names["branch"], names["Outer"].Inner.method, names["make"](),
-        names["former"], names["twice"],
-    ]  # fmt: skip
-    notes = [annotated(inspect.unwrap(function).__code__) for function in functions]
-    axes = [note.assignments[0].axes for note in notes]
-    assert axes == ["decorated", "branch", "method", "local", "first", "second"]
+    axes = [assignment.axes for note in notes for assignment in note.assignments]
+    assert axes == ["decorated", "branch", "first", "second", "method", "local"]
 
 
 def test_annotations_of_cells_with_equal_code_are_told_apart(tmp_path):
     for number, axes in enumerate(("first", "other")):
         body = f'def main():\n    x: Float[T, "{axes}"] = 1\n    return x\n'
-        (assignment,) = notes_of(tmp_path / f"cell{number}.py", body).assignments
-        assert assignment.axes == axes
+        (notes,) = notes_of(tmp_path / f"cell{number}.py", body)
+        assert [assignment.axes for assignment in notes.assignments] == [axes]
 
 
 def test_annotations_of_a_cell_with_a_magic_are_ignored(tmp_path):
@@ -255,7 +213,7 @@ def test_only_the_layers_and_the_learners_code_are_traced(tmp_path, monkeypatch)
     paths = sysconfig.get_paths() | {"purelib": str(tmp_path)}
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
     body = 'def main(a: Float[T, "x"]):\n    b: Float[T, "x"] = a\n'
-    assert notes_of(tmp_path / "library.py", body) == NOTHING
+    assert notes_of(tmp_path / "library.py", body) == [NOTHING]
 
 
 def test_an_environment_behind_a_link_is_traced_like_any_other(tmp_path, monkeypatch):

@@ -70,11 +70,8 @@ def test_first_screen_by_hand(trace):
 def test_first_screen_prints_the_numbers_of_the_run(switches):
     run = example.trace(**switches, on="cpu")
     logits = run["logits"].value
-    names, weights, labels = (
-        ("src_embedding.vectors", "src_input", "memory"),
-        WEIGHTS,
-        example.labels,
-    )
+    names = ("src_embedding.vectors", "src_input", "memory")
+    weights, labels = WEIGHTS, example.labels
     if "decoder_only" in switches:
         names = ("embedding.vectors", *(f"layers.0.{name}_residual.added" for name in SUBLAYERS))
         weights, labels = WEIGHTS.removeprefix("encoder."), example.following
@@ -148,18 +145,18 @@ def usual(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("environment", "colour"),
-    [
-        ({}, True),
-        ({"NO_COLOR": "0"}, False),
-        ({"NO_COLOR": ""}, True),  # see https://no-color.org
-        ({"TERM": "dumb"}, False),
-        ({"TERM": ""}, False),
-        ({"TERM": "", "WT_SESSION": "1"}, True),
-        ({"TERM": "dumb", "WT_SESSION": "1"}, False),
-    ],
-)
+COLOURS = [
+    ({}, True),
+    ({"NO_COLOR": "0"}, False),
+    ({"NO_COLOR": ""}, True),  # see https://no-color.org
+    ({"TERM": "dumb"}, False),
+    ({"TERM": ""}, False),
+    ({"TERM": "", "WT_SESSION": "1"}, True),
+    ({"TERM": "dumb", "WT_SESSION": "1"}, False),
+]
+
+
+@pytest.mark.parametrize(("environment", "colour"), COLOURS)
 def test_colour_follows_the_environment(monkeypatch, environment, colour):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

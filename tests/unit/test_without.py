@@ -156,17 +156,17 @@ def test_without_rejects_a_copy_that_would_stay_without_the_part():
     pickle.dumps(copy.deepcopy(model))
 
 
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [
-        ("head 3", r"no part is named 'head 3'; there are head 0\.0, "),
-        ("rotation 1.2", "no part is named 'rotation 1.2'"),
-        ("", "no part is named ''"),
-        (5, "no part is named 5"),
-        ("attention 2", r"'attention 2': layer must be an integer from 0 to 1 \(2 layers\), got 2"),
-        ("head 1.6", r"'head 1.6': head must be an integer from 0 to 5 \(6 heads\), got 6"),
-    ],
-)
+UNKNOWN = [
+    ("head 3", r"no part is named 'head 3'; there are head 0\.0, "),
+    ("rotation 1.2", "no part is named 'rotation 1.2'"),
+    ("", "no part is named ''"),
+    (5, "no part is named 5"),
+    ("attention 2", r"'attention 2': layer must be an integer from 0 to 1 \(2 layers\), got 2"),
+    ("head 1.6", r"'head 1.6': head must be an integer from 0 to 5 \(6 heads\), got 6"),
+]
+
+
+@pytest.mark.parametrize(("part", "message"), UNKNOWN)
 def test_without_rejects_an_unknown_part(unchecked, part, message):
     with pytest.raises(ValueError, match=message), without(distinct.language_model(), part):
         pass
