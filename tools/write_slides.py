@@ -235,19 +235,18 @@ def central_figure(notebook: NotebookNode) -> Picture | None:
     return next(filter(None, (stored(output.get("data", {})) for output in outputs)), None)
 
 
-def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) -> list[str]:
+def write(folder: Path, modules: Path = MODULES) -> list[str]:
     """Write all decks and what they load, and say how many there are.
 
     Args:
         folder: Destination; its former content is removed.
-        notebooks: The folder of the notebooks.
         modules: The folder into which npm installed reveal.js and MathJax.
 
     Raises:
         ValueError: If a file is missing, or a cell cannot be shown as it is marked.
         OSError: If something cannot be read or written.
     """
-    apart(folder, notebooks)
+    apart(folder, NOTEBOOKS)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} must be a folder, got a file")
     for path in ASSETS.values():
@@ -260,12 +259,11 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) ->
     )  # fmt: skip
     pages = {}
     for place, step in enumerate(STEPS):
-        path = notebooks / Path(step.notebook).name
         try:
-            lesson = nbformat.read(path, as_version=4)
+            lesson = nbformat.read(ROOT / step.notebook, as_version=4)
             pages[_file(step)], _ = exporter.from_notebook_node(deck(lesson, place))
         except ValueError as error:
-            raise ValueError(f"{path.name}: {error}") from None
+            raise ValueError(f"{Path(step.notebook).name}: {error}") from None
     pages["index.html"] = exporter.environment.get_template("list.html.j2").render(
         decks=[(_file(step), _name(step), step) for step in STEPS]
     )
