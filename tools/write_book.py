@@ -223,11 +223,11 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
                     "hide-output", message("What it prints"), message("Hide what it prints")
                 )
             elif only_draws(cell.source):
-                show, hide = (
+                cell.metadata |= _folded(
+                    "hide-input aside",
                     message("How this figure is made"),
                     message("Hide how this figure is made"),
                 )
-                cell.metadata |= _folded("hide-input aside", show, hide)
             if "draw.walk(" in cell.source and not bound:
                 _add_narrow(cell.outputs[0].data, "../" * name.count("/") + NARROW)
         yield name, nbformat.writes(notebook)
