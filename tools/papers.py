@@ -64,8 +64,6 @@ def linked(text: str) -> str:
         text: Markdown.
     """
     for address, names in PAPERS.items():
-        cited = "|".join(
-            _YEAR.sub(r"(?:, \1| \\(\1\\))", re.escape(name)) for name in names.split("|")
-        )
+        cited = _YEAR.sub(r"(?:, \1| \\(\1\\))", "|".join(map(re.escape, names.split("|"))))
         text = re.sub(cited, lambda citation, to=address: f"[{citation[0]}]({to})", text)
     return text

@@ -85,8 +85,7 @@ def main() -> int:
     )
     parser.add_argument("--language", default="zh")
     parser.add_argument("--all", action="store_true", help="todo: translated entries too")
-    commands = ["status", "update", "todo", "fill", "check", "build", "font"]
-    parser.add_argument("do", choices=commands)
+    parser.add_argument("do", choices="status update todo fill check build font".split())
     parser.add_argument("name", nargs="?", help="a page, shared or messages; all if it is missing")
     parser.add_argument("more", nargs="?", default="", help="a part of a location, or a file")
     asked = parser.parse_args()
@@ -115,9 +114,7 @@ def main() -> int:
                 print(line)
                 wrong = 1
         elif asked.do == "status":
-            every, done, fuzzy = rules.state(
-                catalogue.read(name, language), catalogue.template(name)
-            )
+            every, done, fuzzy = rules.state(name, language)
             print(f"{name:34} {done:5} of {every:5}{f', {fuzzy} fuzzy' if fuzzy else ''}")
         elif name in catalogue.pages():
             print(build.write(name, language).relative_to(catalogue.ROOT))

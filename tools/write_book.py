@@ -99,8 +99,7 @@ INSTRUMENT = """# {title}
    :imported-members:
 ```
 """
-PLAY = {"To play with": ["docs/spot_the_bug"]}
-# Parts after the workshops; a translated book has the glossary alone.
+# Parts after the pages by hand; a translated book has the glossary alone.
 CHAPTERS = {
     "Reference": [
         "Layers and instruments <reference/index>", "docs/glossary", "Coverage <docs/coverage>",
@@ -131,14 +130,11 @@ UNREAD = re.compile(
 NARROW = "_static/walk_narrow.svg"
 
 
-def stage(
-    folder: Path, root: Path = ROOT, *, bound: bool = False, english: Path | None = None
-) -> None:
+def stage(folder: Path, *, bound: bool = False, english: Path | None = None) -> None:
     """Stage the pages in the current language for Sphinx, under the paths of the English ones.
 
     Args:
         folder: Destination; its former content is removed.
-        root: The project.
         bound: Whether all pages become chapters of a single page.
         english: Folder of the English pages, if these are in another language.
 
@@ -147,34 +143,36 @@ def stage(
         OSError: If something cannot be read or written.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(root / "book", folder)
-    for path, text in pages(root, bound=bound):
-        _put(folder / path, text.encode())
-    shutil.copytree(root / "src" / "twelve", folder / "src" / "twelve")
-    for picture in (root / "docs").iterdir():
+    shutil.copytree(ROOT / "book", folder)
+    shutil.copytree(ROOT / "src" / "twelve", folder / "src" / "twelve")
+    files = {path: text.encode() for path, text in pages(ROOT, bound=bound)}
+    for picture in (ROOT / "docs").iterdir():
         if picture.suffix in (".svg", ".png"):
-            _put(folder / "docs" / picture.name, picture.read_bytes())
-    _put(folder / "static" / "happy.svg", faces.picture(faces.HAPPY, faces.SIZE).encode())
-    shutil.copy(root / "docs" / Path(NARROW).name, folder / "static")
+            files[f"docs/{picture.name}"] = picture.read_bytes()
+    files["static/happy.svg"] = faces.picture(faces.HAPPY, faces.SIZE).encode()
+    files["static/mathjax.js"] = (ROOT / MATHJAX).read_bytes()
+    files[f"static/{Path(NARROW).name}"] = (ROOT / "docs" / Path(NARROW).name).read_bytes()
     for step in () if bound else STEPS:
-        if figure := central_figure(_read(root, step.notebook)):
+        if figure := central_figure(_read(ROOT, step.notebook)):
             svg = unquote(figure.source.partition(",")[2])
-            _put(folder / "static" / "cards" / f"{step.number}.svg", svg.encode())
-    _put(folder / "static" / "mathjax.js", (root / MATHJAX).read_bytes())
-    for name, content in downloads(root).items():
-        _put(folder / "downloads" / name, content)
+            files[f"static/cards/{step.number}.svg"] = svg.encode()
+    files |= {f"downloads/{name}": content for name, content in downloads(ROOT).items()}
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
     lessons = {step.number: step.notebook.replace(".ipynb", ".html") for step in STEPS}
     live = commands.write_live(folder / "extra" / "index.html", lessons)
-    if not bound:
-        asked = DARED % message("Write the layers yourself, with nothing installed.")
-        live.write_text(live.read_text("utf-8").replace(DARES, asked), encoding="utf-8")
-        exercises = folder / "extra" / EXERCISES
-        write_exercises_page.write(exercises, book="../", english=english and english / EXERCISES)
-        for file, up in ((live, ""), (exercises / "index.html", "../")):
-            switch = _switch().replace("ROOT", up)
-            switch = switch.replace("PAGE", f"{EXERCISES}/index" if up else "index")
-            text = file.read_text(encoding="utf-8").replace("</header>", f"{switch}</header>", 1)
-            file.write_text(text, encoding="utf-8")
+    if bound:
+        return
+    asked = DARED % message("Write the layers yourself, with nothing installed.")
+    live.write_text(live.read_text("utf-8").replace(DARES, asked), encoding="utf-8")
+    exercises = folder / "extra" / EXERCISES
+    write_exercises_page.write(exercises, book="../", english=english and english / EXERCISES)
+    for root, page in (("", "index"), ("../", f"{EXERCISES}/index")):
+        file = folder / "extra" / f"{page}.html"
+        switch = _switch().replace("ROOT", root).replace("PAGE", page)
+        text = file.read_text(encoding="utf-8").replace("</header>", f"{switch}</header>", 1)
+        file.write_text(text, encoding="utf-8")
 
 
 def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
@@ -188,9 +186,8 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
     Raises:
         ValueError: If a page links to a file that the project lacks.
     """
-    readme = file_of("README.md")
-    readme = PICTURE.sub(r"![\2](\1)", (root / readme).read_text(encoding="utf-8"))
-    readme = UNREAD.sub("", _relinked(readme, file_of("README.md"), root))
+    readme = (root / file_of("README.md")).read_text(encoding="utf-8")
+    readme = UNREAD.sub("", _relinked(PICTURE.sub(r"![\2](\1)", readme), "README.md", root))
     chapters = _bound(_parts(root)) if bound else _parts(root)
     if bound:
         opening = "\n\n".join(readme.split("\n\n")[:2])
@@ -205,7 +202,7 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         if bound and Path(name).name in NOT_BOUND:
             continue
         text = ROW.sub(_to_heading, (root / file_of(name)).read_text(encoding="utf-8"))
-        yield name, _relinked(text, file_of(name), root)
+        yield name, _relinked(text, name, root)
     for name in _notebooks(root):
         notebook = _read(root, name)
         if not bound:
@@ -213,26 +210,24 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
         notebook = _with_solutions(notebook, at_end=bound)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
-                cell.source = papers.linked(_relinked(cell.source, file_of(name), root))
+                cell.source = papers.linked(_relinked(cell.source, name, root))
         notebook.cells[0].source += "\n\n" + _along(name)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         # Readers who do not run the code can skip the imports.
         code[0].metadata |= _folded(
-            "hide-input", "aside", show=message("The imports"), hide=message("Hide the imports")
+            "hide-input aside", message("The imports"), message("Hide the imports")
         )
         for cell in code:
             if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
                 cell.metadata |= _folded(
-                    "hide-output",
-                    show=message("What it prints"),
-                    hide=message("Hide what it prints"),
+                    "hide-output", message("What it prints"), message("Hide what it prints")
                 )
             elif only_draws(cell.source):
                 cell.metadata |= _folded(
-                    "hide-input", "aside",
-                    show=message("How this figure is made"),
-                    hide=message("Hide how this figure is made"),
-                )  # fmt: skip
+                    "hide-input aside",
+                    message("How this figure is made"),
+                    message("Hide how this figure is made"),
+                )
             if "draw.walk(" in cell.source and not bound:
                 _add_narrow(cell.outputs[0].data, "../" * name.count("/") + NARROW)
         yield name, nbformat.writes(notebook)
@@ -252,9 +247,9 @@ def only_draws(source: str) -> bool:
     return len(calls) > len(others) and all(re.search(r"\.(trace|replace)$", x) for x in others)
 
 
-def _folded(*tags: str, show: str, hide: str) -> dict[str, object]:
+def _folded(tags: str, show: str, hide: str) -> dict[str, object]:
     """Return the metadata of a cell that is folded under a prompt."""
-    return {"tags": [*tags], "mystnb": {"code_prompt_show": show, "code_prompt_hide": hide}}
+    return {"tags": tags.split(), "mystnb": {"code_prompt_show": show, "code_prompt_hide": hide}}
 
 
 def _add_narrow(data: dict[str, str], address: str) -> None:
@@ -287,36 +282,27 @@ def _home(readme: str, root: Path) -> tuple[str, str]:
 
 def _cards(root: Path) -> str:
     """Return a card for each lesson, by the parts of the course: figure, title, question."""
-    parts = []
+    text = '<div class="lessons">\n'
     for part, steps in groupby(STEPS, lambda step: step.part):
-        cards = []
+        text += f"<section><h3>{_sentence(declared(part))}</h3>\n<ul>\n"
         for step in steps:
-            page = step.notebook.replace(".ipynb", ".html")
-            image = ""
-            if figure := central_figure(_read(root, step.notebook)):
-                title = escape(figure.title)
-                image = f'<img src="_static/cards/{step.number}.svg" alt="{title}">'
-            cards.append(
-                f"<li>{image}"
-                f'<p><a href="{page}">{step.number} '
-                f"{escape(_sentence(declared(step.title)))}</a></p>"
-                f"<p>{escape(declared(step.question))}</p></li>"
-            )
-        listed = "\n".join(cards)
-        parts.append(
-            f"<section><h3>{_sentence(declared(part))}</h3>\n<ul>\n{listed}\n</ul></section>"
-        )
-    return '<div class="lessons">\n' + "\n".join(parts) + "\n</div>"
+            figure, image = central_figure(_read(root, step.notebook)), ""
+            if figure:
+                image = f'<img src="_static/cards/{step.number}.svg" alt="{escape(figure.title)}">'
+            address = step.notebook.replace(".ipynb", ".html")
+            title = f"{step.number} {escape(_sentence(declared(step.title)))}"
+            question = escape(declared(step.question))
+            text += f'<li>{image}<p><a href="{address}">{title}</a></p><p>{question}</p></li>\n'
+        text += "</ul></section>\n"
+    return f"{text}</div>"
 
 
 def _drills() -> str:
     """Return a table of the pages to write by hand, the most asked first."""
     asked = message("asked for in, of {count} lists of interview questions", count=LISTS)
     rows = ["| " + message("to write by hand") + f" | {asked} |", "|---|---|"]
-    rows += [
-        f"| [{_sentence(declared(drill.title))}]({drill.page}) | {drill.asked} |"
-        for drill in DRILLS
-    ]
+    for drill in DRILLS:
+        rows.append(f"| [{_sentence(declared(drill.title))}]({drill.page}) | {drill.asked} |")
     return "\n".join(rows)
 
 
@@ -380,7 +366,7 @@ def _build(place: Path, built: Path, builder: str) -> None:
     stage(staged, bound=bound, english=None if current() == ENGLISH else built.parent)
     title = (ROOT / file_of("README.md")).read_text(encoding="utf-8").partition("\n")[0]
     footer = message("MIT licence. Every number on these pages was computed and compared.")
-    shared = [_page(name) for name in _notebooks(ROOT) if "/workshop/" not in name]
+    shared = [name.removesuffix(".ipynb") for name in _notebooks(ROOT) if "/workshop/" not in name]
     script = (ROOT / "book" / "static" / "read.js").read_text(encoding="utf-8")
     texts = {id: words for id, words in translated().items() if id in script}
     settings = {
@@ -395,9 +381,8 @@ def _build(place: Path, built: Path, builder: str) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto"]
     command += ["-b", builder, "-d", place / "read"]
     command += [f"{name}={value}" for name, value in settings.items()]
-    done = subprocess.run([*command, staged, built])
-    if done.returncode:
-        raise ValueError(f"Sphinx ended with {done.returncode}: see above")
+    if status := subprocess.run([*command, staged, built]).returncode:
+        raise ValueError(f"Sphinx ended with {status}: see above")
 
 
 def _switch() -> str:
@@ -422,10 +407,6 @@ def _read(root: Path, name: str) -> NotebookNode:
     return nbformat.read(root / file_of(name), as_version=4)
 
 
-def _page(name: str) -> str:
-    return name.removesuffix(".ipynb")
-
-
 def _notebooks(root: Path) -> list[str]:
     """Return the paths of the lessons in reading order, of the workshops, of the pages by hand.
 
@@ -438,27 +419,23 @@ def _notebooks(root: Path) -> list[str]:
 
 def _parts(root: Path) -> dict[str, list[str]]:
     """List the chapters by parts."""
-    names = [_page(name) for name in _notebooks(root)]
+    names = [name.removesuffix(".ipynb") for name in _notebooks(root)]
     lessons, workshops = names[: len(STEPS)], names[len(STEPS) : -len(DRILLS)]
     course, by_hand = {message("The course"): lessons}, {message("By hand"): names[-len(DRILLS) :]}
     if current() != ENGLISH:
         return course | by_hand | {message("About"): ["docs/glossary"]}
-    deep = {"Workshops": workshops} if workshops else {}
-    return course | PLAY | deep | by_hand | {part: [*names] for part, names in CHAPTERS.items()}
+    deep = {"To play with": ["docs/spot_the_bug"], "Workshops": workshops}
+    return course | deep | by_hand | {part: [*names] for part, names in CHAPTERS.items()}
 
 
 def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
     """Regroup the parts for print: read, practise, look up."""
-    play = [name for names in PLAY.values() for name in names]
+    tests = "docs/which_test_sees_it"
     return {
         "The lessons": parts["The course"],
-        "The workshops": [*parts.get("Workshops", []), *play],
+        "The workshops": [*parts["Workshops"], *parts["To play with"]],
         "By hand": parts["By hand"],
-        "To look up and to teach": [
-            *parts["Reference"],
-            *parts["To teach"],
-            "docs/which_test_sees_it",
-        ],
+        "To look up and to teach": [*parts["Reference"], *parts["To teach"], tests],
     }
 
 
@@ -477,7 +454,7 @@ def _with_solutions(notebook: NotebookNode, *, at_end: bool) -> NotebookNode:
                 last += [new_markdown_cell(f"**{exercise}**"), solution]
             else:
                 solution.metadata = _folded(
-                    "hide-input", show=message("A solution"), hide=message("Hide the solution")
+                    "hide-input", message("A solution"), message("Hide the solution")
                 )
                 cells.append(solution)
     if last:
@@ -520,29 +497,31 @@ def _contents(chapters: dict[str, list[str]]) -> str:
 
 def _along(name: str) -> str:
     """Return the line under the title of a notebook: its downloads and its module."""
-    up = "../" * name.count("/")
-    notebook = message("the notebook")
-    line = message(
-        "To take along: {notebook}.",
-        notebook=f"{{download}}`{notebook} <{up}downloads/{name}>`",
-    )
-    step = next((step for step in STEPS if name in (step.notebook, step.workshop)), None)
-    drill = next((drill for drill in DRILLS if name == drill.page), None)
-    if (step and step.module) or (drill and drill.exports):
-        stem = (step or drill).stem
+    up, notebook = "../" * name.count("/"), message("the notebook")
+    copy = f"{{download}}`{notebook} <{up}downloads/{name}>`"
+    line = message("To take along: {notebook}.", notebook=copy)
+    stems = {page: each.stem for each, _, *pages in _modules() for page in pages}
+    if stem := stems.get(name):
         module = _link(f"{stem}.py", f"reference/{stem}.md", name)
         line = wide.joined(line, message("The module: {module}.", module=module))
     return f"```{{only}} builder_html\n{line}\n```"
 
 
+def _modules() -> Iterator[tuple]:
+    """Yield each lesson and each task with a module, its title and its pages."""
+    for step in STEPS:
+        if step.module:
+            yield step, f"{step.number} {step.title}", step.notebook, step.workshop
+    for drill in DRILLS:
+        if drill.exports:
+            yield drill, f"By hand: {drill.title}", drill.page
+
+
 def _reference() -> Iterator[tuple[str, str]]:
     """Return a reference page for each module and each subpackage of the instruments."""
-    modules = [
-        (step, f"{step.number} {step.title}", step.notebook) for step in STEPS if step.module
-    ] + [(drill, f"By hand: {drill.title}", drill.page) for drill in DRILLS if drill.exports]
-    names = [step.stem for step, *_ in modules] + list(INSTRUMENTS)
+    names = [*(step.stem for step, *_ in _modules()), *INSTRUMENTS]
     yield "reference/index.md", REFERENCE.format(names="\n".join(names))
-    for step, title, page in modules:
+    for step, title, page, *_ in _modules():
         yield f"reference/{step.stem}.md", MODULE.format(step=step, title=title, page=page)
     for name, (module, title) in INSTRUMENTS.items():
         yield f"reference/{name}.md", INSTRUMENT.format(title=title, module=module)
@@ -559,6 +538,7 @@ def _relinked(text: str, name: str, root: Path) -> str:
 
     If the text of a link is a heading of the target notebook, the link gets the heading's anchor.
     """
+    name = file_of(name)
 
     def rewrite(link: re.Match[str]) -> str:
         target = link["target"]
@@ -598,21 +578,13 @@ def _anchors(notebook: Path) -> set[str]:
 def _place(path: str) -> str:
     """Return the path in the book of a file of the project."""
     path = _english(path)
-    module = re.fullmatch(r"src/twelve/([a-z]\w*?)(?:/__init__)?\.py", path)
     if path == "README.md":
         return HOME
-    if module:
+    if module := re.fullmatch(r"src/twelve/([a-z]\w*?)(?:/__init__)?\.py", path):
         return f"reference/{module[1]}.md"
-    return (
-        path
-        if path.startswith(("docs/", "notebooks/", "CONTRIBUTING", "reference/"))
-        else f"downloads/{path}"
-    )
-
-
-def _put(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    if path.startswith(("docs/", "notebooks/", "CONTRIBUTING", "reference/")):
+        return path
+    return f"downloads/{path}"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ mistake, and a shorter piece if an answer is long. The tests compare every piece
 """
 
 import ast
-import inspect
+import re
 import textwrap
 import zlib
 from itertools import groupby
@@ -23,6 +23,7 @@ from twelve_lab.check.catalogue import TASKS
 from twelve_lab.check.compare import agree, outcomes
 from twelve_lab.course import find_step
 from twelve_lab.exercises.declare import Answer
+from twelve_lab.notebook import source
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spot_the_bug.md"
@@ -102,22 +103,22 @@ def make():
     return layer
 """
 # The number of parameters that an optimizer would get from a model with these layers.
-_FOUND = "(m := nn.Module(), setattr(m, 'layers', it), len(list(m.parameters())))[-1]"
+_FOUND = Card(
+    _LAYERS,
+    look="(m := nn.Module(), setattr(m, 'layers', it), len(list(m.parameters())))[-1]",
+    label="parameters that an optimiser finds",
+)
 _SELVES = "query = memory = x\nw_q = w_k = w_v = w_o = torch.eye(x.size(-1))\nnum_heads = 2\n"
 _SPLIT = """\
 x = torch.tensor([[[1.0, 0, 2, 0], [0, 1, 0, 2]]])  # two words, four features
 heads = rearrange(x, "batch seq (head d_k) -> batch head seq d_k", head=2)
 """
 _MERGED = "it = rearrange(it, 'batch head query d_v -> batch query (head d_v)')"
-_SCORES = """\
-query = torch.tensor([[1.0, 1, 1, 1], [2, 0, 0, 2]])
-key = torch.tensor([[1.0, 1, 1, 1], [0, 2, 0, 0]])
-"""
 _MASKED = Card(
     "scores = torch.tensor([[1.0, 2, 3]])\nmask = torch.tensor([[True, True, False]])\n",
     right="scores.masked_fill(~mask, -math.inf).softmax(-1)",
 )
-_EMPTY = Card("scores = torch.tensor([[2.0, 1]])\nmask = torch.tensor([[False, False]])\n")
+_EMPTY = "scores = torch.tensor([[2.0, 1]])\nmask = torch.tensor([[False, False]])\n"
 _PADDED = Card(
     "ids = torch.tensor([[1, 3, 0], [2, 0, 0]])\n# The scores will be (batch, head, query, key).\n",
     right="(ids != 0)[:, None, None, :]",
@@ -139,7 +140,7 @@ values = torch.cat([kept_values, v], dim=2)
 it = F.scaled_dot_product_attention(q, keys, values), keys, values"""
 _TOKENS = "weight, bias = torch.ones(3), torch.zeros(3)\n"
 
-# Cards by the name of the task.
+# Cards by the name of the task. A string is a card of an input alone.
 CARDS = {
     "linear": Card(
         "x = torch.tensor([[1.0, 2]])\n"
@@ -148,103 +149,78 @@ CARDS = {
         right="x @ weight.T + bias",
         wrong="x @ weight + bias",
     ),
-    "swap_axes": Card("x = torch.arange(6.0).view(1, 2, 3)  # two words, three features\n"),
-    "embed": Card(
-        "ids = torch.tensor([[1, 3], [2, 0]])  # two sentences\n"
-        "table = torch.tensor([[0.0, 0], [1, 10], [2, 20], [3, 30]])\n"
-    ),
+    "swap_axes": "x = torch.arange(6.0).view(1, 2, 3)  # two words, three features\n",
+    "embed": "ids = torch.tensor([[1, 3], [2, 0]])  # two sentences\n"
+    "table = torch.tensor([[0.0, 0], [1, 10], [2, 20], [3, 30]])\n",
     "padding_row": Card(
         "ids, pad_id = torch.tensor([[1, 3], [2, 0]]), 0\n"
         "table = torch.ones(4, 1, requires_grad=True)\n",
         look="torch.autograd.grad(it.sum(), table)[0]",
         label="gradient of the four rows",
     ),
-    "positional_encoding": Card(
-        "x = torch.zeros(2, 3, 1)  # two sentences, three words\n"
-        "table = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
-    ),
-    "positions_dropped": Card(
-        "x, table = torch.tensor([[[1.0, 2, 3, 4]]]), torch.zeros(1, 4)\n"
-        "draws = iter(torch.tensor([[0, 1, 1, 1], [1, 1, 0, 1]]))\n"
-        "dropout = lambda x: x * next(draws)  # every call drops others\n"
-    ),
-    "attention_scores": Card(_SCORES),
-    "attention_weights": Card("scores = torch.tensor([[2.0, 1], [0, 0]])  # (query, key)\n"),
-    "causal_mask": Card("length = 3\n"),
-    "mask_of_new": Card("query_len, key_len = 1, 4  # one new word after three old ones\n"),
+    "positional_encoding": "x = torch.zeros(2, 3, 1)  # two sentences, three words\n"
+    "table = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n",
+    "positions_dropped": "x, table = torch.tensor([[[1.0, 2, 3, 4]]]), torch.zeros(1, 4)\n"
+    "draws = iter(torch.tensor([[0, 1, 1, 1], [1, 1, 0, 1]]))\n"
+    "dropout = lambda x: x * next(draws)  # every call drops others\n",
+    "attention_scores": "query = torch.tensor([[1.0, 1, 1, 1], [2, 0, 0, 2]])\n"
+    "key = torch.tensor([[1.0, 1, 1, 1], [0, 2, 0, 0]])\n",
+    "attention_weights": "scores = torch.tensor([[2.0, 1], [0, 0]])  # (query, key)\n",
+    "causal_mask": "length = 3\n",
+    "mask_of_new": "query_len, key_len = 1, 4  # one new word after three old ones\n",
     "masked_weights": _MASKED,
-    "split_heads": Card(
-        "projected = torch.arange(1.0, 9).view(1, 2, 4)  # two words, four features\n"
-        "num_heads = 2\n"
-    ),
+    "split_heads": "projected = torch.arange(1.0, 9).view(1, 2, 4)  # two words, four features\n"
+    "num_heads = 2\n",
     "merge_heads": Card(
         "heads = torch.tensor([[[[1.0, 2], [5, 6]], [[3, 4], [7, 8]]]])  # 2 heads, 2 words\n"
     ),
-    "layer_norm": Card("x = torch.tensor([[0.0, 3, 6], [1, 1, 4]])  # two words\n" + _TOKENS),
-    "rms_norm": Card("x, weight = torch.tensor([[0.001, 0.001]]), torch.ones(2)\n"),
-    "residual": Card("x = torch.tensor([5.0, 5, 7, 7])\n" + _NORM + "sublayer = lambda x: 3 * x\n"),
-    "feed_forward": Card(
-        "x = torch.tensor([[1.0, -1]])\n"
-        "w_up, b_up = torch.eye(2), torch.zeros(2)\n"
-        "w_down, b_down = torch.tensor([[1.0, 1], [-1, 1]]), torch.zeros(2)\n"
-    ),
-    "swiglu": Card(
-        "x = torch.tensor([[1.0, 2]])\n"
-        "gate, up = torch.eye(2), torch.eye(2).flip(0)  # up swaps the two\n"
-        "down = torch.eye(2)\n"
-    ),
+    "layer_norm": "x = torch.tensor([[0.0, 3, 6], [1, 1, 4]])  # two words\n" + _TOKENS,
+    "rms_norm": "x, weight = torch.tensor([[0.001, 0.001]]), torch.ones(2)\n",
+    "residual": "x = torch.tensor([5.0, 5, 7, 7])\n" + _NORM + "sublayer = lambda x: 3 * x\n",
+    "feed_forward": "x = torch.tensor([[1.0, -1]])\n"
+    "w_up, b_up = torch.eye(2), torch.zeros(2)\n"
+    "w_down, b_down = torch.tensor([[1.0, 1], [-1, 1]]), torch.zeros(2)\n",
+    "swiglu": "x = torch.tensor([[1.0, 2]])\n"
+    "gate, up = torch.eye(2), torch.eye(2).flip(0)  # up swaps the two\n"
+    "down = torch.eye(2)\n",
     "stack": Card(
         _LAYERS, look="[layer.weight.item() for layer in it]", label="the weights at the start"
     ),
-    "encoder": Card(
-        "x, src_mask = torch.tensor([[0.0, 3, 6]]), None\n"
-        "layers = [lambda x, mask: x + 1] * 2\n" + _NORM
-    ),
-    "cross_attention": Card(
-        "x = torch.tensor([[[1.0], [0]]])  # the target\n"
-        "memory = torch.tensor([[[2.0], [6]]])  # the source; its second word is padding\n"
-        "src_mask = torch.tensor([[[True, False]]])\n"
-        "tgt_mask = torch.tensor([[[True, True]]])\n"
-        "attention = F.scaled_dot_product_attention  # query, key, value, mask\n"
-    ),
+    "encoder": "x, src_mask = torch.tensor([[0.0, 3, 6]]), None\n"
+    "layers = [lambda x, mask: x + 1] * 2\n" + _NORM,
+    "cross_attention": "x = torch.tensor([[[1.0], [0]]])  # the target\n"
+    "memory = torch.tensor([[[2.0], [6]]])  # the source; its second word is padding\n"
+    "src_mask = torch.tensor([[[True, False]]])\n"
+    "tgt_mask = torch.tensor([[[True, True]]])\n"
+    "attention = F.scaled_dot_product_attention  # query, key, value, mask\n",
     "target_mask": Card(
         "tgt = torch.tensor([[0, 1, 3]])  # one sentence\n",
         look="tuple(it.shape)",
         label="the shape",
     ),
-    "decoder": Card(
-        "x = torch.tensor([[[1.0], [2], [9]]])  # three words, one feature\n"
-        "tgt_mask = torch.ones(3, 3).tril().bool()\n"
-        "memory = src_mask = None\n"
-        "looks = F.scaled_dot_product_attention\n"
-        "layers = [lambda x, memory, tgt_mask, src_mask: looks(x, x, x, tgt_mask)]\n"
-        "norm = lambda x: x\n"
-    ),
-    "transformer": Card(_PARTS),
+    "decoder": "x = torch.tensor([[[1.0], [2], [9]]])  # three words, one feature\n"
+    "tgt_mask = torch.ones(3, 3).tril().bool()\n"
+    "memory = src_mask = None\n"
+    "looks = F.scaled_dot_product_attention\n"
+    "layers = [lambda x, memory, tgt_mask, src_mask: looks(x, x, x, tgt_mask)]\n"
+    "norm = lambda x: x\n",
+    "transformer": _PARTS,
     "shift": Card(
         "target = torch.tensor([[1, 3, 0]])  # 0 is padding, and the start\n", label="tgt, labels"
     ),
     "make_batch": Card(
         "src, target = torch.tensor([[1, 2]]), torch.tensor([[2, 1]])\n", label="src, tgt, labels"
     ),
-    "loss": Card(
-        "logits = torch.tensor([[[9.0, 0], [9, 0]], [[0, 9], [0, 9]]])\n"
-        "labels = torch.tensor([[0, 0], [1, 1]])  # what the logits say, too\n"
-    ),
-    "share_heads": Card(
-        "heads = torch.tensor([[[[1.0]], [[2.0]]]])  # two heads of keys, one token\n"
-        "num_heads = 6  # heads that ask\n"
-    ),
-    "embed_step": Card(
-        "new, length = torch.tensor([[2]]), 1  # one word precedes it\n"
-        "table = torch.tensor([[0.0], [1], [2], [3]])\n"
-        "positions = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
-    ),
-    "rotary_angles": Card("start, new, d_k = 5, 2, 4  # two new words after five old ones\n"),
-    "rotate": Card(
-        "heads = torch.tensor([[[[1.0, 0, 0, 2]]]])  # one word, two pairs of neighbours\n"
-        "angles = torch.tensor([[1.0, 0.1]])\n"
-    ),
+    "loss": "logits = torch.tensor([[[9.0, 0], [9, 0]], [[0, 9], [0, 9]]])\n"
+    "labels = torch.tensor([[0, 0], [1, 1]])  # what the logits say, too\n",
+    "share_heads": "heads = torch.tensor([[[[1.0]], [[2.0]]]])  # two heads of keys, one token\n"
+    "num_heads = 6  # heads that ask\n",
+    "embed_step": "new, length = torch.tensor([[2]]), 1  # one word precedes it\n"
+    "table = torch.tensor([[0.0], [1], [2], [3]])\n"
+    "positions = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n",
+    "rotary_angles": "start, new, d_k = 5, 2, 4  # two new words after five old ones\n",
+    "rotate": "heads = torch.tensor([[[[1.0, 0, 0, 2]]]])  # one word, two pairs of neighbours\n"
+    "angles = torch.tensor([[1.0, 0.1]])\n",
     "rows_for_neighbours": Card(
         "# Two heads of width 6: each feature is rotated with the one 3 further on.\n"
         "weight, num_heads = torch.arange(12.0)[:, None], 2\n"
@@ -263,7 +239,7 @@ CARDS = {
         "logits = torch.tensor([[[9.0, 0], [0, 9], [1, 8]]])  # after each position of a prompt\n"
         "words = torch.tensor([[True, True, False]])  # two words, then padding\n"
     ),
-    "top_p": Card("probabilities, p = torch.tensor([[0.1, 0.5, 0.4]]), 0.6\n"),
+    "top_p": "probabilities, p = torch.tensor([[0.1, 0.5, 0.4]]), 0.6\n",
 }
 # Cards by the id of the mistake, if the card of the task would not show it or would reveal it.
 OWN = {
@@ -283,10 +259,8 @@ OWN = {
         wrong="torch.cat([angles.sin(), angles.cos()], dim=1)",
         held="max_len, d_model = 2, 4",
     ),
-    "pe-batch-index": CARDS["positional_encoding"]._replace(
-        given="x = torch.zeros(1, 3, 1)  # one sentence, three words\n"
-        "table = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n"
-    ),
+    "pe-batch-index": "x = torch.zeros(1, 3, 1)  # one sentence, three words\n"
+    "table = torch.tensor([[0.0], [0.1], [0.2], [0.3]])\n",
     "mask-inverted": _MASKED._replace(wrong="scores.masked_fill(mask, -math.inf).softmax(-1)"),
     "mask-finite": _EMPTY,
     "mask-empty-row": _EMPTY,
@@ -315,36 +289,27 @@ OWN = {
         label="the shape",
         held=f"{_SELVES}it = F.scaled_dot_product_attention(it, it, it)\n{_MERGED}",
     ),
-    "ln-batch": CARDS["layer_norm"]._replace(
-        given="x = torch.tensor([[[0.0, 3, 6]], [[1, 1, 4]]])  # two sentences of one word\n"
-        + _TOKENS
-    ),
-    "ln-no-keepdim": CARDS["layer_norm"]._replace(
-        given="x = torch.tensor([[0.0, 3, 6], [1, 1, 4], [2, 5, 5]])  # three words\n" + _TOKENS
-    ),
-    "ln-eps-tiny": CARDS["layer_norm"]._replace(
-        given="x = torch.tensor([[0.0, 0.001, 0.002]])  # PyTorch's own norm adds 1e-05\n" + _TOKENS
-    ),
-    "layers-shared": CARDS["stack"]._replace(
-        look=_FOUND, label="parameters that an optimiser finds"
-    ),
-    "layers-in-list": CARDS["stack"]._replace(
-        wrong="[make() for _ in range(num_layers)]",
-        look=_FOUND,
-        label="parameters that an optimiser finds",
-    ),
+    "ln-batch": "x = torch.tensor([[[0.0, 3, 6]], [[1, 1, 4]]])  # two sentences of one word\n"
+    + _TOKENS,
+    "ln-no-keepdim": "x = torch.tensor([[0.0, 3, 6], [1, 1, 4], [2, 5, 5]])  # three words\n"
+    + _TOKENS,
+    "ln-eps-tiny": "x = torch.tensor([[0.0, 0.001, 0.002]])  # PyTorch's own norm adds 1e-05\n"
+    + _TOKENS,
+    "layers-shared": _FOUND,
+    "layers-in-list": _FOUND._replace(wrong="[make() for _ in range(num_layers)]"),
     "padding-mask-missing": Card(
         "x = torch.tensor([[[1.0], [2], [9]]])  # three words; the last is padding\n"
         "src_mask = torch.tensor([[[True, True, False]]])\n"
         "layers = [lambda x, mask: F.scaled_dot_product_attention(x, x, x, mask)]\n"
         "norm = lambda x: x\n"
     ),
-    "sentences-swapped": CARDS["transformer"]._replace(
+    "sentences-swapped": Card(
+        _PARTS,
         wrong="""\
 memory = parts.encoder(parts.positional_encoding(parts.src_embedding(tgt)), src_mask=src_mask)
 x = parts.positional_encoding(parts.tgt_embedding(src))
 x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
-parts.output_projection(x)"""
+parts.output_projection(x)""",
     ),
     "left-padding-seen": CARDS["chunk_mask"]._replace(
         wrong="causal_mask(new, real.size(1)).expand(len(real), -1, -1, -1)"
@@ -416,6 +381,8 @@ def card(id: str) -> Card:
     chosen = OWN.get(id) or CARDS.get(TAUGHT[id].task)
     if chosen is None:
         raise ValueError(f"{id} has no card: write an input for {TAUGHT[id].task} into CARDS")
+    if isinstance(chosen, str):
+        chosen = Card(chosen)
     right, wrong = answers(id)
     return chosen._replace(right=chosen.right or _body(right), wrong=chosen.wrong or _body(wrong))
 
@@ -471,12 +438,12 @@ def told(values: list[Any], label: str = "") -> list[str]:
     """
     plain = [_plain_tensors(value) for value in values]
     whole = all(bool((tensor % 1 == 0).all()) for tensors in plain for tensor in tensors)
-    texts = []
+    decimals, texts = 0 if whole else 4, []
     for value, tensors in zip(values, plain, strict=True):
-        text = ", ".join(_written(tensor.tolist(), whole) for tensor in tensors) or str(value)
+        text = ", ".join(_written(tensor, decimals) for tensor in tensors) or str(value)
         separator = ": " if label else ""
         if len(label + text) > LINE and len(tensors) == 1:
-            rows = ",\n ".join(_written(row, whole) for row in tensors[0].tolist())
+            rows = ",\n ".join(_written(row, decimals) for row in tensors[0])
             text, separator = f"[{rows}]", separator and ":\n"
         texts.append(label + separator + text)
     return texts
@@ -490,10 +457,9 @@ def _plain_tensors(value: Any) -> list[Tensor]:
     return [x.round(decimals=4) + 0.0 if x.is_floating_point() else x for x in tensors]
 
 
-def _written(value: Any, whole: bool) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_written(item, whole) for item in value)}]"
-    return str(value) if isinstance(value, bool) else f"{value:.{0 if whole else 4}f}"
+def _written(tensor: Tensor, decimals: int) -> str:
+    written = str(tensor.tolist())
+    return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.{decimals}f}", written)
 
 
 def _card(id: str, number: int) -> str:
@@ -563,23 +529,17 @@ def shown_in(mistake: Mistake) -> tuple[set[str], set[str]]:
 
 def _body(answer: Answer) -> str:
     """Return the body of a function without docstring and `return`."""
-    text = textwrap.dedent(inspect.getsource(answer))
-    written = ast.parse(text).body[0]
-    body = written.body[1 if ast.get_docstring(written) is not None else 0 :]
+    text = source(answer).text
+    body = ast.parse(text).body[0].body
     # Drop assignments that the mistake leaves unused.
     for index in reversed(range(len(body) - 1)):
-        if isinstance(body[index], ast.Assign) and not _is_read(body[index], body[index + 1 :]):
+        target = getattr(body[index], "targets", [None])[0]
+        read = {getattr(x, "id", "") for later in body[index + 1 :] for x in ast.walk(later)}
+        if isinstance(target, ast.Name) and target.id not in read:
             del body[index]
-    lines = text.splitlines()
-    text = textwrap.dedent("\n".join(lines[body[0].lineno - 1 : body[-1].end_lineno]))
-    before, returned, last = text.rpartition("return ")
-    return before + last if returned else text
-
-
-def _is_read(assignment: ast.Assign, statements: list[ast.stmt]) -> bool:
-    read = {x.id for each in statements for x in ast.walk(each) if isinstance(x, ast.Name)}
-    target = assignment.targets[0]
-    return not isinstance(target, ast.Name) or target.id in read
+    lines = text.splitlines()[body[0].lineno - 1 :]
+    before, _, last = textwrap.dedent("\n".join(lines)).rpartition("return ")
+    return before + last
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Usage: python tools/write_catalogue.py
 """
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -31,18 +30,15 @@ def catalogue() -> str:
     Returns:
         Markdown with one table for each of the four parts.
     """
-    main = _run()
-    tables = [f"The {len(main)} tensors of the main run, in its order:\n\n" + HEAD + _rows(main)]
-    added: dict[str, str] = {}
-    for switch in SWITCHES:
-        for name, row in _entries(_run(**switch)):
-            if name not in main:
-                added[name] = row
-    tables.append("What a switch adds:\n\n" + HEAD + "".join(added.values()))
-    sister = example.trace(decoder_only=True, on="cpu")
-    tables.append(f"The {len(sister)} tensors of the decoder-only run:\n\n" + HEAD + _rows(sister))
-    tables.append("Layers that neither model uses, run on their own:\n\n" + HEAD + _beside())
-    return "\n".join(tables)
+    main = _rows(_run())
+    tables = {f"The {len(main)} tensors of the main run, in its order": main}
+    switched = [_rows(_run(**switch)).items() for switch in SWITCHES]
+    added = {name: row for rows in switched for name, row in rows if name not in main}
+    tables["What a switch adds"] = added
+    sister = _rows(example.trace(decoder_only=True, on="cpu"))
+    tables[f"The {len(sister)} tensors of the decoder-only run"] = sister
+    tables["Layers that neither model uses, run on their own"] = _beside()
+    return "\n".join(f"{of}:\n\n{HEAD}{''.join(rows.values())}" for of, rows in tables.items())
 
 
 def page(text: str) -> str:
@@ -68,35 +64,30 @@ def _run(**switches: object) -> Trace:
     return trace
 
 
-def _beside() -> str:
+def _beside() -> dict[str, str]:
     x = example.trace(on="cpu")["src_input"].value
     models = [example.language_model(), *(example.model(**switch) for switch in SWITCHES)]
     used = {type(module) for model in models for module in model.modules()}
-    exported = [getattr(twelve, name) for step in STEPS for name in step.exports]
-    rows = ""
-    for layer in exported:
+    rows = {}
+    for layer in (getattr(twelve, name) for step in STEPS for name in step.exports):
         if not inspect.isclass(layer) or not issubclass(layer, nn.Module) or layer in used:
             continue
         known = inspect.signature(layer).parameters.keys() & SIZES.keys()
         with Trace() as trace:
             layer(**{name: SIZES[name] for name in known}).to(torch.float64)(x)
-        rows += _rows(trace)
+        rows |= {f"{layer.__name__}.{name}": row for name, row in _rows(trace).items()}
     return rows
 
 
-def _rows(trace: Trace) -> str:
-    return "".join(row for _, row in _entries(trace))
-
-
-def _entries(trace: Trace) -> Iterator[tuple[str, str]]:
+def _rows(trace: Trace) -> dict[str, str]:
+    """Return a row for each tensor, by its name."""
+    rows = {}
     for name, entry in trace.items():
         formula = entry.code.replace("|", "\\|")
         axes = " ".join(entry.axes).replace("batch_0 batch_1", "*batch")
         link = f"[{entry.step}](../{find_step(entry.step).notebook})"
-        yield (
-            name,
-            f"| `{name}` | `{axes}` | `{formula}` | {link} |\n",
-        )
+        rows[name] = f"| `{name}` | `{axes}` | `{formula}` | {link} |\n"
+    return rows
 
 
 if __name__ == "__main__":

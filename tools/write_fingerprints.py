@@ -109,14 +109,10 @@ def fingerprints(task: Task) -> list[tuple[float, int]]:
             found.setdefault(mark, []).append((edit, number))
     rows = []
     for mark, hits in found.items():
-        first = min(hits, key=lambda hit: hit[0].cost)
-        others = [
-            hit
-            for hit in hits
-            if hit[0].operator != first[0].operator and hit[0].line != first[0].line
-        ]
-        second = sorted(others, key=lambda hit: hit[0].cost)[:1]
-        rows += [(mark, number) for _, number in (first, *second)]
+        hits.sort(key=lambda hit: hit[0].cost)
+        first, operator, line = hits[0], hits[0][0].operator, hits[0][0].line
+        others = [hit for hit in hits if hit[0].operator != operator and hit[0].line != line]
+        rows += [(mark, number) for _, number in (first, *others[:1])]
     return sorted(rows)
 
 

@@ -22,21 +22,17 @@ from twelve_lab import Trace, without
 
 HEADS = Path(str(files("twelve_lab"))) / "heads.json"
 DECIMALS = 4
+PAINTINGS = "The paintings that the old man sold to the museum"
+ROSES = "Her garden is full of roses that smell of honey"
 # Each sentence, and the heads that are shown in it: the relevant head comes first.
 SENTENCES = {
-    "agreement": ("The paintings that the old man sold to the museum", ["26.0", "26.1"]),
-    "previous": (
-        "Her garden is full of roses that smell of honey",
-        ["16.0", "16.5", "16.0 not rotated"],
-    ),
+    "agreement": (PAINTINGS, ["26.0", "26.1"]),
+    "previous": (ROSES, ["16.0", "16.5", "16.0 not rotated"]),
     "brackets": ("They met (in May) and left [by bus] again", ["8.4", "8.2"]),
     "he and she": ("Then Anna called Peter because she was lost and he came", ["15.7", "15.5"]),
     "it, hungry": ("The dog left the house because it was hungry", ["13.8"]),
     "it, empty": ("The dog left the house because it was empty", ["13.8"]),
-    "one layer": (
-        "The paintings that the old man sold to the museum",
-        [f"11.{head}" for head in range(9)],
-    ),
+    "one layer": (PAINTINGS, [f"11.{head}" for head in range(9)]),
     "repeat": (
         " river stone paper cloud garden river stone paper cloud garden",
         ["16.0", "18.6", "18.6 without 16.0", "18.6 without 16.5"],
@@ -44,8 +40,7 @@ SENTENCES = {
     "capital": ("The capital of France is", ["23.4", "23.3", "23.5"]),
 }
 # The words for each position in a hundred more sentences like "agreement".
-SUBJECTS = (("letters", "letter"), ("pictures", "picture"), ("songs", "song"), ("cars", "car"),
-            ("houses", "house"))  # fmt: skip
+SUBJECTS = "letters letter pictures picture songs song cars car houses house".split()
 MIDDLES = ("young farmer sent", "rich doctor gave", "tall king showed", "old woman sold",
            "young girl carried")  # fmt: skip
 PLACES = ("school", "market")
@@ -56,43 +51,42 @@ NOUNS = (
     "apple bridge candle desert engine feather guitar hammer island jacket kitchen ladder mirror "
     "needle orange pencil rabbit salad table window bottle castle dragon forest lemon"
 ).split()
-READS, HALF = "18.6", 5
-# Ten texts of more than forty tokens, and how far back the averages go.
-TEXTS = [
-    f"{first} {second} {third}"
-    for first, second, third in zip(*[iter((
-        "Yesterday my uncle sold his old boat to a friend who lives by the sea.",
-        "Nobody knows why the river turned green in spring, but the fish did not mind.",
-        "If it rains tomorrow, the match will be played inside the large hall.",
-        "A tall woman opened the window and called her brother, who was asleep.",
-        "They bought bread, cheese and three bottles of milk for the long trip.",
-        "The teacher explained how bees find their way home when the sun is hidden.",
-        "Some birds sing at night when the street is quiet and the lamps are low.",
-        "We walked along the beach until the sun went down behind the hills.",  # words: allow
-        "My computer stopped working after the last update, so I wrote by hand.",
-        "The doctor told him to rest for at least two weeks and to drink more water.",
-        "In winter the lake freezes and children skate on it until it is dark.",
-        "Fresh snow covered the roof of the small wooden church near the mill.",
-        "The bus was late, so she took a taxi to the station and ran to the train.",
-        "Old maps show an island that does not exist, and sailors looked for it.",
-        "The mayor promised a new bridge across the valley, yet nobody believed him.",
-        "He wrote a long letter to his sister but never sent it to her house.",
-        "Please close the door before the cat runs away into the dark garden.",
-        "The keys of the piano were yellow, and half of them made no sound.",
-        "Our neighbours grow tomatoes on the balcony and give most of them away.",
-        "The museum opens at nine, but the queue begins an hour before that.",
-        "She learned to swim when she was forty and now swims every morning.",
-        "Both sides signed the paper, shook hands and went to have lunch.",
-        "The film was too long, and the best scene came after the first hour.",
-        "A letter without a stamp lay on the table for the whole summer.",
-        "Farmers cut the grass twice a year and dry it in the sun for the cows.",
-        "The clock in the tower stopped at noon, and nobody has repaired it.",
-        "Each student chose one book, read it in a week and told the others.",
-        "Trains from the north arrive here at ten and leave again at eleven.",
-        "The baker gets up at three, because the shop opens at six o'clock.",
-        "When the music ended, all the guests stood up and clapped for minutes.",
-    ))] * 3, strict=True)
-]  # fmt: skip
+HALF = 5
+# Three sentences make a text of more than forty tokens.
+SHORT = (
+    "Yesterday my uncle sold his old boat to a friend who lives by the sea.",
+    "Nobody knows why the river turned green in spring, but the fish did not mind.",
+    "If it rains tomorrow, the match will be played inside the large hall.",
+    "A tall woman opened the window and called her brother, who was asleep.",
+    "They bought bread, cheese and three bottles of milk for the long trip.",
+    "The teacher explained how bees find their way home when the sun is hidden.",
+    "Some birds sing at night when the street is quiet and the lamps are low.",
+    "We walked along the beach until the sun went down behind the hills.",  # words: allow
+    "My computer stopped working after the last update, so I wrote by hand.",
+    "The doctor told him to rest for at least two weeks and to drink more water.",
+    "In winter the lake freezes and children skate on it until it is dark.",
+    "Fresh snow covered the roof of the small wooden church near the mill.",
+    "The bus was late, so she took a taxi to the station and ran to the train.",
+    "Old maps show an island that does not exist, and sailors looked for it.",
+    "The mayor promised a new bridge across the valley, yet nobody believed him.",
+    "He wrote a long letter to his sister but never sent it to her house.",
+    "Please close the door before the cat runs away into the dark garden.",
+    "The keys of the piano were yellow, and half of them made no sound.",
+    "Our neighbours grow tomatoes on the balcony and give most of them away.",
+    "The museum opens at nine, but the queue begins an hour before that.",
+    "She learned to swim when she was forty and now swims every morning.",
+    "Both sides signed the paper, shook hands and went to have lunch.",
+    "The film was too long, and the best scene came after the first hour.",
+    "A letter without a stamp lay on the table for the whole summer.",
+    "Farmers cut the grass twice a year and dry it in the sun for the cows.",
+    "The clock in the tower stopped at noon, and nobody has repaired it.",
+    "Each student chose one book, read it in a week and told the others.",
+    "Trains from the north arrive here at ten and leave again at eleven.",
+    "The baker gets up at three, because the shop opens at six o'clock.",
+    "When the music ended, all the guests stood up and clapped for minutes.",
+)
+TEXTS = [" ".join(SHORT[start : start + 3]) for start in range(0, len(SHORT), 3)]
+# How far back the averages go.
 FURTHEST = 20
 # Words whose neighbours in the embedding table are measured, and a control.
 NEAREST_TO, CONTROL, NEIGHBOURS = ("dog", "three", "Paris"), "bridge", 7
@@ -157,32 +151,25 @@ def _looks(
         with without(model, *_removed(change)), Trace(model, explain=False) as trace:
             model(torch.tensor(ids))
         for name in names:
-            layer, head = _place(name.split()[0])
+            layer, head = name.split()[0].split(".")
             path = f"layers.{layer}.self_attention."
-            looks[name] = tuple(trace[path + x].value[:, head] for x in ("weights", "scores"))
+            looks[name] = tuple(trace[path + x].value[:, int(head)] for x in ("weights", "scores"))
     return looks
-
-
-def _place(head: str) -> tuple[int, int]:
-    layer, number = map(int, head.split("."))
-    return layer, number
 
 
 def _removed(change: str) -> list[str]:
     """Name the parts to remove for a change: "", "not rotated" or "without 16.0"."""
-    layer, _ = _place(TURNING)
     if change == "not rotated":
-        return [f"rotation {layer}"]
-    return [f"head {change.removeprefix('without ')}"] if change else []
+        return [f"rotation {TURNING.split('.')[0]}"]
+    return [change.replace("without", "head")] if change else []
 
 
 def _others(tokenizer: Any) -> tuple[list[list[int]], Tensor]:
     """Return a hundred sentences, and whether the subject of each is plural."""
     texts, plural = [], []
     for subject, middle, place in product(SUBJECTS, MIDDLES, PLACES):
-        for number, word in enumerate(subject):
-            texts.append(f"The {word} that the {middle} to the {place}")
-            plural.append(number == 0)
+        texts.append(f"The {subject} that the {middle} to the {place}")
+        plural.append(subject.endswith("s"))
     return [tokenizer.encode(text).ids for text in texts], torch.tensor(plural)
 
 
@@ -218,14 +205,10 @@ def _following(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
     for _ in range(100):
         words = [NOUNS[i] for i in torch.randperm(len(NOUNS), generator=draws)[:HALF]]
         lists.append(tokenizer.encode("".join(f" {word}" for word in words * 2)).ids)
-    layer, head = _place(READS)
-    name, counts = f"layers.{layer}.self_attention.weights", {}
-    for read in SENTENCES["repeat"][1][1:]:
-        change = read.partition(" ")[2]
-        with without(model, *_removed(change)), Trace(model, only=name) as trace:
-            model(torch.tensor(lists))
-        followers = trace[name].value[:, head].diagonal(1 - HALF, -2, -1)[:, 2:]
-        counts[change or "complete"] = int((followers > 0.5).sum())
+    counts = {}
+    for read, (weights, _) in _looks(model, lists, SENTENCES["repeat"][1][1:]).items():
+        followers = weights.diagonal(1 - HALF, -2, -1)[:, 2:]
+        counts[read.partition(" ")[2] or "complete"] = int((followers > 0.5).sum())
     return counts
 
 

@@ -21,7 +21,6 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 
 import nbformat
@@ -139,13 +138,13 @@ def _cut_code(deck: list[Slide], cell: NotebookNode, chosen: str) -> None:
     live = [output for output in outputs if LIVE in _html(output)]
     outputs = [output for output in outputs if output not in live]
     figures = [_figure(output, cell.id) for output in outputs if stored(output.get("data", {}))]
-    printed = [output.text for output in outputs if "text" in output]
+    printed = [f"```\n{output.text}\n```" for output in outputs if "text" in output]
     if chosen == "notes":
-        deck[-1].notes += [f"```\n{text}\n```" for text in printed]
+        deck[-1].notes += printed
         return
     if figures:
         _show(deck, figures, opens=chosen != "fragment")
-        deck[-1].notes += [f"```\n{text}\n```" for text in printed]
+        deck[-1].notes += printed
     elif outputs or chosen == "slide":
         source = re.sub(r"\n{3,}", "\n\n", cell.source)  # blank lines waste space on a slide
         shown = new_code_cell(source, outputs=outputs)
@@ -213,14 +212,13 @@ def deck(notebook: NotebookNode, place: int) -> NotebookNode:
     if figure := central_figure(notebook):
         image = f'<img src="{figure.source}" alt="">'  # a later slide describes it
         title.shown.append(_markdown(f'<div class="cover">{image}</div>'))
-    end = "[All decks](index.html)"
-    if place:
-        end = f"Before: {_link(STEPS[place - 1])}\n\n{end}"
+    last = Slide("The end of the course")
     if place + 1 < len(STEPS):
         after = STEPS[place + 1]
-        last = Slide(f"Next: {_link(after)}", notes=[after.question, end])
-    else:
-        last = Slide("The end of the course", notes=[end])
+        last = Slide(f"Next: {_link(after)}", notes=[after.question])
+    if place:
+        last.notes.append(f"Before: {_link(STEPS[place - 1])}")
+    last.notes.append("[All decks](index.html)")
     cells = [cell for slide in (title, *slides, last) for cell in slide.cells()]
     cells[0].source = f"# {_name(step)}"
     return nbformat.v4.new_notebook(cells=cells, metadata={"title": _name(step)})
@@ -232,27 +230,23 @@ def central_figure(notebook: NotebookNode) -> Picture | None:
     Args:
         notebook: The lesson, with outputs.
     """
-    figures = []
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if picture := stored(output.get("data", {})):
-                figures.append(("idea" not in cell.metadata.get("tags", []), picture))
-    return min(figures, key=itemgetter(0))[1] if figures else None
+    cells = sorted(notebook.cells, key=lambda cell: "idea" not in cell.metadata.get("tags", []))
+    outputs = (output for cell in cells for output in cell.get("outputs", []))
+    return next(filter(None, (stored(output.get("data", {})) for output in outputs)), None)
 
 
-def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) -> list[str]:
+def write(folder: Path, modules: Path = MODULES) -> list[str]:
     """Write all decks and what they load, and say how many there are.
 
     Args:
         folder: Destination; its former content is removed.
-        notebooks: The folder of the notebooks.
         modules: The folder into which npm installed reveal.js and MathJax.
 
     Raises:
         ValueError: If a file is missing, or a cell cannot be shown as it is marked.
         OSError: If something cannot be read or written.
     """
-    apart(folder, notebooks)
+    apart(folder, NOTEBOOKS)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} must be a folder, got a file")
     for path in ASSETS.values():
@@ -265,12 +259,11 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS, modules: Path = MODULES) ->
     )  # fmt: skip
     pages = {}
     for place, step in enumerate(STEPS):
-        path = notebooks / Path(step.notebook).name
         try:
-            lesson = nbformat.read(path, as_version=4)
+            lesson = nbformat.read(ROOT / step.notebook, as_version=4)
             pages[_file(step)], _ = exporter.from_notebook_node(deck(lesson, place))
         except ValueError as error:
-            raise ValueError(f"{path.name}: {error}") from None
+            raise ValueError(f"{Path(step.notebook).name}: {error}") from None
     pages["index.html"] = exporter.environment.get_template("list.html.j2").render(
         decks=[(_file(step), _name(step), step) for step in STEPS]
     )

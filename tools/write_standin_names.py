@@ -73,10 +73,5 @@ def page() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def main() -> None:
-    """Write the file, which the stand-in reads."""
-    FILE.write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    FILE.write_text(page(), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Write a page in another language: the English page with each text replaced."""
 
+import os
 import re
 from pathlib import Path
 
@@ -29,8 +30,7 @@ def build(name: str, language: str) -> NotebookNode:
     page = catalogue.read_page(name)
     known = catalogue.translations(name, language)
     looked_up = lookups(page)
-    cells = page.cells
-    for cell in cells:
+    for cell in page.cells:
         cell.source = translated(
             cell.source, cell.cell_type, lambda piece: known.get(piece.text, piece.text), looked_up
         )
@@ -40,11 +40,11 @@ def build(name: str, language: str) -> NotebookNode:
             cell.source = _linked(cell.source, name, language)
     if name == catalogue.README:  # the README links to its translations, and these to it
         own = re.escape(f"({target(name, language).name})")
-        cells[0].source = re.sub(rf"\[\w+\]{own}", "[English](README.md)", cells[0].source)
-    code = next((cell for cell in cells if cell.cell_type == "code"), None)
-    if code:
+        source = page.cells[0].source
+        page.cells[0].source = re.sub(rf"\[\w+\]{own}", "[English](README.md)", source)
+    if code := next((cell for cell in page.cells if cell.cell_type == "code"), None):
         code.source += selects(code.source, language)
-    ends = [cell for cell in cells if "next" in cell.metadata.get("tags", ())]
+    ends = [cell for cell in page.cells if "next" in cell.metadata.get("tags", ())]
     if ends and "workshop/" in ends[-1].source:
         ends[-1].source += f"\n\n{known.get(catalogue.WORKSHOPS, catalogue.WORKSHOPS)}"
     return page
@@ -78,13 +78,6 @@ def _linked(source: str, name: str, language: str) -> str:
         if re.match(r"\w+:", link):
             return link
         goal = (here / link).resolve()
-        goal = ours.get(goal, goal)
-        return Path(_relative(goal, there)).as_posix()
+        return Path(os.path.relpath(ours.get(goal, goal), there)).as_posix()
 
     return LINK.sub(moved, source)
-
-
-def _relative(goal: Path, start: Path) -> str:
-    import os
-
-    return os.path.relpath(goal, start)

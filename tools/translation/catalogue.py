@@ -4,12 +4,11 @@ Babel reads and writes them. What several pages say is in the catalogue `shared`
 """
 
 import io
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import nbformat
 from babel.messages.catalog import Catalog
@@ -19,7 +18,7 @@ from nbformat import NotebookNode
 
 from tests.course.notebook_rules import CONTRACTS
 from tools import write_messages
-from tools.translation.pieces import lookups, pieces
+from tools.translation.pieces import Piece, lookups, pieces
 from twelve_lab.course import BY_HAND
 
 ROOT = Path(__file__).parents[2]
@@ -35,20 +34,6 @@ msgstr ""
 "Plural-Forms: nplurals={plurals}; plural={plural};\\n"
 
 """
-
-
-class Source(NamedTuple):
-    """A text of a page.
-
-    Args:
-        text: The text in English.
-        cell: The id of its cell.
-        note: What it is, for the translator.
-    """
-
-    text: str
-    cell: str
-    note: str
 
 
 def pages() -> dict[str, Path]:
@@ -81,12 +66,12 @@ def read_page(name: str) -> NotebookNode:
 
 
 @cache
-def sources(name: str) -> list[Source]:
-    """List the texts of a page in order. A contract is a message, and not among them."""
+def sources(name: str) -> list[tuple[Piece, str]]:
+    """List the texts of a page in order, each with the id of its cell. A contract is a message."""
     page = read_page(name)
     looked_up = lookups(page)
     return [
-        Source(piece.text, cell.id, piece.note)
+        (piece, cell.id)
         for cell in page.cells
         for piece in pieces(cell.source, cell.cell_type, looked_up)
         if piece.note != "contract"
@@ -101,21 +86,21 @@ def template(name: str) -> Catalog:
     if name == SHARED:
         catalogue.add(WORKSHOPS, auto_comments=["added to pages that link to a workshop"])
     for page in pages() if name == SHARED else [name]:
-        for text, cell, note in sources(page):
-            if (text in _shared()) == (name == SHARED):
+        for piece, cell in sources(page):
+            if (piece.text in _shared()) == (name == SHARED):
                 place = [] if name == SHARED else [(f"{page}/{cell}", 0)]
-                catalogue.add(text, locations=place, auto_comments=[note] if note else [])
+                note = [piece.note] if piece.note else []
+                catalogue.add(piece.text, locations=place, auto_comments=note)
     return catalogue
 
 
 @cache
 def _shared() -> frozenset[str]:
     """Find the texts that more than one page has."""
-    places = defaultdict(set)
-    for page in pages():
-        for source in sources(page):
-            places[source.text].add(page)
-    return frozenset(text for text, found in places.items() if len(found) > 1)
+    counts = Counter(
+        text for page in pages() for text in {piece.text for piece, _ in sources(page)}
+    )
+    return frozenset(text for text, count in counts.items() if count > 1)
 
 
 def read(name: str, language: str) -> Catalog:
@@ -147,10 +132,11 @@ def update(name: str, language: str) -> None:
 
     A text that moved to another page brings its translation.
     """
-    catalogue = read(name, language)
-    wanted = template(name)
+    catalogue, wanted = read(name, language), template(name)
     if name != MESSAGES:
-        known = memory(language)
+        known: dict[str, str] = {}
+        for other in names()[1:]:
+            known |= _finished(other, language)
         for entry in wanted:
             if entry.id and entry.id not in catalogue and entry.id in known:
                 catalogue.add(entry.id, known[entry.id])
@@ -158,36 +144,28 @@ def update(name: str, language: str) -> None:
     write(catalogue, name, language)
 
 
-def memory(language: str) -> dict[str, str]:
-    """Map each translated text of the pages to its translation."""
-    found = {}
-    for name in names()[1:]:
-        for entry in read(name, language):
-            if entry.id and entry.string and not entry.fuzzy:
-                found[entry.id] = entry.string
-    return found
-
-
 def compile_messages(language: str) -> bytes:
     """Compile the messages, as gettext reads them."""
     written = io.BytesIO()
     catalogue = Catalog(locale=language, creation_date=DATE, revision_date=DATE)
-    for entry in entries(MESSAGES, language):
-        if not entry.fuzzy and entry.string and all(entry.string):
-            catalogue.add(entry.id, entry.string)
+    for id, string in _finished(MESSAGES, language).items():
+        if all(string):
+            catalogue.add(id, string)
     write_mo(written, catalogue)
     return written.getvalue()
 
 
 def translations(name: str, language: str) -> dict[str, str]:
     """Map each text of a page to its translation; the contracts are among the messages."""
-    found = {}
-    for each in (MESSAGES, SHARED, name):
-        for entry in read(each, language):
-            wanted = each != MESSAGES or entry.id in CONTRACTS
-            if wanted and entry.id and entry.string and not entry.fuzzy:
-                found[entry.id] = entry.string
-    return found
+    messages = _finished(MESSAGES, language)
+    contracts = {id: messages[id] for id in CONTRACTS & messages.keys()}
+    return contracts | _finished(SHARED, language) | _finished(name, language)
+
+
+def _finished(name: str, language: str) -> dict:
+    """Map the texts of one catalogue to their translations."""
+    done = (entry for entry in entries(name, language) if entry.string and not entry.fuzzy)
+    return {entry.id: entry.string for entry in done}
 
 
 def entries(name: str, language: str) -> Iterator:

@@ -133,7 +133,9 @@ def _markdown(source: str) -> Iterator[Piece]:
 
 def _code(source: str, looked_up: frozenset[str]) -> Iterator[Piece]:
     tree = ast.parse(source)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            child.parent = node
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -148,10 +150,11 @@ def _code(source: str, looked_up: frozenset[str]) -> Iterator[Piece]:
         for part in ast.walk(node) if part is not node
     }  # fmt: skip
     for node in ast.walk(tree):
-        if _is_text(node) and node not in inner:
+        is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if (is_string or isinstance(node, ast.JoinedStr)) and node not in inner:
             start = position(node.lineno, node.col_offset)
             end = position(node.end_lineno, node.end_col_offset)
-            if piece := _string(node, parents, source, start, end, looked_up):
+            if piece := _string(node, source, start, end, looked_up):
                 yield piece
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         text = token.string.removeprefix("#").strip()
@@ -160,28 +163,22 @@ def _code(source: str, looked_up: frozenset[str]) -> Iterator[Piece]:
             yield Piece(end - len(text), end, text, "comment")
 
 
-def _is_text(node: ast.AST) -> bool:
-    is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return is_string or isinstance(node, ast.JoinedStr)
-
-
 def _string(
-    node: ast.AST, parents: dict[ast.AST, ast.AST], source: str, start: int, end: int,
-    looked_up: frozenset[str],
-) -> Piece | None:  # fmt: skip
+    node: ast.expr, source: str, start: int, end: int, looked_up: frozenset[str]
+) -> Piece | None:
     literal = LITERAL.fullmatch(source[start:end])
     if literal is None:
         return None
     prefix, quote, text = literal.groups()
     note = textwrap.shorten(source.splitlines()[node.lineno - 1], 120)
-    if _is_docstring(node, parents):
+    if _is_docstring(node):
         contract = " ".join(text.split())
         if contract in CONTRACTS:
             indent = " " * node.col_offset
             frame = lambda words: _wrapped(words, indent)  # noqa: E731
             return Piece(start + len(quote), end - len(quote), contract, "contract", frame)
         return Piece(start + len(quote), end - len(quote), text, "docstring")
-    if not _is_read(node, parents, text, looked_up):
+    if not _is_read(node, text, looked_up):
         return None
     if "\n" in text and len(quote) == 1:  # several literals in a row are one
         text = "".join(PART.findall(source[start:end]))
@@ -199,24 +196,21 @@ def _wrapped(contract: str, indent: str) -> str:
     return f"\n{indent}".join(lines)[3:-3]
 
 
-def _is_docstring(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    statement = parents[node]
-    holder = parents.get(statement)
-    return isinstance(statement, ast.Expr) and (
-        isinstance(holder, ast.FunctionDef | ast.ClassDef) and holder.body[0] is statement
-    )
+def _is_docstring(node: ast.expr) -> bool:
+    statement = node.parent
+    holder = getattr(statement, "parent", None)
+    is_definition = isinstance(holder, ast.FunctionDef | ast.ClassDef)
+    return isinstance(statement, ast.Expr) and is_definition and holder.body[0] is statement
 
 
-def _is_read(
-    node: ast.AST, parents: dict[ast.AST, ast.AST], text: str, looked_up: frozenset[str]
-) -> bool:
+def _is_read(node: ast.expr, text: str, looked_up: frozenset[str]) -> bool:
     """Check whether a reader sees a string, by what the cell does with it."""
     plain = text
     for field in fields(text) if isinstance(node, ast.JoinedStr) else ():
         plain = plain.replace(field, " ")
     if not has_words(plain) or READ_BY_CODE.search(text) or text in looked_up:
         return False
-    holder = parents[node]
+    holder = node.parent
     if isinstance(holder, ast.Subscript | ast.Compare):
         return False
     if isinstance(holder, ast.keyword) and holder.arg in ("title", "x_label", "y_label"):
@@ -225,13 +219,11 @@ def _is_read(
         return True
     if isinstance(holder, ast.Call):
         name = getattr(holder.func, "id", getattr(holder.func, "attr", ""))
-        if name == "print":
-            return True
-        return not SPECIFICATION.fullmatch(text) and " " in text
+        return name == "print" or (" " in text and not SPECIFICATION.fullmatch(text))
     if isinstance(node, ast.JoinedStr):
         return True
-    is_axis = isinstance(parents.get(holder), ast.keyword) and node in getattr(holder, "keys", ())
     if text in LABELS and isinstance(holder, ast.List | ast.Tuple | ast.Dict | ast.IfExp):
+        is_axis = isinstance(holder.parent, ast.keyword) and node in getattr(holder, "keys", ())
         return not is_axis
     if isinstance(holder, ast.List | ast.Tuple | ast.Dict):
         listed = holder.keys if isinstance(holder, ast.Dict) else holder.elts

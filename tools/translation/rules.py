@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from babel.messages.catalog import Catalog, Message
+from babel.messages.catalog import Message
 
 from tests.course.notebook_rules import CONTRACTS
 from tools.translation import catalogue
@@ -80,7 +80,7 @@ def problems(name: str, language: str, only: str = "") -> Iterator[str]:
         places = " ".join(place for place, _ in entry.locations) or name
         if not entry.id or only not in places:
             continue
-        head = f"{places}: {_first(entry)[:60]!r}"
+        head = f"{places}: {_forms(entry.id)[0][:60]!r}"
         translation = found.get(entry.id)
         if translation is None:
             yield f"{head}: not in the catalogue: run python -m tools.translate update"
@@ -88,14 +88,14 @@ def problems(name: str, language: str, only: str = "") -> Iterator[str]:
             yield from (f"{head}: {line}" for line in of_entry(translation, name, language))
     for entry in found:
         if entry.id and entry.id not in wanted and not only:
-            yield f"{name}: {_first(entry)[:60]!r}: no longer in the source: run update"
+            yield f"{name}: {_forms(entry.id)[0][:60]!r}: no longer in the source: run update"
     if name in catalogue.pages() and not only:
         yield from _page(name, language)
 
 
 def of_entry(entry: Message, name: str, language: str) -> Iterator[str]:
     """Yield what is wrong with one entry."""
-    strings = entry.string if isinstance(entry.string, tuple) else (entry.string,)
+    strings = _forms(entry.string)
     if not all(strings):
         yield "not translated"
         return
@@ -103,41 +103,34 @@ def of_entry(entry: Message, name: str, language: str) -> Iterator[str]:
         previous = (entry.previous_id or [""])[0]
         yield f"fuzzy: the English text changed, it was {previous[:60]!r}"
         return
-    source = entry.id[-1] if isinstance(entry.id, tuple) else entry.id
     for text in strings:
-        yield from _faithful(source, text, entry, name, language)
-        yield from _terms(source, text, language, entry)
+        yield from _faithful(_forms(entry.id)[-1], text, entry, name, language)
+        yield from _terms(_forms(entry.id)[-1], text, language, entry)
         if language == "zh":
             yield from _style(text.strip())
 
 
-def _first(entry: Message) -> str:
-    return entry.id[0] if isinstance(entry.id, tuple) else entry.id
-
-
-def _kind(entry: Message, name: str) -> str:
-    if name == catalogue.MESSAGES:
-        return "message"
-    return "code" if entry.auto_comments else "markdown"
+def _forms(text: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the singular and the plural of an id or of a translation."""
+    return text if isinstance(text, tuple) else (text,)
 
 
 def _faithful(source: str, text: str, entry: Message, name: str, language: str) -> Iterator[str]:
     """Compare what a translation must not change."""
     if text == source and not _is_language_free(source):
         yield "equal to its source"
-    kind = _kind(entry, name)
+    kind = "code" if entry.auto_comments else "markdown"
+    if name == catalogue.MESSAGES:
+        kind = "message"
     if kind != "markdown":
         held = [fields(source), fields(text)]
         if kind == "message":  # which may name a value twice
             held = [sorted(set(side)) for side in held]
         yield from _differences("the field", *held)
         source, text = _without_fields(source), _without_fields(text)
-    if kind == "code" and "`" not in source + text:
-        fixed = [], []
-    else:
+    if kind != "code" or "`" in source + text:
         expected = [_contract(part, language) for part in FIXED.findall(source)]
-        fixed = expected, FIXED.findall(text)
-    yield from _differences("the code, formula, tag or link", *fixed)
+        yield from _differences("the code, formula, tag or link", expected, FIXED.findall(text))
     numbers = [NUMBER.findall(FIXED.sub(" ", side)) for side in (source, _spaced(text))]
     yield from _differences("the number", *numbers)
     yield from _differences("the arrow", re.findall("->", source), re.findall("->", text))
@@ -197,12 +190,8 @@ def _is_language_free(text: str) -> bool:
 
 def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[str]:
     """Apply the glossary. A comment `allow: term` above an entry makes an exception."""
-    allowed = {
-        word.strip()
-        for line in entry.user_comments
-        if line.startswith("allow:")
-        for word in line.removeprefix("allow:").split(",")
-    }
+    lines = [line[len("allow:") :] for line in entry.user_comments if line.startswith("allow:")]
+    allowed = {word.strip() for line in lines for word in line.split(",")}
     rest = FIXED.sub(" ", _without_fields(source)).lower()
     for term in glossary(language):
         pattern = rf"(?<![\w-]){re.escape(term.english)}(?:s|es)?(?![\w-])"
@@ -212,10 +201,9 @@ def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[st
                 # A word that stays English is a name in code.
                 if not any(word.lower() in text.lower() for word in (*term.chosen, term.english)):
                     yield f"glossary: {term.english} is {' or '.join(term.chosen)}"
-    plain = text
     for term in glossary(language):
         for word in term.never:
-            if word in plain and word not in allowed:
+            if word in text and word not in allowed:
                 yield f"glossary: {word} is not used; {term.english} is {'/'.join(term.chosen)}"
 
 
@@ -226,8 +214,7 @@ def _style(text: str) -> Iterator[str]:
     if not re.search(f"[{HAN}]", plain):
         return
     for pattern, line in STYLE.items():
-        found = re.search(pattern, plain)
-        if found:
+        if found := re.search(pattern, plain):
             place = plain[max(0, found.start() - 8) : found.end() + 8]
             yield f"{line}, at {place!r}"
 
@@ -237,19 +224,14 @@ def _page(name: str, language: str) -> Iterator[str]:
     page, ours = catalogue.read_page(name), build(name, language)
     known = catalogue.translations(name, language)
     texts = frozenset(map(_flat, [*known, *known.values()]))
-    first = True
-    for cell, other in zip(page.cells, ours.cells, strict=True):
-        if cell.cell_type != "code":
-            continue
-        code = cell.source + (selects(cell.source, language) if first else "")
-        first = False
+    pairs = zip(page.cells, ours.cells, strict=True)
+    for index, (cell, other) in enumerate(pair for pair in pairs if pair[0].cell_type == "code"):
+        code = cell.source if index else cell.source + selects(cell.source, language)
         try:
-            same = skeleton(code, texts) == skeleton(other.source, texts)
+            if skeleton(code, texts) != skeleton(other.source, texts):
+                yield f"{name}/{cell.id}: a translation changes the code"
         except SyntaxError as error:
             yield f"{name}/{cell.id}: the translated code does not parse: {error.msg}"
-        else:
-            if not same:
-                yield f"{name}/{cell.id}: a translation changes the code"
 
 
 def skeleton(source: str, texts: Collection[str]) -> str:
@@ -276,12 +258,13 @@ def _flat(text: str) -> str:
     return "".join(text.replace("\\n", "").split())
 
 
-def state(found: Catalog, wanted: Catalog) -> tuple[int, int, int]:
+def state(name: str, language: str) -> tuple[int, int, int]:
     """Count the entries of a catalogue: all, translated, fuzzy."""
-    known = [found.get(entry.id) for entry in wanted if entry.id]
-    done = sum(bool(entry and _all(entry) and not entry.fuzzy) for entry in known)
-    return len(known), done, sum(bool(entry and entry.fuzzy) for entry in known)
-
-
-def _all(entry: Message) -> bool:
-    return all(entry.string) if isinstance(entry.string, tuple) else bool(entry.string)
+    ids = [entry.id for entry in catalogue.template(name) if entry.id]
+    known = [entry for entry in map(catalogue.read(name, language).get, ids) if entry]
+    fuzzy = [entry for entry in known if entry.fuzzy]
+    return (
+        len(ids),
+        sum(all(_forms(entry.string)) for entry in known if not entry.fuzzy),
+        len(fuzzy),
+    )
