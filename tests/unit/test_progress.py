@@ -13,7 +13,6 @@ from twelve_lab.cli import main
 from twelve_lab.course import DRILLS
 
 DAY = "2026-01-31T00:00:00+00:00"
-INSTALLED = version("twelve-numbers")
 VIEW = MISTAKES["split-view"].wrong
 
 
@@ -38,8 +37,9 @@ def row(solved=None, wrong=0, *mistakes):
     return {"solved": solved, "wrong answers": wrong, "mistakes": list(mistakes)}
 
 
-def save(folder, exercises, begun=INSTALLED):
-    content = {"version": begun, "exercises": exercises}
+def save(folder, begun=None, **exercises):
+    named = {id.replace("_", "-"): content for id, content in exercises.items()}
+    content = {"version": begun or version("twelve-numbers"), "exercises": named}
     folder.mkdir(exist_ok=True)
     (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
     return folder
@@ -90,7 +90,7 @@ def test_wrong_answers_count_until_the_first_right_one(folder):
     check("06-split-heads", split)
     solved = rows(folder)["06-split-heads"]
     assert solved == row(solved["solved"], 3, "split-view") and solved["solved"].endswith("+00:00")
-    save(folder, {"06-split-heads": row(DAY)})
+    save(folder, **{"06_split_heads": row(DAY)})
     fails(MISTAKES["split-interleaved"].wrong)
     check("06-split-heads", split)
     check("06-scores-shape", (2, 3, 4, 5))
@@ -116,10 +116,17 @@ BROKEN = [
     # A terminal would show what these write instead of other rows.
     '{"version": "x\\u001b[2K", "exercises": {}}',
     '{"version": "0.1.0", "exercises": {"a\\nb": ' + json.dumps(row()) + "}}",
-    *(json.dumps({"version": "0.1.0", "exercises": {"a": broken}})
-      for broken in (row(None, 1, {}), row(None, 1, "x\x1b[1A"), row("\n"), row(""),
-                     row(None, 10**6))),
-]  # fmt: skip
+    *(
+        json.dumps({"version": "0.1.0", "exercises": {"a": broken}})
+        for broken in (
+            row(None, 1, {}),
+            row(None, 1, "x\x1b[1A"),
+            row("\n"),
+            row(""),
+            row(None, 10**6),
+        )
+    ),
+]
 
 
 @pytest.mark.parametrize("content", BROKEN)
@@ -154,11 +161,14 @@ def test_a_link_in_place_of_the_new_file_is_not_followed(folder):
 
 
 def test_a_check_writes_no_file_that_it_cannot_read(folder, capsys):
-    save(folder, {"06-split-heads": row(None, 999_999)})
+    save(folder, **{"06_split_heads": row(None, 999_999)})
     with pytest.raises(WrongAnswer):
         check("06-split-heads", VIEW)
     assert rows(folder)["06-split-heads"]["wrong answers"] == 999_999
-    save(folder, {"a": row(None, 1, *["m" * 99] * 9_600)})
+    many = ["m" * 99] * 9_600
+    (folder / FILE).write_text(
+        json.dumps({"version": "1", "exercises": {"a": row(None, 1, *many)}})
+    )
     note("06-split-heads", "ok", None)
     assert "more than 1,000,000 characters" in capsys.readouterr().out
     assert list(rows(folder)) == ["a"]
@@ -192,9 +202,9 @@ def test_a_full_disk_stops_no_check_and_keeps_the_file(folder, monkeypatch, caps
 
 
 def test_the_report_of_one_learner_lists_each_exercise(folder):
-    made = {"06-merge-heads": row(DAY, 3), "06-split-heads": row(None, 1, "split-view")}
-    lines = report([save(folder, made | {"99-nothing": row(DAY)}, "0.0.1")]).splitlines()
-    assert lines[0] == f"started with version 0.0.1 (installed: {INSTALLED})"
+    made = {"06_merge_heads": row(DAY, 3), "06_split_heads": row(None, 1, "split-view")}
+    lines = report([save(folder, "0.0.1", **made, **{"99_nothing": row(DAY)})]).splitlines()
+    assert lines[0] == f"started with version 0.0.1 (installed: {version('twelve-numbers')})"
     assert "  06-merge-heads  solved on 2026-01-31; 3 wrong answers" in lines
     assert "  06-split-heads  open; 1 wrong answer; mistakes: split-view" in lines
     assert any(line.startswith("06 multi-head attention: 1 of ") for line in lines)
@@ -204,14 +214,14 @@ def test_the_report_of_one_learner_lists_each_exercise(folder):
 
 def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
     """Each learner counts once for a mistake, and names are padded to one width."""
-    solved = {"06-merge-heads": row(DAY, 3)}
+    solved = {"06_merge_heads": row(DAY, 3)}
     both = {"a": row(None, 4, "split-view"), "b": row(None, 4, "split-view", "mask-inverted")}
     paths = [
-        save(tmp_path / "an", solved),
-        save(tmp_path / "another", solved | both),
-        save(tmp_path / "x", solved | {"a": row(None, 4, "mask-inverted", "b-one")}),
+        save(tmp_path / "an", **solved),
+        save(tmp_path / "another", **solved, **both),
+        save(tmp_path / "x", **solved, a=row(None, 4, "mask-inverted", "b-one")),
     ]
-    begun = f"started with version {INSTALLED}"
+    begun = f"started with version {version('twelve-numbers')}"
     none = f"mastered by hand  0 of {len(DRILLS)}"
     lines = report([*paths[:2], paths[2] / FILE]).splitlines()
     assert lines[:5] == [
@@ -222,8 +232,11 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
         "Mistakes, by the number of learners who made them:",
     ]
     made, exercises = lines[5 : lines.index("", 5)], lines[lines.index("", 5) :]
-    counts = [line.split() for line in made if line[:7].strip()]
-    assert counts == [["2", "mask-inverted"], ["1", "b-one"], ["1", "split-view"]]
+    assert [line for line in made if line[:7].strip()] == [
+        "    2  mask-inverted",
+        "    1  b-one",
+        "    1  split-view",
+    ]
     # The checker does not know b-one; the others have their sentence and their lesson.
     told = " ".join(line.strip() for line in made)
     for id, title in (("mask-inverted", "05 (masks)"), ("split-view", "06 (multi-head attention)")):
@@ -233,13 +246,14 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no FIFO")
 def test_no_file_of_a_learner_stops_the_report_of_a_class(tmp_path):
-    good = save(tmp_path / "good", {})
+    good = save(tmp_path / "good")
     make = {
         "fifo": os.mkfifo,
         "device": lambda file: file.symlink_to("/dev/zero"),
         "link": lambda file: file.symlink_to(good / FILE),
         "none": lambda file: None,
         "broken": lambda file: file.write_text("{"),
+        "dict": lambda file: file.write_text(json.dumps({"version": "1", "exercises": 3})),
         "folder": lambda file: file.mkdir(),
     }
     missing = report([good, tmp_path / "a.json"]).splitlines()[1]
