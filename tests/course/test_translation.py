@@ -182,6 +182,8 @@ def test_a_changed_english_paragraph_is_found_and_becomes_fuzzy(changed):
     catalogue.update("04_attention", "zh")
     lines = list(rules.problems("04_attention", "zh"))
     assert len(lines) == 1 and lines[0].startswith(head) and "fuzzy" in lines[0]
+    used = catalogue.translations("04_attention", "zh")
+    assert used and not any(text.startswith("A dogfish is not a dog.") for text in used)
 
 
 KEPT = "Divide the scores by `d_k`, see [04](04_attention.ipynb), $x$ and 3.5."
