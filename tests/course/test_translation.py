@@ -186,8 +186,8 @@ def test_a_changed_english_paragraph_is_found_and_becomes_fuzzy(changed):
     assert used and not any(text.startswith("A dogfish is not a dog.") for text in used)
 
 
-KEPT = "Divide the scores by `d_k`, see [04](04_attention.ipynb), $x$ and 3.5."
-SAID = "把分数除以 `d_k`，见 [04](04_attention.ipynb)、$x$ 和 3.5。"
+KEPT = "Divide the scores by `d_k`, see [04](04_attention.ipynb), $x$, 3.5 and 7 billion."
+SAID = "把分数除以 `d_k`，见 [04](04_attention.ipynb)、$x$、3.5 和 70 亿。"
 BROKEN = [
     (KEPT, "", "not translated"),
     (KEPT, KEPT, "equal to its source"),
@@ -195,6 +195,7 @@ BROKEN = [
     (KEPT, SAID.replace("(04_", "(05_"), "link (05_attention.ipynb) is not in the source"),
     (KEPT, SAID.replace("$x$", "$y$"), "link $x$ is missing"),
     (KEPT, SAID.replace("3.5", "3.6"), "the number 3.5 is missing"),
+    (KEPT, SAID.replace("70 亿", "7 亿"), "the number 7000000000 is missing"),
     (KEPT, SAID.replace("分数", "得分"), "glossary: score is 分数"),
     (KEPT, SAID.replace("分数", "得分和分数"), "glossary: 得分 is not used"),
     (KEPT, SAID.replace("，", ","), "a half-width mark"),

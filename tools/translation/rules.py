@@ -15,6 +15,8 @@ from tools.translation.build import build, selects
 from tools.translation.pieces import FIXED, fields, has_words
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
+SCALES = {"million": 1e6, "billion": 1e9, "万": 1e4, "亿": 1e8}
+SCALED = re.compile(rf"(\d+(?:\.\d+)?) *({'|'.join(SCALES)})")
 BOLD = re.compile(r"\*\*[^*]+\*\*")
 EMPHASIS = re.compile(r"(\*\*?)[^*\s](?:[^*]*[^*\s])?\1")
 TAG = re.compile(r"</?(?:small|details|summary|b|i|br|sub|sup|kbd|img|a|p|div)\b[^>]*>")
@@ -131,7 +133,7 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
     if kind != "code" or "`" in source + text:
         expected = [_contract(part, language) for part in FIXED.findall(source)]
         yield from _differences("the code, formula, tag or link", expected, FIXED.findall(text))
-    numbers = [NUMBER.findall(FIXED.sub(" ", side)) for side in (source, _spaced(text))]
+    numbers = [NUMBER.findall(_scaled(FIXED.sub(" ", side))) for side in (source, _spaced(text))]
     yield from _differences("the number", *numbers)
     yield from _differences("the arrow", re.findall("->", source), re.findall("->", text))
     if kind == "markdown":
@@ -159,6 +161,11 @@ def _contract(span: str, language: str) -> str:
     if inside not in CONTRACTS:
         return span
     return f"`{catalogue.translations(catalogue.SHARED, language).get(inside, inside)}`"
+
+
+def _scaled(text: str) -> str:
+    """Write out numbers that end in a word: 7 billion is 70 亿."""
+    return SCALED.sub(lambda found: str(round(float(found[1]) * SCALES[found[2]])), text)
 
 
 def _spaced(text: str) -> str:
