@@ -194,6 +194,7 @@ def test_lab_starts_on_a_busy_port_and_ignores_a_foreign_kernel(tmp_path):
     assert style == (ROOT / "tools" / "jupyterlab" / "custom.css").read_bytes()
 
 
+@pytest.mark.weekly
 def test_binder_gives_jupyterlab_the_style_sheet(tmp_path):
     private = {"HOME": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path / ".jupyter")}
     subprocess.run([ROOT / "binder" / "postBuild"], cwd=ROOT, env=os.environ | private, check=True)

@@ -32,10 +32,7 @@ PAGES = sorted(
 )
 # Pages of their own: test_explorer_page.py and test_exercises_page.py open them.
 ALONE = {f"{root}{page}" for root in ("", "zh/") for page in ("index.html", "exercises/index.html")}
-OFTEN = {
-    "course.html", "search.html", "notebooks/04_attention.html", "reference/attention.html",
-    "docs/glossary.html", "zh/notebooks/04_attention.html",
-}  # fmt: skip
+OFTEN = ("course.html", "notebooks/04_attention.html", "zh/notebooks/04_attention.html")
 weekly = pytest.mark.weekly
 EACH_PAGE = [
     pytest.param(page, marks=[weekly] * (page not in OFTEN)) for page in PAGES if page not in ALONE
@@ -166,6 +163,7 @@ def test_language_switch_leads_to_the_chinese_page_and_back(tab, site, page):
     assert tab.locator("html").get_attribute("lang") == "zh-CN"
 
 
+@weekly
 def test_page_without_a_translation_leads_to_the_chinese_course_and_is_linked_there(tab, site):
     tab.goto(f"{site}/notebooks/workshop/04_attention.html")
     tab.get_by_role("link", name="中文").click()
@@ -322,6 +320,7 @@ def test_lesson_has_a_large_question_lines_of_70_characters_and_folded_drawing_c
     expect(tab.locator("#pst-back-to-top")).to_have_count(0)
 
 
+@weekly
 @pytest.mark.parametrize(("width", "file"), [(1280, "data:"), (390, "walk_narrow.svg")])
 def test_phone_shows_the_narrow_walk(tab, site, width, file):
     tab.set_viewport_size({"width": width, "height": 844})

@@ -164,6 +164,7 @@ def test_answer_that_never_returns_is_stopped_and_nothing_is_lost(page):
     assert page.locator(".cm-line").all_inner_texts() == solution.splitlines()
 
 
+@weekly
 def test_page_fits_a_phone_and_is_accessible_in_light_and_dark(page):
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
@@ -185,6 +186,7 @@ def test_page_fits_a_phone_and_is_accessible_in_light_and_dark(page):
     assert page.locator("#verdict[role=status]").count() == 1
 
 
+@weekly
 def test_page_from_a_disk_says_what_it_needs(tab):
     tab.goto((written("book") / "exercises" / "index.html").as_uri())
     expect(tab.locator("#state")).to_contain_text("run python -m http.server")
@@ -192,6 +194,7 @@ def test_page_from_a_disk_says_what_it_needs(tab):
     tab.locator(".cm-content").press_sequentially("1")
 
 
+@weekly
 def test_page_without_python_says_so_and_judges_nothing(browser, address):
     with opened_window(browser) as (tab, _):
         tab.route("**/course.zip", lambda route: route.abort())
@@ -200,6 +203,7 @@ def test_page_without_python_says_so_and_judges_nothing(browser, address):
         expect(tab.get_by_role("button", name="Check")).to_be_disabled()
 
 
+@weekly
 def test_exercise_that_is_not_offered_cannot_be_checked(browser, address):
     page = (written("book") / "exercises" / "index.html").read_text("utf-8")
     absent = page.replace('"absent": false', '"absent": true', 1)
@@ -230,6 +234,7 @@ def test_exercises_have_the_cells_of_the_notebooks_and_the_book_links_to_them():
         assert task["about"].count("<summary>Hint") == 3 and "$" not in task["about"]
 
 
+@weekly
 def test_book_leads_to_the_page_from_its_navigation_an_exercise_and_the_last_dare(tab, address):
     book = address.removesuffix("exercises/index.html")
     tab.goto(f"{book}index.html")

@@ -297,6 +297,7 @@ def test_undo_restores_one_change_and_start_again_all_without_marks(explorer):
     assert tool(explorer, "Undo").is_disabled() and explorer.locator(".n.moved").count() == 0
 
 
+@weekly
 def test_before_shows_one_earlier_moment(explorer):
     dog = place("src_embedding.weight", 2, 0)
     cell(explorer, "src_input", 1, 0, 0).click()
@@ -369,6 +370,7 @@ def test_threads_at_rest_show_the_attention_weights(explorer):
     assert sorted(float(width[:-2]) for _, width in arcs) == pytest.approx(wanted, abs=0.01)
 
 
+@weekly
 def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
     index = (1, 0, 1)
     cell(explorer, "decoder_output", *index).hover()
@@ -394,6 +396,7 @@ def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
     assert max(changes, key=abs) == pytest.approx(slope, abs=0.006)
 
 
+@weekly
 def test_hover_over_a_given_number_pushes_threads_to_what_it_changes(explorer):
     name, index = "src_embedding.weight", [2, 0]
     cell(explorer, name, *index).hover()
@@ -635,12 +638,13 @@ def solve(tab, hand):
     yield "norm"
 
 
+@weekly
 @pytest.mark.parametrize(
     ("hand", "size"),
     [
         (Mouse, {"width": 1440, "height": 900}),
-        pytest.param(Touch, PHONE, marks=weekly),
-        pytest.param(Keys, {"width": 1280, "height": 720}, marks=weekly),
+        (Touch, PHONE),
+        (Keys, {"width": 1280, "height": 720}),
     ],
 )
 def test_every_dare_can_be_solved(browser, walk, hand, size):
@@ -663,6 +667,7 @@ def test_every_dare_can_be_solved(browser, walk, hand, size):
     context.close()
 
 
+@weekly
 def test_dare_for_an_untouched_model_offers_a_fresh_start(explorer):
     fresh = explorer.locator("#dares .current .again")
     expect(fresh).to_be_hidden()
@@ -676,6 +681,7 @@ def test_dare_for_an_untouched_model_offers_a_fresh_start(explorer):
 # The whole page.
 
 
+@weekly
 def test_link_restores_the_page_after_a_reload(explorer, walk):
     put(explorer, "src_embedding.weight", [2, 0], 1.87)
     explorer.locator("#stage .teach").click()
@@ -707,6 +713,7 @@ def test_save_picture_paints_1200_by_630(explorer):
     assert len(np.unique((picture[130:560, :, :3] * 255).reshape(-1, 3).round(), axis=0)) > 300
 
 
+@weekly
 def test_model_is_exchanged_and_moved_numbers_are_marked(explorer, unchecked):
     put(explorer, "src_embedding.weight", [2, 1], 1.5)
     explorer.select_option("#runs", "post-norm")

@@ -22,7 +22,7 @@ def site(serve):
     return serve(written("book"))
 
 
-@pytest.fixture(params=["server", "file"])
+@pytest.fixture(params=["server", pytest.param("file", marks=pytest.mark.weekly)])
 def book(request, site):
     """Open the book from a server and from a disk."""
     return site if request.param == "server" else written("book").as_uri()
