@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from pairs import pairwise, spelled
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -31,7 +30,6 @@ from twelve_lab import example
 TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
 EITHER = (True, False)
 SWITCHES = {"norm_first": EITHER, "activation": ("relu", "gelu", "silu")}
-EITHER_ORDER = pytest.mark.parametrize("norm_first", EITHER, ids=["pre", "post"])
 distinct = example.distinct
 
 
@@ -127,7 +125,7 @@ def test_multi_head_attention_equals_torch(sizes, draw, noisy, torch_state, mask
 
 
 @pytest.mark.parametrize("batch_first", EITHER)
-@EITHER_ORDER
+@pytest.mark.parametrize("norm_first", EITHER)
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 def test_stacks_from_nn_transformer_equal_it(sizes, noisy, x, y, masks, batch_first, norm_first):
     switches = {"batch_first": batch_first, "norm_first": norm_first, "layer_norm_eps": 1e-3}
@@ -143,12 +141,6 @@ def test_stacks_from_nn_transformer_equal_it(sizes, noisy, x, y, masks, batch_fi
     expected = flip(theirs(flip(x), flip(y), tgt_mask=~causal[0, 0], **padding))
     output = decoder(y, encoder(x, src_mask=src_mask), src_mask=src_mask, tgt_mask=causal)
     assert_close(output, expected, **TOLERANCE[torch.float64])
-
-
-@pytest.mark.parametrize("activation", ["relu", F.gelu], ids=["word", "function"])
-def test_from_torch_accepts_an_activation_as_word_or_function(noisy, x, activation):
-    theirs = noisy(encoder_layer(activation=activation)).eval()
-    assert_close(from_torch(theirs)(x), theirs(x), **TOLERANCE[torch.float64])
 
 
 # Laws
@@ -269,7 +261,6 @@ def encoder_layer(**keywords) -> nn.TransformerEncoderLayer:
 
 CASES = """\
 to_torch(SwiGLU(24, 64)) | to_torch: unsupported module SwiGLU (supported: Linear, TokenEmbedding,
-to_torch(nn.Linear(3, 4)) | to_torch: unsupported module Linear
 to_torch(replace(Encoder(24, 3, num_layers=1), norm=RMSNorm(24))) | unsupported module RMSNorm
 to_torch(replace(EncoderLayer(24, 3), feed_forward=SwiGLU(24, 64))) | must be a FeedForward, got a
 to_torch(replace(EncoderLayer(24, 3), feed_forward_residual=Residual(24, norm_first=False))) \
@@ -290,7 +281,6 @@ from_torch(nn.Embedding(4, 3, scale_grad_by_freq=True)) | scale_grad_by_freq of 
 from_torch(nn.Embedding(4, 3, sparse=True)) | unsupported option sparse of Embedding
 from_torch(encoder_layer(activation=nn.GELU('tanh'))) | must be F.relu, F.gelu or F.silu, got GE
 from_torch(nn.LayerNorm((5, 24))) | LayerNorm: d_model must be an integer of at least 1, got (5,
-from_torch(nn.LayerNorm(24, elementwise_affine=False)) | a LayerNorm must have a weight and a bias
 from_torch(encoder_layer(bias=False)) | from_torch: a LayerNorm must have a weight and a bias, got
 to_torch_mask(causal_mask(5)[0], (2, 3, 5, 5)) | to_torch_mask: mask must have 4 axes
 to_torch_mask(causal_mask(5), (2, 3, 4, 5)) | must broadcast to (batch, head, query, key) (2, 3, 4,
