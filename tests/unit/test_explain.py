@@ -358,8 +358,6 @@ def test_explain_recomputes_a_long_sum():
 
 
 FIRST_TWICE = torch.tensor([0, 0])
-
-
 WITHOUT_FORMULA = [
     (lambda x: torch.native_dropout(x, 1.0, True)[0], "aten::native_dropout"),
     (lambda x: efficient(x, 0.5), "aten::_scaled_dot_product_efficient_attention"),
