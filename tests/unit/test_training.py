@@ -442,7 +442,7 @@ def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, path, damage):
     "edit",
     [
         *({name: None} for name in ("model", "optimizer", "losses", "random", "description")),
-        *({"losses": losses} for losses in ([], [1.0] * (STEPS + 1), [math.nan])),
+        *({"losses": losses} for losses in ([], [1.0] * (STEPS + 1), [1.0, math.nan])),
     ],
 )
 def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, finished, edit):
