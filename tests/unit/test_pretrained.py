@@ -51,6 +51,17 @@ SPECIAL = ["<|im_start|>", "<|im_end|>"]
 BYTES = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 WORDS = [*SPECIAL, *BYTES, *(merge.replace(" ", "") for merge in MERGES)]
 IDS = torch.tensor([[5, 9, 260, 0, 77, 131]])
+HEADER = {
+    "llama.block_count": 2, "llama.context_length": 24, "llama.embedding_length": 64,
+    "llama.feed_forward_length": 160, "llama.attention.head_count": 6,
+    "llama.attention.head_count_kv": 3, "llama.attention.key_length": 16,
+    "llama.rope.dimension_count": 16, "llama.rope.freq_base": 500.0,
+    "llama.attention.layer_norm_rms_epsilon": 1e-4, "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": WORDS,
+    "tokenizer.ggml.merges": MERGES, "tokenizer.ggml.eos_token_id": 1,
+    "tokenizer.ggml.token_type": [3 if word in SPECIAL else 1 for word in WORDS],
+    "tokenizer.chat_template": TEMPLATE,
+}  # fmt: skip
 SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
 INDEX = "model.safetensors.index.json"
 
@@ -91,20 +102,6 @@ def separate_halves(rows: Tensor) -> Tensor:
     return torch.cat((heads[:, 0::2], heads[:, 1::2]), dim=1).flatten(0, 1)
 
 
-def header() -> dict[str, object]:
-    return {
-        "llama.block_count": 2, "llama.context_length": 24, "llama.embedding_length": 64,
-        "llama.feed_forward_length": 160, "llama.attention.head_count": 6,
-        "llama.attention.head_count_kv": 3, "llama.attention.key_length": 16,
-        "llama.rope.dimension_count": 16, "llama.rope.freq_base": 500.0,
-        "llama.attention.layer_norm_rms_epsilon": 1e-4, "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": WORDS,
-        "tokenizer.ggml.merges": MERGES, "tokenizer.ggml.eos_token_id": 1,
-        "tokenizer.ggml.token_type": [3 if word in SPECIAL else 1 for word in WORDS],
-        "tokenizer.chat_template": TEMPLATE,
-    }  # fmt: skip
-
-
 def write_gguf(
     path: Path, tensors: dict[str, Tensor], kind: str = "F32", architecture: str = "llama", **fields
 ) -> Path:
@@ -112,7 +109,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, architecture)
     add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32,
            list: writer.add_array}  # fmt: skip
-    for name, value in (header() | fields).items():
+    for name, value in (HEADER | fields).items():
         if value is not None:
             add[type(value)](name, value)
     for name, tensor in tensors.items():
