@@ -314,7 +314,6 @@ BAD_PLACES = [
     ((0, 0.5, 0), 1, "one whole number for each axis"),
     ((0, 0, 0), 0, "whole number of at least 1, got 0"),
     ((0, 0, 0), "x", "whole number of at least 1, got 'x'"),
-    ((0, 0, 0), 1.5, "whole number of at least 1, got 1.5"),
 ]
 
 
