@@ -12,16 +12,7 @@ from test_every_layer import LAYERS
 from torch import nn
 
 import twelve
-from twelve import (
-    GroupedQueryAttention,
-    LanguageModel,
-    Linear,
-    MultiHeadAttention,
-    Transformer,
-    _checks,
-    causal_mask,
-    scaled_dot_product_attention,
-)
+from twelve import _checks
 from twelve.fast import make_fast
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -40,21 +31,21 @@ def mask(*shape: int) -> torch.Tensor:
 
 
 def attend(query=(2, 4, 24), key=(2, 5, 24), value=(2, 5, 24), mask=None):
-    return MultiHeadAttention(24, 3)(x(*query), x(*key), x(*value), mask)
+    return twelve.MultiHeadAttention(24, 3)(x(*query), x(*key), x(*value), mask)
 
 
 def transform(src=(2, 5), tgt=(2, 4), **masks):
-    model = Transformer(11, 13, d_model=24, num_heads=3, num_layers=1, max_len=6)
+    model = twelve.Transformer(11, 13, d_model=24, num_heads=3, num_layers=1, max_len=6)
     return model(ids(*src), tgt and ids(*tgt), **masks)
 
 
 def share(mask):
-    return GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
+    return twelve.GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
 
 
 def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), dtype=None, **keywords):
     """Run a language model, with caches of `room` positions if given."""
-    model = LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
+    model = twelve.LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
     caches = {} if room is None else {"caches": model.to(dtype).new_caches(2, room)[::order]}
     model.double()
     for cache, length in zip(caches.get("caches", ()), lengths, strict=False):
@@ -62,7 +53,7 @@ def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), dtype=None, **k
     return model(ids, **caches, **keywords)
 
 
-SDPA = scaled_dot_product_attention
+SDPA = twelve.scaled_dot_product_attention
 HEADS = {"d_model": 24, "num_heads": 3}
 # Valid settings. Each of them is then made invalid in every way.
 SETTINGS: dict[str, dict[str, object]] = {
@@ -140,8 +131,6 @@ RotaryEncoding(3)
     RotaryEncoding: d_k must be even, got 3
 Residual(4, norm=RMSNorm(5))
     Residual: d_model must be equal, got residual has 4, norm has 5
-FeedForward(3, activation='tanh')
-    FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
 FeedForward(3, activation=['relu'])
     FeedForward: activation must be one of relu, gelu, gelu_tanh, silu, got ['relu']
 LatentAttention(24, 5, 7)
@@ -158,8 +147,6 @@ LanguageModel(11, d_model=24, num_heads=3, num_layers=1, window=0)
     LanguageModel: window must be an integer of at least 1, got 0
 LanguageModel(11, d_model=24, num_heads=3, num_layers=1, bias='no')
     LanguageModel: bias must be True or False, got 'no'
-TokenEmbedding(4, 3, padding_idx=4)
-    TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got 4
 TokenEmbedding(4, 3, padding_idx=True)
     TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got True
 SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0)
@@ -172,8 +159,6 @@ causal_mask(5, 4)
 TokenEmbedding(4, 3)(torch.tensor([[0, 4], [2, 3]]))
     TokenEmbedding: ids must be from 0 to 3 (vocab_size=4), got 4
 # kinds of values
-padding_mask(ids(2, 5), 0.5)
-    padding_mask: pad_id must be an integer, got 0.5
 padding_mask(ids(2, 5), pad_id=None)
     padding_mask: pad_id must be an integer, got None
 padding_mask(np.zeros((2, 5), dtype=np.int64))
@@ -197,8 +182,6 @@ RotaryEncoding(8, max_len=6)(x(2, 3, 5, 8), start=2)
     RotaryEncoding: the sequence must end within max_len=6, got 5 positions from position 2 on
 RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=-1)
     RotaryEncoding: start must be an integer from 0 to 6 (max_len), got -1
-RotaryEncoding(8, max_len=6)(x(2, 3, 1, 8), start=1.0)
-    RotaryEncoding: start must be an integer, got 1.0
 speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
 speak(ids(2, 3), room=5, order=-1)
@@ -216,14 +199,8 @@ speak(ids(2, 1), room=5, lengths=(1, 3))
 LanguageModel(11, d_model=25, num_heads=3, num_layers=1)
     LanguageModel: d_model must be divisible by num_heads=3, got 25; choose another num_heads or
     give d_k
-LanguageModel(11, d_model=2, num_heads=4, num_layers=1)
-    LanguageModel: d_model must be divisible by num_heads=4, got 2; choose another num_heads or
-    give d_k
 RotaryEncoding(8)(x(1, 2, 3, 8).half())
     RotaryEncoding: all arguments must have one dtype, got heads has torch.float16, table has
-    torch.float64
-PositionalEncoding(8)(x(1, 3, 8).half())
-    PositionalEncoding: all arguments must have one dtype, got x has torch.float16, table has
     torch.float64
 SDPA(x(4, 0), x(5, 0), x(5, 6))
     scaled_dot_product_attention: d_k must be an integer of at least 1, got 0
@@ -295,7 +272,7 @@ def test_every_layer_names_the_argument_that_is_invalid(build, inputs, masks):
 
 def test_checked_leaves_wrong_arguments_to_python():
     with pytest.raises(TypeError, match=r"Linear.forward\(\) takes 2 positional arguments but 3"):
-        Linear(3, 4)(x(2, 3), x(2, 3))
+        twelve.Linear(3, 4)(x(2, 3), x(2, 3))
 
 
 def test_checked_checks_the_outermost_call_only(monkeypatch):
@@ -320,19 +297,19 @@ def test_invalid_input_is_named_with_its_numbers(call, message):
 
 def test_numpy_integers_are_accepted_as_sizes():
     sizes = {"d_model": np.int64(24), "num_heads": np.int64(3), "num_layers": np.int64(1)}
-    model = Transformer(np.int64(11), np.int32(13), **sizes)
+    model = twelve.Transformer(np.int64(11), np.int32(13), **sizes)
     assert model.encoder.layers[0].self_attention.d_k == 8
-    assert causal_mask(np.int64(2)).shape == (1, 1, 2, 2)
+    assert twelve.causal_mask(np.int64(2)).shape == (1, 1, 2, 2)
 
 
 def test_a_part_may_be_named_like_an_axis():
-    layer = MultiHeadAttention(24, 3)
+    layer = twelve.MultiHeadAttention(24, 3)
     layer.query = layer.head = nn.Linear(2, 2)
     layer.key = "a word"
     assert layer(*[x(2, 5, 24)] * 3, mask(2, 3, 5, 5)).shape == (2, 5, 24)
 
 
 def test_linear_accepts_two_dtypes_under_autocast():
-    layer = Linear(24, 8).float()
+    layer = twelve.Linear(24, 8).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(x(2, 24).to(torch.bfloat16)).dtype == torch.bfloat16

@@ -8,29 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from twelve import (
-    Decoder,
-    DecoderLayer,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    GroupedQueryAttention,
-    LanguageLayer,
-    LanguageModel,
-    LatentAttention,
-    LayerNorm,
-    LearnedPositionalEncoding,
-    Linear,
-    MixtureOfExperts,
-    MultiHeadAttention,
-    PositionalEncoding,
-    Residual,
-    RMSNorm,
-    RotaryEncoding,
-    SwiGLU,
-    TokenEmbedding,
-    Transformer,
-)
+import twelve
 from twelve_lab import example
 
 distinct = example.distinct
@@ -38,7 +16,9 @@ random = partial(
     torch.randn, dtype=torch.float64, generator=torch.Generator("cpu").manual_seed(12), device="cpu"
 )
 X, Y, HEADS = random(2, 5, 24), random(2, 4, 24), random(2, 3, 5, 8)
-SRC, TGT = {"src_mask": distinct.src_mask}, {"tgt_mask": distinct.tgt_mask}
+MASK, SRC = {"mask": distinct.src_mask}, {"src_mask": distinct.src_mask}
+BOTH = SRC | {"tgt_mask": distinct.tgt_mask}
+IDS = (distinct.src, distinct.tgt)
 WIDTHS = {"d_k": 8, "d_v": 6, "bias": True}
 STACK = WIDTHS | {"num_layers": 2}
 MODEL = STACK | {"d_model": 24, "num_heads": 3, "d_ff": 96, "max_len": 8}
@@ -46,46 +26,42 @@ MODEL = STACK | {"d_model": 24, "num_heads": 3, "d_ff": 96, "max_len": 8}
 
 def latent_attention(**settings):
     # The table of the rotation lies on the device of the test, not of the import.
-    return LatentAttention(24, 6, 7, rotary=RotaryEncoding(8), **settings)
+    return twelve.LatentAttention(24, 6, 7, rotary=twelve.RotaryEncoding(8), **settings)
 
 
 # A layer, which takes further keywords, its inputs and its masks.
-Case = tuple[Callable[..., nn.Module], tuple, dict[str, Tensor]]
-LAYERS: dict[str, Case] = {
-    "Linear": (partial(Linear, 24, 96), (X,), {}),
-    "TokenEmbedding": (partial(TokenEmbedding, 11, 24), (distinct.src,), {}),
-    "PositionalEncoding": (partial(PositionalEncoding, 24), (X,), {}),
-    "LearnedPositionalEncoding": (partial(LearnedPositionalEncoding, 24, max_len=5), (X,), {}),
-    "MultiHeadAttention": (
-        partial(MultiHeadAttention, 24, 3, **WIDTHS), (Y, X, X), {"mask": distinct.src_mask},
+LAYERS: dict[str, tuple[Callable[..., nn.Module], tuple, dict[str, Tensor]]] = {
+    "Linear": (partial(twelve.Linear, 24, 96), (X,), {}),
+    "TokenEmbedding": (partial(twelve.TokenEmbedding, 11, 24), (distinct.src,), {}),
+    "PositionalEncoding": (partial(twelve.PositionalEncoding, 24), (X,), {}),
+    "LearnedPositionalEncoding": (
+        partial(twelve.LearnedPositionalEncoding, 24, max_len=5), (X,), {},
     ),
-    "LayerNorm": (partial(LayerNorm, 24), (X,), {}),
-    "RMSNorm": (partial(RMSNorm, 24), (X,), {}),
-    "Residual": (partial(Residual, 24), (X, torch.sin), {}),
-    "FeedForward": (partial(FeedForward, 24, 96, activation="gelu"), (X,), {}),
-    "SwiGLU": (partial(SwiGLU, 24, 64), (X,), {}),
-    "MixtureOfExperts": (partial(MixtureOfExperts, 24, 64, num_experts=5), (X,), {}),
-    "EncoderLayer": (partial(EncoderLayer, 24, 3, **WIDTHS), (X,), SRC),
-    "Encoder": (partial(Encoder, 24, 3, **STACK), (X,), SRC),
-    "Encoder, post-norm": (partial(Encoder, 24, 3, norm_first=False, **STACK), (X,), SRC),
-    "DecoderLayer": (partial(DecoderLayer, 24, 3, **WIDTHS), (Y, X), SRC | TGT),
-    "Decoder": (partial(Decoder, 24, 3, **STACK), (Y, X), SRC | TGT),
-    "Decoder, post-norm": (
-        partial(Decoder, 24, 3, norm_first=False, **STACK), (Y, X), SRC | TGT,
-    ),
-    "Transformer": (partial(Transformer, 11, 13, **MODEL), (distinct.src, distinct.tgt), SRC | TGT),
+    "MultiHeadAttention": (partial(twelve.MultiHeadAttention, 24, 3, **WIDTHS), (Y, X, X), MASK),
+    "LayerNorm": (partial(twelve.LayerNorm, 24), (X,), {}),
+    "RMSNorm": (partial(twelve.RMSNorm, 24), (X,), {}),
+    "Residual": (partial(twelve.Residual, 24), (X, torch.sin), {}),
+    "FeedForward": (partial(twelve.FeedForward, 24, 96, activation="gelu"), (X,), {}),
+    "SwiGLU": (partial(twelve.SwiGLU, 24, 64), (X,), {}),
+    "MixtureOfExperts": (partial(twelve.MixtureOfExperts, 24, 64, num_experts=5), (X,), {}),
+    "EncoderLayer": (partial(twelve.EncoderLayer, 24, 3, **WIDTHS), (X,), SRC),
+    "Encoder": (partial(twelve.Encoder, 24, 3, **STACK), (X,), SRC),
+    "Encoder, post-norm": (partial(twelve.Encoder, 24, 3, norm_first=False, **STACK), (X,), SRC),
+    "DecoderLayer": (partial(twelve.DecoderLayer, 24, 3, **WIDTHS), (Y, X), BOTH),
+    "Decoder": (partial(twelve.Decoder, 24, 3, **STACK), (Y, X), BOTH),
+    "Decoder, post-norm": (partial(twelve.Decoder, 24, 3, norm_first=False, **STACK), (Y, X), BOTH),
+    "Transformer": (partial(twelve.Transformer, 11, 13, **MODEL), IDS, BOTH),
     "Transformer, post-norm": (
-        partial(Transformer, 11, 13, norm_first=False, **MODEL), (distinct.src, distinct.tgt),
-        SRC | TGT,
+        partial(twelve.Transformer, 11, 13, norm_first=False, **MODEL), IDS, BOTH,
     ),
-    "RotaryEncoding": (partial(RotaryEncoding, 8), (HEADS,), {}),
+    "RotaryEncoding": (partial(twelve.RotaryEncoding, 8), (HEADS,), {}),
     "GroupedQueryAttention": (
-        partial(GroupedQueryAttention, 24, 6, 3, bias=True), (X,), {"mask": distinct.src_mask},
+        partial(twelve.GroupedQueryAttention, 24, 6, 3, bias=True), (X,), MASK,
     ),
-    "LatentAttention": (latent_attention, (X,), {"mask": distinct.src_mask}),
-    "LanguageLayer": (partial(LanguageLayer, 24, 6, 2), (X,), {"mask": distinct.src_mask}),
+    "LatentAttention": (latent_attention, (X,), MASK),
+    "LanguageLayer": (partial(twelve.LanguageLayer, 24, 6, 2), (X,), MASK),
     "LanguageModel": (
-        partial(LanguageModel, 11, d_model=24, num_heads=6, num_kv_heads=2, num_layers=2),
+        partial(twelve.LanguageModel, 11, d_model=24, num_heads=6, num_kv_heads=2, num_layers=2),
         (distinct.src,), {"key_mask": distinct.src_mask},
     ),
 }  # fmt: skip
@@ -174,27 +150,29 @@ def test_fully_masked_sentence_leaves_finite_gradients(noisy, build, inputs, mas
         assert not tensor.requires_grad or tensor.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("build", [Encoder, Decoder])
+@pytest.mark.parametrize("build", [twelve.Encoder, twelve.Decoder])
 def test_encoder_and_decoder_have_six_layers_and_a_final_norm_by_default(build):
     stack = build(6, 2)
     assert len(stack.layers) == 6
     assert stack.layers[5].feed_forward.up.d_out == 24
-    assert isinstance(stack.norm, LayerNorm)
+    assert isinstance(stack.norm, twelve.LayerNorm)
 
 
 @pytest.mark.parametrize(
     ("layer", "shown"),
     [
-        (Linear(2, 3, bias=False), "d_in=2, d_out=3, bias=False"),
-        (TokenEmbedding(11, 24, padding_idx=0), "vocab_size=11, d_model=24, padding_idx=0, scale="),
-        (LearnedPositionalEncoding(3, max_len=8), "d_model=3, max_len=8"),
-        (MultiHeadAttention(3, 1), "d_model=3, num_heads=1, d_k=3, d_v=3, dropout=0.0"),
-        (LayerNorm(3), "d_model=3, eps=1e-05"),
-        (RMSNorm(3), "d_model=3, eps=1e-05"),
-        (Residual(3, norm_first=False), "d_model=3, norm_first=False"),
-        (FeedForward(3, activation="gelu"), "activation='gelu'"),
-        (RotaryEncoding(2, max_len=8, base=500.0), "d_k=2, max_len=8, base=500.0"),
-        (GroupedQueryAttention(8, 4, 2), "d_model=8, num_heads=4, num_kv_heads=2, d_k=2, dropout="),
+        (twelve.Linear(2, 3, bias=False), "d_in=2, d_out=3, bias=False"),
+        (twelve.TokenEmbedding(11, 24, padding_idx=0),
+         "vocab_size=11, d_model=24, padding_idx=0, scale="),
+        (twelve.LearnedPositionalEncoding(3, max_len=8), "d_model=3, max_len=8"),
+        (twelve.MultiHeadAttention(3, 1), "d_model=3, num_heads=1, d_k=3, d_v=3, dropout=0.0"),
+        (twelve.LayerNorm(3), "d_model=3, eps=1e-05"),
+        (twelve.RMSNorm(3), "d_model=3, eps=1e-05"),
+        (twelve.Residual(3, norm_first=False), "d_model=3, norm_first=False"),
+        (twelve.FeedForward(3, activation="gelu"), "activation='gelu'"),
+        (twelve.RotaryEncoding(2, max_len=8, base=500.0), "d_k=2, max_len=8, base=500.0"),
+        (twelve.GroupedQueryAttention(8, 4, 2),
+         "d_model=8, num_heads=4, num_kv_heads=2, d_k=2, dropout="),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

@@ -51,6 +51,17 @@ SPECIAL = ["<|im_start|>", "<|im_end|>"]
 BYTES = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 WORDS = [*SPECIAL, *BYTES, *(merge.replace(" ", "") for merge in MERGES)]
 IDS = torch.tensor([[5, 9, 260, 0, 77, 131]])
+HEADER = {
+    "llama.block_count": 2, "llama.context_length": 24, "llama.embedding_length": 64,
+    "llama.feed_forward_length": 160, "llama.attention.head_count": 6,
+    "llama.attention.head_count_kv": 3, "llama.attention.key_length": 16,
+    "llama.rope.dimension_count": 16, "llama.rope.freq_base": 500.0,
+    "llama.attention.layer_norm_rms_epsilon": 1e-4, "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": WORDS,
+    "tokenizer.ggml.merges": MERGES, "tokenizer.ggml.eos_token_id": 1,
+    "tokenizer.ggml.token_type": [3 if word in SPECIAL else 1 for word in WORDS],
+    "tokenizer.chat_template": TEMPLATE,
+}  # fmt: skip
 SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
 INDEX = "model.safetensors.index.json"
 
@@ -91,20 +102,6 @@ def separate_halves(rows: Tensor) -> Tensor:
     return torch.cat((heads[:, 0::2], heads[:, 1::2]), dim=1).flatten(0, 1)
 
 
-def header() -> dict[str, object]:
-    return {
-        "llama.block_count": 2, "llama.context_length": 24, "llama.embedding_length": 64,
-        "llama.feed_forward_length": 160, "llama.attention.head_count": 6,
-        "llama.attention.head_count_kv": 3, "llama.attention.key_length": 16,
-        "llama.rope.dimension_count": 16, "llama.rope.freq_base": 500.0,
-        "llama.attention.layer_norm_rms_epsilon": 1e-4, "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": WORDS,
-        "tokenizer.ggml.merges": MERGES, "tokenizer.ggml.eos_token_id": 1,
-        "tokenizer.ggml.token_type": [3 if word in SPECIAL else 1 for word in WORDS],
-        "tokenizer.chat_template": TEMPLATE,
-    }  # fmt: skip
-
-
 def write_gguf(
     path: Path, tensors: dict[str, Tensor], kind: str = "F32", architecture: str = "llama", **fields
 ) -> Path:
@@ -112,7 +109,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, architecture)
     add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32,
            list: writer.add_array}  # fmt: skip
-    for name, value in (header() | fields).items():
+    for name, value in (HEADER | fields).items():
         if value is not None:
             add[type(value)](name, value)
     for name, tensor in tensors.items():
@@ -479,7 +476,6 @@ def refused(path: Path, message: str, **arguments: object) -> None:
         ({"llama.attention.head_count": 0}, "num_heads must be"),
         ({"llama.block_count": 10**9}, "num_layers must .* 21 .*1000000000"),
         ({"llama.block_count": 1}, r"9 unexpected tensors: blk\.1\.attn_k.*, \.\.\.$"),
-        ({"llama.feed_forward_length": 96}, r"ffn_\w+.weight must have shape .*96.* got .*160"),
         ({"llama.rope.dimension_count": 8}, "unsupported rope.dimension_count 8"),
         ({"llama.rope.scaling.type": "yarn"}, "unsupported rope.scaling.type 'yarn'"),
         ({"tokenizer.ggml.add_bos_token": 1}, "unsupported add_bos_token 1"),
@@ -567,7 +563,6 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"embedding_multiplier": 0}, "unsupported embedding_multiplier 0"),
         ({"a_new_key": "x"}, "unsupported a_new_key 'x'"),
         ({"layer_types": ["sliding_attention"] * 2}, "unsupported layer_types 'sliding_attention'"),
-        ({"attention_bias": True}, r"8 missing tensors: .*self_attn.k_proj.bias"),
         ({"tie_word_embeddings": "false"}, "unsupported tie_word_embeddings 'false'"),
         ({"eos_token_id": "</s>"}, "end_id must .* 261 .* got '</s>'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "unsupported rope_type 'yarn'"),
@@ -575,15 +570,12 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"rope_scaling": {"rope_type": "llama3"}}, "missing key: factor"),
         ({"rope_scaling": SCALING | {"factor": [8]}}, r"factor must be .*, got \[8\]"),
         ({"rope_scaling": SCALING | {"high_freq_factor": 1.0}}, "must be below high_freq_factor=1"),
-        ({"rope_scaling": SCALING | {"factor": 0}}, "factor must be"),
         ({"hidden_size": "64"}, "d_model must be .*, got '64'"),
         ({"head_dim": 0}, "d_k must be"),
         # Their product is the number of rows in the file.
         ({"head_dim": 1, "num_attention_heads": 96}, "d_k must be even"),
-        ({"model_type": "qwen3"}, r"4 missing tensors: .*self_attn.k_norm"),
         ({"tie_word_embeddings": True}, "tie_word_embeddings is true, but lm_head differs"),
         ({"vocab_size": 261}, r"tokens must .* 261 .* got 262"),
-        ({"vocab_size": 263}, r"\w+.weight must have shape \(263, 64\), got \(262, 64\)"),
     ],
     ids=case_name,
 )  # fmt: skip

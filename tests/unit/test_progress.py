@@ -7,17 +7,18 @@ from importlib.metadata import version
 
 import pytest
 
-from twelve_lab.check import EXERCISES, MISTAKES, WrongAnswer, check, progress
+from twelve_lab.check import EXERCISES, MISTAKES, TASKS, WrongAnswer, check, progress
 from twelve_lab.check.progress import FILE, VARIABLE, begin, note, onward, read, report
 from twelve_lab.cli import main
 from twelve_lab.course import DRILLS
 
 DAY = "2026-01-31T00:00:00+00:00"
-VIEW = MISTAKES["split-view"].wrong
+RIGHT, VIEW = TASKS["split_heads"].right, MISTAKES["split-view"].wrong
 
 
-def split(projected, num_heads):
-    return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+def fails(answer):
+    with pytest.raises(WrongAnswer):
+        check("06-split-heads", answer)
 
 
 @pytest.fixture
@@ -67,32 +68,28 @@ def test_the_first_answer_creates_the_file_in_the_named_folder(
     monkeypatch.chdir(tmp_path / here)
     check("06-split-heads", ...)
     assert list(tmp_path.rglob(FILE)) == []
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     written = {path.parent: list(rows(path.parent)) for path in tmp_path.rglob(FILE)}
     assert written == ({tmp_path / recorded: ["06-split-heads"]} if recorded else {})
 
 
 def test_an_empty_variable_switches_recording_off(folder, monkeypatch):
     monkeypatch.setenv(VARIABLE, "")
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     assert rows(folder) == {}
 
 
 def test_wrong_answers_count_until_the_first_right_one(folder):
-    def fails(wrong):
-        with pytest.raises(WrongAnswer):
-            check("06-split-heads", wrong)
-
     for wrong in (VIEW, VIEW, lambda projected, num_heads: projected):
         fails(wrong)
     check("06-split-heads", ...)
     assert rows(folder) == {"06-split-heads": row(None, 3, "split-view")}
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     solved = rows(folder)["06-split-heads"]
     assert solved == row(solved["solved"], 3, "split-view") and solved["solved"].endswith("+00:00")
     save(folder, **{"06_split_heads": row(DAY)})
     fails(MISTAKES["split-interleaved"].wrong)
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     check("06-scores-shape", (2, 3, 4, 5))
     assert rows(folder)["06-split-heads"] == row(DAY)
     assert rows(folder)["06-scores-shape"]["solved"]
@@ -105,6 +102,9 @@ def test_concurrent_checks_lose_no_record(folder):
     assert sorted(rows(folder)) == sorted(ids)
 
 
+ODD_ROWS = (
+    row(None, 1, {}), row(None, 1, "x\x1b[1A"), row("\n"), row(""), row(None, 10**6)
+)  # fmt: skip
 BROKEN = [
     "",
     "[]",
@@ -116,23 +116,14 @@ BROKEN = [
     # A terminal would show what these write instead of other rows.
     '{"version": "x\\u001b[2K", "exercises": {}}',
     '{"version": "0.1.0", "exercises": {"a\\nb": ' + json.dumps(row()) + "}}",
-    *(
-        json.dumps({"version": "0.1.0", "exercises": {"a": broken}})
-        for broken in (
-            row(None, 1, {}),
-            row(None, 1, "x\x1b[1A"),
-            row("\n"),
-            row(""),
-            row(None, 10**6),
-        )
-    ),
+    *(json.dumps({"version": "0.1.0", "exercises": {"a": odd}}) for odd in ODD_ROWS),
 ]
 
 
 @pytest.mark.parametrize("content", BROKEN)
 def test_a_broken_file_is_reported_and_left_unchanged(folder, content, capsys):
     (folder / FILE).write_text(content, encoding="utf-8")
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     out, err = capsys.readouterr()
     assert out.startswith("(Not recorded in progress.json: ")
     assert "✓ 06-split-heads: right." in out
@@ -146,8 +137,7 @@ def test_a_symbolic_link_stays_one(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / FILE
     (folder / FILE).rename(elsewhere)
     (folder / FILE).symlink_to(elsewhere)
-    with pytest.raises(WrongAnswer):
-        check("06-split-heads", VIEW)
+    fails(VIEW)
     assert (folder / FILE).is_symlink()
     assert read(elsewhere)["exercises"]["06-split-heads"]["wrong answers"] == 1
 
@@ -156,19 +146,16 @@ def test_a_link_in_place_of_the_new_file_is_not_followed(folder):
     other = folder / "other"
     other.write_text("kept")
     (folder / f".{FILE}.new").symlink_to(other)
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     assert other.read_text() == "kept" and not (folder / FILE).is_symlink()
 
 
 def test_a_check_writes_no_file_that_it_cannot_read(folder, capsys):
     save(folder, **{"06_split_heads": row(None, 999_999)})
-    with pytest.raises(WrongAnswer):
-        check("06-split-heads", VIEW)
+    fails(VIEW)
     assert rows(folder)["06-split-heads"]["wrong answers"] == 999_999
     many = ["m" * 99] * 9_600
-    (folder / FILE).write_text(
-        json.dumps({"version": "1", "exercises": {"a": row(None, 1, *many)}})
-    )
+    save(folder, a=row(None, 1, *many))
     note("06-split-heads", "ok", None)
     assert "more than 1,000,000 characters" in capsys.readouterr().out
     assert list(rows(folder)) == ["a"]
@@ -179,14 +166,14 @@ def test_a_check_in_a_folder_that_was_removed_is_not_recorded(tmp_path, monkeypa
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     assert "✓ 06-split-heads: right." in capsys.readouterr().out
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no FIFO")
 def test_a_named_pipe_in_place_of_a_lesson_is_not_read(folder):
     os.mkfifo(folder / "06_multi_head_attention.ipynb")
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     assert progress.standing(folder) is None and "06-split-heads  solved" in report([folder])
 
 
@@ -196,7 +183,7 @@ def test_a_full_disk_stops_no_check_and_keeps_the_file(folder, monkeypatch, caps
 
     before = (folder / FILE).read_text(encoding="utf-8")
     monkeypatch.setattr("os.replace", full)
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     assert "No space left on device" in capsys.readouterr().out
     assert (folder / FILE).read_text(encoding="utf-8") == before
 
@@ -232,11 +219,8 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
         "Mistakes, by the number of learners who made them:",
     ]
     made, exercises = lines[5 : lines.index("", 5)], lines[lines.index("", 5) :]
-    assert [line for line in made if line[:7].strip()] == [
-        "    2  mask-inverted",
-        "    1  b-one",
-        "    1  split-view",
-    ]
+    counts = ["    2  mask-inverted", "    1  b-one", "    1  split-view"]
+    assert [line for line in made if line[:7].strip()] == counts
     # The checker does not know b-one; the others have their sentence and their lesson.
     told = " ".join(line.strip() for line in made)
     for id, title in (("mask-inverted", "05 (masks)"), ("split-view", "06 (multi-head attention)")):
@@ -280,7 +264,7 @@ def test_a_right_answer_shows_the_standing_and_the_next_exercise(folder, subfold
     ids = ("06-scores-shape", "06-split-heads", "06-merge-heads")
     lesson.write_text("".join(f'check(\\"{id}\\", x) ' for id in ids), encoding="utf-8")
     assert onward() == "" and progress.standing(folder) is None
-    check("06-split-heads", split)
+    check("06-split-heads", RIGHT)
     reached = "Solved so far: 1 of 3 exercises in the lessons. Next: 06-scores-shape."
     assert onward() == reached and report([folder]).endswith(f"\n{reached}")
     for id in ids:

@@ -83,6 +83,18 @@ def whole_checkpoint() -> bytes:
         return Path(folder, "run.pt").read_bytes()
 
 
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "run.pt"
+
+
+@pytest.fixture
+def finished(path) -> Path:
+    """Write the checkpoint of a finished run."""
+    path.write_bytes(whole_checkpoint())
+    return path
+
+
 def assert_same_run(run: tuple[list[float], Transformer]) -> None:
     """Compare losses and weights, bit for bit, with an uninterrupted run."""
     (losses, model), (expected, uninterrupted) = run, uninterrupted_run()
@@ -157,10 +169,10 @@ def test_cross_entropy_is_finite_if_a_wrong_word_has_probability_0(logits_and_la
 
 @pytest.mark.parametrize("clip", [0.05, math.inf])
 def test_train_equals_the_textbook_loop_in_torch(clip):
-    ours, theirs = (distinct.model() for _ in range(2))
+    ours, theirs, reported = distinct.model(), distinct.model(), []
     losses = train(
         ours, distinct_batch, steps=6, lr=0.02, betas=(0.8, 0.9), warmup=2, clip=clip,
-        label_smoothing=0.1,
+        label_smoothing=0.1, after_step=lambda *done: reported.append(done),
     )  # fmt: skip
 
     optimizer = torch.optim.Adam(theirs.parameters(), lr=0.02, betas=(0.8, 0.9))
@@ -179,6 +191,7 @@ def test_train_equals_the_textbook_loop_in_torch(clip):
         schedule.step()
         expected.append(loss.item())
     assert losses == pytest.approx(expected, abs=1e-12)
+    assert reported == list(enumerate(losses, start=1))
     assert expected[-1] < expected[0]
     assert_close(ours.state_dict(), theirs.state_dict())
 
@@ -186,28 +199,16 @@ def test_train_equals_the_textbook_loop_in_torch(clip):
 # Laws
 
 
-def test_train_asks_for_one_batch_and_reports_after_each_step():
-    asked, reported = [], []
-
-    def batch(step: int) -> Batch:
-        asked.append(step)
-        return distinct_batch(step)
-
-    model = distinct.model()
-    losses = train(model, batch, steps=4, warmup=1, after_step=lambda *done: reported.append(done))
-    assert asked == [0, 1, 2, 3]
-    assert reported == [(1, losses[0]), (2, losses[1]), (3, losses[2]), (4, losses[3])]
-
-
 @pytest.mark.parametrize("mode", [True, False])
 def test_train_uses_training_mode_and_restores_the_mode_of_every_part(mode):
-    modes = []
+    modes, asked = [], []
     model = small_model().train(mode)
     model.decoder.layers[0].train(not mode)
     before = [part.training for part in model.modules()]
     model.encoder.register_forward_hook(lambda encoder, *_: modes.append(encoder.training))
 
     def measured(step: int) -> Batch:
+        asked.append(step)
         model.eval()  # as a batch that depends on what the model says
         return copying(step)
 
@@ -217,7 +218,7 @@ def test_train_uses_training_mode_and_restores_the_mode_of_every_part(mode):
 
     with pytest.raises(KeyboardInterrupt):
         train(model, measured, steps=5, warmup=0, after_step=look)
-    assert modes == [True, True, True]
+    assert (modes, asked) == ([True, True, True], [0, 1, 2])
     assert [part.training for part in model.modules()] == before
 
 
@@ -248,8 +249,8 @@ def test_interrupted_train_resumes_bit_for_bit(tmp_path, stopped_at):
     assert_same_run(small_run(path))
 
 
-def test_checkpoint_is_written_every_save_every_steps_and_at_the_end(tmp_path):
-    path, seen = tmp_path / "run.pt", []
+def test_checkpoint_is_written_every_save_every_steps_and_at_the_end(path):
+    seen = []
 
     def look(done: int, loss: float) -> None:
         seen.append(len(torch.load(path)["losses"]) if path.exists() else 0)
@@ -261,53 +262,45 @@ def test_checkpoint_is_written_every_save_every_steps_and_at_the_end(tmp_path):
     assert [*seen, len(torch.load(path)["losses"])] == [0, 0, 2, 2, 4, 5]
 
 
-def test_checkpoint_is_complete_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
+def test_checkpoint_is_complete_on_the_disk_before_it_is_renamed(path, monkeypatch):
     # A killed process leaves its buffers to the operating system; a power failure loses them.
     order, replace = [], os.replace
     monkeypatch.setattr(os, "fsync", lambda file: order.append(os.fstat(file).st_size))
     monkeypatch.setattr(os, "replace", lambda *names: order.append("rename") or replace(*names))
-    train(small_model(), copying, steps=1, warmup=0, checkpoint=tmp_path / "run.pt")
-    assert order == [(tmp_path / "run.pt").stat().st_size, "rename"]
+    train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
+    assert order == [path.stat().st_size, "rename"]
 
 
-def test_torch_writes_a_checkpoint_to_memory(tmp_path, monkeypatch):
+def test_torch_writes_a_checkpoint_to_memory(path, monkeypatch):
     # Ctrl-C in its write became an OSError, or ended the process by std::terminate.
-    path, save = tmp_path / "run.pt", torch.save
-
-    def save_to_memory(state: object, file: io.BytesIO) -> None:
-        assert isinstance(file, io.BytesIO)
-        save(state, file)
-
-    monkeypatch.setattr(torch, "save", save_to_memory)
-    losses = train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
-    assert torch.load(path)["losses"] == losses
+    files, save = [], torch.save
+    monkeypatch.setattr(torch, "save", lambda state, file: files.append(file) or save(state, file))
+    train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
+    assert isinstance(files[0], io.BytesIO)
 
 
-def test_two_runs_may_write_one_checkpoint_at_the_same_time(tmp_path, monkeypatch):
-    path, save, started = tmp_path / "run.pt", torch.save, []
+def test_two_runs_may_write_one_checkpoint_at_the_same_time(path, monkeypatch):
+    started = []
 
-    def save_in_two_runs(state: object, file) -> None:
-        save(state, file)
+    def write_in_another_run(file: int) -> None:
         if not started:
-            started.append(1)
+            started.append(file)
             train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
 
-    monkeypatch.setattr(torch, "save", save_in_two_runs)
+    monkeypatch.setattr(os, "fsync", write_in_another_run)
     losses = train(small_model(), copying, steps=1, warmup=0, checkpoint=path)
-    monkeypatch.undo()
     assert torch.load(path)["losses"] == losses
-    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
+    assert list(path.parent.iterdir()) == [path]
 
 
-def test_checkpoint_is_loaded_on_the_cpu_and_cannot_run_code(tmp_path, monkeypatch):
-    path, load, calls = tmp_path / "run.pt", torch.load, []
-    path.write_bytes(whole_checkpoint())
+def test_checkpoint_is_loaded_on_the_cpu_and_cannot_run_code(finished, monkeypatch):
+    load, calls = torch.load, []
     monkeypatch.setattr(torch, "load", lambda *a, **named: calls.append(named) or load(*a, **named))
-    small_run(path)
+    small_run(finished)
     assert calls == [{"map_location": "cpu", "weights_only": True}]
 
 
-def test_checkpoint_contains_the_random_state_of_the_gpu(tmp_path, monkeypatch):
+def test_checkpoint_contains_the_random_state_of_the_gpu(path, monkeypatch):
     # Without a GPU: the model claims to be on one, and torch.cuda is replaced.
     model, saved, restored = small_model(), torch.arange(5, dtype=torch.uint8), []
     on_gpu = SimpleNamespace(device=torch.device("cuda:0"))
@@ -316,7 +309,6 @@ def test_checkpoint_contains_the_random_state_of_the_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *state: restored.append(state))
     optimizer = torch.optim.Adam(model.parameters())
     monkeypatch.setattr(model, "parameters", lambda: iter([on_gpu]))
-    path = tmp_path / "run.pt"
     _checkpoint.save(path, model, optimizer, {"steps": 1}, [1.0])
     assert _checkpoint.resume(path, model, optimizer, {"steps": 1}) == [1.0]
     ((state, device),) = restored
@@ -353,16 +345,12 @@ def test_a_mask_without_a_source_is_refused():
         train(small_model(), lambda step: batch, steps=1, warmup=0)
 
 
-def test_train_takes_no_step_after_a_finished_checkpoint(tmp_path):
-    path = tmp_path / "run.pt"
-    path.write_bytes(whole_checkpoint())
-    before = path.read_bytes()
-    assert_same_run(small_run(path, lambda *_: pytest.fail("another step was taken")))
-    assert path.read_bytes() == before
+def test_train_takes_no_step_after_a_finished_checkpoint(finished):
+    assert_same_run(small_run(finished, lambda *_: pytest.fail("another step was taken")))
+    assert finished.read_bytes() == whole_checkpoint()
 
 
-def test_checkpoint_rejects_other_settings(tmp_path):
-    path = tmp_path / "run.pt"
+def test_checkpoint_rejects_other_settings(path):
     pairs = {
         "steps": (2, 3), "lr": (0.01, 0.02), "betas": ((0.9, 0.98), (0.9, 0.99)), "warmup": (0, 1),
         "clip": (1.0, 2.0), "label_smoothing": (0.0, 0.1),
@@ -393,16 +381,14 @@ def test_checkpoint_rejects_other_settings(tmp_path):
         ({"frozen": True}, "nothing", "src_embedding.weight without gradient"),
     ],
 )
-def test_checkpoint_rejects_another_model(tmp_path, change, theirs, ours):
-    path = tmp_path / "run.pt"
-    path.write_bytes(whole_checkpoint())
+def test_checkpoint_rejects_another_model(finished, change, theirs, ours):
     torch.set_default_dtype(change.pop("dtype", torch.float64))
     frozen = change.pop("frozen", False)
     other = small_model(**{"dropout": 0.2} | change)
     other.src_embedding.requires_grad_(not frozen)
     before = {name: weight.clone() for name, weight in other.state_dict().items()}
     with pytest.raises(ValueError) as caught:
-        train(other, random_ids, steps=STEPS, warmup=3, checkpoint=path)
+        train(other, random_ids, steps=STEPS, warmup=3, checkpoint=finished)
     saved, here = str(caught.value).split(" there and ")
     assert saved.startswith("train: checkpoint run.pt must belong to this model")
     assert theirs in saved and ours in here
@@ -410,9 +396,7 @@ def test_checkpoint_rejects_another_model(tmp_path, change, theirs, ours):
 
 
 @pytest.mark.parametrize("fails", ["fsync", "replace"])
-def test_checkpoint_that_cannot_be_written_leaves_no_other_file(tmp_path, monkeypatch, fails):
-    path = tmp_path / "run.pt"
-    path.write_bytes(whole_checkpoint())
+def test_checkpoint_that_cannot_be_written_leaves_no_other_file(finished, monkeypatch, fails):
     model = small_model()
     optimizer = torch.optim.Adam(model.parameters())
 
@@ -421,9 +405,9 @@ def test_checkpoint_that_cannot_be_written_leaves_no_other_file(tmp_path, monkey
 
     monkeypatch.setattr(os, fails, full)
     with pytest.raises(OSError, match=r"cannot write checkpoint run\.pt: no space\. The last"):
-        _checkpoint.save(path, model, optimizer, {"steps": 1}, [1.0])
-    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
-    assert path.read_bytes() == whole_checkpoint()
+        _checkpoint.save(finished, model, optimizer, {"steps": 1}, [1.0])
+    assert list(finished.parent.iterdir()) == [finished]
+    assert finished.read_bytes() == whole_checkpoint()
 
 
 def test_checkpoint_is_written_through_a_link(tmp_path):
@@ -434,8 +418,8 @@ def test_checkpoint_is_written_through_a_link(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "one bit", "text", "another file"])
-def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, damage):
-    path, content = tmp_path / "run.pt", whole_checkpoint()
+def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, path, damage):
+    content = whole_checkpoint()
     if hasattr(os, "mkfifo"):  # reading one would wait for ever
         os.mkfifo(tmp_path / "pipe.pt")
         with pytest.raises(ValueError, match=r"cannot resume from pipe\.pt: not a file\."):
@@ -458,25 +442,23 @@ def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, damage):
     "edit",
     [
         *({name: None} for name in ("model", "optimizer", "losses", "random", "description")),
-        *({"losses": losses} for losses in ([], [1.0] * (STEPS + 1), [math.nan])),
+        *({"losses": losses} for losses in ([], [1.0] * (STEPS + 1), [1.0, math.nan])),
     ],
 )
-def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, tmp_path, edit):
-    path = tmp_path / "run.pt"
-    path.write_bytes(whole_checkpoint())
-    torch.save(torch.load(path) | edit, path)
+def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, finished, edit):
+    torch.save(torch.load(finished) | edit, finished)
     model = small_model(dropout=0.2)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start again$"):
-        train(model, random_ids, steps=STEPS, warmup=3, checkpoint=path)
+        train(model, random_ids, steps=STEPS, warmup=3, checkpoint=finished)
     assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
 
 
-def test_checkpoint_rejects_another_window(tmp_path):
+def test_checkpoint_rejects_another_window(path):
     def run(window: int | None) -> list[float]:
         model = reversal.language_model(window=window)
         lines = {"batch": lambda step: reversal.line(reversal.batch(step))}
-        return train(model, **lines, steps=1, warmup=0, checkpoint=tmp_path / "run.pt")
+        return train(model, **lines, steps=1, warmup=0, checkpoint=path)
 
     assert run(3) == run(3)
     with pytest.raises(ValueError, match=r"got window=3 there and .* here"):
@@ -499,8 +481,8 @@ def make_gradient_infinite(model: Transformer) -> None:
     ("damage", "loss", "norm"),
     [(make_loss_nan, "nan", "nan"), (make_gradient_infinite, r"1\.\d+", "inf|nan")],
 )
-def test_train_stops_before_a_step_that_is_not_finite(tmp_path, damage, loss, norm):
-    path, model, kept, reported = tmp_path / "run.pt", small_model(), {}, []
+def test_train_stops_before_a_step_that_is_not_finite(path, damage, loss, norm):
+    model, kept, reported = small_model(), {}, []
 
     def after(done: int, loss: float) -> None:
         reported.append(loss)
@@ -554,8 +536,6 @@ shift(ids(5, 0))
     shift: target_len must be an integer of at least 1, got 0
 shift(scores(2, 5))
     shift: target must be a tensor of int64 or int32 ids, got torch.float64 in shape (2, 5)
-shift(ids(2, 5), pad_id=0.5)
-    shift: pad_id must be an integer, got 0.5
 # cross_entropy
 cross_entropy(scores(2, 4, 13), ids(4, 2))
     cross_entropy: labels must have batch=2 as in logits, got 4 in shape (4, 2)
