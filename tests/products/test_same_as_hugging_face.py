@@ -118,41 +118,9 @@ def gradients_of(module: nn.Module, rename=str) -> dict[str, Tensor]:
 
 
 @pytest.fixture
-def randomized(seeded):
-    """Fill a model with noise, the fixed bias of its logits included."""
-
-    def fill(model: nn.Module) -> nn.Module:
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.requires_grad:
-                    noise = torch.randn(parameter.shape, generator=seeded, dtype=torch.float64)
-                    parameter.copy_(noise / parameter.size(-1) ** 0.5)
-            if hasattr(model, "final_logits_bias"):
-                model.final_logits_bias.copy_(torch.randn(13, generator=seeded))
-        return model.eval()
-
-    return fill
-
-
-@pytest.fixture
-def marian(randomized):
-    """Build a Marian from a configuration."""
-
-    def build(share: bool, tie: bool, **switches: object) -> nn.Module:
-        config = transformers.MarianConfig(
-            vocab_size=13 if share else 11, decoder_vocab_size=13, dropout=0.0,
-            share_encoder_decoder_embeddings=share, tie_word_embeddings=tie, **SIZES, **switches,
-        )  # fmt: skip
-        return randomized(transformers.MarianMTModel(config))
-
-    return build
-
-
-@pytest.fixture
-def sentences(seeded) -> dict[str, Tensor]:
+def sentences(draw_ids) -> dict[str, Tensor]:
     """Return sentences; the first source is padded, and the last label is ignored."""
-    draw = {"generator": seeded}
-    src, tgt, labels = (torch.randint(1, 11, (2, length), **draw) for length in (5, 4, 4))
+    src, tgt, labels = (draw_ids(11, 2, length) for length in (5, 4, 4))
     src[0, 3:], labels[1, 3] = 0, -100
     return {"src": src, "tgt": tgt, "labels": labels}
 
@@ -172,10 +140,18 @@ def run_theirs(model: nn.Module, src: Tensor, tgt: Tensor, **more: object):
 )
 @FAST_AND_PLAIN
 def test_transformer_matches_logits_loss_and_gradients_of_marian(
-    marian, sentences, share, tie, scale, activation, fast, dtype
+    noisy, draw, sentences, share, tie, scale, activation, fast, dtype
 ):
-    switches = {"scale_embedding": scale, "activation_function": activation}
-    theirs = marian(share, tie, **switches).to(dtype)
+    config = transformers.MarianConfig(
+        vocab_size=13 if share else 11, decoder_vocab_size=13, scale_embedding=scale,
+        activation_function=activation, share_encoder_decoder_embeddings=share,
+        tie_word_embeddings=tie, **SIZES,
+    )  # fmt: skip
+    theirs = noisy(transformers.MarianMTModel(config)).eval()
+    theirs.final_logits_bias = draw(1, 13)
+    # Ours has one table of positions.
+    theirs.model.decoder.embed_positions = theirs.model.encoder.embed_positions
+    theirs.to(dtype)
     ours = from_hugging_face(theirs, fast=fast)
     src, tgt, labels = sentences.values()
     expected = run_theirs(theirs, src, tgt, labels=labels)
@@ -194,11 +170,11 @@ def test_transformer_matches_logits_loss_and_gradients_of_marian(
 @pytest.mark.parametrize(("family", "activation"), [("Bart", "gelu"), ("MBart", "relu")])
 @FAST_AND_PLAIN
 def test_stacks_give_states_and_gradients_of_bart_and_mbart(
-    randomized, sentences, draw, family, activation, fast
+    noisy, sentences, draw, family, activation, fast
 ):
-    settings = SIZES | {"vocab_size": 13, "activation_function": activation, "dropout": 0.0}
+    settings = SIZES | {"vocab_size": 13, "activation_function": activation}
     config = getattr(transformers, f"{family}Config")(**settings)
-    theirs = randomized(getattr(transformers, f"{family}Model")(config))
+    theirs = noisy(getattr(transformers, f"{family}Model")(config)).eval()
     encoder, decoder = (
         from_hugging_face(part, fast=fast) for part in (theirs.encoder, theirs.decoder)
     )

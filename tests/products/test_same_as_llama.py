@@ -102,7 +102,7 @@ def _in_float64_throughout(monkeypatch):
 
 
 @pytest.fixture
-def theirs(seeded):
+def theirs(noisy):
     """Build a model of a family with random parameters."""
 
     def build(family: str, kernel: str = "sdpa", **switches: object) -> nn.Module:
@@ -111,13 +111,7 @@ def theirs(seeded):
             **sizes | switches, attn_implementation=kernel
         )
         name = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
-        model = getattr(transformers, name)(config).to(torch.float64)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                width = parameter.size(-1) if parameter.ndim > 1 else 1
-                noise = torch.randn(parameter.shape, generator=seeded)
-                parameter.copy_(noise / width**0.5)
-        return model.eval()
+        return noisy(getattr(transformers, name)(config).to(torch.float64)).eval()
 
     return build
 
@@ -197,9 +191,9 @@ def twins(theirs, tmp_path):
 
 
 @pytest.fixture
-def text(seeded) -> Tensor:
+def text(draw_ids) -> Tensor:
     """Return two texts, the first padded on the left."""
-    ids = torch.randint(1, 11, (2, 7), generator=seeded)
+    ids = draw_ids(11, 2, 7)
     ids[0, :3] = 0
     return ids
 
@@ -292,17 +286,15 @@ def write_folder(model: nn.Module, path: Path, shard: str) -> None:
     Tokenizer(models.WordLevel(vocabulary, unk_token="0")).save(str(path / "tokenizer.json"))
 
 
-def test_mixture_of_experts_and_its_loss_equal_mixtral():
+def test_mixture_of_experts_and_its_loss_equal_mixtral(noisy):
     from transformers.models.mixtral import modeling_mixtral
 
     config = transformers.MixtralConfig(
         hidden_size=24, intermediate_size=40, num_local_experts=5, num_experts_per_tok=2
     )
-    theirs = modeling_mixtral.MixtralSparseMoeBlock(config)
+    theirs = noisy(modeling_mixtral.MixtralSparseMoeBlock(config))
     ours = MixtureOfExperts(24, 40, num_experts=5, k=2)
     with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.copy_(torch.randn(parameter.shape) / 5)
         ours.router.weight.copy_(theirs.gate.weight)
         for index, expert in enumerate(ours.experts):
             gate, up = theirs.experts.gate_up_proj[index].chunk(2)
