@@ -105,13 +105,11 @@ def _in_float64_throughout(monkeypatch):
 def theirs(noisy):
     """Build a model of a family with random parameters."""
 
-    def build(family: str, kernel: str = "sdpa", **switches: object) -> nn.Module:
+    def build(family: str, **switches: object) -> nn.Module:
         sizes = GPT2_SIZES if family == "GPT2" else SIZES
-        config = getattr(transformers, f"{family}Config")(
-            **sizes | switches, attn_implementation=kernel
-        )
-        name = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
-        return noisy(getattr(transformers, name)(config).to(torch.float64)).eval()
+        config = getattr(transformers, f"{family}Config")(**sizes | switches)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        return noisy(model.to(torch.float64)).eval()
 
     return build
 
