@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -30,10 +29,6 @@ HIDDEN = SCORES.masked_fill(torch.tensor([True, False]), -torch.inf)
 WEIGHTS = SCORES.square().softmax(-1)
 HEADS = "batch head query key"
 TITLE = "A claim about numbers"
-
-
-def entry(x: torch.Tensor, axes: str) -> SimpleNamespace:
-    return SimpleNamespace(value=x, axes=tuple(axes.split()))
 
 
 def waves(length: int, width: int) -> torch.Tensor:
@@ -82,20 +77,12 @@ def changed(trace: Trace, name: str, change: Callable) -> dict[str, object]:
 ASKED = {"query": ["dog", "fish"], "key": ["dog", "fish"]}
 PATH = "encoder.layers.0.self_attention"
 LABELS = {"query": example.words["src"], "key": example.words["src"]}
-WALK = {
-    "src_embedding.vectors": entry(TWELVE, "batch src d_model"),
-    "src_input": entry(TWELVE, "batch src d_model"),
-    "memory": entry(-TWELVE, "batch src d_model"),
-    "tgt_input": entry(TWELVE, "batch tgt d_model"),
-    "decoder_output": entry(TWELVE, "batch tgt d_model"),
-    "logits": entry(torch.eye(4).view(2, 2, 4) - 0.25, "batch tgt vocab"),
-}
 IDS = torch.tensor([[0, 1], [2, 3]])
 FIGURES = {
-    "tensor": lambda: draw.tensor(
-        TWELVE, "batch src d_model", title=TITLE, labels={"src": WORDS}
+    "tensor": lambda: draw.tensor(TWELVE, "batch src d_model", title=TITLE, labels={"src": WORDS}),
+    "tensor of an entry": lambda: draw.tensor(
+        traced()["positional_encoding.positions"], title=TITLE
     ),
-    "tensor of an entry": lambda: draw.tensor(entry(TWELVE[0], "src d_model"), title=TITLE),
     "masked scores": lambda: draw.tensor(HIDDEN, HEADS, title=TITLE),
     "wide tensor": lambda: draw.tensor(
         torch.linspace(-1, 1, 192).view(2, 4, 24), "batch tgt d_model", title=TITLE
@@ -127,9 +114,7 @@ FIGURES = {
         TWELVE, TWELVE.transpose(1, 2), TWELVE.transpose(1, 2).contiguous(),
         axes=["batch src d_model", "batch d_model src", "batch d_model src"], title=TITLE,
     ),
-    "storage of a slice": lambda: draw.storage(
-        torch.arange(15)[2:5], axes="src", title=TITLE
-    ),
+    "storage of a slice": lambda: draw.storage(torch.arange(15)[2:5], axes="src", title=TITLE),
     "lookup": lambda: draw.lookup(IDS, TABLE, title=TITLE, vocabulary=VOCABULARY),
     "rotation": lambda: draw.rotation(waves(8, 6), title=TITLE),
     "curves": lambda: draw.curves(
@@ -160,7 +145,7 @@ FIGURES = {
     "query rotated to the right": lambda: draw.rotated_query(
         [2.0, -0.5], [0.3, 0.6], title=TITLE, names=("query of cat", "key of cat")
     ),
-    "walk": lambda: draw.walk(WALK, title=TITLE),
+    "walk": lambda: draw.walk(traced(), title=TITLE),
     "without a source": lambda: draw.without_source(
         traced(), traced(decoder_only=True), title=TITLE
     ),
@@ -192,9 +177,7 @@ FIGURES = {
         "encoder.layers.0", title=TITLE, batch=1, position=0, labels=example.words,
         sublayers={"self_attention": "attention"},
     ),
-    "heads": lambda: draw.heads(
-        traced(), PATH, title=TITLE, batch=1, labels=LABELS
-    ),
+    "heads": lambda: draw.heads(traced(), PATH, title=TITLE, batch=1, labels=LABELS),
     "heads of a post-norm layer": lambda: draw.heads(
         traced(norm_first=False), PATH, title=TITLE, batch=1, query=1
     ),

@@ -230,13 +230,8 @@ def test_nbgrader_commands_of_a_teacher_work(project, tmp_path):
     hand_in(course, SMALL)
     for command in ("generate_assignment", "autograde", "generate_feedback", "export"):
         named = [] if command == "export" else [SMALL]
-        done = subprocess.run(
-            [sys.executable, "-m", "nbgrader", command, *named],
-            cwd=course,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = [sys.executable, "-m", "nbgrader", command, *named]
+        done = subprocess.run(words, cwd=course, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     with (course / "grades.csv").open(newline="") as file:
         scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}

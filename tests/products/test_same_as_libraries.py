@@ -46,11 +46,6 @@ def library(name: str) -> Any:
     return pytest.importorskip(name, reason=f"{name} is not installed: make compare installs it")
 
 
-@pytest.fixture
-def normal(seeded: torch.Generator) -> Callable[..., Tensor]:
-    return lambda *shape: torch.randn(shape, generator=seeded, dtype=torch.float64)
-
-
 def compare(
     name: str,
     pairs: Iterable[Pair],
@@ -90,9 +85,9 @@ def compare(
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 5, 3), (3, 4, 7, 2)])
-def test_backward_by_hand_equals_autograd(normal, seeded, sizes):
+def test_backward_by_hand_equals_autograd(draw, seeded, sizes):
     batch, seq, d_model, vocab = sizes
-    x, weight, bias = normal(batch, seq, d_model), normal(vocab, d_model), normal(vocab)
+    x, weight, bias = draw(batch, seq, d_model), draw(vocab, d_model), draw(vocab)
     labels = torch.randint(vocab, (batch, seq), generator=seeded)
     trained = [each.requires_grad_() for each in (x, weight, bias)]
     loss = F.cross_entropy(F.linear(x, weight, bias).mT, labels)
@@ -100,31 +95,31 @@ def test_backward_by_hand_equals_autograd(normal, seeded, sizes):
     detached = [each.detach() for each in trained]
     compare("output_backward", [((*detached, labels), expected)])
 
-    x, weight, bias = (normal(*shape).requires_grad_() for shape in
+    x, weight, bias = (draw(*shape).requires_grad_() for shape in
                        ((batch, seq, d_model), (d_model,), (d_model,)))  # fmt: skip
-    upstream = normal(batch, seq, d_model)
+    upstream = draw(batch, seq, d_model)
     normed = F.layer_norm(x, (d_model,), weight, bias)
     expected = torch.autograd.grad(normed, (x, weight, bias), upstream)
     compare("layer_norm_backward", [((upstream, x.detach(), weight.detach()), expected)])
 
     shapes = ((batch, seq, d_model), (batch, vocab + 1, d_model), (batch, vocab + 1, d_model + 1))
-    inputs = [normal(*shape).requires_grad_() for shape in shapes]
-    upstream = normal(batch, seq, d_model + 1)
+    inputs = [draw(*shape).requires_grad_() for shape in shapes]
+    upstream = draw(batch, seq, d_model + 1)
     context = F.scaled_dot_product_attention(*inputs)
     expected = torch.autograd.grad(context, inputs, upstream)
     given = (upstream, *(each.detach() for each in inputs))
     compare("attention_backward", [(given, expected)])
 
 
-def test_softmax_and_attention_in_blocks_equal_torch(normal):
+def test_softmax_and_attention_in_blocks_equal_torch(draw):
     states, contexts = [], []
     for batch, query, key, d_k, block in ((1, 2, 6, 3, 2), (3, 4, 11, 5, 4)):
-        scores = 5 * normal(batch, query, key)
+        scores = 5 * draw(batch, query, key)
         ends = [min(end, key) - 1 for end in range(block, key + block, block)]
         largest = scores.cummax(-1).values[..., ends]
         total = (scores.logcumsumexp(-1)[..., ends] - largest).exp()
         states.append(((scores, block), (largest, total)))
-        inputs = 3 * normal(batch, query, d_k), normal(batch, key, d_k), normal(batch, key, d_k + 1)
+        inputs = 3 * draw(batch, query, d_k), draw(batch, key, d_k), draw(batch, key, d_k + 1)
         contexts.append(((*inputs, block), F.scaled_dot_product_attention(*inputs)))
     compare("softmax_in_blocks", states)
     compare("attention_in_blocks", contexts)
@@ -133,11 +128,11 @@ def test_softmax_and_attention_in_blocks_equal_torch(normal):
 @pytest.mark.parametrize(
     ("batch", "query", "key", "d_k", "heads"), [(1, 2, 3, 2, 2), (3, 4, 5, 3, 4)]
 )
-def test_multi_head_attention_by_hand_equals_torch(normal, batch, query, key, d_k, heads):
+def test_multi_head_attention_by_hand_equals_torch(draw, batch, query, key, d_k, heads):
     d_model = d_k * heads
     theirs = nn.MultiheadAttention(d_model, heads, bias=False, batch_first=True).double()
-    x, memory = normal(batch, query, d_model), normal(batch, key, d_model)
-    weights = [normal(d_model, d_model) for _ in range(4)]
+    x, memory = draw(batch, query, d_model), draw(batch, key, d_model)
+    weights = [draw(d_model, d_model) for _ in range(4)]
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat(weights[:3]))
         theirs.out_proj.weight.copy_(weights[3])
@@ -145,34 +140,34 @@ def test_multi_head_attention_by_hand_equals_torch(normal, batch, query, key, d_
     compare("multi_head_attention", [((x, memory, *weights, heads), expected)])
 
 
-def test_rms_norm_by_hand_equals_torch(normal):
-    cases = [(scale * normal(*shape), normal(shape[-1])) for shape, scale in
+def test_rms_norm_by_hand_equals_torch(draw):
+    cases = [(scale * draw(*shape), draw(shape[-1])) for shape, scale in
              (((2, 5, 4), 1.0), ((3, 7), 0.001))]  # fmt: skip
     pairs = [((x, weight), F.rms_norm(x, weight.shape, weight, eps=1e-5)) for x, weight in cases]
     compare("rms_norm", pairs)
 
 
-def test_distillation_equals_kl_div(normal):
+def test_distillation_equals_kl_div(draw):
     def theirs(student: Tensor, teacher: Tensor, temperature: float) -> list[Tensor]:
         q, p = ((x / temperature).log_softmax(-1).flatten(0, 1) for x in (student, teacher))
         settings = {"reduction": "batchmean", "log_target": True}
         losses = F.kl_div(q, p, **settings), F.kl_div(p, q, **settings)
         return [temperature**2 * loss for loss in losses]
 
-    cases = [(3 * normal(*shape), 3 * normal(*shape), temperature) for shape, temperature in
+    cases = [(3 * draw(*shape), 3 * draw(*shape), temperature) for shape, temperature in
              (((1, 2, 5), 2.0), ((3, 4, 7), 0.5))]  # fmt: skip
-    cases.append((1000 * normal(2, 3, 5), 1000 * normal(2, 3, 5), 1.5))
+    cases.append((1000 * draw(2, 3, 5), 1000 * draw(2, 3, 5), 1.5))
     compare("distillation", [(given, theirs(*given)) for given in cases])
 
 
-def test_adamw_step_equals_torch(normal):
+def test_adamw_step_equals_torch(draw):
     pairs = []
     for shape, lr, decay, scale in (((2, 3), 0.1, 0.3, 1.0), ((5, 4), 0.02, 0.1, 1e-8)):
-        weight = nn.Parameter(normal(*shape))
+        weight = nn.Parameter(draw(*shape))
         theirs = torch.optim.AdamW([weight], lr, weight_decay=decay)
         moments = [torch.zeros(shape, dtype=torch.float64)] * 2
         for step in range(1, 4):
-            weight.grad = scale * normal(*shape)
+            weight.grad = scale * draw(*shape)
             given = (weight.detach().clone(), weight.grad.clone(), *moments, step, lr, decay)
             theirs.step()
             state = theirs.state[weight]
@@ -181,12 +176,12 @@ def test_adamw_step_equals_torch(normal):
     compare("adamw_step", pairs)
 
 
-def test_accumulated_gradients_equal_a_checkpointed_batch(normal, seeded):
+def test_accumulated_gradients_equal_a_checkpointed_batch(draw, seeded):
     pairs = []
     for (batch, seq, d, vocab, micro), max_norm in (
         ((3, 4, 2, 5, 2), 0.05), ((3, 4, 2, 5, 2), 100.0), ((5, 3, 4, 7, 1), 0.05),
     ):  # fmt: skip
-        x, weight, bias = normal(batch, seq, d), normal(vocab, d), normal(vocab)
+        x, weight, bias = draw(batch, seq, d), draw(vocab, d), draw(vocab)
         labels = torch.randint(vocab, (batch, seq), generator=seeded)
         labels[0, 1:] = -100
         labels[3:] = -100
@@ -199,7 +194,7 @@ def test_accumulated_gradients_equal_a_checkpointed_batch(normal, seeded):
     compare("accumulated_gradients", pairs)
 
 
-def test_int8_by_hand_equals_torch(normal):
+def test_int8_by_hand_equals_torch(draw):
     def quantized(rows: Tensor) -> tuple[Tensor, Tensor]:
         observer = torch.ao.quantization.PerChannelMinMaxObserver(
             0, torch.qint8, torch.per_channel_symmetric, quant_min=-127, quant_max=127
@@ -210,7 +205,7 @@ def test_int8_by_hand_equals_torch(normal):
 
     rows, products = [], []
     for batch, seq, d_in, d_out in ((1, 17, 8, 16), (3, 8, 160, 24)):
-        x, weight = normal(batch, seq, d_in).float(), normal(d_out, d_in).float()
+        x, weight = draw(batch, seq, d_in).float(), draw(d_out, d_in).float()
         (q, s), (p, t) = quantized(x.flatten(0, 1)), quantized(weight)
         rows.append(((x,), (q.view_as(x), s.view(batch, seq, 1))))
         total = torch._int_mm(q, p.T.contiguous()) * s * t.T
@@ -260,14 +255,14 @@ def rolled(theirs: Any, window: int, end: int, empty: Tensor) -> tuple[Tensor, T
     return cache, positions
 
 
-def test_rolling_cache_holds_the_keys_of_the_static_cache_of_transformers(normal):
+def test_rolling_cache_holds_the_keys_of_the_static_cache_of_transformers(draw):
     utils = library("transformers.cache_utils")
     pairs = []
     for (batch, heads, window, d_k), old, new in (
         ((1, 2, 3, 4), 0, 2), ((2, 1, 3, 2), 7, 1), ((2, 3, 4, 5), 2, 9), ((3, 2, 5, 4), 6, 3),
     ):  # fmt: skip
         theirs = utils.StaticSlidingWindowLayer(max_cache_len=64, sliding_window=window)
-        keys = normal(batch, heads, old + new, d_k)
+        keys = draw(batch, heads, old + new, d_k)
 
         if old:
             theirs.update(keys[:, :, :old], keys[:, :, :old])
@@ -279,7 +274,7 @@ def test_rolling_cache_holds_the_keys_of_the_static_cache_of_transformers(normal
     compare("rolling_cache", pairs)
 
 
-def test_alibi_equals_bloom(normal):
+def test_alibi_equals_bloom(draw):
     bloom = library("transformers.models.bloom.modeling_bloom")
     slopes, weights = [], []
     for batch, heads, query, key in ((1, 4, 2, 5), (3, 8, 4, 4), (2, 16, 1, 6)):
@@ -287,14 +282,14 @@ def test_alibi_equals_bloom(normal):
         bias = bloom.build_alibi_tensor(torch.ones(batch, key), heads, torch.float64)
         bias = bias.view(batch, heads, 1, key)
         slopes.append(((heads,), bias[0, :, 0, 1]))
-        scores = normal(batch, heads, query, key)
+        scores = draw(batch, heads, query, key)
         future = torch.ones(query, key, dtype=torch.bool).triu(key - query + 1)
         weights.append(((scores,), (scores + bias).masked_fill(future, -torch.inf).softmax(-1)))
     compare("alibi_slopes", slopes, **SINGLE)
     compare("alibi_weights", weights, **SINGLE)
 
 
-def test_mixture_of_experts_by_hand_equals_mixtral(normal):
+def test_mixture_of_experts_by_hand_equals_mixtral(draw):
     mixtral = library("transformers.models.mixtral.modeling_mixtral")
     pairs, losses = [], []
     for batch, seq, d_model, d_ff, experts, k in ((1, 3, 4, 5, 3, 1), (3, 7, 6, 8, 5, 2)):
@@ -303,8 +298,8 @@ def test_mixture_of_experts_by_hand_equals_mixtral(normal):
             num_experts_per_tok=k, hidden_act="relu",
         )  # fmt: skip
         theirs = mixtral.MixtralSparseMoeBlock(config).double()
-        x, router = normal(batch, seq, d_model), normal(experts, d_model)
-        up, down = normal(experts, d_ff, d_model), normal(experts, d_model, d_ff)
+        x, router = draw(batch, seq, d_model), draw(experts, d_model)
+        up, down = draw(experts, d_ff, d_model), draw(experts, d_model, d_ff)
         # An expert of Mixtral multiplies relu by a second projection: here it reads a constant.
         x[..., -1] = 1
         ones = torch.zeros_like(up)
@@ -326,7 +321,7 @@ def test_mixture_of_experts_by_hand_equals_mixtral(normal):
     [(1, 0, 4, 2, 3, 2, 5, 7), (3, 5, 2, 4, 8, 6, 3, 10)],
 )
 def test_latent_attention_by_hand_equals_deepseek_v2(
-    normal, batch, old, new, heads, d_k, d_rotary, d_v, d_latent
+    draw, batch, old, new, heads, d_k, d_rotary, d_v, d_latent
 ):
     deepseek = library("transformers.models.deepseek_v2.modeling_deepseek_v2")
     d_model, keys = 24, old + new
@@ -339,11 +334,11 @@ def test_latent_attention_by_hand_equals_deepseek_v2(
     theirs = deepseek.DeepseekV2Attention(config, 0).double()
     # The task has no norm and no output matrix.
     theirs.kv_a_layernorm, theirs.o_proj = nn.Identity(), nn.Identity()
-    x = normal(batch, keys, d_model)
+    x = draw(batch, keys, d_model)
     angles = deepseek.DeepseekV2RotaryEmbedding(config)(x, torch.arange(keys)[None])
-    w_q, w_down = normal(heads, d_k, d_model) / 5, normal(d_latent, d_model) / 5
-    w_k, w_v = normal(heads, d_k, d_latent) / 3, normal(heads, d_v, d_latent)
-    w_turned, w_shared = normal(heads, d_rotary, d_model) / 5, normal(d_rotary, d_model) / 5
+    w_q, w_down = draw(heads, d_k, d_model) / 5, draw(d_latent, d_model) / 5
+    w_k, w_v = draw(heads, d_k, d_latent) / 3, draw(heads, d_v, d_latent)
+    w_turned, w_shared = draw(heads, d_rotary, d_model) / 5, draw(d_rotary, d_model) / 5
 
     @torch.no_grad()
     def run(w_q: Tensor, w_turned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -443,27 +438,27 @@ def test_beam_search_of_transformers_sets_finished_sequences_aside(beams):
     assert differ
 
 
-def by_running_sum(draw: Tensor, probabilities: Tensor, num_samples: int) -> Tensor:
-    return (probabilities.cumsum(-1) <= draw).sum(-1, keepdim=True)
+def by_running_sum(threshold: Tensor, probabilities: Tensor, num_samples: int) -> Tensor:
+    return (probabilities.cumsum(-1) <= threshold).sum(-1, keepdim=True)
 
 
-def test_speculative_step_equals_transformers(normal, seeded, monkeypatch):
+def test_speculative_step_equals_transformers(draw, seeded, monkeypatch):
     utils = library("transformers.generation.utils")
     pairs = []
     for drafts, vocab in ((1, 5), (2, 6), (3, 4), (4, 7), (5, 9), (6, 3)) * 3:
-        q, p = normal(1, drafts, vocab), normal(1, drafts + 1, vocab)
+        q, p = draw(1, drafts, vocab), draw(1, drafts + 1, vocab)
         p[:, :-1] += 2 * q
-        ids = (q + normal(1, drafts, vocab)).argmax(-1)
+        ids = (q + draw(1, drafts, vocab)).argmax(-1)
         uniform = torch.rand(1, drafts, generator=seeded, dtype=torch.float64)
-        draw = torch.rand(1, generator=seeded, dtype=torch.float64)
+        threshold = torch.rand(1, generator=seeded, dtype=torch.float64)
         # It draws both numbers itself.
         with monkeypatch.context() as patch:
             patch.setattr(torch, "rand_like", Mock(side_effect=uniform.view_as))
-            choice = Mock(side_effect=partial(by_running_sum, draw))
+            choice = Mock(side_effect=partial(by_running_sum, threshold))
             patch.setattr(torch, "multinomial", choice)
             tokens, accepted = utils._speculative_sampling(ids, q, drafts, p)
         rest = choice.call_args.args[0]
-        given = (ids, q.softmax(-1), p.softmax(-1), uniform, draw)
+        given = (ids, q.softmax(-1), p.softmax(-1), uniform, threshold)
         pairs.append((given, (accepted.view(1), rest.view(1, vocab), tokens[:, -1])))
     compare("speculative_step", pairs)
 
@@ -501,12 +496,12 @@ def test_bpe_by_hand_equals_tokenizers():
 
 
 @pytest.mark.parametrize("root", [False, True], ids=["alpha/r", "alpha/sqrt(r)"])
-def test_lora_equals_peft(normal, root):
+def test_lora_equals_peft(draw, root):
     peft = library("peft")
     pairs = []
     for batch, seq, d_in, d_out, rank, alpha in ((1, 1, 3, 3, 1, 2.0), (2, 5, 7, 4, 3, 9.0)):
-        x, weight = normal(batch, seq, d_in), normal(d_out, d_in)
-        a, b = normal(rank, d_in), normal(d_out, rank)
+        x, weight = draw(batch, seq, d_in), draw(d_out, d_in)
+        a, b = draw(rank, d_in), draw(d_out, rank)
         base = nn.Sequential(nn.Linear(d_in, d_out, bias=False, dtype=torch.float64))
         base[0].weight.data.copy_(weight)
         settings = {"r": rank, "lora_alpha": alpha, "use_rslora": root, "target_modules": ["0"]}
@@ -557,7 +552,7 @@ def tiny(tmp_path_factory) -> SimpleNamespace:
     )  # fmt: skip
 
 
-def test_dpo_loss_equals_trl(tiny, normal):
+def test_dpo_loss_equals_trl(tiny, draw):
     trl, datasets = library("trl"), library("datasets")
     rows = [{"prompt": "w1 w2 ", "chosen": "w3", "rejected": "w4 w5"}]
     trainer = trl.DPOTrainer(
@@ -579,7 +574,7 @@ def test_dpo_loss_equals_trl(tiny, normal):
 
     pairs = []
     for batch, beta in ((1, 0.1), (2, 2.0), (5, 0.5)):
-        answers = [-12 + 3 * normal(batch) for _ in range(4)]
+        answers = [-12 + 3 * draw(batch) for _ in range(4)]
         answers = [each.clamp(max=-0.1) for each in answers]
         trainer.beta, trainer.ref_model = beta, Fixed(torch.cat(answers[2:]))
         ids = torch.zeros(2 * batch, 4, dtype=torch.long)
@@ -591,7 +586,7 @@ def test_dpo_loss_equals_trl(tiny, normal):
     compare("dpo_loss", pairs, {"dpo-loss-overflows"})
 
 
-def test_grpo_equals_trl(tiny, normal, seeded, monkeypatch):
+def test_grpo_equals_trl(tiny, draw, seeded, monkeypatch):
     trl, datasets = library("trl"), library("datasets")
     tiny.model().save_pretrained(tiny.folder)
     from transformers import LlamaForCausalLM
@@ -616,7 +611,7 @@ def test_grpo_equals_trl(tiny, normal, seeded, monkeypatch):
 
     advantages = []
     for batch, group in ((1, 12), (3, 4), (6, 2)):
-        rewards = 3 * normal(batch, group)
+        rewards = 3 * draw(batch, group)
         rewards[0] = 1.0
         trainer.num_generations = group
         answers = Mock(return_value=rewards.reshape(-1, 1))
@@ -627,7 +622,7 @@ def test_grpo_equals_trl(tiny, normal, seeded, monkeypatch):
 
     losses = []
     for answers, tokens, epsilon, beta in ((1, 4, 0.2, 0.1), (3, 5, 0.1, 0.5), (6, 7, 0.3, 0.04)):
-        policy, old, reference = (-2 + normal(answers, tokens) / 2 for _ in range(3))
+        policy, old, reference = (-2 + draw(answers, tokens) / 2 for _ in range(3))
         lengths = torch.randint(1, tokens + 1, (answers, 1), generator=seeded)
         mask = torch.arange(tokens) < lengths
         trainer.beta, trainer.epsilon_low, trainer.epsilon_high = beta, epsilon, epsilon
@@ -637,7 +632,7 @@ def test_grpo_equals_trl(tiny, normal, seeded, monkeypatch):
             "prompt_ids": torch.ones(answers, 2, dtype=torch.long),
             "prompt_mask": torch.ones(answers, 2, dtype=torch.long),
             "completion_ids": torch.ones(answers, tokens, dtype=torch.long),
-            "completion_mask": mask.long(), "advantages": normal(answers),
+            "completion_mask": mask.long(), "advantages": draw(answers),
             "old_per_token_logps": old, "ref_per_token_logps": reference,
         }  # fmt: skip
         loss = trainer._compute_loss(trainer.model, inputs)

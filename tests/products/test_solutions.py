@@ -15,13 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.course.notebook_rules import code_cells
 from tools import command
-from tools.write_solutions import (
-    NOTEBOOKS,
-    exercise_of,
-    lessons,
-    solved,
-    write,
-)
+from tools.write_solutions import NOTEBOOKS, exercise_of, lessons, solved, write
 from twelve_lab.check.solve import STUB
 
 SPLIT = f'def split(projected, num_heads):\n    """Cut the features into heads."""\n    {STUB}'
@@ -178,16 +172,11 @@ def test_write_solutions_command_prints_a_result_or_an_error(
 
 def run(notebook: NotebookNode, folder: Path) -> list[NotebookNode]:
     """Run a notebook from top to bottom despite errors; return its code cells."""
-    client = NotebookClient(
-        notebook,
-        kernel_name="python3",
-        timeout=120,
-        allow_errors=True,
-        coalesce_streams=True,
+    NotebookClient(
+        notebook, timeout=120, allow_errors=True, coalesce_streams=True,
         extra_arguments=["--IPKernelApp.log_level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
-    )
-    client.execute()
+    ).execute()  # fmt: skip
     return code_cells(notebook)
 
 
