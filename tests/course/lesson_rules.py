@@ -8,6 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from symtable import symtable
 from types import SimpleNamespace
 
 from nbformat import NotebookNode
@@ -178,17 +179,11 @@ def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
     """Require that a section uses its own names, or those from before the first section."""
-    parts = _parts(notebook)
-    first, shared = parts[0][1], _defined(parts[0][1])
-    own = [_defined(cells) for _, cells in parts]
-    for (title, cells), here in zip(parts, own, strict=True):
-        elsewhere = set().union(*own) - shared - here
-        used = {
-            node.id
-            for node in _nodes(cells)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        }
-        if cells is not first and (needs := sorted(used & elsewhere)):
+    parts = [(title, *_names(cells)) for title, cells in _parts(notebook)]
+    _, shared, _ = parts[0]
+    defined = set().union(*(own for _, own, _ in parts))
+    for title, own, used in parts[1:]:
+        if needs := sorted(used & (defined - shared - own)):
             yield f"the section {title!r} uses {needs} of another section: it cannot be read alone"
 
 
@@ -256,18 +251,13 @@ def _tags(cell: NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
 
 
-def _nodes(cells: list[NotebookNode]) -> Iterator[ast.AST]:
-    for cell in cells:
-        if cell.cell_type == "code":
-            yield from ast.walk(ast.parse(cell.source))
-
-
 def _helpers(notebook: NotebookNode) -> set[str]:
     """Collect the names that are imported from the lab, or used as its attributes.
 
     An experiment on a model is not counted: the lesson that uses it says what it does.
     """
-    nodes, found, packages = list(_nodes(notebook.cells)), set(), set()
+    nodes = [node for cell in code_cells(notebook) for node in ast.walk(ast.parse(cell.source))]
+    found, packages = set(), set()
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twelve_lab":
             if node.module != "twelve_lab.experiments":
@@ -286,18 +276,14 @@ def _helpers(notebook: NotebookNode) -> set[str]:
     }
 
 
-def _defined(cells: list[NotebookNode]) -> set[str]:
-    """Collect the names that cells define."""
-    found = set()
-    for node in _nodes(cells):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            found.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    return found
+def _names(cells: list[NotebookNode]) -> tuple[set[str], set[str]]:
+    """Collect the global names that cells define, and those that they use."""
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    scopes, used = [symtable(code, "cells", "exec")], set()
+    names = scopes[0].get_symbols()
+    defined = {name.get_name() for name in names if name.is_assigned() or name.is_imported()}
+    for scope in scopes:
+        scopes += scope.get_children()
+        names = [name for name in scope.get_symbols() if name.is_referenced() and name.is_global()]
+        used |= {name.get_name() for name in names}
+    return defined, used
