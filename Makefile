@@ -109,7 +109,7 @@ unit: install ## run the quick tests of the layers and the instruments, in a min
 test: install ## run the quick tests, and compare each English notebook with its stored outputs, in two minutes
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS) $(LANGUAGES:%=--ignore=notebooks/%)
 
-check: $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in eight minutes
+check: $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in seven minutes
 	$(MAKE) --jobs=2 lint book slides
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
 	TWELVE_DEVICE=pretend $(MAKE) device

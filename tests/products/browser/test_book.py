@@ -190,7 +190,7 @@ def test_verdict_on_the_chinese_page_of_exercises_is_in_chinese(tab, site):
     tab.locator(".cm-content").press("Control+A")
     tab.keyboard.insert_text("three_features = [1, 2, 3]")
     tab.keyboard.press("Control+Enter")
-    expect(tab.locator("#verdict")).to_contain_text("还不对", timeout=30_000)
+    expect(tab.locator("#verdict")).to_contain_text("✗ 01-projected：", timeout=30_000)
     tab.get_by_role("link", name="English").press("Enter")
     tab.wait_for_url(f"{site}/exercises/index.html#01-projected")
 
