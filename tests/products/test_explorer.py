@@ -105,7 +105,7 @@ def random_change(choice, title, labels):
 
 def walk(title, changes):
     """Change numbers, and a quarter of the time restore one; yield each order and the run."""
-    choice, here = random.Random(title), Run(title)
+    choice, here, restored = random.Random(title), Run(title), 0
     for _ in range(changes):
         labels = here.given()[LABELS]
         name, element, *value = random_change(choice, title, labels)
@@ -114,9 +114,11 @@ def walk(title, changes):
         if restorable and choice.random() < 0.25:
             (name, element), value = choice.choice(restorable), []
             del here.changed[name, element]
+            restored += 1
         else:
             here.changed[name, element] = value[0]
         yield ["put" if value else "restore", name, element, *value], here
+    assert restored > changes / 10
 
 
 @pytest.mark.parametrize("title", TWO_OFTEN)
