@@ -186,8 +186,16 @@ def test_a_changed_english_paragraph_is_found_and_becomes_fuzzy(changed):
     assert used and not any(text.startswith("A dogfish is not a dog.") for text in used)
 
 
-KEPT = "Divide the scores by `d_k`, see [04](04_attention.ipynb), $x$, 3.5 and 7 billion."
-SAID = "把分数除以 `d_k`，见 [04](04_attention.ipynb)、$x$、3.5 和 70 亿。"
+def test_a_line_of_code_that_the_book_would_cut_off_is_noticed(changed):
+    file = catalogue.file_of("04_attention", "zh")
+    file.write_text(file.read_text("utf-8").replace('"均值"', '"这几个数的均值"'), "utf-8")
+    assert any(
+        "均值" in line and "105 columns" in line for line in rules.problems("04_attention", "zh")
+    )
+
+
+KEPT = "Divide the scores by `d_k`, see [04](04_attention.ipynb), $x$, 3.5 and 1,500 million."
+SAID = "把分数除以 `d_k`，见 [04](04_attention.ipynb)、$x$、3.5 和 15 亿。"
 BROKEN = [
     (KEPT, "", "not translated"),
     (KEPT, KEPT, "equal to its source"),
@@ -195,7 +203,7 @@ BROKEN = [
     (KEPT, SAID.replace("(04_", "(05_"), "link (05_attention.ipynb) is not in the source"),
     (KEPT, SAID.replace("$x$", "$y$"), "link $x$ is missing"),
     (KEPT, SAID.replace("3.5", "3.6"), "the number 3.5 is missing"),
-    (KEPT, SAID.replace("70 亿", "7 亿"), "the number 7000000000 is missing"),
+    (KEPT, SAID.replace("15 亿", "1,500 亿"), "the number 1500000000 is missing"),
     (KEPT, SAID.replace("分数", "得分"), "glossary: score is 分数"),
     (KEPT, SAID.replace("分数", "得分和分数"), "glossary: 得分 is not used"),
     (KEPT, SAID.replace("，", ","), "a half-width mark"),

@@ -13,13 +13,16 @@ from tests.course.notebook_rules import CONTRACTS
 from tools.translation import catalogue
 from tools.translation.build import build, selects
 from tools.translation.pieces import FIXED, fields, has_words
+from twelve_lab.show.wide import width
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_])", re.A)
 SCALES = {"million": 1e6, "billion": 1e9, "万": 1e4, "亿": 1e8}
-SCALED = re.compile(rf"(\d+(?:\.\d+)?) *({'|'.join(SCALES)})")
+SCALED = re.compile(rf"(\d[\d,]*(?:\.\d+)?) *({'|'.join(SCALES)})")
 BOLD = re.compile(r"\*\*[^*]+\*\*")
 EMPHASIS = re.compile(r"(\*\*?)[^*\s](?:[^*]*[^*\s])?\1")
 TAG = re.compile(r"</?(?:small|details|summary|b|i|br|sub|sup|kbd|img|a|p|div)\b[^>]*>")
+# A line of code that fits the column of the book.
+WIDEST = 105
 HAN = "\u3400-\u9fff"
 # A contract of names and axes alone has nothing to translate.
 AXES_ONLY = re.compile(r"\w+ \([^()]*\)|\([^()]*\)|\w*_\w+|\b\w\b|->")
@@ -165,7 +168,9 @@ def _contract(span: str, language: str) -> str:
 
 def _scaled(text: str) -> str:
     """Write out numbers that end in a word: 7 billion is 70 亿."""
-    return SCALED.sub(lambda found: str(round(float(found[1]) * SCALES[found[2]])), text)
+    return SCALED.sub(
+        lambda found: str(round(float(found[1].replace(",", "")) * SCALES[found[2]])), text
+    )
 
 
 def _spaced(text: str) -> str:
@@ -234,6 +239,9 @@ def _page(name: str, language: str) -> Iterator[str]:
     pairs = zip(page.cells, ours.cells, strict=True)
     for index, (cell, other) in enumerate(pair for pair in pairs if pair[0].cell_type == "code"):
         code = cell.source if index else cell.source + selects(cell.source, language)
+        for line in other.source.splitlines():
+            if width(line) > WIDEST:
+                yield f"{name}/{cell.id}: the book cuts off {line!r}: at most {WIDEST} columns"
         try:
             if skeleton(code, texts) != skeleton(other.source, texts):
                 yield f"{name}/{cell.id}: a translation changes the code"
