@@ -23,8 +23,8 @@ from nbval import plugin as nbval  # noqa: E402
 
 # Notebooks that load a model of 93 MB. A run without `--with-model` leaves them out and says so.
 NEEDS_MODEL = "19_*.ipynb"
-# The notebooks that train for 8 to 14 seconds run first: at the end a core would be idle.
-LONGEST = "13_training.ipynb"
+# The longest notebooks run first: at the end a core would be idle. They train, or load the model.
+LONGEST = "19_a_language_model.ipynb", "13_training.ipynb"
 
 
 def pytest_plugin_registered(plugin, manager):
@@ -59,7 +59,7 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(items):
     """Start with the longest notebooks; the other files keep their order."""
-    items.sort(key=lambda item: item.path.name != LONGEST)
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def _left_out(path: Path, config) -> bool:
