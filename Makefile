@@ -110,18 +110,16 @@ test: install ## run the quick tests, and compare each English notebook with its
 	$(PYTEST) $(QUICK) tests/unit tests/course $(NOTEBOOKS) $(LANGUAGES:%=--ignore=notebooks/%)
 
 check: $(WITH)hub $(WITH)language-model $(WITH)book $(PAGES) ## do all that a change has to pass, in seven minutes
-	$(MAKE) --jobs=2 lint book slides
+	$(MAKE) --jobs=2 --output-sync book lint slides mutants device
 	$(PYTEST) $(ALL) $(NOTEBOOKS) --with-model
-	TWELVE_DEVICE=pretend $(MAKE) device
-	$(MAKE) mutants
 
-device: install ## repeat the layers and seven lessons on TWELVE_DEVICE, which is cuda or pretend
+device: export TWELVE_DEVICE ?= pretend
+device: install ## repeat the layers and seven lessons on TWELVE_DEVICE: cuda, or pretend if not set
 	$(PYTEST) $(QUICK) $(ON_DEVICE)
 
 code: style $(WITH)hub $(WITH)language-model ## do the part that needs no browser: slow tests, a classroom, planted mistakes
+	$(MAKE) --jobs=2 --output-sync mutants device
 	$(PYTEST) $(ALL) --ignore=tests/products/browser $(NOTEBOOKS) --with-model
-	TWELVE_DEVICE=pretend $(MAKE) device
-	$(MAKE) mutants
 
 weekly: $(WITH)teach $(WITH)compare $(WITH)graders $(WITH)language-model book slides pdf ## run the tests that even make check leaves out
 	$(PYTEST) -m weekly tests
