@@ -10,7 +10,7 @@
     python -m tools.translate build 04_attention       write the page, without outputs
     python -m tools.translate font                     write the characters of the figures
 
-CONTRIBUTING.md says how to add a language.
+docs/extending.md says how to add a language.
 """
 
 import argparse

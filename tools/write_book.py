@@ -107,11 +107,13 @@ CHAPTERS = {
     ],
     "To teach": ["docs/teaching"],
     "About": ["docs/benchmarks", "docs/graders", "docs/accessibility", "CONTRIBUTING",
+              "docs/extending",
               "docs/mistakes", "docs/which_test_sees_it"],
 }  # fmt: skip
 # The printed book omits sections about the project itself.
 NOT_BOUND = {
-    "CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "graders.md", "mistakes.md",
+    "CONTRIBUTING.md", "accessibility.md", "benchmarks.md", "extending.md", "graders.md",
+    "mistakes.md",
 }  # fmt: skip
 # The live page is the first page of the book, without a sidebar; this page comes after it.
 HOME = "course.md"

@@ -57,6 +57,10 @@ def test_every_file_that_a_page_links_to_exists(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_contributing_is_read_in_a_few_minutes():
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split()) <= 1200
+
+
 def test_every_path_in_the_map_of_the_readme_exists():
     tree = README.partition("```text")[2].partition("```")[0]
     paths = [line.split()[0] for line in tree.splitlines() if line.strip()]
