@@ -34,13 +34,9 @@ class LatentCache(KeyValueCache):
         ValueError: If a size is below 1.
     """
 
-    def __init__(
-        self, attention: nn.Module, batch: int, max_len: int, layer: int | None = None
-    ) -> None:
-        check_positive("LatentCache", batch=batch, max_len=max_len)
-        sizes = attention.d_rotary, attention.d_latent
-        self._allocate(attention.w_down.weight, (batch, 1, max_len), *sizes)
-        self.layer = layer
+    @staticmethod
+    def _sizes(attention: nn.Module) -> tuple[int, int, int]:
+        return 1, attention.d_rotary, attention.d_latent
 
 
 class LatentAttention(nn.Module):

@@ -139,6 +139,8 @@ LatentAttention(24, 5, 7)
 LatentAttention(24, 3, 7)(x(2, 5, 24), mask(2, 5, 5, 5))
     LatentAttention: mask must broadcast to (batch, head, query, key) (2, 3, 5, 5), got shape
     (2, 5, 5, 5)
+latent_attention.LatentCache(LatentAttention(24, 3, 7), 2, 0)
+    LatentCache: max_len must be an integer of at least 1, got 0
 MixtureOfExperts(3, 8, num_experts=4, k=5)
     MixtureOfExperts: k must be an integer from 1 to 4 (num_experts), got 5
 SwiGLU(3, 8, activation='tanh')
