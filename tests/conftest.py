@@ -12,6 +12,7 @@ import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 # nbformat imports jsonschema, which would build a grammar for addresses in two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -75,6 +76,22 @@ def draw(seeded: torch.Generator) -> Callable[..., Tensor]:
     """Draw normal numbers of a shape: `draw(batch, src, d_model)`."""
     device = torch.get_default_device()
     return lambda *shape: torch.randn(shape, generator=seeded, device="cpu").to(device)
+
+
+@pytest.fixture
+def assert_same(draw: Callable[..., Tensor]) -> Callable[..., None]:
+    """Compare two outputs, and their gradients with respect to inputs and parameters."""
+
+    def compare(
+        ours: Tensor, theirs: Tensor, our_inputs: list[Tensor],
+        their_inputs: list[Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        assert_close(ours, theirs)
+        direction = draw(*ours.shape)
+        expected = torch.autograd.grad(theirs, their_inputs or our_inputs, direction)
+        assert_close(torch.autograd.grad(ours, our_inputs, direction), expected)
+
+    return compare
 
 
 @pytest.fixture
