@@ -62,7 +62,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "sinusoid": {"max_len": 5, "d_model": 3, "base": 10000.0},
     "PositionalEncoding": {"d_model": 3, "max_len": 5, "dropout": 0.0},
     "LearnedPositionalEncoding": {"d_model": 3, "max_len": 5, "dropout": 0.0},
-    "causal_mask": {"query_len": 2, "key_len": 2},
+    "causal_mask": {"query_len": 2, "key_len": 2, "window": 1},
     "MultiHeadAttention": HEADS | {"d_k": 8, "d_v": 8, "bias": False, "dropout": 0.0},
     "LayerNorm": {"d_model": 3, "eps": 1e-5},
     "RMSNorm": {"d_model": 3, "eps": 1e-5},
@@ -81,7 +81,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "LatentAttention": HEADS | {"d_latent": 7, "d_k": 8, "d_v": 8, "dropout": 0.0},
     "LanguageModel": HEADS | {
         "vocab_size": 11, "num_layers": 1, "max_len": 6, "eps": 1e-5, "base": 10000.0,
-        "tie_weights": False,
+        "tie_weights": False, "bias": False, "window": 3,
     },
 }  # fmt: skip
 
@@ -145,16 +145,10 @@ MixtureOfExperts(3, 8, num_experts=4, k=5)
     MixtureOfExperts: k must be an integer from 1 to 4 (num_experts), got 5
 SwiGLU(3, 8, activation='tanh')
     SwiGLU: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
-LanguageModel(11, d_model=24, num_heads=3, num_layers=1, window=0)
-    LanguageModel: window must be an integer of at least 1, got 0
-LanguageModel(11, d_model=24, num_heads=3, num_layers=1, bias='no')
-    LanguageModel: bias must be True or False, got 'no'
 TokenEmbedding(4, 3, padding_idx=True)
     TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got True
 SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0)
     scaled_dot_product_attention: dropout must be at least 0 and below 1, got 1.0
-causal_mask(5, window=0)
-    causal_mask: window must be an integer of at least 1, got 0
 causal_mask(5, 4)
     causal_mask: key_len must be at least query_len=5, got 4
 # ids outside the vocabulary
