@@ -10,6 +10,7 @@ from twelve._checks import (
     check_divisible,
     check_dropout,
     check_equal,
+    check_heads,
     check_mask,
     check_positive,
     checked,
@@ -58,9 +59,7 @@ class GroupedQueryAttention(nn.Module):
         check_positive("GroupedQueryAttention", d_model=d_model, **heads)
         check_divisible("GroupedQueryAttention", **heads)
         check_dropout("GroupedQueryAttention", dropout)
-        if d_k is None:
-            advice = "choose another num_heads or give d_k"
-            check_divisible("GroupedQueryAttention", advice, d_model=d_model, num_heads=num_heads)
+        check_heads("GroupedQueryAttention", d_model, num_heads, d_k=d_k)
         self.d_model = d_model
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
