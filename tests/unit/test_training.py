@@ -333,6 +333,13 @@ def test_train_records_gradients_in_every_grad_mode(mode):
         assert train(model, copying, steps=2, warmup=0) == expected
 
 
+def test_train_gives_a_decoder_only_model_its_text_alone():
+    model, text = distinct.language_model(), distinct.text
+    expected = cross_entropy(model(text), text).item()
+    losses = train(model, lambda step: Batch(None, text, text), steps=1, warmup=0)
+    assert losses == [pytest.approx(expected)]
+
+
 def test_train_takes_no_step_after_a_finished_checkpoint(finished):
     assert_same_run(small_run(finished, lambda *_: pytest.fail("another step was taken")))
     assert finished.read_bytes() == whole_checkpoint()
