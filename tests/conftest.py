@@ -126,6 +126,14 @@ def y(sizes: SimpleNamespace, draw: Callable[..., Tensor]) -> Tensor:
 
 
 @pytest.fixture
+def prompt_mask(sizes: SimpleNamespace) -> Tensor:
+    """Hide the beginning of the first sentence, and from each query its future."""
+    mask = torch.ones(sizes.batch, 1, sizes.src, sizes.src, dtype=torch.bool).tril()
+    mask[0, :, :, :2] = False
+    return mask
+
+
+@pytest.fixture
 def noisy(seeded: torch.Generator) -> Callable[[nn.Module], nn.Module]:
     """Fill the weights of a module with noise, so that no bias is 0 and no scale is 1."""
 
