@@ -12,6 +12,7 @@ import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 # nbformat imports jsonschema, which would build a grammar for addresses in two seconds.
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -78,6 +79,22 @@ def draw(seeded: torch.Generator) -> Callable[..., Tensor]:
 
 
 @pytest.fixture
+def assert_same(draw: Callable[..., Tensor]) -> Callable[..., None]:
+    """Compare two outputs, and their gradients with respect to inputs and parameters."""
+
+    def compare(
+        ours: Tensor, theirs: Tensor, our_inputs: list[Tensor],
+        their_inputs: list[Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        assert_close(ours, theirs)
+        direction = draw(*ours.shape)
+        expected = torch.autograd.grad(theirs, their_inputs or our_inputs, direction)
+        assert_close(torch.autograd.grad(ours, our_inputs, direction), expected)
+
+    return compare
+
+
+@pytest.fixture
 def draw_ids(seeded: torch.Generator) -> Callable[..., Tensor]:
     """Draw ids below a limit, at least 1 if not given: `draw_ids(limit, batch, src)`."""
     device = torch.get_default_device()
@@ -106,6 +123,14 @@ def x(sizes: SimpleNamespace, draw: Callable[..., Tensor]) -> Tensor:
 def y(sizes: SimpleNamespace, draw: Callable[..., Tensor]) -> Tensor:
     """Draw a vector for each target position."""
     return draw(sizes.batch, sizes.tgt, sizes.d_model)
+
+
+@pytest.fixture
+def prompt_mask(sizes: SimpleNamespace) -> Tensor:
+    """Hide the beginning of the first sentence, and from each query its future."""
+    mask = torch.ones(sizes.batch, 1, sizes.src, sizes.src, dtype=torch.bool).tril()
+    mask[0, :, :, :2] = False
+    return mask
 
 
 @pytest.fixture

@@ -180,6 +180,13 @@ def check_divisible(where: str, advice: str = "", /, **sizes: int) -> None:
         raise ValueError(f"{where}: {name} must be divisible by {by}={divisor}, got {size}{advice}")
 
 
+def check_heads(where: str, d_model: int, num_heads: int, **widths: int | None) -> None:
+    """Reject a d_model that the heads cannot share, unless all widths of a head are given."""
+    if None in widths.values():
+        advice = f"choose another num_heads or give {' and '.join(widths)}"
+        check_divisible(where, advice, d_model=d_model, num_heads=num_heads)
+
+
 def check_between(where: str, least: int, most: int, limit: str, **numbers: int) -> None:
     """Reject a number that is not an integer from `least` to `most`; `limit` names the bound."""
     for name, number in numbers.items():

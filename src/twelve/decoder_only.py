@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from twelve._checks import (
-    check_divisible,
     check_equal,
+    check_heads,
     check_mask,
     check_positive,
     check_switch,
@@ -128,15 +128,13 @@ class LanguageModel(nn.Module):
         check_switch("LanguageModel", tie_weights=tie_weights, bias=bias)
         if window is not None:
             check_positive("LanguageModel", window=window)
-        if d_k is None:
-            advice = "choose another num_heads or give d_k"
-            check_divisible("LanguageModel", advice, d_model=d_model, num_heads=num_heads)
-            d_k = d_model // num_heads
+        check_heads("LanguageModel", d_model, num_heads, d_k=d_k)
         self.vocab_size = vocab_size
         self.max_len = max_len
         self.window = window
         self.embedding = TokenEmbedding(vocab_size, d_model)
         # All layers share one table of angles.
+        d_k = d_model // num_heads if d_k is None else d_k
         self.rotary = RotaryEncoding(d_k, max_len=max_len, base=base)
         self.layers = nn.ModuleList(
             LanguageLayer(
@@ -246,9 +244,6 @@ class LanguageModel(nn.Module):
             )
         lengths = {f"cache {index}": cache.length for index, cache in enumerate(caches)}
         check_equal("LanguageModel", "the lengths of the caches", **lengths)
-        weight = self.layers[0].self_attention.w_k.weight
-        dtypes = {"cache": getattr(caches[0], "keys", weight).dtype, "model": weight.dtype}
-        check_equal("LanguageModel", "the dtypes of cache and model", **dtypes)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object

@@ -47,18 +47,20 @@ class KeyValueCache:
     def __init__(
         self, attention: nn.Module, batch: int, max_len: int, layer: int | None = None
     ) -> None:
-        check_positive("KeyValueCache", batch=batch, max_len=max_len)
-        # With grouped queries, w_k makes fewer heads than w_q.
-        num_kv_heads = attention.w_k.d_out // attention.d_k
-        d_v = attention.w_v.d_out // num_kv_heads
-        self._allocate(attention.w_k.weight, (batch, num_kv_heads, max_len), attention.d_k, d_v)
-        self.layer = layer
-
-    def _allocate(self, like: Tensor, lead: tuple[int, int, int], d_k: int, d_v: int) -> None:
+        check_positive(type(self).__name__, batch=batch, max_len=max_len)
+        heads, d_k, d_v = self._sizes(attention)
+        new_zeros = attention.w_q.weight.new_zeros
         # A tensor made in inference mode could not be written outside of it.
         with torch.inference_mode(False):
-            self.keys, self.values = like.new_zeros(*lead, d_k), like.new_zeros(*lead, d_v)
-        self.length = 0
+            self.keys = new_zeros(batch, heads, max_len, d_k)
+            self.values = new_zeros(batch, heads, max_len, d_v)
+        self.length, self.layer = 0, layer
+
+    @staticmethod
+    def _sizes(attention: nn.Module) -> tuple[int, int, int]:
+        # With grouped queries, w_k makes fewer heads than w_q.
+        num_kv_heads = attention.w_k.d_out // attention.d_k
+        return num_kv_heads, attention.d_k, attention.w_v.d_out // num_kv_heads
 
     def __call__(
         self,

@@ -10,6 +10,7 @@ from twelve._checks import (
     check_divisible,
     check_dropout,
     check_equal,
+    check_heads,
     check_mask,
     check_positive,
     checked,
@@ -58,9 +59,7 @@ class GroupedQueryAttention(nn.Module):
         check_positive("GroupedQueryAttention", d_model=d_model, **heads)
         check_divisible("GroupedQueryAttention", **heads)
         check_dropout("GroupedQueryAttention", dropout)
-        if d_k is None:
-            advice = "choose another num_heads or give d_k"
-            check_divisible("GroupedQueryAttention", advice, d_model=d_model, num_heads=num_heads)
+        check_heads("GroupedQueryAttention", d_model, num_heads, d_k=d_k)
         self.d_model = d_model
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
@@ -104,21 +103,27 @@ class GroupedQueryAttention(nn.Module):
         if cache is not None:
             # Cache keys after RoPE and before repeating heads.
             key_heads, value_heads = cache(key_heads, value_heads)
-        if mask is not None:
-            check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
 
-        shared_keys: Float[Tensor, "batch head key d_k"] = self._repeat(key_heads)
-        shared_values: Float[Tensor, "batch head key d_v"] = self._repeat(value_heads)
         dropout_p = self.dropout if self.training else 0.0
-        context = scaled_dot_product_attention(
-            query_heads, shared_keys, shared_values, mask, dropout_p
-        )
+        context = self._attend(query_heads, key_heads, value_heads, mask, dropout_p)
         merged: Float[Tensor, "batch seq head*d_v"] = context.transpose(1, 2).flatten(2)
         output: Float[Tensor, "batch seq d_model"] = self.w_o(merged)
         return output
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+
+    def _attend(
+        self, query_heads: Tensor, key_heads: Tensor, value_heads: Tensor, mask: Tensor | None,
+        dropout_p: float,
+    ) -> Tensor:  # fmt: skip
+        if mask is not None:
+            check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
+        shared_keys: Float[Tensor, "batch head key d_k"] = self._repeat(key_heads)
+        shared_values: Float[Tensor, "batch head key d_v"] = self._repeat(value_heads)
+        return scaled_dot_product_attention(
+            query_heads, shared_keys, shared_values, mask, dropout_p
+        )
 
     def _repeat(self, heads: Tensor) -> Tensor:
         # 0, 0, 1, 1: adjacent query heads share a head. Tensor.repeat gives 0, 1, 0, 1.

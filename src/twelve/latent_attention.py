@@ -7,14 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import (
-    check_divisible,
-    check_dropout,
-    check_mask,
-    check_positive,
-    checked,
-    shows,
-)
+from twelve._checks import check_dropout, check_heads, check_mask, check_positive, checked, shows
 from twelve.attention import scaled_dot_product_attention
 from twelve.generation import KeyValueCache
 from twelve.linear import Linear
@@ -34,13 +27,9 @@ class LatentCache(KeyValueCache):
         ValueError: If a size is below 1.
     """
 
-    def __init__(
-        self, attention: nn.Module, batch: int, max_len: int, layer: int | None = None
-    ) -> None:
-        check_positive("LatentCache", batch=batch, max_len=max_len)
-        sizes = attention.d_rotary, attention.d_latent
-        self._allocate(attention.w_down.weight, (batch, 1, max_len), *sizes)
-        self.layer = layer
+    @staticmethod
+    def _sizes(attention: nn.Module) -> tuple[int, int, int]:
+        return 1, attention.d_rotary, attention.d_latent
 
 
 class LatentAttention(nn.Module):
@@ -82,9 +71,7 @@ class LatentAttention(nn.Module):
         super().__init__()
         check_positive("LatentAttention", d_model=d_model, num_heads=num_heads, d_latent=d_latent)
         check_dropout("LatentAttention", dropout)
-        if d_k is None:
-            advice = "choose another num_heads or give d_k"
-            check_divisible("LatentAttention", advice, d_model=d_model, num_heads=num_heads)
+        check_heads("LatentAttention", d_model, num_heads, d_k=d_k)
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_latent = d_latent

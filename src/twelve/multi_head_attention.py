@@ -9,14 +9,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from twelve._checks import (
-    check_divisible,
-    check_dropout,
-    check_mask,
-    check_positive,
-    checked,
-    shows,
-)
+from twelve._checks import check_dropout, check_heads, check_mask, check_positive, checked, shows
 from twelve.attention import scaled_dot_product_attention
 from twelve.linear import Linear
 
@@ -57,9 +50,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         check_positive("MultiHeadAttention", d_model=d_model, num_heads=num_heads)
         check_dropout("MultiHeadAttention", dropout)
-        if d_k is None or d_v is None:
-            advice = "choose another num_heads or give d_k and d_v"
-            check_divisible("MultiHeadAttention", advice, d_model=d_model, num_heads=num_heads)
+        check_heads("MultiHeadAttention", d_model, num_heads, d_k=d_k, d_v=d_v)
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = d_model // num_heads if d_k is None else d_k

@@ -87,29 +87,27 @@ class Transformer(nn.Module):
             self.output_projection.weight = self.tgt_embedding.weight
         return self
 
-    def load_state_dict(
-        self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False
-    ) -> object:
-        """Refuse weights of a model with another tie_weights."""
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, strict: bool,
+        *others: object,
+    ) -> None:  # fmt: skip
+        """Refuse weights of a model with another tie_weights, and keep tied weights tied.
+
+        Two different tables are refused, and assign=True makes one.
+        """
+        names = [f"{prefix}{part}.weight" for part in ("tgt_embedding", "output_projection")]
         tied = self.output_projection.bias is None
-        saved = "output_projection.bias" not in state_dict
-        if strict and tied != saved and "output_projection.weight" in state_dict:
+        saved = f"{prefix}output_projection.bias" not in state_dict
+        if strict and tied != saved and names[1] in state_dict:
             expected = f"{saved} as in the saved weights"
             raise ValueError(f"Transformer: tie_weights must be {expected}, got {tied}")
-        return super().load_state_dict(state_dict, strict, assign)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object
-    ) -> None:
-        """Keep tied weights tied: refuse two different tables, and make one with assign=True."""
-        names = [f"{prefix}{part}.weight" for part in ("tgt_embedding", "output_projection")]
         tables = [state_dict[name] for name in names if name in state_dict]
         known = self._is_tied and tables and not tables[0].is_meta
         if known and not torch.equal(tables[0], tables[-1]):
             raise ValueError(f"Transformer: tied weights must be equal, got different {names}")
         if self._is_tied and names[0] in state_dict and metadata.get("assign_to_params_buffers"):
             state_dict.update(dict.fromkeys(names, nn.Parameter(state_dict[names[0]])))
-        super()._load_from_state_dict(state_dict, prefix, metadata, *others)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *others)
 
     @checked
     def encode(

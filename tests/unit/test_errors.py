@@ -43,11 +43,10 @@ def share(mask):
     return twelve.GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
 
 
-def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), dtype=None, **keywords):
+def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), **keywords):
     """Run a language model, with caches of `room` positions if given."""
     model = twelve.LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
-    caches = {} if room is None else {"caches": model.to(dtype).new_caches(2, room)[::order]}
-    model.double()
+    caches = {} if room is None else {"caches": model.new_caches(2, room)[::order]}
     for cache, length in zip(caches.get("caches", ()), lengths, strict=False):
         cache.length = length
     return model(ids, **caches, **keywords)
@@ -62,7 +61,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "sinusoid": {"max_len": 5, "d_model": 3, "base": 10000.0},
     "PositionalEncoding": {"d_model": 3, "max_len": 5, "dropout": 0.0},
     "LearnedPositionalEncoding": {"d_model": 3, "max_len": 5, "dropout": 0.0},
-    "causal_mask": {"query_len": 2, "key_len": 2},
+    "causal_mask": {"query_len": 2, "key_len": 2, "window": 1},
     "MultiHeadAttention": HEADS | {"d_k": 8, "d_v": 8, "bias": False, "dropout": 0.0},
     "LayerNorm": {"d_model": 3, "eps": 1e-5},
     "RMSNorm": {"d_model": 3, "eps": 1e-5},
@@ -81,7 +80,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "LatentAttention": HEADS | {"d_latent": 7, "d_k": 8, "d_v": 8, "dropout": 0.0},
     "LanguageModel": HEADS | {
         "vocab_size": 11, "num_layers": 1, "max_len": 6, "eps": 1e-5, "base": 10000.0,
-        "tie_weights": False,
+        "tie_weights": False, "bias": False, "window": 3,
     },
 }  # fmt: skip
 
@@ -139,20 +138,16 @@ LatentAttention(24, 5, 7)
 LatentAttention(24, 3, 7)(x(2, 5, 24), mask(2, 5, 5, 5))
     LatentAttention: mask must broadcast to (batch, head, query, key) (2, 3, 5, 5), got shape
     (2, 5, 5, 5)
+latent_attention.LatentCache(LatentAttention(24, 3, 7), 2, 0)
+    LatentCache: max_len must be an integer of at least 1, got 0
 MixtureOfExperts(3, 8, num_experts=4, k=5)
     MixtureOfExperts: k must be an integer from 1 to 4 (num_experts), got 5
 SwiGLU(3, 8, activation='tanh')
     SwiGLU: activation must be one of relu, gelu, gelu_tanh, silu, got 'tanh'
-LanguageModel(11, d_model=24, num_heads=3, num_layers=1, window=0)
-    LanguageModel: window must be an integer of at least 1, got 0
-LanguageModel(11, d_model=24, num_heads=3, num_layers=1, bias='no')
-    LanguageModel: bias must be True or False, got 'no'
 TokenEmbedding(4, 3, padding_idx=True)
     TokenEmbedding: padding_idx must be an integer from 0 to 3 (vocab_size=4), got True
 SDPA(x(4, 8), x(5, 8), x(5, 6), None, 1.0)
     scaled_dot_product_attention: dropout must be at least 0 and below 1, got 1.0
-causal_mask(5, window=0)
-    causal_mask: window must be an integer of at least 1, got 0
 causal_mask(5, 4)
     causal_mask: key_len must be at least query_len=5, got 4
 # ids outside the vocabulary
@@ -186,9 +181,6 @@ speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
 speak(ids(2, 3), room=5, order=-1)
     LanguageModel: caches must be in the order of the layers, got [1, 0]
-speak(ids(2, 3), room=5, dtype=torch.float32)
-    LanguageModel: the dtypes of cache and model must be equal, got cache has torch.float32, model
-    has torch.float64
 speak(ids(2, 1), room=5, lengths=(3, 3), key_mask=mask(2, 1, 1, 1))
     LanguageModel: the numbers of positions must be equal, got key_mask has 1, text has 4
 Decoder(24, 3, num_layers=2)(x(2, 4, 24), x(2, 5, 24), caches=[(None, None)])

@@ -173,6 +173,9 @@ def test_encoder_and_decoder_have_six_layers_and_a_final_norm_by_default(build):
         (twelve.RotaryEncoding(2, max_len=8, base=500.0), "d_k=2, max_len=8, base=500.0"),
         (twelve.GroupedQueryAttention(8, 4, 2),
          "d_model=8, num_heads=4, num_kv_heads=2, d_k=2, dropout="),
+        # train compares the repr of a model with the one in a checkpoint.
+        (twelve.LanguageModel(3, d_model=4, num_heads=1, num_layers=1, window=3), "window=3\n"),
+        (twelve.LanguageModel(3, d_model=4, num_heads=1, num_layers=1), "(embedding)"),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

@@ -22,19 +22,14 @@ from twelve_lab import Trace, example
 
 distinct = example.distinct
 EITHER = (True, False)
+# A class, and the number of its inputs.
+ATTENTIONS = pytest.mark.parametrize(
+    ("kind", "count"), [(MultiHeadAttention, 3), (GroupedQueryAttention, 1)]
+)
 
 
 def plain_and_fast(module):
     return module, make_fast(copy.deepcopy(module))
-
-
-def assert_same_gradients(plain, fast, *inputs, **masks):
-    direction = torch.randn_like(plain(*inputs, **masks))
-    expected, gradients = (
-        torch.autograd.grad(module(*inputs, **masks), list(module.parameters()), direction)
-        for module in (plain, fast)
-    )
-    assert_close(gradients, expected)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +37,11 @@ def assert_same_gradients(plain, fast, *inputs, **masks):
     pairwise(norm_first=EITHER, scale_embedding=EITHER, tie_weights=EITHER, num_heads=(2, 3)),
     ids=str,
 )
-def test_a_fast_transformer_gives_the_same_logits_and_gradients(switches):
+def test_a_fast_transformer_gives_the_same_logits_and_gradients(assert_same, switches):
     plain, fast = plain_and_fast(distinct.model(**switches))
     masks = {"src_mask": distinct.src_mask, "tgt_mask": distinct.tgt_mask}
-    assert_close(
-        fast(distinct.src, distinct.tgt, **masks), plain(distinct.src, distinct.tgt, **masks)
-    )
-    assert_same_gradients(plain, fast, distinct.src, distinct.tgt, **masks)
+    ours, theirs = (model(distinct.src, distinct.tgt, **masks) for model in (fast, plain))
+    assert_same(ours, theirs, [*fast.parameters()], [*plain.parameters()])
 
 
 @pytest.mark.parametrize(
@@ -56,15 +49,15 @@ def test_a_fast_transformer_gives_the_same_logits_and_gradients(switches):
     pairwise(num_kv_heads=(1, 2, 3, 6), tie_weights=EITHER, window=(None, 2, 4, 5), masked=EITHER),
     ids=str,
 )
-def test_a_fast_language_model_gives_the_same_logits_and_gradients(switches):
+def test_a_fast_language_model_gives_the_same_logits_and_gradients(assert_same, switches):
     switches = dict(switches)
     masked, window = switches.pop("masked"), switches.pop("window")
     model = distinct.language_model(**switches)
     model.window = window
     plain, fast = plain_and_fast(model)
     masks = {"key_mask": padding_mask(distinct.text)} if masked else {}
-    assert_close(fast(distinct.text, **masks), plain(distinct.text, **masks))
-    assert_same_gradients(plain, fast, distinct.text, **masks)
+    ours, theirs = (each(distinct.text, **masks) for each in (fast, plain))
+    assert_same(ours, theirs, [*fast.parameters()], [*plain.parameters()])
 
 
 @pytest.mark.parametrize("tie_weights", EITHER)
@@ -106,21 +99,19 @@ def test_fast_rope_rejects_positions_outside_its_table():
         make_fast(RotaryEncoding(6, max_len=8))(torch.zeros(2, 3, 5, 6), 4)
 
 
-@pytest.mark.parametrize("kind", [MultiHeadAttention, GroupedQueryAttention])
-def test_fast_attention_gives_zeros_where_every_key_is_masked(draw, noisy, kind):
+@ATTENTIONS
+def test_fast_attention_gives_zeros_where_every_key_is_masked(draw, noisy, kind, count):
     plain, fast = plain_and_fast(noisy(kind(24, 3)))
-    x, mask = draw(2, 5, 24), torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    inputs, mask = [draw(2, 5, 24)] * count, torch.ones(2, 1, 5, 5, dtype=torch.bool)
     mask[0, :, 2] = False
-    inputs = (x, x, x) if kind is MultiHeadAttention else (x,)
     assert_close(fast(*inputs, mask), plain(*inputs, mask))
     assert not fast(*inputs, mask)[0, 2].any()
 
 
-@pytest.mark.parametrize("kind", [MultiHeadAttention, GroupedQueryAttention])
-def test_fast_attention_drops_weights_in_training_only(draw, kind):
+@ATTENTIONS
+def test_fast_attention_drops_weights_in_training_only(draw, kind, count):
     plain, fast = plain_and_fast(kind(24, 3, dropout=0.5))
-    x = draw(2, 5, 24)
-    inputs = (x, x, x) if kind is MultiHeadAttention else (x,)
+    inputs = [draw(2, 5, 24)] * count
     assert not torch.allclose(fast.train()(*inputs), plain.eval()(*inputs))
     assert_close(fast.eval()(*inputs), plain.eval()(*inputs))
 

@@ -214,28 +214,20 @@ def test_greedy_decode_keeps_the_integer_type_of_the_source():
     assert write(distinct.model(), distinct.src.int()).dtype == torch.int32
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("first", [0, 2])
-@pytest.mark.parametrize("failure", ["invalid", "interrupted"])
-def test_failed_or_interrupted_step_of_cached_decoder_changes_nothing(first, failure):
+def test_interrupted_step_of_cached_decoder_changes_nothing(first):
     model, tgt = distinct.model(), torch.tensor([[1, 12, 3], [1, 4, 4]])
     decoder = make_decoder(model)
     steps = [decoder.step(tgt[:, :first])] if first else []
-    if failure == "invalid":
-        with pytest.raises(
-            ValueError, match=r"shapes must be equal, got key_heads has .*, room has \(2, 3, 1, 8\)"
-        ):
-            decoder.step(tgt[:1, first : first + 1])
-    else:
 
-        def interrupt(*_):
-            raise KeyboardInterrupt
+    def interrupt(*_):
+        raise KeyboardInterrupt
 
-        # The caches before this part are longer by now.
-        handle = model.decoder.layers[-1].feed_forward.register_forward_pre_hook(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            decoder.step(tgt[:, first : first + 1])
-        handle.remove()
+    # The caches before this part are longer by now.
+    handle = model.decoder.layers[-1].feed_forward.register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        decoder.step(tgt[:, first : first + 1])
+    handle.remove()
     assert decoder.length == first
     steps += [decoder.step(piece) for piece in tgt[:, first:].split(1, dim=1)]
     assert_close(torch.cat(steps, dim=1), one_pass(model, tgt), rtol=1e-12, atol=1e-12)
@@ -301,13 +293,6 @@ def step(*positions: int, tgt: Tensor | None = None, **settings: int) -> None:
 
 def continue_prompt(src=distinct.text, max_len=9, **keywords) -> Tensor:
     return greedy_decode(distinct.language_model(), src, max_len=max_len, **keywords)
-
-
-def attend_with_cache(mask: Tensor) -> None:
-    attention = distinct.model().decoder.layers[0].self_attention
-    cache, x = KeyValueCache(attention, 2, 4), torch.zeros(2, 2, 24)
-    attention(x, x, x, cache=cache)
-    attention(x, x, x, mask, cache=cache)
 
 
 def partly_trained(model: nn.Module) -> nn.Module:
@@ -385,9 +370,6 @@ CachedDecoder(model, torch.zeros(2, 5, 23), max_len=3)
     CachedDecoder: d_model must be equal, got model has 24, memory has 23
 step(1, tgt=torch.zeros(2, 1))
     CachedDecoder: tgt must be a tensor of int64 or int32 ids, got torch.float64 in shape (2, 1)
-attend_with_cache(causal_mask(2))
-    MultiHeadAttention: mask must broadcast to (batch, head, query, key) (2, 3, 2, 4), got shape
-    (1, 1, 2, 2)
 make_cache()(heads(1, 3, 1, 8), heads(1, 3, 1, 6))
     KeyValueCache: shapes must be equal, got key_heads has (1, 3, 1, 8), room has (2, 3, 1, 8)
 make_cache()(heads(2, 3, 1, 8), heads(2, 3, 1, 1))

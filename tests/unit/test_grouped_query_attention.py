@@ -5,12 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from twelve import (
-    GroupedQueryAttention,
-    RotaryEncoding,
-    causal_mask,
-    padding_mask,
-)
+from twelve import GroupedQueryAttention, RotaryEncoding
 from twelve.generation import KeyValueCache
 from twelve_lab import Trace, example
 
@@ -22,13 +17,6 @@ def make_layer(sizes, num_kv_heads: int = 3, **keywords) -> GroupedQueryAttentio
     rotary = RotaryEncoding(sizes.d_k, max_len=16, base=100.0)
     keywords = {"d_k": sizes.d_k, "rotary": rotary} | keywords
     return GroupedQueryAttention(sizes.d_model, 6, num_kv_heads, **keywords)
-
-
-def make_mask(sizes) -> torch.Tensor:
-    """Hide the beginning of the first sentence, and from each query its future."""
-    ids = torch.ones(sizes.batch, sizes.src, dtype=torch.int64)
-    ids[0, :2] = 0
-    return padding_mask(ids) & causal_mask(sizes.src)
 
 
 # By hand
@@ -65,7 +53,7 @@ def test_kv_cache_shrinks_with_the_number_of_kv_heads(num_kv_heads, numbers):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
 def test_grouped_query_attention_equals_torch_in_values_and_gradients(
-    sizes, draw, noisy, x, num_kv_heads, bias
+    sizes, noisy, x, prompt_mask, assert_same, num_kv_heads, bias
 ):
     layer = noisy(make_layer(sizes, num_kv_heads, bias=bias))
     x.requires_grad_()
@@ -74,27 +62,23 @@ def test_grouped_query_attention_equals_torch_in_values_and_gradients(
         for matrix in (layer.w_q, layer.w_k, layer.w_v)
     )
     context = F.scaled_dot_product_attention(
-        layer.rotary(query), layer.rotary(key), value, make_mask(sizes), enable_gqa=True
+        layer.rotary(query), layer.rotary(key), value, prompt_mask, enable_gqa=True
     )
     expected = layer.w_o(context.transpose(1, 2).flatten(2))
-    output = layer(x, make_mask(sizes))
-    assert_close(output, expected)
-    inputs, direction = [x, *layer.parameters()], draw(*output.shape)
-    gradients = torch.autograd.grad(expected, inputs, direction)
-    assert_close(torch.autograd.grad(output, inputs, direction), gradients)
+    assert_same(layer(x, prompt_mask), expected, [x, *layer.parameters()])
 
 
 # Laws
 
 
 @pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (5,), (2, 1, 2), (1, 4)])
-def test_grouped_query_attention_with_a_kv_cache_equals_one_pass(sizes, x, pieces):
-    layer, mask = make_layer(sizes), make_mask(sizes)
+def test_grouped_query_attention_with_a_kv_cache_equals_one_pass(sizes, x, prompt_mask, pieces):
+    layer = make_layer(sizes)
     cache, outputs = KeyValueCache(layer, sizes.batch, sizes.src), []
     for piece in x.split(pieces, dim=1):
         start, stop = cache.length, cache.length + piece.size(1)
-        outputs.append(layer(piece, mask[:, :, start:stop, :stop], cache=cache))
-    assert_close(torch.cat(outputs, dim=1), layer(x, mask))
+        outputs.append(layer(piece, prompt_mask[:, :, start:stop, :stop], cache=cache))
+    assert_close(torch.cat(outputs, dim=1), layer(x, prompt_mask))
 
 
 @pytest.mark.parametrize("bias", [True, False])

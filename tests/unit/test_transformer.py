@@ -186,18 +186,6 @@ def test_transformer_applies_dropout_exactly_where_the_paper_does(monkeypatch, s
     assert not any(training and p for p, training in calls)
 
 
-def test_transformer_passes_its_keywords_to_every_layer(sizes):
-    model = make_model(
-        sizes, d_ff=7, num_layers=3, norm_first=False, activation="gelu", bias=True, dropout=0.1
-    )
-    assert model.positional_encoding.dropout.p == 0.1
-    for stack in (model.encoder, model.decoder):
-        assert len(stack.layers) == 3 and stack.norm is None
-        for name, part in (part for layer in stack.layers for part in layer.named_children()):
-            if name.endswith("attention"):
-                assert (part.num_heads, part.d_k, part.d_v, part.dropout) == (3, 8, 6, 0.1)
-                assert part.w_q.bias is not None
-            elif name.endswith("residual"):
-                assert (part.norm_first, part.dropout.p) == (False, 0.1)
-            else:
-                assert (part.activation, part.dropout.p, part.up.d_out) == ("gelu", 0.1, 7)
+def test_transformer_passes_bias_to_every_attention(sizes):
+    names = make_model(sizes, bias=True).state_dict()
+    assert sum(name.endswith("w_q.bias") for name in names) == 2 + 2 * 2
