@@ -119,8 +119,6 @@ def _remove_from(layer: LanguageLayer, name: str, back: ExitStack) -> None:
 
 def put_method(back: ExitStack, owner: nn.Module, name: str, value: Callable[..., Any]) -> None:
     """Replace a method of one object."""
-    if not callable(getattr(owner, name)):
-        raise TypeError(f"{name} of {type(owner).__name__} must be a method")
     before = owner.__dict__.get(name)
     setattr(owner, name, value)
     restore = (delattr, owner, name) if before is None else (setattr, owner, name, before)
