@@ -32,11 +32,6 @@ CONTINUED = (
     "was a dog."
 )
 QUESTION = "What is the capital of France?"
-ASKED = "Why is the sky blue?"
-ANSWER = (
-    "The answer to this question lies in the intricate dance of light and color. The sky appears "
-    "blue because of a phenomenon known as Rayleigh scattering. This"
-)
 LINES = [
     "In 1984 it cost 12.50 dollars,\n", "naïve café, Straße 🙂 猫和狗在吃鱼。", "Don't we'll",
     "def f(x_1):\n    return x_1 ** 2", "   in   front  ", "<|im_start|>user\nHi<|im_end|>",
@@ -64,12 +59,6 @@ def test_greedy_decode_writes_the_text_of_transformers(loaded, beginning):
         best = loaded.model(written[:, :-1]).argmax(-1)
     length = beginning.size(1)
     assert torch.equal(best[:, length - 1 :], written[:, length:])
-
-
-@pytest.mark.weekly
-def test_write_command_answers_as_transformers_did(capsys):
-    assert main(["write", "--chat", ASKED, "--tokens", "30"]) == 0
-    assert capsys.readouterr().out == f"{ANSWER}\n"
 
 
 @pytest.mark.weekly
@@ -107,17 +96,20 @@ def test_200_tokens_equal_those_of_transformers(transformers, loaded, beginning)
 
 
 @pytest.mark.weekly
-def test_stored_chat_answer_equals_that_of_transformers(transformers):
+def test_write_command_answers_as_transformers(transformers, capsys):
     torch.set_default_dtype(torch.float32)
     path, theirs = pretrained.installed_model(), transformers_model(torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    asked = [{"role": "user", "content": ASKED}]
+    question = "Why is the sky blue?"
+    asked = [{"role": "user", "content": question}]
     inputs = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt")
     written = theirs.generate(
         **inputs, max_new_tokens=30, do_sample=False, eos_token_id=tokenizer.eos_token_id,
         pad_token_id=0,
     )  # fmt: skip
-    assert tokenizer.decode(written[0, inputs["input_ids"].size(1) :]) == ANSWER
+    answer = tokenizer.decode(written[0, inputs["input_ids"].size(1) :])
+    assert main(["write", "--chat", question, "--tokens", "30"]) == 0
+    assert capsys.readouterr().out == f"{answer}\n"
 
 
 @pytest.mark.weekly

@@ -6,6 +6,7 @@ without transformers they are skipped.
 
 import os
 import random
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -37,18 +38,11 @@ from twelve import (  # noqa: E402
 from twelve.fast import make_fast  # noqa: E402
 from twelve.generation import greedy_decode  # noqa: E402
 from twelve.latent_attention import LatentCache  # noqa: E402
-from twelve.pretrained import interleave_halves, load  # noqa: E402
+from twelve.pretrained import load  # noqa: E402
 
 pytestmark = pytest.mark.weekly
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
-FAST_AND_PLAIN = pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
-# Six query heads, three key-value heads of width 8. All sizes differ.
-SIZES = {
-    "vocab_size": 11, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
-    "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
-}  # fmt: skip
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 # Of four pairs one rotates at full speed, one between, two at an eighth.
 SCALED = {
     "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
@@ -59,11 +53,13 @@ DRAWN = {
     "vocab_size": (11, 13), "hidden_size": (12, 24), "intermediate_size": (20, 40),
     "num_hidden_layers": (1, 2, 3), "num_attention_heads": (6,), "num_key_value_heads": (1, 2, 6),
     "head_dim": (4, 8), "rms_norm_eps": (1e-6, 1e-2), "tie_word_embeddings": (True, False),
+    "max_position_embeddings": (64,),
+    "rope_parameters": ({"rope_type": "default", "rope_theta": 100.0},),
 }  # fmt: skip
 LOADED = {
     "Llama": {
         "attention_bias": (True, False), "hidden_act": ("silu", "gelu", "gelu_pytorch_tanh"),
-        "rope_parameters": (SIZES["rope_parameters"], SCALED), "max_position_embeddings": (64,),
+        "rope_parameters": (*DRAWN["rope_parameters"], SCALED),
     },
     "Mistral": {"sliding_window": (2, 3, 5, 8, 11, 99, None)},  # generate is wrong with 1
     "Qwen2": {"sliding_window": (3,)},  # used only if use_sliding_window is true
@@ -77,8 +73,13 @@ LOADED = {
 }  # fmt: skip
 GPT2_SIZES = {
     "vocab_size": 11, "n_embd": 24, "n_inner": 40, "n_layer": 2, "n_head": 3, "n_positions": 32,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+}  # fmt: skip
+# Our names and those of GPT-2.
+GPT2_NAMES = {
+    "embedding.weight": "wte.weight", "embedding.positions": "wpe.weight",
+    "self_attention_residual.norm": "ln_1", "feed_forward_residual.norm": "ln_2",
+    "self_attention.w_o": "attn.c_proj", "feed_forward.up": "mlp.c_fc",
+    "feed_forward.down": "mlp.c_proj", "layers": "h", "norm": "ln_f",
 }  # fmt: skip
 
 
@@ -105,9 +106,8 @@ def _in_float64_throughout(monkeypatch):
 def theirs(noisy):
     """Build a model of a family with random parameters."""
 
-    def build(family: str, **switches: object) -> nn.Module:
-        sizes = GPT2_SIZES if family == "GPT2" else SIZES
-        config = getattr(transformers, f"{family}Config")(**sizes | switches)
+    def build(family: str, **settings: object) -> nn.Module:
+        config = getattr(transformers, f"{family}Config")(**SPECIAL | settings)
         model = transformers.AutoModelForCausalLM.from_config(config)
         return noisy(model.to(torch.float64)).eval()
 
@@ -119,160 +119,103 @@ class PositionedEmbedding(TokenEmbedding):
 
     def __init__(self, vocab_size: int, d_model: int, max_len: int) -> None:
         super().__init__(vocab_size, d_model)
-        self.positions, self.start = nn.Module(), 0
-        self.positions.table = nn.Parameter(torch.empty(max_len, d_model))
+        self.positions, self.start = nn.Parameter(torch.empty(max_len, d_model)), 0
 
     def forward(self, ids: Tensor) -> Tensor:
-        return super().forward(ids) + self.positions.table[self.start : self.start + ids.size(1)]
+        return super().forward(ids) + self.positions[self.start : self.start + ids.size(1)]
 
 
-def loaded(model: nn.Module, path: Path, *, fast: bool = False) -> LanguageModel:
-    """Let transformers write a model, and load what it wrote."""
-    write_folder(model, path, shard="5MB")
-    return load(path, dtype=torch.float64, fast=fast)[0]
-
-
+@torch.no_grad()
 def from_gpt2(model: nn.Module) -> LanguageModel:
     """Copy a GPT-2: our model with learned positions, biases, LayerNorm and tanh GELU."""
-    config = model.config
-    d_model, heads = config.n_embd, config.n_head
+    vocab_size, d_model, d_ff, layers, heads, max_len = GPT2_SIZES.values()
     ours = LanguageModel(
-        config.vocab_size, d_model=d_model, num_heads=heads, num_layers=config.n_layer,
-        max_len=config.n_positions, tie_weights=True,
-    )  # fmt: skip
-    ours.embedding = PositionedEmbedding(config.vocab_size, d_model, config.n_positions)
+        vocab_size, d_model=d_model, num_heads=heads, num_layers=layers, tie_weights=True
+    )
+    ours.embedding = PositionedEmbedding(vocab_size, d_model, max_len)
     for layer in ours.layers:
         layer.self_attention = GroupedQueryAttention(d_model, heads, bias=True)
-        layer.feed_forward = FeedForward(d_model, config.n_inner, activation="gelu_tanh")
+        layer.feed_forward = FeedForward(d_model, d_ff, activation="gelu_tanh")
         layer.self_attention_residual = Residual(d_model)
         layer.feed_forward_residual = Residual(d_model)
     ours.norm = LayerNorm(d_model)
-    parameters = dict(convert_gpt2(dict(model.named_parameters())))
-    with torch.no_grad():
-        for name, parameter in ours.named_parameters():
-            parameter.copy_(parameters[name])
+    theirs = {}
+    for name, tensor in model.transformer.named_parameters():
+        theirs[name] = tensor.t() if name.startswith("h.") else tensor
+        if "attn.c_attn" in name:  # three projections in one
+            for letter, third in zip("qkv", theirs[name].chunk(3), strict=True):
+                theirs[name.replace("attn.c_attn", f"self_attention.w_{letter}")] = third
+    for name, parameter in ours.named_parameters():
+        for mine, other in GPT2_NAMES.items():
+            name = name.replace(mine, other)
+        parameter.copy_(theirs[name])
     return ours.eval()
 
 
-def convert_gpt2(theirs: dict[str, Tensor]):
-    """Rename parameters or gradients, transpose the matrices and split the joint projection."""
-    yield "embedding.weight", theirs["transformer.wte.weight"]
-    yield "embedding.positions.table", theirs["transformer.wpe.weight"]
-    for kind in ("weight", "bias"):
-        yield f"norm.{kind}", theirs[f"transformer.ln_f.{kind}"]
-        for index in range(GPT2_SIZES["n_layer"]):
-            ours, block = f"layers.{index}", f"transformer.h.{index}"
-            thirds = theirs[f"{block}.attn.c_attn.{kind}"].t().chunk(3)
-            for name, third in zip("qkv", thirds, strict=True):
-                yield f"{ours}.self_attention.w_{name}.{kind}", third
-            for mine, other in (
-                ("self_attention.w_o", "attn.c_proj"), ("feed_forward.up", "mlp.c_fc"),
-                ("feed_forward.down", "mlp.c_proj"),
-            ):  # fmt: skip
-                yield f"{ours}.{mine}.{kind}", theirs[f"{block}.{other}.{kind}"].t()
-            for mine, other in (("self_attention", "ln_1"), ("feed_forward", "ln_2")):
-                yield f"{ours}.{mine}_residual.norm.{kind}", theirs[f"{block}.{other}.{kind}"]
+def assert_same_logits(
+    ours: LanguageModel, model: nn.Module, text: Tensor, pieces: Sequence[int]
+) -> None:
+    """Compare a text at once, and two texts, the first padded on the left, in cached pieces."""
+    assert_close(ours(text[1:]), model(input_ids=text[1:]).logits, **CLOSE)
+    real, caches, logits = text != 0, ours.new_caches(2, text.size(1)), []
+    for piece in text.split(pieces, dim=1):
+        ours.embedding.start = caches[0].length  # of learned positions
+        mask = padding_mask(text[:, : caches[0].length + piece.size(1)])
+        logits.append(ours(piece, caches=caches, key_mask=mask))
+    expected = model(input_ids=text, attention_mask=real.long()).logits
+    assert_close(torch.cat(logits, dim=1)[real], expected[real], **CLOSE)
 
 
-@pytest.fixture
-def twins(theirs, tmp_path):
-    """Build a model of a family, and ours with the same parameters."""
-
-    def build(family: str, *, fast: bool = False, **switches: object):
-        model = theirs(family, **switches)
-        if family != "GPT2":
-            return model, loaded(model, tmp_path / "model", fast=fast)
-        ours = from_gpt2(model)
-        return model, make_fast(ours) if fast else ours
-
-    return build
+def subtract_gradients(model: nn.Module, logits: Tensor, ids: Tensor) -> None:
+    """Train for one step: where parameters were equal and stay so, the gradients are equal."""
+    F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
 
 
-@pytest.fixture
-def text(draw_ids) -> Tensor:
-    """Return two texts, the first padded on the left."""
-    ids = draw_ids(11, 2, 7)
-    ids[0, :3] = 0
-    return ids
-
-
-@FAST_AND_PLAIN
-@pytest.mark.parametrize(("family", "tied"), [("Llama", False), ("Qwen3", True), ("GPT2", True)])
-def test_logits_and_gradients_equal_those_of_transformers(
-    twins, text, tmp_path, family, tied, fast
-):
-    model, ours = twins(family, fast=fast, tie_word_embeddings=tied)
-    ids = text[1:]
-    expected, logits = model(input_ids=ids).logits, ours(ids)
-    assert_close(logits, expected, **CLOSE)
-
-    for scores in (expected, logits):
-        F.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
-    gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
-    if family == "GPT2":
-        wanted = dict(convert_gpt2({name: p.grad for name, p in model.named_parameters()}))
-    else:
-        # Written as parameters, the gradients get our names and our order of rows.
-        for parameter in model.parameters():
-            parameter.data = parameter.grad
-        model.tie_weights()
-        wanted = {name: p.data for name, p in loaded(model, tmp_path / "grad").named_parameters()}
-    assert gradients.keys() == wanted.keys()
-    assert_close(gradients, wanted, **CLOSE)
-    assert all(gradient.any() for gradient in gradients.values())
-
-
-@FAST_AND_PLAIN
-@pytest.mark.parametrize("family", ["Llama", "Qwen3", "GPT2"])
-def test_left_padded_cached_pieces_give_the_same_logits_keys_and_values(twins, text, family, fast):
-    model, ours = twins(family, fast=fast)
-    mask, real = padding_mask(text), text != 0
-    kept, caches, read = transformers.DynamicCache(), ours.new_caches(2, 7), 0
-    for piece in text.split((2, 1, 4), dim=1):
-        ours.embedding.start = read  # of learned positions
-        start, read = read, read + piece.size(1)
-        theirs = model(
-            input_ids=piece, attention_mask=real[:, :read].long(), past_key_values=kept,
-            position_ids=torch.arange(start, read)[None],
-        )  # fmt: skip
-        logits = ours(piece, caches=caches, key_mask=mask[..., :read])
-        seen = real[:, start:read]
-        assert_close(logits[seen], theirs.logits[seen], **CLOSE)
-    for cache, layer in zip(caches, kept.layers, strict=True):
-        keys, values = (kept.transpose(1, 2)[real] for kept in (layer.keys, layer.values))
-        if family != "GPT2":
-            keys = interleave_halves(keys.movedim(-1, 0), keys.size(-1)).movedim(0, -1)
-        assert_close(cache.keys.transpose(1, 2)[real], keys, **CLOSE)
-        assert_close(cache.values.transpose(1, 2)[real], values, **CLOSE)
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
+def test_parts_of_gpt2_give_its_logits_and_gradients(theirs, draw_ids, fast):
+    model = theirs("GPT2", **GPT2_SIZES)
+    ours, text = from_gpt2(model), draw_ids(11, 2, 7)
+    if fast:
+        make_fast(ours)
+    text[0, :3] = 0
+    assert_same_logits(ours, model, text, (2, 1, 4))
+    ours.embedding.start = 0
+    subtract_gradients(ours, ours(text[1:]), text[1:])
+    subtract_gradients(model, model(input_ids=text[1:]).logits, text[1:])
+    assert_close(ours.state_dict(), from_gpt2(model).state_dict(), **CLOSE)
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("family", LOADED)
-def test_load_gives_the_logits_cache_and_text_of_transformers(theirs, tmp_path, family, seed):
+def test_load_gives_the_logits_text_and_gradients_of_transformers(theirs, tmp_path, family, seed):
     """Draw a configuration, let transformers write the folder, and load it twice."""
     for library in ("gguf", "tokenizers"):
         pytest.importorskip(library, reason="make language-model installs it")
     draw = random.Random(f"{family} {seed}")
     choices = DRAWN | LOADED[family]
     model = theirs(family, **{key: draw.choice(values) for key, values in choices.items()})
-    write_folder(model, tmp_path, shard=draw.choice(["5MB", "10KB"]))
+    shard = draw.choice(["5MB", "10KB"])
+    write_folder(model, tmp_path / "drawn", shard)
     text = torch.tensor([[draw.randint(3, 10) for _ in range(9)] for _ in range(2)])
     text[0, : draw.randint(1, 6)] = 0
-    real, pieces = text != 0, draw.choice([(9,), (4, 1, 4), (1, 2, 6), (8, 1)])
-    whole = model(input_ids=text[1:]).logits
-    padded = model(input_ids=text, attention_mask=real.long()).logits[real]
-    written = model.generate(text, attention_mask=real.long(), max_length=13, do_sample=False)
+    pieces = draw.choice([(9,), (4, 1, 4), (1, 2, 6), (8, 1)])
+    mask = (text != 0).long()
+    written = model.generate(text, attention_mask=mask, max_length=13, do_sample=False)
+    trained = []
     for fast in (True, False):
-        ours, tokenizer = load(tmp_path, dtype=torch.float64, fast=fast)
+        ours, tokenizer = load(tmp_path / "drawn", dtype=torch.float64, fast=fast)
         assert tokenizer.end_ids == [2]
-        assert_close(ours(text[1:]), whole, **CLOSE)
-        caches, logits = ours.new_caches(2, 9), []
-        for piece in text.split(pieces, dim=1):
-            mask = padding_mask(text[:, : caches[0].length + piece.size(1)])
-            logits.append(ours(piece, caches=caches, key_mask=mask))
-        assert_close(torch.cat(logits, dim=1)[real], padded, **CLOSE)
+        assert_same_logits(ours, model, text, pieces)
         ids = greedy_decode(ours, text, max_len=13, end_id=2, src_mask=padding_mask(text))
         assert torch.equal(ids, written)
+        subtract_gradients(ours, ours(text[1:]), text[1:])
+        trained.append(ours.state_dict())
+    subtract_gradients(model, model(input_ids=text[1:]).logits, text[1:])
+    write_folder(model, tmp_path / "trained", shard)
+    expected = load(tmp_path / "trained", dtype=torch.float64)[0].state_dict()
+    for parameters in trained:
+        assert_close(parameters, expected, **CLOSE)
 
 
 def write_folder(model: nn.Module, path: Path, shard: str) -> None:

@@ -17,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 from twelve._checks import check_between, check_switch, printable
 from twelve.decoder_only import LanguageModel
 from twelve.fast import make_fast
-from twelve.linear import Linear
 from twelve.pretrained.checkpoint import NAMES, Checkpoint, require
 from twelve.pretrained.gguf_file import read_gguf
 from twelve.pretrained.layers import NormedHeads, ScaledRotaryEncoding
@@ -171,7 +170,7 @@ def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None
             for index, attention in enumerate(layer.self_attention for layer in model.layers):
                 attention.rotary = None if index in checkpoint.unrotated else model.rotary
                 if not checkpoint.output_bias:
-                    attention.w_o = Linear(attention.w_o.d_in, attention.w_o.d_out, bias=False)
+                    attention.w_o.bias = None
                 for name in ("w_q", "w_k") if checkpoint.normalize_heads else ():
                     linear = getattr(attention, name)
                     heads = NormedHeads(linear.d_in, linear.d_out, sizes["d_k"], eps=sizes["eps"])

@@ -1,7 +1,6 @@
 """Read a folder of safetensors with config.json and tokenizer.json, as transformers writes it."""
 
 import json
-import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import product
@@ -57,14 +56,6 @@ KNOWN = {key for _, key in SIZES.values()} | {
     "max_length", "max_sequence_length", "pad_token_id", "pretraining_tp", "resid_pdrop",
     "tokenizer_class", "torch_dtype", "transformers.js_config", "transformers_version",
     "unk_token_id", "unsloth_fixed", "unsloth_version", "use_cache",
-}  # fmt: skip
-# The fused matrices of Phi-3 and their parts, with the sizes whose product is the number of rows.
-FUSED = {
-    "self_attn.qkv_proj": {
-        "self_attn.q_proj": ("num_heads", "d_k"), "self_attn.k_proj": ("num_kv_heads", "d_k"),
-        "self_attn.v_proj": ("num_kv_heads", "d_k"),
-    },
-    "mlp.gate_up_proj": {"mlp.gate_proj": ("d_ff",), "mlp.up_proj": ("d_ff",)},
 }  # fmt: skip
 
 
@@ -132,13 +123,20 @@ def _list_unrotated(config: Mapping[str, Any]) -> Collection[int]:
 
 
 def _split_fused(tensors: Mapping[str, Stored], sizes: Mapping[str, Any]) -> dict[str, Stored]:
-    """Split the fused matrices into their parts."""
-    sizes = sizes | {"num_kv_heads": sizes["num_kv_heads"] or sizes["num_heads"]}
+    """Split the fused matrices of Phi-3 into their parts."""
+    query_rows = sizes["num_heads"] * sizes["d_k"]
+    kv_rows = (sizes["num_kv_heads"] or sizes["num_heads"]) * sizes["d_k"]
+    rows_of_parts = {
+        "self_attn.qkv_proj": {
+            "self_attn.q_proj": query_rows, "self_attn.k_proj": kv_rows,
+            "self_attn.v_proj": kv_rows,
+        },
+        "mlp.gate_up_proj": {"mlp.gate_proj": sizes["d_ff"], "mlp.up_proj": sizes["d_ff"]},
+    }  # fmt: skip
     split = dict(tensors)
-    for name, (fused, parts) in product(tensors, FUSED.items()):
+    for name, (fused, parts) in product(tensors, rows_of_parts.items()):
         if name.endswith(f".{fused}.weight"):
-            stored = split.pop(name)
-            rows = [math.prod(sizes[size] for size in factors) for factors in parts.values()]
+            stored, rows = split.pop(name), list(parts.values())
             if stored.shape[0] != sum(rows):
                 raise ValueError(f"{name} must have {sum(rows)} rows, got {stored.shape[0]}")
             for index, part in enumerate(parts):

@@ -1,14 +1,11 @@
 """Exchanged parts: run a trained language model with parts of the original Transformer."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
-from twelve import FeedForward, LanguageModel, LayerNorm, PositionalEncoding
+from twelve import FeedForward, LanguageModel, LayerNorm, PositionalEncoding, RMSNorm
 from twelve.generation import greedy_decode
 from twelve_lab.experiments.without import put_method, without
 
@@ -58,8 +55,8 @@ def exchanged_parts(
 
 
 def _norm(model: LanguageModel, back: ExitStack) -> None:
-    for norm in _norms(model):
-        exchanged = LayerNorm(model.embedding.d_model, eps=norm.eps).to(norm.weight)
+    for norm in [part for part in model.modules() if isinstance(part, RMSNorm)]:
+        exchanged = LayerNorm(norm.d_model, eps=norm.eps).to(norm.weight)
         exchanged.weight.copy_(norm.weight)
         put_method(back, norm, "forward", exchanged.forward)
 
@@ -77,11 +74,8 @@ def _added_position(model: LanguageModel, back: ExitStack) -> None:
 
 def _relu_gate(model: LanguageModel, back: ExitStack) -> None:
     for layer in model.layers:
-        put_method(back, layer.feed_forward, "forward", _with_relu(layer.feed_forward))
-
-
-def _with_relu(swiglu: nn.Module):
-    return lambda x: swiglu.down(F.relu(swiglu.gate(x)) * swiglu.up(x))
+        back.callback(setattr, layer.feed_forward, "activation", layer.feed_forward.activation)
+        layer.feed_forward.activation = "relu"
 
 
 def _plain_relu(model: LanguageModel, back: ExitStack) -> None:
@@ -90,13 +84,6 @@ def _plain_relu(model: LanguageModel, back: ExitStack) -> None:
         exchanged = FeedForward(model.embedding.d_model, swiglu.up.d_out, bias=False)
         exchanged.up, exchanged.down = swiglu.up, swiglu.down
         put_method(back, swiglu, "forward", exchanged.forward)
-
-
-def _norms(model: LanguageModel) -> Iterator[nn.Module]:
-    for layer in model.layers:
-        yield layer.self_attention_residual.norm
-        yield layer.feed_forward_residual.norm
-    yield model.norm
 
 
 EXCHANGES = {

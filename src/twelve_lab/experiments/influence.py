@@ -74,7 +74,11 @@ def influence(
         if given.ndim != 2 or not given.numel():
             shape = tuple(given.shape)
             raise ValueError(f"influence: {name} must be (batch, position), got shape {shape}")
-    vocab_size = _vocab_size(model, of) if vocab_size is None else vocab_size
+    if vocab_size is None:
+        table = getattr(model, f"{of}_embedding", None)
+        if table is None:
+            raise ValueError(f"influence: give vocab_size, since the model has no {of}_embedding")
+        vocab_size = table.vocab_size
     check_positive("influence", vocab_size=vocab_size)
     if not is_real(tolerance) or not tolerance >= 0:
         raise ValueError(f"influence: tolerance must be at least 0, got {tolerance!r}")
@@ -111,13 +115,6 @@ def influence(
             columns.append(moved.flatten())
     grid = torch.stack(columns, dim=1).cpu()
     return Influence(grid, _names("out", base.shape[:2]), _names(of, ids[of].shape))
-
-
-def _vocab_size(model: object, of: str) -> int:
-    table = getattr(model, f"{of}_embedding", None)
-    if table is None:
-        raise ValueError(f"influence: give vocab_size, since the model has no {of}_embedding")
-    return table.vocab_size
 
 
 def _names(word: str, sizes: Sequence[int]) -> tuple[str, ...]:

@@ -1,17 +1,17 @@
 """KV heads: train four query heads that share one head of keys and values, or have four."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from twelve import GroupedQueryAttention, RotaryEncoding, causal_mask
+from twelve_lab.experiments.digits import DIGITS, draw_digits, train
 from twelve_lab.trace.trace import Trace
 
-DIGITS, WIDTH, HEADS = 10, 32, 4
+WIDTH, HEADS = 32, 4
 
 
 class FourBack(NamedTuple):
@@ -51,8 +51,8 @@ def four_back() -> FourBack:
         return torch.stack([ids[:, 4 - back : -back, 0] for back in (1, 2, 3, 4)], dim=-1)
 
     model, draws = _new(1, 1, 16), torch.Generator("cpu").manual_seed(17)
-    _train(model, draws, (32, 12, 1), labels, steps=150, rate=0.03)
-    test = torch.randint(DIGITS, (200, 12, 1), generator=draws, device="cpu")
+    train(model, partial(draw_digits, draws, 32, 12, 1), labels, steps=150, rate=0.03)
+    test = draw_digits(draws, 200, 12, 1)
     with torch.no_grad(), Trace(model, explain=False) as seen:
         right = model(test)[:, 4:].argmax(-1) == labels(test)
     weights = seen["attention.weights"].value[:, :, -1].mean(0)[:, 5:]
@@ -73,8 +73,8 @@ def four_digits(kv_heads: int) -> list[float]:
         return ids[:, :-1]
 
     model, draws = _new(4, kv_heads, 4), torch.Generator("cpu").manual_seed(17)
-    _train(model, draws, (32, 6, 4), labels, steps=200, rate=0.02)
-    test = torch.randint(DIGITS, (400, 6, 4), generator=draws, device="cpu")
+    train(model, partial(draw_digits, draws, 32, 6, 4), labels, steps=200, rate=0.02)
+    test = draw_digits(draws, 400, 6, 4)
     with torch.no_grad():
         right = model(test)[:, 1:].argmax(-1) == labels(test)
     return (100 * right.double().mean((0, 1))).tolist()
@@ -84,22 +84,3 @@ def _new(digits: int, kv_heads: int, d_k: int) -> _Model:
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
         return _Model(digits, kv_heads, d_k).double()
-
-
-def _train(
-    model: _Model,
-    draws: torch.Generator,
-    size: tuple[int, int, int],
-    labels: Callable[[Tensor], Tensor],
-    *,
-    steps: int,
-    rate: float,
-) -> None:
-    adam = torch.optim.Adam(model.parameters(), lr=rate)
-    for _ in range(steps):
-        ids = torch.randint(DIGITS, size, generator=draws, device="cpu")
-        wanted = labels(ids)
-        logits = model(ids)[:, -wanted.size(1) :]
-        F.cross_entropy(logits.flatten(0, 2), wanted.flatten()).backward()
-        adam.step()
-        adam.zero_grad()

@@ -1,6 +1,7 @@
 """Rotary heads: train single attention heads whose positions are added or rotated."""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -9,8 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from twelve import causal_mask, scaled_dot_product_attention, sinusoid
+from twelve_lab.experiments.digits import DIGITS, draw_digits, train
 
-DIGITS, WIDTH, NUMBERS = 10, 16, torch.float64
+WIDTH, NUMBERS = 16, torch.float64
 SPEEDS = 10000.0 ** (-torch.arange(0, WIDTH, 2, dtype=NUMBERS) / WIDTH)  # radians per position
 TRAINED, LONGER = 32, 128  # lengths of the texts whose first digit is marked
 FAST = SPEEDS * (TRAINED - 1) > 2 * math.pi  # pairs that training saw at every angle
@@ -67,7 +69,7 @@ def two_back() -> TwoBack:
         "added": {"added": True, "speeds": still},
         "rotated": {},
     }
-    test = _digits(200, 12, torch.Generator("cpu").manual_seed(1))
+    test = draw_digits(torch.Generator("cpu").manual_seed(1), 200, 12)
     counts = F.one_hot(test, DIGITS).cumsum(1)
     often = counts[:, 1:-1].argmax(-1)  # of the digits before each answer
     rule = 100 * (often == test[:, :-2]).double().mean().item()
@@ -76,10 +78,8 @@ def two_back() -> TwoBack:
     for name, settings in makers.items():
         head = _new(0, DIGITS, **settings)
         draws = torch.Generator("cpu").manual_seed(16)
-        adam = torch.optim.Adam(head.parameters(), lr=0.03)
-        for _ in range(150):
-            ids = _digits(32, 12, draws)
-            _step(adam, head(ids)[:, 2:], ids[:, :-2])
+        draw = partial(draw_digits, draws, 32, 12)
+        train(head, draw, lambda ids: ids[:, :-2], steps=150, rate=0.03)
         percent[name] = {where: _percent(head, test, start) for where, start in starts.items()}
     with torch.no_grad():
         query, key = (w(head.embed.weight)[:, :2] for w in (head.w_q, head.w_k))
@@ -102,10 +102,11 @@ def longer_texts(seed: int = 1) -> dict[str, float]:
     """
     head = _new(seed, 2 * DIGITS)
     draws = torch.Generator("cpu").manual_seed(16)
-    adam = torch.optim.Adam(head.parameters(), lr=0.01)
-    for _ in range(150):
-        ids = _marked(16, TRAINED, draws)
-        _step(adam, head(ids), (ids[:, :1] - DIGITS).expand(-1, TRAINED))
+
+    def first(ids: Tensor) -> Tensor:
+        return (ids[:, :1] - DIGITS).expand(-1, TRAINED)
+
+    train(head, partial(_marked, draws, 16, TRAINED), first, steps=150, rate=0.01)
     percent = {}
     for name, length, divided in (
         ("length 32", TRAINED, torch.zeros_like(FAST)),
@@ -115,7 +116,7 @@ def longer_texts(seed: int = 1) -> dict[str, float]:
         ("fast pairs / 4", LONGER, FAST),
     ):
         head.speeds = torch.where(divided, SPEEDS / 4, SPEEDS)
-        ids = _marked(200, length, torch.Generator("cpu").manual_seed(1))
+        ids = _marked(torch.Generator("cpu").manual_seed(1), 200, length)
         with torch.no_grad():
             named = head(ids)[:, -1].argmax(-1)
         percent[name] = 100 * (named == ids[:, 0] - DIGITS).double().mean().item()
@@ -136,12 +137,8 @@ def _new(seed: int, kinds: int, **settings: Tensor | bool) -> _Head:
         return _Head(kinds, **settings)
 
 
-def _digits(texts: int, length: int, draws: torch.Generator) -> Int[Tensor, "text position"]:
-    return torch.randint(DIGITS, (texts, length), generator=draws, device="cpu")
-
-
-def _marked(texts: int, length: int, draws: torch.Generator) -> Int[Tensor, "text position"]:
-    ids = _digits(texts, length, draws)
+def _marked(draws: torch.Generator, *shape: int) -> Int[Tensor, "text position"]:
+    ids = draw_digits(draws, *shape)
     ids[:, 0] += DIGITS
     return ids
 
@@ -150,9 +147,3 @@ def _marked(texts: int, length: int, draws: torch.Generator) -> Int[Tensor, "tex
 def _percent(head: _Head, ids: Int[Tensor, "text position"], start: int) -> float:
     named = head(ids, start).argmax(-1)[:, 2:]
     return 100 * (named == ids[:, :-2]).double().mean().item()
-
-
-def _step(adam: torch.optim.Adam, logits: Tensor, labels: Tensor) -> None:
-    F.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
-    adam.step()
-    adam.zero_grad()

@@ -97,6 +97,7 @@ def _remove(model: LanguageModel, part: str, back: ExitStack) -> None:
 
 def _remove_from(layer: LanguageLayer, name: str, back: ExitStack) -> None:
     attention = layer.self_attention
+    residuals = [layer.self_attention_residual, layer.feed_forward_residual]
     if name == "attention":
         back.enter_context(attention.register_forward_hook(_zeros))
     elif name == "feed-forward":
@@ -108,27 +109,20 @@ def _remove_from(layer: LanguageLayer, name: str, back: ExitStack) -> None:
         # A rotation keeps norms, so multiplying the query cancels the later division.
         root = math.sqrt(attention.d_k)
         back.enter_context(attention.w_q.register_forward_hook(lambda *run: run[-1] * root))
+    elif name == "norms":
+        for residual in residuals:
+            put_method(back, residual.norm, "forward", _identity)
     else:
-        residuals = [layer.self_attention_residual, layer.feed_forward_residual]
-        for residual in residuals if name == "norms" else [residuals["forward" in name]]:
-            if name == "norms":
-                put_method(back, residual.norm, "forward", _identity)
-            else:
-                put_method(back, residual, "forward", _without_residual(residual))
+        around = residuals["forward" in name]
+        put_method(back, around, "forward", lambda x, sublayer: sublayer(around.norm(x)))
 
 
 def put_method(back: ExitStack, owner: nn.Module, name: str, value: Callable[..., Any]) -> None:
     """Replace a method of one object."""
-    if not callable(getattr(owner, name)):
-        raise TypeError(f"{name} of {type(owner).__name__} must be a method")
     before = owner.__dict__.get(name)
     setattr(owner, name, value)
     restore = (delattr, owner, name) if before is None else (setattr, owner, name, before)
     back.callback(*restore)
-
-
-def _without_residual(residual: nn.Module) -> Callable[..., Tensor]:
-    return lambda x, sublayer: sublayer(residual.norm(x))
 
 
 def _identity(x: Tensor) -> Tensor:
