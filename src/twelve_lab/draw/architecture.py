@@ -1,7 +1,5 @@
 """Figures of whole models: stacks of boxes, each with the shape of its output in a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -97,7 +95,7 @@ def plan(
         joined.append(message("source and target embedding"))
         ends = [(ENCODER_X + WIDTH, HEIGHT / 2), (DECODER_X, HEIGHT / 2)]
         canvas.line(ends, width=1.6, style="dashed")
-        canvas.text(between, HEIGHT / 2, message("one table"), size=SMALL_SIZE, paper=True)
+        canvas.text(between, HEIGHT / 2, message("one table"), size=SMALL_SIZE, ground=PAPER)
     if tied:
         joined.append(message("target embedding and output projection"))
         edge, around = DECODER_X + WIDTH, DECODER_X + WIDTH + SIDE + 0.28
@@ -105,7 +103,7 @@ def plan(
         corners = [(edge, first), (around, first), (around, last), (edge, last)]
         canvas.line(corners, width=1.6, style="dashed")
         middle = (HEIGHT + _top(1)) / 2
-        canvas.text(around, middle, message("one matrix"), size=SMALL_SIZE, paper=True)
+        canvas.text(around, middle, message("one matrix"), size=SMALL_SIZE, ground=PAPER)
     canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=12, bold=True)
     summary = "\n".join(
         f"{part.step} {left(part.label, 27)}  {trace[part.tensor].shape!s:<12}  {part.tensor}"
@@ -274,7 +272,7 @@ def _draw_stack(
         if not part.tensor:
             corners = [(x, top), (right, top), (right, bottom), (x, bottom), (x, top)]
             canvas.line(corners, colour=QUIET, style="dashed")
-            canvas.text(middle + 0.1, height, part.label, size=SMALL_SIZE, paper=True)
+            canvas.text(middle + 0.1, height, part.label, size=SMALL_SIZE, ground=PAPER)
             continue
         line = 2.4 if part.exchanged else 1.0
         # At the side, so that it does not cross the words of removed boxes.

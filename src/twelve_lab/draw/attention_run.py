@@ -1,7 +1,5 @@
 """The tensors of one attention layer in a run, for the figures that follow one query."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

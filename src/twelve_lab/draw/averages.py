@@ -1,7 +1,5 @@
 """Figure of normalization: which numbers of a tensor are averaged together."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping
 from typing import Any

@@ -68,20 +68,19 @@ class Canvas:
 
     def text(
         self, x: float, y: float, text: str, *, size: float = TEXT_SIZE, align: str = "center",
-        bold: bool = False, paper: bool = False,
+        bold: bool = False, colour: str = INK, ground: str = "", gid: str | None = None,
     ) -> None:  # fmt: skip
-        """Write text centred vertically on y; `paper` gives it a white background."""
+        """Write text centred vertically on y; `ground` is the colour behind it, if any."""
         if not text:
             return
         # Imported here and below, so that the lab loads without matplotlib.
         from matplotlib.text import Text
 
-        background = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None
+        background = {"facecolor": ground, "edgecolor": "none", "pad": 1.2} if ground else None
         style = {"size": size, "family": families(text), "weight": "bold" if bold else "normal",
-                 "ha": align, "va": "center_baseline", "linespacing": 1.15}  # fmt: skip
-        self._artists.append(
-            Text(x, y, text, color=INK, zorder=4, parse_math=False, bbox=background, **style)
-        )
+                 "ha": align, "va": "center_baseline", "linespacing": 1.15, "color": colour,
+                 "bbox": background, "gid": gid}  # fmt: skip
+        self._artists.append(Text(x, y, text, zorder=4, parse_math=False, **style))
         width = self.width_of(text, size, bold=bold)
         height = size / 72 * 1.25 * (text.count("\n") + 1)
         start = x - width * {"left": 0, "center": 0.5, "right": 1}[align]

@@ -1,7 +1,5 @@
 """Charts: curves over a common x axis, and stacked bars."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

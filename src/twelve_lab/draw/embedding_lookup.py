@@ -1,7 +1,5 @@
 """Figure of the embedding: ids pick rows of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

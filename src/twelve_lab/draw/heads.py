@@ -1,7 +1,5 @@
 """Figure of attention for one query: match, scale, softmax and weighted sum, in each head."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate

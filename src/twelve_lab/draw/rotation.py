@@ -1,7 +1,5 @@
 """Figures of positions as rotations: columns of the positional encoding, and rotary positions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +12,7 @@ from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
-from twelve_lab.show.palette import CURVE_STYLES, QUIET
+from twelve_lab.show.palette import CURVE_STYLES, PAPER, QUIET
 from twelve_lab.show.table import as_plain_tensor
 
 PAIRS = 3  # circles side by side
@@ -92,7 +90,7 @@ def _draw_circle(
     canvas.text(x, y + 1.7, step, bold=True)
     if len(named) == 1 and len(points) > 1:
         words = message("0 to {last}", last=len(points) - 1)
-        canvas.text(x + 0.92, y - 0.22, words, align="right", bold=True, paper=True)
+        canvas.text(x + 0.92, y - 0.22, words, align="right", bold=True, ground=PAPER)
     words = message("cosine, column {column} →", column=2 * pair + 1)
     canvas.text(x, y + 1.4, words, size=SMALL_SIZE)
     canvas.text(x, y - 1.4, message("↑ sine, column {column}", column=2 * pair), size=SMALL_SIZE)

@@ -1,7 +1,5 @@
 """Figure of tensors in storage: a view leaves the numbers in place, a copy moves them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Read the residual stream of one token through a layer from a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Figures of one tensor: any tensor, a mask, attention weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Figure of the whole course: twelve numbers on their way from words to words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
