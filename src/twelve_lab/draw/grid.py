@@ -27,15 +27,15 @@ class Cell(NamedTuple):
 Paint = Callable[[Value], Cell]
 
 
+def without_rows(block: Block) -> Block:
+    """Drop the names beside a matrix, if a neighbour shows them."""
+    return replace(block, row_axis="", row_names=[""] * len(block.row_names))
+
+
 def bare(block: Block) -> Block:
-    """Drop the names around a matrix, if a neighbour shows them."""
-    return replace(
-        block,
-        row_axis="",
-        column_axis="",
-        row_names=[""] * len(block.row_names),
-        column_names=[""] * len(block.column_names),
-    )
+    """Drop the names beside and above a matrix."""
+    no_columns = [""] * len(block.column_names)
+    return replace(without_rows(block), column_axis="", column_names=no_columns)
 
 
 def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
