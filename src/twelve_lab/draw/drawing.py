@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -118,3 +118,18 @@ class Drawing:
         display({"text/html": folded, "text/plain": self.summary}, raw=True)
         if self.frame:
             display({"text/html": self.frame}, raw=True)
+
+
+def live(part: str, still: Drawing) -> Drawing:
+    """Show a drawing, and below it a part of the live page.
+
+    Args:
+        part: Name of the part, one of `twelve_lab.explorer.parts.PARTS`, such as "query" or "mask".
+        still: The drawing.
+
+    Raises:
+        ValueError: If there is no such part.
+    """
+    from twelve_lab.explorer.parts import frame  # reads the live page
+
+    return replace(still, frame=frame(part))
