@@ -32,10 +32,7 @@ class Part(NamedTuple):
 
 
 def _sublayer(path: str, step: str, words: str) -> tuple[Part, Part]:
-    return (
-        Part(words, f"{path}.output", step),
-        Part(SUM, f"{path}_residual.added", "08"),
-    )
+    return Part(words, f"{path}.output", step), Part(SUM, f"{path}_residual.added", "08")
 
 
 ENCODER = (
@@ -84,7 +81,7 @@ def plan(
         for row, part in enumerate(column):
             _draw_part(canvas, part, row, x, side, str(trace[part.tensor].shape))
     between = (ENCODER_X + WIDTH + DECODER_X) / 2
-    below = (len(ENCODER) - 1) * PITCH + HEIGHT + GAP
+    below = len(ENCODER) * PITCH
     cross = next(row for row, part in enumerate(DECODER) if "cross" in part.words)
     height = cross * PITCH + HEIGHT / 2
     start = ENCODER_X + WIDTH / 2, below
