@@ -49,18 +49,17 @@ def _width_of_line(line: str, size: float, bold: bool) -> float:
 
 
 class Canvas:
-    """Draw boxes, lines, brackets and text at positions in inches."""
+    """Draw boxes, lines, brackets and text at positions in inches.
+
+    Attributes:
+        bottom: Lower edge of the drawing so far.
+    """
 
     def __init__(self) -> None:
         """Start with an empty canvas."""
         self._artists: list[Artist] = []
         self._left = self._top = math.inf
-        self._right = self._bottom = -math.inf
-
-    @property
-    def bottom(self) -> float:
-        """Return the lower edge of the drawing so far."""
-        return self._bottom
+        self._right = self.bottom = -math.inf
 
     def width_of(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
         """Measure the longest line of a text in inches."""
@@ -179,7 +178,7 @@ class Canvas:
             descriptions: Texts for the alt text, the most detailed first. The first that is short
                 enough follows the title.
         """
-        edges = self._left - MARGIN, self._top - MARGIN, self._right + MARGIN, self._bottom + MARGIN
+        edges = self._left - MARGIN, self._top - MARGIN, self._right + MARGIN, self.bottom + MARGIN
         return Drawing(self.sized(*edges), title, alt_text(title, *descriptions), summary)
 
     def sized(self, left: float, top: float, right: float, bottom: float) -> Figure:
@@ -197,4 +196,4 @@ class Canvas:
     def _grow(self, *points: Point) -> None:
         xs, ys = zip(*points, strict=True)
         self._left, self._top = min(self._left, *xs), min(self._top, *ys)
-        self._right, self._bottom = max(self._right, *xs), max(self._bottom, *ys)
+        self._right, self.bottom = max(self._right, *xs), max(self.bottom, *ys)
