@@ -19,7 +19,6 @@ from twelve_lab.show.wide import parts
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
 MARGIN = 0.12
 # Points. The smallest letters have an x-height of 8 pixels at 100 dpi, 4 at half the size.
@@ -120,7 +119,7 @@ class Canvas:
 
         self._artists.append(Line2D([x], [y], marker="o", markersize=size, color=INK, zorder=3))
 
-    def patch(self, patch: Patch, *corners: Point) -> None:
+    def patch(self, patch: Artist, *corners: Point) -> None:
         """Draw a matplotlib patch that lies between two corners."""
         self._artists.append(patch)
         self._grow(*corners)

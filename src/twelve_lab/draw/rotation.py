@@ -48,7 +48,7 @@ def rotation(table: Any, *, title: str) -> Drawing:
                 degrees=format_number((_exact(points[1]) - _exact(points[0])) % 360, 1),
             )
             rotations.append(f"{2 * pair}, {2 * pair + 1}: {step}")
-        _draw_circle(canvas, points, pair, step, x=1.35 + 2.9 * pair, y=1.35)
+        _draw_circle(canvas, points, pair, step)
         summary.append(
             message(
                 "columns {first} and {second}, angle in degrees at each position: {angles}",
@@ -73,10 +73,9 @@ def _degrees(x: float, y: float) -> float:
     return round(math.degrees(math.atan2(y, x)), 1) % 360
 
 
-def _draw_circle(
-    canvas: Canvas, points: Tensor, pair: int, step: str, *, x: float, y: float
-) -> None:
-    """Draw one unit circle around (x, y); the cosine goes right, the sine goes up."""
+def _draw_circle(canvas: Canvas, points: Tensor, pair: int, step: str) -> None:
+    """Draw the unit circle of a pair; the cosine goes right, the sine goes up."""
+    x, y = 1.35 + 2.9 * pair, 1.35
     ring = [math.radians(angle) for angle in range(0, 361, 3)]
     canvas.line([(x + math.cos(a), y + math.sin(a)) for a in ring], colour=QUIET, width=0.8)
     _draw_cross(canvas, x, y, 1.1)
