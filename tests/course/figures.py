@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -198,29 +197,17 @@ FIGURES = {
 }  # fmt: skip
 
 
-class Drawn(NamedTuple):
-    """A figure, and the axes that have a bracket in it."""
-
-    drawing: Drawing
-    bracketed: set[str]
-
-
 @cache
-def drawn(name: str) -> Drawn:
-    """Draw a figure once for all tests, which must not change it."""
+def drawn(name: str) -> tuple[Drawing, set[str]]:
+    """Draw a figure once for all tests, which must not change it; list the axes with a bracket."""
     with patch.object(Canvas, "bracket", autospec=True, side_effect=Canvas.bracket) as bracket:
         drawing = FIGURES[name]()
-    return Drawn(drawing, {call.args[1] for call in bracket.call_args_list})
+    return drawing, {call.args[1] for call in bracket.call_args_list}
 
 
 def figure(name: str) -> Drawing:
     """Return one of the figures."""
-    return drawn(name).drawing
-
-
-def texts(drawing: Drawing) -> list[str]:
-    """List what is written in the picture, in the order of drawing."""
-    return [text.get_text() for text in drawing.figure.axes[0].texts]
+    return drawn(name)[0]
 
 
 def picture_of(alt: str) -> str:

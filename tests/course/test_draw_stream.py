@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("matplotlib")
 
-from tests.course.figures import TITLE, changed, companion, figure, texts, traced
+from tests.course.figures import TITLE, changed, companion, figure, traced
 from twelve_lab import draw
 
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
@@ -19,7 +19,8 @@ def stream(trace, layer=ENCODER, batch=1, position=0, **options):
 
 def test_stream_names_the_positions_that_an_attention_sees():
     def seen(drawing):
-        return [text for text in texts(drawing) if text.startswith("sees")]
+        words = [text.get_text() for text in drawing.figure.axes[0].texts]
+        return [word for word in words if word.startswith("sees")]
 
     assert seen(stream(traced(), DECODER, 0, 0)) == ["sees tgt 0", "sees src 1"]  # src 0 is padding
     assert seen(figure("stream of a second decoder layer")) == [

@@ -8,11 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from tests.course.figure_rules import (
-    figure_problems,
-    notebook_problems,
-    undrawn_numbers,
-)
+from tests.course.figure_rules import figure_problems, notebook_problems, undrawn_numbers
 from tests.course.figures import FIGURES, TITLE, drawn
 from tests.course.notebook_rules import code_cells, name_of
 from twelve_lab.course import pages

@@ -7,10 +7,9 @@ from twelve_lab.draw.architecture import plan, without_source
 from twelve_lab.draw.averages import groups
 from twelve_lab.draw.charts import bars, curves
 from twelve_lab.draw.dependency import influence
-from twelve_lab.draw.drawing import Drawing
+from twelve_lab.draw.drawing import Drawing, live
 from twelve_lab.draw.embedding_lookup import lookup
 from twelve_lab.draw.heads import heads
-from twelve_lab.draw.live import Live, live
 from twelve_lab.draw.products import matmul
 from twelve_lab.draw.residual_stream import stream
 from twelve_lab.draw.rotation import rotated_query, rotation
@@ -21,7 +20,6 @@ from twelve_lab.draw.walk import walk
 
 __all__ = [
     "Drawing",
-    "Live",
     "attention",
     "bars",
     "curves",

@@ -1,7 +1,5 @@
 """Parts of alt texts that several figures share: names, numbers and the shape of a mask."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Figures of whole models: stacks of boxes, each with the shape of its output in a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +11,7 @@ from twelve_lab.show.wide import left
 from twelve_lab.trace.traced import Traced
 
 WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.34, 0.26, 0.44
+PITCH = HEIGHT + GAP  # from a box to the next
 ENCODER_X, DECODER_X = 0.0, 4.55
 SUM = "+ what went in"  # the box of a residual sum
 NUMBER = 0.24  # from the edge of a box to the middle of its step number
@@ -33,10 +32,7 @@ class Part(NamedTuple):
 
 
 def _sublayer(path: str, step: str, words: str) -> tuple[Part, Part]:
-    return (
-        Part(words, f"{path}.output", step),
-        Part(SUM, f"{path}_residual.added", "08"),
-    )
+    return Part(words, f"{path}.output", step), Part(SUM, f"{path}_residual.added", "08")
 
 
 ENCODER = (
@@ -85,9 +81,9 @@ def plan(
         for row, part in enumerate(column):
             _draw_part(canvas, part, row, x, side, str(trace[part.tensor].shape))
     between = (ENCODER_X + WIDTH + DECODER_X) / 2
-    below = _top(len(ENCODER) - 1) + HEIGHT + GAP
+    below = len(ENCODER) * PITCH
     cross = next(row for row, part in enumerate(DECODER) if "cross" in part.words)
-    height = _top(cross) + HEIGHT / 2
+    height = cross * PITCH + HEIGHT / 2
     start = ENCODER_X + WIDTH / 2, below
     canvas.arrow(start, (between, below), (between, height), (DECODER_X, height), width=1.6)
     words = message("key and value")
@@ -97,16 +93,16 @@ def plan(
         joined.append(message("source and target embedding"))
         ends = [(ENCODER_X + WIDTH, HEIGHT / 2), (DECODER_X, HEIGHT / 2)]
         canvas.line(ends, width=1.6, style="dashed")
-        canvas.text(between, HEIGHT / 2, message("one table"), size=SMALL_SIZE, paper=True)
+        canvas.text(between, HEIGHT / 2, message("one table"), size=SMALL_SIZE, ground=PAPER)
     if tied:
         joined.append(message("target embedding and output projection"))
         edge, around = DECODER_X + WIDTH, DECODER_X + WIDTH + SIDE + 0.28
-        first, last = HEIGHT / 2, _top(len(DECODER) - 1) + HEIGHT / 2
+        first, last = HEIGHT / 2, (len(DECODER) - 1) * PITCH + HEIGHT / 2
         corners = [(edge, first), (around, first), (around, last), (edge, last)]
         canvas.line(corners, width=1.6, style="dashed")
-        middle = (HEIGHT + _top(1)) / 2
-        canvas.text(around, middle, message("one matrix"), size=SMALL_SIZE, paper=True)
-    canvas.text(DECODER_X + WIDTH / 2, _top(len(DECODER)) + 0.1, "logits", size=12, bold=True)
+        middle = (HEIGHT + PITCH) / 2
+        canvas.text(around, middle, message("one matrix"), size=SMALL_SIZE, ground=PAPER)
+    canvas.text(DECODER_X + WIDTH / 2, len(DECODER) * PITCH + 0.1, "logits", size=12, bold=True)
     summary = "\n".join(
         f"{part.step} {left(part.label, 27)}  {trace[part.tensor].shape!s:<12}  {part.tensor}"
         for part in (*ENCODER, *DECODER)
@@ -135,10 +131,6 @@ def _list_boxes(parts: Sequence[Part | None], trace: Mapping[str, Traced]) -> st
     return "; ".join(boxes)
 
 
-def _top(row: int) -> float:
-    return row * (HEIGHT + GAP)
-
-
 def _shade(
     canvas: Canvas, column: tuple[Part, ...], x: float, side: int, trace: Mapping[str, Traced]
 ) -> None:
@@ -146,7 +138,7 @@ def _shade(
     rows = [row for row, part in enumerate(column) if ".layers." in part.tensor]
     stack = column[rows[0]].tensor.split(".")[0]
     layers = len({name.split(".")[2] for name in trace if name.startswith(f"{stack}.layers.")})
-    top, bottom = _top(rows[0]) - 0.16, _top(rows[-1]) + HEIGHT + 0.24
+    top, bottom = rows[0] * PITCH - 0.16, rows[-1] * PITCH + HEIGHT + 0.24
     canvas.box(x - SIDE, top, WIDTH + 2 * SIDE, bottom - top, fill=SHADE, line=0)
     words = plural(
         "{stack}: {count} layer", "{stack}: {count} layers", layers, stack=declared(stack)
@@ -157,7 +149,7 @@ def _shade(
 
 
 def _draw_part(canvas: Canvas, part: Part, row: int, x: float, side: int, shape: str) -> None:
-    top, middle = _top(row), x + WIDTH / 2
+    top, middle = row * PITCH, x + WIDTH / 2
     is_sublayer = ".layers." in part.tensor and "norm" in part.words
     fill = SPOTLIGHT if is_sublayer else PAPER
     canvas.box(x, top, WIDTH, HEIGHT, fill=fill, edge=INK, line=1.0)
@@ -170,11 +162,12 @@ def _draw_part(canvas: Canvas, part: Part, row: int, x: float, side: int, shape:
     if is_sublayer:
         edge = middle + side * WIDTH / 2
         around = edge + side * SIDE / 2
-        start, end = top - GAP / 2, _top(row + 1) + HEIGHT / 2
+        start, end = top - GAP / 2, (row + 1) * PITCH + HEIGHT / 2
         canvas.arrow((middle, start), (around, start), (around, end), (edge, end))
 
 
 BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 2.4, 0.36, 0.3
+BOX_PITCH = BOX_HEIGHT + BOX_GAP
 INDENT = 0.22  # from the edge of a box to its arrow
 COLUMNS = (0.0, 3.1, 6.5)
 # One colour for each row; the first and the last row both hold words.
@@ -230,7 +223,7 @@ def without_source(
     for x, (name, parts) in zip(COLUMNS, STACKS.items(), strict=True):
         canvas.text(x + BOX_WIDTH / 2, -BOX_GAP - 0.14, declared(name), size=12, bold=True)
         lines += [declared(name), *_draw_stack(canvas, x, parts, runs[name])]
-    below, height = _box_top(LAST_NORM) + BOX_HEIGHT, _box_top(CROSS) + BOX_HEIGHT / 2
+    below, height = LAST_NORM * BOX_PITCH + BOX_HEIGHT, CROSS * BOX_PITCH + BOX_HEIGHT / 2
     start, between = BOX_WIDTH / 2, (BOX_WIDTH + COLUMNS[1]) / 2
     corners = [(start, below), (start, below + BOX_GAP), (between, below + BOX_GAP)]
     canvas.arrow(*corners, (between, height), (COLUMNS[1], height), width=1.6)
@@ -254,10 +247,6 @@ def without_source(
     )  # fmt: skip
 
 
-def _box_top(row: int) -> float:
-    return row * (BOX_HEIGHT + BOX_GAP)
-
-
 def _draw_stack(
     canvas: Canvas, x: float, parts: Sequence[Part | None], trace: Mapping[str, Traced]
 ) -> list[str]:
@@ -266,7 +255,7 @@ def _draw_stack(
     for row, part in enumerate(parts):
         if part is None:
             continue
-        top, bottom = _box_top(row), _box_top(row) + BOX_HEIGHT
+        top, bottom = row * BOX_PITCH, row * BOX_PITCH + BOX_HEIGHT
         height = top + BOX_HEIGHT / 2
         shape = str(trace[part.tensor].shape) if part.tensor else ""
         exchanged = message("exchanged") if part.exchanged else ""
@@ -274,7 +263,7 @@ def _draw_stack(
         if not part.tensor:
             corners = [(x, top), (right, top), (right, bottom), (x, bottom), (x, top)]
             canvas.line(corners, colour=QUIET, style="dashed")
-            canvas.text(middle + 0.1, height, part.label, size=SMALL_SIZE, paper=True)
+            canvas.text(middle + 0.1, height, part.label, size=SMALL_SIZE, ground=PAPER)
             continue
         line = 2.4 if part.exchanged else 1.0
         # At the side, so that it does not cross the words of removed boxes.

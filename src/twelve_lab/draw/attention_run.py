@@ -1,7 +1,5 @@
 """The tensors of one attention layer in a run, for the figures that follow one query."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -35,7 +33,8 @@ class AttentionRun:
         Raises:
             ValueError: If the run has no such query, or its weights have other axes.
         """
-        self.trace, self.path, self.batch = trace, path, batch
+        self.trace, self.batch = trace, batch
+        self.prefix = f"{path}." if path else ""
         table = Table.of(self.entry("weights"), labels=labels)
         if table.axes != ("batch", "head", "query", "key"):
             raise ValueError(f"weights must have axes (batch, head, query, key), got {table.sizes}")
@@ -50,7 +49,7 @@ class AttentionRun:
 
     def entry(self, name: str) -> Traced:
         """Find a traced tensor of the layer."""
-        return self.trace[self._full(name)]
+        return self.trace[self.prefix + name]
 
     def values(self, name: str) -> Tensor:
         """Return the numbers of the sentence in a tensor of the layer."""
@@ -58,10 +57,7 @@ class AttentionRun:
 
     def has(self, name: str) -> bool:
         """Tell whether the layer computed a tensor."""
-        return self._full(name) in self.trace
-
-    def _full(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
+        return self.prefix + name in self.trace
 
 
 def check_sizes(sizes: Mapping[str, int], largest: Mapping[str, int]) -> None:

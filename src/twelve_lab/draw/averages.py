@@ -1,7 +1,5 @@
 """Figure of normalization: which numbers of a tensor are averaged together."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +13,7 @@ from twelve_lab.draw.grid import LINE, Cell, number_grid, widen
 from twelve_lab.draw.panels import draw_panels
 from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text, format_number
-from twelve_lab.show.palette import PAPER, PART_FILLS
+from twelve_lab.show.palette import PART_FILLS
 from twelve_lab.show.table import MAX_SHOWN, Labels, Table, Value
 
 PER_LINE = 8  # means on one line
@@ -101,7 +99,7 @@ def _group(table: Table, over: list[str]) -> tuple[Tensor, Tensor]:
 def _cell(value: Value, group: int) -> Cell:
     is_whole = isinstance(value, float) and value.is_integer()
     text = cell_text(int(value) if is_whole else value)
-    shades = [fill for fill in PART_FILLS if fill != PAPER]
+    *shades, _ = PART_FILLS  # the last one is white
     return Cell(f"{string.ascii_uppercase[group]}  {text}", shades[group % len(shades)])
 
 

@@ -19,7 +19,6 @@ from twelve_lab.show.wide import parts
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
 MARGIN = 0.12
 # Points. The smallest letters have an x-height of 8 pixels at 100 dpi, 4 at half the size.
@@ -49,18 +48,17 @@ def _width_of_line(line: str, size: float, bold: bool) -> float:
 
 
 class Canvas:
-    """Draw boxes, lines, brackets and text at positions in inches."""
+    """Draw boxes, lines, brackets and text at positions in inches.
+
+    Attributes:
+        bottom: Lower edge of the drawing so far.
+    """
 
     def __init__(self) -> None:
         """Start with an empty canvas."""
         self._artists: list[Artist] = []
         self._left = self._top = math.inf
-        self._right = self._bottom = -math.inf
-
-    @property
-    def bottom(self) -> float:
-        """Return the lower edge of the drawing so far."""
-        return self._bottom
+        self._right = self.bottom = -math.inf
 
     def width_of(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
         """Measure the longest line of a text in inches."""
@@ -68,20 +66,19 @@ class Canvas:
 
     def text(
         self, x: float, y: float, text: str, *, size: float = TEXT_SIZE, align: str = "center",
-        bold: bool = False, paper: bool = False,
+        bold: bool = False, colour: str = INK, ground: str = "", gid: str | None = None,
     ) -> None:  # fmt: skip
-        """Write text centred vertically on y; `paper` gives it a white background."""
+        """Write text centred vertically on y; `ground` is the colour behind it, if any."""
         if not text:
             return
         # Imported here and below, so that the lab loads without matplotlib.
         from matplotlib.text import Text
 
-        background = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.2} if paper else None
+        background = {"facecolor": ground, "edgecolor": "none", "pad": 1.2} if ground else None
         style = {"size": size, "family": families(text), "weight": "bold" if bold else "normal",
-                 "ha": align, "va": "center_baseline", "linespacing": 1.15}  # fmt: skip
-        self._artists.append(
-            Text(x, y, text, color=INK, zorder=4, parse_math=False, bbox=background, **style)
-        )
+                 "ha": align, "va": "center_baseline", "linespacing": 1.15, "color": colour,
+                 "bbox": background, "gid": gid}  # fmt: skip
+        self._artists.append(Text(x, y, text, zorder=4, parse_math=False, **style))
         width = self.width_of(text, size, bold=bold)
         height = size / 72 * 1.25 * (text.count("\n") + 1)
         start = x - width * {"left": 0, "center": 0.5, "right": 1}[align]
@@ -122,7 +119,7 @@ class Canvas:
 
         self._artists.append(Line2D([x], [y], marker="o", markersize=size, color=INK, zorder=3))
 
-    def patch(self, patch: Patch, *corners: Point) -> None:
+    def patch(self, patch: Artist, *corners: Point) -> None:
         """Draw a matplotlib patch that lies between two corners."""
         self._artists.append(patch)
         self._grow(*corners)
@@ -180,7 +177,7 @@ class Canvas:
             descriptions: Texts for the alt text, the most detailed first. The first that is short
                 enough follows the title.
         """
-        edges = self._left - MARGIN, self._top - MARGIN, self._right + MARGIN, self._bottom + MARGIN
+        edges = self._left - MARGIN, self._top - MARGIN, self._right + MARGIN, self.bottom + MARGIN
         return Drawing(self.sized(*edges), title, alt_text(title, *descriptions), summary)
 
     def sized(self, left: float, top: float, right: float, bottom: float) -> Figure:
@@ -198,4 +195,4 @@ class Canvas:
     def _grow(self, *points: Point) -> None:
         xs, ys = zip(*points, strict=True)
         self._left, self._top = min(self._left, *xs), min(self._top, *ys)
-        self._right, self._bottom = max(self._right, *xs), max(self._bottom, *ys)
+        self._right, self.bottom = max(self._right, *xs), max(self.bottom, *ys)

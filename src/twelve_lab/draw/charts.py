@@ -1,11 +1,9 @@
 """Charts: curves over a common x axis, and stacked bars."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
+from itertools import accumulate, cycle
 from typing import Any
 
 from twelve_lab.draw.canvas import Canvas, Point
@@ -22,7 +20,6 @@ PRINTED = 9  # x values for which the summary gives the curves
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 BAR_WIDTH, BAR_GAP = 5.8, 0.16
 NOTE = 0.26  # room under a bar for the names of parts that are too short for them
-THIN = 300  # a curve with more values than this has a thinner line
 
 
 def curves(
@@ -63,7 +60,7 @@ def curves(
     heights = {name: [math.log10(y) if log else y for y in line] for name, line in values.items()}
     point_at = _draw_scales(canvas, xs, [y for line in heights.values() for y in line], log=log)
     points = {name: list(map(point_at, xs, line)) for name, line in heights.items()}
-    _draw_curves(canvas, points, 1.2 if len(xs) > THIN else 2.2)
+    _draw_curves(canvas, points)
     if log:
         y_label = message("{axis} (logarithmic)", axis=y_label or "y")
     canvas.text(WIDTH / 2, HEIGHT + LINE * 2.1, x_label)
@@ -130,20 +127,18 @@ def _draw_scales(
     return point_at
 
 
-def _draw_curves(canvas: Canvas, curves: Mapping[str, Sequence[Point]], width: float) -> None:
+def _draw_curves(canvas: Canvas, curves: Mapping[str, Sequence[Point]]) -> None:
     """Draw curves, with the name of each beside its end. Names keep a distance from each other."""
     styles = dict(zip(curves, CURVE_STYLES, strict=False))
     for name, points in curves.items():
         colour, dashes = styles[name]
-        canvas.line(points, colour=colour, width=width, style=dashes)
+        canvas.line(points, colour=colour, width=2.2, style=dashes)
     order = sorted(curves, key=lambda name: curves[name][-1][1])
-    heights: list[float] = []
-    for name in order:
-        end = curves[name][-1][1]
-        heights.append(max(end, heights[-1] + LINE * 1.1) if heights else end)
-    lift = max(0.0, heights[-1] - HEIGHT) if len(heights) > 1 else 0.0
-    for name, height in zip(order, (height - lift for height in heights), strict=True):
-        (right, end), (colour, dashes) = curves[name][-1], styles[name]
+    ends = (curves[name][-1][1] for name in order)
+    heights = list(accumulate(ends, lambda above, end: max(end, above + LINE * 1.1)))
+    lift = max(0.0, heights[-1] - HEIGHT)
+    for name, lowered in zip(order, heights, strict=True):
+        (right, end), (colour, dashes), height = curves[name][-1], styles[name], lowered - lift
         canvas.line([(right + 0.02, end), (right + 0.1, height)], colour=QUIET, width=0.8)
         dash = [(right + 0.1, height), (right + 0.6, height)]
         canvas.line(dash, colour=colour, width=2.2, style=dashes)

@@ -1,7 +1,5 @@
 """Figure of an influence map: which output moves when which token is replaced."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import accumulate, groupby, takewhile

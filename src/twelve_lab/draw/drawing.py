@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from twelve_lab.draw.svg import to_svg
 from twelve_lab.messages import message
 from twelve_lab.show.wide import fill
 
@@ -44,6 +46,7 @@ def stored(data: Mapping[str, str]) -> Picture | None:
     return Picture(html.unescape(match[1]), html.unescape(match[2]), match[3]) if match else None
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class Drawing:
     """A figure in a notebook, with its title above it and its numbers folded below it.
 
@@ -58,14 +61,15 @@ class Drawing:
         title: Claim of the figure.
         alt: Alt text of the picture.
         summary: Numbers of the picture as text.
+        frame: HTML of the part of the live page that follows, if any. The picture remains where
+            frames are not shown: on paper and in untrusted notebooks.
     """
 
-    def __init__(self, figure: Figure, title: str, alt: str, summary: str):
-        """Combine a figure with its texts."""
-        self.figure = figure
-        self.title = title
-        self.alt = alt
-        self.summary = summary
+    figure: Figure
+    title: str
+    alt: str
+    summary: str
+    frame: str = ""
 
     def __repr__(self) -> str:
         """Return the alt text."""
@@ -73,8 +77,6 @@ class Drawing:
 
     def svg(self) -> str:
         """Write the figure as SVG."""
-        from twelve_lab.draw.svg import to_svg  # loads matplotlib
-
         return to_svg(self.figure)
 
     def html(self) -> str:
@@ -93,8 +95,6 @@ class Drawing:
         Raises:
             ValueError: If the name does not end in .svg.
         """
-        from twelve_lab.draw.svg import to_svg  # loads matplotlib
-
         if Path(path).suffix != ".svg":
             raise ValueError(
                 message("the picture is SVG; give a name that ends in .svg, not {file}", file=path)
@@ -116,3 +116,20 @@ class Drawing:
             f'<pre style="font-family:monospace">{html.escape(self.text())}</pre></details>'
         )
         display({"text/html": folded, "text/plain": self.summary}, raw=True)
+        if self.frame:
+            display({"text/html": self.frame}, raw=True)
+
+
+def live(part: str, still: Drawing) -> Drawing:
+    """Show a drawing, and below it a part of the live page.
+
+    Args:
+        part: Name of the part, one of `twelve_lab.explorer.parts.PARTS`, such as "query" or "mask".
+        still: The drawing.
+
+    Raises:
+        ValueError: If there is no such part.
+    """
+    from twelve_lab.explorer.parts import frame  # reads the live page
+
+    return replace(still, frame=frame(part))

@@ -1,9 +1,6 @@
 """Figure of the embedding: ids pick rows of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -11,7 +8,7 @@ from torch import Tensor
 from twelve_lab.draw.canvas import Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.faces import draw_face, name_width
-from twelve_lab.draw.grid import LINE, Cell, Grid, widen
+from twelve_lab.draw.grid import LINE, Cell, Grid, widen, without_rows
 from twelve_lab.draw.panels import signed_paint
 from twelve_lab.messages import message
 from twelve_lab.show.format import cell_text, format_tensor
@@ -75,24 +72,18 @@ def _place(
     canvas: Canvas, ids: Tensor, rows: Table, result: Table
 ) -> tuple[list[Grid], Grid, list[Grid]]:
     """Draw the ids to the left, the table in the middle, the vectors to the right."""
-    blocks = list(result.blocks(elide=False))
     paint = signed_paint(largest_magnitude(rows))
     asked = [
-        Grid(
-            canvas,
-            replace(block, column_axis="", column_names=[""], rows=[[i] for i in sentence]),
-            lambda token: Cell(str(token), bold=True),
-            title=message("ids, {sentence}", sentence=block.title),
-        )
-        for block, sentence in zip(blocks, ids.tolist(), strict=True)
-    ]
-    picked = [
-        Grid(canvas, replace(block, row_axis="", row_names=[""] * len(block.rows)), paint,
-             title=message("vectors, {sentence}", sentence=block.title))
-        for block in blocks
+        Grid(canvas, block, lambda token: Cell(str(token), bold=True),
+             title=message("ids, {sentence}", sentence=block.title))
+        for block in Table.of(ids.unsqueeze(-1), "batch src 1", result.labels).blocks(elide=False)
     ]  # fmt: skip
-    block = next(rows.blocks(elide=False))
-    block = replace(block, row_axis="", row_names=[""] * len(block.rows))
+    picked = [
+        Grid(canvas, without_rows(block), paint,
+             title=message("vectors, {sentence}", sentence=block.title))
+        for block in result.blocks(elide=False)
+    ]  # fmt: skip
+    block = without_rows(next(rows.blocks(elide=False)))
     middle = Grid(canvas, block, paint, title=message("embedding table"))
     widen(asked, "names_width")
 

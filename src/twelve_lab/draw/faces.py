@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from twelve_lab.draw.canvas import TEXT_SIZE
@@ -49,38 +50,28 @@ def draw_face(canvas: Canvas, name: str, x: float, y: float, size: float = FACE)
     unit = size / SIZE
     corner = x, y - size / 2
     for shape in FACES.get(word_of(name), ()):
-        patch = PathPatch(
-            as_path(shape.path, corner, unit),
-            facecolor=shape.fill,
-            edgecolor=FACE_INK,
-            linewidth=shape.line * unit * 72,
-            capstyle="round",
-            joinstyle="round",
-            zorder=4,
-        )
+        ink = {"facecolor": shape.fill, "edgecolor": FACE_INK, "linewidth": shape.line * unit * 72}
+        ends = {"capstyle": "round", "joinstyle": "round"}
+        patch = PathPatch(_as_path(shape.path, corner, unit), zorder=4, **ink, **ends)
         canvas.patch(patch, corner, (x + size, y + size / 2))
 
 
-def as_path(text: str, corner: tuple[float, float] = (0.0, 0.0), unit: float = 1.0) -> Path:
-    """Parse a path of a face.
+def _as_path(text: str, corner: tuple[float, float], unit: float) -> Path:
+    """Parse the commands M, L, C and Z of an SVG path.
 
     Args:
-        text: Absolute SVG commands M, L, C and Z, separated by spaces.
-        corner: Upper left corner.
+        text: Absolute commands, each followed by its numbers.
+        corner: Where the origin is.
         unit: Length of 1.
     """
     from matplotlib.path import Path
 
-    codes = {"M": Path.MOVETO, "L": Path.LINETO, "C": Path.CURVE4}
-    points, segments, command = [], [], ""
-    words = iter(text.split())
-    for word in words:
-        if word == "Z":
-            points.append(corner)
-            segments.append(Path.CLOSEPOLY)
-        elif word in codes:
-            command = word
-        else:
-            points.append((corner[0] + unit * float(word), corner[1] + unit * float(next(words))))
-            segments.append(codes[command])
+    codes = {"M": Path.MOVETO, "L": Path.LINETO, "C": Path.CURVE4, "Z": Path.CLOSEPOLY}
+    points, segments = [], []
+    for command, numbers in re.findall(r"([MLCZ])([^MLCZ]*)", text):
+        # Z has no point of its own; Path ignores the one that it wants.
+        values = [unit * float(number) for number in numbers.split()] or [0.0, 0.0]
+        pairs = zip(values[::2], values[1::2], strict=True)
+        points += [(corner[0] + x, corner[1] + y) for x, y in pairs]
+        segments += [codes[command]] * (len(values) // 2)
     return Path(points, segments)

@@ -1,10 +1,8 @@
 """Matrices on a canvas: cells with numbers, beside the brackets of their axes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from twelve_lab.draw.canvas import TEXT_SIZE, Canvas
 from twelve_lab.draw.faces import ROOM, draw_face, name_width, word_of
@@ -29,54 +27,15 @@ class Cell(NamedTuple):
 Paint = Callable[[Value], Cell]
 
 
+def without_rows(block: Block) -> Block:
+    """Drop the names beside a matrix, if a neighbour shows them."""
+    return replace(block, row_axis="", row_names=[""] * len(block.row_names))
+
+
 def bare(block: Block) -> Block:
-    """Drop the names around a matrix, if a neighbour shows them."""
-    return replace(
-        block,
-        row_axis="",
-        column_axis="",
-        row_names=[""] * len(block.row_names),
-        column_names=[""] * len(block.column_names),
-    )
-
-
-def number_grid(
-    canvas: Canvas,
-    rows: Sequence[Sequence[Value]],
-    paint: Paint,
-    *,
-    row_axis: str = "",
-    row_names: Sequence[str] | None = None,
-    column_names: Sequence[str] | None = None,
-    **style: Any,
-) -> Grid:
-    """Prepare a matrix without column axis, whose rows may have names.
-
-    Args:
-        canvas: Canvas of the matrix.
-        rows: The numbers.
-        paint: How one value becomes a cell.
-        row_axis: Axis of the bracket beside the rows, if any.
-        row_names: Names of the rows.
-        column_names: Names of the columns.
-        style: Further arguments of `Grid`.
-    """
-    names = list(row_names or [""] * len(rows)), list(column_names or [""] * len(rows[0]))
-    block = Block((), [], row_axis, "", *names, [list(row) for row in rows])
-    return Grid(canvas, block, paint, named=False, **style)
-
-
-def widen(grids: Sequence[Grid], *names: str) -> None:
-    """Give several matrices the same measures: those of the widest.
-
-    Args:
-        grids: The matrices.
-        names: Measures: "cell_width", "names_width" or "title_width".
-    """
-    for name in names:
-        widest = max(getattr(grid, name) for grid in grids)
-        for grid in grids:
-            setattr(grid, name, widest)
+    """Drop the names beside and above a matrix."""
+    no_columns = [""] * len(block.column_names)
+    return replace(without_rows(block), column_axis="", column_names=no_columns)
 
 
 def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
@@ -194,13 +153,13 @@ class Grid:
         """Return the height of the middle of a row."""
         return self.top + (i + 0.5) * self.cell_height
 
-    def draw(self, x: float, y: float) -> Grid:
+    def draw(self, x: float, y: float) -> Self:
         """Draw with the upper left corner of everything at (x, y)."""
         if self.title:
             self.canvas.text(x, y + LINE / 2, self.title, size=self.size, align="left", bold=True)
         return self.draw_cells_at(x + self.margin_left, y + self.margin_top)
 
-    def draw_cells_at(self, x: float, y: float) -> Grid:
+    def draw_cells_at(self, x: float, y: float) -> Self:
         """Draw with the upper left corner of the cells at (x, y)."""
         self.left, self.top = x, y
         for i, row in enumerate(self.cells):
@@ -208,8 +167,9 @@ class Grid:
                 corner = x + j * self.cell_width, y + i * self.cell_height
                 look = {"fill": cell.fill, "hatched": cell.hatched}
                 self.canvas.box(*corner, self.cell_width, self.cell_height, **look)
-                style = {"size": self.size + cell.larger, "bold": cell.bold, "paper": cell.hatched}
-                self.canvas.text(*self.centre(i, j), cell.text, **style)
+                style = {"size": self.size + cell.larger, "bold": cell.bold}
+                ground = PAPER if cell.hatched else ""
+                self.canvas.text(*self.centre(i, j), cell.text, ground=ground, **style)
         self._draw_row_axis()
         self._draw_column_axis()
         return self
@@ -250,3 +210,42 @@ class Grid:
             width = max(self.cells_width, self.canvas.width_of(self.column_axis, self.size))
             x = self.left + width / 2
             self.canvas.text(x, y - LINE / 2 - 0.03, self.column_axis, size=self.size)
+
+
+def number_grid(
+    canvas: Canvas,
+    rows: Sequence[Sequence[Value]],
+    paint: Paint,
+    *,
+    row_axis: str = "",
+    row_names: Sequence[str] | None = None,
+    column_names: Sequence[str] | None = None,
+    **style: Any,
+) -> Grid:
+    """Prepare a matrix without column axis, whose rows may have names.
+
+    Args:
+        canvas: Canvas of the matrix.
+        rows: The numbers.
+        paint: How one value becomes a cell.
+        row_axis: Axis of the bracket beside the rows, if any.
+        row_names: Names of the rows.
+        column_names: Names of the columns.
+        style: Further arguments of `Grid`.
+    """
+    names = list(row_names or [""] * len(rows)), list(column_names or [""] * len(rows[0]))
+    block = Block((), [], row_axis, "", *names, [list(row) for row in rows])
+    return Grid(canvas, block, paint, named=False, **style)
+
+
+def widen(grids: Sequence[Grid], *names: str) -> None:
+    """Give several matrices the same measures: those of the widest.
+
+    Args:
+        grids: The matrices.
+        names: Measures: "cell_width", "names_width" or "title_width".
+    """
+    for name in names:
+        widest = max(getattr(grid, name) for grid in grids)
+        for grid in grids:
+            setattr(grid, name, widest)

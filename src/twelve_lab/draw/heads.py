@@ -1,7 +1,5 @@
 """Figure of attention for one query: match, scale, softmax and weighted sum, in each head."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -230,7 +228,7 @@ class _Sheet:
 
     def row(self, values: Tensor, x: float, y: float, caption: str = "", axis: str = "") -> Grid:
         """Draw a vector, above it its name and the bracket of its axis."""
-        grid = self._grid(values.view(1, -1), x, y)
+        grid = self.grid(values[None], x, y)
         if caption:
             over = grid.top - BRACKET
             self.canvas.bracket(axis, (grid.left, over), (grid.right, over), "top")
@@ -238,11 +236,8 @@ class _Sheet:
             self.canvas.text(grid.left + ASIDE, over - LINE / 2 - 0.02, text, align="left")
         return grid
 
-    def column(self, name: str, values: Tensor, y: float, keys: Sequence[str] = ()) -> Grid:
-        """Draw a column of a lane, one row for each key."""
-        return self._grid(values.view(len(self.run.keys), -1), self.left[name], y, keys)
-
-    def _grid(self, values: Tensor, x: float, y: float, keys: Sequence[str] = ()) -> Grid:
+    def grid(self, values: Tensor, x: float, y: float, keys: Sequence[str] = ()) -> Grid:
+        """Draw a matrix, whose rows may have the names of the keys."""
         grid = number_grid(
             self.canvas, values.tolist(), self.paint, row_axis="key" * bool(keys), row_names=keys,
             cell_height=HEIGHT, cell_width=self.cell,
@@ -305,10 +300,10 @@ def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> tuple[Grid, 
 def _draw_columns(sheet: _Sheet, head: Head, y: float) -> tuple[Grid, Grid]:
     """Draw match, score, weight as a bar, and value, one row for each key."""
     canvas, left = sheet.canvas, sheet.left
-    key = sheet.column("key", head.keys, y, sheet.run.keys)
-    sheet.column("match", head.match, y)
-    sheet.column("score", head.scores, y)
-    value = sheet.column("value", head.values, y)
+    key = sheet.grid(head.keys, left["key"], y, sheet.run.keys)
+    sheet.grid(head.match[:, None], left["match"], y)
+    sheet.grid(head.scores[:, None], left["score"], y)
+    value = sheet.grid(head.values, left["value"], y)
     for i, weight in enumerate(head.weights.tolist()):
         middle = key.row_middle(i)
         corner = left["weight"], middle - HEIGHT / 2

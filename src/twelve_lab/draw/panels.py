@@ -1,7 +1,5 @@
 """The matrices of a tensor side by side, and how values become cells."""
 
-from __future__ import annotations
-
 import math
 from itertools import groupby
 from typing import Any

@@ -106,22 +106,6 @@ class _Sheet(Canvas):
         super().__init__()
         self.trace, self.x, self.y = trace, LEFT, TOP
 
-    def text(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        *,
-        colour: str = palette.INK,
-        ground: str = "",
-        **style: Any,
-    ) -> None:
-        super().text(x, y, text, paper=bool(ground), **style)
-        if colour:
-            self._artists[-1].set_color(colour)
-        if ground:
-            self._artists[-1].get_bbox_patch().set_facecolor(ground)
-
     def band(self, number: str, title: str, prefix: str = "") -> None:
         """Draw the heading of a station: lesson, title and prefix of its names."""
         x, middle = self.x, self.y + 0.125
@@ -219,9 +203,9 @@ class _Sheet(Canvas):
                     self.box(left, y, item.width, ROW, fill=fill, line=0.5)
                     text = "−∞" if hidden else format_number(value, item.decimals)
                     bold = bool(item.columns) and value == max(values)
+                    style = {"size": NUMBER, "bold": bold, "gid": next(ids, None)}
                     middle = left + item.width / 2, y + ROW / 2
-                    self.text(*middle, text.replace("-", "−"), size=NUMBER, bold=bold)
-                    self._artists[-1].set_gid(next(ids, None))
+                    self.text(*middle, text.replace("-", "−"), **style)
                 y += ROW
             y += BETWEEN
         return Box(x, top, x + item.width * len(item.blocks[0][0]), y - BETWEEN)

@@ -1,7 +1,5 @@
 """Figure of a matrix product in the classical layout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figure of the residual stream: one token on its way through a layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

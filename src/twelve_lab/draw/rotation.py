@@ -1,7 +1,5 @@
 """Figures of positions as rotations: columns of the positional encoding, and rotary positions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +12,7 @@ from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.grid import LINE
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number
-from twelve_lab.show.palette import CURVE_STYLES, QUIET
+from twelve_lab.show.palette import CURVE_STYLES, PAPER, QUIET
 from twelve_lab.show.table import as_plain_tensor
 
 PAIRS = 3  # circles side by side
@@ -50,7 +48,7 @@ def rotation(table: Any, *, title: str) -> Drawing:
                 degrees=format_number((_exact(points[1]) - _exact(points[0])) % 360, 1),
             )
             rotations.append(f"{2 * pair}, {2 * pair + 1}: {step}")
-        _draw_circle(canvas, points, pair, step, x=1.35 + 2.9 * pair, y=1.35)
+        _draw_circle(canvas, points, pair, step)
         summary.append(
             message(
                 "columns {first} and {second}, angle in degrees at each position: {angles}",
@@ -75,10 +73,9 @@ def _degrees(x: float, y: float) -> float:
     return round(math.degrees(math.atan2(y, x)), 1) % 360
 
 
-def _draw_circle(
-    canvas: Canvas, points: Tensor, pair: int, step: str, *, x: float, y: float
-) -> None:
-    """Draw one unit circle around (x, y); the cosine goes right, the sine goes up."""
+def _draw_circle(canvas: Canvas, points: Tensor, pair: int, step: str) -> None:
+    """Draw the unit circle of a pair; the cosine goes right, the sine goes up."""
+    x, y = 1.35 + 2.9 * pair, 1.35
     ring = [math.radians(angle) for angle in range(0, 361, 3)]
     canvas.line([(x + math.cos(a), y + math.sin(a)) for a in ring], colour=QUIET, width=0.8)
     _draw_cross(canvas, x, y, 1.1)
@@ -92,7 +89,7 @@ def _draw_circle(
     canvas.text(x, y + 1.7, step, bold=True)
     if len(named) == 1 and len(points) > 1:
         words = message("0 to {last}", last=len(points) - 1)
-        canvas.text(x + 0.92, y - 0.22, words, align="right", bold=True, paper=True)
+        canvas.text(x + 0.92, y - 0.22, words, align="right", bold=True, ground=PAPER)
     words = message("cosine, column {column} →", column=2 * pair + 1)
     canvas.text(x, y + 1.4, words, size=SMALL_SIZE)
     canvas.text(x, y - 1.4, message("↑ sine, column {column}", column=2 * pair), size=SMALL_SIZE)

@@ -1,7 +1,5 @@
 """Figure of grouped-query attention: which heads share keys and values, and what a cache keeps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,7 +14,7 @@ from twelve_lab.draw.grid import LINE, Grid, Paint, number_grid
 from twelve_lab.draw.panels import signed_paint, weight_paint
 from twelve_lab.messages import message
 from twelve_lab.show.format import format_number, format_tensor
-from twelve_lab.show.palette import PART_FILLS, SHADE
+from twelve_lab.show.palette import PAPER, PART_FILLS, SHADE
 from twelve_lab.show.table import Labels
 from twelve_lab.trace.traced import Traced
 
@@ -219,5 +217,5 @@ def _draw_cache(canvas: Canvas, run: Run, width: float, y: float) -> None:
     if run.kept < run.unshared:
         canvas.box(x, y, width - x, BAR, fill=SHADE, hatched=True)
         words = message("not kept: {count}", count=run.unshared - run.kept)
-        canvas.text((x + width) / 2, y + BAR / 2, words, paper=True)
+        canvas.text((x + width) / 2, y + BAR / 2, words, ground=PAPER)
     canvas.text(width + AWAY, y + BAR / 2, f"{run.kept}", align="left", bold=True)

@@ -1,7 +1,5 @@
 """Figure of tensors in storage: a view leaves the numbers in place, a copy moves them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -20,7 +18,6 @@ PER_LINE = 12  # storage cells on one line
 LARGEST = 48
 ROOM = 0.23  # the height of one stride
 SPREAD = 0.4  # between two tensors; between two storages it is twice that
-WIDEST = 10  # inches, for storages side by side
 
 
 def storage(
@@ -37,8 +34,7 @@ def storage(
     Returns:
         Each storage as a line of numbered cells, under it for each axis one step as long as its
         stride, which is how many cells the step takes. Below them every tensor that reads the
-        storage, and under each of its numbers the cell it comes from. Storages are side by side
-        if they fit.
+        storage, and under each of its numbers the cell it comes from.
 
     Raises:
         ValueError: If a tensor is too large, or axes or names do not fit the tensors.
@@ -57,15 +53,13 @@ def storage(
 
     canvas = Canvas()
     summary, full, short = [], [], []
-    x = y = 0.0
+    y = 0.0
     for letter, members in zip("ABCD", shared.values(), strict=False):
         label = message("storage")
         if len(shared) > 1:
             label = message("storage {letter}", letter=letter)
-        width = _draw_storage(Canvas(), members, label, 0.0, 0.0)
-        if x and x + width > WIDEST:
-            x, y = 0.0, canvas.bottom + 2 * SPREAD
-        x = _draw_storage(canvas, members, label, x, y) + 2 * SPREAD
+        _draw_storage(canvas, members, label, y)
+        y = canvas.bottom + 2 * SPREAD
         numbers = " ".join(map(cell_text, members[0].storage))
         summary += [f"{label}: {numbers}", *(view.describe() for view in members)]
         names = ", ".join(view.name for view in members)
@@ -126,25 +120,30 @@ class View:
         )  # fmt: skip
 
 
-def _draw_storage(canvas: Canvas, views: list[View], label: str, left: float, y: float) -> float:
-    """Draw one storage with its strides and its tensors; return the right edge of them all."""
-    canvas.text(left, y, label, size=12, align="left", bold=True)
+def _draw_storage(canvas: Canvas, views: list[View], label: str, y: float) -> None:
+    """Draw one storage with its strides and its tensors."""
+    canvas.text(0.0, y, label, size=12, align="left", bold=True)
     view = views[0]
     texts = [cell_text(value) for value in view.storage]
     width = max(0.46, *(canvas.width_of(text) + 0.12 for text in texts))
     y += LINE * 0.7
     for start in range(0, len(texts), PER_LINE):
         for column, offset in enumerate(range(start, min(start + PER_LINE, len(texts)))):
-            x = left + column * width
+            x = column * width
             canvas.box(x, y, width, 0.33, fill=view.fill(view.storage[offset]))
             canvas.text(x + width / 2, y + 0.165, texts[offset])
             canvas.text(x + width / 2, y + 0.33 + LINE / 2, f"@{offset}", size=SMALL_SIZE)
         y += 0.33 + LINE
-    y = _draw_steps(canvas, views, width, left, y + 0.14) + 0.12
-    return max(left + min(len(texts), PER_LINE) * width, _draw_views(canvas, views, left, y))
+    y = _draw_steps(canvas, views, width, y + 0.14) + 0.12
+    x, lowest = 0.0, y
+    for view in views:
+        if x and x + _draw_view(Canvas(), view, 0.0, 0.0)[0] > MAX_WIDTH:
+            x, y = 0.0, lowest
+        right, bottom = _draw_view(canvas, view, x, y)
+        x, lowest = right + SPREAD, max(lowest, bottom + 0.2)
 
 
-def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y: float) -> float:
+def _draw_steps(canvas: Canvas, views: list[View], width: float, y: float) -> float:
     """Draw one step along each axis as a bracket from the cell it leaves to the cell it reaches.
 
     An axis that has the same stride in every view is drawn once. Return the lower edge.
@@ -159,9 +158,9 @@ def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y:
                        "one step along {axis}: {count} cells", step, axis=axis)  # fmt: skip
         if sum(other == axis for other, _ in steps) > 1:
             words = message("{step}, in {name}", step=words, name=view.name)
-        start = left + (view.start % PER_LINE + 0.5) * width
+        start = (view.start % PER_LINE + 0.5) * width
         end = start + step * width
-        if step and end < left + PER_LINE * width:
+        if step and end < PER_LINE * width:
             canvas.bracket(axis, (start, y), (end, y), "bottom")
             canvas.arrow((end, y), (end, y - 0.13), width=1.0)
         else:
@@ -169,18 +168,6 @@ def _draw_steps(canvas: Canvas, views: list[View], width: float, left: float, y:
         canvas.text(end + 0.12, y - 0.02, words, align="left")
         y += ROOM
     return y
-
-
-def _draw_views(canvas: Canvas, views: list[View], left: float, y: float) -> float:
-    """Draw the tensors that read one storage, side by side where they fit; return the right."""
-    x, lowest, rightmost = left, y, left
-    for view in views:
-        width = _draw_view(Canvas(), view, 0.0, 0.0)[0]
-        if x > left and x + width - left > MAX_WIDTH:
-            x, y = left, lowest
-        right, bottom = _draw_view(canvas, view, x, y)
-        x, lowest, rightmost = right + SPREAD, max(lowest, bottom + 0.2), max(rightmost, right)
-    return rightmost
 
 
 def _draw_view(canvas: Canvas, view: View, x: float, y: float) -> tuple[float, float]:

@@ -1,7 +1,5 @@
 """Read the residual stream of one token through a layer from a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -47,11 +45,6 @@ class Sublayer(NamedTuple):
     leaves: Column | None  # output of a norm after the sum, if there is one
     memory: Table | None
 
-    @property
-    def columns(self) -> list[Column]:
-        """List the columns in the order of the run."""
-        return [c for c in (self.reads, self.output, self.sum, self.leaves) if c]
-
 
 class Stream(NamedTuple):
     """The residual stream of one token in one run."""
@@ -64,8 +57,8 @@ class Stream(NamedTuple):
     @property
     def columns(self) -> list[Column]:
         """List the columns in the order of the run."""
-        between = [column for part in self.sublayers for column in part.columns]
-        return [self.start, *between, *([self.last] if self.last else [])]
+        between = (c for p in self.sublayers for c in (p.reads, p.output, p.sum, p.leaves))
+        return [column for column in (self.start, *between, self.last) if column]
 
     @property
     def order(self) -> str:

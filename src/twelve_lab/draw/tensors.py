@@ -1,20 +1,12 @@
 """Figures of one tensor: any tensor, a mask, attention weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from twelve_lab.draw.alt_text import (
-    column_names,
-    in_block,
-    number_list,
-    row_names,
-    true_entries,
-)
+from twelve_lab.draw.alt_text import column_names, in_block, number_list, row_names, true_entries
 from twelve_lab.draw.canvas import TEXT_SIZE, Canvas
 from twelve_lab.draw.drawing import Drawing
 from twelve_lab.draw.panels import draw_panels, mask_paint, signed_paint, weight_paint

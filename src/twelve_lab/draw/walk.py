@@ -1,7 +1,5 @@
 """Figure of the whole course: twelve numbers on their way from words to words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ IDS = 1.19  # room for the words before the ids, so that both lines of tensors a
 SIDE = 0.1  # from the bracket of the batch to its contents
 ARROW = 0.67
 ROW = 0.42  # between two tensors, one above the other
+HEAD_ROOM = 0.4, 0.62  # from a name to the cells; logits have words above their columns
 SOURCE = {
     "src_embedding.vectors": "02\nlook up",
     "src_input": "03, add\nposition",
@@ -94,7 +93,7 @@ def _draw_line(
     canvas: Canvas, trace: Mapping[str, Any], stages: Mapping[str, str], axis: str, y: float
 ) -> list[Stage]:
     """Draw the ids, then one tensor after the other, with an arrow before each."""
-    head_room = 0.62 if "logits" in stages else 0.4  # logits have words above their columns
+    head_room = HEAD_ROOM["logits" in stages]
     drawn = [_draw_stage(canvas, trace, f"{axis} ids", 0.0, y, head_room)]
     for name, how in stages.items():
         left = drawn[-1].right
@@ -112,9 +111,10 @@ def _draw_column(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
         top = canvas.bottom + ROW if drawn else 0.0
         stage = _draw_stage(canvas, trace, f"{axis} ids", 0.0, top)
         for name, how in stages.items():
-            head_room = 0.62 if name == "logits" else 0.4
-            stage = _draw_below(canvas, trace, stage, name, canvas.bottom + ROW, how, head_room)
-            drawn[name] = stage
+            start, y = stage.bottom, canvas.bottom + ROW
+            stage = drawn[name] = _draw_stage(canvas, trace, name, 0.0, y)
+            canvas.arrow((0.9, start + 0.05), (0.9, y - 0.12), width=2)
+            canvas.text(1.0, y - 0.26, how.replace("\n", " "), align="left")
     memory, decoder = drawn["memory"], drawn["decoder_output"]
     x = drawn["logits"].right
     corners = [(x, memory.middle), (x, decoder.middle), (decoder.right + 0.07, decoder.middle)]
@@ -124,23 +124,13 @@ def _draw_column(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
     return drawn["logits"]
 
 
-def _draw_below(
-    canvas: Canvas, trace: Mapping[str, Any], above: Stage, name: str, y: float, how: str,
-    head_room: float,
-) -> Stage:  # fmt: skip
-    """Draw a tensor at a height, and the arrow to its name."""
-    below = _draw_stage(canvas, trace, name, 0.0, y, head_room)
-    canvas.arrow((0.9, above.bottom + 0.05), (0.9, y - 0.12), width=2)
-    canvas.text(1.0, y - 0.26, how.replace("\n", " "), align="left")
-    return below
-
-
 def _draw_stage(
-    canvas: Canvas, trace: Mapping[str, Any], name: str, x: float, y: float, head_room: float = 0.4
+    canvas: Canvas, trace: Mapping[str, Any], name: str, x: float, y: float, head_room: float = 0.0
 ) -> Stage:
     """Draw the sentences of a tensor one above the other, in the bracket of the batch.
 
-    The name "src ids" or "tgt ids" selects the ids, beside their words.
+    The name "src ids" or "tgt ids" selects the ids, beside their words. The tensors of one line
+    have the same room above their cells.
     """
     axis = name.removesuffix(" ids")
     is_ids, is_logits = name != axis, name == "logits"
@@ -153,7 +143,7 @@ def _draw_stage(
     sizes = table.values.shape[:2] if is_ids else table.values.shape
     canvas.text(x, y, name, size=SIZE, align="left", bold=True)
     canvas.text(x, y + LINE * 1.05, f"({', '.join(map(str, sizes))})", align="left")
-    left, top = x + SIDE, y + LINE * 1.6 + head_room
+    left, top = x + SIDE, y + LINE * 1.6 + (head_room or HEAD_ROOM[is_logits])
     grids = []
     for number, block in enumerate(table.blocks(elide=False)):
         if is_ids:
