@@ -110,10 +110,10 @@ def call(submission: Submission) -> str | None:
         fault = message(
             'With the case "{case}", line {line} of {function} fails.',
             case=declared(attempt.case),
-            line=line.number,
-            function=line.function,
+            line=line.lineno,
+            function=line.name,
         )
-        code = message("Its code is: {code}.", code=line.code) if line.code else ""
+        code = message("Its code is: {code}.", code=line.line) if line.line else ""
         return joined(fault, code, _input_shapes(submission, attempt), error)
     return None
 
