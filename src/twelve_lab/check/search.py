@@ -30,7 +30,7 @@ from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome
 from twelve_lab.check.edits import HOLE, Edit, edits, holes, number_of, size
 from twelve_lab.exercises.declare import Answer, Task
 from twelve_lab.exercises.edit import fill
-from twelve_lab.exercises.parts import names_in, parts, with_part
+from twelve_lab.exercises.parts import functions_of, names_in, parts, with_part
 
 TABLE = "fingerprints.json"
 CPU_SECONDS = 0.3
@@ -69,10 +69,8 @@ class Program(NamedTuple):
         Raises:
             SyntaxError, ValueError, TypeError: If it is not valid Python.
         """
-        function, free, cells = self.answer, (), ()
-        if isinstance(function, type):
-            function = next(f for f in vars(function).values() if isinstance(f, FunctionType))
-        else:
+        function, free, cells = functions_of(self.answer)[0], (), ()
+        if function is self.answer:
             free, cells = function.__code__.co_freevars, function.__closure__ or ()
         outer = ast.parse(f"def outer({', '.join(free)}):\n pass\n return {self.tree.name}")
         outer.body[0].body[0] = self.tree
@@ -204,7 +202,7 @@ def repaired(task: Task, answer: Answer) -> Edit | None:
         return None
     calls = expected(task, by_gradient=bool(task.by_gradient))
     # The last case has the most different sizes.
-    wanted = {call.case: call.outcome for call in reversed(calls)}
+    wanted = {call.case: call for call in reversed(calls)}
     end = _clock() + CPU_SECONDS
     found = [edit for function in program.functions()
              for edit in edits(function, *_borrowed(task, function))]  # fmt: skip
@@ -286,9 +284,7 @@ def _is_harmless(program: Program) -> bool:
     refused = (ast.Global, ast.Nonlocal, ast.Try, ast.Import, ast.ImportFrom, ast.Yield, ast.Await)
     if any(isinstance(node, refused) for node in ast.walk(program.tree)):
         return False
-    functions = [program.answer]
-    if isinstance(program.answer, type):
-        functions = [f for f in vars(program.answer).values() if isinstance(f, FunctionType)]
+    functions = functions_of(program.answer)
     return all(_uses_libraries(function, {program.answer}) for function in functions)
 
 

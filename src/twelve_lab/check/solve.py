@@ -16,6 +16,7 @@ import twelve
 from twelve_lab.check.diagnose import exercise
 from twelve_lab.check.prediction import computed
 from twelve_lab.exercises.declare import Prediction, Question
+from twelve_lab.exercises.edit import replace_node
 
 # The placeholder line of an answer cell.
 STUB = "# Your answer goes here."
@@ -116,14 +117,10 @@ def _body(
     # The docstring and the dots of the cell are not part of the answer.
     skip = sum(not _is_text(statement) for statement in begun.body)
     rest = [statement for statement in written.body if not _is_text(statement)][skip:]
+    found = [node for part in rest for node in ast.walk(part) if isinstance(node, ast.Name)]
+    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        source = replace_node(source, node, names.get(node.id, node.id))
     lines = source.splitlines()
-    for node in sorted(
-        (node for part in rest for node in ast.walk(part) if isinstance(node, ast.Name)),
-        key=lambda node: (node.lineno, node.col_offset),
-        reverse=True,
-    ):
-        line, new = lines[node.lineno - 1], names.get(node.id, node.id)
-        lines[node.lineno - 1] = line[: node.col_offset] + new + line[node.end_col_offset :]
     text = textwrap.dedent("\n".join(lines[rest[0].lineno - 1 : rest[-1].end_lineno]))
     arguments = {node.arg for node in ast.walk(begun.args) if isinstance(node, ast.arg)}
     imports = _imports(ast.parse(text), answer, given | {begun.name} | arguments)
