@@ -6,7 +6,6 @@ the same numbers.
 
 import ast
 import re
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -17,94 +16,45 @@ from twelve_lab.check.search import Program, quiet
 from twelve_lab.check.stages import axes_named
 from twelve_lab.exercises.declare import Task
 from twelve_lab.exercises.parts import with_part
-from twelve_lab.messages import message
+from twelve_lab.messages import declared, message
 
-_Sentence = Callable[..., str]
 # One sentence per operator. `right` is code of the right answer; `wrong` replaces it and gives the
 # numbers of the learner.
-_SENTENCES: dict[str, _Sentence] = {
-    "named axis": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, which runs along the {got} axis. It has to "
-        "run along the {due} axis: `{right}`.",
-        **v,
-    ),
-    "named size": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, the size of the {got} axis. It has to be the "
-        "size of the {due} axis: `{right}`.",
-        **v,
-    ),
-    "axis": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, along another axis than `{right}`.", **v
-    ),
-    "drop operand": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`. A part of `{right}` is missing.", **v
-    ),
-    "drop call": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`. A step of `{right}` is missing.", **v
-    ),
-    "negation": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, the opposite of `{right}`.", **v
-    ),
-    "comparison": lambda **v: message(
-        "Your numbers are exactly those of the comparison `{wrong}` in place of `{right}`.", **v
-    ),
-    "swap operands": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: the two sides of `{right}` are exchanged.",
-        **v,
-    ),
-    "swap items": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are exchanged.", **v
-    ),
-    "exchange": lambda **v: message(
-        "Your numbers are exactly those you get if `{wrong}` and `{right}` are exchanged.",
-        **v,
-    ),
-    "everywhere": lambda **v: message(
-        "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, "
-        "wherever it occurs.",
-        **v,
-    ),
-    "pattern": lambda **v: message(
-        "Your numbers are exactly those of the pattern in `{wrong}`. It has to be `{right}`.", **v
-    ),
-    "reshape": lambda **v: message(
-        "Your numbers are exactly those of a reshape without `{right}`: the shape is right, but "
-        "the numbers are in other places.",
-        **v,
-    ),
-    "halves": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}` in place of `{right}`: halves and pairs are "
-        "confused.",
-        **v,
-    ),
-    "move call": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: two steps of `{right}` are in another order.",
-        **v,
-    ),
-    "regroup": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`. Mind the parentheses of `{right}`.", **v
-    ),
-    "branch": lambda **v: message(
-        "Your numbers are exactly those you get if the condition `{right}` has no effect.",
-        **v,
-    ),
-    "drop statement": lambda **v: message(
-        "Your numbers are exactly those you get without the step `{right}`.", **v
-    ),
-    "swap statements": lambda **v: message(
-        "Your numbers are exactly those you get if the step `{right}` comes later.", **v
-    ),
-    "repeat step": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: a step of `{right}` is done twice.", **v
-    ),
-    "transpose": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: axes of `{right}` are exchanged.", **v
-    ),
+SENTENCES = {
+    "named axis": "Your numbers are exactly those of `{wrong}`, which runs along the {got} axis. "
+    "It has to run along the {due} axis: `{right}`.",
+    "named size": "Your numbers are exactly those of `{wrong}`, the size of the {got} axis. It has "
+    "to be the size of the {due} axis: `{right}`.",
+    "axis": "Your numbers are exactly those of `{wrong}`, along another axis than `{right}`.",
+    "drop operand": "Your numbers are exactly those of `{wrong}`. A part of `{right}` is missing.",
+    "drop call": "Your numbers are exactly those of `{wrong}`. A step of `{right}` is missing.",
+    "negation": "Your numbers are exactly those of `{wrong}`, the opposite of `{right}`.",
+    "comparison": "Your numbers are exactly those of the comparison `{wrong}` in place of "
+    "`{right}`.",
+    "swap operands": "Your numbers are exactly those of `{wrong}`: the two sides of `{right}` are "
+    "exchanged.",
+    "swap items": "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are "
+    "exchanged.",
+    "exchange": "Your numbers are exactly those you get if `{wrong}` and `{right}` are exchanged.",
+    "everywhere": "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, "
+    "wherever it occurs.",
+    "pattern": "Your numbers are exactly those of the pattern in `{wrong}`. It has to be "
+    "`{right}`.",
+    "reshape": "Your numbers are exactly those of a reshape without `{right}`: the shape is right, "
+    "but the numbers are in other places.",
+    "halves": "Your numbers are exactly those of `{wrong}` in place of `{right}`: halves and pairs "
+    "are confused.",
+    "move call": "Your numbers are exactly those of `{wrong}`: two steps of `{right}` are in "
+    "another order.",
+    "regroup": "Your numbers are exactly those of `{wrong}`. Mind the parentheses of `{right}`.",
+    "branch": "Your numbers are exactly those you get if the condition `{right}` has no effect.",
+    "drop statement": "Your numbers are exactly those you get without the step `{right}`.",
+    "swap statements": "Your numbers are exactly those you get if the step `{right}` comes later.",
+    "repeat step": "Your numbers are exactly those of `{wrong}`: a step of `{right}` is done "
+    "twice.",
+    "transpose": "Your numbers are exactly those of `{wrong}`: axes of `{right}` are exchanged.",
+    "other": "Your numbers are exactly those of `{wrong}` in place of `{right}`.",
 }
-
-
-def _other(**values: Any) -> str:
-    return message("Your numbers are exactly those of `{wrong}` in place of `{right}`.", **values)
 
 
 def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
@@ -130,7 +80,7 @@ def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
     if names is not None:
         operator = "named size" if called(edit.where.node) == "size" else "named axis"
         values |= {"got": names[0], "due": names[1]}
-    return _SENTENCES.get(operator, _other)(**values)
+    return declared(SENTENCES.get(operator, SENTENCES["other"])).format(**values)
 
 
 def repair_place(edit: Edit) -> str:
