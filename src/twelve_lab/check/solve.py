@@ -57,8 +57,6 @@ def solution(id: str, stub: str, given: Collection[str] = (), *, marked: bool = 
 def _value(question: Question, cell: list[ast.stmt], given: set[str]) -> list[str]:
     """Assign the answer to the last variable that the cell assigns."""
     targets = [statement.targets[0] for statement in cell if isinstance(statement, ast.Assign)]
-    if not targets:
-        raise ValueError(f"{question.name}: the answer cell must assign a variable")
     value = question.worked or _written(question, computed(question.right))
     imported = _imports(ast.parse(value), question.right, given)
     return [*imported, f"{ast.unparse(targets[-1])} = {value}"]
@@ -130,11 +128,6 @@ def _body(
 def _renamed(source: str, written: ast.FunctionDef, begun: ast.FunctionDef) -> dict[str, str]:
     """Map our argument names to those of the cell, and our switches to their defaults."""
     ours, theirs = written.args, begun.args
-    if len(ours.args) != len(theirs.args):
-        raise ValueError(
-            f"{begun.name} takes {len(theirs.args)} arguments in the cell, but its solution "
-            f"{written.name} takes {len(ours.args)}"
-        )
     names = {old.arg: new.arg for old, new in zip(ours.args, theirs.args, strict=True)}
     for switch, default in zip(ours.kwonlyargs, ours.kw_defaults, strict=True):
         names[switch.arg] = ast.get_source_segment(source, default)

@@ -8,7 +8,6 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -195,7 +194,6 @@ def _which(index: int, total: int) -> str:
 def of_each_pair(fault: Callable[[Pair], str | None]) -> Callable[[Submission], str | None]:
     """Turn the check of one tensor into a stage that looks at all of them."""
 
-    @wraps(fault)
     def stage(submission: Submission) -> str | None:
         for pair in submission.pairs():
             text = fault(pair)
