@@ -286,6 +286,15 @@ class ShrinksItsWeights(EXERCISES["10-encoder-layer"].right):
         return answer
 
 
+class StartsAtZero(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x):
+        return TASKS["rms_norm"].right(x, self.weight)
+
+
 class AlwaysTrue(torch.Tensor):
     def all(self, *_):
         return torch.tensor(True)
@@ -300,6 +309,7 @@ FAULTS = [
       for function in (raises, lambda x, n: ..., lambda x, n: x.view(..., n), ..., None)),
     (HEADS, lambda x, n: (..., torch.bmm(x, n)), "call", ["Error: TypeError"]),
     ("01-linear", lambda x, w, b: torch.einsum("sd,fd->sf", x, w) + b, "call", ["no ellipsis was"]),
+    ("07-rms-norm", StartsAtZero, "call", ["A new layer has the weight 0.0000, expected 1."]),
     ("07-rms-norm", lambda x, w: x @ x, "call", ["The input shapes are x (2, 2, 3), w (3)."]),
     (HEADS, lambda x, n: rearrange(x, "b s (h d) -> b h s d", heads=n), "call",
      ["Error: EinopsError: ", "heads"]),
