@@ -61,12 +61,20 @@ def attempts(
     """
     task = replace(task, by_gradient=by_gradient)
     with exact_on_cpu():
-        return [_attempt(task, function, case, given) for case, given in task.cases().items()]
+        return [attempted(task, function, *drawn) for drawn in task.cases().items()]
 
 
-def _attempt(
+def attempted(
     task: Task, function: Callable[..., Any], case: str, arguments: tuple[Any, ...]
 ) -> Attempt:
+    """Run a function on one case of a task.
+
+    Args:
+        task: The task.
+        function: An answer to it, right or wrong.
+        case: Name of the case.
+        arguments: The arguments of the case.
+    """
     given = tuple(_copy(x) for x in arguments)
     answers = []
 
