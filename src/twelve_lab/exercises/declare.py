@@ -273,18 +273,16 @@ def mistake(
         The Mistake, or a decorator that returns it.
     """
 
-    def declare(sentence: str, wrong: Answer | Edited) -> Mistake:
-        found = Mistake(id, sentence, at.name, wrong, step)
-        known = sheet(at.right.__module__).mistakes
-        if id in known:
-            raise ValueError(f"mistake {id} declared twice: use `again` for another version")
-        known[id] = found
-        again(at, id, by=wrong)
-        return found
-
     if not sentence:
-        return lambda wrong: declare(_sentence(wrong), wrong)
-    return declare(sentence, by or Edited(at.right, edit, id.replace("-", "_")))
+        return lambda wrong: mistake(at, id, _sentence(wrong), by=wrong, step=step)
+    wrong = by or Edited(at.right, edit, id.replace("-", "_"))
+    found = Mistake(id, sentence, at.name, wrong, step)
+    known = sheet(at.right.__module__).mistakes
+    if id in known:
+        raise ValueError(f"mistake {id} declared twice: use `again` for another version")
+    known[id] = found
+    again(at, id, by=wrong)
+    return found
 
 
 def again(
