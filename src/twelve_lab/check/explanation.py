@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from twelve_lab.check.attempt import expected
-from twelve_lab.check.edits import ALONG, Edit, called, number_of
+from twelve_lab.check.edits import ALONG, Edit, Place, called, number_of
 from twelve_lab.check.search import Program, quiet
 from twelve_lab.check.stages import axes_named
 from twelve_lab.exercises.declare import Task
@@ -136,7 +136,8 @@ def _axes(task: Task, program: Program, edit: Edit) -> tuple[str, str] | None:
     if not isinstance(call, ast.Call) or called(call) not in ALONG:
         return None
     method = isinstance(call.func, ast.Attribute) and "torch" not in ast.unparse(call.func.value)
-    shape = _shape_of(task, program, call.func if method else call, "value" if method else "args")
+    source = Place(call.func, "value", None) if method else Place(call, "args", 0)
+    shape = _shape_of(task, program, source)
     place, new = edit.changes[0]
     known, axes = _names_of_sizes(task), (number_of(new), number_of(place.node))
     if shape is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
@@ -145,7 +146,7 @@ def _axes(task: Task, program: Program, edit: Edit) -> tuple[str, str] | None:
     return (got, due) if got and due and got != due else None
 
 
-def _shape_of(task: Task, program: Program, holder: Any, field: str) -> tuple[int, ...] | None:
+def _shape_of(task: Task, program: Program, place: Place) -> tuple[int, ...] | None:
     """Run the last case, and record the shape of a value in the right answer."""
     seen: list[tuple[int, ...]] = []
 
@@ -153,16 +154,10 @@ def _shape_of(task: Task, program: Program, holder: Any, field: str) -> tuple[in
         seen.append(tuple(value.shape) if isinstance(value, Tensor) else ())
         return value
 
-    old = getattr(holder, field)
-    node = old[0] if isinstance(old, list) else old
-    new = ast.fix_missing_locations(ast.Call(ast.Name("_note", ast.Load()), [node], []))
-    setattr(holder, field, [new, *old[1:]] if isinstance(old, list) else new)
-    try:
-        with quiet():
-            answer = with_part(task.right, program.answer, program.build(_note=note))
-            task.run(answer, list(task.cases().values())[-1])
-    finally:
-        setattr(holder, field, old)
+    noted = ast.Call(ast.Name("_note", ast.Load()), [place.node], [])
+    with Edit("wrap", ((place, noted),), None), quiet():
+        answer = with_part(task.right, program.answer, program.build(_note=note))
+        task.run(answer, list(task.cases().values())[-1])
     return seen[0] if seen else None
 
 
