@@ -70,7 +70,7 @@ def _encode(attempt: Attempt) -> dict[str, Any]:
         "several": several,
         "answer": [_tensor(x) if isinstance(x, Tensor) else None for x in parts],
         "values": [_tensor(x) for x in attempt.values],
-        "gradients": [x if x is None else _tensor(x) for x in attempt.outcome.gradients],
+        "gradients": [x if x is None else _tensor(x) for x in attempt.gradients],
     }
 
 

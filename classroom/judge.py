@@ -14,7 +14,7 @@ from torch import Tensor
 from classroom.answering import runs
 from twelve_lab.check import Verdict, prediction
 from twelve_lab.check.attempt import Attempt, expected
-from twelve_lab.check.compare import Outcome, exact_on_cpu
+from twelve_lab.check.compare import exact_on_cpu
 from twelve_lab.check.diagnose import exercise, first_fault, right
 from twelve_lab.check.gradients import gradient
 from twelve_lab.check.stages import Submission
@@ -86,12 +86,13 @@ def _read_attempts(attempts: list[Attempt], reported: Any) -> Iterator[Attempt]:
         values = tuple(_read_tensor(value).detach() for value in theirs["values"])
         gradients = tuple(None if g is None else _read_tensor(g) for g in theirs["gradients"])
         yield Attempt(
-            ours.case,
-            ours.given,
-            True,
-            tuple(parts) if theirs["several"] is True else answer,
-            Outcome(values, gradients),
-            tuple(used),
+            case=ours.case,
+            given=ours.given,
+            returned=True,
+            answer=tuple(parts) if theirs["several"] is True else answer,
+            values=values,
+            gradients=gradients,
+            used=tuple(used),
         )
 
 

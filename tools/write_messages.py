@@ -18,6 +18,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import write_po
 
 from twelve_lab.check import EXERCISES, MISTAKES, TASKS, Task
+from twelve_lab.check.explanation import SENTENCES
 from twelve_lab.course import DRILLS, STEPS
 from twelve_lab.draw.architecture import DECODER, ENCODER, STACKS
 from twelve_lab.exercises.declare import Exercise
@@ -55,7 +56,7 @@ def page() -> str:
             path = (folder / file).relative_to(ROOT).as_posix()
             catalogue.add(text, locations=[(path, 0)], auto_comments=comments)
     for text, file, use in declared_texts():
-        catalogue.add(text, locations=[(file, 0)], auto_comments=[use])
+        catalogue.add(text, locations=[(file, 0)], auto_comments=[use] * bool(use))
     written = io.BytesIO()
     write_po(
         written, catalogue, omit_header=True, sort_output=True, include_lineno=False, width=100
@@ -81,6 +82,8 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
     boxes = [*ENCODER, *DECODER, *filter(None, chain(*STACKS.values()))]
     for words in dict.fromkeys([*STACKS, *(box.words for box in boxes)]):
         yield words, "src/twelve_lab/draw/architecture.py", "box of the plan of a model"
+    for sentence in SENTENCES.values():
+        yield sentence, "src/twelve_lab/check/explanation.py", ""
     for id, exercise in EXERCISES.items():
         file = _file(exercise)
         yield exercise.contract, file, f"contract of {id}"

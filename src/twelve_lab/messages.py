@@ -46,7 +46,7 @@ def plural(one: str, many: str, count: int, /, **values: object) -> str:
 
 
 def declared(text: str) -> str:
-    """Translate a text that is declared as data and has no fields, such as an exercise's contract.
+    """Translate a text that is declared as data, such as a contract. Its fields stay as they are.
 
     Args:
         text: English text. `tools/write_messages.py` collects it from the declarations.

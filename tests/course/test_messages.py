@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 MODULE = write_messages.LAB / "explorer" / "messages.mjs"
 # Texts that a sentence quotes: the name of a case, the inputs of a contract, the title of a lesson.
 QUOTED = {
-    text for text, _, use in write_messages.declared_texts() if use.split()[0] in {"case", "title"}
+    text for text, _, use in write_messages.declared_texts() if use.startswith(("case", "title"))
 }
 
 

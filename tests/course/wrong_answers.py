@@ -8,10 +8,7 @@ wrong answers of the lessons here are those that nobody declared.
 """
 
 import functools
-import inspect
-import linecache
 import math
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,7 +19,7 @@ from torch import nn
 
 from twelve import Linear, causal_mask
 from twelve_lab.check import MISTAKES
-from twelve_lab.exercises.edit import edit
+from twelve_lab.exercises.declare import Edited
 
 Function = Callable[..., Any]
 
@@ -55,26 +52,13 @@ def right(exercise: str) -> Callable[[Function], Function]:
     return collect
 
 
-@functools.cache
-def _base(exercise: str) -> tuple[Function, str]:
-    """Return the first right answer to an exercise, and its source."""
-    function = next(answer.function for answer in RIGHT if answer.exercise == exercise)
-    return function, inspect.getsource(function)
-
-
 def wrong_answer(exercise: str, fault: str) -> Answer:
     """Return a wrong answer, and apply its edit to the first right answer."""
     change = WRONG[exercise][fault]
-    if not isinstance(change, dict):
-        return Answer(exercise, change, fault)
-    base, source = _base(exercise)
-    names = vars(sys.modules[base.__module__]).copy()
-    names["right"] = lambda _: lambda function: function
-    text, file = edit(source, base.__name__, change), f"<{exercise}: {fault}>"
-    # A notebook has the source of its cells as well.
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)
-    return Answer(exercise, names[base.__name__], fault)
+    if isinstance(change, dict):
+        base = next(answer.function for answer in RIGHT if answer.exercise == exercise)
+        change = Edited(base, change).function
+    return Answer(exercise, change, fault)
 
 
 def wrong_answers(*exercises: str) -> Iterator[Answer]:

@@ -23,9 +23,8 @@ from twelve_lab.check import EXERCISES, MISTAKES, TASKS, Question, WrongAnswer, 
 from twelve_lab.check.attempt import expected
 from twelve_lab.check.catalogue import misconceptions_of, mistakes_of, named, shows
 from twelve_lab.check.compare import exact_on_cpu
-from twelve_lab.check.probes import leak, probed
+from twelve_lab.check.probes import leak
 from twelve_lab.check.reply import as_card, as_text
-from twelve_lab.check.stages import Submission
 from twelve_lab.exercises.declare import Task, made
 from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, PAPER, contrast
@@ -286,6 +285,15 @@ class ShrinksItsWeights(EXERCISES["10-encoder-layer"].right):
         return answer
 
 
+class StartsAtZero(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x):
+        return TASKS["rms_norm"].right(x, self.weight)
+
+
 class AlwaysTrue(torch.Tensor):
     def all(self, *_):
         return torch.tensor(True)
@@ -300,6 +308,7 @@ FAULTS = [
       for function in (raises, lambda x, n: ..., lambda x, n: x.view(..., n), ..., None)),
     (HEADS, lambda x, n: (..., torch.bmm(x, n)), "call", ["Error: TypeError"]),
     ("01-linear", lambda x, w, b: torch.einsum("sd,fd->sf", x, w) + b, "call", ["no ellipsis was"]),
+    ("07-rms-norm", StartsAtZero, "call", ["A new layer has the weight 0.0000, expected 1."]),
     ("07-rms-norm", lambda x, w: x @ x, "call", ["The input shapes are x (2, 2, 3), w (3)."]),
     (HEADS, lambda x, n: rearrange(x, "b s (h d) -> b h s d", heads=n), "call",
      ["Error: EinopsError: ", "heads"]),
@@ -425,30 +434,30 @@ def test_unknown_wrong_numbers_get_no_false_hint(id, function, monkeypatch):
     assert not re.search("sum to 1|does not depend|last word", message), message
 
 
-def test_leak_means_that_no_case_lets_an_earlier_word_see_the_last():
-    def open_to_small_words(x):
-        return x + x[:, -1:] * (x[:, :1] < 5)
-
-    small = torch.arange(1.0, 5.0, dtype=torch.float64).view(1, 4, 1)
-    contract = "x (batch, seq, d_model) -> (batch, seq, d_model)"
-    for cases, found in (({"small": small, "large": 10 * small}, None), ({"large": 10 * small}, 0)):
-        drawn = {name: (x,) for name, x in cases.items()}
-        task = Task("", contract, open_to_small_words, lambda drawn=drawn: drawn)
-        assert leak(task, lambda x: x + 2 * x[:, -1:]) == found
+def open_to_small_words(x):
+    return x + x[:, -1:] * (x[:, :1] < 5)
 
 
-def test_leak_ignores_answers_whose_second_axis_holds_features():
-    cases = {"one": (torch.arange(24.0, dtype=torch.float64).view(2, 4, 3),)}
-    contract = "x (batch, seq, d_model) -> (batch, d_model, seq)"
-    turned = Task("turned", contract, lambda x: 0 * x.mT, lambda: cases)
-    assert leak(turned, lambda x: x.mT) is None
-    kept = Task("kept", "x -> (batch, seq, d_model)", lambda x: 0 * x, lambda: cases)
+def hears_all_words(x):
+    return x + x.sum(1, keepdim=True)
 
-    def hears_all_words(x):
-        return x + x.sum(1, keepdim=True)
 
-    assert leak(kept, hears_all_words) == 0
-    assert f'{LEAK}"x"' in probed(Submission(kept, hears_all_words, [], []))
+SMALL = torch.arange(1.0, 5.0, dtype=torch.float64).view(1, 4, 1)
+WIDE = torch.arange(24.0, dtype=torch.float64).view(2, 4, 3)
+LEAKS = [
+    ("(batch, seq, d_model)", open_to_small_words, hears_all_words, [10 * SMALL], 0),
+    # An earlier word may see the last one in some case.
+    ("(batch, seq, d_model)", open_to_small_words, hears_all_words, [SMALL, 10 * SMALL], None),
+    ("(batch, seq, d_model)", torch.zeros_like, hears_all_words, [WIDE], 0),
+    # The second axis holds features.
+    ("(batch, d_model, seq)", lambda x: 0 * x.mT, lambda x: x.mT, [WIDE], None),
+]
+
+
+@pytest.mark.parametrize(("axes", "right", "function", "cases", "found"), LEAKS)
+def test_leak_finds_an_argument_whose_last_word_no_case_shows(axes, right, function, cases, found):
+    task = Task("", f"x -> {axes}", right, lambda: {str(n): (x,) for n, x in enumerate(cases)})
+    assert leak(task, function) == found
 
 
 # The reply.

@@ -129,11 +129,10 @@ def test_an_edit_is_explained_by_itself_or_by_one_with_the_same_numbers(name):
 
 def test_every_operator_has_a_sentence_with_both_pieces_of_code():
     task = TASKS["masked_weights"]
-    for sentence in {*explanation._SENTENCES.values(), explanation._other}:
-        text = sentence(right="RIGHT", wrong="WRONG", got="GOT", due="DUE")
-        assert "RIGHT" in text
-    own = {"named axis", "named size", "everywhere"}
-    assert set(explanation._SENTENCES) <= {*edits.OPERATORS} | own
+    for sentence in explanation.SENTENCES.values():
+        assert "RIGHT" in sentence.format(right="RIGHT", wrong="WRONG", got="GOT", due="DUE")
+    own = {"named axis", "named size", "everywhere", "other"}
+    assert set(explanation.SENTENCES) <= {*edits.OPERATORS} | own
     assert {edit.operator for _, edit in search.all_edits(task)} <= set(edits.OPERATORS)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,16 +24,15 @@ _IDLE = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP
 _KINDS = {"FOR_ITER": "for", "SLICE": "[:]"}
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One call of an answer.
+@dataclass(frozen=True, kw_only=True)
+class Attempt(Outcome):
+    """One call of an answer, with its outcome.
 
     Args:
         case: Name of the case.
         given: The arguments as they were before the call.
         returned: Whether the call returned.
         answer: The value that was returned.
-        outcome: The tensors in that value, or the error.
         used: The arguments, which the answer may have changed during the call or after it.
     """
 
@@ -41,7 +40,6 @@ class Attempt:
     given: tuple[Any, ...]
     returned: bool
     answer: Any
-    outcome: Outcome
     used: tuple[Any, ...]
 
     @property
@@ -49,24 +47,6 @@ class Attempt:
         """Return the index of the first argument that the answer changed."""
         pairs = enumerate(zip(self.given, self.used, strict=True))
         return next((i for i, (old, new) in pairs if _differ(old, new)), None)
-
-    @property
-    def error(self) -> BaseException | None:
-        """Return the error that the call raised, or that reading its answer raised."""
-        return self.outcome.error
-
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        """Return the tensors of the answer."""
-        return self.outcome.values
-
-
-class Line(NamedTuple):
-    """A line of the learner's code."""
-
-    number: int
-    function: str
-    code: str
 
 
 def attempts(
@@ -81,12 +61,20 @@ def attempts(
     """
     task = replace(task, by_gradient=by_gradient)
     with exact_on_cpu():
-        return [_attempt(task, function, case, given) for case, given in task.cases().items()]
+        return [attempted(task, function, *drawn) for drawn in task.cases().items()]
 
 
-def _attempt(
+def attempted(
     task: Task, function: Callable[..., Any], case: str, arguments: tuple[Any, ...]
 ) -> Attempt:
+    """Run a function on one case of a task.
+
+    Args:
+        task: The task.
+        function: An answer to it, right or wrong.
+        case: Name of the case.
+        arguments: The arguments of the case.
+    """
     given = tuple(_copy(x) for x in arguments)
     answers = []
 
@@ -95,8 +83,14 @@ def _attempt(
         return answers[0]
 
     result = outcome(replace(task, run=run), function, arguments)
-    answer = answers[0] if answers else None
-    return Attempt(case, given, bool(answers), answer, result, arguments)
+    return Attempt(
+        **vars(result),
+        case=case,
+        given=given,
+        returned=bool(answers),
+        answer=answers[0] if answers else None,
+        used=arguments,
+    )
 
 
 def _copy(x: Any) -> Any:
@@ -154,11 +148,10 @@ def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:
     return any(part is ... for part in parts) or (attempt.answer is None and _is_empty(function))
 
 
-def learners_line(error: BaseException) -> Line | None:
+def learners_line(error: BaseException) -> traceback.FrameSummary | None:
     """Return the deepest line of the learner's code in a traceback, if it reached any."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame for frame in frames if _is_learners(frame.filename)]
-    return Line(lines[-1].lineno, lines[-1].name, lines[-1].line) if lines else None
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((frame for frame in frames if _is_learners(frame.filename)), None)
 
 
 def constants(function: Callable[..., Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twelve_lab.check.diagnose import exercise
 from twelve_lab.check.progress import FILE, changed, read, replace_file
-from twelve_lab.check.repetition import new_record, opens, proposed, state
+from twelve_lab.check.repetition import new_record, opens, proposed, states
 from twelve_lab.check.solve import STUB
 from twelve_lab.course import DRILLS, LISTS, Drill
 from twelve_lab.exercises.declare import Question
@@ -62,7 +62,7 @@ def wanted(folder: Path, task: str | None, now: datetime) -> tuple[Drill | None,
             return None, message("All tasks are mastered.")
         return None, message("Nothing to do today. The next page: {day}.", day=min(days))
     title = declared(drill.title)
-    how = state(records.get(drill.exercise, new_record()), now)
+    how = states(records, now)[drill]
     reasons = {
         "failed": message("{title}: your last answer was wrong.", title=title),
         "due": message("{title}: the last right answer is some days old.", title=title),

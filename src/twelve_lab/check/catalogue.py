@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import Any
 
 import torch
 
@@ -61,8 +60,10 @@ def mistakes_of(exercise: Exercise) -> dict[str, list[Answer]]:
         exercise: The task or the question. Mistakes of its parts follow its own.
     """
     found: dict[str, list[Answer]] = {}
-    for id, version in _versions(exercise, lambda part: _flat(part.mistakes)):
-        found.setdefault(id, []).append(version)
+    for part in _within(exercise):
+        for id, versions in part.mistakes.items():
+            answers = (with_part(exercise.right, part.right, made(each)) for each in versions)
+            found.setdefault(id, []).extend(answers)
     return found
 
 
@@ -70,8 +71,9 @@ def mistakes_of(exercise: Exercise) -> dict[str, list[Answer]]:
 def misconceptions_of(exercise: Exercise) -> dict[str, Answer]:
     """Return the known wrong answers without an id, by their message."""
     found: dict[str, Answer] = {}
-    for sentence, version in _versions(exercise, lambda part: part.misconceptions.items()):
-        found.setdefault(sentence, version)
+    for part in _within(exercise):
+        for sentence, version in part.misconceptions.items():
+            found.setdefault(sentence, with_part(exercise.right, part.right, made(version)))
     return found
 
 
@@ -115,20 +117,12 @@ def shows(exercise: Exercise, version: Answer) -> bool:
     return any(each.error is None and not agree(each, right[case]) for case, each in wrong.items())
 
 
-def _flat(mistakes: Mapping[str, Iterable[Answer]]) -> Iterator[tuple[str, Answer]]:
-    return ((id, version) for id, versions in mistakes.items() for version in versions)
-
-
-def _versions(
-    exercise: Exercise, declared: Callable[[Exercise], Iterable[tuple[str, Any]]]
-) -> Iterator[tuple[str, Answer]]:
-    """Yield what is declared at an exercise and at its parts, as answers to it."""
+def _within(exercise: Exercise) -> Iterator[Exercise]:
+    """Yield an exercise and the smaller ones whose right answers it calls."""
     choice = isinstance(exercise, Question) and exercise.options
     # The parts of a set of words say little about it.
     for part in parts(exercise.right)[: 1 if choice else None]:
-        for smaller in _EXERCISES_OF.get(part, ()):
-            for key, version in declared(smaller):
-                yield key, with_part(exercise.right, part, made(version))
+        yield from _EXERCISES_OF.get(part, ())
 
 
 def gives_the_same(task: Task, version: Answer, results: Mapping[str, Outcome]) -> bool:

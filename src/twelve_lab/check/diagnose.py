@@ -285,7 +285,7 @@ def _results(submission: Submission) -> dict[str, Outcome]:
     if submission.task.by_gradient:
         with redirect_stdout(io.StringIO()):
             return outcomes(submission.task, submission.function)
-    return {attempt.case: attempt.outcome for attempt in submission.actual}
+    return {attempt.case: attempt for attempt in submission.actual}
 
 
 def _searched(submission: Submission, kind: str, text: str) -> Verdict:
@@ -318,7 +318,7 @@ def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool
     if not all(stages.is_plain(x) for attempt in submission.actual for x in attempt.values):
         return False
     calls = expected(submission.task, by_gradient=bool(submission.task.by_gradient))
-    pairs = [(results[call.case], call.outcome) for call in calls]
+    pairs = [(results[call.case], call) for call in calls]
     return any(actual.error is None and not agree(actual, due) for actual, due in pairs)
 
 

@@ -123,12 +123,12 @@ class Edit:
     Args:
         operator: What kind of change it is, one of OPERATORS.
         changes: The places, and what replaces the node there.
-        tree: The function around them.
+        tree: The function around them; None if nobody asks where the edit is.
     """
 
     operator: str
     changes: tuple[tuple[Place, Any], ...]
-    tree: "_Tree"
+    tree: "_Tree | None"
     _old: list[Any] = field(default_factory=list)
 
     def __enter__(self) -> "Edit":

@@ -6,105 +6,55 @@ the same numbers.
 
 import ast
 import re
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from twelve_lab.check.attempt import expected
-from twelve_lab.check.edits import ALONG, Edit, called, number_of
+from twelve_lab.check.edits import ALONG, Edit, Place, called, number_of
 from twelve_lab.check.search import Program, quiet
 from twelve_lab.check.stages import axes_named
 from twelve_lab.exercises.declare import Task
 from twelve_lab.exercises.parts import with_part
-from twelve_lab.messages import message
+from twelve_lab.messages import declared, message
 
-_Sentence = Callable[..., str]
 # One sentence per operator. `right` is code of the right answer; `wrong` replaces it and gives the
 # numbers of the learner.
-_SENTENCES: dict[str, _Sentence] = {
-    "named axis": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, which runs along the {got} axis. It has to "
-        "run along the {due} axis: `{right}`.",
-        **v,
-    ),
-    "named size": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, the size of the {got} axis. It has to be the "
-        "size of the {due} axis: `{right}`.",
-        **v,
-    ),
-    "axis": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, along another axis than `{right}`.", **v
-    ),
-    "drop operand": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`. A part of `{right}` is missing.", **v
-    ),
-    "drop call": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`. A step of `{right}` is missing.", **v
-    ),
-    "negation": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`, the opposite of `{right}`.", **v
-    ),
-    "comparison": lambda **v: message(
-        "Your numbers are exactly those of the comparison `{wrong}` in place of `{right}`.", **v
-    ),
-    "swap operands": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: the two sides of `{right}` are exchanged.",
-        **v,
-    ),
-    "swap items": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are exchanged.", **v
-    ),
-    "exchange": lambda **v: message(
-        "Your numbers are exactly those you get if `{wrong}` and `{right}` are exchanged.",
-        **v,
-    ),
-    "everywhere": lambda **v: message(
-        "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, "
-        "wherever it occurs.",
-        **v,
-    ),
-    "pattern": lambda **v: message(
-        "Your numbers are exactly those of the pattern in `{wrong}`. It has to be `{right}`.", **v
-    ),
-    "reshape": lambda **v: message(
-        "Your numbers are exactly those of a reshape without `{right}`: the shape is right, but "
-        "the numbers are in other places.",
-        **v,
-    ),
-    "halves": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}` in place of `{right}`: halves and pairs are "
-        "confused.",
-        **v,
-    ),
-    "move call": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: two steps of `{right}` are in another order.",
-        **v,
-    ),
-    "regroup": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`. Mind the parentheses of `{right}`.", **v
-    ),
-    "branch": lambda **v: message(
-        "Your numbers are exactly those you get if the condition `{right}` has no effect.",
-        **v,
-    ),
-    "drop statement": lambda **v: message(
-        "Your numbers are exactly those you get without the step `{right}`.", **v
-    ),
-    "swap statements": lambda **v: message(
-        "Your numbers are exactly those you get if the step `{right}` comes later.", **v
-    ),
-    "repeat step": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: a step of `{right}` is done twice.", **v
-    ),
-    "transpose": lambda **v: message(
-        "Your numbers are exactly those of `{wrong}`: axes of `{right}` are exchanged.", **v
-    ),
+SENTENCES = {
+    "named axis": "Your numbers are exactly those of `{wrong}`, which runs along the {got} axis. "
+    "It has to run along the {due} axis: `{right}`.",
+    "named size": "Your numbers are exactly those of `{wrong}`, the size of the {got} axis. It has "
+    "to be the size of the {due} axis: `{right}`.",
+    "axis": "Your numbers are exactly those of `{wrong}`, along another axis than `{right}`.",
+    "drop operand": "Your numbers are exactly those of `{wrong}`. A part of `{right}` is missing.",
+    "drop call": "Your numbers are exactly those of `{wrong}`. A step of `{right}` is missing.",
+    "negation": "Your numbers are exactly those of `{wrong}`, the opposite of `{right}`.",
+    "comparison": "Your numbers are exactly those of the comparison `{wrong}` in place of "
+    "`{right}`.",
+    "swap operands": "Your numbers are exactly those of `{wrong}`: the two sides of `{right}` are "
+    "exchanged.",
+    "swap items": "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are "
+    "exchanged.",
+    "exchange": "Your numbers are exactly those you get if `{wrong}` and `{right}` are exchanged.",
+    "everywhere": "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, "
+    "wherever it occurs.",
+    "pattern": "Your numbers are exactly those of the pattern in `{wrong}`. It has to be "
+    "`{right}`.",
+    "reshape": "Your numbers are exactly those of a reshape without `{right}`: the shape is right, "
+    "but the numbers are in other places.",
+    "halves": "Your numbers are exactly those of `{wrong}` in place of `{right}`: halves and pairs "
+    "are confused.",
+    "move call": "Your numbers are exactly those of `{wrong}`: two steps of `{right}` are in "
+    "another order.",
+    "regroup": "Your numbers are exactly those of `{wrong}`. Mind the parentheses of `{right}`.",
+    "branch": "Your numbers are exactly those you get if the condition `{right}` has no effect.",
+    "drop statement": "Your numbers are exactly those you get without the step `{right}`.",
+    "swap statements": "Your numbers are exactly those you get if the step `{right}` comes later.",
+    "repeat step": "Your numbers are exactly those of `{wrong}`: a step of `{right}` is done "
+    "twice.",
+    "transpose": "Your numbers are exactly those of `{wrong}`: axes of `{right}` are exchanged.",
+    "other": "Your numbers are exactly those of `{wrong}` in place of `{right}`.",
 }
-
-
-def _other(**values: Any) -> str:
-    return message("Your numbers are exactly those of `{wrong}` in place of `{right}`.", **values)
 
 
 def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
@@ -130,7 +80,7 @@ def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
     if names is not None:
         operator = "named size" if called(edit.where.node) == "size" else "named axis"
         values |= {"got": names[0], "due": names[1]}
-    return _SENTENCES.get(operator, _other)(**values)
+    return declared(SENTENCES.get(operator, SENTENCES["other"])).format(**values)
 
 
 def repair_place(edit: Edit) -> str:
@@ -186,7 +136,8 @@ def _axes(task: Task, program: Program, edit: Edit) -> tuple[str, str] | None:
     if not isinstance(call, ast.Call) or called(call) not in ALONG:
         return None
     method = isinstance(call.func, ast.Attribute) and "torch" not in ast.unparse(call.func.value)
-    shape = _shape_of(task, program, call.func if method else call, "value" if method else "args")
+    source = Place(call.func, "value", None) if method else Place(call, "args", 0)
+    shape = _shape_of(task, program, source)
     place, new = edit.changes[0]
     known, axes = _names_of_sizes(task), (number_of(new), number_of(place.node))
     if shape is None or not all(-len(shape) <= axis < len(shape) for axis in axes):
@@ -195,7 +146,7 @@ def _axes(task: Task, program: Program, edit: Edit) -> tuple[str, str] | None:
     return (got, due) if got and due and got != due else None
 
 
-def _shape_of(task: Task, program: Program, holder: Any, field: str) -> tuple[int, ...] | None:
+def _shape_of(task: Task, program: Program, place: Place) -> tuple[int, ...] | None:
     """Run the last case, and record the shape of a value in the right answer."""
     seen: list[tuple[int, ...]] = []
 
@@ -203,16 +154,10 @@ def _shape_of(task: Task, program: Program, holder: Any, field: str) -> tuple[in
         seen.append(tuple(value.shape) if isinstance(value, Tensor) else ())
         return value
 
-    old = getattr(holder, field)
-    node = old[0] if isinstance(old, list) else old
-    new = ast.fix_missing_locations(ast.Call(ast.Name("_note", ast.Load()), [node], []))
-    setattr(holder, field, [new, *old[1:]] if isinstance(old, list) else new)
-    try:
-        with quiet():
-            answer = with_part(task.right, program.answer, program.build(_note=note))
-            task.run(answer, list(task.cases().values())[-1])
-    finally:
-        setattr(holder, field, old)
+    noted = ast.Call(ast.Name("_note", ast.Load()), [place.node], [])
+    with Edit("wrap", ((place, noted),), None), quiet():
+        answer = with_part(task.right, program.answer, program.build(_note=note))
+        task.run(answer, list(task.cases().values())[-1])
     return seen[0] if seen else None
 
 

@@ -78,11 +78,11 @@ def _gradients(
         for index, x in enumerate(actual.given)
         if isinstance(x, Tensor) and x.is_floating_point()
     ]
-    gradients = actual.outcome.gradients
+    gradients = actual.gradients
     # An argument for which the function switched gradients off is missing from the list.
     if len(gradients) != len(inputs):
         gradients = (None,) * len(inputs)
-    for (index, x), *pair in zip(inputs, gradients, expected.outcome.gradients, strict=True):
+    for (index, x), *pair in zip(inputs, gradients, expected.gradients, strict=True):
         got, right = (torch.zeros_like(x) if each is None else each for each in pair)
         yield submission.argument(index), got, right
 

@@ -89,7 +89,7 @@ def leak(task: Task, function: Callable[..., Any]) -> int | None:
 
 def _runs(
     task: Task, function: Callable[..., Any], change: _Change
-) -> Iterator[tuple[int, list[tuple[_Pair, _Pair]]]]:
+) -> Iterator[tuple[int, list[list[_Pair]]]]:
     """Change one argument at a time, and run an answer and the right one before and after.
 
     Yields:
@@ -103,16 +103,9 @@ def _runs(
         before = before or [_seeded(task, answer) for answer in answers]
         changed = replace(task, cases=lambda i=index: _changed(task.cases(), i, change))
         after = [_seeded(changed, answer) for answer in answers]
-        pairs = [[_Pair(old[case], new[case]) for old, new in zip(before, after, strict=True)]
-                 for case in after[0]]  # fmt: skip
-        yield (
-            index,
-            [
-                (actual, expected)
-                for actual, expected in pairs
-                if not any(outcome.error for outcome in (*actual, *expected))
-            ],
-        )
+        runs = [[_Pair(old[case], new[case]) for old, new in zip(before, after, strict=True)]
+                for case in after[0]]  # fmt: skip
+        yield index, [run for run in runs if not any(each.error for pair in run for each in pair)]
 
 
 def _seeded(task: Task, function: Callable[..., Any]) -> dict[str, Outcome]:

@@ -21,15 +21,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from twelve._checks import printable
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES
-from twelve_lab.check.repetition import answered, is_record, new_record, opens, state
+from twelve_lab.check.repetition import answered, is_record, new_record, opens, states
 from twelve_lab.check.reply import write
-from twelve_lab.course import BY_HAND, DRILLS, STEPS, Drill, find_step
+from twelve_lab.course import BY_HAND, DRILLS, STEPS, find_step
 from twelve_lab.messages import declared, message, plural
 from twelve_lab.show.wide import joined
 
@@ -44,48 +44,6 @@ VARIABLE = "TWELVE_PROGRESS"
 SUBFOLDERS = ("workshop", BY_HAND)
 # In a class the lessons are in this folder beside the progress.json.
 LESSONS = "notebooks"
-
-
-class Standing(NamedTuple):
-    """How far a learner has come in the lessons.
-
-    Attributes:
-        solved: Number of solved exercises.
-        of: Number of exercises.
-        next: Id of the exercise to continue with; None if all are solved.
-    """
-
-    solved: int
-    of: int
-    next: str | None
-
-    @property
-    def text(self) -> str:
-        """Describe the progress in words."""
-        solved = message(
-            "Solved so far: {solved} of {total} exercises in the lessons.",
-            solved=self.solved,
-            total=self.of,
-        )
-        if self.next is None:
-            return joined(solved, message("That is all of them."))
-        return joined(solved, message("Next: {id}.", id=self.next))
-
-
-def begin(folder: Path) -> bool:
-    """Create a progress.json, unless there is one.
-
-    Args:
-        folder: The folder of the notebooks.
-
-    Returns:
-        Whether a new file was created.
-    """
-    path = folder / FILE
-    if path.exists():
-        return False
-    _write(path, {"version": version("twelve-numbers"), "exercises": {}, "by hand": {}})
-    return True
 
 
 def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
@@ -173,7 +131,8 @@ def changed(path: Path) -> Iterator[dict[str, Any]]:
     """
     # Two notebooks may write at the same time.
     with FileLock(path.with_name(f".{FILE}.lock"), timeout=5):
-        begin(path.parent)
+        if not path.exists():
+            _write(path, {"version": version("twelve-numbers"), "exercises": {}, "by hand": {}})
         content = read(path)
         yield content
         _write(path, content)
@@ -194,8 +153,8 @@ def _kept() -> Path | None:
     return folder / FILE if kept and wanted != "" else None
 
 
-def standing(folder: Path) -> Standing | None:
-    """Compute how far a learner has come in the lessons, and which exercise is next.
+def standing(folder: Path) -> str:
+    """Describe how far a learner has come in the lessons, and which exercise is next.
 
     The next exercise is the first open one from the lesson of the last one solved, or else of all.
 
@@ -204,7 +163,7 @@ def standing(folder: Path) -> Standing | None:
             notebooks.
 
     Returns:
-        None if no exercise is solved yet.
+        Two sentences; "" if no exercise is solved yet.
 
     Raises:
         ValueError: If the content of progress.json is not in the format of `check`.
@@ -219,22 +178,28 @@ def standing(folder: Path) -> Standing | None:
     ids = list(dict.fromkeys(id for text in texts for id in _CHECK.findall(text)))
     solved = [index for index, id in enumerate(ids) if _is_solved(rows, id)]
     if not solved:
-        return None
+        return ""
     last = max(solved, key=lambda index: (rows[ids[index]]["solved"], index))
     start = next(index for index, id in enumerate(ids) if id[:2] == ids[last][:2])
     order = (*range(start, len(ids)), *range(start))
-    still_open = (ids[index] for index in order if index not in solved)
-    return Standing(len(solved), len(ids), next(still_open, None))
+    following = next((ids[index] for index in order if index not in solved), None)
+    return joined(
+        message(
+            "Solved so far: {solved} of {total} exercises in the lessons.",
+            solved=len(solved),
+            total=len(ids),
+        ),
+        message("Next: {id}.", id=following) if following else message("That is all of them."),
+    )
 
 
 def onward() -> str:
     """Describe the learner's standing; "" if no progress.json is kept."""
     path = _kept()
     try:
-        reached = standing(path.parent) if path else None
+        return standing(path.parent) if path else ""
     except (OSError, ValueError):
         return ""  # the error was printed when the answer was recorded
-    return reached.text if reached else ""
 
 
 def report(paths: Iterable[Path], now: datetime | None = None) -> str:
@@ -257,16 +222,8 @@ def report(paths: Iterable[Path], now: datetime | None = None) -> str:
         raise ValueError(
             message("{path} does not exist. The first answer in `make lab` creates it.", path=file)
         )
-    content = read(file)
-    reached = standing(file.parent)
-    lines = _exercises(content, now)
-    return "\n".join([*lines, *([reached.text] if reached else [])])
-
-
-def _states(content: dict[str, Any], now: datetime) -> dict[Drill, str]:
-    """Return the state of each task from a blank page."""
-    records = content["by hand"]
-    return {drill: state(records.get(drill.exercise, new_record()), now) for drill in DRILLS}
+    lines = [*_exercises(read(file), now), standing(file.parent)]
+    return "\n".join(filter(None, lines))
 
 
 def _by_hand(content: dict[str, Any], now: datetime) -> Iterator[str]:
@@ -275,12 +232,12 @@ def _by_hand(content: dict[str, Any], now: datetime) -> Iterator[str]:
     ids = [id for id in rows if id in EXERCISES and id.startswith("by-hand")]
     if not records and not ids:
         return
-    states = _states(content, now)
-    mastered = [*states.values()].count("mastered")
+    by_drill = states(records, now)
+    mastered = [*by_drill.values()].count("mastered")
     yield "\n" + message(
         "By hand: {mastered} of {total} mastered", mastered=mastered, total=len(DRILLS)
     )
-    for drill, how in states.items():
+    for drill, how in by_drill.items():
         title = declared(drill.title)
         if how == "mastered":
             yield "  " + message("{title}: mastered", title=title)
@@ -337,7 +294,7 @@ def _class(files: list[Path], now: datetime) -> str:
             "wrong answers {wrong:3}",
             solved=sum(_is_solved(rows, id) for id in EXERCISES),
             total=len(EXERCISES),
-            mastered=[*_states(content, now).values()].count("mastered"),
+            mastered=[*states(content["by hand"], now).values()].count("mastered"),
             drills=len(DRILLS),
             wrong=sum(row["wrong answers"] for row in rows.values()),
         )

@@ -62,6 +62,16 @@ def state(record: Record, now: datetime) -> str:
     return "due" if day <= now.astimezone(UTC).date() else "waiting"
 
 
+def states(records: Mapping[str, Record], now: datetime) -> dict[Drill, str]:
+    """Return the state of each task.
+
+    Args:
+        records: The records by the id of the exercise.
+        now: The time.
+    """
+    return {drill: state(records.get(drill.exercise, new_record()), now) for drill in DRILLS}
+
+
 def proposed(records: Mapping[str, Record], now: datetime) -> Drill | None:
     """Choose the next task: one that failed, or else one to repeat, or else a new one.
 
@@ -72,9 +82,8 @@ def proposed(records: Mapping[str, Record], now: datetime) -> Drill | None:
     Returns:
         The most frequent task of the first of these states; None if there is none.
     """
-    states = {drill: state(records.get(drill.exercise, new_record()), now) for drill in DRILLS}
-    order = (drill for wanted in ("failed", "due", "new") for drill in DRILLS
-             if states[drill] == wanted)  # fmt: skip
+    found = states(records, now).items()
+    order = (drill for wanted in ("failed", "due", "new") for drill, how in found if how == wanted)
     return next(order, None)
 
 

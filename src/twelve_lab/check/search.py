@@ -22,15 +22,14 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
-from twelve_lab.check.attempt import expected, names
+from twelve_lab.check.attempt import attempted, expected, names
 from twelve_lab.check.catalogue import gives_the_same
 from twelve_lab.check.compare import Outcome, agree, exact_on_cpu, outcome
 from twelve_lab.check.edits import HOLE, Edit, edits, holes, number_of, size
 from twelve_lab.exercises.declare import Answer, Task
 from twelve_lab.exercises.edit import fill
-from twelve_lab.exercises.parts import names_in, parts, with_part
+from twelve_lab.exercises.parts import functions_of, names_in, parts, with_part
 
 TABLE = "fingerprints.json"
 CPU_SECONDS = 0.3
@@ -69,10 +68,8 @@ class Program(NamedTuple):
         Raises:
             SyntaxError, ValueError, TypeError: If it is not valid Python.
         """
-        function, free, cells = self.answer, (), ()
-        if isinstance(function, type):
-            function = next(f for f in vars(function).values() if isinstance(f, FunctionType))
-        else:
+        function, free, cells = functions_of(self.answer)[0], (), ()
+        if function is self.answer:
             free, cells = function.__code__.co_freevars, function.__closure__ or ()
         outer = ast.parse(f"def outer({', '.join(free)}):\n pass\n return {self.tree.name}")
         outer.body[0].body[0] = self.tree
@@ -204,7 +201,7 @@ def repaired(task: Task, answer: Answer) -> Edit | None:
         return None
     calls = expected(task, by_gradient=bool(task.by_gradient))
     # The last case has the most different sizes.
-    wanted = {call.case: call.outcome for call in reversed(calls)}
+    wanted = {call.case: call for call in reversed(calls)}
     end = _clock() + CPU_SECONDS
     found = [edit for function in program.functions()
              for edit in edits(function, *_borrowed(task, function))]  # fmt: skip
@@ -237,13 +234,9 @@ def _is_no_repair(edit: Edit) -> bool:
 def _passes(task: Task, candidate: Answer, wanted: Mapping[str, Outcome]) -> bool:
     cases = task.cases()
     for case, due in wanted.items():
-        given = cases[case]
-        before = [x.detach().clone() if isinstance(x, Tensor) else x for x in given]
-        if not agree(outcome(task, candidate, given), due, 1e-7):
+        tried = attempted(task, candidate, case, cases[case])
+        if not agree(tried, due, 1e-7) or tried.changed is not None:
             return False
-        for old, new in zip(before, given, strict=True):
-            if isinstance(old, Tensor) and not torch.equal(old, new.detach()):
-                return False
     return True
 
 
@@ -286,9 +279,7 @@ def _is_harmless(program: Program) -> bool:
     refused = (ast.Global, ast.Nonlocal, ast.Try, ast.Import, ast.ImportFrom, ast.Yield, ast.Await)
     if any(isinstance(node, refused) for node in ast.walk(program.tree)):
         return False
-    functions = [program.answer]
-    if isinstance(program.answer, type):
-        functions = [f for f in vars(program.answer).values() if isinstance(f, FunctionType)]
+    functions = functions_of(program.answer)
     return all(_uses_libraries(function, {program.answer}) for function in functions)
 
 

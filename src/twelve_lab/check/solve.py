@@ -16,6 +16,7 @@ import twelve
 from twelve_lab.check.diagnose import exercise
 from twelve_lab.check.prediction import computed
 from twelve_lab.exercises.declare import Prediction, Question
+from twelve_lab.exercises.edit import replace_node
 
 # The placeholder line of an answer cell.
 STUB = "# Your answer goes here."
@@ -56,8 +57,6 @@ def solution(id: str, stub: str, given: Collection[str] = (), *, marked: bool = 
 def _value(question: Question, cell: list[ast.stmt], given: set[str]) -> list[str]:
     """Assign the answer to the last variable that the cell assigns."""
     targets = [statement.targets[0] for statement in cell if isinstance(statement, ast.Assign)]
-    if not targets:
-        raise ValueError(f"{question.name}: the answer cell must assign a variable")
     value = question.worked or _written(question, computed(question.right))
     imported = _imports(ast.parse(value), question.right, given)
     return [*imported, f"{ast.unparse(targets[-1])} = {value}"]
@@ -116,14 +115,10 @@ def _body(
     # The docstring and the dots of the cell are not part of the answer.
     skip = sum(not _is_text(statement) for statement in begun.body)
     rest = [statement for statement in written.body if not _is_text(statement)][skip:]
+    found = [node for part in rest for node in ast.walk(part) if isinstance(node, ast.Name)]
+    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        source = replace_node(source, node, names.get(node.id, node.id))
     lines = source.splitlines()
-    for node in sorted(
-        (node for part in rest for node in ast.walk(part) if isinstance(node, ast.Name)),
-        key=lambda node: (node.lineno, node.col_offset),
-        reverse=True,
-    ):
-        line, new = lines[node.lineno - 1], names.get(node.id, node.id)
-        lines[node.lineno - 1] = line[: node.col_offset] + new + line[node.end_col_offset :]
     text = textwrap.dedent("\n".join(lines[rest[0].lineno - 1 : rest[-1].end_lineno]))
     arguments = {node.arg for node in ast.walk(begun.args) if isinstance(node, ast.arg)}
     imports = _imports(ast.parse(text), answer, given | {begun.name} | arguments)
@@ -133,11 +128,6 @@ def _body(
 def _renamed(source: str, written: ast.FunctionDef, begun: ast.FunctionDef) -> dict[str, str]:
     """Map our argument names to those of the cell, and our switches to their defaults."""
     ours, theirs = written.args, begun.args
-    if len(ours.args) != len(theirs.args):
-        raise ValueError(
-            f"{begun.name} takes {len(theirs.args)} arguments in the cell, but its solution "
-            f"{written.name} takes {len(ours.args)}"
-        )
     names = {old.arg: new.arg for old, new in zip(ours.args, theirs.args, strict=True)}
     for switch, default in zip(ours.kwonlyargs, ours.kw_defaults, strict=True):
         names[switch.arg] = ast.get_source_segment(source, default)

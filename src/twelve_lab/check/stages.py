@@ -8,7 +8,6 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -110,10 +109,10 @@ def call(submission: Submission) -> str | None:
         fault = message(
             'With the case "{case}", line {line} of {function} fails.',
             case=declared(attempt.case),
-            line=line.number,
-            function=line.function,
+            line=line.lineno,
+            function=line.name,
         )
-        code = message("Its code is: {code}.", code=line.code) if line.code else ""
+        code = message("Its code is: {code}.", code=line.line) if line.line else ""
         return joined(fault, code, _input_shapes(submission, attempt), error)
     return None
 
@@ -195,7 +194,6 @@ def _which(index: int, total: int) -> str:
 def of_each_pair(fault: Callable[[Pair], str | None]) -> Callable[[Submission], str | None]:
     """Turn the check of one tensor into a stage that looks at all of them."""
 
-    @wraps(fault)
     def stage(submission: Submission) -> str | None:
         for pair in submission.pairs():
             text = fault(pair)

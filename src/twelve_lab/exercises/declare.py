@@ -25,6 +25,7 @@ The solution that a learner sees is the right answer, or the function that `solv
 import ast
 import inspect
 import linecache
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -67,8 +68,8 @@ class Edited:
 
     Args:
         right: A function or a class that is defined in a file.
-        changes: Patterns and their replacements. In a class, each belongs to one method, whose
-            name comes first: "forward: self.norm(X)".
+        changes: Patterns and their replacements. In a class, the name of a method may come first:
+            "forward: self.norm(X)".
         name: Name of the copy, if it differs.
     """
 
@@ -86,7 +87,7 @@ class Edited:
         text = _bare(self.right)
         for pattern, replacement in self.changes.items():
             place = self.right.__name__
-            if isinstance(self.right, type):
+            if isinstance(self.right, type) and re.match(r"\w+: ", pattern):
                 method, _, pattern = pattern.partition(": ")
                 place = f"{place}.{method}"
             text = edit_source(text, place, {pattern: replacement})
@@ -272,18 +273,16 @@ def mistake(
         The Mistake, or a decorator that returns it.
     """
 
-    def declare(sentence: str, wrong: Answer | Edited) -> Mistake:
-        found = Mistake(id, sentence, at.name, wrong, step)
-        known = sheet(at.right.__module__).mistakes
-        if id in known:
-            raise ValueError(f"mistake {id} declared twice: use `again` for another version")
-        known[id] = found
-        again(at, id, by=wrong)
-        return found
-
     if not sentence:
-        return lambda wrong: declare(_sentence(wrong), wrong)
-    return declare(sentence, by or Edited(at.right, edit, id.replace("-", "_")))
+        return lambda wrong: mistake(at, id, _sentence(wrong), by=wrong, step=step)
+    wrong = by or Edited(at.right, edit, id.replace("-", "_"))
+    found = Mistake(id, sentence, at.name, wrong, step)
+    known = sheet(at.right.__module__).mistakes
+    if id in known:
+        raise ValueError(f"mistake {id} declared twice: use `again` for another version")
+    known[id] = found
+    again(at, id, by=wrong)
+    return found
 
 
 def again(

@@ -35,7 +35,7 @@ def with_part(answer: Answer, old: Answer, new: Answer) -> Answer:
         return new if answer is old else answer
     others = {name: with_part(part, old, new) for name, part in _used(answer).items()}
     if isinstance(answer, type):
-        methods = {name: _rebuilt(each, others) for name, each in _methods(answer).items()}
+        methods = {each.__name__: _rebuilt(each, others) for each in functions_of(answer)}
         return type(answer.__name__, (answer,), methods)
     return _rebuilt(answer, others)
 
@@ -56,10 +56,7 @@ def _rebuilt(function: FunctionType, others: dict[str, Answer]) -> FunctionType:
 def _used(answer: Answer) -> dict[str, Answer]:
     """Return the parts that an answer calls, by their global names."""
     used: dict[str, Answer] = {}
-    functions = _methods(answer).values() if isinstance(answer, type) else (answer,)
-    for function in functions:
-        if not isinstance(function, FunctionType):
-            continue
+    for function in functions_of(answer):
         for name in names_in(function.__code__):
             value: Any = function.__globals__.get(name)
             value = value.right if isinstance(value, Exercise) else value
@@ -74,8 +71,10 @@ def _is_part(value: Any) -> bool:
     return kinds and package.startswith("twelve_lab.exercises") and file not in _TOOLS
 
 
-def _methods(answer: type) -> dict[str, FunctionType]:
-    return {name: each for name, each in vars(answer).items() if isinstance(each, FunctionType)}
+def functions_of(answer: Answer) -> list[FunctionType]:
+    """Return the methods of a class, or the function itself; none if it is written in C."""
+    each = vars(answer).values() if isinstance(answer, type) else (answer,)
+    return [function for function in each if isinstance(function, FunctionType)]
 
 
 def names_in(code: CodeType) -> Iterator[str]:
