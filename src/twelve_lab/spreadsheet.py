@@ -28,7 +28,7 @@ from twelve_lab.explain.expression import (
 )
 from twelve_lab.explain.formulas import CONDITIONS, FORMULAS, Formula, Output, along
 from twelve_lab.explain.tape import Block
-from twelve_lab.show.palette import PAPER, axis_style, signed_fill
+from twelve_lab.show.palette import axis_style, signed_fill
 from twelve_lab.show.table import Labels, Table, fitting, is_nested
 from twelve_lab.trace.trace import Trace
 
@@ -41,11 +41,8 @@ if TYPE_CHECKING:
 HIDDEN = -1e300
 LONGEST = 8000  # characters of a formula; spreadsheets accept 8192
 WIDEST = 16_384  # columns of a sheet
-FUNCTIONS = {
-    "exp": "EXP", "log": "LN", "sqrt": "SQRT", "sin": "SIN", "cos": "COS", "tan": "TAN",
-    "tanh": "TANH", "erf": "ERF", "abs": "ABS", "max": "MAX", "min": "MIN", "IF": "IF",
-    "AND": "AND", "OR": "OR", "NOT": "NOT",
-}  # fmt: skip
+SAME_NAMES = "exp sqrt sin cos tan tanh erf abs max min IF AND OR NOT".split()
+FUNCTIONS = {"log": "LN"} | {name: name.upper() for name in SAME_NAMES}
 NUMBER_FORMAT = f'[<={HIDDEN / 10:.0E}]"-inf";[<0]-0.0000;0.0000'
 # Control characters, surrogates and noncharacters.
 UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -75,10 +72,6 @@ class Place:
 
         address = f"{get_column_letter(self.column)}{self.row}"
         return address if sheet == self.sheet else f"'{self.sheet}'!{address}"
-
-    def moved(self, rows: int, columns: int) -> Place:
-        """Return the position further down and to the right."""
-        return Place(self.sheet, self.row + rows, self.column + columns)
 
 
 class LiveSheet:
@@ -284,7 +277,8 @@ class Formulas(Writer):
         table = arg.cells(0).tolist()
         corner = self.places.get(table[0][0])
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
-            if corner is None or self.places.get(table[i][j]) != corner.moved(i, j):
+            here = corner and Place(corner.sheet, corner.row + i, corner.column + j)
+            if here is None or self.places.get(table[i][j]) != here:
                 return FORMULAS["embedding"](arg)  # not in the workbook in this order
         chosen = Leaf(int(arg.cells(1)[tuple(place)])) + Number(1)
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
@@ -375,10 +369,10 @@ def _scale(limit: float) -> Any:
     """Shade like the figures: blue below zero, white at zero, red above."""
     from openpyxl.formatting.rule import ColorScaleRule
 
-    ends = {"start": -limit, "mid": 0, "end": limit}
-    colours = (signed_fill(-1, 1), PAPER, signed_fill(1, 1))
-    style = {f"{end}_type": "num" for end in ends} | {f"{end}_value": ends[end] for end in ends}
-    style |= {f"{end}_color": colour[1:] for end, colour in zip(ends, colours, strict=True)}
+    style: dict[str, Any] = {}
+    for end, sign in {"start": -1, "mid": 0, "end": 1}.items():
+        style |= {f"{end}_type": "num", f"{end}_value": sign * limit,
+                  f"{end}_color": signed_fill(sign, 1).removeprefix("#")}  # fmt: skip
     return ColorScaleRule(**style)
 
 

@@ -34,8 +34,7 @@ def test_every_axis_of_the_layers_is_in_the_glossary():
     annotations = [
         annotation
         for path in PACKAGE.rglob("*.py")
-        for entries in _read(str(path), path.read_text(encoding="utf-8")).values()
-        for _, _, notes in entries
+        for *_, notes in _read(str(path), path.read_text(encoding="utf-8"))
         for annotation in (
             *notes.parameters.values(), *(assignment.axes for assignment in notes.assignments)
         )

@@ -88,12 +88,9 @@ def half_of_two() -> int:
     """the half of 2"""
     return 2 // 2
 '''
-ENTRY = """    Step(
-        "99", "halving", "halving",
-        "What is the half?",
-        "x (batch, seq, d_model) -> (batch, seq, d_model)",
-        "today's parts", exports=("Halving",),
-    ),
+ENTRY = """    Step("99", "halving", "halving", part="today's parts", exports=("Halving",),
+         question="What is the half?",
+         contract="x (batch, seq, d_model) -> (batch, seq, d_model)"),
 """
 PLANT = """    "halving Halving.forward": {"halved-twice": {"x / self.by": "x / self.by / 2"}},
 """
@@ -145,7 +142,7 @@ NEW_FILES = {
 }
 # The text that is inserted into a file, and the text before it.
 ENTRIES = {
-    LIST: (ENTRY, r'(?=    Step\(\n        "a1")'),
+    LIST: (ENTRY, r'(?=    Step\("a1")'),
     "docs/glossary.md": (ROW, r"## Layers and functions\n[^|]*\|.+\n\|[-| :]+\n"),
     "tests/mutants/classic.py": (PLANT, r"EDITS = \{\n"),
     "tools/write_cards.py": (CARD, r"CARDS = \{\n"),

@@ -102,19 +102,3 @@ def test_format_tensor_accepts_a_tensor_a_list_and_a_trace_entry():
     assert "1.4414710000" in text
     assert format_tensor(leaf * 1, "batch src d_model", decimals=10) == text
     assert format_tensor(entry, decimals=10) == text
-
-
-@pytest.mark.parametrize(
-    ("x", "axes", "labels", "message"),
-    [
-        (TWELVE, "src d_model", {}, r"'src d_model' has 2 names.*3 axes.*\(2, 2, 3\)"),
-        (TWELVE, None, {}, "axes is missing"),
-        ([[1, 2]], "batch 1", {}, "axis '1' of 'batch 1' has size 2"),
-        (TWELVE[0], "src d", {"src": ["a"] * 3}, r"labels\['src'\] has 3 names, but axis src"),
-        (TWELVE[0], "src d", {"src": []}, r"labels\['src'\] has 0 names, but axis src"),
-        (TWELVE[0], "src d", {"src": WORDS}, r"labels\['src'\] has 2 lists.*no batch axis"),
-    ],
-)
-def test_format_tensor_rejects_axes_and_labels_that_do_not_fit(x, axes, labels, message):
-    with pytest.raises(ValueError, match=message):
-        format_tensor(x, axes, labels=labels)

@@ -39,11 +39,12 @@ def in_office(live, folder):
     command = [OFFICE, "--headless", profile, "--convert-to", "xlsx", "--outdir", target]
     command.append(folder / "walk.xlsx")
     subprocess.run(command, check=True, capture_output=True, timeout=240)
-    return openpyxl.load_workbook(target / "walk.xlsx", data_only=True)
+    book = openpyxl.load_workbook(target / "walk.xlsx", data_only=True)
+    return lambda sheet, row, column: book[sheet].cell(row, column).value
 
 
-def in_python(live, folder):
-    return Calculator(live)
+def in_python(live, folder=None):
+    return Calculator(live).at
 
 
 BOTH_WAYS = pytest.mark.parametrize(
@@ -57,8 +58,8 @@ class Calculator:
     def __init__(self, live):
         self.workbook, self.known = live.workbook, {}
 
-    def __getitem__(self, name):
-        return _Sheet(self, name)
+    def at(self, sheet, row, column):
+        return self.value(sheet, f"{openpyxl.utils.get_column_letter(column)}{row}")
 
     def value(self, sheet, address):
         """Compute one cell, and keep it."""
@@ -89,15 +90,6 @@ class Calculator:
         return [[self.value(sheet, cell.coordinate) for cell in row] for row in rows]
 
 
-class _Sheet:
-    def __init__(self, calculator, name):
-        self.calculator, self.name = calculator, name
-
-    def cell(self, row, column):
-        address = f"{openpyxl.utils.get_column_letter(column)}{row}"
-        return SimpleNamespace(value=self.calculator.value(self.name, address))
-
-
 SPREADSHEET = {
     "EXP": math.exp, "LN": math.log, "SQRT": math.sqrt, "SIN": math.sin, "COS": math.cos,
     "TAN": math.tan, "TANH": math.tanh, "ERF": math.erf, "ABS": abs, "MIN": min,
@@ -110,13 +102,13 @@ SPREADSHEET = {
 }  # fmt: skip
 
 
-def differences(values, live, trace):
+def differences(value_at, live, trace):
     """Compare every traced element with its cell; return how many there were, and those off."""
     count, off = 0, []
     for name, entry in trace.items():
         for index in itertools.product(*map(range, entry.shape)):
             place = live.cell(name, *index)
-            value = values[place.sheet].cell(place.row, place.column).value
+            value = value_at(place.sheet, place.row, place.column)
             wanted = entry.value[index].item()
             count += 1
             if wanted == -math.inf:
@@ -149,7 +141,7 @@ CONFIGURATIONS = [
 def test_sheet_formulas_compute_the_numbers_of_the_run(switches):
     trace = example.trace(on="cpu", **switches)
     live = LiveSheet(trace, example.words)
-    count, off = differences(Calculator(live), live, trace)
+    count, off = differences(in_python(live), live, trace)
     assert off == [] and count > (200 if "decoder_only" in switches else 500)
 
 
@@ -227,8 +219,8 @@ def test_first_sheet_has_the_words_that_are_read_and_that_come_next(computed, tm
     row = next(cell.row for cell in live.workbook.active["A"] if cell.value == "src, batch 0")
 
     def words():
-        sheet = computed(live, tmp_path)["read me"]
-        return [[sheet.cell(row + i, j).value for j in (2, 3)] for i in (0, 1, 3, 4, 6, 7)]
+        at = computed(live, tmp_path)
+        return [[at("read me", row + i, j) for j in (2, 3)] for i in (0, 1, 3, 4, 6, 7)]
 
     read = [["<pad>", "cat"], ["dog", "fish"], ["<start>", "cat"], ["<start>", "fish"]]
     assert words() == [*read, ["cat", "fish"], ["cat", "dog"]]
@@ -272,7 +264,7 @@ def test_sheet_hides_by_an_additive_mask_of_minus_infinity():
         add_mask(torch.zeros(2, 2), mask)
     live = LiveSheet(trace)
     assert cell_of(live, "add_mask.mask", 0, 1).value == HIDDEN
-    assert differences(Calculator(live), live, trace) == (4, [])
+    assert differences(in_python(live), live, trace) == (4, [])
     for number in (math.inf, math.nan):
         with Trace() as trace:
             add_mask(torch.zeros(2, 2), mask.masked_fill(mask < 0, number))
@@ -287,7 +279,7 @@ def test_sheet_looks_up_a_transposed_embedding_elsewhere():
         z: Float[Tensor, "seq d_model"] = F.embedding(torch.tensor([1, 0]), table.weight)
         made: Float[Tensor, "seq d_model"] = F.embedding(torch.tensor([1, 0]), 2 * table.weight)
     live = LiveSheet(trace)
-    assert differences(Calculator(live), live, trace) == (12, [])
+    assert differences(in_python(live), live, trace) == (12, [])
     assert "INDEX(" in cell_of(live, "z", 0, 1).value
 
 
@@ -307,7 +299,7 @@ def test_sheet_writes_any_name_as_text(name, tmp_path):
         place = Place(sheet.title, cell.row, cell.column)
         assert cell.data_type != "f" or place in live.places.values()
         assert cell.data_type != "e"
-    assert differences(Calculator(live), live, trace)[1] == []
+    assert differences(in_python(live), live, trace)[1] == []
 
 
 def test_sheet_command_writes_the_file(tmp_path, capsys):

@@ -42,19 +42,31 @@ def test_show_prints_the_formatted_tensor_after_its_title():
 
 
 BAD_INPUT = [
-    ("x", r"x must be a tensor, a nested list of numbers or an entry of a trace, not 'x'"),
-    (None, "x must be a tensor, .*, not None"),
-    ([[1.0], [1.0, 2.0]], "expected sequence of length 1"),
-    (torch.ones(2, 3, device="meta"), r"x, of shape \(2, 3\), is on the meta device"),
-    (torch.ones(2, dtype=torch.complex64), "x must hold real numbers, not torch.complex64"),
-    (torch.ones(2, dtype=torch.uint64), "x must hold real numbers, not torch.uint64"),
+    (
+        "x",
+        None,
+        {},
+        r"x must be a tensor, a nested list of numbers or an entry of a trace, not 'x'",
+    ),
+    (None, None, {}, "x must be a tensor, .*, not None"),
+    ([[1.0], [1.0, 2.0]], None, {}, "expected sequence of length 1"),
+    (torch.ones(2, 3, device="meta"), None, {}, r"x, of shape \(2, 3\), is on the meta device"),
+    (torch.ones(2, dtype=torch.complex64), None, {}, "x must hold real numbers, not .*complex64"),
+    (torch.ones(2, dtype=torch.uint64), None, {}, "x must hold real numbers, not torch.uint64"),
+    (TWELVE, "src d_model", {}, r"'src d_model' has 2 names.*3 axes.*\(2, 2, 3\)"),
+    (TWELVE, None, {}, "axes is missing"),
+    ([[1, 2]], "batch 1", {}, "axis '1' of 'batch 1' has size 2"),
+    (TWELVE[0], "src d", {"src": ["a"] * 3}, r"labels\['src'\] has 3 names, but axis src"),
+    (TWELVE[0], "src d", {"src": []}, r"labels\['src'\] has 0 names, but axis src"),
+    (TWELVE[0], "src d", WORDS, r"labels\['src'\] has 2 lists.*no batch axis"),
 ]
 
 
-@pytest.mark.parametrize(("x", "message"), BAD_INPUT)
-def test_show_rejects_bad_input(x, message):
-    with pytest.raises(ValueError, match=message):
-        show(x)
+@pytest.mark.parametrize(("x", "axes", "labels", "message"), BAD_INPUT)
+def test_show_and_format_tensor_reject_bad_input(x, axes, labels, message):
+    for write in (show, format_tensor):
+        with pytest.raises(ValueError, match=message):
+            write(x, axes, labels=labels)
 
 
 def test_show_rejects_decimals_that_cannot_be_written():

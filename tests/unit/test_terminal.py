@@ -9,6 +9,7 @@ import torch
 
 from twelve_lab import example
 from twelve_lab.cli import main
+from twelve_lab.cli.commands import SWITCHES as CONFIG
 from twelve_lab.cli.first_screen import first_screen
 from twelve_lab.cli.terminal import Terminal, fold, visible
 from twelve_lab.cli.walk import walk_text
@@ -16,10 +17,6 @@ from twelve_lab.show.format import format_number
 
 WEIGHTS = "encoder.layers.0.self_attention.weights"
 SUBLAYERS = ("self_attention", "feed_forward")
-CONFIG = {
-    "num_heads": 3, "norm_first": True, "activation": "relu", "tie_weights": False,
-    "scale_embedding": False, "padding": True,
-}  # fmt: skip
 WIDTHS = (40, 60, 80, 200)
 NUMBER = r"-?\d+\.\d+"
 ESCAPE = re.compile(r"\033\[[\d;]*m")

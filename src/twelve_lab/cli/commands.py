@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 
@@ -183,13 +182,10 @@ def _trace(options: argparse.Namespace) -> None:
     if options.json:
         content = {"config": config, "steps": trace.steps()}
         options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        written = plural(
-            "{count} tensor in full precision: {file}",
-            "{count} tensors in full precision: {file}",
-            len(trace),
-            file=options.json,
-        )
-        print(f"{written}")
+        print(plural(
+            "{count} tensor in full precision: {file}", "{count} tensors in full precision: {file}",
+            len(trace), file=options.json,
+        ))  # fmt: skip
     print(*fold(onward, terminal.width), sep="\n")
 
 
@@ -211,7 +207,7 @@ def _explorer(options: argparse.Namespace) -> None:
     print(message("written: {file}", file=write_live(options.file)))
 
 
-def write_live(file: Path, addresses: Mapping[str, str] = MappingProxyType({})) -> Path:
+def write_live(file: Path, addresses: Mapping[str, str] | None = None) -> Path:
     """Write the live page of the running example, with its dares.
 
     Args:
@@ -228,7 +224,7 @@ def write_live(file: Path, addresses: Mapping[str, str] = MappingProxyType({})) 
     lessons = {
         step.number: {
             "title": f"{step.number} {declared(step.title)}",
-            "href": addresses.get(step.number),
+            "href": (addresses or {}).get(step.number),
         }
         for step in STEPS
     }

@@ -157,45 +157,32 @@ def trace(
     """
     where = device() if on is None else on
     if decoder_only:
-        return _trace_decoder_only(padding, loss, grad, where, **switches)
-    built = model(**switches).to(where)
-    ids, known = src.to(where), {"tgt": tgt.to(where), "tgt_mask": tgt_mask.to(where)}
-    known["src_mask"] = src_mask.to(where) if padding else None
-    with Trace(built, grad=grad) as traced:
+        built, name, axis, mask_name = language_model(**switches), "ids", "seq", "key_mask"
+        known, wanted = {}, following
+    else:
+        built, name, axis, mask_name = model(**switches), "src", "src", "src_mask"
+        known, wanted = {"tgt": tgt.to(where), "tgt_mask": tgt_mask.to(where)}, labels
+    ids = src.to(where)
+    known[mask_name] = src_mask.to(where) if padding else None
+    with Trace(built.to(where), grad=grad) as traced:
         if not loss:
             built(ids, **known)
             return traced
         tape = traced.graph.tape
-        tape.label(ids, "src", ("batch", "src"))
-        tape.label(known["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
-        if padding:
-            known["src_mask"] = padding_mask(ids)
-            tape.name(known["src_mask"], "src_mask", ("batch", "1", "1", "key"))
-        cross_entropy(built(ids, **known), labels.to(where))
-    return traced
-
-
-def _trace_decoder_only(
-    padding: bool, loss: bool, grad: bool, on: torch.device | str, **switches: object
-) -> Trace:
-    built, ids = language_model(**switches).to(on), src.to(on)
-    key_mask = src_mask.to(on) if padding else None
-    with Trace(built, grad=grad) as traced:
-        if not loss:
-            built(ids, key_mask=key_mask)
-            return traced
-        tape = traced.graph.tape
-        tape.label(ids, "ids", ("batch", "seq"))
+        tape.label(ids, name, ("batch", axis))
         if padding:
             # Pass a view, because the mask calls the axis of the ids "key" and the model does not.
-            key_mask = padding_mask(ids[:])
-            tape.name(key_mask, "key_mask", ("batch", "1", "1", "key"))
-        # The layers get the combined mask, whose entries can be changed on the live page.
-        axes = ("batch" if padding else "1", "1", "query", "key")
-        built.layers[0].register_forward_pre_hook(
-            lambda _, inputs: tape.name(inputs[1], "mask", axes)
-        )
-        cross_entropy(built(ids, key_mask=key_mask), following.to(on))
+            known[mask_name] = padding_mask(ids[:])
+            tape.name(known[mask_name], mask_name, ("batch", "1", "1", "key"))
+        if decoder_only:
+            # The layers get the combined mask, whose entries can be changed on the live page.
+            axes = ("batch" if padding else "1", "1", "query", "key")
+            built.layers[0].register_forward_pre_hook(
+                lambda _, inputs: tape.name(inputs[1], "mask", axes)
+            )
+        else:
+            tape.label(known["tgt_mask"], "tgt_mask", ("1", "1", "query", "key"))
+        cross_entropy(built(ids, **known), wanted.to(where))
     return traced
 
 

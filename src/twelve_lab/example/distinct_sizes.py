@@ -47,30 +47,19 @@ class _DistinctSizes:
         self.text = self.src.flip(1)  # the same words, padded on the left
         self.tgt_mask: Tensor = causal_mask(SIZES.tgt)
 
-    def model(
-        self,
-        *,
-        num_heads: int = SIZES.num_heads,
-        norm_first: bool = True,
-        activation: str = "relu",
-        tie_weights: bool = False,
-        scale_embedding: bool = False,
-    ) -> Transformer:
+    def model(self, *, num_heads: int = SIZES.num_heads, **switches: object) -> Transformer:
         """Build the distinct-size example, in float64 and eval mode.
 
         Args:
             num_heads: Heads, each of width d_k = 8 and d_v = 6.
-            norm_first: Pre-norm if true, post-norm if false.
-            activation: "relu" or "gelu".
-            tie_weights: Whether the target table is also the output projection.
-            scale_embedding: Whether to multiply the embeddings by √24.
+            **switches: Keywords of Transformer: norm_first, activation, tie_weights and
+                scale_embedding.
         """
         with float64():
             built = Transformer(
                 SIZES.src_vocab, SIZES.tgt_vocab, d_model=SIZES.d_model, num_heads=num_heads,
-                d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, d_v=SIZES.d_v,
-                norm_first=norm_first, activation=activation, tie_weights=tie_weights,
-                scale_embedding=scale_embedding, max_len=32,
+                d_ff=SIZES.d_ff, num_layers=2, d_k=SIZES.d_k, d_v=SIZES.d_v, max_len=32,
+                **switches,
             )  # fmt: skip
         return _with_noise(built)
 

@@ -21,8 +21,7 @@ from twelve_lab.explain.expression import (
     Writer,
     bracketed,
     leaves,
-    literal,
-)  # fmt: skip
+)
 from twelve_lab.explain.graph import Graph, too_long
 from twelve_lab.explain.tape import Block, Tape
 from twelve_lab.messages import message
@@ -275,10 +274,8 @@ def place(axes: tuple[str, ...], index: tuple[int | str, ...]) -> str:
 
 def constant(number: float) -> str:
     """Write a constant of the program, the root of a whole number as such."""
-    if not math.isfinite(number):
-        return literal(number).replace("math.", "")
-    squared = number * number
-    is_root = abs(squared - round(squared)) < 1e-12 and round(squared) > 0
-    if number > 0 and not float(number).is_integer() and is_root:
-        return f"sqrt({round(squared)})"
+    if 0 < number < math.inf and not float(number).is_integer():
+        squared = number * number
+        if abs(squared - round(squared)) < 1e-12 and round(squared) > 0:
+            return f"sqrt({round(squared)})"
     return f"{number:g}"

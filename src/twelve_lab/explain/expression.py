@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -205,11 +205,7 @@ def bracketed(text: str, outer: int) -> str:
 
 def literal(number: float) -> str:
     """Write a number so that Python reads the same number back."""
-    if math.isnan(number):
-        return "math.nan"
-    if math.isinf(number):
-        return "math.inf" if number > 0 else "-math.inf"
-    return repr(number)
+    return re.sub("(inf|nan)", r"math.\1", repr(number))
 
 
 def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -351,38 +351,50 @@ def _layer_norm(arg: Output) -> Expression | None:
     return result if arg.get("bias") is None else result + Leaf(int(arg.cells(3)[inner]))
 
 
-def of_its_head(arg: Output, position: int, outer: Sequence[int]) -> Tensor:
-    """Return the rows of a query, key or value head; groups of heads may share keys and values."""
-    *batch, head = outer
-    heads = arg.cells(position)[tuple(batch)]
-    return heads[head * len(heads) // arg.operation.shape[-3]]
+def attention(
+    arg: Output, masked: Callable[[Expression, Leaf], Expression]
+) -> tuple[list[Expression], tuple[Expression, ...]] | None:
+    """Write the scores of fused attention, and list the numbers that their softmax weighs.
+
+    Args:
+        arg: The output element.
+        masked: Writes a score and the mask's entry that is added to it.
+
+    Returns:
+        Scores and values, one for each key; None for what has no formula.
+    """
+    if arg.operation.output or arg.get("dropout_p"):  # for the backward pass; random weights
+        return None
+    *batch, head, query, feature = arg.index
+    parts = (arg.cells(n)[tuple(batch)] for n in range(3))
+    # Groups of heads may share keys and values.
+    q, k, v = (part[head * len(part) // arg.operation.shape[-3]] for part in parts)
+    scale = arg.get("scale")
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    mask = arg.get("attn_mask") or arg.get("attn_bias")
+    scores = [_dot(q[query], row) * Number(scale) for row in k]
+    if mask is not None:
+        entries = mask.of.expand(*arg.operation.shape[:-2], len(q), len(k))[arg.index[:-1]]
+        scores = [masked(*pair) for pair in zip(scores, map(Leaf, entries.tolist()), strict=True)]
+    if arg.get("is_causal"):
+        scores[query + 1 :] = [Number(-math.inf)] * len(scores[query + 1 :])
+    return scores, tuple(map(Leaf, v[:, feature].tolist()))
 
 
 @formula(*FUSED_ATTENTION)
 def _attention(arg: Output) -> Expression | None:
-    if arg.operation.output or arg.get("dropout_p"):  # for the backward pass; random weights
+    def masked(score: Expression, entry: Leaf) -> Expression:
+        added = arg.value(entry.cell)
+        if added == -math.inf:
+            return Number(added)
+        return score + Number(added) if added else score
+
+    if (written := attention(arg, masked)) is None:
         return None
-    *outer, query, feature = arg.index
-    q, k, v = (of_its_head(arg, n, outer) for n in range(3))
-    scale = arg.get("scale")
-    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    mask = arg.get("attn_mask") or arg.get("attn_bias")
-    allowed = None
-    if mask is not None:
-        allowed = mask.of.expand(*arg.operation.shape[:-2], q.size(0), k.size(0))[(*outer, query)]
-    scores: list[Expression] = []
-    for key in range(k.size(0)):
-        score = _dot(q[query], k[key]) * Number(scale)
-        added = 0.0 if allowed is None else arg.value(int(allowed[key]))
-        if added == -math.inf or (arg.get("is_causal") and key > query):
-            score = Number(-math.inf)
-        elif added:
-            score = score + Number(added)
-        scores.append(score)
+    scores, values = written
     if all(isinstance(score, Number) for score in scores):
         return Number(0.0)
     powers = tuple(call("exp", score) for score in scores)
-    values = tuple(map(Leaf, v[:, feature].tolist()))
     return Dot(powers, values) / Total(powers)
 
 

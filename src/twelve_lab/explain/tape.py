@@ -10,11 +10,10 @@ import operator
 import re
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -49,6 +48,7 @@ GIVEN = frozenset(
 
 def _map(change: Callable[[Any], Any], part: Any, kind: type = Tensor) -> Any:
     """Apply a function to every tensor among the arguments of an operation."""
+    # torch.utils._pytree does the same and doubles the time of a trace.
     if isinstance(part, kind):
         return change(part)
     if isinstance(part, tuple | list):
@@ -59,15 +59,11 @@ def _map(change: Callable[[Any], Any], part: Any, kind: type = Tensor) -> Any:
     return part
 
 
-def _tensors(part: Any) -> Iterator[Tensor]:
-    """Iterate over the tensors among the arguments or the results of an operation."""
-    if isinstance(part, Tensor):
-        yield part
-    elif isinstance(part, tuple | list):
-        for each in part:
-            yield from _tensors(each)
-    elif isinstance(part, dict):
-        yield from _tensors(list(part.values()))
+def _tensors(part: Any) -> list[Tensor]:
+    """List the tensors among the arguments or the results of an operation."""
+    tensors: list[Tensor] = []
+    _map(tensors.append, part)
+    return tensors
 
 
 def _alone() -> AbstractContextManager[Any]:
@@ -90,8 +86,10 @@ def _direct(func: OpOverload) -> Callable[..., Any]:
     return getattr(func, "impl_aten", func)
 
 
-def _on_cpu(tensor: Tensor) -> Tensor:
-    return tensor.cpu()
+def _is_lookup(name: str, args: Sequence[Any]) -> bool:
+    """Tell whether the output holds elements of the data, chosen by indices."""
+    adds = name == "index_put" and tuple(args[3:4]) == (True,)
+    return name in LOOKUPS and not adds
 
 
 @dataclass(frozen=True)
@@ -196,14 +194,12 @@ class Block:
                 f"{self.name} has {len(self.shape)} axes ({sizes}), but the index {positions} has "
                 f"{len(positions)} positions"
             )
-        offset = 0
         for (axis, size), position in zip(named, positions, strict=True):
             if not -size <= position < size:
                 raise ValueError(
                     f"{self.name}: {axis} {position} is out of range, its size is {size}"
                 )
-            offset = offset * size + position % size
-        return self.start + offset
+        return int(self.cells[positions])
 
 
 def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
@@ -215,17 +211,15 @@ def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-@dataclass(eq=False)
 class Tape(TorchDispatchMode):
     """All operations of a run, element by element, as they are recorded while it runs."""
 
-    blocks: list[Block] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    named: dict[str, Block] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         """Start empty."""
         super().__init__()
+        self.blocks: list[Block] = []
+        self.starts: list[int] = []
+        self.named: dict[str, Block] = {}
         self._next = 0
         # Keyed by id, which may be reused: a weak reference to the tensor tells whether it was.
         self._cells: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
@@ -272,7 +266,7 @@ class Tape(TorchDispatchMode):
         if simpler is not None and torch.Tag.nondeterministic_seeded not in operation.run.tags:
             with _alone(), torch.no_grad(), self, suppress(RuntimeError, TypeError):
                 args, kwargs = _map(self._again, (operation.args, operation.kwargs), Cells)
-                outputs = list(_tensors(simpler(*args, **kwargs)))
+                outputs = _tensors(simpler(*args, **kwargs))
                 return self.cells(outputs[operation.output])
         raise ValueError(
             f"no formula for the operation {name}; add one to FORMULAS in "
@@ -361,10 +355,10 @@ class Tape(TorchDispatchMode):
 
     def _keep(self, func, name, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
-        if (name in MOVES or name in LOOKUPS) and func._overloadname != "dtype":
+        if (name in MOVES or _is_lookup(name, args)) and func._overloadname != "dtype":
             # Some forms of these operations cannot run on cells.
             with suppress(RuntimeError, TypeError, IndexError, NotImplementedError):
-                moved = self._move(func, name, args, kwargs, result)
+                moved = self._move(func, name, args, kwargs, before, result)
                 moved = moved if isinstance(moved, tuple | list) else (moved,)
                 for output, cells in zip(outputs, moved, strict=True):
                     self._assign(output, cells)
@@ -386,15 +380,15 @@ class Tape(TorchDispatchMode):
             args = _map(self._argument, args)
             self._allocate(made, made=Operation(name, run, args, {}, x.shape))
 
-    def _move(self, func, name, args, kwargs, result) -> Any:
+    def _move(self, func, name, args, kwargs, before, result) -> Any:
         """Run the operation on cells, with its index arguments unchanged."""
+        if name in LOOKUPS:
+            return self._look_up(name, *before)
         if name in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
             # The tensor may not be contiguous, but its cells are in row-major order.
             return self.cells(args[0]).reshape(result.shape)
         if name == "as_strided":
             return self._in_storage(args[0]).as_strided(*args[1:], **kwargs)
-        if name in LOOKUPS:
-            return func(*self._placed(name, args), **_map(_on_cpu, kwargs))
         if name in ("_to_copy", "convert_element_type"):
             if not torch.equal(args[0].cpu().double(), result.cpu().double()):
                 raise TypeError("the conversion changes numbers")
@@ -405,38 +399,27 @@ class Tape(TorchDispatchMode):
             return func(shifted, *args[1:2], **kwargs) + zero
         return _direct(func)(*_map(self.cells, args), **_map(self.cells, kwargs))
 
-    def _placed(self, name: str, args: Any) -> list[Any]:
-        """Replace the data arguments by their cells and leave the indices unchanged."""
-        if name == "index_put" and len(args) > 3 and args[3]:
-            raise TypeError("values are added, not put")
-        moved = LOOKUPS[name]
-        return [
-            self._moved(part, self.cells, Tensor) if place in moved else _map(_on_cpu, part)
+    def _look_up(self, name: str, args: Any, kwargs: Any) -> Tensor:
+        """Run an operation on the cells of its data, with indices read from the tape."""
+        parts = [
+            self._cell_of(part) if place in LOOKUPS[name] else _map(self._values, part, Cells)
             for place, part in enumerate(args)
         ]
+        return getattr(torch.ops.aten, name)(*parts, **kwargs)
 
-    def _moved(self, part: Any, cells: Callable[[Any], Tensor], kind: type) -> Any:
-        """Replace a data argument by its cells; a plain number gets a cell of its own."""
-        return self._constant(part) if isinstance(part, int | float) else _map(cells, part, kind)
+    def _cell_of(self, part: Any) -> Any:
+        """Return the cells of a data argument; a plain number gets a cell of its own."""
+        return part.of if isinstance(part, Cells) else self._constant(part)
 
     def _change(self, func: OpOverload, name: str, target: Tensor, before: Any) -> None:
         """Give new cells to a tensor that was changed in place, and to all its views."""
         (arguments, kwargs), old = before, before[0][0].of
         if name in ("copy", "fill", "masked_fill", "zero"):
             number = 0.0 if name == "zero" else arguments[1 + (name == "masked_fill")]
-            is_tensor = isinstance(number, Cells)
-            source = number.of if is_tensor else torch.tensor(self._constant(number), device="cpu")
-            mask = self._values(arguments[1]) if name == "masked_fill" else True
-            fresh = torch.where(torch.as_tensor(mask, device="cpu"), source, old).expand(old.shape)
-        elif name in LOOKUPS and not (name == "index_put" and arguments[3:4] == (True,)):
-            # Indices are read from the tape, because the target itself may have been one of them.
-            parts = [
-                self._moved(part, attrgetter("of"), Cells)
-                if place in LOOKUPS[name]
-                else _map(self._values, part, Cells)
-                for place, part in enumerate(arguments)
-            ]
-            fresh = getattr(torch.ops.aten, name)(*parts, **kwargs)
+            mask = self._values(arguments[1]) if name == "masked_fill" else torch.tensor(True)
+            fresh = torch.where(mask, self._cell_of(number), old).expand(old.shape)
+        elif _is_lookup(name, arguments):
+            fresh = self._look_up(name, arguments, kwargs)
         else:
             block = self._allocate(target)
             if name not in GIVEN:
@@ -471,18 +454,14 @@ class Tape(TorchDispatchMode):
         return torch.tensor(numbers, dtype=part.dtype, device="cpu").view(part.of.shape)
 
     def _constant(self, number: Any) -> int:
-        value = torch.tensor([float(number)], dtype=torch.float64, device="cpu")
-        return self._add(value, torch.Size(())).start
+        value = torch.tensor(float(number), dtype=torch.float64, device="cpu")
+        return self._allocate(value).start
 
     def _allocate(self, tensor: Tensor, *, made=None, copies=None) -> Block:
-        block = self._add(tensor.detach().cpu().flatten().clone(), tensor.shape)
-        block.made, block.copies = made, copies
-        self._assign(tensor, block.cells)
-        return block
-
-    def _add(self, values: Tensor, shape: torch.Size) -> Block:
-        block = Block(self._next, values, shape)
+        values = tensor.detach().cpu().flatten().clone()
+        block = Block(self._next, values, tensor.shape, made, copies)
         self.blocks.append(block)
         self.starts.append(self._next)
         self._next += values.numel()
+        self._assign(tensor, block.cells)
         return block

@@ -7,6 +7,7 @@ mask and the scores of a softmax, so that any number can be changed before the p
 from __future__ import annotations
 
 import math
+import operator
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,6 @@ import torch
 from twelve_lab.course import find_step
 from twelve_lab.explain.expression import (
     CASTS,
-    Apply,
     Dot,
     Expression,
     Leaf,
@@ -31,7 +31,7 @@ from twelve_lab.explain.formulas import (
     Formula,
     Output,
     along,
-    of_its_head,
+    attention,
     reduced,
 )
 from twelve_lab.explain.tape import Block
@@ -63,27 +63,11 @@ def _gather(at: Output) -> Expression:
 
 def _attention(at: Output) -> Expression | None:
     """Write fused attention over its scores, including the additive mask."""
-    if at.operation.output or at.get("dropout_p"):
+    if (written := attention(at, operator.add)) is None:
         return None
-    *outer, query, feature = at.index
-    q, k, v = (of_its_head(at, n, outer) for n in range(3))
-    scale = at.get("scale")
-    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    mask = at.get("attn_mask") or at.get("attn_bias")
-    added = None
-    if mask is not None:
-        added = mask.of.expand(*at.operation.shape[:-2], q.size(0), k.size(0))[(*outer, query)]
-    scores: list[Expression] = []
-    for key in range(k.size(0)):
-        left, right = (tuple(map(Leaf, row.tolist())) for row in (q[query], k[key]))
-        score: Expression = Dot(left, right) * Number(scale)
-        if added is not None:
-            score = Apply("+", (score, Leaf(int(added[key]))))
-        if at.get("is_causal") and key > query:
-            score = Number(-math.inf)
-        scores.append(score)
-    weights = (call("safe_softmax", Number(key), *scores) for key in range(k.size(0)))
-    return Dot(tuple(weights), tuple(map(Leaf, v[:, feature].tolist())))
+    scores, values = written
+    weights = (call("safe_softmax", Number(key), *scores) for key in range(len(scores)))
+    return Dot(tuple(weights), values)
 
 
 LIVE: dict[str, Formula] = (

@@ -25,11 +25,9 @@ def format_number(value: float, decimals: int = 4) -> str:
     Returns:
         The text, never `-0.0000`; `nan`, `inf` and `-inf` are spelled out.
     """
-    if isinstance(value, bool | int):
+    if isinstance(value, int) or not math.isfinite(value):
         return str(value)
-    if not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    text = f"{abs(value) + _push(decimals):.{decimals}f}"
+    text = f"{abs(value) + 10.0 ** -(decimals + 4):.{decimals}f}"
     return f"-{text}" if value < 0 and text.strip("0.") else text
 
 
@@ -65,7 +63,6 @@ def format_tensor(
     if table.values.numel() == 0:
         return f"{table.sizes}  empty"
     blocks = list(table.compact.blocks())
-    cell_width = max(wide.width(text) for b in blocks for text in _column_texts(b, decimals))
     stubs = [stub for block in blocks for stub in _stubs(block)]
     stub_widths = [max(map(wide.width, column)) for column in zip(*stubs, strict=True)]
     left_width = max(sum(stub_widths) + 2 * len(stub_widths) - 2, wide.width(blocks[0].column_axis))
@@ -83,6 +80,7 @@ def format_tensor(
             rows.append((left, [cell_text(value, decimals) for value in row]))
             stub_above = stub
         names_above = block.column_names
+    cell_width = max(wide.width(text) for _, texts in rows for text in texts)
     columns = len(blocks[0].column_names)
     fitting = columns if width is None else max(1, (width - left_width) // (cell_width + 2))
     lines = [table.sizes + table.legend]
@@ -98,15 +96,6 @@ def cell_text(value: Value, decimals: int = 4) -> str:
     if isinstance(value, bool):
         return "True" if value else "·"
     return format_number(value, decimals)
-
-
-def _push(decimals: int) -> float:
-    return 10.0 ** -(decimals + 4)
-
-
-def _column_texts(block: Block, decimals: int) -> list[str]:
-    cells = [cell_text(value, decimals) for row in block.rows for value in row]
-    return [*block.column_names, *cells]
 
 
 def _stubs(block: Block) -> list[list[str]]:

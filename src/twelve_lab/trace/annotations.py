@@ -7,6 +7,7 @@ nothing is added to the code that runs.
 import ast
 import linecache
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ import twelve
 PACKAGE = Path(twelve.__file__).resolve().parent
 LAB = Path(__file__).resolve().parent.parent
 DTYPES = ("Float", "Int", "Bool", "Num", "Real", "Inexact", "Integer", "Shaped", "Complex")
-_Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,6 @@ class Assignment:
     first_line: int
     last_line: int
     code: str = ""
-
-    @property
-    def is_one_line(self) -> bool:
-        """Return whether the statement is on one line."""
-        return self.first_line == self.last_line
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,8 @@ def annotated(code: CodeType) -> Annotated:
         return NOTHING
     # Looked up by text, because two cells that differ only in an annotation compile to equal code.
     functions = _read(code.co_filename, "".join(linecache.getlines(code.co_filename)))
-    for first, last, annotations in functions.get(code.co_qualname, ()):
-        if first <= code.co_firstlineno <= last:
+    for name, first, last, annotations in functions:
+        if name == code.co_qualname and first <= code.co_firstlineno <= last:
             return annotations
     return NOTHING
 
@@ -94,38 +90,29 @@ def _is_inside(filename: str, folder: Path) -> bool:
 
 
 @cache
-def _read(filename: str, source: str) -> dict[str, list[tuple[int, int, Annotated]]]:
+def _read(filename: str, source: str) -> list[tuple[str, int, int, Annotated]]:
+    """List the functions of a file: qualified name, first line, last line and annotations."""
     try:
         tree = ast.parse(source, filename)
     except SyntaxError:  # a notebook cell with a magic, which runs in a transformed form
-        return {}
-    functions: dict[str, list[tuple[int, int, Annotated]]] = {}
-    _visit(tree, "", functions)
-    functions["<module>"] = [(0, len(source), Annotated({}, _assignments(tree)))]
-    return functions
+        return []
+    return [("<module>", 0, len(source), Annotated({}, _assignments(tree))), *_functions(tree, "")]
 
 
-def _visit(
-    parent: ast.AST, prefix: str, functions: dict[str, list[tuple[int, int, Annotated]]]
-) -> None:
+def _functions(parent: ast.AST, prefix: str) -> Iterator[tuple[str, int, int, Annotated]]:
     for node in ast.iter_child_nodes(parent):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            name = prefix + node.name
+        inner = prefix
+        if isinstance(node, _Function):
             first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-            entry = (first, node.end_lineno or first, _function(node))
-            functions.setdefault(name, []).append(entry)
-            _visit(node, f"{name}.<locals>.", functions)
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            axes = {argument.arg: _axes(argument.annotation) for argument in arguments}
+            known = {name: its for name, its in axes.items() if its is not None}
+            annotations = Annotated(known, _assignments(node))
+            yield prefix + node.name, first, node.end_lineno or first, annotations
+            inner = f"{prefix}{node.name}.<locals>."
         elif isinstance(node, ast.ClassDef):
-            _visit(node, f"{prefix}{node.name}.", functions)
-        else:
-            _visit(node, prefix, functions)
-
-
-def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Annotated:
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    parameters = {argument.arg: _axes(argument.annotation) for argument in arguments}
-    known = {name: axes for name, axes in parameters.items() if axes is not None}
-    return Annotated(known, _assignments(node))
+            inner = f"{prefix}{node.name}."
+        yield from _functions(node, inner)
 
 
 def _assignments(scope: ast.AST) -> tuple[Assignment, ...]:
@@ -134,7 +121,7 @@ def _assignments(scope: ast.AST) -> tuple[Assignment, ...]:
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop(0)
-        if isinstance(node, _Scope):
+        if isinstance(node, _Function | ast.ClassDef | ast.Lambda):
             continue
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
             axes = _axes(node.annotation)
@@ -151,8 +138,7 @@ def _axes(annotation: ast.AST | None) -> str | None:
     for node in ast.walk(annotation) if annotation is not None else ():
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple):
             continue
-        dtype = node.value.attr if isinstance(node.value, ast.Attribute) else None
-        dtype = node.value.id if isinstance(node.value, ast.Name) else dtype
+        dtype = ast.unparse(node.value).rpartition(".")[2]
         last = node.slice.elts[-1]
         if dtype in DTYPES and isinstance(last, ast.Constant) and isinstance(last.value, str):
             return last.value

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # Axes that keep one size through the whole run. A query axis, in contrast, may be the target in one
@@ -112,29 +111,16 @@ class Scope:
             return name
         if name in GENERIC_AXES and known is not None and name not in self.groups:
             self.groups[name] = (known,)
-        if not (broadcast and size == 1):
-            self._check_local(tensor, name, size)
         shown = self.groups[name][0] if name in self.groups else name
         if not (broadcast and size == 1):
+            _check(self.sizes, tensor, name, size)
             self._check_global(tensor, shown, size)
         return shown
 
-    def _check_local(self, tensor: str, name: str, size: int) -> None:
-        first = self.sizes.setdefault(name, Binding(size, tensor))
-        if first.size != size:
-            raise AxisError(
-                f"{tensor} has {name}={size}, but {first.tensor} has {name}={first.size}"
-            )
-
     def _check_global(self, tensor: str, name: str, size: int) -> None:
-        if name not in GLOBAL_AXES:
-            return
-        first = self.globally.setdefault(name, Binding(size, tensor))
-        if first.size != size:
-            raise AxisError(
-                f"{tensor} has {name}={size}, but {first.tensor} has {name}={first.size}: "
-                f"{name} keeps one size through the whole run"
-            )
+        if name in GLOBAL_AXES:
+            rule = f": {name} keeps one size through the whole run"
+            _check(self.globally, tensor, name, size, rule)
 
     def close(self) -> None:
         """Check products such as head*d_k, whose factors are known at the end of the call.
@@ -146,15 +132,18 @@ class Scope:
             factors = re.findall(r"[A-Za-z_]\w*|\d+", product)
             if "*".join(factors) != product:
                 raise AxisError(f"{tensor}: cannot read the axis {product!r}; write it as a*b")
-            sizes = _sizes(factors, self.sizes)
-            if sizes is not None and math.prod(sizes) != size:
+            known = {name: each.size for name, each in self.sizes.items()}
+            sizes = [int(name) if name.isdigit() else known.get(name) for name in factors]
+            if None not in sizes and math.prod(sizes) != size:
                 parts = " * ".join(f"{name}={n}" for name, n in zip(factors, sizes, strict=True))
                 raise AxisError(
                     f"{tensor} has {product}={size}, but {parts} gives {math.prod(sizes)}"
                 )
 
 
-def _sizes(factors: list[str], known: Mapping[str, Binding]) -> list[int] | None:
-    if any(not factor.isdigit() and factor not in known for factor in factors):
-        return None
-    return [int(factor) if factor.isdigit() else known[factor].size for factor in factors]
+def _check(known: dict[str, Binding], tensor: str, name: str, size: int, rule: str = "") -> None:
+    first = known.setdefault(name, Binding(size, tensor))
+    if first.size != size:
+        raise AxisError(
+            f"{tensor} has {name}={size}, but {first.tensor} has {name}={first.size}{rule}"
+        )

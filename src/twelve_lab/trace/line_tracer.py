@@ -108,11 +108,6 @@ class LineTracer:
                 if value is not _UNBOUND and not (statement.doubtful and unchanged):
                     self.listener.on_assignment(call, assignment, value)
 
-        def begin(frame: FrameType, assignments: tuple[Assignment, ...], doubtful: bool) -> None:
-            nonlocal running
-            before = {a.name: frame.f_locals.get(a.name, _UNBOUND) for a in assignments}
-            running = _Statement(assignments, before, doubtful)
-
         def local(frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
             nonlocal running
             if event == "exception" and running is not None:
@@ -121,13 +116,14 @@ class LineTracer:
                 assignments = notes.on_line(frame.f_lineno)
                 same = running is not None and assignments == running.assignments
                 # The line of a one-line loop runs again for its next turn.
-                again = same and all(a.is_one_line for a in assignments)
+                again = same and all(a.first_line == a.last_line for a in assignments)
                 if running is not None and again:
                     running.doubtful = True
                 if not same or again:
                     finish(frame)
                 if assignments and running is None:
-                    begin(frame, assignments, again)
+                    before = {a.name: frame.f_locals.get(a.name, _UNBOUND) for a in assignments}
+                    running = _Statement(assignments, before, doubtful=again)
             elif event == "return":
                 finish(frame)
                 self.listener.on_return(call)

@@ -76,5 +76,5 @@ def _spell(value: object) -> object:
     if isinstance(value, list):
         return [_spell(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return str(value)
     return value
