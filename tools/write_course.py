@@ -22,6 +22,11 @@ COURSE = Path("build/course")
 CONFIG = ROOT / "tools" / "nbgrader_config.py"
 # Checksums of the files as last written: a file with another checksum was edited since.
 RECORD = ".written.json"
+REASONS = {
+    "kept": "it holds your changes; to start it afresh, move it away and run this again",
+    "older": "it holds your changes, and the course has a newer one; to get it, move yours away "
+    "and run this again",
+}
 
 
 def assignments(notebooks: Path = NOTEBOOKS) -> dict[str, NotebookNode]:
@@ -74,7 +79,7 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
     fresh = [*states.values()].count("written")
     return [
         f"{folder}: {len(notebooks_by_name)} assignments; {fresh} of {len(files)} files written",
-        *told(states),
+        *(f"kept {name}: {REASONS[state]}" for name, state in states.items() if state in REASONS),
         f"Next: in {folder}, with .venv activated: nbgrader generate_assignment {first}",
     ]
 
@@ -109,20 +114,6 @@ def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
             record[name] = _sum(name, files[name])
     _put(path, (json.dumps(record, indent=1) + "\n").encode())
     return states
-
-
-def told(states: dict[str, str]) -> list[str]:
-    """Say which files were kept, and how to get the new versions.
-
-    Args:
-        states: The result of `renew`.
-    """
-    reasons = {
-        "kept": "it holds your changes; to start it afresh, move it away and run this again",
-        "older": "it holds your changes, and the course has a newer one; to get it, move yours "
-        "away and run this again",
-    }
-    return [f"kept {name}: {reasons[state]}" for name, state in states.items() if state in reasons]
 
 
 def _state(path: Path, new: bytes, last: str | None) -> str:
