@@ -27,7 +27,13 @@ import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.products.test_solutions import KERNEL, marked, nbgrader_in, small_notebook
+from tests.products.test_solutions import (
+    KERNEL,
+    answer_cell,
+    check_cell,
+    nbgrader_in,
+    small_notebook,
+)
 from tools.write_course import write
 from tools.write_solutions import solved
 from twelve_lab.check import EXERCISES, TASKS, diagnose, wrong_versions
@@ -533,13 +539,9 @@ def page_of(*answers: str) -> NotebookNode:
     """
     cells = [new_markdown_cell("# Heads", id="title")]
     for number, source in enumerate(answers):
-        marks = {"grade": False, "locked": False, "solution": True}
-        metadata = marked(f"one-{number}", "answer", **marks)
-        cells.append(new_code_cell(source, id=f"a{number}", metadata=metadata))
-        marks = {"grade": True, "locked": True, "solution": False, "points": 1}
-        metadata = marked(f"one-{number}", "check", **marks)
-        source = f'check("{SPLIT}", split_{number})'
-        cells.append(new_code_cell(source, id=f"c{number}", metadata=metadata))
+        for cell in (answer_cell(SPLIT, source), check_cell(SPLIT, f"split_{number}")):
+            cell.id = cell.metadata.nbgrader.grade_id = f"{number}-{cell.id}"
+            cells.append(cell)
     return new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
 
 

@@ -30,12 +30,12 @@ def marked(id: str, role: str, **marks: object) -> dict[str, object]:
     return {"nbgrader": common | marks}
 
 
-def answer(id: str, source: str) -> NotebookNode:
+def answer_cell(id: str, source: str) -> NotebookNode:
     marks = marked(id, "answer", grade=False, locked=False, solution=True)
     return new_code_cell(source, id=f"{id}-answer", metadata=marks)
 
 
-def check(id: str, name: str) -> NotebookNode:
+def check_cell(id: str, name: str) -> NotebookNode:
     marks = marked(id, "check", grade=True, locked=True, points=1, solution=False)
     return new_code_cell(f'check("{id}", {name})', id=f"{id}-check", metadata=marks)
 
@@ -46,10 +46,10 @@ def small_notebook() -> NotebookNode:
     cells = [
         new_markdown_cell("# 06 Small\n\n[a page](../docs/page.md#part) [on](07.ipynb)", id="one"),
         new_code_cell("from twelve_lab.check import check", id="imports"),
-        answer(EXERCISES[0], SPLIT),
-        check(EXERCISES[0], "split"),
-        answer(EXERCISES[1], MERGE),
-        check(EXERCISES[1], "merge"),
+        answer_cell(EXERCISES[0], SPLIT),
+        check_cell(EXERCISES[0], "split"),
+        answer_cell(EXERCISES[1], MERGE),
+        check_cell(EXERCISES[1], "merge"),
         new_code_cell("print('printed')", id="after"),
     ]
     code = [cell for cell in cells if cell.cell_type == "code"]
