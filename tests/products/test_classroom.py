@@ -17,14 +17,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from tests.products.test_solutions import (
-    edit,
-    everything,
-    faults,
-    is_check,
-    nbgrader_in,
-    small_notebook,
-)
+from tests.products.test_solutions import edit, everything, faults, is_check, small_notebook
 from tools.write_course import assignments, write
 from tools.write_solutions import NOTEBOOKS, exercise_of, solved
 from twelve_lab.check.solve import STUB
@@ -173,13 +166,6 @@ def course(tmp_path_factory) -> Path:
         nbformat.write(notebook, notebooks / f"{name}.ipynb")
     write(folder, notebooks)
     return folder
-
-
-@pytest.fixture(scope="module")
-def api(course):
-    """Return nbgrader with the settings of the course, in the folder of the course."""
-    with nbgrader_in(course) as api:
-        yield api
 
 
 def succeeded(result: dict[str, object]) -> bool:

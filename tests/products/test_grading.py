@@ -27,13 +27,7 @@ import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.products.test_solutions import (
-    KERNEL,
-    answer_cell,
-    check_cell,
-    nbgrader_in,
-    small_notebook,
-)
+from tests.products.test_solutions import KERNEL, answer_cell, check_cell, small_notebook
 from tools.write_course import write
 from tools.write_solutions import solved
 from twelve_lab.check import EXERCISES, TASKS, diagnose, wrong_versions
@@ -589,11 +583,10 @@ def course(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def api(course):
-    """Return nbgrader with the settings of the course, in the folder of the course."""
-    with nbgrader_in(course) as api:
-        assert api.generate_assignment("06_small")["success"]
-        yield api
+def api(api):
+    """Generate the assignment that most tests attack."""
+    assert api.generate_assignment("06_small")["success"]
+    return api
 
 
 @pytest.fixture

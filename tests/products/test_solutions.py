@@ -1,10 +1,7 @@
 """Solved copies of the notebooks: every right answer passes, every blank one fails."""
 
 import copy
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -78,25 +75,6 @@ def edit(path: Path, number: int, source: str) -> None:
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[number].source = source
     nbformat.write(notebook, path)
-
-
-@contextmanager
-def nbgrader_in(course: Path) -> Iterator[object]:
-    """Yield the API of nbgrader with the settings of a course, in its folder."""
-    from nbgrader.apps import NbGraderAPI
-    from nbgrader.apps.baseapp import NbGrader
-
-    before, path, folder = dict(os.environ), list(sys.path), Path.cwd()
-    os.chdir(course)
-    try:
-        app = NbGrader()
-        app.load_config_file()
-        yield NbGraderAPI(config=app.config)
-    finally:
-        os.chdir(folder)
-        sys.path[:] = path
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
