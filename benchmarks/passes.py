@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.profiler import profile
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.models import FAST, MARIAN, PLAIN, Size
 from benchmarks.timing import Clock, Run, Times, cpu_clock, interleave, ratios
@@ -75,31 +74,20 @@ def cuda_peak_bytes(run: Run) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-class Operations(TorchDispatchMode):
-    """Record the operations that run inside it.
+def products(run: Run) -> tuple[list[list[list[int]]], float]:
+    """Find the matrix products of a run.
 
-    Attributes:
-        weight_products: (rows, terms, columns) of each product with a weight matrix.
-        attention_products: (matrices, rows, terms, columns) of each product of two activations.
+    Returns:
+        The two shapes of each product with a weight matrix; and the FLOPs of all products relative
+        to the FLOPs of these. The others are products of two activations, in attention.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight_products, self.attention_products = [], []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        if name in ("mm", "addmm", "bmm", "baddbmm"):
-            left, right = args[-2:]
-            products = self.attention_products if "bmm" in name else self.weight_products
-            products.append((*left.shape, right.size(-1)))
-        return result
-
-
-def flops(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Count a multiplication and an addition for each term of each product."""
-    return sum(2 * torch.Size(shape).numel() for shape in shapes)
+    with profile(record_shapes=True, with_flops=True) as recording:
+        run()
+    events = recording.function_events
+    weights = [event for event in events if event.name in ("aten::mm", "aten::addmm")]
+    attention = [event for event in events if event.name in ("aten::bmm", "aten::baddbmm")]
+    shapes = [[shape for shape in event.input_shapes if len(shape) == 2] for event in weights]
+    return shapes, 1 + sum(x.flops for x in attention) / sum(x.flops for x in weights)
 
 
 def product_share(
@@ -110,23 +98,20 @@ def product_share(
     Returns:
         One share for each round. 1 is a pass that spends time on nothing but matrix products.
     """
-    with torch.no_grad(), Operations() as operations:
-        models[PLAIN].eval()(*size.ids())  # its attention is visible, unlike a fused kernel
+    # Attention is visible in the plain model, unlike a fused kernel.
+    shapes, work = products(prepare(FORWARD, models[PLAIN], *size.ids()))
     runs = {
         "model": prepare(FORWARD, models[FAST], *size.ids()),
-        "products": bare_products(operations.weight_products),
+        "products": bare_products(shapes),
     }
     times = interleave(runs, size.rounds, seconds=seconds)
-    bare = flops(operations.weight_products)
-    work = (bare + flops(operations.attention_products)) / bare
     return [work * ratio for ratio in ratios(times["products"], times["model"])]
 
 
-def bare_products(shapes: Sequence[tuple[int, int, int]]) -> Run:
+def bare_products(shapes: Sequence[Sequence[Sequence[int]]]) -> Run:
     """Prepare matrix products of these shapes, each with a matrix of its own."""
     # The right side is stored as a linear layer stores it.
-    draw = partial(torch.randn, dtype=torch.float32)
-    pairs = [(draw(rows, terms), draw(columns, terms).T) for rows, terms, columns in shapes]
+    pairs = [(torch.randn(*left), torch.randn(*right[::-1]).T) for left, right in shapes]
 
     def run() -> None:
         for left, right in pairs:

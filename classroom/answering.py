@@ -32,12 +32,7 @@ def hand_over(id: str, answer: Callable[[], Any]) -> None:
     """
     value = answer()
     verdict, asked = diagnose(id, value), exercise(id)
-    report = {
-        "kind": verdict.kind,
-        "mistake": verdict.mistake,
-        "message": verdict.message,
-        "note": verdict.note,
-    }
+    report = {"kind": verdict.kind, "message": verdict.message, "note": verdict.note}
     # An answer that the student's own checker rejects needs no proof.
     if verdict.ok and isinstance(asked, Question):
         report["given"] = _plain(value)

@@ -11,10 +11,11 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 from urllib.parse import quote
-from uuid import uuid4
 
 import requests
 import websocket
+from jupyter_client.jsonutil import json_default
+from jupyter_client.session import Session
 from nbformat.v4 import output_from_msg
 
 # Messages that are shown under a cell.
@@ -133,7 +134,7 @@ class Kernel:
     """
 
     def __init__(self, browser: Browser, path: str) -> None:
-        self.browser, self.session = browser, uuid4().hex
+        self.browser, self.session = browser, Session()
         about = {"path": path, "name": path.rpartition("/")[2], "type": "notebook"}
         session = browser.ask("POST", "api/sessions", **about, kernel={"name": "python3"})
         self.id = session["kernel"]["id"]
@@ -143,7 +144,7 @@ class Kernel:
         """Open the websocket, or open it again."""
         path = f"{self.browser.own}api/kernels/{self.id}/channels"
         self.socket = websocket.create_connection(
-            f"ws{self.browser.hub.removeprefix('http')}{path}?session_id={self.session}",
+            f"ws{self.browser.hub.removeprefix('http')}{path}?session_id={self.session.session}",
             cookie=self.browser.cookies(path),
             origin=self.browser.hub,
             header=["Sec-Fetch-Mode: websocket", "Sec-Fetch-Site: same-origin"],
@@ -163,12 +164,9 @@ class Kernel:
 
     def send(self, kind: str, **content: Any) -> str:
         """Send a message, and return its id."""
-        id = uuid4().hex
-        header = {"msg_id": id, "msg_type": kind, "username": "", "session": self.session}
-        header |= {"version": "5.4", "date": ""}
-        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
-        self.socket.send(json.dumps({**message, "channel": "shell", "buffers": []}))
-        return id
+        message = self.session.msg(kind, content) | {"channel": "shell", "buffers": []}
+        self.socket.send(json.dumps(message, default=json_default))
+        return message["header"]["msg_id"]
 
     def ready(self, seconds: float) -> None:
         """Wait until the kernel answers."""

@@ -20,10 +20,6 @@ from twelve_lab.check.gradients import gradient
 from twelve_lab.check.stages import Submission
 from twelve_lab.exercises.declare import Question, Task
 
-KINDS = (
-    "not started", "call", "type", "rank", "axes swapped", "shape", "input changed", "nan or inf",
-    "mistake", "misconception", "explained", "numbers", "gradient",
-)  # fmt: skip
 DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
 
 
@@ -38,8 +34,7 @@ def judge(id: str, reported: Any) -> Verdict:
     try:
         text = {key: str(reported.get(key) or "")[:2000] for key in ("kind", "message", "note")}
         if text["kind"] != "ok":
-            kind = text["kind"] if text["kind"] in KINDS else "call"
-            return Verdict(False, kind, None, text["message"], text["note"])
+            return Verdict(False, text["kind"] or "call", None, text["message"], text["note"])
         if isinstance(asked, Question):
             return _judge_prediction(asked, _read_plain(reported["given"]), text["note"])
         return _judge_task(asked, reported["calls"], text["note"])
@@ -58,12 +53,9 @@ def _judge_prediction(question: Question, answer: Any, note: str) -> Verdict:
 def _judge_task(task: Task, calls: Any, note: str) -> Verdict:
     submissions = []
     for by_gradient, reported in zip(runs(task), calls, strict=True):
-        right_attempts = expected(task, by_gradient=by_gradient)
-        submissions.append(
-            Submission(
-                task, task.right, [*_read_attempts(right_attempts, reported)], right_attempts
-            )
-        )
+        ours = expected(task, by_gradient=by_gradient)
+        theirs = [*_read_attempts(ours, reported)]
+        submissions.append(Submission(task, task.right, theirs, ours))
     plain, *with_gradients = submissions
     fault = first_fault(plain)
     for submission in with_gradients:

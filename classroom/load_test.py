@@ -41,6 +41,17 @@ COURSE, LESSON = "twelve", "04_attention"
 WRONG = {"04-key-zeroed": "weights_of_dog = [1.0, 0.0]"}
 # Seconds between two students who log in.
 ARRIVE = 1.5
+# What is measured for each student: the row, its unit, and the digits after the point.
+MEASURED = (
+    ("password accepted", "s", 2),
+    ("own server ready", "s", 1),
+    ("lesson fetched, all at once", "s", 2),
+    ("kernel ready, all at once", "s", 1),
+    ("all cells of 04 run, all at once", "s", 1),
+    ("submitted, all at once", "s", 2),
+    ("memory of a server", "MiB", 0),
+    ("memory of a kernel", "MiB", 0),
+)
 Answers = dict[str, str]  # sources of the answer cells, by exercise
 
 
@@ -79,40 +90,39 @@ class Student:
     notebook: dict[str, Any] = field(default_factory=dict)
     written: Answers = field(default_factory=dict)
     saved: bytes = b""
-    seconds: dict[str, float] = field(default_factory=dict)
-    memory: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def timed(self, step: str) -> Iterator[None]:
+    def timed(self, row: str) -> Iterator[None]:
         """Measure the duration of a step."""
         begin = time.monotonic()
         yield
-        self.seconds[step] = time.monotonic() - begin
+        self.measured[row] = time.monotonic() - begin
 
     def arrive(self) -> None:
         """Log in, and wait for the server."""
         time.sleep(self.number * ARRIVE)
-        with self.timed("log in"):
+        with self.timed("password accepted"):
             self.browser.log_in(self.password)
-        with self.timed("server"):
+        with self.timed("own server ready"):
             self.browser.start_server(180)
 
     def fetch(self) -> None:
         """Fetch the lesson, and open it."""
-        with self.timed("fetch"):
+        with self.timed("lesson fetched, all at once"):
             lesson = self.press("fetch", "fetched")
         self.path = lesson["notebooks"][0]["path"]
         self.notebook = self.browser.ask("GET", f"api/contents/{self.path}")["content"]
 
     def open_kernel(self) -> None:
         """Start a kernel, and wait until it answers."""
-        with self.timed("kernel"):
+        with self.timed("kernel ready, all at once"):
             self.kernel = Kernel(self.browser, self.path)
             self.kernel.ready(180)
 
     def run_lesson(self) -> None:
         """Run all cells."""
-        with self.timed("lesson"):
+        with self.timed("all cells of 04 run, all at once"):
             for cell in self.notebook["cells"]:
                 if cell["cell_type"] == "code":
                     cell["outputs"] = self.kernel.run(cell["source"])
@@ -134,7 +144,7 @@ class Student:
 
     def submit(self) -> None:
         """Submit the saved notebook."""
-        with self.timed("submit"):
+        with self.timed("submitted, all at once"):
             self.press("submit", "submitted")
 
     def press(self, action: str, status: str) -> dict[str, Any]:
@@ -149,7 +159,7 @@ class Student:
     def measure_memory(self) -> None:
         """Measure server and kernel in MiB; a shared page counts by its share (PSS)."""
         for name, program in (("server", "singleuser"), ("kernel", "ipykernel")):
-            self.memory[name] = mebibytes(processes(self.name, program))
+            self.measured[f"memory of a {name}"] = mebibytes(processes(self.name, program))
 
 
 def mebibytes(of: Iterable[psutil.Process]) -> float:
@@ -307,14 +317,9 @@ def hold_lesson(room: Room) -> str:
     graded = room.grade()
     room.check_marks(right)
 
-    def seconds(step: str, digits: int = 1) -> str:
-        return spread([student.seconds[step] for student in room.students], "s", digits)
-
-    def memory(program: str) -> str:
-        return spread([student.memory[program] for student in room.students], "MiB", 0)
-
     kinds = [str(len(room.students[number::3])) for number in range(3)]
-    total = hub + sum(sum(student.memory.values()) for student in room.students)
+    values = {row: [student.measured[row] for student in room.students] for row, *_ in MEASURED}
+    total = hub + sum(values["memory of a server"] + values["memory of a kernel"])
     everybody = f"{room.count} of {room.count}"
     rows = [
         ("one lesson", "measured"),
@@ -322,14 +327,7 @@ def hold_lesson(room: Room) -> str:
         ("students: all right, with a mistake, no answers", ", ".join(kinds)),
         ("load of the machine before they came", f"{load:.1f}"),
         ("from the first login until all are in", f"{arrived:.0f} s"),
-        ("password accepted", seconds("log in", 2)),
-        ("own server ready", seconds("server")),
-        ("lesson fetched, all at once", seconds("fetch", 2)),
-        ("kernel ready, all at once", seconds("kernel")),
-        ("all cells of 04 run, all at once", seconds("lesson")),
-        ("submitted, all at once", seconds("submit", 2)),
-        ("memory of a server", memory("server")),
-        ("memory of a kernel", memory("kernel")),
+        *((row, spread(values[row], unit, digits)) for row, unit, digits in MEASURED),
         ("memory of hub and proxy", f"{hub:.0f} MiB"),
         ("memory of the whole class", f"{total / 2**10:.1f} GiB"),
         ("graded, for one student", f"{graded / room.count:.1f} s"),
@@ -372,9 +370,8 @@ def kill_hub(room: Room) -> str:
     )
 
 
-def spread(values: Iterable[float], unit: str, digits: int = 1) -> str:
+def spread(values: Sequence[float], unit: str, digits: int) -> str:
     """Format the median and the maximum."""
-    values = list(values)
     return f"{statistics.median(values):.{digits}f} {unit}, worst {max(values):.{digits}f}"
 
 

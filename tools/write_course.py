@@ -22,6 +22,11 @@ COURSE = Path("build/course")
 CONFIG = ROOT / "tools" / "nbgrader_config.py"
 # Checksums of the files as last written: a file with another checksum was edited since.
 RECORD = ".written.json"
+REASONS = {
+    "kept": "it holds your changes; to start it afresh, move it away and run this again",
+    "older": "it holds your changes, and the course has a newer one; to get it, move yours away "
+    "and run this again",
+}
 
 
 def assignments(notebooks: Path = NOTEBOOKS) -> dict[str, NotebookNode]:
@@ -74,7 +79,7 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
     fresh = [*states.values()].count("written")
     return [
         f"{folder}: {len(notebooks_by_name)} assignments; {fresh} of {len(files)} files written",
-        *told(states),
+        *(f"kept {name}: {REASONS[state]}" for name, state in states.items() if state in REASONS),
         f"Next: in {folder}, with .venv activated: nbgrader generate_assignment {first}",
     ]
 
@@ -93,12 +98,13 @@ def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
         course has changed since.
 
     Raises:
-        ValueError: If the folder is a file, or its record is broken.
+        ValueError: If the folder is a file.
         OSError: If something cannot be read or written.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, and a folder is needed")
-    record = _read_record(folder / RECORD)
+    path = folder / RECORD
+    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     states = {name: _state(folder / name, new, record.get(name)) for name, new in files.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, state in states.items():
@@ -106,22 +112,8 @@ def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
             _put(folder / name, files[name])
         if state in ("written", "same"):
             record[name] = _sum(name, files[name])
-    _put(folder / RECORD, (json.dumps(record, indent=1) + "\n").encode())
+    _put(path, (json.dumps(record, indent=1) + "\n").encode())
     return states
-
-
-def told(states: dict[str, str]) -> list[str]:
-    """Say which files were kept, and how to get the new versions.
-
-    Args:
-        states: The result of `renew`.
-    """
-    reasons = {
-        "kept": "it holds your changes; to start it afresh, move it away and run this again",
-        "older": "it holds your changes, and the course has a newer one; to get it, move yours "
-        "away and run this again",
-    }
-    return [f"kept {name}: {reasons[state]}" for name, state in states.items() if state in reasons]
 
 
 def _state(path: Path, new: bytes, last: str | None) -> str:
@@ -148,18 +140,6 @@ def _sum(name: str, content: bytes) -> str:
         except (ValueError, KeyError, TypeError, AttributeError):
             pass  # not a notebook: hash the bytes, which matches none of our notebooks
     return hashlib.sha256(content).hexdigest()
-
-
-def _read_record(path: Path) -> dict[str, str]:
-    if not path.exists():
-        return {}
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}): move it away") from None
-    if not isinstance(record, dict):
-        raise ValueError(f"{path} holds no sums: move it away")
-    return record
 
 
 def _put(path: Path, content: bytes) -> None:

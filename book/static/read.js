@@ -31,19 +31,14 @@
     const message = (template, values = {}) =>
       (texts[template] ?? template).replace(/\{(\w+)\}/g, (_, name) => values[name]);
     const here = nameOf(location.href);
-    const listed = [...document.querySelectorAll(".bd-sidebar-primary .bd-links a")]
-      .map((link) => ({ link, name: nameOf(link.href), title: link.textContent.trim() }))
-      .filter(({ name }) => name);
+    const linksIn = (part) =>
+      [...document.querySelectorAll(`${part} a`)]
+        .map((link) => ({ link, name: nameOf(link.href), title: link.textContent.trim() }))
+        .filter(({ name, title }) => name && title);
+    const listed = linksIn(".bd-sidebar-primary .bd-links");
     const lessons = listed.filter(({ name }) => !/\/(workshop|by_hand)\//.test(name));
     const isHome = /^course\.html([#?].*)?$/.test(location.href.slice(root.href.length));
-    const inText = isHome ? [...document.querySelectorAll("article a")] : [];
-    const ticked = [
-      ...listed,
-      ...inText
-        .filter((link) => link.textContent.trim())
-        .map((link) => ({ link, name: nameOf(link.href) }))
-        .filter(({ name }) => name),
-    ];
+    const ticked = isHome ? [...listed, ...linksIn("article")] : listed;
 
     const button = make("button", { type: "button" });
     const said = make("span", { role: "status" });

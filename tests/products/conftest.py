@@ -1,5 +1,10 @@
 """Fixtures of the product tests."""
 
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests import warm_kernels
@@ -9,3 +14,22 @@ from tests import warm_kernels
 def _warm(pytestconfig: pytest.Config) -> None:
     """Keep a warm kernel ready for the notebooks that tests run."""
     warm_kernels.pytest_configure(pytestconfig)
+
+
+@pytest.fixture(scope="module")
+def api(course: Path) -> Iterator[object]:
+    """Yield nbgrader with the settings of the module's course, in the folder of the course."""
+    from nbgrader.apps import NbGraderAPI
+    from nbgrader.apps.baseapp import NbGrader
+
+    before, path, folder = dict(os.environ), list(sys.path), Path.cwd()
+    os.chdir(course)
+    try:
+        app = NbGrader()
+        app.load_config_file()
+        yield NbGraderAPI(config=app.config)
+    finally:
+        os.chdir(folder)
+        sys.path[:] = path
+        os.environ.clear()
+        os.environ.update(before)

@@ -17,14 +17,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from tests.products.test_solutions import (
-    edit,
-    everything,
-    faults,
-    is_check,
-    nbgrader_in,
-    small_notebook,
-)
+from tests.products.test_solutions import edit, everything, faults, is_check, small_notebook
 from tools.write_course import assignments, write
 from tools.write_solutions import NOTEBOOKS, exercise_of, solved
 from twelve_lab.check.solve import STUB
@@ -80,15 +73,9 @@ def test_write_course_makes_an_assignment_of_each_notebook_with_graded_cells(pro
     assert f'{{"python": "{STUB}"}}' in (ROOT / "tools" / "nbgrader_config.py").read_text()
 
 
-def test_write_course_refuses_a_wrong_folder_or_record(project, tmp_path):
+def test_write_course_refuses_a_wrong_folder(project, tmp_path):
     with pytest.raises(ValueError, match="holds the project itself"):
         write(project, project)
-    (tmp_path / "course").mkdir()
-    for content in ("", "[]"):
-        (tmp_path / "course" / ".written.json").write_text(content)
-        with pytest.raises(ValueError, match=r"\.written\.json .*: move it away"):
-            write(tmp_path / "course", project)
-    assert set(everything(tmp_path / "course")) == {".written.json"}
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="file is a file, and a folder is needed"):
         write(tmp_path / "file", project)
@@ -179,13 +166,6 @@ def course(tmp_path_factory) -> Path:
         nbformat.write(notebook, notebooks / f"{name}.ipynb")
     write(folder, notebooks)
     return folder
-
-
-@pytest.fixture(scope="module")
-def api(course):
-    """Return nbgrader with the settings of the course, in the folder of the course."""
-    with nbgrader_in(course) as api:
-        yield api
 
 
 def succeeded(result: dict[str, object]) -> bool:

@@ -27,7 +27,7 @@ import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests.products.test_solutions import KERNEL, marked, nbgrader_in, small_notebook
+from tests.products.test_solutions import KERNEL, answer_cell, check_cell, small_notebook
 from tools.write_course import write
 from tools.write_solutions import solved
 from twelve_lab.check import EXERCISES, TASKS, diagnose, wrong_versions
@@ -64,7 +64,7 @@ def reported(id: str, answer: object, monkeypatch: pytest.MonkeyPatch) -> dict[s
 def claimed(id: str, answer: object) -> dict[str, object]:
     """Return the numbers of an answer, with the claim that they are right."""
     asked = EXERCISES[id]
-    claim = {"kind": "ok", "mistake": None, "message": "", "note": ""}
+    claim = {"kind": "ok", "message": "", "note": ""}
     if isinstance(asked, Question):
         return json.loads(json.dumps(claim | {"given": answering._plain(answer)}))
     calls = [
@@ -164,9 +164,7 @@ FORGED = {
 def test_judge_rejects_a_forged_report(forged, monkeypatch):
     honest = reported(SPLIT, TASKS["split_heads"].right, monkeypatch)
     assert judge.judge(SPLIT, honest).ok
-    verdict = judge.judge(SPLIT, FORGED[forged](honest))
-    assert not verdict.ok
-    assert verdict.kind in judge.KINDS
+    assert not judge.judge(SPLIT, FORGED[forged](honest)).ok
 
 
 @pytest.mark.parametrize("given", [{"tuple": [2, 3, 4]}, {"dict": []}, {}, None, "7", [[[]]]])
@@ -535,13 +533,9 @@ def page_of(*answers: str) -> NotebookNode:
     """
     cells = [new_markdown_cell("# Heads", id="title")]
     for number, source in enumerate(answers):
-        marks = {"grade": False, "locked": False, "solution": True}
-        metadata = marked(f"one-{number}", "answer", **marks)
-        cells.append(new_code_cell(source, id=f"a{number}", metadata=metadata))
-        marks = {"grade": True, "locked": True, "solution": False, "points": 1}
-        metadata = marked(f"one-{number}", "check", **marks)
-        source = f'check("{SPLIT}", split_{number})'
-        cells.append(new_code_cell(source, id=f"c{number}", metadata=metadata))
+        for cell in (answer_cell(SPLIT, source), check_cell(SPLIT, f"split_{number}")):
+            cell.id = cell.metadata.nbgrader.grade_id = f"{number}-{cell.id}"
+            cells.append(cell)
     return new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
 
 
@@ -589,11 +583,10 @@ def course(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def api(course):
-    """Return nbgrader with the settings of the course, in the folder of the course."""
-    with nbgrader_in(course) as api:
-        assert api.generate_assignment("06_small")["success"]
-        yield api
+def api(api):
+    """Generate the assignment that most tests attack."""
+    assert api.generate_assignment("06_small")["success"]
+    return api
 
 
 @pytest.fixture

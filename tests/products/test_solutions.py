@@ -1,10 +1,7 @@
 """Solved copies of the notebooks: every right answer passes, every blank one fails."""
 
 import copy
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -30,12 +27,12 @@ def marked(id: str, role: str, **marks: object) -> dict[str, object]:
     return {"nbgrader": common | marks}
 
 
-def answer(id: str, source: str) -> NotebookNode:
+def answer_cell(id: str, source: str) -> NotebookNode:
     marks = marked(id, "answer", grade=False, locked=False, solution=True)
     return new_code_cell(source, id=f"{id}-answer", metadata=marks)
 
 
-def check(id: str, name: str) -> NotebookNode:
+def check_cell(id: str, name: str) -> NotebookNode:
     marks = marked(id, "check", grade=True, locked=True, points=1, solution=False)
     return new_code_cell(f'check("{id}", {name})', id=f"{id}-check", metadata=marks)
 
@@ -46,10 +43,10 @@ def small_notebook() -> NotebookNode:
     cells = [
         new_markdown_cell("# 06 Small\n\n[a page](../docs/page.md#part) [on](07.ipynb)", id="one"),
         new_code_cell("from twelve_lab.check import check", id="imports"),
-        answer(EXERCISES[0], SPLIT),
-        check(EXERCISES[0], "split"),
-        answer(EXERCISES[1], MERGE),
-        check(EXERCISES[1], "merge"),
+        answer_cell(EXERCISES[0], SPLIT),
+        check_cell(EXERCISES[0], "split"),
+        answer_cell(EXERCISES[1], MERGE),
+        check_cell(EXERCISES[1], "merge"),
         new_code_cell("print('printed')", id="after"),
     ]
     code = [cell for cell in cells if cell.cell_type == "code"]
@@ -78,25 +75,6 @@ def edit(path: Path, number: int, source: str) -> None:
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[number].source = source
     nbformat.write(notebook, path)
-
-
-@contextmanager
-def nbgrader_in(course: Path) -> Iterator[object]:
-    """Yield the API of nbgrader with the settings of a course, in its folder."""
-    from nbgrader.apps import NbGraderAPI
-    from nbgrader.apps.baseapp import NbGrader
-
-    before, path, folder = dict(os.environ), list(sys.path), Path.cwd()
-    os.chdir(course)
-    try:
-        app = NbGrader()
-        app.load_config_file()
-        yield NbGraderAPI(config=app.config)
-    finally:
-        os.chdir(folder)
-        sys.path[:] = path
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
