@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.course.test_messages import pseudo_translation
-from tests.products.browser.conftest import ROOT, grave, opened_window, watched, written
+from tests.products.browser.conftest import PHONE, ROOT, grave, opened_window, watched, written
 from tests.products.browser.test_translated_page import SHOWN
 from tools import write_exercises_page
 from tools.write_solutions import exercise_of, solved
@@ -24,7 +24,6 @@ from twelve_lab.course import DRILLS, STEPS
 weekly = pytest.mark.weekly
 GROUPS = write_exercises_page.groups()
 TASKS = {task["key"]: task for group in GROUPS for task in group["tasks"]}
-PHONE = {"width": 390, "height": 844}
 ATTENTION = "04-attention"
 RIGHT = "return (query / query.size(-1) ** 0.5 @ key.mT).softmax(-1) @ value"
 TYPED = {
