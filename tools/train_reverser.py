@@ -21,21 +21,12 @@ def say(done: int, loss: float) -> None:
         print(f"step {done} of {STEPS}: loss {loss:.4f}", flush=True)
 
 
-def write(path: Path) -> None:
-    """Train the model, and store its weights in half precision.
-
-    Args:
-        path: The file.
-    """
+if __name__ == "__main__":
+    torch.set_num_threads(1)
     model = reversal.model()
     train(model, reversal.batch, steps=STEPS, lr=1e-2, after_step=say)
     weights = {name: weight.detach().half().cpu() for name, weight in model.named_parameters()}
-    torch.save(weights, path)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    write(WEIGHTS)
+    torch.save(weights, WEIGHTS)
     held_out = reversal.held_out()
     correct = reversal.exact(reversal.trained(), held_out)
     print(

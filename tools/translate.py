@@ -4,7 +4,6 @@
     python -m tools.translate update                   bring the catalogues up to date
     python -m tools.translate todo 04_attention        print the open entries as JSON
     python -m tools.translate todo messages attention  ... those whose file is named so
-    python -m tools.translate todo messages 1/6        ... the first sixth of all entries
     python -m tools.translate fill 04_attention FILE   take the targets from such a JSON
     python -m tools.translate check 04_attention       print everything that is wrong
     python -m tools.translate build 04_attention       write the page, without outputs
@@ -25,29 +24,22 @@ from babel.messages.catalog import Message
 from tools.translation import build, catalogue, font, rules
 
 
-def open_entries(name: str, language: str, only: str, every: bool) -> list[dict]:
+def open_entries(name: str, language: str, only: str = "") -> list[dict]:
     """List entries to translate.
 
     Args:
         name: The catalogue.
         language: The language.
-        only: Part of a location, or a part of the list as "2/6".
-        every: Whether to list translated entries too.
+        only: Part of a location.
     """
-    found = list(catalogue.entries(name, language))
-    part, _, total = only.partition("/")
-    if part.isdigit() and total.isdigit():
-        found.sort(key=lambda entry: (_places(entry), str(entry.id)))
-        size = -(-len(found) // int(total))
-        found, only = found[(int(part) - 1) * size : int(part) * size], ""
     return [
         {
             "source": entry.id if isinstance(entry.id, str) else list(entry.id),
             "note": shorten("; ".join([_places(entry), *entry.auto_comments]).strip("; "), 300),
             "target": _one(entry.string),
         }
-        for entry in found
-        if only in _places(entry) and (every or entry.fuzzy or not _one(entry.string))
+        for entry in catalogue.entries(name, language)
+        if only in _places(entry) and (entry.fuzzy or not _one(entry.string))
     ]
 
 
@@ -84,7 +76,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--language", default="zh")
-    parser.add_argument("--all", action="store_true", help="todo: translated entries too")
     parser.add_argument("do", choices="status update todo fill check build font".split())
     parser.add_argument("name", nargs="?", help="a page, shared or messages; all if it is missing")
     parser.add_argument("more", nargs="?", default="", help="a part of a location, or a file")
@@ -97,7 +88,7 @@ def main() -> int:
         print(font.write().relative_to(catalogue.ROOT))
         return 0
     if asked.do == "todo":
-        rows = open_entries(asked.name, language, asked.more, asked.all)
+        rows = open_entries(asked.name, language, asked.more)
         print(json.dumps(rows, ensure_ascii=False, indent=1))
         return 0
     if asked.do == "fill":

@@ -296,20 +296,12 @@ OWN = {
     "ln-eps-tiny": "x = torch.tensor([[0.0, 0.001, 0.002]])  # PyTorch's own norm adds 1e-05\n"
     + _TOKENS,
     "layers-shared": _FOUND,
-    "layers-in-list": _FOUND._replace(wrong="[make() for _ in range(num_layers)]"),
+    "layers-in-list": _FOUND,
     "padding-mask-missing": Card(
         "x = torch.tensor([[[1.0], [2], [9]]])  # three words; the last is padding\n"
         "src_mask = torch.tensor([[[True, True, False]]])\n"
         "layers = [lambda x, mask: F.scaled_dot_product_attention(x, x, x, mask)]\n"
         "norm = lambda x: x\n"
-    ),
-    "sentences-swapped": Card(
-        _PARTS,
-        wrong="""\
-memory = parts.encoder(parts.positional_encoding(parts.src_embedding(tgt)), src_mask=src_mask)
-x = parts.positional_encoding(parts.tgt_embedding(src))
-x = parts.decoder(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
-parts.output_projection(x)""",
     ),
     "left-padding-seen": CARDS["chunk_mask"]._replace(
         wrong="causal_mask(new, real.size(1)).expand(len(real), -1, -1, -1)"

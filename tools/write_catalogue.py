@@ -47,9 +47,7 @@ def page(text: str) -> str:
     Args:
         text: The page; everything from the heading of the catalogue on is replaced.
     """
-    before, heading, _ = text.partition(HEADING)
-    if not heading:
-        raise ValueError(f"{GLOSSARY.name} has no heading {HEADING!r}")
+    before = text[: text.index(HEADING)]
     return (
         f"{before}{HEADING}\n\nWritten by `make catalogue` from runs of the example. A line of "
         "code is the right-hand side that ran; `self` is the module that the name leads to.\n\n"

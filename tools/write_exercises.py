@@ -18,13 +18,8 @@ def page(text: str) -> str:
 
     Args:
         text: The page; everything from the heading of the table on is replaced.
-
-    Raises:
-        ValueError: The page has no such heading.
     """
-    before, heading, _ = text.partition(HEADING)
-    if not heading:
-        raise ValueError(f"{PAGE.name} has no heading {HEADING!r}")
+    before = text[: text.index(HEADING)]
     return (
         f"{before}{HEADING}\n\n*Code* is a function or a class, *number* one number or several, "
         "*choice* one or several words. The last column holds what `check` can call by name; [the "

@@ -239,17 +239,8 @@ def _rows(weights: Tensor) -> list[list[float]]:
     ]
 
 
-def write(path: Path) -> None:
-    """Run the measurements and write heads.json.
-
-    Args:
-        path: The file.
-    """
-    text = json.dumps(measured(), separators=(",", ":"))
-    path.write_text(text.replace("]],", "]],\n").replace("},", "},\n") + "\n")
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    write(HEADS)
+    text = json.dumps(measured(), separators=(",", ":"))
+    HEADS.write_text(text.replace("]],", "]],\n").replace("},", "},\n") + "\n")
     print(f"{HEADS.name}: {HEADS.stat().st_size:,} bytes")

@@ -39,15 +39,10 @@ def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:
         text: The README; the table is replaced.
         steps: The steps.
         root: The project.
-
-    Raises:
-        ValueError: If the text lacks the head of the table.
     """
-    before, head, rest = text.partition(HEAD)
-    if not head:
-        raise ValueError(f"{README} has no table that begins with {HEAD.splitlines()[0]!r}")
-    after = rest[rest.index("\n\n") + 1 :]
-    return before + HEAD + "".join(row(step, root) for step in steps) + after
+    start = text.index(HEAD) + len(HEAD)
+    end = text.index("\n\n", start) + 1
+    return text[:start] + "".join(row(step, root) for step in steps) + text[end:]
 
 
 def exports(steps: Iterable[Step | Drill]) -> str:

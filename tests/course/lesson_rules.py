@@ -4,12 +4,10 @@ A lesson answers one question and then stops. The sections of its workshop can b
 parts of a page are marked by tags of its cells. Each rule yields its problems.
 """
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from symtable import symtable
-from types import SimpleNamespace
 
 from nbformat import NotebookNode
 
@@ -31,9 +29,7 @@ MAX_BEFORE = 600
 MAX_SECTION = 10
 EXERCISES = (3, 4)
 HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads",
-           "contributions", "without"}  # fmt: skip
-# Used as `lab.device()`.
-OF_THE_PACKAGE = {"device"}
+           "contributions", "without", "device"}  # fmt: skip
 NOTES = "a3_notes_corrected"
 # The sections of a page to write by hand, and its limits.
 SECTIONS = ["The task", "On paper first", "From a blank page", "What they ask next",
@@ -42,30 +38,6 @@ MAX_ANSWER = 30
 FOLLOW_UPS = (4, 6)
 DETAILS = re.compile(r"<details>.*?</details>", re.S)
 BARE = re.compile(r"(?:.*[:=]\s*)?(?:True|False)")
-
-
-def count(notebook: NotebookNode) -> SimpleNamespace:
-    """Count what a reader of a page has to read.
-
-    `words` includes code and output, `prose` leaves out folded markdown, `bare` counts output lines
-    that say True or False and no more, `idea` and `answer` are the cells with that tag, or 0.
-    """
-    printed = [text for cell in code_cells(notebook) for text in _printed(cell)]
-    read = [*(cell.source for cell in notebook.cells), *printed]
-    idea = _tagged(notebook, "idea")
-    return SimpleNamespace(
-        cells=len(notebook.cells),
-        prose=_words_of_prose(notebook.cells),
-        words=sum(len(text.split()) for text in read),
-        helpers=sorted(_helpers(notebook)),
-        idea=idea,
-        answer=_tagged(notebook, "answer"),
-        before=_words_of_prose(notebook.cells[: max(idea - 1, 0)]),
-        bare=sum(
-            bool(BARE.fullmatch(line.strip())) for text in printed for line in text.splitlines()
-        ),
-        exercises=sum(map(_is_check, notebook.cells)),
-    )
 
 
 def kind(path: Path) -> str:
@@ -117,7 +89,7 @@ def _next_page(path: Path) -> str:
 
 def _exercises(notebook: NotebookNode, path: Path) -> Iterator[str]:
     """Require a few exercises in a lesson, and all exercises of a page in one section."""
-    step, number = _step(path), count(notebook).exercises
+    step, number = _step(path), sum(map(_is_check, notebook.cells))
     due = kind(path) == "lesson" and step is not None and step.exercises
     low, high = EXERCISES if due else (0, 0)
     if kind(path) != "workshop" and not low <= number <= high:
@@ -143,17 +115,22 @@ def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    number = count(notebook)
+    """Limit what a reader has to read. Folded markdown is no prose."""
+    printed = [text for cell in code_cells(notebook) for text in _printed(cell)]
+    words = sum(len(text.split()) for text in (*(cell.source for cell in notebook.cells), *printed))
+    bare = [line for text in printed for line in text.splitlines() if BARE.fullmatch(line.strip())]
+    places = {tag: _tagged(notebook, tag) for tag in LATEST}
+    before = notebook.cells[: max(places["idea"] - 1, 0)]
     for name, size, largest in (
-        ("cells", number.cells, MAX_CELLS),
-        ("words of prose", number.prose, MAX_PROSE),
-        ("words in all", number.words, MAX_WORDS),
-        ("lines of output that are bare True or False", number.bare, MAX_BARE),
-        ("words of prose before the idea", number.before, MAX_BEFORE),
+        ("cells", len(notebook.cells), MAX_CELLS),
+        ("words of prose", _words_of_prose(notebook.cells), MAX_PROSE),
+        ("words in all", words, MAX_WORDS),
+        ("lines of output that are bare True or False", len(bare), MAX_BARE),
+        ("words of prose before the idea", _words_of_prose(before), MAX_BEFORE),
     ):
         if size > largest:
             yield f"{size} {name}, at most {largest}"
-    for tag, cell in (("idea", number.idea), ("answer", number.answer)):
+    for tag, cell in places.items():
         if cell > LATEST[tag]:
             yield f"cell {cell} is tagged {tag!r}, at the latest cell {LATEST[tag]} must be"
 
@@ -167,7 +144,11 @@ def _code(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    if others := _helpers(notebook) - HELPERS - OF_THE_PACKAGE:
+    """Require few names of the lab. A lesson says itself what its experiments on models do."""
+    code = "\n".join(cell.source for cell in code_cells(notebook))
+    imported = re.findall(r"^from twelve_lab(?!\.experiments).* import (.+)", code, re.M)
+    used = {*re.findall(r"\w+", " ".join(imported)), *re.findall(r"\blab\.(\w+)", code)}
+    if others := used - HELPERS:
         yield f"uses {sorted(others)} of twelve_lab; a lesson uses {sorted(HELPERS)}"
 
 
@@ -249,31 +230,6 @@ def _tagged(notebook: NotebookNode, tag: str) -> int:
 
 def _tags(cell: NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
-
-
-def _helpers(notebook: NotebookNode) -> set[str]:
-    """Collect the names that are imported from the lab, or used as its attributes.
-
-    An experiment on a model is not counted: the lesson that uses it says what it does.
-    """
-    nodes = [node for cell in code_cells(notebook) for node in ast.walk(ast.parse(cell.source))]
-    found, packages = set(), set()
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twelve_lab":
-            if node.module != "twelve_lab.experiments":
-                found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == "twelve_lab":
-                    packages.add(alias.asname or "twelve_lab")
-                    found |= {alias.name.rpartition(".")[2]} - {"twelve_lab"}
-    return found | {
-        node.attr
-        for node in nodes
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id in packages
-    }
 
 
 def _names(cells: list[NotebookNode]) -> tuple[set[str], set[str]]:

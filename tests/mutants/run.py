@@ -278,7 +278,7 @@ def _run_tests(copy: Path, tests: list[str]) -> Run:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_pytest, args=(copy, tests, TEST_LIMIT, theirs))
+    process = context.Process(target=_pytest, args=(copy, tests, theirs))
     process.start()
     theirs.close()
     try:
@@ -296,17 +296,14 @@ class _FirstFailure:
     failed: str | None = None
     end = PASSED
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
     def pytest_runtest_logstart(self) -> None:
         signal.signal(signal.SIGPROF, self._stop)
-        signal.setitimer(signal.ITIMER_PROF, self.limit)
+        signal.setitimer(signal.ITIMER_PROF, TEST_LIMIT)
 
     def _stop(self, *_: object) -> None:
         import pytest
 
-        pytest.fail(f"no end after {self.limit} s")
+        pytest.fail(f"no end after {TEST_LIMIT} s")
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.failed and self.failed is None:
@@ -321,7 +318,7 @@ class _FirstFailure:
             self.end = f"{report.nodeid} cannot be collected: {error}"
 
 
-def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> None:
+def _pytest(copy: Path, tests: list[str], answer: Connection) -> None:
     import pytest
 
     # Collecting garbage among the preloaded modules would take as long as the tests.
@@ -340,7 +337,7 @@ def _pytest(copy: Path, tests: list[str], limit: int, answer: Connection) -> Non
     # The copy has its own `tests`.
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
         del sys.modules[name]
-    first, output = _FirstFailure(limit), io.StringIO()
+    first, output = _FirstFailure(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = pytest.main([*options, "-p", "no:cacheprovider", *tests], plugins=[first])
     # A test that no longer exists is a usage error.

@@ -15,6 +15,7 @@ from tools import browser as real
 
 ROOT = Path(__file__).resolve().parents[3]
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+PHONE = {"width": 390, "height": 844}
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -56,6 +57,41 @@ def grave(tab, *rules: str) -> list[str]:
         if rule["impact"] in ("serious", "critical")
         for node in rule["nodes"]
     ]
+
+
+def until(page, condition: str) -> None:
+    """Poll a condition: the live page forbids playwright's own way of waiting."""
+    for _ in range(500):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"never true: {condition}")
+
+
+def middle(node) -> tuple[int, int]:
+    """Scroll to a node, and return its middle."""
+    node.scroll_into_view_if_needed()
+    box = node.bounding_box()
+    return int(box["x"] + box["width"] / 2), int(box["y"] + box["height"] / 2)
+
+
+def drag(tab, node, pixels: int, *, drop: bool = True) -> None:
+    """Drag a node to the right with the mouse."""
+    x, y = middle(node)
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x + pixels, y + 5, steps=4)
+    if drop:
+        tab.mouse.up()
+
+
+def swipe(tab, node, pixels: float) -> None:
+    """Drag a node to the right with a finger."""
+    x, y = middle(node)
+    touch = tab.context.new_cdp_session(tab)
+    for kind, ways in (("Start", [0]), ("Move", [pixels / 2]), ("Move", [pixels]), ("End", [])):
+        points = [{"x": x + way, "y": y} for way in ways]
+        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
 
 
 @pytest.fixture(scope="session")

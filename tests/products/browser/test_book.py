@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from playwright.sync_api import expect
 
 from tests.course.notebook_rules import code_cells
-from tests.products.browser.conftest import ROOT, grave, written
+from tests.products.browser.conftest import PHONE, ROOT, grave, written
 from tools import write_book
 from twelve_lab import messages
 from twelve_lab.course import DRILLS, STEPS, pages
@@ -38,7 +38,6 @@ EACH_PAGE = [
     pytest.param(page, marks=[weekly] * (page not in OFTEN)) for page in PAGES if page not in ALONE
 ]
 HEADINGS = "main h1, main h2, main h3, main h4, main h5, main h6"
-PHONE = {"width": 390, "height": 844}
 # Selector of elements, and the condition of those that are faulty.
 FAULTS = {
     "image not loaded": (".bd-main img", "!(e.complete && e.naturalWidth)"),

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.course.test_messages import pseudo_translation
-from tests.products.browser.conftest import ROOT, grave, opened_window, watched, written
+from tests.products.browser.conftest import PHONE, ROOT, grave, opened_window, watched, written
 from tests.products.browser.test_translated_page import SHOWN
 from tools import write_exercises_page
 from tools.write_solutions import exercise_of, solved
@@ -24,7 +24,7 @@ from twelve_lab.course import DRILLS, STEPS
 weekly = pytest.mark.weekly
 GROUPS = write_exercises_page.groups()
 TASKS = {task["key"]: task for group in GROUPS for task in group["tasks"]}
-PHONE = {"width": 390, "height": 844}
+PAGES = [*(step.notebook for step in STEPS), *(drill.page for drill in DRILLS)]
 ATTENTION = "04-attention"
 RIGHT = "return (query / query.size(-1) ** 0.5 @ key.mT).softmax(-1) @ value"
 TYPED = {
@@ -219,10 +219,9 @@ def test_exercise_that_is_not_offered_cannot_be_checked(browser, address):
 
 
 def test_exercises_have_the_cells_of_the_notebooks_and_the_book_links_to_them():
-    pages = [step.notebook for step in STEPS] + [drill.page for drill in DRILLS]
     assert len(TASKS) == sum(len(group["tasks"]) for group in GROUPS) > 100
     linked, cells = set(), []
-    for page in pages:
+    for page in PAGES:
         cells += [cell for cell in notebook(page).cells if exercise_of(cell, "answer")]
         text = (written("book") / page.replace(".ipynb", ".html")).read_text("utf-8")
         found = re.findall(r'href="((?:\.\./)+exercises/index\.html)#([\w-]+)"', text)
@@ -263,10 +262,9 @@ def notebook(page):
 
 def solutions():
     """Return the solution of every exercise by its key."""
-    pages = [step.notebook for step in STEPS] + [drill.page for drill in DRILLS]
     return {
         write_exercises_page.key(id, page): cell.source
-        for page in pages
+        for page in PAGES
         for cell in solved(notebook(page)).cells
         if (id := exercise_of(cell, "answer"))
     }

@@ -16,7 +16,7 @@ import torch
 from matplotlib.image import imread
 from playwright.sync_api import expect
 
-from tests.products.browser.conftest import grave
+from tests.products.browser.conftest import PHONE, drag, grave, swipe, until
 from tests.products.pytorch_runs import ATTENTION, FIRST, LABELS, TITLES, Run, differences, layout
 from tests.products.pytorch_runs import program as program_of
 from twelve import TokenEmbedding, Transformer
@@ -30,7 +30,6 @@ DECODER_ONLY = TITLES.index("decoder-only")
 POST_NORM = TITLES.index("post-norm")
 weekly = pytest.mark.weekly
 START = ("tgt_embedding.weight", 2)  # number 2 of <start>: -1.05 more, and it says fish
-PHONE = {"width": 390, "height": 844}
 # Every value and gradient as base64-encoded float64: Playwright is slow to read long lists.
 ALL = """tensors => {
   const indexed = tensors.flatMap(([name, shape]) => shape
@@ -101,12 +100,6 @@ def check_numbers(tab, changed=(), title=FIRST):
     assert differences(title, numbers(tab, title), here.numbers()) == []
 
 
-def until(tab, condition):
-    """Wait for a condition; the page forbids what playwright would wait with."""
-    look = f"const look = () => ({condition}) ? done() : requestAnimationFrame(look)"
-    tab.evaluate(f"new Promise(done => {{ {look}; look(); }})")
-
-
 def home_of(place):
     """Return the tensor and the element at a place of the program."""
     return next(
@@ -130,21 +123,6 @@ def place(name, *index):
 def cell(tab, name, *index):
     """Return a number on the map."""
     return tab.locator(f"#map .n[data-at='{place(name, *index)}']").first
-
-
-def middle(node):
-    node.scroll_into_view_if_needed()
-    box = node.bounding_box()
-    return int(box["x"] + box["width"] / 2), int(box["y"] + box["height"] / 2)
-
-
-def drag(tab, node, pixels, *, drop=True):
-    x, y = middle(node)
-    tab.mouse.move(x, y)
-    tab.mouse.down()
-    tab.mouse.move(x + pixels, y + 5, steps=4)
-    if drop:
-        tab.mouse.up()
 
 
 def tool(tab, name):
@@ -569,11 +547,7 @@ class Touch(Mouse):
         node.tap()
 
     def add(self, node, amount):
-        x, y = middle(node)
-        touch = self.tab.context.new_cdp_session(self.tab)
-        for kind, share in (("Start", 0), ("Move", 0.5), ("Move", 1), ("End", None)):
-            points = [] if share is None else [{"x": x + 100 * amount * share, "y": y}]
-            touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+        swipe(self.tab, node, 100 * amount)
         self.tab.evaluate(FRAMES)  # a tap in the same frame would be part of the drag
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.products.browser.conftest import AXE, grave
+from tests.products.browser.conftest import AXE, drag, grave, swipe, until
 from twelve_lab.explorer.parts import ATTENTION, CROSS, ENCODER, NORM, PARTS, frame
 
 PAGE = '<!doctype html><html lang="en"><title>Part</title><body style="margin: 0">'
@@ -41,15 +41,6 @@ def click(page, name):
     page.get_by_role("button", name=name, exact=True).click()
 
 
-def wait_until(page, expression):
-    """Poll an expression: the page forbids playwright's own way of waiting."""
-    for _ in range(200):
-        if page.evaluate(expression):
-            return
-        page.page.wait_for_timeout(20)
-    pytest.fail(f"never true: {expression}")
-
-
 @pytest.mark.parametrize("name", EACH_PART)
 def test_part_is_not_cut_off_is_accessible_and_scrolls_on_a_phone(part, tab, name):
     tab.set_viewport_size({"width": 700, "height": 800})
@@ -63,11 +54,11 @@ def test_part_is_not_cut_off_is_accessible_and_scrolls_on_a_phone(part, tab, nam
     assert page.locator(".n, th, td, p, button").evaluate_all(small) == []
     tab.set_viewport_size({"width": 350, "height": 800})
     root = "document.documentElement"
-    wait_until(page, f"{root}.scrollHeight > innerHeight")
+    until(page, f"{root}.scrollHeight > innerHeight")
     assert page.evaluate(f"{root}.scrollWidth <= innerWidth")
     tab.mouse.move(100, 200)
     tab.mouse.wheel(0, 5000)
-    wait_until(page, "scrollY > 0")
+    until(page, "scrollY > 0")
     tab.emulate_media(media="print")
     assert not tab.locator("iframe").first.is_visible()
 
@@ -76,13 +67,7 @@ def test_query_is_dragged_and_its_context_follows(part, tab):
     page = part("query")
     query, context = f"{ATTENTION}.query_heads", f"{ATTENTION}.context"
     before = [get(page, name, 1, 0, 0, 0) for name in (query, context)]
-    node = page.locator("section", has_text="Queries").locator(".n").first
-    node.scroll_into_view_if_needed()
-    box = node.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    tab.mouse.move(x, y)
-    tab.mouse.down()
-    tab.mouse.move(x + 50, y, steps=5)
+    drag(tab, page.locator("section", has_text="Queries").locator(".n").first, 50, drop=False)
     page.evaluate("new Promise(requestAnimationFrame)")
     # Threads lead to the numbers that changed.
     assert 5 < page.locator("#threads path").count() <= 40
@@ -100,11 +85,8 @@ def test_finger_drags_a_query(part, browser):
     context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 800})
     tab = context.new_page()
     page, query = part("query", tab), (f"{ATTENTION}.query_heads", 1, 0, 0, 0)
-    before, box = get(page, *query), page.locator(".n").first.bounding_box()
-    touch = context.new_cdp_session(tab)
-    for kind, pixels in (("Start", [0]), ("Move", [20]), ("Move", [40]), ("End", [])):
-        points = [{"x": box["x"] + 10 + x, "y": box["y"] + 10} for x in pixels]
-        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    before = get(page, *query)
+    swipe(tab, page.locator(".n").first, 40)
     after = get(page, *query)
     context.close()
     assert after - before == pytest.approx(0.4, abs=1e-3)
@@ -174,7 +156,7 @@ def test_learning_step_follows_the_gradient_and_start_again_undoes_it(part):
     assert f"{get(page, 'output_projection.bias', 3):.4f}" == "-0.1852"
     assert page.locator(slope).nth(3).text_content() != "-0.1482"
     click(page, "Teach it")
-    wait_until(page, "twelve.loss() < 0.3")
+    until(page, "twelve.loss() < 0.3")
     click(page, "Stop")
     click(page, "Start again")
     assert f"{page.evaluate('twelve.loss()'):.4f}" == "1.0482"
