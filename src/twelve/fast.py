@@ -3,12 +3,13 @@
 `make_fast(model)` swaps them into a model. Parameters and state_dict stay the same.
 """
 
+import inspect
 import math
+from collections.abc import Callable
 from functools import cache
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from twelve._checks import check_mask, check_positions, checked, described
@@ -49,11 +50,22 @@ def make_fast(model: nn.Module) -> nn.Module:
     return model
 
 
+def _checked_as(plain: type[nn.Module]) -> Callable[[Callable], Callable]:
+    """Check the arguments of a fast forward as the plain layer annotates them."""
+    annotations = inspect.unwrap(plain.forward).__annotations__
+
+    def decorate(forward: Callable) -> Callable:
+        inspect.unwrap(forward).__annotations__ = annotations
+        return checked(forward)
+
+    return decorate
+
+
 class FastLayerNorm(LayerNorm):
     """LayerNorm on torch's kernel."""
 
-    @checked
-    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+    @_checked_as(LayerNorm)
+    def forward(self, x: Tensor) -> Tensor:
         """Compute LayerNorm.forward."""
         return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
 
@@ -61,8 +73,8 @@ class FastLayerNorm(LayerNorm):
 class FastRMSNorm(RMSNorm):
     """RMSNorm on torch's kernel."""
 
-    @checked
-    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+    @_checked_as(RMSNorm)
+    def forward(self, x: Tensor) -> Tensor:
         """Compute RMSNorm.forward."""
         return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
 
@@ -70,10 +82,8 @@ class FastRMSNorm(RMSNorm):
 class FastRotaryEncoding(RotaryEncoding):
     """RotaryEncoding with each pair of features as one complex number."""
 
-    @checked
-    def forward(
-        self, heads: Float[Tensor, "batch head seq d_k"], start: int = 0
-    ) -> Float[Tensor, "batch head seq d_k"]:
+    @_checked_as(RotaryEncoding)
+    def forward(self, heads: Tensor, start: int = 0) -> Tensor:
         """Compute RotaryEncoding.forward."""
         if heads.dtype != self.table.dtype or heads.dtype in HALF:
             return super().forward(heads, start)  # there are no complex numbers of half precision
@@ -99,18 +109,28 @@ class FastMultiHeadAttention(MultiHeadAttention):
 class FastGroupedQueryAttention(GroupedQueryAttention):
     """GroupedQueryAttention on torch's fused attention kernel, which repeats no heads."""
 
-    def _attend(
-        self, query_heads: Tensor, key_heads: Tensor, value_heads: Tensor, mask: Tensor | None,
-        dropout_p: float,
-    ) -> Tensor:  # fmt: skip
+    @_checked_as(GroupedQueryAttention)
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, *, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """Compute GroupedQueryAttention.forward."""
+        query_heads, key_heads = self._split(self.w_q(x)), self._split(self.w_k(x))
+        value_heads = self._split(self.w_v(x))
+        if self.rotary is not None:
+            start = 0 if cache is None else cache.length
+            query_heads, key_heads = self.rotary(query_heads, start), self.rotary(key_heads, start)
+        if cache is not None:
+            key_heads, value_heads = cache(key_heads, value_heads)
         # The kernel skips the blocks of a causal mask instead of masking them.
         is_causal = getattr(mask, "is_causal", False)
         if mask is not None and not is_causal:
             check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
-        return F.scaled_dot_product_attention(
-            query_heads, key_heads, value_heads, attn_mask=None if is_causal else mask,
-            dropout_p=dropout_p, is_causal=is_causal, enable_gqa=True,
+        context = F.scaled_dot_product_attention(
+            query_heads, key_heads, value_heads,
+            attn_mask=None if is_causal else mask, is_causal=is_causal,
+            dropout_p=self.dropout if self.training else 0.0, enable_gqa=True,
         )  # fmt: skip
+        return self.w_o(context.transpose(1, 2).flatten(2))
 
 
 class FastLanguageModel(LanguageModel):

@@ -103,27 +103,21 @@ class GroupedQueryAttention(nn.Module):
         if cache is not None:
             # Cache keys after RoPE and before repeating heads.
             key_heads, value_heads = cache(key_heads, value_heads)
+        if mask is not None:
+            check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
 
+        shared_keys: Float[Tensor, "batch head key d_k"] = self._repeat(key_heads)
+        shared_values: Float[Tensor, "batch head key d_v"] = self._repeat(value_heads)
         dropout_p = self.dropout if self.training else 0.0
-        context = self._attend(query_heads, key_heads, value_heads, mask, dropout_p)
+        context = scaled_dot_product_attention(
+            query_heads, shared_keys, shared_values, mask, dropout_p
+        )
         merged: Float[Tensor, "batch seq head*d_v"] = context.transpose(1, 2).flatten(2)
         output: Float[Tensor, "batch seq d_model"] = self.w_o(merged)
         return output
 
     def _split(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
-
-    def _attend(
-        self, query_heads: Tensor, key_heads: Tensor, value_heads: Tensor, mask: Tensor | None,
-        dropout_p: float,
-    ) -> Tensor:  # fmt: skip
-        if mask is not None:
-            check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
-        shared_keys: Float[Tensor, "batch head key d_k"] = self._repeat(key_heads)
-        shared_values: Float[Tensor, "batch head key d_v"] = self._repeat(value_heads)
-        return scaled_dot_product_attention(
-            query_heads, shared_keys, shared_values, mask, dropout_p
-        )
 
     def _repeat(self, heads: Tensor) -> Tensor:
         # 0, 0, 1, 1: adjacent query heads share a head. Tensor.repeat gives 0, 1, 0, 1.
