@@ -275,7 +275,7 @@ notes(
         "You clipped the ratio only from above: also clip it to at least 1 - epsilon.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "ratio.clamp(max=1 + epsilon)"
         },
-        "You clipped the log-ratio: clip the ratio, after exp.": {
+        "You clipped the log-ratio: apply exp first, then clip the ratio.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "(policy - old).clamp(-epsilon, epsilon).exp()"
         },
         "You clipped the ratio to within epsilon of 0: clip it to within epsilon of 1.": {

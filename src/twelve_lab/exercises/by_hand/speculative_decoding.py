@@ -156,9 +156,8 @@ notes(
             _DIFFERENCE: "p[:, :-1]",
             "token = X": "token = rest.argmax(-1)",
         },
-        "You took the rest at the first draft: take it at the first rejection of each sentence.": {
-            "rest[torch.arange(len(rest)), accepted]": "rest[:, 0]"
-        },
+        "You computed the rest at the first draft: compute it at the first rejection of each "
+        "sentence.": {"rest[torch.arange(len(rest)), accepted]": "rest[:, 0]"},
         "You divided by the sum over all sentences: divide each row by its own sum.": {
             "rest.sum(-1, keepdim=True)": "rest.sum()"
         },
