@@ -14,7 +14,7 @@ from twelve_lab.exercises.multi_head_attention import merge_heads
 from twelve_lab.exercises.numbers import SIZES, seeded
 
 _LATENT, _ROTARY = 6, 10
-# The page: one kept latent, one new token, two heads of width 1.
+# The example on the page: one cached latent, one new token, two heads of width 1.
 _KEPT, _X = [[[0.0, 4.0]]], [[[math.log(3), 8.0, 1.0]]]
 _W_Q, _W_DOWN = [[[0.0, 0.0, 1.0]]] * 2, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
 _W_K, _W_V = [[[1.0, 0.0]], [[-1.0, 0.0]]], [[[0.0, 1.0]], [[0.0, 2.0]]]
@@ -65,14 +65,14 @@ mistake(
     decoupled_scores,
     "latent-scale-without-rotary",
     "You divided by the square root of d_k alone: the query has d_k + d_rotary features, so divide "
-    "by the square root of their sum.",
+    "by the square root of d_k + d_rotary.",
     {_ROOT: "math.sqrt(query.size(-1))"},
 )
 mistake(
     decoupled_scores,
     "latent-two-scales",
-    "You scaled each part by a root of its own: query and key are concatenated, so that one root, "
-    "that of d_k + d_rotary, divides the sum.",
+    "You scaled the two parts separately: each query is one concatenated vector, so divide the "
+    "summed scores by the square root of d_k + d_rotary.",
     {
         "query @ key.mT + turned_query @ turned_key.mT": "query @ key.mT * math.sqrt((query.size("
         "-1) + query_part.size(-1)) / query.size(-1)) + turned_query @ turned_key.mT * math.sqrt("
@@ -82,21 +82,22 @@ mistake(
 mistake(
     decoupled_scores,
     "latent-not-rotated",
-    "The rotary parts are not rotated, so that the scores do not depend on positions: turn both.",
+    "The rotary parts are not rotated, so the scores do not depend on the positions: rotate both "
+    "parts.",
     {"turn(query_part, start)": "query_part", "turn(key_part.unsqueeze(1), 0)":
      "key_part.unsqueeze(1)"},
 )  # fmt: skip
 mistake(
     decoupled_scores,
     "latent-start-zero",
-    "Queries and keys are rotated from the same start, but the queries are the last tokens: the "
-    "first key has the position 0, and the first query the position all - new.",
+    "You rotated queries and keys from the same start, but the queries are the last tokens: the "
+    "first key is at position 0, and the first query is at position all - new.",
     {"turn(query_part, start)": "turn(query_part, 0)"},
 )
 notes(
     decoupled_scores,
     {
-        "Only the queries are rotated: rotate the shared keys too, from position 0 on.": {
+        "Only the queries are rotated: rotate the shared keys too, starting at position 0.": {
             "turn(key_part.unsqueeze(1), 0)": "key_part.unsqueeze(1)"
         },
         "Only the keys are rotated: rotate the queries too.": {
@@ -105,21 +106,25 @@ notes(
         "The scores lack the rotary parts: add the product of the rotated parts.": {
             "match = X + Y": "match = X"
         },
-        "The scores lack the content: add the product of query and key.": {"match = X + Y":
-                                                                           "match = Y"},
+        "The scores lack the content part: add the product of query and key.": {
+            "match = X + Y": "match = Y"
+        },
         "The scores are not scaled: divide them by the square root of d_k + d_rotary.": {
             "match / X": "match"
         },
-        "You divided by the square root of d_rotary alone: divide by that of d_k + d_rotary.": {
+        "You divided by the square root of d_rotary alone: divide by the square root of d_k + "
+        "d_rotary.": {
             _ROOT: "math.sqrt(query_part.size(-1))"
         },
-        "You applied softmax: return the scores before it.": {"return X": "return (X).softmax(-1)"},
-        "You concatenated content and position in another order for the queries than for the "
-        "keys.": {
+        "You applied softmax: return the scores before softmax.": {
+            "return X": "return (X).softmax(-1)"
+        },
+        "You concatenated content and position in one order for the queries and in the other for "
+        "the keys.": {
             "match = X": "shared = turned_key.expand(-1, key.size(1), -1, -1)\n"
             "match = torch.cat([turned_query, query], -1) @ torch.cat([key, shared], -1).mT"
         },
-        "You multiplied content and position: their products are added.": {
+        "You multiplied the content scores by the position scores: add them.": {
             "match = X + Y": "match = X * Y"
         },
     },
@@ -132,7 +137,7 @@ def _latent_cases() -> Cases:
     def case(
         batch: int, new: int, old: int, heads: int, d_k: int, d_v: int, d_latent: int, d_model: int
     ) -> tuple:
-        # Scores of a usual size, so that softmax weighs several keys.
+        # Keep the scores moderate, so that softmax gives weight to several keys.
         return (
             draw(batch, new, d_model), draw(batch, old, d_latent),
             draw(heads, d_k, d_model) / d_model**0.5, draw(d_latent, d_model) / d_model**0.5,
@@ -179,35 +184,35 @@ def _expanded_after_the_cache(x, kept, w_q, w_down, w_k, w_v):
 mistake(
     latent_attention,
     "latent-keys-cached",
-    "You returned expanded keys, which are as large as an ordinary cache: keep the latents, and "
-    "expand them again in each step.",
+    "You returned expanded keys, which take as much memory as an ordinary cache: cache the "
+    "latents, and expand them again at each step.",
     {"return X, latents": "return X, merge_heads(key)"},
 )
 mistake(
     latent_attention,
     "latent-new-only",
-    "The new tokens see one another and not the kept ones: append the new latents to the kept "
-    "ones before you expand keys and values.",
+    "The new tokens see one another but not the cached tokens: append the new latents to the "
+    "cached ones before you expand keys and values.",
     {"mask = X": "mask = X & (torch.arange(latents.size(1)) >= kept.size(1))"},
 )
 mistake(
     latent_attention,
     "latent-new-first",
-    "You put the new latents before the kept ones: append them, so that the order is that of the "
-    "sentence.",
+    "You put the new latents before the cached ones: append them, so that the latents follow the "
+    "order of the sentence.",
     {"[kept, x @ w_down.T]": "[x @ w_down.T, kept]"},
 )
 mistake(
     latent_attention,
     "latent-one-head",
-    "All heads read the same keys: each head expands the shared latents with its own matrix.",
+    "All heads read the same keys: expand the shared latents with a separate matrix for each head.",
     {"latents.unsqueeze(1) @ w_k.mT": "latents.unsqueeze(1) @ w_k[:1].mT"},
 )
 mistake(
     latent_attention,
     "latent-scale",
-    "You divided the scores by the square root of d_latent: a query has d_k features, also if its "
-    "product with the latents is computed first.",
+    "You divided the scores by the square root of d_latent: a query has d_k features, so divide by "
+    "the square root of d_k, even if you multiply the query by w_k first.",
     {"query = X": "query = X * (w_k.size(1) / w_k.size(2)) ** 0.5"},
 )
 notes(
@@ -216,26 +221,27 @@ notes(
         "You dropped the mask: a new token must not see later new tokens.": {
             "mask = X": "mask = None"
         },
-        "Each new token sees the next one too: new token i sees the kept ones and new tokens 0 to "
-        "i.": {
+        "Each new token also sees the next one: new token i should see only the cached tokens and "
+        "new tokens 0 to i.": {
             "mask = X": "mask = torch.ones(x.size(1), latents.size(1)).tril(kept.size(1) + 1) > 0"
         },
-        "All heads read the same values: each head expands the latents with its own matrix.": {
+        "All heads read the same values: expand the latents with a separate matrix for each "
+        "head.": {
             "latents.unsqueeze(1) @ w_v.mT": "latents.unsqueeze(1) @ w_v[:1].expand_as(w_v).mT"
         },
-        "You returned the new latents alone: the cache holds those of all tokens.": {
+        "You returned only the new latents: the cache must hold the latents of all tokens.": {
             "return X, latents": "return X, latents[:, kept.size(1) :]"
         },
-        "You returned the kept latents alone: append the new ones.": {
+        "You returned only the cached latents: append the new ones.": {
             "return X, latents": "return X, kept"
         },
-        "The values are read with the matrix of the keys: use w_v.": {
+        "You computed the values with the matrix for the keys: use w_v.": {
             "latents.unsqueeze(1) @ w_v.mT": "latents.unsqueeze(1) @ w_k.mT"
         },
-        "You returned the heads side by side: merge them to (batch, new, head*d_v).": {
+        "You returned separate heads: merge them into (batch, new, head*d_v).": {
             "merge_heads(X)": "X"
         },
-        "You normalised the latents. DeepSeek does, but this task leaves the norm out.": {
+        "You normalised the latents. DeepSeek does so too, but this task leaves out the norm.": {
             "x @ w_down.T": "F.rms_norm(x @ w_down.T, (len(w_down),))"
         },
     },
@@ -247,8 +253,8 @@ notes(
     worked="[7, 10, 4]",
 )
 def latents_on_paper() -> list[float]:
-    """the two numbers of the merged output of the new token, and the count of numbers in the cache
-    after it
+    """the two features of the merged output for the new token, and the number of values in the
+    cache after this token
     """
     # A single new token needs no mask, and the scale is 1.
     x, kept, w_q, w_down, w_k, w_v = _on_paper()
@@ -262,11 +268,11 @@ def latents_on_paper() -> list[float]:
 notes(
     latents_on_paper,
     {
-        "The outputs are right. The cache holds two latents of two numbers each, whatever the "
-        "number of heads.": [7, 10, 8],
+        "The outputs are right. The cache holds two latents of two features each, however many "
+        "heads there are.": [7, 10, 8],
         "The outputs are right. The cache also holds the latent of the new token.": [7, 10, 2],
-        "Head 1 has a key of the opposite sign, so that its weights are three quarters and one "
+        "In head 1, the keys have the opposite sign, so the weights are three quarters and one "
         "quarter.": [7, 14, 4],
-        "Head 1 doubles the values: its matrix has the entry 2.": [7, 5, 4],
+        "Head 1 doubles the values: its value matrix has the entry 2.": [7, 5, 4],
     },
 )

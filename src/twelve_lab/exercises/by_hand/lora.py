@@ -1,4 +1,4 @@
-"""By hand: LoRA, a frozen matrix and a trained product of two thin ones."""
+"""By hand: LoRA, a frozen matrix plus a trained product of two thin matrices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from twelve_lab.exercises.declare import Cases, mistake, notes, question, task
 from twelve_lab.exercises.modules import build
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# W, a and b of the page: rank 1 on 3 x 3.
+# W, a and b on the page: rank 1 on 3 x 3.
 _WEIGHT = [[1.0, 0.0, 2.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
 _A, _B = [[1.0, 2.0, 0.0]], [[1.0], [3.0], [-1.0]]
 
@@ -34,21 +34,21 @@ def _lora_cases() -> Cases:
 def _run_lora(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     x, weight, a, b, alpha = given
     shapes = {"weight": weight.shape, "a": a.shape, "b": b.shape}
-    # No gradient may reach the frozen weight, also where a layer copies it.
+    # No gradient may reach the frozen weight, even if a layer copies it.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(12)
         layer = build(answer, (weight.detach(), len(a), alpha), shapes, trained=False)
     if layer is ...:
         return ...
     trained = sum(each.numel() for each in layer.parameters() if each.requires_grad)
-    # Equal rows of a would stay equal.
+    # Rows of a that start equal stay equal.
     random = len(layer.a.unique()) > 1
     start = torch.tensor([bool(layer.a.any()), random, bool(layer.b.any()), trained], dtype=x.dtype)
     return start, *functional_call(_Both(layer), {"layer.a": a, "layer.b": b}, (x,))
 
 
 class _Both(nn.Module):
-    """Call both methods of a layer, so that `functional_call` replaces its parameters for both."""
+    """Call `forward` and `merged`, so that one `functional_call` sets the parameters of both."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class LoRA(nn.Module):
 lora = task(
     _lora_cases,
     name="lora",
-    measures="zero at the start, frozen weight, scale, and merging",
+    measures="an update that starts at zero, a frozen weight, the scale, and merging",
     run=_run_lora,
 )(LoRA)
 
@@ -90,22 +90,22 @@ _A_START, _B_START = "torch.randn(rank, d_in) / d_in**0.5", "torch.zeros(d_out, 
 mistake(
     lora,
     "lora-both-zero",
-    "Both a and b start at zero, so that the gradient of each is zero and nothing is ever "
-    "learned: start a with random numbers and only b with zeros.",
+    "Both a and b start at zero, so both gradients stay zero and nothing is learned: initialise a "
+    "with random values and only b with zeros.",
     {f"__init__: {_A_START}": "torch.zeros(rank, d_in)"},
 )
 mistake(
     lora,
     "lora-both-random",
-    "Both a and b start at random, so that the new layer already changes the model: start b with "
-    "zeros.",
+    "Both a and b start with random values, so the new layer already changes the model: initialise "
+    "b with zeros.",
     {f"__init__: {_B_START}": "torch.randn(d_out, rank)"},
 )
 mistake(
     lora,
     "lora-weight-trained",
-    "The weight is trained too, which saves no memory: freeze it with requires_grad=False, or "
-    "register it as a buffer.",
+    "The weight is trained too, so LoRA saves no memory: freeze the weight with "
+    "requires_grad=False, or register it as a buffer.",
     {"__init__: nn.Parameter(weight, requires_grad=False)": "nn.Parameter(weight)"},
 )
 mistake(
@@ -117,43 +117,43 @@ mistake(
 mistake(
     lora,
     "lora-scale-alpha",
-    "You multiplied the update by alpha: divide alpha by the rank, so that another rank needs no "
-    "other learning rate.",
+    "You multiplied the update by alpha alone: divide alpha by the rank, so that one learning rate "
+    "suits all ranks.",
     {"__init__: alpha / rank": "alpha"},
 )
 mistake(
     lora,
     "lora-merged-unscaled",
-    "The merged matrix lacks the scale of forward: add alpha / rank times b @ a.",
+    "The merged matrix lacks the scale that forward applies: add alpha / rank times b @ a.",
     {"merged: self.scale * self.b": "self.b"},
 )
 notes(
     lora,
     {
-        "You started b at random and a at zero. That would learn too, but the paper starts a at "
-        "random and b at zero.": {
+        "You initialised b with random values and a with zeros. Training would work too, but the "
+        "paper initialises a with random values and b with zeros.": {
             f"__init__: {_A_START}": "torch.zeros(rank, d_in)",
             f"__init__: {_B_START}": "torch.randn(d_out, rank)",
         },
-        "All numbers of a start equal, so that its rows stay equal: start them at random.": {
+        "All elements of a start equal, so its rows stay equal: initialise a with random values.": {
             f"__init__: {_A_START}": "torch.ones(rank, d_in)"
         },
-        "Your forward returns the update alone: add it to the output of the frozen weight.": {
+        "Your forward method returns only the update: add it to the output of the frozen weight.": {
             "forward: x @ self.weight.T + X": "X"
         },
-        "Your merged returns the update alone: add it to the weight.": {
+        "Your merged method returns only the update: add it to the weight.": {
             "merged: self.weight + X": "X"
         },
-        "You divided alpha by the root of the rank. That is another method, rsLoRA: divide by the "
-        "rank.": {"__init__: alpha / rank": "alpha / rank**0.5"},
+        "You divided alpha by the square root of the rank, as rsLoRA does: divide by the rank "
+        "itself.": {"__init__: alpha / rank": "alpha / rank**0.5"},
     },
 )
 
 
-@question(measures="the trained numbers, the output, and the merged matrix")
+@question(measures="the number of trained parameters, the output, and the merged matrix")
 def lora_on_paper() -> list[float]:
-    """the count of trained numbers, the first number of the output, entry (0, 1) of the merged
-    matrix
+    """the number of trained parameters, the first number of the output, and entry (0, 1) of the
+    merged matrix
     """
     layer = LoRA(torch.tensor(_WEIGHT), 1, 2.0)
     trained = sum(each.numel() for each in layer.parameters() if each.requires_grad)
@@ -166,10 +166,12 @@ def lora_on_paper() -> list[float]:
 notes(
     lora_on_paper,
     {
-        "Only the first number is wrong: the nine numbers of W are frozen, so count a and b.": [
+        "Only the first number is wrong: the nine entries of W are frozen, so count only those of "
+        "a and b.": [
             15, 9, 4,
         ],
-        "Only the first number is wrong: the update has nine numbers, but a and b have six.": [
+        "Only the first number is wrong: the update has nine entries, but a and b together have "
+        "six.": [
             9, 9, 4,
         ],
     },

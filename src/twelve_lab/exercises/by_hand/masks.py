@@ -1,4 +1,4 @@
-"""By hand: attention under the padding mask and the causal mask together."""
+"""By hand: attention with a padding mask and a causal mask."""
 
 import math
 
@@ -10,7 +10,7 @@ from twelve_lab.exercises.declare import Cases, again, mistake, notes, question,
 from twelve_lab.exercises.masks import attend, mask_of_new, masked_weights, padding_mask
 from twelve_lab.exercises.numbers import SIZES, distinct_heads, distinct_ids, twelve_heads
 
-# The page: a sentence with padding on the left, and the powers of the scores of query 2.
+# The example on the page: a sentence padded on the left, and exponentials of scores of query 2.
 _IDS, _POWERS = [[0, 3, 1, 2]], [4.0, 1.0, 3.0, 8.0]
 
 
@@ -27,7 +27,7 @@ def _masked_attention_cases() -> Cases:
 @task(
     _masked_attention_cases,
     forbidden=("scaled_dot_product_attention",),
-    measures="both masks on their axes, joined, and the empty row",
+    measures="combining both masks, each on its own axis, and the empty row",
 )
 def masked_attention(query: Tensor, key: Tensor, value: Tensor, ids: Tensor) -> Tensor:
     """query (batch, head, query, d_k), key (batch, head, key, d_k), value (batch, head, key, d_v),
@@ -52,29 +52,28 @@ _CAUSAL, _BOTH = "mask_of_new(query.size(-2), key.size(-2))", "padding_mask(ids)
 mistake(
     masked_attention,
     "masks-either",
-    "You joined the masks with or, so that a key that one of them hides is visible: a key must be "
-    "allowed by both, so join them with &.",
+    "You combined the masks with or, so a key masked by only one of them stays visible: both masks "
+    "must allow a key, so combine them with &.",
     {_BOTH: "padding_mask(ids) | causal"},
 )
 mistake(
     masked_attention,
     "masks-padding-query",
-    "Your mask also hides the keys of padded queries, so that their rows are empty: hide padding "
-    "as a key only.",
+    "You also masked all keys for padding queries, so their rows are empty: mask padding only as a "
+    "key.",
     {_BOTH: "padding_mask(ids) & padding_mask(ids)[..., -query.size(-2) :].mT & causal"},
 )
 mistake(
     masked_attention,
     "masks-padding-visible",
-    "Only the causal mask is applied, so that words attend to padding: hide the keys whose id is 0 "
-    "as well.",
+    "Only the causal mask is applied, so words attend to padding: also mask the keys whose id is "
+    "0.",
     {_BOTH: "causal"},
 )
 mistake(
     masked_attention,
     "masks-future-visible",
-    "Only the padding mask is applied, so that a word sees the words after it: hide later keys as "
-    "well.",
+    "Only the padding mask is applied, so a word sees the words after it: also mask later keys.",
     {_BOTH: "padding_mask(ids)"},
 )
 again(
@@ -88,14 +87,14 @@ again(
 notes(
     masked_attention,
     {
-        "One future word is visible: a query sees its own position and no later one.": {
+        "One future word is visible: a query must not see any position after its own.": {
             _CAUSAL: "torch.ones(query.size(-2), key.size(-2)).tril(key.size(-2) - "
             "query.size(-2) + 1).bool()"
         },
-        "All keys are visible: hide padding and later words.": {
+        "All keys are visible: mask padding and later words.": {
             f"attend(Q, K, V, {_BOTH})": "attend(Q, K, V)"
         },
-        "You hid the values, not the scores: a hidden key still has a share of the sum, so hide "
+        "You masked the values, not the scores: a masked key still contributes to the sum, so mask "
         "the scores before softmax.": {
             f"attend(Q, K, V, {_BOTH})": "attend(Q, K, V * padding_mask(ids).mT, causal)"
         },
@@ -105,12 +104,12 @@ notes(
 
 @question(
     decimals=2,
-    measures="an empty row, both masks together, and a hidden key in the sum",
+    measures="an empty row, both masks together, and a masked key in the sum",
     worked="[0, 0 + 1 + 2 + 3, 3 / (1 + 3)]",
 )
 def masks_on_paper() -> list[float]:
-    """the keys that query 0 sees, the visible pairs of query and key, the weight of key 2 for query
-    2
+    """the number of keys that query 0 sees, the number of visible pairs of query and key, and the
+    weight of key 2 for query 2
     """
     mask = padding_mask(torch.tensor(_IDS)) & mask_of_new(4, 4)
     scores = torch.tensor(_POWERS).log().expand(1, 1, 4, 4)
@@ -121,15 +120,16 @@ def masks_on_paper() -> list[float]:
 notes(
     masks_on_paper,
     {
-        "Query 0 does not see itself: it is padding, and padding is hidden from all queries.": [
+        "Query 0 does not see itself: its token is padding, and padding is masked for all "
+        "queries.": [
             1, 7, 0.75,
         ],
-        "This is the causal mask alone: key 0 is padding.": [1, 10, 3 / 8],
-        "This is the padding mask alone: a query sees no later word.": [3, 12, 3 / 12],
-        "The weight is that before masking: hidden keys are missing in the sum too.": [
+        "This is the causal mask alone: key 0 is padding, so mask it too.": [1, 10, 3 / 8],
+        "This is the padding mask alone: a query must not see later words.": [3, 12, 3 / 12],
+        "This is the weight before masking: leave masked keys out of the sum too.": [
             0, 6, 3 / 16,
         ],
-        "Only the weight is wrong: the padded key 0 is missing in the sum too.": [0, 6, 3 / 8],
+        "Only the weight is wrong: leave the padding key 0 out of the sum too.": [0, 6, 3 / 8],
         "Only the weight is wrong: query 2 does not see key 3.": [0, 6, 3 / 12],
     },
 )  # fmt: skip

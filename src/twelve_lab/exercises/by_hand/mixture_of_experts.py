@@ -7,7 +7,7 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Cases, again, mistake, notes, question, solved, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# Powers of the scores of three tokens for three experts; each row sums to 10.
+# Exponentials of the scores of three tokens for three experts; each row sums to 10.
 _PAPER = [[1.0, 3.0, 6.0], [5.0, 1.0, 4.0], [1.0, 6.0, 3.0]]
 _EXPERTS, _CHOSEN = 8, 2
 
@@ -34,22 +34,21 @@ _SHARE = "F.one_hot(chosen, scores.size(-1)).sum(1).double().mean(0)"
 mistake(
     balance_loss,
     "balance-share-soft",
-    "You multiplied the mean probabilities by themselves: the other factor is the share of tokens "
-    "that chose the expert, a count of the top k.",
+    "You multiplied the mean probabilities by themselves: the other factor should be the share of "
+    "tokens that have the expert in their top k.",
     {"share = X": "share = scores.softmax(-1).mean(0)"},
 )
 mistake(
     balance_loss,
     "balance-count-missing",
-    "The loss lacks the factor of the number of experts, without which it shrinks when experts are "
-    "added.",
+    "The loss shrinks as experts are added: multiply it by the number of experts.",
     {"scores.size(-1) * (X).sum()": "(X).sum()"},
 )
 mistake(
     balance_loss,
     "balance-probability-of-chosen",
-    "Your probabilities are those of the chosen experts alone: the loss uses softmax over all "
-    "experts, so that experts nobody chose get a gradient too.",
+    "Your probabilities cover only the chosen experts: apply softmax over all experts, so that "
+    "experts that no token chose also get a gradient.",
     {
         "scores.softmax(-1).mean(0)": "scores.masked_fill(F.one_hot(chosen, "
         "scores.size(-1)).sum(1) == 0, -torch.inf).softmax(-1).mean(0)"
@@ -58,20 +57,19 @@ mistake(
 notes(
     balance_loss,
     {
-        "You divided by k. DeepSeek's loss does, but this page follows Mixtral: the shares sum to "
-        "k.": {"return X": "return X / k"},
-        "You counted the first choice alone, as Switch does: count all k choices.": {
+        "You divided by k. DeepSeek's loss does so too, but this page follows Mixtral, where the "
+        "shares sum to k.": {"return X": "return X / k"},
+        "You counted only the first choice, as Switch does: count all k choices.": {
             "chosen = X": "chosen = scores.topk(1, dim=-1).indices"
         },
-        "Your loss grows with the number of tokens: both factors are means over the tokens.": {
+        "Your loss grows with the number of tokens: average both factors over the tokens.": {
             _SHARE: "F.one_hot(chosen, scores.size(-1)).sum(1).double().sum(0)"
         },
-        "Your softmax runs over the tokens: each token has a probability for each expert.": {
+        "Your softmax runs over the tokens: apply it over the experts of each token.": {
             "scores.softmax(-1)": "scores.softmax(0)"
         },
-        "You multiplied the number of experts by k: the factor is the number of experts.": {
-            "return X": "return X * k"
-        },
+        "You multiplied the number of experts by k: the factor should be the number of experts "
+        "alone.": {"return X": "return X * k"},
     },
 )
 
@@ -131,27 +129,29 @@ _ADDED = "output = output + gates[..., expert, None] * answer"
 mistake(
     mixture_of_experts,
     "moe-softmax-first",
-    "The gates do not sum to 1: they are softmax over all experts. Choose the k best first, then "
-    "take softmax over the chosen scores.",
+    "The gates do not sum to 1, because you applied softmax over all experts. Choose the k best "
+    "first, then apply softmax to the chosen scores.",
     {"best.softmax(-1)": "scores.softmax(-1).gather(-1, chosen)"},
 )
 mistake(
     mixture_of_experts,
     "moe-gates-missing",
-    "You added the chosen experts without weights: multiply each output by its gate, or the "
-    "router learns nothing.",
+    "You added the outputs of the chosen experts without weights: multiply each output by its "
+    "gate, or the router learns nothing.",
     {"best.softmax(-1)": "torch.ones_like(best)"},
 )
 mistake(
     mixture_of_experts,
     "moe-gates-equal",
-    "You averaged the chosen experts: weigh each one by softmax over the chosen scores.",
+    "You averaged the outputs of the chosen experts: weight each output by the softmax of the "
+    "chosen scores.",
     {"best.softmax(-1)": "torch.full_like(best, 1 / k)"},
 )
 mistake(
     mixture_of_experts,
     "moe-overwritten",
-    "A later expert replaces the output of an earlier one: add the outputs of all chosen experts.",
+    "The output of a later expert overwrites that of an earlier one: add the outputs of all chosen "
+    "experts.",
     {_ADDED: "hit = (chosen == expert).any(-1, keepdim=True)\n"
      "output = torch.where(hit, gates[..., expert, None] * answer, output)"},
 )  # fmt: skip
@@ -163,55 +163,56 @@ again(
 mistake(
     mixture_of_experts,
     "moe-rank-as-expert",
-    "You used the rank of a choice as the number of the expert: the second value of topk holds the "
-    "numbers of the experts.",
+    "You used the rank of a choice as the index of the expert: take the expert indices from the "
+    "second value that topk returns.",
     {"Y.scatter(-1, chosen, X)": "Y.scatter(-1, torch.arange(k).expand_as(chosen), X)"},
 )
 mistake(
     mixture_of_experts,
     "moe-all-experts",
-    "All experts count: keep the k best of each token, so that the others need not run.",
+    "All experts contribute: keep only the k best for each token, so that the others need not run.",
     {"gates = X": "gates = scores.softmax(-1)"},
 )
 notes(
     mixture_of_experts,
     {
-        "You chose the k smallest scores: topk with largest=True, its default, gives the best.": {
+        "You chose the k smallest scores: use topk with its default, largest=True.": {
             "scores.topk(k, dim=-1)": "scores.topk(k, dim=-1, largest=False)"
         },
-        "Your gates are sigmoids, as DeepSeek-V3 has them before it divides by their sum: this "
-        "layer takes softmax over the chosen scores.": {"best.softmax(-1)": "best.sigmoid()"},
-        "Your gates are sigmoids divided by their sum, as in DeepSeek-V3: this layer takes softmax "
-        "over the chosen scores.": {
+        "Your gates are sigmoids, as in DeepSeek-V3 before the division by their sum: apply "
+        "softmax to the chosen scores instead.": {"best.softmax(-1)": "best.sigmoid()"},
+        "Your gates are sigmoids divided by their sum, as in DeepSeek-V3: apply softmax to the "
+        "chosen scores instead.": {
             "best.softmax(-1)": "best.sigmoid() / best.sigmoid().sum(-1, keepdim=True)"
         },
-        "Your gates are the scores themselves: take softmax over the chosen scores.": {
+        "Your gates are the scores themselves: apply softmax to the chosen scores.": {
             "best.softmax(-1)": "best"
         },
-        "You chose the best tokens of each expert. Expert-choice routing does; here each token "
-        "chooses its experts.": {
+        "You chose the best tokens for each expert, as expert-choice routing does: choose the best "
+        "experts for each token.": {
             "scores.topk(k, dim=-1)": "scores.flatten(0, 1).topk(k, dim=0)",
             "gates = X": "gates = torch.zeros_like(scores.flatten(0, 1)).scatter(0, chosen, "
             "best.softmax(-1)).view_as(scores)",
         },
-        "You took softmax twice: take it once, over the chosen scores.": {
+        "You applied softmax twice: apply it once, to the chosen scores.": {
             "best.softmax(-1)": "scores.softmax(-1).gather(-1, chosen).softmax(-1)"
         },
-        "The gates are in another order than their experts: topk gives both in one order.": {
+        "The gates are not in the order of their experts: topk returns scores and indices in the "
+        "same order, so keep that order.": {
             "best.softmax(-1)": "best.softmax(-1).flip(-1)"
         },
-        "Each token uses its best expert alone: it uses the best k.": {
+        "Each token uses only its best expert: it should use the k best.": {
             "scores.topk(k, dim=-1)": "scores.topk(1, dim=-1)"
         },
-        "You added the input too: the layer returns the experts' sum, and the residual connection "
-        "is outside of it.": {"output = torch.zeros_like(x)": "output = x"},
-        "You applied relu to the output of the experts: it belongs between up and down.": {
+        "You added the input too: return only the sum over the experts, because the residual "
+        "connection is outside the layer.": {"output = torch.zeros_like(x)": "output = x"},
+        "You applied relu to the output of the experts: apply it between up and down.": {
             "torch.relu(X) @ down[expert].T": "torch.relu(X @ down[expert].T)"
         },
         "The experts have no activation: apply relu between up and down.": {
             "torch.relu(X)": "X"
         },
-        "Your softmax runs over the tokens: it runs over the chosen experts of each token.": {
+        "Your softmax runs over the tokens: apply it over the chosen experts of each token.": {
             "best.softmax(-1)": "best.softmax(1)"
         },
     },
@@ -220,7 +221,9 @@ notes(
 
 @question(decimals=2, measures="a gate, the output of two experts, and the load-balance loss")
 def routing_on_paper() -> list[float]:
-    """the larger gate of token 0, its output, and the load-balance loss of the three tokens"""
+    """the larger gate of token 0, the output for token 0, and the load-balance loss of the three
+    tokens
+    """
     scores = torch.tensor(_PAPER).log()
     given = _mixture_cases()["3 tokens, 2 of 3 experts"]
     outputs = mixture_of_experts(*given)[0, :, 0]
@@ -231,12 +234,12 @@ def routing_on_paper() -> list[float]:
 notes(
     routing_on_paper,
     {
-        "Your gate is a share of all three experts: only the two chosen ones share the weight.": [
+        "You normalised the gate over all three experts: normalise it over the two chosen ones.": [
             0.6, 63, 2.2,
         ],
         "The first two numbers are right. The shares are 1/3, 2/3 and 3/3, because each token "
         "chooses two experts.": [0.67, 70, 1.1],
-        "The first two numbers are right. The loss also has the number of experts as a factor.": [
+        "The first two numbers are right. Also multiply the loss by the number of experts.": [
             0.67, 70, 0.73,
         ],
     },

@@ -11,7 +11,7 @@ from twelve_lab.exercises.numbers import SIZES, seeded, twelve_heads
 
 # 13 keys in blocks of 2: seven blocks, the last of which is shorter.
 _KEYS, _BLOCK = 13, 2
-# Scores whose powers are whole numbers: three blocks of two.
+# Exponentials of the scores on the page: three blocks of two.
 _PAPER = [[[1.0, 2.0, 4.0, 2.0, 2.0, 8.0]]]
 
 
@@ -54,44 +54,44 @@ _UPSIDE_DOWN = "torch.where(largest.isinf(), 0.0, new - largest).exp()"
 mistake(
     softmax_in_blocks,
     "block-sum-not-rescaled",
-    "The old sum keeps its old maximum: when the maximum grows, multiply the old sum by e^(old - "
-    "new) before you add the new block.",
+    "The old sum is still relative to the old maximum: when the maximum grows, multiply the old "
+    "sum by e^(old - new) before you add the new block.",
     {f"total * {_KEPT}": "total"},
 )
 mistake(
     softmax_in_blocks,
     "block-rescaled-upside-down",
-    "You multiplied the old sum by e^(new - old), which makes it larger: the factor is "
-    "e^(old - new), at most 1.",
+    "You multiplied the old sum by e^(new - old), which is at least 1: multiply by e^(old - new), "
+    "which is at most 1.",
     {_KEPT: _UPSIDE_DOWN},
 )
 mistake(
     softmax_in_blocks,
     "block-maximum-forgotten",
-    "Each block starts with a maximum of its own: keep the larger one of the maximum so far and "
-    "the maximum of the block.",
+    "Each block starts with its own maximum: take the larger of the maximum so far and the maximum "
+    "of the block.",
     {"torch.maximum(largest, X)": "X"},
 )
 notes(
     softmax_in_blocks,
     {
-        "Each sum belongs to one block: add the rescaled sum of the blocks before it.": {
+        "Each sum covers only one block: add the rescaled sum of the earlier blocks.": {
             f"total * {_KEPT} + X": "X"
         },
-        "You added e^s without subtracting the maximum, which overflows for large scores.": {
+        "You added e^s without subtracting the maximum, so large scores overflow.": {
             "powers = X": "powers = block.exp()",
             f"total * {_KEPT}": "total",
         },
-        "Maximum and sum belong to each block alone: carry both from block to block.": {
+        "The maximum and the sum start again in each block: carry both from block to block.": {
             "torch.maximum(largest, X)": "X",
             f"total * {_KEPT} + X": "X",
         },
-        "You subtracted the old maximum from the new block: subtract the new one.": {
+        "You subtracted the old maximum from the new block: subtract the new maximum.": {
             "block - new.unsqueeze(-1)": "block - torch.where(largest.isinf(), new, "
             "largest).unsqueeze(-1)"
         },
-        "You subtracted from each block its own maximum: subtract the maximum so far, with the new "
-        "block included.": {"block - new.unsqueeze(-1)": "block - block.amax(-1, keepdim=True)"},
+        "You subtracted each block's own maximum: subtract the maximum so far, including the new "
+        "block.": {"block - new.unsqueeze(-1)": "block - block.amax(-1, keepdim=True)"},
     },
 )
 
@@ -100,7 +100,7 @@ def _attention_cases() -> Cases:
     draw, one = seeded(), twelve_heads(1)
     lead = (SIZES.batch,)
     large, offsets = draw(2, 6, 4), torch.tensor([0.0, 0, -1500, -1500, 1500, 1500])
-    # The last two keys share the attention, so that no key is without any effect.
+    # The last two keys share the attention: if one key had weight 1, no key would have an effect.
     large[:, :, 0] = 2 * offsets
     ones = torch.ones(2, 3, 1, dtype=large.dtype)
     return {
@@ -157,15 +157,15 @@ def _context_in_blocks(query, key, value, block_len):
 mistake(
     attention_in_blocks,
     "block-context-not-rescaled",
-    "You rescaled the sum but not the context: both belong to the old maximum, so multiply both "
-    "by e^(old - new).",
+    "You rescaled the sum but not the context: both are relative to the old maximum, so multiply "
+    "both by e^(old - new).",
     {"context * kept": "context"},
 )
 mistake(
     attention_in_blocks,
     "block-divided-early",
-    "You divided each block by the sum so far, which is not yet the whole sum: collect the "
-    "context undivided, and divide once after the last block.",
+    "You divided each block by the sum so far, which is not yet complete: accumulate the context "
+    "without dividing, and divide once after the last block.",
     {"powers @ values": "powers / total @ values", "context / total": "context"},
 )
 again(attention_in_blocks, "block-sum-not-rescaled", {"total * kept": "total"})
@@ -182,21 +182,22 @@ again(
 notes(
     attention_in_blocks,
     {
-        "Each block has a softmax of its own, and you added the results: the sum must run over "
-        "all blocks.": {
+        "You applied a separate softmax to each block and added the results: the softmax sum must "
+        "run over all blocks.": {
             "context * kept + powers @ values": "context + scores.softmax(-1) @ values",
             "context / total": "context",
         },
-        "You averaged a softmax of each block: a block counts by its share of the whole sum.": {
+        "You averaged the softmax results of the blocks: weight each block by its share of the "
+        "total sum.": {
             "context * kept + powers @ values": "context + scores.softmax(-1) @ values",
             "context / total": "context / len(blocks[0])",
         },
-        "Only the last block is left: add each block to the rescaled sum and context.": {
+        "Only the last block contributes: add each block to the rescaled sum and context.": {
             "total * kept + X": "X",
             "context * kept + X": "X",
         },
         "You returned the context without dividing it by the sum.": {"context / total": "context"},
-        "You never subtract a maximum, so that the powers of large scores overflow.": {
+        "You never subtract a maximum, so the exponentials of large scores overflow.": {
             f"{_KEPT}, (scores - new).exp()": "1.0, scores.exp()"
         },
         "You divided the scores by the square root of d_v: divide by the square root of d_k.": {
@@ -216,9 +217,10 @@ def running_sum() -> list[float]:
 notes(
     running_sum,
     {
-        "You added e^s without subtracting the maximum: divide each power by the largest one so "
-        "far.": [3, 9, 19],
-        "You rescaled the sums by the largest score of all: after block 1, only block 1 is known.":
+        "You added e^s without subtracting the maximum: divide each exponential by the largest one "
+        "so far.": [3, 9, 19],
+        "You rescaled the sums by the largest of all scores: after block 1, only the scores of "
+        "block 1 are known.":
         [0.375, 1.125, 2.375],
     },
 )  # fmt: skip

@@ -9,7 +9,7 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Answer, Cases, again, mistake, notes, question, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# Rewards and values of the page: no episode ends, gamma and lambda are 1/2.
+# Rewards and values on the page: no episode ends, and gamma and lambda are 1/2.
 _REWARDS, _VALUES, _LAST = [[1.0, 0.0, 4.0]], [[2.0, 4.0, 2.0]], [4.0]
 
 
@@ -36,7 +36,7 @@ def _gae_cases() -> Cases:
 @task(
     _gae_cases,
     by_gradient=None,
-    measures="the recursion backwards, and what the end of an episode cuts",
+    measures="the backward recursion, and the terms that the end of an episode cuts off",
 )
 def gae(
     rewards: Tensor, values: Tensor, last_value: Tensor, done: Tensor, gamma: float, lam: float
@@ -60,8 +60,8 @@ _DELTA, _SUM = "gamma * goes_on * following", "gamma * lam * goes_on * advantage
 mistake(
     gae,
     "gae-end-ignored",
-    "The end of an episode is ignored: after done, neither the next value nor the next advantage "
-    "counts.",
+    "You ignored the end of an episode: after done, drop both the next value and the next "
+    "advantage.",
     {_DELTA: "gamma * following", _SUM: "gamma * lam * advantage"},
 )
 mistake(
@@ -94,7 +94,7 @@ mistake(
 mistake(
     gae,
     "gae-last-value-missing",
-    "After the last step you count 0: unless the episode ends there, last_value is the value of "
+    "After the last step, you used 0: unless the episode ends there, use last_value, the value of "
     "the next state.",
     {"following, advantage = X, Y": "following, advantage = torch.zeros_like(X), Y"},
 )
@@ -102,61 +102,70 @@ _NEXT = "(values[:, t + 1] if t + 1 < rewards.size(1) else last_value)"
 notes(
     gae,
     {
-        "You went forwards: the advantage of a step needs that of the next step, so begin at the "
-        "last one.": {
+        "You iterated forwards: each advantage depends on the next one, so start at the last "
+        "step.": {
             "reversed(range(rewards.size(1)))": "range(rewards.size(1))",
             _DELTA: f"gamma * goes_on * {_NEXT}",
             "advantages.insert(0, advantage)": "advantages.append(advantage)",
         },
-        "The advantages are in the order in which you computed them, the last step first: reverse "
-        "them.": {"advantages.insert(0, advantage)": "advantages.append(advantage)"},
-        "These are the errors of single steps: add gamma times lambda times the next advantage.": {
+        "The advantages are in the order of computation, last step first: reverse them.": {
+            "advantages.insert(0, advantage)": "advantages.append(advantage)"
+        },
+        "These are the one-step errors: add gamma times lambda times the next advantage.": {
             f"delta + {_SUM}": "delta + 0 * advantage"
         },
-        "The value of the step itself is missing: subtract it from reward plus next value.": {
+        "The value of the current step is missing: subtract it from the reward plus the next "
+        "value.": {
             "X - values[:, t]": "X"
         },
         "The value of the next step is not discounted: multiply it by gamma.": {
             _DELTA: "goes_on * following"
         },
-        "The value of the next step is missing in the error.": {_DELTA: "0 * goes_on * following"},
-        "You added the value of the step itself in place of the next one.": {
+        "The value of the next step is missing from the error.": {
+            _DELTA: "0 * goes_on * following"
+        },
+        "You added the value of the current step instead of the next one.": {
             _DELTA: "gamma * goes_on * values[:, t]"
         },
-        "The next value is multiplied by lambda as well: lambda belongs to the next advantage.": {
+        "You multiplied the next value by lambda as well: multiply only the next advantage by "
+        "lambda.": {
             _DELTA: "gamma * lam * goes_on * following"
         },
         "You multiplied by done, which keeps exactly the steps that must be cut: multiply by 1 - "
         "done.": {"1 - done[:, t]": "done[:, t]"},
-        "You read done one step too late: done at step t says that the episode ends after step t.":
+        "You read done one step too late: done at step t means that the episode ends after "
+        "step t.":
         {"1 - done[:, t]": "1 - done[:, t + 1] if t + 1 < rewards.size(1) else 1.0"},
-        "You read done one step too early: done at step t says that the episode ends after step t.":
+        "You read done one step too early: done at step t means that the episode ends after step "
+        "t.":
         {"1 - done[:, t]": "1 - done[:, t - 1] if t else 1.0"},
-        "The reward of the last step of an episode counts: only what follows is cut.": {
+        "You dropped the reward at the last step of an episode: keep it, and drop only the next "
+        "value and the next advantage.": {
             "rewards[:, t] + X - V": "goes_on * rewards[:, t] + X - V"
         },
-        "You added the value of the step itself: subtract it.": {
+        "You added the value of the current step: subtract it.": {
             "X - values[:, t]": "X + values[:, t]"
         },
-        "After the last step you used the value of the last step: use last_value.": {
+        "After the last step, you used the value of that step again: use last_value.": {
             "following, advantage = X, Y": "following, advantage = values[:, -1], Y"
         },
-        "After the last step you used the value of the first step, by roll: use last_value.": {
+        "After the last step, you used the value of the first step, because roll wraps around: use "
+        "last_value.": {
             "following, advantage = X, Y": "following, advantage = values[:, 0], Y"
         },
         "You added the rewards to the advantages: a return is the advantage plus the value.": {
             "result + values": "result + rewards"
         },
-        "Gamma and lambda are exchanged: the next value is multiplied by gamma.": {
+        "You swapped gamma and lambda: multiply the next value by gamma.": {
             _DELTA: "lam * goes_on * following"
         },
-        "The two results are exchanged: return the advantages first.": {
+        "You swapped the two results: return the advantages first.": {
             "return result, X": "return X, result"
         },
         "The returns lack the values: a return is the advantage plus the value.": {
             "result + values": "result"
         },
-        "The returns have the wrong sign of the value: add it to the advantage.": {
+        "The value has the wrong sign in the returns: add it to the advantage.": {
             "result + values": "result - values"
         },
         "Your returns are sums of discounted rewards. With lambda below 1, a return is the "
@@ -167,8 +176,8 @@ notes(
             "    sums.insert(0, total)\n"
             "return result, torch.stack(sums, dim=1)"
         },
-        "These advantages are normalised. The library does this later, and the returns need the "
-        "unchanged ones.": {
+        "You normalised the advantages. PPO does so later, and the returns need the unnormalised "
+        "advantages.": {
             "return result, X": "return (result - result.mean()) / result.std(), X"
         },
     },
@@ -182,7 +191,7 @@ def _loss_cases() -> Cases:
         old = -2 + draw(batch, time)
         return old + spread * draw(batch, time), old, 2 * draw(batch, time), epsilon
 
-    # All four corners: a ratio above and below the range, an advantage of each sign.
+    # All four corners: a ratio above or below the range, and an advantage of either sign.
     old = torch.full((2, 2), -3.0, dtype=torch.float64)
     policy = old + math.log(2) * torch.tensor([[1.0, -1], [1, -1]])
     advantages = torch.tensor([[4.0, 2], [-1, -3]], dtype=torch.float64)
@@ -194,7 +203,7 @@ def _loss_cases() -> Cases:
 
 
 def _run_loss(answer: Answer, given: tuple[Any, ...]) -> Any:
-    # Only the policy is trained: an answer may cut off the gradients of the others.
+    # Only the policy needs a gradient: an answer may detach the other tensors.
     policy, old, advantages, epsilon = given
     return answer(policy, old.detach(), advantages.detach(), epsilon)
 
@@ -202,7 +211,7 @@ def _run_loss(answer: Answer, given: tuple[Any, ...]) -> Any:
 @task(
     _loss_cases,
     run=_run_loss,
-    measures="a clipped ratio that is pessimistic for both signs",
+    measures="a clipped loss that is pessimistic for advantages of either sign",
 )
 def ppo_loss(policy: Tensor, old: Tensor, advantages: Tensor, epsilon: float) -> Tensor:
     """policy, old and advantages (batch, time), epsilon -> one number"""
@@ -215,80 +224,83 @@ _MINIMUM = "torch.minimum(X, Y)"
 mistake(
     ppo_loss,
     "ppo-minimum-missing",
-    "You always use the clipped ratio: take the smaller one of both products, so that a ratio on "
+    "You always used the clipped ratio: take the smaller of the two products, so that a ratio on "
     "the wrong side is still corrected.",
     {_MINIMUM: "Y"},
 )
 mistake(
     ppo_loss,
     "ppo-minimum-before-advantage",
-    "You took the smaller ratio and multiplied it afterwards: with a negative advantage that is "
-    "the larger product. Multiply first, then take the minimum.",
+    "You took the smaller ratio and then multiplied it. With a negative advantage, this gives the "
+    "larger product: multiply first, then take the minimum.",
     {_MINIMUM: "(torch.minimum(ratio, clipped) * advantages)"},
 )
 mistake(
     ppo_loss,
     "ppo-maximum",
-    "You took the larger product before the minus: of gains take the smaller one, of losses the "
-    "larger one.",
+    "You took the larger product before negating: take the smaller of two gains, or the larger of "
+    "two losses.",
     {_MINIMUM: "torch.maximum(X, Y)"},
 )
 mistake(
     ppo_loss,
     "ppo-ratio-upside-down",
-    "The ratio is upside down: it is the new probability divided by the old one.",
+    "The ratio is upside down: divide the new probability by the old one.",
     {"policy - old": "old - policy"},
 )
 mistake(
     ppo_loss,
     "ppo-ratio-of-logarithms",
-    "You divided two log-probabilities: the ratio of the probabilities is exp of their difference.",
+    "You divided two log-probabilities: subtract them and apply exp to get the ratio of the "
+    "probabilities.",
     {"(policy - old).exp()": "(policy / old)"},
 )
 again(ppo_loss, "ppo-ratio-of-logarithms", {"(policy - old).exp()": "(policy - old)"})
 notes(
     ppo_loss,
     {
-        "This is minus the loss: the optimizer minimises, so negate the gain.": {
+        "This is the negated loss: the optimizer minimises, so negate the gain.": {
             f"-{_MINIMUM}.mean()": f"{_MINIMUM}.mean()"
         },
-        "Nothing is clipped: take the minimum with the clipped ratio times the advantage.": {
+        "Nothing is clipped: also compute the product with the clipped ratio, and take the minimum "
+        "of both products.": {
             _MINIMUM: "X"
         },
-        "There is no ratio: this is the plain policy gradient.": {
+        "The ratio is missing: this is the loss of the plain policy gradient.": {
             _MINIMUM: "(policy * advantages)"
         },
         "You clipped the product: clip the ratio, then multiply by the advantage.": {
             _MINIMUM: "torch.minimum(X, X.clamp(1 - epsilon, 1 + epsilon))"
         },
-        "The ratio is clipped from above only: clip it to at least 1 - epsilon as well.": {
+        "You clipped the ratio only from above: also clip it to at least 1 - epsilon.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "ratio.clamp(max=1 + epsilon)"
         },
-        "You clipped the log-ratio: clip the ratio, after exp.": {
+        "You clipped the log-ratio: apply exp first, then clip the ratio.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "(policy - old).clamp(-epsilon, epsilon).exp()"
         },
-        "You clipped the ratio to epsilon around 0: clip it around 1.": {
+        "You clipped the ratio to within epsilon of 0: clip it to within epsilon of 1.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "ratio.clamp(-epsilon, epsilon)"
         },
         "This is the sum over all steps: take the mean.": {
             f"-{_MINIMUM}.mean()": f"-{_MINIMUM}.sum()"
         },
-        "You added the steps of a sentence: take the mean over all of them.": {
+        "You summed over the steps of each sentence: take the mean over all steps.": {
             f"-{_MINIMUM}.mean()": f"-{_MINIMUM}.sum(-1).mean()"
         },
-        "Each step has a ratio of its own: do not add the log-ratios of a sentence.": {
+        "You added the log-ratios of a sentence: compute a separate ratio for each step.": {
             "(policy - old).exp()": "(policy - old).sum(-1, keepdim=True).exp()"
         },
-        "You dropped the negative advantages: they lower the probability of bad steps.": {
+        "You dropped the negative advantages: keep them, because they lower the probability of bad "
+        "steps.": {
             "ratio = X": "ratio = X\nadvantages = advantages.relu()"
         },
         "These are the losses of all steps: take their mean.": {
             f"-{_MINIMUM}.mean()": f"-{_MINIMUM}"
         },
-        "You took the mean of both products first: take the minimum of each step, then the mean.": {
+        "You took the mean of each product first: take the minimum at each step, then the mean.": {
             f"-{_MINIMUM}.mean()": "-torch.minimum(X.mean(), Y.mean())"
         },
-        "The advantages are ready: do not normalise them again.": {
+        "You normalised the advantages: use them as they are.": {
             "ratio = X": "ratio = X\n"
             "advantages = (advantages - advantages.mean()) / advantages.std()"
         },
@@ -309,11 +321,11 @@ def gae_on_paper() -> list[float]:
 notes(
     gae_on_paper,
     {
-        "These are the errors of single steps: add a quarter of the next advantage.": [1, -3, 4],
+        "These are the one-step errors: add a quarter of the next advantage.": [1, -3, 4],
         "You multiplied the next advantage by gamma alone: multiply it by gamma and lambda.": [
             0.5, -1, 4,
         ],
-        "You began at the first step: begin at the last one.": [1, -2.75, 3.31],
+        "You started at the first step: start at the last one.": [1, -2.75, 3.31],
         "You forgot the value after the last step.": [0.38, -2.5, 2],
     },
 )  # fmt: skip

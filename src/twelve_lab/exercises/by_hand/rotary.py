@@ -60,20 +60,21 @@ _BY_HEAD = "rotate({0}.transpose(1, 2), angles).transpose(1, 2)"
 mistake(
     attention_with_rotary,
     "rotary-position-missing",
-    "All tokens rotate by the same angles, so that the scores ignore positions: an angle is a "
-    "frequency times the position of the token.",
+    "You rotated all tokens by the same angles, so the scores ignore positions: multiply each "
+    "frequency by the position of the token.",
     {_ANGLES: "angles = rotary_angles(1, 1, d_k).expand(seq, -1)"},
 )
 mistake(
     attention_with_rotary,
     "rotary-one-frequency",
-    "All pairs rotate by the same angle: pair i has the frequency 10000 ** (-2 * i / d_k).",
+    "You rotated all pairs by the same angle: use the frequency 10000 ** (-2 * i / d_k) for pair "
+    "i.",
     {_ANGLES: "angles = rotary_angles(start, seq, 2).expand(-1, d_k // 2)"},
 )
 mistake(
     attention_with_rotary,
     "rotary-head-axis",
-    "You counted positions along the axis of the heads, so that all tokens of a head rotate alike: "
+    "You counted positions along the head axis, so all tokens of a head rotate by the same angles: "
     "count along seq, the axis before the features.",
     {
         _ANGLES: "angles = rotary_angles(start, query.size(1), d_k)",
@@ -91,37 +92,39 @@ notes(
         "Nothing is rotated: rotate queries and keys before their dot products.": {
             _TURNED: "pass"
         },
-        "You rotated the queries alone: the score depends on the distance only if both are "
-        "rotated.": {_TURNED: "query = rotate(query, angles)"},
-        "You rotated the keys alone: the score depends on the distance only if both are rotated.": {
+        "You rotated only the queries: rotate the keys too, so that the score depends only on the "
+        "distance.": {_TURNED: "query = rotate(query, angles)"},
+        "You rotated only the keys: rotate the queries too, so that the score depends only on the "
+        "distance.": {
             _TURNED: "key = rotate(key, angles)"
         },
-        "You returned the keys as they were: return the rotated ones, which a cache keeps.": {
+        "You returned the unrotated keys: return the rotated keys, because a cache stores those.": {
             _TURNED: "old, query, key = key, rotate(query, angles), rotate(key, angles)",
             "return Y, key": "return Y, old",
         },
-        "You rotated the output too: rotate queries and keys alone.": {
+        "You rotated the output too: rotate only queries and keys.": {
             "return Y, key": "return rotate(Y, angles), key"
         },
-        "Queries and keys rotate in opposite directions, so that the score depends on the sum of "
-        "the positions: rotate both in the same direction.": {
+        "Queries and keys rotate in opposite directions, so the score depends on the sum of the "
+        "positions: rotate both in the same direction.": {
             "rotate(query, angles)": "rotate(query, -angles)"
         },
-        "You used another base: here it is 10000.": {
+        "You used a different base: use 10000.": {
             _ANGLES: "angles = rotary_angles(start, seq, d_k)\n"
             "angles = angles * 50.0 ** (-torch.arange(0, d_k, 2) / d_k)"
         },
-        "The queries begin at 0, but the keys at start: both are the same tokens.": {
+        "You rotated the queries from position 0, but the keys from start: both belong to the same "
+        "tokens, so use start for both.": {
             "rotate(query, angles)": "rotate(query, rotary_angles(0, seq, d_k))"
         },
     },
 )  # fmt: skip
 
 
-@question(decimals=2, measures="the sign of a rotation, and a score that knows the distance")
+@question(decimals=2, measures="the sign of a rotation, and a score that depends on the distance")
 def rotary_on_paper() -> list[float]:
-    """the pair (3, 1) at position 1, if a position rotates by 90 degrees, and the score of (3, 1)
-    at position 7 with (2, 5) at position 6
+    """the pair (3, 1) at position 1, if each position adds a rotation of 90 degrees, and the score
+    of (3, 1) at position 7 with (2, 5) at position 6
     """
     query, key = torch.tensor([[[[3.0, 1.0]]]]), torch.tensor([[[[2.0, 5.0]]]])
     quarter = torch.tensor([[math.pi / 2]])
@@ -135,10 +138,11 @@ notes(
         "You rotated clockwise: a positive angle rotates counter-clockwise, from the first feature "
         "towards the second.": [1, -3, -13],
         "Only the last number is wrong: this is the score without positions.": [-1, 3, 11],
-        "Only the last number is wrong: the query is one position after the key, and not before.": [
+        "Only the last number is wrong: the query is one position after the key, not before it.": [
             -1, 3, -13,
         ],
-        "Both of your sums have a plus: the rotated pair is (x cos - y sin, x sin + y cos).": [
+        "You used a plus sign in both features: the rotated pair is (x cos - y sin, x sin + y "
+        "cos).": [
             1, 3, 17,
         ],
     },

@@ -9,7 +9,7 @@ from twelve_lab.exercises.declare import Cases, again, mistake, notes, question,
 from twelve_lab.exercises.decoder_only import top_p
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# The page: the squares of 6, 4, 2 and 1, so that T = 2 gives 6 to 4 to 2 to 1.
+# The example on the page: the squares of 6, 4, 2 and 1, so T = 2 gives the ratio 6 : 4 : 2 : 1.
 _POWERS = (36.0, 16.0, 4.0, 1.0)
 
 
@@ -27,7 +27,7 @@ def _sampling_cases() -> Cases:
 @task(
     _sampling_cases,
     by_gradient=None,
-    measures="three changes in their order, and what is divided out between them",
+    measures="three transformations in the right order, and the normalisation between them",
 )
 def sampling_probabilities(logits: Tensor, temperature: float, k: int, p: float) -> Tensor:
     """logits (batch, vocab), temperature, k, p -> (batch, vocab), each row sums to 1"""
@@ -53,15 +53,15 @@ _MEMBERS = "torch.zeros_like(scaled).scatter(-1, best.indices, 1.0)"
 mistake(
     sampling_probabilities,
     "temperature-multiplied",
-    "You multiplied the logits by the temperature: divide, so that a high temperature makes the "
-    "probabilities more equal.",
+    "You multiplied the logits by the temperature: divide by it, so that a high temperature makes "
+    "the probabilities more equal.",
     {_SCALED: "logits * temperature"},
 )
 mistake(
     sampling_probabilities,
     "temperature-without-effect",
-    "The temperature has no effect: divide the logits by it, before softmax. If you divide "
-    "probabilities, their sum divides it out again.",
+    "The temperature has no effect: divide the logits by it before softmax. If you divide the "
+    "probabilities instead, normalising them cancels the temperature.",
     {_SCALED: "logits"},
 )
 again(
@@ -72,27 +72,28 @@ again(
 mistake(
     sampling_probabilities,
     "temperature-last",
-    "You applied the temperature to the words that remain, so that top-p measures other "
-    "probabilities: here it comes first. Some libraries do as you did.",
+    "You applied the temperature after top-p, so top-p used different probabilities: apply the "
+    "temperature first. Some libraries use your order.",
     {_SCALED: "logits", _LAST: "(top_p(cut.softmax(-1), p).log() / temperature).softmax(-1)"},
 )
 mistake(
     sampling_probabilities,
     "top-k-logit-zero",
-    "The words that top-k leaves out got the logit 0, and e^0 is 1: give them minus infinity.",
+    "You gave the words that top-k leaves out the logit 0, but e^0 is 1: set their logits to minus "
+    "infinity.",
     {_CUT: "torch.zeros_like(scaled).scatter(-1, best.indices, best.values)"},
 )
 mistake(
     sampling_probabilities,
     "top-p-of-all-words",
-    "Top-p measured the probabilities that the words have without top-k: apply top-k first, then "
-    "divide by the sum of the words that remain, or run softmax over them, then apply top-p.",
+    "You applied top-p to the probabilities before top-k: apply top-k first, normalise the "
+    "probabilities of the remaining words, then apply top-p.",
     {_LAST: f"top_p(scaled.softmax(-1) * {_MEMBERS}, p)"},
 )
 notes(
     sampling_probabilities,
     {
-        "You kept the k worst words: keep the best.": {
+        "You kept the k worst words: keep the k best.": {
             "scaled.topk(k, dim=-1)": "scaled.topk(k, dim=-1, largest=False)"
         },
         "You kept one word too many in top-k.": {
@@ -104,15 +105,12 @@ notes(
         "Top-k is missing: keep the k words with the highest logits.": {
             "scaled.topk(k, dim=-1)": "scaled.topk(logits.size(-1), dim=-1)"
         },
-        "Top-p is missing: keep the fewest top words whose probabilities sum to p.": {
-            _LAST: "cut.softmax(-1)"
-        },
-        "The rows do not sum to 1: divide by the sum of the words that top-p keeps.": {
-            _LAST: "cut.softmax(-1) * (top_p(cut.softmax(-1), p) > 0)"
-        },
-        "You applied softmax to probabilities: their logarithms are the logits.": {
-            _LAST: "top_p(cut.softmax(-1), p).softmax(-1)"
-        },
+        "Top-p is missing: keep the smallest set of top words whose probabilities sum to at least "
+        "p.": {_LAST: "cut.softmax(-1)"},
+        "The rows do not sum to 1: divide by the total probability of the words that top-p "
+        "keeps.": {_LAST: "cut.softmax(-1) * (top_p(cut.softmax(-1), p) > 0)"},
+        "You applied softmax to probabilities: softmax expects logits, which are the logarithms of "
+        "the probabilities.": {_LAST: "top_p(cut.softmax(-1), p).softmax(-1)"},
         "These are logits: return the probabilities.": {
             _LAST: "cut.masked_fill(top_p(cut.softmax(-1), p) == 0, -math.inf)"
         },
@@ -120,10 +118,10 @@ notes(
 )
 
 
-@question(decimals=2, measures="the three changes, in their order")
+@question(decimals=2, measures="the three transformations, in the right order")
 def sampling_on_paper() -> list[float]:
-    """the probabilities of the first three of four words, whose logits are the logarithms of 36,
-    16, 4 and 1, with temperature 2, k 3 and p 0.8
+    """the probabilities of the first three of four words with the logits log 36, log 16, log 4 and
+    log 1, for temperature 2, k = 3 and p = 0.8
     """
     roots = torch.tensor(_POWERS).sqrt()[:2]  # of the first two words, which reach 10/12
     return [*(roots / roots.sum()).tolist(), 0.0]
@@ -132,19 +130,21 @@ def sampling_on_paper() -> list[float]:
 notes(
     sampling_on_paper,
     {
-        "The temperature is missing: half of a logarithm is the logarithm of the root.": [
+        "The temperature is missing: half a logarithm is the logarithm of the square root.": [
             36 / 52, 16 / 52, 0,
         ],
-        "You dropped the word that brings the sum to p: the first word has only a half.": [1, 0, 0],
-        "Top-p is missing, or measured sums out of 13: after top-k, the first two words have 10 "
-        "of 12.": [1 / 2, 1 / 3, 1 / 6],
-        "You divided by 13, and top-p is missing: top-k leaves a sum of 12.": [
+        "You dropped the word that brings the sum to p: keep it, because the first word has a "
+        "probability of only 1/2.": [1, 0, 0],
+        "Top-p is missing, or you used sums out of 13: after top-k, the first two words have "
+        "10/12.": [1 / 2, 1 / 3, 1 / 6],
+        "You divided by 13, and top-p is missing: the sum after top-k is 12.": [
             6 / 13, 4 / 13, 2 / 13,
         ],
-        "You divided by 12: after top-p, divide by the sum of the words that remain.": [
+        "You divided by 12: after top-p, divide by the sum over the remaining words.": [
             1 / 2, 1 / 3, 0,
         ],
-        "You divided by 13, the sum of all four: divide by the sum of the words that remain.": [
+        "You divided by 13, the sum over all four words: divide by the sum over the remaining "
+        "words.": [
             6 / 13, 4 / 13, 0,
         ],
     },

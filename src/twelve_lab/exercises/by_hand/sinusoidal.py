@@ -67,7 +67,7 @@ notes(
             _ADDED: "T[: x.size(1)].expand_as(x)"
         },
         "You subtracted the table: add it.": {_ADDED: "x - T[: x.size(1)]"},
-        "Your positions are counted from 1: the first row belongs to position 0.": {
+        "You counted positions from 1: the first row belongs to position 0.": {
             _TABLE: "sinusoid(max_len + 1, d_model)[1:]"
         },
     },
@@ -86,15 +86,15 @@ def sinusoidal_on_paper() -> list[float]:
 notes(
     sinusoidal_on_paper,
     {
-        "The first number lacks the factor 2 of the exponent: pair 1 has the exponent -2/4.": [
+        "In the first number, the exponent lacks the factor 2: pair 1 has the exponent -2/4.": [
             0.1, 1, 2,
         ],
-        "The minus of the exponent is missing: frequencies fall from pair to pair.": [100, 1, 2],
+        "The exponent lacks its minus sign: frequencies decrease from pair to pair.": [100, 1, 2],
         "Feature 3 is a cosine, which is 1 at position 0.": [0.01, 0, 2],
-        "Only the third number is wrong: this is one pair, and four features are two pairs.": [
+        "Only the third number is wrong: you counted one pair, but four features form two pairs.": [
             0.01, 1, 1,
         ],
-        "Only the third number is wrong: each pair of features gives 1.": [
+        "Only the third number is wrong: each pair of features contributes 1.": [
             0.01, 1, 4,
         ],
     },

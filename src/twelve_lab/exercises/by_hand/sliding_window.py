@@ -1,4 +1,4 @@
-"""By hand: attention in a sliding window, its mask, and the cache that overwrites old keys."""
+"""By hand: sliding-window attention, its mask, and the cache that overwrites old keys."""
 
 import torch
 from torch import Tensor
@@ -30,21 +30,21 @@ def window_mask(query_len: int, key_len: int, window: int) -> Tensor:
 mistake(
     window_mask,
     "window-one-more",
-    "Each query sees one key too many: a window of w holds the query's own position and w - 1 "
-    "earlier ones.",
+    "Each query sees one key too many: a window of w contains the query's own position and w - 1 "
+    "earlier positions.",
     {"key > query - window": "key >= query - window"},
 )
 mistake(
     window_mask,
     "window-not-causal",
-    "The window also shows later positions: keep the causal mask, and cut off only the distant "
+    "The window also includes later positions: keep the causal mask, and cut off only the distant "
     "past.",
     {"key <= query": "key < query + window"},
 )
 mistake(
     window_mask,
     "window-no-lower-edge",
-    "This is the causal mask alone: hide the keys that are window or more positions back.",
+    "This is the causal mask alone: also mask the keys that are at least window positions back.",
     {"(key <= query) & X": "key <= query"},
 )
 again(window_mask, "window-not-causal", {"(key <= query) & X": "X"})
@@ -55,27 +55,27 @@ again(window_mask, "causal-diagonal", {"key <= query": "key < query"})
 notes(
     window_mask,
     {
-        "Each query sees one key too few: its own position counts as one of the window.": {
+        "Each query sees one key too few: its own position counts towards the window.": {
             "key > query - window": "key > query - window + 1"
         },
-        "You used blocks: the window moves with each query.": {
+        "You used fixed blocks: the window must move with each query.": {
             "key > query - window": "key >= query // window * window"
         },
-        "This hides the window and shows the distant past.": {
+        "You masked the window and left the distant past visible.": {
             "key > query - window": "key <= query - window"
         },
         "You centred the window on the query: a causal window ends at the query.": {
             "(key <= query) & X": "(key - query).abs() <= window // 2"
         },
-        "The window ends before the query: it contains the query's own position.": {
+        "The window ends before the query: include the query's own position.": {
             "key <= query": "key < query",
             "key > query - window": "key >= query - window",
         },
-        "The window begins at the query and shows the future: it ends at the query.": {
+        "The window begins at the query and includes the future: it should end at the query.": {
             "key <= query": "key >= query",
             "key > query - window": "key < query + window",
         },
-        "The mask of the last query is used for all queries: each has a window of its own.": {
+        "You used the mask of the last query for all queries: give each query its own window.": {
             "query - window": "key_len - 1 - window"
         },
     },
@@ -122,22 +122,22 @@ _WRITE = "cache[:, :, kept % window] = new[:, :, kept - length]"
 mistake(
     rolling_cache,
     "rolling-starts-at-zero",
-    "The new keys were written from slot 0 on: position j belongs to slot j % window, and the new "
-    "positions begin at length.",
+    "You wrote the new keys from slot 0 onwards: position j belongs in slot j % window, and the "
+    "new positions start at length.",
     {_SLOTS: "(kept - length) % window"},
 )
 mistake(
     rolling_cache,
     "rolling-first-kept",
-    "Of more new keys than slots you kept the first ones: the last keys are the ones that later "
-    "queries see.",
+    "When there were more new keys than slots, you kept the first ones: keep the last ones, "
+    "because later queries see those.",
     {"new[:, :, kept - length]": "new[:, :, : len(kept)]"},
 )
 mistake(
     rolling_cache,
     "rolling-shifted",
-    "You shifted the old keys, so that the slots are in the order of positions: a rolling cache "
-    "leaves a key in its slot, and overwrites the oldest one.",
+    "You shifted the old keys, so the slots are in the order of positions: leave each key in its "
+    "slot, and overwrite only the oldest one.",
     {
         _WRITE:
         "cache = torch.cat([cache[:, :, : min(length, window)], new], 2)[:, :, -window:]\n"
@@ -163,40 +163,41 @@ again(
 mistake(
     rolling_cache,
     "rolling-first-turn",
-    "These positions are those of the first round: a slot holds the last position j that was "
-    "written with j % window equal to the slot.",
+    "These are the positions written in the first round: give the last position j written to each "
+    "slot, where j % window is the slot.",
     {"positions = X": "positions = slots.where(slots < end, torch.tensor(-1))"},
 )
 notes(
     rolling_cache,
     {
-        "An empty slot must have the position -1: it holds no key.": {
+        "An empty slot holds no key: its position must be -1.": {
             "positions.clamp(min=-1)": "positions.clamp(min=0)"
         },
-        "These are the slots of the new keys: give the position of the key in each slot.": {
+        "These are slot numbers: give the position of the key in each slot.": {
             "positions = X": "positions = slots"
         },
-        "The slots are off by one: position 0 belongs to slot 0.": {_SLOTS: "(kept + 1) % window"},
-        "You write nothing to a full cache: a new key overwrites the oldest one.": {
+        "The slots are off by one: position 0 belongs in slot 0.": {_SLOTS: "(kept + 1) % window"},
+        "You wrote nothing to a full cache: overwrite the oldest key with the new one.": {
             _KEPT: "torch.arange(length, max(length, min(end, window)))"
         },
-        "The positions are one too large: the first key has the position 0.": {
+        "The positions are one too large: the first key is at position 0.": {
             "positions.clamp(min=-1)": "positions.clamp(min=-1) + 1"
         },
         "These are the positions before the new keys were written.": {
             "positions = X": "positions = length - 1 - (length - 1 - slots) % window"
         },
-        "The positions start at 0 in each call: the first new key has the position length.": {
+        "The positions start at 0 in each call: the first new key is at position length.": {
             "positions = X": "positions = new_len - 1 - (new_len - 1 - slots) % window"
         },
     },
 )
 
 
-@question(measures="counting a mask, a slot, and the reach of two layers")
+@question(measures="counting the pairs of a mask, a slot, and the reach of two layers")
 def sliding_window_on_paper() -> list[int]:
-    """the allowed pairs of five words in a window of three, the position in slot 1 of a rolling
-    cache of three slots after five words, the words that can reach the last output of two layers
+    """the number of allowed pairs of five words in a window of three, the position in slot 1 of a
+    rolling cache of three slots after five words, and the number of words that can reach the last
+    output of two layers
     """
     mask = window_mask(5, 5, 3)
     new = torch.zeros(1, 1, 5, 1)
@@ -209,11 +210,11 @@ notes(
     sliding_window_on_paper,
     {
         "Only the first number is wrong: the first two words see fewer than three keys, because "
-        "nothing is before them.": [15, 4, 5],
+        "too few words come before them.": [15, 4, 5],
         "Only the second number is wrong: position 4 has overwritten position 1.": [12, 1, 5],
         "Only the third number is wrong: in the second layer, the last word sees words that have "
         "seen earlier ones.": [12, 4, 3],
-        "Only the third number is wrong: both windows contain the middle word, which counts once.":
+        "Only the third number is wrong: both windows contain the middle word, so count it once.":
         [12, 4, 6],
     },
 )  # fmt: skip

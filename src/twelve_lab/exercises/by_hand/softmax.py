@@ -1,4 +1,4 @@
-"""By hand: softmax along any axis, for scores of any size."""
+"""By hand: softmax along any axis, for scores of any magnitude."""
 
 import torch
 from torch import Tensor
@@ -6,13 +6,13 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Cases, mistake, notes, question, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# The page: scores whose powers are whole numbers.
+# Exponentials of the scores on the page.
 _POWERS = [1.0, 3.0, 6.0]
 
 
 def _softmax_cases() -> Cases:
     draw = seeded()
-    # Both rows and their numbers are far apart: only the maximum of the row itself helps.
+    # The scores differ widely within and between rows: only the row's own maximum avoids nan.
     far = torch.tensor([[[1000.0, -1000, 999], [-1000, -1001, -3000]]], dtype=torch.float64)
     hidden = draw(2, 3, 4)
     hidden[:, 0, 1:] = hidden[0, 2, 0] = -torch.inf
@@ -44,8 +44,8 @@ _LARGEST, _RETURN = (
 mistake(
     softmax,
     "softmax-overflow",
-    "You took the powers of the scores as they are: e^1000 is infinite, and infinity divided by "
-    "infinity is nan. Subtract the largest score along dim first.",
+    "You applied exp to the unshifted scores: e^1000 overflows to infinity, and infinity divided "
+    "by infinity is nan. Subtract the largest score along dim first.",
     {"powers = (scores - largest).exp()": "powers = scores.exp()"},
 )
 mistake(
@@ -57,21 +57,21 @@ mistake(
 mistake(
     softmax,
     "softmax-shared-maximum",
-    "You subtracted the largest of all scores, so that the powers of a row far below it are all 0, "
-    "and 0 / 0 is nan: take the maximum along dim.",
+    "You subtracted the largest of all scores. In a row far below it, all exponentials are 0, and "
+    "0 / 0 is nan: take the maximum along dim.",
     {_LARGEST: "scores.amax()"},
 )
 mistake(
     softmax,
     "softmax-shifted-above",
-    "You subtracted the largest score in the numerator only: the denominator is the sum of the "
-    "same powers.",
+    "You subtracted the largest score only in the numerator: sum the same exponentials in the "
+    "denominator.",
     {_RETURN: "return powers / scores.exp().sum(dim, keepdim=True)"},
 )
 mistake(
     softmax,
     "softmax-sum-of-all",
-    "You divided by the sum of all powers: divide by the sum along dim.",
+    "You divided by the sum of all exponentials: divide by the sum along dim.",
     {_RETURN: "return powers / powers.sum()"},
 )
 notes(
@@ -80,28 +80,30 @@ notes(
         "The sum is right, but the maximum is taken along the last axis: take it along dim.": {
             _LARGEST: "scores.amax(-1, keepdim=True)"
         },
-        "The maximum is taken along dim, but your sum runs along the last axis: both run along "
-        "dim.": {_RETURN: _RETURN.replace("dim,", "-1,")},
-        "You divided the scores by their sum, without powers: apply exp first.": {
+        "You took the maximum along dim, but the sum along the last axis: take both along dim.": {
+            _RETURN: _RETURN.replace("dim,", "-1,")
+        },
+        "You divided the scores themselves by their sum: apply exp first.": {
             _RETURN: "return scores / scores.sum(dim, keepdim=True)"
         },
-        "These are the powers: divide them by their sum.": {_RETURN: "return powers"},
-        "You subtracted the smallest score, so that the largest power overflows: subtract the "
+        "These are the exponentials: divide them by their sum.": {_RETURN: "return powers"},
+        "You subtracted the smallest score, so the largest exponential overflows: subtract the "
         "largest score.": {_LARGEST: "scores.amin(dim, keepdim=True)"},
-        "You subtracted the mean score, and the largest power still overflows: subtract the "
+        "You subtracted the mean score, and the largest exponential still overflows: subtract the "
         "largest score.": {_LARGEST: "scores.mean(dim, keepdim=True)"},
-        "You divided the scores by the largest one, which changes the weights: subtract it.": {
-            "scores - largest": "scores / largest"
-        },
-        "You limited the scores, which changes the weights: subtract the largest score.": {
+        "You divided the scores by the largest one. This changes the weights: subtract the largest "
+        "score instead.": {"scores - largest": "scores / largest"},
+        "You clamped the scores. This changes the weights: subtract the largest score instead.": {
             "scores - largest": "scores.clamp(-500, 500)"
         },
-        "The sign of the scores is wrong: this is the softmax of their negatives.": {
+        "The scores have the wrong sign: this is the softmax of the negated scores.": {
             _LARGEST: "scores.amin(dim, keepdim=True)",
             "scores - largest": "largest - scores",
         },
-        "You added a small number to the sum, so that the weights do not add up to 1: the sum is "
-        "at least 1 already.": {_RETURN: "return powers / (powers.sum(dim, keepdim=True) + 1e-3)"},
+        "You added a small number to the sum, so the weights do not sum to 1: leave it out, "
+        "because the sum is already at least 1.": {
+            _RETURN: "return powers / (powers.sum(dim, keepdim=True) + 1e-3)"
+        },
         "You used powers of 2: use powers of e.": {
             "(scores - largest).exp()": "(scores - largest).exp2()"
         },
@@ -114,12 +116,12 @@ notes(
 
 @question(
     decimals=2,
-    measures="powers that are divided by the largest one, and their sum",
+    measures="exponentials divided by the largest one, and their sum",
     worked="[1 / 6, 1 / 6 + 3 / 6 + 1, 3 / 10]",
 )
 def softmax_on_paper() -> list[float]:
-    """for the scores 1000 + log 1, 1000 + log 3 and 1000 + log 6: the first power after the maximum
-    is subtracted, the sum of the powers, and the second weight
+    """for the scores 1000 + log 1, 1000 + log 3 and 1000 + log 6: the first exponential after
+    subtracting the maximum, the sum of the exponentials, and the second weight
     """
     scores = torch.tensor([[_POWERS]]).log()
     powers = (scores - scores.amax()).exp()[0, 0]
@@ -129,13 +131,15 @@ def softmax_on_paper() -> list[float]:
 notes(
     softmax_on_paper,
     {
-        "Only the third number is right: subtracting the maximum divides each power by 6.": [
+        "Only the third number is right: subtracting the maximum divides each exponential by 6.": [
             1, 10, 0.3,
         ],
-        "The third number is the second power: divide it by the sum.": [1 / 6, 5 / 3, 0.5],
-        "The third number is the first weight: the question is about the second.": [
+        "The third number is the second exponential: divide it by the sum.": [1 / 6, 5 / 3, 0.5],
+        "The third number is the first weight: the question asks for the second.": [
             1 / 6, 5 / 3, 0.1,
         ],
-        "You divided by the second power: the largest one is 6.": [1 / 3, 10 / 3, 0.3],
+        "You divided by the second exponential: divide by the largest one, which is 6.": [
+            1 / 3, 10 / 3, 0.3,
+        ],
     },
 )  # fmt: skip
