@@ -244,6 +244,9 @@ class LanguageModel(nn.Module):
             )
         lengths = {f"cache {index}": cache.length for index, cache in enumerate(caches)}
         check_equal("LanguageModel", "the lengths of the caches", **lengths)
+        weight = self.layers[0].self_attention.w_k.weight
+        dtypes = {"cache": getattr(caches[0], "keys", weight).dtype, "model": weight.dtype}
+        check_equal("LanguageModel", "the dtypes of cache and model", **dtypes)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object

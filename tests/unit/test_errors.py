@@ -43,10 +43,11 @@ def share(mask):
     return twelve.GroupedQueryAttention(24, 6, 3)(x(2, 5, 24), mask)
 
 
-def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), **keywords):
+def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), dtype=None, **keywords):
     """Run a language model, with caches of `room` positions if given."""
     model = twelve.LanguageModel(11, d_model=24, num_heads=3, num_layers=2, max_len=max_len)
-    caches = {} if room is None else {"caches": model.new_caches(2, room)[::order]}
+    caches = {} if room is None else {"caches": model.to(dtype).new_caches(2, room)[::order]}
+    model.double()
     for cache, length in zip(caches.get("caches", ()), lengths, strict=False):
         cache.length = length
     return model(ids, **caches, **keywords)
@@ -181,6 +182,9 @@ speak(ids(2, 3), caches=[])
     LanguageModel: the numbers of layers and caches must be equal, got layers has 2, caches has 0
 speak(ids(2, 3), room=5, order=-1)
     LanguageModel: caches must be in the order of the layers, got [1, 0]
+speak(ids(2, 3), room=5, dtype=torch.float32)
+    LanguageModel: the dtypes of cache and model must be equal, got cache has torch.float32, model
+    has torch.float64
 speak(ids(2, 1), room=5, lengths=(3, 3), key_mask=mask(2, 1, 1, 1))
     LanguageModel: the numbers of positions must be equal, got key_mask has 1, text has 4
 Decoder(24, 3, num_layers=2)(x(2, 4, 24), x(2, 5, 24), caches=[(None, None)])
