@@ -484,9 +484,9 @@ def _finds(mistake: Mistake) -> str:
     cases = list(TASKS[mistake.task].cases())
     hidden, refused = shown_in(mistake)
     ways = {
-        "catches it in {}": set(cases) - hidden - refused,
-        "refuses it in {}": refused,
-        "misses it in {}, where its numbers are right": hidden,
+        "catches the mistake in {}": set(cases) - hidden - refused,
+        "rejects the wrong code in {}": refused,
+        "misses it in {}, where the wrong code gives the right numbers": hidden,
     }
     sentences = []
     for way, where in ways.items():
