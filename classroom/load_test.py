@@ -41,7 +41,7 @@ COURSE, LESSON = "twelve", "04_attention"
 WRONG = {"04-key-zeroed": "weights_of_dog = [1.0, 0.0]"}
 # Seconds between two students who log in.
 ARRIVE = 1.5
-# What is measured for each student: the row, its unit, and the digits after the point.
+# The measurements of each student: row of the table, unit, digits after the point.
 MEASURED = (
     ("password accepted", "s", 2),
     ("own server ready", "s", 1),
