@@ -5,6 +5,7 @@ these tests are skipped.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -631,6 +632,16 @@ def test_folder_without_weights_is_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)  # the message names the folder, not "."
     with pytest.raises(ValueError, match=r"^load: tiny: missing file"):
         load(".")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_named_pipes_are_refused(folder, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError, match="load: no such file"):
+        load(tmp_path / "pipe")
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    refused(folder, "missing file: config.json")
 
 
 def test_names_in_a_file_cannot_control_the_terminal(model, tmp_path):
