@@ -73,12 +73,10 @@ def resumed(folder: Path) -> tuple[str, str]:
     from twelve_lab.course import find_step
 
     try:
-        progress = standing(folder)
+        text, following = standing(folder)
     except (ValueError, OSError):
         return FIRST, ""
-    if progress is None:
-        return FIRST, ""
-    return find_step(progress.next[:2]).notebook if progress.next else FIRST, progress.text + " "
+    return find_step(following[:2]).notebook if following else FIRST, text and f"{text} "
 
 
 def next_step(opens: bool, address: str, notebook: str = FIRST, solved: str = "") -> str:

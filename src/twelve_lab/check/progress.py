@@ -153,7 +153,7 @@ def _kept() -> Path | None:
     return folder / FILE if kept and wanted != "" else None
 
 
-def standing(folder: Path) -> str:
+def standing(folder: Path) -> tuple[str, str | None]:
     """Describe how far a learner has come in the lessons, and which exercise is next.
 
     The next exercise is the first open one from the lesson of the last one solved, or else of all.
@@ -163,7 +163,7 @@ def standing(folder: Path) -> str:
             notebooks.
 
     Returns:
-        Two sentences; "" if no exercise is solved yet.
+        Two sentences, "" if no exercise is solved yet; and the id of the next exercise, if any.
 
     Raises:
         ValueError: If the content of progress.json is not in the format of `check`.
@@ -178,12 +178,12 @@ def standing(folder: Path) -> str:
     ids = list(dict.fromkeys(id for text in texts for id in _CHECK.findall(text)))
     solved = [index for index, id in enumerate(ids) if _is_solved(rows, id)]
     if not solved:
-        return ""
+        return "", None
     last = max(solved, key=lambda index: (rows[ids[index]]["solved"], index))
     start = next(index for index, id in enumerate(ids) if id[:2] == ids[last][:2])
     order = (*range(start, len(ids)), *range(start))
     following = next((ids[index] for index in order if index not in solved), None)
-    return joined(
+    text = joined(
         message(
             "Solved so far: {solved} of {total} exercises in the lessons.",
             solved=len(solved),
@@ -191,13 +191,14 @@ def standing(folder: Path) -> str:
         ),
         message("Next: {id}.", id=following) if following else message("That is all of them."),
     )
+    return text, following
 
 
 def onward() -> str:
     """Describe the learner's standing; "" if no progress.json is kept."""
     path = _kept()
     try:
-        return standing(path.parent) if path else ""
+        return standing(path.parent)[0] if path else ""
     except (OSError, ValueError):
         return ""  # the error was printed when the answer was recorded
 
@@ -222,7 +223,7 @@ def report(paths: Iterable[Path], now: datetime | None = None) -> str:
         raise ValueError(
             message("{path} does not exist. The first answer in `make lab` creates it.", path=file)
         )
-    lines = [*_exercises(read(file), now), standing(file.parent)]
+    lines = [*_exercises(read(file), now), standing(file.parent)[0]]
     return "\n".join(filter(None, lines))
 
 

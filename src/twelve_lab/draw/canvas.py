@@ -68,7 +68,7 @@ class Canvas:
         self, x: float, y: float, text: str, *, size: float = TEXT_SIZE, align: str = "center",
         bold: bool = False, colour: str = INK, ground: str = "", gid: str | None = None,
     ) -> None:  # fmt: skip
-        """Write text centred vertically on y; `ground` is the colour behind it, if any."""
+        """Write text centred vertically on y; `ground` is its background colour, if any."""
         if not text:
             return
         # Imported here and below, so that the lab loads without matplotlib.
