@@ -92,7 +92,9 @@ def judge(request: str) -> str:
             if asked["name"] in space:
                 check(asked["id"], space[asked["name"]])
             else:
-                error = message("Define {name}: it is what is checked.", name=asked["name"])
+                error = message(
+                    "Define {name}: the checker looks for this name.", name=asked["name"]
+                )
         except WrongAnswer:
             pass
         except MISSING as missing:

@@ -32,10 +32,10 @@ SENTENCES = {
     "comparison": "Your numbers are exactly those of the comparison `{wrong}` in place of "
     "`{right}`.",
     "swap operands": "Your numbers are exactly those of `{wrong}`: the two sides of `{right}` are "
-    "exchanged.",
+    "swapped.",
     "swap items": "Your numbers are exactly those of `{wrong}`: two parts of `{right}` are "
-    "exchanged.",
-    "exchange": "Your numbers are exactly those you get if `{wrong}` and `{right}` are exchanged.",
+    "swapped.",
+    "exchange": "Your numbers are exactly those you get if `{wrong}` and `{right}` are swapped.",
     "everywhere": "Your numbers are exactly those you get with `{wrong}` in place of `{right}`, "
     "wherever it occurs.",
     "pattern": "Your numbers are exactly those of the pattern in `{wrong}`. It has to be "
@@ -50,9 +50,9 @@ SENTENCES = {
     "branch": "Your numbers are exactly those you get if the condition `{right}` has no effect.",
     "drop statement": "Your numbers are exactly those you get without the step `{right}`.",
     "swap statements": "Your numbers are exactly those you get if the step `{right}` comes later.",
-    "repeat step": "Your numbers are exactly those of `{wrong}`: a step of `{right}` is done "
+    "repeat step": "Your numbers are exactly those of `{wrong}`, which does a step of `{right}` "
     "twice.",
-    "transpose": "Your numbers are exactly those of `{wrong}`: axes of `{right}` are exchanged.",
+    "transpose": "Your numbers are exactly those of `{wrong}`: axes of `{right}` are swapped.",
     "other": "Your numbers are exactly those of `{wrong}` in place of `{right}`.",
 }
 
@@ -98,7 +98,7 @@ def repair_change(edit: Edit) -> str:
         return message("All cases pass if line {line}, `{code}`, comes later.", line=line, code=old)
     if edit.operator == "exchange":
         return message(
-            "From line {line} on, all cases pass if `{one}` and `{other}` are exchanged.",
+            "All cases pass if you swap `{one}` and `{other}` from line {line} on.",
             line=line,
             one=old,
             other=ast.unparse(new),

@@ -245,7 +245,7 @@ def _by_hand(content: dict[str, Any], now: datetime) -> Iterator[str]:
         elif how == "failed":
             yield "  " + message("{title}: the last answer was wrong", title=title)
         elif how == "due":
-            yield "  " + message("{title}: due for another blank page", title=title)
+            yield "  " + message("{title}: due for another attempt", title=title)
         elif how == "waiting":
             day = opens(records[drill.exercise])
             yield "  " + message("{title}: due again on {day}", title=title, day=day)

@@ -107,7 +107,7 @@ def call(submission: Submission) -> str | None:
             fault = message("The function cannot be called with {arguments}.", arguments=arguments)
             return joined(fault, error)
         fault = message(
-            'With the case "{case}", line {line} of {function} fails.',
+            'Case "{case}": line {line} of {function} fails.',
             case=declared(attempt.case),
             line=line.lineno,
             function=line.name,
@@ -221,7 +221,7 @@ def dtype(pair: Pair) -> str | None:
 
 def _shapes(pair: Pair, got: str) -> str:
     return message(
-        'With the case "{case}", the shape is {got}, expected {expected}.',
+        'Case "{case}": the shape is {got}, expected {expected}.',
         case=pair.case,
         got=got,
         expected=named(pair.axes, pair.expected.shape),
@@ -284,7 +284,7 @@ def nan_or_inf(pair: Pair) -> str | None:
     if not bad.numel():
         return None
     fault = message(
-        'With the case "{case}", the answer contains {value}.',
+        'Case "{case}": the answer contains {value}.',
         case=pair.case,
         value=format_number(bad[0].item()),
     )
@@ -325,7 +325,7 @@ def _wrong_number(pair: Pair, every_row_sums_to_one: bool) -> str | None:
     hint = _hint(pair, every_row_sums_to_one)
     if not index:
         fault = message(
-            'With the case "{case}", the answer is {got}, expected {expected}.',
+            'Case "{case}": the answer is {got}, expected {expected}.',
             case=pair.case,
             got=got,
             expected=expected,

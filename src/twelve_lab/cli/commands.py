@@ -249,7 +249,8 @@ def _write(options: argparse.Namespace) -> None:
     if not 1 <= options.tokens <= longest - length:
         raise ValueError(
             message(
-                "--tokens must be from 1 to {longest} less the {length} of the text, got {tokens}",
+                "--tokens must be between 1 and {longest} minus the {length} tokens of the text, "
+                "got {tokens}",
                 longest=longest,
                 length=length,
                 tokens=options.tokens,

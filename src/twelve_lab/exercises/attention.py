@@ -48,8 +48,8 @@ def _scores_by_letter(query: Tensor, key: Tensor) -> Tensor:
 mistake(
     attention_scores,
     "qk-swapped",
-    "You exchanged queries and keys: multiply the queries by the transposed keys, so that each "
-    "row belongs to a query and each column to a key.",
+    "You swapped queries and keys: multiply the queries by the transposed keys, so that each row "
+    "belongs to a query and each column to a key.",
     {"query @ key.transpose(-2, -1)": "key @ query.transpose(-2, -1)"},
 )
 mistake(
@@ -85,7 +85,7 @@ notes(
         "You always divide by the square root of 3: read d_k from the shape of the query.": {
             "query.size(-1)": "3"
         },
-        "You divided the vectors by their norms, so that only their directions count: here a score "
+        "You divided the vectors by their norms, so only their directions count: here a score "
         "is the plain dot product.": {
             "query @ key.transpose(-2, -1)": "query / query.norm(dim=-1, keepdim=True) @ "
             "(key / key.norm(dim=-1, keepdim=True)).mT"
@@ -191,7 +191,7 @@ notes(
     {
         "You divided by the square root of d_v, the size of a value: divide by the square root of "
         "d_k.": {_SCORES: "query @ key.mT / value.size(-1) ** 0.5"},
-        "You scaled after softmax, so that the weights of a query no longer sum to 1: scale the "
+        "You scaled after softmax, so the weights of a query no longer sum to 1: scale the "
         "input of softmax.": {_WEIGHTS: "(query @ key.mT).softmax(-1) / query.size(-1) ** 0.5"},
         "You returned the value of the best key alone: average all values by their weights.": {
             _WEIGHTS: f"torch.eye(key.size(-2))[{_SCORES}.argmax(-1)]"

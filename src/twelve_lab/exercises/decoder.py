@@ -82,8 +82,8 @@ mistake(
 mistake(
     cross_attention,
     "cross-value-target",
-    "The keys come from the memory but the values from the decoder, so that no content of the "
-    "source arrives: take both from the memory.",
+    "The keys come from the memory but the values from the decoder, so no content of the source "
+    "arrives: take both from the memory.",
     {_ACROSS: "attention(x, memory, x, src_mask)"},
 )
 mistake(
@@ -117,10 +117,10 @@ notes(
         "Your mask hides what must be visible: True means may attend.": {
             _ACROSS: "attention(x, memory, memory, None if src_mask is None else ~src_mask)"
         },
-        "You exchanged the roles: the target has the queries, the memory the keys and values.": {
+        "You swapped the roles: the target has the queries, the memory the keys and values.": {
             _ACROSS: "attention(memory, x, x, tgt_mask)"
         },
-        "You exchanged the inputs: queries come from x, keys from the memory.": {
+        "You swapped the inputs: queries come from x, keys from the memory.": {
             _ACROSS: "attention(memory, x, x, src_mask)"
         },
         "You added x: the residual sum is outside the attention.": {_ACROSS: f"x + {_ACROSS}"},
@@ -237,8 +237,8 @@ _LOOP = f"for layer in layers:\n    x = {_LAYER}"
 mistake(
     decoder,
     "causal-missing",
-    "The decoder layers do not get the causal mask, so that each word sees the one it must "
-    "predict: pass the mask to each layer.",
+    "The decoder layers do not get the causal mask, so each word sees the one it must predict: "
+    "pass the mask to each layer.",
     {_LAYER: "layer(x, memory, None, src_mask)"},
     step="12",
 )
@@ -257,19 +257,19 @@ notes(
             _LOOP: f"x = norm(x)\n{_LOOP}",
             "return norm(x)": "return x",
         },
-        "You exchanged the two masks: a layer takes tgt_mask first.": {
+        "You swapped the two masks: a layer takes tgt_mask first.": {
             _LAYER: "layer(x, memory, src_mask, tgt_mask)"
         },
         "No layer gets a mask: pass both masks to each layer.": {
             _LAYER: "layer(x, memory, None, None)"
         },
-        "Your memory changes from layer to layer: all layers get the same memory.": {
+        "Your memory changes from layer to layer: give all layers the same memory.": {
             f"x = {_LAYER}": f"x = memory = {_LAYER}"
         },
         "You passed the stream in place of the memory: pass the memory to each layer.": {
             _LAYER: "layer(x, x, tgt_mask, src_mask)"
         },
-        "Each layer reads the original x, so that only one of them counts: pass it the output of "
+        "Each layer reads the original x, so only one of them counts: pass it the output of "
         "the layer before.": {_LOOP: _LOOP.replace("in layers", "in layers[-1:]")},
         "The layers run in reversed order: start with the first.": {
             _LOOP: _LOOP.replace("in layers", "in layers[::-1]")
@@ -358,7 +358,7 @@ notes(
             f"x = {_BACK}": "y = lambda x: residual(x, SELF, norms[0])",
             f"x = {_CROSS}": "x = y(residual(x, CROSS, norms[1]))",
         },
-        "Your cross-attention comes before self-attention, and their norms are exchanged.": {
+        "Your cross-attention comes before self-attention, and their norms are swapped.": {
             f"x = {_BACK}": "y = lambda x: residual(x, SELF, norms[1])",
             f"x = {_CROSS}": "x = y(residual(x, CROSS, norms[0]))",
         },
@@ -367,8 +367,8 @@ notes(
             _CROSS: "x + norms[1]((CROSS)(x))",
             "residual(x, think, norms[2])": "x + norms[2](think(x))",
         },
-        "You never call across, so that the source is not read.": {f"x = {_CROSS}": "pass"},
-        "You exchanged the two masks: self-attention gets tgt_mask, cross-attention src_mask.": {
+        "You never call across, so the source is not read.": {f"x = {_CROSS}": "pass"},
+        "You swapped the two masks: self-attention gets tgt_mask, cross-attention src_mask.": {
             "back(q, q, q, tgt_mask)": "back(q, q, q, src_mask)",
             "cross_attention(q, memory, across, src_mask, tgt_mask)": "across(q, memory, memory, "
             "tgt_mask)",
@@ -383,17 +383,17 @@ notes(
             f"x = {_BACK}": "start, x = x, residual(x, SELF, norms[0])",
             f"x = {_CROSS}": "x = x + (CROSS)(norms[0](start))",
         },
-        "All three sublayers read the original x: each reads the sum before it.": {
+        "All three sublayers read the original x: each must read the sum before it.": {
             f"x = {_BACK}": "start, x = x, residual(x, SELF, norms[0])",
             f"x = {_CROSS}": "x = x + (CROSS)(norms[1](start))",
             "residual(x, think, norms[2])": "x + think(norms[2](start))",
         },
-        "You used one norm for all three sublayers: each has its own norm.": {
+        "You used one norm for all three sublayers: each needs its own norm.": {
             "norms[1]": "norms[0]",
             "norms[2]": "norms[0]",
         },
-        "Each sum starts from the original x, so that only the last sum counts: start from the "
-        "sum before it.": {f"x = {_BACK}": "pass", f"x = {_CROSS}": "pass"},
+        "Each sum starts from the original x, so only the last sum counts: start from the sum "
+        "before it.": {f"x = {_BACK}": "pass", f"x = {_CROSS}": "pass"},
     },
 )
 

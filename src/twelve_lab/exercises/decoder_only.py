@@ -47,8 +47,8 @@ def language_model(
 mistake(
     language_model,
     "table-untied",
-    "You computed the scores with a copy of the table, so that they do not train it: use the "
-    "table itself.",
+    "You computed the scores with a copy of the table, so their gradient never reaches the table: "
+    "use the table itself.",
     {"table.T": "table.detach().T"},
 )
 again(language_model, "causal-missing", {"layer(x, MASK)": "layer(x)"})
@@ -144,8 +144,8 @@ def _look_at_words_before(real: Tensor, new: int) -> Tensor:
 mistake(
     chunk_mask,
     "prompt-unmasked",
-    "Only padding is hidden from the new words, so that the prompt sees its own future: a cache "
-    "does not replace the causal mask, and only a single new word needs none.",
+    "Only padding is hidden from the new words, so the prompt sees its own future: a cache does "
+    "not replace the causal mask, and only a single new word needs none.",
     {"CAUSAL & REAL": "REAL.expand(-1, -1, new, -1)"},
 )
 mistake(
@@ -245,8 +245,8 @@ def top_p(probabilities: Tensor, p: float) -> Tensor:
 mistake(
     top_p,
     "top-p-one-short",
-    "You dropped the word that brings the sum to p, so that too few words remain: drop a word only "
-    "if the words before it reach p.",
+    "You dropped the word that brings the sum to p, so too few words remain: drop a word only if "
+    "the words before it reach p.",
     {"before < p": "before + ordered < p"},
 )
 again(top_p, "top-p-one-short", {"before < p": "before + ordered <= p"})
@@ -255,8 +255,8 @@ again(top_p, "top-p-one-short", {"before < p": "(before + ordered < p) | (before
 mistake(
     top_p,
     "top-p-by-rank",
-    "Your probabilities are in sorted order, so that words get those of others: put each "
-    "probability back to its word by scatter.",
+    "Your probabilities are in sorted order, so words get those of others: put each probability "
+    "back to its word by scatter.",
     {"kept = X": "kept = ordered"},
 )
 notes(
@@ -284,9 +284,10 @@ def sister_count() -> int:
 notes(
     sister_count,
     {
-        "You left out the last matrix: here it is not the table, so count it separately.":
+        "You left out the last matrix: here it is not tied to the table, so count it "
+        "separately.":
         12 + 2 * 78 + 3,
-        "This is the count for one layer: here there are two.": 12 + 78 + 3 + 12,
+        "This is the number for one layer: here there are two layers.": 12 + 78 + 3 + 12,
         "You counted the last norm more than once: the stack has one, whatever the number of "
         "layers.": 12 + 2 * 78 + 2 * 3 + 12,
         "You counted a bias: the last matrix has none here.": 12 + 2 * 78 + 3 + 12 + 4,

@@ -46,8 +46,7 @@ def _embed_by_comparison(ids: Tensor, table: Tensor) -> Tensor:
 mistake(
     embed,
     "ids-transposed",
-    "You read the ids as (seq, batch), so that words move to other sentences: the ids are (batch, "
-    "seq).",
+    "You read the ids as (seq, batch), so words move to other sentences: the ids are (batch, seq).",
     {"table[ids]": "table[ids.T]"},
 )
 notes(

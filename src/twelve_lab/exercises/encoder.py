@@ -80,8 +80,8 @@ _BUILT = "make() for _ in range(num_layers)"
 mistake(
     stack,
     "layers-shared",
-    "The list contains the same layer several times, so that all of them share their weights: "
-    "build a new layer for each entry.",
+    "The list contains the same layer several times, so all of them share their weights: build a "
+    "new layer for each entry.",
     {f"nn.ModuleList({_BUILT})": "nn.ModuleList([make()] * num_layers)"},
 )
 mistake(
@@ -97,7 +97,7 @@ again(stack, "layers-shared", {f"nn.ModuleList({_BUILT})": "[make()] * num_layer
 notes(
     stack,
     {
-        "Your layers are frozen, so that an optimizer cannot train them.": {
+        "Your layers are frozen, so an optimizer cannot train them.": {
             f"nn.ModuleList({_BUILT})": f"nn.ModuleList({_BUILT}).requires_grad_(False)"
         },
         "Your stack has one layer too few.": {"range(num_layers)": "range(num_layers - 1)"},
@@ -147,8 +147,7 @@ _LOOP = f"for layer in layers:\n    x = {_LAYER}"
 mistake(
     encoder,
     "norm-never-applied",
-    "The last norm is never called, so that the stack returns the unnormalised sum: return "
-    "norm(x).",
+    "The last norm is never called, so the stack returns the unnormalised sum: return norm(x).",
     {"return norm(x)": "return x"},
 )
 mistake(
@@ -177,7 +176,7 @@ notes(
             _LOOP: f"x = norm(x)\n{_LOOP}",
             "return norm(x)": "return x",
         },
-        "Each layer reads the original x, so that only one of them counts: pass it the output of "
+        "Each layer reads the original x, so only one of them counts: pass it the output of "
         "the layer before.": {_LOOP: "x = layers[-1](x, src_mask)"},
         "Only the first layer runs: what happens to the rest of the list?": {
             _LOOP: "x = layers[0](x, src_mask)"
@@ -274,7 +273,7 @@ for _id, _first, _second in (
 notes(
     encoder_layer,
     {
-        "The second sum starts from the original x, so that the attention is lost: start from the "
+        "The second sum starts from the original x, so the attention is lost: start from the "
         "first sum.": {
             _FIRST: f"y = x + {_LOOK}",
             _SECOND: "return x + self.think(self.norm2(y))",
@@ -283,13 +282,13 @@ notes(
             _FIRST: f"y = x + {_LOOK}",
             _SECOND: "return y + self.think(self.norm2(x))",
         },
-        "You use norm1 twice and never norm2: each sublayer has its own norm.": {
+        "You use norm1 twice and never norm2: each sublayer needs its own norm.": {
             _SECOND: "return x + self.think(self.norm1(x))"
         },
         "You normalised only the query: keys and values come from the normalised x too.": {
             f"forward: {_LOOK}": "self.look(normed, x, x, src_mask)"
         },
-        "Your feed-forward layer comes first: the attention comes first.": {
+        "Your feed-forward layer comes first: the attention must come first.": {
             "forward: normed = self.norm1(x)": "x = x + self.think(self.norm2(x))\n"
             "normed = self.norm1(x)",
             _SECOND: "return x",

@@ -58,8 +58,8 @@ again(feed_forward, "activation-forgotten", {_SUM: f"F.relu({_SUM.replace('F.rel
 mistake(
     feed_forward,
     "activation-twice",
-    "You applied ReLU to the output too, so that the layer can never subtract: apply ReLU only "
-    "between the two matrices.",
+    "You applied ReLU to the output too, so the layer can never subtract: apply ReLU only between "
+    "the two matrices.",
     {_SUM: f"F.relu({_SUM})"},
 )
 notes(
@@ -199,9 +199,9 @@ def reordered() -> frozenset[str]:
 notes(
     reordered,
     {
-        "ReLU works on each number separately: what happens to its output if its input is "
+        "ReLU acts on each number separately: what happens to its output if its input is "
         "reordered?": {"pre_activation"},
-        "ReLU works on each number separately: can it reorder what was not reordered before?": {
+        "ReLU acts on each number separately: can its output be reordered if its input is not?": {
             "activated"
         },
         "The output sums over the units: does a sum depend on their order?": set(_STAGES),

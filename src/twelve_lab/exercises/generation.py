@@ -57,7 +57,7 @@ mistake(
 notes(
     embed_step,
     {
-        "All new words got the same position: their positions are consecutive.": {
+        "You gave all new words the same position: number them consecutively.": {
             "positions[A:B]": "positions[length]"
         },
         "You kept only the last new word: there may be several.": {

@@ -64,7 +64,7 @@ notes(
         "You repeated each head num_heads times: the result must have num_heads heads in all.": {
             "HEADS // KV_HEADS": "HEADS"
         },
-        "Every query head gets head 0: each group has its own head.": {
+        "Every query head gets head 0: each group needs its own head.": {
             _REPEAT: "heads[:, :1].expand(-1, num_heads, -1, -1)"
         },
         "You averaged the shared heads: return each one unchanged for its group.": {
@@ -111,7 +111,7 @@ def _grouped_without_copies(query: Tensor, key: Tensor, value: Tensor) -> Tensor
 notes(
     grouped_attention,
     {
-        "You averaged the queries of a group: each head has its own queries.": {
+        "You averaged the queries of a group: each head keeps its own queries.": {
             "attend(query, KEYS, VALUES)": "attend(share_heads(query.unflatten(1, (key.size(1), "
             "-1)).mean(2), num_heads), KEYS, VALUES)"
         },
@@ -180,15 +180,15 @@ _TURNED = "turn(query, start), turn(key, start)"
 mistake(
     attend_with_cache,
     "rotary-values-turned",
-    "You rotated the values too, so that the content of a token depends on its position: rotate "
-    "only queries and keys.",
+    "You rotated the values too, so the content of a token depends on its position: rotate only "
+    "queries and keys.",
     {"[kept_values, value]": "[kept_values, turn(value, start)]"},
 )
 mistake(
     attend_with_cache,
     "rotary-after-cache",
-    "You rotated the keys after adding them to the cache, so that the cached keys rotate twice: "
-    "rotate only the new keys, then add them to the cache.",
+    "You rotated the keys after adding them to the cache, so the cached keys rotate twice: rotate "
+    "only the new keys, then add them to the cache.",
     {_TURNED: "turn(query, start), key", "keys = X": "keys = turn(X, 0)"},
 )
 mistake(
@@ -201,14 +201,14 @@ mistake(
 mistake(
     attend_with_cache,
     "kv-shared-before-cache",
-    "You cached the keys after repeating the heads, so that the cache saves no memory: add to the "
+    "You cached the keys after repeating the heads, so the cache saves no memory: add to the "
     "cache first, then repeat.",
     {"keys = X": "keys = share_heads(X, heads)", "values = X": "values = share_heads(X, heads)"},
 )
 mistake(
     attend_with_cache,
     "cache-mask-dropped",
-    "You dropped the mask whenever there is a cache, so that several new tokens see each other's "
+    "You dropped the mask whenever there is a cache, so several new tokens see each other's "
     "future: only a single new token needs no mask.",
     {"mask = X": "mask = None if start else X"},
 )
@@ -217,7 +217,7 @@ notes(
     {
         "Your positions are one too large: the first new token has the length of the cache as its "
         "position.": {_TURNED: "turn(query, start + 1), turn(key, start + 1)"},
-        "The new tokens attend to themselves alone: they attend to the cached tokens too.": {
+        "The new tokens attend to themselves alone: they must attend to the cached tokens too.": {
             "mask = X": "mask = X & (torch.arange(start + new) >= start)"
         },
     },
@@ -259,7 +259,7 @@ notes(
         "You summed the heads of a group: take their mean, or the scores grow with the group.": {
             "X.mean(1)": "X.sum(1)"
         },
-        "You averaged all heads: each group has its own mean.": {
+        "You averaged all heads: each group needs its own mean.": {
             "X.mean(1)": "X.mean((0, 1)).expand(num_kv_heads, -1, -1)"
         },
         "You kept the first head of each group: take the mean of the group.": {

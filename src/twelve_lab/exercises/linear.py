@@ -129,8 +129,8 @@ def _features_first(x: Tensor) -> Tensor:
 mistake(
     swap_axes,
     "transpose-view",
-    "You exchanged the axes by view or reshape, which keep the order of the numbers in memory: "
-    "use transpose or permute.",
+    "You swapped the axes by view or reshape, which keep the order of the numbers in memory: use "
+    "transpose or permute.",
     {"x.transpose(1, 2)": "x.reshape(x.size(0), x.size(2), x.size(1))"},
 )
 
@@ -171,7 +171,7 @@ notes(
     {
         "These are the strides of a new contiguous tensor of shape (2, 24, 5). A transpose moves "
         "no number in memory.": [120, 5, 1],
-        "These are the strides of x itself: which of them does the transpose exchange?": [
+        "These are the strides of x itself: which of them does the transpose swap?": [
             120, 24, 1,
         ],
         "You reversed all three axes: the batch axis stays where it is.": [1, 24, 120],

@@ -42,7 +42,7 @@ for id, mask in _WRONG_AXES.items():
 notes(
     padding_mask,
     {
-        "You cut all sentences at the length of the longest: each has its own padding.": {
+        "You masked only the padding that all sentences share: mask each sentence's padding.": {
             "ids != 0": "(ids != 0) | (ids.amax(0) != 0)"
         },
         "Your mask allows every key: which ids are padding?": {"ids != 0": "ids == ids"},
@@ -80,15 +80,15 @@ mistake(
 mistake(
     causal_mask,
     "causal-diagonal",
-    "You hid the diagonal too, so that no word attends to itself and the first word has nothing "
-    "to attend to: keep the diagonal.",
+    "You hid the diagonal too, so no word attends to itself and the first word has nothing to "
+    "attend to: keep the diagonal.",
     {"X.tril()": "X.tril(-1)"},
 )
 again(causal_mask, "mask-inverted", {"X.tril()": "X.triu(1)"})
 notes(
     causal_mask,
     {
-        "One future word is visible: a query sees its own position and no later one.": {
+        "One future word is visible: a query must not see any position after its own.": {
             "X.tril()": "X.tril(1)"
         },
         "Each word sees itself alone: it may see all earlier words too.": {
@@ -118,9 +118,9 @@ def _mask_of_the_last(query_len: int, key_len: int) -> Tensor:
 mistake(
     mask_of_new,
     "causal-corner",
-    "You gave the new words the first positions, so that a single new word sees only the first "
-    "word: they have the last positions, and the last of them sees everything (see 05, A flag or "
-    "a mask).",
+    "You gave the new words the first positions, so a single new word sees only the first word: "
+    "they have the last positions, and the last of them sees everything (see 05, A flag or a "
+    "mask).",
     {"X.tril(key_len - query_len)": "X.tril()"},
     step="14",
 )
@@ -129,9 +129,8 @@ again(mask_of_new, "mask-inverted", {"X.bool()": "~X.bool()"})
 notes(
     mask_of_new,
     {
-        "Your new words see each other's future: each sees itself and the words before it.": {
-            "X.tril(N)": "X"
-        }
+        "Your new words see each other's future: each must see only itself and the words "
+        "before it.": {"X.tril(N)": "X"}
     },
 )
 
@@ -182,15 +181,15 @@ mistake(
 mistake(
     masked_weights,
     "mask-multiplied",
-    "Your hidden scores became 0, and e^0 is 1, so that a hidden key still gets a weight: set "
-    "hidden scores to minus infinity.",
+    "Your hidden scores became 0, and e^0 is 1, so a hidden key still gets a weight: set hidden "
+    "scores to minus infinity.",
     {_ROWS: "(scores * mask).softmax(-1)"},
 )
 mistake(
     masked_weights,
     "mask-after-softmax",
-    "You hid the weights after softmax, so that the rows no longer sum to 1: hide the scores "
-    "before softmax.",
+    "You hid the weights after softmax, so the rows no longer sum to 1: hide the scores before "
+    "softmax.",
     {_ROWS: "scores.softmax(-1) * mask"},
 )
 mistake(
@@ -295,7 +294,7 @@ notes(
         "You replaced the mask by a causal one: use the mask that is passed.": {
             "masked_weights(X, M)": "masked_weights(X, torch.ones_like(X).tril().bool())"
         },
-        "You reshaped the keys, which mixes their numbers: transpose their last two axes.": {
+        "You reshaped the keys, which scrambles them: transpose their last two axes.": {
             _SCORES: "query @ key.reshape(key.mT.shape) / key.size(-1) ** 0.5"
         },
     },
@@ -329,8 +328,8 @@ def _attention_of_ids(query: Tensor, key: Tensor, value: Tensor, ids: Tensor) ->
 mistake(
     padded_attention,
     "mask-query-axis",
-    "Your padding mask is on the query axis, so that padding cannot attend instead of being "
-    "hidden: put it on the key axis.",
+    "Your padding mask is on the query axis, so padding cannot attend instead of being hidden: "
+    "put it on the key axis.",
     {"padding_mask(ids)": _WRONG_AXES["mask-query-axis"]},
 )
 mistake(
@@ -343,8 +342,8 @@ mistake(
 mistake(
     padded_attention,
     "mask-head-axis",
-    "Your mask has three axes, so that its batch axis meets the heads: give it four axes, like "
-    "the scores.",
+    "Your mask has three axes, so its batch axis meets the heads: give it four axes, like the "
+    "scores.",
     {"padding_mask(ids)": _WRONG_AXES["mask-head-axis"]},
 )
 notes(

@@ -31,23 +31,22 @@ _SPLIT = 'rearrange(projected, "batch seq (head d_k) -> batch head seq d_k", hea
 mistake(
     split_heads,
     "split-view",
-    "You split the heads by view alone, so that a head gets parts of one word instead of a part of "
+    "You split the heads by view alone, so a head gets parts of one word instead of a part of "
     "every word: view as (batch, seq, head, d_k), then transpose seq and head.",
     {_SPLIT: "projected.reshape(len(projected), num_heads, projected.size(1), -1)"},
 )
 mistake(
     split_heads,
     "split-interleaved",
-    "You dealt the features to the heads one by one: each head takes adjacent features, so split "
+    "You assigned the features to the heads in turn: each head takes adjacent features, so split "
     "the last axis as (head, d_k), not (d_k, head).",
     {_SPLIT: _SPLIT.replace("(head d_k)", "(d_k head)")},
 )
 notes(
     split_heads,
     {
-        "Your heads have num_heads features: num_heads is the number of heads, not their size.": {
-            _SPLIT: _SPLIT.replace("head=", "d_k=")
-        }
+        "Your heads have num_heads features each: num_heads is the number of heads, not their "
+        "size.": {_SPLIT: _SPLIT.replace("head=", "d_k=")}
     },
 )
 
@@ -79,8 +78,8 @@ _MERGE = 'rearrange(heads, "batch head query d_v -> batch query (head d_v)")'
 mistake(
     merge_heads,
     "merge-no-transpose",
-    "You merged the heads by reshape alone, so that a word gets the output of another word: "
-    "transpose head and query first, then merge head and d_v.",
+    "You merged the heads by reshape alone, so a word gets the output of another word: transpose "
+    "head and query first, then merge head and d_v.",
     {_MERGE: "heads.reshape(len(heads), heads.size(2), -1)"},
 )
 notes(
@@ -153,8 +152,8 @@ _ATTEND = "attend(queries, keys, values)"
 mistake(
     multi_head_attention,
     "softmax-heads",
-    "Your softmax runs over the heads, which then compete for each pair of words: run softmax "
-    "over the keys, the last axis.",
+    "Your softmax runs over the heads, so they compete for each pair of words: run softmax over "
+    "the keys, the last axis.",
     {_ATTEND: "(queries @ keys.mT / queries.size(-1) ** 0.5).softmax(1) @ values"},
 )
 mistake(
@@ -198,10 +197,12 @@ notes(
     {
         "You divided by the square root of head*d_k, the size before the split: each head has d_k "
         "features.": {_ATTEND: "attend(queries / num_heads ** 0.5, keys, values)"},
-        "Each head meets the keys of all heads: multiply the queries of a head by the keys of the "
-        "same head.": {_ATTEND: "attend(queries, keys.sum(1, keepdim=True), values)"},
-        "Your heads are split by view, and merged by view as well: a head gets parts of one word. "
-        "Transpose seq and head after the split, and again before the merge.": {
+        "Each head is multiplied by the keys of all heads: multiply the queries of a head by "
+        "the keys of the same head.": {
+            _ATTEND: "attend(queries, keys.sum(1, keepdim=True), values)"
+        },
+        "You split and merged the heads by view, so a head gets parts of one word: transpose "
+        "seq and head after the split, and again before the merge.": {
             **{
                 f"{x} = split_heads(X, N)": f"{x} = X.reshape(len(X), N, X.size(1), -1)"
                 for x in ("queries", "keys", "values")
@@ -212,7 +213,7 @@ notes(
             _ATTEND: "(queries @ keys.mT / queries.size(-1) ** 0.5).softmax(-1).softmax(-1) "
             "@ values"
         },
-        "The keys are made with w_q, the matrix of the queries: make them with w_k.": {
+        "You computed the keys with w_q, the matrix for the queries: use w_k.": {
             "memory @ w_k.T": "memory @ w_q.T"
         },
         "You multiplied by w_q, w_k and w_v as they are stored, (out, in): transpose them.": (

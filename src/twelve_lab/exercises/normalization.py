@@ -53,8 +53,8 @@ _ROOT, _STATISTICS = (
 mistake(
     layer_norm,
     "ln-unbiased",
-    "Your variance is the unbiased one, which divides by d_model - 1: divide by d_model (in torch "
-    "unbiased=False, or correction=0).",
+    "Your variance is the unbiased one, which divides by d_model - 1: divide by d_model (in "
+    "torch, unbiased=False or correction=0).",
     {_ROOT: "(x.std(-1, keepdim=True) + 1e-5)"},
 )
 again(layer_norm, "ln-unbiased", {_ROOT: "(x.std(-1, keepdim=True) + 1e-6)"})
@@ -62,16 +62,16 @@ again(layer_norm, "ln-unbiased", {_STATISTICS: "torch.var_mean(x, -1, keepdim=Tr
 mistake(
     layer_norm,
     "ln-sequence",
-    "You normalised over the sentence, so that words affect each other: normalise the features of "
-    "each word, the last axis (-1).",
+    "You normalised over the sentence, so words affect each other: normalise the features of each "
+    "word, the last axis (-1).",
     {_STATISTICS: _STATISTICS.replace("-1", "-2")},
 )
 again(layer_norm, "ln-sequence", {_STATISTICS: _STATISTICS.replace("-1", "1")})
 mistake(
     layer_norm,
     "ln-batch",
-    "You normalised over the batch, so that sentences affect each other: normalise the features "
-    "of each word, the last axis (-1).",
+    "You normalised over the batch, so sentences affect each other: normalise the features of "
+    "each word, the last axis (-1).",
     {_STATISTICS: _STATISTICS.replace("-1", "0")},
 )
 again(layer_norm, "ln-batch", {_STATISTICS: _STATISTICS.replace("-1", "tuple(range(x.ndim - 1))")})
@@ -90,17 +90,17 @@ mistake(
     {"1e-5": "1e-10"},
 )
 _WHOLE = (
-    "You normalised over words and features together, so that words affect each other: normalise "
-    "the features of each word, the last axis (-1)."
+    "You normalised over words and features together, so words affect each other: normalise the "
+    "features of each word, the last axis (-1)."
 )
 notes(
     layer_norm,
     {
         _WHOLE: {_STATISTICS: _STATISTICS.replace("-1", "(-2, -1)")},
-        "You exchanged the mean and the variance: torch.var_mean returns the variance first.": {
+        "You swapped the mean and the variance: torch.var_mean returns the variance first.": {
             f"variance, mean = {_STATISTICS}": f"mean, variance = {_STATISTICS}"
         },
-        "You added eps to the root: add it to the variance, then take the square root.": {
+        "You added eps outside the root: add it to the variance, then take the square root.": {
             _ROOT: "(torch.sqrt(variance) + 1e-5)"
         },
         "You divided by the variance: take its square root first.": {_ROOT: "(variance + 1e-5)"},
@@ -177,8 +177,8 @@ _MEAN, _NORM = "x.square().mean(-1, keepdim=True)", "torch.sqrt(mean_square + 1e
 mistake(
     rms_norm,
     "rms-eps-outside",
-    "You added eps to the root, which matters only for small numbers: add it to the mean square, "
-    "under the root.",
+    "You added eps outside the root, which matters only for small numbers: add it to the mean "
+    "square, under the root.",
     {"torch.sqrt(X + EPS)": "(torch.sqrt(X) + EPS)"},
 )
 again(rms_norm, "ln-sequence", {_MEAN: _MEAN.replace("-1", "-2")})
@@ -233,8 +233,12 @@ notes(
     means_shape,
     {
         "This is the shape of the queries: how large is the axis after the mean?": (2, 3, 4, 8),
-        "Your heads share one mean for each token: the query of each head is normalised "
-        "separately.": (2, 1, 4, 1),
+        "Your heads share one mean for each token: normalise the query of each head separately.": (
+            2,
+            1,
+            4,
+            1,
+        ),
     },
 )
 

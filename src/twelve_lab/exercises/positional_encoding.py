@@ -68,11 +68,11 @@ _ODD = "torch.cos(position * 10000.0 ** (-{} * (even_feature + 1) / d_model))[:,
 notes(
     sinusoid,
     {
-        "Your cosines are on the even features: a pair begins with its sine.": {
+        "Your cosines are on the even features: put the sine of a pair first.": {
             _SINE: _SINE.replace("sin", "cos"),
             _COSINE: _COSINE.replace("cos", "sin"),
         },
-        "Each of your features has its own frequency: the two features of a pair share one.": {
+        "Each of your features has its own frequency: the two features of a pair must share one.": {
             _COSINE: _ODD.format(1)
         },
         "Your exponent counts features instead of pairs.": {
@@ -82,7 +82,7 @@ notes(
         "Your frequencies decrease too slowly: where is the 2 of the exponent?": {
             "-even_feature": "-even_feature / 2"
         },
-        "Your odd features are half a period ahead: a cosine is a quarter period ahead.": {
+        "Your odd features are half a period ahead: a cosine is a quarter of a period ahead.": {
             _COSINE: "-torch.sin(angles[:, : d_model // 2])"
         },
     },
@@ -126,8 +126,8 @@ mistake(
 mistake(
     positional_encoding,
     "pe-sequence-first",
-    "You added the rows of the table along the batch, so that all words of a sentence get the "
-    "same row: add them along axis 1 of x.",
+    "You added the rows of the table along the batch, so all words of a sentence get the same "
+    "row: add them along axis 1 of x.",
     {"table[: x.size(1)]": "table[: x.size(0)].unsqueeze(1)"},
 )
 notes(
@@ -136,13 +136,13 @@ notes(
         "Your first token gets the row of position 1: positions are counted from 0.": {
             "table[: x.size(1)]": "table[1 : x.size(1) + 1]"
         },
-        "All tokens get the same row: each position has its own row.": {
+        "All tokens get the same row: each position needs its own row.": {
             "table[: x.size(1)]": "table[x.size(1)]"
         },
-        "All tokens get the row of the last position: each position has its own row.": {
+        "All tokens get the row of the last position: each position needs its own row.": {
             "table[: x.size(1)]": "table[x.size(1) - 1]"
         },
-        "All tokens get the row of position 0: each position has its own row.": {
+        "All tokens get the row of position 0: each position needs its own row.": {
             "table[: x.size(1)]": "table[0]"
         },
         "You multiplied the words by the square root of d_model: here they are added unchanged.": {
@@ -182,8 +182,8 @@ def positions_dropped(x: Tensor, table: Tensor, dropout: Callable[[Tensor], Tens
 mistake(
     positions_dropped,
     "dropout-twice",
-    "You applied dropout twice, so that about 8 of 10 features survive instead of 9: apply "
-    "dropout once, after the sum.",
+    "You applied dropout twice, so about 8 of 10 features survive instead of 9: apply dropout "
+    "once, after the sum.",
     {"dropout(x + rows)": "dropout(dropout(x + rows))"},
     step="12",
 )
@@ -298,7 +298,7 @@ notes(
         "This is the number at position 1: which position is asked for?": {"X[4, 2]": "X[1, 2]"},
         "This is the number at position 3: positions are counted from 0.": {"X[4, 2]": "X[3, 2]"},
         "This is the number at position 5: which position is asked for?": {"X[4, 2]": "X[5, 2]"},
-        "You added to 0.3: features are counted from 0.": {"0.5 + X": "0.3 + X"},
+        "You added to the 0.3: features are counted from 0.": {"0.5 + X": "0.3 + X"},
     },
 )
 

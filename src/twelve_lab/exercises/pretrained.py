@@ -29,7 +29,7 @@ def parameters() -> int:
 notes(
     parameters,
     {
-        "You counted a second table for the scores: they use the table of the words.": {
+        "You counted a second table for the logits: they use the embedding table.": {
             "49152 * 576": "2 * 49152 * 576"
         },
         "You counted nine heads of keys and values: w_k and w_v have three.": {
@@ -171,7 +171,7 @@ _BOTH = "torch.cat([low, high], dim=1)"
 notes(
     dequantize,
     {
-        "You subtracted 8 from bytes, which are unsigned, so that 3 - 8 is 251: convert them to a "
+        "You subtracted 8 from bytes, which are unsigned, so 3 - 8 is 251: convert them to a "
         "signed type first.": {"X.to(scales.dtype)": "X"},
         "You interleaved the two numbers of each byte: the low ones are numbers 0 to 15, the high "
         "ones 16 to 31.": {_BOTH: "torch.stack([low, high], dim=-1).flatten(1)"},
@@ -215,7 +215,7 @@ _LOGITS, _MEAN = "parts / root_mean_square * weight @ row", "stream.square().mea
 notes(
     logit_parts,
     {
-        "You normalised each part separately, so that they do not add up to the logit: divide all "
+        "You normalised each part separately, so they do not add up to the logit: divide all "
         "parts by the root mean square of their sum.": {
             _MEAN: "parts.square().mean(-1, keepdim=True)"
         },
@@ -229,8 +229,8 @@ notes(
             _MEAN: "stream.square().mean(-1, keepdim=True)",
             _LOGITS: _LOGITS.replace("parts", "stream"),
         },
-        "You returned the loss of the logit without each part, with another root: divide each part "
-        "by the root of the whole sum.": {
+        "You returned the drop of the logit without each part, with another root: divide each "
+        "part by the root of the whole sum.": {
             f"return {_LOGITS}": f"whole, stream = {_LOGITS}, stream - parts\n"
             "root = (stream.square().mean(-1, keepdim=True) + eps).sqrt()\n"
             "return whole.sum() - stream / root * weight @ row"

@@ -58,21 +58,20 @@ _SUM = "x + sublayer(norm(x))"
 mistake(
     residual,
     "residual-overwritten",
-    "You normalised x itself, so that the sum starts from the normalised numbers: keep x "
-    "unchanged and pass norm(x) to the sublayer only.",
+    "You normalised x itself, so the sum starts from the normalised numbers: keep x unchanged and "
+    "pass norm(x) to the sublayer only.",
     {f"return {_SUM}": "x = norm(x)\nreturn x + sublayer(x)"},
 )
 mistake(
     residual,
     "residual-missing",
-    "You return the output of the sublayer and lost x: add the output to x.",
+    "You returned the output of the sublayer without x: add the output to x.",
     {_SUM: "sublayer(norm(x))"},
 )
 mistake(
     residual,
     "norm-bypassed",
-    "The sublayer got x without the norm, so that the norm has no effect: pass norm(x) to the "
-    "sublayer.",
+    "The sublayer got x without the norm, so the norm has no effect: pass norm(x) to the sublayer.",
     {_SUM: "x + sublayer(x)"},
 )
 mistake(
@@ -88,13 +87,13 @@ notes(
         "You normalised the output of the sublayer: normalise its input.": {
             _SUM: "x + norm(sublayer(x))"
         },
-        "You exchanged the two inputs: pass norm(x) to the sublayer, and start the sum from x.": {
+        "You swapped the two inputs: pass norm(x) to the sublayer, and start the sum from x.": {
             _SUM: "norm(x) + sublayer(x)"
         },
         "There is one norm too many: leave the sum unchanged.": {_SUM: f"norm({_SUM})"},
         "You never call the sublayer: apply it to norm(x).": {_SUM: "x + norm(x)"},
-        "You normalised with your own code: call the norm that is passed, which has learned "
-        "weights.": {_SUM: "x + sublayer(torch.layer_norm(x, x.shape[-1:]))"},
+        "You normalised with your own code: call the norm that is passed, because it has "
+        "learned weights.": {_SUM: "x + sublayer(torch.layer_norm(x, x.shape[-1:]))"},
     },
 )
 
@@ -145,10 +144,10 @@ notes(
         "Your stack ends with the norm of the last sublayer: apply last_norm after the loop.": {
             "return last_norm(x)": "return norm(x)"
         },
-        "All sublayers use the norm of the first: each has its own norm.": {
+        "All sublayers use the norm of the first sublayer: each needs its own.": {
             _ADD: "residual(x, sublayer, norms[0])"
         },
-        "The sublayers use last_norm: each has its own norm in norms.": {
+        "The sublayers use last_norm: each needs its own norm from norms.": {
             _ADD: "residual(x, sublayer, last_norm)"
         },
         "You used the norms in reversed order: the first sublayer uses the first norm.": {

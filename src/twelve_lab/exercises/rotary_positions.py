@@ -43,8 +43,8 @@ _EVEN, _POSITION = "torch.arange(0, d_k, 2)", "torch.arange(start, start + new, 
 mistake(
     rotary_angles,
     "rotary-frequency-one",
-    "You counted the pairs from 1, so that even the first one is too slow: count from 0, so that "
-    "its frequency is 1.",
+    "You counted the pairs from 1, so even the first one is too slow: count from 0, so that its "
+    "frequency is 1.",
     {_EVEN: "torch.arange(2, d_k + 2, 2)"},
 )
 mistake(
@@ -70,7 +70,7 @@ notes(
         "Your angles do not depend on the position: multiply each frequency by the position.": {
             "return position * X": "return 0 * position + X"
         },
-        "All pairs have the frequency 1: only the first pair does, and later ones are slower.": {
+        "All pairs have the frequency 1: only the first pair should, and later ones are slower.": {
             "-even / d_k": "0 * even"
         },
         "Your frequencies decrease too slowly: where is the 2 of the exponent?": {
@@ -125,7 +125,7 @@ mistake(
 mistake(
     rotate,
     "rotary-cat",
-    "Your angles are ordered 0, 1, 0, 1, so that the two features of a pair rotate by different "
+    "Your angles are ordered 0, 1, 0, 1, so the two features of a pair rotate by different "
     "angles: repeat each angle for its pair, 0, 0, 1, 1.",
     {
         "sin, cos = X": "angles = torch.cat([angles, angles], dim=-1)",
@@ -146,16 +146,16 @@ mistake(
 notes(
     rotate,
     {
-        "Both of your sums have a plus, so that norms change: the first sum of a rotation has a "
-        "minus.": {"even * cos - odd * sin": "even * cos + odd * sin"},
+        "Both of your sums have a plus, so the norms change: the first sum of a rotation needs "
+        "a minus.": {"even * cos - odd * sin": "even * cos + odd * sin"},
         "Nothing is rotated: rotate each pair by its angle.": {"return X": "return heads.clone()"},
-        "All tokens rotate by the angles of the first: each row of angles belongs to a token.": {
+        "All tokens rotate by the angles of the first: give each token its own row of angles.": {
             "sin, cos = X": "angles = angles[:1]\nsin, cos = X"
         },
-        "All pairs rotate by the angles of the first: each column of angles belongs to a pair.": {
+        "All pairs rotate by the angles of the first: give each pair its own column of angles.": {
             "sin, cos = X": "angles = angles[:, :1]\nsin, cos = X"
         },
-        "You exchanged the two features of each pair.": {
+        "You swapped the two features of each pair.": {
             "torch.stack((X, Y), dim=-1)": "torch.stack((Y, X), dim=-1)"
         },
         "You rotated the pairs but returned them as halves: interleave them, so that each pair is "
@@ -196,13 +196,12 @@ _ATTEND = "attend(turn(query), turn(key), value)"
 notes(
     rotary_attention,
     {
-        "You rotated the values as well, so that their content depends on their position: rotate "
+        "You rotated the values as well, so their content depends on their position: rotate "
         "only queries and keys.": {_ATTEND: "attend(turn(query), turn(key), turn(value))"},
-        "You rotated the queries alone: the score depends on the distance only if both are "
-        "rotated.": {_ATTEND: "attend(turn(query), key, value)"},
-        "You rotated the keys alone: the score depends on the distance only if both are rotated.": {
-            _ATTEND: "attend(query, turn(key), value)"
-        },
+        "You rotated only the queries: rotate the keys too, so that the score depends only on "
+        "the distance.": {_ATTEND: "attend(turn(query), key, value)"},
+        "You rotated only the keys: rotate the queries too, so that the score depends only on "
+        "the distance.": {_ATTEND: "attend(query, turn(key), value)"},
         "You rotated the output: rotate the queries and keys before their dot products.": {
             _ATTEND: "turn(attend(query, key, value))"
         },
@@ -282,8 +281,8 @@ notes(
     {
         "This is the score at distance 0: how far is 1003 from 1000?": {"1003": "1000"},
         "This is the score at distance 1, as in dog fish.": {"1003": "1001"},
-        "This is the score for dog three positions after fish: a rotation distinguishes before and "
-        "after.": {"1003": "997"},
+        "This is the score for dog three positions after fish: a rotation distinguishes before "
+        "from after.": {"1003": "997"},
         "This is the score after scaling: do not divide by the square root of 2.": {
             "query @ key.mT": "attention_scores(query, key)"
         },
@@ -315,7 +314,7 @@ notes(
     {
         "Each query and each key is rotated further than before: do they stay the same?": set(),
         "Values are not rotated.": {"query", "key", "value"},
-        "Do all of them change? The distances stay the same, and on what else do scores depend?": {
+        "Do all of them change? The distances stay the same. What else do the scores depend on?": {
             "query", "key", "value", "scores", "weights",
         },
         "The scores depend only on the distances, which stay the same.": {

@@ -83,9 +83,9 @@ notes(
         "it in target.": {"target == 0": "tgt == 0"},
         "You marked padding in the decoder input as well: -100 is not a row of the embedding "
         "table.": {_RETURN: "return F.pad(LABELS[:, :-1], (1, 0)), LABELS"},
-        "You moved the labels as well, so that each position must predict its own input: leave "
-        "the labels unchanged.": {_RETURN: "return tgt, F.pad(LABELS[:, :-1], (1, 0))"},
-        "You exchanged the two results: return the decoder input first, then the labels.": {
+        "You moved the labels as well, so each position must predict its own input: leave the "
+        "labels unchanged.": {_RETURN: "return tgt, F.pad(LABELS[:, :-1], (1, 0))"},
+        "You swapped the two results: return the decoder input first, then the labels.": {
             _RETURN: "return LABELS, tgt"
         },
         "You started a sentence with id 1: start it with id 0.": {
@@ -120,8 +120,8 @@ def _batch_from_pair(src: Tensor, target: Tensor) -> _Three:
 mistake(
     make_batch,
     "decoder-sees-source-labels",
-    "The encoder gets the sentence that the decoder must write, so that the answer leaks through "
-    "the memory: pass the source to the encoder.",
+    "The encoder gets the sentence that the decoder must write, so the answer leaks through the "
+    "memory: pass the source to the encoder.",
     {"return src, *REST": "return target, *REST"},
 )
 notes(
@@ -180,15 +180,15 @@ _LOSS = "F.cross_entropy(X, Y)"
 mistake(
     loss,
     "logits-flattened-wrong",
-    "You flattened the logits position by position but the labels sentence by sentence, so that "
-    "they do not match: flatten both as (batch, tgt).",
+    "You flattened the logits position by position but the labels sentence by sentence, so they "
+    "do not match: flatten both as (batch, tgt).",
     {"logits.flatten(0, 1)": "logits.transpose(0, 1).flatten(0, 1)"},
 )
 mistake(
     loss,
     "softmax-before-loss",
-    "You applied softmax before a loss that applies its own, so that even a perfect answer has a "
-    "loss: pass the logits unchanged.",
+    "You applied softmax before a loss that applies its own, so even a perfect answer has a loss: "
+    "pass the logits unchanged.",
     {"logits.flatten(0, 1)": "logits.softmax(-1).flatten(0, 1)"},
     step="12",
 )
@@ -204,8 +204,10 @@ notes(
         "This is the sum of the losses: take their mean.": {
             _LOSS: "F.cross_entropy(X, Y, reduction='sum')"
         },
-        "You took the mean for each sentence, then the mean of these: every position with a label "
-        "has the same weight.": {_LOSS: "sum(map(F.cross_entropy, logits, labels)) / len(logits)"},
+        "You took the mean for each sentence, then the mean of these means: give every "
+        "position with a label the same weight.": {
+            _LOSS: "sum(map(F.cross_entropy, logits, labels)) / len(logits)"
+        },
         "The sign is wrong: the loss is logsumexp minus the logit of the label.": {
             _LOSS: f"-{_LOSS}"
         },
@@ -226,7 +228,7 @@ notes(
         "logsumexp from the logits instead.": {
             _LOSS: "F.nll_loss((X.softmax(-1) + 1e-8).log(), Y)"
         },
-        "Your softmax runs over the words of the sentence: it runs over the vocabulary.": {
+        "Your softmax runs over the words of the sentence: apply it over the vocabulary.": {
             _LOSS: "F.nll_loss(logits.log_softmax(1).flatten(0, 1), Y)"
         },
         "This is minus the mean logit of the labels: add logsumexp of each row.": {
@@ -241,14 +243,14 @@ notes(
         "This is the loss of the most probable words: take the words of the labels.": {
             "labels.flatten()": "torch.where(labels < 0, labels, logits.argmax(-1)).flatten()"
         },
-        "You also took the mean over the vocabulary: a position has one loss.": {
+        "You also took the mean over the vocabulary: each position has one loss.": {
             _LOSS: f"{_LOSS} / logits.size(-1)"
         },
         "You shifted the labels the other way: logits and labels are aligned already.": {
             _LOSS: "F.cross_entropy(logits[:, 1:].flatten(0, 1), labels[:, :-1].flatten())"
         },
-        "You reshaped the logits, which mixes their numbers: vocab must become axis 1 by "
-        "transpose, or stay last by flatten.": {
+        "You reshaped the logits, which scrambles them: vocab must become axis 1 by transpose, "
+        "or stay last by flatten.": {
             _LOSS: "F.cross_entropy(logits.reshape(len(logits), logits.size(2), -1), labels)"
         },
     },
@@ -269,11 +271,11 @@ def first_losses() -> list[float]:
 notes(
     first_losses,
     {
-        "These are logarithms to base 10: the loss uses the natural logarithm, math.log.": [
+        "You used logarithms to base 10: the loss uses the natural logarithm, math.log.": [
             math.log10(37_000),
             math.log10(2),
         ],
-        "These are logarithms to base 2: the loss uses the natural logarithm, math.log.": [
+        "You used logarithms to base 2: the loss uses the natural logarithm, math.log.": [
             math.log2(37_000),
             1.0,
         ],

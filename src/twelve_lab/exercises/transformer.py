@@ -83,7 +83,7 @@ mistake(
 mistake(
     transformer,
     "sentences-swapped",
-    "The encoder got the target and the decoder the source: exchange them.",
+    "The encoder got the target and the decoder the source: swap them.",
     {"parts.src_embedding(src)": "parts.src_embedding(tgt)",
      "parts.tgt_embedding(tgt)": "parts.tgt_embedding(src)"},
 )  # fmt: skip
@@ -122,7 +122,7 @@ notes(
         "The source gets no positions: call positional_encoding for both sides.": {
             "parts.positional_encoding(parts.src_embedding(src))": "parts.src_embedding(src)"
         },
-        "No word gets a position: call positional_encoding.": {
+        "You added no positions: call positional_encoding.": {
             "parts.positional_encoding(parts.src_embedding(src))": "parts.src_embedding(src)",
             "parts.positional_encoding(parts.tgt_embedding(tgt))": "parts.tgt_embedding(tgt)",
         },
@@ -130,8 +130,8 @@ notes(
             f"parts.{table}({ids})": f"parts.{table}({ids}) * parts.{table}.weight.size(1) ** 0.5"
             for table, ids in (("src_embedding", "src"), ("tgt_embedding", "tgt"))
         },
-        "Each decoder layer reads the output of one encoder layer: all decoder layers read the "
-        "memory.": Edited(_from_ids_to_logits, _SIDE_BY_SIDE),
+        "Each decoder layer reads the output of one encoder layer: all decoder layers must "
+        "read the memory.": Edited(_from_ids_to_logits, _SIDE_BY_SIDE),
         "You applied the norm of the encoder after each layer: apply it once, after the last "
         "layer.": Edited(_from_ids_to_logits, _EACH_FIRST),
         "You applied the norm of the decoder after each layer: apply it once, after the last "

@@ -56,8 +56,8 @@ _CLIPPED = "return weight.grad * factor, bias.grad * factor"
 mistake(
     accumulated_gradients,
     "accumulation-mean-of-means",
-    "You averaged the means of the micro-batches, so that a label counts more in a micro-batch "
-    "with few labels: divide each sum by the number of labels in the whole batch.",
+    "You averaged the means of the micro-batches, so a label counts more in a micro-batch with "
+    "few labels: divide each sum by the number of labels in the whole batch.",
     {_LOSS: f"{_MEAN} / len(x.split(micro_batch))"},
 )
 again(
@@ -68,8 +68,8 @@ again(
 mistake(
     accumulated_gradients,
     "accumulation-not-divided",
-    "You added the means of the micro-batches, so that the gradient grows with their number: "
-    "divide each sum by the number of labels in the whole batch.",
+    "You added the means of the micro-batches, so the gradient grows with their number: divide "
+    "each sum by the number of labels in the whole batch.",
     {_LOSS: _MEAN},
 )
 again(
@@ -80,14 +80,14 @@ again(
 mistake(
     accumulated_gradients,
     "accumulation-padding-counted",
-    "You divided by all positions: ignored labels do not count.",
+    "You divided by the number of all positions: do not count ignored labels.",
     {"(labels != -100).sum()": "labels.numel()"},
 )
 mistake(
     accumulated_gradients,
     "clip-each-tensor",
-    "You clipped each tensor by its own norm, which changes the direction of the update: all "
-    "gradients share one norm.",
+    "You clipped each tensor by its own norm, which changes the direction of the update: use one "
+    "norm for all gradients.",
     {
         _CLIPPED: "return tuple(g * (max_norm / (g.norm() + 1e-6)).clamp(max=1) for g in "
         "(weight.grad, bias.grad))"
@@ -161,7 +161,7 @@ def accumulation_on_paper() -> list[float]:
 notes(
     accumulation_on_paper,
     {
-        "The first two numbers are exchanged: the loss of the whole batch is the mean over its "
+        "The first two numbers are swapped: the loss of the whole batch is the mean over its "
         "four labels.": [4, 3, 0.6],
         "Each tensor was clipped by its own norm: the norm of all three numbers is 5.": [3, 4, 1],
         "The first two numbers are right. Divide the gradient by its norm, 5.": [3, 4, 3],

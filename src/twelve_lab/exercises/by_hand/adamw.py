@@ -35,8 +35,8 @@ _FALLING = "(1 + torch.cos(math.pi * progress)) / 2"
 mistake(
     cosine_schedule,
     "cosine-counts-warmup",
-    "The cosine starts at step 0, so that the learning rate jumps after the warm-up: count its "
-    "steps from the end of the warm-up.",
+    "The cosine starts at step 0, so the learning rate jumps after the warm-up: count its steps "
+    "from the end of the warm-up.",
     {_PROGRESS: "steps / total"},
 )
 mistake(
@@ -67,34 +67,37 @@ mistake(
 notes(
     cosine_schedule,
     {
-        "You took a whole period, so that the learning rate rises again: use pi, not 2 pi.": {
+        "You took a whole period, so the learning rate rises again: use pi, not 2 pi.": {
             "math.pi": "2 * math.pi"
         },
         "You did not halve: 1 + cosine runs from 2 to 0.": {_FALLING: _FALLING[:-4]},
-        "The learning rate falls along a line: it falls like a cosine.": {_FALLING: "1 - progress"},
+        "The learning rate falls along a line: it should follow a cosine.": {
+            _FALLING: "1 - progress"
+        },
         "There is no warm-up: in the first steps, the learning rate rises from 0.": {
             "torch.where(X, Y, Z)": "falling"
         },
         "The cosine counts from step 0 and has too few steps: subtract warmup from the step.": {
             _PROGRESS: "steps / (total - warmup)"
         },
-        "The factor pi is missing: progress runs from 0 to 1, half a period from 0 to pi.": {
+        "The factor pi is missing: progress runs from 0 to 1, but half a period runs from 0 to "
+        "pi.": {
             "math.pi * progress": "progress"
         },
         "You passed degrees: a cosine takes radians, so half a period is pi and not 180.": {
             "math.pi": "180"
         },
-        "You took a sine, which starts in the middle: the cosine starts at its peak.": {
+        "You took a sine, which starts in the middle: use a cosine, which starts at its peak.": {
             "torch.cos(X)": "torch.sin(X)"
         },
-        "The learning rate has its peak during the whole warm-up: it rises from 0.": {
+        "The learning rate has its peak during the whole warm-up: it should rise from 0.": {
             _RISING: "torch.ones(len(steps))"
         },
-        "The learning rate is 0 during the whole warm-up: it rises along a line.": {
+        "The learning rate is 0 during the whole warm-up: it should rise along a line.": {
             _RISING: "torch.zeros(len(steps))"
         },
         "The warm-up is not multiplied by the peak.": {_RISING: f"{_RISING} / peak"},
-        "The learning rate is 0 one step too early: it is 0 at step `total`.": {
+        "The learning rate is 0 one step too early: it should reach 0 at step `total`.": {
             _PROGRESS: "(steps - warmup) / (total - 1 - warmup)"
         },
         "You multiplied a warm-up by a cosine that counts from step 0: the cosine begins after "
@@ -112,7 +115,7 @@ notes(
         "The warm-up divides by all steps: divide by the steps of the warm-up.": {
             _RISING: "steps / total"
         },
-        "The cosine runs the wrong way: it falls from 1 to 0.": {"1 + torch.cos(X)":
+        "The cosine runs the wrong way: it should fall from 1 to 0.": {"1 + torch.cos(X)":
                                                                 "1 - torch.cos(X)"},
     },
 )  # fmt: skip
@@ -226,13 +229,13 @@ notes(
         "The step goes up the slope: subtract it.": {
             _WEIGHT: "weight + lr * direction / size - lr * decay * weight"
         },
-        "You decayed the new weight: the decay uses the weight before the step.": {
+        "You decayed the new weight: decay the weight before the step.": {
             _WEIGHT: "(weight - lr * direction / size) * (1 - lr * decay)"
         },
         "The decay is divided by the root too: it must not pass through the moments.": {
             _WEIGHT: "weight - lr * (direction + decay * weight) / size"
         },
-        "You counted steps from 0: the first step has the number 1 already.": {
+        "You counted steps from 0: the first step is step 1.": {
             _DIRECTION: "mean / (1 - 0.9 ** (step + 1))",
             "square / (1 - 0.999**step)": "square / (1 - 0.999 ** (step + 1))",
         },
@@ -240,7 +243,7 @@ notes(
             _DIRECTION: "mean / (1 - 0.9)",
             "square / (1 - 0.999**step)": "square / (1 - 0.999)",
         },
-        "You exchanged the two constants: the mean keeps 0.9, the square 0.999.": {
+        "You swapped the two constants: the mean keeps 0.9, the square 0.999.": {
             _MEAN: "0.999 * mean + 0.001 * gradient",
             _SQUARE: "0.9 * square + 0.1 * gradient**2",
             _DIRECTION: "mean / (1 - 0.999**step)",
@@ -252,7 +255,7 @@ notes(
         "The second moment does not square the gradient.": {
             _SQUARE: "0.999 * square + 0.001 * gradient"
         },
-        "The second moment takes the absolute gradient: square it.": {
+        "The second moment takes the absolute value of the gradient: take its square.": {
             _SQUARE: "0.999 * square + 0.001 * gradient.abs()"
         },
         "The second moment squares the mean: square the gradient.": {
@@ -269,13 +272,13 @@ notes(
         "The learning rate is missing in the step.": {
             _WEIGHT: "weight - direction / size - lr * decay * weight"
         },
-        "The two moments are exchanged: return weight, mean, square.": {
+        "The two moments are swapped: return weight, mean, square.": {
             "return X, mean, square": "return X, square, mean"
         },
         "You squared the distance to the mean, as a variance does: square the gradient itself.": {
             _SQUARE: "0.999 * square + 0.001 * (gradient - mean) ** 2"
         },
-        "The second moment keeps 0.99: it keeps 0.999.": {
+        "The second moment keeps 0.99: it should keep 0.999.": {
             _SQUARE: "0.99 * square + 0.01 * gradient**2",
             "square / (1 - 0.999**step)": "square / (1 - 0.99**step)",
         },
@@ -283,7 +286,7 @@ notes(
             _DIRECTION: "mean / (1 - 0.9 * step)",
             "square / (1 - 0.999**step)": "square / (1 - 0.999 * step)",
         },
-        "All entries share one root: each entry of the weight has its own.": {
+        "All entries share one root: each entry of the weight needs its own.": {
             "square / (1 - 0.999**step)": "(square / (1 - 0.999**step)).mean()"
         },
         "Your eps is missing: add 1e-8 to the root.": {
@@ -312,8 +315,8 @@ notes(
         "times 0.25 times 2.": [0.4, 4, 1.4],
         "The first two are right. The corrected mean is divided by the root of the corrected "
         "square, which is 4 as well.": [0.4, 4, 1.55],
-        "The first two are right. The corrected mean divided by the root is 4 / 4, and the "
-        "learning rate multiplies this 1.": [0.4, 4, 0.95],
+        "The first two are right. The corrected mean divided by the root is 4 / 4, so multiply "
+        "1 by the learning rate.": [0.4, 4, 0.95],
         "The first two are right. The second moment must be corrected too: it is 0.016 before, and "
         "16 after.": [0.4, 4, 2 - 0.05 - 0.4 / 0.016**0.5],
     },

@@ -22,15 +22,15 @@ def alibi_slopes(num_heads: int) -> Tensor:
 mistake(
     alibi_slopes,
     "alibi-head-from-zero",
-    "You counted the heads from 0, so that the first slope is 1: the first slope is the ratio "
-    "itself, 2^(-8/n).",
+    "You counted the heads from 0, so the first slope is 1: the first slope is the ratio itself, "
+    "2^(-8/n).",
     {"torch.arange(1, num_heads + 1)": "torch.arange(num_heads)"},
 )
 mistake(
     alibi_slopes,
     "alibi-eight-heads-only",
-    "1/2, 1/4, 1/8 ... are the slopes of 8 heads: in general the ratio is 2^(-8/n), so that the "
-    "last slope is always 1/256.",
+    "1/2, 1/4, 1/8 ... are the slopes of 8 heads: in general the ratio is 2^(-8/n), so the last "
+    "slope is always 1/256.",
     {"X / num_heads": "X / 8"},
 )
 notes(
@@ -136,8 +136,10 @@ notes(
         "All heads have the slope 1: multiply the distance by the slope of the head.": {
             "bias = X": "bias = 1.0 * distance"
         },
-        "The bias is squared distance: it grows linearly.": {"X * distance": "X * distance**2"},
-        "The bias ends at distance 1: it grows with each further position.": {
+        "The bias is squared distance: it should grow linearly.": {
+            "X * distance": "X * distance**2"
+        },
+        "The bias stops growing at distance 1: it should grow with each further position.": {
             "X * distance": "X * distance.clamp(max=1)"
         },
         "Keys after the query get the score 0, which is a score like any other: use minus "
@@ -146,7 +148,7 @@ notes(
             "distance < 0": "(distance <= 0) & (query[:, None] > 0)"
         },
         "These are scores: apply softmax over the keys.": {"X.softmax(-1)": "X"},
-        "The softmax runs over the queries: it must run over the keys.": {
+        "The softmax runs over the queries: apply it over the keys.": {
             "X.softmax(-1)": "X.softmax(-2)"
         },
     },

@@ -92,7 +92,7 @@ notes(
             "X + bias": "X"
         },
         "You subtracted 1 from the logit: apply softmax first.": {"(X).softmax(-1)": "(X)"},
-        "Softmax runs over the wrong axis: it runs over the vocabulary.": {
+        "Softmax runs over the wrong axis: apply it over the vocabulary.": {
             "X.softmax(-1)": "X.softmax(1)"
         },
         "Only the gradient of x is a mean: the other two need the same division.": {
@@ -116,9 +116,8 @@ notes(
         },
         "Only the logit of the label has a gradient: the other logits have one too, their "
         "probability.": {_LOGITS: f"({_LOGITS}) * F.one_hot(labels, len(weight))"},
-        "This is the gradient of the probability, -1 / p: go on through softmax.": {
-            _LOGITS: "-F.one_hot(labels, len(weight)) / probabilities"
-        },
+        "This is the gradient of the probability, -1 / p: continue the backward pass through "
+        "softmax.": {_LOGITS: "-F.one_hot(labels, len(weight)) / probabilities"},
         "This is the gradient of a softmax and a squared error: the loss is minus the logarithm "
         "of the probability of the label.": {
             "slope = (X) / labels.numel()": "slope = 2 * probabilities * ((X) - (probabilities * "
@@ -220,10 +219,10 @@ notes(
         "The gradient of weight has the input x: it needs the normed vector.": {
             "(upstream * normed).sum((0, 1))": "(upstream * x).sum((0, 1))"
         },
-        "The gradient of weight has the weight in it: it is upstream times the normed vector.": {
+        "The gradient of weight contains the weight: it is upstream times the normed vector.": {
             "(upstream * normed).sum((0, 1))": "(slope * normed).sum((0, 1))"
         },
-        "The gradient of bias has the weight in it: it is the sum of upstream alone.": {
+        "The gradient of bias contains the weight: use the sum of upstream alone.": {
             "upstream.sum((0, 1))": "slope.sum((0, 1))"
         },
         "The path through the variance has the wrong sign: subtract it.": {
@@ -236,7 +235,7 @@ notes(
             "slope.mean(-1, keepdim=True)": "slope.sum(-1, keepdim=True)",
             "(slope * normed).mean(-1, keepdim=True)": "(slope * normed).sum(-1, keepdim=True)",
         },
-        "The gradients of weight and bias are exchanged: return x, weight, bias.": {
+        "The gradients of weight and bias are swapped: return x, weight, bias.": {
             "return slope_x, X, Y": "return slope_x, Y, X"
         },
         "You averaged the gradients of weight and bias over the batch: add them up.": {
@@ -246,7 +245,7 @@ notes(
         "The term of the variance lacks the weight: use upstream * weight * normed.": {
             "(slope * normed).mean(-1, keepdim=True)": "(upstream * normed).mean(-1, keepdim=True)"
         },
-        "In the term of the variance you multiplied by the input x: use the normed vector.": {
+        "In the variance term you multiplied by the input x: use the normed vector.": {
             "(slope * normed).mean(-1, keepdim=True)": "(slope * x).mean(-1, keepdim=True)"
         },
         "You multiplied by the weight at the end: multiply upstream by it, first.": {
@@ -264,7 +263,7 @@ notes(
         "The gradient of x has the wrong sign.": {
             "slope_x = X / deviation": "slope_x = -X / deviation"
         },
-        "In the term of the variance you used the centred numbers: divide them by the standard "
+        "In the variance term you used the centred numbers: divide them by the standard "
         "deviation.": {
             "normed * (slope * normed).mean(-1, keepdim=True)": "centred * (slope * centred).mean("
             "-1, keepdim=True)"
@@ -318,8 +317,8 @@ mistake(
 mistake(
     attention_backward,
     "attention-backward-average",
-    "You multiplied by the weights but subtracted no average: one larger weight makes the others "
-    "smaller, so subtract the weighted average over the keys.",
+    "You multiplied by the weights but did not subtract the average: one larger weight makes the "
+    "others smaller, so subtract the weighted average over the keys.",
     {_SCORES: "weights * slope_weights"},
 )
 mistake(
@@ -372,7 +371,7 @@ notes(
         "You used the scores instead of the weights: the forward pass applies softmax.": {
             "X.softmax(-1)": "X"
         },
-        "Softmax runs over the queries: it runs over the keys, the last axis.": {
+        "Softmax runs over the queries: apply it over the keys, the last axis.": {
             "X.softmax(-1)": "X.softmax(-2)"
         },
         "You divided by the root of d_v: divide by the root of d_k.": {
@@ -385,13 +384,13 @@ notes(
         "You multiplied by the weights too early: subtract the average first.": {
             _SCORES: "(weights * slope_weights - average)"
         },
-        "The gradient of value has the scale in it: the scale belongs to the scores.": {
+        "The gradient of value contains the scale: the scale belongs to the scores.": {
             "weights.mT @ upstream": "weights.mT @ upstream * scale"
         },
         "The gradient of value has the gradient of the weights in it: multiply the transposed "
         "weights by upstream.": {"weights.mT @ upstream": "slope_weights.mT @ upstream"},
-        "You added up weights and upstream over the queries before you multiplied: take the matrix "
-        "product of the transposed weights and upstream.": {
+        "You summed the weights and upstream over the queries before multiplying: take the "
+        "matrix product of the transposed weights and upstream.": {
             "weights.mT @ upstream": "weights.sum(1).unsqueeze(-1) * upstream.sum(1, keepdim=True)"
         },
         "You added the average: subtract it.": {
@@ -424,7 +423,7 @@ notes(
         "input: row 2 belongs to logit 2, column 1 to the second number of the input.": [
             -0.75, 0.5, 1,
         ],
-        "This is -1 / p, the gradient of the probability of the label: go on through "
-        "softmax.": [-4, 0, 0],
+        "This is -1 / p, the gradient of the probability of the label: continue the backward "
+        "pass through softmax.": [-4, 0, 0],
     },
 )  # fmt: skip

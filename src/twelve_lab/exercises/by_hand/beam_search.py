@@ -126,8 +126,8 @@ again(beam_search, "beam-scores-not-summed", {_SUM: _LAST})
 mistake(
     beam_search,
     "beam-starts-equal",
-    "All beams start from the prompt with the score 0, so that every beam makes the same choice: "
-    "start with one beam, or with minus infinity for the others.",
+    "All beams start from the prompt with the score 0, so every beam makes the same choice: start "
+    "with one beam, or with minus infinity for the others.",
     {"torch.full((width,), -math.inf)": "torch.zeros(width)"},
 )
 mistake(
@@ -155,7 +155,7 @@ again(beam_search, "beam-end-continued", {**_GOES_ON, "~done[rows]": "1"})
 mistake(
     beam_search,
     "beam-length-missing",
-    "The sums are not divided by the length, so that short sequences win: divide each sum by its "
+    "The sums are not divided by the length, so short sequences win: divide each sum by its "
     "number of new tokens to the power of alpha.",
     {_DIVIDED: "totals"},
 )

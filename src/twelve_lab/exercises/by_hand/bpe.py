@@ -248,8 +248,8 @@ mistake(
 mistake(
     bpe_train,
     "bpe-tie-by-text",
-    "Of equally frequent pairs you took the one that comes first in the text: take the smaller "
-    "pair, so that the result does not depend on the order of counting.",
+    "When pairs are equally frequent, you took the one that comes first in the text: take the "
+    "smaller pair, so that the result does not depend on the order of counting.",
     {"min(counts, key=X)": "max(counts, key=counts.get)"},
 )
 mistake(

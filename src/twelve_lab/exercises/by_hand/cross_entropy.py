@@ -48,7 +48,7 @@ _LARGEST, _RETURN = "scores.amax(-1, keepdim=True)", "return total.log() + large
 mistake(
     log_sum_exp,
     "logsumexp-overflow",
-    "You took the powers of the scores as they are, so that e^1000 is infinite and e^-1000 is 0: "
+    "You took the exponentials of the scores as they are, so e^1000 is infinite and e^-1000 is 0: "
     "subtract the largest score of the row first, and add it after the logarithm.",
     {f"largest = {_LARGEST}": "largest = torch.zeros_like(scores[..., :1])"},
 )
@@ -61,7 +61,7 @@ mistake(
 mistake(
     log_sum_exp,
     "logsumexp-shared-maximum",
-    "You subtracted a maximum of several rows, so that all powers of a much smaller row are 0: "
+    "You subtracted a maximum of several rows, so all exponentials of a much smaller row are 0: "
     "subtract from each row its own maximum.",
     {_LARGEST: "scores.amax().expand_as(scores[..., :1])"},
 )
@@ -74,21 +74,19 @@ mistake(
 notes(
     log_sum_exp,
     {
-        "You subtracted the smallest score: subtract the largest, so that no power exceeds 1.": {
-            _LARGEST: "scores.amin(-1, keepdim=True)"
-        },
+        "You subtracted the smallest score: subtract the largest, so that no exponential "
+        "exceeds 1.": {_LARGEST: "scores.amin(-1, keepdim=True)"},
         "You added the logarithms of the powers, which are the scores: add the powers, and take "
         "the logarithm of the sum.": {_RETURN: "return scores.sum(-1)"},
         "You added a small number inside the logarithm, and the powers still overflow: subtract "
         "the largest score of the row first.": {
             _RETURN: "return (scores.exp().sum(-1) + 1e-8).log()"
         },
-        "You added 1 inside the logarithm, as log1p does: one of the powers is the 1 already.": {
-            "total.log()": "total.log1p()"
-        },
-        "You multiplied by the largest score: after the logarithm, the factor has become a "
-        "summand.": {_RETURN: "return total.log() * largest.squeeze(-1)"},
-        "This is the largest score alone: the other powers are missing.": {
+        "You added 1 inside the logarithm, as log1p does: one of the exponentials is the 1 "
+        "already.": {"total.log()": "total.log1p()"},
+        "You multiplied by the largest score: the logarithm turns the factor into a summand, "
+        "so add it.": {_RETURN: "return total.log() * largest.squeeze(-1)"},
+        "This is the largest score alone: the other exponentials are missing.": {
             _RETURN: "return largest.squeeze(-1)"
         },
         "This is the mean of the powers: take their sum.": {
@@ -101,7 +99,7 @@ notes(
         "You used logarithms to base 2: use natural logarithms.": {
             _RETURN: "return total.log2() + largest.squeeze(-1)"
         },
-        "Your sum runs over the words of the sentence: it runs over the vocabulary.": {
+        "Your sum runs over the words of the sentence: sum over the vocabulary.": {
             _LARGEST: "scores.amax(-2, keepdim=True)",
             "(scores - largest).exp().sum(-1)": "(scores - largest).exp().sum(-2)",
             "largest.squeeze(-1)": "largest.squeeze(-2)",

@@ -26,7 +26,7 @@ notes(
         "You normalised the memory: it is normalised already, so its second feature is 2.": {
             "first + memory": "first + F.layer_norm(memory, (2,))"
         },
-        "The values of the cross-attention come from the target: they come from the memory.": {
+        "The values of the cross-attention come from the target: take them from the memory.": {
             "first + memory": "first + F.layer_norm(first, (2,))"
         },
         "You lost the first sum: add the memory to it.": {"first + memory": "memory"},

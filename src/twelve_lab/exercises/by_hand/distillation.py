@@ -62,7 +62,7 @@ def _means(change: str) -> dict[str, str]:
 mistake(
     distillation,
     "distillation-directions",
-    "The directions are exchanged: in KL(p || q), p weights the difference of the logarithms and "
+    "The directions are swapped: in KL(p || q), p weights the difference of the logarithms and "
     "its logarithm comes first.",
     {_RETURN: "return reverse * temperature**2, forward * temperature**2"},
 )
@@ -82,8 +82,8 @@ mistake(
 mistake(
     distillation,
     "distillation-mean-over-vocab",
-    "You took the mean over the vocabulary too: add up over the vocabulary, then take the mean "
-    "over the tokens.",
+    "You took the mean over the vocabulary too: sum over the vocabulary, then take the mean over "
+    "the tokens.",
     {
         f"{_F}.mean()": "(log_p.exp() * (log_p - log_q)).mean()",
         f"{_R}.mean()": "(log_q.exp() * (log_q - log_p)).mean()",
@@ -92,8 +92,8 @@ mistake(
 mistake(
     distillation,
     "distillation-mean-over-batch",
-    "You divided by the number of sentences, so that the loss grows with their length: divide by "
-    "the number of tokens.",
+    "You divided by the number of sentences, so the loss grows with their length: divide by the "
+    "number of tokens.",
     _means("{}.sum() / len(student)"),
 )
 mistake(
@@ -112,7 +112,7 @@ notes(
         "You multiplied by T: the factor is T².": {
             _RETURN: "return forward * temperature, reverse * temperature"
         },
-        "You divided by T²: multiply.": {
+        "You divided by T²: multiply by it.": {
             _RETURN: "return forward / temperature**2, reverse / temperature**2"
         },
         "Only the first number has the factor T²: the second needs it too.": {
@@ -137,20 +137,20 @@ notes(
             "log_p - log_q": "-log_q",
             "log_q - log_p": "-log_p",
         },
-        "Both directions have the weights of the teacher: the second one has the weights of the "
-        "student.": {"log_q.exp()": "log_p.exp()"},
-        "Both directions have the weights of the student: the first one has the weights of the "
-        "teacher.": {"log_p.exp()": "log_q.exp()"},
-        "Each direction has the wrong weights: the distribution whose logarithm comes first gives "
-        "them.": {
+        "Both directions have the weights of the teacher: the second one needs the weights of "
+        "the student.": {"log_q.exp()": "log_p.exp()"},
+        "Both directions have the weights of the student: the first one needs the weights of "
+        "the teacher.": {"log_p.exp()": "log_q.exp()"},
+        "Each direction has the wrong weights: take them from the distribution whose logarithm "
+        "comes first.": {
             _F: _F.replace("log_p.exp()", "log_q.exp()"),
             _R: _R.replace("log_q.exp()", "log_p.exp()"),
         },
-        "Softmax runs over the wrong axis: it runs over the vocabulary.": {
+        "Softmax runs over the wrong axis: apply it over the vocabulary.": {
             _Q: "(student / temperature).log_softmax(1)",
             _P: "(teacher / temperature).log_softmax(1)",
         },
-        "Softmax runs over all tokens: it runs over the vocabulary of each token.": {
+        "Softmax runs over all tokens: apply it over the vocabulary of each token.": {
             _Q: "(student / temperature).flatten(0, 1).log_softmax(0).view_as(student)",
             _P: "(teacher / temperature).flatten(0, 1).log_softmax(0).view_as(student)",
         },
@@ -158,25 +158,26 @@ notes(
             _F: "(log_p * (log_p.log() - log_q)).sum(-1)",
             _R: "(log_q * (log_q.log() - log_p)).sum(-1)",
         },
-        "You took a probability for a logarithm: the first argument of F.kl_div is a logarithm.": {
+        "You passed a probability as the first argument of F.kl_div: pass its logarithm.": {
             _F: "(log_p.exp() * (log_p - log_q.exp())).sum(-1)",
             _R: "(log_q.exp() * (log_q - log_p.exp())).sum(-1)",
         },
-        "You took a logit for a logarithm: apply log_softmax to both models.": {
+        "You used logits as log-probabilities: apply log_softmax to the logits of both models.": {
             _F: "(log_p.exp() * (log_p - student / temperature)).sum(-1)",
             _R: "(log_q.exp() * (log_q - teacher / temperature)).sum(-1)",
         },
-        "Both numbers are KL(teacher || student): exchange the models in the second one.": {
+        "Both numbers are KL(teacher || student): swap the models in the second one.": {
             _RETURN: "return forward * temperature**2, forward * temperature**2"
         },
-        "Both numbers are KL(student || teacher): exchange the models in the first one.": {
+        "Both numbers are KL(student || teacher): swap the models in the first one.": {
             _RETURN: "return reverse * temperature**2, reverse * temperature**2"
         },
         "You averaged the two directions: return both.": {
             "forward = X": "forward = (X + (log_q.exp() * (log_q - log_p)).sum(-1).mean()) / 2",
             "reverse = X": "reverse = forward",
         },
-        "This is a squared error of the probabilities: weigh the difference of the logarithms.": {
+        "This is a squared error of the probabilities: take the weighted difference of the "
+        "logarithms.": {
             _F: "(log_p.exp() - log_q.exp()).square().sum(-1)",
             _R: "(log_p.exp() - log_q.exp()).square().sum(-1)",
         },
@@ -189,7 +190,7 @@ notes(
             "log_p - log_q": "log_p - ((log_p.exp() + log_q.exp()) / 2).log()",
             "log_q - log_p": "log_q - ((log_p.exp() + log_q.exp()) / 2).log()",
         },
-        "The weights lack the temperature: take them from the softened probabilities.": {
+        "The weights ignore the temperature: take them from the softened probabilities.": {
             "log_p.exp()": "teacher.softmax(-1)",
             "log_q.exp()": "student.softmax(-1)",
         },
@@ -214,7 +215,7 @@ notes(
     distillation_on_paper,
     {
         "The factor T² is missing: multiply both losses by 4.": [0.75, _FORWARD, _REVERSE],
-        "The two losses are exchanged: the first one has the teacher's probabilities as weights.": [
+        "The two losses are swapped: the first one has the teacher's probabilities as weights.": [
             0.75,
             4 * _REVERSE,
             4 * _FORWARD,

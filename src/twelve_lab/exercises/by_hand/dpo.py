@@ -72,14 +72,14 @@ mistake(
 mistake(
     dpo_loss,
     "dpo-answers-exchanged",
-    "The margin has the wrong sign, so that the policy learns the rejected answer: it is chosen "
-    "minus rejected, and each log-ratio is policy minus reference.",
+    "The margin has the wrong sign, so the policy learns the rejected answer: it is chosen minus "
+    "rejected, and each log-ratio is policy minus reference.",
     {"chosen - rejected": "rejected - chosen"},
 )
 mistake(
     dpo_loss,
     "dpo-reference-added",
-    "The reference enters with the wrong sign: both log-ratios are policy minus reference.",
+    "The reference has the wrong sign: both log-ratios are policy minus reference.",
     {"policy_chosen - ref_chosen": "policy_chosen + ref_chosen",
      "policy_rejected - ref_rejected": "policy_rejected + ref_rejected"},
 )  # fmt: skip
@@ -92,7 +92,7 @@ mistake(
 mistake(
     dpo_loss,
     "dpo-beta-outside",
-    "You multiplied the loss by beta: multiply the margin by it, inside of the sigmoid.",
+    "You multiplied the loss by beta: multiply the margin by it, inside the sigmoid.",
     {_LOSS: "-beta * F.logsigmoid(chosen - rejected).mean()"},
 )
 mistake(
@@ -105,10 +105,12 @@ mistake(
 notes(
     dpo_loss,
     {
-        "This is minus the loss: DPO minimises minus the log-sigmoid.": {_LOSS: _LOSS[1:]},
-        "The logarithm is missing: take it of the sigmoid.": {"F.logsigmoid(X)": "X.sigmoid()"},
-        "You add a small number inside the logarithm, which removes the gradient of the pairs "
-        "that are most wrong: use F.logsigmoid.": {"F.logsigmoid(X)": "(X.sigmoid() + 1e-8).log()"},
+        "The sign is wrong: DPO minimises minus the log-sigmoid.": {_LOSS: _LOSS[1:]},
+        "The logarithm is missing: take the logarithm of the sigmoid.": {
+            "F.logsigmoid(X)": "X.sigmoid()"
+        },
+        "You added a small number inside the logarithm, which removes the gradient of the "
+        "worst pairs: use F.logsigmoid.": {"F.logsigmoid(X)": "(X.sigmoid() + 1e-8).log()"},
         "This is the sum over the pairs: take the mean.": {_LOSS: _LOSS[:-6] + "sum()"},
         "These are the losses of the pairs: take their mean.": {_LOSS: _LOSS[:-7]},
         "You averaged the margins before the log-sigmoid: average the losses.": {
@@ -117,7 +119,7 @@ notes(
         "You divided the margin by beta: multiply it.": {
             "beta * (chosen - rejected)": "(chosen - rejected) / beta"
         },
-        "You added the two log-ratios: subtract that of the rejected answer.": {
+        "You added the two log-ratios: subtract the log-ratio of the rejected answer.": {
             "chosen - rejected": "chosen + rejected"
         },
         "You took the difference of two ratios: the log-ratios are differences of log-"
@@ -128,13 +130,13 @@ notes(
             "beta * (chosen - rejected)": "beta * (policy_chosen - policy_rejected) "
             "- (ref_chosen - ref_rejected)"
         },
-        "Beta belongs to both log-ratios: you multiplied only that of the chosen answer.": {
+        "You multiplied only the log-ratio of the chosen answer by beta: multiply both.": {
             "beta * (chosen - rejected)": "(beta * chosen - rejected)"
         },
-        "This is the loss of IPO, a square. DPO takes minus the log-sigmoid of the margin.": {
+        "This is the squared loss of IPO. DPO takes minus the log-sigmoid of the margin.": {
             _LOSS: "((chosen - rejected - 1 / (2 * beta)) ** 2).mean()"
         },
-        "This is a hinge, as in SLiC. DPO takes minus the log-sigmoid of the margin.": {
+        "This is the hinge loss of SLiC. DPO takes minus the log-sigmoid of the margin.": {
             _LOSS: "(1 - beta * (chosen - rejected)).relu().mean()"
         },
         "The reference of the rejected answer is missing: subtract it.": {
@@ -163,12 +165,12 @@ notes(
     dpo_on_paper,
     {
         "The gradient lacks the factor beta, which multiplies the margin.": [2, 0.8, 0.2],
-        "The gradient is beta times what is missing to 1, and not beta times the sigmoid.": [
+        "The gradient is beta times (1 - sigmoid), not beta times the sigmoid.": [
             2, 0.8, 1.6,
         ],
         "You forgot the reference: divide each probability of the policy by that of the "
         "reference.": [4, 0.9, 0.1],
-        "Only beta is missing: the margin is beta times the logarithm of the ratio, so that the "
-        "ratio is squared.": [2, 0.7, 0.7],
+        "Only beta is missing: the margin is beta times the logarithm of the ratio, and beta = "
+        "2 squares the ratio.": [2, 0.7, 0.7],
     },
 )  # fmt: skip

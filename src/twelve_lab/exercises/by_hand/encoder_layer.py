@@ -25,7 +25,7 @@ def encoder_layer_on_paper() -> list[float]:
 notes(
     encoder_layer_on_paper,
     {
-        "Your sum starts from the normalised token: it starts from the token itself, 3.": {
+        "Your sum starts from the normalised token: start from the token itself, 3.": {
             "x + normed": "normed + normed"
         },
         "You lost the token: add the output of each sublayer to the stream.": {

@@ -109,8 +109,8 @@ def grouped_query_attention_on_paper() -> list[float]:
 notes(
     grouped_query_attention_on_paper,
     {
-        "You dealt the query heads out in turn: adjacent query heads share a head, so 0 and 1 use "
-        "head 0.": [5, 6, 2048],
+        "You assigned the query heads in turn: adjacent query heads share a head, so 0 and 1 "
+        "use head 0.": [5, 6, 2048],
         "Only the second number is wrong: query head 2 uses head 1 of keys and values.": [
             7, 6, 2048,
         ],

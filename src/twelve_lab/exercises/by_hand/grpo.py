@@ -76,11 +76,12 @@ notes(
             _MEAN: "rewards.mean(0, keepdim=True)",
             _STD: "rewards.std(0, keepdim=True)",
         },
-        "These are shares that add up to 1: an advantage is the reward minus the mean, divided by "
-        "the standard deviation.": {
+        "You returned shares that sum to 1: an advantage is the reward minus the mean, divided "
+        "by the standard deviation.": {
             "centred / X": "rewards.softmax(-1) + 0 * centred"
         },
-        "Eps replaces small standard deviations only: add it to all of them.": {
+        "You used eps only in place of small standard deviations: add it to every standard "
+        "deviation.": {
             f"{_STD} + eps": f"{_STD}.clamp(min=eps)"
         },
         "You divided by the range: divide by the standard deviation.": {
@@ -90,7 +91,7 @@ notes(
             _MEAN: "rewards.amax(-1, keepdim=True)"
         },
         "You subtracted the mean of the other answers. That is RLOO: subtract the mean of the "
-        "group, with this answer.": {
+        "whole group, this answer included.": {
             f"rewards - {_MEAN}": f"(rewards - {_MEAN}) * rewards.size(-1) / (rewards.size(-1) - 1)"
         },
         "The sign is wrong: a reward above the mean gives a positive advantage.": {
@@ -100,8 +101,8 @@ notes(
         "less than the size of the group.": {
             f"{_STD} + eps": "(rewards.var(-1, keepdim=True, correction=0) + eps).sqrt()"
         },
-        "You divided by the root of the sum of squares, a norm: the standard deviation is the "
-        "root of a mean.": {_STD: "centred.norm(dim=-1, keepdim=True)"},
+        "You divided by the root of the sum of squares, which is a norm: the standard "
+        "deviation is the root of a mean.": {_STD: "centred.norm(dim=-1, keepdim=True)"},
     },
 )  # fmt: skip
 
@@ -167,21 +168,21 @@ _MINIMUM, _AVERAGE = "torch.minimum(X, Y)", "(losses.sum(-1) / mask.sum(-1)).mea
 mistake(
     grpo_loss,
     "grpo-minimum-missing",
-    "You always use the clipped ratio: take the smaller one of both products, so that a ratio "
-    "on the wrong side is still corrected.",
+    "You always used the clipped ratio: take the smaller of the two products, so that a ratio on "
+    "the wrong side is still corrected.",
     {_MINIMUM: "Y"},
 )
 mistake(
     grpo_loss,
     "grpo-minimum-before-advantage",
-    "You took the smaller ratio and multiplied it afterwards: with a negative advantage that is "
-    "the larger product. Multiply first, then take the minimum.",
+    "You took the smaller ratio and then multiplied it. With a negative advantage, this gives the "
+    "larger product: multiply first, then take the minimum.",
     {_MINIMUM: "torch.minimum(ratio, clipped) * advantages"},
 )
 mistake(
     grpo_loss,
     "grpo-ratio-upside-down",
-    "The ratio is upside down: it is the new probability divided by the old one.",
+    "The ratio is upside down: divide the new probability by the old one.",
     {"policy - old": "old - policy"},
 )
 mistake(
@@ -204,23 +205,24 @@ again(
 mistake(
     grpo_loss,
     "grpo-mean-over-tokens",
-    "You averaged over all tokens, so that a long answer weighs more: take the mean of each "
-    "answer, then the mean of the answers.",
+    "You averaged over all tokens, so a long answer weighs more: take the mean of each answer, "
+    "then the mean of the answers.",
     {_AVERAGE: "losses.sum() / mask.sum()"},
 )
 mistake(
     grpo_loss,
     "grpo-maximum",
-    "You took the larger product, as for a loss, before the minus: of gains, take the smaller one.",
+    "You took the maximum of the two products, as for losses, before negating: take the minimum "
+    "of gains.",
     {_MINIMUM: "torch.maximum(X, Y)"},
 )
 notes(
     grpo_loss,
     {
-        "This is minus the loss: the gain is subtracted, the penalty added.": {
+        "The sign is wrong: subtract the gain, and add the penalty.": {
             f"return {_AVERAGE}": f"return -{_AVERAGE}"
         },
-        "The penalty has the wrong sign: it makes the loss larger.": {
+        "The penalty has the wrong sign: it should make the loss larger.": {
             "beta * kl - gain": "-beta * kl - gain"
         },
         "The gain has the wrong sign: a positive advantage makes the loss smaller.": {
@@ -230,7 +232,8 @@ notes(
             "beta * kl - gain": "-gain + 0 * kl"
         },
         "The penalty is not multiplied by beta.": {"beta * kl - gain": "kl - gain"},
-        "Nothing is clipped: take the minimum with the clipped ratio times the advantage.": {
+        "Nothing is clipped: also compute the product with the clipped ratio, and take the "
+        "minimum of both products.": {
             _MINIMUM: "X"
         },
         "The ratio is a difference of log-probabilities: apply exp.": {
@@ -239,7 +242,7 @@ notes(
         "You divided the policy by the reference: the ratio compares it with the old policy.": {
             "policy - old": "policy - reference"
         },
-        "The penalty compares the policy with the old one: compare it with the reference.": {
+        "The penalty compares the policy with the old policy: compare it with the reference.": {
             "reference - policy": "old - policy"
         },
         "Your penalty is the difference of the log-probabilities, k1, which may be negative: use "
@@ -247,16 +250,17 @@ notes(
         "Your penalty is half the square of the difference, k2: use e^d - d - 1.": {
             "apart.exp() - apart - 1": "apart**2 / 2"
         },
-        "The penalty lacks its - 1: at the start it must be 0.": {
+        "The \"- 1\" of the penalty is missing: the penalty must be 0 at the start.": {
             "apart.exp() - apart - 1": "apart.exp() - apart"
         },
         "The mask is missing in the sum: multiply by it before you add.": {
             "(beta * kl - gain) * mask": "beta * kl - gain",
         },
-        "You added the answers: take their mean.": {
+        "You summed over the answers: take their mean.": {
             _AVERAGE: "(losses.sum(-1) / mask.sum(-1)).sum()"
         },
-        "You added the tokens of an answer: take their mean, so that the length does not matter.": {
+        "You summed over the tokens of an answer: take their mean, so that the length does not "
+        "matter.": {
             _AVERAGE: "losses.sum(-1).mean()"
         },
         "These are the losses of the answers: take their mean.": {
@@ -267,20 +271,20 @@ notes(
         "Each token has a ratio of its own: do not average the log-ratio of an answer first.": {
             "(policy - old).exp()": "(policy - old).mean(-1, keepdim=True).exp()"
         },
-        "The advantages are ready: do not normalise them again.": {
+        "You normalised the advantages: use them as they are.": {
             "advantages.unsqueeze(-1)": "((advantages - advantages.mean()) / advantages.std())"
             ".unsqueeze(-1)"
         },
         "The penalty is not masked: multiply it by the mask as well.": {
             "(beta * kl - gain) * mask": "beta * kl - gain * mask"
         },
-        "The ratio is clipped from above only: clip it to at least 1 - epsilon as well.": {
+        "You clipped the ratio only from above: also clip it to at least 1 - epsilon.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "ratio.clamp(max=1 + epsilon)"
         },
-        "You clipped the log-ratio: clip the ratio, after exp.": {
+        "You clipped the log-ratio: apply exp first, then clip the ratio.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "(policy - old).clamp(-epsilon, epsilon).exp()"
         },
-        "You clipped the ratio to epsilon around 0: clip it around 1.": {
+        "You clipped the ratio to within epsilon of 0: clip it to within epsilon of 1.": {
             "ratio.clamp(1 - epsilon, 1 + epsilon)": "ratio.clamp(-epsilon, epsilon)"
         },
     },
@@ -300,13 +304,14 @@ def grpo_on_paper() -> list[float]:
 notes(
     grpo_on_paper,
     {
-        "The last number: of -1 and -0.6, the smaller one is -1, so a negative advantage is not "
+        "The last number: the minimum of -1 and -0.6 is -1, so a negative advantage is not "
         "clipped here.": [1.5, 1.8, -0.6],
-        "You divided the squares by 4: torch.std divides by one less than the count.": [
+        "You divided the sum of squares by 4: torch.std divides by one less than the number of "
+        "rewards.": [
             1.7, 2.1, -1.2,
         ],
         "You did not divide by the standard deviation.": [3, 3.6, -2],
-        "The gains are not clipped: take the smaller one of ratio times advantage and clipped "
-        "ratio times advantage.": [1.5, 3, -1],
+        "The gains are not clipped: take the smaller of the ratio times the advantage and the "
+        "clipped ratio times the advantage.": [1.5, 3, -1],
     },
 )  # fmt: skip

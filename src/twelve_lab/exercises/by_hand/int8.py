@@ -37,7 +37,7 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 mistake(
     quantize_rows,
     "int8-one-scale",
-    "One scale serves the whole tensor, so that one large number takes the precision of all rows: "
+    "One scale serves the whole tensor, so one large number takes the precision from all rows: "
     "take the largest absolute value of each row.",
     {"x.abs().amax(-1, keepdim=True)": "x.abs().amax().expand(*x.shape[:-1], 1)"},
 )
@@ -216,7 +216,7 @@ notes(
         "The third number is the exact product: multiply your sum by both scales instead.": [
             0.02, -3008, -0.6067,
         ],
-        "Your sum wrapped around in int8: it is collected in int32.": [0.02, 64, 0.0128],
+        "Your sum wrapped around in int8: accumulate it in int32.": [0.02, 64, 0.0128],
         "The third number lacks the scale of the weight.": [0.02, -3008, -60.16],
     },
 )  # fmt: skip

@@ -81,27 +81,27 @@ _ATTEND, _MASK, _RETURN = "attend(query, keys, values, mask)", "mask = X", "retu
 mistake(
     attention_with_cache,
     "cache-not-read",
-    "The new tokens attend to themselves alone: they attend to the cached tokens too.",
+    "The new tokens attend to themselves alone: they must attend to the cached tokens too.",
     {_ATTEND: "attend(query, key, value, mask_of_new(new, new))"},
 )
 mistake(
     attention_with_cache,
     "cache-old-lost",
-    "You returned the new keys and values alone, so that the next step has forgotten the text: "
-    "return the old and the new ones.",
+    "You returned only the new keys and values, so the next step has forgotten the text: return "
+    "the old and the new ones.",
     {_RETURN: "return Y, key, value"},
 )
 mistake(
     attention_with_cache,
     "cache-not-grown",
-    "You returned the cache as it was, so that the next step does not see this token: return the "
-    "old and the new keys and values.",
+    "You returned the cache as it was, so the next step does not see this token: return the old "
+    "and the new keys and values.",
     {_RETURN: "return Y, keys[:, :, :old], values[:, :, :old]"},
 )
 mistake(
     attention_with_cache,
     "cache-new-first",
-    "You put the new tokens before the cached ones: the cache is in the order of the text.",
+    "You put the new tokens before the cached ones: keep the order of the text.",
     {_KEYS: "torch.cat([key, keys], dim=2)", _VALUES: "torch.cat([value, values], dim=2)"},
 )
 mistake(
@@ -129,7 +129,7 @@ notes(
     {
         "You divided by the square root of head*d_k, the size before the split: each head has d_k "
         "features.": {_ATTEND: "attend(query / num_heads ** 0.5, keys, values, mask)"},
-        "The prompt is not masked: an empty cache hides no future.": {
+        "The prompt is not masked: an empty cache does not mask future tokens.": {
             _MASK: "mask = X if old else None"
         },
         "Only the keys of the cache are in the right order: add the new values at the end too.": {
@@ -138,14 +138,14 @@ notes(
         "Only the values of the cache are in the right order: add the new keys at the end too.": {
             _KEYS: "torch.cat([key, keys], dim=2)"
         },
-        "You kept queries instead of keys: nobody asks for an old query again.": {
+        "You cached queries instead of keys: old queries are never used again.": {
             _RETURN: "return Y, torch.cat([keys[:, :, :old], query], dim=2), values"
         },
-        "You kept one position of the new tokens: keep all of them.": {
+        "You kept only one of the new tokens: keep all of them.": {
             _RETURN: "return Y, torch.cat([keys[:, :, :old], key[:, :, -1:]], dim=2), "
             "torch.cat([values[:, :, :old], value[:, :, -1:]], dim=2)"
         },
-        "You returned the last position alone: return the output of each new token.": {
+        "You returned only the last position: return the output of each new token.": {
             _RETURN: "return (Y)[:, -1:], keys, values"
         },
         "The output matrix is missing: multiply the merged heads by it.": {
@@ -169,14 +169,16 @@ def kv_cache_on_paper() -> list[float]:
 notes(
     kv_cache_on_paper,
     {
-        "The new token attends to itself alone: it attends to the two cached tokens too.": [
+        "The new token attends to itself alone: it must attend to the two cached tokens too.": [
             1, 10, 576,
         ],
-        "The new token attends to the cached tokens alone: it attends to itself too.": [0, 6, 576],
+        "The new token attends to the cached tokens alone: it must attend to itself too.": [
+            0, 6, 576,
+        ],
         "Only the last number is wrong: the cache has keys and values.": [0.5, 8, 288],
         "Only the last number is wrong: you counted one token or one layer, and there are three of "
         "each.": [0.5, 8, 192],
-        "Only the last number is wrong: the new token is kept too.": [0.5, 8, 384],
+        "Only the last number is wrong: the new token is cached too.": [0.5, 8, 384],
         "Only the last number is wrong: each head has its own keys and values.": [0.5, 8, 144],
         "Only the last number is wrong: queries are not in the cache.": [0.5, 8, 864],
     },
