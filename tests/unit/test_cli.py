@@ -264,8 +264,8 @@ def test_write_ends_the_line_on_ctrl_c(capsys, tiny, monkeypatch):
 
 
 WRITE_ERRORS = [
-    (["a cat", "--tokens", "0"], "twelve: --tokens must be from 1 to 24 less the 2"),
-    (["a cat", "--tokens", "99"], "from 1 to 24 less the 2 of the text, got 99"),
+    (["a cat", "--tokens", "0"], "twelve: --tokens must be between 1 and 24 minus the 2"),
+    (["a cat", "--tokens", "99"], "between 1 and 24 minus the 2 tokens of the text, got 99"),
     ([""], "twelve: there is no text to go on from"),
     (["a \udcff cat"], "twelve: the text contains bytes that are not valid UTF-8"),
     (["a", "--tokens", "2", "--top-p", "2"], "top_p must be above 0 and at most 1"),

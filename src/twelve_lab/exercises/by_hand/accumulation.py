@@ -68,8 +68,8 @@ again(
 mistake(
     accumulated_gradients,
     "accumulation-not-divided",
-    "You added the means of the micro-batches, so the gradient grows with their number: divide "
-    "each sum by the number of labels in the whole batch.",
+    "You added the means of the micro-batches, so the gradient grows with the number of "
+    "micro-batches: divide each sum by the number of labels in the whole batch.",
     {_LOSS: _MEAN},
 )
 again(
@@ -96,8 +96,8 @@ mistake(
 mistake(
     accumulated_gradients,
     "clip-by-value",
-    "You limited each number, which changes the direction of the update: scale all gradients by "
-    "one factor.",
+    "You clipped each value separately, which changes the direction of the update: scale all "
+    "gradients by one factor.",
     {
         _CLIPPED: "return weight.grad.clamp(-max_norm, max_norm), "
         "bias.grad.clamp(-max_norm, max_norm)"
@@ -106,7 +106,7 @@ mistake(
 mistake(
     accumulated_gradients,
     "clip-scales-up",
-    "A gradient that is shorter than the limit was made longer: the factor is at most 1.",
+    "You scaled up a gradient whose norm is below the limit: the factor must be at most 1.",
     {"X.clamp(max=1)": "X"},
 )
 
@@ -120,7 +120,7 @@ notes(
         "The losses are sums: divide them by the number of labels in the whole batch.": {
             _LOSS: 'F.cross_entropy(logits.mT, due, reduction="sum")'
         },
-        "Only the last micro-batch is left: add the gradients of all micro-batches.": {
+        "You kept only the last micro-batch: add the gradients of all micro-batches.": {
             "x.split(micro_batch)": "x.split(micro_batch)[-1:]",
             "labels.split(micro_batch)": "labels.split(micro_batch)[-1:]",
         },
@@ -129,17 +129,17 @@ notes(
         },
         "You divided by the number of micro-batches: divide by the number of labels in the whole "
         "batch.": {"(labels != -100).sum()": "len(x.split(micro_batch))"},
-        "The bias is not clipped: multiply all gradients by the factor.": {
+        "The gradient of the bias is not clipped: multiply all gradients by the factor.": {
             "bias.grad * factor": "bias.grad"
         },
-        "You divided by the largest number: divide by the norm.": {
+        "You divided by the largest absolute value: divide by the norm.": {
             "norm = X": "norm = torch.maximum(weight.grad.abs().max(), bias.grad.abs().max())"
         },
-        "You added the two norms: the global norm is the root of the sum of all squares.": {
+        "You added the two norms: the global norm is the square root of the sum of all squares.": {
             "norm = X": "norm = weight.grad.norm() + bias.grad.norm()"
         },
-        "The norm lacks the root.": {"X.sqrt()": "X"},
-        "The norm leaves out the bias: it covers all gradients.": {
+        "The square root is missing from the norm.": {"X.sqrt()": "X"},
+        "The norm leaves out the bias: compute it over all gradients.": {
             "weight.grad.pow(2).sum() + bias.grad.pow(2).sum()": "weight.grad.pow(2).sum()"
         },
     },
@@ -163,9 +163,10 @@ notes(
     {
         "The first two numbers are swapped: the loss of the whole batch is the mean over its "
         "four labels.": [4, 3, 0.6],
-        "Each tensor was clipped by its own norm: the norm of all three numbers is 5.": [3, 4, 1],
+        "You clipped each tensor by its own norm: use the norm of all three numbers, 5.": [3, 4, 1],
         "The first two numbers are right. Divide the gradient by its norm, 5.": [3, 4, 3],
-        "You added the absolute values for the norm: it is the root of the sum of squares.": [
+        "You added the absolute values for the norm: take the square root of the sum of "
+        "squares.": [
             3, 4, 0.4,
         ],
     },

@@ -35,33 +35,34 @@ _FALLING = "(1 + torch.cos(math.pi * progress)) / 2"
 mistake(
     cosine_schedule,
     "cosine-counts-warmup",
-    "The cosine starts at step 0, so the learning rate jumps after the warm-up: count its steps "
-    "from the end of the warm-up.",
+    "The cosine starts at step 0, so the learning rate jumps after the warm-up: count the steps "
+    "of the cosine from the end of the warm-up.",
     {_PROGRESS: "steps / total"},
 )
 mistake(
     cosine_schedule,
     "cosine-ends-late",
-    "The cosine does not reach 0 at the last step: it has total - warmup steps, not total.",
+    "The cosine does not reach 0 at the last step: spread it over total - warmup steps, not over "
+    "total.",
     {_PROGRESS: "(steps - warmup) / total"},
 )
 mistake(
     cosine_schedule,
     "cosine-not-shifted",
-    "The learning rate becomes negative: a cosine runs from 1 to -1, so add 1 and halve.",
+    "The learning rate becomes negative: the cosine runs from 1 to -1, so add 1 and halve the sum.",
     {_FALLING: "torch.cos(math.pi * progress)"},
 )
 mistake(
     cosine_schedule,
     "cosine-quarter",
-    "You took a quarter of a period, which falls to 0 without a flat end: take half a period, from "
-    "1 to -1, then add 1 and halve.",
+    "You took a quarter of a period, which does not flatten out at 0: take half a period, from 1 "
+    "to -1, then add 1 and halve the sum.",
     {_FALLING: "torch.cos(math.pi / 2 * progress)"},
 )
 mistake(
     cosine_schedule,
     "cosine-warmup-above-zero",
-    "The warm-up starts at 1 / warmup: at step 0 the learning rate is 0.",
+    "The warm-up starts at 1 / warmup: at step 0 the learning rate should be 0.",
     {_RISING: "(steps + 1) / max(warmup, 1)"},
 )
 notes(
@@ -70,49 +71,51 @@ notes(
         "You took a whole period, so the learning rate rises again: use pi, not 2 pi.": {
             "math.pi": "2 * math.pi"
         },
-        "You did not halve: 1 + cosine runs from 2 to 0.": {_FALLING: _FALLING[:-4]},
+        "You did not halve the sum: 1 + cosine runs from 2 to 0.": {_FALLING: _FALLING[:-4]},
         "The learning rate falls along a line: it should follow a cosine.": {
             _FALLING: "1 - progress"
         },
-        "There is no warm-up: in the first steps, the learning rate rises from 0.": {
+        "There is no warm-up: the learning rate should rise from 0 in the first steps.": {
             "torch.where(X, Y, Z)": "falling"
         },
-        "The cosine counts from step 0 and has too few steps: subtract warmup from the step.": {
+        "The cosine starts at step 0 and has too few steps: subtract warmup from the step.": {
             _PROGRESS: "steps / (total - warmup)"
         },
         "The factor pi is missing: progress runs from 0 to 1, but half a period runs from 0 to "
         "pi.": {
             "math.pi * progress": "progress"
         },
-        "You passed degrees: a cosine takes radians, so half a period is pi and not 180.": {
+        "You used degrees: the cosine takes radians, so half a period is pi, not 180.": {
             "math.pi": "180"
         },
         "You took a sine, which starts in the middle: use a cosine, which starts at its peak.": {
             "torch.cos(X)": "torch.sin(X)"
         },
-        "The learning rate has its peak during the whole warm-up: it should rise from 0.": {
+        "The learning rate is at its peak during the whole warm-up: it should rise from 0.": {
             _RISING: "torch.ones(len(steps))"
         },
-        "The learning rate is 0 during the whole warm-up: it should rise along a line.": {
+        "The learning rate is 0 during the whole warm-up: it should rise linearly.": {
             _RISING: "torch.zeros(len(steps))"
         },
         "The warm-up is not multiplied by the peak.": {_RISING: f"{_RISING} / peak"},
         "The learning rate is 0 one step too early: it should reach 0 at step `total`.": {
             _PROGRESS: "(steps - warmup) / (total - 1 - warmup)"
         },
-        "You multiplied a warm-up by a cosine that counts from step 0: the cosine begins after "
-        "the warm-up.": {
+        "You multiplied a warm-up by a cosine that starts at step 0: the cosine should start "
+        "after the warm-up.": {
             _PROGRESS: "steps / total",
             "peak * X": "peak * (steps / max(warmup, 1)).clamp(max=1) * falling",
         },
-        "The warm-up reaches its peak too late: step `warmup` has the peak.": {
+        "The warm-up reaches the peak too late: the learning rate should be at its peak at "
+        "step `warmup`.": {
             _RISING: "steps / (warmup + 1)"
         },
         "The learning rate is not multiplied by the peak.": {"peak * X": "X"},
-        "The cosine also acts during the warm-up: use the line alone there.": {
+        "You also applied the cosine during the warm-up: use only the line there.": {
             "peak * X": "peak * (steps / max(warmup, 1)).clamp(max=1) * falling"
         },
-        "The warm-up divides by all steps: divide by the steps of the warm-up.": {
+        "In the warm-up, you divided by the number of all steps: divide by the number of "
+        "warm-up steps.": {
             _RISING: "steps / total"
         },
         "The cosine runs the wrong way: it should fall from 1 to 0.": {"1 + torch.cos(X)":
@@ -169,15 +172,15 @@ _WEIGHT = "weight - lr * direction / size - lr * decay * weight"
 mistake(
     adamw_step,
     "adamw-bias-uncorrected",
-    "The moments are not corrected: both start at 0, so divide them by 1 - 0.9^step and "
-    "1 - 0.999^step.",
+    "The moments are not corrected: both start at 0, so divide the first moment by 1 - 0.9^step "
+    "and the second by 1 - 0.999^step.",
     {_DIRECTION: "mean", _SIZE: "square.sqrt() + 1e-8"},
 )
 mistake(
     adamw_step,
     "adamw-decay-in-gradient",
-    "You added the decay to the gradient, which is Adam with L2: the root then divides the decay "
-    "too. Subtract lr * decay * weight from the weight alone.",
+    "You added the decay to the gradient, as Adam with L2 does, so the square root divides the "
+    "decay too. Subtract lr * decay * weight directly from the weight.",
     {
         _MEAN: "0.9 * mean + 0.1 * (gradient + decay * weight)",
         _SQUARE: "0.999 * square + 0.001 * (gradient + decay * weight) ** 2",
@@ -193,14 +196,15 @@ mistake(
 mistake(
     adamw_step,
     "adamw-eps-inside",
-    "You added eps under the root, where it matters far more: add it after the root.",
+    "You added eps inside the square root, where it has a much larger effect: add it after the "
+    "square root.",
     {_SIZE: "(square / (1 - 0.999**step) + 1e-8).sqrt()"},
 )
 mistake(
     adamw_step,
     "adamw-corrected-kept",
-    "You returned the corrected moments, which the next step would correct again: keep the "
-    "uncorrected ones.",
+    "You returned the corrected moments, which the next step would correct again: return the "
+    "uncorrected moments.",
     {
         "return X, mean, square": "return X, direction, square / (1 - 0.999**step)",
     },
@@ -218,32 +222,34 @@ notes(
         "Only the first moment is corrected: correct the second one too.": {
             _SIZE: "square.sqrt() + 1e-8"
         },
-        "You added eps before the bias correction, which makes eps larger in the first steps: add "
-        "it to the corrected root.": {_SIZE: "(square.sqrt() + 1e-8) / (1 - 0.999**step) ** 0.5"},
+        "You added eps before the bias correction, so the correction enlarges it in the first "
+        "steps: add eps to the corrected square root.": {
+            _SIZE: "(square.sqrt() + 1e-8) / (1 - 0.999**step) ** 0.5"
+        },
         "The weight does not decay: subtract lr * decay * weight.": {
             _WEIGHT: "weight - lr * direction / size"
         },
         "The weight grows: subtract lr * decay * weight.": {
             _WEIGHT: "weight - lr * direction / size + lr * decay * weight"
         },
-        "The step goes up the slope: subtract it.": {
+        "The step goes uphill: subtract it.": {
             _WEIGHT: "weight + lr * direction / size - lr * decay * weight"
         },
-        "You decayed the new weight: decay the weight before the step.": {
+        "You decayed the new weight: use the weight from before the step.": {
             _WEIGHT: "(weight - lr * direction / size) * (1 - lr * decay)"
         },
-        "The decay is divided by the root too: it must not pass through the moments.": {
+        "You divided the decay by the square root too: keep the decay out of the moments.": {
             _WEIGHT: "weight - lr * (direction + decay * weight) / size"
         },
         "You counted steps from 0: the first step is step 1.": {
             _DIRECTION: "mean / (1 - 0.9 ** (step + 1))",
             "square / (1 - 0.999**step)": "square / (1 - 0.999 ** (step + 1))",
         },
-        "You corrected by 1 - 0.9 at every step: the power grows with the step.": {
+        "You corrected by 1 - 0.9 at every step: the exponent must grow with the step.": {
             _DIRECTION: "mean / (1 - 0.9)",
             "square / (1 - 0.999**step)": "square / (1 - 0.999)",
         },
-        "You swapped the two constants: the mean keeps 0.9, the square 0.999.": {
+        "You swapped the two constants: use 0.9 for the mean and 0.999 for the square.": {
             _MEAN: "0.999 * mean + 0.001 * gradient",
             _SQUARE: "0.9 * square + 0.1 * gradient**2",
             _DIRECTION: "mean / (1 - 0.999**step)",
@@ -252,13 +258,13 @@ notes(
         "You added the whole gradient to the mean: add a tenth of it.": {
             _MEAN: "0.9 * mean + gradient"
         },
-        "The second moment does not square the gradient.": {
+        "You did not square the gradient in the second moment.": {
             _SQUARE: "0.999 * square + 0.001 * gradient"
         },
-        "The second moment takes the absolute value of the gradient: take its square.": {
+        "You used the absolute value of the gradient for the second moment: square the gradient.": {
             _SQUARE: "0.999 * square + 0.001 * gradient.abs()"
         },
-        "The second moment squares the mean: square the gradient.": {
+        "You squared the mean for the second moment: square the gradient.": {
             _SQUARE: "0.999 * square + 0.001 * mean**2"
         },
         "You used the gradient itself as the direction: use the corrected mean.": {
@@ -269,27 +275,27 @@ notes(
             "square / (1 - 0.999**step)": "(square - 0.001 * gradient**2) / 0.999 / "
             "(1 - 0.999**step)",
         },
-        "The learning rate is missing in the step.": {
+        "The learning rate is missing from the step.": {
             _WEIGHT: "weight - direction / size - lr * decay * weight"
         },
         "The two moments are swapped: return weight, mean, square.": {
             "return X, mean, square": "return X, square, mean"
         },
-        "You squared the distance to the mean, as a variance does: square the gradient itself.": {
+        "You squared the difference from the mean, as in a variance: square the gradient itself.": {
             _SQUARE: "0.999 * square + 0.001 * (gradient - mean) ** 2"
         },
-        "The second moment keeps 0.99: it should keep 0.999.": {
+        "You used 0.99 for the second moment: use 0.999.": {
             _SQUARE: "0.99 * square + 0.01 * gradient**2",
             "square / (1 - 0.999**step)": "square / (1 - 0.99**step)",
         },
-        "You multiplied by the number of the step: the correction takes a power.": {
+        "You multiplied by the step number: use it as the exponent.": {
             _DIRECTION: "mean / (1 - 0.9 * step)",
             "square / (1 - 0.999**step)": "square / (1 - 0.999 * step)",
         },
-        "All entries share one root: each entry of the weight needs its own.": {
+        "All entries share one square root: give each entry of the weight its own.": {
             "square / (1 - 0.999**step)": "(square / (1 - 0.999**step)).mean()"
         },
-        "Your eps is missing: add 1e-8 to the root.": {
+        "You left out eps: add 1e-8 to the square root.": {
             _SIZE: "(square / (1 - 0.999**step)).sqrt()"
         },
         "Your eps is not 1e-8.": {"1e-8": "1e-6"},
@@ -308,16 +314,17 @@ def adamw_on_paper() -> list[float]:
 notes(
     adamw_on_paper,
     {
-        "The first two are right. The weight also decays: subtract 0.1 times 0.25 times 2.": [
+        "The first two numbers are right. The weight must also decay: subtract 0.1 times 0.25 "
+        "times 2.": [
             0.4, 4, 1.9,
         ],
-        "The first two are right. The decay is multiplied by the learning rate too: subtract 0.1 "
-        "times 0.25 times 2.": [0.4, 4, 1.4],
-        "The first two are right. The corrected mean is divided by the root of the corrected "
-        "square, which is 4 as well.": [0.4, 4, 1.55],
-        "The first two are right. The corrected mean divided by the root is 4 / 4, so multiply "
-        "1 by the learning rate.": [0.4, 4, 0.95],
-        "The first two are right. The second moment must be corrected too: it is 0.016 before, and "
-        "16 after.": [0.4, 4, 2 - 0.05 - 0.4 / 0.016**0.5],
+        "The first two numbers are right. Multiply the decay by the learning rate too: "
+        "subtract 0.1 times 0.25 times 2.": [0.4, 4, 1.4],
+        "The first two numbers are right. Divide the corrected mean by the square root of the "
+        "corrected square. This root is 4 as well.": [0.4, 4, 1.55],
+        "The first two numbers are right. The corrected mean divided by the square root is 4 / "
+        "4, so multiply 1 by the learning rate.": [0.4, 4, 0.95],
+        "The first two numbers are right. Correct the second moment too: it is 0.016 before "
+        "the correction and 16 after it.": [0.4, 4, 2 - 0.05 - 0.4 / 0.016**0.5],
     },
 )  # fmt: skip

@@ -22,30 +22,30 @@ def alibi_slopes(num_heads: int) -> Tensor:
 mistake(
     alibi_slopes,
     "alibi-head-from-zero",
-    "You counted the heads from 0, so the first slope is 1: the first slope is the ratio itself, "
+    "You counted the heads from 0, so the first slope is 1: it should be the ratio itself, "
     "2^(-8/n).",
     {"torch.arange(1, num_heads + 1)": "torch.arange(num_heads)"},
 )
 mistake(
     alibi_slopes,
     "alibi-eight-heads-only",
-    "1/2, 1/4, 1/8 ... are the slopes of 8 heads: in general the ratio is 2^(-8/n), so the last "
-    "slope is always 1/256.",
+    "1/2, 1/4, 1/8 ... are the slopes of 8 heads: for n heads, use the ratio 2^(-8/n), so that "
+    "the last slope is always 1/256.",
     {"X / num_heads": "X / 8"},
 )
 notes(
     alibi_slopes,
     {
-        "Your slopes grow: the exponent is negative.": {"-8 * X": "8 * X"},
-        "The slopes are in reverse order: the first head has the steepest slope.": {
+        "Your slopes grow: the exponent should be negative.": {"-8 * X": "8 * X"},
+        "The slopes are in reverse order: the first head should have the steepest slope.": {
             "torch.arange(1, num_heads + 1)": "torch.arange(num_heads, 0, -1)"
         },
         "Your slopes are negative: return positive ones, and subtract the bias later.": {
             "2.0 ** X": "-(2.0 ** X)"
         },
         "These are the exponents: the slopes are powers of 2.": {"2.0 ** X": "X"},
-        "Your slopes are those of e: the base is 2.": {"2.0 ** X": "torch.exp(X)"},
-        "Your slopes are equally spaced: the ratio of neighbours is constant.": {
+        "Your slopes are powers of e: use base 2.": {"2.0 ** X": "torch.exp(X)"},
+        "Your slopes are equally spaced: the ratio of neighbouring slopes should be constant.": {
             "return X": "return torch.arange(num_heads, 0, -1) / num_heads"
         },
     },
@@ -85,14 +85,15 @@ def _biased_weights(scores):
 mistake(
     alibi_weights,
     "alibi-sign",
-    "Your bias rewards distance: subtract slope times distance, so that far keys lose.",
+    "Your bias rewards distance: subtract slope times distance, so that distant keys get lower "
+    "scores.",
     {"scores - bias": "scores + bias"},
 )
 mistake(
     alibi_weights,
     "alibi-queries-from-zero",
-    "You counted the queries from 0, but with a cache they are the last positions: the first query "
-    "has the position key_len - query_len.",
+    "You counted the queries from 0, but with a cache they are at the last positions: the first "
+    "query is at position key_len - query_len.",
     {"torch.arange(key_len - query_len, key_len)": "torch.arange(query_len)"},
 )
 mistake(
@@ -104,8 +105,8 @@ mistake(
 mistake(
     alibi_weights,
     "alibi-after-softmax",
-    "You added the bias to the weights, which no longer add up to 1: add it to the scores, before "
-    "the softmax.",
+    "You added the bias to the weights, so they no longer add up to 1: add the bias to the "
+    "scores, before the softmax.",
     {
         "biased = X": "biased = scores",
         "return X": "return X - bias.masked_fill(distance < 0, 0)",
@@ -119,7 +120,7 @@ again(
 mistake(
     alibi_weights,
     "alibi-future-visible",
-    "Keys after the query are visible: hide them with minus infinity.",
+    "Keys after the query are visible: mask them with minus infinity.",
     {"biased.masked_fill(distance < 0, -math.inf)": "biased"},
 )
 again(
@@ -133,18 +134,19 @@ notes(
         "There is no bias: subtract slope times distance from the scores.": {
             "scores - bias": "scores"
         },
-        "All heads have the slope 1: multiply the distance by the slope of the head.": {
+        "All heads have slope 1: multiply the distance by the slope of the head.": {
             "bias = X": "bias = 1.0 * distance"
         },
-        "The bias is squared distance: it should grow linearly.": {
+        "You squared the distance in the bias: the bias should grow linearly.": {
             "X * distance": "X * distance**2"
         },
         "The bias stops growing at distance 1: it should grow with each further position.": {
             "X * distance": "X * distance.clamp(max=1)"
         },
-        "Keys after the query get the score 0, which is a score like any other: use minus "
-        "infinity.": {"-math.inf": "0"},
-        "The query itself is hidden too: hide only the keys after it.": {
+        "Keys after the query get the score 0, which is an ordinary score: use minus infinity.": {
+            "-math.inf": "0"
+        },
+        "The key at the position of the query is masked too: mask only the keys after it.": {
             "distance < 0": "(distance <= 0) & (query[:, None] > 0)"
         },
         "These are scores: apply softmax over the keys.": {"X.softmax(-1)": "X"},
@@ -168,11 +170,13 @@ notes(
     alibi_on_paper,
     {
         "You counted the heads from 0: the first slope of 4 heads is 2^(-8/4).": [1, -3, 1.75],
-        "These are the slopes of 8 heads: 4 heads have the ratio 2^(-8/4).": [0.5, -1.5, 1.75],
-        "The bias is negative: it lowers the score of a far key.": [0.25, 0.75, 3.3125],
-        "The new query has the position 5, so the distance to key 0 is 5 and not 0.": [
+        "These are the slopes of 8 heads: for 4 heads, the ratio is 2^(-8/4).": [0.5, -1.5, 1.75],
+        "Your bias is positive: it should be negative, to lower the score of a distant key.": [
+            0.25, 0.75, 3.3125,
+        ],
+        "The new query is at position 5, so the distance to key 0 is 5, not 0.": [
             0.25, -0.75, 3,
         ],
-        "The new query has the position 5: five keys are before it.": [0.25, -0.75, 2.625],
+        "The new query is at position 5: five keys come before it.": [0.25, -0.75, 2.625],
     },
 )  # fmt: skip

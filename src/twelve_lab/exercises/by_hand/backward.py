@@ -49,8 +49,7 @@ _LOGITS = "probabilities - F.one_hot(labels, len(weight))"
 mistake(
     output_backward,
     "output-backward-label",
-    "These are the probabilities: the gradient of the logit of the label is its probability "
-    "minus 1.",
+    "These are the probabilities: the gradient of the label's logit is its probability minus 1.",
     {_LOGITS: "probabilities"},
 )
 mistake(
@@ -63,15 +62,15 @@ mistake(
 mistake(
     output_backward,
     "output-backward-sign",
-    "The sign is wrong: the gradient of a logit is its probability minus the 1 of the label, not "
+    "The sign is wrong: the gradient of a logit is its probability minus the 1 at the label, not "
     "the other way round.",
     {_LOGITS: "F.one_hot(labels, len(weight)) - probabilities"},
 )
 mistake(
     output_backward,
     "output-backward-softmax-twice",
-    "You went through softmax a second time: probability minus 1 at the label is the gradient of "
-    "the logit already.",
+    "You went back through softmax twice: probability minus 1 at the label is already the "
+    "gradient of the logit.",
     {"slope = X": "slope = probabilities * ((X) - (probabilities * (X)).sum(-1, keepdim=True))"},
 )
 notes(
@@ -80,14 +79,14 @@ notes(
         "You divided by the number of sentences: divide by the number of tokens.": {
             "labels.numel()": "len(labels)"
         },
-        "You divided by the length of a sentence: divide by the number of tokens of the batch.": {
+        "You divided by the length of a sentence: divide by the number of tokens in the batch.": {
             "labels.numel()": "labels.size(1)"
         },
         "You divided by the number of logits: divide by the number of tokens.": {
             "labels.numel()": "probabilities.numel()"
         },
-        "The gradient of bias is a mean over the tokens: the loss has divided already, so take "
-        "the sum.": {"rows.sum(0)": "rows.mean(0)"},
+        "The gradient of bias is a mean over the tokens: the loss already includes this "
+        "division, so take the sum.": {"rows.sum(0)": "rows.mean(0)"},
         "Your forward pass has no bias: the logits are x times the transposed weight, plus bias.": {
             "X + bias": "X"
         },
@@ -95,31 +94,29 @@ notes(
         "Softmax runs over the wrong axis: apply it over the vocabulary.": {
             "X.softmax(-1)": "X.softmax(1)"
         },
-        "Only the gradient of x is a mean: the other two need the same division.": {
-            "rows = X": "rows = labels.numel() * X"
-        },
-        "The gradient of x is not divided by the number of tokens: the other two are.": {
-            "slope @ weight": "labels.numel() * slope @ weight"
-        },
+        "Only the gradient of x is a mean: divide the other two gradients by the number of "
+        "tokens too.": {"rows = X": "rows = labels.numel() * X"},
+        "The gradient of x is not divided by the number of tokens, but the other two are: "
+        "divide it too.": {"slope @ weight": "labels.numel() * slope @ weight"},
         "You divided by the number of tokens twice: divide once.": {
             "X / labels.numel()": "X / labels.numel() ** 2"
         },
-        "You divided by the vocabulary: divide by the number of tokens.": {
+        "You divided by the vocabulary size: divide by the number of tokens.": {
             "labels.numel()": "len(weight)"
         },
         "You added 1 at the label: subtract it.": {
             _LOGITS: "probabilities + F.one_hot(labels, len(weight))"
         },
-        "This is the derivative of a probability, p (1 - p): the gradient of the logit of the "
-        "label is p - 1.": {
+        "You used p (1 - p), the derivative of a probability: the gradient of the label's "
+        "logit is p - 1.": {
             _LOGITS: "probabilities * (1 - probabilities) - F.one_hot(labels, len(weight))"
         },
-        "Only the logit of the label has a gradient: the other logits have one too, their "
-        "probability.": {_LOGITS: f"({_LOGITS}) * F.one_hot(labels, len(weight))"},
+        "Only the logit of the label has a gradient: the gradient of every other logit should "
+        "be its probability.": {_LOGITS: f"({_LOGITS}) * F.one_hot(labels, len(weight))"},
         "This is the gradient of the probability, -1 / p: continue the backward pass through "
         "softmax.": {_LOGITS: "-F.one_hot(labels, len(weight)) / probabilities"},
-        "This is the gradient of a softmax and a squared error: the loss is minus the logarithm "
-        "of the probability of the label.": {
+        "This is the gradient of softmax with a squared error: the loss is the negative "
+        "logarithm of the probability of the label.": {
             "slope = (X) / labels.numel()": "slope = 2 * probabilities * ((X) - (probabilities * "
             "(X)).sum(-1, keepdim=True)) / labels.numel()"
         },
@@ -183,21 +180,21 @@ mistake(
 mistake(
     layer_norm_backward,
     "layer-norm-backward-weight",
-    "The gradient of x lacks the weight: multiply upstream by the weight before everything else.",
+    "The gradient of x lacks the weight: multiply upstream by the weight first.",
     {"upstream * weight": "upstream"},
 )
 mistake(
     layer_norm_backward,
     "layer-norm-backward-deviation",
     "The gradient of x is not divided by the standard deviation: the forward pass divides by it, "
-    "so the backward pass does too.",
+    "so the backward pass must too.",
     {"slope_x = X / deviation": "slope_x = X"},
 )
 mistake(
     layer_norm_backward,
     "layer-norm-backward-averaged",
-    "You averaged the gradients of weight and bias over the tokens: all tokens share them, so "
-    "their gradients add up.",
+    "You averaged the gradients of weight and bias over the tokens: all tokens share weight and "
+    "bias, so add the gradients up.",
     {
         "(upstream * normed).sum((0, 1))": "(upstream * normed).mean((0, 1))",
         "upstream.sum((0, 1))": "upstream.mean((0, 1))",
@@ -209,19 +206,17 @@ notes(
         "You used the unbiased variance: LayerNorm divides by the number of features.": {
             "centred.square().mean(-1, keepdim=True)": "x.var(-1, keepdim=True)"
         },
-        "Your eps is missing: add 1e-5 to the variance, under the root.": {"X + 1e-5": "X"},
-        "You added eps to the standard deviation: add it to the variance, under the root.": {
-            "(X + 1e-5).sqrt()": "(X.sqrt() + 1e-5)"
-        },
-        "You divided the gradient of x by the variance: divide by its root once.": {
+        "You left out eps: add 1e-5 to the variance, inside the square root.": {"X + 1e-5": "X"},
+        "You added eps to the standard deviation: add it to the variance, inside the square "
+        "root.": {"(X + 1e-5).sqrt()": "(X.sqrt() + 1e-5)"},
+        "You divided the gradient of x by the variance: divide once by its square root.": {
             "slope_x = X / deviation": "slope_x = X / deviation**2"
         },
-        "The gradient of weight has the input x: it needs the normed vector.": {
+        "The gradient of weight uses the input x: use the normed vector.": {
             "(upstream * normed).sum((0, 1))": "(upstream * x).sum((0, 1))"
         },
-        "The gradient of weight contains the weight: it is upstream times the normed vector.": {
-            "(upstream * normed).sum((0, 1))": "(slope * normed).sum((0, 1))"
-        },
+        "The gradient of weight contains the weight: it should be upstream times the normed "
+        "vector.": {"(upstream * normed).sum((0, 1))": "(slope * normed).sum((0, 1))"},
         "The gradient of bias contains the weight: use the sum of upstream alone.": {
             "upstream.sum((0, 1))": "slope.sum((0, 1))"
         },
@@ -231,7 +226,7 @@ notes(
         "The path through the mean has the wrong sign: subtract it.": {
             "slope - slope.mean(-1, keepdim=True)": "slope + slope.mean(-1, keepdim=True)"
         },
-        "You took sums over the features: the two terms are means over the features.": {
+        "You summed over the features: the two terms should be means over the features.": {
             "slope.mean(-1, keepdim=True)": "slope.sum(-1, keepdim=True)",
             "(slope * normed).mean(-1, keepdim=True)": "(slope * normed).sum(-1, keepdim=True)",
         },
@@ -242,28 +237,29 @@ notes(
             "(upstream * normed).sum((0, 1))": "(upstream * normed).mean(0).sum(0)",
             "upstream.sum((0, 1))": "upstream.mean(0).sum(0)",
         },
-        "The term of the variance lacks the weight: use upstream * weight * normed.": {
+        "The variance term lacks the weight: use upstream * weight * normed.": {
             "(slope * normed).mean(-1, keepdim=True)": "(upstream * normed).mean(-1, keepdim=True)"
         },
-        "In the variance term you multiplied by the input x: use the normed vector.": {
+        "In the variance term, you multiplied by the input x: use the normed vector.": {
             "(slope * normed).mean(-1, keepdim=True)": "(slope * x).mean(-1, keepdim=True)"
         },
-        "You multiplied by the weight at the end: multiply upstream by it, first.": {
+        "You multiplied by the weight at the end: multiply upstream by the weight first.": {
             "upstream * weight": "upstream",
             "slope_x = X / deviation": "slope_x = weight * X / deviation",
         },
-        "This is the backward pass of RMSNorm, which subtracts no mean.": {
+        "This is the backward pass of RMSNorm, which does not subtract the mean.": {
             "x - x.mean(-1, keepdim=True)": "x",
             "slope - slope.mean(-1, keepdim=True)": "slope",
         },
-        "You divided the first term by the number of features: only the two means are divided.": {
+        "You divided the first term by the number of features: only the two means include this "
+        "division.": {
             "slope - slope.mean(-1, keepdim=True)": "slope / len(weight) - slope.mean(-1, "
             "keepdim=True)"
         },
         "The gradient of x has the wrong sign.": {
             "slope_x = X / deviation": "slope_x = -X / deviation"
         },
-        "In the variance term you used the centred numbers: divide them by the standard "
+        "In the variance term, you used the centred values: divide them by the standard "
         "deviation.": {
             "normed * (slope * normed).mean(-1, keepdim=True)": "centred * (slope * centred).mean("
             "-1, keepdim=True)"
@@ -310,29 +306,29 @@ _SCORES = "weights * (slope_weights - average)"
 mistake(
     attention_backward,
     "attention-backward-softmax-skipped",
-    "The backward pass skips softmax: the gradient of the scores is weight times (gradient of the "
-    "weight minus its weighted average).",
+    "The backward pass skips softmax: the gradient of a score is its weight times (the gradient "
+    "of the weight minus the weighted average of the gradients).",
     {_SCORES: "slope_weights"},
 )
 mistake(
     attention_backward,
     "attention-backward-average",
-    "You multiplied by the weights but did not subtract the average: one larger weight makes the "
+    "You multiplied by the weights but did not subtract the average: a larger weight makes the "
     "others smaller, so subtract the weighted average over the keys.",
     {_SCORES: "weights * slope_weights"},
 )
 mistake(
     attention_backward,
     "attention-backward-diagonal",
-    "You took w (1 - w), the diagonal of the derivative of softmax: every weight depends on every "
-    "score of its row.",
+    "You took w (1 - w), which is only the diagonal of the derivative of softmax: every weight "
+    "depends on every score in its row.",
     {_SCORES: "weights * (1 - weights) * slope_weights"},
 )
 mistake(
     attention_backward,
     "attention-backward-scale",
-    "The scale is missing in the backward pass: the scores were divided by the root of d_k, so "
-    "divide the gradients of query and key too.",
+    "The scale is missing in the backward pass: the scores were divided by the square root of "
+    "d_k, so divide the gradients of query and key by it too.",
     {f"{_SCORES} * scale": _SCORES},
 )
 mistake(
@@ -354,12 +350,15 @@ notes(
             "(weights * slope_weights).sum(-1, keepdim=True)": "(weights * slope_weights).mean(-1, "
             "keepdim=True)"
         },
-        "The scale is missing in the forward pass: divide the scores by the root of d_k.": {
+        "The scale is missing in the forward pass: divide the scores by the square root of d_k.": {
             "query @ key.mT * scale": "query @ key.mT"
         },
-        "The scale is missing in both passes: divide the scores and their gradient by the root of "
-        "d_k.": {"query @ key.mT * scale": "query @ key.mT", f"{_SCORES} * scale": _SCORES},
-        "You scaled twice in the backward pass: the root of d_k divides once.": {
+        "The scale is missing in both passes: divide the scores and their gradient by the "
+        "square root of d_k.": {
+            "query @ key.mT * scale": "query @ key.mT",
+            f"{_SCORES} * scale": _SCORES,
+        },
+        "You scaled twice in the backward pass: divide by the square root of d_k only once.": {
             f"{_SCORES} * scale": f"{_SCORES} * scale**2"
         },
         "Only the gradient of query is scaled: scale the gradient of key too.": {
@@ -368,26 +367,26 @@ notes(
         "Only the gradient of key is scaled: scale the gradient of query too.": {
             "slope_scores @ key": "slope_scores @ key / scale"
         },
-        "You used the scores instead of the weights: the forward pass applies softmax.": {
+        "You used the scores instead of the weights: apply softmax in the forward pass.": {
             "X.softmax(-1)": "X"
         },
         "Softmax runs over the queries: apply it over the keys, the last axis.": {
             "X.softmax(-1)": "X.softmax(-2)"
         },
-        "You divided by the root of d_v: divide by the root of d_k.": {
+        "You divided by the square root of d_v: divide by the square root of d_k.": {
             "query.size(-1) ** -0.5": "value.size(-1) ** -0.5"
         },
-        "You subtracted the sum over the keys without their weights: multiply each gradient by its "
-        "weight before you add.": {
+        "You subtracted the unweighted sum over the keys: multiply each gradient by its weight "
+        "before you add.": {
             "(weights * slope_weights).sum(-1, keepdim=True)": "slope_weights.sum(-1, keepdim=True)"
         },
         "You multiplied by the weights too early: subtract the average first.": {
             _SCORES: "(weights * slope_weights - average)"
         },
-        "The gradient of value contains the scale: the scale belongs to the scores.": {
+        "The gradient of value contains the scale: apply the scale only to the scores.": {
             "weights.mT @ upstream": "weights.mT @ upstream * scale"
         },
-        "The gradient of value has the gradient of the weights in it: multiply the transposed "
+        "The gradient of value contains the gradient of the weights: multiply the transposed "
         "weights by upstream.": {"weights.mT @ upstream": "slope_weights.mT @ upstream"},
         "You summed the weights and upstream over the queries before multiplying: take the "
         "matrix product of the transposed weights and upstream.": {
@@ -417,10 +416,11 @@ notes(
     backward_on_paper,
     {
         "These are the probabilities: subtract 1 at the label.": [0.25, 0.5, 2],
-        "The sign is wrong: the gradient is probability minus 1 at the label, so a step against it "
-        "raises the logit of the label.": [0.75, -0.5, -2],
-        "The logits are right. The gradient of a weight is the gradient of its logit times its "
-        "input: row 2 belongs to logit 2, column 1 to the second number of the input.": [
+        "The sign is wrong: the gradient is probability minus 1 at the label, so a step "
+        "against the gradient raises the logit of the label.": [0.75, -0.5, -2],
+        "The gradients of the logits are right. The gradient of a weight is the gradient of "
+        "its logit times its input: row 2 belongs to logit 2, and column 1 belongs to the "
+        "second element of the input.": [
             -0.75, 0.5, 1,
         ],
         "This is -1 / p, the gradient of the probability of the label: continue the backward "

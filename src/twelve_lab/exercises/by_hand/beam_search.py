@@ -118,37 +118,37 @@ def _ended_set_aside(next_log_probs, prompt, end, width, max_new, alpha):
 mistake(
     beam_search,
     "beam-scores-not-summed",
-    "You ranked the beams by their last token alone: a score is the sum of the log-probabilities "
-    "of all new tokens.",
+    "You ranked the beams only by their last token: a score should be the sum of the "
+    "log-probabilities of all new tokens.",
     {_SUM: _LAST, "log_probs[done, end] = 0.0": "log_probs[done, end] = totals[done]"},
 )
 again(beam_search, "beam-scores-not-summed", {_SUM: _LAST})
 mistake(
     beam_search,
     "beam-starts-equal",
-    "All beams start from the prompt with the score 0, so every beam makes the same choice: start "
-    "with one beam, or with minus infinity for the others.",
+    "All beams start from the prompt with score 0, so every beam makes the same choice: start "
+    "with one beam, or set the scores of the others to minus infinity.",
     {"torch.full((width,), -math.inf)": "torch.zeros(width)"},
 )
 mistake(
     beam_search,
     "beam-best-of-each",
-    "Each beam kept the best token of its own: let the continuations of all beams compete, and "
-    "keep the best of them, also two from one beam.",
+    "Each beam kept only its own best token: let the continuations of all beams compete, and keep "
+    "the best, even if several come from one beam.",
     by=_best_of_each,
 )
 mistake(
     beam_search,
     "beam-history-kept",
-    "The new tokens were added to the wrong prefixes: take the row of the beam that each token "
-    "continues first.",
+    "You appended the new tokens to the wrong prefixes: first select the row of the beam that "
+    "each token continues.",
     {"beams[rows]": "beams"},
 )
 mistake(
     beam_search,
     "beam-end-continued",
-    "A finished sequence went on after the end token: add nothing to its score, and let only the "
-    "end token follow.",
+    "A finished sequence continued after the end token: add nothing to its score, and let only "
+    "the end token follow.",
     _GOES_ON,
 )
 again(beam_search, "beam-end-continued", {**_GOES_ON, "~done[rows]": "1"})
@@ -162,27 +162,27 @@ mistake(
 mistake(
     beam_search,
     "beam-length-padded",
-    "You divided every sum by the same length: count the new tokens of each sequence, up to its "
-    "first end token.",
+    "You divided every sum by the same length: count the new tokens of each sequence, up to and "
+    "including its first end token.",
     {"lengths**alpha": "max_new**alpha"},
 )
 notes(
     beam_search,
     {
-        "You counted the prompt in the length: count the new tokens alone.": {
+        "You counted the prompt in the length: count only the new tokens.": {
             "lengths**alpha": "(lengths + prompt.numel()) ** alpha"
         },
         "You left the end token out of the length: it has a log-probability too, so count it.": {
             "lengths**alpha": "(lengths - done.double()).clamp(min=1) ** alpha"
         },
-        "You divided while the beams grow: here the sums compete, and only the final ranking "
-        "divides by the length.": {
+        "You divided by the length while the beams grow: compare the sums there, and divide by "
+        "the length only in the final ranking.": {
             _CHOICE: "counted = (lengths + ~done)[:, None] ** alpha\n"
             "places = (table / counted).flatten().topk(width).indices\n"
             "totals = table.flatten()[places]"
         },
-        "You used the penalty of Google's translator, ((5 + length) / 6) to the power of alpha: "
-        "divide by the length to the power of alpha.": {
+        "You used the length penalty of Google's translator, ((5 + length) / 6) to the power "
+        "of alpha: divide by the length to the power of alpha.": {
             "lengths**alpha": "((5 + lengths) / 6) ** alpha"
         },
         "You multiplied by the length: divide by it, so that a long sequence is not at a "
@@ -190,21 +190,20 @@ notes(
         "You divided by alpha times the length: alpha is the exponent of the length.": {
             "lengths**alpha": "(lengths * alpha if alpha else 1)"
         },
-        "You set finished sequences aside and filled the beam again, as Hugging Face does: here a "
-        "finished sequence keeps its place in the beam.": _ended_set_aside,
+        "You set finished sequences aside and refilled the beam, as Hugging Face does: here, a "
+        "finished sequence should stay in the beam.": _ended_set_aside,
         "A finished sequence no longer competes in your code: keep it in the beam, where better "
         "sequences may push it out.": Edited(_ended_set_aside, {"X[: 2 * width]": "X[:width]"}),
         "You added probabilities: add their logarithms, because the probability of a sequence is a "
         "product.": {"next_log_probs(beams).clone()": "next_log_probs(beams).exp()"},
-        "The scores are probabilities: return the divided sums of logarithms.": {
+        "The scores are probabilities: return the length-normalised sums of logarithms.": {
             _DIVIDED: f"({_DIVIDED}).exp()"
         },
         "The worst sequence comes first: sort by descending score.": {
             "X.sort(descending=True)": "X.sort()"
         },
-        "The beams are in the order of their sums: sort them by the divided score, best first.": {
-            "X.sort(descending=True)": "(lambda s: (s, torch.arange(width)))(X)"
-        },
+        "The beams are sorted by their sums: sort them by the length-normalised score, best "
+        "first.": {"X.sort(descending=True)": "(lambda s: (s, torch.arange(width)))(X)"},
     },
 )
 
@@ -227,11 +226,13 @@ notes(
     {
         "Only the third number is wrong: the score is the mean of two logarithms, so take the "
         "square root of the product.": [0.2, 0.36, 0.18],
-        "The third number is the score itself: raise e to its power.": [0.2, 0.36, -0.51],
+        "The third number is the score itself: raise e to the power of the score.": [
+            0.2, 0.36, -0.51,
+        ],
         "You added probabilities: the probability of a sequence is their product.": [
             0.9, 1.3, 0.65,
         ],
-        "The second number is the greedy sequence again: a beam of two also keeps B, which is "
-        "followed by a likely end.": [0.2, 0.2, 0.45],
+        "The second number belongs to the greedy sequence again: a beam of two also keeps B, "
+        "after which the end is likely.": [0.2, 0.2, 0.45],
     },
 )  # fmt: skip

@@ -55,7 +55,7 @@ def merge_pair(ids: list[int], pair: tuple[int, int], new_id: int) -> list[int]:
 mistake(
     merge_pair,
     "bpe-overlap",
-    "You replaced pairs that overlap: after a pair, continue behind its second id.",
+    "You replaced overlapping pairs: after replacing a pair, continue after its second id.",
     {"2 if found else 1": "1"},
 )
 again(
@@ -77,7 +77,7 @@ notes(
             "tuple(ids[i : i + 2]) == pair": "tuple(ids[i : i + 2]) == pair and new_id not in "
             "merged"
         },
-        "You also replaced the pair in reverse order: the order of the two ids matters.": {
+        "You also replaced the reversed pair: the order of the two ids matters.": {
             "tuple(ids[i : i + 2]) == pair": "sorted(ids[i : i + 2]) == sorted(pair)"
         },
         "The last id is lost unless it belongs to a pair: keep it.": {
@@ -162,7 +162,8 @@ def _longest_match(ids, merges, vocab_size):
 mistake(
     bpe_encode,
     "bpe-ranks-reversed",
-    "You began with the newest merge: begin with rank 0, because newer pairs contain its id.",
+    "You began with the newest merge: begin with rank 0, because newer pairs contain the ids of "
+    "older merges.",
     {"enumerate(merges)": "reversed([*enumerate(merges)])"},
 )
 
@@ -187,7 +188,7 @@ notes(
     bpe_encode,
     {
         "One pass over the text is not enough: a new id can be part of the next pair.": _one_pass,
-        "The new ids are one too large: the pair of rank 0 becomes vocab_size.": {
+        "The new ids are one too large: the pair of rank 0 should become vocab_size.": {
             "vocab_size + rank": "vocab_size + rank + 1"
         },
         "The new ids are the ranks: add vocab_size.": {"vocab_size + rank": "rank"},
@@ -239,8 +240,8 @@ def _most_frequent_pairs(ids, vocab_size, num_merges):
 mistake(
     bpe_train,
     "bpe-counted-once",
-    "You counted the pairs of the first text only: count again after each merge, because new ids "
-    "make new pairs.",
+    "You counted only the pairs of the first text: count again after each merge, because new ids "
+    "form new pairs.",
     by=lambda ids, vocab_size, num_merges: sorted(
         (counts := Counter(pairwise(ids))), key=lambda pair: (-counts[pair], pair)
     )[:num_merges],
@@ -255,7 +256,7 @@ mistake(
 mistake(
     bpe_train,
     "bpe-tie-larger",
-    "Of equally frequent pairs you took the larger one: take the smaller pair.",
+    "When pairs are equally frequent, you took the larger one: take the smaller pair.",
     {"min(counts, key=X)": "max(counts, key=lambda pair: (counts[pair], pair))"},
 )
 
@@ -275,13 +276,14 @@ def _stops_at_one(ids, vocab_size, num_merges):
 notes(
     bpe_train,
     {
-        "Training goes on although no pair is repeated, until one id is left.": _stops_at_one,
+        "You stopped when no pair was repeated: training should continue until one id is "
+        "left.": _stops_at_one,
         "You merged the rarest pair: merge the most frequent one.": {
             "-counts[pair]": "counts[pair]"
         },
-        "You added the new id to the text but count it as an old one: new ids begin at "
+        "Your new ids repeat old ids, so both are counted as the same id: start new ids at "
         "vocab_size.": {"vocab_size + len(merges)": "len(merges)"},
-        "Every merge gets the same new id: each needs its own.": {
+        "Every merge gets the same new id: give each merge its own id.": {
             "vocab_size + len(merges)": "vocab_size"
         },
     },
@@ -303,10 +305,10 @@ def bpe_on_paper() -> list[float]:
 notes(
     bpe_on_paper,
     {
-        "Three letters a in a row contain the pair a a twice: count pairs that overlap.": [
+        "Three letters a in a row contain the pair a a twice: count overlapping pairs.": [
             2, 9, 5,
         ],
-        "Pairs that overlap are counted, but only one of them can be merged: a a a becomes one new "
-        "id and an a.": [4, 7, 5],
+        "Overlapping pairs are all counted, but only one of them can be merged: a a a becomes "
+        "one new id and one a.": [4, 7, 5],
     },
 )  # fmt: skip

@@ -48,21 +48,21 @@ _LARGEST, _RETURN = "scores.amax(-1, keepdim=True)", "return total.log() + large
 mistake(
     log_sum_exp,
     "logsumexp-overflow",
-    "You took the exponentials of the scores as they are, so e^1000 is infinite and e^-1000 is 0: "
-    "subtract the largest score of the row first, and add it after the logarithm.",
+    "You took the exponentials of the scores directly, so e^1000 is infinite and e^-1000 is 0: "
+    "subtract the largest score of the row first, and add it back after the logarithm.",
     {f"largest = {_LARGEST}": "largest = torch.zeros_like(scores[..., :1])"},
 )
 mistake(
     log_sum_exp,
     "logsumexp-maximum-lost",
-    "You subtracted the largest score and never added it again: add it after the logarithm.",
+    "You subtracted the largest score and never added it back: add it after the logarithm.",
     {_RETURN: "return total.log()"},
 )
 mistake(
     log_sum_exp,
     "logsumexp-shared-maximum",
-    "You subtracted a maximum of several rows, so all exponentials of a much smaller row are 0: "
-    "subtract from each row its own maximum.",
+    "You subtracted one maximum from several rows, so all exponentials of a much smaller row are "
+    "0: subtract from each row its own maximum.",
     {_LARGEST: "scores.amax().expand_as(scores[..., :1])"},
 )
 mistake(
@@ -76,23 +76,23 @@ notes(
     {
         "You subtracted the smallest score: subtract the largest, so that no exponential "
         "exceeds 1.": {_LARGEST: "scores.amin(-1, keepdim=True)"},
-        "You added the logarithms of the powers, which are the scores: add the powers, and take "
-        "the logarithm of the sum.": {_RETURN: "return scores.sum(-1)"},
-        "You added a small number inside the logarithm, and the powers still overflow: subtract "
-        "the largest score of the row first.": {
+        "You added the scores, which are the logarithms of the exponentials: add the "
+        "exponentials, and take the logarithm of the sum.": {_RETURN: "return scores.sum(-1)"},
+        "You added a small number inside the logarithm, but the exponentials still overflow: "
+        "subtract the largest score of the row first.": {
             _RETURN: "return (scores.exp().sum(-1) + 1e-8).log()"
         },
-        "You added 1 inside the logarithm, as log1p does: one of the exponentials is the 1 "
-        "already.": {"total.log()": "total.log1p()"},
-        "You multiplied by the largest score: the logarithm turns the factor into a summand, "
-        "so add it.": {_RETURN: "return total.log() * largest.squeeze(-1)"},
-        "This is the largest score alone: the other exponentials are missing.": {
+        "You added 1 inside the logarithm, as log1p does: one of the exponentials is already "
+        "this 1.": {"total.log()": "total.log1p()"},
+        "You multiplied by the largest score: the logarithm of a product is a sum, so add the "
+        "largest score.": {_RETURN: "return total.log() * largest.squeeze(-1)"},
+        "This is only the largest score: the other exponentials are missing.": {
             _RETURN: "return largest.squeeze(-1)"
         },
-        "This is the mean of the powers: take their sum.": {
+        "This is the mean of the exponentials: take their sum.": {
             "(scores - largest).exp().sum(-1)": "(scores - largest).exp().mean(-1)"
         },
-        "This is the sum without its logarithm.": {_RETURN: "return scores.exp().sum(-1)"},
+        "This is the sum: take its logarithm.": {_RETURN: "return scores.exp().sum(-1)"},
         "You added the largest score to the sum: take the logarithm of the sum first.": {
             "total.log()": "total"
         },
@@ -104,7 +104,7 @@ notes(
             "(scores - largest).exp().sum(-1)": "(scores - largest).exp().sum(-2)",
             "largest.squeeze(-1)": "largest.squeeze(-2)",
         },
-        "Keep no axis of size 1: the result has one number for each word.": {
+        "You kept an axis of size 1: the result must have one number for each word.": {
             "(scores - largest).exp().sum(-1)": "(scores - largest).exp().sum(-1, keepdim=True)",
             "largest.squeeze(-1)": "largest",
         },
@@ -134,13 +134,13 @@ notes(
             math.log(8), math.log(4), 3 * math.log(2),
         ],
         "These are logarithms to base 2: use the natural logarithm.": [3, 2, 1.5],
-        "The logarithm of a probability is negative, but the loss is minus this logarithm.": [
+        "The logarithm of a probability is negative: negate it to get the loss.": [
             math.log(8), -math.log(4), -1.5 * math.log(2),
         ],
-        "The second number is the probability of the label: take minus its logarithm.": [
+        "The second number is the probability of the label: take its negative logarithm.": [
             math.log(8), 0.25, 1.5 * math.log(2),
         ],
-        "The first number is the sum of the powers: take its logarithm.": [
+        "The first number is the sum of the exponentials: take its logarithm.": [
             8, math.log(4), 1.5 * math.log(2),
         ],
     },
