@@ -247,7 +247,7 @@ def test_report_lists_what_is_mastered_and_what_is_due(folder):
     start = lines.index(f"By hand: 1 of {len(DRILLS)} mastered")
     assert lines[start + 1 : start + 6] == [
         f"  {first.title}: mastered",
-        f"  {second.title}: due for another blank page",
+        f"  {second.title}: due for another attempt",
         f"  {third.title}: due again on 2026-02-10",
         f"  {fourth.title}: the last answer was wrong",
         "  by-hand-lora  open; 2 wrong answers",
