@@ -108,7 +108,7 @@ def test_an_unfinished_class_gives_an_ellipsis(blank):
         (NoForward, ["weight"], "NoForward has no method forward(self, ...) yet."),
         (Plain, ["weight"], "class Name(nn.Module)"),
         (torch.relu, ["weight"], "class Name(nn.Module)"),
-        (Scale(4, 3), ["weight"], "The layer is built already. Pass the class itself, without ()."),
+        (Scale(4, 3), ["weight"], "The layer is already built. Pass the class itself, without ()."),
         (NotRegistered, ["weight"], "NotRegistered(4, 3) does not register weight. Assign"),
         (Scale, ["weight", "bias"], "Scale(4, 3) does not register bias. Assign"),
         (Scale, ["w", "bias"], "Scale(4, 3) registers weight, expected w, bias."),

@@ -62,7 +62,7 @@ mistake(
 mistake(
     attention_scores,
     "scale-d_k",
-    "The scores are divided by d_k, or twice by its square root: divide them once by the square "
+    "You divided the scores by d_k, or twice by its square root: divide them once by the square "
     "root.",
     {"X / math.sqrt(D)": "X / D"},
 )
@@ -136,16 +136,16 @@ again(attention_weights, "softmax-queries", {_SOFTMAX: _LOGS.replace("-1", "-2")
 notes(
     attention_weights,
     {
-        "Right until a score is large: e^1000 is inf, and inf / inf is nan. Subtract a logarithm "
-        "from the scores, as the task says.": {_SOFTMAX: _SHARES},
-        "Right until a score is large: e^1000 is inf, and so is its logarithm. Use `logsumexp`, "
-        "which avoids this.": {_SOFTMAX: _LOGS},
+        "This is right until a score is large: e^1000 is inf, and inf / inf is nan. Subtract a "
+        "logarithm from the scores, as the task says.": {_SOFTMAX: _SHARES},
+        "This is right until a score is large: e^1000 is inf, and so is its logarithm. Use "
+        "`logsumexp`, which avoids this.": {_SOFTMAX: _LOGS},
         "You subtracted a number from the scores in the numerator only: subtract it in the "
         "denominator too.": {
             _SOFTMAX: "(scores - scores.amax(-1, keepdim=True)).exp() / "
             "scores.exp().sum(-1, keepdim=True)"
         },
-        "All weights of a sentence sum to 1 together: each row must sum to 1.": {
+        "All the weights of a sentence together sum to 1: each row must sum to 1.": {
             _SOFTMAX: "scores.flatten(1).softmax(-1).view_as(scores)"
         },
         "You divided the scores by their sum, but some scores are negative. Apply exp first.": {
@@ -193,7 +193,7 @@ notes(
         "d_k.": {_SCORES: "query @ key.mT / value.size(-1) ** 0.5"},
         "You scaled after softmax, so the weights of a query no longer sum to 1: scale the "
         "input of softmax.": {_WEIGHTS: "(query @ key.mT).softmax(-1) / query.size(-1) ** 0.5"},
-        "You returned the value of the best key alone: average all values by their weights.": {
+        "You returned only the value of the best key: average all the values by their weights.": {
             _WEIGHTS: f"torch.eye(key.size(-2))[{_SCORES}.argmax(-1)]"
         },
     },
@@ -234,8 +234,8 @@ def key_zeroed() -> list[float]:
 notes(
     key_zeroed,
     {
-        "A key of zeros has the score 0, not the weight 0.": [1.0, 0.0],
-        "Equal weights need equal scores: only the key of fish is zero, not the key of dog.": [
+        "A key of zeros has a score of 0, not a weight of 0.": [1.0, 0.0],
+        "Equal weights need equal scores: only the key of fish is zero, not that of dog.": [
             0.5,
             0.5,
         ],
@@ -245,7 +245,7 @@ notes(
             f"{_WEIGHTS}[0]": f"{_WEIGHTS}[1]"
         },
         "These are the scores: apply softmax.": {_WEIGHTS: _SCORES},
-        "These are the exponentials of the scores: divide each by their sum.": {
+        "These are the exponentials of the scores: divide each one by their sum.": {
             _WEIGHTS: f"{_SCORES}.exp()"
         },
     },

@@ -75,7 +75,7 @@ _ACROSS = "attention(x, memory, memory, src_mask)"
 mistake(
     cross_attention,
     "cross-mask-target",
-    "You hid the padding of the target in the cross-attention, whose keys are the source: pass "
+    "You hid the padding of the target in cross-attention, whose keys come from the source: pass "
     "the mask of the source.",
     {_ACROSS: "attention(x, memory, memory, tgt_mask)"},
 )
@@ -89,8 +89,8 @@ mistake(
 mistake(
     cross_attention,
     "cross-memory-unused",
-    "The words attend to their own sentence instead of the other one: take keys and values from "
-    "the memory.",
+    "The words attend to their own sentence instead of the other one: take the keys and values "
+    "from the memory.",
     {_ACROSS: "attention(x, x, x, src_mask)"},
 )
 again(cross_attention, "cross-memory-unused", {_ACROSS: "attention(x, x, x, tgt_mask)"})
@@ -114,7 +114,7 @@ for _part in (split_heads, merge_heads):
 notes(
     cross_attention,
     {
-        "Your mask hides what must be visible: True means may attend.": {
+        'Your mask hides what must be visible: True means "may attend".': {
             _ACROSS: "attention(x, memory, memory, None if src_mask is None else ~src_mask)"
         },
         "You swapped the roles: the target has the queries, the memory the keys and values.": {
@@ -123,7 +123,9 @@ notes(
         "You swapped the inputs: queries come from x, keys from the memory.": {
             _ACROSS: "attention(memory, x, x, src_mask)"
         },
-        "You added x: the residual sum is outside the attention.": {_ACROSS: f"x + {_ACROSS}"},
+        "You added x: the residual sum is computed outside the attention.": {
+            _ACROSS: f"x + {_ACROSS}"
+        },
     },
 )
 
@@ -165,11 +167,11 @@ again(target_mask, "causal-diagonal", {"return MASK": "return MASK.tril(-1)"})
 notes(
     target_mask,
     {
-        "Your mask marks what is hidden: True means may attend.": {"return MASK": "return ~MASK"},
+        'Your mask marks what is hidden: True means "may attend".': {"return MASK": "return ~MASK"},
         "You hid padding as well: only the order of the positions counts here.": {
             "return MASK": "return MASK & padding_mask(tgt)"
         },
-        "You made a mask for each sentence: they are all equal, so axis 0 has size 1.": {
+        "You made a mask for each sentence: they are all equal, so axis 0 must have size 1.": {
             "return MASK": "return MASK.expand(len(tgt), -1, -1, -1)"
         },
     },
@@ -251,8 +253,8 @@ notes(
             _LAYER: f"norm({_LAYER})",
             "return norm(x)": "return x",
         },
-        "You applied the norm after every layer and once more: apply it once, after the last "
-        "layer.": {_LAYER: f"norm({_LAYER})"},
+        "You applied the norm after every layer and again at the end: apply it once, after the "
+        "last layer.": {_LAYER: f"norm({_LAYER})"},
         "You applied the norm before the layers: apply it after them.": {
             _LOOP: f"x = norm(x)\n{_LOOP}",
             "return norm(x)": "return x",
@@ -266,7 +268,7 @@ notes(
         "Your memory changes from layer to layer: give all layers the same memory.": {
             f"x = {_LAYER}": f"x = memory = {_LAYER}"
         },
-        "You passed the stream in place of the memory: pass the memory to each layer.": {
+        "You passed the stream instead of the memory: pass the memory to each layer.": {
             _LAYER: "layer(x, x, tgt_mask, src_mask)"
         },
         "Each layer reads the original x, so only one of them counts: pass it the output of "
@@ -274,7 +276,7 @@ notes(
         "The layers run in reversed order: start with the first.": {
             _LOOP: _LOOP.replace("in layers", "in layers[::-1]")
         },
-        "You added x to the output of a layer: the layers contain the residual sums already.": {
+        "You added x to the output of a layer: the layers already contain the residual sums.": {
             _LAYER: f"x + {_LAYER}"
         },
     },
@@ -354,7 +356,7 @@ for _id, _sum in (
 notes(
     decoder_layer,
     {
-        "You call across before back: the order is back, across, think.": {
+        "You called across before back: the order must be back, across, think.": {
             f"x = {_BACK}": "y = lambda x: residual(x, SELF, norms[0])",
             f"x = {_CROSS}": "x = y(residual(x, CROSS, norms[1]))",
         },
@@ -373,13 +375,14 @@ notes(
             "cross_attention(q, memory, across, src_mask, tgt_mask)": "across(q, memory, memory, "
             "tgt_mask)",
         },
-        "You normalised the memory: it is normalised already.": {
+        "You normalised the memory: it is already normalised.": {
             "cross_attention(q, memory, across, src_mask, tgt_mask)": "across(q, "
             "norms[1](memory), norms[1](memory), src_mask)"
         },
-        "You normalised only the query of the self-attention: keys and values come from the "
-        "normalised x too.": {_BACK: "x + back(norms[0](x), x, x, tgt_mask)"},
-        "Your cross-attention asks with the output of the first norm: normalise the first sum.": {
+        "You normalised only the query of the self-attention: take the keys and values from "
+        "the normalised x too.": {_BACK: "x + back(norms[0](x), x, x, tgt_mask)"},
+        "Your cross-attention takes its queries from the output of the first norm: normalise "
+        "the first sum.": {
             f"x = {_BACK}": "start, x = x, residual(x, SELF, norms[0])",
             f"x = {_CROSS}": "x = x + (CROSS)(norms[0](start))",
         },
@@ -427,10 +430,10 @@ notes(
         "You counted every entry of both halves: what do the two masks hide?": 72,
         "Either the diagonal is missing, or you subtracted padding in both sentences: only batch "
         "0 has padding, and each position depends on itself.": 44,
-        "This is batch 0 alone: the map shows both sentences.": 22,
-        "This is batch 1 alone: the map shows both sentences.": 30,
-        "This is the source half alone: the target attends to itself too.": 32,
-        "This is the target half alone: the target attends to the source too.": 20,
+        "This is only batch 0: the map shows both sentences.": 22,
+        "This is only batch 1: the map shows both sentences.": 30,
+        "This is only the source half: the target attends to itself too.": 32,
+        "This is only the target half: the target attends to the source too.": 20,
     },
 )
 
@@ -455,11 +458,11 @@ def stays() -> frozenset[str]:
 notes(
     stays,
     {
-        "Without padding the mask hides nothing. What about batch 0?": {"memory", "mask", "both"},
+        "Without padding, the mask hides nothing. What about batch 0?": {"memory", "mask", "both"},
         "The mask is not reversed: which position does it hide now?": {"memory"},
         "If only the memory is reversed, which position does the mask hide?": {"memory", "both"},
         "The memory is not reversed: which of its positions is hidden now?": {"mask"},
         "If only the mask is reversed, which position is hidden?": {"mask", "both"},
-        "Each key moves together with its value: what else must move with them?": set(),
+        "Each key moves with its value: what else must move with them?": set(),
     },
 )

@@ -57,15 +57,15 @@ again(language_model, "softmax-before-loss", {"return X": "return (X).softmax(-1
 notes(
     language_model,
     {
-        "You added positions: here nothing is added, because the layers rotate queries and keys.": {
+        "You added positions: add nothing here, because the layers rotate queries and keys.": {
             "table[ids]": "table[ids] + sinusoid(ids.size(1), table.size(1)).double()"
         },
         "You applied the norm after each layer: apply it once, after the last layer.": {
             "layer(x, MASK)": "norm(layer(x, MASK))",
             "norm(x)": "x",
         },
-        "You multiplied the embedded words by the square root of d_model: here they are used "
-        "unchanged.": {"table[ids]": "table[ids] * table.size(1) ** 0.5"},
+        "You multiplied the embedded words by the square root of d_model: use them unchanged "
+        "here.": {"table[ids]": "table[ids] * table.size(1) ** 0.5"},
     },
 )
 
@@ -151,8 +151,8 @@ mistake(
 mistake(
     chunk_mask,
     "left-padding-seen",
-    "The padding on the left is visible to every word: apply the padding mask in each "
-    "decoding step, to cached words too.",
+    "Every word sees the padding on the left: apply the padding mask in each decoding step, to "
+    "cached words too.",
     {"CAUSAL & REAL": "CAUSAL.expand(len(real), -1, -1, -1)"},
 )
 again(
@@ -190,8 +190,8 @@ def prompt_logits(logits: Tensor, words: Tensor) -> Tensor:
 mistake(
     prompt_logits,
     "prompt-first-logit",
-    "You took the logits of the first position, which has seen one word: take those of the last "
-    "word, which has seen the prompt.",
+    "You took the logits of the first position, which has seen only one word: take those of the "
+    "last word, which has seen the whole prompt.",
     {"logits[ROWS, last]": "logits[:, 0]"},
 )
 mistake(
@@ -204,9 +204,8 @@ mistake(
 notes(
     prompt_logits,
     {
-        "You counted the words: with padding on the left, the last word is at a later position.": {
-            "words.cumsum(1).argmax(1)": "words.sum(1) - 1"
-        },
+        "You used the number of words: with padding on the left, the last word is at a later "
+        "position.": {"words.cumsum(1).argmax(1)": "words.sum(1) - 1"},
         "You took the first word of each prompt: take the last word, which has seen all of it.": {
             "words.cumsum(1)": "words.byte()"
         },
@@ -262,7 +261,7 @@ mistake(
 notes(
     top_p,
     {
-        "You kept only words with a probability of p each: their sum must reach p.": {
+        "You kept only words that each have a probability of at least p: their sum must reach p.": {
             "before < p": "ordered >= p"
         },
         "You kept one word too many: stop when the sum reaches p.": {

@@ -52,15 +52,15 @@ mistake(
 notes(
     embed,
     {
-        "You multiplied the rows by the square root of d_model: here each id returns its row "
-        "unchanged.": {"table[ids]": "table[ids] * math.sqrt(table.size(1))"},
-        "Id 0 returned zeros: here it returns its row, as every other id does.": {
+        "You multiplied the rows by the square root of d_model: here each id must return its "
+        "row unchanged.": {"table[ids]": "table[ids] * math.sqrt(table.size(1))"},
+        "Id 0 returned zeros: here it must return its row, like every other id.": {
             "table[ids]": "table[ids] * (ids != 0).unsqueeze(-1)"
         },
-        "Your one-hot rows are counted from 1: id 0 matches nothing, and every other id gets the "
-        "row before its own.": {"table[ids]": "table[ids - 1] * (ids != 0).unsqueeze(-1)"},
-        "Each id returned the sum of all rows but its own: where does the 1 belong, and where the "
-        "zeros?": {"table[ids]": "table.sum(0) - table[ids]"},
+        "You counted the one-hot rows from 1: id 0 matches nothing, and every other id gets "
+        "the row before its own.": {"table[ids]": "table[ids - 1] * (ids != 0).unsqueeze(-1)"},
+        "Each id returned the sum of all rows except its own: where does the 1 belong, and "
+        "where do the zeros?": {"table[ids]": "table.sum(0) - table[ids]"},
     },
 )
 
@@ -111,13 +111,13 @@ mistake(
 notes(
     padding_row,
     {
-        "You froze the wrong rows: row pad_id gets a gradient, and all others get none.": {
+        "You froze the wrong rows: freeze only row pad_id.": {
             _LOOK_UP: "torch.where((ids == pad_id).unsqueeze(-1), table[ids], table[ids].detach())"
         },
-        "You froze row 0 whatever pad_id is: freeze row pad_id.": {
+        "You froze row 0, whatever pad_id is: freeze row pad_id.": {
             _LOOK_UP: "F.embedding(ids, table, padding_idx=0)"
         },
-        "Row pad_id became zeros: its numbers stay, only its gradient is zero.": {
+        "You set row pad_id to zeros: keep its numbers, and make only its gradient zero.": {
             _LOOK_UP: "table[ids] * (ids != pad_id).unsqueeze(-1)"
         },
     },
@@ -203,7 +203,7 @@ def row_gradients() -> list[float]:
 notes(
     row_gradients,
     {
-        "A row that is used several times gets a gradient from every use.": [0, 1, 0, 1],
+        "A row that is used several times gets a gradient from each use.": [0, 1, 0, 1],
         "You summed the three numbers of a row: the question is about one of them.": [0, 3, 0, 9],
     },
 )
@@ -231,7 +231,7 @@ notes(
             "This is half of dog and half of fish: in which columns are the two halves?": (
                 "[0, 0, 0.5, 0.5]"
             ),
-            "This is cat alone: the mixed row has a second half.": "[0, 0.5, 0, 0]",
+            "This is only cat: the mixed row has a second half.": "[0, 0.5, 0, 0]",
         }.items()
     },
 )

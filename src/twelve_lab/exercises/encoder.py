@@ -71,7 +71,7 @@ def _fresh_layers(make: Callable[[], nn.Module], num_layers: int) -> nn.Sequenti
 
 @mistake(stack, "layers-cloned")
 def layers_cloned(make: Callable[[], nn.Module], num_layers: int) -> nn.ModuleList:
-    """All layers are copies of one layer and start with equal weights: build each separately."""
+    "All layers are copies of one layer and start with equal weights: build each one separately."
     layer = make()
     return nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
 
@@ -101,7 +101,7 @@ notes(
             f"nn.ModuleList({_BUILT})": f"nn.ModuleList({_BUILT}).requires_grad_(False)"
         },
         "Your stack has one layer too few.": {"range(num_layers)": "range(num_layers - 1)"},
-        "Your stack has one layer, whatever num_layers is.": {"range(num_layers)": "range(1)"},
+        "Your stack has only one layer, whatever num_layers is.": {"range(num_layers)": "range(1)"},
         "Your stack has one layer too many.": {"range(num_layers)": "range(num_layers + 1)"},
     },
 )
@@ -184,7 +184,7 @@ notes(
         "The layers run in reversed order: start with the first.": {
             _LOOP: _LOOP.replace("in layers", "in layers[::-1]")
         },
-        "You added x to the output of a layer: the layers contain the residual sums already.": {
+        "You added x to the output of a layer: the layers already contain the residual sums.": {
             _LAYER: f"x + {_LAYER}"
         },
     },
@@ -285,7 +285,7 @@ notes(
         "You use norm1 twice and never norm2: each sublayer needs its own norm.": {
             _SECOND: "return x + self.think(self.norm1(x))"
         },
-        "You normalised only the query: keys and values come from the normalised x too.": {
+        "You normalised only the query: take the keys and values from the normalised x too.": {
             f"forward: {_LOOK}": "self.look(normed, x, x, src_mask)"
         },
         "Your feed-forward layer comes first: the attention must come first.": {
@@ -299,7 +299,7 @@ notes(
         "You normalised the result of the layer: leave the sums unchanged.": {
             _SECOND: "return self.norm2(x + self.think(self.norm2(x)))"
         },
-        "Your mask hides what must be visible: True means may attend.": {
+        'Your mask hides what must be visible: True means "may attend".': {
             f"forward: {_LOOK}": "self.look(normed, normed, normed, None if src_mask is None else "
             "~src_mask)"
         },
@@ -364,7 +364,7 @@ notes(
         'You let "cat" attend to "<pad>", which the padding mask always hides.': {
             "example.src_mask & causal_mask(2)": "causal_mask(2)"
         },
-        "This is right under the padding mask alone: the causal mask hides later positions too.": {
+        "This is right with only the padding mask: the causal mask hides later positions too.": {
             "example.src_mask & causal_mask(2)": "example.src_mask"
         },
         '"dog" comes before "fish": what does the causal mask say about that?': {"dog", "fish"},

@@ -50,8 +50,8 @@ _HIDDEN = "F.relu(x @ w_up.T + b_up)"
 mistake(
     feed_forward,
     "activation-forgotten",
-    "Without an activation between them, the two matrices are equivalent to one: put ReLU between "
-    "them.",
+    "There is no activation between the two matrices, so they are equivalent to one: put ReLU "
+    "between them.",
     {"F.relu(X)": "X"},
 )
 again(feed_forward, "activation-forgotten", {_SUM: f"F.relu({_SUM.replace('F.relu', '')})"})
@@ -68,13 +68,13 @@ notes(
         "You added b_up after ReLU: add it before, because it decides when a unit is active.": {
             _HIDDEN: "(F.relu(x @ w_up.T) + b_up)"
         },
-        "You added x: the residual sum is outside this layer.": {_SUM: f"x + {_SUM}"},
+        "You added x: the residual sum is computed outside this layer.": {_SUM: f"x + {_SUM}"},
         "You applied ReLU to the input: apply it between the two matrices.": {
             _HIDDEN: "(F.relu(x) @ w_up.T + b_up)"
         },
         "This is GELU: apply ReLU.": {"F.relu(X)": "F.gelu(X)"},
         "This is SiLU: apply ReLU.": {"F.relu(X)": "F.silu(X)"},
-        "Your activation passes a part of the negative numbers: ReLU passes none.": {
+        "Your activation lets part of each negative number through: ReLU lets none through.": {
             "F.relu(X)": "F.leaky_relu(X)"
         },
     },
@@ -114,25 +114,25 @@ mistake(
 notes(
     swiglu,
     {
-        "You applied the sigmoid to the gate: SiLU is z times its sigmoid.": {
+        "You applied only the sigmoid to the gate: SiLU is z times its sigmoid.": {
             "F.silu(X)": "torch.sigmoid(X)"
         },
         "The sign in your exponential is wrong: the sigmoid of z is 1 / (1 + exp(-z)).": {
             "F.silu(X)": "-F.silu(-(X))"
         },
         "You used the gate without an activation: apply SiLU to it.": {"F.silu(X)": "X"},
-        "You applied SiLU to both: up stays unchanged.": {
+        "You applied SiLU to both gate and up: leave up unchanged.": {
             _GATED: "F.silu(x @ gate.T) * F.silu(x @ up.T)"
         },
         "You applied SiLU to the product: apply it to the gate, then multiply by up.": {
             _GATED: "F.silu((x @ gate.T) * (x @ up.T))"
         },
         "You added gate and up: multiply them.": {_GATED: "F.silu(x @ gate.T) + (x @ up.T)"},
-        "You added x: the residual sum is outside this layer.": {
+        "You added x: the residual sum is computed outside this layer.": {
             f"({_GATED}) @ down.T": f"x + ({_GATED}) @ down.T"
         },
         "This gate is GELU: use z times its sigmoid.": {"F.silu(X)": "F.gelu(X)"},
-        "This gate is GELU by tanh: use z times its sigmoid.": {
+        "This gate is the tanh approximation of GELU: use z times its sigmoid.": {
             "F.silu(X)": "F.gelu(X, approximate='tanh')"
         },
         "This gate is ReLU: use z times its sigmoid.": {"F.silu(X)": "F.relu(X)"},
@@ -151,7 +151,7 @@ notes(
     {
         "This is the shape of the output of the whole layer: the question is about the features "
         "between its two matrices.": (2, 7, 5, 24),
-        "You flattened the axes: a linear layer keeps all axes but the last.": (2, 35, 96),
+        "You flattened the axes: a linear layer keeps all axes except the last.": (2, 35, 96),
         "The hidden size is 4 times d_model, not 4.": (2, 7, 5, 4),
     },
 )
@@ -174,8 +174,8 @@ notes(
     {
         "You applied ReLU to the direction too: unit 0 minus unit 1 may be negative.": [0.7, 0.0],
         "The direction has the wrong sign: which of the two units is active here?": [0.7, 0.7],
-        "You took the two pixels for the activations of the units: each unit first computes a "
-        "difference.": [1.1, -0.7],
+        "You mistook the two pixels for the activations of the units: each unit first computes "
+        "a difference.": [1.1, -0.7],
     },
 )
 

@@ -50,8 +50,7 @@ def _embed_by_number(new: Tensor, length: int, table: Tensor, positions: Tensor)
 mistake(
     embed_step,
     "decode-position-zero",
-    "Your positions start at 0 in every step: the first new word has position length, so start "
-    "there.",
+    "Your positions start at 0 in every step: the first new word must have position length.",
     {"positions[A:B]": "positions[: new.size(1)]"},
 )
 notes(
@@ -119,7 +118,7 @@ notes(
     {
         "The new words attend to the cached words too.": (2, 3, 4, 4),
         "The new words attend to themselves too.": (2, 3, 4, 3),
-        "The cached words need no queries: only their keys and values are in the cache.": (
+        "The cached words need no queries: the cache holds only their keys and values.": (
             2, 3, 7, 7,
         ),
         "This is the shape of the queries: with which words does each of them get a score?": (

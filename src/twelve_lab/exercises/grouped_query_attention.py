@@ -48,7 +48,7 @@ mistake(
     share_heads,
     "kv-tiled",
     "Your query heads share in the order 0, 1, 0, 1, which has the right shape: adjacent query "
-    "heads share a head, 0, 0, 1, 1.",
+    "heads must share a head, as in 0, 0, 1, 1.",
     {_REPEAT: "heads.repeat(1, GROUP, 1, 1)"},
 )
 mistake(
@@ -120,7 +120,7 @@ notes(
             "share_heads(value, num_heads)": "value.repeat(1, num_heads // value.size(1), 1, 1)"
         },
         "You grouped the queries in one order and merged them in another: split the heads as "
-        "(kv_head, group), and merge them in this order.": {
+        "(kv_head, group), and merge them in the same order.": {
             "attend(query, KEYS, VALUES)": "attend("
             "query.unflatten(1, (-1, key.size(1))).transpose(1, 2).flatten(1, 2), KEYS, VALUES)"
         },
@@ -215,8 +215,8 @@ mistake(
 notes(
     attend_with_cache,
     {
-        "Your positions are one too large: the first new token has the length of the cache as its "
-        "position.": {_TURNED: "turn(query, start + 1), turn(key, start + 1)"},
+        "Your positions are one too large: the position of the first new token must be the "
+        "length of the cache.": {_TURNED: "turn(query, start + 1), turn(key, start + 1)"},
         "The new tokens attend to themselves alone: they must attend to the cached tokens too.": {
             "mask = X": "mask = X & (torch.arange(start + new) >= start)"
         },
@@ -265,7 +265,7 @@ notes(
         "You kept the first head of each group: take the mean of the group.": {
             "heads.mean(1)": "heads[:, 0]"
         },
-        "You averaged adjacent rows: a head has d_k rows, and row 0 is averaged with row 0 of the "
+        "You averaged adjacent rows: a head has d_k rows, so average row 0 with row 0 of the "
         "other heads.": {"(KV_HEADS, GROUP, -1)": "(-1, GROUP)", "X.flatten(0, 1)": "X"},
     },
 )
@@ -282,10 +282,10 @@ notes(
     shared_head,
     {
         "You counted the shared heads from 1: they are 0, 1 and 2.": [1, 1, 1, 2, 2, 2, 3, 3, 3],
-        "With nine key heads each query head would have its own: here there are three.": [
+        "With nine key heads, each query head would have its own: here there are three.": [
             0, 1, 2, 3, 4, 5, 6, 7, 8,
         ],
-        "With one shared head this would be multi-query attention: here there are three.": [0] * 9,
+        "With one shared head, this would be multi-query attention: here there are three.": [0] * 9,
     },
 )  # fmt: skip
 
@@ -305,9 +305,10 @@ notes(
     {
         "You counted a key head for each query head: 4 are cached.": 28 * 2 * 28 * 128 * 2,
         "You counted 7 key heads, the size of a group: 4 are cached.": 28 * 2 * 7 * 128 * 2,
-        "This is half of it: keys and values are cached, and each number takes 2 bytes.":
+        "This is half of the answer: both keys and values are cached, and each number takes 2 "
+        "bytes.":
         28 * 4 * 128 * 2,
-        "This is one layer: each of the 28 layers has its own cache.": 2 * 4 * 128 * 2,
+        "This is only one layer: each of the 28 layers has its own cache.": 2 * 4 * 128 * 2,
     },
 )  # fmt: skip
 
@@ -330,6 +331,11 @@ notes(
     {
         "This is the size of a group, two heads: how many shared heads are there?": (2, 2, 5, 8),
         "The head axis comes before the tokens, as the scores need it.": (2, 5, 3, 8),
-        "These are keys and values together: the question is about the keys alone.": (2, 3, 5, 16),
+        "These are the keys and values together: the question is about the keys alone.": (
+            2,
+            3,
+            5,
+            16,
+        ),
     },
 )

@@ -95,7 +95,7 @@ class _OptionalBias(nn.Module):
 notes(
     linear_layer,
     {
-        "The product is right, and the bias is registered, but it is never added.": {
+        "The product is right and the bias is registered, but you never add it.": {
             "forward: 0 if X else Y": "0"
         }
     },
@@ -147,7 +147,7 @@ notes(
         "No axes are merged: each sentence is multiplied by each matrix, and both axes remain.": (
             6, 5, 8,
         ),
-        "The axis of size 1 meets the three matrices: which size has a broadcast of 1 and 3?": (
+        "The axis of size 1 meets the three matrices: what size does broadcasting 1 and 3 give?": (
             2, 1, 5, 8,
         ),
         "The two sentences are still there: only the axis of size 1 broadcasts over the three "
@@ -169,12 +169,12 @@ def strides() -> list[int]:
 notes(
     strides,
     {
-        "These are the strides of a new contiguous tensor of shape (2, 24, 5). A transpose moves "
-        "no number in memory.": [120, 5, 1],
+        "These are the strides of a new contiguous tensor of shape (2, 24, 5): a transpose "
+        "moves no numbers in memory.": [120, 5, 1],
         "These are the strides of x itself: which of them does the transpose swap?": [
             120, 24, 1,
         ],
-        "You reversed all three axes: the batch axis stays where it is.": [1, 24, 120],
+        "You reversed all three axes: the batch axis must stay where it is.": [1, 24, 120],
     },
 )  # fmt: skip
 

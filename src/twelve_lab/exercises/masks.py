@@ -91,7 +91,7 @@ notes(
         "One future word is visible: a query must not see any position after its own.": {
             "X.tril()": "X.tril(1)"
         },
-        "Each word sees itself alone: it may see all earlier words too.": {
+        "Each word sees only itself: it may see all earlier words too.": {
             "X.tril()": "torch.eye(length)"
         },
     },
@@ -196,26 +196,27 @@ mistake(
     masked_weights,
     "mask-finite",
     "A query with nothing to attend to gets equal weights, as if a large negative number hid the "
-    "scores: use minus infinity, and zeros for such a row.",
+    "scores: use minus infinity, and return zeros for such a row.",
     {_ROWS: "scores.masked_fill(~mask, -1e9).softmax(-1)"},
 )
 mistake(
     masked_weights,
     "mask-empty-row",
-    "A query with nothing to attend to got nan, because its softmax is 0/0: give such a row zeros.",
+    "A query with nothing to attend to gets nan, because its softmax is 0/0: return zeros for "
+    "such a row.",
     {_ROWS: "scores.masked_fill(~mask, -math.inf).softmax(-1)"},
 )
 again(masked_weights, "mask-inverted", {_ROWS: "scores.masked_fill(mask, -math.inf).softmax(-1)"})
 notes(
     masked_weights,
     {
-        "Hidden scores became about 0, and e^0 is 1: a hidden key needs a numerator of 0.": {
+        "Hidden scores became about 0, and e^0 is 1: a hidden key must have a numerator of 0.": {
             _HIDDEN: "scores * mask"
         },
-        "You added the mask to the scores, True as 1: a hidden key still gets a weight.": {
+        "You added the mask to the scores, with True as 1: a hidden key still gets a weight.": {
             _HIDDEN: "scores + mask"
         },
-        "Your columns sum to 1: sum over the keys of one query, along its row.": {
+        "Your columns sum to 1: sum over the keys of each query, along its row.": {
             _ROWS: "(lambda e: e / e.sum(-2, keepdim=True).clamp(min=1e-9))(scores.exp() * mask)"
         },
         "These are the numerators: divide each by the sum of its row.": {
@@ -288,10 +289,10 @@ notes(
     {
         "You divided by the square root of d_v, the size of a value: divide by the square root of "
         "d_k.": {_SCORES: "query @ key.mT / value.size(-1) ** 0.5"},
-        "You ignore the mask: hide the keys where it is False.": {
+        "You ignored the mask: hide the keys where it is False.": {
             "attn_mask is None": "True",
         },
-        "You replaced the mask by a causal one: use the mask that is passed.": {
+        "You replaced the mask with a causal one: use the mask that is passed.": {
             "masked_weights(X, M)": "masked_weights(X, torch.ones_like(X).tril().bool())"
         },
         "You reshaped the keys, which scrambles them: transpose their last two axes.": {
@@ -336,7 +337,7 @@ mistake(
     padded_attention,
     "mask-not-expanded",
     "You used the padding mask as (batch, key), which broadcasts to the scores as (query, key): "
-    "add an axis for the heads and one for the queries.",
+    "add one axis for the heads and one for the queries.",
     {"padding_mask(ids)": _WRONG_AXES["mask-not-expanded"]},
 )
 mistake(
@@ -387,9 +388,9 @@ again(keys_seen, "mask-inverted", {"both.sum(-1)": "(~both).sum(-1)"})
 notes(
     keys_seen,
     {
-        "This is the causal mask alone: padding must be hidden too.": [1, 2, 3, 4, 5],
-        "This is the padding mask alone: later words must be hidden too.": [3, 3, 3, 3, 3],
-        "You let padding attend to padding: a hidden key is hidden from all queries.": [
+        "This is only the causal mask: padding must be hidden too.": [1, 2, 3, 4, 5],
+        "This is only the padding mask: later words must be hidden too.": [3, 3, 3, 3, 3],
+        "You let padding attend to padding: a hidden key must be hidden from all queries.": [
             1, 2, 1, 2, 3,
         ],
     },
@@ -410,6 +411,6 @@ notes(
             "masked_weights(X, mask)": "X.softmax(-1)"
         },
         "The weights of a query must sum to 1.": [1, 0, 1],
-        "A hidden key gets the weight 0.": {"masked_weights(X, mask)": "(X * 0).softmax(-1)"},
+        "A hidden key gets a weight of 0.": {"masked_weights(X, mask)": "(X * 0).softmax(-1)"},
     },
 )

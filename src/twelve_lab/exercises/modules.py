@@ -38,7 +38,7 @@ def build(
             parameters and buffers or other shapes, or does not train them.
     """
     if isinstance(answer, nn.Module):
-        raise Misbuilt(message("The layer is built already. Pass the class itself, without ()."))
+        raise Misbuilt(message("The layer is already built. Pass the class itself, without ()."))
     if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
         raise Misbuilt(
             message("The answer must be a class that begins with class Name(nn.Module).")
@@ -90,7 +90,7 @@ def _other_names(
     twice = dict(layer.named_parameters(remove_duplicate=False)).keys() - registered.keys()
     if twice & shapes.keys():
         return message(
-            "{layer} uses one layer under two names: build a layer of its own for {names}.",
+            "{layer} uses one layer under two names: build a separate layer for {names}.",
             layer=built,
             names=missing,
         )
