@@ -55,7 +55,7 @@ def draw(model, src=None, seed=0, **keywords) -> Tensor:
 
 def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
     model = LanguageModel(4, d_model=4, num_heads=1, num_layers=1, max_len=8, d_k=2).eval()
-    # The model continues every text by 0, 1, 2, 3, 0, 1, ...
+    # After each id, the model predicts the next id of the cycle 0, 1, 2, 3.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -69,7 +69,7 @@ def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
     assert greedy_decode(model, prompts[1:], **settings).tolist() == [[1, 2, 3]]
     settings["end_id"] = [3, 2]
     assert greedy_decode(model, prompts, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
-    # Releases of PyTorch draw other tokens from one seed, so only one can be drawn here.
+    # One seed draws different tokens in different PyTorch releases, so only one is likely here.
     settings |= {"seed": 0, "temperature": 0.01}
     assert sample(model, prompts, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
     assert greedy_decode(model, prompts[:1], max_len=6).tolist() == [[0, 1, 2, 3, 0, 1]]
@@ -131,7 +131,8 @@ def test_cached_decoder_projects_keys_and_values_once():
         attention.w_k.register_forward_hook(count)
         attention.w_v.register_forward_hook(count)
     write(model)
-    # Eight steps: one new position of self-attention each, and five of memory in the first.
+    # Each of eight decoding steps projects one new target position. The first step also projects
+    # the five positions of the memory.
     assert projected == [1, 1, 5, 5] + 7 * [1, 1, 0, 0]
 
 
