@@ -1,4 +1,4 @@
-"""KV heads: what four trained query heads can name with shared keys and values."""
+"""KV heads: how many positions four trained query heads attend to on shared KV heads."""
 
 import pytest
 

@@ -8,7 +8,7 @@ from twelve import MixtureOfExperts, SwiGLU
 from twelve_lab import Trace
 from twelve_lab.check import TASKS
 
-# Powers of the router's scores for 3 tokens and 3 experts; each row sums to 10.
+# Exponentials of the router scores for 3 tokens and 3 experts; each row sums to 10.
 POWERS = torch.tensor([[1.0, 3.0, 6.0], [5.0, 1.0, 4.0], [1.0, 6.0, 3.0]], dtype=torch.float64)
 
 

@@ -22,7 +22,7 @@ def double(x: torch.Tensor) -> torch.Tensor:
 
 def test_pre_norm_residual_adds_to_the_stream_as_it_was():
     x = torch.tensor([[[1.0, 2.0, 3.0]]])
-    end = 1.0 / math.sqrt(2.0 / 3.0 + 1e-5)  # the norm of [1, 2, 3] is [-end, 0, end]
+    end = 1.0 / math.sqrt(2.0 / 3.0 + 1e-5)  # layer norm maps [1, 2, 3] to [-end, 0, end]
     expected = torch.tensor([[[1.0 - 2.0 * end, 2.0, 3.0 + 2.0 * end]]])
     assert_close(Residual(3)(x, double), expected)
 
