@@ -40,7 +40,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _float64():
-    """Compute in float64, for strict default tolerances, with a fixed seed."""
+    """Compute in float64, which has strict default tolerances, with a fixed seed."""
     torch.set_default_dtype(torch.float64)
     # Like torch.manual_seed, but only for the CPU: for other devices it would store a traceback.
     torch.default_generator.manual_seed(12)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 if os.environ["TWELVE_DEVICE"] == "pretend":
     import tests.pretend  # noqa: F401
 DEVICE = torch.device(os.environ["TWELVE_DEVICE"])
-# Tests that fail on the device, with the reason.
+# Tests that fail on the device -> the reason.
 EXCEPTIONS = {
     "tests/unit/test_transformer.py"
     "::test_transformer_applies_dropout_exactly_where_the_paper_does":

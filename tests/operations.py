@@ -148,7 +148,7 @@ def run(function, numbers):
         x: Float[Tensor, "*x"] = start * 1.0
         y: Float[Tensor, "*y"] = function(x)
     if y.requires_grad:
-        # Passing a gradient to backward would import sympy.
+        # Passing a gradient to backward would import sympy, which is slow.
         (y * torch.arange(1.0, y.numel() + 1, dtype=y.dtype).view(y.shape)).sum().backward()
     return trace
 

@@ -24,7 +24,7 @@ PAIRS = (
     ("startswith", "endswith"), ("argmin", "argmax"), ("sum", "mean"), ("bool", "int"),
 )  # fmt: skip
 NAMES = dict(PAIRS) | {right: left for left, right in PAIRS}
-# Calls that can be removed: x.detach() and sorted(x) become x.
+# Calls to remove: x.detach() and sorted(x) become x.
 METHODS = {
     "detach", "clone", "contiguous", "to", "float", "double", "cpu", "transpose", "unsqueeze",
     "flatten", "masked_fill", "expand", "reshape", "strip", "lower", "items", "copy", "abs",
@@ -56,7 +56,7 @@ class Mutation(NamedTuple):
 
 
 def mutations(source: str) -> list[Mutation]:
-    """List all mutations of a file, in the order of their positions."""
+    """List all mutations of a file, ordered by position."""
     changes = [change for node in _walk(ast.parse(source)) for change in _changes(node)]
     changes.sort(key=lambda change: (change[0].lineno, change[0].col_offset, change[1]))
     return [

@@ -53,7 +53,7 @@ PASSED, NO_TESTS = "all passed", "no tests"
 
 
 class Run(NamedTuple):
-    """Result of a test run: the first test that failed, and how it failed."""
+    """Result of a test run: the first test that failed, how it failed, and the time."""
 
     failed: str | None
     end: str
@@ -321,7 +321,7 @@ class _FirstFailure:
 def _pytest(copy: Path, tests: list[str], answer: Connection) -> None:
     import pytest
 
-    # Collecting garbage among the preloaded modules would take as long as the tests.
+    # Garbage collection of the preloaded modules would take as long as the tests.
     gc.freeze()
     os.chdir(copy)
     # The tests need two plugins. Loading all of them takes longer than most tests.

@@ -25,7 +25,7 @@ PACKAGES = ("einops", "filelock", "jaxtyping", "typing_extensions", "wadler_lind
 
 
 class Judged(NamedTuple):
-    """An answer and the verdict on it."""
+    """An answer and its verdict."""
 
     id: str
     label: str
@@ -80,11 +80,11 @@ def not_offered() -> dict[str, str]:
 
 def reasons(pytorch: list[Judged], pyodide: list[Judged]) -> dict[str, str]:
     """Return the exercises that the page must not offer, with the reasons."""
-    found = {
+    changed = {
         x.id: f"{x.label}: {y.verdict[1]}" if len(y.verdict) == 2 else f"{x.label}: another verdict"
         for x, y in differences(pytorch, pyodide)
     }
-    return dict(sorted((slow(pyodide, SECONDS) | found).items()))
+    return dict(sorted((slow(pyodide, SECONDS) | changed).items()))
 
 
 def slow(judged: list[Judged], seconds: float) -> dict[str, str]:
@@ -96,8 +96,8 @@ def slow(judged: list[Judged], seconds: float) -> dict[str, str]:
 
 def main() -> None:
     """Write browser/not_offered.json."""
-    found = reasons(judge("all", "pytorch"), judge("all", "pyodide"))
-    FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    excluded = reasons(judge("all", "pytorch"), judge("all", "pyodide"))
+    FILE.write_text(json.dumps(excluded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

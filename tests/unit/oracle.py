@@ -38,7 +38,7 @@ def causal_mask(query_len: int, key_len: int | None = None) -> Array:
 
 
 def sinusoid(max_len: int, d_model: int) -> Array:
-    """Compute PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i+1) = cos of the same angle."""
+    """Compute PE(p, 2i) = sin(p / 10000^(2i/d_model)) and PE(p, 2i+1), the matching cosine."""
     even = np.arange(0, d_model, 2)
     angles = np.arange(max_len)[:, None] / 10000.0 ** (even / d_model)
     table = np.empty((max_len, d_model))

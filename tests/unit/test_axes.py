@@ -1,4 +1,4 @@
-"""Axis names: bound, inherited from the caller, and checked."""
+"""Axis names: binding, inheritance from the caller, and checks."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def test_embedding_equals_torch_in_values_and_gradients(sizes, draw, noisy, padd
     ours = noisy(TokenEmbedding(sizes.src_vocab, sizes.d_model, padding_idx=padding_idx))
     theirs = nn.Embedding(sizes.src_vocab, sizes.d_model, padding_idx=padding_idx)
     theirs.load_state_dict(ours.state_dict())
-    # The first id, the last id, and repeated ids, whose gradients are summed.
+    # The first id, the last id, and repeated ids, whose gradients must add up.
     ids = torch.tensor([[0, 3, 3, 7, sizes.src_vocab - 1], [1, 2, 0, 9, 3]], dtype=dtype)
 
     assert_close(ours(ids), theirs(ids))

@@ -39,7 +39,7 @@ def calculate(explanation):
 
 
 def check_elements(trace, step=1, tolerance=1e-9):
-    """Recompute every step-th element; return the number of elements checked."""
+    """Recompute every step-th element, and return the number of elements checked."""
     count = 0
     for entry in trace.values():
         for index in list(itertools.product(*map(range, entry.shape)))[::step]:

@@ -20,7 +20,7 @@ TORCH = {
 
 
 def test_relu_feed_forward_sets_negative_features_to_zero():
-    # Expand x to (x, 3 - x), activate, and return 10 · first + 100 · second + 1000.
+    # Expand x to (x, 3 - x), activate, and return 10 · first + 100 · second + 1,000.
     layer = FeedForward(1, 2)
     with torch.no_grad():
         layer.up.weight.copy_(torch.tensor([[1.0], [-1.0]]))

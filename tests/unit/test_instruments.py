@@ -198,7 +198,7 @@ def test_example_has_no_random_weight():
         example.model(num_heads=4)
 
 
-# torch loads its compiler for the first operation on "meta".
+# The first operation on "meta" makes torch load its compiler, which is slow.
 @pytest.mark.parametrize("on", ["cpu", pytest.param("meta", marks=pytest.mark.slow)])
 def test_example_trace_runs_on_the_device_of_its_argument_or_variable(on, monkeypatch):
     monkeypatch.setenv("TWELVE_DEVICE", "toaster")
@@ -250,7 +250,7 @@ ALL_RUNS = [
     ids=["course", "all"],
 )
 def test_no_value_of_the_example_lies_near_a_rounding_boundary(runs):
-    """Printed numbers must not depend on the last bits, which differ between devices."""
+    """Printed values must not depend on the last bits, which differ between devices."""
     for switches in runs:
         for name, entry in example.trace(**switches, on="cpu").items():
             # Ties, and values up to 1e-8 below a tie, round away from zero.

@@ -4,7 +4,7 @@ import pytest
 
 from twelve_lab.experiments import kv_heads
 
-# Lesson 17 shows the same numbers.
+# Lesson 17 shows these results.
 pytestmark = pytest.mark.slow
 
 

@@ -1,4 +1,4 @@
-"""The line tracer and the annotations that it reads, on statements of every form."""
+"""The line tracer and the annotations that it reads, for every kind of statement."""
 
 import inspect
 import linecache
@@ -217,7 +217,7 @@ def test_only_the_layers_and_the_learners_code_are_traced(tmp_path, monkeypatch)
 
 
 def test_an_environment_behind_a_link_is_traced_like_any_other(tmp_path, monkeypatch):
-    """Skip libraries behind a symbolic link, torch, and source that linecache stores."""
+    """Skip libraries under a symbolic link, torch, and source that linecache stores."""
     (tmp_path / "twelve").symlink_to(PACKAGE)
     (tmp_path / "twelve_lab").symlink_to(LAB)
     library = tmp_path / "site-packages" / "library.py"

@@ -1,4 +1,4 @@
-"""Lesson 05: padding mask and causal mask. True = may attend."""
+"""Lesson 05: padding mask and causal mask. True means that the query may attend to the key."""
 
 import oracle
 import pytest

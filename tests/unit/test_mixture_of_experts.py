@@ -28,13 +28,13 @@ def three_tokens() -> MixtureOfExperts:
 
 
 def test_mixture_of_experts_weighs_two_of_three_experts():
-    # (3 · 60 + 6 · 90) / 9, (5 · 30 + 4 · 90) / 9 and (6 · 60 + 3 · 90) / 9.
+    # The outputs are (3 · 60 + 6 · 90) / 9, (5 · 30 + 4 · 90) / 9 and (6 · 60 + 3 · 90) / 9.
     expected = torch.tensor([80.0, 510 / 9, 70.0])
     assert_close(three_tokens()(torch.eye(3)), expected[:, None].expand(3, 3))
 
 
 def test_load_balance_loss_of_three_tokens():
-    # Shares 1/3, 2/3, 3/3; mean probabilities 7/30, 10/30, 13/30.
+    # The shares are 1/3, 2/3 and 3/3; the mean probabilities are 7/30, 10/30 and 13/30.
     assert_close(three_tokens().load_balance_loss(torch.eye(3)), torch.tensor(2.2))
 
 

@@ -434,7 +434,7 @@ def test_importing_pretrained_needs_none_of_the_optional_libraries():
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60, check=True)
 
 
-# Which files of a folder are read.
+# Which files of a folder load reads.
 
 
 def test_files_outside_the_index_are_ignored(folder, model):

@@ -1,4 +1,4 @@
-"""The file progress.json: no record is lost, and no error stops a check."""
+"""The file progress.json: records survive, and an error never stops a check."""
 
 import json
 import os

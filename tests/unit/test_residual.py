@@ -29,7 +29,7 @@ def test_pre_norm_residual_adds_to_the_stream_as_it_was():
 
 def test_post_norm_residual_normalises_the_sum():
     x = torch.tensor([[[1.0, 2.0, 3.0]]])
-    # x + 2x = [3, 6, 9]: mean 6, variance 6.
+    # x + 2x = [3, 6, 9] has mean 6 and variance 6.
     end = 3.0 / math.sqrt(6.0 + 1e-5)
     assert_close(Residual(3, norm_first=False)(x, double), torch.tensor([[[-end, 0.0, end]]]))
 

@@ -104,7 +104,7 @@ def test_exact_counts_only_sequences_without_a_mistake(monkeypatch):
     monkeypatch.setattr(reversal, "greedy_decode", write)
     assert reversal.exact(model, batch) == 6
     assert model.training
-    # One wrong digit, one sentence that never ends, one that ends early.
+    # One sentence has a wrong digit, another never ends, and a third ends early.
     logits[0, 0] = logits[0, 0].roll(1)
     length = len(digits_of(batch.src[1]))
     logits[1, length] = torch.nn.functional.one_hot(torch.tensor(5), 13)

@@ -4,7 +4,7 @@ import pytest
 
 from twelve_lab.experiments import rotary_heads
 
-# Lesson 16 shows the same numbers.
+# Lesson 16 shows these results.
 pytestmark = pytest.mark.slow
 
 

@@ -28,7 +28,7 @@ def test_rotary_rotates_fish_by_one_radian():
     assert_close(key[0, 0, 0], torch.tensor([-0.75, -0.8]))
     rotary = RotaryEncoding(2)
     fish, dog = rotary(query)[0, 0, 1], rotary(key)[0, 0, 0]
-    # -0.5 cos 1 - 0.55 sin 1 and -0.5 sin 1 + 0.55 cos 1; the dog is at position 0.
+    # -0.5 cos 1 - 0.55 sin 1 and -0.5 sin 1 + 0.55 cos 1. The dog is at position 0.
     assert_close(fish, torch.tensor([-0.7330, -0.1236]), **FOUR_DECIMALS)
     assert_close(dog, key[0, 0, 0])
     assert_close((query[0, 0, 1] @ key[0, 0, 0]).item(), -0.065)

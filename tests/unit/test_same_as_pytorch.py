@@ -1,4 +1,4 @@
-"""Lesson 15: our layers and torch.nn give the same outputs and gradients with the same weights."""
+"""Lesson 15: with equal weights, our layers and torch.nn give equal outputs and gradients."""
 
 import re
 from collections.abc import Callable

@@ -60,13 +60,13 @@ MADE = [
 def test_an_operator_makes_its_edit(code, operator, due):
     function = ast.parse(f"def answer(a, b, c, x, p):\n    return {code}").body[0]
     before = ast.unparse(function)
-    found = set()
+    results = set()
     for edit in edits.edits(function):
         with edit:
             if edit.operator == operator:
-                found.add(ast.unparse(function.body[0].value))
+                results.add(ast.unparse(function.body[0].value))
         assert ast.unparse(function) == before
-    assert due in found
+    assert due in results
 
 
 def test_a_statement_is_dropped_or_exchanged_with_the_next():

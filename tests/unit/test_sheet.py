@@ -219,8 +219,8 @@ def test_first_sheet_has_the_words_that_are_read_and_that_come_next(computed, tm
     row = next(cell.row for cell in live.workbook.active["A"] if cell.value == "src, batch 0")
 
     def words():
-        at = computed(live, tmp_path)
-        return [[at("read me", row + i, j) for j in (2, 3)] for i in (0, 1, 3, 4, 6, 7)]
+        value_at = computed(live, tmp_path)
+        return [[value_at("read me", row + i, j) for j in (2, 3)] for i in (0, 1, 3, 4, 6, 7)]
 
     read = [["<pad>", "cat"], ["dog", "fish"], ["<start>", "cat"], ["<start>", "fish"]]
     assert words() == [*read, ["cat", "fish"], ["cat", "dog"]]

@@ -1,4 +1,4 @@
-"""The trace of a run: names, axes, values, gradients, and no cost while it is off."""
+"""The trace of a run: names, axes, values, gradients, and no cost while tracing is off."""
 
 import dataclasses
 import gc

@@ -124,7 +124,7 @@ def test_shift_gives_each_position_the_word_before_as_input():
     ],
 )
 def test_cross_entropy_of_two_words_with_label_smoothing(label, smoothing, expected):
-    # Scores 0 and ln 3: probabilities 1/4 and 3/4.
+    # Scores of 0 and ln 3 give probabilities of 1/4 and 3/4.
     logits = torch.tensor([[[0.0, math.log(3.0)]]])
     loss = cross_entropy(logits, torch.tensor([[label]]), label_smoothing=smoothing)
     assert loss.item() == pytest.approx(expected, abs=1e-12)
@@ -420,7 +420,7 @@ def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, path, damage):
         with pytest.raises(ValueError, match=r"cannot resume from pipe\.pt: not a file\."):
             small_run(tmp_path / "pipe.pt")
     torch.save(small_model().state_dict(), tmp_path / "weights.pt")
-    # The middle of the file lies in the weights or in the state of Adam.
+    # The middle of the file belongs to the weights or to the state of Adam.
     middle = len(content) // 2
     damaged = {
         "empty": b"", "cut": content[:-100], "text": b"no checkpoint",
